@@ -1,0 +1,44 @@
+"""Hyper-Gradient Push: decentralized hyper-gradients over time-varying directed networks.
+
+    import hgp_ref as hgp
+
+Submodules and public functions are loaded on first use, so that importing the package costs little.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_MODULES = ("averaging", "backend", "bounds", "data", "estimators", "exact", "networks", "problems", "training")
+_NAMES = {
+    "PushSum": "averaging",
+    "ExactAverage": "averaging",
+    "Gossip": "averaging",
+    "Traffic": "averaging",
+    "hypergradient": "estimators",
+    "Estimate": "estimators",
+    "DivergenceError": "estimators",
+    "sgp": "training",
+    "Fit": "training",
+    "certify": "bounds",
+    "influence": "influence",
+}
+
+__all__ = ["__version__", *_MODULES, *_NAMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"hgp_ref.{name}")
+    if name in _NAMES:
+        value = getattr(importlib.import_module(f"hgp_ref.{_NAMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'hgp_ref' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

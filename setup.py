@@ -1,0 +1,44 @@
+"""Metadata and extras of hgp_ref; tool settings live in pyproject.toml."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = "0.1.0"
+
+figures = ["matplotlib>=3.8"]
+data = ["scikit-learn>=1.3"]
+progress = ["tqdm>=4.66"]
+strict = ["array-api-strict>=2.3"]
+fastmixing = ["cvxpy>=1.5"]
+test = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", *strict, *figures, *data, *progress]
+
+setup(
+    name="hgp_ref",
+    version=VERSION,
+    description="Reference implementation of Hyper-Gradient Push: decentralized hyper-gradients over time-varying directed networks",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.11",
+    packages=find_packages(include=["hgp_ref", "hgp_ref.*"]),
+    package_data={"hgp_ref": ["py.typed"]},
+    install_requires=["numpy>=1.26", "scipy>=1.11", "numba>=0.60", "array-api-compat>=1.11"],
+    extras_require={
+        "gpu": ["cupy-cuda13x>=13.4"],
+        "torch": ["torch>=2.2"],
+        "jax": ["jax>=0.4.32"],
+        "fastmixing": fastmixing,
+        "figures": figures,
+        "data": data,
+        "progress": progress,
+        "test": test,
+        "dev": [*test, *fastmixing, "networkx>=3", "ruff>=0.6", "mypy>=1.11", "scipy-stubs"],
+    },
+    classifiers=[
+        "License :: OSI Approved :: MIT License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Mathematics",
+    ],
+)
