@@ -1,0 +1,197 @@
+"""Which array library, and the only door between host and device.
+
+Public functions of the package take the namespace from their arguments (`array_namespace`); a library is chosen by
+name only where arrays are made (`get_backend`). Arrays cross between host and device through `to_host` and
+`from_host` and nowhere else, so that whoever counts transfers counts them here. No other file names a library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+
+Array = Any  # an array of any library that speaks the array API standard
+Namespace = Any  # its module of functions
+
+EXTRAS = {"cupy": "gpu", "torch": "torch", "jax": "jax", "array_api_strict": "test"}
+
+
+def array_namespace(*arrays: Array) -> Namespace:
+    """The one array library that all `arrays` belong to; None is skipped, Python and NumPy scalars are refused."""
+    given = [a for a in arrays if a is not None]
+    for a in given:
+        if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
+            raise TypeError(
+                f"needed an array (NumPy, CuPy, PyTorch, JAX, ...), got {type(a).__module__}.{type(a).__name__}"
+            )
+    try:
+        return compat.array_namespace(*given)
+    except TypeError as error:
+        names = sorted({f"{type(a).__module__}.{type(a).__name__}" for a in given})
+        raise TypeError(
+            f"arrays of several libraries together: {', '.join(names)}; move them to one"
+        ) from error
+
+
+def device(x: Array) -> Any:
+    """The device that `x` lives on."""
+    return compat.device(x)
+
+
+def is_numpy(x: Array) -> bool:
+    """Whether `x` is a host NumPy array, for which Numba fast paths may stand in."""
+    return isinstance(x, np.ndarray)
+
+
+def to_host(x: Array) -> np.ndarray:
+    """A host NumPy array with the values of `x`: the only way from a device to the host."""
+    if isinstance(x, np.ndarray):
+        return x
+    if compat.is_torch_array(x):
+        return x.detach().cpu().numpy()
+    if compat.is_jax_array(x):
+        return np.asarray(x)
+    if not compat.is_array_api_obj(x):
+        raise TypeError(f"needed an array, got {type(x).__module__}.{type(x).__name__}")
+    xp = compat.array_namespace(x)
+    if hasattr(xp, "asnumpy"):  # CuPy and those who follow its names
+        return xp.asnumpy(x)
+    home = xp.__array_namespace_info__().default_device()
+    return np.asarray(compat.to_device(x, home))
+
+
+def from_host(a: np.ndarray, *, like: Array) -> Array:
+    """The host array `a`, dtype kept, in the library and on the device of `like`: the only way to a device."""
+    a = np.asarray(a)
+    if isinstance(like, np.ndarray):
+        return a
+    xp = compat.array_namespace(like)
+    if compat.is_torch_array(
+        like
+    ):  # torch shares memory with the host array otherwise, and dislikes read-only ones
+        return xp.asarray(a.copy(), device=device(like))
+    return xp.asarray(a, device=device(like))
+
+
+def scalar(x: Array) -> float:
+    """The value of an array with one element, on the host."""
+    return float(to_host(x).reshape(()))
+
+
+@dataclass(frozen=True)
+class Backend:
+    """An array library chosen by name, and the device on which it makes arrays."""
+
+    name: str
+    xp: Namespace
+    device: Any
+
+    def asarray(self, a: Any, dtype: str | None = None) -> Array:
+        """Host data `a` as an array of this library; `dtype` is a name such as "float32" (None keeps that of `a`)."""
+        host = np.array(a, dtype=dtype)
+        if self.name == "numpy":
+            return host
+        made = self.xp.asarray(host, device=self.device)
+        if str(host.dtype) not in str(made.dtype):
+            raise TypeError(
+                f"{self.name} made {made.dtype} of {host.dtype}; 64-bit JAX needs jax.config.update('jax_enable_x64', True)"
+            )
+        return made
+
+
+def get_backend(name: str) -> Backend:
+    """The array library called `name`: "numpy", "cupy", "torch", "jax" or "array_api_strict".
+
+    A library that is not installed raises ImportError with the extra that brings it; CuPy without a usable GPU
+    raises RuntimeError.
+    """
+    if name == "numpy":
+        return Backend(name, compat.array_namespace(np.empty(0)), "cpu")
+    if name not in EXTRAS:
+        raise ValueError(f"backend={name!r} is unknown; choose one of {', '.join(['numpy', *EXTRAS])}")
+    library = _import(name)
+    if name == "cupy":
+        _require_gpu(library)
+        empty = library.empty(0)
+    elif name == "array_api_strict":  # its second device refuses every implicit transfer, as a GPU would
+        empty = library.empty(0, device=library.Device("device1"))
+    elif name == "jax":
+        empty = importlib.import_module("jax.numpy").empty(0)
+    else:
+        empty = library.empty(0)
+    return Backend(name, compat.array_namespace(empty), device(empty))
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"backend {name!r} is not installed: pip install 'hgp_ref[{EXTRAS[name]}]'"
+        ) from error
+
+
+def _require_gpu(cupy: Any) -> None:
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except (
+        Exception
+    ) as error:  # CuPy raises its own CUDARuntimeError, which cannot be named without importing it
+        raise RuntimeError(f"CuPy is installed but finds no usable GPU: {error}") from error
+    if count < 1:
+        raise RuntimeError("CuPy is installed but finds no usable GPU: 0 CUDA devices")
+
+
+def check_same(**arrays: Array) -> Namespace:
+    """The namespace of the named floating-point `arrays`, which must share library, device and dtype."""
+    named = {name: a for name, a in arrays.items() if a is not None}
+    for name, a in named.items():
+        if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
+            raise TypeError(f"{name}: needed an array, got {type(a).__module__}.{type(a).__name__}")
+    libraries = {name: compat.array_namespace(a) for name, a in named.items()}
+    if len({id(xp) for xp in libraries.values()}) > 1:
+        raise TypeError("mixed array libraries: " + _listing({k: v.__name__ for k, v in libraries.items()}))
+    xp = next(iter(libraries.values()))
+    dtypes = {name: a.dtype for name, a in named.items()}
+    for name, dtype in dtypes.items():
+        if not xp.isdtype(dtype, "real floating"):
+            raise TypeError(f"{name}: needed real floating-point numbers, got {dtype}")
+    if len(set(dtypes.values())) > 1:
+        raise TypeError("mixed dtypes: " + _listing(dtypes))
+    devices = {name: device(a) for name, a in named.items()}
+    if len({str(d) for d in devices.values()}) > 1:
+        raise TypeError("mixed devices: " + _listing(devices))
+    return xp
+
+
+def _listing(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} is {value}" for name, value in values.items())
+
+
+def check_shape(name: str, x: Array, shape: tuple[int, ...], meaning: str) -> None:
+    """ValueError unless the trailing axes of `x` are `shape`; leading (run) axes are free."""
+    if tuple(x.shape[-len(shape) :]) != shape:
+        raise ValueError(
+            f"{name}: shape {tuple(x.shape)} given, needed (..., {', '.join(map(str, shape))}) = {meaning}"
+        )
+
+
+def check_finite(name: str, x: Array) -> None:
+    """ValueError if `x` holds NaN or infinity (one scalar goes to the host)."""
+    xp = array_namespace(x)
+    if not bool(to_host(xp.all(xp.isfinite(x)))):
+        raise ValueError(f"{name}: holds NaN or infinite values, needed finite numbers")
+
+
+def identity_tolerance(x: Array) -> float:
+    """1000 eps of the dtype of `x`: what an identity between two ways of computing may be off by."""
+    return 1000 * float(array_namespace(x).finfo(x.dtype).eps)
+
+
+def host_dtype(x: Array) -> np.dtype:
+    """The NumPy dtype with the same name as the dtype of `x`."""
+    return np.dtype(str(x.dtype).rsplit(".", 1)[-1])
