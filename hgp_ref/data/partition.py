@@ -1,0 +1,49 @@
+"""Labelled data split over clients by label: the usual way to make heterogeneous clients.
+
+For every label c a vector of shares q_c ~ Dirichlet(α 1_n) is drawn, then the N_c instances of that label are given to
+the n clients in numbers ~ Multinomial(N_c, q_c), which ones at random. Every instance goes to exactly one client.
+Small α makes clients that see few labels, large α makes them alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def dirichlet_partition(
+    labels: np.ndarray | Sequence[int], n_clients: int, alpha: float = 0.4, seed: int = 0, min_per_client: int = 0
+) -> list[np.ndarray]:
+    """Indices of each client's instances, a list of n sorted int64 arrays that together are 0 … N−1.
+
+    `labels` (N,) are integers or anything that can be compared for equality. A client may end up with nothing; with
+    `min_per_client` a draw that leaves some client with fewer raises ValueError with the client and what it has.
+
+    >>> [part.tolist() for part in dirichlet_partition([0, 0, 1, 1, 1, 0], n_clients=2, alpha=1.0, seed=3)]
+    [[5], [0, 1, 2, 3, 4]]
+    """
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or labels.size == 0:
+        raise ValueError(f"labels: shape {labels.shape} given, needed (N,) with N >= 1")
+    if n_clients < 1:
+        raise ValueError(f"n_clients={n_clients}, needed at least 1")
+    if not alpha > 0:
+        raise ValueError(f"alpha={alpha}, needed a positive concentration")
+    if min_per_client * n_clients > labels.size:
+        raise ValueError(f"min_per_client={min_per_client} for {n_clients} clients, but only {labels.size} instances")
+    rng = np.random.default_rng(seed)
+    owner = np.empty(labels.size, dtype=np.int64)
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(n_clients, alpha))
+        counts = rng.multinomial(members.size, shares)
+        owner[members] = np.repeat(np.arange(n_clients), counts)
+    parts = [np.flatnonzero(owner == i) for i in range(n_clients)]
+    poorest = min(range(n_clients), key=lambda i: parts[i].size)
+    if parts[poorest].size < min_per_client:
+        raise ValueError(
+            f"client {poorest} got {parts[poorest].size} instances, needed min_per_client={min_per_client}: "
+            f"try another seed (given {seed}) or a larger alpha (given {alpha})"
+        )
+    return parts

@@ -1,0 +1,98 @@
+"""Real data that scikit-learn carries with it, split over clients: breast cancer (2 classes), digits (10 classes).
+
+The instances are given to clients by `dirichlet_partition`; each client keeps a fraction for validation. Inputs are
+standardised with mean and standard deviation of all training instances (a constant column stays 0), and a column of
+ones is appended for the intercept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hgp_ref.data.partition import dirichlet_partition
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """Training and validation data of n clients, a list entry each; numbers of instances differ between clients."""
+
+    X: list[np.ndarray]  # n arrays (N_i, d)
+    y: list[np.ndarray]  # n arrays (N_i,) of labels 0 … n_classes − 1
+    X_val: list[np.ndarray]
+    y_val: list[np.ndarray]
+    n_classes: int
+    name: str
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Training instances of each client, (n,)."""
+        return np.array([len(y) for y in self.y])
+
+
+def breast_cancer(
+    n_clients: int = 10, alpha: float = 1.0, seed: int = 0, validation: float = 0.4, bias: bool = True
+) -> ClientData:
+    """569 tumours, 30 features, benign (1) or malignant (0) [1], over `n_clients`.
+
+    [1] W. H. Wolberg, W. N. Street, O. L. Mangasarian. Breast Cancer Wisconsin (Diagnostic). UCI, 1995.
+    """
+    return _over_clients("breast cancer", _load("load_breast_cancer"), n_clients, alpha, seed, validation, bias)
+
+
+def digits(
+    n_clients: int = 10, alpha: float = 1.0, seed: int = 0, validation: float = 0.4, bias: bool = True
+) -> ClientData:
+    """1797 handwritten digits, 8 × 8 pixels, 10 classes [1], over `n_clients`.
+
+    [1] E. Alpaydin, C. Kaynak. Optical Recognition of Handwritten Digits. UCI, 1998.
+    """
+    return _over_clients("digits", _load("load_digits"), n_clients, alpha, seed, validation, bias)
+
+
+def _load(loader: str) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise ImportError(
+            "this data comes with scikit-learn, which is not installed: pip install 'hgp_ref[data]'"
+        ) from error
+    inputs, labels = getattr(datasets, loader)(return_X_y=True)
+    return np.asarray(inputs, dtype=np.float64), np.asarray(labels, dtype=np.int64)
+
+
+def _over_clients(
+    name: str,
+    data: tuple[np.ndarray, np.ndarray],
+    n_clients: int,
+    alpha: float,
+    seed: int,
+    validation: float,
+    bias: bool,
+) -> ClientData:
+    """Partition, split and standardise `data` = (inputs, labels)."""
+    if not 0 < validation < 1:
+        raise ValueError(f"validation={validation}, needed a fraction strictly between 0 and 1")
+    inputs, labels = data
+    parts = dirichlet_partition(labels, n_clients, alpha, seed, min_per_client=2)
+    rng = np.random.default_rng([seed, 1])
+    train, held_out = [], []
+    for part in parts:
+        part = rng.permutation(part)
+        cut = min(max(1, round(validation * part.size)), part.size - 1)  # at least one instance on either side
+        held_out.append(part[:cut])
+        train.append(part[cut:])
+    seen = inputs[np.concatenate(train)]
+    scale = seen.std(axis=0)
+    inputs = (inputs - seen.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+    if bias:
+        inputs = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
+    return ClientData(
+        X=[inputs[p] for p in train],
+        y=[labels[p] for p in train],
+        X_val=[inputs[p] for p in held_out],
+        y_val=[labels[p] for p in held_out],
+        n_classes=int(labels.max()) + 1,
+        name=name,
+    )

@@ -1,0 +1,108 @@
+"""Partitions over clients, and real data split with them."""
+
+from __future__ import annotations
+
+import builtins
+import doctest
+
+import numpy as np
+import pytest
+
+import hgp_ref.data.partition as module
+from hgp_ref.data import breast_cancer, digits, dirichlet_partition
+
+
+@pytest.mark.parametrize("n_clients", [1, 2, 7, 30])
+@pytest.mark.parametrize("alpha", [0.05, 0.4, 100.0])
+def test_every_instance_goes_to_exactly_one_client(n_clients, alpha):
+    labels = np.random.default_rng(0).integers(0, 5, 211)
+    parts = dirichlet_partition(labels, n_clients, alpha, seed=2)
+    assert len(parts) == n_clients
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(211))
+    assert all(np.all(np.diff(part) > 0) for part in parts)
+
+
+def test_reproducible():
+    labels = np.arange(100) % 3
+    first, again, other = (dirichlet_partition(labels, 5, 0.4, seed=s) for s in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_shares_have_the_mean_and_variance_of_the_dirichlet():
+    """Share of client 0 among N instances of one label: mean 1/n, variance v + (1/n − 1/n² − v)/N with
+    v = (n−1)/(n²(nα+1)) that of the Dirichlet. Over R draws the mean is within 5 sd, the variance within 30 %."""
+    n, alpha, N, R = 4, 0.4, 400, 2000
+    shares = np.array([dirichlet_partition(np.zeros(N), n, alpha, seed=s)[0].size / N for s in range(R)])
+    v = (n - 1) / (n**2 * (n * alpha + 1))
+    variance = v + (1 / n - 1 / n**2 - v) / N
+    assert abs(shares.mean() - 1 / n) < 5 * np.sqrt(variance / R)
+    assert abs(shares.var() / variance - 1) < 0.3
+
+
+def test_labels_are_split_one_by_one():
+    """With a tiny α almost every label belongs to one client; with a huge α every client has all labels."""
+    labels = np.arange(1000) % 10
+    few = dirichlet_partition(labels, 5, 1e-3, seed=0)
+    assert sum(len(np.unique(labels[p])) for p in few if p.size) <= 12
+    assert all(len(np.unique(labels[p])) == 10 for p in dirichlet_partition(labels, 5, 1e3, seed=0))
+
+
+@pytest.mark.parametrize(
+    ("labels", "wrong", "message"),
+    [
+        (np.zeros((2, 2)), {}, r"labels: shape \(2, 2\)"),
+        (np.zeros(0), {}, r"labels: shape \(0,\)"),
+        (np.zeros(4), {"n_clients": 0}, "n_clients=0"),
+        (np.zeros(4), {"alpha": -1.0}, "alpha=-1.0"),
+        (np.zeros(4), {"min_per_client": 3}, "only 4 instances"),
+        (np.zeros(40), {"alpha": 1e-3, "min_per_client": 3}, "client . got 0 instances, needed min_per_client=3"),
+    ],
+)
+def test_bad_arguments(labels, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        dirichlet_partition(labels, **{"n_clients": 2, **wrong})
+
+
+def test_docstring_example():
+    assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("load", "instances", "features", "classes"), [(breast_cancer, 569, 31, 2), (digits, 1797, 65, 10)]
+)
+def test_real_data_is_all_there_and_standardised(load, instances, features, classes):
+    pytest.importorskip("sklearn")
+    data = load(n_clients=10, seed=0)
+    assert data.n_classes == classes
+    assert sum(map(len, data.y)) + sum(map(len, data.y_val)) == instances
+    assert all(len(y) >= 1 for y in data.y) and all(len(y) >= 1 for y in data.y_val)
+    seen = np.concatenate(data.X)
+    assert seen.shape == (data.counts.sum(), features)
+    assert np.all(seen[:, -1] == 1)
+    tolerance = 1e-12  # of sums of about 1000 numbers of order 1
+    assert np.all(np.abs(seen[:, :-1].mean(axis=0)) < tolerance)
+    spread = seen[:, :-1].std(axis=0)
+    assert np.all((np.abs(spread - 1) < tolerance) | (spread == 0))
+    held_out = np.concatenate(data.X_val)
+    assert np.all(np.isfinite(held_out))
+    assert abs(len(held_out) / instances - 0.4) < 0.02
+
+
+def test_real_data_bad_fraction():
+    pytest.importorskip("sklearn")
+    with pytest.raises(ValueError, match="validation=1.0"):
+        breast_cancer(validation=1.0)
+
+
+def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
+    real_import = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("sklearn"):
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ImportError, match=r"hgp_ref\[data\]"):
+        digits()
