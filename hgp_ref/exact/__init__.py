@@ -1,0 +1,24 @@
+"""The explicit-matrix reference: everything as dense float64 NumPy arrays, slow and obvious.
+
+It judges the matrix-free core and therefore shares no code with it: no averaging, estimators or training.
+"""
+
+from .derivatives import hessians, jacobians, outer_gradients
+from .estimate import estimate
+from .hypergradient import hypergradient
+from .inner import inner_solution
+from .operators import mixing_product, push_sum_matrices, push_sum_matrix, push_sum_weights, theta
+
+__all__ = [
+    "estimate",
+    "hessians",
+    "hypergradient",
+    "inner_solution",
+    "jacobians",
+    "mixing_product",
+    "outer_gradients",
+    "push_sum_matrices",
+    "push_sum_matrix",
+    "push_sum_weights",
+    "theta",
+]

@@ -1,0 +1,55 @@
+"""Block derivatives as dense arrays: closed form where a problem offers it, else hvp and cross on unit vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.backend import from_host, to_host
+
+
+def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
+    """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given."""
+    if hasattr(problem, "hessian"):
+        return host(problem.hessian(x, lam, *_optional(batch, x)))
+    hvp = problem.linearize(x, lam, *_optional(batch, x)).hvp
+    return _columns(hvp, x)
+
+
+def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
+    """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes."""
+    if hasattr(problem, "jacobian"):
+        return host(problem.jacobian(x, lam, *_optional(batch, x)))
+    cross = problem.linearize(x, lam, *_optional(batch, x)).cross
+    return _columns(cross, x)
+
+
+def outer_gradients(problem: Any, x: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
+    """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ)."""
+    f_x, f_lam = problem.outer_grad(x, lam)
+    return host(f_x), host(f_lam)
+
+
+def host(a: Any) -> np.ndarray:
+    """`a` on the host in float64."""
+    return np.asarray(to_host(a), dtype=np.float64)
+
+
+def _columns(product: Any, x: Any) -> np.ndarray:
+    """(n, rows, d_x) from u ↦ A_i u_i: column k is the product with the k-th unit vector at every client."""
+    n, d = x.shape
+    dtype = to_host(x).dtype
+    columns = []
+    for k in range(d):
+        unit = np.zeros((n, d), dtype=dtype)
+        unit[:, k] = 1.0
+        columns.append(host(product(from_host(unit, like=x))))
+    return np.stack(columns, axis=-1)
+
+
+def _optional(batch: Any, x: Any) -> tuple[Any, ...]:
+    """The batch argument in the library of `x`; absent when None, so that a problem without batches still works."""
+    if batch is None:
+        return ()
+    return (from_host(batch, like=x) if isinstance(batch, np.ndarray) else batch,)

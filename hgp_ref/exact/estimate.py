@@ -1,0 +1,59 @@
+"""HGP's v^(M) by its explicit formula, with dense block matrices.
+
+    v^(M) = ∂_λ f − η Σ_{m<M} Ĵ^(m) Θ̂_m [Π_{m'<m} (I − η Ĥ^(m')) Θ̂_{m'}] ∂_x f,     Θ̂_m = K_m ⊗ I_d,
+
+the product with later factors to the left. Ĵ^(m) is taken on the m-th batch for v, Ĥ^(m) on the m-th batch for u; every
+call has its own Θ̂_m (the paper's remark writes one Θ̂ and one sample for both). With conserved mass ("conserve" in
+`push_sum_matrix`) the identity in the Hessian factor m becomes diag(ω_{m+1}) ⊗ I_d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from .derivatives import hessians, jacobians, outer_gradients
+
+
+def estimate(
+    problem: Any,
+    x: Any,
+    lam: Any,
+    matrices: Sequence[np.ndarray],
+    eta: float,
+    batches_v: Any = None,
+    batches_u: Any = None,
+    *,
+    weights: Sequence[np.ndarray] | None = None,
+) -> np.ndarray:
+    """v^(M), (n, d_λ), for the M = len(matrices) averaging matrices K_m (n, n).
+
+    `batches_v`, `batches_u`: (M, n, b) instance indices per iteration, all instances if None. `weights`: ω_1 … ω_M for
+    conserved mass.
+    """
+    f_x, f_lam = outer_gradients(problem, x, lam)  # (n, d_x), (n, d_lam)
+    n, d = f_x.shape
+    for name, given in (("batches_v", batches_v), ("batches_u", batches_u), ("weights", weights)):
+        if given is not None and len(given) != len(matrices):
+            raise ValueError(f"{name} has {len(given)} entries for {len(matrices)} matrices; one each is needed")
+    J = _blocks(jacobians, problem, x, lam, batches_v)
+    H = _blocks(hessians, problem, x, lam, batches_u)
+    v = f_lam.ravel().copy()
+    product = np.eye(n * d)  # Π_{m'<m} (I − η Ĥ^(m')) Θ̂_{m'}
+    for m, K in enumerate(matrices):
+        Theta_m = np.kron(K, np.eye(d))  # (nd, nd)
+        v -= eta * J(m) @ Theta_m @ product @ f_x.ravel()
+        kept = np.eye(n * d) if weights is None else np.kron(np.diag(weights[m]), np.eye(d))
+        product = (kept - eta * H(m)) @ Theta_m @ product
+    return v.reshape(f_lam.shape)
+
+
+def _blocks(derivative: Any, problem: Any, x: Any, lam: Any, batches: Any) -> Any:
+    """m ↦ the block-diagonal derivative matrix of iteration m; the same one every time without batches."""
+    if batches is None:
+        full = block_diag(*derivative(problem, x, lam))
+        return lambda m: full
+    return lambda m: block_diag(*derivative(problem, x, lam, batches[m]))

@@ -1,0 +1,46 @@
+"""The true hyper-gradient d_λ Σ_k f_k(x_k(λ), λ_k), two independent ways.
+
+    stacked   d = ∂_λ f − η J Θ (I − (I − ηH) Θ)⁻¹ ∂_x f, the fixed-point system of nd unknowns as the paper prints it,
+              with H = blockdiag(H_i), J = blockdiag(J_i);
+    reduced   d_i = ∂_λ f_i − J_i w*,   w* = (Σ_k H_k)⁻¹ Σ_k ∂_x f_k, a system of d unknowns.
+
+They agree for every η > 0: I − (I − ηH)Θ is the identity on disagreement and ηH̄ on consensus, hence invertible whenever
+the mean Hessian H̄ is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from .derivatives import hessians, jacobians, outer_gradients
+from .inner import require_positive_definite
+from .operators import theta
+
+
+def hypergradient(problem: Any, x: Any, lam: Any, method: str = "reduced", eta: float = 1.0) -> np.ndarray:
+    """The hyper-gradient formula at (x, λ), (n, d_λ): the truth when x is the inner solution of λ.
+
+    `eta` enters only the stacked system and cancels. ValueError if the mean Hessian is not positive definite.
+    """
+    H, J = hessians(problem, x, lam), jacobians(problem, x, lam)  # (n, d_x, d_x), (n, d_lam, d_x)
+    f_x, f_lam = outer_gradients(problem, x, lam)  # (n, d_x), (n, d_lam)
+    require_positive_definite(H.mean(axis=0))
+    if method == "reduced":
+        w = np.linalg.solve(H.sum(axis=0), f_x.sum(axis=0))  # (d_x,)
+        return f_lam - J @ w
+    if method == "stacked":
+        return _stacked(H, J, f_x, f_lam, eta)
+    raise ValueError(f"method={method!r} is unknown; choose 'reduced' or 'stacked'")
+
+
+def _stacked(H: np.ndarray, J: np.ndarray, f_x: np.ndarray, f_lam: np.ndarray, eta: float) -> np.ndarray:
+    if not eta > 0:
+        raise ValueError(f"eta={eta}; it must be positive")
+    n, d = f_x.shape
+    Theta, identity = theta(n, d), np.eye(n * d)
+    system = identity - (identity - eta * block_diag(*H)) @ Theta  # (nd, nd)
+    u = np.linalg.solve(system, f_x.ravel())
+    return f_lam - (eta * block_diag(*J) @ (Theta @ u)).reshape(f_lam.shape)
