@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 TABLE = Path(__file__).with_name("names.json")
-NOT_INSTALLED = 3  # exit code of --check: nothing to compare with
+NOTHING_TO_COMPARE = 3  # exit code of --check
 
 # Files, printing and NumPy's type bookkeeping: nothing that computes on a device.
 LEFT_OUT = re.compile(
@@ -133,10 +133,14 @@ def main(arguments: list[str]) -> int:
         import cupy
     except ImportError as error:
         print(f"CuPy cannot be imported: {error}")
-        return NOT_INSTALLED
+        return NOTHING_TO_COMPARE
     real = json.loads(json.dumps(table(cupy)))
     if arguments == ["--check"]:
-        lines = differences(json.loads(TABLE.read_text(encoding="utf-8")), real)
+        recorded = json.loads(TABLE.read_text(encoding="utf-8"))
+        if recorded["cupy"].split(".")[0] != real["cupy"].split(".")[0]:
+            print(f"names.json records CuPy {recorded['cupy']}, {real['cupy']} is installed")
+            return NOTHING_TO_COMPARE
+        lines = differences(recorded, real)
         print("\n".join(lines) or f"names.json agrees with CuPy {real['cupy']}")
         return 1 if lines else 0
     TABLE.write_text(json.dumps(real, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,214 @@
+"""Imports of the package point one way, and only backend.py knows the name of a GPU library."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "hgp_ref"
+
+# What each part may import. `exact` and `estimators` judge each other, so neither is in the other's line.
+ALLOWED = {
+    "backend": set(),
+    "philox": set(),
+    "progress": set(),
+    "networks": {"backend", "philox"},
+    "averaging": {"backend", "philox", "networks"},
+    "problems": {"backend", "philox"},
+    "data": {"backend", "philox", "problems"},
+    "estimators": {"backend", "philox", "progress", "networks", "averaging", "problems"},
+    "training": {"backend", "philox", "progress", "networks", "averaging", "problems"},
+    "exact": {"backend", "philox", "networks", "problems"},
+    "bounds": {"backend", "philox", "networks", "averaging", "problems", "exact"},
+}
+TOP = {"", "__init__", "__main__", "check"}  # these put the parts together
+OUTSIDE = {"verification", "figures", "benchmarks", "tests"}
+CORE = {"numpy", "scipy", "numba", "array_api_compat"}
+
+
+def part(path: Path) -> str:
+    """The part of the package that a file belongs to: its folder, or its own name."""
+    inside = path.relative_to(PACKAGE)
+    return inside.parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST, package: str) -> Iterator[tuple[str, int]]:
+    """Absolute dotted names of everything imported, with the line; `package` resolves the relative ones."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            if node.args and isinstance(node.args[0], ast.Constant):
+                yield str(node.args[0].value), node.lineno
+
+
+def wrong_imports(source: str, own: str, package: str) -> list[str]:
+    """Imports of a file of the part `own` that point the wrong way."""
+    wrong = []
+    for name, line in imports(ast.parse(source), package):
+        root, _, rest = name.partition(".")
+        if root in OUTSIDE:
+            wrong.append(f"line {line}: {own} imports {name}, which is outside the package")
+        elif root == "hgp_ref" and own not in TOP:
+            target = rest.split(".")[0]
+            if target != own and target not in ALLOWED[own]:
+                wrong.append(f"line {line}: {own} imports {name}")
+    return wrong
+
+
+def optional_at_top(source: str) -> list[str]:
+    """Imports outside functions of anything but the standard library, the four core dependencies and the package."""
+    known = CORE | {"hgp_ref"} | set(sys.stdlib_module_names)
+    pending, found = list(ast.parse(source).body), []
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending += node.orelse
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            found += [f"line {node.lineno}: {n}" for n in names if n.split(".")[0] not in known]
+        pending += ast.iter_child_nodes(node)
+    return found
+
+
+def names_cupy(source: str) -> list[str]:
+    """Where the code says cupy: imports, names, attributes and strings; docstrings and comments may."""
+    tree = ast.parse(source)
+    documentation = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False)
+    }
+    found = []
+    for node in ast.walk(tree):
+        words = []
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            words = re.findall(r"\w*cupy\w*", node.value, re.IGNORECASE)
+        elif isinstance(node, ast.alias | ast.FunctionDef | ast.ClassDef):
+            words = [node.name]
+        elif isinstance(node, ast.Name | ast.Attribute | ast.arg | ast.keyword | ast.ImportFrom):
+            fields = (getattr(node, f, None) for f in ("id", "attr", "arg", "module"))
+            words = [f for f in fields if isinstance(f, str)]
+        found += [f"{w} (line {getattr(node, 'lineno', '?')})" for w in words if "cupy" in w.lower()]
+    return found
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    own = part(path)
+    assert own in ALLOWED or own in TOP, f"{own} has no place in the order of imports yet: add it to ALLOWED"
+    package = ".".join(path.relative_to(ROOT).parts[:-1])
+    assert wrong_imports(path.read_text(encoding="utf-8"), own, package) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_optional_libraries_are_imported_where_they_are_used(path):
+    assert optional_at_top(path.read_text(encoding="utf-8")) == []
+
+
+def test_cupy_is_named_in_backend_only():
+    found = {path.relative_to(PACKAGE): names_cupy(path.read_text(encoding="utf-8")) for path in FILES}
+    assert found.pop(Path("backend.py")), "backend.py is where CuPy is named"
+    assert {name: where for name, where in found.items() if where} == {}
+
+
+def test_the_order_of_imports_has_no_circle():
+    placed: set[str] = set()
+    while len(placed) < len(ALLOWED):
+        ready = {name for name, below in ALLOWED.items() if below <= placed and name not in placed}
+        assert ready, f"a circle among {sorted(set(ALLOWED) - placed)}"
+        placed |= ready
+    assert "exact" not in ALLOWED["estimators"] and "estimators" not in ALLOWED["exact"]
+    assert not ALLOWED["exact"] & {"averaging", "estimators", "training"}
+
+
+def test_importing_the_package_brings_no_optional_library():
+    optional = "torch jax cupy matplotlib sklearn cvxpy networkx tqdm array_api_strict pytest".split()
+    code = f"import sys, hgp_ref; print([m for m in {optional} if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("own", "source"),
+    [
+        ("exact", "from hgp_ref.estimators import hypergradient"),
+        ("exact", "from ..averaging import PushSum"),
+        ("exact", "def f():\n    from .. import training"),
+        ("estimators", "import hgp_ref.exact as e"),
+        ("estimators", "from ..exact.inner import inner_solution"),
+        ("estimators", "import importlib\nimportlib.import_module('hgp_ref.exact')"),
+        ("networks", "from ..averaging.push_sum import PushSum"),
+        ("networks", "import hgp_ref as hgp"),
+        ("problems", "from hgp_ref import networks"),
+        ("averaging", "from ..check import main"),
+        ("bounds", "import verification.theorem_1"),
+        ("check", "from figures import fig1a"),
+    ],
+)
+def test_planted_wrong_imports_are_seen(own, source):
+    assert len(wrong_imports(source, own, f"hgp_ref.{own}")) == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "source"),
+    [
+        ("exact", "import numpy as np\nfrom ..networks import Network\nfrom .operators import theta"),
+        ("estimators", "from ..problems.batches import sample_batches\nfrom ..backend import to_host"),
+        ("check", "from . import exact, estimators"),
+    ],
+)
+def test_right_imports_are_not_blamed(own, source):
+    assert wrong_imports(source, own, "hgp_ref" if own in TOP else f"hgp_ref.{own}") == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import cupy",
+        "from cupy import cuda",
+        "from array_api_compat import cupy as xp",
+        "x = compat.is_cupy_array(y)",
+        "name = 'cupy'",
+        "def f(x):\n    '''Doc.'''\n    return f'not {x} CuPy'",
+        "def g(cupy=None): ...",
+    ],
+)
+def test_planted_cupy_is_seen(source):
+    assert names_cupy(source)
+
+
+def test_documentation_may_name_cupy():
+    assert names_cupy('"""Runs on CuPy."""\n# cupy\ndef f():\n    """cupy"""\n    return "numpy"') == []
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ("import torch", True),
+        ("try:\n    import jax.numpy as jnp\nexcept ImportError:\n    jnp = None", True),
+        ("class A:\n    from sklearn import datasets", True),
+        ("def f():\n    import torch", False),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch", False),
+        ("import numpy as np, scipy.linalg\nfrom numba import njit\nfrom . import x", False),
+    ],
+)
+def test_planted_optional_imports_are_seen(source, seen):
+    assert bool(optional_at_top(source)) is seen
