@@ -37,7 +37,6 @@ setup(
         "dev": [*test, *fastmixing, "networkx>=3", "ruff>=0.6", "mypy>=1.11", "scipy-stubs"],
     },
     classifiers=[
-        "License :: OSI Approved :: MIT License",
         "Programming Language :: Python :: 3",
         "Topic :: Scientific/Engineering :: Mathematics",
     ],

@@ -20,7 +20,7 @@ _NAMES = {
     "Traffic": "averaging",
     "hypergradient": "estimators",
     "Estimate": "estimators",
-    "DivergenceError": "estimators",
+    "DivergenceError": "errors",
     "sgp": "training",
     "Fit": "training",
     "certify": "bounds",

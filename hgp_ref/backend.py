@@ -32,9 +32,7 @@ def array_namespace(*arrays: Array) -> Namespace:
         return compat.array_namespace(*given)
     except TypeError as error:
         names = sorted({f"{type(a).__module__}.{type(a).__name__}" for a in given})
-        raise TypeError(
-            f"arrays of several libraries together: {', '.join(names)}; move them to one"
-        ) from error
+        raise TypeError(f"arrays of several libraries together: {', '.join(names)}; move them to one") from error
 
 
 def device(x: Array) -> Any:
@@ -70,9 +68,7 @@ def from_host(a: np.ndarray, *, like: Array) -> Array:
     if isinstance(like, np.ndarray):
         return a
     xp = compat.array_namespace(like)
-    if compat.is_torch_array(
-        like
-    ):  # torch shares memory with the host array otherwise, and dislikes read-only ones
+    if compat.is_torch_array(like):  # torch shares memory with the host array otherwise, and dislikes read-only ones
         return xp.asarray(a.copy(), device=device(like))
     return xp.asarray(a, device=device(like))
 
@@ -98,7 +94,8 @@ class Backend:
         made = self.xp.asarray(host, device=self.device)
         if str(host.dtype) not in str(made.dtype):
             raise TypeError(
-                f"{self.name} made {made.dtype} of {host.dtype}; 64-bit JAX needs jax.config.update('jax_enable_x64', True)"
+                f"{self.name} made {made.dtype} of {host.dtype}; for 64 bits JAX needs "
+                "jax.config.update('jax_enable_x64', True)"
             )
         return made
 
@@ -130,17 +127,13 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(
-            f"backend {name!r} is not installed: pip install 'hgp_ref[{EXTRAS[name]}]'"
-        ) from error
+        raise ImportError(f"backend {name!r} is not installed: pip install 'hgp_ref[{EXTRAS[name]}]'") from error
 
 
 def _require_gpu(cupy: Any) -> None:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
-    except (
-        Exception
-    ) as error:  # CuPy raises its own CUDARuntimeError, which cannot be named without importing it
+    except Exception as error:  # CuPy raises its own CUDARuntimeError, which cannot be named without importing it
         raise RuntimeError(f"CuPy is installed but finds no usable GPU: {error}") from error
     if count < 1:
         raise RuntimeError("CuPy is installed but finds no usable GPU: 0 CUDA devices")

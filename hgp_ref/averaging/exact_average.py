@@ -1,0 +1,37 @@
+"""The exact mean over clients: Θ itself."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+from hgp_ref.averaging.base import Averaging
+from hgp_ref.averaging.blocks import MeanBlock
+from hgp_ref.backend import Array
+
+
+class ExactAverage(Averaging):
+    """Θ = 11ᵀ/n ⊗ I: every client gets the mean of all.
+
+    As over a fully connected network in one step: n(n-1) messages of one vector each, one round a call.
+    """
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        if operator.index(n) < 1:
+            raise ValueError(f"n={n} given, needed an integer >= 1")
+        self.n, self.steps, self.net = operator.index(n), 1, None
+
+    def composes(self, columns: int) -> bool:
+        return self.n <= 1024
+
+    def matrices(self, first: int, count: int) -> tuple[np.ndarray, None, np.ndarray]:
+        sent = np.full(count, self.n * (self.n - 1))
+        return np.full((count, self.n, self.n), 1.0 / self.n), None, sent
+
+    def prepare(self, first: int, count: int, like: Array) -> MeanBlock:
+        return MeanBlock(self.n)
+
+    def __repr__(self) -> str:
+        return f"ExactAverage({self.n})"

@@ -1,0 +1,55 @@
+"""Checks of arguments that several entry points share."""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.averaging import Averaging
+from hgp_ref.networks.connectivity import unreachable
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number > 0 as a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < math.inf:
+        raise ValueError(f"{name}={value!r} given, needed a finite number > 0")
+    return float(value)
+
+
+def count(name: str, value: Any) -> int:
+    """An integer >= 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name}={value!r} given, needed an integer >= 1")
+    return operator.index(value)
+
+
+def batch_size(problem: Any, value: Any) -> int | None:
+    """The size of mini-batches, which need a problem that tells how many instances each client has."""
+    if value is None:
+        return None
+    if getattr(problem, "counts", None) is None:
+        raise ValueError(f"batch_size={value!r} given, but the problem has no `counts` (instances per client)")
+    return count("batch_size", value)
+
+
+def same_clients(averagings: list[Averaging], problem: Any) -> None:
+    """Averagings and problem speak of the same clients."""
+    for a in averagings:
+        if a.n != problem.n_clients:
+            raise ValueError(f"avg: {a!r} averages {a.n} clients, but the problem has {problem.n_clients}")
+
+
+def warn_unreachable(averagings: list[Averaging], calls: int) -> None:
+    """One warning for each network whose graphs over the whole run are not jointly strongly connected."""
+    seen: set[int] = set()
+    for a in averagings:
+        if a.net is None or id(a.net) in seen:
+            continue
+        seen.add(id(a.net))
+        missing = unreachable(a.net, 1, calls * a.steps)
+        if missing is not None:
+            warnings.warn(f"{a!r}: {missing.message}", RuntimeWarning, stacklevel=3)

@@ -1,0 +1,5 @@
+"""Errors that users may want to catch."""
+
+
+class DivergenceError(ArithmeticError):
+    """An iteration grows instead of converging."""
