@@ -1,0 +1,27 @@
+"""Networks: who hears whom at step s — a pure function of (seed, step)."""
+
+from hgp_ref.networks.base import Network
+from hgp_ref.networks.bernoulli import RandomDirected, RandomUndirected
+from hgp_ref.networks.connectivity import Unreachable, smallest_window, strongly_connected, unreachable
+from hgp_ref.networks.fixed import FullyConnected, OnePeerExponential, SelfLoops
+from hgp_ref.networks.random_out import RandomOut
+from hgp_ref.networks.schedule import Schedule
+from hgp_ref.networks.sparse_erdos_renyi import SparseErdosRenyi
+from hgp_ref.networks.static_undirected import StaticUndirected
+
+__all__ = [
+    "FullyConnected",
+    "Network",
+    "OnePeerExponential",
+    "RandomDirected",
+    "RandomOut",
+    "RandomUndirected",
+    "Schedule",
+    "SelfLoops",
+    "SparseErdosRenyi",
+    "StaticUndirected",
+    "Unreachable",
+    "smallest_window",
+    "strongly_connected",
+    "unreachable",
+]

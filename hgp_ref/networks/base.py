@@ -1,0 +1,123 @@
+"""Network: who hears whom at step s, and with which weight; a pure function of (seed, step).
+
+At step s = 1, 2, ... client j sends to its out-neighbours N_j^out(s), itself always among them, and the mixing matrix is
+
+    P(s)[i, j] = 1 / |N_j^out(s)|   if j -> i at step s,   0 otherwise,
+
+unless a class says otherwise. Columns sum to one: what j sends is what the others receive.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.networks.lists import counting_sort, scatter_matrix
+from hgp_ref.philox import MAX_CLIENTS, MAX_STEP, check_seed
+
+Edges = tuple[np.ndarray, np.ndarray]
+Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Network(ABC):
+    """A sequence of directed graphs on n clients with column-stochastic weights.
+
+    Attributes: `n`; `seed` (None where nothing is random); `period` (1 for a static graph, T for a schedule of T graphs,
+    None where graphs never repeat); `expected_edges` per step, self-loops included.
+    A subclass provides `out_lists`; everything else follows from it and may be overridden by something faster, never different.
+    """
+
+    n: int
+    seed: int | None
+    period: int | None = None
+
+    def __init__(self, n: int, seed: int | None = None, period: int | None = None) -> None:
+        self.n = check_count("n", n, 1, MAX_CLIENTS)
+        self.seed = None if seed is None else check_seed(seed)
+        self.period = period
+
+    @property
+    @abstractmethod
+    def expected_edges(self) -> float:
+        """Expected number of edges of one step, self-loops included."""
+
+    @abstractmethod
+    def out_lists(self, s: int) -> Edges:
+        """Receivers of every sender: (indptr int64 (n+1,), receivers int32), those of sender j sorted at indptr[j]:indptr[j+1]."""
+
+    def edges(self, s: int) -> Edges:
+        """(senders, receivers), int64, self-loops included, sorted by sender, then receiver."""
+        indptr, receivers = self.out_lists(s)
+        senders = np.repeat(np.arange(self.n, dtype=np.int64), np.diff(indptr))
+        return senders, receivers.astype(np.int64)
+
+    def out_neighbours(self, s: int, sender: int) -> np.ndarray:
+        """Receivers of one sender at step s, sorted, int64, itself included; sampled for that sender alone."""
+        indptr, receivers = self.out_lists(s)
+        j = self._client("sender", sender)
+        return receivers[indptr[j] : indptr[j + 1]].astype(np.int64)
+
+    def csr(self, s: int) -> Csr:
+        """P(s) by rows: (indptr int64 (n+1,), indices int32 = senders, sorted in each row, weights float64)."""
+        indptr, receivers = self.out_lists(s)
+        return counting_sort(indptr, receivers, 1.0 / np.diff(indptr))
+
+    def mixing_matrix(self, s: int) -> np.ndarray:
+        """P(s), (n, n) float64: entry [i, j] is the weight of j -> i."""
+        return self.mixing_matrices(s, 1)[0]
+
+    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
+        """P(first), ..., P(first + count - 1), (count, n, n) float64."""
+        first, count = self._stretch(first, count)
+        out = np.zeros((count, self.n, self.n))
+        for t in range(count):
+            scatter_matrix(*self.csr(first + t), out[t])
+        return out
+
+    def union(self, first: int, count: int) -> Edges:
+        """(senders, receivers) that occur in at least one of the steps first .. first + count - 1; may repeat, unsorted."""
+        first, count = self._stretch(first, count)
+        lists = [self.edges(first + t) for t in range(count)]
+        senders, receivers = (np.concatenate([np.empty(0, np.int64), *part]) for part in zip(*lists, strict=True))
+        return senders, receivers
+
+    def _step(self, s: int) -> int:
+        return check_count("s", s, 1, MAX_STEP)
+
+    def _stretch(self, first: int, count: int) -> tuple[int, int]:
+        first = check_count("first", first, 1, MAX_STEP)
+        return first, check_count("count", count, 0, MAX_STEP - first + 1)
+
+    def _client(self, name: str, j: int) -> int:
+        return check_count(name, j, 0, self.n - 1)
+
+    def _arguments(self) -> dict[str, Any]:
+        """Constructor arguments, for __repr__."""
+        return {"n": self.n} if self.seed is None else {"n": self.n, "seed": self.seed}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._arguments().items())})"
+
+
+def check_count(name: str, value: int, low: int, high: int) -> int:
+    """value as a Python integer in low .. high, or an error that names it."""
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}: {value!r}")
+    result = operator.index(value)
+    if not low <= result <= high:
+        raise ValueError(f"{name} must lie in {low} .. {high}, got {result}")
+    return result
+
+
+def check_probability(name: str, value: float) -> float:
+    """value as a float in [0, 1], or an error that names it."""
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}: {value!r}") from None
+    if not 0.0 <= result <= 1.0:
+        raise ValueError(f"{name} must lie in [0, 1], got {result}")
+    return result

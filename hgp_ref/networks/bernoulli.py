@@ -1,0 +1,113 @@
+"""Dense random graphs with a rate for every pair: RandomDirected and RandomUndirected.
+
+    rho_ij ~ U[low, high], fixed by the seed;   at each step the edge is there with probability rho_ij, independently.
+
+Rates are integer multiples of 2^-32, so that rates and edges are exact on every machine.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import philox
+from hgp_ref.networks import dense
+from hgp_ref.networks.base import Csr, Edges, Network, check_probability
+from hgp_ref.networks.lists import rows_of
+
+SCALE = 2**32
+
+
+class BernoulliNetwork(Network):
+    """What the two have in common; `_symmetric` and the two streams tell them apart."""
+
+    _symmetric: bool
+    _rate_stream: int
+    _edge_stream: int
+
+    def __init__(self, n: int, low: float = 0.4, high: float = 0.8, seed: int = 0) -> None:
+        super().__init__(n, seed)
+        self.low, self.high = check_probability("low", low), check_probability("high", high)
+        if self.low > self.high:
+            raise ValueError(f"low must not exceed high, got low={self.low}, high={self.high}")
+        self._key = philox.key(seed)
+
+    @cached_property
+    def _last(self) -> np.ndarray:
+        """(n, n) uint32, rate * 2^32 - 1; the diagonal is rate 1."""
+        low, high = (round(p * SCALE) for p in (self.low, self.high))
+        low = max(low, 1)  # a rate of 0 among positive ones becomes 2^-32
+        span = max(high, 1) - low
+        words = (np.uint64(low), np.uint64(span))
+        return dense.rates(self.n, *words, self._symmetric, self._rate_stream, *self._key)
+
+    @cached_property
+    def _rule(self) -> tuple[Any, ...]:
+        """Leading arguments of the kernels."""
+        floor = np.uint32(round(self.high * SCALE) == 0)  # every rate is 0: no word may pass
+        return self._last, floor, self._symmetric, self._edge_stream, *self._key
+
+    @property
+    def rates(self) -> np.ndarray:
+        """(n, n) float64: probability of the edge j -> i at [i, j]; 1 on the diagonal."""
+        if round(self.high * SCALE) == 0:
+            return np.eye(self.n)
+        return (self._last.astype(np.float64) + 1.0) / SCALE
+
+    @property
+    def expected_edges(self) -> float:
+        return float(self.rates.sum())
+
+    def adjacency(self, s: int) -> np.ndarray:
+        """(n, n) booleans, [i, j] = is there an edge j -> i at step s."""
+        return self.adjacencies(self._step(s), 1)[0]
+
+    def adjacencies(self, first: int, count: int) -> np.ndarray:
+        """(count, n, n) booleans of steps first .. first + count - 1."""
+        return dense.adjacencies(*self._rule, *self._stretch(first, count))
+
+    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
+        return dense.mixing(*self._rule, *self._stretch(first, count))
+
+    def out_lists(self, s: int) -> Edges:
+        indptr, receivers, _ = rows_of(np.ascontiguousarray(self.adjacency(s).T), np.ones(self.n))
+        return indptr, receivers
+
+    def csr(self, s: int) -> Csr:
+        adjacency = self.adjacency(s)
+        return rows_of(adjacency, 1.0 / adjacency.sum(axis=0))
+
+    def out_neighbours(self, s: int, sender: int) -> np.ndarray:
+        s, j = self._step(s), self._client("sender", sender)
+        return np.flatnonzero(dense.neighbours(*self._rule, s, j))
+
+    def union(self, first: int, count: int) -> Edges:
+        receivers, senders = np.nonzero(dense.union(*self._rule, *self._stretch(first, count)))
+        return senders, receivers
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"n": self.n, "low": self.low, "high": self.high, "seed": self.seed}
+
+
+class RandomDirected(BernoulliNetwork):
+    """Directed edges j -> i with probability rho_ij ~ U[low, high], drawn anew at each step; self-loops always.
+
+    P(s)[i, j] = 1 / outdegree of j: column-stochastic.
+    """
+
+    _symmetric = False
+    _rate_stream = philox.EDGE_RATES
+    _edge_stream = philox.EDGES
+
+
+class RandomUndirected(BernoulliNetwork):
+    """Undirected edges {i, j} with probability rho_ij = rho_ji ~ U[low, high], drawn anew at each step; self-loops always.
+
+    P(s)[i, j] = 1 / degree of j: column-stochastic, not doubly stochastic.
+    """
+
+    _symmetric = True
+    _rate_stream = philox.UNDIRECTED_RATES
+    _edge_stream = philox.UNDIRECTED_EDGES

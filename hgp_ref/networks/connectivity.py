@@ -1,0 +1,144 @@
+"""Strong connectivity of the union of graphs over a stretch of steps, and the B of Assumption 1.
+
+    B-strong connectivity: for every t >= 0 the union of the graphs of steps first + tB .. first + (t + 1) B - 1 is strongly connected.
+
+Strong components are contracted as steps are added: only the edges between components are kept, so memory stays near n and
+a stretch is left as soon as one component remains. A periodic network is looked at for one period at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from hgp_ref.networks.base import Network, check_count
+
+CHUNK_EDGES = 2**24  # edges of the steps added at once, at most (one step is always added)
+NAMED = 10  # clients named in a message
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """Who is cut off from the largest strong component of the union over steps first .. first + count - 1."""
+
+    first: int
+    count: int
+    components: int  # number of strong components
+    largest: int  # clients in the largest of them
+    member: int  # one of these clients
+    unheard: tuple[int, ...]  # clients whose messages never reach the largest component
+    unreached: tuple[int, ...]  # clients that messages of the largest component never reach
+
+    @property
+    def message(self) -> str:
+        """One line for a warning."""
+        parts = [
+            f"clients {_names(who)} {what}"
+            for who, what in ((self.unreached, "cannot be reached by"), (self.unheard, "cannot reach"))
+            if who
+        ]
+        return (
+            f"the graphs of steps {self.first} .. {self.first + self.count - 1} are not jointly strongly connected: "
+            f"{' and '.join(parts)} the largest strongly connected group (client {self.member} and {self.largest - 1} more)"
+        )
+
+
+def strongly_connected(net: Network, first: int, count: int) -> bool:
+    """Is the union of the graphs of steps first .. first + count - 1 strongly connected?"""
+    return _Condensation(net).extend(first, _useful(net, first, count)).size == 1
+
+
+def unreachable(net: Network, first: int, count: int) -> Unreachable | None:
+    """None if the union over the stretch is strongly connected, else who cannot be reached and who cannot reach."""
+    union = _Condensation(net).extend(first, _useful(net, first, count))
+    if union.size == 1:
+        return None
+    sizes = np.bincount(union.labels, minlength=union.size)
+    core = int(np.argmax(sizes))
+    unreached, unheard = (
+        tuple(np.flatnonzero(~union.reached(core, backwards)[union.labels]).tolist()) for backwards in (False, True)
+    )
+    member = int(np.argmax(union.labels == core))
+    return Unreachable(first, count, union.size, int(sizes[core]), member, unheard, unreached)
+
+
+def smallest_window(net: Network, first: int, count: int) -> int | None:
+    """Smallest B such that every whole window first + tB .. first + (t + 1) B - 1 inside the stretch is strongly connected.
+
+    The last count mod B steps, which fill no window, are not judged. None if no B up to count works.
+    """
+    useful = _useful(net, first, count)
+    needed: dict[int, int] = {}  # start -> steps until the union is strongly connected; useful + 1 if never
+
+    def need(start: int) -> int:
+        place = start if net.period is None else (start - 1) % net.period
+        if place not in needed:
+            longest = useful if net.period is not None else first + count - start
+            union = _Condensation(net).extend(start, longest, growth=1)
+            needed[place] = union.steps if union.size == 1 else count + 1
+        return needed[place]
+
+    for size in range(1, count + 1):
+        if all(need(start) <= size for start in range(first, first + count - size + 1, size)):
+            return size
+    return None
+
+
+class _Condensation:
+    """Strong components of a growing union of graphs: labels (n,) and the edges between components."""
+
+    def __init__(self, net: Network) -> None:
+        self.net, self.steps = net, 0
+        self.size, self.labels = net.n, np.arange(net.n)
+        self.pairs = np.empty(0, np.int64)  # sender component * size + receiver component
+
+    def extend(self, first: int, count: int, growth: int = 2) -> _Condensation:
+        """Add steps first, first + 1, ... until one component is left or count steps were added; `steps` says how many.
+
+        Each round adds `growth` times as many steps as the one before; with growth 1 the number of steps is the smallest.
+        """
+        limit = max(1, int(CHUNK_EDGES / max(1.0, self.net.expected_edges)))
+        chunk = 1
+        while self.steps < count and self.size > 1:
+            chunk = min(chunk, count - self.steps, limit)
+            self._add(*self.net.union(first + self.steps, chunk))
+            self.steps += chunk
+            chunk *= growth
+        return self
+
+    def _add(self, senders: np.ndarray, receivers: np.ndarray) -> None:
+        new = self.labels[senders] * self.size + self.labels[receivers]
+        pairs = np.unique(np.concatenate([self.pairs, new]))
+        a, b = np.divmod(pairs, self.size)
+        size, merged = connected_components(self._graph(a, b), directed=True, connection="strong")
+        a, b = merged[a].astype(np.int64), merged[b].astype(np.int64)
+        self.labels, self.size = merged[self.labels], int(size)
+        self.pairs = np.unique((a * size + b)[a != b])
+
+    def _graph(self, a: np.ndarray, b: np.ndarray) -> csr_array:
+        return csr_array((np.ones(a.size, np.int8), (a, b)), shape=(self.size, self.size))
+
+    def reached(self, start: int, backwards: bool) -> np.ndarray:
+        """(size,) booleans: components that component `start` reaches (or that reach it)."""
+        a, b = np.divmod(self.pairs, self.size)
+        order = breadth_first_order(
+            self._graph(b, a) if backwards else self._graph(a, b), start, return_predecessors=False
+        )
+        found = np.zeros(self.size, dtype=bool)
+        found[order] = True
+        return found
+
+
+def _useful(net: Network, first: int, count: int) -> int:
+    """Steps of the stretch worth looking at: one period at most."""
+    check_count("first", first, 1, 2**56)
+    count = check_count("count", count, 1, 2**56)
+    return count if net.period is None else min(count, net.period)
+
+
+def _names(clients: tuple[int, ...]) -> str:
+    listed = ", ".join(map(str, clients[:NAMED]))
+    return listed if len(clients) <= NAMED else f"{listed} and {len(clients) - NAMED} more"

@@ -1,0 +1,89 @@
+"""SparseErdosRenyi: independent directed edges of equal probability, in time and memory of the edges alone.
+
+    P(j -> i at step s) = p = mean_degree / (n - 1) for i != j, independently, and j -> j always.
+
+Equivalently the out-degree of j is Binomial(n - 1, p) and its receivers are uniform among all sets of that size: that is
+how it is sampled. The degree inverts the distribution function held as integers of 64 bits, made with Python integers.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import philox
+from hgp_ref.networks import sparse
+from hgp_ref.networks.base import Edges, Network
+
+PRECISION = 192  # bits of the most probable degree's weight
+
+
+class SparseErdosRenyi(Network):
+    """P(s)[i, j] = 1 / (outdegree of j, self-loop included); each client has mean_degree receivers besides itself on average."""
+
+    def __init__(self, n: int, mean_degree: float, seed: int = 0) -> None:
+        super().__init__(n, seed)
+        if isinstance(mean_degree, bool) or not isinstance(mean_degree, int | float | np.integer | np.floating):
+            raise TypeError(f"mean_degree must be a number, got {type(mean_degree).__name__}: {mean_degree!r}")
+        if not 0 <= mean_degree <= self.n - 1:
+            raise ValueError(f"mean_degree must lie in [0, n - 1] = [0, {self.n - 1}], got {mean_degree}")
+        self.mean_degree = float(mean_degree)
+        self._key = philox.key(seed)
+
+    @property
+    def expected_edges(self) -> float:
+        return self.n * (1.0 + self.mean_degree)
+
+    @cached_property
+    def _degrees(self) -> tuple[int, np.ndarray, np.ndarray]:
+        """(smallest degree of the table, distribution function as uint64, where to start the search for each leading byte)."""
+        smallest, table = binomial_table(self.n - 1, Fraction(self.mean_degree))
+        guide = np.searchsorted(table, np.arange(256, dtype=np.uint64) << np.uint64(56), side="right")
+        return smallest, table, guide
+
+    def out_lists(self, s: int) -> Edges:
+        return self._receivers(s, np.arange(self.n, dtype=np.int32))
+
+    def out_neighbours(self, s: int, sender: int) -> np.ndarray:
+        j = self._client("sender", sender)
+        return self._receivers(s, np.array([j], dtype=np.int32))[1].astype(np.int64)
+
+    def _receivers(self, s: int, senders: np.ndarray) -> Edges:
+        s = self._step(s)
+        indptr = sparse.binomial_degrees(*self._degrees, senders, s, philox.SPARSE_DEGREES, *self._key)
+        return indptr, sparse.receivers(self.n, indptr, senders, s, philox.SPARSE_NEIGHBOURS, *self._key)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"n": self.n, "mean_degree": self.mean_degree, "seed": self.seed}
+
+
+def binomial_table(trials: int, mean: Fraction) -> tuple[int, np.ndarray]:
+    """Distribution function of Binomial(trials, mean / trials) in units of 2^-64, from the smallest degree that has weight.
+
+    Weights relative to the mode follow w(k+1) / w(k) = (trials - k) p / ((k + 1) (1 - p)) in integers of PRECISION bits,
+    until they vanish; table[e] = floor(2^64 P(degree <= smallest + e)), without the last, which is 1.
+    """
+    up, down = mean.numerator, mean.denominator * trials - mean.numerator  # p : 1 - p
+    if up == 0 or down == 0:
+        return (0 if up == 0 else trials), np.empty(0, np.uint64)
+    mode = min(trials, (trials + 1) * up // (up + down))
+    above, below = [1 << PRECISION], []
+    for k in range(mode, trials):
+        above.append(above[-1] * (trials - k) * up // ((k + 1) * down))
+        if above[-1] == 0:
+            break
+    weight = above[0]
+    for k in range(mode, 0, -1):
+        weight = weight * k * down // ((trials - k + 1) * up)
+        if weight == 0:
+            break
+        below.append(weight)
+    weights = below[::-1] + above
+    total, running, table = sum(weights), 0, []
+    for w in weights[:-1]:
+        running += w
+        table.append((running << 64) // total)
+    return mode - len(below), np.array([t for t in table if t < 2**64], dtype=np.uint64)

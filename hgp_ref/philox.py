@@ -1,0 +1,92 @@
+"""Philox4x32-10, a counter-based generator: random words as a pure function of (seed, stream, step, client, block).
+
+    (c0, c1, c2, c3) -> 4 words of 32 bits under the key (k0, k1),
+    ten rounds of  (c0, c1, c2, c3) <- (hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0)).
+
+Counter layout used throughout the library, so that no two uses ever meet on one counter:
+
+    c0 = block          words 4 block .. 4 block + 3 of one client at one step
+    c1 = client         the sender of the edges, or the owner of the mini-batch
+    c2 = step mod 2^32
+    c3 = stream * 2^24 + step div 2^32          hence steps below 2^56 and streams below 256
+
+The key is the 64-bit seed. Everything is integer arithmetic: equal on every machine, thread count and order of asking.
+
+[1] J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw. Parallel random numbers: as easy as 1, 2, 3. SC 2011.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+from numba import njit
+
+# Streams: one number for each use of random words.
+EDGE_RATES = 1  # rates of RandomDirected
+EDGES = 2  # edges of RandomDirected
+UNDIRECTED_RATES = 3  # rates of RandomUndirected
+UNDIRECTED_EDGES = 4  # edges of RandomUndirected
+STATIC_EDGES = 5  # the graph of StaticUndirected; step = attempt
+OUT_NEIGHBOURS = 6  # receivers of RandomOut
+SPARSE_NEIGHBOURS = 7  # receivers of SparseErdosRenyi
+SPARSE_DEGREES = 8  # out-degrees of SparseErdosRenyi
+BATCHES = 128  # mini-batches: BATCHES + stream of the mini-batch, 0 <= stream < 128
+
+MAX_STEP = 2**56 - 1
+MAX_CLIENTS = 2**31
+
+_M0 = np.uint64(0xD2511F53)
+_M1 = np.uint64(0xCD9E8D57)
+_W0 = np.uint64(0x9E3779B9)
+_W1 = np.uint64(0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+_24 = np.uint64(24)
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # inlined so that LLVM vectorises loops over counters
+def philox4x32(c0, c1, c2, c3, k0, k1):
+    """The four 32-bit words of counter (c0, c1, c2, c3) under key (k0, k1); ten rounds."""
+    x0, x1, x2, x3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
+    a, b = np.uint64(k0), np.uint64(k1)
+    for _ in range(10):
+        p0 = _M0 * x0  # x0 and x2 stay below 2^32, so the products fit in 64 bits
+        p1 = _M1 * x2
+        x0 = (p1 >> _32) ^ x1 ^ a
+        x1 = p1 & _LOW
+        x2 = (p0 >> _32) ^ x3 ^ b
+        x3 = p0 & _LOW
+        a = (a + _W0) & _LOW
+        b = (b + _W1) & _LOW
+    return np.uint32(x0), np.uint32(x1), np.uint32(x2), np.uint32(x3)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def step_words(step, stream):
+    """Counter words (c2, c3) of a step and a stream."""
+    s = np.uint64(step)
+    return s & _LOW, (np.uint64(stream) << _24) | (s >> _32)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def below(word_hi, word_lo, m):
+    """floor(w m / 2^64) for the 64-bit word w = word_hi 2^32 + word_lo and m < 2^32: uniform on 0 .. m-1 up to m/2^64."""
+    m64 = np.uint64(m)
+    return (np.uint64(word_hi) * m64 + ((np.uint64(word_lo) * m64) >> _32)) >> _32
+
+
+def key(seed: int) -> tuple[np.uint64, np.uint64]:
+    """The key (k0, k1) = (low, high) 32 bits of a seed, 0 <= seed < 2^64, held in 64-bit words as the kernels want them."""
+    seed = check_seed(seed)
+    return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
+
+
+def check_seed(seed: int) -> int:
+    """The seed as a Python integer, or an error that says what is needed."""
+    if isinstance(seed, bool | np.bool_) or not hasattr(seed, "__index__"):
+        raise TypeError(f"seed must be an integer, got {type(seed).__name__}: {seed!r}")
+    value = operator.index(seed)
+    if not 0 <= value < 2**64:
+        raise ValueError(f"seed must lie in 0 .. 2**64 - 1, got {value}")
+    return value
