@@ -30,5 +30,6 @@ class Traffic:
     @staticmethod
     def of(messages: Any, floats_per_message: int, itemsize: int, rounds: Any) -> Traffic:
         """Traffic of `messages` messages of `floats_per_message` numbers of `itemsize` bytes in `rounds` rounds."""
+        messages = messages if getattr(messages, "ndim", 0) else int(messages)
         floats = messages * floats_per_message
         return Traffic(messages, floats, floats * itemsize, rounds)

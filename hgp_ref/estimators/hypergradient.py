@@ -81,7 +81,8 @@ def hypergradient(
     run = _Run(u, v, eta, GrowthWatch(problem, x, lam, eta, u), keep_history=history)
     shown = bar(M, "hypergradient", progress)
     try:
-        run.iterate(averaging, derivatives, M, callback, shown)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
+            run.iterate(averaging, derivatives, M, callback, shown)
     finally:
         shown.close()
     return run.finish(averaging, derivatives, batch_size, averagings if runs is not None else averagings[0])

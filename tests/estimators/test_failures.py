@@ -1,0 +1,101 @@
+"""Runs that cannot give a number say so, and bad input is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kinds import logistic, quadratic
+
+import hgp_ref as hgp
+
+
+def stiff(n=2, curvature=3.0):
+    """H = diag(0.5, curvature) for every client: diverges at η = 1 once curvature > 2, though α = 0.5 < 1/η."""
+    A = np.broadcast_to(np.diag([0.5, curvature]), (n, 2, 2)).copy()
+    problem = hgp.problems.Quadratic(A, np.ones((n, 2)), np.ones((n, 1, 2)), np.zeros((n, 2)))
+    return problem, np.ones((n, 2)), np.ones((n, 1))
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 10, 500])
+def test_eta_too_large_is_reported_with_the_curvature(iterations):
+    problem, x, lam = stiff()
+    with pytest.raises(hgp.DivergenceError, match=r"eta \* lambda_max = 3 .*needed < 2"):
+        hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=1.0, iterations=iterations)
+    hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=0.6, iterations=iterations)
+
+
+def test_slow_divergence_is_seen_though_terms_are_still_small():
+    problem, x, lam = stiff(curvature=2.01)
+    x[:, 1] = 1e-3  # the growing direction starts a thousand times below the other
+    with pytest.raises(hgp.DivergenceError, match=r"eta \* lambda_max = 2\.01"):
+        hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), iterations=400)
+
+
+def test_divergence_in_one_run_of_many_is_reported():
+    problem, x, lam = stiff()
+    with pytest.raises(hgp.DivergenceError):
+        hgp.hypergradient(problem, x, lam, [hgp.ExactAverage(2)] * 3, iterations=30)
+
+
+def test_kept_weights_that_diverge_are_reported_as_the_averagings_doing():
+    problem, x, lam = logistic()
+    with pytest.warns(RuntimeWarning, match="can diverge"):
+        avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 1, debias="keep")
+    with pytest.raises(hgp.DivergenceError, match="the averaging makes them grow"):
+        hgp.hypergradient(problem, x, lam, avg, eta=0.1, iterations=2000)
+
+
+def test_a_network_that_never_connects_warns_and_names_who():
+    problem, x, lam = quadratic(n=3)
+    one_way = hgp.networks.Schedule([(np.array([0, 1]), np.array([1, 0]))], n=3)
+    with pytest.warns(RuntimeWarning, match="2"):
+        hgp.hypergradient(problem, x, lam, hgp.PushSum(one_way, 2), iterations=5)
+    with pytest.warns(RuntimeWarning):
+        hgp.hypergradient(problem, x, lam, hgp.PushSum(hgp.networks.SelfLoops(3), 2), iterations=5)
+
+
+def test_a_network_connected_only_over_the_run_does_not_warn():
+    problem, x, lam = quadratic(n=3)
+    ring = [(np.array([i]), np.array([(i + 1) % 3])) for i in range(3)]  # one edge a step
+    hgp.hypergradient(problem, x, lam, hgp.PushSum(hgp.networks.Schedule(ring, n=3), 1), iterations=6)
+
+
+def call(change):
+    problem, x, lam = logistic()
+    given = {"problem": problem, "x": x, "lam": lam, "avg": hgp.ExactAverage(3), "iterations": 3}
+    return hgp.hypergradient(**{**given, **change(x, lam)})
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda x, lam: {"x": x[:2]}, ValueError, r"x: shape \(2, 4\) given, needed \(..., 3, 4\)"),
+        (lambda x, lam: {"lam": lam[:, :1]}, ValueError, r"lam: shape \(3, 1\) given"),
+        (lambda x, lam: {"x": x.astype(np.float32)}, TypeError, "mixed dtypes: x is float32, lam is float64"),
+        (lambda x, lam: {"x": x.tolist()}, TypeError, "x: needed an array, got builtins.list"),
+        (lambda x, lam: {"x": np.where(x > 0, np.nan, x)}, ValueError, "NaN"),
+        (lambda x, lam: {"eta": 0.0}, ValueError, "eta=0.0 given, needed a finite number > 0"),
+        (lambda x, lam: {"eta": float("nan")}, ValueError, "eta=nan given"),
+        (lambda x, lam: {"iterations": 0}, ValueError, "iterations=0 given, needed an integer >= 1"),
+        (lambda x, lam: {"iterations": 2.5}, ValueError, "iterations=2.5 given"),
+        (lambda x, lam: {"batch_size": 0}, ValueError, "batch_size=0 given"),
+        (lambda x, lam: {"avg": hgp.ExactAverage(4)}, ValueError, "averages 4 clients, but the problem has 3"),
+        (lambda x, lam: {"avg": []}, TypeError, "avg: needed an averaging"),
+        (lambda x, lam: {"avg": "push-sum"}, TypeError, "avg: needed an averaging"),
+        (
+            lambda x, lam: {"seed": [1, 2], "avg": [hgp.ExactAverage(3)] * 3},
+            ValueError,
+            "seed: 2 given for 3 averagings",
+        ),
+        (lambda x, lam: {"seed": []}, ValueError, "seed: empty"),
+    ],
+)
+def test_bad_input_is_named(change, error, message):
+    with pytest.raises(error, match=message):
+        call(change)
+
+
+def test_mini_batches_need_instances():
+    problem, x, lam = quadratic()
+    with pytest.raises(ValueError, match="batch_size=5 given, but the problem has no `counts`"):
+        hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), batch_size=5)

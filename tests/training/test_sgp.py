@@ -1,0 +1,110 @@
+"""Stochastic gradient push against its two recursions written out, and against the exact inner solution."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import assert_close
+from kinds import NETWORK_KINDS, logistic, quadratic
+
+import hgp_ref as hgp
+from hgp_ref import exact
+from hgp_ref.problems.batches import sample_batches
+
+RTOL = 1e-12
+
+
+def recursion(problem, net, lam, rates, variant, batches=None):
+    """The two forms with explicit matrices, step by step."""
+    n = net.n
+    x, omega = np.zeros((n, problem.dim_x)), np.ones(n)
+    for s, rate in enumerate(rates):
+        W, batch = net.mixing_matrix(s + 1), None if batches is None else batches[s]
+        if variant == "assran":
+            x = W @ (x - rate * problem.inner_grad(x / omega[:, None], lam, batch=batch))
+            omega = W @ omega
+        else:
+            x, omega = W @ x, W @ omega
+            x = x - rate * problem.inner_grad(x / omega[:, None], lam, batch=batch)
+    return x / omega[:, None]
+
+
+@pytest.mark.parametrize("variant", ["assran", "nedic"])
+@pytest.mark.parametrize("kind", NETWORK_KINDS)
+def test_is_the_recursion(kind, variant):
+    problem, _, lam = logistic(n=4)
+    net = NETWORK_KINDS[kind](4)
+    fit = hgp.sgp(problem, net, lam, steps=30, lr=0.5, milestones=(10, 20), decay=0.2, variant=variant)
+    rates = [0.5] * 10 + [0.1] * 10 + [0.02] * 10
+    assert_close(fit.x, recursion(problem, net, lam, rates, variant), RTOL)
+    mini = hgp.sgp(problem, net, lam, steps=300, lr=0.1, milestones=(), variant=variant, batch_size=5, seed=9)
+    batches = sample_batches(problem.counts, 5, 9, 0, 300)
+    assert_close(mini.x, recursion(problem, net, lam, [0.1] * 300, variant, batches), RTOL)
+
+
+@pytest.mark.parametrize("variant", ["assran", "nedic"])
+def test_reaches_the_inner_solution_as_the_rate_falls(variant):
+    problem, _, lam = logistic()
+    net = hgp.networks.RandomDirected(n=3, seed=1)
+    fit = hgp.sgp(problem, net, lam, steps=3000, lr=1.0, milestones=(1000, 1500, 2000, 2500), variant=variant)
+    solution = exact.inner_solution(problem, lam)
+    assert np.abs(fit.x - solution).max() < 1e-3
+    assert fit.consensus_gap < 1e-3 and fit.grad_norm < 1e-3
+    mean = fit.x.mean(axis=0)
+    assert fit.consensus_gap == pytest.approx(np.linalg.norm(fit.x - mean, axis=1).max())
+    grads = problem.inner_grad(np.tile(mean, (3, 1)), lam)
+    assert fit.grad_norm == pytest.approx(np.linalg.norm(grads.mean(axis=0)))
+
+
+def test_runs_along_lam_equal_one_by_one():
+    problem, _, lam = logistic()
+    net = hgp.networks.RandomDirected(n=3, seed=1)
+    many = np.stack([lam, 2 * lam, 0.5 * lam])
+    together = hgp.sgp(problem, net, many, steps=40, lr=0.5)
+    assert together.x.shape == (3, 3, 4) and together.consensus_gap.shape == (3,)
+    for r in range(3):
+        alone = hgp.sgp(problem, net, many[r], steps=40, lr=0.5)
+        assert_close(together.x[r], alone.x, RTOL)
+        assert together.grad_norm[r] == pytest.approx(alone.grad_norm)
+
+
+def test_starts_where_told():
+    problem, x, lam = logistic()
+    net = hgp.networks.FullyConnected(3)
+    start = np.tile(x[0], (3, 1))
+    fit = hgp.sgp(problem, net, lam, steps=1, lr=0.1, x0=start)
+    expected = (start - 0.1 * problem.inner_grad(start, lam)).mean(axis=0)
+    assert_close(fit.x, np.tile(expected, (3, 1)), RTOL)
+
+
+def test_traffic_counts_one_round_a_step():
+    problem, _, lam = logistic()
+    net = hgp.networks.RandomDirected(n=3, seed=1)
+    fit = hgp.sgp(problem, net, lam, steps=20, lr=0.1)
+    sent = sum(net.edges(s)[0].size - 3 for s in range(1, 21))
+    assert fit.traffic == hgp.Traffic(messages=sent, floats=sent * 5, bytes=sent * 40, rounds=20)
+
+
+def test_divergence_is_reported():
+    problem, _, lam = quadratic()
+    with pytest.raises(hgp.DivergenceError, match="take a smaller lr"):
+        hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=5000, lr=50.0, milestones=())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "steps=0 given"),
+        ({"lr": -1.0}, "lr=-1.0 given"),
+        ({"variant": "adam"}, "variant='adam' given, needed one of assran, nedic"),
+        ({"batch_size": 0}, "batch_size=0 given"),
+        ({"x0": np.zeros((2, 4))}, r"x0: shape \(2, 4\) given"),
+        ({"lam": np.full((3, 4), np.nan)}, "lam: holds NaN"),
+        ({"decay": 0.0}, "decay=0.0 given"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    problem, _, lam = logistic()
+    given = {"problem": problem, "net": hgp.networks.FullyConnected(3), "lam": lam, "steps": 5, **change}
+    with pytest.raises(ValueError, match=message):
+        hgp.sgp(**given)
