@@ -1,0 +1,18 @@
+"""Client costs g_i and f_i with their derivatives, batched over clients; see `protocol` for writing one's own."""
+
+from hgp_ref.problems.batches import sample_batches
+from hgp_ref.problems.instance_weights import InstanceWeights
+from hgp_ref.problems.logistic import LogisticRegression
+from hgp_ref.problems.protocol import Linearization, Problem
+from hgp_ref.problems.quadratic import Quadratic
+from hgp_ref.problems.softmax import SoftmaxRegression
+
+__all__ = [
+    "InstanceWeights",
+    "Linearization",
+    "LogisticRegression",
+    "Problem",
+    "Quadratic",
+    "SoftmaxRegression",
+    "sample_batches",
+]

@@ -1,0 +1,108 @@
+"""Checks and batched products shared by the built-in problems; array API standard operations only."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.backend import array_namespace, device, from_host, get_backend, to_host
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def check_argument(name: str, a: Array, like: Array, shape: Shape, meaning: str) -> Shape:
+    """Leading run axes of `a`, whose trailing axes must be `shape` and whose library, device and dtype those of `like`.
+
+    Looks at metadata only: no values are read, so nothing waits for a device.
+    """
+    if type(a) is not type(like):
+        try:
+            same = array_namespace(a) is array_namespace(like)
+        except TypeError as error:
+            raise TypeError(f"{name}: {error}") from error
+        if not same:
+            given, needed = (f"{type(v).__module__}.{type(v).__name__}" for v in (a, like))
+            raise TypeError(f"{name}: {given} given, needed {needed} as the problem's data; problem.to(...) moves it")
+    if a.dtype != like.dtype:
+        raise TypeError(f"{name}: dtype {a.dtype} given, needed the problem's dtype {like.dtype}")
+    if device(a) != device(like):
+        raise TypeError(f"{name}: on device {device(a)}, needed the problem's device {device(like)}")
+    if tuple(a.shape[-len(shape) :]) != shape:
+        raise ValueError(
+            f"{name}: shape {tuple(a.shape)} given, needed (..., {', '.join(map(str, shape))}) = (..., {meaning})"
+        )
+    return tuple(a.shape[: -len(shape)])
+
+
+def check_batch(batch: Array, like: Array, n: int) -> Shape:
+    """Leading run axes of `batch`, an integer array (..., n, b) with b >= 1 beside `like`."""
+    try:
+        xp = array_namespace(batch, like)
+    except TypeError as error:
+        raise TypeError(f"batch: {error}") from error
+    if not xp.isdtype(batch.dtype, "signed integer"):
+        raise TypeError(f"batch: dtype {batch.dtype} given, needed signed integers (instance indices, -1 = padding)")
+    if device(batch) != device(like):
+        raise TypeError(f"batch: on device {device(batch)}, needed the problem's device {device(like)}")
+    if batch.ndim < 2 or batch.shape[-2] != n or batch.shape[-1] < 1:
+        raise ValueError(
+            f"batch: shape {tuple(batch.shape)} given, needed (..., {n}, b) = (..., n_clients, b) with b >= 1"
+        )
+    return tuple(batch.shape[:-2])
+
+
+def run_axes(**leads: Shape) -> Shape:
+    """The run axes that the named arguments' run axes broadcast to."""
+    given = set(leads.values())
+    if len(given) == 1:
+        return given.pop()
+    try:
+        return np.broadcast_shapes(*given)
+    except ValueError as error:
+        listing = ", ".join(f"{name} has {lead}" for name, lead in leads.items())
+        raise ValueError(f"leading run axes do not broadcast: {listing}") from error
+
+
+def expand(a: Array, lead: Shape, trailing: int, *, xp: Any) -> Array:
+    """`a` broadcast to the run axes `lead` in front of its last `trailing` axes."""
+    if a.ndim - trailing == len(lead) and tuple(a.shape[: len(lead)]) == lead:
+        return a
+    return xp.broadcast_to(a, lead + tuple(a.shape[a.ndim - trailing :]))
+
+
+def matmul_runs(matrix: Array, columns: Array, *, xp: Any) -> Array:
+    """matrix_i columns_i for every client; run axes of `columns` become further columns of one product.
+
+    One product per client with R times as many columns reads each matrix once, not R times.
+    matrix (n, p, q) or (..., n, p, q); columns (..., n, q, c); result (..., n, p, c).
+    """
+    if matrix.ndim > 3 or columns.ndim == 3:
+        return xp.matmul(matrix, columns)
+    lead, (n, q, c) = tuple(columns.shape[:-3]), tuple(columns.shape[-3:])
+    runs = math.prod(lead)
+    wide = xp.permute_dims(xp.reshape(columns, (runs, n, q, c)), (1, 2, 0, 3))  # (n, q, R, c)
+    product = xp.matmul(matrix, xp.reshape(wide, (n, q, runs * c)))  # (n, p, R c)
+    p = product.shape[-2]
+    narrow = xp.permute_dims(xp.reshape(product, (n, p, runs, c)), (2, 0, 1, 3))  # (R, n, p, c)
+    return xp.reshape(narrow, (*lead, n, p, c))
+
+
+def matvec(matrix: Array, u: Array, *, xp: Any) -> Array:
+    """matrix_i u_i for every client and run.  # (..., n, p)"""
+    return matmul_runs(matrix, u[..., None], xp=xp)[..., 0]
+
+
+def mover(target: Any, dtype: Any = None) -> Any:
+    """A function that moves an array to `target`, a backend's name or an array to be beside; floats become `dtype`."""
+    backend = get_backend(target) if isinstance(target, str) else None
+
+    def move(a: Array) -> Array:
+        host = to_host(a)
+        if dtype is not None and np.issubdtype(host.dtype, np.floating):
+            host = host.astype(dtype)
+        return backend.asarray(host) if backend is not None else from_host(host, like=target)
+
+    return move

@@ -1,0 +1,75 @@
+"""A weight for every training instance:  g_i = (1/N_i) sum_k lam_ik l_ik(x) + (l2/2) |x|^2.
+
+At lam = 1 this is the usual mean; the hyper-gradient along lam_ik then says what removing instance k of client i would
+do to the outer cost, since removal sets lam_ik = 0 and still divides by N_i.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.backend import device
+from hgp_ref.problems.arrays import expand, run_axes
+from hgp_ref.problems.instances import View
+from hgp_ref.problems.linear import LinearProblem
+from hgp_ref.problems.losses import BinaryLoss, Loss
+from hgp_ref.problems.softmax import softmax_loss
+
+Array = Any
+
+
+class InstanceWeights(LinearProblem):
+    """Weighted mean loss; lam is (n, N_max) and its columns beyond N_i are padding with zero derivative.
+
+    X, y, X_val, y_val: as in LogisticRegression (loss="binary") or SoftmaxRegression (loss="softmax", with n_classes).
+    A mini-batch cost is the mean over the batch of lam_ik l_ik, plus the L2 term; the outer cost is the mean loss on
+    validation instances.
+    """
+
+    def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, *, loss: str = "binary", n_classes: int | None = None,
+                 l2: float = 0.0) -> None:  # fmt: skip
+        if loss not in ("binary", "softmax"):
+            raise ValueError(f'loss: {loss!r} given, needed "binary" or "softmax"')
+        if loss == "binary" and n_classes not in (None, 2):
+            raise ValueError(f'n_classes: {n_classes} given, needed 2 or None with loss="binary"')
+        if not (np.isfinite(l2) and l2 >= 0):
+            raise ValueError(f"l2: {l2} given, needed a finite number >= 0")
+        chosen: Loss = BinaryLoss() if loss == "binary" else softmax_loss(X, y, y_val, n_classes)
+        super().__init__(X, y, X_val, y_val, chosen)
+        self.l2 = float(l2)
+        self.dim_lam = int(self._train.all.features.shape[1])
+
+    def _weight(self, lam: Array, view: View) -> Array:
+        if view.index is None:
+            return view.mean * lam
+        lead = run_axes(lam=tuple(lam.shape[:-2]), batch=tuple(view.index.shape[:-2]))
+        xp = self._xp
+        index = expand(view.index, lead, 2, xp=xp)
+        return view.mean * xp.take_along_axis(expand(lam, lead, 2, xp=xp), index, axis=-1)
+
+    def _rate(self, lam: Array) -> float:
+        return self.l2
+
+    def _cross(self, x: Array, slope: Any, view: View, u: Array) -> Array:
+        xp = self._xp
+        each = view.mean * xp.sum(slope() * view.forward(u, xp=xp), axis=-1)  # (..., n, N)
+        return each if view.index is None else xp.matmul(each[..., None, :], self._places(view.index, each))[..., 0, :]
+
+    def _places(self, index: Array, like: Array) -> Array:
+        """Which instance each entry of the batch is, one-hot.  # (..., n, b, N_max)"""
+        xp = self._xp
+        instances = xp.arange(self.dim_lam, dtype=index.dtype, device=device(index))
+        return xp.astype(index[..., None] == instances, like.dtype)
+
+    def jacobian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """Row k is the gradient of (1/N_i) l_ik; rows outside the batch are zero.  # (n, N_max, d_x)"""
+        view, lead = self._enter(x, lam, batch)
+        xp = self._xp
+        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
+        grads = view.features[..., :, None] * (view.mean[..., None] * slope)[..., None, :]  # (..., n, N, d, C)
+        rows = xp.reshape(grads, (*grads.shape[:-2], self.dim_x))
+        if view.index is not None:
+            rows = xp.matmul(xp.matrix_transpose(self._places(view.index, rows)), rows)
+        return expand(rows, lead, 3, xp=xp)

@@ -1,0 +1,20 @@
+"""Logistic regression with learnt L2 rates:  g_i = mean_k BCE(X_ik x, y_ik) + 1/2 x^T diag(lam_i) x."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hgp_ref.problems.losses import BinaryLoss
+from hgp_ref.problems.regularized import RegularizedLinear
+
+
+class LogisticRegression(RegularizedLinear):
+    """Binary cross-entropy of a linear model; the outer cost is the mean loss on validation instances.
+
+    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: labels 0 or 1, (n, N) or lists of (N_i,).
+    regularization: "coordinate", lam (n, d), or "client", lam (n, 1) for lam_i/2 |x|^2. No bias is added: append a
+    column of ones for one (it is then regularised like any other coordinate).
+    """
+
+    def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, *, regularization: str = "coordinate") -> None:
+        super().__init__(X, y, X_val, y_val, BinaryLoss(), regularization)

@@ -1,0 +1,124 @@
+"""Losses of one instance as functions of its logits, with slopes and curvatures that stay accurate at any logit.
+
+    binary:   l(a) = log(1 + exp(-s a)), s = 2 y - 1         one logit
+    softmax:  l(a) = log sum_c exp(a_c) - a_y                C logits
+
+Only exponentials of non-positive numbers are taken, so nothing overflows, and 1 - p is never formed, so a slope keeps
+its relative accuracy where the model is sure of itself. Logits are (..., N, C), with C = 1 for the binary loss.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from hgp_ref.backend import device
+
+Array = Any
+
+
+class Loss(Protocol):
+    """A loss per instance; `targets` are labels in the form that `encode` gives them."""
+
+    logits: int  # C
+
+    def encode(self, y: Array, *, xp: Any) -> Array:
+        """Class numbers (n, N), as floats, to targets (n, N, C)."""
+        ...
+
+    def value(self, a: Array, targets: Array, *, xp: Any) -> Array:
+        """l(a).  # (..., N)"""
+        ...
+
+    def slope(self, a: Array, targets: Array, *, xp: Any) -> Array:
+        """d l / d a.  # (..., N, C)"""
+        ...
+
+    def curvature(self, a: Array, weights: Array, *, xp: Any) -> Any:
+        """What `bend` needs of the point; weights (..., N) multiply each instance."""
+        ...
+
+    def bend(self, kept: Any, b: Array, *, xp: Any) -> Array:
+        """weights_k (d² l_k / d a²) b_k.  # (..., N, C)"""
+        ...
+
+    def blocks(self, a: Array, *, xp: Any) -> Array:
+        """d² l / d a² as matrices.  # (..., N, C, C)"""
+        ...
+
+
+class BinaryLoss:
+    """Binary cross-entropy of one logit; targets are the signs s = 2 y - 1 in {-1, 1}."""
+
+    logits = 1
+
+    def encode(self, y: Array, *, xp: Any) -> Array:
+        return (2 * y - 1)[..., None]
+
+    def value(self, a: Array, targets: Array, *, xp: Any) -> Array:
+        return softplus(-targets * a, xp=xp)[..., 0]
+
+    def slope(self, a: Array, targets: Array, *, xp: Any) -> Array:
+        return -targets * sigmoid(-targets * a, xp=xp)
+
+    def curvature(self, a: Array, weights: Array, *, xp: Any) -> Array:
+        e = xp.exp(-xp.abs(a))
+        return weights[..., None] * (e / ((1 + e) * (1 + e)))
+
+    def bend(self, kept: Array, b: Array, *, xp: Any) -> Array:
+        return kept * b
+
+    def blocks(self, a: Array, *, xp: Any) -> Array:
+        return (sigmoid(a, xp=xp) * sigmoid(-a, xp=xp))[..., None]
+
+
+class SoftmaxLoss:
+    """Cross-entropy of C >= 2 logits; targets are one-hot booleans."""
+
+    def __init__(self, n_classes: int) -> None:
+        self.logits = n_classes
+
+    def encode(self, y: Array, *, xp: Any) -> Array:
+        classes = xp.arange(self.logits, dtype=y.dtype, device=device(y))
+        return y[..., None] == classes
+
+    def value(self, a: Array, targets: Array, *, xp: Any) -> Array:
+        # log(1 + exp(z)) with z = log sum_{c != y} exp(a_c) - a_y: no cancellation when the loss is small
+        others = xp.where(targets, xp.full_like(a, -float("inf")), a)
+        top = xp.max(others, axis=-1, keepdims=True)
+        rest = top[..., 0] + xp.log(xp.sum(xp.exp(others - top), axis=-1))
+        own = xp.sum(xp.where(targets, a, xp.zeros_like(a)), axis=-1)
+        return softplus(rest - own, xp=xp)
+
+    def slope(self, a: Array, targets: Array, *, xp: Any) -> Array:
+        others = xp.where(targets, xp.zeros_like(a), softmax(a, xp=xp))
+        return xp.where(targets, -xp.sum(others, axis=-1, keepdims=True), others)
+
+    def curvature(self, a: Array, weights: Array, *, xp: Any) -> tuple[Array, Array]:
+        p = softmax(a, xp=xp)
+        return p, weights[..., None] * p
+
+    def bend(self, kept: tuple[Array, Array], b: Array, *, xp: Any) -> Array:
+        p, weighted = kept
+        return weighted * (b - xp.sum(p * b, axis=-1, keepdims=True))  # (diag(p) - p p^T) b
+
+    def blocks(self, a: Array, *, xp: Any) -> Array:
+        p = softmax(a, xp=xp)
+        identity = xp.eye(self.logits, dtype=a.dtype, device=device(a))
+        return identity * p[..., None] - p[..., :, None] * p[..., None, :]
+
+
+def sigmoid(a: Array, *, xp: Any) -> Array:
+    """1 / (1 + exp(-a))."""
+    e = xp.exp(-xp.abs(a))
+    return xp.where(a >= 0, xp.ones_like(e), e) / (1 + e)
+
+
+def softplus(a: Array, *, xp: Any) -> Array:
+    """log(1 + exp(a))."""
+    return xp.where(a > 0, a, xp.zeros_like(a)) + xp.log1p(xp.exp(-xp.abs(a)))
+
+
+def softmax(a: Array, *, xp: Any) -> Array:
+    """exp(a_c) / sum_c exp(a_c) along the last axis."""
+    e = xp.exp(a - xp.max(a, axis=-1, keepdims=True))
+    return e / xp.sum(e, axis=-1, keepdims=True)

@@ -1,0 +1,72 @@
+"""What a problem is: the methods that the rest of the package calls, and nothing more.
+
+Client i of n has an inner cost g_i(x_i, lam_i), which the clients minimise together under consensus
+x_1 = ... = x_n, and an outer cost f_i(x_i, lam_i), whose sum is differentiated with respect to lam. A user's own
+problem is any object with the members of `Problem`; it need not inherit from anything, and `isinstance(p, Problem)`
+tells whether a member is missing.
+
+Shapes. The client axis comes first: `x`, `u` are (n, dim_x), `lam` is (n, dim_lam), and row i of every argument and
+of every result belongs to client i alone. Results have the namespace, device and dtype of `x`.
+
+Batches. `batch` is None for all instances of every client, or an integer array (n, b) in the namespace and on the
+device of `x`: row i lists instances of client i, -1 is padding and counts for nothing, and the mini-batch cost is the
+mean over a client's valid entries. It must be an unbiased estimate of the full cost under uniform sampling. A problem
+without instances raises ValueError when a batch is given.
+
+Optional members, each used where it is present and never required:
+
+- `hessian(x, lam, batch=None)` (n, dim_x, dim_x) and `jacobian(x, lam, batch=None)` (n, dim_lam, dim_x): closed forms
+  of d²_x g_i and d²_{x lam} g_i for the explicit reference, which otherwise applies hvp and cross to unit vectors.
+- `counts`: (n,) NumPy integers on the host, the instances of each client. Needed to draw mini-batches.
+- `broadcasts = True`: every method also accepts leading run axes, x (..., n, dim_x), lam (..., n, dim_lam),
+  u (..., n, dim_x) and batch (..., n, b), which broadcast against each other; many runs then go as one call.
+  Absent or False: the package calls the problem once per run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+Array = Any
+
+
+@runtime_checkable
+class Linearization(Protocol):
+    """Second derivatives of g at a fixed point (x, lam, batch), applied to vectors as often as needed."""
+
+    def hvp(self, u: Array) -> Array:
+        """d²_x g_i(x_i, lam_i) u_i for every client.  # (n, dim_x)"""
+        ...
+
+    def cross(self, u: Array) -> Array:
+        """d²_{x lam} g_i(x_i, lam_i) u_i, the derivative of <d_x g_i, u_i> along lam_i.  # (n, dim_lam)"""
+        ...
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """Client costs g_i (inner) and f_i (outer) with the derivatives that hyper-gradients need."""
+
+    n_clients: int
+    dim_x: int
+    dim_lam: int
+
+    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """g_i(x_i, lam_i).  # (n,)"""
+        ...
+
+    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """d_x g_i(x_i, lam_i).  # (n, dim_x)"""
+        ...
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """f_i(x_i, lam_i); the outer objective is their sum.  # (n,)"""
+        ...
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """d_x f_i and d_lam f_i.  # (n, dim_x), (n, dim_lam)"""
+        ...
+
+    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> Linearization:
+        """Fix the point and keep what can be kept; the result must not change if x is changed later."""
+        ...

@@ -1,0 +1,173 @@
+"""Quadratic costs: every derivative in closed form, the sharpest judge of an estimator.
+
+    g_i(x, lam_i) = 1/2 x^T A_i x - b_i^T x + lam_i^T C_i x
+    f_i(x, lam_i) = 1/2 (x - t_i)^T Q_i (x - t_i) + lam_i^T D_i x + mu/2 |lam_i|^2
+
+hence d²_x g_i = A_i and d²_{x lam} g_i = C_i at every point. A_i is symmetric and need not be definite: a single
+client may be non-convex as long as the mean of the A_i is positive definite.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.backend import check_finite, check_same, to_host
+from hgp_ref.problems.arrays import check_argument, expand, matvec, mover, run_axes
+
+Array = Any
+
+
+class Quadratic:
+    """Quadratic inner and outer costs; there are no instances, so there are no mini-batches.
+
+    A: (n, d_x, d_x) symmetric; b: (n, d_x); C: (n, d_lam, d_x); target t: (n, d_x);
+    outer_hessian Q: (n, d_x, d_x) symmetric, the identity by default; coupling D: (n, d_lam, d_x), 0 by default;
+    outer_reg: the number mu.
+    """
+
+    broadcasts = True
+
+    def __init__(self, A: Array, b: Array, C: Array, target: Array, *, outer_hessian: Array | None = None,
+                 coupling: Array | None = None, outer_reg: float = 0.0) -> None:  # fmt: skip
+        given = {"A": A, "b": b, "C": C, "target": target, "outer_hessian": outer_hessian, "coupling": coupling}
+        given = {name: a for name, a in given.items() if a is not None}
+        self._xp = check_same(**given)
+        if A.ndim != 3 or A.shape[0] < 1 or A.shape[1] < 1 or A.shape[1] != A.shape[2]:
+            raise ValueError(f"A: shape {tuple(A.shape)} given, needed (n, d_x, d_x)")
+        n, d_x = int(A.shape[0]), int(A.shape[1])
+        if C.ndim != 3 or C.shape[1] < 1 or (C.shape[0], C.shape[2]) != (n, d_x):
+            raise ValueError(f"C: shape {tuple(C.shape)} given, needed ({n}, d_lam, {d_x}) = (n, d_lam, d_x)")
+        d_lam = int(C.shape[1])
+        needed = {"A": (n, d_x, d_x), "b": (n, d_x), "C": (n, d_lam, d_x), "target": (n, d_x),
+                  "outer_hessian": (n, d_x, d_x), "coupling": (n, d_lam, d_x)}  # fmt: skip
+        for name, a in given.items():
+            if tuple(a.shape) != needed[name]:
+                raise ValueError(f"{name}: shape {tuple(a.shape)} given, needed {needed[name]}")
+            check_finite(name, a)
+        for name in ("A", "outer_hessian"):
+            if name in given:
+                _check_symmetric(name, given[name], self._xp)
+        if not np.isfinite(outer_reg):
+            raise ValueError(f"outer_reg: {outer_reg} given, needed a finite number")
+        self.n_clients, self.dim_x, self.dim_lam = n, d_x, d_lam
+        self._A, self._b, self._C, self._t = A, b, C, target
+        self._Q, self._D, self._mu = outer_hessian, coupling, float(outer_reg)
+
+    @classmethod
+    def random(cls, n: int, dim_x: int, dim_lam: int, seed: int = 0, *, condition: float = 10.0,
+               heterogeneity: float = 0.5) -> Quadratic:  # fmt: skip
+        """A random problem on NumPy in float64: eigenvalues of every A_i in [1/condition, 1].
+
+        `heterogeneity` in [0, 1] goes from equal clients to independent ones. C_i and t_i are standard normal.
+        """
+        if min(n, dim_x, dim_lam) < 1:
+            raise ValueError(f"n, dim_x, dim_lam: {n}, {dim_x}, {dim_lam} given, needed at least 1 each")
+        if not 0 <= heterogeneity <= 1:
+            raise ValueError(f"heterogeneity: {heterogeneity} given, needed a number in [0, 1]")
+        if not condition >= 1:
+            raise ValueError(f"condition: {condition} given, needed a number >= 1")
+        rng = np.random.default_rng(seed)
+        spectrum = np.geomspace(1 / condition, 1, dim_x)
+        bases = np.linalg.qr(rng.standard_normal((n + 1, dim_x, dim_x)))[0]
+        each = (bases * spectrum) @ bases.swapaxes(1, 2)  # (n + 1, d_x, d_x)
+        A = (1 - heterogeneity) * each[:1] + heterogeneity * each[1:]
+        b = rng.standard_normal((1, dim_x)) + heterogeneity * rng.standard_normal((n, dim_x))
+        C = rng.standard_normal((n, dim_lam, dim_x))
+        return cls((A + A.swapaxes(1, 2)) / 2, b, C, rng.standard_normal((n, dim_x)))
+
+    def _check(self, x: Array, lam: Array, batch: Array | None = None) -> tuple[int, ...]:
+        if batch is not None:
+            raise ValueError("batch: given, but a Quadratic has no instances; needed None")
+        return run_axes(
+            x=check_argument("x", x, self._A, (self.n_clients, self.dim_x), "n_clients, dim_x"),
+            lam=check_argument("lam", lam, self._A, (self.n_clients, self.dim_lam), "n_clients, dim_lam"),
+        )
+
+    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """1/2 x^T A_i x - b_i^T x + lam_i^T C_i x.  # (n,)"""
+        self._check(x, lam, batch)
+        xp = self._xp
+        linear = xp.sum((0.5 * matvec(self._A, x, xp=xp) - self._b) * x, axis=-1)
+        return linear + xp.sum(lam * matvec(self._C, x, xp=xp), axis=-1)
+
+    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """A_i x - b_i + C_i^T lam_i.  # (n, d_x)"""
+        self._check(x, lam, batch)
+        return matvec(self._A, x, xp=self._xp) - self._b + self._transposed(self._C, lam)
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """1/2 (x - t_i)^T Q_i (x - t_i) + lam_i^T D_i x + mu/2 |lam_i|^2.  # (n,)"""
+        lead = self._check(x, lam)
+        xp = self._xp
+        gap = x - self._t
+        cost = 0.5 * xp.sum(gap * self._outer(gap), axis=-1) + 0.5 * self._mu * xp.sum(lam * lam, axis=-1)
+        if self._D is not None:
+            cost = cost + xp.sum(lam * matvec(self._D, x, xp=xp), axis=-1)
+        return expand(cost, lead, 1, xp=xp)
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """Q_i (x - t_i) + D_i^T lam_i and D_i x + mu lam_i.  # (n, d_x), (n, d_lam)"""
+        lead = self._check(x, lam)
+        xp = self._xp
+        along_x, along_lam = self._outer(x - self._t), self._mu * lam
+        if self._D is not None:
+            along_x = along_x + self._transposed(self._D, lam)
+            along_lam = along_lam + matvec(self._D, x, xp=xp)
+        return expand(along_x, lead, 2, xp=xp), expand(along_lam, lead, 2, xp=xp)
+
+    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> QuadraticLinearization:
+        """The same A_i and C_i at every point."""
+        return QuadraticLinearization(self, self._check(x, lam, batch))
+
+    def hessian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """A_i.  # (n, d_x, d_x)"""
+        return expand(self._A, self._check(x, lam, batch), 3, xp=self._xp)
+
+    def jacobian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """C_i.  # (n, d_lam, d_x)"""
+        return expand(self._C, self._check(x, lam, batch), 3, xp=self._xp)
+
+    def to(self, target: Any, dtype: Any = None) -> Quadratic:
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
+        move, moved = mover(target, dtype), copy.copy(self)
+        for name in ("_A", "_b", "_C", "_t", "_Q", "_D"):
+            if getattr(self, name) is not None:
+                setattr(moved, name, move(getattr(self, name)))
+        moved._xp = check_same(A=moved._A)
+        return moved
+
+    def _outer(self, gap: Array) -> Array:
+        return gap if self._Q is None else matvec(self._Q, gap, xp=self._xp)
+
+    def _transposed(self, matrix: Array, lam: Array) -> Array:
+        return matvec(self._xp.matrix_transpose(matrix), lam, xp=self._xp)
+
+
+class QuadraticLinearization:
+    """hvp(u) = A_i u_i and cross(u) = C_i u_i."""
+
+    def __init__(self, problem: Quadratic, lead: tuple[int, ...]) -> None:
+        self._problem, self._lead = problem, lead
+
+    def hvp(self, u: Array) -> Array:
+        """A_i u_i.  # (n, d_x)"""
+        return self._apply(self._problem._A, u)
+
+    def cross(self, u: Array) -> Array:
+        """C_i u_i.  # (n, d_lam)"""
+        return self._apply(self._problem._C, u)
+
+    def _apply(self, matrix: Array, u: Array) -> Array:
+        p = self._problem
+        lead = check_argument("u", u, p._A, (p.n_clients, p.dim_x), "n_clients, dim_x")
+        return expand(matvec(matrix, u, xp=p._xp), run_axes(point=self._lead, u=lead), 2, xp=p._xp)
+
+
+def _check_symmetric(name: str, a: Array, xp: Any) -> None:
+    gap, size = xp.max(xp.abs(a - xp.matrix_transpose(a))), xp.max(xp.abs(a))
+    gap, size = float(to_host(gap)), float(to_host(size))
+    if gap > 100 * float(xp.finfo(a.dtype).eps) * size:
+        raise ValueError(f"{name}: |{name} - {name}^T| is up to {gap:.3g}, needed a symmetric matrix for every client")

@@ -1,0 +1,42 @@
+"""Mean loss plus L2 terms with learnt rates:  g_i = mean_k l_ik + 1/2 x^T diag(lam_i) x  or  + lam_i/2 |x|^2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hgp_ref.backend import device
+from hgp_ref.problems.arrays import expand
+from hgp_ref.problems.instances import View
+from hgp_ref.problems.linear import LinearProblem
+from hgp_ref.problems.losses import Loss
+
+Array = Any
+
+
+class RegularizedLinear(LinearProblem):
+    """lam holds a rate per coordinate, (n, d_x), or one per client, (n, 1)."""
+
+    def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, loss: Loss, regularization: str) -> None:
+        if regularization not in ("coordinate", "client"):
+            raise ValueError(f'regularization: {regularization!r} given, needed "coordinate" or "client"')
+        super().__init__(X, y, X_val, y_val, loss)
+        self.regularization = regularization
+        self.dim_lam = self.dim_x if regularization == "coordinate" else 1
+
+    def _weight(self, lam: Array, view: View) -> Array:
+        return view.mean
+
+    def _rate(self, lam: Array) -> Array:
+        return lam
+
+    def _cross(self, x: Array, slope: Any, view: View, u: Array) -> Array:
+        product = x * u  # lam_ij meets x through lam_ij x_j
+        return product if self.dim_lam == self.dim_x else self._xp.sum(product, axis=-1, keepdims=True)
+
+    def jacobian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """diag(x_i), or the row x_i^T.  # (n, d_lam, d_x)"""
+        _, lead = self._enter(x, lam, batch)
+        full = x[..., None, :]
+        if self.regularization == "coordinate":
+            full = full * self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
+        return expand(full, lead, 3, xp=self._xp)

@@ -1,0 +1,36 @@
+"""Softmax regression with learnt L2 rates:  g_i = mean_k CE(X_ik U, y_ik) + 1/2 x^T diag(lam_i) x,  x = U flattened."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from hgp_ref.backend import array_namespace, to_host
+from hgp_ref.problems.instances import pad, read_labels
+from hgp_ref.problems.losses import SoftmaxLoss
+from hgp_ref.problems.regularized import RegularizedLinear
+
+
+class SoftmaxRegression(RegularizedLinear):
+    """Cross-entropy of C classes; x_i is the (d, C) weight matrix flattened row by row, d_x = d C.
+
+    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: classes 0 .. C-1, (n, N) or lists of (N_i,).
+    n_classes: C, by default the largest label plus one. regularization: as in LogisticRegression.
+    """
+
+    def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, n_classes: int | None = None, *,
+                 regularization: str = "coordinate") -> None:  # fmt: skip
+        loss = softmax_loss(X, y, y_val, n_classes)
+        super().__init__(X, y, X_val, y_val, loss, regularization)
+        self.n_classes = loss.logits
+
+
+def softmax_loss(X: Any, y: Any, y_val: Any, n_classes: int | None) -> SoftmaxLoss:
+    """The loss for `n_classes` classes, counted from the labels if not given."""
+    if n_classes is None:
+        features, _ = pad("X", X, 2)
+        labels = [read_labels(name, part, features)[0] for name, part in (("y", y), ("y_val", y_val))]
+        n_classes = 1 + max(int(to_host(array_namespace(part).max(part))) for part in labels)
+    if operator.index(n_classes) < 2:
+        raise ValueError(f"n_classes: {n_classes} given (or found in the labels), needed at least 2")
+    return SoftmaxLoss(operator.index(n_classes))
