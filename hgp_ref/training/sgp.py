@@ -67,11 +67,11 @@ def sgp(
     checks.same_clients([averaging], problem)
     checks.warn_unreachable([averaging], steps)
     size = checks.batch_size(problem, batch_size)
+    rates = _rates(steps, lr, milestones, decay)
     shown = bar(steps, "sgp", progress)
     try:
-        x, messages = _train(
-            problem, averaging, lam, _rates(steps, lr, milestones, decay), variant, size, seed, x0, shown
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
+            x, messages = _train(problem, averaging, lam, rates, variant, size, seed, x0, shown)
     finally:
         shown.close()
     gap, norm = _diagnose(problem, x, lam)
