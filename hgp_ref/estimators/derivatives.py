@@ -19,8 +19,8 @@ class FullBatch:
 
     def __init__(self, problem: Any, x: Array, lam: Array, runs: int | None) -> None:
         one = problem.linearize(x, lam)
-        alone = runs is None or getattr(problem, "broadcasts", False)
-        self.linearization = one if alone else RunByRun([one] * runs)
+        loops = runs is not None and not getattr(problem, "broadcasts", False)
+        self.linearization = RunByRun([one] * (runs or 0)) if loops else one
 
     def prepare(self, first: int, count: int) -> None:
         return None

@@ -107,7 +107,8 @@ class _Run:
             calls = averaging.prepare(first, count, self.u)
             derivatives.prepare(first, count)
             for m in range(count):
-                self.step(calls, *derivatives.at(m), m)
+                for_v, for_u = derivatives.at(m)
+                self.step(calls, for_v, for_u, m)
                 if callback is not None and callback(self.m, self.v):
                     self.stopped = "callback"
                     break

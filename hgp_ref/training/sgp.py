@@ -112,7 +112,7 @@ def _train(
             else:
                 z = calls.apply(m, x)
                 x = calls.restart(m) * z - rate * problem.inner_grad(z, lam, batch=batch)
-            messages += calls.messages(m)
+            messages += int(calls.messages(m))
         shown.update(count)
         _check_finite(x, first + count, rates[first])
     return (z if variant == "assran" else x / calls.restart(count - 1)), messages
