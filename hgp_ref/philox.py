@@ -48,8 +48,13 @@ _24 = np.uint64(24)
 @njit(cache=True, nogil=True, forceinline=True)  # inlined so that LLVM vectorises loops over counters
 def philox4x32(c0, c1, c2, c3, k0, k1):
     """The four 32-bit words of counter (c0, c1, c2, c3) under key (k0, k1); ten rounds."""
-    x0, x1, x2, x3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
-    a, b = np.uint64(k0), np.uint64(k1)
+    x0, x1, x2, x3 = (
+        np.uint64(np.uint32(c0)),
+        np.uint64(np.uint32(c1)),
+        np.uint64(np.uint32(c2)),
+        np.uint64(np.uint32(c3)),
+    )
+    a, b = np.uint64(np.uint32(k0)), np.uint64(np.uint32(k1))
     for _ in range(10):
         p0 = _M0 * x0  # x0 and x2 stay below 2^32, so the products fit in 64 bits
         p1 = _M1 * x2

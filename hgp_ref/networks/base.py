@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.networks.lists import counting_sort, scatter_matrix
+from hgp_ref.networks.lists import Csr, pairs_from_lists, rows_from_lists, scatter
 from hgp_ref.philox import MAX_CLIENTS, MAX_STEP, check_seed
 
+__all__ = ["Csr", "Edges", "Network", "check_count", "check_probability"]
+
 Edges = tuple[np.ndarray, np.ndarray]
-Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Network(ABC):
@@ -50,9 +51,7 @@ class Network(ABC):
 
     def edges(self, s: int) -> Edges:
         """(senders, receivers), int64, self-loops included, sorted by sender, then receiver."""
-        indptr, receivers = self.out_lists(s)
-        senders = np.repeat(np.arange(self.n, dtype=np.int64), np.diff(indptr))
-        return senders, receivers.astype(np.int64)
+        return pairs_from_lists(*self.out_lists(s))
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         """Receivers of one sender at step s, sorted, int64, itself included; sampled for that sender alone."""
@@ -63,7 +62,7 @@ class Network(ABC):
     def csr(self, s: int) -> Csr:
         """P(s) by rows: (indptr int64 (n+1,), indices int32 = senders, sorted in each row, weights float64)."""
         indptr, receivers = self.out_lists(s)
-        return counting_sort(indptr, receivers, 1.0 / np.diff(indptr))
+        return rows_from_lists(indptr, receivers, 1.0 / np.diff(indptr))
 
     def mixing_matrix(self, s: int) -> np.ndarray:
         """P(s), (n, n) float64: entry [i, j] is the weight of j -> i."""
@@ -74,7 +73,7 @@ class Network(ABC):
         first, count = self._stretch(first, count)
         out = np.zeros((count, self.n, self.n))
         for t in range(count):
-            scatter_matrix(*self.csr(first + t), out[t])
+            scatter(*self.csr(first + t), out[t])
         return out
 
     def union(self, first: int, count: int) -> Edges:

@@ -8,14 +8,15 @@ Rates are integer multiples of 2^-32, so that rates and edges are exact on every
 from __future__ import annotations
 
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import philox
-from hgp_ref.networks import dense
+from hgp_ref.networks import dense, dense_many
 from hgp_ref.networks.base import Csr, Edges, Network, check_probability
-from hgp_ref.networks.lists import rows_of
+from hgp_ref.networks.lists import rows_from_adjacency
 
 SCALE = 2**32
 
@@ -66,25 +67,37 @@ class BernoulliNetwork(Network):
 
     def adjacencies(self, first: int, count: int) -> np.ndarray:
         """(count, n, n) booleans of steps first .. first + count - 1."""
-        return dense.adjacencies(*self._rule, *self._stretch(first, count))
+        first, count = self._stretch(first, count)
+        out = np.empty((count, self.n, self.n), dtype=np.bool_)
+        dense.adjacencies(*self._rule, first, out.view(np.uint8))
+        return out
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        return dense.mixing(*self._rule, *self._stretch(first, count))
+        first, count = self._stretch(first, count)
+        out = np.empty((count, self.n, self.n))
+        self._kernels(count).mixing(*self._rule, first, out)
+        return out
+
+    def _kernels(self, steps: int) -> ModuleType:
+        return dense_many if self.n <= dense_many.CLIENTS and steps >= dense_many.STEPS else dense
 
     def out_lists(self, s: int) -> Edges:
-        indptr, receivers, _ = rows_of(np.ascontiguousarray(self.adjacency(s).T), np.ones(self.n))
+        indptr, receivers, _ = rows_from_adjacency(np.ascontiguousarray(self.adjacency(s).T), np.ones(self.n))
         return indptr, receivers
 
     def csr(self, s: int) -> Csr:
         adjacency = self.adjacency(s)
-        return rows_of(adjacency, 1.0 / adjacency.sum(axis=0))
+        return rows_from_adjacency(adjacency, 1.0 / np.count_nonzero(adjacency, axis=0))
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         s, j = self._step(s), self._client("sender", sender)
         return np.flatnonzero(dense.neighbours(*self._rule, s, j))
 
     def union(self, first: int, count: int) -> Edges:
-        receivers, senders = np.nonzero(dense.union(*self._rule, *self._stretch(first, count)))
+        first, count = self._stretch(first, count)
+        found = np.zeros((self.n, self.n), dtype=np.bool_)
+        self._kernels(count).union(*self._rule, first, count, found.view(np.uint8))
+        receivers, senders = np.nonzero(found)
         return senders, receivers
 
     def _arguments(self) -> dict[str, Any]:

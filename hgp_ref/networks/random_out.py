@@ -24,16 +24,24 @@ class RandomOut(Network):
         return float(self.n * (self.k + 1))
 
     def out_lists(self, s: int) -> Edges:
-        return self._receivers(s, np.arange(self.n, dtype=np.int32))
+        receivers = np.empty((self.n, self.k + 1), dtype=np.int32)
+        self._sample(s, 0, receivers)
+        return np.arange(self.n + 1, dtype=np.int64) * (self.k + 1), receivers.reshape(-1)
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
-        j = self._client("sender", sender)
-        return self._receivers(s, np.array([j], dtype=np.int32))[1].astype(np.int64)
+        receivers = np.empty((1, self.k + 1), dtype=np.int32)
+        self._sample(s, self._client("sender", sender), receivers)
+        return receivers[0].astype(np.int64)
 
-    def _receivers(self, s: int, senders: np.ndarray) -> Edges:
-        indptr = np.arange(senders.size + 1, dtype=np.int64) * (self.k + 1)
+    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
+        first, count = self._stretch(first, count)
+        out = np.zeros((count, self.n, self.n))
+        sparse.constant_matrices(self.n, self.k, philox.OUT_NEIGHBOURS, *self._key, first, out)
+        return out
+
+    def _sample(self, s: int, sender: int, out: np.ndarray) -> None:
         words = (self._step(s), philox.OUT_NEIGHBOURS, *self._key)
-        return indptr, sparse.receivers(self.n, indptr, senders, *words)
+        sparse.constant_receivers(self.n, self.k, sender, *words, out)
 
     def _arguments(self) -> dict[str, Any]:
         return {"n": self.n, "k": self.k, "seed": self.seed}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.networks.base import Csr, Edges, Network, check_count
-from hgp_ref.networks.lists import counting_sort, rows_of
+from hgp_ref.networks.lists import rows_from_adjacency, rows_from_lists
 
 SHOWN = 400  # longest schedule that __repr__ writes out, in numbers
 
@@ -47,7 +47,7 @@ class Schedule(Network):
 
     def out_lists(self, s: int) -> Edges:
         indptr, senders, _ = self._at(s)
-        out_indptr, receivers, _ = counting_sort(indptr, senders, np.ones(self.n))
+        out_indptr, receivers, _ = rows_from_lists(indptr, senders, np.ones(self.n))
         return out_indptr, receivers
 
     def _at(self, s: int) -> Csr:
@@ -97,7 +97,7 @@ def _from_edges(name: str, n: int, senders: np.ndarray, receivers: np.ndarray) -
         raise ValueError(f"{name}: an edge list must not repeat an edge")
     pairs = np.union1d(pairs, np.arange(n, dtype=np.int64) * (n + 1))
     out_indptr = np.searchsorted(pairs, np.arange(n + 1, dtype=np.int64) * n)
-    return counting_sort(out_indptr, (pairs % n).astype(np.int32), 1.0 / np.diff(out_indptr))
+    return rows_from_lists(out_indptr, (pairs % n).astype(np.int32), 1.0 / np.diff(out_indptr))
 
 
 def _from_matrix(name: str, item: np.ndarray) -> Csr:
@@ -116,5 +116,5 @@ def _from_matrix(name: str, item: np.ndarray) -> Csr:
     if (np.diag(matrix) <= 0).any():
         missing = int(np.flatnonzero(np.diag(matrix) <= 0)[0])
         raise ValueError(f"{name} must have a positive diagonal (every client hears itself): entry {missing} is 0")
-    indptr, indices, _ = rows_of(matrix > 0, np.ones(len(matrix)))
+    indptr, indices, _ = rows_from_adjacency(matrix > 0, np.ones(len(matrix)))
     return indptr, indices, matrix[matrix > 0]

@@ -45,16 +45,24 @@ class SparseErdosRenyi(Network):
         return smallest, table, guide
 
     def out_lists(self, s: int) -> Edges:
-        return self._receivers(s, np.arange(self.n, dtype=np.int32))
+        return self._sample(self._step(s), 0, self.n)
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
-        j = self._client("sender", sender)
-        return self._receivers(s, np.array([j], dtype=np.int32))[1].astype(np.int64)
+        return self._sample(self._step(s), self._client("sender", sender), 1)[1].astype(np.int64)
 
-    def _receivers(self, s: int, senders: np.ndarray) -> Edges:
-        s = self._step(s)
-        indptr = sparse.binomial_degrees(*self._degrees, senders, s, philox.SPARSE_DEGREES, *self._key)
-        return indptr, sparse.receivers(self.n, indptr, senders, s, philox.SPARSE_NEIGHBOURS, *self._key)
+    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
+        first, count = self._stretch(first, count)
+        out = np.zeros((count, self.n, self.n))
+        streams = (philox.SPARSE_DEGREES, philox.SPARSE_NEIGHBOURS)
+        sparse.varied_matrices(self.n, *self._degrees, *streams, *self._key, first, out)
+        return out
+
+    def _sample(self, s: int, sender: int, senders: int) -> Edges:
+        indptr = np.empty(senders + 1, dtype=np.int64)
+        sparse.binomial_degrees(*self._degrees, sender, s, philox.SPARSE_DEGREES, *self._key, indptr)
+        receivers = np.empty(indptr[-1], dtype=np.int32)
+        sparse.varied_receivers(self.n, sender, indptr, s, philox.SPARSE_NEIGHBOURS, *self._key, receivers)
+        return indptr, receivers
 
     def _arguments(self) -> dict[str, Any]:
         return {"n": self.n, "mean_degree": self.mean_degree, "seed": self.seed}

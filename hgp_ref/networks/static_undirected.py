@@ -17,7 +17,7 @@ from hgp_ref import philox
 from hgp_ref.networks import dense
 from hgp_ref.networks.base import Csr, Edges, Network, check_probability
 from hgp_ref.networks.fastest_mixing import fastest_mixing_weights, require_cvxpy
-from hgp_ref.networks.lists import rows_of
+from hgp_ref.networks.lists import rows_from_adjacency
 
 ATTEMPTS = 1000
 
@@ -59,7 +59,7 @@ class StaticUndirected(Network):
 
     def csr(self, s: int) -> Csr:
         self._step(s)
-        indptr, indices, _ = rows_of(self._support, np.ones(self.n))
+        indptr, indices, _ = rows_from_adjacency(self._support, np.ones(self.n))
         return indptr, indices, self._matrix[self._support]
 
     def out_lists(self, s: int) -> Edges:
@@ -77,8 +77,9 @@ def connected_graph(n: int, p: float, seed: int) -> np.ndarray:
     last = np.full((n, n), max(threshold, 1) - 1, dtype=np.uint32)
     np.fill_diagonal(last, 2**32 - 1)
     rule = (last, np.uint32(0), True, philox.STATIC_EDGES, *philox.key(seed))
+    graph = np.empty((n, n), dtype=np.bool_)
     for attempt in range(1, ATTEMPTS + 1):
-        graph = dense.adjacencies(*rule, attempt, 1)[0]
+        dense.adjacencies(*rule, attempt, graph.view(np.uint8)[np.newaxis])
         if connected_components(graph, directed=False, return_labels=False) == 1:
             return graph
     raise ValueError(
