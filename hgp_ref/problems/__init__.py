@@ -1,5 +1,6 @@
 """Client costs g_i and f_i with their derivatives, batched over clients; see `protocol` for writing one's own."""
 
+from hgp_ref.problems.adapters import from_jax, from_torch
 from hgp_ref.problems.batches import sample_batches
 from hgp_ref.problems.instance_weights import InstanceWeights
 from hgp_ref.problems.logistic import LogisticRegression
@@ -14,5 +15,7 @@ __all__ = [
     "Problem",
     "Quadratic",
     "SoftmaxRegression",
+    "from_jax",
+    "from_torch",
     "sample_batches",
 ]

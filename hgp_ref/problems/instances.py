@@ -77,7 +77,7 @@ class Instances:
                 f"{self.counts[client] - 1} or -1 for padding, got {batch[wrong][0]}"
             )
         valid = batch >= 0
-        index = xp.where(valid & ~wrong, batch, xp.zeros_like(batch))
+        index = xp.astype(xp.where(valid & ~wrong, batch, xp.zeros_like(batch)), self._offset.dtype)
         number = xp.sum(xp.astype(valid, self.all.mean.dtype), axis=-1, keepdims=True)
         weight = xp.where(wrong, xp.full_like(number, float("nan")), xp.astype(valid, number.dtype))
         mean = weight / xp.where(number > 0, number, xp.ones_like(number))
