@@ -24,6 +24,6 @@ def test_examples_run(capsys):
 def test_every_command_names_a_target_or_module_that_exists():
     text, root = README.read_text(encoding="utf-8"), README.parent
     targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    assert set(re.findall(r"`?make ([a-z-]+)", text)) <= targets
+    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, flags=re.MULTILINE)) <= targets
     for module in re.findall(r"python -m (\w+)", text):
         assert (root / module / "__main__.py").exists(), module
