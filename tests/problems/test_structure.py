@@ -192,3 +192,13 @@ def test_random_quadratic_has_the_spectrum_it_promises():
 def test_a_client_of_a_quadratic_may_be_non_convex():
     problem = full_quadratic(np.random.default_rng(0), 4, 3, 2, "float64")
     assert np.linalg.eigvalsh(problem.hessian(np.zeros((4, 3)), np.zeros((4, 2)))).min() < 0
+
+
+@pytest.mark.parametrize("kind", LINEAR)
+def test_hessians_are_formed_only_where_the_rule_says(kind):
+    """Full batch and d_x <= N_max; otherwise no d_x x d_x array exists."""
+    for d, counts in ((2, (5, 8, 6)), (2, (1, 6, 2)), (2, (1, 1, 1)), (9, (5, 8, 6))):
+        c = make(kind, d, counts=counts)
+        kept = c.problem.linearize(c.x, c.lam)._hessian is not None
+        assert kept == (c.problem.dim_x <= max(counts))
+        assert c.problem.linearize(c.x, c.lam, c.batch)._hessian is None
