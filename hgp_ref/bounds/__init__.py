@@ -1,0 +1,48 @@
+"""Right-hand sides of the theorems: as printed, as corrected, and certificates for finished runs."""
+
+from .bound_a import bound_a
+from .bound_b import bound_b
+from .bound_d import bound_d
+from .bound_e import MeanSquareError, mean_square_error
+from .chebyshev import chebyshev
+from .constants import Constants, realised_constants
+from .inexact import Lipschitz, distance_to_solution, inexact, inexact_total
+from .lemma2 import lemma2, lemma2_realised, lemma2_worst_case
+from .nedic_olshevsky import WorstCase, worst_case
+from .residual import ResidualBounds, residual_bounds
+from .result import Bound, best
+from .samples import SampleConstants, sample_constants, sample_derivatives
+from .theorem1 import corollary1, corollary1_repaired, corollary2, theorem1
+from .theorem2 import theorem2
+
+__all__ = [
+    "Bound",
+    "Constants",
+    "Lipschitz",
+    "MeanSquareError",
+    "ResidualBounds",
+    "SampleConstants",
+    "WorstCase",
+    "best",
+    "bound_a",
+    "bound_b",
+    "bound_d",
+    "chebyshev",
+    "corollary1",
+    "corollary1_repaired",
+    "corollary2",
+    "distance_to_solution",
+    "inexact",
+    "inexact_total",
+    "lemma2",
+    "lemma2_realised",
+    "lemma2_worst_case",
+    "mean_square_error",
+    "realised_constants",
+    "residual_bounds",
+    "sample_constants",
+    "sample_derivatives",
+    "theorem1",
+    "theorem2",
+    "worst_case",
+]

@@ -1,0 +1,113 @@
+"""Bound D: mini-batches of size b, with probability at least 1 − ϵ.
+
+    ‖v − d‖ ≤ noise + √Σβ_i² [A's consensus part with ρ the supremum over samples + ρ̄^M ‖ḡ‖/ᾱ]
+
+With ℓ = log(2/ϵ), y_m = η g_{M−1−m} ‖[J_1; …; J_n]‖/n and per-sample κ's or σ's,
+
+    azuma       noise = √(2ℓ Σ_m η² n ρ^{2m} G∞² k_m²/b),                            k_m² = κ_λ² + y_m² κ_x²
+    bernstein   noise = cℓ/3 + √((cℓ/3)² + 2V²ℓ),  V² = Σ_m η² n ρ^{2m} G∞² k_m²/b,   k_m² = σ_λ² + y_m² σ_x²,
+                c = max_m (η/b) ρ^m G∞ max(κ_λ, y_m κ_x).
+
+When one batch serves both v and u, the two deviations of one sample may align: k_m = κ_λ + y_m κ_x (or with σ)
+and c = max_m (η/b) ρ^m G∞ (κ_λ + y_m κ_x) instead.
+
+Derivation. Let ε_λ, ε_x be the deviations of the batch Jacobians and Hessians. As in bound A, but with noise,
+
+    v − d = −η Σ_m ε_λ^(m) ū^(m) + η² Σ_m J G_m mean_k(ε_{x,k}^(m) ū_k^(m)) + [A's terms],
+
+where A's terms have J and H of the full data and G_m = Σ_{k<M−1−m} (I − ηH̄)^k has norm ≤ g_{M−1−m}. Whatever
+was drawn, ‖ū_i^(m)‖ ≤ ρ^m G∞ when ρ is the supremum over samples; hence A's terms are bounded surely. Given the
+past, ū^(m) is fixed and every sample of every client has mean zero: a martingale in Euclidean space whose
+increments, one per sample, have norm at most (η/b) ρ^m G∞ κ_λ (for v) and (η/b) ρ^m G∞ y_m κ_x (for u; the
+average over clients is the 1/n in y_m). There are n b of each per iteration. Pinelis (1994) gives P(‖Σ‖ ≥ r) ≤
+2 exp(−r²/(2Σc²)), and Bernstein's form 2 exp(−r²/(2(V² + cr/3))), with no factor of dimension. Sampling without
+replacement inside a batch does no harm: both inequalities bound the mean of cosh(t‖x + Σ‖), a convex function
+of the batch sum, which is no larger without replacement (Hoeffding 1963, Theorem 4, Jensen). A client whose
+batch holds all its instances has no noise at all.
+
+For client i alone ‖[J]‖/n becomes β_i/n, and only its own ε_λ counts: k_m² = κ_λ² + (η g_{M−1−m} β_i κ_x)²/n
+without the factor n in the sum. Each of these n bounds holds with probability 1 − ϵ; all at once with 1 − nϵ.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .bound_a import conditions, consensus_part, truncation
+from .constants import Constants, check_iterations, geometric
+from .result import Bound, finite, first_failure, not_applicable
+from .samples import SampleConstants
+
+
+def bound_d(
+    c: Constants,
+    s: SampleConstants,
+    size: int,
+    failure: float,
+    iterations: int | None = None,
+    *,
+    form: str = "azuma",
+    shared: bool = False,
+) -> Bound:
+    """Bound D for batches of `size` instances, failing with probability at most `failure`.
+
+    `shared`: whether one batch serves both v and u. `form`: "azuma" or "bernstein".
+    """
+    if form not in ("azuma", "bernstein"):
+        raise ValueError(f"form={form!r} is unknown; choose 'azuma' or 'bernstein'")
+    if size < 1:
+        raise ValueError(f"size={size}; a batch holds at least one instance")
+    M, name = check_iterations(c, iterations), f"D ({form})"
+    failed = first_failure({f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1, **conditions(c)})
+    if failed:
+        return not_applicable(name, failed)
+    base = consensus_part(c, M, rho=max(s.rho, c.rho)) + truncation(c, M)
+    noise = _noise(c, s, size, failure, M, form, shared, J_norm=c.J_stacked, clients=c.n)
+    own = np.array([_noise(c, s, size, failure, M, form, shared, J_norm=b, clients=1) for b in c.beta])
+    terms = {"noise": noise, "bias": c.beta_norm * base}
+    return finite(Bound(name, noise + c.beta_norm * base, own + c.beta * base, terms=terms))
+
+
+def _noise(
+    c: Constants,
+    s: SampleConstants,
+    size: int,
+    failure: float,
+    M: int,
+    form: str,
+    shared: bool,
+    *,
+    J_norm: float,
+    clients: int,
+) -> float:
+    """Deviation of the martingale; `clients` = n counts every client's ε_λ, 1 that of a single one."""
+    log_term = np.log(2 / failure)
+    y = c.eta * geometric(c.rho_bar, M)[M - 1 - np.arange(M)] * J_norm / c.n  # (M,)
+    with np.errstate(over="ignore"):
+        scale = c.eta * max(s.rho, c.rho) ** np.arange(M) * c.G_inf / size  # (M,) of one sample
+    kappa = combine(s.kappa_lam, y * s.kappa_x, shared)
+    if form == "azuma":
+        squares = sum_of_squares(scale, s.kappa_lam, y * s.kappa_x, size, c.n, clients, shared)
+        return float(np.sqrt(2 * log_term * squares))
+    variance = sum_of_squares(scale, s.sigma_lam, y * s.sigma_x, size, c.n, clients, shared)
+    third = np.max(scale * kappa) * log_term / 3
+    return float(third + np.sqrt(third**2 + 2 * variance * log_term))
+
+
+def combine(for_v: float, for_u: np.ndarray, shared: bool) -> np.ndarray:
+    """The largest increment of one sample in units of `scale`: either deviation alone, or both aligned."""
+    return for_v + for_u if shared else np.maximum(for_v, for_u)
+
+
+def sum_of_squares(
+    scale: np.ndarray, for_v: float, for_u: np.ndarray, size: int, n: int, clients: int, shared: bool
+) -> float:
+    """Σ over iterations, clients and samples of squared increments (bounds or variances).
+
+    ε_x of all n clients always counts, ε_λ of `clients` of them; in a shared batch the client's own samples do both.
+    """
+    if shared:
+        per_sample = clients * (for_v + for_u) ** 2 + (n - clients) * for_u**2
+    else:
+        per_sample = clients * for_v**2 + n * for_u**2
+    return float(np.sum(scale**2 * size * per_sample))

@@ -1,0 +1,128 @@
+"""E: the exact mean-square error of a mini-batch run, by second moments.
+
+    E v = v of the run with exact Jacobians, hence    E‖v_i − d_i‖² = ‖E v_i − d_i‖² + Σ_m E‖D_i^(m)‖².
+
+Derivation. ū^(m) is fixed by the batches before m, and the batches of iteration m have mean H and J: E ū^(m)
+follows the exact recursion and E[Ĵ^(m) ū^(m)] = J E ū^(m). The deviation v − E v is the sum of the martingale
+differences
+
+    D^(m) = −η ε_λ^(m) ū^(m) + η² J Q_{m+1} ε_x^(m) ū^(m),     Q_m = Θ̂_m + Q_{m+1} (I − ηH) Θ̂_m,   Q_M = 0,
+
+where Q_m maps u^(m) to its part in Σ_{k≥m} ū^(k); they are uncorrelated. With C_m = E[u^(m) u^(m)ᵀ] and U =
+Θ̂_m C_m Θ̂_mᵀ,
+
+    C_{m+1} = (I − ηH) U (I − ηH) + η² blockdiag_i(Cov_i(U_ii)),
+    Cov_i(U) = c_i mean_s (H_i^(s) − H_i) U (H_i^(s) − H_i),
+
+because batches of different clients are independent. The mean of b of N_i instances has c_i = 1/b with
+replacement and (N_i − b)/((N_i − 1) b) without, 0 if the batch holds them all. If one batch serves v and u, ε_λ
+and ε_x of the same client are correlated and the cross term is added. Holds for any matrices K_m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import block_diag
+
+
+@dataclass(frozen=True)
+class MeanSquareError:
+    """E‖v_i − d_i‖² = bias² + variance, each (n,)."""
+
+    bias: np.ndarray  # ‖E v_i − d_i‖
+    variance: np.ndarray  # E‖v_i − E v_i‖²
+
+    @property
+    def per_client(self) -> np.ndarray:
+        """E‖v_i − d_i‖², (n,)."""
+        return self.bias**2 + self.variance
+
+    @property
+    def total(self) -> float:
+        """E‖v − d‖²."""
+        return float(self.per_client.sum())
+
+
+def mean_square_error(
+    H_samples: Sequence[np.ndarray],
+    J_samples: Sequence[np.ndarray],
+    f_x: np.ndarray,
+    eta: float,
+    matrices: Sequence[np.ndarray],
+    size: int,
+    *,
+    replace: bool = False,
+    shared: bool = False,
+) -> MeanSquareError:
+    """The mean-square error over all draws of batches of `size`; samples as `sample_derivatives` gives them."""
+    n, d = f_x.shape
+    H_dev = [a - a.mean(axis=0) for a in H_samples]  # (N_i, d, d) each
+    J_dev = [a - a.mean(axis=0) for a in J_samples]
+    H = block_diag(*(a.mean(axis=0) for a in H_samples))
+    J = block_diag(*(a.mean(axis=0) for a in J_samples))
+    factor = [sampling_factor(len(a), size, replace) for a in H_samples]
+    step, Thetas = np.eye(n * d) - eta * H, [np.kron(K, np.eye(d)) for K in matrices]
+    Q = _future(Thetas, step)
+    C = np.outer(f_x.ravel(), f_x.ravel())  # E[u uᵀ]
+    variance = np.zeros(n)
+    for m, Theta_m in enumerate(Thetas):
+        U = _blocks(Theta_m @ C @ Theta_m.T, n)  # (n, d, d), diagonal blocks
+        spread = [f * np.einsum("sab,bc,sdc->ad", a, u, a) / len(a) for f, a, u in zip(factor, H_dev, U, strict=True)]
+        B = eta**2 * (J @ Q[m + 1]).reshape(n, -1, n * d)  # (n, d_lam, nd): what ε_x ū does to v_i
+        variance += _increments(B, U, spread, H_dev, J_dev, factor, eta, shared)
+        C = step @ Theta_m @ C @ Theta_m.T @ step + eta**2 * block_diag(*spread)
+    return MeanSquareError(_bias(H, J, f_x, eta, Q[0]), variance)
+
+
+def sampling_factor(count: int, size: int, replace: bool) -> float:
+    """c with Cov(mean of a batch) = c · Cov(one instance)."""
+    if replace:
+        return 1 / size
+    return 0.0 if size >= count else (count - size) / ((count - 1) * size)
+
+
+def _increments(
+    B: np.ndarray,
+    U: np.ndarray,
+    spread: list[np.ndarray],
+    H_dev: list[np.ndarray],
+    J_dev: list[np.ndarray],
+    factor: list[float],
+    eta: float,
+    shared: bool,
+) -> np.ndarray:
+    """E‖D_i^(m)‖² of one iteration, (n,)."""
+    S = block_diag(*spread)
+    found = np.einsum("iab,bc,iac->i", B, S, B)
+    d = U.shape[-1]
+    for i, (a, h) in enumerate(zip(J_dev, H_dev, strict=True)):
+        found[i] += eta**2 * factor[i] * np.einsum("sab,bc,sac->", a, U[i], a) / len(a)
+        if shared:
+            both = factor[i] * np.einsum("sab,bc,sdc->ad", h, U[i], a) / len(a)  # E[ε_x U ε_λᵀ]
+            found[i] -= 2 * eta * np.trace(B[i, :, i * d : (i + 1) * d] @ both)
+    return found
+
+
+def _future(Thetas: list[np.ndarray], step: np.ndarray) -> list[np.ndarray]:
+    """Q_0 … Q_M."""
+    Q = [np.zeros_like(step)]
+    for Theta_m in reversed(Thetas):
+        Q.append(Theta_m + Q[-1] @ step @ Theta_m)
+    return Q[::-1]
+
+
+def _bias(H: np.ndarray, J: np.ndarray, f_x: np.ndarray, eta: float, Q: np.ndarray) -> np.ndarray:
+    """‖J_i (w* − E w_i)‖ with E w = η Q_0 ∂_x f, (n,)."""
+    n = len(f_x)
+    w_star = np.linalg.solve(_blocks(H, n).sum(axis=0), f_x.sum(axis=0))
+    missing = np.tile(w_star, n) - eta * Q @ f_x.ravel()
+    return np.linalg.norm((J @ missing).reshape(n, -1), axis=1)
+
+
+def _blocks(A: np.ndarray, n: int) -> np.ndarray:
+    """The n diagonal blocks of a square A, (n, d, d)."""
+    d = len(A) // n
+    return np.stack([A[i * d : (i + 1) * d, i * d : (i + 1) * d] for i in range(n)])

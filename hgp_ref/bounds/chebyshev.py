@@ -1,0 +1,43 @@
+"""Chebyshev iteration for H̄w = ḡ with exact averaging.
+
+    ‖v − d‖ ≤ √Σβ_i² · 2q^M/(1 + q^{2M}) · ‖w*‖,    q = (√κ − 1)/(√κ + 1),   κ = b/a,   a ≤ λ(H̄) ≤ b.
+
+From w = 0, after M steps w* − w = p(H̄) w* with p of degree M, p(0) = 1 and sup_{[a,b]} |p| = 1/T_M((κ + 1)/(κ
+− 1)), which is 2q^M/(1 + q^{2M}); and ‖v_i − d_i‖ ≤ β_i ‖w* − w‖. With Push-Sum in place of the mean use the
+bounds C.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .result import Bound, first_failure, not_applicable
+
+
+def chebyshev(
+    beta: np.ndarray, w_norm: float, low: float, high: float, iterations: int, spectrum: tuple[float, float]
+) -> Bound:
+    """The bound after M = `iterations` for β_i (n,), ‖w*‖, the interval [low, high] used and the extremes of H̄."""
+    if iterations < 0:
+        raise ValueError(f"iterations={iterations}; it must not be negative")
+    smallest, largest = spectrum
+    failed = first_failure(
+        {
+            f"0 < low <= high (low = {low:.3g}, high = {high:.3g})": 0 < low <= high,
+            f"low <= smallest eigenvalue of the mean Hessian {smallest:.3g}": low <= smallest,
+            f"high >= largest eigenvalue of the mean Hessian {largest:.3g}": high >= largest,
+        }
+    )
+    if failed:
+        return not_applicable("Chebyshev", failed)
+    factor = reduction(high / low, iterations) * w_norm
+    return Bound("Chebyshev", float(np.linalg.norm(beta)) * factor, np.asarray(beta) * factor)
+
+
+def reduction(kappa: float, iterations: int) -> float:
+    """2q^M/(1 + q^{2M})."""
+    root = math.sqrt(kappa)
+    q = (root - 1) / (root + 1)
+    return 2 * q**iterations / (1 + q ** (2 * iterations))

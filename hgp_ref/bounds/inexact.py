@@ -1,0 +1,95 @@
+"""2*: what an inexact inner solution x̂ adds, and how far x̂ is from x.
+
+Let d̂ be the hyper-gradient formula at x̂ (rows x̂_i may differ), ŵ = Ĥ̄⁻¹ ĝ̄ its solution and e_i = ‖x̂_i −
+x‖. With Lipschitz constants of each client's derivatives along x,
+
+    ‖d̂_i − d_i‖ ≤ (ν_fλ + ν_J ‖ŵ‖) e_i + β_i q,      q = (ν_fx + ν_H ‖ŵ‖) mean_k e_k /ᾱ,
+    ‖d̂ − d‖   ≤ [ν_fλ + ν_J ‖ŵ‖ + (β/ᾱ)(ν_fx + ν_H ‖ŵ‖)] ‖x̂ − x‖,
+
+to be added to any bound on ‖v − d̂‖. Here β_i and ᾱ belong to the exact solution x.
+
+Derivation. d̂_i − d_i = [∂_λ f_i(x̂_i) − ∂_λ f_i(x)] − [J_i(x̂_i) − J_i(x)] ŵ − J_i(x)(ŵ − w*), and ŵ − w* =
+H̄(x)⁻¹ [(H̄(x) − Ĥ̄) ŵ + ĝ̄ − ḡ(x)], where the averages differ by at most ν_H mean e_k and ν_fx mean e_k. The
+stacked form follows from mean_k e_k ≤ ‖x̂ − x‖/√n. Block-diagonal differences act on the blocks ŵ one by one,
+so ‖ŵ‖ enters and not √n ‖ŵ‖; constants of the stacked functions (the paper's Assumption 4) are constants of
+each client too.
+
+Distance. If the mean inner cost is ᾱ-strongly convex, ‖x̄ − x‖ ≤ ‖mean ∂g(x̄)‖/ᾱ for any common point x̄.
+Without a global ᾱ but with ν_H, let ᾱ₀ = λ_min(H̄(x̄)) and G = ‖mean ∂g(x̄)‖: if 2ν_H G < ᾱ₀² there is a
+stationary point within e = (ᾱ₀ − √(ᾱ₀² − 2ν_H G))/ν_H of x̄ (Kantorovich), where λ_min ≥ ᾱ₀ − ν_H e; it is x if
+the mean inner cost is convex.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Lipschitz:
+    """Lipschitz constants along x, largest over clients: of ∂_λ f_i, ∂_x f_i, J_i and H_i (spectral norm).
+
+    `strong_convexity`: a lower bound on λ_min of the mean Hessian everywhere, if one is known.
+    """
+
+    nu_flam: float
+    nu_fx: float
+    nu_J: float
+    nu_H: float
+    strong_convexity: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("nu_flam", "nu_fx", "nu_J", "nu_H"):
+            value = getattr(self, name)
+            if not (value >= 0 and math.isfinite(value)):
+                raise ValueError(f"{name}={value}; a Lipschitz constant is finite and not negative")
+        if self.strong_convexity is not None and not self.strong_convexity > 0:
+            raise ValueError(f"strong_convexity={self.strong_convexity}; it must be positive")
+
+
+def inexact(
+    nu: Lipschitz, apart: np.ndarray, w_norm: float, beta: np.ndarray, alpha_bar: float, mean_apart: float | None = None
+) -> np.ndarray:
+    """Bounds on ‖d̂_i − d_i‖, (n,), from e_i ≤ `apart`, ‖ŵ‖ ≤ `w_norm`, and β_i, ᾱ at the exact solution.
+
+    `mean_apart` bounds mean_k e_k; by default the mean of `apart`.
+    """
+    mean_apart = float(np.mean(apart)) if mean_apart is None else mean_apart
+    return (nu.nu_flam + nu.nu_J * w_norm) * apart + beta * shift(nu, mean_apart, w_norm, alpha_bar)
+
+
+def inexact_total(nu: Lipschitz, distance: float, w_norm: float, beta: float, alpha_bar: float) -> float:
+    """The bound on ‖d̂ − d‖ from ‖x̂ − x‖ ≤ `distance` and β = max β_i."""
+    own = nu.nu_flam + nu.nu_J * w_norm
+    return (own + beta / alpha_bar * (nu.nu_fx + nu.nu_H * w_norm)) * distance
+
+
+def shift(nu: Lipschitz, mean_apart: float, w_norm: float, alpha_bar: float) -> float:
+    """q ≥ ‖ŵ − w*‖."""
+    return (nu.nu_fx + nu.nu_H * w_norm) * mean_apart / alpha_bar
+
+
+def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) -> tuple[float, float]:
+    """(bound on ‖x̄ − x‖, lower bound on λ_min of the mean Hessian at x) for a common point x̄.
+
+    `gradient` = ‖mean ∂g(x̄)‖, `alpha_bar_here` = λ_min(H̄(x̄)) or a lower bound of it. ValueError where neither a global
+    strong convexity nor Kantorovich's condition is at hand.
+    """
+    if nu.strong_convexity is not None:
+        return gradient / nu.strong_convexity, nu.strong_convexity
+    if alpha_bar_here <= 0:
+        raise ValueError(f"the mean Hessian at x is not positive definite (smallest eigenvalue {alpha_bar_here:.3e})")
+    if nu.nu_H == 0:
+        return gradient / alpha_bar_here, alpha_bar_here
+    discriminant = alpha_bar_here**2 - 2 * nu.nu_H * gradient
+    if discriminant <= 0:
+        raise ValueError(
+            f"x is too far from the inner solution: 2 nu_H ‖G‖ = {2 * nu.nu_H * gradient:.3g} is not below "
+            f"{alpha_bar_here**2:.3g}, the square of the smallest eigenvalue of the mean Hessian; "
+            "give strong_convexity or train further"
+        )
+    e = 2 * gradient / (alpha_bar_here + math.sqrt(discriminant))  # = (ᾱ₀ − √·)/ν_H without cancellation
+    return e, alpha_bar_here - nu.nu_H * e

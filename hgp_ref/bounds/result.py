@@ -1,0 +1,57 @@
+"""What every bound returns: numbers with the conditions under which they hold, or the condition that failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound on the error of v^(M), or the reason why there is none.
+
+    total       bound on ‖v − d‖ over all clients together; None if not applicable
+    per_client  bounds on ‖v_i − d_i‖, (n,); None if not applicable or if the statement has no such form
+    applicable  whether every condition of the statement holds
+    why         the failed condition, with its numbers; empty if applicable
+    terms       the parts of `total` by name
+    """
+
+    name: str
+    total: float | None
+    per_client: np.ndarray | None = None
+    applicable: bool = True
+    why: str = ""
+    terms: dict[str, float] = field(default_factory=dict)
+
+
+def not_applicable(name: str, why: str) -> Bound:
+    """The bound `name` without a number, because of `why`."""
+    return Bound(name, total=None, applicable=False, why=why)
+
+
+def first_failure(conditions: dict[str, bool]) -> str | None:
+    """The first condition, in words, that does not hold; None if all do."""
+    return next((words for words, holds in conditions.items() if not holds), None)
+
+
+def finite(bound: Bound) -> Bound:
+    """`bound` itself, or not applicable where its number has left the floating-point range."""
+    if bound.total is None or np.isfinite(bound.total):
+        return bound
+    return not_applicable(bound.name, "the bound grows beyond floating point with the iterations")
+
+
+def best(*bounds: Bound) -> Bound:
+    """The smallest of several bounds on the same error, client by client; not applicable if none of them is."""
+    usable = [b for b in bounds if b.total is not None]
+    name = f"min({', '.join(b.name for b in bounds)})"
+    if not usable:
+        return not_applicable(name, "; ".join(f"{b.name}: {b.why}" for b in bounds))
+    rows = [b.per_client for b in usable if b.per_client is not None]
+    per_client = np.min(rows, axis=0) if rows else None
+    totals = [b.total for b in usable if b.total is not None]
+    if per_client is not None:
+        totals.append(float(np.linalg.norm(per_client)))
+    return Bound(name, min(totals), per_client)

@@ -1,0 +1,133 @@
+"""Theorem 1 and its corollaries as printed, and Corollary 1 repaired.
+
+As printed, relative to ‖∂_x f‖ and with ε̂ standing for (8√n/δ) τ^S, μ² = κ_λ² + κ_x² β²/α²:
+
+    Theorem 1    (4μ/α)(1 + ε̂) √(2 log(c n (d_x + d_λ)/ϵ)) + 2β ε̂/(ηα²) + exp(−O(M)),   c = 2 (main text), 1 (proof)
+    Corollary 1  2β ε̂/(ηα²) + exp(−O(M))                                                  exact Jacobians
+    Corollary 2  (4C/α) √(1 + β²/α²) (1 + ε̂) √((2/b) log(n (d_x + d_λ)/ϵ)) + Corollary 1   batches of b, κ = C/√b
+
+under 0 < α < 1/η and S large enough, which is ε̂ ≤ ½ ηα/(1 − ηα). In the proof every series but the truncation
+(B) has positive terms and is completed to infinity, so exp(−O(M)) is exactly (β/α)(1 − ηα)^M: no O(·) is left
+here. α is the smallest singular value of the Hessians, over the samples where there are any, as printed.
+
+α < 1/η is not enough: the proof uses ‖I − ηH‖ ≤ 1 − ηα, which needs η(α + L) ≤ 2. Corollary 1 repaired uses
+ρ = max_i ‖I − ηH_i‖ < 1 and ε = max_m ε_m ≤ (1 − ρ)/(2ρ):
+
+    ‖v − d‖/‖∂_x f‖ ≤ 2ηβε/(1 − ρ)² + ηβ ρ^M/(1 − ρ).
+
+Derivation: ‖u^(j)‖ ≤ q^j ‖∂f‖ with q = ρ(1 + ε) ≤ (1 + ρ)/2; in the telescoped sum of bound A the terms of E_j
+u^(j) add up to at most ε q^j (1 + ρ/(1 − ρ)), and Σ_j q^j ≤ 2/(1 − ρ). With ρ = 1 − ηα it is the printed one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .constants import Constants, check_iterations
+from .result import Bound, first_failure, not_applicable
+from .samples import SampleConstants
+
+
+def theorem1(
+    c: Constants,
+    s: SampleConstants,
+    failure: float,
+    iterations: int | None = None,
+    *,
+    consensus: float | None = None,
+    text: str = "main",
+) -> Bound:
+    """Theorem 1 as printed in the "main" text or in the "appendix"; `consensus` is ε̂, by default max ε_m."""
+    if text not in ("main", "appendix"):
+        raise ValueError(f"text={text!r} is unknown; choose 'main' or 'appendix'")
+    M, name = check_iterations(c, iterations), f"Theorem 1 ({text})"
+    eps = realised_consensus(c, M) if consensus is None else consensus
+    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **_probability(failure)})
+    if failed:
+        return not_applicable(name, failed)
+    copies = 2 if text == "main" else 1
+    mu = math.hypot(s.kappa_lam, s.kappa_x * s.beta / s.alpha)
+    log_term = math.log(copies * c.n * (c.d_x + c.d_lam) / failure)
+    noise = 4 * mu / s.alpha * (1 + eps) * math.sqrt(2 * log_term)
+    terms = {"noise": noise * c.f_norm, **_exact_terms(c, s.alpha, s.beta, eps, M)}
+    return Bound(name, sum(terms.values()), terms=terms)
+
+
+def corollary1(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
+    """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m."""
+    M = check_iterations(c, iterations)
+    eps = realised_consensus(c, M) if consensus is None else consensus
+    failed = first_failure(printed_conditions(c.eta, c.sigma_min, eps))
+    if failed:
+        return not_applicable("Corollary 1", failed)
+    terms = _exact_terms(c, c.sigma_min, c.beta_max, eps, M)
+    return Bound("Corollary 1", sum(terms.values()), terms=terms)
+
+
+def corollary2(
+    c: Constants,
+    s: SampleConstants,
+    size: int,
+    failure: float,
+    iterations: int | None = None,
+    *,
+    consensus: float | None = None,
+    C: float | None = None,
+) -> Bound:
+    """Corollary 2 as printed for batches of `size`; the constant C is max(κ_x, κ_λ) of single samples by default."""
+    M = check_iterations(c, iterations)
+    eps = realised_consensus(c, M) if consensus is None else consensus
+    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **_probability(failure)})
+    if failed:
+        return not_applicable("Corollary 2", failed)
+    C = max(s.kappa_x, s.kappa_lam) if C is None else C
+    root = math.sqrt(2 / size * math.log(c.n * (c.d_x + c.d_lam) / failure))
+    noise = 4 * C * math.hypot(1, s.beta / s.alpha) / s.alpha * (1 + eps) * root
+    terms = {"noise": noise * c.f_norm, **_exact_terms(c, s.alpha, s.beta, eps, M)}
+    return Bound("Corollary 2", sum(terms.values()), terms=terms)
+
+
+def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
+    """Corollary 1 with ρ in place of 1 − ηα; `consensus` bounds σ_max(E_m), by default the realised max ε_m."""
+    M = check_iterations(c, iterations)
+    eps = realised_consensus(c, M) if consensus is None else consensus
+    rho, beta = c.rho, c.beta_max
+    failed = first_failure(
+        {
+            f"rho < 1 (it is {rho:.3g})": rho < 1,
+            f"eps <= (1 - rho)/(2 rho) (it is {eps:.3g})": 2 * rho * eps <= 1 - rho,
+        }
+    )
+    if failed:
+        return not_applicable("Corollary 1, repaired", failed)
+    terms = {
+        "consensus": 2 * c.eta * beta * eps / (1 - rho) ** 2 * c.f_norm,
+        "truncation": c.eta * beta * rho**M / (1 - rho) * c.f_norm,
+    }
+    return Bound("Corollary 1, repaired", sum(terms.values()), terms=terms)
+
+
+def printed_conditions(eta: float, alpha: float, eps: float) -> dict[str, bool]:
+    """0 < α < 1/η and the condition on S, written as one on ε̂."""
+    ok = 0 < alpha < 1 / eta
+    limit = 0.5 * eta * alpha / (1 - eta * alpha) if ok else math.nan
+    return {
+        f"0 < alpha < 1/eta (alpha = {alpha:.3g}, 1/eta = {1 / eta:.3g})": ok,
+        f"S large enough: eps = {eps:.3g} <= eta alpha/(2(1 - eta alpha)) = {limit:.3g}": ok and eps <= limit,
+    }
+
+
+def realised_consensus(c: Constants, M: int) -> float:
+    """max_m σ_max(E_m) over the first M calls."""
+    return float(c.eps[:M].max())
+
+
+def _exact_terms(c: Constants, alpha: float, beta: float, eps: float, M: int) -> dict[str, float]:
+    return {
+        "consensus": 2 * beta * eps / (c.eta * alpha**2) * c.f_norm,
+        "truncation": beta / alpha * (1 - c.eta * alpha) ** M * c.f_norm,
+    }
+
+
+def _probability(failure: float) -> dict[str, bool]:
+    return {f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1}
