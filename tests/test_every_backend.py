@@ -1,0 +1,326 @@
+"""The core gives the numbers of NumPy in float64 on every array library, and leaves arrays where they were.
+
+The judge is NumPy in float64: 1e-12 of the largest entry in float64, 1000 eps of float32. Whether NumPy itself is right
+is asked elsewhere, against explicit matrices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from helpers import CUPY, LIBRARIES, assert_same, identity_rtol, open_library
+
+import hgp_ref as hgp
+from hgp_ref.networks import FullyConnected, OnePeerExponential, RandomDirected, RandomOut, StaticUndirected
+from hgp_ref.problems import InstanceWeights, LogisticRegression, Quadratic, SoftmaxRegression, sample_batches
+
+N = 4  # clients
+# JAX compiles every operation for every shape: it is left to `make test-all`, where float32 has one test of its own.
+PAIRS = [(lib, dtype) for lib in LIBRARIES if lib != "jax" for dtype in ("float64", "float32")]
+PAIRS += [pytest.param(("jax", "float64"), marks=pytest.mark.slow)]
+TOLERANCE = {"float64": 1e-12, "float32": identity_rtol("float32")}
+
+
+def labelled(classes: int, seed: int = 0):
+    """Clients with 5, 7, 6, 9 training instances and 4 validation instances, 3 features."""
+    rng = np.random.default_rng(seed)
+    sizes, val = (5, 7, 6, 9), (4,) * N
+    X, X_val = ([rng.standard_normal((k, 3)) for k in part] for part in (sizes, val))
+    y, y_val = ([rng.integers(0, classes, k).astype(float) for k in part] for part in (sizes, val))
+    for labels in y:
+        labels[:classes] = np.arange(classes)
+    return X, y, X_val, y_val
+
+
+PROBLEMS = {
+    "quadratic": lambda: Quadratic.random(N, 5, 3, seed=1),
+    "logistic": lambda: LogisticRegression(*labelled(2)),
+    "logistic, a rate per client": lambda: LogisticRegression(*labelled(2), regularization="client"),
+    "softmax": lambda: SoftmaxRegression(*labelled(3), n_classes=3),
+    "weights": lambda: InstanceWeights(*labelled(2), l2=0.3),
+    "weights, softmax": lambda: InstanceWeights(*labelled(3), loss="softmax", n_classes=3, l2=0.3),
+}
+SAMPLED = [name for name in PROBLEMS if name != "quadratic"]  # those with instances
+CASES = [(name, "full") for name in PROBLEMS] + [(name, "batch") for name in SAMPLED]
+
+
+def point(problem, runs: tuple[int, ...] = (), seed: int = 3):
+    """x and lam on the host; lam > 0, as rates and weights are."""
+    rng = np.random.default_rng(seed)
+    x = 0.5 * rng.standard_normal((*runs, problem.n_clients, problem.dim_x))
+    return x, rng.uniform(0.2, 0.6, (*runs, problem.n_clients, problem.dim_lam))
+
+
+def agree(actual, expected: np.ndarray, lib, dtype: str) -> None:
+    assert_same(actual, np.asarray(expected, dtype=dtype), lib, rtol=TOLERANCE[dtype])
+
+
+@pytest.fixture(params=PAIRS, ids="-".join, scope="module")
+def pair(request):
+    return open_library(request.param[0]), request.param[1]
+
+
+@pytest.fixture
+def xp(pair):
+    return pair[0]
+
+
+@pytest.fixture
+def dtype(pair):
+    return pair[1]
+
+
+# Problems
+
+
+@pytest.mark.parametrize("runs", [(), (2, 1)], ids=["one run", "run axes"])
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_problems(xp, dtype, case, runs):
+    host, batched = PROBLEMS[case[0]](), case[1] == "batch"
+    there = host.to(xp.backend, dtype=dtype)
+    (x, lam), u = point(host, runs), point(host, runs, seed=4)[0]
+    batch = sample_batches(host.counts, 6, seed=0, first=2, count=1)[0] if batched else None
+    x_there, lam_there, u_there = (xp.asarray(a, dtype=dtype) for a in (x, lam, u))
+    extra, extra_there = ({"batch": batch}, {"batch": xp.asarray(batch)}) if batched else ({}, {})
+
+    for method in ("inner_cost", "inner_grad", "hessian", "jacobian"):
+        expected = getattr(host, method)(x, lam, **extra)
+        agree(getattr(there, method)(x_there, lam_there, **extra_there), expected, xp, dtype)
+    linear, linear_there = host.linearize(x, lam, **extra), there.linearize(x_there, lam_there, **extra_there)
+    agree(linear_there.hvp(u_there), linear.hvp(u), xp, dtype)
+    agree(linear_there.cross(u_there), linear.cross(u), xp, dtype)
+    agree(there.outer_cost(x_there, lam_there), host.outer_cost(x, lam), xp, dtype)
+    for found, expected in zip(there.outer_grad(x_there, lam_there), host.outer_grad(x, lam), strict=True):
+        agree(found, expected, xp, dtype)
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_problems_made_of_arrays_of_the_library(xp, dtype, name):
+    host = PROBLEMS[name]()
+    data = labelled(3 if "softmax" in name else 2)
+    data = [[xp.asarray(part, dtype=dtype) for part in group] for group in data]
+    make = {"logistic": LogisticRegression, "softmax": SoftmaxRegression}.get(name.split(",")[0], InstanceWeights)
+    options = {"regularization": "client"} if "rate" in name else {}
+    if make is InstanceWeights:
+        options = {"l2": 0.3} | ({"loss": "softmax", "n_classes": 3} if "softmax" in name else {})
+    x, lam = point(host)
+    made = make(*data, **options)
+    agree(made.inner_grad(*(xp.asarray(a, dtype=dtype) for a in (x, lam))), host.inner_grad(x, lam), xp, dtype)
+
+
+# Averaging
+
+NET = RandomDirected(N, seed=5)
+DOUBLY = StaticUndirected(N, p=0.8, seed=1, weights="metropolis")
+AVERAGINGS = {
+    "push-sum composed": lambda: hgp.PushSum(NET, 3, mode="composed"),
+    "push-sum stepping": lambda: hgp.PushSum(NET, 3, mode="stepping"),
+    "push-sum conserve": lambda: hgp.PushSum(NET, 2, debias="conserve", mode="composed"),
+    "push-sum conserve stepping": lambda: hgp.PushSum(NET, 2, debias="conserve", mode="stepping"),
+    "push-sum, one peer": lambda: hgp.PushSum(OnePeerExponential(N), 2),
+    "push-sum, random out": lambda: hgp.PushSum(RandomOut(N, 2, seed=3), 2, mode="stepping"),
+    "gossip composed": lambda: hgp.Gossip(DOUBLY, 2, mode="composed"),
+    "gossip stepping": lambda: hgp.Gossip(DOUBLY, 2, mode="stepping"),
+    "exact": lambda: hgp.ExactAverage(N),
+}
+
+
+@pytest.mark.parametrize("shape", [(N, 6), (2, 3, N, 1)], ids=str)
+@pytest.mark.parametrize("name", AVERAGINGS)
+def test_averaging(xp, dtype, name, shape):
+    u = np.random.default_rng(0).standard_normal(shape)
+    here, there = AVERAGINGS[name](), AVERAGINGS[name]()
+    for call in (0, 3):
+        agree(there.apply(xp.asarray(u, dtype=dtype), call=call), here.apply(u, call=call), xp, dtype)
+    itemsize = np.dtype(dtype).itemsize
+    assert there.ledger == dataclasses.replace(here.ledger, bytes=here.ledger.floats * itemsize)
+
+
+def test_averaging_with_kept_weights(xp, dtype):
+    u = np.random.default_rng(0).standard_normal((N, 6))
+    with pytest.warns(RuntimeWarning, match="keep"):
+        here, there = (hgp.PushSum(NET, 2, debias="keep") for _ in range(2))
+    agree(there.apply(xp.asarray(u, dtype=dtype), call=3), here.apply(u, call=3), xp, dtype)
+
+
+# Algorithm 2
+
+RUNS = {
+    "full": {},
+    "history": {"history": True},
+    "mini-batch": {"batch_size": 3, "seed": 7, "history": True},
+    "mini-batch, shared, replaced": {"batch_size": 3, "seed": 7, "shared_batch": True, "replace": True},
+    "seeds": {"batch_size": 3, "seed": [1, 2], "history": True},
+}
+
+
+def compare(problem_name, avg, xp, dtype, iterations=13, **options):
+    """The estimate there and on the host, compared in all they say."""
+    host = PROBLEMS[problem_name]()
+    there = host.to(xp.backend, dtype=dtype)
+    x, lam = point(host)
+    expected = hgp.hypergradient(host, x, lam, avg(), eta=0.4, iterations=iterations, **options)
+    x, lam = (xp.asarray(a, dtype=dtype) for a in (x, lam))
+    found = hgp.hypergradient(there, x, lam, avg(), eta=0.4, iterations=iterations, **options)
+    agree(found.value, expected.value, xp, dtype)
+    agree(found.w, expected.w, xp, dtype)
+    assert (found.history is None) == (expected.history is None) == (not options.get("history"))
+    if found.history is not None:
+        agree(found.history, expected.history, xp, dtype)
+    np.testing.assert_array_equal(found.traffic.messages, expected.traffic.messages)
+    np.testing.assert_array_equal(found.traffic.rounds, expected.traffic.rounds)
+    np.testing.assert_array_equal(found.traffic.bytes, found.traffic.floats * np.dtype(dtype).itemsize)
+    np.testing.assert_allclose(found.growth, expected.growth, rtol=TOLERANCE[dtype])
+    assert (found.iterations, found.stopped) == (expected.iterations, expected.stopped)
+
+
+@pytest.mark.parametrize("options", RUNS)
+@pytest.mark.parametrize("problem", ["logistic", "weights"])
+def test_hypergradient(xp, dtype, problem, options):
+    compare(problem, AVERAGINGS["push-sum composed"], xp, dtype, **RUNS[options])
+
+
+@pytest.mark.parametrize("problem", ["quadratic", "softmax", "weights, softmax", "logistic, a rate per client"])
+def test_hypergradient_of_the_other_problems(xp, dtype, problem):
+    compare(problem, AVERAGINGS["push-sum composed"], xp, dtype, history=True)
+
+
+@pytest.mark.parametrize("averaging", [name for name in AVERAGINGS if name != "push-sum composed"])
+def test_hypergradient_with_every_averaging(xp, dtype, averaging):
+    compare("logistic", AVERAGINGS[averaging], xp, dtype, history=True)
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+def test_hypergradient_of_many_averagings_at_once(xp, dtype, mode):
+    def averagings():
+        return [hgp.PushSum(RandomDirected(N, seed=s), S, mode=mode) for s, S in ((1, 2), (2, 3))] + [
+            hgp.PushSum(NET, 2, debias="conserve", mode=mode),
+            hgp.ExactAverage(N),
+        ]
+
+    compare("logistic", averagings, xp, dtype, batch_size=3, history=True)
+    compare("quadratic", averagings, xp, dtype)
+
+
+@pytest.mark.slow
+def test_jax_in_float32():
+    jax = open_library("jax")
+    compare("logistic", AVERAGINGS["push-sum composed"], jax, "float32", batch_size=3, history=True)
+
+
+def test_a_callback_sees_arrays_of_the_library_and_stops(xp, dtype):
+    problem = PROBLEMS["logistic"]().to(xp.backend, dtype=dtype)
+    x, lam = (xp.asarray(a, dtype=dtype) for a in point(problem))
+    seen = []
+    est = hgp.hypergradient(
+        problem, x, lam, hgp.ExactAverage(N), 0.4, 20, callback=lambda m, v: seen.append(v) or m == 5
+    )
+    assert (est.iterations, est.stopped, len(seen)) == (5, "callback", 5)
+    agree(seen[-1], xp.to_numpy(est.value), xp, dtype)
+
+
+# Training
+
+
+@pytest.mark.parametrize("variant", ["assran", "nedic"])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 3, "seed": 2}], ids=["full", "mini-batch"])
+def test_training(xp, dtype, variant, options):
+    host = PROBLEMS["logistic"]()
+    _, lam = point(host)
+    options = {"steps": 20, "lr": 0.4, "milestones": (9, 14), "variant": variant, **options}
+    expected = hgp.sgp(host, NET, lam, **options)
+    found = hgp.sgp(host.to(xp.backend, dtype=dtype), NET, xp.asarray(lam, dtype=dtype), **options)
+    agree(found.x, expected.x, xp, dtype)
+    scale = np.max(np.abs(expected.x))
+    np.testing.assert_allclose(found.consensus_gap, expected.consensus_gap, rtol=0, atol=TOLERANCE[dtype] * scale)
+    np.testing.assert_allclose(found.grad_norm, expected.grad_norm, rtol=0, atol=TOLERANCE[dtype] * scale)
+    assert found.traffic.messages == expected.traffic.messages
+
+
+def test_training_of_several_lam_from_a_given_start(xp, dtype):
+    host = PROBLEMS["softmax"]()
+    x0, lam = point(host)[0], point(host, (3,))[1]
+    expected = hgp.sgp(host, NET, lam, steps=10, lr=0.3, milestones=(), x0=x0)
+    there = host.to(xp.backend, dtype=dtype)
+    x0, lam = (xp.asarray(a, dtype=dtype) for a in (x0, lam))
+    agree(hgp.sgp(there, NET, lam, steps=10, lr=0.3, milestones=(), x0=x0).x, expected.x, xp, dtype)
+
+
+# What goes over the bus. The device double counts; every count here is of a run, not of making the problem.
+
+
+class Counted:
+    """Runs on the double, with the number and bytes of transfers of each."""
+
+    def __init__(self, transfers):
+        self.transfers, self.lib = transfers, open_library(CUPY)
+
+    def __call__(self, run, *arrays) -> tuple[int, int]:
+        given = [self.lib.asarray(a) for a in arrays]
+        self.transfers.reset()
+        run(*given)
+        return self.transfers.number, self.transfers.nbytes
+
+    def hypergradient(self, dim: int, iterations: int, avg, batch_size=None) -> tuple[int, int]:
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((2, N, 8, dim)) / dim**0.5
+        y = rng.integers(0, 2, (2, N, 8)).astype(float)
+        host = LogisticRegression(X[0], y[0], X[1], y[1])
+        there = host.to(self.lib.backend)
+        options = {"eta": 0.4, "iterations": iterations, "batch_size": batch_size}
+        return self(lambda x, lam: hgp.hypergradient(there, x, lam, avg(), **options), *point(host))
+
+    def sgp(self, dim: int, steps: int, batch_size=None) -> tuple[int, int]:
+        host = Quadratic.random(N, dim, dim, seed=1)
+        there = host.to(self.lib.backend)
+        return self(lambda lam: hgp.sgp(there, NET, lam, steps=steps, lr=0.3, milestones=()), point(host)[1])
+
+
+@pytest.fixture
+def counted(transfers):
+    return Counted(transfers)
+
+
+MODES = ["push-sum composed", "push-sum stepping", "push-sum conserve", "push-sum conserve stepping", "exact"]
+
+
+@pytest.mark.parametrize("batch_size", [None, 3], ids=["full", "mini-batch"])
+@pytest.mark.parametrize("averaging", MODES)
+def test_transfers_of_a_run_do_not_grow_with_d(counted, averaging, batch_size):
+    small, large = (counted.hypergradient(d, 40, AVERAGINGS[averaging], batch_size) for d in (2, 200))
+    assert small == large
+    assert small[0] > 0
+
+
+def test_transfers_of_training_do_not_grow_with_d(counted):
+    assert counted.sgp(2, 40) == counted.sgp(60, 40)
+
+
+@pytest.mark.parametrize("batch_size", [None, 3], ids=["full", "mini-batch"])
+@pytest.mark.parametrize("averaging", MODES)
+def test_graphs_and_batches_go_over_in_chunks(counted, averaging, batch_size):
+    numbers = {M: counted.hypergradient(2, M, AVERAGINGS[averaging], batch_size)[0] for M in (32, 64, 256)}
+    assert numbers[64] <= numbers[32] + 2  # not one for each of the 32 iterations more
+    assert numbers[256] <= 256 / 5
+
+
+def test_graphs_of_training_go_over_in_chunks(counted):
+    assert counted.sgp(2, 256)[0] == counted.sgp(2, 32)[0]
+    assert counted.sgp(2, 1024)[0] <= 1024 / 40
+
+
+def test_bytes_of_a_run_are_those_of_its_graphs(counted):
+    few, many = (counted.hypergradient(2, M, AVERAGINGS["push-sum composed"])[1] for M in (100, 200))
+    assert many - few == 100 * N * N * 8
+
+
+def test_one_application_sends_its_graph_and_nothing_else(counted):
+    number, nbytes = counted(hgp.PushSum(NET, 10).apply, np.ones((N, 50)))
+    assert (number, nbytes) == (1, N * N * 8)
+
+
+def test_a_graph_that_never_changes(counted):
+    number, _ = counted(hgp.Gossip(FullyConnected(N), 3).apply, np.ones((N, 50)))
+    assert number == 1
