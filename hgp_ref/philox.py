@@ -48,15 +48,12 @@ _24 = np.uint64(24)
 @njit(cache=True, nogil=True, forceinline=True)  # inlined so that LLVM vectorises loops over counters
 def philox4x32(c0, c1, c2, c3, k0, k1):
     """The four 32-bit words of counter (c0, c1, c2, c3) under key (k0, k1); ten rounds."""
-    x0, x1, x2, x3 = (
-        np.uint64(np.uint32(c0)),
-        np.uint64(np.uint32(c1)),
-        np.uint64(np.uint32(c2)),
-        np.uint64(np.uint32(c3)),
-    )
+    # 32 bits each, and LLVM must know it to multiply 32 x 32 -> 64 in vectors
+    x0, x1 = np.uint64(np.uint32(c0)), np.uint64(np.uint32(c1))
+    x2, x3 = np.uint64(np.uint32(c2)), np.uint64(np.uint32(c3))
     a, b = np.uint64(np.uint32(k0)), np.uint64(np.uint32(k1))
     for _ in range(10):
-        p0 = _M0 * x0  # x0 and x2 stay below 2^32, so the products fit in 64 bits
+        p0 = _M0 * x0
         p1 = _M1 * x2
         x0 = (p1 >> _32) ^ x1 ^ a
         x1 = p1 & _LOW
@@ -76,13 +73,13 @@ def step_words(step, stream):
 
 @njit(cache=True, nogil=True, forceinline=True)
 def below(word_hi, word_lo, m):
-    """floor(w m / 2^64) for the 64-bit word w = word_hi 2^32 + word_lo and m < 2^32: uniform on 0 .. m-1 up to m/2^64."""
+    """floor(w m / 2^64) for w = word_hi 2^32 + word_lo and m < 2^32: uniform on 0 .. m-1 but for m / 2^64."""
     m64 = np.uint64(m)
     return (np.uint64(word_hi) * m64 + ((np.uint64(word_lo) * m64) >> _32)) >> _32
 
 
 def key(seed: int) -> tuple[np.uint64, np.uint64]:
-    """The key (k0, k1) = (low, high) 32 bits of a seed, 0 <= seed < 2^64, held in 64-bit words as the kernels want them."""
+    """(k0, k1) = (low, high) 32 bits of a seed, 0 <= seed < 2^64, each in a 64-bit integer."""
     seed = check_seed(seed)
     return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
 

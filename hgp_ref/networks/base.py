@@ -1,6 +1,6 @@
 """Network: who hears whom at step s, and with which weight; a pure function of (seed, step).
 
-At step s = 1, 2, ... client j sends to its out-neighbours N_j^out(s), itself always among them, and the mixing matrix is
+At step s = 1, 2, ... client j sends to its out-neighbours N_j^out(s), itself always among them; the mixing matrix is
 
     P(s)[i, j] = 1 / |N_j^out(s)|   if j -> i at step s,   0 otherwise,
 
@@ -26,9 +26,12 @@ Edges = tuple[np.ndarray, np.ndarray]
 class Network(ABC):
     """A sequence of directed graphs on n clients with column-stochastic weights.
 
-    Attributes: `n`; `seed` (None where nothing is random); `period` (1 for a static graph, T for a schedule of T graphs,
-    None where graphs never repeat); `expected_edges` per step, self-loops included.
-    A subclass provides `out_lists`; everything else follows from it and may be overridden by something faster, never different.
+    n               clients
+    seed            None where nothing is random
+    period          1 for a static graph, T for a schedule of T graphs, None where graphs never repeat
+    expected_edges  per step, self-loops included
+
+    A subclass provides `out_lists`; the rest follows from it and may be overridden by something faster, not different.
     """
 
     n: int
@@ -47,7 +50,7 @@ class Network(ABC):
 
     @abstractmethod
     def out_lists(self, s: int) -> Edges:
-        """Receivers of every sender: (indptr int64 (n+1,), receivers int32), those of sender j sorted at indptr[j]:indptr[j+1]."""
+        """(indptr int64 (n+1,), receivers int32): sender j reaches receivers[indptr[j] : indptr[j + 1]], sorted."""
 
     def edges(self, s: int) -> Edges:
         """(senders, receivers), int64, self-loops included, sorted by sender, then receiver."""
@@ -71,13 +74,15 @@ class Network(ABC):
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         """P(first), ..., P(first + count - 1), (count, n, n) float64."""
         first, count = self._stretch(first, count)
+        if self.period is not None and count > self.period:
+            return self.mixing_matrices(first, self.period)[np.arange(count) % self.period]
         out = np.zeros((count, self.n, self.n))
         for t in range(count):
             scatter(*self.csr(first + t), out[t])
         return out
 
     def union(self, first: int, count: int) -> Edges:
-        """(senders, receivers) that occur in at least one of the steps first .. first + count - 1; may repeat, unsorted."""
+        """(senders, receivers) of the edges of steps first .. first + count - 1, in no order, perhaps repeated."""
         first, count = self._stretch(first, count)
         lists = [self.edges(first + t) for t in range(count)]
         senders, receivers = (np.concatenate([np.empty(0, np.int64), *part]) for part in zip(*lists, strict=True))

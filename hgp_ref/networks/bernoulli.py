@@ -41,8 +41,8 @@ class BernoulliNetwork(Network):
         low, high = (round(p * SCALE) for p in (self.low, self.high))
         low = max(low, 1)  # a rate of 0 among positive ones becomes 2^-32
         span = max(high, 1) - low
-        words = (np.uint64(low), np.uint64(span))
-        return dense.rates(self.n, *words, self._symmetric, self._rate_stream, *self._key)
+        rule = (self._symmetric, self._rate_stream, *self._key)
+        return dense.rates(self.n, np.uint64(low), np.uint64(span), *rule)
 
     @cached_property
     def _rule(self) -> tuple[Any, ...]:
@@ -59,6 +59,10 @@ class BernoulliNetwork(Network):
 
     @property
     def expected_edges(self) -> float:
+        return self._expected_edges
+
+    @cached_property
+    def _expected_edges(self) -> float:
         return float(self.rates.sum())
 
     def adjacency(self, s: int) -> np.ndarray:
@@ -69,7 +73,7 @@ class BernoulliNetwork(Network):
         """(count, n, n) booleans of steps first .. first + count - 1."""
         first, count = self._stretch(first, count)
         out = np.empty((count, self.n, self.n), dtype=np.bool_)
-        dense.adjacencies(*self._rule, first, out.view(np.uint8))
+        dense.adjacencies(*(*self._rule, first, out.view(np.uint8)))
         return out
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
@@ -91,7 +95,7 @@ class BernoulliNetwork(Network):
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         s, j = self._step(s), self._client("sender", sender)
-        return np.flatnonzero(dense.neighbours(*self._rule, s, j))
+        return np.flatnonzero(dense.neighbours(*(*self._rule, s, j)))
 
     def union(self, first: int, count: int) -> Edges:
         first, count = self._stretch(first, count)
@@ -116,9 +120,9 @@ class RandomDirected(BernoulliNetwork):
 
 
 class RandomUndirected(BernoulliNetwork):
-    """Undirected edges {i, j} with probability rho_ij = rho_ji ~ U[low, high], drawn anew at each step; self-loops always.
+    """Edges {i, j} in both directions with probability rho_ij = rho_ji ~ U[low, high], drawn anew at each step.
 
-    P(s)[i, j] = 1 / degree of j: column-stochastic, not doubly stochastic.
+    Self-loops always. P(s)[i, j] = 1 / degree of j: column-stochastic, not doubly stochastic.
     """
 
     _symmetric = True

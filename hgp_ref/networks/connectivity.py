@@ -1,9 +1,9 @@
 """Strong connectivity of the union of graphs over a stretch of steps, and the B of Assumption 1.
 
-    B-strong connectivity: for every t >= 0 the union of the graphs of steps first + tB .. first + (t + 1) B - 1 is strongly connected.
+    for every t >= 0 the union of the graphs of steps first + tB .. first + (t + 1) B - 1 is strongly connected.
 
-Strong components are contracted as steps are added: only the edges between components are kept, so memory stays near n and
-a stretch is left as soon as one component remains. A periodic network is looked at for one period at most.
+Strong components are contracted as steps are added and only the edges between them are kept, so memory stays small; a
+stretch is left as soon as one component remains. A periodic network is looked at for one period at most.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Unreachable:
         ]
         return (
             f"the graphs of steps {self.first} .. {self.first + self.count - 1} are not jointly strongly connected: "
-            f"{' and '.join(parts)} the largest strongly connected group (client {self.member} and {self.largest - 1} more)"
+            f"{' and '.join(parts)} the largest strongly connected group "
+            f"(client {self.member} and {self.largest - 1} more)"
         )
 
 
@@ -66,12 +67,13 @@ def unreachable(net: Network, first: int, count: int) -> Unreachable | None:
 
 
 def smallest_window(net: Network, first: int, count: int) -> int | None:
-    """Smallest B such that every whole window first + tB .. first + (t + 1) B - 1 inside the stretch is strongly connected.
+    """Smallest B such that the union over every window first + tB .. first + (t + 1) B - 1 is strongly connected.
 
-    The last count mod B steps, which fill no window, are not judged. None if no B up to count works.
+    Windows lie wholly inside the stretch first .. first + count - 1: the last count mod B steps, which fill no window,
+    are not judged. None if no B up to count works.
     """
     useful = _useful(net, first, count)
-    needed: dict[int, int] = {}  # start -> steps until the union is strongly connected; useful + 1 if never
+    needed: dict[int, int] = {}  # start -> steps until the union is strongly connected; count + 1 if never
 
     def need(start: int) -> int:
         place = start if net.period is None else (start - 1) % net.period
@@ -92,13 +94,13 @@ class _Condensation:
 
     def __init__(self, net: Network) -> None:
         self.net, self.steps = net, 0
-        self.size, self.labels = net.n, np.arange(net.n)
-        self.pairs = np.empty(0, np.int64)  # sender component * size + receiver component
+        self.size, self.labels = net.n, np.arange(net.n, dtype=np.int64)
+        self.between = np.empty((2, 0), np.int64)  # edges between components: sender, receiver
 
     def extend(self, first: int, count: int, growth: int = 2) -> _Condensation:
         """Add steps first, first + 1, ... until one component is left or count steps were added; `steps` says how many.
 
-        Each round adds `growth` times as many steps as the one before; with growth 1 the number of steps is the smallest.
+        Each round adds `growth` times as many steps as the one before; with growth 1 `steps` is the smallest number.
         """
         limit = max(1, int(CHUNK_EDGES / max(1.0, self.net.expected_edges)))
         chunk = 1
@@ -110,23 +112,22 @@ class _Condensation:
         return self
 
     def _add(self, senders: np.ndarray, receivers: np.ndarray) -> None:
-        new = self.labels[senders] * self.size + self.labels[receivers]
-        pairs = np.unique(np.concatenate([self.pairs, new]))
-        a, b = np.divmod(pairs, self.size)
-        size, merged = connected_components(self._graph(a, b), directed=True, connection="strong")
-        a, b = merged[a].astype(np.int64), merged[b].astype(np.int64)
+        a, b = (
+            np.concatenate(pair)
+            for pair in zip(self.between, (self.labels[senders], self.labels[receivers]), strict=True)
+        )
+        graph = csr_array((np.ones(a.size), (a, b)), shape=(self.size, self.size))
+        size, merged = connected_components(graph, directed=True, connection="strong")
+        merged = merged.astype(np.int64)
         self.labels, self.size = merged[self.labels], int(size)
-        self.pairs = np.unique((a * size + b)[a != b])
-
-    def _graph(self, a: np.ndarray, b: np.ndarray) -> csr_array:
-        return csr_array((np.ones(a.size, np.int8), (a, b)), shape=(self.size, self.size))
+        a, b = merged[a], merged[b]
+        self.between = np.stack(np.divmod(np.unique((a * size + b)[a != b]), size))
 
     def reached(self, start: int, backwards: bool) -> np.ndarray:
         """(size,) booleans: components that component `start` reaches (or that reach it)."""
-        a, b = np.divmod(self.pairs, self.size)
-        order = breadth_first_order(
-            self._graph(b, a) if backwards else self._graph(a, b), start, return_predecessors=False
-        )
+        a, b = self.between[::-1] if backwards else self.between
+        graph = csr_array((np.ones(a.size), (a, b)), shape=(self.size, self.size))
+        order = breadth_first_order(graph, start, return_predecessors=False)
         found = np.zeros(self.size, dtype=bool)
         found[order] = True
         return found

@@ -1,8 +1,8 @@
 """Dense Bernoulli graphs in Numba: the edge j -> i is there at step s when its word does not exceed last[i, j].
 
-The word of (j, i) is word i mod 4 of the Philox counter (block i div 4, client j, step s); of an undirected pair, that of
-(min, max). A rate t / 2^32 with 1 <= t <= 2^32 is held as last = t - 1 in 32 bits, so that rate 1 is exact. Rate 0, which
-has no such form, is held as last = 0 with floor = 1: words are or-ed with floor, and none of them is 0.
+The word of (j, i) is word i mod 4 of the Philox counter (block i div 4, client j, step s); of an undirected pair, that
+of (min, max). A rate t / 2^32 with 1 <= t <= 2^32 is held as last = t - 1 in 32 bits, so that rate 1 is exact. Rate 0,
+which has no such form, is held as last = 0 with floor = 1: words are or-ed with floor, and none of them is 0.
 
 LLVM vectorises the loops over senders. Many small graphs are sampled by dense_many, over steps, with the same words.
 """
@@ -84,7 +84,7 @@ def _share(adjacency, degree, share, out):
 
 @njit(cache=True, nogil=True)
 def mixing(last, floor, symmetric, stream, k0, k1, first, out):
-    """Mixing matrices of steps first, first + 1, ... into out (steps, n, n): 1 / (out-degree of the sender) on the edges."""
+    """Mixing matrices of steps first, first + 1, ... into out (steps, n, n): 1 / outdegree of the sender on edges."""
     n = last.shape[0]
     words = np.empty((4, _pad(n)), np.uint32)
     adjacency = np.empty((n, n), np.uint8)
@@ -111,7 +111,7 @@ def union(last, floor, symmetric, stream, k0, k1, first, count, out):
 
 @njit(cache=True, nogil=True)
 def neighbours(last, floor, symmetric, stream, k0, k1, step, sender):
-    """(n,) booleans: the receivers of one sender, from that sender's words (and, of undirected pairs, the smaller clients')."""
+    """(n,) booleans: the receivers of one sender, from its own words (and, of undirected pairs, smaller clients')."""
     n = last.shape[0]
     out = np.empty(n, np.bool_)
     c2, c3 = step_words(step, stream)

@@ -49,7 +49,7 @@ def _fill(last, floor, symmetric, stream, k0, k1, first, words, out):
 
 @njit(cache=True, nogil=True)
 def mixing(last, floor, symmetric, stream, k0, k1, first, out):
-    """Mixing matrices of steps first, first + 1, ... into out (steps, n, n): 1 / (out-degree of the sender) on the edges."""
+    """Mixing matrices of steps first, first + 1, ... into out (steps, n, n): 1 / outdegree of the sender on edges."""
     n = last.shape[0]
     words = np.empty((4, TILE), np.uint32)
     adjacency = np.empty((n, n, TILE), np.uint8)

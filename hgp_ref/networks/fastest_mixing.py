@@ -14,7 +14,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-NEGLIGIBLE = 1e-6  # weights the solver leaves this small are none: its own accuracy is no better
+ACCURACY = 1e-8  # of the solver, a first-order one: the weights depend on its version beyond this
+NEGLIGIBLE = 1e-6  # weights the solver leaves this small are none
 
 
 def require_cvxpy() -> None:
@@ -24,7 +25,7 @@ def require_cvxpy() -> None:
 
 
 def fastest_mixing_weights(graph: np.ndarray) -> np.ndarray:
-    """(n, n) float64 weights on a symmetric boolean graph: exactly symmetric, non-negative, rows and columns sum to 1 up to rounding."""
+    """(n, n) weights on a symmetric boolean graph: exactly symmetric, non-negative, rows sum to 1 up to rounding."""
     require_cvxpy()
     n = len(graph)
     i, j = np.nonzero(np.triu(graph, 1))
@@ -53,8 +54,8 @@ def _solve(n: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     w, t = cp.Variable(m, nonneg=True), cp.Variable()
     gap = np.eye(n) - np.full((n, n), 1.0 / n) - cp.reshape(laplacian @ w, (n, n), order="C")
     problem = cp.Problem(cp.Minimize(t), [gap << t * np.eye(n), gap >> -t * np.eye(n), incidence @ w <= 1])
-    problem.solve()
-    if problem.status not in ("optimal", "optimal_inaccurate"):
+    problem.solve(solver="SCS", eps_abs=ACCURACY, eps_rel=ACCURACY, max_iters=200_000)
+    if problem.status != "optimal":
         raise RuntimeError(
             f"the semidefinite program for the fastest-mixing weights ended with status {problem.status!r}"
         )

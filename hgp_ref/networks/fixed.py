@@ -49,20 +49,17 @@ class SelfLoops(Network):
         self._step(s)
         return np.array([self._client("sender", sender)], dtype=np.int64)
 
-    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        _, count = self._stretch(first, count)
-        return np.tile(np.eye(self.n), (count, 1, 1))
-
 
 class OnePeerExponential(Network):
-    """At step s each client i sends to itself and to (i + 2^((s - 1) mod L)) mod n with L = ceil(log2 n), weight 1/2 each.
+    """At step s client i sends half to itself and half to (i + 2^((s - 1) mod L)) mod n, L = ceil(log2 n).
 
     If n is a power of two, L steps give the exact mean. For n = 1 there is only the self-loop.
     """
 
     def __init__(self, n: int) -> None:
         super().__init__(n)
-        self.period = max(1, (self.n - 1).bit_length())  # bit_length of n - 1 is ceil(log2 n)
+        self.hops = max(1, (self.n - 1).bit_length())  # bit_length of n - 1 is ceil(log2 n)
+        self.period = self.hops
 
     @property
     def expected_edges(self) -> float:
@@ -70,7 +67,7 @@ class OnePeerExponential(Network):
 
     def hop(self, s: int) -> int:
         """2^((s - 1) mod L), how far messages go at step s."""
-        return 1 << (self._step(s) - 1) % self.period
+        return 1 << (self._step(s) - 1) % self.hops
 
     def out_lists(self, s: int) -> Edges:
         hop, own = self.hop(s), np.arange(self.n, dtype=np.int64)
@@ -83,12 +80,3 @@ class OnePeerExponential(Network):
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         j = self._client("sender", sender)
         return np.unique(np.array([j, (j + self.hop(s)) % self.n], dtype=np.int64))
-
-    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        first, count = self._stretch(first, count)
-        out = np.zeros((count, self.n, self.n))
-        own = np.arange(self.n)
-        out[:, own, own] = 0.5
-        for t in range(count):
-            out[t, (own + self.hop(first + t)) % self.n, own] += 0.5
-        return out

@@ -11,12 +11,14 @@ from numba import njit
 Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def rows_from_lists(out_indptr: np.ndarray, receivers: np.ndarray, share: np.ndarray) -> Csr:
-    """CSR by receiver of the matrix with share[j] at [i, j] for every receiver i of sender j."""
+def rows_from_lists(out_indptr: np.ndarray, receivers: np.ndarray, share: np.ndarray | float) -> Csr:
+    """CSR by receiver of the matrix with share[j] (or share, if a number) at [i, j] for all receivers i of sender j."""
     indptr = np.zeros(out_indptr.size + 1, dtype=np.int64)
     indices = np.empty(receivers.size, dtype=np.int32)
-    weights = np.empty(receivers.size)
     _counting_sort(out_indptr, receivers, indptr, indices)
+    if isinstance(share, float):
+        return indptr[:-1], indices, np.full(receivers.size, share)
+    weights = np.empty(receivers.size)
     _gather(share, indices, weights)
     return indptr[:-1], indices, weights
 

@@ -8,11 +8,12 @@ import numpy as np
 
 from hgp_ref import philox
 from hgp_ref.networks import sparse
-from hgp_ref.networks.base import Edges, Network, check_count
+from hgp_ref.networks.base import Csr, Edges, Network, check_count
+from hgp_ref.networks.lists import rows_from_lists
 
 
 class RandomOut(Network):
-    """P(s)[i, j] = 1 / (k + 1) for i = j and for k distinct others i, uniform among all sets of k; independent over j and s."""
+    """P(s)[i, j] = 1 / (k + 1) for i = j and k distinct others i: a uniform set of k, independent over j and s."""
 
     def __init__(self, n: int, k: int, seed: int = 0) -> None:
         super().__init__(n, seed)
@@ -27,6 +28,9 @@ class RandomOut(Network):
         receivers = np.empty((self.n, self.k + 1), dtype=np.int32)
         self._sample(s, 0, receivers)
         return np.arange(self.n + 1, dtype=np.int64) * (self.k + 1), receivers.reshape(-1)
+
+    def csr(self, s: int) -> Csr:
+        return rows_from_lists(*self.out_lists(s), 1.0 / (self.k + 1))
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         receivers = np.empty((1, self.k + 1), dtype=np.int32)

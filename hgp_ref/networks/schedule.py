@@ -16,23 +16,23 @@ SHOWN = 400  # longest schedule that __repr__ writes out, in numbers
 class Schedule(Network):
     """P(s) = the given matrix number (s - 1) mod T, or 1 / outdegree on the given edges.
 
-    Each item of `graphs` is a column-stochastic matrix (n, n) with a positive diagonal, or an edge list: a tuple (senders, receivers)
-    of two integer sequences, without repetitions, to which missing self-loops are added. `n` is needed only if all items are edge lists and the last
-    clients send and receive nothing; edge lists never form an n x n array.
+    Each item of `graphs` is a column-stochastic matrix (n, n) with a positive diagonal, or an edge list: a tuple
+    (senders, receivers) of two integer sequences without repeated edges, to which missing self-loops are added.
+    `n` is needed only if all items are edge lists and the last clients send and receive nothing. Edge lists never form
+    an n x n array.
     """
 
     def __init__(self, graphs: Iterable[Any], n: int | None = None) -> None:
         items = self._items(graphs)
         super().__init__(_clients(items) if n is None else n, period=len(items))
         self._graphs = [self._read(f"graphs[{t}]", item) for t, item in enumerate(items)]
-        self._given = items
+        size = sum(2 * g[0].size if isinstance(g, tuple) else g.size for g in items)
+        self._given = items if size <= SHOWN else None
 
     @staticmethod
     def _items(graphs: Iterable[Any]) -> list[Any]:
-        if isinstance(graphs, tuple | str) or not isinstance(graphs, Iterable) or getattr(graphs, "ndim", 3) != 3:
-            raise TypeError(
-                "graphs must be a list of matrices or of (senders, receivers) tuples, or one array (T, n, n)"
-            )
+        if not isinstance(graphs, Iterable) or isinstance(graphs, str) or getattr(graphs, "ndim", 3) != 3:
+            raise TypeError("graphs must be a list of matrices or (senders, receivers) tuples, or an array (T, n, n)")
         items = [_edge_list(f"graphs[{t}]", g) if isinstance(g, tuple) else np.asarray(g) for t, g in enumerate(graphs)]
         if not items:
             raise ValueError("graphs must hold at least one matrix or edge list, got none")
@@ -57,16 +57,16 @@ class Schedule(Network):
         if isinstance(item, tuple):
             return _from_edges(name, self.n, *item)
         if item.shape != (self.n, self.n):
-            raise ValueError(f"{name} must have shape ({self.n}, {self.n}), got {item.shape}")
+            needed = f"a matrix of shape ({self.n}, {self.n}) or a tuple (senders, receivers)"
+            raise ValueError(f"{name} must be {needed}, got shape {item.shape}")
         return _from_matrix(name, item)
 
     def _arguments(self) -> dict[str, Any]:
-        given = [tuple(p.tolist() for p in g) if isinstance(g, tuple) else g.tolist() for g in self._given]
+        given = [tuple(p.tolist() for p in g) if isinstance(g, tuple) else g.tolist() for g in self._given or ()]
         return {"graphs": given, "n": self.n}
 
     def __repr__(self) -> str:
-        size = sum(2 * g[0].size if isinstance(g, tuple) else g.size for g in self._given)
-        return super().__repr__() if size <= SHOWN else f"<Schedule of {self.period} graphs on {self.n} clients>"
+        return super().__repr__() if self._given else f"<Schedule of {self.period} graphs on {self.n} clients>"
 
 
 def _clients(items: list[Any]) -> int:

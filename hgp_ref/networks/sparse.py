@@ -4,9 +4,9 @@ Floyd's algorithm draws k distinct numbers out of n - 1: for d = 0 .. k-1 take r
 before, take n-1-k+d instead. Draw d of sender j at step s uses half d mod 2 of the Philox counter (block d div 2, j, s)
 as one 64-bit word. The others of sender j are numbered without j: r stands for r if r < j, else for r + 1.
 
-Senders with the same k are drawn side by side in LANES lanes: chosen[d, a] is number d of the sender in lane a, and every
-loop over a is vectorised by LLVM, membership and sorting included. That costs k^2 / 16 or so per sender; where k is so large
-that a scan over all n clients is cheaper, membership is a table of n flags instead, with the same result.
+Senders with the same k are drawn side by side in LANES lanes: chosen[d, a] is number d of the sender in lane a, and
+LLVM vectorises every loop over a, membership and sorting included. That costs k^2 / 16 or so per sender; where k is so
+large that a scan over all n clients is cheaper, membership is a table of n flags instead, with the same result.
 
 [1] J. Bentley, B. Floyd. Programming pearls: a sample of brilliance. Communications of the ACM 30 (9), 1987.
 """
@@ -138,7 +138,7 @@ def _by_degree(indptr, begin, end, first, order):
 
 @njit(cache=True, nogil=True)
 def varied_receivers(n, first, indptr, step, stream, k0, k1, out):
-    """Receivers of senders first, first + 1, ..., indptr[a + 1] - indptr[a] of them with the sender itself, into out."""
+    """Receivers of sender first + a into out[indptr[a] : indptr[a + 1]], itself included, sorted."""
     c2, c3 = step_words(step, stream)
     senders = indptr.size - 1
     most = 0

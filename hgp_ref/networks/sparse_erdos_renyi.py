@@ -2,8 +2,8 @@
 
     P(j -> i at step s) = p = mean_degree / (n - 1) for i != j, independently, and j -> j always.
 
-Equivalently the out-degree of j is Binomial(n - 1, p) and its receivers are uniform among all sets of that size: that is
-how it is sampled. The degree inverts the distribution function held as integers of 64 bits, made with Python integers.
+Equivalently the out-degree of j is Binomial(n - 1, p) and its receivers are a uniform set of that size: that is how it
+is sampled. The degree inverts the distribution function held as integers of 64 bits, made with Python integers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PRECISION = 192  # bits of the most probable degree's weight
 
 
 class SparseErdosRenyi(Network):
-    """P(s)[i, j] = 1 / (outdegree of j, self-loop included); each client has mean_degree receivers besides itself on average."""
+    """P(s)[i, j] = 1 / outdegree of j; each client has mean_degree receivers besides itself on average."""
 
     def __init__(self, n: int, mean_degree: float, seed: int = 0) -> None:
         super().__init__(n, seed)
@@ -39,7 +39,7 @@ class SparseErdosRenyi(Network):
 
     @cached_property
     def _degrees(self) -> tuple[int, np.ndarray, np.ndarray]:
-        """(smallest degree of the table, distribution function as uint64, where to start the search for each leading byte)."""
+        """(smallest degree, its distribution function as uint64, where the search starts for each leading byte)."""
         smallest, table = binomial_table(self.n - 1, Fraction(self.mean_degree))
         guide = np.searchsorted(table, np.arange(256, dtype=np.uint64) << np.uint64(56), side="right")
         return smallest, table, guide
@@ -69,10 +69,10 @@ class SparseErdosRenyi(Network):
 
 
 def binomial_table(trials: int, mean: Fraction) -> tuple[int, np.ndarray]:
-    """Distribution function of Binomial(trials, mean / trials) in units of 2^-64, from the smallest degree that has weight.
+    """Distribution function of Binomial(trials, mean / trials) in units of 2^-64, from the smallest degree with weight.
 
-    Weights relative to the mode follow w(k+1) / w(k) = (trials - k) p / ((k + 1) (1 - p)) in integers of PRECISION bits,
-    until they vanish; table[e] = floor(2^64 P(degree <= smallest + e)), without the last, which is 1.
+    Weights relative to the mode follow w(k+1) / w(k) = (trials - k) p / ((k + 1) (1 - p)), in integers of PRECISION
+    bits, until they vanish; table[e] = floor(2^64 P(degree <= smallest + e)), without the last, which is 1.
     """
     up, down = mean.numerator, mean.denominator * trials - mean.numerator  # p : 1 - p
     if up == 0 or down == 0:

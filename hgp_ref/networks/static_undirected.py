@@ -25,9 +25,10 @@ ATTEMPTS = 1000
 class StaticUndirected(Network):
     """P(s) = W, symmetric and doubly stochastic on a connected Erdős–Rényi graph.
 
-    weights="metropolis":  W_ij = 1 / (1 + max(d_i, d_j)) on edges, d the degrees without self-loops, W_ii = 1 - sum_j W_ij.
-    weights="fastest":     W minimises || W - 11^T / n ||_2 among symmetric stochastic matrices on the graph (semidefinite program,
-                           needs cvxpy: pip install hgp_ref[fastmixing]); edges to which it gives no weight are dropped.
+    weights="metropolis":  W_ij = 1 / (1 + max(d_i, d_j)) on edges, d the degrees without self-loops, W_ii the rest.
+    weights="fastest":     W minimises || W - 11^T / n ||_2 among symmetric stochastic matrices on the graph, by a
+                           semidefinite program on first use (needs cvxpy: pip install hgp_ref[fastmixing]); edges
+                           without weight are dropped, self-loops kept.
     """
 
     def __init__(self, n: int, p: float = 0.5, seed: int = 0, weights: str = "metropolis") -> None:
