@@ -1,0 +1,26 @@
+"""Regenerate the paper's convex figures and tables, one file each: `python -m figures fig1a`.
+
+Computing and drawing are apart, joined by files (see `store`). Every figure module has
+
+    SHOWS                          what one sees, in a line
+    BY_VARIANT                     whether it exists as `paper` and as `published`
+    experiments(options)           the experiments it needs, by name
+    draw(data, options)            a figure, or `table(data, options)` a table
+    compare(data, options)         rows of numbers beside those of the paper
+"""
+
+NAMES = (
+    "fig1a",
+    "fig1b",
+    "fig1b_corrected",
+    "fig1c",
+    "figA1a",
+    "figA1b",
+    "figA2a",
+    "influence_breast_cancer",
+    "influence_digits",
+    "table_error",
+    "table_influence",
+)
+
+__all__ = ["NAMES"]

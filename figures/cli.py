@@ -1,0 +1,186 @@
+"""From names to files: run the experiments of a figure, draw it, save it, compare it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from figures import NAMES
+from figures.options import VARIANTS, Options, Product, Row, Table
+from figures.store import Result, obtain, write_whole
+from figures.style import save, save_thumbnail, style
+
+DEFAULT_OUT = Path("results/figures")
+
+
+def make(
+    name: str,
+    options: Options,
+    out: Path = DEFAULT_OUT,
+    *,
+    recompute: bool = False,
+    thumbnails: Path | None = None,
+    ready: dict[str, Result] | None = None,
+) -> Product:
+    """Compute what is not on disk yet, draw `name` and save it under `out`; `ready` holds results of this session."""
+    module = _module(name)
+    ready = {} if ready is None else ready
+    results = {}
+    for key, experiment in module.experiments(options).items():
+        if experiment.label not in ready:
+            ready[experiment.label] = obtain(experiment, out / "data", recompute=recompute)
+        results[key] = ready[experiment.label]
+    data = {key: result.data for key, result in results.items()}
+    stem = out / options.variant / name if module.BY_VARIANT else out / name
+    if hasattr(module, "table"):
+        paths = _save_table(module.table(data, options), stem)
+    else:
+        with style():
+            figure = module.draw(data, options)
+        paths = save(figure, stem)
+        if thumbnails is not None:
+            paths.append(save_thumbnail(figure, thumbnails / f"{_label(name, module, options)}.png"))
+    return Product(
+        name=name,
+        variant=options.variant if module.BY_VARIANT else "",
+        shows=module.SHOWS,
+        paths=paths,
+        rows=module.compare(data, options),
+        cpu_seconds=sum(result.stamp["cpu_seconds"] for result in results.values()),
+        fresh=any(result.fresh for result in results.values()),
+    )
+
+
+def make_all(
+    names: Sequence[str],
+    options: Options,
+    variants: Sequence[str],
+    out: Path = DEFAULT_OUT,
+    *,
+    recompute: bool = False,
+    thumbnails: Path | None = None,
+) -> list[Product]:
+    """Every figure of `names` in every variant it exists in; experiments that figures share run once."""
+    ready: dict[str, Result] = {}
+    products = []
+    for name in names:
+        for variant in variants if _module(name).BY_VARIANT else variants[:1]:
+            chosen = replace(options, variant=variant)
+            products.append(make(name, chosen, out, recompute=recompute, thumbnails=thumbnails, ready=ready))
+    if thumbnails is not None:
+        write_whole(thumbnails / "README.md", _index(products).encode())
+    return products
+
+
+def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
+    """What was made and where, how it compares with the paper, and the CPU seconds of the experiments."""
+    made = Table(
+        ("figure", "variant", "CPU s", "where"),
+        tuple(
+            (p.name, p.variant, f"{p.cpu_seconds:.1f}" + ("" if p.fresh else " (kept)"), _where(p)) for p in products
+        ),
+    )
+    rows = [(product, row) for product in products for row in product.rows]
+    lines = [made.text()]
+    if rows:
+        shown = [pair for pair in rows if every_row or pair[1].met is False or _is_headline(pair[1])]
+        compared = Table(
+            ("figure", "quantity", "here", "paper", "ratio", "", "note"),
+            tuple(
+                (p.name, r.what, f"{r.ours:.4g}", f"{r.paper:.4g}", f"{r.ours / r.paper:.2f}", _verdict(r), r.note)
+                for p, r in shown
+            ),
+        )
+        asked = [row for _, row in rows if row.met is not None]
+        met = sum(row.met is True for row in asked)
+        lines += ["", compared.text(), "", f"{met} of {len(asked)} comparisons with the paper hold"]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 0 if every comparison holds."""
+    parser = argparse.ArgumentParser(prog="python -m figures", description="Regenerate figures and tables.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all, or some of: {', '.join(NAMES)}")
+    parser.add_argument("--variant", choices=[*VARIANTS, "both"], default="paper", help="default: paper")
+    parser.add_argument("--quick", action="store_true", help="short runs, to see that everything works")
+    parser.add_argument("--recompute", action="store_true", help="compute again what is on disk already")
+    parser.add_argument("--backend", default="numpy", metavar="NAME", help="array library that computes")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"default: {DEFAULT_OUT}")
+    parser.add_argument("--thumbnails", type=Path, metavar="DIR", help="also write small PNGs and an index there")
+    parser.add_argument("--rows", action="store_true", help="print every number that is compared")
+    given = parser.parse_args(arguments)
+    names = list(NAMES) if given.names in ([], ["all"]) else given.names
+    for name in names:
+        if name not in NAMES:
+            parser.error(f"no figure is called {name!r}; there are: all, {', '.join(NAMES)}")
+    if given.backend == "jax":
+        os.environ.setdefault("JAX_ENABLE_X64", "1")  # before the library is loaded: float64 is asked for
+    variants = VARIANTS if given.variant == "both" else (given.variant,)
+    start = time.perf_counter()
+    try:
+        products = make_all(
+            names,
+            Options(quick=given.quick, backend=given.backend),
+            variants,
+            given.out,
+            recompute=given.recompute,
+            thumbnails=given.thumbnails,
+        )
+    except (ImportError, RuntimeError) as error:
+        print(f"figures: {error}", file=sys.stderr)
+        return 2
+    print(summary(products, every_row=given.rows))
+    print(f"{time.perf_counter() - start:.1f} s")
+    return int(any(row.met is False for product in products for row in product.rows))
+
+
+def _module(name: str) -> ModuleType:
+    if name not in NAMES:
+        raise ValueError(f"no figure is called {name!r}; there are: {', '.join(NAMES)}")
+    return importlib.import_module(f"figures.{name}")
+
+
+def _save_table(table: Table, stem: Path) -> list[Path]:
+    paths = []
+    for suffix, text in ((".txt", table.text()), (".csv", table.csv()), (".md", table.markdown())):
+        path = stem.with_name(stem.name + suffix)
+        write_whole(path, (text + "\n").encode())
+        paths.append(path)
+    return paths
+
+
+def _label(name: str, module: ModuleType, options: Options) -> str:
+    return f"{name}-{options.variant}" if module.BY_VARIANT else name
+
+
+def _where(product: Product) -> str:
+    first = product.paths[0]
+    kinds = ",".join(path.suffix[1:] for path in product.paths if path.parent == first.parent)
+    return f"{first.with_suffix('')}.{{{kinds}}}"
+
+
+def _is_headline(row: Row) -> bool:
+    return "m=" not in row.what or "m=1000" in row.what
+
+
+def _verdict(row: Row) -> str:
+    return {True: "ok", False: "OFF", None: ""}[row.met]
+
+
+def _index(products: Sequence[Product]) -> str:
+    """A page with the thumbnails, for the README to link to or to copy from."""
+    lines = ["| figure | shows | command |", "| --- | --- | --- |"]
+    for p in products:
+        thumbnail = [path for path in p.paths if path.suffix == ".png"][-1:]
+        if not thumbnail:
+            continue
+        variant = f" --variant {p.variant}" if p.variant else ""
+        lines.append(f"| ![{p.name}]({thumbnail[0].name}) | {p.shows} | `python -m figures {p.name}{variant}` |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,52 @@
+"""Fig. 1c: predicted against actual change of f for the 50 most influential training instances, retrained by SGP."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from figures.options import Data, Options, Row
+from figures.reference import F1_PAPER, F1_PUBLISHED, R2_PAPER, R2_PUBLISHED
+from figures.removal import experiment
+from figures.scatter import add_scatter
+from figures.store import Experiment
+from figures.style import COLUMN, new_figure
+from hgp_ref.attribution import scores
+
+SHOWS = "Influence of the 50 most influential instances: predicted against actual change after retraining by SGP"
+BY_VARIANT = True
+CAPTIONS = {
+    "paper": "as the text has it: no regulariser",
+    "published": "as published: weight decay 0.01, rows overwritten",
+}
+
+
+def experiments(options: Options) -> dict[str, Experiment]:
+    """Predictions and retrainings on the synthetic data."""
+    return {"removal": experiment(options.variant, quick=options.quick, backend=options.backend)}
+
+
+def unit(options: Options) -> tuple[str, int]:
+    """The f of the variant, and what Σ f_k is divided by for it."""
+    return ("$f/n$", 3) if options.variant == "published" else ("$f$", 1)
+
+
+def draw(data: Data, options: Options) -> Figure:
+    """A point for each instance."""
+    d, (name, divisor) = data["removal"], unit(options)
+    figure = new_figure(height=0.95 * COLUMN)
+    axes = figure.subplots()
+    add_scatter(axes, d["actual"] / divisor, d["predicted"] / divisor, d["chosen"][:, 0], name)
+    axes.set_title(CAPTIONS[options.variant], fontsize=6.5, color="#555555", loc="right", pad=3)
+    axes.legend(loc="upper left", borderaxespad=0.2)
+    return figure
+
+
+def compare(data: Data, options: Options) -> list[Row]:
+    """R² and F1 beside the paper's table and what its program gives."""
+    if options.quick or options.variant != "published":
+        return []
+    found = scores(data["removal"]["actual"], data["removal"]["predicted"])
+    return [
+        Row("influence, R²", found.r2, R2_PUBLISHED, found.r2 >= R2_PAPER, f"the paper prints {R2_PAPER:.2f}"),
+        Row("influence, F1", found.f1, F1_PUBLISHED, found.f1 >= F1_PAPER, f"the paper prints {F1_PAPER:.2f}"),
+    ]

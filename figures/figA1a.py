@@ -1,0 +1,28 @@
+"""Appendix Fig. 1a: the errors of Fig. 1a with the range from 10 to 90 % over the seeds."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from figures.curves import draw_curves
+from figures.estimation import for_variant
+from figures.options import Data, Options, Row
+from figures.store import Experiment
+
+SHOWS = "Fig. 1a with 10–90 % bands over seeds"
+BY_VARIANT = True
+
+
+def experiments(options: Options) -> dict[str, Experiment]:
+    """Full-batch errors."""
+    return {"errors": for_variant(options.variant, quick=options.quick, backend=options.backend)}
+
+
+def draw(data: Data, options: Options) -> Figure:
+    """Mean error for each S and the range between its 10th and 90th percentile."""
+    return draw_curves(data["errors"], options, band=True)
+
+
+def compare(data: Data, options: Options) -> list[Row]:
+    """Nothing beyond Fig. 1a, whose numbers these are."""
+    return []

@@ -1,0 +1,27 @@
+"""Appendix Fig. 1b: the errors of Fig. 1b with the range from 10 to 90 % over the seeds, for S = 1, 2, 5.
+
+S = 10 and 100 are left out as in the paper: they lie on S = 5.
+"""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from figures.curves import draw_curves
+from figures.fig1b import experiments, reference_of
+from figures.options import Data, Options, Row
+
+SHOWS = "Fig. 1b with 10–90 % bands over seeds, S = 1, 2, 5"
+BY_VARIANT = True
+
+__all__ = ["BY_VARIANT", "SHOWS", "compare", "draw", "experiments"]
+
+
+def draw(data: Data, options: Options) -> Figure:
+    """Mean error and the range between its 10th and 90th percentile."""
+    return draw_curves(data["errors"], options, kind=reference_of(options), steps=(1, 2, 5), band=True)
+
+
+def compare(data: Data, options: Options) -> list[Row]:
+    """Nothing beyond Fig. 1b, whose numbers these are."""
+    return []

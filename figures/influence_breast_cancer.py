@@ -1,0 +1,28 @@
+"""Influence on breast cancer over 10 clients: predicted against actual change, for instances and for clients."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from figures.options import Data, Options, Row
+from figures.real_data import experiment
+from figures.scatter import draw_instances_and_clients
+from figures.store import Experiment
+
+SHOWS = "Influence on breast cancer over 10 clients, directed time-varying network: 50 instances; whole clients"
+BY_VARIANT = False
+
+
+def experiments(options: Options) -> dict[str, Experiment]:
+    """Predictions and exact retrainings."""
+    return {"real": experiment("breast_cancer", quick=options.quick, backend=options.backend)}
+
+
+def draw(data: Data, options: Options) -> Figure:
+    """Instances to the left, clients to the right."""
+    return draw_instances_and_clients(data["real"])
+
+
+def compare(data: Data, options: Options) -> list[Row]:
+    """The paper has no such experiment."""
+    return []

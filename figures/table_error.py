@@ -1,0 +1,74 @@
+"""Every error of the published experiments beside the number that the published program gives."""
+
+from __future__ import annotations
+
+from figures.estimation import experiment
+from figures.options import Data, Options, Row, Table, near
+from figures.reference import (
+    ERROR_MINI_BATCH,
+    ERROR_SCALAR,
+    ERROR_VECTOR,
+    FLOAT32_FLOOR,
+    ITERATIONS,
+    STEPS,
+)
+from figures.store import Experiment
+
+SHOWS = "Errors at m = 1 … 1000 beside the published program's: λ per client, per coordinate, mini-batches"
+BY_VARIANT = False
+CLIENTS = 3
+KINDS = {
+    "full batch, λ per client": ("client", None),
+    "full batch, λ per coordinate": ("coordinate", None),
+    "mini-batch of 20, λ per client": ("client", 20),
+}
+
+
+def experiments(options: Options) -> dict[str, Experiment]:
+    """The three experiments whose numbers are known, on the data and graphs of the published program."""
+    return {
+        kind: experiment("published", regularization, batch, quick=options.quick, backend=options.backend)
+        for kind, (regularization, batch) in KINDS.items()
+    }
+
+
+def table(data: Data, options: Options) -> Table:
+    """One line for each kind, S and m: the error here, the published one, their ratio."""
+    rows = []
+    for kind, S, m, ours, paper in _numbers(data):
+        known = (f"{paper:.3g}", f"{ours / paper:.2f}") if paper is not None else ("", "")
+        rows.append((kind, str(S), str(m), f"{ours:.3g}", *known))
+    return Table(("experiment", "S", "m", "error here", "published program", "ratio"), tuple(rows))
+
+
+def compare(data: Data, options: Options) -> list[Row]:
+    """λ per coordinate, which no figure compares."""
+    if options.quick:
+        return []
+    rows = []
+    for kind, S, m, ours, paper in _numbers(data):
+        if paper is None or not kind.endswith("coordinate"):
+            continue
+        what = f"λ per coordinate, S={S}, m={m}"
+        if paper < FLOAT32_FLOOR:
+            rows.append(Row(what, ours, paper, ours <= 3 * paper, "theirs is a float32 floor"))
+        else:
+            rows.append(near(what, ours, paper))
+    return rows
+
+
+def _numbers(data: Data) -> list[tuple[str, int, int, float, float | None]]:
+    """(kind, S, m, mean error with f/n, published or None) for every m within the run."""
+    at_end = {"full batch, λ per coordinate": ERROR_VECTOR, "mini-batch of 20, λ per client": ERROR_MINI_BATCH}
+    found = []
+    for kind in KINDS:
+        means = data[kind]["errors"].mean(axis=1) / CLIENTS  # (S, M)
+        for k, S in enumerate(STEPS):
+            for j, m in enumerate(ITERATIONS):
+                if m > means.shape[1]:
+                    continue
+                paper = at_end[kind][S] if kind in at_end and m == ITERATIONS[-1] else None
+                if kind not in at_end:
+                    paper = ERROR_SCALAR[S][j]
+                found.append((kind, S, m, float(means[k, m - 1]), paper))
+    return found

@@ -1,0 +1,68 @@
+"""The paper's table of R² and F1 (its convex row), in both variants and with exact retraining, and real data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from figures import real_data, removal
+from figures.options import VARIANTS, Data, Options, Row, Table
+from figures.reference import F1_PAPER, R2_PAPER
+from figures.store import Experiment
+from hgp_ref.attribution import r2_score, scores
+
+SHOWS = "R², F1 and rank correlation of predicted influence: synthetic data in both variants, breast cancer, digits"
+BY_VARIANT = False
+REAL = {"breast_cancer": "breast cancer", "digits": "digits"}
+
+
+def experiments(options: Options) -> dict[str, Experiment]:
+    """Both synthetic variants and both real data sets."""
+    given = {"quick": options.quick, "backend": options.backend}
+    synthetic = {variant: removal.experiment(variant, **given) for variant in VARIANTS}
+    return {**synthetic, **{key: real_data.experiment(key, **given) for key in REAL}}
+
+
+def table(data: Data, options: Options) -> Table:
+    """Scores of HGP's predictions, and R² of the exact first-order change and of one Newton step beside them."""
+    rows = []
+    for variant in reversed(VARIANTS):
+        d = data[variant]
+        name, others = f"synthetic, {variant}", (d["predicted_true"], d["newton_step"])
+        printed = (f"{R2_PAPER:.2f}", f"{F1_PAPER:.2f}")
+        rows.append((name, "instances, SGP", *_row(d["actual"], d["predicted"], *others), *printed))
+        rows.append((name, "instances, exact", *_row(d["actual_exact"], d["predicted"], *others), "", ""))
+    for key, name in REAL.items():
+        d = data[key]
+        others = (d["predicted_true"], d["newton_step"])
+        rows.append((name, "instances, exact", *_row(d["actual"], d["predicted"], *others), "", ""))
+        clients = (d["actual_clients"], d["predicted_clients"], d["predicted_clients_true"])
+        rows.append((name, "clients, exact", *_row(*clients, None), "", ""))
+    header = (
+        "data",
+        "removed, retrained",
+        "number",
+        "R²",
+        "F1",
+        "Spearman",
+        "R², exact first order",
+        "R², Newton step",
+    )
+    return Table((*header, "paper's R²", "paper's F1"), tuple(rows))
+
+
+def _row(
+    actual: np.ndarray, predicted: np.ndarray, first_order: np.ndarray, newton_step: np.ndarray | None
+) -> tuple[str, ...]:
+    found = scores(actual, predicted)
+    step = "" if newton_step is None else f"{r2_score(actual, newton_step):.4f}"
+    values = (f"{found.r2:.4f}", _number(found.f1), _number(found.spearman), f"{r2_score(actual, first_order):.4f}")
+    return (str(len(actual)), *values, step)
+
+
+def _number(value: float) -> str:
+    return "none negative" if np.isnan(value) else f"{value:.3f}"
+
+
+def compare(data: Data, options: Options) -> list[Row]:
+    """Nothing beyond Fig. 1c, which compares R² and F1."""
+    return []

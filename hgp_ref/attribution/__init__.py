@@ -1,0 +1,21 @@
+"""Which training data made the model what it is: predicted influence, retraining to check it, scores."""
+
+from hgp_ref.attribution.predict import Influence, influence
+from hgp_ref.attribution.removals import all_instances, as_removals
+from hgp_ref.attribution.retrain import Retraining, retrain, retrain_sgp
+from hgp_ref.attribution.scores import Scores, f1_negative, r2_score, scores, spearman
+
+__all__ = [
+    "Influence",
+    "Retraining",
+    "Scores",
+    "all_instances",
+    "as_removals",
+    "f1_negative",
+    "influence",
+    "r2_score",
+    "retrain",
+    "retrain_sgp",
+    "scores",
+    "spearman",
+]
