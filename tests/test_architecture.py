@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hgp_ref"
 
 # What each part may import. `exact` and `estimators` judge each other, so neither is in the other's line.
-BASE = {"backend", "philox", "errors", "progress"}
+BASE = {"backend", "philox", "threads", "errors", "progress"}
 ALLOWED = {
     **{name: set() for name in BASE},
     "networks": BASE,
