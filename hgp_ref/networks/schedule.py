@@ -92,10 +92,11 @@ def _from_edges(name: str, n: int, senders: np.ndarray, receivers: np.ndarray) -
         if part.size:
             check_count(f"{name}: smallest client", part.min(), 0, n - 1)
             check_count(f"{name}: largest client", part.max(), 0, n - 1)
-    pairs = senders * n + receivers
-    if np.unique(pairs).size != pairs.size:
+    alone = np.ones(n, dtype=bool)
+    alone[senders[senders == receivers]] = False
+    pairs = np.sort(np.concatenate([senders * n + receivers, np.flatnonzero(alone) * (n + 1)]))
+    if (np.diff(pairs) == 0).any():
         raise ValueError(f"{name}: an edge list must not repeat an edge")
-    pairs = np.union1d(pairs, np.arange(n, dtype=np.int64) * (n + 1))
     out_indptr = np.searchsorted(pairs, np.arange(n + 1, dtype=np.int64) * n)
     return rows_from_lists(out_indptr, (pairs % n).astype(np.int32), 1.0 / np.diff(out_indptr))
 
