@@ -112,10 +112,9 @@ class _Condensation:
         return self
 
     def _add(self, senders: np.ndarray, receivers: np.ndarray) -> None:
-        a, b = (
-            np.concatenate(pair)
-            for pair in zip(self.between, (self.labels[senders], self.labels[receivers]), strict=True)
-        )
+        a, b = self.labels[senders], self.labels[receivers]
+        new = a != b  # most edges lie inside a component after a step or two
+        a, b = np.concatenate([self.between, np.stack([a[new], b[new]])], axis=1)
         graph = csr_array((np.ones(a.size), (a, b)), shape=(self.size, self.size))
         size, merged = connected_components(graph, directed=True, connection="strong")
         merged = merged.astype(np.int64)
