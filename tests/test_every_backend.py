@@ -10,47 +10,21 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import CUPY, LIBRARIES, assert_same, identity_rtol, open_library
+from cases import AVERAGINGS, NET, PROBLEMS, N, labelled, point
+from helpers import LIBRARIES, assert_same, identity_rtol, open_library
 
 import hgp_ref as hgp
-from hgp_ref.networks import FullyConnected, OnePeerExponential, RandomDirected, RandomOut, StaticUndirected
-from hgp_ref.problems import InstanceWeights, LogisticRegression, Quadratic, SoftmaxRegression, sample_batches
+from hgp_ref.networks import RandomDirected
+from hgp_ref.problems import InstanceWeights, LogisticRegression, SoftmaxRegression, sample_batches
 
-N = 4  # clients
 # JAX compiles every operation for every shape: it is left to `make test-all`, where float32 has one test of its own.
 PAIRS = [(lib, dtype) for lib in LIBRARIES if lib != "jax" for dtype in ("float64", "float32")]
 PAIRS += [pytest.param(("jax", "float64"), marks=pytest.mark.slow)]
 TOLERANCE = {"float64": 1e-12, "float32": identity_rtol("float32")}
 
 
-def labelled(classes: int, seed: int = 0):
-    """Clients with 5, 7, 6, 9 training instances and 4 validation instances, 3 features."""
-    rng = np.random.default_rng(seed)
-    sizes, val = (5, 7, 6, 9), (4,) * N
-    X, X_val = ([rng.standard_normal((k, 3)) for k in part] for part in (sizes, val))
-    y, y_val = ([rng.integers(0, classes, k).astype(float) for k in part] for part in (sizes, val))
-    for labels in y:
-        labels[:classes] = np.arange(classes)
-    return X, y, X_val, y_val
-
-
-PROBLEMS = {
-    "quadratic": lambda: Quadratic.random(N, 5, 3, seed=1),
-    "logistic": lambda: LogisticRegression(*labelled(2)),
-    "logistic, a rate per client": lambda: LogisticRegression(*labelled(2), regularization="client"),
-    "softmax": lambda: SoftmaxRegression(*labelled(3), n_classes=3),
-    "weights": lambda: InstanceWeights(*labelled(2), l2=0.3),
-    "weights, softmax": lambda: InstanceWeights(*labelled(3), loss="softmax", n_classes=3, l2=0.3),
-}
 SAMPLED = [name for name in PROBLEMS if name != "quadratic"]  # those with instances
 CASES = [(name, "full") for name in PROBLEMS] + [(name, "batch") for name in SAMPLED]
-
-
-def point(problem, runs: tuple[int, ...] = (), seed: int = 3):
-    """x and lam on the host; lam > 0, as rates and weights are."""
-    rng = np.random.default_rng(seed)
-    x = 0.5 * rng.standard_normal((*runs, problem.n_clients, problem.dim_x))
-    return x, rng.uniform(0.2, 0.6, (*runs, problem.n_clients, problem.dim_lam))
 
 
 def agree(actual, expected: np.ndarray, lib, dtype: str) -> None:
@@ -111,20 +85,6 @@ def test_problems_made_of_arrays_of_the_library(xp, dtype, name):
 
 
 # Averaging
-
-NET = RandomDirected(N, seed=5)
-DOUBLY = StaticUndirected(N, p=0.8, seed=1, weights="metropolis")
-AVERAGINGS = {
-    "push-sum composed": lambda: hgp.PushSum(NET, 3, mode="composed"),
-    "push-sum stepping": lambda: hgp.PushSum(NET, 3, mode="stepping"),
-    "push-sum conserve": lambda: hgp.PushSum(NET, 2, debias="conserve", mode="composed"),
-    "push-sum conserve stepping": lambda: hgp.PushSum(NET, 2, debias="conserve", mode="stepping"),
-    "push-sum, one peer": lambda: hgp.PushSum(OnePeerExponential(N), 2),
-    "push-sum, random out": lambda: hgp.PushSum(RandomOut(N, 2, seed=3), 2, mode="stepping"),
-    "gossip composed": lambda: hgp.Gossip(DOUBLY, 2, mode="composed"),
-    "gossip stepping": lambda: hgp.Gossip(DOUBLY, 2, mode="stepping"),
-    "exact": lambda: hgp.ExactAverage(N),
-}
 
 
 @pytest.mark.parametrize("shape", [(N, 6), (2, 3, N, 1)], ids=str)
@@ -193,6 +153,12 @@ def test_hypergradient_with_every_averaging(xp, dtype, averaging):
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
+def test_hypergradient_with_kept_weights(xp, dtype, mode):
+    with pytest.warns(RuntimeWarning, match="keep"):
+        compare("logistic", lambda: hgp.PushSum(NET, 2, debias="keep", mode=mode), xp, dtype, iterations=4)
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
 def test_hypergradient_of_many_averagings_at_once(xp, dtype, mode):
     def averagings():
         return [hgp.PushSum(RandomDirected(N, seed=s), S, mode=mode) for s, S in ((1, 2), (2, 3))] + [
@@ -246,81 +212,3 @@ def test_training_of_several_lam_from_a_given_start(xp, dtype):
     there = host.to(xp.backend, dtype=dtype)
     x0, lam = (xp.asarray(a, dtype=dtype) for a in (x0, lam))
     agree(hgp.sgp(there, NET, lam, steps=10, lr=0.3, milestones=(), x0=x0).x, expected.x, xp, dtype)
-
-
-# What goes over the bus. The device double counts; every count here is of a run, not of making the problem.
-
-
-class Counted:
-    """Runs on the double, with the number and bytes of transfers of each."""
-
-    def __init__(self, transfers):
-        self.transfers, self.lib = transfers, open_library(CUPY)
-
-    def __call__(self, run, *arrays) -> tuple[int, int]:
-        given = [self.lib.asarray(a) for a in arrays]
-        self.transfers.reset()
-        run(*given)
-        return self.transfers.number, self.transfers.nbytes
-
-    def hypergradient(self, dim: int, iterations: int, avg, batch_size=None) -> tuple[int, int]:
-        rng = np.random.default_rng(0)
-        X = rng.standard_normal((2, N, 8, dim)) / dim**0.5
-        y = rng.integers(0, 2, (2, N, 8)).astype(float)
-        host = LogisticRegression(X[0], y[0], X[1], y[1])
-        there = host.to(self.lib.backend)
-        options = {"eta": 0.4, "iterations": iterations, "batch_size": batch_size}
-        return self(lambda x, lam: hgp.hypergradient(there, x, lam, avg(), **options), *point(host))
-
-    def sgp(self, dim: int, steps: int, batch_size=None) -> tuple[int, int]:
-        host = Quadratic.random(N, dim, dim, seed=1)
-        there = host.to(self.lib.backend)
-        return self(lambda lam: hgp.sgp(there, NET, lam, steps=steps, lr=0.3, milestones=()), point(host)[1])
-
-
-@pytest.fixture
-def counted(transfers):
-    return Counted(transfers)
-
-
-MODES = ["push-sum composed", "push-sum stepping", "push-sum conserve", "push-sum conserve stepping", "exact"]
-
-
-@pytest.mark.parametrize("batch_size", [None, 3], ids=["full", "mini-batch"])
-@pytest.mark.parametrize("averaging", MODES)
-def test_transfers_of_a_run_do_not_grow_with_d(counted, averaging, batch_size):
-    small, large = (counted.hypergradient(d, 40, AVERAGINGS[averaging], batch_size) for d in (2, 200))
-    assert small == large
-    assert small[0] > 0
-
-
-def test_transfers_of_training_do_not_grow_with_d(counted):
-    assert counted.sgp(2, 40) == counted.sgp(60, 40)
-
-
-@pytest.mark.parametrize("batch_size", [None, 3], ids=["full", "mini-batch"])
-@pytest.mark.parametrize("averaging", MODES)
-def test_graphs_and_batches_go_over_in_chunks(counted, averaging, batch_size):
-    numbers = {M: counted.hypergradient(2, M, AVERAGINGS[averaging], batch_size)[0] for M in (32, 64, 256)}
-    assert numbers[64] <= numbers[32] + 2  # not one for each of the 32 iterations more
-    assert numbers[256] <= 256 / 5
-
-
-def test_graphs_of_training_go_over_in_chunks(counted):
-    assert counted.sgp(2, 256)[0] == counted.sgp(2, 32)[0]
-    assert counted.sgp(2, 1024)[0] <= 1024 / 40
-
-
-def test_bytes_of_a_run_are_those_of_its_graphs(counted):
-    few, many = (counted.hypergradient(2, M, AVERAGINGS["push-sum composed"])[1] for M in (100, 200))
-    assert many - few == 100 * N * N * 8
-
-
-def test_one_application_sends_its_graph_and_nothing_else(counted):
-    number, nbytes = counted(hgp.PushSum(NET, 10).apply, np.ones((N, 50)))
-    assert (number, nbytes) == (1, N * N * 8)
-
-
-def test_a_graph_that_never_changes(counted):
-    number, _ = counted(hgp.Gossip(FullyConnected(N), 3).apply, np.ones((N, 50)))
-    assert number == 1

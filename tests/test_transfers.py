@@ -1,0 +1,90 @@
+"""What a run sends over the bus: nothing that grows with d, and graphs in chunks.
+
+The device double counts; every count is of a run, not of making the problem.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import AVERAGINGS, NET, N, point
+from helpers import CUPY, open_library
+
+import hgp_ref as hgp
+from hgp_ref.networks import FullyConnected
+from hgp_ref.problems import LogisticRegression, Quadratic
+
+
+class Counted:
+    """Runs on the double, with the number and bytes of transfers of each."""
+
+    def __init__(self, transfers):
+        self.transfers, self.lib = transfers, open_library(CUPY)
+
+    def __call__(self, run, *arrays) -> tuple[int, int]:
+        given = [self.lib.asarray(a) for a in arrays]
+        self.transfers.reset()
+        run(*given)
+        return self.transfers.number, self.transfers.nbytes
+
+    def hypergradient(self, dim: int, iterations: int, avg, batch_size=None) -> tuple[int, int]:
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((2, N, 8, dim)) / dim**0.5
+        y = rng.integers(0, 2, (2, N, 8)).astype(float)
+        host = LogisticRegression(X[0], y[0], X[1], y[1])
+        there = host.to(self.lib.backend)
+        options = {"eta": 0.4, "iterations": iterations, "batch_size": batch_size}
+        return self(lambda x, lam: hgp.hypergradient(there, x, lam, avg(), **options), *point(host))
+
+    def sgp(self, dim: int, steps: int, batch_size=None) -> tuple[int, int]:
+        host = Quadratic.random(N, dim, dim, seed=1)
+        there = host.to(self.lib.backend)
+        return self(lambda lam: hgp.sgp(there, NET, lam, steps=steps, lr=0.3, milestones=()), point(host)[1])
+
+
+@pytest.fixture
+def counted(transfers):
+    return Counted(transfers)
+
+
+MODES = ["push-sum composed", "push-sum stepping", "push-sum conserve", "push-sum conserve stepping", "exact"]
+
+
+@pytest.mark.parametrize("batch_size", [None, 3], ids=["full", "mini-batch"])
+@pytest.mark.parametrize("averaging", MODES)
+def test_transfers_of_a_run_do_not_grow_with_d(counted, averaging, batch_size):
+    small, large = (counted.hypergradient(d, 40, AVERAGINGS[averaging], batch_size) for d in (2, 200))
+    assert small == large
+    assert small[0] > 0
+
+
+def test_transfers_of_training_do_not_grow_with_d(counted):
+    assert counted.sgp(2, 40) == counted.sgp(60, 40)
+
+
+@pytest.mark.parametrize("batch_size", [None, 3], ids=["full", "mini-batch"])
+@pytest.mark.parametrize("averaging", MODES)
+def test_graphs_and_batches_go_over_in_chunks(counted, averaging, batch_size):
+    numbers = {M: counted.hypergradient(2, M, AVERAGINGS[averaging], batch_size)[0] for M in (32, 64, 256)}
+    assert numbers[64] <= numbers[32] + 2  # not one for each of the 32 iterations more
+    assert numbers[256] <= 256 / 5
+
+
+def test_graphs_of_training_go_over_in_chunks(counted):
+    assert counted.sgp(2, 256)[0] == counted.sgp(2, 32)[0]
+    assert counted.sgp(2, 1024)[0] <= 1024 / 40
+
+
+def test_bytes_of_a_run_are_those_of_its_graphs(counted):
+    few, many = (counted.hypergradient(2, M, AVERAGINGS["push-sum composed"])[1] for M in (100, 200))
+    assert many - few == 100 * N * N * 8
+
+
+def test_one_application_sends_its_graph_and_nothing_else(counted):
+    number, nbytes = counted(hgp.PushSum(NET, 10).apply, np.ones((N, 50)))
+    assert (number, nbytes) == (1, N * N * 8)
+
+
+def test_a_graph_that_never_changes(counted):
+    number, _ = counted(hgp.Gossip(FullyConnected(N), 3).apply, np.ones((N, 50)))
+    assert number == 1
