@@ -16,6 +16,7 @@ from figures import NAMES
 from figures.options import VARIANTS, Options, Product, Row, Table
 from figures.store import Result, obtain, write_whole
 from figures.style import save, save_thumbnail, style
+from hgp_ref.backend import get_backend
 
 DEFAULT_OUT = Path("results/figures")
 
@@ -122,6 +123,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"no figure is called {name!r}; there are: all, {', '.join(NAMES)}")
     if given.backend == "jax":
         os.environ.setdefault("JAX_ENABLE_X64", "1")  # before the library is loaded: float64 is asked for
+    try:
+        get_backend(given.backend)
+    except (ImportError, RuntimeError, ValueError) as error:
+        parser.error(str(error))
     variants = VARIANTS if given.variant == "both" else (given.variant,)
     start = time.perf_counter()
     try:
@@ -133,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             recompute=given.recompute,
             thumbnails=given.thumbnails,
         )
-    except (ImportError, RuntimeError) as error:
+    except ImportError as error:  # a data set that needs an extra
         print(f"figures: {error}", file=sys.stderr)
         return 2
     print(summary(products, every_row=given.rows))

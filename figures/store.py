@@ -135,7 +135,7 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
 def read_npz(path: Path) -> Arrays:
     """The arrays in `path`, without pickle; a file that cannot be read raises ValueError with its name."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
         raise ValueError(f"{path} cannot be read ({error}): delete it or run with --recompute") from error

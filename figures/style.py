@@ -71,6 +71,9 @@ def new_figure(width: float = COLUMN, height: float = HEIGHT) -> Figure:
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write `stem`.pdf and `stem`.png, each whole or not at all."""
+    with style():
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once: the same in every file
     paths = []
     for suffix, metadata in ((".pdf", {"CreationDate": None}), (".png", {})):
         path = stem.with_name(stem.name + suffix)

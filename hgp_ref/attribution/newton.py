@@ -37,9 +37,9 @@ def inner_solutions(problem: Any, lam: Any, lam0: Any, x0: np.ndarray) -> np.nda
     x, done = _chord(problem, lam, lam0, x0)
     left = np.flatnonzero(~done)
     block = max(1, BLOCK_BYTES // (8 * problem.n_clients * problem.dim_x**2))
-    for rows in np.split(left, range(block, left.size, block)):
-        if rows.size:
-            x[rows] = _newton(problem, _take(lam, rows), x[rows])
+    for start in range(0, left.size, block):
+        few = left[start : start + block]
+        x[few] = _newton(problem, _take(lam, few), x[few])
     return x
 
 
@@ -109,7 +109,7 @@ def _gradient(problem: Any, x: np.ndarray, lam: Any) -> np.ndarray:
 
 
 def _mean(array: Any, axis: int) -> np.ndarray:
-    return np.mean(to_host(array), axis=axis, dtype=np.float64)
+    return np.asarray(np.mean(to_host(array), axis=axis, dtype=np.float64))
 
 
 def _take(lam: Any, rows: np.ndarray) -> Any:

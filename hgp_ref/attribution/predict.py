@@ -85,9 +85,9 @@ def influence(
     >>> x = hgp.exact.inner_solution(problem, lam)
     >>> found = hgp.influence(problem, x, lam, hgp.ExactAverage(1), eta=0.5, iterations=200)
     >>> [f"{value:+.3f}" for value in found.predicted]
-    ['+0.073', '+0.048', '+0.048', '-0.129']
+    ['+0.061', '+0.033', '+0.033', '-0.083']
     >>> [f"{value:+.3f}" for value in retrain(problem, lam, found.removals).actual]
-    ['+0.082', '+0.054', '+0.054', '-0.108']
+    ['+0.074', '+0.035', '+0.035', '-0.093']
     """
     counts = instance_counts(problem)
     removals = as_removals(counts, instances, groups, clients)

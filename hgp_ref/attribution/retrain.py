@@ -65,4 +65,4 @@ def _compare(problem: Any, lam: Any, removals: Sequence[Removal], base: np.ndarr
 
 def _total(costs: Any) -> np.ndarray:
     """Σ_k f_k over the last axis, in float64 on the host."""
-    return np.sum(to_host(costs), axis=-1, dtype=np.float64)
+    return np.asarray(np.sum(to_host(costs), axis=-1, dtype=np.float64))

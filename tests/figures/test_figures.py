@@ -1,0 +1,196 @@
+"""The figures: quick runs of every one, the command line, and the published numbers in full."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from figures import NAMES, cli, curves, estimation, fig1c, removal, style
+from figures.options import Options, Product, Row, Table, near
+from figures.published import PublishedGraphs
+from figures.reference import ERROR_SCALAR, FLOAT32_FLOOR, ITERATIONS, STEPS
+from figures.store import obtain
+
+pytest.importorskip("matplotlib")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("figures")
+
+
+SLOW = ("influence_digits", "table_influence", "fig1b", "figA1a")  # long, or much like another one
+FAST = tuple(name for name in NAMES if name not in SLOW)
+
+
+@pytest.fixture(scope="module")
+def products(out):
+    """What is fast, quickly, as published; Fig. 1c in both variants."""
+    pytest.importorskip("sklearn")
+    made = cli.make_all(FAST, Options(quick=True), ("published",), out, thumbnails=out / "thumbnails")
+    return [*made, cli.make("fig1c", Options("paper", quick=True), out)]
+
+
+def test_figures_are_made(products, out):
+    made = {(p.name, p.variant) for p in products}
+    assert {name for name, _ in made} == set(FAST)
+    assert ("fig1c", "paper") in made and ("fig1a", "published") in made and ("table_error", "") in made
+    for product in products:
+        for path in product.paths:
+            assert path.stat().st_size > 0
+    for path in out.rglob("*.pdf"):
+        assert path.read_bytes().startswith(b"%PDF")
+        assert b"CreationDate" not in path.read_bytes()
+    assert (out / "published" / "fig1a.png").exists() and (out / "table_error.csv").exists()
+
+
+@pytest.mark.slow
+def test_the_slow_ones_and_the_other_variant(out, tmp_path):
+    pytest.importorskip("sklearn")
+    made = cli.make_all(NAMES, Options(quick=True), ("paper", "published"), out, thumbnails=tmp_path)
+    assert len(made) == 2 * 7 + 4
+    table = (out / "table_influence.txt").read_text(encoding="utf-8")
+    assert "digits" in table and "breast cancer" in table and "synthetic, paper" in table
+    assert len(list(tmp_path.glob("*.png"))) == 2 * 7 + 2
+
+
+def test_thumbnails_are_small_and_listed(products, out):
+    thumbnails = sorted((out / "thumbnails").glob("*.png"))
+    assert len(thumbnails) == 6
+    assert all(path.stat().st_size <= style.THUMBNAIL_BYTES for path in thumbnails)
+    index = (out / "thumbnails" / "README.md").read_text(encoding="utf-8")
+    assert all(path.name in index for path in thumbnails)
+
+
+def test_a_second_run_computes_nothing_and_draws_the_same(products, out):
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    again = cli.make_all(("fig1c", "table_error"), Options(quick=True), ("paper",), out)
+    assert not any(p.fresh for p in again)
+    assert all(path.read_bytes() == before[path] for p in again for path in p.paths)
+
+
+def test_data_are_the_same_byte_for_byte_when_computed_again(products, out, tmp_path):
+    for experiment in (
+        estimation.for_variant("published", 20, quick=True),
+        removal.experiment("paper", quick=True),
+    ):
+        fresh = obtain(experiment, tmp_path)
+        assert fresh.fresh
+        assert fresh.path.read_bytes() == (out / "data" / fresh.path.name).read_bytes()
+
+
+def test_nothing_is_clipped(products, out):
+    """The border of every picture is white: no label, line or number is cut off at an edge."""
+    image = pytest.importorskip("PIL.Image")
+    pictures = [path for product in products for path in product.paths if path.suffix == ".png"]
+    assert pictures
+    for path in pictures:
+        pixels = np.asarray(image.open(path).convert("L"))
+        border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+        assert border.min() == 255, path
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    return obtain(estimation.for_variant("published"), tmp_path_factory.mktemp("published")).data
+
+
+def test_fig1a_is_the_published_programs_to_three_per_cent(published):
+    """Same data, same graphs, ours in float64: the mean of 10 seeds at every S and m of the table."""
+    rows = curves.compare_errors(published, Options("published"))
+    assert len(rows) == 35 and all(row.met for row in rows)
+    means = published["errors"].mean(axis=1) / 3
+    for k, S in enumerate(STEPS):
+        for m, paper in zip(ITERATIONS, ERROR_SCALAR[S], strict=True):
+            if paper >= FLOAT32_FLOOR:
+                assert means[k, m - 1] == pytest.approx(paper, rel=0.03), (S, m)
+
+
+def test_fig1a_has_the_order_and_the_slope(published):
+    """Errors fall with S; S = 10 follows exact averaging to its floor, S = 100 down to what the spectrum allows."""
+    errors, limit = published["errors"].mean(axis=1), published["limit"]
+    assert np.all(np.diff(errors[:, -1]) < 0)
+    assert np.allclose(errors[4], limit, rtol=1e-4, atol=1e-12 * np.linalg.norm(published["truth"]))
+    assert np.all(np.abs(errors[3][:200] / limit[:200] - 1) < 0.1)
+    rate = 1 - published["spectrum"][0]
+    assert limit[-1] / limit[499] == pytest.approx(rate**500, rel=0.01)
+    assert limit[-1] < 1e-8 * np.linalg.norm(published["truth"])
+
+
+def test_fig1c_meets_the_papers_scores(tmp_path):
+    data = obtain(removal.experiment("published"), tmp_path).data
+    rows = fig1c.compare({"removal": data}, Options("published"))
+    assert [row.met for row in rows] == [True, True]
+    assert rows[0].ours == pytest.approx(0.9968, abs=5e-4)
+
+
+def test_published_graphs_are_graphs():
+    net = PublishedGraphs(3, 0.4, 0.8, rates_seed=1234, seed=0, count=4000)
+    W = net.mixing_matrices(1, 4000)
+    assert np.allclose(W.sum(axis=1), 1) and np.all(W[:, range(3), range(3)] > 0)
+    frequency = (W > 0).mean(axis=0)
+    rates = np.random.RandomState(1234).uniform(0.4, 0.8, (3, 3))
+    off = ~np.eye(3, dtype=bool)
+    assert np.all(np.abs(frequency - rates)[off] < 5 * np.sqrt(0.25 / 4000))
+    indptr, receivers = net.out_lists(7)
+    dense = np.zeros((3, 3))
+    for j in range(3):
+        dense[receivers[indptr[j] : indptr[j + 1]], j] = 1 / (indptr[j + 1] - indptr[j])
+    assert np.array_equal(dense, W[6])
+    with pytest.raises(ValueError, match="there are graphs 1 … 4000"):
+        net.mixing_matrices(4000, 2)
+
+
+def test_the_command_line(out, products):
+    command = [sys.executable, "-m", "figures", "fig1c", "--quick", "--variant", "published", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "fig1c" in done.stdout and "(kept)" in done.stdout and "published" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fig9"], "no figure is called 'fig9'; there are: all, fig1a"),
+        (["--variant", "mine"], "invalid choice: 'mine'"),
+        (["fig1a", "--backend", "abacus"], "backend='abacus' is unknown"),
+    ],
+)
+def test_bad_arguments(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match="no figure is called 'fig9'"):
+        cli.make("fig9", Options())
+
+
+def test_summary_tells_what_is_off():
+    rows = [near("an error, m=1000", 1.0, 2.0), near("another, m=10", 9.0, 2.0), Row("a fact", 1.0, 1.0, None)]
+    product = Product("fig", "paper", "x", [Path("a/fig.pdf"), Path("a/fig.png")], rows, 1.0, True)
+    text = cli.summary([product])
+    assert "OFF" in text and "1 of 2 comparisons" in text and "a/fig.{pdf,png}" in text
+
+
+def test_tables_in_three_forms():
+    table = Table(("what", "n"), (("a, b", "1"), ("c", "22")))
+    assert table.text().splitlines() == ["what   n", "a, b   1", "c     22"]
+    assert table.csv().splitlines() == ["what,n", '"a, b",1', "c,22"]
+    assert table.markdown().splitlines()[1] == "| --- | --- |"
+
+
+@pytest.mark.parametrize("backend", ["array_api_strict", pytest.param("torch", marks=pytest.mark.slow)])
+def test_another_library_gives_the_same_numbers(backend, products, out, tmp_path):
+    pytest.importorskip(backend)
+    given = {"quick": True, "backend": backend}
+    ours = obtain(estimation.for_variant("published", **given), tmp_path).data
+    numpy = obtain(estimation.for_variant("published", quick=True), out / "data").data
+    assert np.allclose(ours["errors"], numpy["errors"], rtol=0, atol=1e-11)

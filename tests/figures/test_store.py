@@ -1,0 +1,162 @@
+"""Results on disk: equal bytes for equal numbers, whole files or none, no pickle, resumption after an interruption."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from figures import progress, store
+from figures.store import Experiment, npz_bytes, obtain, read_npz, write_whole
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("first", "second", "third")
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+import test_store
+test_store.obtain(test_store.make(pause=0.5), Path({out!r}))
+"""
+
+
+def make(pause: float = 0.0, interrupt_at: str | None = None, calls: list[str] | None = None, seed: int = 0):
+    """Three parts of random numbers, each a function of the seed and of the part before it."""
+
+    def compute(part, finished):
+        if calls is not None:
+            calls.append(part)
+        if part == interrupt_at:
+            raise KeyboardInterrupt
+        time.sleep(pause)
+        before = sum(float(np.sum(arrays["a"])) for arrays in finished.values())
+        return {"a": np.random.default_rng([seed, PARTS.index(part)]).standard_normal(50) + before}
+
+    def join(parts):
+        return {"all": np.stack([parts[part]["a"] for part in PARTS]), "count": np.array(len(parts))}
+
+    settings = {"seed": seed, "backend": "numpy", "dtype": "float64"}
+    return Experiment("trial", settings, PARTS, compute, join)
+
+
+def the_file(folder: Path) -> Path:
+    (found,) = folder.glob("trial-*.npz")
+    return found
+
+
+def test_a_result_is_computed_once_and_then_read(tmp_path):
+    calls: list[str] = []
+    first = obtain(make(calls=calls), tmp_path)
+    again = obtain(make(calls=calls), tmp_path)
+    assert calls == list(PARTS)
+    assert first.fresh and not again.fresh
+    assert np.array_equal(first.data["all"], again.data["all"])
+    assert again.data["count"].shape == ()
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".json", ".npz"]  # parts and temporary files are gone
+    obtain(make(calls=calls), tmp_path, recompute=True)
+    assert calls == list(PARTS) * 2
+
+
+def test_settings_decide_the_name(tmp_path):
+    obtain(make(seed=0), tmp_path)
+    obtain(make(seed=1), tmp_path)
+    assert len(list(tmp_path.glob("*.npz"))) == 2
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, part):
+    whole, halved = tmp_path / "whole", tmp_path / "halved"
+    obtain(make(), whole)
+    with pytest.raises(KeyboardInterrupt):
+        obtain(make(interrupt_at=part), halved)
+    assert not list(halved.glob("*.npz"))
+    calls: list[str] = []
+    obtain(make(calls=calls), halved)
+    assert calls == list(PARTS[PARTS.index(part) :])
+    assert the_file(whole).read_bytes() == the_file(halved).read_bytes()
+
+
+def test_a_killed_process_leaves_nothing_wrong(tmp_path):
+    """SIGKILL while the second part is being computed: the file that a later run makes is the same byte for byte."""
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    script = SCRIPT.format(folder=str(Path(__file__).parent), out=str(killed))
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    deadline = time.monotonic() + 60
+    while not list(killed.glob("*.parts/first.npz")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not list(killed.glob("*.npz"))
+    calls: list[str] = []
+    obtain(make(calls=calls), killed)
+    obtain(make(), whole)
+    assert "first" not in calls and "third" in calls
+    assert the_file(killed).read_bytes() == the_file(whole).read_bytes()
+
+
+def test_the_stamp_says_how_it_was_made(tmp_path):
+    result = obtain(make(), tmp_path)
+    stamp = json.loads(result.path.with_suffix(".json").read_text(encoding="utf-8"))
+    assert stamp == result.stamp
+    assert stamp["backend"] == "numpy" and stamp["dtype"] == "float64" and stamp["seed"] == 0
+    assert set(stamp["cpu_seconds_by_part"]) == set(PARTS)
+    assert stamp["versions"]["numpy"] == np.__version__
+    assert "commit" in stamp
+
+
+def test_equal_arrays_give_equal_bytes_that_numpy_reads():
+    a, b = np.arange(6.0).reshape(2, 3), np.array(3)
+    packed = npz_bytes({"b": b, "a": a})
+    assert packed == npz_bytes({"a": np.asfortranarray(a), "b": b})
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        assert all(entry.date_time == store.EPOCH for entry in archive.infolist())
+    with np.load(io.BytesIO(packed), allow_pickle=False) as read:
+        assert np.array_equal(read["a"], a) and read["b"].shape == ()
+
+
+def test_pickles_are_neither_written_nor_read(tmp_path):
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        npz_bytes({"a": np.array([{}], dtype=object)})
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match=r"a\.npz cannot be read .*--recompute"):
+        read_npz(path)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    result = obtain(make(), tmp_path)
+    result.path.write_bytes(result.path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"trial-.*\.npz cannot be read"):
+        obtain(make(), tmp_path)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    write_whole(path, b"old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(store.os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_progress_without_tqdm_prints_lines(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(progress, "tqdm", None)
+    obtain(make(), tmp_path)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3 and lines[1].startswith("trial: second, 2 of 3")
