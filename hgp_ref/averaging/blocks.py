@@ -81,13 +81,14 @@ class HostSteppingBlock:
     def apply(self, m: int, u: np.ndarray) -> np.ndarray:
         omega = self.omega
         folded = np.moveaxis(u, -2, 0)  # (n, ..., d): leading axes join the columns
-        z = np.array(folded.reshape(self.net.n, -1), order="C")
-        out = np.empty_like(z)
+        z = np.ascontiguousarray(folded).reshape(self.net.n, -1)
+        free: np.ndarray | None = None  # what the step before the last left
         self._sent = 0
         for s in _steps_of_call(self.first + m, self.steps):
             graph = self.net.csr(s)
+            out = np.empty_like(z) if free is None else free
             csr_step(*graph, z, out)
-            z, out = out, z
+            z, free = out, None if np.may_share_memory(z, u) else z
             omega = None if omega is None else csr_vector_step(*graph, omega)
             self._sent += graph[1].size - self.net.n
         if omega is not None:

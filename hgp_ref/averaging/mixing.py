@@ -6,19 +6,18 @@ import numpy as np
 
 from hgp_ref.averaging.base import BLOCK_BYTES, Averaging, check_network, check_steps, columns
 from hgp_ref.averaging.blocks import Block, DeviceSteppingBlock, HostSteppingBlock, MatrixBlock
-from hgp_ref.averaging.kernels import compose
+from hgp_ref.averaging.kernels import DENSE_SPEEDUP, compose, count_messages
 from hgp_ref.backend import Array, is_numpy
 from hgp_ref.networks import Network
 
 MODES = ("auto", "composed", "stepping")
-DENSE_SPEEDUP = 8  # a multiply-add of a dense product takes about 1/8 of one in a sparse step
 
 
 class Mixing(Averaging):
     """S steps of mixing matrices, P_m = W_{(m+1)S} ... W_{mS+1}.
 
-    With E edges a step and d columns, composing first costs S n² + (S-1) n E on the host and n² d / 8 on the vectors,
-    stepping costs S E d. mode="auto" takes the cheaper one: composed for few clients, stepping for many.
+    With E edges a step and d columns, composing first costs S n² + (S-1) n min(E, n²/8) on the host and n² d / 8 on the
+    vectors, stepping costs S E d. mode="auto" takes the cheaper one: composed for few clients, stepping for many.
     """
 
     debias = "reset"
@@ -35,7 +34,8 @@ class Mixing(Averaging):
         if self.mode != "auto":
             return self.mode == "composed"
         n, S, E = self.n, self.steps, self.net.expected_edges
-        return S * n * n + (S - 1) * n * E + n * n * columns / DENSE_SPEEDUP <= S * E * columns or n <= 16
+        dense = n * n / DENSE_SPEEDUP
+        return S * n * n + (S - 1) * n * min(E, dense) + dense * columns <= S * E * columns or n <= 16
 
     def block_size(self, like: Array) -> int:
         if self.composes(columns(like)):
@@ -66,7 +66,7 @@ class Mixing(Averaging):
             part = slice(c, min(c + most, distinct))
             W = self.net.mixing_matrices((first + c) * S + 1, (part.stop - c) * S)
             self._check_matrices(W, (first + c) * S + 1)
-            P[part], messages[part] = compose(W, S)
+            P[part], messages[part] = compose(W, S), count_messages(W, S)
         P[distinct:], messages[distinct:] = P[0], messages[0]
         return P, messages
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.backend import array_namespace, check_same, device
+from hgp_ref.problems import fused
 from hgp_ref.problems.arrays import Shape, check_argument, check_batch, expand, matvec, mover, run_axes
 from hgp_ref.problems.instances import View, read_instances
 from hgp_ref.problems.losses import Loss
@@ -148,7 +149,8 @@ class LinearLinearization:
     Kept from the point on: weight l'' of every instance, and for a mini-batch its gathered features. On full batches
     with d_x <= N_max the (d_x, d_x) Hessians are formed once and applied by one batched product: they are no larger
     than C times the data, and applying one costs d_x² against 2 N_max d_x. Otherwise each application is two products
-    with the features through logit space, and no d_x x d_x array is ever formed.
+    with the features through logit space, and no d_x x d_x array is ever formed; on NumPy the two are fused into one
+    pass over the data where that pays (see `fused.applies`).
     """
 
     def __init__(self, problem: LinearProblem, x: Array, lam: Array, view: View, lead: Shape) -> None:
@@ -190,6 +192,8 @@ class LinearLinearization:
 
     def _bend(self, u: Array) -> Array:
         """X_i^T (weight l'' (X_i u)).  # (..., n, d_x)"""
+        if fused.applies(self._view.features, self._kept, u):
+            return fused.bend(self._view.features, self._kept, u)
         xp = self._problem._xp
         bent = self._problem._loss.bend(self._kept, self._view.forward(u, xp=xp), xp=xp)
         return self._view.adjoint(bent, xp=xp)

@@ -1,0 +1,75 @@
+"""Fast kernels against their definitions: sparse steps in registers and in threads, products of matrices two ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from hgp_ref import networks, threads
+from hgp_ref.averaging import kernels
+
+
+def random_csr(n, seed=0):
+    """Rows of unequal length, one of them long, one of the self-loop alone."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((n, n)) * (rng.random((n, n)) < rng.uniform(0, 0.6, size=(n, 1)))
+    matrix[0], matrix[1] = rng.random(n), 0.0
+    np.fill_diagonal(matrix, 0.5)
+    csr = sp.csr_array(matrix)
+    return matrix, (csr.indptr.astype(np.int64), csr.indices.astype(np.int32), csr.data)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 7, 8, 9, 16, 20, 31, 32, 33, 64, 65, 100, 129])  # around 64 and 256 bytes
+def test_sparse_step_is_the_matrix_product(d, dtype):
+    matrix, graph = random_csr(23)
+    z = np.random.default_rng(1).normal(size=(23, d)).astype(dtype)
+    out, plain = np.full_like(z, np.nan), np.full_like(z, np.nan)
+    kernels.csr_step(*graph, z, out)
+    kernels.csr_rows_plain(0, 23, *graph, z, plain)
+    room = 2 * 24 * np.finfo(dtype).eps * (np.abs(matrix) @ np.abs(z))  # n + 1 roundings, in either order
+    assert np.all(np.abs(out - matrix @ z.astype(np.float64)) <= room)
+    assert np.all(np.abs(out - plain) <= room)
+
+
+@pytest.mark.parametrize("number", [2, 3, 50])
+def test_sparse_step_does_not_depend_on_the_number_of_threads(number, monkeypatch):
+    monkeypatch.setattr(threads, "GRAIN", 1)
+    _, graph = random_csr(40)
+    z, omega = np.random.default_rng(1).normal(size=(40, 20)), np.random.default_rng(2).random(40)
+    results = []
+    for limit in (1, number):
+        out = np.full_like(z, np.nan)
+        with threads.limited(limit):
+            kernels.csr_step(*graph, z, out)
+            results.append((out, kernels.csr_vector_step(*graph, omega)))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("net", [networks.RandomDirected(7, seed=1), networks.RandomOut(40, 2, seed=1)], ids=repr)
+def test_products_by_blas_and_along_edges_are_equal(net, steps):
+    W = net.mixing_matrices(1, 3 * steps)
+    by_call = W.reshape(3, steps, net.n, net.n)
+    explicit = np.stack([np.linalg.multi_dot([np.eye(net.n), np.eye(net.n), *call[::-1]]) for call in by_call])
+    room = 2 * steps * net.n * np.finfo(np.float64).eps  # entries lie in [0, 1], each step adds up to n of them
+    assert np.abs(kernels.compose(W, steps) - explicit).max() <= room
+    assert np.abs(kernels.compose_edges(by_call) - explicit).max() <= room
+
+
+def test_dense_and_sparse_matrices_take_different_ways(monkeypatch):
+    taken = []
+    monkeypatch.setattr(kernels, "compose_edges", lambda W: taken.append("edges"))
+    kernels.compose(networks.RandomOut(40, 2, seed=1).mixing_matrices(1, 4), 2)
+    kernels.compose(networks.RandomDirected(40, seed=1).mixing_matrices(1, 4), 2)
+    assert taken == ["edges"]
+
+
+def test_messages_are_counted_where_a_client_keeps_nothing():
+    net = networks.RandomDirected(6, seed=3)
+    W = net.mixing_matrices(1, 4)
+    W[1, 2, 2] = 0.0  # no self-loop: that entry was none to count
+    edges = [len(net.edges(s)[0]) - 6 for s in range(1, 5)]
+    np.testing.assert_array_equal(kernels.count_messages(W, 2), [edges[0] + edges[1], edges[2] + edges[3]])
