@@ -63,7 +63,10 @@ def to_host(x: Array) -> np.ndarray:
 
 
 def from_host(a: np.ndarray, *, like: Array) -> Array:
-    """The host array `a`, dtype kept, in the library and on the device of `like`: the only way to a device."""
+    """The host array `a`, dtype kept, in the library and on the device of `like`: the only way to a device.
+
+    The result may share memory with `a` where host and device are the same.
+    """
     a = np.asarray(a)
     if isinstance(like, np.ndarray):
         return a
