@@ -1,0 +1,29 @@
+"""Check every statement of the paper, as printed and as corrected: `python -m verification`.
+
+One file per statement. Each has a TITLE and `verify(run) -> Result`: rows (statement, setting, measured, bound, ratio,
+verdict), figures for the report, and numbers for its summary. The corrected statements must hold everywhere and every
+erratum must show, or the command ends with exit code 1.
+"""
+
+NAMES = (
+    "lemma1",
+    "lemma2",
+    "remark",
+    "theorem1",
+    "corollary1",
+    "corollary2",
+    "theorem2",
+    "bound_a",
+    "bound_b",
+    "certificate",
+    "bound_d",
+    "mean_square",
+    "inexact",
+    "chebyshev",
+    "tightness",
+    "search",
+    "optimiser",
+    "errata",
+)
+
+__all__ = ["NAMES"]

@@ -1,0 +1,97 @@
+"""`python -m verification [NAME ...]`: a table, a JSON file and an HTML report; exit code 1 if something fails."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+from figures.store import write_whole  # noqa: E402
+from hgp_ref.progress import bar  # noqa: E402
+from verification import NAMES, report, table  # noqa: E402
+from verification.errata.document import write_errata  # noqa: E402
+from verification.jobs import Done, finished  # noqa: E402
+from verification.run import Run  # noqa: E402
+
+DEFAULT_OUT = Path("results/verification")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of the command."""
+    made = argparse.ArgumentParser(prog="python -m verification", description="Check every statement of the paper.")
+    made.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(NAMES)}; `errata 4 25` "
+                      "runs these errata alone")  # fmt: skip
+    made.add_argument("--quick", action="store_true", help="fewer and smaller settings, under 20 seconds")
+    made.add_argument("--backend", default="numpy", help="array library of the runs that are judged (default: numpy)")
+    made.add_argument("--seed", type=int, default=0, help="another sample of problems and networks (default: 0)")
+    made.add_argument("--out", type=Path, default=DEFAULT_OUT, help=f"folder of the reports (default: {DEFAULT_OUT})")
+    made.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)")
+    made.add_argument("--write", type=Path, metavar="FILE", help="also write ERRATA.md with the numbers of this run")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, write; 0 if every corrected statement held and every erratum showed."""
+    made = parser()
+    given = made.parse_args(arguments)
+    names, numbers = select(given.names, made)
+    if given.write and "errata" not in names:
+        made.error("--write needs the errata among the names")
+    if given.write and (given.quick or numbers or given.seed):
+        made.error("--write needs a full run of all errata with seed 0")
+    run = Run(given.seed, given.quick, given.backend)
+    start = time.perf_counter()
+    done = collect(names, run, numbers, given.jobs)
+    seconds = time.perf_counter() - start
+    failed = [row for one in done for row in one.result.rows if row.failed]
+    print(table.text(done))
+    document = table.document(done, run, seconds, bool(failed))
+    paths = [given.out / "verification.json", given.out / "verification.html"]
+    given.out.mkdir(parents=True, exist_ok=True)
+    for path, content in zip(paths, (table.to_json(document), report.page(done, document)), strict=True):
+        write_whole(path, content.encode())
+    if given.write:
+        write_errata(given.write, next(one.result for one in done if one.name == "errata"))
+        paths.append(given.write)
+    print(f"\n{summary(document)}\nwritten: {', '.join(map(str, paths))}")
+    return 1 if failed else 0
+
+
+def select(names: Sequence[str], made: argparse.ArgumentParser) -> tuple[list[str], list[int]]:
+    """Statements in their order, and the numbers of errata."""
+    numbers = [int(n) for n in names if n.isdigit()]
+    chosen = [n for n in names if not n.isdigit()]
+    unknown = [n for n in chosen if n not in NAMES]
+    if unknown:
+        made.error(f"unknown name {unknown[0]!r}; choose from {', '.join(NAMES)}")
+    if numbers and "errata" not in chosen:
+        made.error("numbers choose among the errata: python -m verification errata 4 25")
+    return [n for n in NAMES if n in chosen or not chosen], numbers
+
+
+def collect(names: Sequence[str], run: Run, numbers: Sequence[int], jobs: int) -> list[Done]:
+    """All statements in the order of `names`, with a bar while they run."""
+    found: dict[str, Done] = {}
+    shown = bar(len(names), "verification", show=find_spec("tqdm") is not None)
+    try:
+        for one in finished(names, run, numbers, jobs):
+            found[one.name] = one
+            shown.update()
+    finally:
+        shown.close()
+    return [found[name] for name in names]
+
+
+def summary(document: dict[str, object]) -> str:
+    """One line."""
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(document["verdicts"].items()))  # type: ignore[attr-defined]
+    return f"{'PASSED' if document['passed'] else 'FAILED'} in {document['seconds']} s: {verdicts}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,41 @@
+"""Bound B: no client needs to be convex; only the mean Hessian must be positive definite."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import hgp_ref as hgp
+from hgp_ref.backend import to_host
+from verification.cases import matrices_of
+from verification.curves import STEPS, Curve, curve, evaluate, marks, smallest_ratio, standard_cases
+from verification.errata.floor import floor_against_eta
+from verification.errata.stability import non_convex_clients, non_convex_errors
+from verification.pictures import floor, nonconvex
+from verification.rows import Row
+from verification.run import Result, Run
+
+TITLE = "Bound B (corrected Theorem 1, only the mean is convex)"
+
+
+def verify(run: Run) -> Result:
+    """All S on all problems, and clients that are not convex."""
+    rows: list[Row] = []
+    for case in standard_cases(run):
+        for S in STEPS:
+            rows += smallest_ratio(curve(case, S, run, M=run.pick(400, 200), count=run.pick(24, 10)), "B")
+    M = run.pick(200, 100)
+    found = {S: non_convex_curve(run, S, M) for S in (5, 10, 20, 40)}
+    for one in found.values():
+        rows += smallest_ratio(one, "B")
+    errors = {S: non_convex_errors(run, S, M) for S in found}
+    shown = nonconvex.draw(errors, {S: (one.m, one.bounds["B"]) for S, one in found.items()})
+    return Result(rows, [shown, floor.draw(floor_against_eta(run))])
+
+
+def non_convex_curve(run: Run, S: int, M: int) -> Curve:
+    """Bounds on `non_convex_clients`."""
+    case = non_convex_clients(run.seed)
+    avg = hgp.PushSum(hgp.networks.RandomDirected(3, seed=run.seed + 1), S)
+    est = case.estimate(avg, run.backend, eta=1.0, iterations=M, history=True)
+    clients = np.linalg.norm(to_host(est.history) - case.truth, axis=-1)
+    return evaluate(case, S, 1.0, matrices_of(avg, M), case.errors(est), clients, marks(M, 30))

@@ -1,0 +1,43 @@
+"""C: certificates of finished runs. The identity behind them, C1–C4 on all problems, and `hgp.certify`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import hgp_ref as hgp
+from hgp_ref.backend import to_host
+from hgp_ref.bounds import residual_bounds
+from verification.cases import Case
+from verification.curves import STEPS, standard_cases
+from verification.rows import Row, judged
+from verification.run import Result, Run
+
+TITLE = "Certificate C: bounds from a finished run"
+NAMES = ("c1", "c2", "c3", "c4")
+
+
+def verify(run: Run) -> Result:
+    """All S on all problems, after few iterations and after many."""
+    rows: list[Row] = []
+    for case in standard_cases(run):
+        for S in STEPS:
+            for M in run.pick((1, 20, 300), (20,)):
+                rows += certificates(case, S, M, run)
+    return Result(rows)
+
+
+def certificates(case: Case, S: int, M: int, run: Run) -> list[Row]:
+    """v_i − d_i = J_i H̄⁻¹ r̃_i to rounding, and each bound at the client where it is closest."""
+    avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=1000 * run.seed + 1), S)
+    est = case.estimate(avg, run.backend, eta=1.0, iterations=M)
+    found = residual_bounds(case.H, case.J, case.f_x, to_host(est.w))
+    errors = np.linalg.norm(to_host(est.value) - case.truth, axis=1)
+    rounding = case.constants(1.0, np.full((1, case.n, case.n), 1 / case.n)).rounding
+    setting = f"{case.name}, S={S}, M={M}"
+    gap = float(np.abs(found.identity - errors).max())
+    rows = [judged("C, identity", f"{setting}: |‖J H̄⁻¹ r̃‖ − error|", gap, 2 * rounding)]
+    for name in NAMES:
+        bounds = getattr(found, name)
+        k = int(np.argmin(bounds / np.maximum(errors, 1e-300)))
+        rows.append(judged(name.upper(), f"{setting}, client {k}", errors[k], bounds[k], rounding=rounding))
+    return rows

@@ -1,0 +1,28 @@
+"""The errata of the paper: each shown by a function that a reader can run.
+
+`python -m verification errata` runs all, `python -m verification errata 4 25` some, and
+`python -m verification errata --write ERRATA.md` writes the document with the numbers of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verification.errata import floor, inexact, noise, proofs, push_sum, stability
+from verification.errata.entry import Erratum
+from verification.run import Result, Run
+
+TITLE = "Errata of the paper"
+PARTS = (push_sum, stability, floor, noise, proofs, inexact)
+ERRATA: dict[int, Erratum] = {
+    entry.number: entry
+    for entry in sorted((entry for part in PARTS for entry in part.ENTRIES), key=lambda entry: entry.number)
+}
+
+
+def verify(run: Run, numbers: Sequence[int] = ()) -> Result:
+    """Show the errata of the given numbers, all by default."""
+    unknown = sorted(set(numbers) - set(ERRATA))
+    if unknown:
+        raise ValueError(f"erratum {unknown[0]} given, needed numbers from 1 to {max(ERRATA)}")
+    return Result([ERRATA[k].row(run) for k in (sorted(set(numbers)) or ERRATA)])

@@ -1,0 +1,53 @@
+"""ERRATA.md from a run: the entries and the numbers that were measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from figures.store import write_whole
+from verification.errata import ERRATA
+from verification.run import Result
+
+HEAD = """# Errata of the paper
+
+For readers of *Hyper-Gradient Push* who meet a step that does not follow. Each entry says where, what is printed, what
+is right, and what a computation gives; `python -m verification errata N` repeats entry N, `python -m verification errata`
+all of them, and `python -m verification errata --write ERRATA.md` writes this file with the numbers of its run.
+The corrected statements (A, B, C1–C4, D, E, 2*) are in `hgp_ref/bounds`; `python -m verification` tests them.
+
+Errata 2, 4, 12, 15, 22 and 25 are also figures of the report that `python -m verification` writes.
+
+Four entries change what a user may rely on: **2** and **4** (Theorem 1 needs a larger constant and a condition on the
+largest eigenvalue), **15** (Theorem 2 lacks a term) and **25** (do not keep Push-Sum weights between calls).
+
+"""
+
+
+def write_errata(path: Path, result: Result) -> None:
+    """Write the document, whole or not at all."""
+    write_whole(path, text(result).encode())
+
+
+def text(result: Result) -> str:
+    """The document for the rows of a run of all errata."""
+    lines = [HEAD + "| | where | shown by | what the command gives |", "|---|---|---|---|"]
+    for row in result.rows:
+        entry = ERRATA[int(row.statement.split()[1])]
+        lines.append(
+            f"| [{entry.number}](#{entry.number}) | {entry.where} | `python -m verification errata {entry.number}` "
+            f"| {_cell(row.note)} |"
+        )
+    for row in result.rows:
+        entry = ERRATA[int(row.statement.split()[1])]
+        lines += [
+            f"\n## <a id=\"{entry.number}\"></a>{entry.number}. {entry.where}\n",
+            f"**Printed.** {entry.wrong}\n",
+            f"**Correct.** {entry.right}\n",
+            f"**Measured** ({row.setting}). {row.note[0].upper()}{row.note[1:]}.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(words: str) -> str:
+    """Text for a table cell: a vertical bar would end it."""
+    return words.replace("|", "\\|")

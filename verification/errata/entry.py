@@ -1,0 +1,49 @@
+"""One erratum: where, what is wrong, what is right, and the function that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from verification.rows import Row, erratum_row
+from verification.run import Run
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a demonstration found.
+
+    `measured` is set against `reference`, what the paper's text would give; `says` puts the numbers into a sentence.
+    """
+
+    setting: str
+    measured: float
+    reference: float
+    shown: bool
+    says: str
+
+
+@dataclass(frozen=True)
+class Erratum:
+    """An entry of ERRATA.md."""
+
+    number: int
+    where: str
+    wrong: str
+    right: str
+    show: Callable[[Run], Shown]
+
+    def row(self, run: Run) -> Row:
+        """Run the demonstration."""
+        found = self.show(run)
+        return erratum_row(self.number, found.setting, found.measured, found.reference, found.shown, found.says)
+
+
+def figure(x: float) -> str:
+    """A number as ERRATA.md prints it: two digits, short exponents, 0 for 0."""
+    if x == 0:
+        return "0"
+    if 0.01 <= abs(x) < 1000:
+        return f"{x:.2g}" if abs(x) < 100 else f"{x:.0f}"
+    mantissa, exponent = f"{x:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"

@@ -1,0 +1,150 @@
+"""One self-contained HTML page: summary, figures, rows and errata; no script, no network."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from verification.errata import ERRATA
+from verification.jobs import Done
+from verification.rows import CORRECTED, HOLDS, NOT_APPLICABLE, NOT_SHOWN, PRINTED, SHOWN, VIOLATED, Row
+from verification.run import Picture
+from verification.statements import GLOSSARY
+from verification.table import HEAD, cells, number, short
+
+STYLE = Path(__file__).with_name("report.css")
+FEW = 14  # rows that are shown without being asked for
+WIDE = 5.0  # inches; wider figures scroll on a phone
+
+
+def page(done: Sequence[Done], document: dict[str, Any]) -> str:
+    """The whole page."""
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<title>Verification of Hyper-Gradient Push</title><style>{STYLE.read_text(encoding='utf-8')}</style></head><body>",
+        *_head(done, document),
+        *_glossary(),
+    ]
+    for one in done:
+        parts += _errata(one) if one.name == "errata" else _section(one)
+    return "\n".join([*parts, "</body></html>\n"])
+
+
+def _head(done: Sequence[Done], document: dict[str, Any]) -> Iterator[str]:
+    passed, settings = document["passed"], document["settings"]
+    words = "every corrected statement held, every erratum showed" if passed else "see the rows marked below"
+    yield "<header><h1>Verification of Hyper-Gradient Push</h1>"
+    yield f"<p><span class='verdict {'good' if passed else 'bad'}'>{'PASSED' if passed else 'FAILED'}</span> {words}.</p>"
+    yield (
+        f"<p class='soft'>seed {settings['seed']}, {'quick' if settings['quick'] else 'full'} run, array library "
+        f"{escape(settings['backend'])}, {document['seconds']:.0f} s; hgp_ref {escape(document['versions']['hgp_ref'])}, "
+        f"NumPy {escape(document['versions']['numpy'])}.</p></header>"
+    )
+    verdicts = document["verdicts"]
+    yield "<p>" + ", ".join(f"{verdicts[v]} × <b>{escape(v)}</b>" for v in sorted(verdicts)) + ".</p>"
+    failed = [row for one in done for row in one.result.rows if row.failed]
+    if failed:
+        yield "<h2>What failed</h2>" + _rows_table(failed)
+    yield "<nav aria-label='statements'><ul>"
+    yield from (f"<li><a href='#{one.name}'>{escape(one.title.split(':')[0])}</a></li>" for one in done)
+    yield "</ul></nav>"
+    yield "<h2>Smallest ratio bound/error of each corrected statement</h2>"
+    yield "<p>Over everything this run measured; 1 is attained where a bound is sharp, less than 1 would be a violation.</p>"
+    yield _grouped(row for one in done if one.name != "errata" for row in one.result.rows if row.form == CORRECTED)
+
+
+def _glossary() -> Iterator[str]:
+    yield "<h2>What the statements say</h2><dl class='statements'>"
+    yield from (f"<dt>{escape(name)}</dt><dd>{escape(words)}</dd>" for name, words in GLOSSARY.items())
+    yield "</dl>"
+
+
+def _section(one: Done) -> Iterator[str]:
+    rows = list(one.result.rows)
+    yield f"<section id='{one.name}'><h2>{escape(one.title)}</h2>"
+    yield f"<p class='soft'><code>python -m verification {one.name}</code>, {one.seconds:.1f} s</p>"
+    if len(rows) > FEW:
+        yield _grouped(iter(rows))
+    yield from (_figure(picture) for picture in one.result.pictures)
+    if one.result.facts:
+        yield "<table class='cards'><thead><tr><th>quantity</th><th class='number'>value</th></tr></thead><tbody>"
+        for name, value in one.result.facts.items():
+            yield f"<tr><td class='wide'>{escape(name)}</td>{_cell('value', number(value))}</tr>"
+        yield "</tbody></table>"
+    opened = " open" if len(rows) <= FEW else ""
+    yield f"<details{opened}><summary>All {len(rows)} rows</summary>{_rows_table(rows)}</details></section>"
+
+
+def _errata(one: Done) -> Iterator[str]:
+    yield f"<section id='errata'><h2>{escape(one.title)}</h2>"
+    yield "<p>Each entry is computed anew: <code>python -m verification errata N</code> shows entry N alone.</p>"
+    for row in one.result.rows:
+        entry = ERRATA[int(row.statement.split()[1])]
+        yield (
+            f"<article class='erratum' id='erratum-{entry.number}'><h3>{entry.number}. {escape(entry.where)} "
+            f"<span class='{_tone(row.verdict)}'>— {escape(row.verdict)}</span></h3>"
+            f"<p><span class='label'>printed</span> {escape(entry.wrong)}</p>"
+            f"<p><span class='label'>correct</span> {escape(entry.right)}</p>"
+            f"<p><span class='label'>measured</span> {escape(row.note)}.</p></article>"
+        )
+    yield "</section>"
+
+
+def _grouped(rows: Iterator[Row]) -> str:
+    """One line per statement: how many rows, their verdicts, and the smallest ratio with its setting."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.statement, row.form), []).append(row)
+    head = "".join(f"<th{' class=number' if k in (1, 2, 3, 4) else ''}>{h}</th>" for k, h in enumerate(
+        ("statement", "hold", "violated", "not applicable", "smallest ratio", "where")))  # fmt: skip
+    body = []
+    for (statement, form), members in groups.items():
+        tally = {v: sum(short(r.verdict) == v for r in members) for v in (HOLDS, NOT_APPLICABLE)}
+        broken = len(members) - sum(tally.values())
+        ratios = [(r.ratio, r.setting) for r in members if r.ratio is not None]
+        ratio, where = min(ratios, default=(None, "–"))
+        name = f"{escape(statement)}{' <span class=soft>(printed)</span>' if form == PRINTED else ''}"
+        tone = "" if not broken else f" class='{'bad' if form != PRINTED else 'soft'}'"
+        body.append(
+            f"<tr{tone}><td class='wide'>{name}</td>{_cell('hold', str(tally[HOLDS]))}{_cell('violated', str(broken))}"
+            f"{_cell('not applicable', str(tally[NOT_APPLICABLE]))}{_cell('smallest ratio', number(ratio))}"
+            f"<td data-label='where'>{escape(where)}</td></tr>"
+        )
+    return f"<table class='cards'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _rows_table(rows: Sequence[Row]) -> str:
+    head = "".join(f"<th{' class=number' if h in ('measured', 'bound', 'ratio') else ''}>{h}</th>" for h in HEAD)
+    body = []
+    for row in rows:
+        name, setting, measured, bound, ratio, verdict = cells(row)
+        body.append(
+            f"<tr><td class='wide'>{escape(name)}</td><td data-label='setting'>{escape(setting)}</td>"
+            f"{_cell('measured', measured)}{_cell('bound', bound)}{_cell('ratio', ratio)}"
+            f"<td data-label='verdict' class='{_tone(verdict)}'>{escape(verdict)}</td></tr>"
+        )
+    return f"<table class='cards'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _cell(label: str, content: str) -> str:
+    return f"<td class='number' data-label='{label}'>{escape(content)}</td>"
+
+
+def _tone(verdict: str) -> str:
+    if verdict in (VIOLATED, NOT_SHOWN):
+        return "bad"
+    return "good" if verdict in (HOLDS, SHOWN) else "soft"
+
+
+def _figure(picture: Picture) -> str:
+    data = base64.b64encode(picture.svg.encode()).decode()
+    wide = picture.width > WIDE
+    return (
+        f"<figure class='{'wide-figure' if wide else 'small'}' id='{picture.name}'><img alt='{escape(picture.caption, quote=True)}' "
+        f"src='data:image/svg+xml;base64,{data}'><figcaption><b>{escape(picture.title)}.</b> {escape(picture.caption)}"
+        "</figcaption></figure>"
+    )

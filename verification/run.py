@@ -1,0 +1,55 @@
+"""What a statement's file gets and gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from verification.rows import Row
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Settings of one verification run."""
+
+    seed: int = 0
+    quick: bool = False
+    backend: str = "numpy"
+
+    def pick(self, full: T, quick: T) -> T:
+        """`full` in a full run, `quick` in a quick one."""
+        return quick if self.quick else full
+
+    def rng(self, *stream: int) -> np.random.Generator:
+        """Random numbers that depend on the seed and on the given stream alone."""
+        return np.random.default_rng([self.seed, *stream])
+
+    def seeds(self, count: int, stream: int = 0) -> list[int]:
+        """`count` different seeds for networks or batches."""
+        first = 1_000_000 * self.seed + 10_000 * stream
+        return list(range(first, first + count))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the report, drawn: SVG text, what one sees in a line, and how to read it."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+    width: float  # inches
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one statement's file found."""
+
+    rows: Sequence[Row]
+    pictures: Sequence[Picture] = ()
+    facts: dict[str, float] = field(default_factory=dict)  # numbers of the summary, by name

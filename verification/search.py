@@ -1,0 +1,159 @@
+"""Search for violations by sampling: A, B, C1–C4, D, E and 2* in random settings over the whole claimed range."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import hgp_ref as hgp
+from hgp_ref.backend import to_host
+from hgp_ref.bounds import bound_a, bound_b, bound_d, corollary1_repaired, inexact, inexact_total
+from hgp_ref.bounds import mean_square_error, residual_bounds, sample_constants
+from verification import explicit
+from verification.cases import case_at, matrices_of
+from verification.inexact import logistic_lipschitz, perturbed, quadratic_lipschitz
+from verification.mean_square import forward
+from verification.minibatch import simulate
+from verification.pictures import search as picture
+from verification.random_settings import NETWORKS, Setting, draw
+from verification.rows import Row, holds, judged
+from verification.run import Result, Run
+
+TITLE = "Search for violations: random settings"
+FAILURE, RUNS = 0.1, 60
+
+
+@dataclass
+class Found:
+    """bound/error of one statement over all settings; the rows it was closest in, by network."""
+
+    ratios: list[float] = field(default_factory=list)
+    closest: dict[str, tuple[float, float, float, float, str]] = field(default_factory=dict)
+
+    def add(self, network: str, error: float, bound: float, rounding: float, words: str) -> None:
+        """Keep a measurement; one at the level of rounding counts only if it breaks the bound all the same."""
+        if error <= 10 * rounding and holds(error, bound, rounding):
+            return
+        ratio = bound / error
+        self.ratios.append(ratio)
+        if network not in self.closest or not ratio >= self.closest[network][0]:
+            self.closest[network] = (ratio, error, bound, rounding, words)
+
+
+def verify(run: Run) -> Result:
+    """Many settings; a row for each statement and kind of network where bound/error is smallest."""
+    count = run.pick(1200, 90)
+    found: dict[str, Found] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # disconnected networks and growing series are wanted here
+        for index in range(count):
+            rng = run.rng(100, index)
+            setting = draw(rng, index)
+            for name, error, bound, rounding in measure(setting, run, rng):
+                found.setdefault(name, Found()).add(setting.network, error, bound, rounding, setting.words)
+    rows: list[Row] = []
+    facts: dict[str, float] = {"random settings": count}
+    for name, one in found.items():
+        for network in NETWORKS:
+            if network in one.closest:
+                _, error, bound, rounding, words = one.closest[network]
+                rows.append(judged(name, words, error, bound, rounding=rounding))
+        if one.ratios:
+            facts[f"{name}: settings with an error above rounding"] = len(one.ratios)
+            facts[f"{name}: smallest ratio"] = min(one.ratios)
+            facts[f"{name}: median ratio"] = float(np.median(one.ratios))
+    shown = {name: np.array(one.ratios) for name, one in found.items() if name not in ("E", "C, identity")}
+    return Result(rows, [picture.draw(shown, count)], facts)
+
+
+def measure(setting: Setting, run: Run, rng: np.random.Generator) -> list[tuple[str, float, float, float]]:
+    """(statement, error, bound, rounding) for everything that applies; of clients and total the closest."""
+    case, M, eta = setting.case, setting.M, setting.eta
+    K = matrices_of(setting.avg, M)
+    c = case.constants(eta, K)
+    value, w = estimate(setting, K, run)
+    errors = np.linalg.norm(value - case.truth, axis=1)
+    grown = max(1.0, float(np.abs(w).max() / (1e-300 + np.abs(case.truth - case.f_lam).max())))
+    rounding = c.rounding * grown
+    out = []
+    for name, bound in (("A", bound_a(c)), ("B", bound_b(c)), ("Corollary 1, repaired", corollary1_repaired(c))):
+        if bound.total is not None:
+            out.append((name, *closest(errors, bound.total, bound.per_client), rounding))
+    residual = residual_bounds(case.H, case.J, case.f_x, w)
+    for name in ("c1", "c2", "c3", "c4"):
+        per_client = getattr(residual, name)
+        out.append((name.upper(), *closest(errors, float(np.linalg.norm(per_client)), per_client), rounding))
+    out.append(("C, identity", float(np.abs(residual.identity - errors).max()), 2 * rounding, 0.0))
+    out += inexact_point(setting, K, run, rng)
+    if case.name.split()[0] in ("quadratic", "non-convex"):
+        out += sampled(setting, K, c, rng)
+    return out
+
+
+def estimate(setting: Setting, K: np.ndarray, run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """v and w of the core; of the explicit matrices where the core rightly refuses a diverging run."""
+    case = setting.case
+    try:
+        est = case.estimate(setting.avg, run.backend, eta=setting.eta, iterations=setting.M)
+        return to_host(est.value), to_host(est.w)
+    except hgp.DivergenceError:
+        values, means = explicit.run(case, K, setting.eta)
+        return values[-1], setting.eta * means.sum(axis=0)
+
+
+def closest(errors: np.ndarray, total: float, per_client: np.ndarray | None) -> tuple[float, float]:
+    """(error, bound) with the smallest ratio among all clients together and each alone."""
+    pairs = [(float(np.linalg.norm(errors)), total)]
+    if per_client is not None:
+        pairs += list(zip(errors.tolist(), per_client.tolist(), strict=True))
+    return min(pairs, key=lambda pair: pair[1] / max(pair[0], 1e-300))
+
+
+def inexact_point(setting: Setting, K: np.ndarray, run: Run, rng: np.random.Generator) -> list[tuple[str, float, float, float]]:
+    """2* at a point beside the solution, where Lipschitz constants are known."""
+    case = setting.case
+    kind = case.name.split()[0]
+    if kind not in ("quadratic", "non-convex", "logistic"):
+        return []
+    nu = logistic_lipschitz(case) if kind == "logistic" else quadratic_lipschitz(case)
+    there = case_at("x̂", case.problem, perturbed(case, 10 ** rng.uniform(-3, 1), rng), case.lam)
+    c = there.constants(setting.eta, K)
+    base = bound_b(c)
+    if base.total is None:
+        return []
+    value = explicit.run(there, K, setting.eta)[0][-1]
+    own = case.constants(setting.eta, K[:1])
+    w_norm = float(np.linalg.norm(np.linalg.solve(there.H.mean(axis=0), there.f_x.mean(axis=0))))
+    apart = np.linalg.norm(there.x - case.x, axis=1)
+    total = base.total + inexact_total(nu, float(np.linalg.norm(apart)), w_norm, own.beta_max, own.alpha_bar)
+    per_client = base.per_client + inexact(nu, apart, w_norm, own.beta, own.alpha_bar)
+    errors = np.linalg.norm(value - case.truth, axis=1)
+    return [("2*", *closest(errors, total, per_client), c.rounding + own.rounding)]
+
+
+def sampled(setting: Setting, K: np.ndarray, c: object, rng: np.random.Generator) -> list[tuple[str, float, float, float]]:
+    """D and E with instances scattered around the quadratic's derivatives; one batch for both every other time."""
+    case, eta = setting.case, setting.eta
+    n, d = case.f_x.shape
+    if n * d > 40:
+        return []
+    N, size, shared = int(rng.integers(2, 5)), int(rng.integers(1, 4)), bool(rng.integers(2))
+    scatter = 10 ** rng.uniform(-2, 0) * float(np.linalg.eigvalsh(case.H.mean(axis=0))[0])
+    H_dev, J_dev = rng.normal(size=(n, N, d, d)), rng.normal(size=(n, N, case.J.shape[1], d))
+    H_dev = H_dev + np.swapaxes(H_dev, 2, 3)
+    H = case.H[:, None] + scatter * (H_dev - H_dev.mean(axis=1, keepdims=True))
+    J = case.J[:, None] + scatter * (J_dev - J_dev.mean(axis=1, keepdims=True))
+    s = sample_constants(list(H), list(J), eta)
+    errors = np.sort(simulate(H, J, case.f_x, eta, K, size, RUNS, rng, shared=shared))
+    out = []
+    for form in ("azuma", "bernstein"):
+        bound = bound_d(c, s, size, FAILURE, form=form, shared=shared)
+        if bound.total is not None:
+            out.append((f"D ({form})", float(errors[RUNS - 1 - int(FAILURE * RUNS)]), bound.total, 0.0))
+    exact = mean_square_error(list(H), list(J), case.f_x, eta, K, size, replace=True, shared=shared).total
+    other = forward(case, list(H), list(J), eta, K, [1 / size] * n, shared)
+    scale = exact + float(np.sum((case.truth - case.f_lam) ** 2))
+    out.append(("E", abs(exact - other) / scale, 1e-8, 0.0))
+    return out
