@@ -30,20 +30,26 @@ def word64(seed, stream, step, client, number):
     return word(seed, stream, step, client, 2 * number) << 32 | word(seed, stream, step, client, 2 * number + 1)
 
 
-def bernoulli(n, low, high, seed, step, sender, *, symmetric):
-    """Receivers of a sender in RandomDirected or RandomUndirected."""
-    rates = philox.UNDIRECTED_RATES if symmetric else philox.EDGE_RATES
-    edges = philox.UNDIRECTED_EDGES if symmetric else philox.EDGES
+def pair(i, sender, symmetric):
+    return (min(i, sender), max(i, sender)) if symmetric else (sender, i)
+
+
+def rate(low, high, seed, i, sender, *, symmetric):
+    """Rate of the edge sender -> i in units of 2^-32."""
+    if i == sender:
+        return 2**32
     low, high = round(Fraction(low) * 2**32), round(Fraction(high) * 2**32)
     if high > 0:
         low = max(low, 1)
-    found = []
-    for i in range(n):
-        a, b = (min(i, sender), max(i, sender)) if symmetric else (sender, i)
-        threshold = low + (word(seed, rates, 0, a, b) * (high - low + 1) >> 32)
-        if i == sender or word(seed, edges, step, a, b) < threshold:
-            found.append(i)
-    return found
+    stream = philox.UNDIRECTED_RATES if symmetric else philox.EDGE_RATES
+    return low + (word(seed, stream, 0, *pair(i, sender, symmetric)) * (high - low + 1) >> 32)
+
+
+def bernoulli(n, low, high, seed, step, sender, *, symmetric):
+    """Receivers of a sender in RandomDirected or RandomUndirected."""
+    stream = philox.UNDIRECTED_EDGES if symmetric else philox.EDGES
+    words = [word(seed, stream, step, *pair(i, sender, symmetric)) for i in range(n)]
+    return [i for i in range(n) if words[i] < rate(low, high, seed, i, sender, symmetric=symmetric)]
 
 
 def floyd(n, k, seed, stream, step, sender):

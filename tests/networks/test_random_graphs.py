@@ -37,6 +37,8 @@ def lists(net, s):
 def test_bernoulli_graphs_equal_the_oracle(n, a, b, seed, s, symmetric):
     low, high = min(a, b), max(a, b)
     net = (RandomUndirected if symmetric else RandomDirected)(n, low, high, seed)
+    rates = [[oracle.rate(low, high, seed, i, j, symmetric=symmetric) for j in range(n)] for i in range(n)]
+    np.testing.assert_array_equal(net.rates * 2**32, rates)
     assert lists(net, s) == [oracle.bernoulli(n, low, high, seed, s, j, symmetric=symmetric) for j in range(n)]
 
 
