@@ -17,7 +17,9 @@ help:
 	@echo "make lint       ruff and mypy"
 
 reproduce: $(VENV)/.ready-test
-	$(BIN)/python -m reproduce
+	$(BIN)/python -m verification
+	$(BIN)/python -m figures all --variant both
+	@echo "report: results/verification/report.html   figures and tables: results/figures"
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n auto -m "not slow"
