@@ -65,6 +65,13 @@ def test_windows_are_aligned_at_the_start_of_the_stretch():
     assert smallest_window(net, 2, 12) == 3
 
 
+def test_every_place_of_a_period_is_judged_for_itself():
+    """Step 1 alone is connected, steps 2 and 3 are silent: two steps from 5 on are not enough, any three are."""
+    net = Schedule([([0, 1], [1, 0]), ([], []), ([], [])], n=2)
+    assert smallest_window(net, 1, 1) == 1
+    assert smallest_window(net, 1, 9) == 3
+
+
 def test_message_names_the_clients():
     net = Schedule([([0, 1, 2, 1], [1, 2, 0, 3])], n=5)
     message = unreachable(net, 3, 10).message

@@ -83,6 +83,20 @@ def test_columns_sum_to_one_and_everyone_hears_itself(kind, n):
         assert np.abs(W.sum(axis=0) - 1).max() <= n * EPS  # n roundings of at most eps/2 in the sum, n in the entries
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("StaticUndirected", "Schedule")])
+@pytest.mark.parametrize("n", [1, 2, 9, 33])
+def test_senders_share_equally(kind, n):
+    """P[i, j] is exactly the float 1 / outdegree of j on the edges, so that lists by sender alone give the matrix."""
+    net = KINDS[kind](n)
+    for s in (1, 2, 3):
+        indptr, receivers = net.out_lists(s)
+        assert (indptr.dtype, receivers.dtype) == (np.int64, np.int32)
+        degree = np.diff(indptr)
+        W = np.zeros((n, n))
+        W[receivers, np.repeat(np.arange(n), degree)] = np.repeat(1.0 / degree, degree)
+        np.testing.assert_array_equal(W, net.mixing_matrix(s))
+
+
 @kinds
 def test_one_client_hears_itself_alone(kind):
     np.testing.assert_array_equal(KINDS[kind](1).mixing_matrices(1, 3), np.ones((3, 1, 1)))
