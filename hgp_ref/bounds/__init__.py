@@ -4,10 +4,12 @@ from .bound_a import bound_a
 from .bound_b import bound_b
 from .bound_d import bound_d
 from .bound_e import MeanSquareError, mean_square_error
+from .certificate import Certificate, certify
 from .chebyshev import chebyshev
 from .constants import Constants, realised_constants
 from .inexact import Lipschitz, distance_to_solution, inexact, inexact_total
 from .lemma2 import lemma2, lemma2_realised, lemma2_worst_case
+from .lipschitz import known_lipschitz
 from .nedic_olshevsky import WorstCase, worst_case
 from .residual import ResidualBounds, residual_bounds
 from .result import Bound, best
@@ -17,6 +19,7 @@ from .theorem2 import theorem2
 
 __all__ = [
     "Bound",
+    "Certificate",
     "Constants",
     "Lipschitz",
     "MeanSquareError",
@@ -27,6 +30,7 @@ __all__ = [
     "bound_a",
     "bound_b",
     "bound_d",
+    "certify",
     "chebyshev",
     "corollary1",
     "corollary1_repaired",
@@ -34,6 +38,7 @@ __all__ = [
     "distance_to_solution",
     "inexact",
     "inexact_total",
+    "known_lipschitz",
     "lemma2",
     "lemma2_realised",
     "lemma2_worst_case",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import from_host, to_host
+from hgp_ref.backend import from_host, host_dtype, to_host
 
 
 def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
@@ -39,7 +39,7 @@ def host(a: Any) -> np.ndarray:
 def _columns(product: Any, x: Any) -> np.ndarray:
     """(n, rows, d_x) from u ↦ A_i u_i: column k is the product with the k-th unit vector at every client."""
     n, d = x.shape
-    dtype = to_host(x).dtype
+    dtype = host_dtype(x)
     columns = []
     for k in range(d):
         unit = np.zeros((n, d), dtype=dtype)

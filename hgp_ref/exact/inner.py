@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import from_host, to_host
+from hgp_ref.backend import from_host, host_dtype
 
 from .derivatives import hessians, host
 
@@ -28,7 +28,7 @@ def inner_solution(problem: Any, lam: Any, *, x0: Any = None, max_iterations: in
     `x0` (d_x,) is a host array to start from, zeros by default. ValueError if the mean Hessian is not positive
     definite on the way, RuntimeError if `max_iterations` steps do not reach the stopping rule.
     """
-    eps = float(np.finfo(to_host(lam).dtype).eps)
+    eps = float(np.finfo(host_dtype(lam)).eps)
     mean = _Mean(problem, lam)
     x = np.zeros(problem.dim_x) if x0 is None else np.array(x0, dtype=np.float64)
     G = mean.gradient(x)
@@ -63,7 +63,7 @@ class _Mean:
     """Mean cost, gradient and Hessian over the clients at a common point x (d_x,), in the problem's library."""
 
     def __init__(self, problem: Any, lam: Any) -> None:
-        self.problem, self.lam, self.dtype = problem, lam, to_host(lam).dtype
+        self.problem, self.lam, self.dtype = problem, lam, host_dtype(lam)
 
     def spread(self, x: np.ndarray) -> Any:
         rows = np.tile(x.astype(self.dtype), (self.problem.n_clients, 1))  # (n, d_x)
