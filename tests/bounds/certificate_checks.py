@@ -199,6 +199,3 @@ def linear_problem(name, kind):
     else:
         problem = hgp.problems.InstanceWeights(X, y, Xv, yv, loss=name, l2=0.1)
     return problem, rng.uniform(0.5, 1.5, size=(n, problem.dim_lam))
-
-
-CERTIFICATE_CHECKS = [check for name, check in list(globals().items()) if name.startswith("check_")]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from hgp_ref import bounds
 
-from .checks import CHECKS, below, constants
+from .all_checks import CHECKS
+from .checks import below, constants
 from .pool import attained_b, scalar
 from .search import smallest_ratio
 from .settings import push_sum, random_setting

@@ -11,7 +11,8 @@ import hgp_ref as hgp
 from hgp_ref import bounds, exact
 from hgp_ref.bounds.flooding import flood_max
 
-from .certificate_checks import CERTIFICATE_CHECKS, estimate_of, linear_problem, logistic, quadratic, value_of
+from .all_checks import CERTIFICATE_CHECKS
+from .certificate_checks import estimate_of, linear_problem, logistic, quadratic, value_of
 
 
 @pytest.mark.parametrize("check", CERTIFICATE_CHECKS, ids=lambda c: c.__name__.removeprefix("check_"))

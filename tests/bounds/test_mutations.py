@@ -11,8 +11,7 @@ import pytest
 
 import hgp_ref.bounds
 
-from .certificate_checks import CERTIFICATE_CHECKS
-from .checks import CHECKS
+from .all_checks import CERTIFICATE_CHECKS, CHECKS
 
 SOURCE = Path(hgp_ref.bounds.__file__).parent
 
