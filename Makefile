@@ -19,7 +19,7 @@ help:
 reproduce: $(VENV)/.ready-test
 	$(BIN)/python -m verification
 	$(BIN)/python -m figures all --variant both
-	@echo "report: results/verification/report.html   figures and tables: results/figures"
+	@echo "report: results/verification/verification.html   figures and tables: results/figures"
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n auto -m "not slow"
