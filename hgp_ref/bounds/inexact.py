@@ -6,7 +6,8 @@ x‖. With Lipschitz constants of each client's derivatives along x,
     ‖d̂_i − d_i‖ ≤ (ν_fλ + ν_J ‖ŵ‖) e_i + β_i q,      q = (ν_fx + ν_H ‖ŵ‖) mean_k e_k /ᾱ,
     ‖d̂ − d‖   ≤ [ν_fλ + ν_J ‖ŵ‖ + (β/ᾱ)(ν_fx + ν_H ‖ŵ‖)] ‖x̂ − x‖,
 
-to be added to any bound on ‖v − d̂‖. Here β_i and ᾱ belong to the exact solution x.
+to be added to any bound on ‖v − d̂‖. Here β_i and ᾱ belong to the exact solution x: with those of x̂ it fails
+(H = 2 at x̂, 1 at x, ‖x̂ − x‖ = ν_H = 1: the difference is twice what ᾱ = 2 allows). β_i(x̂) + ν_J e_i will do for β_i.
 
 Derivation. d̂_i − d_i = [∂_λ f_i(x̂_i) − ∂_λ f_i(x)] − [J_i(x̂_i) − J_i(x)] ŵ − J_i(x)(ŵ − w*), and ŵ − w* =
 H̄(x)⁻¹ [(H̄(x) − Ĥ̄) ŵ + ĝ̄ − ḡ(x)], where the averages differ by at most ν_H mean e_k and ν_fx mean e_k. The

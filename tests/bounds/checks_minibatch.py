@@ -106,3 +106,42 @@ def check_e(b):
 def _symmetric(rng, N, d):
     A = rng.normal(size=(N, d, d))
     return (A + np.swapaxes(A, 1, 2)) / 2
+
+
+def check_d_decomposition(b):
+    """On random draws: v − d is the martingale plus a part that A's terms bound surely; squares stay below D's sum."""
+    rng = np.random.default_rng(11)
+    for k in range(60):
+        n, N, d, M = 1 + k % 4, 3, 1 + k % 3, 1 + k % 6
+        A = rng.normal(size=(n, N, d, d))
+        H, J = 0.3 * np.eye(d) + 0.3 * A @ np.swapaxes(A, 2, 3), rng.normal(size=(n, N, 2, d))
+        f_x, K = rng.normal(size=(n, d)), rng.dirichlet(np.full(n, 0.4), size=(M, n))
+        eta = rng.uniform(0.3, 1.9) / np.linalg.eigvalsh(H).max()
+        c = b.realised_constants(H.mean(axis=1), J.mean(axis=1), f_x, eta, K)
+        found = b.bound_d(c, b.sample_constants(list(H), list(J), eta), 1, 0.1)
+        error, martingale, squares = one_draw(H, J, f_x, eta, K, rng)
+        rounding = c.rounding * 1e2
+        assert np.linalg.norm(error - martingale) <= found.terms["bias"] * (1 + 1e-9) + rounding
+        assert squares <= found.terms["noise"] ** 2 / (2 * math.log(2 / 0.1)) * (1 + 1e-9) + rounding
+
+
+def one_draw(H, J, f_x, eta, K, rng):
+    """v − d, the martingale's value and the sum of its squared increments, for batches of one, (n, d_lam) each."""
+    n, M = len(f_x), len(K)
+    H_mean, J_mean = H.mean(axis=1), J.mean(axis=1)
+    H_bar, who = H_mean.mean(axis=0), np.arange(n)
+    w_star = np.linalg.solve(H_bar, f_x.mean(axis=0))
+    u, v = f_x, J_mean @ w_star  # v − d with ∂_λ f = 0
+    martingale, squares = np.zeros_like(v), 0.0
+    for m in range(M):
+        mean = K[m] @ u
+        J_m, H_m = (a[who, rng.integers(0, a.shape[1], size=n)] for a in (J, H))
+        G = sum((np.linalg.matrix_power(np.eye(len(H_bar)) - eta * H_bar, t) for t in range(M - 1 - m)), 0 * H_bar)
+        for_v = -eta * np.einsum("iab,ib->ia", J_m - J_mean, mean)
+        noise = np.einsum("iab,ib->ia", H_m - H_mean, mean)
+        for_u = eta**2 / n * np.einsum("iab,kb->kia", J_mean, noise @ G.T)  # [k]: what client k's sample does to all
+        martingale = martingale + for_v + for_u.sum(axis=0)
+        squares += np.sum(for_v**2) + np.sum(for_u**2)
+        v = v - eta * np.einsum("iab,ib->ia", J_m, mean)
+        u = mean - eta * np.einsum("iab,ib->ia", H_m, mean)
+    return v, martingale, squares

@@ -131,6 +131,20 @@ def test_theorem_1_is_false_as_printed():
         below(error, bounds.bound_b(c).total, 0)
 
 
+def test_constants_of_2star_belong_to_the_exact_solution():
+    """H(x) = 1 + (x̂'s distance), J = 1, ∂_x f = 1: attained with ᾱ at x; half of the truth with ᾱ at x̂."""
+    nu = bounds.Lipschitz(0.0, 0.0, 0.0, 1.0)
+    here, there = 2.0, 1.0  # Hessian at x̂ and at x, which is 1 away
+    w_hat, w_star = 1 / here, 1 / there
+    actual = abs(w_hat - w_star)
+    assert math.isclose(bounds.inexact_total(nu, 1.0, w_hat, 1.0, there), actual)
+    assert math.isclose(bounds.inexact_total(nu, 1.0, w_hat, 1.0, here), actual / 2)
+    gradient = (here + there) / 2  # mean gradient at x̂: the Hessian integrated along the way
+    distance, modulus = bounds.distance_to_solution(bounds.Lipschitz(0, 0, 0, 1.0), gradient, here)
+    assert np.isclose(distance, 1.0) and np.isclose(modulus, there), "Kantorovich finds both"
+    assert gradient / here < 1.0, "the gradient over the Hessian at x̂ underestimates the way"
+
+
 # ---- D by simulation, per-instance derivatives
 
 
