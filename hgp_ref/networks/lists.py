@@ -72,10 +72,11 @@ def _compress(adjacency, indices):
 
 @njit(cache=True, nogil=True)
 def _expand(out_indptr, receivers, pairs):
+    senders, copied = pairs[0], pairs[1]
+    for e in range(receivers.size):  # a loop of its own, which LLVM vectorises
+        copied[e] = receivers[e]
     for j in range(out_indptr.size - 1):
-        for e in range(out_indptr[j], out_indptr[j + 1]):
-            pairs[0, e] = j
-            pairs[1, e] = receivers[e]
+        senders[out_indptr[j] : out_indptr[j + 1]] = j
 
 
 @njit(cache=True, nogil=True)
