@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hgp_ref.averaging.kernels import csr_step, csr_vector_step, padded_rows
+from hgp_ref.averaging.kernels import padded_rows, pull_step, pull_vector_step, push_step, push_vector_step
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.networks import Network
 
@@ -66,7 +66,7 @@ class MeanBlock:
 
 
 class HostSteppingBlock:
-    """Calls that step through CSR graphs drawn one by one, on NumPy arrays: nothing larger than u is kept.
+    """Calls that step through sparse graphs drawn one by one, on NumPy arrays: nothing larger than u is kept.
 
     `omega` is Push-Sum's weight before the block's first call, None where nothing is divided (doubly stochastic).
     Unless `debias` is "reset" the weights go on from call to call, so calls are to be asked in order.
@@ -85,12 +85,10 @@ class HostSteppingBlock:
         free: np.ndarray | None = None  # what the step before the last left
         self._sent = 0
         for s in _steps_of_call(self.first + m, self.steps):
-            graph = self.net.csr(s)
             out = np.empty_like(z) if free is None else free
-            csr_step(*graph, z, out)
+            edges, omega = _mix(self.net, s, z, out, omega)
             z, free = out, None if np.may_share_memory(z, u) else z
-            omega = None if omega is None else csr_vector_step(*graph, omega)
-            self._sent += graph[1].size - self.net.n
+            self._sent += edges - self.net.n
         if omega is not None:
             divisor = omega.astype(u.dtype)[:, None]
             z /= divisor
@@ -144,6 +142,26 @@ class DeviceSteppingBlock:
         return self._sent[m]
 
 
+def _mix(
+    net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray | None
+) -> tuple[int, np.ndarray | None]:
+    """out = W_s z; the number of edges, and W_s ω."""
+    if net.equal_shares:
+        lists = net.out_lists(s)
+        push_step(*lists, z, out)
+        return lists[1].size, None if omega is None else push_vector_step(*lists, omega)
+    graph = net.csr(s)
+    pull_step(*graph, z, out)
+    return graph[1].size, None if omega is None else pull_vector_step(*graph, omega)
+
+
+def mix_weights(net: Network, s: int, omega: np.ndarray) -> np.ndarray:
+    """W_s ω for Push-Sum's weights ω."""
+    if net.equal_shares:
+        return push_vector_step(*net.out_lists(s), omega)
+    return pull_vector_step(*net.csr(s), omega)
+
+
 def _steps_of_call(call: int, steps: int) -> range:
     return range(call * steps + 1, (call + 1) * steps + 1)
 
@@ -153,7 +171,7 @@ def _carried(calls: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]], omega
     after = []
     for call in calls:
         for graph in call:
-            omega = csr_vector_step(*graph, omega)
+            omega = pull_vector_step(*graph, omega)
         after.append(omega)
     return after
 

@@ -1,77 +1,27 @@
-"""Host kernels: products of mixing matrices and one step of a sparse mixing matrix."""
+"""One step of a sparse mixing matrix on host arrays: pulled along its rows, or pushed along its columns.
+
+Pulling takes any weights, as CSR. Pushing is for networks whose senders split equally, and takes the lists of receivers
+as they are drawn: no sort by receiver, no weights. Each thread has receivers of its own, and every receiver adds its
+senders in order, so both give the same sums whatever the number of threads.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from hgp_ref.averaging.vectors import NARROW, WIDE, row_sum_narrow, row_sum_wide
+from hgp_ref.averaging.vectors import NARROW, WIDE, pull_narrow, pull_wide, push_narrow, push_wide
 from hgp_ref.threads import over_rows
 
-DENSE_SPEEDUP = 8  # a multiply-add of a dense product takes about 1/8 of one in a sparse step
 
-
-def compose(W: np.ndarray, steps: int) -> np.ndarray:
-    """P_c = W[(c+1)S-1] ... W[cS] for each call c; W is (calls * S, n, n), the result (calls, n, n).
-
-    Dense matrices are multiplied by BLAS, all calls at once; where fewer than one entry in 1/DENSE_SPEEDUP is an edge,
-    skipping the others is cheaper.
-    """
-    n = W.shape[-1]
-    W = W.reshape(-1, steps, n, n)
-    if W.size and DENSE_SPEEDUP * np.count_nonzero(W[0]) < W[0].size:
-        return compose_edges(W)
-    P = W[:, 0]
-    for s in range(1, steps):
-        P = W[:, s] @ P
-    return P
-
-
-@njit(cache=True, nogil=True)
-def compose_edges(W: np.ndarray) -> np.ndarray:
-    """The same products for W of shape (calls, S, n, n), P[i, :] += W[i, k] P[k, :] on edges: n nnz(W) per step."""
-    calls, steps, n, _ = W.shape
-    P = W[:, 0].copy()
-    old = np.empty((n, n))
-    for c in range(calls):
-        new = P[c]
-        for s in range(1, steps):
-            old[:] = new
-            new[:] = 0.0
-            for i in range(n):
-                for k in range(n):
-                    weight = W[c, s, i, k]
-                    if weight != 0.0:
-                        for j in range(n):
-                            new[i, j] += weight * old[k, j]
-    return P
-
-
-@njit(cache=True, nogil=True)
-def count_messages(W: np.ndarray, steps: int) -> np.ndarray:
-    """The number of edges that are not self-loops in each call, for W of shape (calls * S, n, n)."""
-    n = W.shape[1]
-    messages = np.zeros(W.shape[0] // steps, dtype=np.int64)
-    for t in range(messages.size * steps):
-        flat = W[t].reshape(n * n)
-        edges = 0
-        for e in range(n * n):
-            edges += flat[e] != 0.0
-        for i in range(n):
-            edges -= W[t, i, i] != 0.0
-        messages[t // steps] += edges
-    return messages
-
-
-def csr_step(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
-    """out[i] = sum over the senders j of row i of weights[i, j] z[j], for contiguous z and out of shape (n, d)."""
-    fits = z.shape[1] * z.itemsize >= NARROW
-    kernel = csr_rows if fits else csr_rows_plain
+def pull_step(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
+    """out[i] = Σ over the senders j of row i of weights[i, j] z[j]; CSR, z and out contiguous, (n, d)."""
+    kernel = _pull_rows if z.shape[1] * z.itemsize >= NARROW else pull_rows_plain
     over_rows(kernel, z.shape[0], indices.size * z.shape[1], indptr, indices, weights, z, out)
 
 
 @njit(cache=True, nogil=True)
-def csr_rows_plain(begin, end, indptr, indices, weights, z, out):
+def pull_rows_plain(begin, end, indptr, indices, weights, z, out):
     """Rows begin .. end-1 of a step: the definition, and the way for few columns."""
     for i in range(begin, end):
         for c in range(z.shape[1]):
@@ -82,34 +32,104 @@ def csr_rows_plain(begin, end, indptr, indices, weights, z, out):
 
 
 @njit(cache=True, nogil=True)
-def csr_rows(begin, end, indptr, indices, weights, z, out):
+def _pull_rows(begin, end, indptr, indices, weights, z, out):
     """The same in blocks of columns that stay in registers; the last block may overlap the one before."""
     d = z.shape[1]
     wide, narrow = WIDE // z.itemsize, NARROW // z.itemsize
     for i in range(begin, end):
         c = 0
         while c + wide <= d:
-            row_sum_wide(indices, weights, z, out, indptr[i], indptr[i + 1], i, c)
+            pull_wide(indices, weights, z, out, indptr[i], indptr[i + 1], i, c)
             c += wide
         while c < d:
-            row_sum_narrow(indices, weights, z, out, indptr[i], indptr[i + 1], i, min(c, d - narrow))
+            pull_narrow(indices, weights, z, out, indptr[i], indptr[i + 1], i, min(c, d - narrow))
             c += narrow
 
 
-def csr_vector_step(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, omega: np.ndarray) -> np.ndarray:
-    """W omega for a vector omega, in float64: Push-Sum's weights."""
+def pull_vector_step(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, omega: np.ndarray) -> np.ndarray:
+    """W ω for a vector ω, in float64: Push-Sum's weights."""
     out = np.empty_like(omega)
-    over_rows(_csr_vector_rows, omega.size, indices.size, indptr, indices, weights, omega, out)
+    over_rows(_pull_vector_rows, omega.size, indices.size, indptr, indices, weights, omega, out)
     return out
 
 
 @njit(cache=True, nogil=True)
-def _csr_vector_rows(begin, end, indptr, indices, weights, omega, out):
+def _pull_vector_rows(begin, end, indptr, indices, weights, omega, out):
     for i in range(begin, end):
         total = 0.0
         for e in range(indptr[i], indptr[i + 1]):
             total += weights[e] * omega[np.uint32(indices[e])]
         out[i] = total
+
+
+def push_step(indptr: np.ndarray, receivers: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
+    """out[i] = Σ over the senders j that reach i of z[j] / outdegree(j), from the receivers of every sender, sorted.
+
+    No matrix by rows is needed: what a sender holds is read once and added to its receivers' rows.
+    """
+    blocks = z.shape[1] * z.itemsize >= NARROW
+    over_rows(_push_rows if blocks else push_rows_plain, z.shape[0], receivers.size * z.shape[1],
+              indptr, receivers, z, out)  # fmt: skip
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _within(receivers, first, last, begin, end):
+    """Which of the sorted receivers[first : last] lie in begin .. end-1."""
+    while first < last and receivers[first] < begin:
+        first += 1
+    while last > first and receivers[last - 1] >= end:
+        last -= 1
+    return first, last
+
+
+@njit(cache=True, nogil=True)
+def push_rows_plain(begin, end, indptr, receivers, z, out):
+    """Rows begin .. end-1 of a step: the definition, and the way for few columns."""
+    out[begin:end] = 0
+    for j in range(z.shape[0]):
+        share = z.dtype.type(1.0 / (indptr[j + 1] - indptr[j]))
+        first, last = _within(receivers, indptr[j], indptr[j + 1], begin, end)
+        for e in range(first, last):
+            for c in range(z.shape[1]):
+                out[np.uint32(receivers[e]), c] += share * z[j, c]
+
+
+@njit(cache=True, nogil=True)
+def _push_rows(begin, end, indptr, receivers, z, out):
+    """The same in blocks of columns that stay in registers; few columns are left to a narrow block, or to none."""
+    d = z.shape[1]
+    wide, narrow = WIDE // z.itemsize, NARROW // z.itemsize
+    out[begin:end] = 0
+    for j in range(z.shape[0]):
+        share = 1.0 / (indptr[j + 1] - indptr[j])
+        first, last = _within(receivers, indptr[j], indptr[j + 1], begin, end)
+        c = 0
+        while c + wide <= d:
+            push_wide(receivers, share, z, out, first, last, j, c)
+            c += wide
+        while c + narrow <= d:
+            push_narrow(receivers, share, z, out, first, last, j, c)
+            c += narrow
+        for e in range(first, last):
+            for b in range(c, d):
+                out[np.uint32(receivers[e]), b] += z.dtype.type(share) * z[j, b]
+
+
+def push_vector_step(indptr: np.ndarray, receivers: np.ndarray, omega: np.ndarray) -> np.ndarray:
+    """W ω for a vector ω, in float64, where every sender splits equally."""
+    out = np.empty_like(omega)
+    over_rows(_push_vector_rows, omega.size, receivers.size, indptr, receivers, omega, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _push_vector_rows(begin, end, indptr, receivers, omega, out):
+    out[begin:end] = 0.0
+    for j in range(omega.size):
+        share = omega[j] / (indptr[j + 1] - indptr[j])
+        first, last = _within(receivers, indptr[j], indptr[j + 1], begin, end)
+        for e in range(first, last):
+            out[np.uint32(receivers[e])] += share
 
 
 @njit(cache=True, nogil=True)

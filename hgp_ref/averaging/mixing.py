@@ -6,7 +6,7 @@ import numpy as np
 
 from hgp_ref.averaging.base import BLOCK_BYTES, Averaging, check_network, check_steps, columns
 from hgp_ref.averaging.blocks import Block, DeviceSteppingBlock, HostSteppingBlock, MatrixBlock
-from hgp_ref.averaging.kernels import DENSE_SPEEDUP, compose, count_messages
+from hgp_ref.averaging.compose import DENSE_SPEEDUP, compose, count_messages
 from hgp_ref.backend import Array, is_numpy
 from hgp_ref.networks import Network
 

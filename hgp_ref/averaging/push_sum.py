@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from hgp_ref.averaging.kernels import csr_vector_step
+from hgp_ref.averaging.blocks import mix_weights
 from hgp_ref.averaging.mixing import Mixing
 from hgp_ref.networks import Network
 
@@ -60,7 +60,7 @@ class PushSum(Mixing):
         """ω = P_{call-1} ... P_0 1, from the nearest call already known."""
         known, omega = self._carried if self._carried[0] <= call else (0, np.ones(self.n))
         for s in range(known * self.steps + 1, call * self.steps + 1):
-            omega = csr_vector_step(*self.net.csr(s), omega)
+            omega = mix_weights(self.net, s, omega)
         self._carried = (call, omega)
         return omega
 

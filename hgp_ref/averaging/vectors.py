@@ -1,9 +1,11 @@
-"""Weighted sums of rows in vector registers, written as LLVM vectors.
+"""Rows times weights in vector registers, written as LLVM vectors of w columns from column c on.
 
-    out[row, c : c + w] = Σ_{begin ≤ e < end} weights[e] z[indices[e], c : c + w]
+    pull:  out[row, c : c + w]           =  Σ_{begin ≤ e < end} weights[e] z[indices[e], c : c + w]
+    push:  out[indices[e], c : c + w]    += weight z[row, c : c + w]      for begin ≤ e < end
 
-LLVM's own vectoriser cannot keep such a sum in registers: it cannot know that `out` is not part of `z`, so it loads and
-stores the sum at every edge and checks for overlap before each short loop. Saying "a vector of w lanes" removes both.
+LLVM's own vectoriser cannot keep the sum (or the row that is pushed) in registers: it cannot know that `out` is not
+part of `z`, so it loads and stores at every edge and checks for overlap before each short loop. "A vector of w lanes"
+removes both. Arrays are C-contiguous; indices are int32, not negative.
 """
 
 from __future__ import annotations
@@ -17,59 +19,104 @@ from numba.np.arrayobj import make_array
 WIDE, NARROW = 256, 64  # bytes of a block of columns: eight AVX2 registers, and one cache line
 
 
-def _row_sum(width: int) -> Any:
-    """The intrinsic for blocks of `width` bytes; arrays are C-contiguous, indices int32 and not negative."""
+class _Code:
+    """What both kinds of instructions need: places of blocks, spread weights, and a loop over edges."""
 
+    def __init__(self, width: int, context: Any, builder: Any, kind: Any) -> None:
+        from llvmlite import ir  # Numba's own compiler
+
+        self.ir, self.builder = ir, builder
+        self.number, self.align = context.get_value_type(kind), kind.bitwidth // 8
+        self.lanes = width // self.align
+        self.vector = ir.VectorType(self.number, self.lanes)
+
+    def place(self, array: Any, row: Any, column: Any) -> Any:
+        """Where the block array[row, column : column + lanes] is."""
+        columns = self.builder.extract_value(array.shape, 1)
+        first = self.builder.gep(array.data, [self.builder.add(self.builder.mul(row, columns), column)])
+        return self.builder.bitcast(first, self.vector.as_pointer())
+
+    def load(self, array: Any, row: Any, column: Any) -> Any:
+        return self.builder.load(self.place(array, row, column), align=self.align)
+
+    def times(self, weight: Any, block: Any) -> Any:
+        """weight * block, the weight rounded to the block's precision first."""
+        if weight.type != self.number:
+            weight = self.builder.fptrunc(weight, self.number)
+        nothing, zero = self.ir.Constant(self.vector, self.ir.Undefined), self.ir.IntType(32)(0)
+        mask = self.ir.Constant(self.ir.VectorType(zero.type, self.lanes), [0] * self.lanes)
+        spread = self.builder.shuffle_vector(self.builder.insert_element(nothing, weight, zero), nothing, mask)
+        return self.builder.fmul(spread, block, flags=("contract",))
+
+    def plus(self, a: Any, b: Any) -> Any:
+        return self.builder.fadd(a, b, flags=("contract",))
+
+    def loop(self, begin: Any, end: Any, start: Any, body: Any) -> Any:
+        """state = start; for e in begin .. end-1: state = body(e, state); the state after it."""
+        builder = self.builder
+        before, head = builder.block, builder.append_basic_block("edges")
+        inside, after = builder.append_basic_block("edge"), builder.append_basic_block("after")
+        builder.branch(head)
+        builder.position_at_end(head)
+        e, state = builder.phi(begin.type), builder.phi(start.type)
+        builder.cbranch(builder.icmp_signed("<", e, end), inside, after)
+        builder.position_at_end(inside)
+        following = body(e, state), builder.add(e, begin.type(1))
+        builder.branch(head)
+        for phi, first, again in ((state, start, following[0]), (e, begin, following[1])):
+            phi.add_incoming(first, before)
+            phi.add_incoming(again, inside)
+        builder.position_at_end(after)
+        return state
+
+
+def _pull(width: int) -> Any:
     @intrinsic
-    def row_sum(typing, indices, weights, z, out, begin, end, row, column):
-        arrays = (indices, weights, z, out)
-        return types.void(*arrays, *[types.intp] * 4), lambda *generate: _generate(width, *generate)
+    def pull(typing, indices, weights, z, out, begin, end, row, column):
+        def generate(context, builder, signature, arguments):
+            made = [make_array(k)(context, builder, a) for k, a in zip(signature.args[:4], arguments[:4], strict=True)]
+            (senders, shares, source, target), (first, last, i, c) = made, arguments[4:]
+            code = _Code(width, context, builder, signature.args[2].dtype)
 
-    return row_sum
+            def edge(e: Any, total: Any) -> Any:
+                j = builder.zext(builder.load(builder.gep(senders.data, [e])), e.type)
+                weight = builder.load(builder.gep(shares.data, [e]))
+                return code.plus(total, code.times(weight, code.load(source, j, c)))
 
+            zero = code.ir.Constant(code.vector, [0.0] * code.lanes)
+            total = code.loop(first, last, zero, edge)
+            builder.store(total, code.place(target, i, c), align=code.align)
+            return context.get_dummy_value()
 
-def _generate(width: int, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    from llvmlite import ir  # part of Numba
+        return types.void(indices, weights, z, out, *[types.intp] * 4), generate
 
-    indices, weights, z, out = (
-        make_array(kind)(context, builder, a) for kind, a in zip(signature.args[:4], arguments[:4], strict=True)
-    )
-    begin, end, row, column = arguments[4:]
-    bits = signature.args[2].dtype.bitwidth
-    number, intp, lanes = context.get_value_type(signature.args[2].dtype), begin.type, 8 * width // bits
-    vector, lane = ir.VectorType(number, lanes), ir.VectorType(ir.IntType(32), lanes)
-    columns = builder.extract_value(z.shape, 1)
-
-    def block_of(array: Any, i: Any) -> Any:
-        place = builder.gep(array.data, [builder.add(builder.mul(i, columns), column)])
-        return builder.bitcast(place, vector.as_pointer())
-
-    before, head = builder.block, builder.append_basic_block("edges")
-    body, after = builder.append_basic_block("edge"), builder.append_basic_block("store")
-    builder.branch(head)
-
-    builder.position_at_end(head)  # e = begin, total = 0; while e < end:
-    e, total = builder.phi(intp), builder.phi(vector)
-    builder.cbranch(builder.icmp_signed("<", e, end), body, after)
-
-    builder.position_at_end(body)  # total += weights[e] * z[indices[e], column:]; e += 1
-    j = builder.zext(builder.load(builder.gep(indices.data, [e])), intp)
-    weight = builder.load(builder.gep(weights.data, [e]))
-    weight = weight if weight.type == number else builder.fptrunc(weight, number)
-    nothing = ir.Constant(vector, ir.Undefined)
-    first = builder.insert_element(nothing, weight, ir.IntType(32)(0))
-    spread = builder.shuffle_vector(first, nothing, ir.Constant(lane, [0] * lanes))
-    term = builder.fmul(spread, builder.load(block_of(z, j), align=bits // 8), flags=("contract",))
-    more, following = builder.fadd(total, term, flags=("contract",)), builder.add(e, intp(1))
-    builder.branch(head)
-    for phi, start, again in ((e, begin, following), (total, ir.Constant(vector, [0.0] * lanes), more)):
-        phi.add_incoming(start, before)
-        phi.add_incoming(again, body)
-
-    builder.position_at_end(after)
-    builder.store(total, block_of(out, row), align=bits // 8)
-    return context.get_dummy_value()
+    return pull
 
 
-row_sum_wide = _row_sum(WIDE)
-row_sum_narrow = _row_sum(NARROW)
+def _push(width: int) -> Any:
+    @intrinsic
+    def push(typing, indices, weight, z, out, begin, end, row, column):
+        def generate(context, builder, signature, arguments):
+            receivers, source, target = (
+                make_array(signature.args[k])(context, builder, arguments[k]) for k in (0, 2, 3)
+            )
+            first, last, j, c = arguments[4:]
+            code = _Code(width, context, builder, signature.args[2].dtype)
+            sent = code.times(arguments[1], code.load(source, j, c))
+
+            def edge(e: Any, state: Any) -> Any:
+                i = builder.zext(builder.load(builder.gep(receivers.data, [e])), e.type)
+                block = code.place(target, i, c)
+                builder.store(code.plus(builder.load(block, align=code.align), sent), block, align=code.align)
+                return state
+
+            code.loop(first, last, first, edge)
+            return context.get_dummy_value()
+
+        return types.void(indices, types.float64, z, out, *[types.intp] * 4), generate
+
+    return push
+
+
+pull_wide, pull_narrow = _pull(WIDE), _pull(NARROW)
+push_wide, push_narrow = _push(WIDE), _push(NARROW)

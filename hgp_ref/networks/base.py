@@ -30,6 +30,7 @@ class Network(ABC):
     seed            None where nothing is random
     period          1 for a static graph, T for a schedule of T graphs, None where graphs never repeat
     expected_edges  per step, self-loops included
+    equal_shares    True promises P(s)[i, j] = 1 / |N_j^out(s)|: averaging may then push along `out_lists` as drawn
 
     A subclass provides `out_lists`; the rest follows from it and may be overridden by something faster, not different.
     """
@@ -37,6 +38,7 @@ class Network(ABC):
     n: int
     seed: int | None
     period: int | None = None
+    equal_shares: bool = False
 
     def __init__(self, n: int, seed: int | None = None, period: int | None = None) -> None:
         self.n = check_count("n", n, 1, MAX_CLIENTS)

@@ -56,6 +56,8 @@ class OnePeerExponential(Network):
     If n is a power of two, L steps give the exact mean. For n = 1 there is only the self-loop.
     """
 
+    equal_shares = True
+
     def __init__(self, n: int) -> None:
         super().__init__(n)
         self.hops = max(1, (self.n - 1).bit_length())  # bit_length of n - 1 is ceil(log2 n)

@@ -15,6 +15,8 @@ from hgp_ref.networks.lists import rows_from_lists
 class RandomOut(Network):
     """P(s)[i, j] = 1 / (k + 1) for i = j and k distinct others i: a uniform set of k, independent over j and s."""
 
+    equal_shares = True
+
     def __init__(self, n: int, k: int, seed: int = 0) -> None:
         super().__init__(n, seed)
         self.k = check_count("k", k, 0, self.n - 1)

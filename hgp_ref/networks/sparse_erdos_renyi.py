@@ -24,6 +24,8 @@ PRECISION = 192  # bits of the most probable degree's weight
 class SparseErdosRenyi(Network):
     """P(s)[i, j] = 1 / outdegree of j; each client has mean_degree receivers besides itself on average."""
 
+    equal_shares = True
+
     def __init__(self, n: int, mean_degree: float, seed: int = 0) -> None:
         super().__init__(n, seed)
         if isinstance(mean_degree, bool) or not isinstance(mean_degree, int | float | np.integer | np.floating):

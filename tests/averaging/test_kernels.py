@@ -1,13 +1,14 @@
-"""Fast kernels against their definitions: sparse steps in registers and in threads, products of matrices two ways."""
+"""Fast kernels against their definitions: sparse steps pulled and pushed, in threads; products of matrices two ways."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from kinds import NETWORK_KINDS
 
-from hgp_ref import networks, threads
-from hgp_ref.averaging import kernels
+from hgp_ref import averaging, networks, threads
+from hgp_ref.averaging import compose, kernels
 
 
 def random_csr(n, seed=0):
@@ -26,8 +27,8 @@ def test_sparse_step_is_the_matrix_product(d, dtype):
     matrix, graph = random_csr(23)
     z = np.random.default_rng(1).normal(size=(23, d)).astype(dtype)
     out, plain = np.full_like(z, np.nan), np.full_like(z, np.nan)
-    kernels.csr_step(*graph, z, out)
-    kernels.csr_rows_plain(0, 23, *graph, z, plain)
+    kernels.pull_step(*graph, z, out)
+    kernels.pull_rows_plain(0, 23, *graph, z, plain)
     room = 2 * 24 * np.finfo(dtype).eps * (np.abs(matrix) @ np.abs(z))  # n + 1 roundings, in either order
     assert np.all(np.abs(out - matrix @ z.astype(np.float64)) <= room)
     assert np.all(np.abs(out - plain) <= room)
@@ -42,8 +43,8 @@ def test_sparse_step_does_not_depend_on_the_number_of_threads(number, monkeypatc
     for limit in (1, number):
         out = np.full_like(z, np.nan)
         with threads.limited(limit):
-            kernels.csr_step(*graph, z, out)
-            results.append((out, kernels.csr_vector_step(*graph, omega)))
+            kernels.pull_step(*graph, z, out)
+            results.append((out, kernels.pull_vector_step(*graph, omega)))
     np.testing.assert_array_equal(results[0][0], results[1][0])
     np.testing.assert_array_equal(results[0][1], results[1][1])
 
@@ -55,15 +56,15 @@ def test_products_by_blas_and_along_edges_are_equal(net, steps):
     by_call = W.reshape(3, steps, net.n, net.n)
     explicit = np.stack([np.linalg.multi_dot([np.eye(net.n), np.eye(net.n), *call[::-1]]) for call in by_call])
     room = 2 * steps * net.n * np.finfo(np.float64).eps  # entries lie in [0, 1], each step adds up to n of them
-    assert np.abs(kernels.compose(W, steps) - explicit).max() <= room
-    assert np.abs(kernels.compose_edges(by_call) - explicit).max() <= room
+    assert np.abs(compose.compose(W, steps) - explicit).max() <= room
+    assert np.abs(compose.compose_edges(by_call) - explicit).max() <= room
 
 
 def test_dense_and_sparse_matrices_take_different_ways(monkeypatch):
     taken = []
-    monkeypatch.setattr(kernels, "compose_edges", lambda W: taken.append("edges"))
-    kernels.compose(networks.RandomOut(40, 2, seed=1).mixing_matrices(1, 4), 2)
-    kernels.compose(networks.RandomDirected(40, seed=1).mixing_matrices(1, 4), 2)
+    monkeypatch.setattr(compose, "compose_edges", lambda W: taken.append("edges"))
+    compose.compose(networks.RandomOut(40, 2, seed=1).mixing_matrices(1, 4), 2)
+    compose.compose(networks.RandomDirected(40, seed=1).mixing_matrices(1, 4), 2)
     assert taken == ["edges"]
 
 
@@ -72,4 +73,57 @@ def test_messages_are_counted_where_a_client_keeps_nothing():
     W = net.mixing_matrices(1, 4)
     W[1, 2, 2] = 0.0  # no self-loop: that entry was none to count
     edges = [len(net.edges(s)[0]) - 6 for s in range(1, 5)]
-    np.testing.assert_array_equal(kernels.count_messages(W, 2), [edges[0] + edges[1], edges[2] + edges[3]])
+    np.testing.assert_array_equal(compose.count_messages(W, 2), [edges[0] + edges[1], edges[2] + edges[3]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 7, 8, 9, 16, 20, 33, 64, 65, 129])
+def test_pushing_is_pulling(d, dtype):
+    net = networks.SparseErdosRenyi(60, 3.0, seed=2)
+    z = np.random.default_rng(1).normal(size=(60, d)).astype(dtype)
+    lists, graph = net.out_lists(4), net.csr(4)
+    pulled, pushed, plain = (np.full_like(z, np.nan) for _ in range(3))
+    kernels.pull_step(*graph, z, pulled)
+    kernels.push_step(*lists, z, pushed)
+    kernels.push_rows_plain(0, 60, *lists, z, plain)
+    room = 2 * 61 * np.finfo(dtype).eps * (net.mixing_matrix(4) @ np.abs(z))
+    assert np.all(np.abs(pulled - pushed) <= room)
+    assert np.all(np.abs(plain - pushed) <= room)
+
+
+@pytest.mark.parametrize("number", [2, 3, 50])
+@pytest.mark.parametrize("d", [3, 20])
+def test_pushing_does_not_depend_on_the_number_of_threads(d, number, monkeypatch):
+    monkeypatch.setattr(threads, "GRAIN", 1)
+    net = networks.RandomOut(40, 5, seed=2)
+    z, omega = np.random.default_rng(1).normal(size=(40, d)), np.random.default_rng(2).random(40)
+    results = []
+    for limit in (1, number):
+        out = np.full_like(z, np.nan)
+        with threads.limited(limit):
+            kernels.push_step(*net.out_lists(1), z, out)
+            results.append((out, kernels.push_vector_step(*net.out_lists(1), omega)))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+    np.testing.assert_allclose(results[0][1], net.mixing_matrix(1) @ omega, rtol=1e-14)
+
+
+@pytest.mark.parametrize("kind", NETWORK_KINDS)
+def test_who_promises_equal_shares_keeps_it(kind):
+    net = NETWORK_KINDS[kind](12)
+    for s in (1, 2, 5):
+        _, indices, weights = net.csr(s)
+        equal = 1.0 / np.diff(net.out_lists(s)[0])[indices]
+        if net.equal_shares:
+            np.testing.assert_array_equal(weights, equal)
+    assert net.equal_shares == (kind in ("OnePeerExponential", "RandomOut", "SparseErdosRenyi"))
+
+
+def test_runs_and_strides_step_as_one_array_would():
+    avg = averaging.PushSum(networks.RandomOut(30, 3, seed=1), 3, mode="stepping")
+    u = np.random.default_rng(0).normal(size=(2, 30, 9))
+    before = u.copy()
+    together = avg.apply(u, call=1)
+    for r in range(2):
+        np.testing.assert_allclose(together[r], avg.apply(np.asfortranarray(u[r]), call=1), rtol=1e-13)
+    np.testing.assert_array_equal(u, before)  # the first step reads u itself
