@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hgp_ref.averaging.kernels import padded_rows, pull_step, pull_vector_step, push_step, push_vector_step
+from hgp_ref.averaging.kernels import empty_like, padded_rows, pull_step, pull_vector_step, push_step, push_vector_step
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.networks import Network
 
@@ -85,7 +85,7 @@ class HostSteppingBlock:
         free: np.ndarray | None = None  # what the step before the last left
         self._sent = 0
         for s in _steps_of_call(self.first + m, self.steps):
-            out = np.empty_like(z) if free is None else free
+            out = empty_like(z) if free is None else free
             edges, omega = _mix(self.net, s, z, out, omega)
             z, free = out, None if np.may_share_memory(z, u) else z
             self._sent += edges - self.net.n

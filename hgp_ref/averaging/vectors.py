@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-WIDE, NARROW = 256, 64  # bytes of a block of columns: eight AVX2 registers, and one cache line
+WIDE, LINE, NARROW = 256, 64, 16  # bytes of a block of columns: eight AVX2 registers, a cache line, an SSE register
 
 
 class _Code:
@@ -118,5 +118,5 @@ def _push(width: int) -> Any:
     return push
 
 
-pull_wide, pull_narrow = _pull(WIDE), _pull(NARROW)
-push_wide, push_narrow = _push(WIDE), _push(NARROW)
+pull_wide, pull_line, pull_narrow = _pull(WIDE), _pull(LINE), _pull(NARROW)
+push_wide, push_line, push_narrow = _push(WIDE), _push(LINE), _push(NARROW)

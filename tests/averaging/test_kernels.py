@@ -22,7 +22,7 @@ def random_csr(n, seed=0):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("d", [1, 7, 8, 9, 16, 20, 31, 32, 33, 64, 65, 100, 129])  # around 64 and 256 bytes
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 7, 8, 9, 16, 20, 31, 32, 33, 64, 65, 100, 129])  # around 16, 64, 256 bytes
 def test_sparse_step_is_the_matrix_product(d, dtype):
     matrix, graph = random_csr(23)
     z = np.random.default_rng(1).normal(size=(23, d)).astype(dtype)
@@ -77,7 +77,7 @@ def test_messages_are_counted_where_a_client_keeps_nothing():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("d", [1, 7, 8, 9, 16, 20, 33, 64, 65, 129])
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 7, 8, 9, 16, 20, 33, 64, 65, 129])
 def test_pushing_is_pulling(d, dtype):
     net = networks.SparseErdosRenyi(60, 3.0, seed=2)
     z = np.random.default_rng(1).normal(size=(60, d)).astype(dtype)
@@ -127,3 +127,11 @@ def test_runs_and_strides_step_as_one_array_would():
     for r in range(2):
         np.testing.assert_allclose(together[r], avg.apply(np.asfortranarray(u[r]), call=1), rtol=1e-13)
     np.testing.assert_array_equal(u, before)  # the first step reads u itself
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (1000, 8), (0, 4)])
+def test_room_for_results_begins_at_a_cache_line(shape):
+    z = np.ones(shape, dtype=np.float32)
+    room = kernels.empty_like(z)
+    assert room.shape == shape and room.dtype == z.dtype and room.flags.c_contiguous and room.flags.writeable
+    assert room.ctypes.data % 64 == 0
