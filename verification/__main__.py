@@ -11,12 +11,12 @@ from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from figures.store import write_whole  # noqa: E402
-from hgp_ref.progress import bar  # noqa: E402
-from verification import NAMES, report, table  # noqa: E402
-from verification.errata.document import write_errata  # noqa: E402
-from verification.jobs import Done, finished  # noqa: E402
-from verification.run import Run  # noqa: E402
+from figures.store import write_whole
+from hgp_ref.progress import bar
+from verification import NAMES, report, table
+from verification.errata.document import write_errata
+from verification.jobs import Done, finished
+from verification.run import Run
 
 DEFAULT_OUT = Path("results/verification")
 

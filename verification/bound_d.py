@@ -53,7 +53,7 @@ def verify(run: Run) -> Result:
 def close_rows(run: Run) -> list[Row]:
     """Two instances with opposite deviations and exact averaging: as close to the bound as independent signs come."""
     rows = []
-    runs = run.pick(20_000, 2_000)
+    runs = run.pick(8_000, 1_000)
     for k, (n, kappa_lam, kappa_x) in enumerate(((1, 0.2, 0.0), (1, 0.0, 0.2), (3, 0.2, 0.0), (3, 0.1, 0.1))):
         eta, M, size = 0.1, 200, 2
         H = [np.array([1 - kappa_x, 1 + kappa_x])[:, None, None]] * n
@@ -70,12 +70,11 @@ def close_rows(run: Run) -> list[Row]:
     return rows
 
 
-
 def cover(found: Batches, setting: str, failure: float, form: str) -> tuple[Row, np.ndarray | None]:
     """The row of one setting, and error/bound of its runs.
 
-    The measured number is the error that at most a share ϵ of the runs exceeds: it is below the bound exactly if at most
-    that share of runs is beyond the bound.
+    The measured number is the error that at most a share ϵ of the runs exceeds: it is below the bound exactly if at
+    most that share of runs is beyond the bound.
     """
     name = f"D ({form})"
     bound = bound_d(found.constants, found.samples, found.size, failure, form=form, shared=found.shared)

@@ -7,9 +7,10 @@ import numpy as np
 import hgp_ref as hgp
 from hgp_ref.backend import to_host
 from hgp_ref.bounds import residual_bounds
-from verification.cases import Case
+from verification.cases import Case, case_at
 from verification.curves import STEPS, standard_cases
-from verification.rows import Row, judged
+from verification.inexact import perturbed
+from verification.rows import Row, judged, without_number
 from verification.run import Result, Run
 
 TITLE = "Certificate C: bounds from a finished run"
@@ -17,13 +18,39 @@ NAMES = ("c1", "c2", "c3", "c4")
 
 
 def verify(run: Run) -> Result:
-    """All S on all problems, after few iterations and after many."""
+    """All S on all problems, after few iterations and after many; and what a user gets from `hgp.certify`."""
     rows: list[Row] = []
     for case in standard_cases(run):
         for S in STEPS:
             for M in run.pick((1, 20, 300), (20,)):
                 rows += certificates(case, S, M, run)
+            rows += certified(case, S, run)
     return Result(rows)
+
+
+def certified(case: Case, S: int, run: Run) -> list[Row]:
+    """hgp.certify at the solution, beside it and after mini-batches: centralised, and by the clients themselves."""
+    net = hgp.networks.RandomDirected(case.n, seed=1000 * run.seed + 1)
+    avg = hgp.PushSum(net, S)
+    rows: list[Row] = []
+    beside = case_at("x̂", case.problem, perturbed(case, 1e-2, run.rng(5, S)), case.lam)
+    runs = {"at x(λ)": (case, {}), "at x̂": (beside, {})}
+    if hasattr(case.problem, "counts"):
+        runs["b=20"] = (case, {"batch_size": 20, "seed": run.seed})
+    for words, (at, options) in runs.items():
+        est = at.estimate(avg, eta=1.0, iterations=100, **options)
+        found = hgp.certify(at.problem, at.x, at.lam, est, hgp.PushSum(net, max(S, 5)))
+        errors = np.linalg.norm(est.value - case.truth, axis=1)
+        for name, bounds in (("certify", found.bound), ("certify, decentralised", found.decentralised_bound)):
+            setting = f"{case.name}, S={S}, M=100, {words}"
+            if bounds is None:
+                rows.append(
+                    without_number(name, setting, float(errors.max()), "x is too far off for the clients to tell")
+                )
+                continue
+            k = int(np.argmin(bounds / np.maximum(errors, 1e-300)))
+            rows.append(judged(name, f"{setting}, client {k}", errors[k], bounds[k]))
+    return rows
 
 
 def certificates(case: Case, S: int, M: int, run: Run) -> list[Row]:

@@ -97,7 +97,9 @@ def smallest_ratio(curve: Curve, name: str, label: str | None = None, form: str 
     setting = f"{curve.case.name}, S={curve.S}, η={curve.eta:g}"
     ratio = curve.ratio(name)
     if np.isnan(curve.bounds[name]).all():
-        return [without_number(label, f"{setting}, M={curve.m[-1]}", float(curve.error[-1]), curve.why[name], form=form)]
+        return [
+            without_number(label, f"{setting}, M={curve.m[-1]}", float(curve.error[-1]), curve.why[name], form=form)
+        ]
     k = int(np.nanargmin(ratio)) if np.isfinite(ratio).any() else len(curve.m) - 1
     rows = [
         judged(

@@ -1,6 +1,6 @@
 """HGP with explicit block matrices, without guard: for runs that diverge and for what the proofs take apart.
 
-    ū = K u,  w += η ū,  u ← (D − ηH) ū,   v = ∂_λ f − J w,   D = I, or diag(ω) where mass is conserved.
+ū = K u,  w += η ū,  u ← (D − ηH) ū,   v = ∂_λ f − J w,   D = I, or diag(ω) where mass is conserved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""2*: the corrected bound for an inexact inner solution x̂, with ‖x̂ − x‖ known and with it estimated from the gradient."""
+"""2*: the corrected bound for an inexact inner solution x̂, with ‖x̂ − x‖ known and estimated from the gradient."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def perturbed(case: Case, size: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def logistic_lipschitz(case: Case) -> Lipschitz:
-    """Constants of logistic regression with a rate per coordinate: |σ''| ≤ 1/(6√3), σ' ≤ 1/4, J = diag(x), ∂_λ f = 0."""
+    """Constants of logistic regression, a rate per coordinate: |σ''| ≤ 1/(6√3), σ' ≤ 1/4, J = diag(x), ∂_λ f = 0."""
     X, X_val = case.data.X, case.data.X_val  # (n, N, d)
     nu_H = float((np.linalg.norm(X, axis=2) ** 3).mean(axis=1).max()) / (6 * np.sqrt(3))
     second = np.einsum("nka,nkb->nab", X_val, X_val) / X_val.shape[1]
@@ -83,8 +83,8 @@ def coupled_quadratic(seed: int) -> Case:
     n, d = 3, 4
     A = hgp.problems.Quadratic.random(n, d, d, seed=seed).hessian(np.zeros((n, d)), np.zeros((n, d)))
     Q = rng.normal(size=(n, d, d))
-    problem = hgp.problems.Quadratic(A, *(rng.normal(size=s) for s in ((n, d), (n, d, d), (n, d))),
-                                     outer_hessian=Q @ np.swapaxes(Q, 1, 2) / d, coupling=rng.normal(size=(n, d, d)))  # fmt: skip
+    b, C, target, D = (rng.normal(size=size) for size in ((n, d), (n, d, d), (n, d), (n, d, d)))
+    problem = hgp.problems.Quadratic(A, b, C, target, outer_hessian=Q @ np.swapaxes(Q, 1, 2) / d, coupling=D)
     return case_of("coupled quadratic n=3 d=4", problem, rng.normal(size=(n, d)))
 
 

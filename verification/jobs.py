@@ -11,7 +11,17 @@ from dataclasses import dataclass
 
 from verification.run import Result, Run
 
-SLOWEST_FIRST = ("search", "optimiser", "bound_a", "mean_square", "bound_d", "errata", "theorem1", "tightness", "corollary2")
+SLOWEST_FIRST = (
+    "search",
+    "optimiser",
+    "bound_a",
+    "mean_square",
+    "bound_d",
+    "errata",
+    "theorem1",
+    "tightness",
+    "corollary2",
+)
 
 
 @dataclass(frozen=True)

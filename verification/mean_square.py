@@ -19,7 +19,12 @@ TITLE = "E: exact mean-square error"
 
 def verify(run: Run) -> Result:
     """Every batch of a small problem; Monte Carlo within five standard errors on a larger one."""
-    rows = [enumerated(run, size, shared, replace) for size in (1, 2) for shared in (False, True) for replace in (False, True)]
+    rows = [
+        enumerated(run, size, shared, replace)
+        for size in (1, 2)
+        for shared in (False, True)
+        for replace in (False, True)
+    ]
     options = ({"S": 2}, {"S": 10}, {"S": 10, "shared": True}, {"S": 10, "replace": True, "size": 5})
     for chosen in run.pick(options, options[:2]):
         rows.append(monte_carlo(run, chosen))
@@ -41,9 +46,7 @@ def enumerated(run: Run, size: int, shared: bool, replace: bool) -> Row:
     return judged("E", f"logistic n=2 d=2, M=2, all batches: {words}, relative difference", gap, 1e-11)
 
 
-def mean_over_draws(
-    case: Case, K: np.ndarray, eta: float, H: np.ndarray, J: np.ndarray, shared: bool
-) -> np.ndarray:
+def mean_over_draws(case: Case, K: np.ndarray, eta: float, H: np.ndarray, J: np.ndarray, shared: bool) -> np.ndarray:
     """E‖v_i − d_i‖² over all draws of both iterations, (2,); the last Hessian sample does not enter v^(2)."""
     first = K[0] @ case.f_x
     draws = range(H.shape[1])
@@ -100,7 +103,14 @@ def monte_carlo(run: Run, options: dict[str, object]) -> Row:
     """The mean of ‖v − d‖² over runs, at most five standard errors from its exact value."""
     found = batches(run, run.pick(2000, 300), M=60, **options)  # type: ignore[arg-type]
     mse = mean_square_error(
-        found.H, found.J, found.case.f_x, found.eta, found.matrices, found.size, replace=found.replace, shared=found.shared
+        found.H,
+        found.J,
+        found.case.f_x,
+        found.eta,
+        found.matrices,
+        found.size,
+        replace=found.replace,
+        shared=found.shared,
     )
     squares = found.errors**2
     standard_error = squares.std(ddof=1) / np.sqrt(len(squares))

@@ -44,8 +44,8 @@ def draw(rng: np.random.Generator, index: int) -> Setting:
     kind = PROBLEMS[(index // len(NETWORKS)) % len(PROBLEMS)]
     condition = 10 ** rng.uniform(0, 4)
     case = make_case(kind, n, d, condition, rng)
-    S = int(round(10 ** rng.uniform(0, 2)))
-    M = int(round(10 ** rng.uniform(0, 1.8)))
+    S = round(10 ** rng.uniform(0, 2))
+    M = round(10 ** rng.uniform(0, 1.8))
     largest = case.L if kind != "non-convex" else float(np.linalg.eigvalsh(case.H.mean(axis=0))[-1])
     eta = float(rng.uniform(0.1, 1.9) / largest)
     net = make_network(network, n, rng)
@@ -78,7 +78,9 @@ def make_network(name: str, n: int, rng: np.random.Generator) -> Any:
 def make_case(kind: str, n: int, d: int, condition: float, rng: np.random.Generator) -> Case:
     """A problem of the given kind at its inner solution."""
     if kind == "logistic":
-        return logistic(n, d, seed=int(rng.integers(2**31)), rate=10 ** rng.uniform(-3, 0), instances=8, name="logistic")
+        return logistic(
+            n, d, seed=int(rng.integers(2**31)), rate=10 ** rng.uniform(-3, 0), instances=8, name="logistic"
+        )
     if kind in ("softmax", "weights"):
         return classifier(kind, n, min(d, 4), rng)
     return random_quadratic(kind, n, d, condition, rng)
@@ -118,6 +120,8 @@ def classifier(kind: str, n: int, d: int, rng: np.random.Generator) -> Case:
         problem = hgp.problems.SoftmaxRegression(X, y, X_val, y_val, n_classes=classes)
         lam = 10 ** rng.uniform(-2, 0) * np.ones((n, problem.dim_lam))
     else:
-        problem = hgp.problems.InstanceWeights(X, y, X_val, y_val, loss="softmax", n_classes=classes, l2=10 ** rng.uniform(-2, 0))
+        problem = hgp.problems.InstanceWeights(
+            X, y, X_val, y_val, loss="softmax", n_classes=classes, l2=10 ** rng.uniform(-2, 0)
+        )
         lam = np.ones((n, problem.dim_lam))
     return case_of(kind, problem, lam)

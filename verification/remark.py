@@ -31,7 +31,9 @@ def verify(run: Run) -> Result:
     return Result(rows)
 
 
-def compare(case: Case, net: hgp.networks.Network, S: int, debias: str, batch: int | None, shared: bool, run: Run) -> Row:
+def compare(
+    case: Case, net: hgp.networks.Network, S: int, debias: str, batch: int | None, shared: bool, run: Run
+) -> Row:
     """‖v of the core − v of the formula‖ relative to ‖v‖."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the library warns of kept weights
@@ -68,5 +70,7 @@ def as_printed(case: Case, net: object, run: Run) -> list[Row]:
     for words, K, batches in (("one Θ̂", matrices[:1] * M, for_u), ("ξ̂ in the Hessian factors", matrices, for_v)):
         v = hgp.exact.estimate(case.problem, case.x, case.lam, K, ETA, for_v, batches)
         gap = np.linalg.norm(value - v) / np.linalg.norm(v)
-        rows.append(judged("Remark as printed", f"logistic n=3 d=4, S={S}, b={BATCH}: {words}", gap, TOLERANCE, form=PRINTED))
+        rows.append(
+            judged("Remark as printed", f"logistic n=3 d=4, S={S}, b={BATCH}: {words}", gap, TOLERANCE, form=PRINTED)
+        )
     return rows

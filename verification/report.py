@@ -25,7 +25,8 @@ def page(done: Sequence[Done], document: dict[str, Any]) -> str:
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-        f"<title>Verification of Hyper-Gradient Push</title><style>{STYLE.read_text(encoding='utf-8')}</style></head><body>",
+        "<title>Verification of Hyper-Gradient "
+        f"Push</title><style>{STYLE.read_text(encoding='utf-8')}</style></head><body>",
         *_head(done, document),
         *_glossary(),
     ]
@@ -38,10 +39,13 @@ def _head(done: Sequence[Done], document: dict[str, Any]) -> Iterator[str]:
     passed, settings = document["passed"], document["settings"]
     words = "every corrected statement held, every erratum showed" if passed else "see the rows marked below"
     yield "<header><h1>Verification of Hyper-Gradient Push</h1>"
-    yield f"<p><span class='verdict {'good' if passed else 'bad'}'>{'PASSED' if passed else 'FAILED'}</span> {words}.</p>"
+    tone, word = ("good", "PASSED") if passed else ("bad", "FAILED")
+    yield f"<p><span class='verdict {tone}'>{word}</span> {words}.</p>"
     yield (
         f"<p class='soft'>seed {settings['seed']}, {'quick' if settings['quick'] else 'full'} run, array library "
-        f"{escape(settings['backend'])}, {document['seconds']:.0f} s; hgp_ref {escape(document['versions']['hgp_ref'])}, "
+        ""
+        f"{escape(settings['backend'])}, {document['seconds']:.0f} s; hgp_ref "
+        f"{escape(document['versions']['hgp_ref'])}, "
         f"NumPy {escape(document['versions']['numpy'])}.</p></header>"
     )
     verdicts = document["verdicts"]
@@ -53,7 +57,7 @@ def _head(done: Sequence[Done], document: dict[str, Any]) -> Iterator[str]:
     yield from (f"<li><a href='#{one.name}'>{escape(one.title.split(':')[0])}</a></li>" for one in done)
     yield "</ul></nav>"
     yield "<h2>Smallest ratio bound/error of each corrected statement</h2>"
-    yield "<p>Over everything this run measured; 1 is attained where a bound is sharp, less than 1 would be a violation.</p>"
+    yield "<p>Over all that this run measured; 1 is attained where a bound is sharp, less would be a violation.</p>"
     yield _grouped(row for one in done if one.name != "errata" for row in one.result.rows if row.form == CORRECTED)
 
 
@@ -144,7 +148,8 @@ def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.svg.encode()).decode()
     wide = picture.width > WIDE
     return (
-        f"<figure class='{'wide-figure' if wide else 'small'}' id='{picture.name}'><img alt='{escape(picture.caption, quote=True)}' "
+        f"<figure class='{'wide-figure' if wide else 'small'}' id='{picture.name}'><img "
+        f"alt='{escape(picture.caption, quote=True)}' "
         f"src='data:image/svg+xml;base64,{data}'><figcaption><b>{escape(picture.title)}.</b> {escape(picture.caption)}"
         "</figcaption></figure>"
     )

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.backend import to_host
-from hgp_ref.bounds import bound_a, bound_b, bound_d, corollary1_repaired, inexact, inexact_total
-from hgp_ref.bounds import mean_square_error, residual_bounds, sample_constants
+from hgp_ref.bounds import (
+    bound_a,
+    bound_b,
+    bound_d,
+    corollary1_repaired,
+    inexact,
+    inexact_total,
+    mean_square_error,
+    residual_bounds,
+    sample_constants,
+)
 from verification import explicit
 from verification.cases import case_at, matrices_of
 from verification.inexact import logistic_lipschitz, perturbed, quadratic_lipschitz
@@ -73,7 +83,8 @@ def measure(setting: Setting, run: Run, rng: np.random.Generator) -> list[tuple[
     case, M, eta = setting.case, setting.M, setting.eta
     K = matrices_of(setting.avg, M)
     c = case.constants(eta, K)
-    value, w = estimate(setting, K, run)
+    est = estimate(setting, K, run)
+    value, w = to_host(est.value), to_host(est.w)
     errors = np.linalg.norm(value - case.truth, axis=1)
     grown = max(1.0, float(np.abs(w).max() / (1e-300 + np.abs(case.truth - case.f_lam).max())))
     rounding = c.rounding * grown
@@ -86,21 +97,30 @@ def measure(setting: Setting, run: Run, rng: np.random.Generator) -> list[tuple[
         per_client = getattr(residual, name)
         out.append((name.upper(), *closest(errors, float(np.linalg.norm(per_client)), per_client), rounding))
     out.append(("C, identity", float(np.abs(residual.identity - errors).max()), 2 * rounding, 0.0))
+    certificate = hgp.certify(case.problem, case.x, case.lam, Finished(value, w)).bound
+    out.append(("certify", *closest(errors, float(np.linalg.norm(certificate)), certificate), rounding))
     out += inexact_point(setting, K, run, rng)
     if case.name.split()[0] in ("quadratic", "non-convex"):
         out += sampled(setting, K, c, rng)
     return out
 
 
-def estimate(setting: Setting, K: np.ndarray, run: Run) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class Finished:
+    """What a certificate needs of a run."""
+
+    value: np.ndarray
+    w: np.ndarray
+
+
+def estimate(setting: Setting, K: np.ndarray, run: Run) -> Any:
     """v and w of the core; of the explicit matrices where the core rightly refuses a diverging run."""
     case = setting.case
     try:
-        est = case.estimate(setting.avg, run.backend, eta=setting.eta, iterations=setting.M)
-        return to_host(est.value), to_host(est.w)
+        return case.estimate(setting.avg, run.backend, eta=setting.eta, iterations=setting.M)
     except hgp.DivergenceError:
         values, means = explicit.run(case, K, setting.eta)
-        return values[-1], setting.eta * means.sum(axis=0)
+        return Finished(values[-1], setting.eta * means.sum(axis=0))
 
 
 def closest(errors: np.ndarray, total: float, per_client: np.ndarray | None) -> tuple[float, float]:
@@ -111,7 +131,9 @@ def closest(errors: np.ndarray, total: float, per_client: np.ndarray | None) -> 
     return min(pairs, key=lambda pair: pair[1] / max(pair[0], 1e-300))
 
 
-def inexact_point(setting: Setting, K: np.ndarray, run: Run, rng: np.random.Generator) -> list[tuple[str, float, float, float]]:
+def inexact_point(
+    setting: Setting, K: np.ndarray, run: Run, rng: np.random.Generator
+) -> list[tuple[str, float, float, float]]:
     """2* at a point beside the solution, where Lipschitz constants are known."""
     case = setting.case
     kind = case.name.split()[0]
@@ -133,7 +155,9 @@ def inexact_point(setting: Setting, K: np.ndarray, run: Run, rng: np.random.Gene
     return [("2*", *closest(errors, total, per_client), c.rounding + own.rounding)]
 
 
-def sampled(setting: Setting, K: np.ndarray, c: object, rng: np.random.Generator) -> list[tuple[str, float, float, float]]:
+def sampled(
+    setting: Setting, K: np.ndarray, c: object, rng: np.random.Generator
+) -> list[tuple[str, float, float, float]]:
     """D and E with instances scattered around the quadratic's derivatives; one batch for both every other time."""
     case, eta = setting.case, setting.eta
     n, d = case.f_x.shape

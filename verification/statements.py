@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 GLOSSARY = {
-    "Notation": "n clients; K_m the matrix of the m-th call of Push-Sum with S steps, E_m = K_m − 11ᵀ/n; H_i, J_i second "
-    "derivatives of client i's inner cost, H̄ their mean; d the true hyper-gradient, v^(M) HGP's estimate after M "
-    "iterations with step η. ρ = max ‖I − ηH_i‖, ρ̄ = ‖I − ηH̄‖, ᾱ = λ_min(H̄), β_i = ‖J_i‖.",
+    "Notation": "n clients; K_m the matrix of the m-th call of Push-Sum with S steps, E_m = K_m − 11ᵀ/n; H_i, J_i "
+    "second derivatives of client i's inner cost, H̄ their mean; d the true hyper-gradient, v^(M) HGP's estimate after "
+    "M iterations with step η. ρ = max ‖I − ηH_i‖, ρ̄ = ‖I − ηH̄‖, ᾱ = λ_min(H̄), β_i = ‖J_i‖.",
     "Lemma 1": "x is a fixed point of x ↦ Θ(x − η∂_x g) exactly if all clients agree and the gradients sum to zero.",
     "Lemma 2": "σ_max(E) ≤ √n c as printed, n c as corrected, where c bounds the entries of E.",
-    "Remark": "v^(M) as a sum of products of block matrices, every iteration with its own averaging and its own samples.",
-    "Theorem 1, Corollaries 1 and 2, Theorem 2": "the paper's error bounds with mini-batches, with exact Jacobians, with "
-    "batches of size b, and at an inexact inner solution; “printed” rows test them word for word, with realised constants "
+    "Remark": "v^(M) as a sum of products of block matrices, each iteration with its own averaging and samples.",
+    "Theorem 1, Corollaries 1 and 2, Theorem 2": "the paper's error bounds with mini-batches, with exact Jacobians, "
+    "with batches of size b, and at an inexact inner solution; “printed” rows test them word for word, with realised "
+    "constants "
     "and exp(−O(M)) = (β/α)(1 − ηα)^M.",
     "A": "‖v_i − d_i‖ ≤ β_i [ηG∞ Σ_j γ_j ρ^j (1 + ρ g_{M−1−j}) + ρ̄^M ‖ḡ‖/ᾱ] with γ_j the largest absolute row sum of "
     "E_j: for any S and M, from row-stochasticity alone.",
     "B": "the same kind of bound from a recursion in the consensus part and the disagreement of u; only H̄ must be "
-    "positive definite.",
-    "C1 – C4": "bounds on a finished run from its residual: v_i − d_i = J_i H̄⁻¹(ḡ − H̄w_i) exactly. C1 and C2 need the mean "
-    "Hessian, C3 and C4 only averages of vectors and scalars.",
+    "positive "
+    "definite.",
+    "C1 – C4": "bounds on a finished run from its residual: v_i − d_i = J_i H̄⁻¹(ḡ − H̄w_i) exactly. C1 and C2 need the "
+    "mean Hessian, C3 and C4 only averages of vectors and scalars.",
     "D": "with probability 1 − ϵ for mini-batches, in the forms of Azuma and Bernstein, without a factor of dimension.",
     "E": "the mean-square error of mini-batch runs, exactly.",
     "2*": "what an inner solution x̂ ≠ x adds, with the term that Theorem 2 drops.",

@@ -60,7 +60,12 @@ def counterexample() -> list[Row]:
     c = case.constants(1.0, np.ones((40, 1, 1)))
     exact = SampleConstants(0.0, 0.0, 0.0, 0.0, c.rho, c.sigma_min, c.beta_max)
     return [
-        against(NAME, f"H = diag(0.5, 3), η=1, exact averaging, M={M}", errors[M - 1] * c.f_norm,
-                theorem1(c, exact, FAILURE, M), form=PRINTED)  # fmt: skip
+        against(
+            NAME,
+            f"H = diag(0.5, 3), η=1, exact averaging, M={M}",
+            errors[M - 1] * c.f_norm,
+            theorem1(c, exact, FAILURE, M),
+            form=PRINTED,
+        )
         for M in (10, 40)
     ]

@@ -51,9 +51,7 @@ def medians(case: str, ratios: dict[str, np.ndarray], curves: list[Curve]) -> li
 
 def sample(case: Case, run: Run) -> list[Curve]:
     """Runs over network seeds and S."""
-    return [
-        curve(case, S, run, net_seed=100 + k, count=run.pick(16, 8)) for S in STEPS for k in range(run.pick(10, 3))
-    ]
+    return [curve(case, S, run, net_seed=100 + k, count=run.pick(16, 8)) for S in STEPS for k in range(run.pick(10, 3))]
 
 
 def every_iteration(curves: list[Curve]) -> dict[str, np.ndarray]:

@@ -11,8 +11,8 @@ from verification.run import Result
 HEAD = """# Errata of the paper
 
 For readers of *Hyper-Gradient Push* who meet a step that does not follow. Each entry says where, what is printed, what
-is right, and what a computation gives; `python -m verification errata N` repeats entry N, `python -m verification errata`
-all of them, and `python -m verification errata --write ERRATA.md` writes this file with the numbers of its run.
+is right, and what a computation gives. `python -m verification errata N` repeats entry N, and
+`python -m verification errata` all of them; with `--write ERRATA.md` it writes this file with the numbers of its run.
 The corrected statements (A, B, C1–C4, D, E, 2*) are in `hgp_ref/bounds`; `python -m verification` tests them.
 
 Errata 2, 4, 12, 15, 22 and 25 are also figures of the report that `python -m verification` writes.
@@ -40,7 +40,7 @@ def text(result: Result) -> str:
     for row in result.rows:
         entry = ERRATA[int(row.statement.split()[1])]
         lines += [
-            f"\n## <a id=\"{entry.number}\"></a>{entry.number}. {entry.where}\n",
+            f'\n## <a id="{entry.number}"></a>{entry.number}. {entry.where}\n',
             f"**Printed.** {entry.wrong}\n",
             f"**Correct.** {entry.right}\n",
             f"**Measured** ({row.setting}). {row.note[0].upper()}{row.note[1:]}.",

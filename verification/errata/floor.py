@@ -27,7 +27,8 @@ def first_missing_term(run: Run) -> Shown:
         error,
         printed,
         abs(error / exact - 1) < 1e-12 and error > printed,
-        f"H = 0.4, η = 0.5, M = 10: the missing tail is {error:.5f}, which is (β/α)(1 − ηα)^M = {exact:.5f}; the printed "
+        f"H = 0.4, η = 0.5, M = 10: the missing tail is {error:.5f}, which is (β/α)(1 − ηα)^M = {exact:.5f}; the "
+        "printed "
         f"sum from M + 1 is {printed:.5f}",
     )
 
@@ -96,7 +97,9 @@ def floor_against_eta(run: Run, S: int = 10) -> dict[str, np.ndarray]:
         enough = math.ceil(M * etas[-1] / eta)  # the rest adds less than exp(−20)
         est = case.estimate(avgs, run.backend, eta=eta, iterations=enough)
         out["error"].append(float(np.mean(case.error(est))))
-        out["printed"].append(np.mean([2 * c.beta_max * c.eps.max() / (eta * c.alpha**2) * c.f_norm for c in constants]))
+        out["printed"].append(
+            np.mean([2 * c.beta_max * c.eps.max() / (eta * c.alpha**2) * c.f_norm for c in constants])
+        )
         out["B"].append(np.mean([bound_b(c).total for c in constants]))
     return {"eta": etas, **{name: np.array(values) for name, values in out.items()}}
 

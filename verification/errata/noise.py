@@ -157,7 +157,8 @@ ENTRIES = (
         10,
         "Theorem 1, proof, before Azuma's inequality",
         "Independence of the two samples ξ̂ and ξ̂̂ is used.",
-        "Not needed: with one sample for both, X + Y is still a martingale difference (its two parts may then align, so "
+        "Not needed: with one sample for both, X + Y is still a martingale difference (its two parts may then align, "
+        "so "
         "bound D adds them instead of their squares).",
         one_sample_for_both,
     ),

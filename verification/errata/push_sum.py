@@ -132,14 +132,16 @@ ENTRIES = (
         3,
         "Lemma 2, proof",
         "The exponent in the cited lemma is taken as S.",
-        "That lemma's product of S matrices carries the exponent S − 1: A(t:s) has t − s + 1 factors and exponent t − s.",
+        "That lemma's product of S matrices carries the exponent S − 1: A(t:s) has t − s + 1 factors and exponent t − "
+        "s.",
         one_power_too_many,
     ),
     Erratum(
         24,
         "Assumption 1 and the experiments",
         "Independent random graphs are used as if some B made every window of B steps strongly connected.",
-        "Each window fails with positive probability, hence no B exists. Use the realised matrices: bounds A and B need "
+        "Each window fails with positive probability, hence no B exists. Use the realised matrices: bounds A and B "
+        "need "
         "no such assumption.",
         random_graphs_have_no_window,
     ),

@@ -26,7 +26,7 @@ def single_client(eigenvalues: list[float]) -> Case:
 
 
 def step_condition_errors(M: int) -> tuple[np.ndarray, np.ndarray]:
-    """Relative error ‖v^(m) − d‖/‖∂_x f‖ for H = diag(½, 3), η = 1, exact averaging; and Theorem 1's right-hand side."""
+    """Relative error ‖v^(m) − d‖/‖∂_x f‖ for H = diag(½, 3), η = 1, exact averaging; and what Theorem 1 allows."""
     case = single_client([0.5, 3.0])
     errors = explicit.errors(case, np.ones((M, 1, 1)), 1.0) / np.linalg.norm(case.f_x)
     alpha, beta = 0.5, 1.0
@@ -53,7 +53,7 @@ def step_condition(run: Run) -> Shown:
 
 
 def smallest_eigenvalue(run: Run) -> Shown:
-    """Erratum 11: σ_min > 0 with a negative eigenvalue; and the minimum over all λ is 0 for a cost that is fine at λ."""
+    """Erratum 11: σ_min > 0 with a negative eigenvalue; and the minimum over all λ is 0 for a fine cost."""
     case = single_client([-0.5, 1.0])
     error = explicit.errors(case, np.ones((40, 1, 1)), 1.0)[-1] / np.linalg.norm(case.f_x)
     curved = logistic(3, 5, seed=run.seed, rate=0.1)
@@ -213,7 +213,8 @@ ENTRIES = (
         23,
         "Footnote on S = 1, 2 (estimation error)",
         "The behaviour at S = 1, 2 is put down to the theorem's lower bound on S.",
-        "The iteration is stable for every S ≥ 1, because reset weights make Θ̂ row-stochastic (bound A). Only the floor "
+        "The iteration is stable for every S ≥ 1, because reset weights make Θ̂ row-stochastic (bound A). Only the "
+        "floor "
         "grows as S falls.",
         stable_for_any_S,
     ),

@@ -11,8 +11,18 @@ from verification.run import Picture
 def draw(sizes: Sequence[int], ratios: Sequence[tuple[float, float]]) -> Picture:
     """σ_max/(√n c) and σ_max/(n c) against n."""
     with panels(1, 1, 3.6, 2.5) as (figure, [[axes]]):
-        for k, label in enumerate((r"$\sigma_{\max} / (\sqrt{n}\,c)$, as printed", r"$\sigma_{\max} / (n\,c)$, corrected")):
-            axes.plot(sizes, [r[k] for r in ratios], color=COLOURS[1 - k], linestyle=DASHES[k], marker="os"[k], ms=3, label=label)
+        for k, label in enumerate(
+            (r"$\sigma_{\max} / (\sqrt{n}\,c)$, as printed", r"$\sigma_{\max} / (n\,c)$, corrected")
+        ):
+            axes.plot(
+                sizes,
+                [r[k] for r in ratios],
+                color=COLOURS[1 - k],
+                linestyle=DASHES[k],
+                marker="os"[k],
+                ms=3,
+                label=label,
+            )
         reference_line(axes, 1, "must not exceed 1")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
@@ -24,6 +34,7 @@ def draw(sizes: Sequence[int], ratios: Sequence[tuple[float, float]]) -> Picture
             figure,
             "lemma2_cliques",
             "Lemma 2 fails as printed (erratum 2)",
-            "Two cliques of n/2 clients joined by one edge each way, S = 10, c the largest entry of |Θ − Θ̂|. The printed "
+            "Two cliques of n/2 clients joined by one edge each way, S = 10, c the largest entry of |Θ − Θ̂|. The "
+            "printed "
             "√n c is exceeded by a factor close to √n; n c never is.",
         )

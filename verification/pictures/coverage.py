@@ -13,7 +13,9 @@ def draw(ratios: dict[str, dict[str, np.ndarray]]) -> Picture:
     with panels(1, len(ratios), 6.4, 2.6, sharey=True) as (figure, [row]):
         for k, (axes, (setting, by_bound)) in enumerate(zip(row, ratios.items(), strict=True)):
             for j, (name, values) in enumerate(by_bound.items()):
-                distribution(axes, values, color=COLOURS[j], linestyle=DASHES[j % len(DASHES)], label=None if k else name)
+                distribution(
+                    axes, values, color=COLOURS[j], linestyle=DASHES[j % len(DASHES)], label=None if k else name
+                )
             axes.axvline(1, color="#777777", linewidth=0.8)
             axes.set_xscale("log")
             axes.set_title(setting)
@@ -24,6 +26,7 @@ def draw(ratios: dict[str, dict[str, np.ndarray]]) -> Picture:
             figure,
             "coverage",
             "Coverage of the high-probability bound D",
-            "Each line is the distribution of error/bound over the runs of a setting. A share of at most ϵ may lie right "
+            "Each line is the distribution of error/bound over the runs of a setting. A share of at most ϵ may lie "
+            "right "
             "of the vertical line at 1.",
         )

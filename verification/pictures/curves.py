@@ -41,6 +41,7 @@ def draw(curves: Sequence[Curve]) -> Picture:
             figure,
             f"curves_{case.name.replace(' ', '_').replace('=', '')}",
             f"Error and bounds against m: {case.name}",
-            f"Random digraph, η = {curves[0].eta:g}, realised constants. Corollary 1 is drawn where its printed condition "
+            f"Random digraph, η = {curves[0].eta:g}, realised constants. Corollary 1 is drawn where its printed "
+            "condition "
             "on S holds; A may leave the top of the panel.",
         )

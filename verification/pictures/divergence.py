@@ -21,6 +21,7 @@ def draw(errors: np.ndarray, printed: np.ndarray) -> Picture:
             figure,
             "theorem1_divergence",
             "Theorem 1 fails as printed (erratum 4)",
-            "One client, H = diag(0.5, 3), η = 1, exact averaging and Jacobians: 0 < α < 1/η holds, but ηL = 3 > 2. The "
+            "One client, H = diag(0.5, 3), η = 1, exact averaging and Jacobians: 0 < α < 1/η holds, but ηL = 3 > 2. "
+            "The "
             "error doubles with every iteration while the theorem's right-hand side halves.",
         )

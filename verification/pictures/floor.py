@@ -23,6 +23,7 @@ def draw(found: dict[str, np.ndarray]) -> Picture:
             figure,
             "floor_against_eta",
             "The floor does not grow as η falls (erratum 22)",
-            "Logistic regression, n = 3, S = 10, means over networks, iterated until only the floor is left. The printed "
+            "Logistic regression, n = 3, S = 10, means over networks, iterated until only the floor is left. The "
+            "printed "
             "floor grows as 1/η; the error and bound B do not.",
         )

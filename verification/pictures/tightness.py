@@ -13,7 +13,9 @@ def draw(ratios: dict[str, dict[str, np.ndarray]]) -> Picture:
     with panels(1, len(ratios), 6.4, 2.6, sharey=True) as (figure, [row]):
         for k, (axes, (case, by_bound)) in enumerate(zip(row, ratios.items(), strict=True)):
             for j, (name, values) in enumerate(by_bound.items()):
-                distribution(axes, values, color=COLOURS[j], linestyle=DASHES[j % len(DASHES)], label=None if k else name)
+                distribution(
+                    axes, values, color=COLOURS[j], linestyle=DASHES[j % len(DASHES)], label=None if k else name
+                )
             axes.set_xscale("log")
             axes.set_xlim(0.9, 1e4)
             axes.axvline(1, color="#777777", linewidth=0.8)

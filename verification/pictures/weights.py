@@ -18,7 +18,9 @@ def draw(errors: dict[tuple[str, int], np.ndarray]) -> Picture:
             for k, (debias, label) in enumerate(LABELS.items()):
                 values = errors[debias, S]
                 m = np.unique(np.geomspace(1, len(values), 250).astype(int))
-                axes.plot(m, values[m - 1], color=COLOURS[k], linestyle=DASHES[k], label=label if S == steps[0] else None)
+                axes.plot(
+                    m, values[m - 1], color=COLOURS[k], linestyle=DASHES[k], label=label if S == steps[0] else None
+                )
             axes.set_yscale("log")
             axes.set_xscale("log")
             axes.set_title(f"$S = {S}$")
