@@ -27,7 +27,7 @@ from hgp_ref.threads import over_rows
 def empty_like(z: np.ndarray) -> np.ndarray:
     """An uninitialised array for the result of a step; it begins at a cache line, so rows lie in as few as they can.
 
-    NumPy's own begin 16 bytes after one: a row of 64 bytes is then two lines, and random rows take up to 1.5 times as long.
+    NumPy's own begin 16 bytes after one: a row of 64 bytes is then two lines, and slower by half.
     """
     room = np.empty(z.nbytes + LINE, dtype=np.uint8)
     begin = -room.ctypes.data % LINE

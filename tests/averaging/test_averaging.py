@@ -52,7 +52,8 @@ def test_what_every_averaging_keeps(n, d, seed, steps):
         ones = np.ones((n, d))
         assert_close(avg.apply(ones), ones, RTOL)
         averaged = avg.apply(u, call=1)
-        assert_close(avg.apply(-3.0 * u, call=1), -3.0 * averaged, RTOL)
+        scaled = avg.apply(-3.0 * u, call=1)
+        assert np.abs(scaled + 3.0 * averaged).max() <= 3.0 * RTOL * np.abs(u).max()  # the mean may cancel, u does not
         assert np.all(averaged <= u.max(axis=0) + RTOL) and np.all(averaged >= u.min(axis=0) - RTOL)
 
 

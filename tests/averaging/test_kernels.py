@@ -129,7 +129,7 @@ def test_runs_and_strides_step_as_one_array_would():
     np.testing.assert_array_equal(u, before)  # the first step reads u itself
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (1000, 8), (0, 4)])
+@pytest.mark.parametrize("shape", [(5, 3), (1000, 8)])
 def test_room_for_results_begins_at_a_cache_line(shape):
     z = np.ones(shape, dtype=np.float32)
     room = kernels.empty_like(z)
