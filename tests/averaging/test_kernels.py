@@ -22,7 +22,7 @@ def random_csr(n, seed=0):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 7, 8, 9, 16, 20, 31, 32, 33, 64, 65, 100, 129])  # around 16, 64, 256 bytes
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 7, 8, 9, 16, 20, 31, 32, 33, 64, 65, 100, 129])  # around block sizes
 def test_sparse_step_is_the_matrix_product(d, dtype):
     matrix, graph = random_csr(23)
     z = np.random.default_rng(1).normal(size=(23, d)).astype(dtype)
