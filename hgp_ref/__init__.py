@@ -12,7 +12,18 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_MODULES = ("averaging", "backend", "bounds", "data", "estimators", "exact", "networks", "problems", "training")
+_MODULES = (
+    "attribution",
+    "averaging",
+    "backend",
+    "bounds",
+    "data",
+    "estimators",
+    "exact",
+    "networks",
+    "problems",
+    "training",
+)
 _NAMES = {
     "PushSum": "averaging",
     "ExactAverage": "averaging",
@@ -24,7 +35,7 @@ _NAMES = {
     "sgp": "training",
     "Fit": "training",
     "certify": "bounds",
-    "influence": "influence",
+    "influence": "attribution",
 }
 
 __all__ = ["__version__", *_MODULES, *_NAMES]

@@ -28,7 +28,6 @@ ALLOWED = {
     "exact": BASE | {"networks", "problems"},
     "bounds": BASE | {"networks", "averaging", "problems", "exact"},
     "attribution": BASE | {"networks", "averaging", "problems", "estimators", "training", "exact"},
-    "influence": {"attribution"},
 }
 TOP = {"", "__init__", "__main__", "check"}  # these put the parts together
 OUTSIDE = {"verification", "figures", "benchmarks", "tests"}
