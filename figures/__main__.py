@@ -1,7 +1,12 @@
 """`python -m figures [NAME…|all] [--variant paper|published|both] [--quick] [--recompute] [--backend NAME] …`"""
 
+import os
 import sys
 
-from figures.cli import main
+# One thread, before NumPy loads its library: sums in another order would change the last bits of the data.
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+from figures.cli import main  # noqa: E402
 
 sys.exit(main())

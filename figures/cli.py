@@ -93,7 +93,7 @@ def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
     if rows:
         shown = [pair for pair in rows if every_row or pair[1].met is False or _is_headline(pair[1])]
         compared = Table(
-            ("figure", "quantity", "here", "paper", "ratio", "", "note"),
+            ("figure", "quantity", "here", "published", "ratio", "", "note"),
             tuple(
                 (p.name, r.what, f"{r.ours:.4g}", f"{r.paper:.4g}", f"{r.ours / r.paper:.2f}", _verdict(r), r.note)
                 for p, r in shown
@@ -101,7 +101,7 @@ def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
         )
         asked = [row for _, row in rows if row.met is not None]
         met = sum(row.met is True for row in asked)
-        lines += ["", compared.text(), "", f"{met} of {len(asked)} comparisons with the paper hold"]
+        lines += ["", compared.text(), "", f"{met} of {len(asked)} comparisons with the published program hold"]
     return "\n".join(lines)
 
 

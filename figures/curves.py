@@ -37,6 +37,8 @@ def draw_curves(
     figure = new_figure()
     axes = figure.subplots()
     lines = add_curves(axes, data, options, kind=kind, steps=steps, band=band, limit=limit)
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, high / 12), high)  # at least a decade, so that a plateau looks like one
     axes.set_ylabel(r"$\|v^{(m)} - \mathrm{d}_\lambda f\|$")
     axes.set_title(CAPTIONS[options.variant], fontsize=6.5, color="#555555", loc="right", pad=3)
     figure.legend(handles=lines, loc="outside upper center", ncols=3)
@@ -71,8 +73,6 @@ def add_curves(
             m, exact, color="#BBBBBB", linewidth=3.2, zorder=1, solid_capstyle="butt", label="exact averaging"
         )
     axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.set_ylim(min(low, high / 12), high)  # at least a decade, so that a plateau looks like one
     axes.set_xlim(0, m[-1])
     axes.set_xlabel("iterations $m$")
     axes.tick_params(axis="y", which="minor", length=0)

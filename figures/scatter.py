@@ -11,7 +11,7 @@ from figures.store import Arrays
 from figures.style import COLOURS, COLUMN, new_figure
 from hgp_ref.attribution import scores
 
-MARKERS = "osD^vP*Xph"
+MARKERS = "osD^vP>Xph"
 
 
 def add_scatter(
@@ -31,7 +31,7 @@ def add_scatter(
             predicted[of],
             linestyle="",
             marker=MARKERS[i % len(MARKERS)],
-            markersize=4.6 if MARKERS[i % len(MARKERS)] in "*PX" else 3.2,
+            markersize=4.6 if MARKERS[i % len(MARKERS)] in "PX" else 3.2,
             markerfacecolor=COLOURS[i % len(COLOURS)],
             markeredgecolor="white",
             markeredgewidth=0.3,

@@ -20,7 +20,7 @@ from figures.store import write_whole
 COLUMN = 3.25  # inches, the width of one column
 HEIGHT = 2.5
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-DASHES: tuple[object, ...] = ("-", (0, (5, 1.2)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)), (0, (8, 2)))
+DASHES: tuple[object, ...] = ("-", (0, (5, 1.2)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)), (0, (2.5, 0.8)))
 THUMBNAIL_BYTES = 60_000
 
 RC = {

@@ -95,6 +95,21 @@ def test_nothing_is_clipped(products, out):
         assert border.min() == 255, path
 
 
+@pytest.mark.parametrize("name", [name for name in FAST if not name.startswith("table")])
+def test_every_point_is_inside_its_axes(name, products, out):
+    """Limits set for one panel must not cut another: every line lies within what its axes show."""
+    module = cli._module(name)
+    options = Options("published", quick=True)
+    data = {key: obtain(one, out / "data").data for key, one in module.experiments(options).items()}
+    for axes in module.draw(data, options).axes:
+        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+        lines = [line for line in axes.lines if line.get_transform() == axes.transData and len(line.get_xdata()) > 2]
+        assert lines or name.startswith("influence")
+        for line in lines:
+            x, y = line.get_data()
+            assert left <= np.min(x) and np.max(x) <= right and low <= np.min(y) and np.max(y) <= high
+
+
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     return obtain(estimation.for_variant("published"), tmp_path_factory.mktemp("published")).data
@@ -178,6 +193,11 @@ def test_summary_tells_what_is_off():
     product = Product("fig", "paper", "x", [Path("a/fig.pdf"), Path("a/fig.png")], rows, 1.0, True)
     text = cli.summary([product])
     assert "OFF" in text and "1 of 2 comparisons" in text and "a/fig.{pdf,png}" in text
+
+
+@pytest.mark.parametrize(("ours", "met"), [(0.9, True), (2.9, True), (0.3, False), (3.1, False)])
+def test_near_is_a_factor_three_either_way(ours, met):
+    assert near("x", ours, 1.0).met is met
 
 
 def test_tables_in_three_forms():

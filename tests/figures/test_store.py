@@ -57,12 +57,12 @@ def the_file(folder: Path) -> Path:
 def test_a_result_is_computed_once_and_then_read(tmp_path):
     calls: list[str] = []
     first = obtain(make(calls=calls), tmp_path)
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".json", ".npz"]  # parts and temporary files are gone
     again = obtain(make(calls=calls), tmp_path)
     assert calls == list(PARTS)
     assert first.fresh and not again.fresh
     assert np.array_equal(first.data["all"], again.data["all"])
     assert again.data["count"].shape == ()
-    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".json", ".npz"]  # parts and temporary files are gone
     obtain(make(calls=calls), tmp_path, recompute=True)
     assert calls == list(PARTS) * 2
 
