@@ -20,7 +20,7 @@ from verification.chebyshev import iterate
 from verification.rows import Row, judged
 from verification.run import Result, Run
 
-TITLE = "Search for violations: optimiser"
+TITLE = "Search for violations with an optimiser"
 Pair = tuple[float, float]  # error, bound
 
 

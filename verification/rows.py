@@ -90,7 +90,8 @@ def judged(
 
 def without_number(statement: str, setting: str, measured: float | None, why: str, *, form: str = CORRECTED) -> Row:
     """A row of a statement whose condition fails: no number, but which condition."""
-    return Row(statement, setting, measured, None, f"{NOT_APPLICABLE}: {why}", form)
+    needs = "needs " if any(sign in why for sign in "<>=") else ""
+    return Row(statement, setting, measured, None, f"{NOT_APPLICABLE}: {needs}{why}", form)
 
 
 def against(

@@ -31,7 +31,7 @@ from verification.random_settings import NETWORKS, Setting, draw
 from verification.rows import Row, holds, judged
 from verification.run import Result, Run
 
-TITLE = "Search for violations: random settings"
+TITLE = "Search for violations in random settings"
 FAILURE, RUNS = 0.1, 60
 
 

@@ -26,9 +26,14 @@ def number(x: float | None) -> str:
     return "–" if x is None or not math.isfinite(x) else f"{x:.3g}"
 
 
+def ratio(x: float | None) -> str:
+    """A ratio, with three decimals where it is close to 1."""
+    return f"{x:.3f}" if x is not None and 0.1 <= x < 10 else number(x)
+
+
 def cells(row: Row) -> tuple[str, ...]:
     """The six columns as text."""
-    return (row.statement, row.setting, number(row.measured), number(row.bound), number(row.ratio), row.verdict)
+    return (row.statement, row.setting, number(row.measured), number(row.bound), ratio(row.ratio), row.verdict)
 
 
 def text(done: Sequence[Done]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from verification.errata import floor, inexact, noise, proofs, push_sum, stability
 from verification.errata.entry import Erratum
+from verification.pictures import weights
 from verification.run import Result, Run
 
 TITLE = "Errata of the paper"
@@ -25,4 +26,6 @@ def verify(run: Run, numbers: Sequence[int] = ()) -> Result:
     unknown = sorted(set(numbers) - set(ERRATA))
     if unknown:
         raise ValueError(f"erratum {unknown[0]} given, needed numbers from 1 to {max(ERRATA)}")
-    return Result([ERRATA[k].row(run) for k in (sorted(set(numbers)) or ERRATA)])
+    chosen = sorted(set(numbers)) or list(ERRATA)
+    rows = [ERRATA[k].row(run) for k in chosen]
+    return Result(rows, [weights.draw(stability.all_debiased_errors(run))] if 25 in chosen else [])

@@ -7,6 +7,7 @@ from pathlib import Path
 from figures.store import write_whole
 from verification.errata import ERRATA
 from verification.run import Result
+from verification.table import number
 
 HEAD = """# Errata of the paper
 
@@ -19,7 +20,6 @@ Errata 2, 4, 12, 15, 22 and 25 are also figures of the report that `python -m ve
 
 Four entries change what a user may rely on: **2** and **4** (Theorem 1 needs a larger constant and a condition on the
 largest eigenvalue), **15** (Theorem 2 lacks a term) and **25** (do not keep Push-Sum weights between calls).
-
 """
 
 
@@ -30,20 +30,17 @@ def write_errata(path: Path, result: Result) -> None:
 
 def text(result: Result) -> str:
     """The document for the rows of a run of all errata."""
-    lines = [HEAD + "| | where | shown by | what the command gives |", "|---|---|---|---|"]
-    for row in result.rows:
-        entry = ERRATA[int(row.statement.split()[1])]
-        lines.append(
-            f"| [{entry.number}](#{entry.number}) | {entry.where} | `python -m verification errata {entry.number}` "
-            f"| {_cell(row.note)} |"
-        )
-    for row in result.rows:
-        entry = ERRATA[int(row.statement.split()[1])]
+    entries = [(ERRATA[int(row.statement.split()[1])], row) for row in result.rows]
+    lines = [HEAD, "| | where | shown by | what the command gives |", "|---|---|---|---|"]
+    for entry, row in entries:
+        command = f"`python -m verification errata {entry.number}`"
+        lines.append(f"| [{entry.number}](#{entry.number}) | {entry.where} | {command} | {_cell(row.note)} |")
+    for entry, row in entries:
         lines += [
             f'\n## <a id="{entry.number}"></a>{entry.number}. {entry.where}\n',
             f"**Printed.** {entry.wrong}\n",
             f"**Correct.** {entry.right}\n",
-            f"**Measured** ({row.setting}). {row.note[0].upper()}{row.note[1:]}.",
+            f"**Setting.** {row.setting}: measured {number(row.measured)}, set against {number(row.bound)}.",
         ]
     return "\n".join(lines) + "\n"
 

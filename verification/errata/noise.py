@@ -123,8 +123,9 @@ def supremum_is_no_deviation(run: Run) -> Shown:
         without,
         root,
         abs(replaced - 1) < 1e-12 and without > 1.2 * root > rms,
-        f"from b = 1 to b = 20 of 100 instances the supremum of ‖Ĥ − H‖ falls to {replaced:.2f} of its value with "
-        f"replacement and to {without:.2f} or more without, the root mean square to {rms:.2f}; 1/√20 = {root:.2f}",
+        f"from b = 1 to b = 20 of 100 instances the supremum of ‖Ĥ − H‖ stays at {replaced:.2f} of its value with "
+        f"replacement and falls to {without:.2f} or more without, the root mean square falls to {rms:.2f}; "
+        f"1/√20 = {root:.2f}",
     )
 
 

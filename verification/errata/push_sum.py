@@ -132,8 +132,7 @@ ENTRIES = (
         3,
         "Lemma 2, proof",
         "The exponent in the cited lemma is taken as S.",
-        "That lemma's product of S matrices carries the exponent S − 1: A(t:s) has t − s + 1 factors and exponent t − "
-        "s.",
+        "That lemma bounds the error after t + 1 steps by (8/δ) τ^t ‖y‖_1: after S steps the exponent is S − 1.",
         one_power_too_many,
     ),
     Erratum(
