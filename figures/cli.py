@@ -30,7 +30,7 @@ def make(
     thumbnails: Path | None = None,
     ready: dict[str, Result] | None = None,
 ) -> Product:
-    """Compute what is not on disk yet, draw `name` and save it under `out`; `ready` holds results of this session."""
+    """Compute what is not on disk yet, draw `name` and save it under `out`; `ready` holds results made already."""
     module = _module(name)
     ready = {} if ready is None else ready
     results = {}
