@@ -18,7 +18,7 @@ from verification.cases import Case
 from verification.chebyshev import errors as chebyshev_errors
 from verification.chebyshev import iterate
 from verification.rows import Row, judged
-from verification.run import Result, Run
+from verification.run import Result, Run, Table
 
 TITLE = "Search for violations with an optimiser"
 Pair = tuple[float, float]  # error, bound
@@ -149,4 +149,5 @@ def verify(run: Run) -> Result:
     error, bound = pushed(lambda p: [inexact_pair(p)], lambda rng: rng.normal(size=16), run.rng(200, 99), run)
     rows.append(judged("2*", "optimised, n=2, d=1, derivatives affine in x", error, bound))
     facts["2*: smallest ratio"] = bound / error
-    return Result(rows, (), facts)
+    cells = [(name.removesuffix(": smallest ratio"), f"{value:.6f}") for name, value in facts.items()]
+    return Result(rows, (), facts, [Table("Smallest bound/error reached", ("statement", "ratio"), cells)])

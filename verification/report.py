@@ -11,9 +11,9 @@ from typing import Any
 from verification.errata import ERRATA
 from verification.jobs import Done
 from verification.rows import HOLDS, NOT_APPLICABLE, NOT_SHOWN, PRINTED, SHOWN, VIOLATED, VIOLATED_AS_PRINTED, Row
-from verification.run import Picture
+from verification.run import Picture, Table
 from verification.statements import GLOSSARY
-from verification.table import HEAD, cells, number, ratio, short
+from verification.table import HEAD, cells, ratio, short
 
 STYLE = Path(__file__).with_name("report.css")
 WIDE = 5.0  # inches; wider figures scroll on a phone
@@ -98,11 +98,7 @@ def _section(one: Done) -> Iterator[str]:
     yield f"<p class='soft'><code>python -m verification {one.name}</code>, {one.seconds:.1f} s</p>"
     yield _grouped(iter(rows))
     yield from (_figure(picture) for picture in one.result.pictures)
-    if one.result.facts:
-        yield "<table class='cards'><thead><tr><th>quantity</th><th class='number'>value</th></tr></thead><tbody>"
-        for name, value in one.result.facts.items():
-            yield f"<tr><td class='wide'>{escape(name)}</td>{_cell('value', number(value))}</tr>"
-        yield "</tbody></table>"
+    yield from (_small_table(table) for table in one.result.tables)
     yield f"<details><summary>All {len(rows)} rows</summary>{_rows_table(rows)}</details></section>"
 
 
@@ -120,6 +116,15 @@ def _errata(one: Done) -> Iterator[str]:
             f"<p><span class='label'>measured</span> {escape(row.note)}.</p></article>"
         )
     yield "</section>"
+
+
+def _small_table(table: Table) -> str:
+    head = "".join(f"<th{_numeric(k > 0)}>{escape(title)}</th>" for k, title in enumerate(table.head))
+    body = ""
+    for row in table.rows:
+        body += "<tr>" + "".join(f"<td{_numeric(k > 0)}>{escape(cell)}</td>" for k, cell in enumerate(row)) + "</tr>"
+    head = f"<thead><tr>{head}</tr></thead>"
+    return f"<h3>{escape(table.title)}</h3><table class='small'>{head}<tbody>{body}</tbody></table>"
 
 
 def _grouped(rows: Iterator[Row]) -> str:

@@ -47,9 +47,19 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A small table of the report, cells as text."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
 class Result:
     """What one statement's file found."""
 
     rows: Sequence[Row]
     pictures: Sequence[Picture] = ()
-    facts: dict[str, float] = field(default_factory=dict)  # numbers of the summary, by name
+    facts: dict[str, float] = field(default_factory=dict)  # numbers for the terminal and the JSON file, by name
+    tables: Sequence[Table] = ()  # the same for the report

@@ -29,7 +29,7 @@ from verification.minibatch import simulate
 from verification.pictures import search as picture
 from verification.random_settings import NETWORKS, Setting, draw
 from verification.rows import Row, holds, judged
-from verification.run import Result, Run
+from verification.run import Result, Run, Table
 
 TITLE = "Search for violations in random settings"
 FAILURE, RUNS = 0.1, 60
@@ -65,6 +65,7 @@ def verify(run: Run) -> Result:
                 found.setdefault(name, Found()).add(setting.network, error, bound, rounding, setting.words)
     rows: list[Row] = []
     facts: dict[str, float] = {"random settings": count}
+    cells: list[list[str]] = []
     for name, one in found.items():
         for network in NETWORKS:
             if network in one.closest:
@@ -74,8 +75,10 @@ def verify(run: Run) -> Result:
             facts[f"{name}: settings with an error above rounding"] = len(one.ratios)
             facts[f"{name}: smallest ratio"] = min(one.ratios)
             facts[f"{name}: median ratio"] = float(np.median(one.ratios))
+            cells.append([name, str(len(one.ratios)), f"{min(one.ratios):.4g}", f"{np.median(one.ratios):.3g}"])
     shown = {name: np.array(one.ratios) for name, one in found.items() if name not in ("E", "C, identity")}
-    return Result(rows, [picture.draw(shown, count)], facts)
+    head = ("statement", "settings with an error above rounding", "smallest bound/error", "median")
+    return Result(rows, [picture.draw(shown, count)], facts, [Table(f"{count} random settings", head, cells)])
 
 
 def measure(setting: Setting, run: Run, rng: np.random.Generator) -> list[tuple[str, float, float, float]]:

@@ -8,7 +8,7 @@ from verification.cases import Case, logistic, quadratic
 from verification.curves import BOUNDS, Curve, curve
 from verification.pictures import tightness as picture
 from verification.rows import Row, judged
-from verification.run import Result, Run
+from verification.run import Result, Run, Table
 
 TITLE = "Tightness of the bounds"
 STEPS = (5, 10, 100)
@@ -22,7 +22,8 @@ def verify(run: Run) -> Result:
     cases = [logistic(3, 5, seed=seed, rate=0.05), quadratic(3, 5, seed=seed), quadratic(10, 8, seed=seed)]
     found_curves = {case.name: sample(case, run) for case in run.pick(cases, cases[:1])}
     ratios = {case: every_iteration(curves) for case, curves in found_curves.items()}
-    facts = {}
+    facts: dict[str, float] = {}
+    cells: dict[str, list[str]] = {name: [name] for name in BOUNDS}
     for case, by_bound in ratios.items():
         for name, values in by_bound.items():
             found = values[np.isfinite(values)]
@@ -33,9 +34,12 @@ def verify(run: Run) -> Result:
                                form="printed" if name == "Corollary 1" else "corrected"))  # fmt: skip
             facts[f"{case}: {name}, median bound/error"] = float(np.median(found))
             facts[f"{case}: {name}, largest bound/error"] = float(found.max())
+            cells[name].append(f"{np.median(found):.3g} ({found.max():.2g})")
     rows += medians(cases[0].name, ratios[cases[0].name], found_curves[cases[0].name])
     shown = {case: {name: values for name, values in by.items() if name != "A"} for case, by in ratios.items()}
-    return Result(rows, [picture.draw(shown)], facts)
+    title = "bound/error for S ≥ 5, median (largest) over network seeds and iterations"
+    table = Table(title, ["bound", *ratios], [row for row in cells.values() if len(row) == 1 + len(ratios)])
+    return Result(rows, [picture.draw(shown)], facts, [table])
 
 
 def medians(case: str, ratios: dict[str, np.ndarray], curves: list[Curve]) -> list[Row]:

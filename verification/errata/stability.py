@@ -200,8 +200,8 @@ ENTRIES = (
     Erratum(
         11,
         "Theorem 1, definition of α",
-        "α is the smallest singular value, minimised over all λ. It equals an eigenvalue only where Assumption 2 holds, "
-        "and the minimum may be 0 for a cost that is well conditioned at the λ in use.",
+        "α is the smallest singular value, minimised over all λ. It equals an eigenvalue only where Assumption 2 "
+        "holds, and the minimum may be 0 for a cost that is well conditioned at the λ in use.",
         "α is the smallest eigenvalue, at the λ where the hyper-gradient is taken.",
         smallest_eigenvalue,
     ),
