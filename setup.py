@@ -17,7 +17,7 @@ test = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", *strict, *figures
 setup(
     name="hgp_ref",
     version=VERSION,
-    description="Reference implementation of Hyper-Gradient Push: decentralized hyper-gradients over time-varying directed networks",
+    description="Hyper-Gradient Push: decentralized hyper-gradients over time-varying directed networks",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",

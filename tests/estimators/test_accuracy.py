@@ -18,7 +18,7 @@ def paper_size(rate: float):
 
 @pytest.mark.parametrize("rate", [0.0, 0.003, 0.03])
 def test_error_is_what_the_spectrum_allows(rate):
-    """The error is at most β ρ̄^M ‖ḡ‖/ᾱ, what is left of the series; below 1e-8 of the truth where ρ̄^M is small enough."""
+    """At most β ρ̄^M ‖ḡ‖/ᾱ, what is left of the series; below 1e-8 of the truth where ρ̄^M is small enough."""
     problem, x, lam = paper_size(rate)
     avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, low=0.4, high=0.8, seed=1), steps=100)
     est = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=1000)
