@@ -8,15 +8,15 @@ from numba import njit
 DENSE_SPEEDUP = 8  # a multiply-add of a dense product takes about 1/8 of one in a sparse step
 
 
-def compose(W: np.ndarray, steps: int) -> np.ndarray:
+def compose(W: np.ndarray, steps: int, edges: float) -> np.ndarray:
     """P_c = W[(c+1)S-1] ... W[cS] for each call c; W is (calls * S, n, n), the result (calls, n, n).
 
-    Dense matrices are multiplied by BLAS, all calls at once; where fewer than one entry in 1/DENSE_SPEEDUP is an edge,
-    skipping the others is cheaper.
+    Dense matrices are multiplied by BLAS, all calls at once; where fewer than one entry in DENSE_SPEEDUP is an edge
+    (`edges` expected in each), skipping the others is cheaper.
     """
     n = W.shape[-1]
     W = W.reshape(-1, steps, n, n)
-    if W.size and DENSE_SPEEDUP * np.count_nonzero(W[0]) < W[0].size:
+    if DENSE_SPEEDUP * edges < n * n:
         return compose_edges(W)
     P = W[:, 0]
     for s in range(1, steps):

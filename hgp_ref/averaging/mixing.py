@@ -11,6 +11,7 @@ from hgp_ref.backend import Array, is_numpy
 from hgp_ref.networks import Network
 
 MODES = ("auto", "composed", "stepping")
+CHUNK_BYTES = 2**20  # matrices drawn at once before they are multiplied: they stay in a cache
 
 
 class Mixing(Averaging):
@@ -60,13 +61,13 @@ class Mixing(Averaging):
     def _products(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """P_m and messages of calls first .. first+count-1; a network that never changes is composed once."""
         distinct = 1 if self.net.period == 1 else count
-        S, most = self.steps, max(1, BLOCK_BYTES // (8 * self.steps * self.n * self.n))
+        S, most = self.steps, max(1, CHUNK_BYTES // (8 * self.steps * self.n * self.n))
         P, messages = np.empty((count, self.n, self.n)), np.empty(count, dtype=np.int64)
         for c in range(0, distinct, most):
             part = slice(c, min(c + most, distinct))
             W = self.net.mixing_matrices((first + c) * S + 1, (part.stop - c) * S)
             self._check_matrices(W, (first + c) * S + 1)
-            P[part], messages[part] = compose(W, S), count_messages(W, S)
+            P[part], messages[part] = compose(W, S, self.net.expected_edges), count_messages(W, S)
         P[distinct:], messages[distinct:] = P[0], messages[0]
         return P, messages
 

@@ -43,6 +43,10 @@ class PushSum(Mixing):
         self.debias = debias
         self._carried = (0, np.ones(self.n))  # (call, ω before it): where a run that goes on finds its weights
 
+    def _products(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        swept = self.net.products(first * self.steps + 1, count, self.steps)
+        return super()._products(first, count) if swept is None else swept
+
     def _debiased(self, first: int, P: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         if self.debias == "reset":
             return P / P.sum(axis=2, keepdims=True), None

@@ -14,7 +14,6 @@ from typing import Any
 
 from numba import types
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 WIDE, LINE, NARROW = 256, 64, 16  # bytes of a block of columns: eight AVX2 registers, a cache line, an SSE register
 
@@ -23,12 +22,18 @@ class _Code:
     """What both kinds of instructions need: places of blocks, spread weights, and a loop over edges."""
 
     def __init__(self, width: int, context: Any, builder: Any, kind: Any) -> None:
-        from llvmlite import ir  # Numba's own compiler
+        from llvmlite import ir  # Numba's own compiler, needed when code is generated and not when it is loaded
 
-        self.ir, self.builder = ir, builder
+        self.ir, self.builder, self.context = ir, builder, context
         self.number, self.align = context.get_value_type(kind), kind.bitwidth // 8
         self.lanes = width // self.align
         self.vector = ir.VectorType(self.number, self.lanes)
+
+    def array(self, kind: Any, value: Any) -> Any:
+        """An argument as an array with `data` and `shape`."""
+        from numba.np.arrayobj import make_array
+
+        return make_array(kind)(self.context, self.builder, value)
 
     def place(self, array: Any, row: Any, column: Any) -> Any:
         """Where the block array[row, column : column + lanes] is."""
@@ -74,9 +79,9 @@ def _pull(width: int) -> Any:
     @intrinsic
     def pull(typing, indices, weights, z, out, begin, end, row, column):
         def generate(context, builder, signature, arguments):
-            made = [make_array(k)(context, builder, a) for k, a in zip(signature.args[:4], arguments[:4], strict=True)]
-            (senders, shares, source, target), (first, last, i, c) = made, arguments[4:]
             code = _Code(width, context, builder, signature.args[2].dtype)
+            made = (code.array(kind, a) for kind, a in zip(signature.args[:4], arguments[:4], strict=True))
+            (senders, shares, source, target), (first, last, i, c) = made, arguments[4:]
 
             def edge(e: Any, total: Any) -> Any:
                 j = builder.zext(builder.load(builder.gep(senders.data, [e])), e.type)
@@ -97,11 +102,9 @@ def _push(width: int) -> Any:
     @intrinsic
     def push(typing, indices, weight, z, out, begin, end, row, column):
         def generate(context, builder, signature, arguments):
-            receivers, source, target = (
-                make_array(signature.args[k])(context, builder, arguments[k]) for k in (0, 2, 3)
-            )
-            first, last, j, c = arguments[4:]
             code = _Code(width, context, builder, signature.args[2].dtype)
+            receivers, source, target = (code.array(signature.args[k], arguments[k]) for k in (0, 2, 3))
+            first, last, j, c = arguments[4:]
             sent = code.times(arguments[1], code.load(source, j, c))
 
             def edge(e: Any, state: Any) -> Any:

@@ -83,6 +83,13 @@ class Network(ABC):
             scatter(*self.csr(first + t), out[t])
         return out
 
+    def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """P(first + (c + 1) S - 1) ... P(first + c S), c < calls, (calls, n, n), and messages (calls,), in one sweep.
+
+        None where that is no faster than multiplying `mixing_matrices`, which is so unless a subclass says otherwise.
+        """
+        return None
+
     def union(self, first: int, count: int) -> Edges:
         """(senders, receivers) of the edges of steps first .. first + count - 1, in no order, perhaps repeated."""
         first, count = self._stretch(first, count)

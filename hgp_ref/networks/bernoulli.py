@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import philox
-from hgp_ref.networks import dense, dense_many
+from hgp_ref.networks import dense, dense_many, dense_products
 from hgp_ref.networks.base import Csr, Edges, Network, check_probability
 from hgp_ref.networks.lists import rows_from_adjacency
 
@@ -81,6 +81,14 @@ class BernoulliNetwork(Network):
         out = np.empty((count, self.n, self.n))
         self._kernels(count).mixing(*self._rule, first, out)
         return out
+
+    def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
+        first, _ = self._stretch(first, calls * steps)
+        if self.n > dense_products.CLIENTS or calls < dense_products.CALLS:
+            return None
+        out, messages = np.empty((calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
+        dense_products.products(*(*self._rule, first, steps, out, messages))
+        return out, messages
 
     def _kernels(self, steps: int) -> ModuleType:
         return dense_many if self.n <= dense_many.CLIENTS and steps >= dense_many.STEPS else dense

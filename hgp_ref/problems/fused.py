@@ -1,4 +1,4 @@
-"""X_i^T (s_i (X_i u_i)) in one pass over the data, for NumPy arrays.
+"""X_i^T (s_i (X_i u_i)) + r_i u_i in one pass over the data, for NumPy arrays.
 
 Two matrix products read X twice. Here the sweep over four rows of X_i that makes their products with u_i also adds the
 four rows before, still in a cache near the core, to the result: X comes from memory once.
@@ -18,7 +18,7 @@ SMALLEST = 2**20  # bytes of data: below, they stay in a cache between the two p
 
 
 def applies(X: Any, s: Any, u: Any) -> bool:
-    """Whether `bend` takes these arrays and pays: NumPy, float32 or float64, contiguous data, one u per X, one logit.
+    """Whether `hvp` takes these arrays and pays: NumPy, float32 or float64, contiguous data, one u per X, one logit.
 
     X (..., n, N, d), s (..., n, N, 1) and u (..., n, d) share their leading axes; where many u meet one X (runs over
     shared data, several classes) products of matrices serve all of them with two reads.
@@ -34,22 +34,24 @@ def applies(X: Any, s: Any, u: Any) -> bool:
     )
 
 
-def bend(X: np.ndarray, s: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """X_i^T (s_i (X_i u_i)) for every client and run.  # (..., n, d)"""
+def hvp(X: np.ndarray, s: np.ndarray, r: np.ndarray | float, u: np.ndarray) -> np.ndarray:
+    """X_i^T (s_i (X_i u_i)) + r_i u_i for every client and run; r is a number or broadcasts to u.  # (..., n, d)"""
     N, d = X.shape[-2:]
     clients = X.size // (N * d)
     out = np.empty((clients, d), dtype=X.dtype)
-    rows = (X.reshape(clients, N, d), s.reshape(clients, N), np.ascontiguousarray(u).reshape(clients, d))
-    over_rows(_bend, clients, 2 * X.size, *rows, out)
+    rate = np.ascontiguousarray(np.broadcast_to(np.asarray(r, dtype=X.dtype), u.shape)).reshape(clients, d)
+    rows = (X.reshape(clients, N, d), s.reshape(clients, N), rate, np.ascontiguousarray(u).reshape(clients, d))
+    over_rows(_hvp, clients, 2 * X.size, *rows, out)
     return out.reshape(u.shape)
 
 
 @njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def _bend(begin, end, X, s, u, out):
+def _hvp(begin, end, X, s, r, u, out):
     N, d = X.shape[1:]
     for i in range(begin, end):
         rows, w, total = X[i], u[i], out[i]
-        total[:] = 0
+        for c in range(d):
+            total[c] = r[i, c] * w[c]
         single = N if N < 4 else N % 4
         for k in range(single):
             _add(s[i, k] * _dot(rows[k], w), rows[k], total)

@@ -170,6 +170,8 @@ class LinearLinearization:
         lead, xp = self._check(u), self._problem._xp
         if self._hessian is not None:
             return expand(matvec(self._hessian, u, xp=xp), lead, 2, xp=xp)
+        if fused.applies(self._view.features, self._kept, u):
+            return expand(fused.hvp(self._view.features, self._kept, self._rate, u), lead, 2, xp=xp)
         return expand(self._bend(u) + self._rate * u, lead, 2, xp=xp)
 
     def cross(self, u: Array) -> Array:
@@ -192,8 +194,6 @@ class LinearLinearization:
 
     def _bend(self, u: Array) -> Array:
         """X_i^T (weight l'' (X_i u)).  # (..., n, d_x)"""
-        if fused.applies(self._view.features, self._kept, u):
-            return fused.bend(self._view.features, self._kept, u)
         xp = self._problem._xp
         bent = self._problem._loss.bend(self._kept, self._view.forward(u, xp=xp), xp=xp)
         return self._view.adjoint(bent, xp=xp)

@@ -56,15 +56,15 @@ def test_products_by_blas_and_along_edges_are_equal(net, steps):
     by_call = W.reshape(3, steps, net.n, net.n)
     explicit = np.stack([np.linalg.multi_dot([np.eye(net.n), np.eye(net.n), *call[::-1]]) for call in by_call])
     room = 2 * steps * net.n * np.finfo(np.float64).eps  # entries lie in [0, 1], each step adds up to n of them
-    assert np.abs(compose.compose(W, steps) - explicit).max() <= room
+    assert np.abs(compose.compose(W, steps, net.expected_edges) - explicit).max() <= room
     assert np.abs(compose.compose_edges(by_call) - explicit).max() <= room
 
 
 def test_dense_and_sparse_matrices_take_different_ways(monkeypatch):
     taken = []
     monkeypatch.setattr(compose, "compose_edges", lambda W: taken.append("edges"))
-    compose.compose(networks.RandomOut(40, 2, seed=1).mixing_matrices(1, 4), 2)
-    compose.compose(networks.RandomDirected(40, seed=1).mixing_matrices(1, 4), 2)
+    for net in (networks.RandomOut(40, 2, seed=1), networks.RandomDirected(40, seed=1)):
+        compose.compose(net.mixing_matrices(1, 4), 2, net.expected_edges)
     assert taken == ["edges"]
 
 
@@ -135,3 +135,23 @@ def test_room_for_results_begins_at_a_cache_line(shape):
     room = kernels.empty_like(z)
     assert room.shape == shape and room.dtype == z.dtype and room.flags.c_contiguous and room.flags.writeable
     assert room.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize("kind", [networks.RandomDirected, networks.RandomUndirected])
+@pytest.mark.parametrize(("n", "calls", "steps"), [(1, 32, 1), (3, 70, 1), (3, 64, 7), (4, 33, 2)])
+def test_products_of_one_sweep_are_those_of_the_matrices(kind, n, calls, steps):
+    net = kind(n, seed=4)
+    found = net.products(5 * steps + 1, calls, steps)
+    assert found is not None
+    W = net.mixing_matrices(5 * steps + 1, calls * steps)
+    assert (
+        np.abs(found[0] - compose.compose(W, steps, net.expected_edges)).max()
+        <= 2 * steps * n * np.finfo(np.float64).eps
+    )
+    np.testing.assert_array_equal(found[1], compose.count_messages(W, steps))
+
+
+def test_sweeps_are_for_few_clients_and_many_calls():
+    assert networks.RandomDirected(5, seed=0).products(1, 100, 2) is None
+    assert networks.RandomDirected(3, seed=0).products(1, 31, 2) is None
+    assert networks.RandomOut(3, 1, seed=0).products(1, 100, 2) is None

@@ -1,4 +1,4 @@
-"""One pass over the data against the text: X^T (s (X u)) by products of matrices."""
+"""One pass over the data against the text: X^T (s (X u)) + r u by products of matrices."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ def room(X, s, u):
     return 2 * (N + d + 2) * np.finfo(X.dtype).eps * sizes[..., 0]
 
 
+def eps(a):
+    return np.finfo(a.dtype).eps * np.abs(a)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("N", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15])  # all remainders of four rows
 @pytest.mark.parametrize("lead", [(3,), (2, 3)], ids=["clients", "runs"])
@@ -30,7 +34,8 @@ def test_one_pass_is_two_products(lead, N, dtype):
     X, s, u = arrays((*lead, N, 37), dtype)
     exact = X.astype(np.float64)
     expected = np.swapaxes(exact, -1, -2) @ (s * (exact @ u.astype(np.float64)[..., None]))
-    assert np.all(np.abs(fused.bend(X, s, u) - expected[..., 0]) <= room(X, s, u))
+    for r in (0.5, np.abs(u), np.full((*u.shape[:-1], 1), 0.25, dtype)):  # a number, one per coordinate, one per client
+        assert np.all(np.abs(fused.hvp(X, s, r, u) - expected[..., 0] - r * u) <= room(X, s, u) + 2 * eps(r * u))
 
 
 def test_result_does_not_depend_on_the_number_of_threads(monkeypatch):
@@ -39,7 +44,7 @@ def test_result_does_not_depend_on_the_number_of_threads(monkeypatch):
     results = []
     for number in (1, 2, 5):
         with threads.limited(number):
-            results.append(fused.bend(X, s, u))
+            results.append(fused.hvp(X, s, 0.1, u))
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
 
@@ -47,7 +52,7 @@ def test_result_does_not_depend_on_the_number_of_threads(monkeypatch):
 def test_infinite_values_pass_through():
     X, s, u = arrays((2, 8, 16), "float64")
     u[1, 3] = np.inf
-    bent = fused.bend(X, s, u)
+    bent = fused.hvp(X, s, 0.1, u)
     assert np.all(np.isfinite(bent[0])) and not np.any(np.isfinite(bent[1]))
 
 
@@ -72,8 +77,8 @@ def test_problems_give_the_same_with_and_without(kind, batch, dtype, monkeypatch
     u = rng.normal(size=(*lead, 4, p.dim_x)).astype(dtype)
     index = None if batch is None else rng.integers(-1, 12, size=(*lead, 4, 6))
     passes = []
-    whole = fused.bend
-    monkeypatch.setattr(fused, "bend", lambda *a: passes.append(1) or whole(*a))
+    whole = fused.hvp
+    monkeypatch.setattr(fused, "hvp", lambda *a: passes.append(1) or whole(*a))
     text = p.linearize(x, lam, batch=index).hvp(u)
     assert passes == []  # small data: the text
     monkeypatch.setattr(fused, "SMALLEST", 0)
@@ -85,7 +90,7 @@ def test_problems_give_the_same_with_and_without(kind, batch, dtype, monkeypatch
 
 def test_several_logits_or_runs_over_shared_data_take_the_text(monkeypatch):
     monkeypatch.setattr(fused, "SMALLEST", 0)
-    monkeypatch.setattr(fused, "bend", None)  # a call would raise TypeError
+    monkeypatch.setattr(fused, "hvp", None)  # a call would raise TypeError
     for kind, lead in (("softmax", ()), ("logistic", (2,))):
         p = problem(kind)
         u = np.ones((*lead, 4, p.dim_x))

@@ -1,0 +1,68 @@
+"""`python -m benchmarks [NAME ...] [--quick] [--json FILE]`: a table, a JSON file and a plot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import NAMES
+from benchmarks.environment import ONE_THREAD, describe
+from benchmarks.results import Report
+from benchmarks.show import plot, summary, table
+from hgp_ref.progress import bar
+
+RESULTS = Path("results/benchmarks")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of the command."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure hgp_ref beside its peers.")
+    made.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(NAMES)}")
+    made.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
+    made.add_argument("--json", type=Path, help=f"where to write the numbers (default: {RESULTS}/benchmarks.json)")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run each benchmark in a process of its own, with one thread, and show what it found."""
+    made = parser()
+    given = made.parse_args(arguments)
+    unknown = [name for name in given.names if name not in NAMES]
+    if unknown:
+        made.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
+    path = given.json or RESULTS / ("quick.json" if given.quick else "benchmarks.json")
+    names = given.names or list(NAMES)
+    reports: list[Report] = []
+    shown = bar(len(names), "benchmarks", True)
+    for name in names:
+        found = measure(name, given.quick)
+        print(table(found, judge=not given.quick), flush=True)
+        reports += found
+        shown.update(1)
+    shown.close()
+    print("\nsmall sizes: bars are not judged" if given.quick else "\n" + summary(reports))
+    document = {"environment": describe(), "quick": given.quick, "reports": [r.document() for r in reports]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+    plot(reports, path.with_suffix(".png"))
+    print(f"{path}\n{path.with_suffix('.png')}")
+    return 0
+
+
+def measure(name: str, quick: bool) -> list[Report]:
+    """The reports of one benchmark, from a process whose libraries were told to use one thread before they loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "reports.json"
+        command = [sys.executable, "-m", "benchmarks.worker", name, str(file), *(["--quick"] if quick else [])]
+        subprocess.run(command, check=True, env=os.environ | ONE_THREAD)
+        return [Report.of(document) for document in json.loads(file.read_text(encoding="utf-8"))]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""`python -m benchmarks.memory n d k S`: peak memory of one call of Push-Sum, as JSON. A process of its own."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+
+import numpy as np
+
+import hgp_ref as hgp
+
+
+def measure(n: int, d: int, k: int, steps: int) -> dict[str, float]:
+    """Megabytes at the peak, above what the interpreter held before the arrays were made, and megabytes needed.
+
+    Needed: u, the result, one array between steps, one graph (receivers and where each sender's begin), ω twice.
+    """
+    small = np.ones((50, d))
+    hgp.PushSum(hgp.networks.RandomOut(50, k, seed=0), steps, mode="stepping").apply(small)  # load and compile
+    before = _peak()
+    u = np.ones((n, d))
+    hgp.PushSum(hgp.networks.RandomOut(n, k, seed=0), steps, mode="stepping").apply(u)
+    needed = 3 * u.nbytes + 4 * n * (k + 1) + 8 * (n + 1) + 2 * 8 * n
+    peak = _peak() - before
+    return {"peak": peak / 1e6, "needed": needed / 1e6, "ratio": peak / needed}
+
+
+def _peak() -> int:
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(*(int(a) for a in sys.argv[1:]))))

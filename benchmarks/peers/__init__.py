@@ -1,0 +1,1 @@
+"""The same work written plainly in other libraries."""
