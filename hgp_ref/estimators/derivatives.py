@@ -19,7 +19,8 @@ class FullBatch:
 
     def __init__(self, problem: Any, x: Array, lam: Array, runs: int | None) -> None:
         one = problem.linearize(x, lam)
-        loops = runs is not None and not getattr(problem, "broadcasts", False)
+        self._broadcasts = getattr(problem, "broadcasts", False)
+        loops = runs is not None and not self._broadcasts
         self.linearization = RunByRun([one] * (runs or 0)) if loops else one
 
     def prepare(self, first: int, count: int) -> None:
@@ -28,6 +29,13 @@ class FullBatch:
     def at(self, m: int) -> tuple[Any, Any]:
         """Linearizations for v and for u."""
         return self.linearization, self.linearization
+
+    def crosses(self, many: Sequence[Array]) -> Array:
+        """∂²_{xλ} g w for each w of `many`, (..., M, n, d_lam): one product where the problem broadcasts."""
+        xp = array_namespace(many[0])
+        if self._broadcasts:
+            return self.linearization.cross(xp.stack(many, axis=-3))
+        return xp.stack([self.linearization.cross(w) for w in many], axis=-3)
 
 
 @dataclass

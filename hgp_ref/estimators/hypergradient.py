@@ -134,18 +134,20 @@ class _Run:
     def finish(self, averaging: Any, derivatives: Any, batch_size: int | None, given: Any) -> Estimate:
         growth = self.watch.conclude(self.m)
         xp = array_namespace(self.u)
-        value, past = self.v, self.kept
+        value, history = self.v, None
         if self.deferred:
-            cross = derivatives.linearization.cross
-            value = self.v - cross(self.w)
-            past = [self.v - cross(w) for w in self.kept]
+            value = self.v - derivatives.linearization.cross(self.w)
+            if self.keep_history:
+                history = xp.expand_dims(self.v, axis=-3) - derivatives.crosses(self.kept)
+        elif self.keep_history:
+            history = xp.stack(self.kept, axis=-3)
         check_finite("the estimate", value)
         charge = averaging.traffic(self.messages, self.m, self.u)
         _keep_ledgers(averaging, charge)
         return Estimate(
             value=value,
             w=self.w,
-            history=xp.stack(past, axis=-3) if self.keep_history else None,
+            history=history,
             traffic=charge,
             eta=self.eta,
             iterations=self.m,

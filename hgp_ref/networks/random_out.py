@@ -29,7 +29,8 @@ class RandomOut(Network):
     def out_lists(self, s: int) -> Edges:
         receivers = np.empty((self.n, self.k + 1), dtype=np.int32)
         self._sample(s, 0, receivers)
-        return np.arange(self.n + 1, dtype=np.int64) * (self.k + 1), receivers.reshape(-1)
+        width = self.k + 1
+        return np.arange(0, (self.n + 1) * width, width, dtype=np.int64), receivers.reshape(-1)
 
     def csr(self, s: int) -> Csr:
         return rows_from_lists(*self.out_lists(s), 1.0 / (self.k + 1))
