@@ -168,12 +168,24 @@ def _listing(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} is {value}" for name, value in values.items())
 
 
-def check_shape(name: str, x: Array, shape: tuple[int, ...], meaning: str) -> None:
-    """ValueError unless the trailing axes of `x` are `shape`; leading (run) axes are free."""
+def check_shape(name: str, x: Array, shape: tuple[int, ...], meaning: str, run_axes: bool = True) -> None:
+    """ValueError unless the trailing axes of `x` are `shape`; leading (run) axes are free where allowed."""
+    if not run_axes and tuple(x.shape) != shape:
+        raise ValueError(f"{name}: shape {tuple(x.shape)} given, needed {shape} = {meaning}")
     if tuple(x.shape[-len(shape) :]) != shape:
         raise ValueError(
             f"{name}: shape {tuple(x.shape)} given, needed (..., {', '.join(map(str, shape))}) = {meaning}"
         )
+
+
+def check_answer(method: str, given: Array, shape: tuple[int, ...]) -> Array:
+    """What a problem's `method` returned; ValueError unless it has the `shape` that the protocol asks for.
+
+    An (n,) array would be broadcast against (n, 1) without a word.
+    """
+    if tuple(given.shape) != tuple(shape):
+        raise ValueError(f"problem: {method} returned shape {tuple(given.shape)}, needed {tuple(shape)}")
+    return given
 
 
 def check_finite(name: str, x: Array) -> None:

@@ -44,12 +44,12 @@ def same_clients(averagings: list[Averaging], problem: Any) -> None:
 
 
 def warn_unreachable(averagings: list[Averaging], calls: int) -> None:
-    """One warning for each network whose graphs over the whole run are not jointly strongly connected."""
-    seen: set[int] = set()
+    """One warning for each averaging whose graphs over the whole run are not jointly strongly connected."""
+    seen: set[tuple[int, int]] = set()
     for a in averagings:
-        if a.net is None or id(a.net) in seen:
+        if a.net is None or (id(a.net), a.steps) in seen:
             continue
-        seen.add(id(a.net))
+        seen.add((id(a.net), a.steps))
         missing = unreachable(a.net, 1, calls * a.steps)
         if missing is not None:
             warnings.warn(f"{a!r}: {missing.message}", RuntimeWarning, stacklevel=3)

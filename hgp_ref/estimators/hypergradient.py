@@ -11,7 +11,7 @@ import numpy as np
 
 from hgp_ref import checks
 from hgp_ref.averaging import Averaging, Runs
-from hgp_ref.backend import Array, array_namespace, check_finite, check_same, check_shape
+from hgp_ref.backend import Array, array_namespace, check_answer, check_finite, check_same, check_shape
 from hgp_ref.estimators.derivatives import FullBatch, MiniBatch
 from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.estimators.estimate import Estimate
@@ -59,8 +59,9 @@ def hypergradient(
     A run whose terms grow raises DivergenceError; a run over networks that are not jointly strongly connected warns.
     """
     xp = check_same(x=x, lam=lam)
-    check_shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)")
-    check_shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)")
+    n, d_x, d_lam = problem.n_clients, problem.dim_x, problem.dim_lam
+    check_shape("x", x, (n, d_x), "(n, d_x)", run_axes=False)
+    check_shape("lam", lam, (n, d_lam), "(n, d_lam)", run_axes=False)
     eta, M = checks.positive("eta", eta), checks.count("iterations", iterations)
     averagings, seeds, runs = _runs(avg, seed)
     checks.same_clients(averagings, problem)
@@ -74,11 +75,14 @@ def hypergradient(
 
     averaging = averagings[0] if runs is None else Runs(averagings)
     u, v = problem.outer_grad(x, lam)
+    check_answer("outer_grad(x, lam)[0]", u, (n, d_x))
+    check_answer("outer_grad(x, lam)[1]", v, (n, d_lam))
     check_finite("problem.outer_grad(x, lam)[0]", u)
     check_finite("problem.outer_grad(x, lam)[1]", v)
     if runs is not None:
         u, v = (xp.broadcast_to(a, (runs, *a.shape)) + xp.zeros_like(a) for a in (u, v))
-    run = _Run(u, v, eta, GrowthWatch(problem, x, lam, eta, u), keep_history=history)
+    watch = GrowthWatch(problem, x, lam, eta, u, averagings, mini_batches=size is not None)
+    run = _Run(u, v, eta, watch, keep_history=history)
     shown = bar(M, "hypergradient", progress)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
@@ -123,10 +127,12 @@ class _Run:
         self.messages = self.messages + calls.messages(m)
         self.w = self.w + self.eta * ubar
         if not self.deferred:
-            self.v = self.v - self.eta * for_v.cross(ubar)  # v ← v − η ∂²_{xλ} g ū
+            crossed = check_answer("cross(u)", for_v.cross(ubar), self.v.shape)
+            self.v = self.v - self.eta * crossed  # v ← v − η ∂²_{xλ} g ū
         restart = calls.restart(m)
         kept = ubar if restart is None else restart * ubar  # ū, or the mass ω ū where sums are conserved
-        self.u = kept - self.eta * for_u.hvp(ubar)  # u ← ū − η ∂²_x g ū
+        bent = check_answer("hvp(u)", for_u.hvp(ubar), ubar.shape)
+        self.u = kept - self.eta * bent  # u ← ū − η ∂²_x g ū
         self.m += 1
         if self.keep_history:
             self.kept.append(self.w if self.deferred else self.v)
@@ -136,7 +142,7 @@ class _Run:
         xp = array_namespace(self.u)
         value, history = self.v, None
         if self.deferred:
-            value = self.v - derivatives.linearization.cross(self.w)
+            value = self.v - check_answer("cross(u)", derivatives.linearization.cross(self.w), self.v.shape)
             if self.keep_history:
                 history = xp.expand_dims(self.v, axis=-3) - derivatives.crosses(self.kept)
         elif self.keep_history:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import from_host, host_dtype, to_host
+from hgp_ref.backend import check_answer, from_host, host_dtype, to_host
 
 
 def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
@@ -14,7 +14,7 @@ def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     if hasattr(problem, "hessian"):
         return host(problem.hessian(x, lam, *_optional(batch, x)))
     hvp = problem.linearize(x, lam, *_optional(batch, x)).hvp
-    return _columns(hvp, x)
+    return _columns("hvp(u)", hvp, x, problem.dim_x)
 
 
 def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
@@ -22,12 +22,14 @@ def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     if hasattr(problem, "jacobian"):
         return host(problem.jacobian(x, lam, *_optional(batch, x)))
     cross = problem.linearize(x, lam, *_optional(batch, x)).cross
-    return _columns(cross, x)
+    return _columns("cross(u)", cross, x, problem.dim_lam)
 
 
 def outer_gradients(problem: Any, x: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
     """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ)."""
     f_x, f_lam = problem.outer_grad(x, lam)
+    check_answer("outer_grad(x, lam)[0]", f_x, (problem.n_clients, problem.dim_x))
+    check_answer("outer_grad(x, lam)[1]", f_lam, (problem.n_clients, problem.dim_lam))
     return host(f_x), host(f_lam)
 
 
@@ -36,7 +38,7 @@ def host(a: Any) -> np.ndarray:
     return np.asarray(to_host(a), dtype=np.float64)
 
 
-def _columns(product: Any, x: Any) -> np.ndarray:
+def _columns(name: str, product: Any, x: Any, rows: int) -> np.ndarray:
     """(n, rows, d_x) from u ↦ A_i u_i: column k is the product with the k-th unit vector at every client."""
     n, d = x.shape
     dtype = host_dtype(x)
@@ -44,7 +46,7 @@ def _columns(product: Any, x: Any) -> np.ndarray:
     for k in range(d):
         unit = np.zeros((n, d), dtype=dtype)
         unit[:, k] = 1.0
-        columns.append(host(product(from_host(unit, like=x))))
+        columns.append(host(check_answer(name, product(from_host(unit, like=x)), (n, rows))))
     return np.stack(columns, axis=-1)
 
 

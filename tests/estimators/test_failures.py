@@ -45,6 +45,99 @@ def test_kept_weights_that_diverge_are_reported_as_the_averagings_doing():
         hgp.hypergradient(problem, x, lam, avg, eta=0.1, iterations=2000)
 
 
+def scalars(*curvatures):
+    """One client for each curvature: H_i = h_i, J_i = 1, ∂_x f_i ≠ 0."""
+    n = len(curvatures)
+    A = np.array(curvatures, dtype=float).reshape(n, 1, 1)
+    problem = hgp.problems.Quadratic(A, np.ones((n, 1)), np.ones((n, 1, 1)), np.full((n, 1), 5.0))
+    return problem, np.full((n, 1), 0.5), np.zeros((n, 1))
+
+
+@pytest.mark.parametrize("curvature", [0.0, 2.0])
+def test_a_series_that_does_not_shrink_warns(curvature):
+    with pytest.warns(RuntimeWarning, match="not converged: the terms of the series do not shrink"):
+        hgp.hypergradient(*scalars(curvature, curvature), hgp.ExactAverage(2), iterations=100)
+
+
+def test_negative_curvature_is_named_with_its_sign():
+    with pytest.raises(hgp.DivergenceError, match=r"lambda_max = -0\.5 .*not convex"):
+        hgp.hypergradient(*scalars(-0.5, -0.5), hgp.ExactAverage(2), iterations=200)
+
+
+def test_a_transient_of_nonconvex_clients_warns_and_converges_later():
+    """Clients −0.5 and 1.5: the first step grows the terms, the mean curvature 0.5 shrinks them."""
+    problem, x, lam = scalars(-0.5, 1.5)
+    x = np.array([[-20.0], [24.5]])
+    net = hgp.networks.FullyConnected(2)
+    with pytest.warns(RuntimeWarning, match="not converged: diverged: after 1 iterations"):
+        hgp.hypergradient(
+            problem, x, lam, hgp.PushSum(hgp.networks.Schedule([np.array([[0.9, 0.1], [0.1, 0.9]])]), 1), iterations=1
+        )
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), iterations=200)
+    np.testing.assert_allclose(est.value, hgp.exact.hypergradient(problem, x, lam), rtol=1e-12)
+
+
+def test_the_run_that_diverges_is_named():
+    problem, x, lam = logistic()
+    net = hgp.networks.RandomDirected(n=3, seed=1)
+    with pytest.warns(RuntimeWarning, match="can diverge"):
+        keep = hgp.PushSum(net, 1, debias="keep")
+    with pytest.raises(hgp.DivergenceError, match=r"in run 1, PushSum\(.*debias='keep'\)"):
+        hgp.hypergradient(problem, x, lam, [hgp.PushSum(net, 100), keep], eta=0.1, iterations=2000)
+
+
+def test_every_averaging_of_a_shared_network_is_looked_at():
+    problem, x, lam = quadratic(n=3)
+    ring = hgp.networks.Schedule([(np.array([i]), np.array([(i + 1) % 3])) for i in range(3)], n=3)
+    with pytest.warns(RuntimeWarning, match="steps=1"):
+        hgp.hypergradient(problem, x, lam, [hgp.PushSum(ring, 100), hgp.PushSum(ring, 1)], iterations=1)
+
+
+class WrongShapes:
+    """A user's problem that returns (n,) where (n, 1) is needed."""
+
+    n_clients, dim_x, dim_lam = 3, 4, 1
+
+    def __init__(self, wrong):
+        self.wrong = wrong
+
+    def _flat(self, name, a):
+        return a[:, 0] if name == self.wrong else a
+
+    def outer_grad(self, x, lam):
+        return self._flat("u", x), self._flat("v", lam)
+
+    def linearize(self, x, lam, batch=None):
+        outer = self
+
+        class At:
+            def hvp(self, u):
+                return outer._flat("hvp", 0.5 * u)
+
+            def cross(self, u):
+                return outer._flat("cross", u[:, :1])
+
+        return At()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ("u", r"outer_grad\(x, lam\)\[0\]"),
+        ("v", r"outer_grad\(x, lam\)\[1\]"),
+        ("hvp", r"hvp\(u\)"),
+        ("cross", r"cross\(u\)"),
+    ],
+)
+def test_wrong_shapes_of_a_users_problem_are_named(wrong, named):
+    x, lam = np.ones((3, 4)), np.ones((3, 1))
+    message = rf"problem: {named} returned shape \(3,\), needed \(3, \d\)"
+    with pytest.raises(ValueError, match=message):
+        hgp.hypergradient(WrongShapes(wrong), x, lam, hgp.ExactAverage(3), iterations=3)
+    with pytest.raises(ValueError, match=message):
+        hgp.exact.hypergradient(WrongShapes(wrong), x, lam)
+
+
 def test_a_network_that_never_connects_warns_and_names_who():
     problem, x, lam = quadratic(n=3)
     one_way = hgp.networks.Schedule([(np.array([0, 1]), np.array([1, 0]))], n=3)
@@ -69,7 +162,8 @@ def call(change):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda x, lam: {"x": x[:2]}, ValueError, r"x: shape \(2, 4\) given, needed \(..., 3, 4\)"),
+        (lambda x, lam: {"x": x[:2]}, ValueError, r"x: shape \(2, 4\) given, needed \(3, 4\)"),
+        (lambda x, lam: {"x": np.stack([x, x])}, ValueError, r"x: shape \(2, 3, 4\) given, needed \(3, 4\)"),
         (lambda x, lam: {"lam": lam[:, :1]}, ValueError, r"lam: shape \(3, 1\) given"),
         (lambda x, lam: {"x": x.astype(np.float32)}, TypeError, "mixed dtypes: x is float32, lam is float64"),
         (lambda x, lam: {"x": x.tolist()}, TypeError, "x: needed an array, got builtins.list"),
