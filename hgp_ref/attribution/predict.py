@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.attribution.removals import Pair, Removal, all_instances, as_removals, instance_counts
+from hgp_ref.averaging import Averaging
 from hgp_ref.backend import to_host
 from hgp_ref.estimators import Estimate, hypergradient
 
@@ -57,10 +58,10 @@ def influence(
     problem: Any,
     x: Any,
     lam: Any,
-    avg: Any,
-    *,
+    avg: Averaging,
     eta: float = 1.0,
     iterations: int = 500,
+    *,
     instances: Iterable[Pair] | None = None,
     groups: Iterable[Iterable[Pair]] | None = None,
     clients: Iterable[int] | None = None,
@@ -89,6 +90,10 @@ def influence(
     >>> [f"{value:+.3f}" for value in retrain(problem, lam, found.removals).actual]
     ['+0.074', '+0.035', '+0.035', '-0.093']
     """
+    if not isinstance(avg, Averaging):
+        raise TypeError(f"avg: needed one averaging (PushSum, ExactAverage, Gossip), got {avg!r}")
+    if not isinstance(seed, int | np.integer):
+        raise TypeError(f"seed: needed one integer, got {seed!r}")
     counts = instance_counts(problem)
     removals = as_removals(counts, instances, groups, clients)
     estimate = hypergradient(

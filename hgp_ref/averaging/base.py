@@ -53,8 +53,8 @@ class Averaging(ABC):
         u is (n, d), or (..., n, d) with run axes; the result has its library, device and dtype.
         """
         check_vectors("u", u, self.n)
-        if operator.index(call) < 0:
-            raise ValueError(f"call={call} given, needed an integer >= 0")
+        if not hasattr(call, "__index__") or operator.index(call) < 0:
+            raise ValueError(f"call={call!r} given, needed an integer >= 0")
         block = self.prepare(call, 1, u)
         averaged = block.apply(0, u)
         runs = math.prod(u.shape[:-2])
@@ -82,7 +82,7 @@ def check_vectors(name: str, u: Array, n: int) -> None:
 
 def check_steps(steps: int) -> int:
     """The number of steps S as an int, at least 1."""
-    if isinstance(steps, bool) or operator.index(steps) < 1:
+    if isinstance(steps, bool) or not hasattr(steps, "__index__") or operator.index(steps) < 1:
         raise ValueError(f"steps={steps!r} given, needed an integer >= 1")
     return operator.index(steps)
 

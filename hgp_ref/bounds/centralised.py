@@ -49,7 +49,7 @@ class Point:
         return self.linear.cross(from_host(u.astype(host_dtype(self.x)), like=self.x))
 
     def rounding(self, w: np.ndarray) -> np.ndarray:
-        """What evaluating all this in the problem's floating-point arithmetic may add, (n,)."""
+        """What arithmetic on the problem's gradients and products may add, (n,); not what cancels inside them."""
         size = np.linalg.norm(w, axis=1)
         solve = (np.linalg.norm(self.f_x, axis=1).mean() + self.H_scale * size) / self.alpha_bar
         own = client_norms.row_norms(self.f_lam) + self.beta * size

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.averaging import Traffic
+from hgp_ref.averaging import Averaging, Traffic
 from hgp_ref.backend import check_finite, check_same, check_shape, to_host
 
 from .centralised import InnerError, Point, Residuals, inner_error, judge
@@ -43,7 +43,7 @@ class Certificate:
     c2: np.ndarray
     identity: np.ndarray  # ‖J_i (w* − w_i)‖: the error of ∂_λ f_i − J_i w_i itself, up to rounding
     consistency: np.ndarray  # ‖v_i − (∂_λ f_i − J_i w_i)‖
-    rounding: np.ndarray  # allowance for floating-point arithmetic
+    rounding: np.ndarray  # allowance for arithmetic on gradients and products, not for cancellation inside them
     residual: np.ndarray  # ‖ḡ − H̄ w_i‖
     alpha_bar: float  # λ_min(H̄) at x
     inexact: np.ndarray | None  # (n,), what an inexact inner solution may add; None if constants are not known
@@ -104,7 +104,7 @@ def certify(
     """
     value, w = _estimate_arrays(est, problem)
     check_same(x=x, lam=lam, **{"est.value": value, "est.w": w})
-    averagings = _averagings(avg, value.shape[0] if value.ndim == 3 else None)
+    averagings = _averagings(avg, problem.n_clients, value.shape[0] if value.ndim == 3 else None)
     point = Point(problem, x, lam)
     nu = known_lipschitz(problem, lam) if lipschitz is None else lipschitz
     inner, nu, note = _inner(point, nu, given=lipschitz is not None)
@@ -153,10 +153,15 @@ def _estimate_arrays(est: Any, problem: Any) -> tuple[Any, Any]:
     return value, w
 
 
-def _averagings(avg: Any, runs: int | None) -> list[Any] | None:
+def _averagings(avg: Any, clients: int, runs: int | None) -> list[Any] | None:
     """One averaging per run, None if none was given."""
     if avg is None:
         return None
+    for one in avg if isinstance(avg, list | tuple) else [avg]:
+        if not isinstance(one, Averaging):
+            raise TypeError(f"avg: needed an averaging (PushSum, ExactAverage, Gossip) or one per run, got {one!r}")
+        if one.n != clients:
+            raise ValueError(f"avg: {one!r} averages {one.n} clients, but the problem has {clients}")
     if not isinstance(avg, list | tuple):
         return [avg] * (runs or 1)
     if len(avg) != (runs or 1):
@@ -166,13 +171,18 @@ def _averagings(avg: Any, runs: int | None) -> list[Any] | None:
 
 def _first_call(est: Any, avg: Any) -> int:
     """The first call of `avg` whose graphs come after those of the run."""
+    if not hasattr(est, "averaging") or not hasattr(est, "iterations"):
+        raise ValueError("first_call: needed where the estimate does not tell its averaging and iterations")
     used = est.averaging if isinstance(est.averaging, list | tuple) else [est.averaging]
     steps = max(getattr(a, "steps", 0) for a in used) * est.iterations
     return -(-steps // avg.steps)
 
 
 def _assumptions(nu: Lipschitz | None, net: list[Decentralised], note: str) -> tuple[str, ...]:
-    found = ["the problem's hvp, cross and gradients are the derivatives of its costs"]
+    found = [
+        "the problem's hvp, cross and gradients are the derivatives of its costs",
+        "gradients and products are as evaluated: sums inside them that cancel may round by more than is allowed for",
+    ]
     if nu is None:
         found.append(note or "no Lipschitz constants known: the bound is against the formula at the given x")
     elif nu.strong_convexity is not None:

@@ -99,8 +99,9 @@ class GrowthWatch:
             return "needed < 2: take a smaller eta"
         if curvature < 0:
             return "the curvature largest in modulus: the inner cost of some client is not convex"
-        if getattr(self.averagings[run], "debias", "reset") != "reset":
-            return f"which is < 2: the averaging makes them grow, debias={self.averagings[run].debias!r}"
+        debias = getattr(self.averagings[run], "debias", "reset")
+        if debias != "reset":
+            return f"which is < 2: the averaging makes them grow, debias={debias!r}"
         if self.mini_batches:
             return "which is < 2, but single mini-batches may exceed it: take larger ones, or a smaller eta"
         return "which is < 2: some client's inner cost may not be convex"

@@ -25,6 +25,8 @@ DEBIAS = ("reset", "keep", "conserve")
 
 def theta(n: int, d: int) -> np.ndarray:
     """Θ = (11ᵀ/n) ⊗ I_d, the exact average of n stacked d-vectors, (nd, nd)."""
+    if n < 1 or d < 1:
+        raise ValueError(f"n={n}, d={d} given, needed integers >= 1")
     return np.kron(np.full((n, n), 1.0 / n), np.eye(d))
 
 

@@ -33,12 +33,22 @@ class Network(ABC):
     equal_shares    True promises P(s)[i, j] = 1 / |N_j^out(s)|: averaging may then push along `out_lists` as drawn
 
     A subclass provides `out_lists`; the rest follows from it and may be overridden by something faster, not different.
+    Weights other than 1 / |N_j^out(s)| are given by `csr`, from which the matrices follow.
     """
 
     n: int
     seed: int | None
     period: int | None = None
     equal_shares: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = cls.csr is not Network.csr or cls.mixing_matrices is not Network.mixing_matrices
+        if cls.mixing_matrix is not Network.mixing_matrix and not own:
+            raise TypeError(
+                f"{cls.__name__} defines mixing_matrix alone, which averaging does not read; define csr, from which "
+                "the matrices follow, or give the matrices to Schedule"
+            )
 
     def __init__(self, n: int, seed: int | None = None, period: int | None = None) -> None:
         self.n = check_count("n", n, 1, MAX_CLIENTS)
@@ -71,7 +81,7 @@ class Network(ABC):
 
     def mixing_matrix(self, s: int) -> np.ndarray:
         """P(s), (n, n) float64: entry [i, j] is the weight of j -> i."""
-        return self.mixing_matrices(s, 1)[0]
+        return self.mixing_matrices(self._step(s), 1)[0]
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         """P(first), ..., P(first + count - 1), (count, n, n) float64."""

@@ -13,6 +13,23 @@ Array = Any
 Shape = tuple[int, ...]
 
 
+class Portable:
+    """Keeps its array library at hand as `_xp`; a module cannot be pickled, so it is found again by `_like`."""
+
+    _xp: Any
+
+    def _like(self) -> Array:
+        """An array of the problem's library."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method _like")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_xp"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._xp = array_namespace(self._like())
+
+
 def check_argument(name: str, a: Array, like: Array, shape: Shape, meaning: str) -> Shape:
     """Leading run axes of `a`, whose trailing axes must be `shape` and whose library, device and dtype those of `like`.
 

@@ -19,14 +19,14 @@ import numpy as np
 
 from hgp_ref.backend import array_namespace, check_same, device
 from hgp_ref.problems import fused
-from hgp_ref.problems.arrays import Shape, check_argument, check_batch, expand, matvec, mover, run_axes
+from hgp_ref.problems.arrays import Portable, Shape, check_argument, check_batch, expand, matvec, mover, run_axes
 from hgp_ref.problems.instances import View, read_instances
 from hgp_ref.problems.losses import Loss
 
 Array = Any
 
 
-class LinearProblem:
+class LinearProblem(Portable):
     """What all linear models share. A subclass sets `dim_lam` and gives weight, rate and their derivatives."""
 
     broadcasts = True
@@ -43,6 +43,9 @@ class LinearProblem:
         self._loss = loss
         self.n_clients = int(train.shape[0])
         self.dim_x = int(train.shape[2]) * loss.logits
+
+    def _like(self) -> Array:
+        return self._train.all.features
 
     @property
     def counts(self) -> np.ndarray:

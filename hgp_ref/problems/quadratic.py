@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.backend import check_finite, check_same, to_host
-from hgp_ref.problems.arrays import check_argument, expand, matvec, mover, run_axes
+from hgp_ref.problems.arrays import Portable, check_argument, expand, matvec, mover, run_axes
 
 Array = Any
 
 
-class Quadratic:
+class Quadratic(Portable):
     """Quadratic inner and outer costs; there are no instances, so there are no mini-batches.
 
     A: (n, d_x, d_x) symmetric; b: (n, d_x); C: (n, d_lam, d_x); target t: (n, d_x);
@@ -77,6 +77,9 @@ class Quadratic:
         b = rng.standard_normal((1, dim_x)) + heterogeneity * rng.standard_normal((n, dim_x))
         C = rng.standard_normal((n, dim_lam, dim_x))
         return cls((A + A.swapaxes(1, 2)) / 2, b, C, rng.standard_normal((n, dim_x)))
+
+    def _like(self) -> Array:
+        return self._A
 
     def _check(self, x: Array, lam: Array, batch: Array | None = None) -> tuple[int, ...]:
         if batch is not None:

@@ -10,13 +10,24 @@ import numpy as np
 
 from hgp_ref import checks
 from hgp_ref.averaging import PushSum, Traffic
-from hgp_ref.backend import Array, array_namespace, check_finite, check_same, check_shape, device, from_host, to_host
+from hgp_ref.backend import (
+    Array,
+    array_namespace,
+    check_finite,
+    check_same,
+    check_shape,
+    device,
+    from_host,
+    scalar,
+    to_host,
+)
 from hgp_ref.errors import DivergenceError
 from hgp_ref.networks import Network
 from hgp_ref.problems.batches import sample_batches
 from hgp_ref.progress import bar
 
 VARIANTS = ("assran", "nedic")
+GROWTH_LIMIT = 1e8  # parameters that have grown by this, from 1 or from where they started, are not coming back
 
 
 @dataclass(frozen=True)
@@ -75,12 +86,16 @@ def sgp(
     finally:
         shown.close()
     gap, norm = _diagnose(problem, x, lam)
+    _check_progress(problem, lam, x0, x, norm, lr)
     return Fit(x, gap, norm, steps, averaging.traffic(messages, steps, x))
 
 
 def _rates(steps: int, lr: float, milestones: Sequence[int], decay: float) -> np.ndarray:
     """The learning rate of each step."""
-    passed = np.searchsorted(np.sort(np.asarray(milestones, dtype=np.int64)), np.arange(steps), side="right")
+    at = np.asarray(milestones)
+    if at.ndim != 1 or (at.size and at.dtype.kind not in "iu"):
+        raise ValueError(f"milestones={milestones!r} given, needed a list of step numbers")
+    passed = np.searchsorted(np.sort(at), np.arange(steps), side="right")
     return lr * checks.positive("decay", decay) ** passed
 
 
@@ -114,7 +129,9 @@ def _train(
                 x = calls.restart(m) * z - rate * problem.inner_grad(z, lam, batch=batch)
             messages += int(calls.messages(m))
         shown.update(count)
-        _check_finite(x, first + count, rates[first])
+        _check_size(
+            x, 1.0 if x0 is None else 1.0 + scalar(array_namespace(x0).max(abs(x0))), first + count, rates[first]
+        )
     return (z if variant == "assran" else x / calls.restart(count - 1)), messages
 
 
@@ -128,10 +145,25 @@ def _start(problem: Any, lam: Array, x0: Array | None) -> Array:
     return xp.broadcast_to(x0, shape) + xp.zeros_like(x0)
 
 
-def _check_finite(x: Array, step: int, rate: float) -> None:
-    xp = array_namespace(x)
-    if not bool(to_host(xp.all(xp.isfinite(x)))):
-        raise DivergenceError(f"training diverged within {step} steps at learning rate {rate:g}: take a smaller lr")
+def _check_size(x: Array, start: float, step: int, rate: float) -> None:
+    size = scalar(array_namespace(x).max(abs(x)))
+    if not size <= GROWTH_LIMIT * start:
+        raise DivergenceError(
+            f"training diverged: parameters up to {size:.2g} after {step} steps, learning rate {rate:g}: "
+            "take a smaller lr"
+        )
+
+
+def _check_progress(problem: Any, lam: Array, x0: Array | None, x: Array, grad_norm: Any, lr: float) -> None:
+    """Training that ends far from its start with a gradient far above those it started from has diverged."""
+    xp, start = array_namespace(x), _start(problem, lam, x0)
+    before = to_host(xp.max(xp.linalg.vector_norm(problem.inner_grad(start, lam), axis=-1), axis=-1))
+    moved = scalar(xp.max(abs(x))) > 10 * (1 + scalar(xp.max(abs(start))))
+    if moved and np.any(grad_norm > 10 * before):
+        raise DivergenceError(
+            f"training diverged: the mean gradient is {np.max(grad_norm):.2g} at its end, clients' gradients were at "
+            f"most {np.max(before):.2g} at its start, learning rate {lr:g}: take a smaller lr"
+        )
 
 
 def _diagnose(problem: Any, x: Array, lam: Array) -> tuple[Any, Any]:

@@ -135,6 +135,10 @@ def test_dtype_is_kept(mode):
     [
         (lambda net: hgp.PushSum(net, 0), ValueError, "steps=0 given, needed an integer >= 1"),
         (lambda net: hgp.PushSum(net, -1), ValueError, "steps=-1"),
+        (lambda net: hgp.PushSum(net, 1.5), ValueError, "steps=1.5 given"),
+        (lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=1.5), ValueError, "call=1.5 given"),
+        (lambda net: net.mixing_matrix(0), ValueError, "s must lie in 1"),
+        (lambda net: exact.theta(0, 2), ValueError, "n=0, d=2 given"),
         (lambda net: hgp.PushSum(net, 2, debias="never"), ValueError, "debias='never' given"),
         (lambda net: hgp.PushSum(net, 2, mode="fast"), ValueError, "mode='fast' given"),
         (lambda net: hgp.PushSum(np.eye(3), 2), TypeError, "net: needed a network"),
@@ -160,3 +164,32 @@ def test_bad_input_is_named(make, error, message):
     net = hgp.networks.RandomDirected(n=3, seed=0)
     with pytest.raises(error, match=message):
         make(net)
+
+
+def test_a_network_of_ones_own_gives_its_weights_by_csr():
+    class Lazy(hgp.networks.Network):
+        """Half of everything stays, the rest goes to the next client."""
+
+        expected_edges = 6.0
+
+        def out_lists(self, s):
+            receivers = np.sort([[j, (j + 1) % 3] for j in range(3)], axis=1).astype(np.int32)
+            return np.array([0, 2, 4, 6]), receivers.reshape(-1)
+
+        def csr(self, s):
+            return (
+                np.array([0, 2, 4, 6]),
+                np.array([0, 2, 0, 1, 1, 2], dtype=np.int32),
+                np.array([0.9, 0.1, 0.1, 0.9, 0.1, 0.9]),
+            )
+
+    W = np.array([[0.9, 0, 0.1], [0.1, 0.9, 0], [0, 0.1, 0.9]])
+    u = np.random.default_rng(0).normal(size=(3, 2))
+    np.testing.assert_array_equal(Lazy(3).mixing_matrix(4), W)
+    for mode in ("composed", "stepping"):
+        assert_close(hgp.PushSum(Lazy(3), 2, mode=mode).apply(u), W @ W @ u, RTOL)
+    with pytest.raises(TypeError, match="OnlyMatrix defines mixing_matrix alone"):
+
+        class OnlyMatrix(hgp.networks.Network):
+            def mixing_matrix(self, s):
+                return W

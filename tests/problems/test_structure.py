@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from itertools import combinations, product
 
 import numpy as np
 import pytest
 from helpers import assert_close, identity_rtol
 
-from hgp_ref.problems import InstanceWeights, Linearization, LogisticRegression, Problem, Quadratic
+from hgp_ref.problems import InstanceWeights, Linearization, LogisticRegression, Problem, Quadratic, SoftmaxRegression
 
 from .cases import KINDS, LINEAR, data, full_quadratic, linear, make, settings
 
@@ -202,3 +204,19 @@ def test_hessians_are_formed_only_where_the_rule_says(kind):
         kept = c.problem.linearize(c.x, c.lam)._hessian is not None
         assert kept == (c.problem.dim_x <= max(counts))
         assert c.problem.linearize(c.x, c.lam, c.batch)._hessian is None
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "logistic", "softmax", "instance weights"])
+def test_problems_travel_to_other_processes(kind):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(2, 5, 3)), rng.integers(0, 2, (2, 5))
+    problem = {
+        "quadratic": lambda: Quadratic.random(2, 3, 2, seed=0),
+        "logistic": lambda: LogisticRegression(X, y, X, y),
+        "softmax": lambda: SoftmaxRegression(X, y, X, y),
+        "instance weights": lambda: InstanceWeights(X, y, X, y),
+    }[kind]()
+    x, lam = rng.normal(size=(2, problem.dim_x)), np.ones((2, problem.dim_lam))
+    for moved in (pickle.loads(pickle.dumps(problem)), copy.deepcopy(problem)):
+        np.testing.assert_array_equal(moved.inner_grad(x, lam), problem.inner_grad(x, lam))
+        np.testing.assert_array_equal(moved.linearize(x, lam).hvp(x), problem.linearize(x, lam).hvp(x))

@@ -91,6 +91,21 @@ def test_divergence_is_reported():
         hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=5000, lr=50.0, milestones=())
 
 
+@pytest.mark.parametrize(("steps", "lr"), [(40, 5.0), (500, 3.5)])
+def test_divergence_is_reported_while_numbers_are_finite(steps, lr):
+    problem, _, lam = quadratic()  # λ_max = 1: needs lr < 2
+    with pytest.raises(hgp.DivergenceError, match="training diverged.*take a smaller lr"):
+        hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=steps, lr=lr, milestones=())
+
+
+def test_a_start_at_the_solution_is_no_divergence():
+    problem, _, lam = logistic()
+    x0 = exact.inner_solution(problem, lam)
+    net = hgp.networks.RandomDirected(n=3, seed=1)
+    fit = hgp.sgp(problem, net, lam, steps=50, lr=0.5, milestones=(), batch_size=2, x0=x0)
+    assert fit.grad_norm > 1e-6  # the noise moves it away, and that is no error
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -101,6 +116,7 @@ def test_divergence_is_reported():
         ({"x0": np.zeros((2, 4))}, r"x0: shape \(2, 4\) given"),
         ({"lam": np.full((3, 4), np.nan)}, "lam: holds NaN"),
         ({"decay": 0.0}, "decay=0.0 given"),
+        ({"milestones": 50}, "milestones=50 given, needed a list of step numbers"),
     ],
 )
 def test_bad_input_is_named(change, message):
