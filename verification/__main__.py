@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from pathlib import Path
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from figures.store import write_whole
+from hgp_ref.backend import get_backend
 from hgp_ref.progress import bar
 from verification import NAMES, report, table
 from verification.errata.document import write_errata
@@ -45,8 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.write and (given.quick or numbers or given.seed):
         made.error("--write needs a full run of all errata with seed 0")
     run = Run(given.seed, given.quick, given.backend)
+    try:
+        get_backend(given.backend)
+    except (ImportError, RuntimeError, ValueError) as error:
+        made.error(str(error))
     start = time.perf_counter()
-    done = collect(names, run, numbers, given.jobs)
+    try:
+        done = collect(names, run, numbers, given.jobs)
+    except KeyboardInterrupt:
+        print("verification: interrupted, nothing written", file=sys.stderr)
+        return 130
     seconds = time.perf_counter() - start
     failed = [row for one in done for row in one.result.rows if row.failed]
     print(table.text(done))
@@ -69,6 +79,9 @@ def select(names: Sequence[str], made: argparse.ArgumentParser) -> tuple[list[st
     unknown = [n for n in chosen if n not in NAMES]
     if unknown:
         made.error(f"unknown name {unknown[0]!r}; choose from {', '.join(NAMES)}")
+    absent = [n for n in numbers if not 1 <= n <= 25]
+    if absent:
+        made.error(f"there is no erratum {absent[0]}; they are numbered 1 to 25")
     if numbers and "errata" not in chosen:
         made.error("numbers choose among the errata: python -m verification errata 4 25")
     return [n for n in NAMES if n in chosen or not chosen], numbers

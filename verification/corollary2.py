@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from hgp_ref.bounds import corollary2
-from verification.errata.noise import worst_batch
 from verification.minibatch import batches
 from verification.rows import PRINTED, Row, against, judged
 from verification.run import Result, Run
@@ -29,6 +28,8 @@ def verify(run: Run) -> Result:
             rows.append(against("Corollary 2", f"{found.setting}, 90 % quantile", quantile, bound, form=PRINTED))
         H = found.H[0]
         single = float(np.linalg.norm(H - H.mean(axis=0), 2, axis=(1, 2)).max())
-        setting = f"{found.case.name}, client 0, b={size} of {len(H)}: sup ‖Ĥ − H‖ against C/√b"
-        rows.append(judged("Corollary 2, κ", setting, worst_batch(H, size), single / np.sqrt(size), form=PRINTED))
+        worst = H[[int(np.linalg.norm(H - H.mean(axis=0), 2, axis=(1, 2)).argmax())] * size].mean(axis=0)
+        setting = f"{found.case.name}, client 0, b={size} with replacement: sup ‖Ĥ − H‖ against C/√b"
+        largest = float(np.linalg.norm(worst - H.mean(axis=0), 2))
+        rows.append(judged("Corollary 2, κ", setting, largest, single / np.sqrt(size), form=PRINTED))
     return Result(rows)

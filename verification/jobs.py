@@ -36,6 +36,7 @@ class Done:
 
 def work(name: str, run: Run, numbers: Sequence[int] = ()) -> Done:
     """Verify one statement; `numbers` choose among the errata."""
+    run.prepare()
     module = importlib.import_module(f"verification.{name}")
     start = time.perf_counter()
     result = module.verify(run, numbers) if name == "errata" else module.verify(run)

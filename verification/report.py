@@ -10,7 +10,18 @@ from typing import Any
 
 from verification.errata import ERRATA
 from verification.jobs import Done
-from verification.rows import HOLDS, NOT_APPLICABLE, NOT_SHOWN, PRINTED, SHOWN, VIOLATED, VIOLATED_AS_PRINTED, Row
+from verification.rows import (
+    GOAL,
+    HOLDS,
+    MISSED,
+    NOT_APPLICABLE,
+    NOT_SHOWN,
+    PRINTED,
+    SHOWN,
+    VIOLATED,
+    VIOLATED_AS_PRINTED,
+    Row,
+)
 from verification.run import Picture, Table
 from verification.statements import GLOSSARY
 from verification.table import HEAD, cells, ratio, short
@@ -142,7 +153,7 @@ def _group(statement: str, form: str, rows: Sequence[Row]) -> str:
     tally = [sum(short(row.verdict) == verdict for row in rows) for verdict in (HOLDS, NOT_APPLICABLE)]
     broken = len(rows) - sum(tally)
     smallest, where = min(((r.ratio, r.setting) for r in rows if r.ratio is not None), default=(None, "–"))
-    tone = "" if not broken else f" class='{'warn' if form == PRINTED else 'bad'}'"
+    tone = "" if not broken else f" class='{'warn' if form in (PRINTED, GOAL) else 'bad'}'"
     numbers = (str(tally[0]), str(broken), str(tally[1]), ratio(smallest))
     cells = "".join(f"<td class='number'>{escape(content)}</td>" for content in numbers)
     name = statement + (" (printed)" if form == PRINTED and "printed" not in statement else "")
@@ -173,7 +184,7 @@ def _cell(label: str, content: str) -> str:
 def _tone(verdict: str) -> str:
     if verdict in (VIOLATED, NOT_SHOWN):
         return "bad"
-    if verdict == VIOLATED_AS_PRINTED:
+    if verdict in (VIOLATED_AS_PRINTED, MISSED):
         return "warn"
     return "good" if verdict in (HOLDS, SHOWN) else "soft"
 

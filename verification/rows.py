@@ -4,8 +4,8 @@ A row sets a measured number against a bound. Two sides that are equal in exact 
 
     holds  ⇔  measured ≤ bound · (1 + 1e-9) + rounding,
 
-where `rounding` is what float64 alone may contribute to the measured number. A ratio is given only where the measured
-number is above that level.
+where `rounding` is what float64 alone may contribute to the measured number. The ratio is (bound + rounding)/measured,
+given only where the measured number is above that level.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ VIOLATED_AS_PRINTED = "violated as printed"
 SHOWN = "erratum shown"
 NOT_SHOWN = "erratum NOT shown"
 NOT_APPLICABLE = "not applicable"
+MISSED = "goal missed"
 
 RELATIVE_ROUNDING = 1e-9
 
-PRINTED, CORRECTED, ERRATUM = "printed", "corrected", "erratum"
+PRINTED, CORRECTED, ERRATUM, GOAL = "printed", "corrected", "erratum", "goal"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; `form` is "printed", "corrected" or "erratum"."""
+    """One line of the table; `form` is "printed", "corrected", "erratum" or "goal" (wished for, not claimed)."""
 
     statement: str
     setting: str
@@ -41,10 +42,10 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """bound / measured; None where there is no bound or the measured number is rounding."""
+        """(bound + rounding) / measured; None where there is no bound or the measured number is rounding."""
         if self.measured is None or self.bound is None or not self.measured > self.rounding:
             return None
-        return self.bound / self.measured
+        return (self.bound + self.rounding) / self.measured
 
     @property
     def failed(self) -> bool:
@@ -84,7 +85,7 @@ def judged(
     if holds(measured, bound, rounding):
         verdict = HOLDS
     else:
-        verdict = VIOLATED_AS_PRINTED if form == PRINTED else VIOLATED
+        verdict = {PRINTED: VIOLATED_AS_PRINTED, GOAL: MISSED}.get(form, VIOLATED)
     return Row(statement, setting, measured, bound, verdict, form, rounding, note)
 
 

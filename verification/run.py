@@ -25,6 +25,13 @@ class Run:
         """`full` in a full run, `quick` in a quick one."""
         return quick if self.quick else full
 
+    def prepare(self) -> None:
+        """Whatever the array library needs before its first array: 64 bits for JAX."""
+        if self.backend == "jax":
+            import jax
+
+            jax.config.update("jax_enable_x64", True)
+
     def rng(self, *stream: int) -> np.random.Generator:
         """Random numbers that depend on the seed and on the given stream alone."""
         return np.random.default_rng([self.seed, *stream])
