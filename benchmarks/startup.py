@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 
 from benchmarks.results import Report, Timing
 
@@ -58,11 +60,10 @@ def _seconds(code: str, repetitions: int, environment: dict[str, str] | None = N
 
 
 def _process(code: str, environment: dict[str, str]) -> tuple[float, float]:
-    before = os.times()
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
-    after = os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return cpu, after.elapsed - before.elapsed
+    after, end = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, end - start
 
 
 def _minus(timing: Timing, empty: Timing) -> Timing:
