@@ -80,11 +80,13 @@ def verify(run: Run) -> Result:
             facts[f"{name}: settings with an error above rounding"] = len(one.ratios)
             facts[f"{name}: smallest ratio"] = min(one.ratios)
             facts[f"{name}: median ratio"] = float(np.median(one.ratios))
-            numbers = (min(one.ratios), min(one.several, default=np.nan), float(np.median(one.ratios)))
-            cells.append([name, str(len(one.ratios)), *(f"{x:.4f}" if x < 10 else f"{x:.3g}" for x in numbers)])
-    shown = {name: np.array(one.ratios) for name, one in found.items() if name in SHOWN}
-    head = ("statement", "settings above rounding", "smallest bound/error", "smallest with n, d ≥ 2", "median")
-    return Result(rows, [picture.draw(shown, count)], facts, [Table(f"{count} random settings", head, cells)])
+            smallest = (min(one.ratios), min(one.several, default=np.nan))
+            shown = [f"{x:.4f}" if x < 10 else f"{x:.3g}" for x in smallest]
+            cells.append([name, str(len(one.ratios)), *shown, f"{np.median(one.ratios):.3g}"])
+    drawn = {name: np.array(one.ratios) for name, one in found.items() if name in SHOWN}
+    head = ("statement", "settings", "smallest", "smallest, n and d ≥ 2", "median")
+    title = f"bound/error over {count} random settings, where the error is above rounding"
+    return Result(rows, [picture.draw(drawn, count)], facts, [Table(title, head, cells)])
 
 
 def measure(setting: Setting, run: Run, rng: np.random.Generator) -> list[tuple[str, float, float, float]]:
