@@ -24,22 +24,24 @@ def products(last, floor, symmetric, stream, k0, k1, first, steps, out, messages
     words = np.empty((4, TILE), np.uint32)
     adjacency = np.empty((n, n, TILE), np.uint8)
     degree, share = np.empty(TILE, np.int32), np.empty(TILE, np.float64)
-    weight, old, new = np.empty((3, n, n, TILE), np.float64)
+    weight, product = np.empty((n, n, TILE), np.float64), np.empty((2, n, n, TILE), np.float64)
     edges = np.empty(TILE, np.int64)
     for begin in range(0, calls, TILE):
         edges[:] = -n * steps
         for s in range(steps):
             fill(last, floor, symmetric, stream, k0, k1, first + begin * steps + s, steps, words, adjacency)
-            old, new = new, old
-            weigh(adjacency, degree, share, new if s == 0 else weight)
-            if s > 0:
-                _multiply(weight, old, new)
+            if s == 0:
+                weigh(adjacency, degree, share, product[0])
+            else:
+                weigh(adjacency, degree, share, weight)
+                _multiply(weight, product[(s - 1) % 2], product[s % 2])
             _count(adjacency, edges)
+        last_product = product[(steps - 1) % 2]
         for t in range(min(TILE, calls - begin)):
             messages[begin + t] = edges[t]
             for i in range(n):
                 for j in range(n):
-                    out[begin + t, i, j] = new[i, j, t]
+                    out[begin + t, i, j] = last_product[i, j, t]
 
 
 @njit(cache=True, nogil=True)
