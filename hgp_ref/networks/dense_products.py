@@ -13,7 +13,7 @@ from numba import njit
 
 from hgp_ref.networks.dense_many import TILE, fill, weigh
 
-CLIENTS = 4  # at most so many clients, and
+CLIENTS = 8  # at most so many clients, and
 CALLS = 32  # at least so many calls, make this faster than matrices one by one
 
 
