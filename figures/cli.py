@@ -138,6 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             recompute=given.recompute,
             thumbnails=given.thumbnails,
         )
+    except KeyboardInterrupt:
+        print("figures: interrupted; what is done is kept, the same command goes on from there", file=sys.stderr)
+        return 130
     except ImportError as error:  # a data set that needs an extra
         print(f"figures: {error}", file=sys.stderr)
         return 2
