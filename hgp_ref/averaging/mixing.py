@@ -36,7 +36,7 @@ class Mixing(Averaging):
             return self.mode == "composed"
         n, S, E = self.n, self.steps, self.net.expected_edges
         dense = n * n / DENSE_SPEEDUP
-        return S * n * n + (S - 1) * n * min(E, dense) + dense * columns <= S * E * columns or n <= 16
+        return S * n * n + (S - 1) * n * min(E, dense) + dense * columns <= S * E * columns or n <= 32
 
     def block_size(self, like: Array) -> int:
         if self.composes(columns(like)):

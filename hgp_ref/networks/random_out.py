@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,14 @@ class RandomOut(Network):
     def out_lists(self, s: int) -> Edges:
         receivers = np.empty((self.n, self.k + 1), dtype=np.int32)
         self._sample(s, 0, receivers)
-        width = self.k + 1
-        return np.arange(0, (self.n + 1) * width, width, dtype=np.int64), receivers.reshape(-1)
+        return self._indptr, receivers.reshape(-1)
+
+    @cached_property
+    def _indptr(self) -> np.ndarray:
+        """Where the receivers of each sender begin: the same at every step, hence kept, and not to be written to."""
+        indptr = np.arange(0, (self.n + 1) * (self.k + 1), self.k + 1, dtype=np.int64)
+        indptr.flags.writeable = False
+        return indptr
 
     def csr(self, s: int) -> Csr:
         return rows_from_lists(*self.out_lists(s), 1.0 / (self.k + 1))
