@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 from benchmarks.results import Report
 
@@ -54,31 +55,38 @@ def _plain(value: object) -> str:
 
 
 def plot(reports: list[Report], path: Path) -> None:
-    """A panel of horizontal bars for each report, CPU seconds on a logarithmic axis, quartiles as whiskers."""
+    """A panel for each report: median CPU seconds as points on a logarithmic axis, quartiles as whiskers."""
     import matplotlib.pyplot as plt
 
     shown = [report for report in reports if report.timings]
     columns = 2 if len(shown) > 1 else 1
     rows = math.ceil(len(shown) / columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(7 * columns, 2.3 * rows), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(rows, columns, figsize=(7 * columns, 2.1 * rows), squeeze=False, layout="constrained")
     for axis in axes.flat[len(shown) :]:
         axis.set_axis_off()
     for axis, report in zip(axes.flat, shown, strict=False):
-        labels = list(report.timings)[::-1]
-        medians = [max(report.timings[label].median, 1e-9) for label in labels]
-        spreads = [report.timings[label].spread for label in labels]
-        whiskers = [[max(0.0, m - low) for m, (low, _) in zip(medians, spreads, strict=True)],
-                    [max(0.0, high - m) for m, (_, high) in zip(medians, spreads, strict=True)]]  # fmt: skip
-        colours = ["tab:blue" if label.startswith("hgp_ref") else "tab:gray" for label in labels]
-        axis.barh(range(len(labels)), medians, xerr=whiskers, color=colours, height=0.6)
-        axis.set_yticks(range(len(labels)), labels, fontsize=7)
-        axis.set_xscale("log")
-        axis.set_xlabel("CPU seconds, one thread", fontsize=7)
-        axis.tick_params(axis="x", labelsize=7)
-        axis.set_title(report.title, fontsize=8)
-        for y, m in enumerate(medians):
-            axis.annotate(seconds(m), (m, y), xytext=(4, 0), textcoords="offset points", fontsize=6, va="center")
-        axis.margins(x=0.2)
+        _panel(axis, report)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+def _panel(axis: Any, report: Report) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for y, (label, timing) in enumerate(report.timings.items()):
+        colour = "tab:blue" if label.startswith("hgp_ref") else "tab:gray"
+        (low, high), median = timing.spread, max(timing.median, 1e-9)
+        whiskers = [[max(0.0, median - low)], [max(0.0, high - median)]]
+        axis.errorbar([median], [y], xerr=whiskers, fmt="o", color=colour, capsize=3)
+        axis.annotate(seconds(median), (median, y), xytext=(0, 5), textcoords="offset points", fontsize=7, ha="center")
+    axis.set_yticks(range(len(report.timings)), list(report.timings), fontsize=7)
+    axis.set_ylim(len(report.timings) - 0.5, -0.8)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.tick_params(axis="x", labelsize=7)
+    axis.grid(axis="x", alpha=0.3)
+    axis.margins(x=0.15)
+    axis.set_title(f"{report.title} (CPU time, one thread)", fontsize=8)
