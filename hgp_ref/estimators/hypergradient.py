@@ -58,10 +58,7 @@ def hypergradient(
 
     A run whose terms grow raises DivergenceError; a run over networks that are not jointly strongly connected warns.
     """
-    xp = check_same(x=x, lam=lam)
-    n, d_x, d_lam = problem.n_clients, problem.dim_x, problem.dim_lam
-    check_shape("x", x, (n, d_x), "(n, d_x)", run_axes=False)
-    check_shape("lam", lam, (n, d_lam), "(n, d_lam)", run_axes=False)
+    _check_point(problem, x, lam)
     eta, M = checks.positive("eta", eta), checks.count("iterations", iterations)
     averagings, seeds, runs = _runs(avg, seed)
     checks.same_clients(averagings, problem)
@@ -74,13 +71,7 @@ def hypergradient(
         derivatives = MiniBatch(problem, x, lam, size, seeds, runs is not None, shared_batch, replace)
 
     averaging = averagings[0] if runs is None else Runs(averagings)
-    u, v = problem.outer_grad(x, lam)
-    check_answer("outer_grad(x, lam)[0]", u, (n, d_x))
-    check_answer("outer_grad(x, lam)[1]", v, (n, d_lam))
-    check_finite("problem.outer_grad(x, lam)[0]", u)
-    check_finite("problem.outer_grad(x, lam)[1]", v)
-    if runs is not None:
-        u, v = (xp.broadcast_to(a, (runs, *a.shape)) + xp.zeros_like(a) for a in (u, v))
+    u, v = _start(problem, x, lam, runs)
     watch = GrowthWatch(problem, x, lam, eta, u, averagings, mini_batches=size is not None)
     run = _Run(u, v, eta, watch, keep_history=history)
     shown = bar(M, "hypergradient", progress)
@@ -90,6 +81,24 @@ def hypergradient(
     finally:
         shown.close()
     return run.finish(averaging, derivatives, batch_size, averagings if runs is not None else averagings[0])
+
+
+def _check_point(problem: Any, x: Array, lam: Array) -> None:
+    check_same(x=x, lam=lam)
+    check_shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    check_shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+
+
+def _start(problem: Any, x: Array, lam: Array, runs: int | None) -> tuple[Array, Array]:
+    """u^(0) = ∂_x f and v^(0) = ∂_λ f, once for each run."""
+    u, v = problem.outer_grad(x, lam)
+    for k, (given, dimension) in enumerate(((u, problem.dim_x), (v, problem.dim_lam))):
+        check_answer(f"outer_grad(x, lam)[{k}]", given, (problem.n_clients, dimension))
+        check_finite(f"problem.outer_grad(x, lam)[{k}]", given)
+    if runs is None:
+        return u, v
+    xp = array_namespace(u)
+    return tuple(xp.broadcast_to(a, (runs, *a.shape)) + xp.zeros_like(a) for a in (u, v))
 
 
 class _Run:

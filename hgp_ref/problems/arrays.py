@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,14 @@ Array = Any
 Shape = tuple[int, ...]
 
 
-class Portable:
+class Portable(ABC):
     """Keeps its array library at hand as `_xp`; a module cannot be pickled, so it is found again by `_like`."""
 
     _xp: Any
 
+    @abstractmethod
     def _like(self) -> Array:
         """An array of the problem's library."""
-        raise NotImplementedError(f"{type(self).__name__} needs a method _like")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_xp"}

@@ -13,6 +13,7 @@ instance weights differ in how weight and rate depend on lam, and hence in d²_{
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -54,17 +55,17 @@ class LinearProblem(Portable):
 
     # What a subclass says about lam.
 
+    @abstractmethod
     def _weight(self, lam: Array, view: View) -> Array:
         """weight_ik for the instances of `view`.  # (..., n, N)"""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rate(self, lam: Array) -> Any:
         """rate_ij, a number or an array that broadcasts against x.  # (..., n, d_x)"""
-        raise NotImplementedError
 
+    @abstractmethod
     def _cross(self, x: Array, slope: Any, view: View, u: Array) -> Array:
         """d²_{x lam} g_i u_i, where slope() is l' of every instance.  # (..., n, d_lam)"""
-        raise NotImplementedError
 
     # Costs and gradients.
 
