@@ -27,8 +27,16 @@ def describe() -> dict[str, object]:
         "machine": f"{_processor()}, {os.cpu_count()} cores",
         "load": round(os.getloadavg()[0], 2),
         "threads": "1 unless a figure says otherwise",
-        "versions": {name: metadata.version(name) for name in LIBRARIES},
+        "versions": {name: _version(name) for name in LIBRARIES},
     }
+
+
+def _version(name: str) -> str | None:
+    """None where a peer's library is not installed: the benchmarks without peers run all the same."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _processor() -> str:

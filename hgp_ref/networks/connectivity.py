@@ -40,10 +40,10 @@ class Unreachable:
             for who, what in ((self.unreached, "cannot be reached by"), (self.unheard, "cannot reach"))
             if who
         ]
+        others = f"client {self.member}" + (f" and {self.largest - 1} more" if self.largest > 1 else " alone")
         return (
             f"the graphs of steps {self.first} .. {self.first + self.count - 1} are not jointly strongly connected: "
-            f"{' and '.join(parts)} the largest strongly connected group "
-            f"(client {self.member} and {self.largest - 1} more)"
+            f"{' and '.join(parts)} the largest strongly connected group ({others})"
         )
 
 
