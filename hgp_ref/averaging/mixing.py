@@ -18,7 +18,8 @@ class Mixing(Averaging):
     """S steps of mixing matrices, P_m = W_{(m+1)S} ... W_{mS+1}.
 
     With E edges a step and d columns, composing first costs S n² + (S-1) n min(E, n²/8) on the host and n² d / 8 on the
-    vectors, stepping costs S E d. mode="auto" takes the cheaper one: composed for few clients, stepping for many.
+    vectors, stepping costs S E d. mode="auto" takes the cheaper one: composed for few clients, stepping for many. Up
+    to 32 clients it composes in any case: there the calls themselves cost more than what they compute.
     """
 
     debias = "reset"
