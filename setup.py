@@ -34,7 +34,7 @@ setup(
         "data": data,
         "progress": progress,
         "test": test,
-        "dev": [*test, *fastmixing, "networkx>=3", "ruff>=0.6", "mypy>=1.11", "scipy-stubs"],
+        "dev": [*test, *fastmixing, "networkx>=3", "ruff>=0.6", "mypy>=1.11"],
     },
     classifiers=[
         "Programming Language :: Python :: 3",
