@@ -36,6 +36,18 @@ BLOCK = 5  # seeds in one part
 REFERENCE_STREAM = 7  # batches of the printed kind of truth: apart from those that HGP draws (0 and 1)
 
 
+def training(quick: bool) -> dict[str, Any]:
+    """Network and training that the convex experiments share."""
+    return {
+        "n": 3,
+        "low": 0.4,
+        "high": 0.8,
+        "train_steps": 600 if quick else 5000,
+        "lr": 2.0,
+        "milestones": [400, 500, 550, 590] if quick else list(MILESTONES),
+    }
+
+
 def experiment(
     data: str, regularization: str, batch_size: int | None = None, *, quick: bool = False, backend: str = "numpy"
 ) -> Experiment:
@@ -45,12 +57,7 @@ def experiment(
         "data": data,
         "regularization": regularization,
         "batch_size": batch_size,
-        "n": 3,
-        "low": 0.4,
-        "high": 0.8,
-        "train_steps": 600 if quick else 5000,
-        "lr": 2.0,
-        "milestones": [400, 500, 550, 590] if quick else list(MILESTONES),
+        **training(quick),
         "eta": 1.0,
         "iterations": 100 if quick else 1000,
         "steps": [1, 2, 5, 10, 100],

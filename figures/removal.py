@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import hgp_ref as hgp
-from figures.estimation import MILESTONES, network
+from figures.estimation import network, training
 from figures.newton_step import newton_step_changes
 from figures.store import Arrays, Experiment
 from hgp_ref.attribution import influence, retrain, retrain_sgp
@@ -36,12 +36,7 @@ def experiment(variant: str, *, quick: bool = False, backend: str = "numpy") -> 
         "revision": 1,
         "data": variant,
         "l2": 0.0 if variant == "paper" else 0.01,
-        "n": 3,
-        "low": 0.4,
-        "high": 0.8,
-        "train_steps": 600 if quick else 5000,
-        "lr": 2.0,
-        "milestones": [400, 500, 550, 590] if quick else list(MILESTONES),
+        **training(quick),
         "eta": 1.0,
         "iterations": 100 if quick else 500,
         "steps": 100,

@@ -195,11 +195,6 @@ def check_finite(name: str, x: Array) -> None:
         raise ValueError(f"{name}: holds NaN or infinite values, needed finite numbers")
 
 
-def identity_tolerance(x: Array) -> float:
-    """1000 eps of the dtype of `x`: what an identity between two ways of computing may be off by."""
-    return 1000 * float(array_namespace(x).finfo(x.dtype).eps)
-
-
 def host_dtype(x: Array) -> np.dtype:
     """The NumPy dtype with the same name as the dtype of `x`."""
     return np.dtype(str(x.dtype).rsplit(".", 1)[-1])

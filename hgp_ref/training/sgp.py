@@ -112,6 +112,7 @@ def _train(
 ) -> tuple[Array, int]:
     z = _start(problem, lam, x0)
     x = z  # Push-Sum's sums; z = x / ω
+    reach = 1.0 + scalar(array_namespace(x).max(abs(x)))
     messages = 0
     for first in range(0, len(rates), 256):
         count = min(256, len(rates) - first)
@@ -129,9 +130,7 @@ def _train(
                 x = calls.restart(m) * z - rate * problem.inner_grad(z, lam, batch=batch)
             messages += int(calls.messages(m))
         shown.update(count)
-        _check_size(
-            x, 1.0 if x0 is None else 1.0 + scalar(array_namespace(x0).max(abs(x0))), first + count, rates[first]
-        )
+        _check_size(x, GROWTH_LIMIT * reach, first + count, rates[first])
     return (z if variant == "assran" else x / calls.restart(count - 1)), messages
 
 
@@ -145,9 +144,9 @@ def _start(problem: Any, lam: Array, x0: Array | None) -> Array:
     return xp.broadcast_to(x0, shape) + xp.zeros_like(x0)
 
 
-def _check_size(x: Array, start: float, step: int, rate: float) -> None:
+def _check_size(x: Array, limit: float, step: int, rate: float) -> None:
     size = scalar(array_namespace(x).max(abs(x)))
-    if not size <= GROWTH_LIMIT * start:
+    if not size <= limit:
         raise DivergenceError(
             f"training diverged: parameters up to {size:.2g} after {step} steps, learning rate {rate:g}: "
             "take a smaller lr"
