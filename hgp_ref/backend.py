@@ -142,59 +142,6 @@ def _require_gpu(cupy: Any) -> None:
         raise RuntimeError("CuPy is installed but finds no usable GPU: 0 CUDA devices")
 
 
-def check_same(**arrays: Array) -> Namespace:
-    """The namespace of the named floating-point `arrays`, which must share library, device and dtype."""
-    named = {name: a for name, a in arrays.items() if a is not None}
-    for name, a in named.items():
-        if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
-            raise TypeError(f"{name}: needed an array, got {type(a).__module__}.{type(a).__name__}")
-    libraries = {name: compat.array_namespace(a) for name, a in named.items()}
-    if len({id(xp) for xp in libraries.values()}) > 1:
-        raise TypeError("mixed array libraries: " + _listing({k: v.__name__ for k, v in libraries.items()}))
-    xp = next(iter(libraries.values()))
-    dtypes = {name: a.dtype for name, a in named.items()}
-    for name, dtype in dtypes.items():
-        if not xp.isdtype(dtype, "real floating"):
-            raise TypeError(f"{name}: needed real floating-point numbers, got {dtype}")
-    if len(set(dtypes.values())) > 1:
-        raise TypeError("mixed dtypes: " + _listing(dtypes))
-    devices = {name: device(a) for name, a in named.items()}
-    if len({str(d) for d in devices.values()}) > 1:
-        raise TypeError("mixed devices: " + _listing(devices))
-    return xp
-
-
-def _listing(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name} is {value}" for name, value in values.items())
-
-
-def check_shape(name: str, x: Array, shape: tuple[int, ...], meaning: str, run_axes: bool = True) -> None:
-    """ValueError unless the trailing axes of `x` are `shape`; leading (run) axes are free where allowed."""
-    if not run_axes and tuple(x.shape) != shape:
-        raise ValueError(f"{name}: shape {tuple(x.shape)} given, needed {shape} = {meaning}")
-    if tuple(x.shape[-len(shape) :]) != shape:
-        raise ValueError(
-            f"{name}: shape {tuple(x.shape)} given, needed (..., {', '.join(map(str, shape))}) = {meaning}"
-        )
-
-
-def check_answer(method: str, given: Array, shape: tuple[int, ...]) -> Array:
-    """What a problem's `method` returned; ValueError unless it has the `shape` that the protocol asks for.
-
-    An (n,) array would be broadcast against (n, 1) without a word.
-    """
-    if tuple(given.shape) != tuple(shape):
-        raise ValueError(f"problem: {method} returned shape {tuple(given.shape)}, needed {tuple(shape)}")
-    return given
-
-
-def check_finite(name: str, x: Array) -> None:
-    """ValueError if `x` holds NaN or infinity (one scalar goes to the host)."""
-    xp = array_namespace(x)
-    if not bool(to_host(xp.all(xp.isfinite(x)))):
-        raise ValueError(f"{name}: holds NaN or infinite values, needed finite numbers")
-
-
 def host_dtype(x: Array) -> np.dtype:
     """The NumPy dtype with the same name as the dtype of `x`."""
     return np.dtype(str(x.dtype).rsplit(".", 1)[-1])

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import operator
 import warnings
 from typing import Any
 
-import numpy as np
-
+from hgp_ref import arguments
 from hgp_ref.averaging import Averaging
 from hgp_ref.networks.connectivity import unreachable
-
-
-def positive(name: str, value: Any) -> float:
-    """A finite number > 0 as a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < math.inf:
-        raise ValueError(f"{name}={value!r} given, needed a finite number > 0")
-    return float(value)
-
-
-def count(name: str, value: Any) -> int:
-    """An integer >= 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name}={value!r} given, needed an integer >= 1")
-    return operator.index(value)
 
 
 def batch_size(problem: Any, value: Any) -> int | None:
@@ -33,7 +16,7 @@ def batch_size(problem: Any, value: Any) -> int | None:
         return None
     if getattr(problem, "counts", None) is None:
         raise ValueError(f"batch_size={value!r} given, but the problem has no `counts` (instances per client)")
-    return count("batch_size", value)
+    return arguments.integer("batch_size", value)
 
 
 def same_clients(averagings: list[Averaging], problem: Any) -> None:

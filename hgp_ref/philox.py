@@ -17,10 +17,10 @@ The key is the 64-bit seed. Everything is integer arithmetic: equal on every mac
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 from numba import njit
+
+from hgp_ref import arguments
 
 # Streams: one number for each use of random words.
 EDGE_RATES = 1  # rates of RandomDirected
@@ -86,9 +86,4 @@ def key(seed: int) -> tuple[np.uint64, np.uint64]:
 
 def check_seed(seed: int) -> int:
     """The seed as a Python integer, or an error that says what is needed."""
-    if isinstance(seed, bool | np.bool_) or not hasattr(seed, "__index__"):
-        raise TypeError(f"seed must be an integer, got {type(seed).__name__}: {seed!r}")
-    value = operator.index(seed)
-    if not 0 <= value < 2**64:
-        raise ValueError(f"seed must lie in 0 .. 2**64 - 1, got {value}")
-    return value
+    return arguments.integer("seed", seed, 0, 2**64 - 1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import operator
 from abc import ABC, abstractmethod
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.averaging.blocks import Block
 from hgp_ref.averaging.traffic import Traffic
-from hgp_ref.backend import Array, array_namespace, check_same, host_dtype
+from hgp_ref.backend import Array, array_namespace, host_dtype
 from hgp_ref.networks import Network
 
 BLOCK_BYTES = 32 * 2**20  # graphs prepared at once
@@ -53,8 +53,7 @@ class Averaging(ABC):
         u is (n, d), or (..., n, d) with run axes; the result has its library, device and dtype.
         """
         check_vectors("u", u, self.n)
-        if not hasattr(call, "__index__") or operator.index(call) < 0:
-            raise ValueError(f"call={call!r} given, needed an integer >= 0")
+        call = arguments.integer("call", call, 0)
         block = self.prepare(call, 1, u)
         averaged = block.apply(0, u)
         runs = math.prod(u.shape[:-2])
@@ -75,16 +74,9 @@ def columns(like: Array) -> int:
 def check_vectors(name: str, u: Array, n: int) -> None:
     """TypeError or ValueError unless `u` is a floating-point array (..., n, d)."""
     array_namespace(u)
-    check_same(**{name: u})
+    arguments.same_kind(**{name: u})
     if u.ndim < 2 or u.shape[-2] != n:
         raise ValueError(f"{name}: shape {tuple(u.shape)} given, needed (..., {n}, d): one row per client")
-
-
-def check_steps(steps: int) -> int:
-    """The number of steps S as an int, at least 1."""
-    if isinstance(steps, bool) or not hasattr(steps, "__index__") or operator.index(steps) < 1:
-        raise ValueError(f"steps={steps!r} given, needed an integer >= 1")
-    return operator.index(steps)
 
 
 def check_network(net: Network) -> Network:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.averaging.base import Averaging
 from hgp_ref.averaging.blocks import MeanBlock
 from hgp_ref.backend import Array
@@ -19,9 +18,7 @@ class ExactAverage(Averaging):
 
     def __init__(self, n: int) -> None:
         super().__init__()
-        if operator.index(n) < 1:
-            raise ValueError(f"n={n} given, needed an integer >= 1")
-        self.n, self.steps, self.net = operator.index(n), 1, None
+        self.n, self.steps, self.net = arguments.integer("n", n), 1, None
 
     def composes(self, columns: int) -> bool:
         return self.n <= 1024

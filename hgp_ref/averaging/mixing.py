@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hgp_ref.averaging.base import BLOCK_BYTES, Averaging, check_network, check_steps, columns
+from hgp_ref import arguments
+from hgp_ref.averaging.base import BLOCK_BYTES, Averaging, check_network, columns
 from hgp_ref.averaging.blocks import Block, DeviceSteppingBlock, HostSteppingBlock, MatrixBlock
 from hgp_ref.averaging.compose import DENSE_SPEEDUP, compose, count_messages
 from hgp_ref.backend import Array, is_numpy
@@ -27,10 +28,8 @@ class Mixing(Averaging):
     def __init__(self, net: Network, steps: int, mode: str) -> None:
         super().__init__()
         self.net: Network = check_network(net)
-        self.n, self.steps = net.n, check_steps(steps)
-        if mode not in MODES:
-            raise ValueError(f"mode={mode!r} given, needed one of {', '.join(MODES)}")
-        self.mode = mode
+        self.n, self.steps = net.n, arguments.integer("steps", steps)
+        self.mode = arguments.choice("mode", mode, MODES)
 
     def composes(self, columns: int) -> bool:
         if self.mode != "auto":

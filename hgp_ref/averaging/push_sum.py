@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.averaging.blocks import mix_weights
 from hgp_ref.averaging.mixing import Mixing
 from hgp_ref.networks import Network
@@ -31,8 +32,7 @@ class PushSum(Mixing):
 
     def __init__(self, net: Network, steps: int, debias: str = "reset", mode: str = "auto") -> None:
         super().__init__(net, steps, mode)
-        if debias not in DEBIAS:
-            raise ValueError(f"debias={debias!r} given, needed one of {', '.join(DEBIAS)}")
+        arguments.choice("debias", debias, DEBIAS)
         if debias == "keep":
             warnings.warn(
                 "debias='keep' divides by weights of earlier calls: not an average, covered by no bound, and it can "

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.averaging import Averaging, Traffic
-from hgp_ref.backend import check_finite, check_same, check_shape, to_host
+from hgp_ref.backend import to_host
 
 from .centralised import InnerError, Point, Residuals, inner_error, judge
 from .decentralised import Decentralised, client_curvature, decentralised
@@ -103,7 +104,7 @@ def certify(
     (d_x, d_x) solve.
     """
     value, w = _estimate_arrays(est, problem)
-    check_same(x=x, lam=lam, **{"est.value": value, "est.w": w})
+    arguments.same_kind(x=x, lam=lam, **{"est.value": value, "est.w": w})
     averagings = _averagings(avg, problem.n_clients, value.shape[0] if value.ndim == 3 else None)
     point = Point(problem, x, lam)
     nu = known_lipschitz(problem, lam) if lipschitz is None else lipschitz
@@ -144,12 +145,12 @@ def _estimate_arrays(est: Any, problem: Any) -> tuple[Any, Any]:
     value, w = getattr(est, "value", None), getattr(est, "w", None)
     if value is None or w is None:
         raise ValueError("est: needed an estimate with `value` and `w`, the residual of which is judged")
-    check_shape("est.value", value, (problem.n_clients, problem.dim_lam), "(..., n, d_lam)")
-    check_shape("est.w", w, (problem.n_clients, problem.dim_x), "(..., n, d_x)")
+    arguments.shape("est.value", value, (problem.n_clients, problem.dim_lam), "(..., n, d_lam)")
+    arguments.shape("est.w", w, (problem.n_clients, problem.dim_x), "(..., n, d_x)")
     if value.ndim > 3 or value.ndim != w.ndim:
         raise ValueError(f"est: value {tuple(value.shape)} and w {tuple(w.shape)} given, needed at most one run axis")
-    check_finite("est.value", value)
-    check_finite("est.w", w)
+    arguments.finite("est.value", value)
+    arguments.finite("est.w", w)
     return value, w
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import checks
+from hgp_ref import arguments, checks
 from hgp_ref.averaging import Averaging, Runs
-from hgp_ref.backend import Array, array_namespace, check_answer, check_finite, check_same, check_shape
+from hgp_ref.backend import Array, array_namespace
 from hgp_ref.estimators.derivatives import FullBatch, MiniBatch
 from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.estimators.estimate import Estimate
@@ -59,7 +59,7 @@ def hypergradient(
     A run whose terms grow raises DivergenceError; a run over networks that are not jointly strongly connected warns.
     """
     _check_point(problem, x, lam)
-    eta, M = checks.positive("eta", eta), checks.count("iterations", iterations)
+    eta, M = arguments.positive("eta", eta), arguments.integer("iterations", iterations)
     averagings, seeds, runs = _runs(avg, seed)
     checks.same_clients(averagings, problem)
     checks.warn_unreachable(averagings, M)
@@ -84,17 +84,17 @@ def hypergradient(
 
 
 def _check_point(problem: Any, x: Array, lam: Array) -> None:
-    check_same(x=x, lam=lam)
-    check_shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
-    check_shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+    arguments.same_kind(x=x, lam=lam)
+    arguments.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
 
 
 def _start(problem: Any, x: Array, lam: Array, runs: int | None) -> tuple[Array, Array]:
     """u^(0) = ∂_x f and v^(0) = ∂_λ f, once for each run."""
     u, v = problem.outer_grad(x, lam)
     for k, (given, dimension) in enumerate(((u, problem.dim_x), (v, problem.dim_lam))):
-        check_answer(f"outer_grad(x, lam)[{k}]", given, (problem.n_clients, dimension))
-        check_finite(f"problem.outer_grad(x, lam)[{k}]", given)
+        arguments.answer(f"outer_grad(x, lam)[{k}]", given, (problem.n_clients, dimension))
+        arguments.finite(f"problem.outer_grad(x, lam)[{k}]", given)
     if runs is None:
         return u, v
     xp = array_namespace(u)
@@ -136,11 +136,11 @@ class _Run:
         self.messages = self.messages + calls.messages(m)
         self.w = self.w + self.eta * ubar
         if not self.deferred:
-            crossed = check_answer("cross(u)", for_v.cross(ubar), self.v.shape)
+            crossed = arguments.answer("cross(u)", for_v.cross(ubar), self.v.shape)
             self.v = self.v - self.eta * crossed  # v ← v − η ∂²_{xλ} g ū
         restart = calls.restart(m)
         kept = ubar if restart is None else restart * ubar  # ū, or the mass ω ū where sums are conserved
-        bent = check_answer("hvp(u)", for_u.hvp(ubar), ubar.shape)
+        bent = arguments.answer("hvp(u)", for_u.hvp(ubar), ubar.shape)
         self.u = kept - self.eta * bent  # u ← ū − η ∂²_x g ū
         self.m += 1
         if self.keep_history:
@@ -151,12 +151,12 @@ class _Run:
         xp = array_namespace(self.u)
         value, history = self.v, None
         if self.deferred:
-            value = self.v - check_answer("cross(u)", derivatives.linearization.cross(self.w), self.v.shape)
+            value = self.v - arguments.answer("cross(u)", derivatives.linearization.cross(self.w), self.v.shape)
             if self.keep_history:
                 history = xp.expand_dims(self.v, axis=-3) - derivatives.crosses(self.kept)
         elif self.keep_history:
             history = xp.stack(self.kept, axis=-3)
-        check_finite("the estimate", value)
+        arguments.finite("the estimate", value)
         charge = averaging.traffic(self.messages, self.m, self.u)
         _keep_ledgers(averaging, charge)
         return Estimate(

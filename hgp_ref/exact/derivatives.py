@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import check_answer, from_host, host_dtype, to_host
+from hgp_ref import arguments
+from hgp_ref.backend import from_host, host_dtype, to_host
 
 
 def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
@@ -28,8 +29,8 @@ def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
 def outer_gradients(problem: Any, x: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
     """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ)."""
     f_x, f_lam = problem.outer_grad(x, lam)
-    check_answer("outer_grad(x, lam)[0]", f_x, (problem.n_clients, problem.dim_x))
-    check_answer("outer_grad(x, lam)[1]", f_lam, (problem.n_clients, problem.dim_lam))
+    arguments.answer("outer_grad(x, lam)[0]", f_x, (problem.n_clients, problem.dim_x))
+    arguments.answer("outer_grad(x, lam)[1]", f_lam, (problem.n_clients, problem.dim_lam))
     return host(f_x), host(f_lam)
 
 
@@ -46,7 +47,7 @@ def _columns(name: str, product: Any, x: Any, rows: int) -> np.ndarray:
     for k in range(d):
         unit = np.zeros((n, d), dtype=dtype)
         unit[:, k] = 1.0
-        columns.append(host(check_answer(name, product(from_host(unit, like=x)), (n, rows))))
+        columns.append(host(arguments.answer(name, product(from_host(unit, like=x)), (n, rows))))
     return np.stack(columns, axis=-1)
 
 

@@ -9,16 +9,16 @@ unless a class says otherwise. Columns sum to one: what j sends is what the othe
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.networks.lists import Csr, pairs_from_lists, rows_from_lists, scatter
 from hgp_ref.philox import MAX_CLIENTS, MAX_STEP, check_seed
 
-__all__ = ["Csr", "Edges", "Network", "check_count", "check_probability"]
+__all__ = ["Csr", "Edges", "Network"]
 
 Edges = tuple[np.ndarray, np.ndarray]
 
@@ -51,7 +51,7 @@ class Network(ABC):
             )
 
     def __init__(self, n: int, seed: int | None = None, period: int | None = None) -> None:
-        self.n = check_count("n", n, 1, MAX_CLIENTS)
+        self.n = arguments.integer("n", n, 1, MAX_CLIENTS)
         self.seed = None if seed is None else check_seed(seed)
         self.period = period
 
@@ -108,14 +108,14 @@ class Network(ABC):
         return senders, receivers
 
     def _step(self, s: int) -> int:
-        return check_count("s", s, 1, MAX_STEP)
+        return arguments.integer("s", s, 1, MAX_STEP)
 
     def _stretch(self, first: int, count: int) -> tuple[int, int]:
-        first = check_count("first", first, 1, MAX_STEP)
-        return first, check_count("count", count, 0, MAX_STEP - first + 1)
+        first = arguments.integer("first", first, 1, MAX_STEP)
+        return first, arguments.integer("count", count, 0, MAX_STEP - first + 1)
 
     def _client(self, name: str, j: int) -> int:
-        return check_count(name, j, 0, self.n - 1)
+        return arguments.integer(name, j, 0, self.n - 1)
 
     def _arguments(self) -> dict[str, Any]:
         """Constructor arguments, for __repr__."""
@@ -123,24 +123,3 @@ class Network(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._arguments().items())})"
-
-
-def check_count(name: str, value: int, low: int, high: int) -> int:
-    """value as a Python integer in low .. high, or an error that names it."""
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {type(value).__name__}: {value!r}")
-    result = operator.index(value)
-    if not low <= result <= high:
-        raise ValueError(f"{name} must lie in {low} .. {high}, got {result}")
-    return result
-
-
-def check_probability(name: str, value: float) -> float:
-    """value as a float in [0, 1], or an error that names it."""
-    try:
-        result = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}: {value!r}") from None
-    if not 0.0 <= result <= 1.0:
-        raise ValueError(f"{name} must lie in [0, 1], got {result}")
-    return result

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import philox
+from hgp_ref import arguments, philox
 from hgp_ref.networks import dense, dense_many, dense_products
-from hgp_ref.networks.base import Csr, Edges, Network, check_probability
+from hgp_ref.networks.base import Csr, Edges, Network
 from hgp_ref.networks.lists import rows_from_adjacency
 
 SCALE = 2**32
@@ -30,7 +30,7 @@ class BernoulliNetwork(Network):
 
     def __init__(self, n: int, low: float = 0.4, high: float = 0.8, seed: int = 0) -> None:
         super().__init__(n, seed)
-        self.low, self.high = check_probability("low", low), check_probability("high", high)
+        self.low, self.high = arguments.probability("low", low), arguments.probability("high", high)
         if self.low > self.high:
             raise ValueError(f"low must not exceed high, got low={self.low}, high={self.high}")
         self._key = philox.key(seed)

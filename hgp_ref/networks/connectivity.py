@@ -14,7 +14,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from hgp_ref.networks.base import Network, check_count
+from hgp_ref import arguments
+from hgp_ref.networks.base import Network
 
 CHUNK_EDGES = 2**24  # edges of the steps added at once, at most (one step is always added)
 NAMED = 10  # clients named in a message
@@ -134,8 +135,8 @@ class _Condensation:
 
 def _useful(net: Network, first: int, count: int) -> int:
     """Steps of the stretch worth looking at: one period at most."""
-    check_count("first", first, 1, 2**56)
-    count = check_count("count", count, 1, 2**56)
+    arguments.integer("first", first, 1, 2**56)
+    count = arguments.integer("count", count, 1, 2**56)
     return count if net.period is None else min(count, net.period)
 
 

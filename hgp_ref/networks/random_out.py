@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import philox
+from hgp_ref import arguments, philox
 from hgp_ref.networks import sparse
-from hgp_ref.networks.base import Csr, Edges, Network, check_count
+from hgp_ref.networks.base import Csr, Edges, Network
 from hgp_ref.networks.lists import rows_from_lists
 
 
@@ -20,7 +20,7 @@ class RandomOut(Network):
 
     def __init__(self, n: int, k: int, seed: int = 0) -> None:
         super().__init__(n, seed)
-        self.k = check_count("k", k, 0, self.n - 1)
+        self.k = arguments.integer("k", k, 0, self.n - 1)
         self._key = philox.key(seed)
 
     @property

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.networks.base import Csr, Edges, Network, check_count
+from hgp_ref import arguments
+from hgp_ref.networks.base import Csr, Edges, Network
 from hgp_ref.networks.lists import rows_from_adjacency, rows_from_lists
 
 SHOWN = 400  # longest schedule that __repr__ writes out, in numbers
@@ -90,8 +91,8 @@ def _edge_list(name: str, item: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray
 def _from_edges(name: str, n: int, senders: np.ndarray, receivers: np.ndarray) -> Csr:
     for part in (senders, receivers):
         if part.size:
-            check_count(f"{name}: smallest client", part.min(), 0, n - 1)
-            check_count(f"{name}: largest client", part.max(), 0, n - 1)
+            arguments.integer(f"{name}: smallest client", part.min(), 0, n - 1)
+            arguments.integer(f"{name}: largest client", part.max(), 0, n - 1)
     alone = np.ones(n, dtype=bool)
     alone[senders[senders == receivers]] = False
     pairs = np.sort(np.concatenate([senders * n + receivers, np.flatnonzero(alone) * (n + 1)]))

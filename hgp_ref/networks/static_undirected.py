@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from hgp_ref import philox
+from hgp_ref import arguments, philox
 from hgp_ref.networks import dense
-from hgp_ref.networks.base import Csr, Edges, Network, check_probability
+from hgp_ref.networks.base import Csr, Edges, Network
 from hgp_ref.networks.fastest_mixing import fastest_mixing_weights, require_cvxpy
 from hgp_ref.networks.lists import rows_from_adjacency
 
@@ -33,7 +33,7 @@ class StaticUndirected(Network):
 
     def __init__(self, n: int, p: float = 0.5, seed: int = 0, weights: str = "metropolis") -> None:
         super().__init__(n, seed, period=1)
-        self.p = check_probability("p", p)
+        self.p = arguments.probability("p", p)
         if weights not in ("fastest", "metropolis"):
             raise ValueError(f'weights must be "fastest" or "metropolis", got {weights!r}')
         if weights == "fastest":

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import check_same, get_backend
+from hgp_ref import arguments
+from hgp_ref.backend import get_backend
 
 Array = Any
 
@@ -54,7 +55,7 @@ class _Adapter:
         self._inner, self._outer = inner, outer
 
     def _check(self, x: Array, lam: Array) -> None:
-        check_same(x=x, lam=lam)
+        arguments.same_kind(x=x, lam=lam)
         self._check_shape("x", x, self.dim_x)
         self._check_shape("lam", lam, self.dim_lam)
 
@@ -144,7 +145,7 @@ class TorchLinearization:
         return self._pull(self._lam, u)
 
     def _pull(self, along: Array, u: Array) -> Array:
-        check_same(x=self._x, u=u)
+        arguments.same_kind(x=self._x, u=u)
         self._problem._check_shape("u", u, self._problem.dim_x)
         return _torch_grad(lambda: (self._grad * u.detach()).sum(), [along], retain=True)[0]
 
@@ -229,6 +230,6 @@ class JaxLinearization:
         return self._push(u, 1)
 
     def _push(self, u: Array, which: int) -> Array:
-        check_same(x=self._x, u=u)
+        arguments.same_kind(x=self._x, u=u)
         self._problem._check_shape("u", u, self._problem.dim_x)
         return self._problem._jit_push(self._x, self._lam, self._rows, u, which)

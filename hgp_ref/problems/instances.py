@@ -13,16 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import (
-    array_namespace,
-    check_finite,
-    check_same,
-    device,
-    from_host,
-    host_dtype,
-    is_numpy,
-    to_host,
-)
+from hgp_ref import arguments
+from hgp_ref.backend import array_namespace, device, from_host, host_dtype, is_numpy, to_host
 from hgp_ref.problems.arrays import Shape, matmul_runs
 from hgp_ref.problems.losses import Loss
 
@@ -137,7 +129,7 @@ def pad(name: str, data: Any, ndim: int) -> tuple[Array, np.ndarray]:
     """An array (n, N, ...) as it is, or a sequence of n arrays (N_i, ...) padded with zeros; and the N_i."""
     form = "(n, N, d) or a list of n arrays (N_i, d)" if ndim == 2 else "(n, N) or a list of n arrays (N_i,)"
     if hasattr(data, "shape"):
-        check_same(**{name: data})
+        arguments.same_kind(**{name: data})
         if data.ndim != ndim + 1 or data.shape[0] < 1 or 0 in data.shape[2:]:
             raise ValueError(f"{name}: shape {tuple(data.shape)} given, needed {form}")
         parts, counts = None, np.full(data.shape[0], data.shape[1], dtype=np.int64)
@@ -145,7 +137,7 @@ def pad(name: str, data: Any, ndim: int) -> tuple[Array, np.ndarray]:
         parts = list(data) if isinstance(data, Sequence) else []
         if not parts:
             raise ValueError(f"{name}: {type(data).__name__} without arrays given, needed {form}")
-        check_same(**{f"{name}[{i}]": part for i, part in enumerate(parts)})
+        arguments.same_kind(**{f"{name}[{i}]": part for i, part in enumerate(parts)})
         for i, part in enumerate(parts):
             if part.ndim != ndim or tuple(part.shape[1:]) != tuple(parts[0].shape[1:]) or 0 in part.shape[1:]:
                 raise ValueError(f"{name}[{i}]: shape {tuple(part.shape)} given, needed {form}")
@@ -153,7 +145,7 @@ def pad(name: str, data: Any, ndim: int) -> tuple[Array, np.ndarray]:
     for i in np.flatnonzero(counts == 0)[:1]:
         raise ValueError(f"{name}: client {i} has no instances, needed at least one for every client")
     padded = data if parts is None else _stack(parts, int(counts.max()))
-    check_finite(name, padded)
+    arguments.finite(name, padded)
     return padded, counts
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import array_namespace, check_same, device
+from hgp_ref import arguments
+from hgp_ref.backend import array_namespace, device
 from hgp_ref.problems import fused
 from hgp_ref.problems.arrays import Portable, Shape, check_argument, check_batch, expand, matvec, mover, run_axes
 from hgp_ref.problems.instances import View, read_instances
@@ -37,7 +38,7 @@ class LinearProblem(Portable):
         self._train = read_instances(X, y, loss, ("X", "y"))
         self._val = read_instances(X_val, y_val, loss, ("X_val", "y_val"))
         train, val = self._train.all.features, self._val.all.features
-        self._xp = check_same(X=train, X_val=val)
+        self._xp = arguments.same_kind(X=train, X_val=val)
         for axis, meaning in ((0, "clients"), (2, "features")):
             if train.shape[axis] != val.shape[axis]:
                 raise ValueError(f"X_val: {val.shape[axis]} {meaning} given, needed {train.shape[axis]} as in X")

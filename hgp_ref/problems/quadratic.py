@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import check_finite, check_same, to_host
+from hgp_ref import arguments
+from hgp_ref.backend import to_host
 from hgp_ref.problems.arrays import Portable, check_argument, expand, matvec, mover, run_axes
 
 Array = Any
@@ -34,7 +35,7 @@ class Quadratic(Portable):
                  coupling: Array | None = None, outer_reg: float = 0.0) -> None:  # fmt: skip
         given = {"A": A, "b": b, "C": C, "target": target, "outer_hessian": outer_hessian, "coupling": coupling}
         given = {name: a for name, a in given.items() if a is not None}
-        self._xp = check_same(**given)
+        self._xp = arguments.same_kind(**given)
         if A.ndim != 3 or A.shape[0] < 1 or A.shape[1] < 1 or A.shape[1] != A.shape[2]:
             raise ValueError(f"A: shape {tuple(A.shape)} given, needed (n, d_x, d_x)")
         n, d_x = int(A.shape[0]), int(A.shape[1])
@@ -46,7 +47,7 @@ class Quadratic(Portable):
         for name, a in given.items():
             if tuple(a.shape) != needed[name]:
                 raise ValueError(f"{name}: shape {tuple(a.shape)} given, needed {needed[name]}")
-            check_finite(name, a)
+            arguments.finite(name, a)
         for name in ("A", "outer_hessian"):
             if name in given:
                 _check_symmetric(name, given[name], self._xp)
@@ -139,7 +140,7 @@ class Quadratic(Portable):
         for name in ("_A", "_b", "_C", "_t", "_Q", "_D"):
             if getattr(self, name) is not None:
                 setattr(moved, name, move(getattr(self, name)))
-        moved._xp = check_same(A=moved._A)
+        moved._xp = arguments.same_kind(A=moved._A)
         return moved
 
     def _outer(self, gap: Array) -> Array:

@@ -8,19 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import checks
+from hgp_ref import arguments, checks
 from hgp_ref.averaging import PushSum, Traffic
-from hgp_ref.backend import (
-    Array,
-    array_namespace,
-    check_finite,
-    check_same,
-    check_shape,
-    device,
-    from_host,
-    scalar,
-    to_host,
-)
+from hgp_ref.backend import Array, array_namespace, device, from_host, scalar, to_host
 from hgp_ref.errors import DivergenceError
 from hgp_ref.networks import Network
 from hgp_ref.problems.batches import sample_batches
@@ -66,12 +56,11 @@ def sgp(
     a starts as `lr` and is multiplied by `decay` at each of `milestones` (numbered from 0). `x0` is (n, d_x), zeros by
     default. `lam` may carry a leading run axis where the problem broadcasts: all runs are trained at once.
     """
-    check_same(lam=lam, x0=x0)
-    check_shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)")
-    check_finite("lam", lam)
-    steps, lr = checks.count("steps", steps), checks.positive("lr", lr)
-    if variant not in VARIANTS:
-        raise ValueError(f"variant={variant!r} given, needed one of {', '.join(VARIANTS)}")
+    arguments.same_kind(lam=lam, x0=x0)
+    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)")
+    arguments.finite("lam", lam)
+    steps, lr = arguments.integer("steps", steps), arguments.positive("lr", lr)
+    arguments.choice("variant", variant, VARIANTS)
     if lam.ndim > 2 and not getattr(problem, "broadcasts", False):
         raise ValueError(f"lam: shape {tuple(lam.shape)} given, but the problem knows no run axis: needed (n, d_lam)")
     averaging = PushSum(net, 1, debias="conserve")
@@ -96,7 +85,7 @@ def _rates(steps: int, lr: float, milestones: Sequence[int], decay: float) -> np
     if at.ndim != 1 or (at.size and at.dtype.kind not in "iu"):
         raise ValueError(f"milestones={milestones!r} given, needed a list of step numbers")
     passed = np.searchsorted(np.sort(at), np.arange(steps), side="right")
-    return lr * checks.positive("decay", decay) ** passed
+    return lr * arguments.positive("decay", decay) ** passed
 
 
 def _train(
@@ -138,8 +127,8 @@ def _start(problem: Any, lam: Array, x0: Array | None) -> Array:
     shape = (*lam.shape[:-1], problem.dim_x)
     if x0 is None:
         return array_namespace(lam).zeros(shape, dtype=lam.dtype, device=device(lam))
-    check_shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)")
-    check_finite("x0", x0)
+    arguments.shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)")
+    arguments.finite("x0", x0)
     xp = array_namespace(x0)
     return xp.broadcast_to(x0, shape) + xp.zeros_like(x0)
 

@@ -175,7 +175,7 @@ def call(change):
         (lambda x, lam: {"eta": 0.0}, ValueError, "eta=0.0 given, needed a finite number > 0"),
         (lambda x, lam: {"eta": float("nan")}, ValueError, "eta=nan given"),
         (lambda x, lam: {"iterations": 0}, ValueError, "iterations=0 given, needed an integer >= 1"),
-        (lambda x, lam: {"iterations": 2.5}, ValueError, "iterations=2.5 given"),
+        (lambda x, lam: {"iterations": 2.5}, TypeError, "iterations=2.5 given"),
         (lambda x, lam: {"batch_size": 0}, ValueError, "batch_size=0 given"),
         (lambda x, lam: {"avg": hgp.ExactAverage(4)}, ValueError, "averages 4 clients, but the problem has 3"),
         (lambda x, lam: {"avg": []}, TypeError, "avg: needed an averaging"),

@@ -124,7 +124,7 @@ def test_period(kind):
 @pytest.mark.parametrize("ask", ["mixing_matrix", "edges", "csr", "out_lists"])
 @pytest.mark.parametrize(("s", "error"), [(0, ValueError), (-3, ValueError), (2**56, ValueError), (1.0, TypeError)])
 def test_bad_steps_are_refused(kind, ask, s, error):
-    with pytest.raises(error, match="(s|first) must"):
+    with pytest.raises(error, match="(s|first)=.* given.*, needed an integer"):
         getattr(KINDS[kind](3), ask)(s)
 
 
@@ -138,7 +138,7 @@ def test_bad_stretches_and_senders_are_refused(kind):
         lambda: net.out_neighbours(1, 3),
         lambda: net.out_neighbours(1, -1),
     ):
-        with pytest.raises(ValueError, match="must lie in"):
+        with pytest.raises(ValueError, match="needed an integer from"):
             call()
 
 
@@ -146,7 +146,7 @@ def test_bad_stretches_and_senders_are_refused(kind):
     ("n", "error"), [(0, ValueError), (2**31 + 1, ValueError), (2.0, TypeError), (True, TypeError)]
 )
 def test_bad_number_of_clients(n, error):
-    with pytest.raises(error, match="n must"):
+    with pytest.raises(error, match="n=.* given.*, needed an integer"):
         networks.SelfLoops(n)
 
 

@@ -35,7 +35,7 @@ def test_one_sender_of_a_huge_network():
 
 @pytest.mark.parametrize("k", [-1, 3])
 def test_bad_k(k):
-    with pytest.raises(ValueError, match=f"k must lie in 0 .. 2, got {k}"):
+    with pytest.raises(ValueError, match=f"k={k} given, needed an integer from 0 to 2"):
         RandomOut(3, k)
 
 

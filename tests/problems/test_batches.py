@@ -89,7 +89,7 @@ BAD = {
     "first negative": ({"first": -1}, "first, count: -1, 1 given, needed steps from 0 to"),
     "count negative": ({"count": -1}, "first, count: 0, -1 given, needed steps from 0 to"),
     "stream 128": ({"stream": 128}, "stream: 128 given, needed an integer from 0 to 127"),
-    "seed negative": ({"seed": -1}, "seed must lie in"),
+    "seed negative": ({"seed": -1}, "seed=-1 given, needed an integer from 0"),
 }
 
 

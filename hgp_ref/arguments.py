@@ -1,0 +1,144 @@
+"""One vocabulary of argument checks: every message names the argument, what was given and what is needed.
+
+A value of the wrong kind is a TypeError, one of the right kind outside its range a ValueError. Each function returns
+the argument in the form that the rest of the package computes with.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+
+from hgp_ref.backend import Array, Namespace, array_namespace, device, to_host
+
+
+def integer(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
+    """A whole number from `low` to `high` (no upper end if None) as an int; booleans and floats are no integers."""
+    needed = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed}")
+    try:
+        whole = operator.index(value)
+    except TypeError as error:  # arrays with several entries have __index__ too
+        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed}") from error
+    if whole < low or (high is not None and whole > high):
+        raise ValueError(f"{name}={whole} given, needed {needed}")
+    return whole
+
+
+def number(name: str, value: Any, needed: str = "a finite number") -> float:
+    """A finite real number as a float; `needed` says in the message what it is to be."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.number) or isinstance(value, complex):
+        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed}")
+    try:
+        real = float(value)
+    except OverflowError as error:
+        raise ValueError(f"{name}={value!r} given, needed {needed}") from error
+    if not math.isfinite(real):
+        raise ValueError(f"{name}={value!r} given, needed {needed}")
+    return real
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number > 0 as a float."""
+    real = number(name, value, "a finite number > 0")
+    if not real > 0:
+        raise ValueError(f"{name}={value!r} given, needed a finite number > 0")
+    return real
+
+
+def nonnegative(name: str, value: Any) -> float:
+    """A finite number >= 0 as a float."""
+    real = number(name, value, "a finite number >= 0")
+    if not real >= 0:
+        raise ValueError(f"{name}={value!r} given, needed a finite number >= 0")
+    return real
+
+
+def between(name: str, value: Any, low: float, high: float) -> float:
+    """A number in [low, high] as a float."""
+    real = number(name, value, f"a number in [{low:g}, {high:g}]")
+    if not low <= real <= high:
+        raise ValueError(f"{name}={value!r} given, needed a number in [{low:g}, {high:g}]")
+    return real
+
+
+def probability(name: str, value: Any) -> float:
+    """A number in [0, 1] as a float."""
+    return between(name, value, 0.0, 1.0)
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """One of the strings `options`."""
+    options = tuple(options)
+    if not isinstance(value, str) or value not in options:
+        raise ValueError(f"{name}={value!r} given, needed one of {', '.join(options)}")
+    return value
+
+
+def boolean(name: str, value: Any) -> bool:
+    """True or False, and nothing that merely counts as one."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed True or False")
+    return bool(value)
+
+
+def same_kind(**arrays: Array | None) -> Namespace:
+    """The namespace of the named floating-point `arrays` (None is skipped): one library, device and dtype for all."""
+    named = {name: a for name, a in arrays.items() if a is not None}
+    for name, a in named.items():
+        if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
+            raise TypeError(f"{name}: needed an array, got {type(a).__module__}.{type(a).__name__}")
+    libraries = {name: compat.array_namespace(a) for name, a in named.items()}
+    if len({id(xp) for xp in libraries.values()}) > 1:
+        raise TypeError("mixed array libraries: " + _listing({k: v.__name__ for k, v in libraries.items()}))
+    xp = next(iter(libraries.values()))
+    dtypes = {name: a.dtype for name, a in named.items()}
+    for name, dtype in dtypes.items():
+        if not xp.isdtype(dtype, "real floating"):
+            raise TypeError(f"{name}: needed real floating-point numbers, got {dtype}")
+    if len(set(dtypes.values())) > 1:
+        raise TypeError("mixed dtypes: " + _listing(dtypes))
+    devices = {name: device(a) for name, a in named.items()}
+    if len({str(d) for d in devices.values()}) > 1:
+        raise TypeError("mixed devices: " + _listing(devices))
+    return xp
+
+
+def _listing(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} is {value}" for name, value in values.items())
+
+
+def shape(name: str, x: Array, needed: tuple[int, ...], meaning: str, run_axes: bool = True) -> None:
+    """ValueError unless the trailing axes of `x` are `needed`; leading (run) axes are free where allowed."""
+    if not run_axes and tuple(x.shape) != needed:
+        raise ValueError(f"{name}: shape {tuple(x.shape)} given, needed {needed} = {meaning}")
+    if tuple(x.shape[-len(needed) :]) != needed:
+        raise ValueError(
+            f"{name}: shape {tuple(x.shape)} given, needed (..., {', '.join(map(str, needed))}) = {meaning}"
+        )
+
+
+def answer(method: str, given: Array, needed: tuple[int, ...]) -> Array:
+    """What a problem's `method` returned; an error unless it is an array of the shape that the protocol asks for.
+
+    An (n,) array would be broadcast against (n, 1) without a word.
+    """
+    if not hasattr(given, "shape"):
+        raise TypeError(f"problem: {method} returned {type(given).__name__}, needed an array of shape {tuple(needed)}")
+    if tuple(given.shape) != tuple(needed):
+        raise ValueError(f"problem: {method} returned shape {tuple(given.shape)}, needed {tuple(needed)}")
+    return given
+
+
+def finite(name: str, x: Array) -> None:
+    """ValueError if `x` holds NaN or infinity (one scalar goes to the host)."""
+    xp = array_namespace(x)
+    if not bool(to_host(xp.all(xp.isfinite(x)))):
+        raise ValueError(f"{name}: holds NaN or infinite values, needed finite numbers")
