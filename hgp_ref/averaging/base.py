@@ -2,81 +2,76 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-
-import numpy as np
+from collections.abc import Iterable
+from typing import Any
 
 from hgp_ref import arguments
-from hgp_ref.averaging.blocks import Block
-from hgp_ref.averaging.traffic import Traffic
-from hgp_ref.backend import Array, array_namespace, host_dtype
+from hgp_ref.averaging.mean import Mean
+from hgp_ref.backend import Array
+from hgp_ref.channels import BALANCED, Channel, Traffic
+from hgp_ref.channels.base import Weights
 from hgp_ref.networks import Network
-
-BLOCK_BYTES = 32 * 2**20  # graphs prepared at once
 
 
 class Averaging(ABC):
     """An estimate Θ̂_m of the mean over clients, for calls m = 0, 1, ...
 
-    Call m takes the graphs mS+1 .. (m+1)S of the network. `apply` is a pure function of (u, call); beside its result
-    it adds what was sent to `ledger`.
+    Call m takes S_m graphs of the network, after those of the calls before it: mS+1 .. (m+1)S where all S_m are S.
+    An averaging says what it asks of a channel (`steps_of`, `weights`); it holds no state but its `ledger`, to which
+    every run and every `apply` adds what was sent.
     """
 
     n: int
-    steps: int
+    steps: int | tuple[int, ...]  # S, or S_0, S_1, ..., the last of which repeats
     net: Network | None
-    floats_beside_vector = 0  # a message's numbers besides the vector itself: 1 where a weight travels along
+    weights: Weights = BALANCED  # what travels beside the vectors
+    conserves = False  # whether an iteration goes on from the sums ω ū instead of the means ū
 
     def __init__(self) -> None:
         self.ledger = Traffic()
 
     @abstractmethod
-    def composes(self, columns: int) -> bool:
-        """Whether arrays with this many columns in all are better met by one (n, n) matrix a call."""
+    def connect(self) -> Channel:
+        """A channel of its own, at the first graph."""
 
-    @abstractmethod
-    def matrices(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        """Θ̂_m as (count, n, n) on the host, the weights (count, n) that iterates restart from, messages (count,)."""
+    def steps_of(self, call: int) -> int:
+        """S_m of call m."""
+        return self.steps if isinstance(self.steps, int) else self.steps[min(call, len(self.steps) - 1)]
 
-    @abstractmethod
-    def prepare(self, first: int, count: int, like: Array) -> Block:
-        """Calls first .. first+count-1, ready for arrays like `like` (library, device, dtype, columns)."""
-
-    def block_size(self, like: Array) -> int:
-        """How many calls to prepare at once."""
-        return max(1, min(256, BLOCK_BYTES // (8 * self.steps * self.n * self.n)))
+    def graphs_before(self, call: int) -> int:
+        """S_0 + ... + S_{m-1}: how many graphs the calls before call m use."""
+        if isinstance(self.steps, int):
+            return call * self.steps
+        given = self.steps[:call]
+        return sum(given) + (call - len(given)) * self.steps[-1]
 
     def apply(self, u: Array, call: int = 0) -> Array:
         """ū = Θ̂_call u: client i's estimate of the mean of the rows of u.
 
-        u is (n, d), or (..., n, d) with run axes; the result has its library, device and dtype.
+        u is (n, d), or (..., n, d) with run axes; the result has its library, device and dtype. A pure function of
+        (u, call); beside its result it adds what was sent to `ledger`.
         """
-        check_vectors("u", u, self.n)
         call = arguments.integer("call", call, 0)
-        block = self.prepare(call, 1, u)
-        averaged = block.apply(0, u)
-        runs = math.prod(u.shape[:-2])
-        self.ledger += self.traffic(block.messages(0) * runs, 1, u)
+        arguments.same_kind(u=u)
+        channel = self.connect()
+        rows = channel.clients.stop - channel.clients.start
+        if u.ndim < 2 or u.shape[-2] != rows:
+            raise ValueError(f"u: shape {tuple(u.shape)} given, needed (..., {rows}, d): one row per client")
+        mean = Mean([self], channel, like=u, first=call, calls=1)
+        averaged = mean(u)
+        self.ledger += channel.traffic
         return averaged
 
-    def traffic(self, messages: int | np.ndarray, calls: int, like: Array) -> Traffic:
-        """Traffic of `messages` messages of rows of `like` in `calls` calls."""
-        floats = like.shape[-1] + self.floats_beside_vector
-        return Traffic.of(messages, floats, host_dtype(like).itemsize, calls * self.steps)
 
-
-def columns(like: Array) -> int:
-    """How many columns u has in all, its run axes folded in."""
-    return math.prod(like.shape[:-2]) * like.shape[-1]
-
-
-def check_vectors(name: str, u: Array, n: int) -> None:
-    """TypeError or ValueError unless `u` is a floating-point array (..., n, d)."""
-    array_namespace(u)
-    arguments.same_kind(**{name: u})
-    if u.ndim < 2 or u.shape[-2] != n:
-        raise ValueError(f"{name}: shape {tuple(u.shape)} given, needed (..., {n}, d): one row per client")
+def read_steps(steps: Any) -> int | tuple[int, ...]:
+    """The number of steps S, or a sequence S_0, S_1, ... of them, each at least 1."""
+    if not isinstance(steps, Iterable) or isinstance(steps, str):
+        return arguments.integer("steps", steps)
+    given = tuple(arguments.integer(f"steps[{m}]", S) for m, S in enumerate(steps))
+    if not given:
+        raise ValueError("steps: empty sequence given, needed at least one integer >= 1")
+    return given
 
 
 def check_network(net: Network) -> Network:

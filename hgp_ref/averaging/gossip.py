@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from hgp_ref.averaging.mixing import Mixing
+from hgp_ref import arguments
+from hgp_ref.averaging.base import Averaging, check_network, read_steps
+from hgp_ref.channels import Channel, connect
+from hgp_ref.channels.calls import check_balanced
+from hgp_ref.channels.simulated import MODES
 from hgp_ref.networks import Network
 
 
-class Gossip(Mixing):
+class Gossip(Averaging):
     """Θ̂_m = W_{(m+1)S} ... W_{mS+1} ⊗ I with doubly-stochastic W: rows and columns sum to one.
 
-    A message is one vector, no weight. Networks whose matrices are only column-stochastic need PushSum instead.
+    A message is one vector, no weight. Networks whose matrices are only column-stochastic need PushSum instead: the
+    first graphs are looked at here, and later ones as they are used.
     """
 
-    def __init__(self, net: Network, steps: int, mode: str = "auto") -> None:
-        super().__init__(net, steps, mode)
+    def __init__(self, net: Network, steps: int | Sequence[int], mode: str = "auto") -> None:
+        super().__init__()
+        self.net: Network = check_network(net)
+        self.n, self.steps, self.mode = net.n, read_steps(steps), arguments.choice("mode", mode, MODES)
         for s in range(1, (net.period or 1) + 1):
-            self._check_sparse_step(s)
+            indptr, _, shares = net.csr(s)
+            check_balanced(np.add.reduceat(shares, indptr[:-1]), 1, f"{net!r} (step {s})")
 
-    def _check_matrices(self, W: np.ndarray, first_step: int) -> None:
-        off = np.abs(W.sum(axis=2) - 1.0).max(axis=1)  # (steps,)
-        self._refuse(off, first_step)
-
-    def _check_sparse_step(self, s: int) -> None:
-        indptr, _, weights = self.net.csr(s)
-        self._refuse(np.abs(np.add.reduceat(weights, indptr[:-1]) - 1.0).max(keepdims=True), s)
-
-    def _refuse(self, off: np.ndarray, first_step: int) -> None:
-        bad = np.flatnonzero(off > 1e-10)
-        if bad.size:
-            raise ValueError(
-                f"net: Gossip needs doubly-stochastic matrices, but a row of the mixing matrix of step "
-                f"{first_step + bad[0]} of {self.net!r} misses 1 by {off[bad[0]]:.2g}; use PushSum"
-            )
+    def connect(self) -> Channel:
+        return connect(self.net, self.mode)
 
     def __repr__(self) -> str:
         return f"Gossip({self.net!r}, steps={self.steps})"

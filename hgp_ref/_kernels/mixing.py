@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hgp_ref.averaging.vectors import (
+from hgp_ref._kernels.vectors import (
     LINE,
     NARROW,
     WIDE,

@@ -1,0 +1,120 @@
+"""A channel: the only way in which one client's numbers reach another.
+
+n clients talk over the graphs of a network, one after the other. A channel keeps the clock (which graph is next),
+mixes what clients hold along these graphs, and counts what it carries. With W_s the mixing matrix of graph s, a call
+of S steps after t graphs takes
+
+    z ← P z,    ω ← P ω,    P = W_{t+S} ... W_{t+1},    and, where the sums are divided by the weights,    z_i / ω_i.
+
+What is built on it (averagings, methods, training, certificates) does not know whether all clients live in this
+process, whether graphs are composed before they meet z, or whether links lose messages.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.backend import Array, array_namespace, host_dtype, to_host
+from hgp_ref.channels.traffic import Traffic
+from hgp_ref.networks import Network
+
+# What travels beside the vectors.
+FRESH = "fresh"  # Push-Sum's weights, ω = 1 before every call
+CARRIED = "carried"  # Push-Sum's weights, ω as the call before has left them
+BALANCED = None  # no weights: the matrices must be doubly stochastic, P 1 = 1
+
+Weights = str | None
+
+
+class Channel(ABC):
+    """n clients, of whom `clients` live in this process, over successive graphs.
+
+    A subclass provides `mix` and `largest`; it calls `count` for every step it carries and keeps `step` and `weights`
+    up to date. The rest follows from these and may be overridden by something faster, not different.
+
+    n          clients in all
+    clients    which of them are the rows of the arrays here
+    step       graphs used so far
+    weights    ω after the last call, (..., n, 1), in the library and dtype of z
+    traffic    what was carried since the channel was opened
+    """
+
+    def __init__(self, n: int, clients: slice | None = None) -> None:
+        self.n = n
+        self.clients = slice(0, n) if clients is None else clients
+        self.step = 0
+        self._sent = Traffic()
+
+    weights: Any = None
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._sent
+
+    @abstractmethod
+    def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
+        """The sums P z over the next `steps` graphs, z (..., n, d); `self.weights` becomes P ω (see FRESH, CARRIED)."""
+
+    @abstractmethod
+    def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
+        """Maxima over all clients of the columns of host `values` (n, k), exact, by flooding; sent as dtype of like."""
+
+    def average(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
+        """P z, divided by ω where weights travel: client i's estimate of the mean of the rows of z."""
+        mixed = self.mix(z, steps, weights)
+        return mixed if weights is BALANCED else mixed / self.weights
+
+    def foresee(self, steps: Sequence[int]) -> None:
+        """A hint: the numbers of steps of the calls to come, so that their graphs may be prepared together."""
+
+    def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray] | None:
+        """P of the next calls, (calls, n, n) on the host, and how many messages each carries; None if it cannot tell.
+
+        Looks ahead only: the clock stays.
+        """
+        return None
+
+    def composes(self, z: Array, steps: int) -> bool:
+        """Whether z is better met by one matrix a call; only where `matrices` can tell."""
+        return False
+
+    def skip(self, graphs: int, weights: Weights, like: Array) -> None:
+        """Let `graphs` graphs pass as if their calls had been made: the clock, and weights that are carried."""
+        if weights != CARRIED:
+            self.step += graphs
+        elif graphs:
+            before = self.traffic
+            self.mix(like[..., :0], graphs, weights)
+            self._sent = before
+
+    def count(self, messages: int, z: Array, weights: Weights, rounds: int = 1) -> None:
+        """Add `messages` messages of rows of z to the traffic, once for each entry of its run axes."""
+        runs = math.prod(z.shape[:-2])
+        floats = z.shape[-1] + (weights is not BALANCED)
+        self._sent += Traffic.of(messages * runs, floats, host_dtype(z).itemsize, rounds)
+
+    # What someone who sees all clients reads off, for reports and to stop runs; not part of what clients send.
+
+    def max_over_clients(self, a: Array) -> np.ndarray:
+        """max_i a_i over all clients, a (..., n); on the host, float64."""
+        return to_host(array_namespace(a).max(a, axis=-1)).astype(np.float64)
+
+    def mean_over_clients(self, a: Array) -> Array:
+        """The mean over all clients of the rows of a (..., n, d), as one row (..., 1, d)."""
+        return array_namespace(a).mean(a, axis=-2, keepdims=True)
+
+
+@singledispatch
+def connect(net: Network, mode: str = "auto") -> Channel:
+    """A channel over the graphs of `net`, from the first on.
+
+    Kinds of networks that need another channel than the simulation register theirs: `connect.register(kind)`. `mode`
+    is "auto", "composed" or "stepping"; a channel that cannot compose refuses "composed".
+    """
+    raise TypeError(f"net: needed a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")

@@ -1,0 +1,37 @@
+"""Everybody hears everybody: one step is the exact mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hgp_ref.backend import Array, array_namespace, host_dtype
+from hgp_ref.channels.base import BALANCED, Channel, Weights
+from hgp_ref.channels.traffic import Traffic
+
+FEW = 1024  # clients whose matrix of means is worth stacking with others
+
+
+class Everyone(Channel):
+    """n(n-1) messages of one vector each in every step; no weights are needed, and one step does what many do."""
+
+    def mix(self, z: Array, steps: int, weights: Weights = BALANCED) -> Array:
+        xp = array_namespace(z)
+        self.step += steps
+        self.count(steps * self.n * (self.n - 1), z, BALANCED, steps)
+        return xp.broadcast_to(self.mean_over_clients(z), z.shape) + xp.zeros_like(z)
+
+    def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
+        rounds = min(1, self.n - 1)
+        self.step += rounds
+        messages = rounds * self.n * (self.n - 1)
+        self._sent += Traffic.of(messages, values.shape[1], host_dtype(like).itemsize, rounds)
+        return values.max(axis=0)
+
+    def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        P = np.full((len(steps), self.n, self.n), 1.0 / self.n)
+        return P, np.array(steps, dtype=np.int64) * self.n * (self.n - 1)
+
+    def composes(self, z: Array, steps: int) -> bool:
+        return self.n <= FEW

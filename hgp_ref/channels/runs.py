@@ -1,0 +1,113 @@
+"""Several channels side by side along a leading run axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hgp_ref.backend import Array, array_namespace
+from hgp_ref.channels.base import Channel
+from hgp_ref.channels.calls import Rules, Steps
+from hgp_ref.channels.composed import ComposedCalls
+from hgp_ref.channels.simulated import BLOCK_BYTES, MOST_CALLS
+from hgp_ref.channels.traffic import Traffic
+
+
+class Runs(Channel):
+    """Channels 1 .. R of the same clients; z is (R, n, d) and run r goes over channel r.
+
+    `steps` and `weights` of a call are tuples with an entry for each run. Where all channels compose at the first call,
+    their matrices are stacked and one batched product serves all runs; otherwise they are asked one by one.
+    """
+
+    def __init__(self, channels: Sequence[Channel]) -> None:
+        clients = {c.n for c in channels}
+        if len(clients) != 1:
+            raise ValueError(f"avg: averagings of {sorted(clients)} clients together, needed the same number")
+        super().__init__(clients.pop(), channels[0].clients)
+        self.channels = list(channels)
+        self._ahead: Sequence[tuple[int, ...]] = ()  # steps of the calls foreseen, of which _made were made
+        self._made = 0
+        self._stacked: bool | None = None
+        self._calls: ComposedCalls | None = None
+        self._omega = np.ones((len(self.channels), self.n))  # before the calls prepared now
+        self._sent = Traffic.side_by_side([Traffic()] * len(self.channels))
+
+    @property
+    def weights(self) -> Array:  # type: ignore[override]
+        if self._calls is not None:
+            return self._calls.weights_now()
+        parts = [c.weights for c in self.channels]
+        like = next(part for part in parts if part is not None)
+        xp = array_namespace(like)
+        return xp.stack([xp.ones_like(like) if part is None else part for part in parts])
+
+    @property
+    def traffic(self) -> Traffic:
+        stacked = self._sent if self._calls is None else self._sent + self._calls.traffic()
+        return stacked + Traffic.side_by_side([c.traffic for c in self.channels])
+
+    def foresee(self, steps: Sequence[tuple[int, ...]]) -> None:  # type: ignore[override]
+        self._ahead, self._made = steps, 0
+        for channel, ahead in zip(self.channels, zip(*steps, strict=True), strict=True):
+            channel.foresee(ahead)
+
+    def mix(self, z: Array, steps: Steps, weights: Rules) -> Array:  # type: ignore[override]
+        return self._call(z, steps, weights, False)
+
+    def average(self, z: Array, steps: Steps, weights: Rules) -> Array:  # type: ignore[override]
+        return self._call(z, steps, weights, True)
+
+    def _call(self, z: Array, steps: Steps, weights: Rules, divide: bool) -> Array:
+        if self._stacked is None:
+            asked = zip(self.channels, steps, strict=True)  # type: ignore[arg-type]
+            self._stacked = all(channel.composes(z[0, ...], S) for channel, S in asked)
+        if not self._stacked:
+            return self._one_by_one(z, steps, weights, divide)
+        calls = self._calls
+        if calls is None or not calls.serves(z, steps, weights, divide):
+            calls = self._prepare(z, steps, weights, divide)
+        self._made += 1
+        return calls(z)
+
+    def _one_by_one(self, z: Array, steps: Steps, weights: Rules, divide: bool) -> Array:
+        asked = zip(self.channels, steps, weights, strict=True)  # type: ignore[arg-type]
+        rows = [(c.average if divide else c.mix)(z[r, ...], S, rule) for r, (c, S, rule) in enumerate(asked)]
+        return array_namespace(z).stack(rows)
+
+    def _prepare(self, z: Array, steps: Steps, weights: Rules, divide: bool) -> ComposedCalls:
+        self.settle()
+        most = max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * len(self.channels) * self.n * self.n)))
+        ahead = self._ahead[self._made : self._made + most]
+        ahead = ahead if ahead and ahead[0] == steps else (steps,)  # type: ignore[assignment]
+        each = [c.matrices(S) for c, S in zip(self.channels, zip(*ahead, strict=True), strict=True)]
+        P, messages = (np.stack(parts, axis=1) for parts in zip(*each, strict=True))  # type: ignore[arg-type]
+        name = "one of the networks"
+        self._calls = ComposedCalls(P, messages, self._omega, ahead, weights, z, divide, name)
+        return self._calls
+
+    def settle(self) -> None:
+        """Close the calls prepared before: clocks, what they have carried, where they have left the weights."""
+        if self._calls is None or not self._calls.used:
+            return
+        self._sent = self._sent + self._calls.traffic()
+        self._omega = self._calls.omega
+        for channel, S in zip(self.channels, zip(*self._calls.steps[: self._calls.used], strict=True), strict=True):
+            channel.step += sum(S)
+        self._calls = None
+
+    def skip(self, graphs: Sequence[int], weights: Rules, like: Array) -> None:  # type: ignore[override]
+        self.settle()
+        for r, (channel, passed, rule) in enumerate(zip(self.channels, graphs, weights, strict=True)):  # type: ignore[arg-type]
+            channel.skip(passed, rule, like[r, ...])
+
+    def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
+        self.settle()
+        return np.stack([c.largest(values, like[r, ...], max_rounds) for r, c in enumerate(self.channels)])[0]
+
+    def max_over_clients(self, a: Array) -> np.ndarray:
+        return self.channels[0].max_over_clients(a)
+
+    def mean_over_clients(self, a: Array) -> Array:
+        return self.channels[0].mean_over_clients(a)

@@ -1,0 +1,117 @@
+"""Calls that step through sparse graphs one by one: nothing larger than z is kept.
+
+On NumPy arrays graphs are drawn as they are needed. On other libraries those of many calls are drawn together, padded
+to rows of equal width and taken to the device in one transfer each for senders, shares and weights; a step is then
+take and add only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hgp_ref._kernels.mixing import empty_like, padded_rows, pull_step, pull_vector_step, push_step, push_vector_step
+from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
+from hgp_ref.channels.base import BALANCED, Weights
+from hgp_ref.channels.calls import ForeseenCalls, PreparedCalls, check_balanced, weights_before
+from hgp_ref.networks import Network
+
+
+class HostCalls(PreparedCalls):
+    """Calls on NumPy arrays, the first of them from graph step + 1 on; omega (n,) are the weights before it."""
+
+    def __init__(
+        self, net: Network, step: int, omega: np.ndarray, steps: Sequence[int], weights: Weights, like: Array, divide: bool
+    ) -> None:  # fmt: skip
+        super().__init__(steps, weights, like, divide)
+        self.net, self._step, self._omega = net, step, omega
+        self.messages: list[int] = []
+
+    def __call__(self, z: np.ndarray) -> np.ndarray:
+        S = int(self.steps[self.used])  # type: ignore[arg-type]
+        omega = weights_before(self.weights, self._omega)  # type: ignore[arg-type]
+        folded = np.moveaxis(z, -2, 0)  # (n, ..., d): leading axes join the columns
+        held = np.ascontiguousarray(folded).reshape(self.net.n, -1)
+        free: np.ndarray | None = None  # what the step before the last has left
+        sent = 0
+        for s in range(self._step + 1, self._step + S + 1):
+            out = empty_like(held) if free is None else free
+            edges, omega = mix(self.net, s, held, out, omega)
+            held, free = out, None if np.may_share_memory(held, z) else held
+            sent += edges - self.net.n
+        if self.weights is BALANCED:
+            check_balanced(omega, S, repr(self.net))
+        elif self.divide:
+            held /= omega.astype(held.dtype)[:, None]
+        self._omega = omega
+        self._step += S
+        self.used += 1
+        self.messages.append(sent)
+        return np.moveaxis(held.reshape(folded.shape), 0, -2)
+
+    def weights_now(self) -> np.ndarray:
+        return self._omega.astype(self.like.dtype)[:, None]
+
+    @property
+    def omega(self) -> np.ndarray:
+        return self._omega
+
+
+class DeviceCalls(ForeseenCalls):
+    """Calls of equally many steps on any library; their graphs go to the device of `like` together."""
+
+    def __init__(
+        self, net: Network, step: int, omega: np.ndarray, steps: Sequence[int], weights: Weights, like: Array, divide: bool
+    ) -> None:  # fmt: skip
+        super().__init__(steps, weights, like, divide)
+        S, dtype = steps[0], host_dtype(like)
+        graphs = [[net.csr(s) for s in range(step + c * S + 1, step + (c + 1) * S + 1)] for c in range(len(steps))]
+        self.messages = [sum(graph[1].size - net.n for graph in call) for call in graphs]
+        self.width = max(int(np.diff(graph[0]).max()) for call in graphs for graph in call)
+        rows = [[padded_rows(*graph, self.width) for graph in call] for call in graphs]
+        self._senders = from_host(np.stack([[r[0] for r in call] for call in rows]), like=like)  # (calls, S, n, width)
+        self._shares = from_host(np.stack([[r[1] for r in call] for call in rows]).astype(dtype), like=like)
+        self.after = self._following(graphs, omega, repr(net))  # (calls, n)
+
+    def _following(self, graphs: list[list[tuple]], omega: np.ndarray, name: str) -> np.ndarray:
+        after = []
+        for call in graphs:
+            omega = weights_before(self.weights, omega)  # type: ignore[arg-type]
+            for graph in call:
+                omega = pull_vector_step(*graph, omega)
+            if self.weights is BALANCED:
+                check_balanced(omega, len(call), name)
+            after.append(omega)
+        return np.stack(after)
+
+    def __call__(self, z: Array) -> Array:
+        xp = array_namespace(z)
+        for s in range(self._senders.shape[1]):
+            total = xp.zeros_like(z)
+            for k in range(self.width):
+                share = self._shares[self.used, s, :, k][:, None]
+                total = total + share * xp.take(z, self._senders[self.used, s, :, k], axis=-2)
+            z = total
+        self.used += 1
+        return z / self.weights_now() if self.divide and self.weights is not BALANCED else z
+
+
+def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
+    """out = W_s z; the number of edges, and W_s ω."""
+    if net.equal_shares:
+        lists = net.out_lists(s)
+        push_step(*lists, z, out)
+        return lists[1].size, push_vector_step(*lists, omega)
+    graph = net.csr(s)
+    pull_step(*graph, z, out)
+    return graph[1].size, pull_vector_step(*graph, omega)
+
+
+def step_weights(net: Network, step: int, steps: int, omega: np.ndarray) -> np.ndarray:
+    """W_{step+S} ... W_{step+1} ω, (n,)."""
+    for s in range(step + 1, step + steps + 1):
+        omega = (
+            push_vector_step(*net.out_lists(s), omega) if net.equal_shares else pull_vector_step(*net.csr(s), omega)
+        )
+    return omega

@@ -1,0 +1,50 @@
+"""What a run sends: messages, floats, bytes and rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+FIELDS = ("messages", "floats", "bytes", "rounds")
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Communication of a run, summed over clients.
+
+    A message is one vector, with its Push-Sum weight where there is one, over one edge that is not a self-loop.
+    A round is one step of the network, in which all clients send at once. With a run axis every field is an array.
+    """
+
+    messages: Any = 0
+    floats: Any = 0
+    bytes: Any = 0
+    rounds: Any = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(*(getattr(self, f) + getattr(other, f) for f in FIELDS))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Traffic):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, f), getattr(other, f)) for f in FIELDS)
+
+    __hash__ = None  # type: ignore[assignment]  # fields may be arrays
+
+    @staticmethod
+    def of(messages: int, floats_per_message: int, itemsize: int, rounds: int) -> Traffic:
+        """Traffic of `messages` messages of `floats_per_message` numbers of `itemsize` bytes in `rounds` rounds."""
+        floats = int(messages) * floats_per_message
+        return Traffic(int(messages), floats, floats * itemsize, int(rounds))
+
+    @staticmethod
+    def side_by_side(runs: Sequence[Traffic]) -> Traffic:
+        """The traffic of several runs along a run axis."""
+        return Traffic(*(np.array([getattr(run, f) for run in runs]) for f in FIELDS))
+
+    def of_run(self, r: int) -> Traffic:
+        """The traffic of run r."""
+        return Traffic(*(int(getattr(self, f)[r]) for f in FIELDS))

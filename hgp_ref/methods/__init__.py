@@ -1,0 +1,7 @@
+"""How (Σ H_i)⁻¹ Σ ∂_x f_i is approached with averages: one file per method."""
+
+from hgp_ref.methods.base import Method
+from hgp_ref.methods.chebyshev import Chebyshev
+from hgp_ref.methods.neumann import Neumann
+
+__all__ = ["Chebyshev", "Method", "Neumann"]

@@ -1,0 +1,42 @@
+"""A method: how w* = (Σ H_i)⁻¹ Σ ∂_x f_i is approached with averages and Hessian-vector products.
+
+The driver (`hgp_ref.estimators.driver`) owns what all methods share,
+
+    w ← w + p,    v ← v − ∂²_{xλ} g p,
+
+history, growth watch, tolerance, traffic, callback. A method says how the next increment p comes about.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+from hgp_ref.averaging import Mean
+from hgp_ref.backend import Array
+
+
+class Curvature(Protocol):
+    """What a method sees of the problem: u ↦ ∂²_x g_i u_i of every client, on this iteration's mini-batch if any."""
+
+    def hvp(self, u: Array) -> Array: ...
+
+
+class Method(ABC):
+    """An iteration for w*. Its settings are attributes, its state is whatever `start` and `step` return.
+
+    `average(u)` makes the next call of the averaging, `average.kept(ubar)` is what goes on in place of ū, and
+    `average.channel` is there for methods that need more than means. Arrays may carry a leading run axis.
+    """
+
+    @abstractmethod
+    def start(self, g: Array) -> Any:
+        """The state before the first step, from g = ∂_x f − ∂²_x g w₀ of every client."""
+
+    @abstractmethod
+    def step(self, state: Any, average: Mean, linearization: Curvature) -> tuple[Array, Any]:
+        """The increment p of w, and the next state."""
+
+    def residual(self, state: Any) -> Array | None:
+        """What is left of ∂_x f − ∂²_x g w, whose mean over clients tends to 0; None to watch the increments instead."""
+        return None

@@ -1,0 +1,82 @@
+"""Extreme eigenvalues of Hessians from products with vectors: Lanczos, many operators at once.
+
+Lanczos with k products makes a (k, k) tridiagonal matrix whose eigenvalues lie inside the spectrum, the extreme ones
+close to its ends. They are estimates from inside: SAFETY widens the upper end where something must not exceed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_host
+from hgp_ref.channels import Channel
+from hgp_ref.methods.base import Curvature
+
+PRODUCTS = 30
+SAFETY = 1.05  # on what Lanczos finds from inside, for the largest eigenvalue
+
+
+def range_over_clients(channel: Channel, linearization: Curvature, like: Array) -> tuple[float, float]:
+    """Bounds of the spectrum of H̄ that clients can find: the extremes over all H_i, by Lanczos and flooding."""
+    one = like[(0,) * (like.ndim - 2)]  # (n, d): all runs share the Hessians
+    low, high = extremes(linearization.hvp, _start(one))
+    top = channel.largest(np.stack([high, -low], axis=1), like)
+    return float(-top[1]), float(SAFETY * top[0])
+
+
+def range_of_mean(channel: Channel, linearization: Curvature, like: Array) -> tuple[float, float]:
+    """Smallest and largest eigenvalue of H̄ as someone who sees all clients would find them, for reports."""
+    xp = array_namespace(like)
+    everybody = tuple(like.shape)
+
+    def mean_product(u: Array) -> Array:  # (1, d)
+        return channel.mean_over_clients(linearization.hvp(xp.broadcast_to(u, everybody) + xp.zeros_like(like)))
+
+    low, high = extremes(mean_product, _start(like[:1, :]))
+    return float(low[0]), float(high[0])
+
+
+def extremes(product: Callable[[Array], Array], start: Array, steps: int = PRODUCTS) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest Ritz value of each of m symmetric operators, (m,) each; `product` maps rows (m, d)."""
+    xp = array_namespace(start)
+    tiny = float(xp.finfo(start.dtype).smallest_normal)
+
+    def norm(a: Array) -> Array:
+        scale = xp.max(xp.abs(a), axis=-1, keepdims=True) + tiny  # keeps squares within range
+        return xp.sqrt(xp.sum((a / scale) ** 2, axis=-1, keepdims=True)) * scale
+
+    before, q = xp.zeros_like(start), start / norm(start)
+    beta = xp.zeros_like(start[..., :1])
+    diagonal, beside = [], []
+    for _ in range(min(steps, start.shape[-1])):
+        z = product(q) - beta * before
+        alpha = xp.sum(q * z, axis=-1, keepdims=True)
+        z = z - alpha * q
+        diagonal.append(alpha)
+        beta = norm(z)
+        beside.append(beta)
+        before, q = q, z / (beta + tiny)
+    alphas, betas = (to_host(xp.concat(parts, axis=-1)).astype(np.float64) for parts in (diagonal, beside))
+    return _ritz(alphas, betas)
+
+
+def _ritz(alphas: np.ndarray, betas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Extreme eigenvalues of the tridiagonal matrices; each ends where its β says that the space is exhausted."""
+    low, high = np.empty(len(alphas)), np.empty(len(alphas))
+    for i, (a, b) in enumerate(zip(alphas, betas, strict=True)):
+        if not (np.isfinite(a).all() and np.isfinite(b).all()):
+            low[i] = high[i] = np.nan
+            continue
+        spent = np.flatnonzero(b <= 1e-10 * np.maximum(np.abs(a).max(), b.max()))
+        k = int(spent[0]) + 1 if spent.size else len(a)
+        values = np.linalg.eigvalsh(np.diag(a[:k]) + np.diag(b[: k - 1], 1) + np.diag(b[: k - 1], -1))
+        low[i], high[i] = values[0], values[-1]
+    return low, high
+
+
+def _start(like: Array) -> Array:
+    """Rows in which no direction is special, each the same whatever rows are beside it."""
+    row = np.cos(1.0 + np.arange(like.shape[-1], dtype=np.float64) ** 2)
+    return from_host(np.broadcast_to(row, like.shape).astype(host_dtype(like)), like=like)
