@@ -125,16 +125,32 @@ def shape(name: str, x: Array, needed: tuple[int, ...], meaning: str, run_axes: 
         )
 
 
-def answer(method: str, given: Array, needed: tuple[int, ...]) -> Array:
+def answer(method: str, given: Array, needed: tuple[int, ...], like: Array | None = None) -> Array:
     """What a problem's `method` returned; an error unless it is an array of the shape that the protocol asks for.
 
-    An (n,) array would be broadcast against (n, 1) without a word.
+    With `like` it must also be of that array's library, device and dtype. An (n,) array would be broadcast against
+    (n, 1) without a word, a float64 one would turn a float32 run into a float64 one.
     """
     if not hasattr(given, "shape"):
         raise TypeError(f"problem: {method} returned {type(given).__name__}, needed an array of shape {tuple(needed)}")
     if tuple(given.shape) != tuple(needed):
         raise ValueError(f"problem: {method} returned shape {tuple(given.shape)}, needed {tuple(needed)}")
+    if like is not None:
+        if type(given) is not type(like) and _library(given) is not _library(like):
+            raise TypeError(f"problem: {method} returned {_kind(given)}, needed {_kind(like)} as x is")
+        if given.dtype != like.dtype:
+            raise TypeError(f"problem: {method} returned {given.dtype} numbers, needed {like.dtype} as in x")
+        if device(given) != device(like):
+            raise TypeError(f"problem: {method} returned an array on {device(given)}, needed {device(like)} as x is")
     return given
+
+
+def _library(a: Array) -> Namespace | None:
+    return compat.array_namespace(a) if compat.is_array_api_obj(a) and not isinstance(a, np.generic) else None
+
+
+def _kind(a: Array) -> str:
+    return f"{type(a).__module__}.{type(a).__name__}"
 
 
 def finite(name: str, x: Array) -> None:

@@ -76,6 +76,11 @@ def from_host(a: np.ndarray, *, like: Array) -> Array:
     return xp.asarray(a, device=device(like))
 
 
+def detached(x: Array) -> Array:
+    """`x` without the graph that PyTorch's automatic differentiation may keep behind it; the memory is shared."""
+    return x.detach() if compat.is_torch_array(x) else x
+
+
 def scalar(x: Array) -> float:
     """The value of an array with one element, on the host."""
     return float(to_host(x).reshape(()))

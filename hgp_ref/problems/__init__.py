@@ -4,6 +4,7 @@ from hgp_ref.problems.adapters import from_jax, from_torch
 from hgp_ref.problems.batches import sample_batches
 from hgp_ref.problems.instance_weights import InstanceWeights
 from hgp_ref.problems.logistic import LogisticRegression
+from hgp_ref.problems.normalised import as_problem
 from hgp_ref.problems.protocol import Linearization, Problem
 from hgp_ref.problems.quadratic import Quadratic
 from hgp_ref.problems.softmax import SoftmaxRegression
@@ -15,6 +16,7 @@ __all__ = [
     "Problem",
     "Quadratic",
     "SoftmaxRegression",
+    "as_problem",
     "from_jax",
     "from_torch",
     "sample_batches",

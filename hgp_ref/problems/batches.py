@@ -6,46 +6,61 @@ of b instances is equally likely (up to N_i / 2^64); with replacement the b entr
 
 from __future__ import annotations
 
-import operator
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numba import njit
 
-from hgp_ref.philox import BATCHES, MAX_STEP, below, key, philox4x32, step_words
+from hgp_ref import arguments
+from hgp_ref.philox import BATCHES, MAX_CLIENTS, MAX_STEP, below, key, philox4x32, step_words
 
 
-def sample_batches(counts: Any, size: int, seed: int, first: int, count: int, stream: int = 0,
-                   replace: bool = False) -> np.ndarray:  # fmt: skip
+def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, first: int, count: int, stream: int = 0,
+                   replace: bool = False, *,
+                   clients: Sequence[int] | np.ndarray | None = None) -> np.ndarray:  # fmt: skip
     """Instance indices of `count` consecutive mini-batches, steps first .. first + count - 1 (steps count from 0).
 
     counts (n,): instances of each client. Without replacement b = min(size, max counts); a client with no more than
     `size` instances uses all of them, in order, padded with -1. With replacement b = size. The batch of a step does not
     depend on how many are asked for at once, and streams are independent of each other.  # (count, n, b) int64
+
+    clients (n,): the number of each client, by default 0 .. n-1; a client draws the same whoever else is there, so
+    the clients of a restricted problem (`problem.clients`) draw what they draw in the whole one.
     """
     counts = _check_counts(counts)
-    size, first, count = operator.index(size), operator.index(first), operator.index(count)
-    stream = operator.index(stream)
-    if not 1 <= size < 2**31:
-        raise ValueError(f"size: {size} given, needed a batch size of at least 1 (and below 2**31)")
-    if first < 0 or count < 0 or first + count > MAX_STEP:
-        raise ValueError(f"first, count: {first}, {count} given, needed steps from 0 to {MAX_STEP}")
-    if not 0 <= stream < 128:
-        raise ValueError(f"stream: {stream} given, needed an integer from 0 to 127")
+    size = arguments.integer("size", size, 1, 2**31 - 1)
+    first = arguments.integer("first", first, 0, MAX_STEP)
+    count = arguments.integer("count", count, 0, MAX_STEP - first)
+    stream = arguments.integer("stream", stream, 0, 127)
     width = size if replace else min(size, int(counts.max()))
     out = np.full((count, len(counts), width), -1, dtype=np.int64)
     k0, k1 = key(seed)
-    (_draw if replace else _shuffle)(out, counts, first, BATCHES + stream, k0, k1)
+    numbers = _check_numbers(clients, len(counts))
+    (_draw if arguments.boolean("replace", replace) else _shuffle)(
+        out, counts, numbers, first, BATCHES + stream, k0, k1
+    )
     return out
 
 
-def _check_counts(counts: Any) -> np.ndarray:
+def _check_counts(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     counts = np.asarray(counts)
     if counts.ndim != 1 or len(counts) < 1 or not np.issubdtype(counts.dtype, np.integer):
         raise ValueError(f"counts: shape {counts.shape}, dtype {counts.dtype} given, needed (n,) integers")
     for i in np.flatnonzero((counts < 1) | (counts >= 2**32))[:1]:
         raise ValueError(f"counts: client {i} has {counts[i]} instances, needed at least 1 (and below 2**32)")
     return np.ascontiguousarray(counts, dtype=np.int64)
+
+
+def _check_numbers(clients: Sequence[int] | np.ndarray | None, n: int) -> np.ndarray:
+    """The clients' own numbers, which are words of the counter."""
+    if clients is None:
+        return np.arange(n, dtype=np.int64)
+    numbers = np.asarray(clients)
+    if numbers.shape != (n,) or not np.issubdtype(numbers.dtype, np.integer):
+        raise ValueError(f"clients: shape {numbers.shape}, dtype {numbers.dtype} given, needed ({n},) integers")
+    for number in numbers[(numbers < 0) | (numbers >= MAX_CLIENTS)][:1]:
+        raise ValueError(f"clients: {number} given, needed client numbers from 0 to {MAX_CLIENTS - 1}")
+    return np.ascontiguousarray(numbers, dtype=np.int64)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -58,17 +73,17 @@ def _word(draw, client, c2, c3, k0, k1):
 
 
 @njit(cache=True, nogil=True)
-def _draw(out, counts, first, stream, k0, k1):
+def _draw(out, counts, numbers, first, stream, k0, k1):
     for m in range(out.shape[0]):
         c2, c3 = step_words(first + m, stream)
         for i in range(out.shape[1]):
             for k in range(out.shape[2]):
-                hi, lo = _word(k, i, c2, c3, k0, k1)
+                hi, lo = _word(k, numbers[i], c2, c3, k0, k1)
                 out[m, i, k] = below(hi, lo, counts[i])
 
 
 @njit(cache=True, nogil=True)
-def _shuffle(out, counts, first, stream, k0, k1):
+def _shuffle(out, counts, numbers, first, stream, k0, k1):
     b = out.shape[2]
     deck = np.arange(counts.max())  # 0, 1, 2, ... between batches: swaps are undone, so a batch costs O(b), not O(N)
     swaps = np.empty(b, dtype=np.int64)
@@ -80,7 +95,7 @@ def _shuffle(out, counts, first, stream, k0, k1):
                     out[m, i, k] = k
                 continue
             for k in range(b):
-                hi, lo = _word(k, i, c2, c3, k0, k1)
+                hi, lo = _word(k, numbers[i], c2, c3, k0, k1)
                 j = k + np.int64(below(hi, lo, counts[i] - k))
                 deck[k], deck[j] = deck[j], deck[k]
                 swaps[k] = j

@@ -28,6 +28,8 @@ class InstanceWeights(LinearProblem):
     validation instances.
     """
 
+    conforms = True  # what as_problem need not check
+
     def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, *, loss: str = "binary", n_classes: int | None = None,
                  l2: float = 0.0) -> None:  # fmt: skip
         if loss not in ("binary", "softmax"):

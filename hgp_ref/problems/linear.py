@@ -185,6 +185,10 @@ class LinearLinearization:
         crossed = self._problem._cross(self._x, self._slopes, self._view, u)
         return expand(crossed, lead, 2, xp=self._problem._xp)
 
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u)."""
+        return self.hvp(u), self.cross(u)
+
     def _check(self, u: Array) -> Shape:
         p = self._problem
         lead = check_argument("u", u, self._x, (p.n_clients, p.dim_x), "n_clients, dim_x")

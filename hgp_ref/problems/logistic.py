@@ -16,5 +16,7 @@ class LogisticRegression(RegularizedLinear):
     column of ones for one (it is then regularised like any other coordinate).
     """
 
+    conforms = True  # what as_problem need not check
+
     def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, *, regularization: str = "coordinate") -> None:
         super().__init__(X, y, X_val, y_val, BinaryLoss(), regularization)

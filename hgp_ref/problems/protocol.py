@@ -21,13 +21,21 @@ Optional members, each used where it is present and never required:
 - `broadcasts = True`: every method also accepts leading run axes, x (..., n, dim_x), lam (..., n, dim_lam),
   u (..., n, dim_x) and batch (..., n, b), which broadcast against each other; many runs then go as one call.
   Absent or False: the package calls the problem once per run.
+- `restrict(clients)`: the same problem with some of its clients (a slice or indices), for clients spread over machines.
+- `lipschitz(lam)`: constants of the costs for rigorous error bounds; see `problems.constants`.
+- `prepare_batches(host_batches, like)`: see `problems.normalised`, which is where every door of the package turns a
+  problem into one that has all of these members.
+- `products(u)` of a linearization: (hvp(u), cross(u)) where both share work.
+
+What a problem may do. It may return the same array again and again with new contents: whoever keeps an answer copies
+it. It must not change its arguments, and answers must not change later while the caller still uses the last one.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-Array = Any
+from hgp_ref.backend import Array
 
 
 @runtime_checkable

@@ -30,6 +30,7 @@ class Quadratic(Portable):
     """
 
     broadcasts = True
+    conforms = True  # what as_problem need not check
 
     def __init__(self, A: Array, b: Array, C: Array, target: Array, *, outer_hessian: Array | None = None,
                  coupling: Array | None = None, outer_reg: float = 0.0) -> None:  # fmt: skip
@@ -163,6 +164,10 @@ class QuadraticLinearization:
     def cross(self, u: Array) -> Array:
         """C_i u_i.  # (n, d_lam)"""
         return self._apply(self._problem._C, u)
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """A_i u_i and C_i u_i."""
+        return self.hvp(u), self.cross(u)
 
     def _apply(self, matrix: Array, u: Array) -> Array:
         p = self._problem

@@ -18,6 +18,8 @@ class SoftmaxRegression(RegularizedLinear):
     n_classes: C, by default the largest label plus one. regularization: as in LogisticRegression.
     """
 
+    conforms = True  # what as_problem need not check
+
     def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, n_classes: int | None = None, *,
                  regularization: str = "coordinate") -> None:  # fmt: skip
         loss = softmax_loss(X, y, y_val, n_classes)

@@ -81,14 +81,16 @@ def test_known_batches_do_not_change_between_versions():
 
 
 BAD = {
-    "size 0": ({"size": 0}, "size: 0 given, needed a batch size of at least 1"),
+    "size 0": ({"size": 0}, "size=0 given, needed an integer from 1 to 2147483647"),
     "no counts": ({"counts": []}, r"counts: shape \(0,\), .* needed \(n,\) integers"),
     "counts of two axes": ({"counts": [[3]]}, r"counts: shape \(1, 1\), .* needed \(n,\) integers"),
     "counts of floats": ({"counts": [3.0]}, r"counts: .* dtype float64 given, needed \(n,\) integers"),
     "an empty client": ({"counts": [3, 0]}, "counts: client 1 has 0 instances, needed at least 1"),
-    "first negative": ({"first": -1}, "first, count: -1, 1 given, needed steps from 0 to"),
-    "count negative": ({"count": -1}, "first, count: 0, -1 given, needed steps from 0 to"),
-    "stream 128": ({"stream": 128}, "stream: 128 given, needed an integer from 0 to 127"),
+    "first negative": ({"first": -1}, "first=-1 given, needed an integer from 0 to"),
+    "count negative": ({"count": -1}, "count=-1 given, needed an integer from 0 to"),
+    "stream 128": ({"stream": 128}, "stream=128 given, needed an integer from 0 to 127"),
+    "clients of another number": ({"clients": [0, 1]}, r"clients: shape \(2,\), .* needed \(1,\) integers"),
+    "a negative client": ({"clients": [-1]}, "clients: -1 given, needed client numbers from 0 to"),
     "seed negative": ({"seed": -1}, "seed=-1 given, needed an integer from 0"),
 }
 
@@ -98,6 +100,16 @@ def test_bad_input(name):
     change, message = BAD[name]
     with pytest.raises(ValueError, match=message):
         sample_batches(**{"counts": [3], "size": 2, "seed": 0, "first": 0, "count": 1, **change})
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("chosen", [[0], [4], [1, 3], [4, 0, 2], [2, 3, 4]], ids=str)
+def test_a_client_draws_the_same_whoever_else_is_there(chosen, replace):
+    counts = np.array([9, 2, 30, 5, 7])
+    whole = sample_batches(counts, 6, 11, 3, 20, stream=1, replace=replace)
+    part = sample_batches(counts[chosen], 6, 11, 3, 20, stream=1, replace=replace, clients=chosen)
+    np.testing.assert_array_equal(part, whole[:, chosen, : part.shape[-1]])
+    assert np.all(whole[:, chosen, part.shape[-1] :] == -1)  # padding to the longest client's batch only
 
 
 def test_no_batch_asked_for_is_no_batch():

@@ -1,0 +1,181 @@
+"""Every problem in one form: `as_problem` looks once at what a problem offers, so that nothing else has to.
+
+A user's problem may lack the optional members of the protocol, know no run axis, reuse the arrays that it returns or
+answer in the wrong shape. A `Normalised` problem has every member, takes run axes everywhere and says which method of
+the given problem broke the protocol; only metadata are looked at, so that nothing waits for a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.backend import Array, array_namespace, detached, from_host
+from hgp_ref.problems.arrays import Shape, run_axes
+from hgp_ref.problems.protocol import Linearization, Problem
+from hgp_ref.problems.runs import Answers, CheckedLinearization, checked, each_run, pair, pick
+
+METHODS = ("inner_cost", "inner_grad", "outer_cost", "outer_grad", "linearize")
+SIZES = ("n_clients", "dim_x", "dim_lam")
+
+
+def as_problem(problem: Any) -> Normalised:
+    """`problem` with all members, its own or made up from the others; itself if it is already so."""
+    return problem if isinstance(problem, Normalised) else Normalised(problem)
+
+
+class Normalised:
+    """Costs and derivatives of the problem `given`, with every member that the package asks for.
+
+    x, lam, u and batch may carry leading run axes, which broadcast against each other; a problem that knows none is
+    called once for each run. Results carry no graph of automatic differentiation. `hessian`, `jacobian` and
+    `lipschitz` are None where the problem has none, as is `counts`. `clients` are the numbers of the clients in the
+    problem that this one is a restriction of, 0 .. n-1 for a whole one.
+    """
+
+    broadcasts = True
+
+    def __init__(self, given: Problem) -> None:
+        _require_members(given)
+        self.given = given
+        self.n_clients, self.dim_x, self.dim_lam = (
+            arguments.integer(f"problem.{name}", getattr(given, name)) for name in SIZES
+        )
+        self.counts = _counts(getattr(given, "counts", None), self.n_clients)
+        numbers = getattr(given, "clients", None)
+        self.clients = np.arange(self.n_clients) if numbers is None else np.asarray(numbers, dtype=np.int64)
+        self._loops = not arguments.boolean("problem.broadcasts", getattr(given, "broadcasts", False))
+        # A built-in class checks its arguments and answers in form; a class derived from it by a user may not.
+        self._conforms = vars(type(given)).get("conforms", False) is True
+        self.hessian = self._closed_form("hessian", (self.dim_x, self.dim_x))
+        self.jacobian = self._closed_form("jacobian", (self.dim_lam, self.dim_x))
+        self.lipschitz: Callable[[Array], Any] | None = getattr(given, "lipschitz", None)
+
+    def inner_cost(self, x: Array, lam: Array, batch: Any = None) -> Array:
+        """g_i(x_i, lam_i).  # (..., n)"""
+        call = self.given.inner_cost
+        return self._ask(lambda *a, **b: (call(*a, **b),), {"inner_cost(x, lam)": (self.n_clients,)}, x, lam, batch)[0]
+
+    def inner_grad(self, x: Array, lam: Array, batch: Any = None) -> Array:
+        """d_x g_i(x_i, lam_i).  # (..., n, d_x)"""
+        call, shape = self.given.inner_grad, (self.n_clients, self.dim_x)
+        return self._ask(lambda *a, **b: (call(*a, **b),), {"inner_grad(x, lam)": shape}, x, lam, batch)[0]
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """f_i(x_i, lam_i).  # (..., n)"""
+        call = self.given.outer_cost
+        return self._ask(lambda *a: (call(*a),), {"outer_cost(x, lam)": (self.n_clients,)}, x, lam)[0]
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """d_x f_i and d_lam f_i, in arrays of their own.  # (..., n, d_x), (..., n, d_lam)"""
+        shapes = {"outer_grad(x, lam)[0]": (self.n_clients, self.dim_x),
+                  "outer_grad(x, lam)[1]": (self.n_clients, self.dim_lam)}  # fmt: skip
+        f_x, f_lam = self._ask(lambda *a: pair("outer_grad(x, lam)", self.given.outer_grad(*a)), shapes, x, lam)
+        xp = array_namespace(x)
+        return xp.asarray(f_x, copy=True), xp.asarray(f_lam, copy=True)
+
+    def linearize(self, x: Array, lam: Array, batch: Any = None) -> Any:
+        """Second derivatives at the point: hvp(u), cross(u) and products(u) = (hvp(u), cross(u))."""
+        x, lam, options = detached(x), detached(lam), {} if batch is None else {"batch": batch}
+        if self._conforms:
+            return self.given.linearize(x, lam, **options)
+        lead = _run_axes(x, lam, batch)
+        if lead and self._loops:
+            each = {r: _linearization(self.given.linearize(*self._at(r, x, lam), **_at_batch(r, batch)))
+                    for r in np.ndindex(*lead)}  # fmt: skip
+        else:
+            each = {(): _linearization(self.given.linearize(x, lam, **options))}
+        return CheckedLinearization(each, lead, self._loops, x, (self.n_clients, self.dim_x, self.dim_lam))
+
+    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> Any:
+        """Mini-batches (count, streams, [runs,] n, b) taken to the device of `like` at once.
+
+        Entry [k, stream] of the result is what the other methods take as `batch`.
+        """
+        own = getattr(self.given, "prepare_batches", None)
+        return Slices(from_host(host_batches, like=like)) if own is None else own(host_batches, like)
+
+    def restrict(self, clients: Any) -> Normalised:
+        """The same problem with some of its clients, a slice or indices; only where the problem itself can."""
+        if not callable(getattr(self.given, "restrict", None)):
+            raise TypeError(f"problem: {type(self.given).__name__} has no method restrict(clients), needed here")
+        return as_problem(self.given.restrict(clients))  # type: ignore[attr-defined]
+
+    def _ask(self, call: Callable[..., tuple[Array, ...]], answers: Answers, x: Array, lam: Array,
+             batch: Any = None) -> tuple[Array, ...]:  # fmt: skip
+        x, lam, options = detached(x), detached(lam), {} if batch is None else {"batch": batch}
+        if self._conforms:
+            return call(x, lam, **options)
+        lead = _run_axes(x, lam, batch)
+        if lead and self._loops:
+            return each_run(lambda r: call(*self._at(r, x, lam), **_at_batch(r, batch)), answers, lead, x)
+        return checked(call(x, lam, **options), answers, lead, x)
+
+    def _closed_form(self, name: str, shape: Shape) -> Callable[..., Array] | None:
+        call = getattr(self.given, name, None)
+        if call is None:
+            return None
+        answers = {f"{name}(x, lam)": (self.n_clients, *shape)}
+        return lambda x, lam, batch=None: self._ask(lambda *a, **b: (call(*a, **b),), answers, x, lam, batch)[0]
+
+    @staticmethod
+    def _at(run: Shape, x: Array, lam: Array) -> tuple[Array, Array]:
+        return pick(x, run, 2), pick(lam, run, 2)
+
+
+class Slices:
+    """Entry [k, stream] of an array of mini-batches."""
+
+    def __init__(self, batches: Array) -> None:
+        self._batches = batches
+
+    def __getitem__(self, key: tuple[int, int]) -> Array:
+        return self._batches[(*key, ...)]
+
+
+def _at_batch(run: Shape, batch: Array | None) -> dict[str, Array]:
+    return {} if batch is None else {"batch": pick(batch, run, 2)}
+
+
+def _run_axes(x: Array, lam: Array, batch: Any) -> Shape:
+    leads = {"x": tuple(x.shape[:-2]), "lam": tuple(lam.shape[:-2])}
+    if batch is not None:
+        leads["batch"] = tuple(batch.shape[:-2])
+    return run_axes(**leads)
+
+
+def _linearization(returned: Any) -> Linearization:
+    for name in ("hvp", "cross"):
+        if not callable(getattr(returned, name, None)):
+            raise TypeError(
+                f"problem: linearize(x, lam) returned {type(returned).__name__} without the method {name}(u), "
+                "needed a linearization with hvp(u) and cross(u)"
+            )
+    return returned
+
+
+def _require_members(problem: Any) -> None:
+    missing = [name for name in SIZES if not hasattr(problem, name)]
+    missing += [f"{name}(...)" for name in METHODS if not callable(getattr(problem, name, None))]
+    if missing:
+        raise TypeError(
+            f"problem: {type(problem).__name__} given, which lacks {', '.join(missing)}; "
+            "needed the members of hgp_ref.problems.Problem"
+        )
+
+
+def _counts(counts: Any, n: int) -> np.ndarray | None:
+    """Instances of each client on the host, (n,) integers >= 1."""
+    if counts is None:
+        return None
+    counts = np.asarray(counts)
+    if counts.shape != (n,) or not np.issubdtype(counts.dtype, np.integer):
+        raise TypeError(
+            f"problem.counts: shape {counts.shape}, dtype {counts.dtype} given, needed ({n},) integers: n_clients"
+        )
+    for i in np.flatnonzero(counts < 1)[:1]:
+        raise ValueError(f"problem.counts: client {i} has {counts[i]} instances, needed at least 1")
+    return counts.astype(np.int64)
