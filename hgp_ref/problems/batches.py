@@ -10,8 +10,8 @@ import operator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from hgp_ref.compiled import njit
 from hgp_ref.philox import BATCHES, MAX_STEP, below, key, philox4x32, step_words
 
 
