@@ -18,9 +18,9 @@ The key is the 64-bit seed. Everything is integer arithmetic: equal on every mac
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from hgp_ref import arguments
+from hgp_ref.compiled import njit
 
 # Streams: one number for each use of random words.
 EDGE_RATES = 1  # rates of RandomDirected

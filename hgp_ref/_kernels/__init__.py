@@ -1,1 +1,10 @@
-"""Numba kernels: loops over edges, rows and words that NumPy cannot say; called through the modules that need them."""
+"""Loops compiled by Numba, one file for each kind of work: what the folders above them call where arrays are NumPy's.
+
+A kernel takes arrays and numbers, knows no class of the package, and believes what it is given: lengths, ranges and
+dtypes are checked by its callers. What it computes is said in the docstring by the equation it stands for.
+
+    dense, dense_many, dense_products    Bernoulli graphs with a rate for every pair
+    sparse                               distinct random receivers, never an n x n array
+    lists                                from lists of receivers to the rows of the mixing matrix
+    faults                               what is wrong with a graph that somebody else has made
+"""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from hgp_ref.compiled import njit
 
 DENSE_SPEEDUP = 8  # a multiply-add of a dense product takes about 1/8 of one in a sparse step
 

@@ -8,7 +8,6 @@ senders in order, so both give the same sums whatever the number of threads.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from hgp_ref._kernels.vectors import (
     LINE,
@@ -21,6 +20,7 @@ from hgp_ref._kernels.vectors import (
     push_narrow,
     push_wide,
 )
+from hgp_ref.compiled import njit
 from hgp_ref.threads import over_rows
 
 

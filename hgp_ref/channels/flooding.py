@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from hgp_ref.compiled import njit
 
 
 def flood_max(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.networks.lists import Csr, pairs_from_lists, rows_from_lists, scatter
+from hgp_ref._kernels.lists import Csr, pairs_from_lists, rows_from_lists, scatter
 from hgp_ref.philox import MAX_CLIENTS, MAX_STEP, check_seed
 
 __all__ = ["Csr", "Edges", "Network"]

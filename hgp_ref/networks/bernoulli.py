@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import arguments, philox
-from hgp_ref.networks import dense, dense_many, dense_products
+from hgp_ref._kernels import dense, dense_many, dense_products
+from hgp_ref._kernels.lists import rows_from_adjacency
 from hgp_ref.networks.base import Csr, Edges, Network
-from hgp_ref.networks.lists import rows_from_adjacency
 
 SCALE = 2**32
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import arguments, philox
-from hgp_ref.networks import sparse
+from hgp_ref._kernels import sparse
+from hgp_ref._kernels.lists import rows_from_lists
 from hgp_ref.networks.base import Csr, Edges, Network
-from hgp_ref.networks.lists import rows_from_lists
 
 
 class RandomOut(Network):

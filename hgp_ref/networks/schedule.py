@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import arguments
+from hgp_ref._kernels.lists import rows_from_adjacency, rows_from_lists
 from hgp_ref.networks.base import Csr, Edges, Network
-from hgp_ref.networks.lists import rows_from_adjacency, rows_from_lists
 
 SHOWN = 400  # longest schedule that __repr__ writes out, in numbers
 

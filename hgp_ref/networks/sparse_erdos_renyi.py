@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import philox
-from hgp_ref.networks import sparse
+from hgp_ref._kernels import sparse
 from hgp_ref.networks.base import Edges, Network
 
 PRECISION = 192  # bits of the most probable degree's weight

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from hgp_ref import arguments, philox
-from hgp_ref.networks import dense
+from hgp_ref._kernels import dense
+from hgp_ref._kernels.lists import rows_from_adjacency
 from hgp_ref.networks.base import Csr, Edges, Network
 from hgp_ref.networks.fastest_mixing import fastest_mixing_weights, require_cvxpy
-from hgp_ref.networks.lists import rows_from_adjacency
 
 ATTEMPTS = 1000
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from hgp_ref import arguments
+from hgp_ref.compiled import njit
 from hgp_ref.philox import BATCHES, MAX_CLIENTS, MAX_STEP, below, key, philox4x32, step_words
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgp_ref import networks
-from hgp_ref.networks import dense_many
+from hgp_ref._kernels import dense_many
 
 EPS = np.finfo(np.float64).eps
 

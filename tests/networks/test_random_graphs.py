@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgp_ref import philox
-from hgp_ref.networks import RandomDirected, RandomOut, RandomUndirected, SparseErdosRenyi, dense, dense_many
-from hgp_ref.networks.sparse import LANES, TILE
+from hgp_ref._kernels import dense, dense_many
+from hgp_ref._kernels.sparse import LANES, TILE
+from hgp_ref.networks import RandomDirected, RandomOut, RandomUndirected, SparseErdosRenyi
 
 from . import oracle
 

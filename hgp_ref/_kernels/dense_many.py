@@ -6,8 +6,8 @@ A tile holds TILE steps, `stride` apart; of each pair (j, i) the words of all it
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hgp_ref.compiled import njit
 from hgp_ref.philox import philox4x32, step_words
 
 TILE = 64

@@ -9,9 +9,9 @@ multiply the products of those calls together. No single matrix is ever written 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from hgp_ref.networks.dense_many import TILE, fill, weigh
+from hgp_ref._kernels.dense_many import TILE, fill, weigh
+from hgp_ref.compiled import njit
 
 CLIENTS = 8  # at most so many clients, and
 CALLS = 32  # at least so many calls, make this faster than matrices one by one

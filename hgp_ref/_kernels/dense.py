@@ -10,8 +10,8 @@ LLVM vectorises the loops over senders. Many small graphs are sampled by dense_m
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hgp_ref.compiled import njit
 from hgp_ref.philox import philox4x32, step_words
 
 LANES = 16  # senders are padded to a multiple of this, so that no scalar remainder is left

@@ -6,7 +6,8 @@ Large arrays are made by NumPy and handed over: its allocations use huge pages, 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from hgp_ref.compiled import njit
 
 Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -14,8 +14,8 @@ large that a scan over all n clients is cheaper, membership is a table of n flag
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hgp_ref.compiled import njit
 from hgp_ref.philox import below, philox4x32, step_words
 
 LANES = 128

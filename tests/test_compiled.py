@@ -1,0 +1,71 @@
+"""Compiling where no cache can be written: a package and a home that are read-only, as in a usual container."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+
+from hgp_ref.compiled import njit
+
+PACKAGE = Path(__file__).parents[1] / "hgp_ref"
+PROGRAM = """
+import hgp_ref as hgp
+print(hgp.__file__)
+W = hgp.networks.RandomDirected(3, seed=1).mixing_matrix(1)
+print(W.sum(axis=0).tolist(), hgp.networks.SparseErdosRenyi(4, 1.5).csr(2)[0].tolist())
+"""
+
+
+@pytest.fixture
+def sealed(tmp_path):
+    """A copy of the package in which even root cannot make a __pycache__: a file has taken its place everywhere."""
+    shutil.copytree(PACKAGE, tmp_path / "hgp_ref", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (tmp_path / "hgp_ref", *(tmp_path / "hgp_ref").rglob("*")):
+        if folder.is_dir():
+            (folder / "__pycache__").touch()
+    return tmp_path
+
+
+def run(folder, **variables):
+    kept = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    environment = {**kept, "HOME": "/dev/null", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    return subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=folder, env=environment)
+
+
+def test_without_a_place_for_a_cache_one_warning_names_the_variable(sealed):
+    result = run(sealed)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(str(sealed))
+    assert result.stderr.count("Warning") == result.stderr.count("NUMBA_CACHE_DIR") == 1
+
+
+def test_the_variable_helps(sealed):
+    kept = sealed / "kept"
+    result = run(sealed, NUMBA_CACHE_DIR=str(kept))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert list(kept.rglob("*.nbc"))
+
+
+def test_numba_itself_refuses(sealed):
+    """Why the decorator is there: if this fails, Numba has learnt to do without."""
+    (sealed / "plain.py").write_text("from numba import njit\n@njit(cache=True)\ndef f(x): return x\n")
+    (sealed / "__pycache__").touch()
+    program = [sys.executable, "-c", "import plain"]
+    environment = {"HOME": "/dev/null", "PYTHONPATH": str(sealed), "PATH": os.environ["PATH"]}
+    result = subprocess.run(program, capture_output=True, text=True, cwd=sealed, env=environment)
+    assert "RuntimeError: cannot cache function 'f': no locator available" in result.stderr
+
+
+def test_other_errors_of_numba_are_not_swallowed(monkeypatch):
+    def refuse(**options):
+        raise RuntimeError("Unknown cache locator class")
+
+    monkeypatch.setattr(numba, "njit", refuse)
+    with pytest.raises(RuntimeError, match="Unknown cache locator class"):
+        njit(cache=True)(lambda x: x)
