@@ -8,8 +8,7 @@ import numpy as np
 
 from hgp_ref.averaging import Traffic
 from hgp_ref.backend import from_host, host_dtype, to_host
-
-from .flooding import flood_max
+from hgp_ref.channels.flooding import flood_max
 
 
 class Channel:

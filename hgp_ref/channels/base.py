@@ -57,6 +57,11 @@ class Channel(ABC):
     def traffic(self) -> Traffic:
         return self._sent
 
+    @property
+    def omega(self) -> np.ndarray:
+        """ω after the last call on the host, (..., n), in float64; 1 before any."""
+        return np.ones(self.n) if self.weights is None else to_host(self.weights)[..., 0].astype(np.float64)
+
     @abstractmethod
     def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
         """The sums P z over the next `steps` graphs, z (..., n, d); `self.weights` becomes P ω (see FRESH, CARRIED)."""

@@ -101,6 +101,7 @@ class Runs(Channel):
         self.settle()
         for r, (channel, passed, rule) in enumerate(zip(self.channels, graphs, weights, strict=True)):  # type: ignore[arg-type]
             channel.skip(passed, rule, like[r, ...])
+        self._omega = np.stack([channel.omega for channel in self.channels])
 
     def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
         self.settle()

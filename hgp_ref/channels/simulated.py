@@ -43,7 +43,6 @@ class Simulated(Channel):
 
     @property
     def omega(self) -> np.ndarray:
-        """ω after the last call, (n,), on the host in float64."""
         return self._omega if self._calls is None or not self._calls.used else self._calls.omega
 
     @property

@@ -111,7 +111,5 @@ def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray)
 def step_weights(net: Network, step: int, steps: int, omega: np.ndarray) -> np.ndarray:
     """W_{step+S} ... W_{step+1} ω, (n,)."""
     for s in range(step + 1, step + steps + 1):
-        omega = (
-            push_vector_step(*net.out_lists(s), omega) if net.equal_shares else pull_vector_step(*net.csr(s), omega)
-        )
+        omega = push_vector_step(*net.out_lists(s), omega) if net.equal_shares else pull_vector_step(*net.csr(s), omega)
     return omega

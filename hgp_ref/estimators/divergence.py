@@ -1,126 +1,123 @@
-"""Whether the terms of the series vanish, and what to say when they grow."""
+"""Whether the terms of an iteration vanish, and what to say when they grow."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from hgp_ref.averaging import Averaging
-from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, to_host
+from hgp_ref.averaging import Mean
+from hgp_ref.backend import Array, array_namespace, host_dtype
 from hgp_ref.errors import DivergenceError
+from hgp_ref.methods import Method
+from hgp_ref.methods.spectrum import extremes, range_of_mean, start_rows
+from hgp_ref.problems.normalised import Normalised
 
 GROWTH_LIMIT = 1e8  # no run comes back from here with digits that mean anything
 CLEAR_GROWTH = 1e3  # at the end of a run: no transient of a series that converges
 
 
-def largest_row(u: Array) -> np.ndarray:
-    """max_i ‖u_i‖ for each run, on the host; () or (runs,)."""
+def row_norms(u: Array) -> Array:
+    """‖u_i‖ of every client, (..., n); scaled, so that squares stay within range."""
     xp = array_namespace(u)
-    scale = xp.max(xp.abs(u))  # keeps squares within range
+    scale = xp.max(xp.abs(u), axis=-1, keepdims=True)
     scale = xp.where(scale > 0, scale, xp.ones_like(scale))
-    norms = xp.sqrt(xp.sum((u / scale) ** 2, axis=-1)) * scale
-    return to_host(xp.max(norms, axis=-1)).astype(np.float64)
+    return (xp.sqrt(xp.sum((u / scale) ** 2, axis=-1, keepdims=True)) * scale)[..., 0]
 
 
 class GrowthWatch:
-    """Follows max_i ‖u_i^(m)‖ over a run.
+    """Follows max_i ‖r_i^(m)‖ over a run, r what is left of ∂_x f − ∂²_x g w (u^(m) in Algorithm 2).
 
-    With reset weights Θ̂ is row-stochastic, so this norm can grow only where some ‖I − η H_i‖ > 1. A run whose terms are
-    larger at its end than at half time has diverged if η λ_max ≥ 2 or if they are 1000 times the first one. Otherwise
-    it may be a transient (negative curvature at some client, single mini-batches) and gets a warning, as does a run
-    whose terms do not shrink at all.
+    With reset weights Θ̂ is row-stochastic, so this norm can grow in Algorithm 2 only where some ‖I − η H_i‖ > 1. A run
+    whose terms are larger at its end than at half time has diverged if η λ_max(H̄) ≥ 2 or if they are 1000 times the
+    first one. Otherwise it may be a transient (negative curvature at some client, single mini-batches) and gets a
+    warning, as does a run whose terms do not shrink at all.
     """
 
     def __init__(
-        self,
-        problem: Any,
-        x: Array,
-        lam: Array,
-        eta: float,
-        u: Array,
-        averagings: Sequence[Averaging],
-        mini_batches: bool,
+        self, problem: Normalised, x: Array, lam: Array, method: Method, first: Array, average: Mean, mini_batches: bool
     ) -> None:
-        self.problem, self.x, self.lam, self.eta = problem, x, lam, eta
-        self.averagings, self.mini_batches = averagings, mini_batches
-        self.norms = [largest_row(u)]
-        self.slack = 1.0 + float(np.sqrt(np.finfo(host_dtype(u)).eps))
+        self.problem, self.x, self.lam, self.method = problem, x, lam, method
+        self.average, self.mini_batches = average, mini_batches
+        self.norms = [self._norm(first)]
+        self.slack = 1.0 + float(np.sqrt(np.finfo(host_dtype(first)).eps))
 
-    def look(self, u: Array, m: int) -> None:
+    @property
+    def left(self) -> np.ndarray:
+        """The last norm as a share of the first, for each run."""
+        return self.norms[-1] / np.where(self.norms[0] > 0, self.norms[0], 1.0)
+
+    def look(self, r: Array, m: int) -> None:
         """Record the norm after iteration m; stop a run that has left the range of sense."""
-        norm = largest_row(u)
+        norm = self._norm(r)
         self.norms.append(norm)
         lost = ~np.isfinite(norm) | (norm > GROWTH_LIMIT * self._first)
         if np.any(lost):
-            raise DivergenceError(self._message(m, lost, self._curvature()))
+            raise DivergenceError("diverged: " + self._message(m, lost, self._mean_range()))
 
-    def conclude(self, m: int) -> np.ndarray:
-        """The growth over the whole run of m iterations."""
+    def conclude(self, m: int) -> None:
+        """Judge the whole run of m iterations."""
         end, half = self.norms[-1], self.norms[len(self.norms) // 2 if len(self.norms) > 2 else 0]
         growing = end > half * self.slack
         if np.any(growing):
-            curvature = self._curvature()
-            lost = growing & ((self.eta * curvature >= 2.0) | (end > CLEAR_GROWTH * self._first))
+            spectrum = self._mean_range()
+            eta = getattr(self.method, "eta", 0.0)
+            lost = growing & ((eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
             if np.any(lost):
-                raise DivergenceError(self._message(m, lost, curvature))
-            warnings.warn("not converged: " + self._message(m, growing, curvature), RuntimeWarning, stacklevel=4)
+                raise DivergenceError("diverged: " + self._message(m, lost, spectrum))
+            warnings.warn("not converged: " + self._message(m, growing, spectrum), RuntimeWarning, stacklevel=5)
         elif np.any((end > 0) & (end * self.slack > half)) and m > 1:
             warnings.warn(
                 f"not converged: the terms of the series do not shrink over the last half of {m} iterations; the mean "
                 "Hessian may be singular, or eta * lambda_max = 2",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-        return end / np.where(self.norms[0] > 0, self.norms[0], 1.0)
+
+    def _norm(self, r: Array) -> np.ndarray:
+        return self.average.channel.max_over_clients(row_norms(r))
 
     @property
     def _first(self) -> np.ndarray:
         return np.where(self.norms[0] > 0, self.norms[0], np.inf)
 
-    def _curvature(self) -> float:
-        return largest_curvature(self.problem, self.x, self.lam)
+    def _mean_range(self) -> tuple[float, float]:
+        linearization = self.problem.linearize(self.x, self.lam)
+        spectrum = range_of_mean(self.average.channel, linearization, self.x)
+        if not np.isfinite(spectrum).all():
+            raise ValueError("problem: hvp(u) returned NaN or infinite values for finite u, needed finite numbers")
+        return spectrum
 
-    def _message(self, m: int, which: np.ndarray, curvature: float) -> str:
+    def _message(self, m: int, which: np.ndarray, spectrum: tuple[float, float]) -> str:
         with np.errstate(over="ignore", invalid="ignore"):
             ratios = np.atleast_1d(self.norms[-1] / self._first)
         run = int(np.flatnonzero(np.atleast_1d(which))[0])
-        named = f" in run {run}, {self.averagings[run]!r}," if np.ndim(which) else ""
-        return (
-            f"diverged: after {m} iterations{named} the largest term is {ratios[run]:.2g} times the first; "
-            f"eta={self.eta:g} gives eta * lambda_max = {self.eta * curvature:.4g} (estimate over clients), "
-            + self._cause(curvature, run)
-        )
+        named = f" in run {run}, {self.average.averagings[run]!r}," if np.ndim(which) else ""
+        grown = f"after {m} iterations{named} the largest term is {ratios[run]:.2g} times the first; "
+        low, high = spectrum
+        eta = getattr(self.method, "eta", None)
+        if eta is None:
+            return grown + f"{self.method!r}, where the spectrum of the mean Hessian is [{low:.4g}, {high:.4g}]"
+        strongest = high if abs(high) >= abs(low) else low
+        product = f"eta={eta:g} gives eta * lambda_max = {eta * strongest:.4g} (of the mean Hessian), "
+        return grown + product + self._cause(eta, low, high, run)
 
-    def _cause(self, curvature: float, run: int) -> str:
-        if self.eta * curvature >= 2:
+    def _cause(self, eta: float, low: float, high: float, run: int) -> str:
+        if eta * high >= 2:
             return "needed < 2: take a smaller eta"
-        if curvature < 0:
-            return "the curvature largest in modulus: the inner cost of some client is not convex"
-        debias = getattr(self.averagings[run], "debias", "reset")
+        if low < 0:
+            return f"and its smallest eigenvalue is {low:.3g}: the mean inner cost is not convex here"
+        debias = getattr(self.average.averagings[run], "debias", "reset")
         if debias != "reset":
             return f"which is < 2: the averaging makes them grow, debias={debias!r}"
         if self.mini_batches:
             return "which is < 2, but single mini-batches may exceed it: take larger ones, or a smaller eta"
-        return "which is < 2: some client's inner cost may not be convex"
+        return "which is < 2, but " + self._worst_client(eta)
 
-
-def largest_curvature(problem: Any, x: Array, lam: Array, iterations: int = 60) -> float:
-    """The eigenvalue of largest modulus of any ∂²_x g_i, with its sign: power iteration on all clients at once."""
-    linearization = problem.linearize(x, lam)
-    n, d = problem.n_clients, problem.dim_x
-    start = np.cos(1.0 + np.arange(n * d) ** 2).reshape(n, d)  # no direction is special
-    xp = array_namespace(x)
-    u = from_host(start.astype(host_dtype(x)), like=x)
-    tiny = float(xp.finfo(x.dtype).smallest_normal)
-    norm = xp.ones((n, 1), dtype=x.dtype, device=device(x))
-    sign = norm
-    for _ in range(iterations):
-        before = u / (norm + tiny)
-        u = linearization.hvp(before)
-        norm = xp.sqrt(xp.sum(u * u, axis=-1, keepdims=True))
-        sign = xp.sign(xp.sum(before * u, axis=-1, keepdims=True))
-    values = to_host(sign * norm).ravel()
-    return float(values[np.argmax(np.abs(values))])
+    def _worst_client(self, eta: float) -> str:
+        ends: Any = extremes(self.problem.linearize(self.x, self.lam).hvp, start_rows(self.x))
+        low, high = float(ends[0].min()), float(ends[1].max())
+        if eta * high >= 2:
+            return f"{eta * high:.4g} of a single client: averages that are not exact feed it back; more steps help"
+        return f"some client's inner cost is not convex (eigenvalue {low:.3g})" if low < 0 else "not of all terms"

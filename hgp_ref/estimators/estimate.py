@@ -1,29 +1,37 @@
-"""What a run of Hyper-Gradient Push returns."""
+"""What a run of a method returns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from hgp_ref.averaging import Traffic
+from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array
+from hgp_ref.channels import Traffic
+from hgp_ref.methods import Method
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Estimate:
-    """v^(M) of Algorithm 2 and what a reader needs to judge it.
+    """v^(M) and what a reader needs to judge and repeat it.
 
     With a list of averagings or seeds, `value`, `w`, `history`, `growth` and the fields of `traffic` carry a leading
     run axis.
     """
 
     value: Array  # v^(M), (n, d_lam)
-    w: Array  # η Σ_m ū^(m), (n, d_x): each client's estimate of w* = (Σ H)⁻¹ Σ ∂_x f
+    w: Array  # w^(M), (n, d_x): each client's estimate of w* = (Σ H)⁻¹ Σ ∂_x f
     history: Array | None  # v^(1) .. v^(M), (M, n, d_lam)
     traffic: Traffic
-    eta: float
+    eta: float | None  # of Algorithm 2; None for a method without it
     iterations: int  # how many were done
     batch_size: int | None
-    averaging: Any  # the averaging, or the list of them
-    stopped: str  # "iterations" or "callback"
-    growth: Any  # max_i ‖u_i^(M)‖ / max_i ‖u_i^(0)‖: what is left of the series' first term
+    averaging: Averaging | list[Averaging]  # the averaging, or the list of them
+    stopped: str  # "iterations", "tolerance" or "callback"
+    growth: Any  # max_i ‖r_i^(M)‖ / max_i ‖r_i^(0)‖: what is left of the first term (r is u in Algorithm 2)
+    method: Method
+    seed: int | list[int]
+    first_batch: int
+    shared_batch: bool
+    replace: bool
+    tol: float | None

@@ -21,7 +21,7 @@ SAFETY = 1.05  # on what Lanczos finds from inside, for the largest eigenvalue
 def range_over_clients(channel: Channel, linearization: Curvature, like: Array) -> tuple[float, float]:
     """Bounds of the spectrum of H̄ that clients can find: the extremes over all H_i, by Lanczos and flooding."""
     one = like[(0,) * (like.ndim - 2)]  # (n, d): all runs share the Hessians
-    low, high = extremes(linearization.hvp, _start(one))
+    low, high = extremes(linearization.hvp, start_rows(one))
     top = channel.largest(np.stack([high, -low], axis=1), like)
     return float(-top[1]), float(SAFETY * top[0])
 
@@ -34,7 +34,7 @@ def range_of_mean(channel: Channel, linearization: Curvature, like: Array) -> tu
     def mean_product(u: Array) -> Array:  # (1, d)
         return channel.mean_over_clients(linearization.hvp(xp.broadcast_to(u, everybody) + xp.zeros_like(like)))
 
-    low, high = extremes(mean_product, _start(like[:1, :]))
+    low, high = extremes(mean_product, start_rows(like[:1, :]))
     return float(low[0]), float(high[0])
 
 
@@ -59,24 +59,24 @@ def extremes(product: Callable[[Array], Array], start: Array, steps: int = PRODU
         beside.append(beta)
         before, q = q, z / (beta + tiny)
     alphas, betas = (to_host(xp.concat(parts, axis=-1)).astype(np.float64) for parts in (diagonal, beside))
-    return _ritz(alphas, betas)
+    return _ritz(alphas, betas, spent=100 * float(xp.finfo(start.dtype).eps))
 
 
-def _ritz(alphas: np.ndarray, betas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _ritz(alphas: np.ndarray, betas: np.ndarray, spent: float) -> tuple[np.ndarray, np.ndarray]:
     """Extreme eigenvalues of the tridiagonal matrices; each ends where its β says that the space is exhausted."""
     low, high = np.empty(len(alphas)), np.empty(len(alphas))
     for i, (a, b) in enumerate(zip(alphas, betas, strict=True)):
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
             low[i] = high[i] = np.nan
             continue
-        spent = np.flatnonzero(b <= 1e-10 * np.maximum(np.abs(a).max(), b.max()))
-        k = int(spent[0]) + 1 if spent.size else len(a)
+        ends = np.flatnonzero(b <= spent * max(np.abs(a).max(), b.max()))
+        k = int(ends[0]) + 1 if ends.size else len(a)
         values = np.linalg.eigvalsh(np.diag(a[:k]) + np.diag(b[: k - 1], 1) + np.diag(b[: k - 1], -1))
         low[i], high[i] = values[0], values[-1]
     return low, high
 
 
-def _start(like: Array) -> Array:
+def start_rows(like: Array) -> Array:
     """Rows in which no direction is special, each the same whatever rows are beside it."""
     row = np.cos(1.0 + np.arange(like.shape[-1], dtype=np.float64) ** 2)
     return from_host(np.broadcast_to(row, like.shape).astype(host_dtype(like)), like=like)

@@ -7,7 +7,7 @@ the given problem broke the protocol; only metadata are looked at, so that nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,15 @@ METHODS = ("inner_cost", "inner_grad", "outer_cost", "outer_grad", "linearize")
 SIZES = ("n_clients", "dim_x", "dim_lam")
 
 
-def as_problem(problem: Any) -> Normalised:
-    """`problem` with all members, its own or made up from the others; itself if it is already so."""
-    return problem if isinstance(problem, Normalised) else Normalised(problem)
+def as_problem(problem: Any, needs: Sequence[str] = METHODS) -> Normalised:
+    """`problem` with all members, its own or made up from the others; itself if it is already so.
+
+    `needs` are the methods that the caller is going to use: the problem must have these, and may lack the others.
+    """
+    if isinstance(problem, Normalised):
+        _require_members(problem.given, needs)
+        return problem
+    return Normalised(problem, needs)
 
 
 class Normalised:
@@ -38,8 +44,8 @@ class Normalised:
 
     broadcasts = True
 
-    def __init__(self, given: Problem) -> None:
-        _require_members(given)
+    def __init__(self, given: Problem, needs: Sequence[str] = METHODS) -> None:
+        _require_members(given, needs)
         self.given = given
         self.n_clients, self.dim_x, self.dim_lam = (
             arguments.integer(f"problem.{name}", getattr(given, name)) for name in SIZES
@@ -157,9 +163,9 @@ def _linearization(returned: Any) -> Linearization:
     return returned
 
 
-def _require_members(problem: Any) -> None:
+def _require_members(problem: Any, needs: Sequence[str]) -> None:
     missing = [name for name in SIZES if not hasattr(problem, name)]
-    missing += [f"{name}(...)" for name in METHODS if not callable(getattr(problem, name, None))]
+    missing += [f"{name}(...)" for name in needs if not callable(getattr(problem, name, None))]
     if missing:
         raise TypeError(
             f"problem: {type(problem).__name__} given, which lacks {', '.join(missing)}; "

@@ -11,6 +11,7 @@ from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
 
 import hgp_ref as hgp
 from hgp_ref import exact
+from hgp_ref.channels.products import composing_pays
 
 RTOL = identity_rtol("float64")
 
@@ -89,10 +90,11 @@ def test_runs_stack_composed_and_stepping():
     u = np.random.default_rng(0).normal(size=(3, 6, 2))
     for chosen in ([0, 1], [0, 1, 2]):  # one stacked matrix product; one by one
         some = [averagings[r] for r in chosen]
-        block = hgp.averaging.Runs(some).prepare(1, 2, u[chosen])
+        channel = hgp.channels.Runs([a.connect() for a in some])
+        mean = hgp.averaging.Mean(some, channel, u[chosen], calls=2, first=1, runs=True)
         for m in (0, 1):
-            got = block.apply(m, u[chosen])
-            restart = block.restart(m)
+            got = mean(u[chosen])
+            restart = mean.kept(np.ones_like(u[chosen]))
             for r, avg in enumerate(some):
                 assert_close(got[r], avg.apply(u[chosen][r], call=1 + m), RTOL)
                 omega = np.ones(6) if avg.net is None else exact.push_sum_weights(avg.net, avg.steps, 1 + m)
@@ -100,9 +102,8 @@ def test_runs_stack_composed_and_stepping():
 
 
 def test_rule_composes_few_clients_and_steps_through_many():
-    few = hgp.PushSum(hgp.networks.RandomDirected(n=100, seed=0), 10)
-    many = hgp.PushSum(hgp.networks.RandomOut(100_000, k=4, seed=0), 10)
-    assert few.composes(1_000) and not many.composes(64)
+    few, many = hgp.networks.RandomDirected(n=100, seed=0), hgp.networks.RandomOut(100_000, k=4, seed=0)
+    assert composing_pays(few, 10, 1_000) and not composing_pays(many, 10, 64)
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
@@ -154,7 +155,7 @@ def test_dtype_is_kept(mode):
         (lambda net: hgp.PushSum(net, 2).apply([[1.0], [2.0], [3.0]]), TypeError, "needed an array"),
         (lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=-1), ValueError, "call=-1 given"),
         (
-            lambda net: hgp.averaging.Runs([hgp.ExactAverage(3), hgp.ExactAverage(4)]),
+            lambda net: hgp.channels.Runs([hgp.ExactAverage(3).connect(), hgp.ExactAverage(4).connect()]),
             ValueError,
             r"averagings of \[3, 4\]",
         ),

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from kinds import NETWORK_KINDS
 
 from hgp_ref import averaging, networks, threads
-from hgp_ref.averaging import compose, kernels
+from hgp_ref._kernels import compose
+from hgp_ref._kernels import mixing as kernels
 
 
 def random_csr(n, seed=0):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hgp_ref as hgp
 from hgp_ref import bounds, exact
-from hgp_ref.bounds.flooding import flood_max
+from hgp_ref.channels.flooding import flood_max
 
 from .all_checks import CERTIFICATE_CHECKS
 from .certificate_checks import estimate_of, linear_problem, logistic, quadratic, value_of

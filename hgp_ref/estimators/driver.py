@@ -1,0 +1,108 @@
+"""The driver of every method: what is the same whatever the increments are.
+
+    w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − ∂²_{xλ} g(ξ̂^(m)) p^(m),    m = 1 .. M,    v^(0) = ∂_λ f − ∂²_{xλ} g w^(0)
+
+so that with full batches v^(m) = ∂_λ f − ∂²_{xλ} g w^(m): there the product with ∂²_{xλ} g is left to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.averaging import Mean
+from hgp_ref.backend import Array, array_namespace
+from hgp_ref.estimators.derivatives import FullBatch, Sampled
+from hgp_ref.estimators.divergence import GrowthWatch
+from hgp_ref.methods import Method
+
+LOOKS = 4  # times that a run's growth is looked at, at least, besides its first iteration
+STRIDE = 256  # iterations between two looks, at most
+
+
+@dataclass
+class Iteration:
+    """A run of `method`: its state and what is kept of it."""
+
+    method: Method
+    average: Mean
+    derivatives: FullBatch | Sampled
+    watch: GrowthWatch
+    state: Any
+    w: Array  # w^(0)
+    v: Array  # v^(0)
+    f_lam: Array  # ∂_λ f
+    keep_history: bool
+    callback: Callable[[int, Array], Any] | None
+    tol: float | None
+
+    def __post_init__(self) -> None:
+        self.deferred = self.derivatives.constant and self.callback is None
+        self.kept: list[Array] = []
+        self.m, self.stopped = 0, "iterations"
+
+    def run(self, M: int, shown: Any) -> None:
+        """Iterations 1 .. M, or fewer."""
+        stride = max(1, min(STRIDE, -(-M // LOOKS)))
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
+            while self.m < M and self.stopped == "iterations":
+                p = self._iterate()
+                last = self.m in (1, M) or self.stopped != "iterations"
+                if last or self.tol is not None or self.m % stride == 0:
+                    self._look(p)
+                shown.update(1)
+            self.watch.conclude(self.m)
+
+    def _iterate(self) -> Array:
+        for_v, for_w = self.derivatives.at(self.m)
+        if self.deferred:
+            p, self.state = self.method.step(self.state, self.average, for_w)
+        else:
+            shared = _Shared(for_w) if for_v is for_w else None
+            p, self.state = self.method.step(self.state, self.average, shared or for_w)
+            self.v = self.v - (shared or for_v).cross(p)
+        self.w = self.w + p
+        self.m += 1
+        if self.keep_history:
+            self.kept.append(self.w if self.deferred else self.v)
+        if self.callback is not None:
+            copy = array_namespace(self.v).asarray(self.v, copy=True)  # the caller's, to do with as it likes
+            if self.callback(self.m, copy):
+                self.stopped = "callback"
+        return p
+
+    def _look(self, p: Array) -> None:
+        left = self.method.residual(self.state)
+        self.watch.look(p if left is None else self.average.divided(left), self.m)
+        if self.tol is not None and self.stopped == "iterations" and np.all(self.watch.left <= self.tol):
+            self.stopped = "tolerance"
+
+    def values(self) -> tuple[Array, Array | None]:
+        """v^(M), and v^(1) .. v^(M) if they were to be kept."""
+        xp = array_namespace(self.v)
+        if not isinstance(self.derivatives, FullBatch) or not self.deferred:
+            return self.v, xp.stack(self.kept, axis=-3) if self.keep_history else None
+        value = self.f_lam - self.derivatives.linearization.cross(self.w)
+        if not self.keep_history:
+            return value, None
+        return value, xp.expand_dims(self.f_lam, axis=-3) - self.derivatives.crosses(self.kept)
+
+
+class _Shared:
+    """One linearization for v and w: both products of the same vector come from one pass over the data."""
+
+    def __init__(self, linearization: Any) -> None:
+        self.linearization = linearization
+        self._vector: Array | None = None  # the last one that hvp was asked for
+        self._crossed: Array | None = None
+
+    def hvp(self, u: Array) -> Array:
+        bent, self._crossed = self.linearization.products(u)
+        self._vector = u
+        return bent
+
+    def cross(self, u: Array) -> Array:
+        return self._crossed if self._vector is u else self.linearization.cross(u)

@@ -1,0 +1,203 @@
+"""Hyper-Gradient Push and its relatives: the public door to every method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.averaging import Averaging, Mean, open_mean
+from hgp_ref.backend import Array, array_namespace, detached
+from hgp_ref.estimators.derivatives import FullBatch, Sampled
+from hgp_ref.estimators.divergence import GrowthWatch
+from hgp_ref.estimators.driver import Iteration
+from hgp_ref.estimators.estimate import Estimate
+from hgp_ref.methods import Method, Neumann
+from hgp_ref.philox import check_seed
+from hgp_ref.problems import Problem, as_problem
+from hgp_ref.problems.minibatches import MiniBatches
+from hgp_ref.problems.normalised import Normalised
+from hgp_ref.progress import bar
+
+
+def hypergradient(
+    problem: Problem,
+    x: Array,
+    lam: Array,
+    avg: Averaging | Sequence[Averaging],
+    eta: float | None = None,
+    iterations: int = 1000,
+    batch_size: int | None = None,
+    seed: int | Sequence[int] = 0,
+    history: bool = False,
+    *,
+    method: Method | None = None,
+    tol: float | None = None,
+    w0: Array | None = None,
+    shared_batch: bool = False,
+    replace: bool = False,
+    first_batch: int = 0,
+    callback: Callable[[int, Array], Any] | None = None,
+    progress: bool = False,
+) -> Estimate:
+    """Estimate d_λ Σ_k f_k(x_k(λ), λ_k), client i's block from vectors that clients send each other only.
+
+    With w* = (Σ_k H_k)⁻¹ Σ_k ∂_x f_k it is ∂_λ f_i − ∂²_{xλ} g_i w*. A method approaches w* by increments p that take
+    averages over clients; from w^(0) = 0 and v^(0) = ∂_λ f, for m = 1 .. M:
+
+        w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − ∂²_{xλ} g(ξ̂^(m)) p^(m).
+
+    The default is Algorithm 2 of the paper, `hgp.methods.Neumann(eta)`: p^(m) = η ū with ū = Θ̂_{m-1} u^(m-1) and
+    u^(m) = ū − η ∂²_x g(ξ̂̂^(m)) ū, which with exact averaging converges if 0 < η λ_max(H̄) < 2.
+
+    Parameters
+    ----------
+    problem : client costs, any object that meets `hgp_ref.problems.Problem`.
+    x, lam : (n, d_x) and (n, d_lam), where the costs are differentiated.
+    avg : averaging of n clients. A list of averagings, or of seeds, runs them all at once along a leading run axis.
+    eta : step size of Algorithm 2, 1 by default; for other methods give `method` instead.
+    iterations : number of increments M.
+    batch_size : None for full batches, else b instances a client, drawn anew at each iteration from `seed`: without
+        replacement unless `replace`, independently for v and w unless `shared_batch`; `first_batch` is the number of
+        the first one in its sequence, for a run that goes on where another ended.
+    history : keep v^(1) .. v^(M).
+    method : how w* is approached, see `hgp_ref.methods`.
+    tol : stop once max_i ‖r_i^(m)‖ ≤ tol max_i ‖r_i^(0)‖, r what is left of ∂_x f − ∂²_x g w at each client. That
+        judges the series and not the averaging: `certify` judges both.
+    w0 : (n, d_x), a first guess of w*, such as `est.w` of an earlier run. Clients average it once (one more call).
+    callback : called as callback(m, v) after each iteration m = 1 .. M; a true result stops the run.
+    progress : show a bar.
+
+    Returns
+    -------
+    Estimate, with `value` (n, d_lam), `w`, `traffic`, what is left of the series (`growth`) and why it stopped.
+
+    A run whose terms grow raises DivergenceError; a run over networks that are not jointly strongly connected warns.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
+    >>> avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), steps=40)
+    >>> est = hgp.hypergradient(problem, x, lam, avg, iterations=300)
+    >>> bool(np.abs(est.value - hgp.exact.hypergradient(problem, x, lam)).max() < 1e-10)
+    True
+    """
+    problem = as_problem(problem, needs=("outer_grad", "linearize"))
+    x, lam = _check_point(problem, x, lam)
+    M, tol = arguments.integer("iterations", iterations), None if tol is None else arguments.positive("tol", tol)
+    method = _method(method, eta)
+    averagings, seeds, runs = _runs(avg, seed)
+    many = runs is not None
+    f_x, f_lam = _start(problem, x, lam, runs)
+    average = open_mean(averagings, problem.n_clients, f_x, M + (w0 is not None), many)
+    derivatives: FullBatch | Sampled
+    if batch_size is None:
+        derivatives = FullBatch(problem, x, lam)
+    else:
+        streams = 1 if arguments.boolean("shared_batch", shared_batch) else 2
+        options: dict[str, Any] = {"runs": many, "streams": streams, "replace": replace, "first": first_batch}
+        batches = MiniBatches(problem, batch_size, seeds, M, x, **options)
+        derivatives = Sampled(problem, x, lam, batches)
+    w, g, v = array_namespace(x).zeros_like(f_x), f_x, f_lam
+    if w0 is not None:
+        w, g, v = _first_guess(problem.linearize(x, lam), average, w0, f_x, f_lam)
+    watch = GrowthWatch(problem, x, lam, method, g, average, mini_batches=batch_size is not None)
+    run = Iteration(method, average, derivatives, watch, method.start(g), w, v, f_lam, history, callback, tol)
+    shown = bar(M, "hypergradient", progress)
+    try:
+        run.run(M, shown)
+    finally:
+        shown.close()
+    value, kept = run.values()
+    arguments.finite("the estimate", value)
+    return Estimate(
+        value=value,
+        w=run.w,
+        history=kept,
+        traffic=average.charge(),
+        eta=getattr(method, "eta", None),
+        iterations=run.m,
+        batch_size=batch_size,
+        averaging=averagings if many else averagings[0],
+        stopped=run.stopped,
+        growth=watch.left if many else float(watch.left),
+        method=method,
+        seed=seeds if many else seeds[0],
+        first_batch=first_batch,
+        shared_batch=shared_batch,
+        replace=replace,
+        tol=tol,
+    )
+
+
+def _check_point(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+    arguments.same_kind(x=x, lam=lam)
+    arguments.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+    arguments.finite("x", x)
+    arguments.finite("lam", lam)
+    return detached(x), detached(lam)
+
+
+def _method(method: Method | None, eta: float | None) -> Method:
+    if method is None:
+        return Neumann(1.0 if eta is None else eta)
+    if not isinstance(method, Method):
+        raise TypeError(
+            f"method: needed a method of hgp_ref.methods, got {type(method).__module__}.{type(method).__name__}"
+        )
+    if eta is not None:
+        raise ValueError(f"eta={eta!r} given beside method={method!r}, needed one of them: eta belongs to Neumann(eta)")
+    return method
+
+
+def _start(problem: Normalised, x: Array, lam: Array, runs: int | None) -> tuple[Array, Array]:
+    """∂_x f and ∂_λ f, once for each run."""
+    gradients = problem.outer_grad(x, lam)
+    for k, gradient in enumerate(gradients):
+        arguments.finite(f"problem.outer_grad(x, lam)[{k}]", gradient)
+    if runs is None:
+        return gradients
+    xp = array_namespace(x)
+    f_x, f_lam = (xp.broadcast_to(a, (runs, *a.shape)) + xp.zeros_like(a) for a in gradients)
+    return f_x, f_lam
+
+
+def _first_guess(linearization: Any, average: Mean, w0: Array, f_x: Array, f_lam: Array) -> tuple[Array, Array, Array]:
+    """w^(0) = the average of w0, ∂_x f − ∂²_x g w^(0) and v^(0) = ∂_λ f − ∂²_{xλ} g w^(0).
+
+    Clients average w0 first because w* is what solves mean_i H_i w = mean_i ∂_x f_i for one w that all share.
+    """
+    arguments.same_kind(x=f_x, w0=w0)
+    arguments.finite("w0", w0)
+    if tuple(w0.shape) not in (tuple(f_x.shape), tuple(f_x.shape[-2:])):
+        raise ValueError(f"w0: shape {tuple(w0.shape)} given, needed {tuple(f_x.shape)} = (..., n, d_x)")
+    xp = array_namespace(f_x)
+    w = average(xp.broadcast_to(detached(w0), f_x.shape) + xp.zeros_like(f_x))
+    bent, crossed = linearization.products(w)
+    return w, f_x - bent, f_lam - crossed
+
+
+def _runs(avg: Any, seed: Any) -> tuple[list[Averaging], list[int], int | None]:
+    """The averagings and seeds, paired, and their number; None where neither was a list."""
+    averagings = [avg] if isinstance(avg, Averaging) else avg
+    if (
+        not isinstance(averagings, list | tuple)
+        or not averagings
+        or not all(isinstance(a, Averaging) for a in averagings)
+    ):
+        raise TypeError(f"avg: needed an averaging (PushSum, ExactAverage, Gossip) or a list of them, got {avg!r}")
+    many_seeds = isinstance(seed, list | tuple | range | np.ndarray)
+    seeds = [check_seed(s) for s in (seed if many_seeds else [seed])]
+    if not seeds:
+        raise ValueError("seed: empty list given, needed at least one")
+    alone = isinstance(avg, Averaging) and not many_seeds
+    count = max(len(averagings), len(seeds))
+    if {len(averagings), len(seeds)} - {1, count}:
+        raise ValueError(f"seed: {len(seeds)} given for {len(averagings)} averagings, needed as many or a single one")
+    pair = [list(a) * (count if len(a) == 1 else 1) for a in (averagings, seeds)]
+    return pair[0], pair[1], None if alone else count

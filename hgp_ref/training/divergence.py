@@ -1,0 +1,89 @@
+"""Whether training converges: what grows is reported, with its cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.averaging import Mean
+from hgp_ref.backend import Array, array_namespace
+from hgp_ref.errors import DivergenceError
+from hgp_ref.methods.spectrum import range_of_mean
+from hgp_ref.problems.normalised import Normalised
+
+GROWTH_LIMIT = 1e8  # parameters and gradients that have both grown by this are not coming back
+CLEAR_GROWTH = 10.0  # at the end: parameters and mean gradient beyond this times what they started with
+
+
+class TrainingWatch:
+    """Follows max |x| and max |∂g| from the start of training.
+
+    Parameters alone may grow as far as the solution is away, and gradients alone grow from a start at the solution:
+    training has diverged if both have grown, parameters from |x_0| + a |∂g(x_0)|, gradients from those of the start.
+    """
+
+    def __init__(self, problem: Normalised, lam: Array, start: Array, lr: float, average: Mean) -> None:
+        self.problem, self.lam, self.lr, self.average = problem, lam, lr, average
+        self.start = start
+        self.gradient = self._largest(problem.inner_grad(start, lam))  # (runs,) or ()
+        self.reach = self._largest(start) + lr * self.gradient
+        self.mean_gradient: np.ndarray | None = None  # of the start, once a tolerance asks for it
+
+    def look(self, z: Array, gradient: Array, step: int, rate: float) -> None:
+        """Stop training that has left the range of sense."""
+        size, slope = self._largest(z), self._largest(gradient)
+        grown = (size > GROWTH_LIMIT * self.reach) & (slope > GROWTH_LIMIT * self.gradient)
+        if np.any(grown | ~np.isfinite(size) | ~np.isfinite(slope)):
+            self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, learning rate {rate:g}", z)
+
+    def conclude(self, x: Array) -> tuple[Any, Any]:
+        """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ on the host; training far from its start with larger gradients diverged."""
+        xp, channel = array_namespace(x), self.average.channel
+        mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape)
+        gap = channel.max_over_clients(xp.linalg.vector_norm(x - mean, axis=-1))
+        norm = self._mean_gradient(x)
+        moved = self._largest(x) > CLEAR_GROWTH * self.reach
+        if np.any(moved & (norm > CLEAR_GROWTH * self.gradient)):
+            self._raise(
+                f"the mean gradient is {np.max(norm):.2g} at its end, clients' gradients were at most "
+                f"{np.max(self.gradient):.2g} at its start, learning rate {self.lr:g}",
+                x,
+            )
+        return (gap, norm) if x.ndim > 2 else (float(gap), float(norm))
+
+    def reached(self, z: Array, tol: float) -> bool:
+        """Whether the mean gradient is at most tol times that of the start, in all runs."""
+        if self.mean_gradient is None:
+            self.mean_gradient = self._mean_gradient(self.start)
+        return bool(np.all(self._mean_gradient(z) <= tol * self.mean_gradient))
+
+    def _mean_gradient(self, x: Array) -> np.ndarray:
+        """‖mean_i ∂g_i(x̄)‖ on full batches."""
+        xp, channel = array_namespace(x), self.average.channel
+        mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape) + xp.zeros_like(x)
+        row = channel.mean_over_clients(self.problem.inner_grad(mean, self.lam))  # (..., 1, d)
+        return channel.max_over_clients(xp.linalg.vector_norm(row, axis=-1))
+
+    def _largest(self, a: Array) -> np.ndarray:
+        xp = array_namespace(a)
+        return self.average.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))
+
+    def _raise(self, what: str, z: Array) -> None:
+        raise DivergenceError(f"training diverged: {what}: {self._remedy(z)}")
+
+    def _remedy(self, z: Array) -> str:
+        """A smaller rate helps unless the mean inner cost falls without end."""
+        if not callable(getattr(self.problem.given, "linearize", None)):
+            return "take a smaller lr"
+        start, lam = (a[(0,) * (a.ndim - 2)] for a in (self.start, self.lam))
+        linearization = self.problem.linearize(start, lam)
+        low, high = range_of_mean(self.average.channel, linearization, start)
+        if not np.isfinite(low + high):
+            return "the problem's hvp returns NaN or infinite values at the start"
+        if low < 0:
+            return (
+                f"the mean Hessian at the start has the eigenvalue {low:.3g}, so no learning rate may help: is lam, or the "
+                "problem, such that the inner cost has no minimum?"
+            )
+        return "take a smaller lr" + (f" (2 / lambda_max is {2 / high:.3g} at the start)" if high > 0 else "")

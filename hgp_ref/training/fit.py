@@ -1,0 +1,32 @@
+"""What training returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hgp_ref.backend import Array
+from hgp_ref.channels import Traffic
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The trained parameters and what a reader needs to judge and repeat them.
+
+    With a run axis on `lam`, or several seeds, `x` has it too; gap, norm and the fields of `traffic` are arrays then.
+    """
+
+    x: Array  # (n, d_x), each client's debiased parameters
+    consensus_gap: Any  # max_i ‖x_i − x̄‖
+    grad_norm: Any  # ‖mean_i ∂_x g_i(x̄, λ_i)‖ on full batches: zero at the inner solution
+    steps: int  # how many were done
+    traffic: Traffic
+    lr: float
+    milestones: tuple[int, ...]
+    decay: float
+    variant: str
+    batch_size: int | None
+    seed: int | list[int]
+    first_batch: int
+    tol: float | None
+    stopped: str  # "steps", "tolerance" or "callback"

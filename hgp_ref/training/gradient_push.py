@@ -1,0 +1,191 @@
+"""Stochastic gradient push: the inner problem over directed networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.averaging import Mean, PushSum, open_mean
+from hgp_ref.backend import Array, array_namespace, detached, device
+from hgp_ref.networks import Network
+from hgp_ref.philox import check_seed
+from hgp_ref.problems import Problem, as_problem
+from hgp_ref.problems.minibatches import MiniBatches
+from hgp_ref.problems.normalised import Normalised
+from hgp_ref.progress import bar
+from hgp_ref.training.divergence import TrainingWatch
+from hgp_ref.training.fit import Fit
+
+VARIANTS = ("assran", "nedic")
+LOOK = 256  # steps between two looks at how large things have grown
+TOLERANCE_LOOK = 32  # steps between two looks at the mean gradient, where a tolerance is given
+
+
+def sgp(
+    problem: Problem,
+    net: Network,
+    lam: Array,
+    steps: int = 5000,
+    lr: float = 2.0,
+    milestones: Sequence[int] | None = None,
+    variant: str = "assran",
+    *,
+    decay: float = 0.1,
+    batch_size: int | None = None,
+    seed: int | Sequence[int] = 0,
+    first_batch: int = 0,
+    x0: Array | None = None,
+    tol: float | None = None,
+    callback: Callable[[int, Array], Any] | None = None,
+    progress: bool = False,
+) -> Fit:
+    """Minimise Σ_k g_k(x, λ_k) by gradient steps on what Push-Sum has mixed so far.
+
+    With z = x / ω and the learning rate a, step s takes graph s of the network:
+
+        "assran":  x ← W_s (x − a ∂g(z)),  ω ← W_s ω
+        "nedic":   x ← W_s x,  ω ← W_s ω,  z = x / ω,  x ← x − a ∂g(z)
+
+    Parameters
+    ----------
+    problem : client costs, any object that meets `hgp_ref.problems.Problem`.
+    net : who hears whom at each step.
+    lam : (n, d_lam), or (runs, n, d_lam) to train for several λ at once.
+    steps, lr : number of steps and learning rate a.
+    milestones : step numbers (from 0) at which a is multiplied by `decay`; by default after 3/5 and 4/5 of the steps.
+    batch_size : None for full batches, else b instances a client, drawn anew at each step from `seed`; `first_batch`
+        is the number of the first one in its sequence. A list of seeds trains all of them along a leading run axis.
+    x0 : (n, d_x), zeros by default.
+    tol : stop once ‖mean_i ∂g_i(x̄)‖ on full batches is at most tol times what it was at the start; looked at every
+        TOLERANCE_LOOK steps by someone who sees all clients.
+    callback : called as callback(step, z) after each step; a true result stops the training.
+    progress : show a bar.
+
+    Returns
+    -------
+    Fit, with `x` (n, d_x), the consensus gap and the gradient that is left. Training that grows raises DivergenceError.
+    """
+    problem = as_problem(problem, needs=("inner_grad",))
+    arguments.same_kind(lam=lam, x0=x0)
+    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)")
+    arguments.finite("lam", lam)
+    steps, lr = arguments.integer("steps", steps), arguments.positive("lr", lr)
+    tol = None if tol is None else arguments.positive("tol", tol)
+    arguments.choice("variant", variant, VARIANTS)
+    seeds, lam = _seeds(seed, detached(lam))
+    z = _start(problem, lam, x0)
+    _check_network(net, problem)
+    average = open_mean([PushSum(net, 1, debias="conserve")], problem.n_clients, z, steps)
+    milestones, rates = _rates(steps, lr, milestones, decay)
+    batches = None
+    if batch_size is not None:
+        many = isinstance(seed, Sequence | np.ndarray)
+        batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=many, first=first_batch)
+    watch = TrainingWatch(problem, lam, z, lr, average)
+    shown = bar(steps, "sgp", progress)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
+            x, done, stopped = _train(problem, average, z, lam, rates, variant, batches, watch, tol, callback, shown)
+    finally:
+        shown.close()
+    gap, norm = watch.conclude(x)
+    return Fit(
+        x=x,
+        consensus_gap=gap,
+        grad_norm=norm,
+        steps=done,
+        traffic=average.charge().per_run(tuple(x.shape[:-2])),
+        lr=lr,
+        milestones=milestones,
+        decay=float(decay),
+        variant=variant,
+        batch_size=batch_size,
+        seed=seeds if isinstance(seed, Sequence | np.ndarray) else seeds[0],
+        first_batch=first_batch,
+        tol=tol,
+        stopped=stopped,
+    )
+
+
+def _check_network(net: Network, problem: Normalised) -> None:
+    if not isinstance(net, Network):
+        raise TypeError(f"net: needed a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
+    held = PushSum(net, 1).connect().clients
+    if held.stop - held.start != problem.n_clients:
+        raise ValueError(f"net: {net!r} has {held.stop - held.start} clients, but the problem has {problem.n_clients}")
+
+
+def _seeds(seed: Any, lam: Array) -> tuple[list[int], Array]:
+    """The seeds, and lam with a run axis for them where there are several."""
+    if not isinstance(seed, Sequence | np.ndarray):
+        return [check_seed(seed)], lam
+    seeds = [check_seed(s) for s in seed]
+    if not seeds:
+        raise ValueError("seed: empty list given, needed at least one")
+    if lam.ndim > 3 or (lam.ndim == 3 and lam.shape[0] != len(seeds)):
+        raise ValueError(
+            f"seed: {len(seeds)} given for lam of shape {tuple(lam.shape)}, needed one for each of its runs"
+        )
+    xp = array_namespace(lam)
+    shape = (len(seeds), *lam.shape[-2:])
+    return seeds, xp.broadcast_to(lam, shape) + xp.zeros(shape, dtype=lam.dtype, device=device(lam))
+
+
+def _rates(steps: int, lr: float, milestones: Any, decay: float) -> tuple[tuple[int, ...], np.ndarray]:
+    """The milestones, and the learning rate of each step."""
+    if milestones is None:
+        milestones = (-(-3 * steps // 5), -(-4 * steps // 5))
+    at = np.asarray(milestones)
+    if at.ndim != 1 or (at.size and at.dtype.kind not in "iu"):
+        raise ValueError(f"milestones={milestones!r} given, needed a list of step numbers")
+    passed = np.searchsorted(np.sort(at), np.arange(steps), side="right")
+    return tuple(at.tolist()), lr * arguments.positive("decay", decay) ** passed
+
+
+def _start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
+    shape = (*lam.shape[:-1], problem.dim_x)
+    if x0 is None:
+        return array_namespace(lam).zeros(shape, dtype=lam.dtype, device=device(lam))
+    arguments.shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)")
+    arguments.finite("x0", x0)
+    xp = array_namespace(x0)
+    return xp.broadcast_to(detached(x0), shape) + xp.zeros_like(detached(x0))
+
+
+def _train(
+    problem: Normalised,
+    average: Mean,
+    z: Array,
+    lam: Array,
+    rates: np.ndarray,
+    variant: str,
+    batches: MiniBatches | None,
+    watch: TrainingWatch,
+    tol: float | None,
+    callback: Any,
+    shown: Any,
+) -> tuple[Array, int, str]:
+    """z after the last step, how many steps were made, and why it ended."""
+    x = z  # Push-Sum's sums; z = x / ω
+    for s, rate in enumerate(rates.tolist()):
+        batch = None if batches is None else batches.at(s)[0]
+        if variant == "assran":
+            gradient = problem.inner_grad(z, lam, batch=batch)
+            z = average(x - rate * gradient)
+            x = average.kept(z)
+        else:
+            mixed = average(x)
+            gradient = problem.inner_grad(mixed, lam, batch=batch)
+            x = average.kept(mixed) - rate * gradient
+            z = average.divided(x)
+        shown.update(1)
+        if (s + 1) % LOOK == 0 or s + 1 == len(rates) or s == 0:
+            watch.look(z, gradient, s + 1, rate)
+        if tol is not None and (s + 1) % TOLERANCE_LOOK == 0 and watch.reached(z, tol):
+            return z, s + 1, "tolerance"
+        if callback is not None and callback(s + 1, array_namespace(z).asarray(z, copy=True)):
+            return z, s + 1, "callback"
+    return z, len(rates), "steps"
