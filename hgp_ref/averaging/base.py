@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hgp_ref import arguments
@@ -35,9 +35,12 @@ class Averaging(ABC):
     def connect(self) -> Channel:
         """A channel of its own, at the first graph."""
 
-    def steps_of(self, call: int) -> int:
-        """S_m of call m."""
-        return self.steps if isinstance(self.steps, int) else self.steps[min(call, len(self.steps) - 1)]
+    def steps_of(self, first: int, calls: int) -> Sequence[int]:
+        """S_m of the calls m = first .. first + calls - 1."""
+        if isinstance(self.steps, int):
+            return (self.steps,) * calls
+        given = self.steps[first : first + calls]
+        return given + self.steps[-1:] * (calls - len(given))
 
     def graphs_before(self, call: int) -> int:
         """S_0 + ... + S_{m-1}: how many graphs the calls before call m use."""

@@ -36,8 +36,9 @@ class Mean:
         runs: bool = False,
     ) -> None:
         self.averagings, self.channel, self.calls = averagings, channel, 0
-        each = [[a.steps_of(m) for m in range(first, first + calls)] for a in averagings]
-        self._steps: Sequence[Any] = list(zip(*each, strict=True)) if runs else each[0]
+        self._steps: Sequence[Any] = (
+            _steps_of_runs(averagings, first, calls) if runs else averagings[0].steps_of(first, calls)
+        )
         self._weights: Any = tuple(a.weights for a in averagings) if runs else averagings[0].weights
         if first:
             passed = [a.graphs_before(first) for a in averagings]
@@ -75,6 +76,13 @@ class Mean:
             for r, averaging in enumerate(self.averagings):
                 averaging.ledger += sent.of_run(r)
         return sent
+
+
+def _steps_of_runs(averagings: Sequence[Averaging], first: int, calls: int) -> Sequence[tuple[int, ...]]:
+    """The steps of each call, a tuple with an entry for each run."""
+    if all(isinstance(a.steps, int) for a in averagings):
+        return (tuple(a.steps for a in averagings),) * calls  # type: ignore[misc]
+    return tuple(zip(*(a.steps_of(first, calls) for a in averagings), strict=True))
 
 
 def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: int, runs: bool = False) -> Mean:

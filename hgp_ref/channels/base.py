@@ -77,6 +77,7 @@ class Channel(ABC):
 
     def foresee(self, steps: Sequence[int]) -> None:
         """A hint: the numbers of steps of the calls to come, so that their graphs may be prepared together."""
+        return None
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray] | None:
         """P of the next calls, (calls, n, n) on the host, and how many messages each carries; None if it cannot tell.

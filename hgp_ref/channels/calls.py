@@ -85,8 +85,8 @@ def check_balanced(omega: np.ndarray, steps: int, name: str) -> None:
     off = float(np.abs(omega - 1.0).max(initial=0.0))
     if off > balance_tolerance(omega.shape[-1], steps):
         raise ValueError(
-            f"net: Gossip needs doubly-stochastic matrices, but a row of a product of {steps} matrices of {name} misses "
-            f"1 by {off:.2g}; use PushSum"
+            f"net: Gossip needs doubly-stochastic matrices, but a row of a product of {steps} matrices of {name} "
+            f"misses 1 by {off:.2g}; use PushSum"
         )
 
 

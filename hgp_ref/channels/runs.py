@@ -50,8 +50,6 @@ class Runs(Channel):
 
     def foresee(self, steps: Sequence[tuple[int, ...]]) -> None:  # type: ignore[override]
         self._ahead, self._made = steps, 0
-        for channel, ahead in zip(self.channels, zip(*steps, strict=True), strict=True):
-            channel.foresee(ahead)
 
     def mix(self, z: Array, steps: Steps, weights: Rules) -> Array:  # type: ignore[override]
         return self._call(z, steps, weights, False)
@@ -63,6 +61,9 @@ class Runs(Channel):
         if self._stacked is None:
             asked = zip(self.channels, steps, strict=True)  # type: ignore[arg-type]
             self._stacked = all(channel.composes(z[0, ...], S) for channel, S in asked)
+            if not self._stacked and self._ahead:
+                for channel, ahead in zip(self.channels, zip(*self._ahead, strict=True), strict=True):
+                    channel.foresee(ahead)
         if not self._stacked:
             return self._one_by_one(z, steps, weights, divide)
         calls = self._calls

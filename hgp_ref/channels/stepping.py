@@ -16,14 +16,22 @@ from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.channels.base import BALANCED, Weights
 from hgp_ref.channels.calls import ForeseenCalls, PreparedCalls, check_balanced, weights_before
 from hgp_ref.networks import Network
+from hgp_ref.networks.base import Csr
 
 
 class HostCalls(PreparedCalls):
     """Calls on NumPy arrays, the first of them from graph step + 1 on; omega (n,) are the weights before it."""
 
     def __init__(
-        self, net: Network, step: int, omega: np.ndarray, steps: Sequence[int], weights: Weights, like: Array, divide: bool
-    ) -> None:  # fmt: skip
+        self,
+        net: Network,
+        step: int,
+        omega: np.ndarray,
+        steps: Sequence[int],
+        weights: Weights,
+        like: Array,
+        divide: bool,
+    ) -> None:
         super().__init__(steps, weights, like, divide)
         self.net, self._step, self._omega = net, step, omega
         self.messages: list[int] = []
@@ -62,8 +70,15 @@ class DeviceCalls(ForeseenCalls):
     """Calls of equally many steps on any library; their graphs go to the device of `like` together."""
 
     def __init__(
-        self, net: Network, step: int, omega: np.ndarray, steps: Sequence[int], weights: Weights, like: Array, divide: bool
-    ) -> None:  # fmt: skip
+        self,
+        net: Network,
+        step: int,
+        omega: np.ndarray,
+        steps: Sequence[int],
+        weights: Weights,
+        like: Array,
+        divide: bool,
+    ) -> None:
         super().__init__(steps, weights, like, divide)
         S, dtype = steps[0], host_dtype(like)
         graphs = [[net.csr(s) for s in range(step + c * S + 1, step + (c + 1) * S + 1)] for c in range(len(steps))]
@@ -74,7 +89,7 @@ class DeviceCalls(ForeseenCalls):
         self._shares = from_host(np.stack([[r[1] for r in call] for call in rows]).astype(dtype), like=like)
         self.after = self._following(graphs, omega, repr(net))  # (calls, n)
 
-    def _following(self, graphs: list[list[tuple]], omega: np.ndarray, name: str) -> np.ndarray:
+    def _following(self, graphs: list[list[Csr]], omega: np.ndarray, name: str) -> np.ndarray:
         after = []
         for call in graphs:
             omega = weights_before(self.weights, omega)  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ class Traffic:
         return Traffic(*(int(getattr(self, f)[r]) for f in FIELDS))
 
     def per_run(self, lead: tuple[int, ...]) -> Traffic:
-        """The traffic of each of the runs `lead`, alike, that went over one channel together; itself if there are none."""
+        """The traffic of each of the runs `lead`, alike, that went over one channel together."""
         runs = int(np.prod(lead, dtype=np.int64))
         shares = (self.messages // runs, self.floats // runs, self.bytes // runs, self.rounds)
         return Traffic(*(np.full(lead, share) for share in shares)) if lead else self

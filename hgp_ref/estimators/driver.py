@@ -1,6 +1,6 @@
 """The driver of every method: what is the same whatever the increments are.
 
-    w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − ∂²_{xλ} g(ξ̂^(m)) p^(m),    m = 1 .. M,    v^(0) = ∂_λ f − ∂²_{xλ} g w^(0)
+    w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − ∂²_{xλ} g(ξ̂^(m)) p^(m),    v^(0) = ∂_λ f − ∂²_{xλ} g w^(0),
 
 so that with full batches v^(m) = ∂_λ f − ∂²_{xλ} g w^(m): there the product with ∂²_{xλ} g is left to the end.
 """

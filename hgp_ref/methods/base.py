@@ -38,5 +38,5 @@ class Method(ABC):
         """The increment p of w, and the next state."""
 
     def residual(self, state: Any) -> Array | None:
-        """What is left of ∂_x f − ∂²_x g w, whose mean over clients tends to 0; None to watch the increments instead."""
+        """What is left of ∂_x f − ∂²_x g w, whose mean over clients tends to 0; None to watch increments."""
         return None

@@ -38,6 +38,7 @@ class MiniBatches:
     ) -> None:
         if problem.counts is None:
             raise ValueError(f"batch_size={size!r} given, but the problem has no `counts` (instances per client)")
+        self.counts, self.clients = problem.counts, problem.clients
         self.problem, self.seeds, self.total, self.like = problem, seeds, total, like
         self.size, self.runs, self.streams, self.replace = arguments.integer("batch_size", size), runs, streams, replace
         self.first = arguments.integer("first_batch", first, 0)
@@ -55,15 +56,21 @@ class MiniBatches:
 
     def _draw(self, m: int, count: int) -> np.ndarray:
         """(count, streams, [runs,] n, b)."""
-        p = self.problem
         drawn = [
             [
                 sample_batches(
-                    p.counts, self.size, seed, self.first + m, count, stream=stream, replace=self.replace, clients=p.clients
+                    self.counts,
+                    self.size,
+                    seed,
+                    self.first + m,
+                    count,
+                    stream,
+                    self.replace,
+                    clients=self.problem.clients,
                 )
                 for seed in self.seeds
             ]
             for stream in range(self.streams)
-        ]  # fmt: skip
+        ]
         batches = np.moveaxis(np.asarray(drawn), 2, 0)  # (count, streams, runs, n, b)
         return batches if self.runs else batches[:, :, 0]

@@ -38,7 +38,7 @@ class TrainingWatch:
             self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, learning rate {rate:g}", z)
 
     def conclude(self, x: Array) -> tuple[Any, Any]:
-        """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ on the host; training far from its start with larger gradients diverged."""
+        """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ on the host; refuses training that ends far off."""
         xp, channel = array_namespace(x), self.average.channel
         mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape)
         gap = channel.max_over_clients(xp.linalg.vector_norm(x - mean, axis=-1))
@@ -83,7 +83,7 @@ class TrainingWatch:
             return "the problem's hvp returns NaN or infinite values at the start"
         if low < 0:
             return (
-                f"the mean Hessian at the start has the eigenvalue {low:.3g}, so no learning rate may help: is lam, or the "
-                "problem, such that the inner cost has no minimum?"
+                f"the mean Hessian at the start has the eigenvalue {low:.3g}, so no learning rate may help: is lam, or "
+                "the problem, such that the inner cost has no minimum?"
             )
         return "take a smaller lr" + (f" (2 / lambda_max is {2 / high:.3g} at the start)" if high > 0 else "")
