@@ -1,0 +1,298 @@
+"""Methods against loops written out with explicit matrices, and a method and a channel of one's own in a few lines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import assert_close
+from kinds import logistic, quadratic
+
+import hgp_ref as hgp
+from hgp_ref import bounds, exact
+from hgp_ref.channels import CARRIED, FRESH, Channel, connect
+from hgp_ref.channels.flooding import flood_max
+from hgp_ref.methods import Chebyshev, Method, Neumann
+from hgp_ref.methods.spectrum import extremes, start_rows
+
+RTOL = 1e-12
+NET = hgp.networks.RandomDirected(n=3, seed=1)
+
+
+class Richardson(Method):
+    """A method of one's own: Algorithm 2 with a step that falls, η / √m."""
+
+    def __init__(self, eta):
+        self.scale = eta
+
+    def start(self, g):
+        return 1, g
+
+    def step(self, state, average, linearization):
+        m, u = state
+        ubar = average(u)
+        p = self.scale / m**0.5 * ubar
+        return p, (m + 1, average.kept(ubar) - linearization.hvp(p))
+
+
+class Slow(hgp.networks.RandomDirected):
+    """A kind of network that gets a channel of its own."""
+
+
+class OwnChannel(Channel):
+    """One product with the mixing matrix a step."""
+
+    def __init__(self, net):
+        super().__init__(net.n)
+        self.net = net
+
+    def mix(self, z, steps, weights=FRESH):
+        omega = self.weights if weights == CARRIED and self.weights is not None else np.ones((self.n, 1))
+        for _ in range(steps):
+            self.step += 1
+            W = self.net.mixing_matrix(self.step)
+            z, omega = W.astype(z.dtype) @ z, W @ omega
+            self.count(np.count_nonzero(W) - self.n, z, weights)
+        self.weights = omega.astype(z.dtype)
+        return z
+
+    def largest(self, values, like, max_rounds=None):
+        top, rounds, messages = flood_max(self.net, values, self.step + 1, max_rounds)
+        self.step += rounds
+        self.count(messages, like[..., :1], None, rounds)
+        return top
+
+
+connect.register(Slow, lambda net, mode="auto": OwnChannel(net))
+
+
+def explicit(problem, x, lam, matrices, method, batches=None):
+    """v after each iteration of `method`, its averages taken by explicit matrices and its products by Hessians."""
+    f_x, f_lam = exact.outer_gradients(problem, x, lam)
+    w, state, values = np.zeros_like(f_x), method.start(f_x), []
+
+    class Averages:
+        def __init__(self):
+            self.calls = 0
+
+        def __call__(self, u):
+            self.calls += 1
+            return matrices[self.calls - 1] @ u
+
+        def kept(self, ubar):
+            return ubar
+
+    class At:
+        def __init__(self, batch):
+            self.H = exact.hessians(problem, x, lam, batch)
+
+        def hvp(self, u):
+            return np.einsum("nij,nj->ni", self.H, u)
+
+    average, v = Averages(), f_lam
+    for m in range(len(matrices)):
+        for_v, for_w = (None, None) if batches is None else (batches[0][m], batches[1][m])
+        p, state = method.step(state, average, At(for_w))
+        w = w + p
+        v = v - np.einsum("nij,nj->ni", exact.jacobians(problem, x, lam, for_v), p)
+        values.append(v)
+    return np.stack(values)
+
+
+METHODS = {
+    "Neumann": lambda: Neumann(0.5),
+    "Chebyshev": lambda: Chebyshev(0.1, 1.2),
+    "Chebyshev, a point": lambda: Chebyshev(1.0, 1.0),
+    "own": lambda: Richardson(0.6),
+}
+
+
+@pytest.mark.parametrize("own_channel", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_feature_of_the_driver_for_every_method(method, own_channel):
+    """History, callback, runs, mini-batches, traffic, tolerance, first guess: one driver serves them all."""
+    problem, x, lam = logistic()
+    net = (Slow if own_channel else hgp.networks.RandomDirected)(n=3, seed=1)
+    make, avg, M = METHODS[method], hgp.PushSum(net, 3), 9
+    expected = explicit(problem, x, lam, exact.push_sum_matrices(net, 3, M)[0], make())
+    est = hgp.hypergradient(problem, x, lam, avg, method=make(), iterations=M, history=True)
+    assert_close(est.history, expected, RTOL)
+    assert_close(est.value, expected[-1], RTOL)
+    sent = sum(net.edges(s)[0].size - 3 for s in range(1, 3 * M + 1))
+    assert est.traffic == hgp.Traffic(sent, sent * 5, sent * 40, 3 * M) == avg.ledger
+
+    seen = []
+    told = hgp.hypergradient(
+        problem, x, lam, avg, method=make(), iterations=M, callback=lambda m, v: seen.append(v) or m == 4
+    )
+    assert told.stopped == "callback" and told.iterations == 4 and told.traffic.rounds == 12
+    assert_close(np.stack(seen), expected[:4], RTOL)
+
+    options = {"method": make(), "iterations": M, "batch_size": 5}
+    mini = hgp.hypergradient(problem, x, lam, avg, seed=7, **options)
+    draws = [hgp.problems.sample_batches(problem.counts, 5, 7, 0, M, stream=s) for s in (0, 1)]
+    matrices = exact.push_sum_matrices(net, 3, M)[0]
+    assert_close(mini.value, explicit(problem, x, lam, matrices, make(), draws)[-1], RTOL)
+    shared = hgp.hypergradient(problem, x, lam, avg, seed=7, shared_batch=True, **options)
+    assert_close(shared.value, explicit(problem, x, lam, matrices, make(), [draws[0]] * 2)[-1], RTOL)
+
+    runs = hgp.hypergradient(problem, x, lam, [avg, hgp.ExactAverage(3)], method=make(), iterations=M)
+    assert_close(runs.value[0], est.value, RTOL)
+    assert runs.traffic.of_run(0) == est.traffic and runs.growth.shape == (2,)
+
+    loose = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 30), method=make(), iterations=500, tol=1e-3)
+    assert loose.stopped == "tolerance" and loose.iterations < 500 and loose.growth <= 1e-3
+
+    far = hgp.PushSum(net, 60)
+    start = hgp.hypergradient(problem, x, lam, far, method=make(), iterations=6)
+    again = hgp.hypergradient(problem, x, lam, far, method=make(), iterations=500, w0=start.w, tol=1e-3)
+    truth = exact.hypergradient(problem, x, lam)
+    assert np.linalg.norm(again.value - truth) < 0.05 * np.linalg.norm(start.value - truth)
+    f_lam, J = exact.outer_gradients(problem, x, lam)[1], exact.jacobians(problem, x, lam)
+    assert_close(again.value, f_lam - np.einsum("nij,nj->ni", J, again.w), RTOL)
+    assert again.traffic.rounds == 60 * (again.iterations + 1), "averaging the first guess is one more call"
+
+
+def test_mini_batches_start_from_a_first_guess_with_its_whole_cross_product():
+    problem, x, lam = logistic()
+    w0 = np.random.default_rng(0).normal(size=(1, 4)).repeat(3, axis=0)
+    est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), iterations=2, batch_size=4, seed=3, w0=w0, eta=0.5)
+    H, J = exact.hessians(problem, x, lam), exact.jacobians(problem, x, lam)
+    f_x, f_lam = exact.outer_gradients(problem, x, lam)
+    u, v = f_x - np.einsum("nij,nj->ni", H, w0), f_lam - np.einsum("nij,nj->ni", J, w0)
+    draws = [hgp.problems.sample_batches(problem.counts, 4, 3, 0, 2, stream=s) for s in (0, 1)]
+    for m in range(2):
+        p = np.tile(0.5 * u.mean(axis=0), (3, 1))
+        v = v - np.einsum("nij,nj->ni", exact.jacobians(problem, x, lam, draws[0][m]), p)
+        u = p / 0.5 - np.einsum("nij,nj->ni", exact.hessians(problem, x, lam, draws[1][m]), p)
+    assert_close(est.value, v, RTOL)
+
+
+@pytest.mark.parametrize("condition", [4.0, 100.0])
+def test_chebyshev_meets_its_bound_with_exact_averaging(condition):
+    problem = hgp.problems.Quadratic.random(4, 8, 3, seed=2, condition=condition)
+    x, lam = np.ones((4, 8)), np.zeros((4, 3))
+    H = exact.hessians(problem, x, lam)
+    eigenvalues = np.linalg.eigvalsh(H.mean(axis=0))
+    truth = exact.hypergradient(problem, x, lam)
+    w_star = np.linalg.solve(H.mean(axis=0), exact.outer_gradients(problem, x, lam)[0].mean(axis=0))
+    beta = np.sqrt((np.linalg.norm(exact.jacobians(problem, x, lam), 2, axis=(1, 2)) ** 2).sum())
+    kappa = eigenvalues[-1] / eigenvalues[0]
+    q = (np.sqrt(kappa) - 1) / (np.sqrt(kappa) + 1)
+    for M in (1, 3, 10, 25):
+        method = Chebyshev(eigenvalues[0], eigenvalues[-1])
+        est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(4), method=method, iterations=M)
+        limit = beta * 2 * q**M / (1 + q ** (2 * M)) * np.linalg.norm(w_star)
+        assert np.linalg.norm(est.value - truth) <= limit * (1 + 1e-9) + 1e-12
+    assert bounds.chebyshev is not None
+
+
+def test_chebyshev_finds_its_interval_over_the_network_and_counts_it():
+    problem = hgp.problems.Quadratic.random(5, 40, 2, seed=3, condition=50.0)
+    x, lam = np.ones((5, 40)), np.zeros((5, 2))
+    net = hgp.networks.RandomDirected(n=5, seed=2)
+    avg, M = hgp.PushSum(net, 20), 60
+    est = hgp.hypergradient(problem, x, lam, avg, method=Chebyshev(), iterations=M)
+    truth = exact.hypergradient(problem, x, lam)
+    assert np.linalg.norm(est.value - truth) < 1e-3 * np.linalg.norm(truth)
+    neumann = hgp.hypergradient(problem, x, lam, avg, iterations=M)
+    assert np.linalg.norm(neumann.value - truth) > 20 * np.linalg.norm(est.value - truth)
+    flooded = est.traffic.rounds - 20 * M
+    assert 1 <= flooded <= 10
+    extra = sum(net.edges(s)[0].size - 5 for s in range(1, flooded + 1))  # flooding comes before the first call
+    sent = sum(net.edges(s)[0].size - 5 for s in range(flooded + 1, flooded + 20 * M + 1))
+    assert est.traffic.floats == 2 * extra + 41 * sent
+    certificate = hgp.certify(problem, x, lam, est, avg, first_call=1000)
+    assert np.all(np.linalg.norm(est.value - truth, axis=1) <= certificate.bound)
+
+
+def test_chebyshev_needs_low_where_a_client_is_not_convex():
+    A = np.stack([np.diag([-0.2, 1.0]), np.diag([1.0, 1.0])])
+    problem = hgp.problems.Quadratic(A, np.ones((2, 2)), np.ones((2, 1, 2)), np.zeros((2, 2)))
+    x, lam, avg = np.ones((2, 2)), np.zeros((2, 1)), hgp.ExactAverage(2)
+    with pytest.raises(ValueError, match="low: the spectrum .* reaches from -0.2"):
+        hgp.hypergradient(problem, x, lam, avg, method=Chebyshev(), iterations=5)
+    est = hgp.hypergradient(problem, x, lam, avg, method=Chebyshev(low=0.4), iterations=60)
+    assert_close(est.value, exact.hypergradient(problem, x, lam), RTOL)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 60])
+def test_extremes_lie_inside_the_spectrum_and_near_its_ends(d):
+    rng = np.random.default_rng(d)
+    B = rng.normal(size=(4, d, d))
+    A = B + B.swapaxes(1, 2)
+    low, high = extremes(lambda u: np.einsum("nij,nj->ni", A, u), start_rows(np.empty((4, d))))
+    eigenvalues = np.linalg.eigvalsh(A)
+    width = eigenvalues[:, -1] - eigenvalues[:, 0] + 1e-12
+    for got, end, sign in ((low, eigenvalues[:, 0], 1), (high, eigenvalues[:, -1], -1)):
+        assert np.all(sign * (got - end) >= -1e-10) and np.all(sign * (got - end) <= 0.01 * width + 1e-10)
+
+
+def test_both_products_of_a_vector_are_asked_for_at_once():
+    problem, x, lam = quadratic()
+    asked = []
+
+    class Counting:
+        n_clients, dim_x, dim_lam = problem.n_clients, problem.dim_x, problem.dim_lam
+        inner_cost, inner_grad = problem.inner_cost, problem.inner_grad
+        outer_cost, outer_grad = problem.outer_cost, problem.outer_grad
+
+        def linearize(self, x, lam, batch=None):
+            own = problem.linearize(x, lam)
+
+            class At:
+                def hvp(self, u):
+                    asked.append("hvp")
+                    return own.hvp(u)
+
+                def cross(self, u):
+                    asked.append("cross")
+                    return own.cross(u)
+
+                def products(self, u):
+                    asked.append("products")
+                    return own.hvp(u), own.cross(u)
+
+            return At()
+
+    with_callback = hgp.hypergradient(Counting(), x, lam, hgp.ExactAverage(3), iterations=7, callback=lambda m, v: None)
+    assert asked == ["products"] * 7
+    asked.clear()
+    deferred = hgp.hypergradient(Counting(), x, lam, hgp.ExactAverage(3), iterations=7)
+    assert asked == ["hvp"] * 7 + ["cross"]
+    assert_close(with_callback.value, deferred.value, RTOL)
+
+
+def test_a_later_run_goes_on_with_later_graphs_and_batches():
+    """after(t) and first_batch: two halves of a run are the run, graph for graph and batch for batch."""
+    problem, x, lam = logistic()
+    options = {"batch_size": 4, "seed": 5, "eta": 0.5, "iterations": 3}
+    draws = [hgp.problems.sample_batches(problem.counts, 4, 5, 3, 3, stream=s) for s in (0, 1)]
+    later = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET.after(6), 2), first_batch=3, **options)
+    matrices = [exact.push_sum_matrix(NET, 2, call) for call in (3, 4, 5)]
+    assert_close(later.value, explicit(problem, x, lam, matrices, Neumann(0.5), draws)[-1], RTOL)
+    first = hgp.sgp(
+        problem, NET, lam, steps=8, lr=0.3, milestones=(), batch_size=4, seed=2, callback=lambda s, z: s == 5
+    )
+    assert first.stopped == "callback" and first.steps == 5 and whole.stopped == "steps"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"method": "chebyshev"}, TypeError, "method: needed a method"),
+        ({"method": Neumann(), "eta": 0.5}, ValueError, "eta=0.5 given beside method"),
+        ({"tol": 0.0}, ValueError, "tol=0.0 given"),
+        ({"tol": float("nan")}, ValueError, "tol=nan given"),
+        ({"w0": np.ones((3, 5))}, ValueError, r"w0: shape \(3, 5\) given"),
+        ({"w0": np.full((3, 4), np.inf)}, ValueError, "w0: holds NaN"),
+        ({"first_batch": -1, "batch_size": 2}, ValueError, "first_batch=-1 given"),
+        ({"seed": 1.5}, TypeError, "seed=1.5 given"),
+    ],
+)
+def test_bad_input_is_named(options, error, message):
+    problem, x, lam = logistic()
+    with pytest.raises(error, match=message):
+        hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), **{"iterations": 3, **options})
+    for low, high in ((2.0, 1.0), (-1.0, 1.0), (0.0, None)):
+        with pytest.raises(ValueError, match="low="):
+            Chebyshev(low, high)
