@@ -22,9 +22,9 @@ from scipy.sparse import coo_array, csr_array, issparse
 
 from hgp_ref import arguments
 from hgp_ref._kernels.lists import Csr, rows_from_adjacency, rows_from_lists
+from hgp_ref.networks.validity import column_stochastic
 from hgp_ref.philox import MAX_CLIENTS
 
-EPS = float(np.finfo(np.float64).eps)
 EdgeList = tuple[np.ndarray, np.ndarray]
 Item = EdgeList | np.ndarray  # or a csr_array, a type that type checkers do not know
 
@@ -74,12 +74,11 @@ def rows(name: str, n: int, item: Item) -> Csr:
         raise ValueError(f"{name} must be {needed}, got shape {item.shape}")
     if item.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be a real matrix, got dtype {item.dtype}")
-    unit = max(float(np.finfo(item.dtype).eps), EPS) if item.dtype.kind == "f" else EPS
     if not isinstance(item, np.ndarray):
-        return _column_stochastic(name, *_sparse_rows(item), unit)
-    matrix = np.ascontiguousarray(item, dtype=np.float64)
-    indptr, senders, _ = rows_from_adjacency(matrix != 0, np.ones(n))
-    return _column_stochastic(name, indptr, senders, matrix[matrix != 0], unit)
+        return column_stochastic(name, *_sparse_rows(item))
+    entries = np.ascontiguousarray(item != 0)
+    indptr, senders, _ = rows_from_adjacency(entries, np.ones(n))
+    return column_stochastic(name, indptr, senders, item[entries])
 
 
 def _is_networkx(item: Any) -> bool:
@@ -149,33 +148,7 @@ def _from_edges(name: str, n: int, senders: np.ndarray, receivers: np.ndarray) -
 
 def _sparse_rows(matrix: csr_array) -> Csr:
     """Sorted rows without zeros; entries given twice are added up, as scipy does."""
-    matrix = csr_array(matrix, dtype=np.float64, copy=True)
+    matrix = matrix.copy()
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data
-
-
-def _column_stochastic(name: str, indptr: np.ndarray, senders: np.ndarray, weights: np.ndarray, unit: float) -> Csr:
-    """The rows with every column divided by its sum, if that is 1 up to the rounding `unit` of the given numbers.
-
-    k numbers that were divided by their sum in a precision `unit` sum to 1 within (k + 1) unit. Push-Sum keeps sums
-    over clients only as well as columns sum to 1, so what single precision left is taken out in double. Columns of
-    double precision stay as they are.
-    """
-    n = indptr.size - 1
-    if not np.isfinite(weights).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity")
-    if (weights < 0).any():
-        raise ValueError(f"{name} must be non-negative, got {weights.min()}")
-    sums = np.bincount(senders, weights, minlength=n)
-    roundings = 1.0 + np.bincount(senders, minlength=n)
-    gap = np.abs(sums - 1.0)
-    if (gap > roundings * unit).any():
-        worst = int(np.argmax(gap - roundings * unit))
-        raise ValueError(f"{name} must be column-stochastic: column {worst} sums to {float(sums[worst])!r}, not 1")
-    receivers = np.repeat(np.arange(n), np.diff(indptr))
-    deaf = np.setdiff1d(np.arange(n), receivers[receivers == senders])
-    if deaf.size:
-        raise ValueError(f"{name} must have a positive diagonal (every client hears itself): entry {deaf[0]} is 0")
-    divisor = np.where(gap > roundings * EPS, sums, 1.0)
-    return indptr, senders, weights / divisor[senders]
