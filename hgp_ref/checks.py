@@ -7,7 +7,7 @@ from typing import Any
 
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging
-from hgp_ref.networks.connectivity import unreachable
+from hgp_ref.networks.connectivity import obstacle
 
 
 def batch_size(problem: Any, value: Any) -> int | None:
@@ -33,6 +33,6 @@ def warn_unreachable(averagings: list[Averaging], calls: int) -> None:
         if a.net is None or (id(a.net), a.steps) in seen:
             continue
         seen.add((id(a.net), a.steps))
-        missing = unreachable(a.net, 1, calls * a.steps)
+        missing = obstacle(a.net, 1, calls * a.steps)
         if missing is not None:
             warnings.warn(f"{a!r}: {missing.message}", RuntimeWarning, stacklevel=3)

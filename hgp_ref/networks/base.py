@@ -129,12 +129,28 @@ class Network(ABC):
         senders, receivers = (np.concatenate([np.empty(0, np.int64), *part]) for part in zip(*lists, strict=True))
         return senders, receivers
 
+    def after(self, t: int) -> Network:
+        """A view of this network: its step s is step t + s of this one; for t = 0 the network itself.
+
+        Whoever runs again and again over one network takes `net.after(t)` with the steps used up so far, rather than
+        the same first graphs each time.
+        """
+        from hgp_ref.networks.after import After  # which is a Network itself
+
+        view = After(self, t)
+        return self if view.t == 0 else view
+
+    @property
+    def _last_step(self) -> int:
+        """The largest step that may be asked for."""
+        return MAX_STEP
+
     def _step(self, s: int) -> int:
-        return arguments.integer("s", s, 1, MAX_STEP)
+        return arguments.integer("s", s, 1, self._last_step)
 
     def _stretch(self, first: int, count: int) -> tuple[int, int]:
-        first = arguments.integer("first", first, 1, MAX_STEP)
-        return first, arguments.integer("count", count, 0, MAX_STEP - first + 1)
+        first = arguments.integer("first", first, 1, self._last_step)
+        return first, arguments.integer("count", count, 0, self._last_step - first + 1)
 
     def _client(self, name: str, j: int) -> int:
         return arguments.integer(name, j, 0, self.n - 1)
