@@ -31,16 +31,16 @@ def guard(cls: type, base: type) -> None:
         for name, check in CHECKS.items():
             method = getattr(cls, name)
             if method is not getattr(base, name) and not hasattr(method, "checks_result"):
-                setattr(cls, name, _checked(method, check))
+                setattr(cls, name, _checked(name, method, check))
 
 
-def _checked(method: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
+def _checked(name: str, method: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **options: Any) -> Any:
         asked = (*args, *options.values())
         if not isinstance(getattr(self, "n", None), int):
             raise TypeError(f"{type(self).__name__}: n is not set, needed super().__init__(n) in __init__")
-        label = f"{type(self).__name__}.{method.__name__}({', '.join(map(str, asked))})"
+        label = f"{type(self).__name__}.{name}({', '.join(map(str, asked))})"
         answer = check(self, label, asked, method(self, *args, **options))
         if "_compared" not in vars(self):
             vars(self)["_compared"] = True

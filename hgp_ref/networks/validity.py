@@ -102,14 +102,10 @@ def _fault_of_column(kind: int, place: int, sums: np.ndarray) -> str:
 def pairs(name: str, n: int, given: Any) -> tuple[np.ndarray, np.ndarray]:
     """(senders, receivers) int64 of `given`, or an error."""
     senders, receivers = parts(name, given, ("senders", "receivers"))
-    ends = [
-        whole_numbers(f"{name}: {what}", v, np.int64) for what, v in (("senders", senders), ("receivers", receivers))
-    ]
-    if ends[0].size != ends[1].size:
-        raise ValueError(f"{name}: {ends[0].size} senders and {ends[1].size} receivers given, needed equally many")
-    for end in ends:
-        clients(name, n, end)
-    return ends[0], ends[1]
+    senders, receivers = clients(f"{name}: senders", n, senders), clients(f"{name}: receivers", n, receivers)
+    if senders.size != receivers.size:
+        raise ValueError(f"{name}: {senders.size} senders and {receivers.size} receivers given, needed equally many")
+    return senders, receivers
 
 
 def clients(name: str, n: int, given: Any) -> np.ndarray:
