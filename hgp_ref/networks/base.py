@@ -17,6 +17,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref._kernels.lists import Csr, pairs_from_lists, rows_from_lists, scatter
 from hgp_ref.networks.guard import guard
+from hgp_ref.networks.room import allocate
 from hgp_ref.philox import MAX_CLIENTS, MAX_STEP, check_seed
 
 __all__ = ["Csr", "Edges", "Network"]
@@ -110,7 +111,7 @@ class Network(ABC):
         first, count = self._stretch(first, count)
         if self.period is not None and count > self.period:
             return self.mixing_matrices(first, self.period)[np.arange(count) % self.period]
-        out = np.zeros((count, self.n, self.n))
+        out = allocate(self, (count, self.n, self.n), zero=True)
         for t in range(count):
             scatter(*self.csr(first + t), out[t])
         return out

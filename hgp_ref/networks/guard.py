@@ -40,6 +40,7 @@ def _checked(name: str, method: Callable[..., Any], check: Callable[..., Any]) -
         asked = (*args, *options.values())
         if not isinstance(getattr(self, "n", None), int):
             raise TypeError(f"{type(self).__name__}: n is not set, needed super().__init__(n) in __init__")
+        self._step(asked[0])
         label = f"{type(self).__name__}.{name}({', '.join(map(str, asked))})"
         answer = check(self, label, asked, method(self, *args, **options))
         if "_compared" not in vars(self):
