@@ -127,10 +127,10 @@ def neighbours(last, floor, symmetric, stream, k0, k1, step, sender):
 
 
 @njit(cache=True, nogil=True)
-def rates(n, low, span, symmetric, stream, k0, k1):
+def rates(low, span, symmetric, stream, k0, k1, last):
     """last (n, n) uint32 = t - 1 with t uniform on low .. low + span, 1 <= low; rate 1 on the diagonal."""
+    n = last.shape[0]
     words = np.empty((4, _pad(n)), np.uint32)
-    last = np.empty((n, n), np.uint32)
     c2, c3 = step_words(0, stream)
     for block in range((n + 3) // 4):
         _words(block, c2, c3, k0, k1, _pad(n), words)
@@ -143,4 +143,3 @@ def rates(n, low, span, symmetric, stream, k0, k1):
         for i in range(n):
             for j in range(i):
                 last[j, i] = last[i, j]
-    return last

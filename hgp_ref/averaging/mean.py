@@ -10,7 +10,7 @@ import numpy as np
 
 from hgp_ref.backend import Array, from_host, host_dtype
 from hgp_ref.channels import Channel, Runs, Traffic
-from hgp_ref.networks import unreachable
+from hgp_ref.networks.connectivity import obstacle
 
 if TYPE_CHECKING:
     from hgp_ref.averaging.base import Averaging
@@ -95,19 +95,19 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
         held = channel.clients.stop - channel.clients.start
         if held != rows:
             raise ValueError(f"avg: {averaging!r} averages {held} clients, but the problem has {rows}")
-    _warn_unreachable(averagings, calls)
+    _warn_of_obstacles(averagings, calls)
     channel = Runs(channels) if runs else channels[0]
     return Mean(averagings, channel, like, calls, runs=runs)
 
 
-def _warn_unreachable(averagings: Sequence[Averaging], calls: int) -> None:
-    """One warning for each averaging whose graphs over the whole run are not jointly strongly connected."""
+def _warn_of_obstacles(averagings: Sequence[Averaging], calls: int) -> None:
+    """One warning for each averaging whose graphs over the whole run cannot make a mean."""
     seen: set[tuple[int, int]] = set()
     for a in averagings:
         graphs = a.graphs_before(calls)
         if a.net is None or (id(a.net), graphs) in seen:
             continue
         seen.add((id(a.net), graphs))
-        missing = unreachable(a.net, 1, graphs)
+        missing = obstacle(a.net, 1, graphs)
         if missing is not None:
             warnings.warn(f"{a!r}: {missing.message}", RuntimeWarning, stacklevel=4)

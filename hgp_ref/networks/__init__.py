@@ -2,8 +2,9 @@
 
 from hgp_ref.networks.base import Network
 from hgp_ref.networks.bernoulli import RandomDirected, RandomUndirected
-from hgp_ref.networks.connectivity import Unreachable, smallest_window, strongly_connected, unreachable
+from hgp_ref.networks.connectivity import Unreachable, obstacle, smallest_window, strongly_connected, unreachable
 from hgp_ref.networks.fixed import FullyConnected, OnePeerExponential, SelfLoops
+from hgp_ref.networks.periodicity import Periodic
 from hgp_ref.networks.random_out import RandomOut
 from hgp_ref.networks.schedule import Schedule
 from hgp_ref.networks.sparse_erdos_renyi import SparseErdosRenyi
@@ -13,6 +14,7 @@ __all__ = [
     "FullyConnected",
     "Network",
     "OnePeerExponential",
+    "Periodic",
     "RandomDirected",
     "RandomOut",
     "RandomUndirected",
@@ -21,6 +23,7 @@ __all__ = [
     "SparseErdosRenyi",
     "StaticUndirected",
     "Unreachable",
+    "obstacle",
     "smallest_window",
     "strongly_connected",
     "unreachable",

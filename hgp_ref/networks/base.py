@@ -16,6 +16,8 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref._kernels.lists import Csr, pairs_from_lists, rows_from_lists, scatter
+from hgp_ref.networks.guard import guard
+from hgp_ref.networks.room import allocate
 from hgp_ref.philox import MAX_CLIENTS, MAX_STEP, check_seed
 
 __all__ = ["Csr", "Edges", "Network"]
@@ -29,17 +31,36 @@ class Network(ABC):
     n               clients
     seed            None where nothing is random
     period          1 for a static graph, T for a schedule of T graphs, None where graphs never repeat
-    expected_edges  per step, self-loops included
+    expected_edges  edges per step, self-loops included
     equal_shares    True promises P(s)[i, j] = 1 / |N_j^out(s)|: averaging may then push along `out_lists` as drawn
+    self_loops      True promises that every client hears itself at every step, on which Assumption 1 rests
 
-    A subclass provides `out_lists`; the rest follows from it and may be overridden by something faster, not different.
-    Weights other than 1 / |N_j^out(s)| are given by `csr`, from which the matrices follow.
+    A subclass calls `super().__init__(n, seed, period)` and must provide two members: the property (or attribute)
+    `expected_edges` and the method `out_lists(s)`. The rest follows from them and may be overridden by something
+    faster, not different: `csr`, `mixing_matrices`, `products`, `edges`, `out_neighbours`, `union`. Weights other than
+    1 / |N_j^out(s)| are given by `csr`, from which the matrices follow. What the methods of a class outside this
+    package return is checked (see `guard`). A class without self-loops sets `self_loops = False`; its graphs may then
+    be periodic, which `connectivity.obstacle` tells.
+
+    Example:
+
+        class Ring(Network):
+            period = 1
+
+            @property
+            def expected_edges(self):
+                return 2.0 * self.n
+
+            def out_lists(self, s):
+                both = [sorted((j, (j + 1) % self.n)) for j in range(self.n)]
+                return np.arange(0, 2 * self.n + 1, 2), np.array(both, dtype=np.int32).ravel()
     """
 
     n: int
-    seed: int | None
+    seed: int | None = None
     period: int | None = None
     equal_shares: bool = False
+    self_loops: bool = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -49,11 +70,13 @@ class Network(ABC):
                 f"{cls.__name__} defines mixing_matrix alone, which averaging does not read; define csr, from which "
                 "the matrices follow, or give the matrices to Schedule"
             )
+        guard(cls, Network)
 
     def __init__(self, n: int, seed: int | None = None, period: int | None = None) -> None:
         self.n = arguments.integer("n", n, 1, MAX_CLIENTS)
         self.seed = None if seed is None else check_seed(seed)
-        self.period = period
+        if period is not None:
+            self.period = arguments.integer("period", period)
 
     @property
     @abstractmethod
@@ -88,7 +111,7 @@ class Network(ABC):
         first, count = self._stretch(first, count)
         if self.period is not None and count > self.period:
             return self.mixing_matrices(first, self.period)[np.arange(count) % self.period]
-        out = np.zeros((count, self.n, self.n))
+        out = allocate(self, (count, self.n, self.n), zero=True)
         for t in range(count):
             scatter(*self.csr(first + t), out[t])
         return out
@@ -107,12 +130,28 @@ class Network(ABC):
         senders, receivers = (np.concatenate([np.empty(0, np.int64), *part]) for part in zip(*lists, strict=True))
         return senders, receivers
 
+    def after(self, t: int) -> Network:
+        """A view of this network: its step s is step t + s of this one; for t = 0 the network itself.
+
+        Whoever runs again and again over one network takes `net.after(t)` with the steps used up so far, rather than
+        the same first graphs each time.
+        """
+        from hgp_ref.networks.after import After  # which is a Network itself
+
+        view = After(self, t)
+        return self if view.t == 0 else view
+
+    @property
+    def _last_step(self) -> int:
+        """The largest step that may be asked for."""
+        return MAX_STEP
+
     def _step(self, s: int) -> int:
-        return arguments.integer("s", s, 1, MAX_STEP)
+        return arguments.integer("s", s, 1, self._last_step)
 
     def _stretch(self, first: int, count: int) -> tuple[int, int]:
-        first = arguments.integer("first", first, 1, MAX_STEP)
-        return first, arguments.integer("count", count, 0, MAX_STEP - first + 1)
+        first = arguments.integer("first", first, 1, self._last_step)
+        return first, arguments.integer("count", count, 0, self._last_step - first + 1)
 
     def _client(self, name: str, j: int) -> int:
         return arguments.integer(name, j, 0, self.n - 1)

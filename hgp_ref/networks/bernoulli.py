@@ -17,6 +17,7 @@ from hgp_ref import arguments, philox
 from hgp_ref._kernels import dense, dense_many, dense_products
 from hgp_ref._kernels.lists import rows_from_adjacency
 from hgp_ref.networks.base import Csr, Edges, Network
+from hgp_ref.networks.room import allocate
 
 SCALE = 2**32
 
@@ -42,7 +43,9 @@ class BernoulliNetwork(Network):
         low = max(low, 1)  # a rate of 0 among positive ones becomes 2^-32
         span = max(high, 1) - low
         rule = (self._symmetric, self._rate_stream, *self._key)
-        return dense.rates(self.n, np.uint64(low), np.uint64(span), *rule)
+        last = allocate(self, (1, self.n, self.n), np.uint32)[0]
+        dense.rates(*(np.uint64(low), np.uint64(span), *rule, last))
+        return last
 
     @cached_property
     def _rule(self) -> tuple[Any, ...]:
@@ -72,13 +75,13 @@ class BernoulliNetwork(Network):
     def adjacencies(self, first: int, count: int) -> np.ndarray:
         """(count, n, n) booleans of steps first .. first + count - 1."""
         first, count = self._stretch(first, count)
-        out = np.empty((count, self.n, self.n), dtype=np.bool_)
+        out = allocate(self, (count, self.n, self.n), np.bool_)
         dense.adjacencies(*(*self._rule, first, out.view(np.uint8)))
         return out
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         first, count = self._stretch(first, count)
-        out = np.empty((count, self.n, self.n))
+        out = allocate(self, (count, self.n, self.n))
         self._kernels(count).mixing(*self._rule, first, out)
         return out
 
@@ -86,7 +89,7 @@ class BernoulliNetwork(Network):
         first, _ = self._stretch(first, calls * steps)
         if self.n > dense_products.CLIENTS or calls < dense_products.CALLS:
             return None
-        out, messages = np.empty((calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
+        out, messages = allocate(self, (calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
         dense_products.products(*(*self._rule, first, steps, out, messages))
         return out, messages
 
@@ -107,9 +110,9 @@ class BernoulliNetwork(Network):
 
     def union(self, first: int, count: int) -> Edges:
         first, count = self._stretch(first, count)
-        found = np.zeros((self.n, self.n), dtype=np.bool_)
-        self._kernels(count).union(*self._rule, first, count, found.view(np.uint8))
-        receivers, senders = np.nonzero(found)
+        present = allocate(self, (1, self.n, self.n), np.bool_, zero=True)[0]
+        self._kernels(count).union(*self._rule, first, count, present.view(np.uint8))
+        receivers, senders = np.nonzero(present)
         return senders, receivers
 
     def _arguments(self) -> dict[str, Any]:

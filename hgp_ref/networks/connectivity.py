@@ -16,6 +16,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from hgp_ref import arguments
 from hgp_ref.networks.base import Network
+from hgp_ref.networks.periodicity import Periodic, periodic
 
 CHUNK_EDGES = 2**24  # edges of the steps added at once, at most (one step is always added)
 NAMED = 10  # clients named in a message
@@ -65,6 +66,14 @@ def unreachable(net: Network, first: int, count: int) -> Unreachable | None:
     )
     member = int(np.argmax(union.labels == core))
     return Unreachable(first, count, union.size, int(sizes[core]), member, unheard, unreached)
+
+
+def obstacle(net: Network, first: int, count: int) -> Unreachable | Periodic | None:
+    """What keeps averaging over the stretch from the mean, with a `message`; None if nothing is seen.
+
+    Either the union of its graphs is not strongly connected, or, without self-loops, they are periodic.
+    """
+    return unreachable(net, first, count) or periodic(net, first, count)
 
 
 def smallest_window(net: Network, first: int, count: int) -> int | None:

@@ -10,26 +10,29 @@ minimise t subject to -t I <= I - L - 11^T / n <= t I and diag(L) <= 1.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from types import ModuleType
 
 import numpy as np
+from scipy.sparse import coo_array
 
 ACCURACY = 1e-8  # of the solver, a first-order one: the weights depend on its version beyond this
 NEGLIGIBLE = 1e-6  # weights the solver leaves this small are none
 
 
-def require_cvxpy() -> None:
-    """An ImportError that names the extra if cvxpy is missing."""
-    if find_spec("cvxpy") is None:
-        raise ImportError('weights="fastest" needs cvxpy: pip install hgp_ref[fastmixing]')
+def require_cvxpy() -> ModuleType:
+    """cvxpy, or an ImportError that names the extra."""
+    try:
+        import cvxpy
+    except ImportError as error:
+        raise ImportError("weights=\"fastest\" needs cvxpy: pip install 'hgp_ref[fastmixing]'") from error
+    return cvxpy
 
 
 def fastest_mixing_weights(graph: np.ndarray) -> np.ndarray:
     """(n, n) weights on a symmetric boolean graph: exactly symmetric, non-negative, rows sum to 1 up to rounding."""
-    require_cvxpy()
-    n = len(graph)
+    cp, n = require_cvxpy(), len(graph)
     i, j = np.nonzero(np.triu(graph, 1))
-    return weights_from_edges(n, i, j, _solve(n, i, j)) if i.size else np.eye(n)
+    return weights_from_edges(n, i, j, _solve(cp, n, i, j)) if i.size else np.eye(n)
 
 
 def weights_from_edges(n: int, i: np.ndarray, j: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -42,10 +45,7 @@ def weights_from_edges(n: int, i: np.ndarray, j: np.ndarray, w: np.ndarray) -> n
     return weights
 
 
-def _solve(n: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    import cvxpy as cp
-    from scipy.sparse import coo_array
-
+def _solve(cp: ModuleType, n: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     m, e = i.size, np.arange(i.size)
     rows = np.concatenate([i * n + j, j * n + i, i * n + i, j * n + j])
     signs = np.repeat([-1.0, -1.0, 1.0, 1.0], m)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hgp_ref.networks.base import Edges, Network
+from hgp_ref.networks.room import allocate
 
 
 class FullyConnected(Network):
@@ -19,8 +20,9 @@ class FullyConnected(Network):
 
     def out_lists(self, s: int) -> Edges:
         self._step(s)
-        indptr = np.arange(self.n + 1, dtype=np.int64) * self.n
-        return indptr, np.tile(np.arange(self.n, dtype=np.int32), self.n)
+        receivers = allocate(self, (1, self.n, self.n), np.int32)
+        receivers[:] = np.arange(self.n, dtype=np.int32)
+        return np.arange(self.n + 1, dtype=np.int64) * self.n, receivers.reshape(-1)
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         self._step(s), self._client("sender", sender)
@@ -28,7 +30,9 @@ class FullyConnected(Network):
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         _, count = self._stretch(first, count)
-        return np.full((count, self.n, self.n), 1.0 / self.n)
+        matrices = allocate(self, (count, self.n, self.n))
+        matrices[:] = 1.0 / self.n
+        return matrices
 
 
 class SelfLoops(Network):

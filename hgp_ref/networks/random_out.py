@@ -11,6 +11,7 @@ from hgp_ref import arguments, philox
 from hgp_ref._kernels import sparse
 from hgp_ref._kernels.lists import rows_from_lists
 from hgp_ref.networks.base import Csr, Edges, Network
+from hgp_ref.networks.room import allocate
 
 
 class RandomOut(Network):
@@ -49,7 +50,7 @@ class RandomOut(Network):
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         first, count = self._stretch(first, count)
-        out = np.zeros((count, self.n, self.n))
+        out = allocate(self, (count, self.n, self.n), zero=True)
         sparse.constant_matrices(self.n, self.k, philox.OUT_NEIGHBOURS, *self._key, first, out)
         return out
 

@@ -17,6 +17,7 @@ import numpy as np
 from hgp_ref import philox
 from hgp_ref._kernels import sparse
 from hgp_ref.networks.base import Edges, Network
+from hgp_ref.networks.room import allocate
 
 PRECISION = 192  # bits of the most probable degree's weight
 
@@ -54,7 +55,7 @@ class SparseErdosRenyi(Network):
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         first, count = self._stretch(first, count)
-        out = np.zeros((count, self.n, self.n))
+        out = allocate(self, (count, self.n, self.n), zero=True)
         streams = (philox.SPARSE_DEGREES, philox.SPARSE_NEIGHBOURS)
         sparse.varied_matrices(self.n, *self._degrees, *streams, *self._key, first, out)
         return out

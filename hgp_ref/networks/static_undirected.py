@@ -18,6 +18,7 @@ from hgp_ref._kernels import dense
 from hgp_ref._kernels.lists import rows_from_adjacency
 from hgp_ref.networks.base import Csr, Edges, Network
 from hgp_ref.networks.fastest_mixing import fastest_mixing_weights, require_cvxpy
+from hgp_ref.networks.room import allocate
 
 ATTEMPTS = 1000
 
@@ -27,7 +28,7 @@ class StaticUndirected(Network):
 
     weights="metropolis":  W_ij = 1 / (1 + max(d_i, d_j)) on edges, d the degrees without self-loops, W_ii the rest.
     weights="fastest":     W minimises || W - 11^T / n ||_2 among symmetric stochastic matrices on the graph, by a
-                           semidefinite program on first use (needs cvxpy: pip install hgp_ref[fastmixing]); edges
+                           semidefinite program on first use (needs cvxpy: pip install 'hgp_ref[fastmixing]'); edges
                            without weight are dropped, self-loops kept.
     """
 
@@ -56,7 +57,9 @@ class StaticUndirected(Network):
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         _, count = self._stretch(first, count)
-        return np.tile(self._matrix, (count, 1, 1))
+        matrices = allocate(self, (count, self.n, self.n))
+        matrices[:] = self._matrix
+        return matrices
 
     def csr(self, s: int) -> Csr:
         self._step(s)
@@ -75,7 +78,8 @@ def connected_graph(n: int, p: float, seed: int) -> np.ndarray:
     threshold = round(p * 2**32)
     if n > 1 and threshold == 0:
         raise ValueError(f"p must be positive for a connected graph on n = {n} clients, got {p}")
-    last = np.full((n, n), max(threshold, 1) - 1, dtype=np.uint32)
+    last = allocate(f"StaticUndirected(n={n})", (n, n), np.uint32)
+    last[:] = max(threshold, 1) - 1
     np.fill_diagonal(last, 2**32 - 1)
     rule = (last, np.uint32(0), True, philox.STATIC_EDGES, *philox.key(seed))
     graph = np.empty((n, n), dtype=np.bool_)

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from hgp_ref import networks
 from hgp_ref._kernels import dense_many
+from hgp_ref.philox import MAX_STEP
+
+from .own import Ring
 
 EPS = np.finfo(np.float64).eps
 
@@ -33,6 +36,7 @@ KINDS = {
     "RandomOut to all": lambda n: networks.RandomOut(n, n - 1, seed=1),
     "SparseErdosRenyi": lambda n: networks.SparseErdosRenyi(n, (n - 1) / 3, seed=1),
 }
+ALL = {**KINDS, "of one's own": Ring}
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -100,6 +104,67 @@ def test_senders_share_equally(kind, n):
 @kinds
 def test_one_client_hears_itself_alone(kind):
     np.testing.assert_array_equal(KINDS[kind](1).mixing_matrices(1, 3), np.ones((3, 1, 1)))
+
+
+@pytest.mark.parametrize("kind", ALL)
+@settings(max_examples=5)
+@given(
+    n=st.integers(1, 6),
+    s=st.integers(1, 100) | st.just(MAX_STEP),
+    kind_of=st.sampled_from([np.int64, np.uint64, np.int32, np.uint8, np.array]),
+)
+def test_integers_of_numpy_are_integers(kind, n, s, kind_of):
+    s = s if kind_of in (np.int64, np.uint64, np.array) else min(s, 100)
+    net, step, one = ALL[kind](n), kind_of(s), kind_of(1)
+    for ask in ("mixing_matrix", "csr", "out_lists", "edges"):
+        for a, b in zip(getattr(net, ask)(step), getattr(net, ask)(s), strict=True):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(net.mixing_matrices(step, one), net.mixing_matrices(s, 1))
+    np.testing.assert_array_equal(net.out_neighbours(step, kind_of(n - 1)), net.out_neighbours(s, n - 1))
+    np.testing.assert_array_equal(net.union(step, one), net.union(s, 1))
+    np.testing.assert_array_equal(net.after(one).after(one).mixing_matrix(1), net.mixing_matrix(3))
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("wrong", [True, np.True_, 1.0, np.float64(1), "1", None, np.array([1, 2]), 1 + 0j])
+def test_other_things_are_not(kind, wrong):
+    net = ALL[kind](3)
+    for call in (
+        *(lambda ask=ask: getattr(net, ask)(wrong) for ask in ("mixing_matrix", "csr", "out_lists", "edges", "after")),
+        lambda: net.mixing_matrices(wrong, 1),
+        lambda: net.mixing_matrices(1, wrong),
+        lambda: net.union(wrong, 1),
+        lambda: net.union(1, wrong),
+        lambda: net.out_neighbours(1, wrong),
+        lambda: net.out_neighbours(wrong, 1),
+    ):
+        with pytest.raises(TypeError, match="(s|t|first|count|sender)=.* given .*, needed an integer"):
+            call()
+
+
+@pytest.mark.parametrize("kind", ALL)
+@settings(max_examples=6)
+@given(n=st.integers(1, 7), first=st.integers(MAX_STEP - 40, MAX_STEP))
+def test_the_last_steps_of_all(kind, n, first):
+    """Up to step 2^56 - 1 and no further, with the period of the schedule kept."""
+    net, count = ALL[kind](n), MAX_STEP - first + 1
+    W = net.mixing_matrices(first, count)
+    np.testing.assert_array_equal(W[-1], net.mixing_matrix(MAX_STEP))
+    if net.period is not None:
+        np.testing.assert_array_equal(W[-1], net.mixing_matrix((MAX_STEP - 1) % net.period + 1))
+    for call in (net.mixing_matrices, net.union):
+        with pytest.raises(ValueError, match=f"count={count + 1} given, needed an integer from 0 to {count}"):
+            call(first, count + 1)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_one_client_alone(kind):
+    net = ALL[kind](1)
+    assert (net.n, net.expected_edges) == (1, 1.0)
+    assert [part.tolist() for part in net.csr(2)] == [[0, 1], [0], [1.0]]
+    assert [part.tolist() for part in net.out_lists(2)] == [[0, 1], [0]]
+    assert [part.tolist() for part in net.edges(2)] == [[0], [0]]
+    assert networks.smallest_window(net, 1, 3) == 1 and networks.obstacle(net, 1, 3) is None
 
 
 @kinds

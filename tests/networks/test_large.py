@@ -7,7 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from hgp_ref.networks import RandomOut, SparseErdosRenyi
+import hgp_ref as hgp
+from hgp_ref import networks
+from hgp_ref.networks import RandomOut, SparseErdosRenyi, room
 
 
 @pytest.mark.parametrize("net", [RandomOut(300_000, 4, seed=1), SparseErdosRenyi(300_000, 4.0, seed=1)], ids=repr)
@@ -45,3 +47,40 @@ def test_bad_k(k):
 def test_bad_mean_degree(mean, error):
     with pytest.raises(error, match="mean_degree must"):
         SparseErdosRenyi(3, mean)
+
+
+N = 100_000
+TOO_LARGE = {
+    "RandomDirected": lambda: networks.RandomDirected(N).out_lists(1),
+    "RandomDirected, matrices": lambda: networks.RandomDirected(N).mixing_matrix(1),
+    "RandomDirected, expected": lambda: networks.RandomDirected(N).expected_edges,
+    "RandomDirected, averaged": lambda: hgp.PushSum(networks.RandomDirected(N), 3).apply(np.ones((N, 1))),
+    "RandomUndirected": lambda: networks.RandomUndirected(N).union(1, 5),
+    "StaticUndirected": lambda: networks.StaticUndirected(N),
+    "FullyConnected": lambda: networks.FullyConnected(N).csr(1),
+    "FullyConnected, matrices": lambda: networks.FullyConnected(N).mixing_matrix(1),
+    "RandomOut, matrices": lambda: RandomOut(N, 3).mixing_matrix(1),
+    "SparseErdosRenyi, matrices": lambda: SparseErdosRenyi(N, 3.0).mixing_matrix(1),
+    "Schedule, matrices": lambda: networks.Schedule([([0], [1])], n=N).mixing_matrix(1),
+    "SelfLoops, matrices": lambda: networks.SelfLoops(N).mixing_matrix(1),
+}
+
+
+@pytest.mark.parametrize("kind", TOO_LARGE)
+def test_too_many_clients_for_n_by_n(kind, monkeypatch):
+    """Refused at once, whatever the machine: as if it had 8 GiB."""
+    monkeypatch.setattr("hgp_ref.networks.room.memory", lambda: 8 * 2**30)
+    with pytest.raises(MemoryError, match=r"n² = 10,000,000,000 entries of \w+ needed, \d+\.\d GiB.*RandomOut, Sparse"):
+        TOO_LARGE[kind]()
+
+
+def test_room_that_the_system_refuses(monkeypatch):
+    """Where the memory is not known the allocation itself fails, with the same words; 2^50 matrices of 3 clients."""
+    monkeypatch.setattr("hgp_ref.networks.room.memory", lambda: None)
+    with pytest.raises(MemoryError, match=r"RandomDirected\(n=3.*: n² = 9 entries of float64 for each of 11258999"):
+        networks.RandomDirected(3).mixing_matrices(1, 2**50)
+
+
+def test_memory_of_this_machine():
+    there = room.memory()
+    assert there is None or 2**28 < there < 2**50

@@ -1,0 +1,254 @@
+"""What a network of one's own returns is checked: nothing crashes, leaves memory unwritten or passes silently."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import hgp_ref as hgp
+from hgp_ref.networks import FullyConnected, Network, RandomOut
+
+from .own import Bare, Drifting, Ring
+
+INDPTR, RECEIVERS = [0, 2, 4, 6], [0, 1, 1, 2, 0, 2]
+ROWS = ([0, 2, 4, 6], [0, 2, 0, 1, 1, 2], [0.5] * 6)
+NAN, INF = float("nan"), float("inf")
+
+
+def own(out_lists=None, base=Network, **methods):
+    """A class with the methods given by what they return."""
+    members = {name: (lambda self, *asked, answer=answer: answer) for name, answer in methods.items()}
+    lists = (np.array(INDPTR), np.array(RECEIVERS, dtype=np.int32)) if out_lists is None else out_lists
+    return type("Mine", (base,), {"expected_edges": 6.0, "out_lists": lambda self, s: lists, **members})
+
+
+def ints(*values):
+    return np.array(values, dtype=np.int32)
+
+
+BAD_LISTS = [
+    (([0, 2, 4, 60], RECEIVERS), ValueError, "indptr ends with 60, needed the number of clients listed, 6"),
+    (([0, 200, 4, 6], RECEIVERS), ValueError, "indptr falls from 200 to 4 at 1"),
+    (([0, -2, 4, 6], RECEIVERS), ValueError, "indptr falls from 0 to -2 at 0"),
+    (([1, 2, 4, 6], RECEIVERS), ValueError, r"indptr\[0\] = 1 given, needed 0"),
+    (([0, 2, 4], RECEIVERS), ValueError, r"indptr of length 3 given, needed n \+ 1 = 4"),
+    (([0, 2, 4, 5], RECEIVERS), ValueError, "indptr ends with 5, needed .* 6"),
+    (([0, 2, 4, 6], [0, 1, 1, 3, 0, 2]), ValueError, "client 3 listed at 3, needed 0 .. 2"),
+    (([0, 2, 4, 6], [-1, 0, 1, 2, 0, 2]), ValueError, "client -1 listed at 0"),
+    (([0, 2, 4, 6], np.array([0, 1, 1, 2**32 + 2, 0, 2])), ValueError, f"client {2**32 + 2} listed at 3"),
+    (([0, 2, 4, 6], [0, 1, 2, 1, 0, 2]), ValueError, "1 listed after 2, needed lists sorted, none twice"),
+    (([0, 3, 5, 7], [0, 1, 1, 1, 2, 0, 2]), ValueError, "1 listed after 1"),
+    (([0, 1, 3, 5], [1, 1, 2, 0, 2]), ValueError, "client 0 is missing in its own list, needed a self-loop"),
+    (([0, 0, 2, 4], [1, 2, 0, 2]), ValueError, "client 0 sends to nobody"),
+    (([0.0, 2, 4, 6], RECEIVERS), TypeError, "indptr: array .* of float64 given, needed a vector of integers"),
+    (([0, 2, 4, 6], [0.0, 1, 1, 2, 0, 2]), TypeError, "clients: array .* of float64 given"),
+    (([0, 2, 4, 6], [[0, 1, 1], [2, 0, 2]]), TypeError, r"clients: array \(2, 3\)"),
+    ((INDPTR, RECEIVERS, RECEIVERS), TypeError, "tuple of 3 given, needed a tuple"),
+    (7, TypeError, "int given, needed a tuple"),
+]
+
+
+@pytest.mark.parametrize(("answer", "error", "message"), BAD_LISTS)
+@pytest.mark.parametrize("ask", ["out_lists", "csr", "mixing_matrix", "edges"])
+def test_bad_lists(answer, error, message, ask):
+    with pytest.raises(error, match=r"Mine\.out_lists\(4\): .*" + message):
+        getattr(own(answer)(3), ask)(4)
+
+
+BAD_ROWS = [
+    (([0, 2, 4, 600], *ROWS[1:]), ValueError, "indptr ends with 600"),
+    ((ROWS[0], [0, 2, 0, 1, 1, 20], ROWS[2]), ValueError, "client 20 listed at 5, needed 0 .. 2"),
+    ((*ROWS[:2], [0.5] * 5), ValueError, "5 weights given, needed one for each of the 6 senders"),
+    ((*ROWS[:2], [-0.5, 0.5, 1.5, 0.5, 0.5, 0.5]), ValueError, "must be finite and non-negative, got -0.5"),
+    ((*ROWS[:2], [NAN, 0.5, 0.5, 0.5, 0.5, 0.5]), ValueError, "must be finite and non-negative, got nan"),
+    ((*ROWS[:2], [INF, 0.5, 0.5, 0.5, 0.5, 0.5]), ValueError, "must be finite and non-negative, got inf"),
+    ((*ROWS[:2], [0.5, 0.5, 0.5, 0.5, 0.4, 0.5]), ValueError, "column 1 sums to 0.9"),
+    ((*ROWS[:2], [0.0, 0.5, 1.0, 0.5, 0.5, 0.5]), ValueError, "positive diagonal .*: entry 0 is 0"),
+    ((*ROWS[:2], np.array([0.5] * 6) + 0j), TypeError, "weights: array .* of complex128 given, needed real numbers"),
+    ((*ROWS[:2], [[0.5] * 6]), TypeError, r"weights: array \(1, 6\)"),
+    (ROWS[:2], TypeError, "tuple of 2 given, needed a tuple"),
+    (([0, 2, 3, 5], [0, 2, 1, 1, 2], [0.5, 0.5, 0.5, 0.5, 0.5]), ValueError, "column 0 sums to 0.5"),
+]
+
+
+@pytest.mark.parametrize(("answer", "error", "message"), BAD_ROWS)
+@pytest.mark.parametrize("ask", ["csr", "mixing_matrix", "out_lists"])
+def test_bad_rows(answer, error, message, ask):
+    with pytest.raises(error, match=rf"Mine\.csr\({4}\).*" + message):
+        getattr(own(csr=answer)(3), ask)(4)
+
+
+EYE = np.eye(3)
+RING = np.array([[0.5, 0, 0.5], [0.5, 0.5, 0], [0, 0.5, 0.5]])
+BAD_MATRICES = [
+    (RING, TypeError, "needed real numbers along 3 axes"),
+    (np.ones((1, 2, 3)), ValueError, r"shape \(1, 2, 3\) given, needed \(1, 3, 3\)"),
+    ([RING - EYE], ValueError, "matrix 0 must be finite and non-negative, got -0.5"),
+    ([RING * NAN], ValueError, "got nan"),
+    ([RING * 0.9], ValueError, "matrix 0 must be column-stochastic: column 0 sums to 0.9"),
+    ([RING[[2, 0, 1]]], ValueError, "positive diagonal .*: entry 0 is 0"),
+]
+
+
+@pytest.mark.parametrize(("answer", "error", "message"), BAD_MATRICES)
+def test_bad_matrices(answer, error, message):
+    label = (
+        r"Mine\.mixing_matrices\(1, 1\): " if message else r"Mine: mixing_matrices\(1, 1\) and csr\(1\) differ by 0.5"
+    )
+    with pytest.raises(error, match=label + ".*" * bool(message) + (message or "")):
+        own(mixing_matrices=answer)(3).mixing_matrices(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "answer", "error", "message"),
+    [
+        ("edges", (2,), ([0, 1], [1, 3]), ValueError, "receivers: client 3 given, needed 0 .. 2"),
+        ("edges", (2,), ([0, 1], [1]), ValueError, "2 senders and 1 receivers"),
+        ("union", (2, 5), ([0, -1], [1, 1]), ValueError, "senders: client -1 given"),
+        ("union", (2, 5), ([0.5], [1.5]), TypeError, "needed a vector of integers"),
+        ("out_neighbours", (2, 1), [1, 9], ValueError, "client 9 given"),
+        ("products", (1, 2, 3), np.ones((2, 3, 3)), TypeError, "needed a tuple"),
+        ("products", (1, 2, 3), (np.ones((2, 3, 3)), [1, 1]), ValueError, "column 0 sums to 3.0"),
+        ("products", (1, 2, 3), (np.stack([RING] * 2), [1]), ValueError, "1 numbers of messages given, needed 2"),
+        ("mixing_matrix", (2,), RING * 2, ValueError, "column 0 sums to 2.0"),
+    ],
+)
+def test_other_methods(method, asked, answer, error, message):
+    kept = {"mixing_matrices": [RING]} if method == "mixing_matrix" else {}
+    with pytest.raises(error, match=rf"Mine\.{method}\({', '.join(map(str, asked))}\).*{message}"):
+        getattr(own(**{method: answer}, **kept)(3), method)(*asked)
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.uint8, np.int64, np.uint64, list])
+def test_integers_of_any_width(kind):
+    lists = tuple(list(v) if kind is list else np.array(v, dtype=kind) for v in (INDPTR, RECEIVERS))
+    indptr, receivers = own(lists)(3).out_lists(1)
+    assert (indptr.dtype, receivers.dtype) == (np.int64, np.int32)
+    np.testing.assert_array_equal(own(lists)(3).mixing_matrix(1), RING)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_weights_of_low_precision_keep_the_mean(dtype):
+    share = np.array([1 / 3, 2 / 3, 2 / 3, 1 / 3, 2 / 3, 1 / 3]).astype(dtype)
+    assert share[0].astype(float) + share[1].astype(float) != 1
+    u = np.arange(3.0)[:, None]
+    for net in (own(csr=(*ROWS[:2], share))(3), own(csr=(*ROWS[:2], share), base=Ring)(3)):
+        for mode in ("composed", "stepping"):
+            mean = hgp.PushSum(net, 2000, mode=mode).apply(u)
+            np.testing.assert_allclose(mean, 1.0, rtol=2000 * 3 * np.finfo(float).eps)
+
+
+def test_ways_of_asking_are_compared():
+    with pytest.raises(ValueError, match=r"csr\(2\) and out_lists\(2\) have different edges"):
+        own(csr=([0, 1, 2, 3], [0, 1, 2], [1.0] * 3))(3).out_lists(2)
+    with pytest.raises(
+        ValueError, match=r"equal_shares is True, but csr\(2\) gives weight 0.25 .* 1 / outdegree = 0.5"
+    ):
+        unequal = own(csr=(*ROWS[:2], [0.25, 0.5, 0.75, 0.5, 0.5, 0.5]))
+        unequal.equal_shares = True
+        unequal(3).out_lists(2)
+    with pytest.raises(ValueError, match="expected_edges"):
+        negative = own()
+        negative.expected_edges = -1.0
+        negative(3).out_lists(1)
+
+    class Narrowed(RandomOut):
+        """The weights 1 / (k + 1) of RandomOut.csr no longer fit."""
+
+        def out_lists(self, s):
+            return np.arange(self.n + 1), np.arange(self.n, dtype=np.int32)
+
+    with pytest.raises(ValueError, match=r"Narrowed\.csr\(1\) must be column-stochastic: column 0 sums to 0.5"):
+        Narrowed(4, 1).out_lists(1)
+
+
+def test_n_must_be_set():
+    class Headless(Ring):
+        def __init__(self):
+            pass
+
+        def out_lists(self, s):
+            return np.array([0, 1]), ints(0)
+
+    with pytest.raises(TypeError, match=r"Headless: n is not set, needed super\(\).__init__\(n\)"):
+        Headless().out_lists(1)
+
+
+def test_built_in_networks_are_not_checked():
+    assert not any(
+        hasattr(getattr(RandomOut, name), "checks_result") for name in ("out_lists", "csr", "mixing_matrices")
+    )
+
+    class Named(FullyConnected):
+        """Overrides nothing that is asked."""
+
+    assert Named.mixing_matrices is FullyConnected.mixing_matrices
+    assert hasattr(Ring.out_lists, "checks_result")
+
+
+@pytest.mark.parametrize("net", [Ring(5), Drifting(5), Ring(1), Drifting(1)], ids=repr)
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+def test_right_ones_average(net, mode):
+    u = np.random.default_rng(0).normal(size=(net.n, 3))
+    np.testing.assert_allclose(
+        hgp.PushSum(net, 400, mode=mode).apply(u), np.tile(u.mean(axis=0), (net.n, 1)), atol=1e-12
+    )
+
+
+CRASHES = """
+import numpy as np, hgp_ref as hgp
+class Mine(hgp.networks.Network):
+    equal_shares, expected_edges = True, 6.0
+    def out_lists(self, s):
+        return np.array(self.indptr), np.array(self.receivers, dtype=np.int32)
+for indptr, receivers in (
+    ([0, 2, 4, 10**9], [0, 1, 1, 2, 0, 2]),  # pointers beyond the receivers
+    ([0, 10**12, 4, 6], [0, 1, 1, 2, 0, 2]),  # pointers that fall
+    ([0, 2, 4, 6], [0, 1, 1, 2, 0, 2_000_000_000]),  # receivers beyond the clients
+):
+    for ask in (
+        lambda net: net.mixing_matrix(1),
+        lambda net: net.edges(1),
+        lambda net: hgp.PushSum(net, 2, mode="stepping").apply(np.ones((3, 2))),
+    ):
+        net = Mine(3)
+        net.indptr, net.receivers = indptr, receivers
+        try:
+            ask(net)
+        except ValueError as error:
+            print("refused:", error)
+"""
+
+
+def test_the_interpreter_survives():
+    """In a process of its own: these ended it by a signal."""
+    run = subprocess.run([sys.executable, "-c", CRASHES], capture_output=True, text=True)
+    assert run.returncode == 0 and run.stdout.count("refused: Mine.out_lists(1)") == 9, run
+
+
+def test_the_docstring_names_every_member():
+    text = Network.__doc__
+    assert Network.__abstractmethods__ == {"expected_edges", "out_lists"}
+    members = {name for name in vars(Network) if not name.startswith("_")} | {"n"}
+    for name in members - {"mixing_matrix", "after"}:
+        assert re.search(rf"\b{name}\b", text), name
+
+
+def test_the_example_of_the_docstring_runs():
+    source = Network.__doc__.split("Example:")[1]
+    scope = {"Network": Network, "np": np, "__name__": __name__}
+    exec("\n".join(line.removeprefix("        ") for line in source.splitlines()), scope)
+    np.testing.assert_array_equal(scope["Ring"](3).mixing_matrix(1), RING)
+
+
+def test_connected_but_periodic_is_told():
+    """The ring without self-loops: an error of 55 % used to pass without a word."""
+    A, b = np.stack([np.eye(2)] * 3), np.arange(6.0).reshape(3, 2)
+    problem = hgp.problems.Quadratic(A, b, A, b)
+    x, lam = np.ones((3, 2)), np.ones((3, 2))
+    with pytest.warns(RuntimeWarning, match="are periodic: .* 3 groups whose values never meet"):
+        hgp.hypergradient(problem, x, lam, hgp.PushSum(Bare(3), steps=4), eta=0.1, iterations=5)
