@@ -13,7 +13,7 @@ import hgp_ref as hgp
 from benchmarks import limits
 from benchmarks.harness import interleave
 from benchmarks.results import Report
-from hgp_ref.averaging import kernels
+from hgp_ref._kernels import mixing as kernels
 
 D, K, STEPS = 8, 4, 5
 

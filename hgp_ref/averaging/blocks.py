@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hgp_ref.averaging.kernels import empty_like, padded_rows, pull_step, pull_vector_step, push_step, push_vector_step
+from hgp_ref._kernels.mixing import empty_like, padded_rows, pull_step, pull_vector_step, push_step, push_vector_step
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.networks import Network
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hgp_ref import arguments
+from hgp_ref._kernels.compose import DENSE_SPEEDUP, compose, count_messages
 from hgp_ref.averaging.base import BLOCK_BYTES, Averaging, check_network, columns
 from hgp_ref.averaging.blocks import Block, DeviceSteppingBlock, HostSteppingBlock, MatrixBlock
-from hgp_ref.averaging.compose import DENSE_SPEEDUP, compose, count_messages
 from hgp_ref.backend import Array, is_numpy
 from hgp_ref.networks import Network
 
