@@ -40,11 +40,16 @@ class _Vector(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(dmm, kind, ir.VectorType(dmm.lookup(kind.dtype).get_value_type(), kind.lanes))
 
 
+def _instruction(generator: Any) -> Any:
+    """Numba's `intrinsic`, which hands over widths as literals; what it makes is called with other arguments."""
+    return intrinsic(prefer_literal=True)(generator)
+
+
 def _of(z: Any, width: Any) -> Block:
     return Block(z.dtype, width.literal_value // (z.dtype.bitwidth // 8))
 
 
-def _place(context: Any, builder: Any, kind: Any, z: Any, row: Any, column: Any, vector: Any) -> Any:
+def _place(context: Any, builder: Any, kind: Any, vector: Any, z: Any, row: Any, column: Any) -> Any:
     """Where the block that begins at z[row, column] lies."""
     from numba.np.arrayobj import make_array
 
@@ -53,7 +58,7 @@ def _place(context: Any, builder: Any, kind: Any, z: Any, row: Any, column: Any,
     return builder.bitcast(builder.gep(array.data, [begin]), vector.as_pointer())
 
 
-@intrinsic(prefer_literal=True)
+@_instruction
 def zeros(typing, z, width):
     """A block of zeros of z's numbers."""
 
@@ -63,31 +68,31 @@ def zeros(typing, z, width):
     return _of(z, width)(z, width), generate
 
 
-@intrinsic(prefer_literal=True)
+@_instruction
 def load(typing, z, row, column, width):
     """z[row, column : column + lanes]."""
 
     def generate(context, builder, signature, arguments):
         vector = context.get_value_type(signature.return_type)
-        place = _place(context, builder, signature.args[0], *arguments[:3], vector)
+        place = _place(context, builder, signature.args[0], vector, *arguments[:3])
         return builder.load(place, align=signature.return_type.dtype.bitwidth // 8)
 
     return _of(z, width)(z, types.intp, types.intp, width), generate
 
 
-@intrinsic
+@_instruction
 def store(typing, block, z, row, column):
     """z[row, column : column + lanes] = block."""
 
     def generate(context, builder, signature, arguments):
-        place = _place(context, builder, signature.args[1], *arguments[1:], arguments[0].type)
+        place = _place(context, builder, signature.args[1], arguments[0].type, *arguments[1:])
         builder.store(arguments[0], place, align=signature.args[0].dtype.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.void(block, z, types.intp, types.intp), generate
 
 
-@intrinsic
+@_instruction
 def times(typing, number, block):
     """number · block."""
 
@@ -103,7 +108,7 @@ def times(typing, number, block):
     return block(block.dtype, block), generate
 
 
-@intrinsic
+@_instruction
 def plus(typing, a, b):
     """a + b."""
     return a(a, b), lambda context, builder, signature, arguments: builder.fadd(*arguments)
