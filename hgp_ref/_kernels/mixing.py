@@ -7,7 +7,8 @@ Pulling takes any weights, as CSR. Pushing is for networks whose senders split e
 as they are drawn: no sort by receiver, no weights. A receiver adds its senders in their order, beginning from 0, and
 every product and sum rounds once: its row is the same bit for bit whether it is computed alone, in a range, or by any
 of several threads, and pushed or pulled (senders in increasing order). `pull_rows` and `push_rows` say this in loops.
-What runs keeps the sums in registers, which is worth 1.2 to 3 times (`python -m benchmarks mixing` measures both).
+What runs holds blocks of columns in registers: the loops take 1.3 to 3 times as long when pulling, up to twice as long
+when pushing short rows, as `python -m benchmarks mixing` measures.
 
 `out` holds the rows of receivers begin, begin + 1, ...; z may hold more rows or fewer. Both are contiguous, (·, d).
 """
