@@ -1,4 +1,7 @@
-"""`python -m benchmarks [NAME ...] [--quick] [--json FILE]`: a table, a JSON file and a plot."""
+"""`python -m benchmarks [NAME ...] [--quick] [--json FILE]`: a table, a JSON file and a plot.
+
+`python -m benchmarks versus REF` compares this version of the package with another.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import NAMES
+from benchmarks import NAMES, versus
 from benchmarks.environment import ONE_THREAD, describe
 from benchmarks.results import Report
 from benchmarks.show import plot, summary, table
@@ -31,8 +34,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run each benchmark in a process of its own, with one thread, and show what it found."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] == "versus":
+        return versus.main(words[1:])
     made = parser()
-    given = made.parse_args(arguments)
+    given = made.parse_args(words)
     unknown = [name for name in given.names if name not in NAMES]
     if unknown:
         made.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")

@@ -24,7 +24,7 @@ def interleave(cases: Mapping[str, Callable[[], Any]], repetitions: int = 9) -> 
     gc.collect()
     for _ in range(repetitions):
         for label, call in cases.items():
-            seconds = _many(call, number[label])
+            seconds = many(call, number[label])
             cpu[label].append(seconds[0] / number[label])
             wall[label].append(seconds[1] / number[label])
     return {label: Timing(cpu[label], wall[label], first[label]) for label in cases}
@@ -41,7 +41,8 @@ def _once(call: Callable[[], Any]) -> tuple[float, float]:
     return once(call)[1:]
 
 
-def _many(call: Callable[[], Any], number: int) -> tuple[float, float]:
+def many(call: Callable[[], Any], number: int) -> tuple[float, float]:
+    """CPU and wall seconds of `number` calls."""
     if number > 1:
         call()  # short calls are measured with caches as their own repetition leaves them, not as another case did
     cpu, wall = time.process_time(), time.perf_counter()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hgp_ref.averaging import vectors
+from hgp_ref._kernels import registers
+from hgp_ref._kernels.mixing import LINE
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
@@ -27,7 +28,8 @@ def read(rows: np.ndarray) -> float:
 def update_random_rows(order: np.ndarray, source: np.ndarray, out: np.ndarray) -> None:
     """out[order[e]] += source[e] for rows of a cache line: what a sparse step does at the least, edge by edge."""
     for e in range(order.size):
-        vectors.push_line(order, 1.0, source, out, e, e + 1, e % source.shape[0], 0)
+        i, added = np.uint32(order[e]), registers.load(source, e % source.shape[0], 0, LINE)
+        registers.store(registers.plus(registers.load(out, i, 0, LINE), added), out, i, 0)
 
 
 @njit(cache=True, nogil=True)

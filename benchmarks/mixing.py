@@ -11,7 +11,7 @@ from benchmarks.harness import interleave
 from benchmarks.peers import sparse
 from benchmarks.results import Report
 from hgp_ref import threads
-from hgp_ref.averaging import kernels
+from hgp_ref._kernels import mixing as kernels
 
 
 def run(quick: bool) -> list[Report]:
@@ -56,16 +56,19 @@ def _stepping(dtype: str, quick: bool) -> Report:
     cases = {
         "hgp_ref, pulled (CSR)": lambda: kernels.pull_step(*graph, z, out),
         "hgp_ref, pushed (lists)": lambda: kernels.push_step(*lists, z, out),
+        "row loop, pulled": lambda: kernels.pull_rows(0, n, *graph, z, out),
+        "row loop, pushed": lambda: kernels.push_rows(0, n, *lists, z, out, 0),
         "scipy.sparse": sparse.scipy_product(graph, z),
         "torch CSR": sparse.torch_product(graph, z),
         "one read of z": lambda: limits.read(z),
     }
     report.timings = interleave(cases, 3 if quick else 15)
-    pulled, _, scipy, of_torch, read = (t.median for t in report.timings.values())
+    pulled, pushed, row_pulled, row_pushed, scipy, of_torch, read = (t.median for t in report.timings.values())
     report.at_most("times the time of scipy.sparse", pulled / scipy, 0.6)
     report.at_most("times the time of torch CSR", pulled / of_torch, 0.9)
     gathered = graph[1].size * d * z.itemsize
     report.figures = {
+        "row loops, the definition": f"{row_pulled / pulled:.2f} × pulled, {row_pushed / pushed:.2f} × pushed",
         "rows gathered": f"{gathered / pulled / 1e9:.1f} GB/s; one read of z {z.nbytes / read / 1e9:.1f} GB/s",
         **_two_threads({label: cases[label] for label in list(cases)[:2]}, cases["torch CSR"], quick),
     }

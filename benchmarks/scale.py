@@ -13,7 +13,7 @@ import hgp_ref as hgp
 from benchmarks import limits
 from benchmarks.harness import interleave
 from benchmarks.results import Report
-from hgp_ref.averaging import kernels
+from hgp_ref._kernels import mixing as kernels
 
 D, K, STEPS = 8, 4, 5
 
@@ -70,7 +70,7 @@ def _cases(n: int) -> dict[str, Any]:
 def _peak(n: int) -> dict[str, float]:
     """Peak memory of one call in a process of its own, beside that of the arrays that it needs, in megabytes."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.memory", str(n), str(D), str(K), str(STEPS)],
+        [sys.executable, "-m", "benchmarks.memory", "push_sum", str(n), str(D), str(K), str(STEPS)],
         capture_output=True,
         text=True,
         check=True,

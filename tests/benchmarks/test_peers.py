@@ -7,7 +7,7 @@ import pytest
 from kinds import logistic
 
 import hgp_ref as hgp
-from hgp_ref.averaging import kernels
+from hgp_ref._kernels import mixing as kernels
 
 
 def data_of(problem):

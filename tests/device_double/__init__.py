@@ -6,5 +6,6 @@ of CuPy's kernels; `python -m hgp_ref check --backend cupy` on a machine with a 
 
 from .array import CONVERSION, Device, Transfers, ndarray, transfers
 from .module import NAMES, install
+from .operations import Operations, operations
 
-__all__ = ["CONVERSION", "NAMES", "Device", "Transfers", "install", "ndarray", "transfers"]
+__all__ = ["CONVERSION", "NAMES", "Device", "Operations", "Transfers", "install", "ndarray", "operations", "transfers"]

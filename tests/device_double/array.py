@@ -12,6 +12,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from .operations import operations
+
 CONVERSION = (
     "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array explicitly."
 )
@@ -197,9 +199,12 @@ class ndarray:
         key, masked = unwrap_key(key)
         if masked:
             transfers.down(8)  # the size of the result is data
+        if any(isinstance(part, np.ndarray) for part in (key if isinstance(key, tuple) else (key,))):
+            operations.launch("getitem")  # gathered; a slice launches nothing
         return wrap(unwrap(self)[key])
 
     def __setitem__(self, key, value):
+        operations.launch("setitem")
         unwrap(self)[unwrap_key(key)[0]] = unwrap(value)
 
     def __copy__(self):

@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 
 from .array import Device, Transfers, ndarray, transfers, unwrap, wrap
+from .operations import operations
 
 NAMES = json.loads(Path(__file__).with_name("names.json").read_text(encoding="utf-8"))
 
@@ -62,6 +63,10 @@ def on_device(name: str, parameters: str, numpy_function, module: str = "cupy"):
             transfers.down(8)
         with np.errstate(all="ignore"):  # a GPU raises no floating-point warnings
             found = numpy_function(*host_args, **host_kwargs)
+        if isinstance(out, ndarray):
+            operations.launch(name)
+        else:
+            operations.after(name, [host_args, host_kwargs], found)
         return out if isinstance(out, ndarray) else result(found, name)
 
     function.__name__, function.__qualname__, function.__module__ = name, name, module
@@ -77,8 +82,10 @@ def array(obj, dtype=None, copy=True, order="K", subok=False, ndmin=0, *, blocki
         new = dtype is not None and np.dtype(dtype) != obj.dtype
         if not copy and not new and ndmin <= obj.ndim and obj._device == Device.current:
             return obj
+        operations.launch("copy")
         return wrap(np.array(obj._memory, dtype=dtype, copy=True, order=order, ndmin=ndmin))
     if isinstance(obj, (list, tuple)) and any(isinstance(part, ndarray) for part in obj):
+        operations.launch("stack")
         return wrap(np.array([unwrap(part) for part in obj], dtype=dtype, order=order, ndmin=ndmin))
     host = np.array(obj, dtype=dtype, copy=True, order=order, ndmin=ndmin)
     if host.dtype.kind not in "biufc":

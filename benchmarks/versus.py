@@ -1,0 +1,195 @@
+"""`python -m benchmarks versus REF [WORKLOAD ...]`: this version of the package against that of a commit, in turns.
+
+Both versions run the same workloads (`benchmarks.workloads`), each in a process of its own that stays alive. Their
+calls alternate, old new new old, so that whatever else the machine does falls on both alike. What is judged is the
+median over pairs of neighbours of
+
+    ratio = CPU seconds (or peak bytes) of the new version / those of the old one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.environment import ONE_THREAD, describe
+from benchmarks.harness import SHORTEST
+from benchmarks.results import Report, Timing
+from benchmarks.show import summary, table
+from benchmarks.workloads import MEASURED, NAMES
+from hgp_ref.progress import bar
+
+ROOT = Path(__file__).parents[1]
+LIMIT = 1.05
+ORDER = (("old", "new"), ("new", "old"))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of the command."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks versus", description=(__doc__ or "").splitlines()[0])
+    made.add_argument("ref", metavar="REF", help="the commit, branch or tag to compare with")
+    made.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"all by default: {', '.join(NAMES)}")
+    made.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
+    made.add_argument("--pairs", type=int, default=11, help="pairs of measurements of each workload (default: 11)")
+    made.add_argument("--limit", type=float, default=LIMIT, help=f"largest median ratio allowed (default: {LIMIT})")
+    made.add_argument("--json", type=Path, default=Path("results/benchmarks/versus.json"), help="where numbers go")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, show and write; 1 if a ratio is above the limit."""
+    made = parser()
+    given = made.parse_args(arguments)
+    unknown = [name for name in given.names if name not in NAMES]
+    if unknown:
+        made.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
+    if given.pairs < 1:
+        made.error(f"--pairs={given.pairs} given, needed an integer >= 1")
+    try:
+        commit = _git("rev-parse", "--verify", "--quiet", f"{given.ref}^{{commit}}").decode().strip()
+    except subprocess.CalledProcessError:
+        made.error(f"REF={given.ref!r} given, needed a commit of the repository at {ROOT}")
+    reports = compare(commit, given.names or list(NAMES), given.quick, given.pairs, given.limit)
+    judged = not given.quick
+    print("\n" + summary(reports) if judged else "\nsmall sizes: bars are not judged")
+    document = {"environment": describe(), "old": commit, "quick": given.quick, "pairs": given.pairs,
+                "reports": [report.document() for report in reports]}  # fmt: skip
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+    print(given.json)
+    return int(judged and not all(b.reached for report in reports for b in report.bars))
+
+
+def compare(commit: str, names: Sequence[str], quick: bool, pairs: int, limit: float) -> list[Report]:
+    """A report for each workload, shown as soon as it is there."""
+    reports = []
+    shown = bar(len(names), "versus", True)
+    with versions(commit) as folders, ExitStack() as open_processes:
+        contenders: dict[str, Contender] = {}
+        for name in names:
+            if name in MEASURED:
+                report = _memory(name, folders, quick, limit)
+            else:
+                if not contenders:
+                    contenders = {v: open_processes.enter_context(Contender(f)) for v, f in folders.items()}
+                report = _times(name, contenders, quick, pairs, limit)
+            print(table([report], judge=not quick), flush=True)
+            reports.append(report)
+            shown.update(1)
+    shown.close()
+    return reports
+
+
+@contextmanager
+def versions(commit: str) -> Iterator[dict[str, Path]]:
+    """Folders with the package of the commit ("old") or of this tree ("new"), beside the benchmarks of this tree."""
+    with tempfile.TemporaryDirectory() as temporary:
+        checkout = Path(temporary) / "checkout"
+        with tarfile.open(fileobj=io.BytesIO(_git("archive", commit, "hgp_ref"))) as archive:
+            archive.extractall(checkout, filter="data")
+        folders = {}
+        for version, package in (("old", checkout / "hgp_ref"), ("new", ROOT / "hgp_ref")):
+            folder = folders[version] = Path(temporary) / version
+            folder.mkdir()
+            (folder / "hgp_ref").symlink_to(package)
+            (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+        yield folders
+
+
+class Contender:
+    """One version in a process that stays alive and answers questions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> Contender:
+        command = [sys.executable, "-m", "benchmarks.contender"]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process = subprocess.Popen(command, cwd=self.folder, env=_environment(self.folder), **pipes)
+        try:
+            package, needed = Path(self._answer()["package"]), (self.folder / "hgp_ref").resolve()
+            if package != needed:
+                raise RuntimeError(f"{package} was imported, needed {needed}")
+        except RuntimeError:
+            self._process.communicate()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.communicate()  # closes its input: it ends by itself
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        """The answer to one question of `benchmarks.contender`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process in {self.folder} ended with status {self._process.wait()}")
+        return json.loads(line)
+
+
+def _times(name: str, contenders: dict[str, Contender], quick: bool, pairs: int, limit: float) -> Report:
+    starts = {version: one.ask(workload=name, quick=quick) for version, one in contenders.items()}
+    number = max(1, math.ceil(SHORTEST / max(1e-7, min(start["again"] for start in starts.values()))))
+    taken: dict[str, list[dict[str, float]]] = {version: [] for version in contenders}
+    for pair in range(pairs):
+        for version in ORDER[pair % 2]:
+            taken[version].append(contenders[version].ask(number=number))
+    report = Report(f"versus-{name}", f"{name}: new beside old", {"pairs": pairs, "calls": number, "quick": quick})
+    for version, measured in taken.items():
+        cpu, wall = ([m[kind] for m in measured] for kind in ("cpu", "wall"))
+        report.timings[version] = Timing(cpu, wall, starts[version]["first"])
+    _judge(report, report.timings["old"].cpu, report.timings["new"].cpu, limit)
+    return report
+
+
+def _memory(name: str, folders: dict[str, Path], quick: bool, limit: float) -> Report:
+    """Peaks of fresh processes, twice each: what a process has freed would hide what it needs next."""
+    command = [sys.executable, "-m", "benchmarks.memory", *MEASURED[name][quick]]
+    peaks: dict[str, list[float]] = {version: [] for version in folders}
+    for order in ORDER:
+        for version in order:
+            folder = folders[version]
+            done = subprocess.run(
+                command, cwd=folder, env=_environment(folder), capture_output=True, text=True, check=True
+            )
+            answer = json.loads(done.stdout)
+            peaks[version].append(answer["peak"])
+    report = Report(f"versus-{name}", f"{name}: new beside old", {"arguments": " ".join(command[3:])})
+    medians = {version: f"{statistics.median(values):.0f} MB" for version, values in peaks.items()}
+    report.figures = {**medians, "needed": f"{answer['needed']:.0f} MB"}
+    _judge(report, peaks["old"], peaks["new"], limit)
+    return report
+
+
+def _judge(report: Report, old: list[float], new: list[float], limit: float) -> None:
+    """The median of new / old over pairs, and its quartiles."""
+    ratios = [b / a for a, b in zip(old, new, strict=True)]
+    low, high = Timing(ratios, ratios, 0.0).spread
+    report.at_most("new over old, median of pairs", statistics.median(ratios), limit)
+    report.figures["new over old"] = f"{statistics.median(ratios):.3f} [{low:.3f} .. {high:.3f}]"
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return os.environ | ONE_THREAD | {"PYTHONPATH": str(folder)}
+
+
+def _git(*arguments: str) -> bytes:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, stdout=subprocess.PIPE).stdout
