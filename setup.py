@@ -7,12 +7,14 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 VERSION = "0.1.0"
 
+# Lower ends are tested: `make test-oldest` runs the suite on exactly these (tests/oldest.txt).
 figures = ["matplotlib>=3.8"]
 data = ["scikit-learn>=1.3"]
 progress = ["tqdm>=4.66"]
 strict = ["array-api-strict>=2.3"]
 fastmixing = ["cvxpy>=1.5"]
-test = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", *strict, *figures, *data, *progress]
+# pytest 8.2 brought importorskip(exc_type=)
+test = ["pytest>=8.2", "pytest-xdist>=3.5", "hypothesis>=6.100", *strict, *figures, *data, *progress]
 
 setup(
     name="hgp_ref",

@@ -38,6 +38,7 @@ _NAMES = {
     "Fit": "training",
     "certify": "bounds",
     "influence": "attribution",
+    "load": "results",
 }
 
 __all__ = ["__version__", *_MODULES, *_NAMES]

@@ -17,7 +17,10 @@ if not REAL_CUPY:  # before anything imports array_api_compat's wrapper of CuPy
 import hypothesis  # noqa: E402
 import numba  # noqa: E402
 import pytest  # noqa: E402
+import strict_on_numpy1  # noqa: E402
 from helpers import LIBRARIES, open_library  # noqa: E402
+
+strict_on_numpy1.repair()
 
 numba.set_num_threads(min(2, os.cpu_count() or 1))
 

@@ -15,12 +15,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hgp_ref"
 
 # The order of the parts: each may import those above it. `exact` judges the core and shares no code with it.
-BASE = {"backend", "arguments", "compiled", "philox", "threads", "errors", "progress"}
+BASE = {"backend", "arguments", "compiled", "philox", "threads", "errors", "progress", "results"}
 ORDER = (
     "_kernels",
     "networks",
     "channels",
     "averaging",
+    "neural",
     "problems",
     "methods",
     "estimators",
@@ -28,6 +29,7 @@ ORDER = (
     "exact",
     "attribution",
     "bounds",
+    "certificates",
     "data",
 )
 BARRED = {
@@ -38,6 +40,9 @@ ALLOWED = {
     **{name: set() for name in BASE},
     "arguments": {"backend"},
     "philox": {"backend", "arguments", "compiled"},
+    "equality": {"backend"},
+    "files": set(),
+    "results": {"backend", "equality", "files"},
     **{name: (BASE | set(ORDER[:k])) - BARRED.get(name, set()) for k, name in enumerate(ORDER)},
 }
 TOP = {"", "__init__", "__main__", "check"}  # these put the parts together

@@ -64,7 +64,7 @@ def test_nan_is_no_agreement():
 def test_tolerances_come_from_the_dtype():
     for dtype in ("float64", "float32"):
         comparison = check.Comparison(get_backend("numpy"), dtype)
-        eps = np.finfo(dtype).eps
+        eps = float(np.finfo(dtype).eps)
         assert (comparison.identity, comparison.limit) == (1000 * eps, 4 * np.sqrt(eps))
 
 

@@ -58,7 +58,7 @@ def pull_rows(begin, end, indptr, indices, weights, z, out):
 def _pull_block(width: int) -> Any:
     """`width` bytes of a row i of the result, from column c on."""
 
-    @njit(nogil=True, forceinline=True)
+    @njit(cache=False, nogil=True, forceinline=True)
     def block(indices, weights, z, out, first, last, i, c):
         total = registers.zeros(z, width)
         for e in range(first, last):
@@ -156,7 +156,7 @@ def push_rows(begin, end, indptr, receivers, z, out, offset):
 def _push_block(width: int) -> Any:
     """`width` bytes of what sender j holds, from column c on, to the rows of its receivers."""
 
-    @njit(nogil=True, forceinline=True)
+    @njit(cache=False, nogil=True, forceinline=True)
     def block(receivers, share, z, out, first, last, j, c, offset):
         sent = registers.times(share, registers.load(z, j, c, width))
         c -= offset * out.shape[1]  # in `out` receiver i begins that many rows earlier

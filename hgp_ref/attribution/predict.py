@@ -33,10 +33,11 @@ from hgp_ref.attribution.removals import Pair, Removal, all_instances, as_remova
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import to_host
 from hgp_ref.estimators import Estimate, hypergradient
+from hgp_ref.results import Result
 
 
 @dataclass(frozen=True)
-class Influence:
+class Influence(Result):
     """Predicted changes of Σ_k f_k; see the top of this module for sign and scale. Arrays are on the host."""
 
     predicted: np.ndarray  # (R,), one for each removal

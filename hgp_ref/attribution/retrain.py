@@ -18,11 +18,12 @@ from hgp_ref.attribution.newton import inner_solutions
 from hgp_ref.attribution.removals import Removal, without
 from hgp_ref.backend import array_namespace, from_host, to_host
 from hgp_ref.exact import inner_solution
+from hgp_ref.results import Result
 from hgp_ref.training import sgp
 
 
 @dataclass(frozen=True)
-class Retraining:
+class Retraining(Result):
     """Actual changes, the cost with nothing removed, and the models. Arrays are on the host."""
 
     actual: np.ndarray  # (R,)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
+from hgp_ref.results import Result
+
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(Result):
     """Agreement of predicted with actual changes; NaN where a score is undefined (constant or no negative values)."""
 
     r2: float

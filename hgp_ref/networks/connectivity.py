@@ -125,7 +125,7 @@ class _Condensation:
         a, b = self.labels[senders], self.labels[receivers]
         new = a != b  # most edges lie inside a component after a step or two
         a, b = np.concatenate([self.between, np.stack([a[new], b[new]])], axis=1)
-        graph = csr_array((np.ones(a.size), (a, b)), shape=(self.size, self.size))
+        graph = _graph(a, b, self.size)
         size, merged = connected_components(graph, directed=True, connection="strong")
         merged = merged.astype(np.int64)
         self.labels, self.size = merged[self.labels], int(size)
@@ -135,11 +135,17 @@ class _Condensation:
     def reached(self, start: int, backwards: bool) -> np.ndarray:
         """(size,) booleans: components that component `start` reaches (or that reach it)."""
         a, b = self.between[::-1] if backwards else self.between
-        graph = csr_array((np.ones(a.size), (a, b)), shape=(self.size, self.size))
+        graph = _graph(a, b, self.size)
         order = breadth_first_order(graph, start, return_predecessors=False)
         found = np.zeros(self.size, dtype=bool)
         found[order] = True
         return found
+
+
+def _graph(senders: np.ndarray, receivers: np.ndarray, size: int) -> csr_array:
+    """Edges as a matrix whose indices are int32: SciPy before 1.13 ignores the edges of graphs with int64 ones."""
+    a, b = senders.astype(np.int32), receivers.astype(np.int32)
+    return csr_array((np.ones(a.size), (a, b)), shape=(size, size))
 
 
 def _useful(net: Network, first: int, count: int) -> int:

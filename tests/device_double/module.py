@@ -117,6 +117,21 @@ BY_HAND = {
 }
 
 
+# CuPy has the names of the array API standard; NumPy before 2 calls some of the same functions and types otherwise.
+OLD_NUMPY = {
+    "bool": "bool_", "long": "int_", "ulong": "uint", "concat": "concatenate", "permute_dims": "transpose",
+    "trapezoid": "trapz", "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh",
+    "atan": "arctan", "atan2": "arctan2", "atanh": "arctanh", "bitwise_invert": "invert",
+    "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift", "pow": "power",
+}  # fmt: skip
+
+
+def _numpy(name: str):
+    """NumPy's function, type or constant of that name in the standard; None if this NumPy has none."""
+    found = vars(np).get(name)  # getattr would warn for np.bool
+    return vars(np).get(OLD_NUMPY.get(name, "")) if found is None else found
+
+
 def get_device_count() -> int:
     return 2
 
@@ -128,8 +143,8 @@ def build() -> dict[str, ModuleType]:
     for name, parameters in (NAMES["functions"] | NAMES["ufuncs"]).items():
         if name in BY_HAND:
             setattr(cupy, name, BY_HAND[name])
-        elif hasattr(np, name):
-            setattr(cupy, name, on_device(name, parameters, getattr(np, name)))
+        elif (function := _numpy(name)) is not None:
+            setattr(cupy, name, on_device(name, parameters, function))
     for part, source in ((linalg, np.linalg), (fft, np.fft)):
         for name, parameters in NAMES[part.__name__.split(".")[1]].items():
             if hasattr(source, name):
@@ -137,8 +152,8 @@ def build() -> dict[str, ModuleType]:
     linalg.LinAlgError = np.linalg.LinAlgError
     linalg.__all__ = [name for name in vars(linalg) if not name.startswith("_")]
     for name in (*NAMES["types"], *NAMES["constants"], "dtype", "finfo", "iinfo"):
-        if hasattr(np, name):
-            setattr(cupy, name, getattr(np, name))
+        if (constant := _numpy(name)) is not None:
+            setattr(cupy, name, constant)
     cupy.ndarray, cupy.linalg, cupy.fft, cupy.cuda = ndarray, linalg, fft, cuda
     _equip(cupy)
     cuda.__path__, cuda.Device = [], Device

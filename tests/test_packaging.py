@@ -1,0 +1,42 @@
+"""What setup.py declares is what `make test-oldest` installs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def declared() -> dict[str, str]:
+    """The lower end of every requirement of the core and of the extras that `test` takes together."""
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    lists = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    core = next(k.value for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "install_requires")
+    names = {"test", *(n.id for n in ast.walk(lists["test"]) if isinstance(n, ast.Name))}
+    texts = [core, *(lists[name] for name in names if name in lists)]
+    strings = [n.value for text in texts for n in ast.walk(text) if isinstance(n, ast.Constant)]
+    return dict(re.fullmatch(r"([\w-]+)>=([\d.]+)", string).groups() for string in strings)
+
+
+def test_every_lower_end_is_installed_by_test_oldest():
+    pinned = dict(re.findall(r"^([\w-]+)==([\d.]+)", (ROOT / "tests/oldest.txt").read_text(encoding="utf-8"), re.M))
+    wanted = declared()
+    assert {"numpy", "scipy", "numba", "array-api-compat", "pytest", "matplotlib"} <= set(wanted)
+    for name, version in wanted.items():
+        assert f"{pinned[name]}.".startswith(f"{version}."), f"{name}: setup.py {version}, oldest.txt {pinned[name]}"
+
+
+def test_the_oldest_python_is_the_one_of_test_oldest():
+    python = re.search(r'python_requires=">=([\d.]+)"', (ROOT / "setup.py").read_text(encoding="utf-8"))[1]
+    assert f"OLDEST_PYTHON ?= python{python}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_ci_runs_every_suite():
+    run = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    assert all(f"\nmake {target}\n" in run for target in ("test", "test-all", "test-oldest", "lint"))
