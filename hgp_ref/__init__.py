@@ -17,6 +17,7 @@ _MODULES = (
     "averaging",
     "backend",
     "bounds",
+    "certificates",
     "data",
     "estimators",
     "exact",
@@ -34,7 +35,8 @@ _NAMES = {
     "DivergenceError": "errors",
     "sgp": "training",
     "Fit": "training",
-    "certify": "bounds",
+    "certify": "certificates",
+    "Certificate": "certificates",
     "influence": "attribution",
 }
 

@@ -21,6 +21,12 @@ Optional members, each used where it is present and never required:
 - `broadcasts = True`: every method also accepts leading run axes, x (..., n, dim_x), lam (..., n, dim_lam),
   u (..., n, dim_x) and batch (..., n, b), which broadcast against each other; many runs then go as one call.
   Absent or False: the package calls the problem once per run.
+- `lipschitz(lam)`: a `constants.Lipschitz` (or a mapping with its fields, or None) with which certificates speak of the
+  exact inner solution, and `jacobian_norms(x, lam)` (n,): upper bounds on |d²_{x lam} g_i|, which certificates of
+  large problems otherwise find from dim_x cross products.
+
+What a problem may do. It may write every answer into the same array of its own: whoever keeps an answer copies it. It
+may not change arrays that it is given, nor let an answer depend on earlier calls.
 """
 
 from __future__ import annotations
