@@ -19,7 +19,8 @@ SOURCE = Path(hgp_ref.__file__).parent
 # (file, as it is, as it must not be)
 MUTATIONS = [
     ("certificates/assemble.py", "judged[r].consistency + judged[r].rounding", "judged[r].rounding"),
-    ("certificates/assemble.py", "return judged[r].consistency + judged[r].own_rounding", "return judged[r].own_rounding"),
+    ("certificates/assemble.py", "return judged[r].consistency + judged[r].own_rounding",
+     "return judged[r].own_rounding"),
     ("certificates/result.py", "return self.centralised if self.inexact is None else self.centralised + self.inexact",
      "return self.centralised"),
     ("certificates/point.py", "self.g_bar - self.mean_products(w)", "self.g_bar - 0.9 * self.mean_products(w)"),
@@ -30,7 +31,8 @@ MUTATIONS = [
     ("certificates/decentralised.py", "norms(y_r), -y_low", "norms(y_r), y_low"),
     ("certificates/decentralised.py", "norms(y_r), -y_low", "0 * norms(y_r), -y_low"),
     ("certificates/decentralised.py", "np.maximum(np.abs(high - mid)", "np.minimum(np.abs(high - mid)"),
-    ("certificates/decentralised.py", "c4=c4(point.beta, end.r_at_centre, from_centre", "c4=c4(point.beta, 0.0, from_centre"),
+    ("certificates/decentralised.py", "c4=c4(point.beta, end.r_at_centre, from_centre",
+     "c4=c4(point.beta, 0.0, from_centre"),
     ("certificates/decentralised.py", "apart = end.x_off_own + distance", "apart = end.x_off_own"),
     ("certificates/flooding.py", "if held[j, c] > out[i, c]", "if held[j, c] < out[i, c]"),
     # rounding: ᾱ, ‖J H̄⁻¹‖ and the residual without their allowances
