@@ -36,13 +36,17 @@ def norm(a: np.ndarray) -> float:
 
 
 def mean(a: np.ndarray) -> np.ndarray:
-    """The mean of the rows by halving: |error| ≤ `mean_accuracy(n)` · mean of |rows|, entry by entry."""
-    n = len(a)
+    """The mean of the rows: |error| ≤ `mean_accuracy(n)` · mean of |rows|, entry by entry."""
+    return total(a / len(a))
+
+
+def total(a: np.ndarray) -> np.ndarray:
+    """The sum of the rows by halving."""
     while len(a) > 1:
         half = len(a) // 2
         pairs = a[:half] + a[half : 2 * half]
         a = pairs if len(a) % 2 == 0 else np.concatenate([pairs[:-1], pairs[-1:] + a[-1:]])
-    return a[0] / n
+    return a[0]
 
 
 def mean_accuracy(n: int) -> float:
@@ -51,7 +55,9 @@ def mean_accuracy(n: int) -> float:
 
 
 def lowest_eigenvalues(A: np.ndarray) -> np.ndarray:
-    """Lower bounds on λ_min of the symmetric matrices A (..., k, k), of which the lower triangle is read."""
+    """Lower bounds on λ_min of the symmetric matrices A (..., k, k), of which the lower triangle is read; finite A."""
+    if not np.all(np.isfinite(A)):
+        raise ValueError("A: holds NaN or infinite values, needed finite numbers")
     k, identity = A.shape[-1], np.eye(A.shape[-1])
     shrunk, exponent = _shrunk(A, axes=(-2, -1))
     values = np.linalg.eigvalsh(shrunk)

@@ -35,6 +35,7 @@ from hgp_ref.problems import Problem
 MATRIX_FREE_ABOVE = 1000  # d_x from which on H_i and J_i are not formed: 8 n d_x (d_x + d_λ) bytes, 16 MB a client here
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what leaves the range of floating point is refused in words
 def certify(
     problem: Problem,
     x: Array,

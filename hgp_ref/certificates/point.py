@@ -65,7 +65,7 @@ class Point(ABC):
     @property
     def H_scale(self) -> float:
         """√(mean_i ‖H_i‖_F²)."""
-        return rigorous.norm(self.H_sizes) / float(np.sqrt(self.n))
+        return rigorous.norm(self.H_sizes / np.sqrt(self.n))
 
     def own_rounding(self, w: np.ndarray) -> np.ndarray:
         """What rounding may add to v_i − (∂_λ f_i − J_i w_i), (n,)."""

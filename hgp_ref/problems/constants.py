@@ -78,15 +78,18 @@ def mean_rate(rates: np.ndarray) -> float:
     return float(np.min(rigorous.mean(rates) - accuracy * rigorous.mean(np.abs(rates))))
 
 
-def largest_moment(features: Any, weight: np.ndarray, power: int) -> float:
-    """max_i λ_max(Σ_k weight_ik ‖X_ik‖^power X_ik X_ikᵀ) from above for weight >= 0 (n, N), a few clients at a time."""
+def largest_moment(factor: float, features: Any, weight: np.ndarray, power: int) -> float:
+    """factor · max_i λ_max(Σ_k weight_ik ‖X_ik‖^power X_ik X_ikᵀ) from above for weight >= 0 (n, N).
+
+    A few clients at a time; infinite beyond floating point, and never rounded to 0.
+    """
     n, N, d = features.shape
     smaller = min(N, d)
     size, largest = max(1, CHUNK_NUMBERS // (N * d + smaller**2)), 0.0
     for first in range(0, n, size):
         part = slice(first, min(first + size, n))
         X = host(features[part, ...])
-        with np.errstate(over="ignore"):  # beyond floating point: infinite, which is true and says nothing
+        with np.errstate(over="ignore"):
             root = np.sqrt(weight[part]) * rigorous.norms(X) ** (power / 2)  # (chunk, N)
             scaled = root[..., None] * X
             lengths = rigorous.norms(scaled.reshape(len(scaled), -1)) if smaller > LARGEST_MATRIX else None
@@ -95,7 +98,7 @@ def largest_moment(features: Any, weight: np.ndarray, power: int) -> float:
             norms = rigorous.spectral_norms(scaled) if lengths is None else lengths
             largest = max(largest, float(norms.max()))
     with np.errstate(over="ignore"):
-        square = float(np.float64(largest) ** 2) * (1 + (N + d + 16) * rigorous.EPS)
+        square = factor * float(np.float64(largest) ** 2) * (1 + (N + d + 16) * rigorous.EPS)
     return max(square, float(np.finfo(np.float64).smallest_subnormal)) if largest > 0 else 0.0
 
 

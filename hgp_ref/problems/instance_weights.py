@@ -89,5 +89,5 @@ class InstanceWeights(LinearProblem):
         mean, features = constants.host(self._train.all.mean), self._train.all.features
         weight = mean * constants.host(lam)
         c2 = constants.loss_constants(self._loss.logits)[0]
-        nu_J = c2 * np.sqrt(constants.largest_moment(features, mean**2, power=2))
+        nu_J = np.sqrt(constants.largest_moment(c2**2, features, mean**2, power=2))
         return self._lipschitz(weight, float(nu_J), self.l2 if np.all(weight >= 0) else 0.0)

@@ -156,9 +156,9 @@ class LinearProblem(Portable):
         val = self._val.all
         return constants.representable(
             nu_flam=0.0,
-            nu_fx=c2 * constants.largest_moment(val.features, constants.host(val.mean), power=0),
+            nu_fx=constants.largest_moment(c2, val.features, constants.host(val.mean), power=0),
             nu_J=nu_J,
-            nu_H=c3 * constants.largest_moment(self._train.all.features, np.abs(weight), power=1),
+            nu_H=constants.largest_moment(c3, self._train.all.features, np.abs(weight), power=1),
             strong_convexity=constants.positive_modulus(modulus),
             holds_apart=True,
         )

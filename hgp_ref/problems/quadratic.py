@@ -159,14 +159,14 @@ class Quadratic(Portable):
         """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, and λ_min(mean A_i) as the modulus; all on the safe side."""
         norm = {name: 0.0 if a is None else float(rigorous.spectral_norms(constants.host(a)).max())
                 for name, a in (("Q", self._Q), ("D", self._D))}  # fmt: skip
-        A = constants.host(self._A)
-        off = rigorous.mean_accuracy(self.n_clients) * float(rigorous.norms(A.reshape(len(A), -1)).mean())
+        A = constants.host(self._A) / self.n_clients  # before the sum, which may leave the range
+        off = rigorous.mean_accuracy(self.n_clients) * float(rigorous.norms(A.reshape(len(A), -1)).sum())
         return constants.representable(
             nu_flam=norm["D"],
             nu_fx=1.0 if self._Q is None else norm["Q"],
             nu_J=0.0,
             nu_H=0.0,
-            strong_convexity=constants.positive_modulus(float(rigorous.lowest_eigenvalues(rigorous.mean(A))) - off),
+            strong_convexity=constants.positive_modulus(float(rigorous.lowest_eigenvalues(rigorous.total(A))) - off),
             holds_apart=True,
         )
 
