@@ -57,7 +57,7 @@ def mean_accuracy(n: int) -> float:
 def lowest_eigenvalues(A: np.ndarray) -> np.ndarray:
     """Lower bounds on λ_min of the symmetric matrices A (..., k, k), of which the lower triangle is read; finite A."""
     if not np.all(np.isfinite(A)):
-        raise ValueError("A: holds NaN or infinite values, needed finite numbers")
+        raise ValueError("a matrix of the problem leaves the range of floating point; rescale the problem")
     k, identity = A.shape[-1], np.eye(A.shape[-1])
     shrunk, exponent = _shrunk(A, axes=(-2, -1))
     values = np.linalg.eigvalsh(shrunk)

@@ -11,7 +11,7 @@ from hgp_ref.bounds.inexact import Lipschitz
 from hgp_ref.certificates.centralised import InnerError, Residuals
 from hgp_ref.certificates.decentralised import Decentralised
 from hgp_ref.certificates.point import Point
-from hgp_ref.certificates.result import AT_POINT, AT_SOLUTION, Certificate, smaller
+from hgp_ref.certificates.result import AT_POINT, AT_SOLUTION, Certificate
 
 
 def assemble(
@@ -95,3 +95,8 @@ def _require_finite(certificate: Certificate) -> None:
                 f"{name}: leaves the range of floating point (ᾱ ≥ {certificate.alpha_bar:.1e}, residuals up to "
                 f"{np.max(certificate.residual):.1e}), so nothing can be certified; rescale the problem"
             )
+
+
+def smaller(a: np.ndarray, b: np.ndarray | None) -> np.ndarray:
+    """min(a, b) where there is a b."""
+    return a if b is None else np.minimum(a, b)

@@ -28,7 +28,9 @@ class DensePoint(Point):
         self.H_bar = symmetric(self.H.mean())
         self.H_error = (self.accuracy + self.arithmetic) * self.H_scale + self.tiny
         if not (np.all(np.isfinite(self.H_bar)) and np.isfinite(self.H_scale)):
-            raise ValueError("problem: the norms of the clients' Hessians leave the range of floating point; rescale it")
+            raise ValueError(
+                "problem: the norms of the clients' Hessians leave the range of floating point; rescale it"
+            )
         self._smallest_eigenvalue()
         J = ClientMatrices("cross(u)", self.linear.cross, x, self.f_lam.shape[1])
         self.J_sizes = J.sizes()

@@ -66,8 +66,3 @@ class Certificate:
             lines.append(f"  the same, decentralised      {np.max(self.decentralised_bound):.3e}")
         lines.append(f"  inner gradient, gap of x     {self.inner_gradient:.3e}, {self.consensus_gap:.3e}")
         return "\n".join([*lines, *(f"  assumes: {a}" for a in self.assumptions)])
-
-
-def smaller(a: np.ndarray, b: np.ndarray | None) -> np.ndarray:
-    """min(a, b) where there is a b."""
-    return a if b is None else np.minimum(a, b)
