@@ -17,6 +17,7 @@ _MODULES = (
     "averaging",
     "backend",
     "bounds",
+    "certificates",
     "channels",
     "data",
     "estimators",
@@ -36,7 +37,8 @@ _NAMES = {
     "DivergenceError": "errors",
     "sgp": "training",
     "Fit": "training",
-    "certify": "bounds",
+    "certify": "certificates",
+    "Certificate": "certificates",
     "influence": "attribution",
     "load": "results",
 }

@@ -11,7 +11,7 @@ from verification.cases import Case, case_at
 from verification.curves import STEPS, standard_cases
 from verification.inexact import perturbed
 from verification.rows import Row, judged, without_number
-from verification.run import Result, Run
+from verification.run import Result, Run, Table
 
 TITLE = "Certificate C: bounds from a finished run"
 NAMES = ("c1", "c2", "c3", "c4")
@@ -25,7 +25,30 @@ def verify(run: Run) -> Result:
             for M in run.pick((1, 20, 300), (20,)):
                 rows += certificates(case, S, M, run)
             rows += certified(case, S, run)
-    return Result(rows)
+    more, facts, table = steps_of_the_certificate(run)
+    return Result([*rows, *more], facts=facts, tables=[table])
+
+
+def steps_of_the_certificate(run: Run) -> tuple[list[Row], dict[str, float], Table]:
+    """Bound of the clients over the error for k times the run's S, and the rounds that it costs."""
+    rows, facts, lines = [], {}, []
+    M = 300
+    for case in standard_cases(run):
+        for S in (5, 10):
+            net = hgp.networks.RandomDirected(case.n, seed=1000 * run.seed + 1)
+            est = case.estimate(hgp.PushSum(net, S), eta=1.0, iterations=M)
+            errors = np.linalg.norm(est.value - case.truth, axis=1)
+            line = [f"{case.name}, S={S}"]
+            for k in (1, 2, 4):
+                found = hgp.certify(case.problem, case.x, case.lam, est, hgp.PushSum(net, k * S))
+                ratio, rounds = float(np.median(found.decentralised / errors)), found.traffic.rounds / (M * S)
+                facts[f"{line[0]}, M={M}: clients' bound/error with {k} S steps"] = ratio
+                line.append(f"{ratio:.3g} ({100 * rounds:.1f} %)")
+                worst = float(np.max(errors / found.decentralised))
+                rows.append(judged("certify, decentralised", f"{line[0]}, {k} S steps: error/bound", worst, 1.0))
+            lines.append(line)
+    head = ("run", *(f"bound/error with {k} S steps (rounds, of the run's)" for k in (1, 2, 4)))
+    return rows, facts, Table(f"Steps of the clients' certificate, M = {M}, median over clients", head, lines)
 
 
 def certified(case: Case, S: int, run: Run) -> list[Row]:

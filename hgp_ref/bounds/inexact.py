@@ -24,31 +24,10 @@ the mean inner cost is convex.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-
-@dataclass(frozen=True)
-class Lipschitz:
-    """Lipschitz constants along x, largest over clients: of ∂_λ f_i, ∂_x f_i, J_i and H_i (spectral norm).
-
-    `strong_convexity`: a lower bound on λ_min of the mean Hessian everywhere, if one is known.
-    """
-
-    nu_flam: float
-    nu_fx: float
-    nu_J: float
-    nu_H: float
-    strong_convexity: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("nu_flam", "nu_fx", "nu_J", "nu_H"):
-            value = getattr(self, name)
-            if not (value >= 0 and math.isfinite(value)):
-                raise ValueError(f"{name}={value}; a Lipschitz constant is finite and not negative")
-        if self.strong_convexity is not None and not self.strong_convexity > 0:
-            raise ValueError(f"strong_convexity={self.strong_convexity}; it must be positive")
+from hgp_ref.problems.constants import Lipschitz
 
 
 def inexact(

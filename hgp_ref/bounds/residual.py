@@ -72,6 +72,6 @@ def c3(beta: np.ndarray, mean_residual: float, apart: np.ndarray, coupling: floa
     return beta * (mean_residual / alpha_bar + apart + coupling / alpha_bar)
 
 
-def c4(beta: np.ndarray, residual_at_c: float, apart: np.ndarray, alpha_bar: float) -> np.ndarray:
+def c4(beta: np.ndarray, residual_at_c: float | np.ndarray, apart: np.ndarray, alpha_bar: float) -> np.ndarray:
     """β_i [‖ḡ − H̄c‖/ᾱ + ‖w_i − c‖]."""
     return beta * (residual_at_c / alpha_bar + apart)

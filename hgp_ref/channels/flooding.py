@@ -11,15 +11,14 @@ large.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hgp_ref.compiled import njit
+from hgp_ref.networks import Network
 
 
 def flood_max(
-    net: Any, values: np.ndarray, first_step: int, max_rounds: int | None = None
+    net: Network | None, values: np.ndarray, first_step: int, max_rounds: int | None = None
 ) -> tuple[np.ndarray, int, int]:
     """(maxima (k,), rounds, messages) of the rows of `values` (n, k), over graphs first_step, first_step + 1, …
 

@@ -1,7 +1,12 @@
-"""Block derivatives as dense arrays: closed form where a problem offers it, else hvp and cross on unit vectors."""
+"""Block derivatives as dense arrays: closed form where a problem offers it, else hvp and cross on unit vectors.
+
+Everything here is a copy: a problem may write its next answer into the same array, and a caller may write into this
+one. Arrays that would exceed `MEMORY_LIMIT` are refused before any work is done.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,9 +14,12 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import from_host, host_dtype, to_host
 
+MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms; a few of its size live at once
+
 
 def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given."""
+    require_memory("the clients' Hessians (n, d_x, d_x)", *x.shape, x.shape[-1])
     if hasattr(problem, "hessian"):
         return host(problem.hessian(x, lam, *_optional(batch, x)))
     hvp = problem.linearize(x, lam, *_optional(batch, x)).hvp
@@ -20,6 +28,7 @@ def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
 
 def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes."""
+    require_memory("the clients' mixed derivatives (n, d_λ, d_x)", *lam.shape, x.shape[-1])
     if hasattr(problem, "jacobian"):
         return host(problem.jacobian(x, lam, *_optional(batch, x)))
     cross = problem.linearize(x, lam, *_optional(batch, x)).cross
@@ -35,20 +44,31 @@ def outer_gradients(problem: Any, x: Any, lam: Any) -> tuple[np.ndarray, np.ndar
 
 
 def host(a: Any) -> np.ndarray:
-    """`a` on the host in float64."""
-    return np.asarray(to_host(a), dtype=np.float64)
+    """A copy of `a` on the host in float64."""
+    return np.array(to_host(a), dtype=np.float64)
+
+
+def require_memory(what: str, *shape: int) -> None:
+    """ValueError if a float64 array of this shape is beyond `MEMORY_LIMIT`."""
+    needed = 8 * math.prod(shape)
+    if needed > MEMORY_LIMIT:
+        raise ValueError(
+            f"{what} = {tuple(shape)} would take {needed / 2**30:.1f} GiB, needed at most "
+            f"{MEMORY_LIMIT / 2**30:g} GiB for the explicit reference; use hgp_ref.hypergradient with ExactAverage, "
+            "which forms no matrix, and hgp_ref.certify for its error"
+        )
 
 
 def _columns(name: str, product: Any, x: Any, rows: int) -> np.ndarray:
     """(n, rows, d_x) from u ↦ A_i u_i: column k is the product with the k-th unit vector at every client."""
     n, d = x.shape
     dtype = host_dtype(x)
-    columns = []
+    columns = np.empty((d, n, rows))
     for k in range(d):
         unit = np.zeros((n, d), dtype=dtype)
         unit[:, k] = 1.0
-        columns.append(host(arguments.answer(name, product(from_host(unit, like=x)), (n, rows))))
-    return np.stack(columns, axis=-1)
+        columns[k] = host(arguments.answer(name, product(from_host(unit, like=x)), (n, rows)))
+    return np.moveaxis(columns, 0, -1)
 
 
 def _optional(batch: Any, x: Any) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from .derivatives import hessians, jacobians, outer_gradients
+from .derivatives import hessians, jacobians, outer_gradients, require_memory
 
 
 def estimate(
@@ -36,6 +36,7 @@ def estimate(
     """
     f_x, f_lam = outer_gradients(problem, x, lam)  # (n, d_x), (n, d_lam)
     n, d = f_x.shape
+    require_memory("the stacked operators (n d_x, n d_x)", n * d, n * d)
     for name, given in (("batches_v", batches_v), ("batches_u", batches_u), ("weights", weights)):
         if given is not None and len(given) != len(matrices):
             raise ValueError(f"{name} has {len(given)} entries for {len(matrices)} matrices; one each is needed")

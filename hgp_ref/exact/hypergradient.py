@@ -10,12 +10,15 @@ the mean Hessian H̄ is.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
 
-from .derivatives import hessians, jacobians, outer_gradients
+from hgp_ref import arguments
+
+from .derivatives import hessians, jacobians, outer_gradients, require_memory
 from .inner import require_positive_definite
 from .operators import theta
 
@@ -23,22 +26,23 @@ from .operators import theta
 def hypergradient(problem: Any, x: Any, lam: Any, method: str = "reduced", eta: float = 1.0) -> np.ndarray:
     """The hyper-gradient formula at (x, λ), (n, d_λ): the truth when x is the inner solution of λ.
 
-    `eta` enters only the stacked system and cancels. ValueError if the mean Hessian is not positive definite.
+    `method` is "reduced" or "stacked"; `eta` > 0 enters only the stacked system and cancels. ValueError if the mean
+    Hessian is not positive definite, or if the matrices would exceed `exact.derivatives.MEMORY_LIMIT`.
     """
+    arguments.choice("method", method, ("reduced", "stacked"))
+    eta = arguments.positive("eta", eta)
+    if method == "stacked":
+        require_memory("the stacked system (n d_x, n d_x)", math.prod(x.shape), math.prod(x.shape))
     H, J = hessians(problem, x, lam), jacobians(problem, x, lam)  # (n, d_x, d_x), (n, d_lam, d_x)
     f_x, f_lam = outer_gradients(problem, x, lam)  # (n, d_x), (n, d_lam)
     require_positive_definite(H.mean(axis=0))
     if method == "reduced":
         w = np.linalg.solve(H.sum(axis=0), f_x.sum(axis=0))  # (d_x,)
         return f_lam - J @ w
-    if method == "stacked":
-        return _stacked(H, J, f_x, f_lam, eta)
-    raise ValueError(f"method={method!r} is unknown; choose 'reduced' or 'stacked'")
+    return _stacked(H, J, f_x, f_lam, eta)
 
 
 def _stacked(H: np.ndarray, J: np.ndarray, f_x: np.ndarray, f_lam: np.ndarray, eta: float) -> np.ndarray:
-    if not eta > 0:
-        raise ValueError(f"eta={eta}; it must be positive")
     n, d = f_x.shape
     Theta, identity = theta(n, d), np.eye(n * d)
     system = identity - (identity - eta * block_diag(*H)) @ Theta  # (nd, nd)

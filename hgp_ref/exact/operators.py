@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from .derivatives import require_memory
+
 DEBIAS = ("reset", "keep", "conserve")
 
 
@@ -27,6 +29,7 @@ def theta(n: int, d: int) -> np.ndarray:
     """Θ = (11ᵀ/n) ⊗ I_d, the exact average of n stacked d-vectors, (nd, nd)."""
     if n < 1 or d < 1:
         raise ValueError(f"n={n}, d={d} given, needed integers >= 1")
+    require_memory("Θ (nd, nd)", n * d, n * d)
     return np.kron(np.full((n, n), 1.0 / n), np.eye(d))
 
 

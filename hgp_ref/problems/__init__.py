@@ -2,6 +2,7 @@
 
 from hgp_ref.problems.adapters import from_jax, from_torch
 from hgp_ref.problems.batches import sample_batches
+from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instance_weights import InstanceWeights
 from hgp_ref.problems.logistic import LogisticRegression
 from hgp_ref.problems.normalised import as_problem
@@ -12,6 +13,7 @@ from hgp_ref.problems.softmax import SoftmaxRegression
 __all__ = [
     "InstanceWeights",
     "Linearization",
+    "Lipschitz",
     "LogisticRegression",
     "Problem",
     "Quadratic",

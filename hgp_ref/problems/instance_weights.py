@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import rigorous
 from hgp_ref.backend import device
+from hgp_ref.problems import constants
 from hgp_ref.problems.arrays import expand, run_axes
+from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.linear import LinearProblem
 from hgp_ref.problems.losses import BinaryLoss, Loss
@@ -75,3 +78,18 @@ class InstanceWeights(LinearProblem):
         if view.index is not None:
             rows = xp.matmul(xp.matrix_transpose(self._places(view.index, rows)), rows)
         return expand(rows, lead, 3, xp=xp)
+
+    def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
+        """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows, which are (1/N_i) slope_k X_kᵀ.  # (n,) on the host"""
+        view, _ = self._enter(x, lam, None)
+        slope = self._loss.slope(view.forward(x, xp=self._xp), view.targets, xp=self._xp)
+        lengths = rigorous.norms(constants.host(view.features)) * rigorous.norms(constants.host(slope))
+        return rigorous.norms(constants.host(view.mean) * lengths)
+
+    def lipschitz(self, lam: Array) -> Lipschitz | None:
+        """Constants along x; the modulus is l2 where no weight is negative. None beyond floating point."""
+        mean, features = constants.host(self._train.all.mean), self._train.all.features
+        weight = mean * constants.host(lam)
+        c2 = constants.loss_constants(self._loss.logits)[0]
+        nu_J = np.sqrt(constants.largest_moment(c2**2, features, mean**2, power=2))
+        return self._lipschitz(weight, float(nu_J), self.l2 if np.all(weight >= 0) else 0.0)

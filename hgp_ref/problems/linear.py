@@ -20,8 +20,9 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import array_namespace, device
-from hgp_ref.problems import fused
+from hgp_ref.problems import constants, fused
 from hgp_ref.problems.arrays import Portable, Shape, check_argument, check_batch, expand, matvec, mover, run_axes
+from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instances import View, read_instances
 from hgp_ref.problems.losses import Loss
 
@@ -146,6 +147,21 @@ class LinearProblem(Portable):
         moved._train, moved._val = self._train.to(move), self._val.to(move)
         moved._xp = array_namespace(moved._train.all.features)
         return moved
+
+    # Constants along x.
+
+    def _lipschitz(self, weight: np.ndarray, nu_J: float, modulus: float) -> Lipschitz | None:
+        """Constants of losses with weights (n, N) on the host and an L2 modulus; see `constants`."""
+        c2, c3 = constants.loss_constants(self._loss.logits)
+        val = self._val.all
+        return constants.representable(
+            nu_flam=0.0,
+            nu_fx=constants.largest_moment(c2, val.features, constants.host(val.mean), power=0),
+            nu_J=nu_J,
+            nu_H=constants.largest_moment(c3, self._train.all.features, np.abs(weight), power=1),
+            strong_convexity=constants.positive_modulus(modulus),
+            holds_apart=True,
+        )
 
 
 class LinearLinearization:

@@ -22,7 +22,9 @@ Optional members, each used where it is present and never required:
   u (..., n, dim_x) and batch (..., n, b), which broadcast against each other; many runs then go as one call.
   Absent or False: the package calls the problem once per run.
 - `restrict(clients)`: the same problem with some of its clients (a slice or indices), for clients spread over machines.
-- `lipschitz(lam)`: constants of the costs for rigorous error bounds; see `problems.constants`.
+- `lipschitz(lam)`: a `constants.Lipschitz` (or a mapping with its fields, or None) with which certificates speak of the
+  exact inner solution, and `jacobian_norms(x, lam)` (n,): upper bounds on |d²_{x lam} g_i|, which certificates of
+  large problems otherwise find from dim_x cross products.
 - `prepare_batches(host_batches, like)`: see `problems.normalised`, which is where every door of the package turns a
   problem into one that has all of these members.
 - `products(u)` of a linearization: (hvp(u), cross(u)) where both share work.

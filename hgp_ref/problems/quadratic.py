@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
+from hgp_ref import arguments, rigorous
 from hgp_ref.backend import to_host
+from hgp_ref.problems import constants
 from hgp_ref.problems.arrays import Portable, check_argument, expand, matvec, mover, run_axes
+from hgp_ref.problems.constants import Lipschitz
 
 Array = Any
 
@@ -149,6 +151,25 @@ class Quadratic(Portable):
 
     def _transposed(self, matrix: Array, lam: Array) -> Array:
         return matvec(self._xp.matrix_transpose(matrix), lam, xp=self._xp)
+
+    def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
+        """‖C_i‖ from above.  # (n,) on the host"""
+        return rigorous.spectral_norms(constants.host(self._C))
+
+    def lipschitz(self, lam: Array) -> Lipschitz | None:
+        """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, and λ_min(mean A_i) as the modulus; all on the safe side."""
+        norm = {name: 0.0 if a is None else float(rigorous.spectral_norms(constants.host(a)).max())
+                for name, a in (("Q", self._Q), ("D", self._D))}  # fmt: skip
+        A = constants.host(self._A) / self.n_clients  # before the sum, which may leave the range
+        off = rigorous.mean_accuracy(self.n_clients) * float(rigorous.norms(A.reshape(len(A), -1)).sum())
+        return constants.representable(
+            nu_flam=norm["D"],
+            nu_fx=1.0 if self._Q is None else norm["Q"],
+            nu_J=0.0,
+            nu_H=0.0,
+            strong_convexity=constants.positive_modulus(float(rigorous.lowest_eigenvalues(rigorous.total(A))) - off),
+            holds_apart=True,
+        )
 
 
 class QuadraticLinearization:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hgp_ref.backend import device
+from hgp_ref.problems import constants
 from hgp_ref.problems.arrays import expand
+from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.linear import LinearProblem
 from hgp_ref.problems.losses import Loss
@@ -40,3 +42,17 @@ class RegularizedLinear(LinearProblem):
         if self.regularization == "coordinate":
             full = full * self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
         return expand(full, lead, 3, xp=self._xp)
+
+    def jacobian_norms(self, x: Array, lam: Array) -> Array:
+        """‖J_i‖ = max_j |x_ij|, or |x_i|, without the matrices.  # (n,)"""
+        xp = self._xp
+        if self.regularization == "coordinate":
+            return xp.max(xp.abs(x), axis=-1)
+        peak = xp.max(xp.abs(x), axis=-1, keepdims=True)  # squares of x itself may leave the range
+        scale = xp.where(peak > 0, peak, xp.ones_like(peak))
+        return xp.sqrt(xp.sum((x / scale) ** 2, axis=-1)) * scale[..., 0]
+
+    def lipschitz(self, lam: Array) -> Lipschitz | None:
+        """Constants along x; the mean cost has the smallest mean rate as its modulus. None beyond floating point."""
+        mean = constants.host(self._train.all.mean)
+        return self._lipschitz(mean, 1.0, constants.mean_rate(constants.host(lam)))

@@ -1,8 +1,8 @@
-"""All checks of the statements, and those of certificates."""
+"""All checks of the statements."""
 
 from __future__ import annotations
 
-from . import certificate_checks, checks, checks_minibatch, checks_printed
+from . import checks, checks_minibatch, checks_printed
 
 
 def _checks(*modules):
@@ -10,4 +10,3 @@ def _checks(*modules):
 
 
 CHECKS = _checks(checks, checks_minibatch, checks_printed)
-CERTIFICATE_CHECKS = _checks(certificate_checks)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reuses import Reuses
 
+import hgp_ref as hgp
 from hgp_ref import exact
 
 from .conftest import RandomMatrices, smooth_problem
@@ -113,8 +115,49 @@ def test_closed_forms_are_used_when_offered():
         def jacobian(self, x, lam, batch=None):
             return wanted[1]
 
-    assert exact.hessians(Closed(), x, lam) is wanted[0]
-    assert exact.jacobians(Closed(), x, lam) is wanted[1]
+    for form, closed in zip((exact.hessians, exact.jacobians), wanted, strict=True):
+        found = form(Closed(), x, lam)
+        assert np.array_equal(found, closed) and not np.shares_memory(found, closed), "a caller may write into it"
+
+
+def test_a_problem_may_answer_in_one_array():
+    """Every answer written into the same array: what is kept must be a copy."""
+    problem, lam = smooth_problem(3, 3, seed=4)
+    wanted = hypergradients(problem, lam)
+    assert np.allclose(hypergradients(Reuses(problem), lam), wanted, rtol=1e-9)
+
+
+def hypergradients(problem, lam):
+    x = exact.inner_solution(problem, lam)
+    ways = [exact.hypergradient(problem, x, lam, method=method) for method in ("reduced", "stacked")]
+    return np.stack([*ways, exact.estimate(problem, x, lam, [np.full((3, 3), 1 / 3)] * 5, eta=0.3)])
+
+
+@pytest.mark.parametrize("method", ["reduced", "stacked"])
+@pytest.mark.parametrize("eta", [0, -1.0, np.nan, np.inf, True, "1", None])
+def test_eta_must_be_positive(eta, method):
+    problem, lam = smooth_problem(2, 3, seed=1)
+    with pytest.raises((TypeError, ValueError), match=r"eta=.* given.*, needed a finite number > 0"):
+        exact.hypergradient(problem, np.ones((2, 3)), lam, method=method, eta=eta)
+    with pytest.raises(ValueError, match="method='direct' given, needed one of reduced, stacked"):
+        exact.hypergradient(problem, np.ones((2, 3)), lam, method="direct")
+
+
+def test_what_would_not_fit_is_refused_with_its_size():
+    n, d = 10, 20_000
+    X, y = np.zeros((n, 1, d)), np.zeros((n, 1))
+    problem, at = hgp.problems.LogisticRegression(X, y, X, y), (np.zeros((n, d)), np.ones((n, d)))
+    for call in (exact.hessians, exact.jacobians, exact.hypergradient):
+        with pytest.raises(ValueError, match=r"29\.8 GiB, needed at most 4 GiB.*hgp_ref\.certify"):
+            call(problem, *at)
+    with pytest.raises(ValueError, match=r"stacked system .* 298\.0 GiB"):
+        exact.hypergradient(problem, *at, method="stacked")
+    with pytest.raises(ValueError, match=r"stacked operators"):
+        exact.estimate(problem, *at, [np.full((n, n), 1 / n)], eta=0.1)
+    with pytest.raises(ValueError, match=r"29\.8 GiB"):
+        exact.inner_solution(problem, at[1])
+    with pytest.raises(ValueError, match=r"Θ \(nd, nd\)"):
+        exact.theta(n, d)
 
 
 # ---- operators

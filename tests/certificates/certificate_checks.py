@@ -1,4 +1,4 @@
-"""What must hold of certificates, as functions of the package under test (see `checks`)."""
+"""What must hold of certificates and of constants, as functions of the package under test."""
 
 from __future__ import annotations
 
@@ -154,11 +154,11 @@ def check_inexact_certificate(b):
         assert np.all(moved <= found.inexact * SLACK) and np.all(moved <= found.decentralised_inexact * SLACK)
 
 
-def check_lipschitz(b):
+def check_lipschitz(problems):
     """The closed forms hold along random segments and are not far above what is seen."""
     for name, kind in (("logistic", "rates"), ("softmax", "rates"), ("binary", "weights"), ("softmax", "weights")):
-        problem, lam = linear_problem(name, kind)
-        nu = b.known_lipschitz(problem, lam)
+        problem, lam = linear_problem(name, kind, problems)
+        nu = problem.lipschitz(lam)
         seen = dict.fromkeys(("nu_fx", "nu_flam", "nu_J", "nu_H"), 0.0)
         rng = np.random.default_rng(1)
         for _ in range(300):
@@ -188,14 +188,24 @@ def check_lipschitz(b):
             assert getattr(nu, k) <= 12 * largest + 1e-12, (name, kind, k)
 
 
-def linear_problem(name, kind):
+def linear_problem(name, kind, problems=hgp.problems):
     rng = np.random.default_rng(2)
     n, N, d = 2, 4, 2
     X, Xv = rng.normal(size=(n, N, d)), rng.normal(size=(n, N, d))
     y, yv = (rng.integers(0, 3 if name == "softmax" else 2, size=(n, N)).astype(float) for _ in range(2))
     if kind == "rates":
-        cls = hgp.problems.SoftmaxRegression if name == "softmax" else hgp.problems.LogisticRegression
+        cls = problems.SoftmaxRegression if name == "softmax" else problems.LogisticRegression
         problem = cls(X, y, Xv, yv)
     else:
-        problem = hgp.problems.InstanceWeights(X, y, Xv, yv, loss=name, l2=0.1)
+        problem = problems.InstanceWeights(X, y, Xv, yv, loss=name, l2=0.1)
     return problem, rng.uniform(0.5, 1.5, size=(n, problem.dim_lam))
+
+
+CHECKS = [
+    check_certificate,
+    check_certificate_is_attained,
+    check_certificate_by_hand,
+    check_inexact_certificate_with_rows_apart,
+    check_inexact_certificate,
+]  # of hgp_ref.certificates
+PROBLEM_CHECKS = [check_lipschitz]  # of hgp_ref.problems

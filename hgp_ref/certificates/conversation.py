@@ -1,0 +1,55 @@
+"""The network as clients use it for a certificate: averaging calls and flooding on successive graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hgp_ref.averaging import Averaging
+from hgp_ref.backend import Array, from_host, host_dtype, to_host
+from hgp_ref.channels import BALANCED, FRESH, Traffic
+
+
+class Conversation:
+    """`average` and `largest`, one after the other on graphs not used before, and the `traffic` of both.
+
+    It begins after `passed` graphs of the network of `avg`, over a channel of its own. Every average takes as many steps
+    as the first call of `avg`, and weights start from 1 whatever the averaging does with them in a run.
+    """
+
+    def __init__(self, avg: Averaging, passed: int, like: Array, max_rounds: int | None = None) -> None:
+        self.n, self.like, self.max_rounds = avg.n, like, max_rounds
+        self.channel = avg.connect()
+        self.steps = avg.steps_of(0, 1)[0]
+        self.weights = BALANCED if avg.weights is BALANCED else FRESH
+        self.channel.skip(passed, self.weights, like)
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.channel.traffic
+
+    def average(self, *parts: np.ndarray) -> list[np.ndarray]:
+        """Averages of `parts`, (n,) or (n, k) each, in one call; (n, 1) or (n, k) each."""
+        flat = [p.reshape(len(p), -1) for p in parts]
+        u = from_host(np.concatenate(flat, axis=1).astype(host_dtype(self.like)), like=self.like)
+        averaged = to_host(self.channel.average(u, self.steps, self.weights)).astype(np.float64)
+        return np.split(averaged, _ends(flat), axis=1)
+
+    def largest(self, *parts: np.ndarray) -> list[np.ndarray]:
+        """Maxima over all clients of each of `parts` (n,) or (n, k), exact; (1,) or (k,) each."""
+        flat = [p.reshape(len(p), -1) for p in parts]
+        return np.split(self.channel.largest(np.concatenate(flat, axis=1), self.like, self.max_rounds), _ends(flat))
+
+    def rounding(self) -> float:
+        """Rounding of `average` relative to the largest of what it averages.
+
+        S steps of sums over at most n clients, for values and weights: 2 S (n + 2) eps/2; one more of each where the
+        steps are composed first; columns of mixing matrices that sum to 1 up to n eps/2, S times and for both; the
+        division. Together at most 2 (S + 1)(n + 2) eps.
+        """
+        eps = float(np.finfo(host_dtype(self.like)).eps)
+        return 2 * (self.steps + 1) * (self.n + 2) * eps
+
+
+def _ends(flat: list[np.ndarray]) -> np.ndarray:
+    """Where each part ends but the last."""
+    return np.cumsum([p.shape[1] for p in flat])[:-1]

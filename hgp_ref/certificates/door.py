@@ -1,0 +1,126 @@
+"""A rigorous bound on each client's error of a finished run.
+
+Whatever the run did, its value v and its w are compared with the hyper-gradient d through the identity of
+`bounds.residual`:
+
+    ‖v_i − d_i‖ ≤ ‖v_i − (∂_λ f_i − J_i w_i)‖ + min(C1, C2)            seen from the centre
+    ‖v_i − d_i‖ ≤ ‖v_i − (∂_λ f_i − J_i w_i)‖ + min(C3, C4)            computed by the clients over the network
+
+The first part is rounding in a full-batch run and the noise of J in a mini-batch run. d is the formula at the
+given x; if Lipschitz constants are known, the term of 2* makes it the hyper-gradient at the exact inner
+solution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.backend import Array, to_host
+from hgp_ref.bounds.inexact import Lipschitz
+from hgp_ref.bounds.lipschitz import known_lipschitz
+from hgp_ref.certificates import inputs
+from hgp_ref.certificates.assemble import assemble
+from hgp_ref.certificates.centralised import InnerError, inner_error, judge
+from hgp_ref.certificates.conversation import Conversation
+from hgp_ref.certificates.decentralised import Decentralised, decentralised
+from hgp_ref.certificates.dense_point import DensePoint
+from hgp_ref.certificates.matrix_free_point import MatrixFreePoint
+from hgp_ref.certificates.point import Point
+from hgp_ref.certificates.result import Certificate
+from hgp_ref.problems import Problem
+
+MATRIX_FREE_ABOVE = 1000  # d_x from which on H_i and J_i are not formed: 8 n d_x (d_x + d_λ) bytes, 16 MB a client here
+
+
+@np.errstate(over="ignore", invalid="ignore")  # what leaves the range of floating point is refused in words
+def certify(
+    problem: Problem,
+    x: Array,
+    lam: Array,
+    est: Any,
+    avg: Any = None,
+    *,
+    lipschitz: Lipschitz | None = None,
+    strong_convexity: float | str | None = None,
+    first_call: int | None = None,
+    max_rounds: int | None = None,
+    matrix_free: bool | None = None,
+) -> Certificate:
+    """Bound each client's error of `est`, an estimate with `value` (n, d_lam) and `w` (n, d_x), or with a run axis.
+
+    avg : an averaging (or one per run) over which clients compute C3 and C4 themselves; its ledger grows. More steps
+        give a tighter bound, any number a valid one. Calls start at `first_call`, by default after the run's graphs.
+    lipschitz : constants for the term of an inexact x; by default what the problem's own `lipschitz(lam)` says.
+    strong_convexity : a lower bound on λ_min of the mean of the clients' Hessians at x that everybody knows: needed by
+        clients where the mean of their own λ_min is not positive, and in matrix-free form. "lanczos", in matrix-free
+        form only: computed, and wrong with probability 1e-6.
+    max_rounds : limit for every flooding; ValueError if the graphs do not carry maxima to all clients within it.
+    matrix_free : products alone, without C2 and C3. By default where d_x exceeds `MATRIX_FREE_ABOVE` = 1000.
+
+    ValueError where an assumption fails: mean Hessian not positive definite, no w, clients cut off, x too far off for
+    given Lipschitz constants, a given modulus above what is computed, numbers beyond floating point.
+
+    Cost: d_x Hessian-vector and d_x cross products over all clients at once, a (d_x, d_x) eigenproblem and
+    8 n d_x (d_x + d_λ) bytes; matrix-free n + 24 Hessian-vector products a run, cross products as
+    `MatrixFreePoint` says, and memory for some ten arrays (n, d_x).
+    """
+    value, w = inputs.estimate_arrays(est, problem)
+    inputs.point_arrays(problem, x, lam, value)
+    strong_convexity = inputs.modulus(strong_convexity)
+    first_call = None if first_call is None else arguments.integer("first_call", first_call, 0)
+    max_rounds = None if max_rounds is None else arguments.integer("max_rounds", max_rounds, 0)
+    averagings = inputs.averagings(avg, problem.n_clients, value.shape[0] if value.ndim == 3 else None)
+    nu = known_lipschitz(problem, lam) if lipschitz is None else lipschitz
+    point = look(problem, x, lam, strong_convexity, nu, matrix_free)
+    runs = [(value, w)] if value.ndim == 2 else [(value[r, ...], w[r, ...]) for r in range(value.shape[0])]
+    inner, nu, note = _inner(point, nu, runs[0][1], given=lipschitz is not None)
+    inputs.not_refuted(point, strong_convexity, nu, inner.gap)
+    judged = [judge(point, v, u) for v, u in runs]
+    net: list[Decentralised] = []
+    if averagings is not None:
+        curvature = point.curvature()
+        known = point.alpha_bar if curvature is None else 0.0
+        known = max(known, strong_convexity if isinstance(strong_convexity, float) else 0.0)
+        for (_, u), one in zip(runs, averagings, strict=True):
+            passed = inputs.graphs_of(est) if first_call is None else one.graphs_before(first_call)
+            talk = Conversation(one, passed, x, max_rounds)
+            w_host = to_host(u).astype(np.float64)
+            strict = lipschitz is not None
+            net.append(decentralised(point, w_host, talk, curvature=curvature, nu=nu, strict=strict, alpha_known=known))
+            one.ledger += talk.traffic
+    return assemble(point, inner, judged, net, many=value.ndim == 3, nu=nu, note=note)
+
+
+def look(
+    problem: Problem,
+    x: Array,
+    lam: Array,
+    strong_convexity: float | str | None,
+    nu: Lipschitz | None,
+    matrix_free: bool | None,
+) -> Point:
+    """The point with matrices or without."""
+    if matrix_free is None:
+        matrix_free = problem.dim_x > MATRIX_FREE_ABOVE
+    if arguments.boolean("matrix_free", matrix_free):
+        return MatrixFreePoint(problem, x, lam, strong_convexity=strong_convexity, nu=nu)
+    if strong_convexity == "lanczos":
+        raise ValueError(
+            f"strong_convexity='lanczos' given, but with d_x={problem.dim_x} the smallest eigenvalue of the mean "
+            "Hessian is computed; needed None or a number, or matrix_free=True"
+        )
+    return DensePoint(problem, x, lam)
+
+
+def _inner(point: Point, nu: Lipschitz | None, w: Array, given: bool) -> tuple[InnerError, Lipschitz | None, str]:
+    """The inner error with constants where they serve; constants that were not asked for may fail without harm."""
+    w_host = to_host(w).astype(np.float64)
+    try:
+        return inner_error(point, nu, w_host), nu, ""
+    except ValueError as error:
+        if given:
+            raise
+        return inner_error(point, None, w_host), None, f"no term for an inexact x: {error}"

@@ -1,0 +1,113 @@
+"""A point seen through products alone, where d_x is too large for matrices.
+
+    ᾱ    known beforehand: given, or the strong convexity that the problem tells (L2 rates of a built-in one); nothing
+         about λ_min is certain from products. On request a value that holds with probability 1 − 1e-6 (`lanczos`)
+    β_i  from the problem's `jacobian_norms`, else from all columns J_i e_k, one at a time, of which only norms are
+         kept: ‖J‖ ≤ min(‖J‖_F, √(‖J‖₁ ‖J‖_∞)), which is sharp for diagonal J
+    H̄ u  one Hessian-vector product of u over all clients
+
+Memory is a few arrays (n, d_x). ‖H_i‖_F and ‖J_i‖_F enter only the allowance for rounding, and are estimated:
+‖A‖_F² = E‖Az‖² over random signs z, doubled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import arguments, rigorous
+from hgp_ref.backend import Array, to_host
+from hgp_ref.bounds.inexact import Lipschitz
+from hgp_ref.certificates import lanczos
+from hgp_ref.certificates.client_matrices import unit_vectors
+from hgp_ref.certificates.point import Point
+from hgp_ref.problems import Problem
+
+PROBES = 8  # random products behind the sizes of H_i and J_i
+
+
+class MatrixFreePoint(Point):
+    """d_x cross products for β_i unless the problem offers `jacobian_norms`; 24 Hessian-vector products."""
+
+    beta_inverse = None
+
+    def __init__(
+        self, problem: Problem, x: Array, lam: Array, *, strong_convexity: float | str | None, nu: Lipschitz | None
+    ) -> None:
+        super().__init__(problem, x, lam)
+        self._sizes()
+        self.H_error = (self.accuracy + self.arithmetic) * self.H_scale + self.tiny
+        self.beta = self._jacobian_norms() * (1 + self.accuracy)
+        asked = strong_convexity == "lanczos"
+        ritz = lanczos.ritz_values(self._mean_product, self.d, lanczos.STEPS if asked else lanczos.FEW_STEPS)
+        self.alpha_top = float(ritz[0]) + self.H_error
+        self.alpha_bar = self._probable(ritz) if asked else self._known(strong_convexity, nu)
+
+    def mean_products(self, w: np.ndarray) -> np.ndarray:
+        return np.stack([self._mean_product(row) for row in w])
+
+    def solution(self, w: np.ndarray) -> np.ndarray:
+        return w.mean(axis=0)
+
+    def _mean_product(self, u: np.ndarray) -> np.ndarray:
+        """H̄ u for u (d,)."""
+        return rigorous.mean(self.hvp(np.tile(u, (self.n, 1))))
+
+    def _sizes(self) -> None:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(PROBES, self.d))
+        H, J = (
+            np.stack([rigorous.norms(product(np.tile(z, (self.n, 1)))) for z in signs], axis=1)
+            for product in (self.hvp, self.cross)
+        )
+        self.H_sizes, self.J_sizes = (2 * rigorous.norms(A) / np.sqrt(PROBES) for A in (H, J))
+
+    def _jacobian_norms(self) -> np.ndarray:
+        given = getattr(self.problem, "jacobian_norms", None)
+        if given is None:
+            return self._norms_by_columns()
+        norms: Any = to_host(arguments.answer("jacobian_norms(x, lam)", given(self.x, self.lam), (self.n,)))
+        if not np.all(norms >= 0) or not np.all(np.isfinite(norms)):
+            raise ValueError("problem: jacobian_norms(x, lam) returned a norm that is negative or not finite")
+        return np.array(norms, dtype=np.float64)
+
+    def _norms_by_columns(self) -> np.ndarray:
+        """min(‖J_i‖_F, √(‖J_i‖₁ ‖J_i‖_∞)), (n,)."""
+        lengths, widest, rows = np.empty((self.n, self.d)), np.zeros(self.n), np.zeros(self.f_lam.shape)
+        for k in range(self.d):
+            column = np.abs(self.cross(to_host(unit_vectors(k, self.x))))  # (n, d_lam)
+            lengths[:, k] = rigorous.norms(column)
+            widest = np.maximum(widest, column.sum(axis=1))
+            rows += column
+        mixed = np.sqrt(widest) * np.sqrt(rows.max(axis=1))
+        return np.minimum(rigorous.norms(lengths), mixed) * (1 + self.arithmetic)
+
+    def _known(self, strong_convexity: float | str | None, nu: Lipschitz | None) -> float:
+        """The largest modulus that is known of mean_i H_i(x_i)."""
+        known = [] if strong_convexity is None else [float(strong_convexity)]
+        if nu is not None and nu.strong_convexity is not None:
+            x = self.x_host()
+            off = 0.0 if nu.holds_apart else float(rigorous.norms(x - x.mean(axis=0)).mean())
+            known.append(nu.strong_convexity - nu.nu_H * off)
+        if not known or not max(known) > 0:
+            raise ValueError(
+                f"strong_convexity: none given or known for d_x={self.d}, where the mean Hessian is not formed; needed "
+                "a lower bound on its smallest eigenvalue (L2 rates, say), strong_convexity='lanczos' for one that "
+                f"holds with probability {1 - lanczos.FAILURE:.6f}, or matrix_free=False, which takes "
+                f"{8 * self.n * self.d * (self.d + self.f_lam.shape[1]) / 2**30:.1f} GiB"
+            )
+        return max(known)
+
+    def _probable(self, ritz: np.ndarray) -> float:
+        low = lanczos.lowest_with_probability(ritz, self.d, lanczos.STEPS) - self.H_error
+        self.notes = (
+            f"smallest eigenvalue of the mean Hessian at least {low:.3e}: {lanczos.STEPS} steps of Lanczos from a "
+            f"random start, wrong with probability {lanczos.FAILURE:g}",
+        )
+        if not low > 0:
+            raise ValueError(
+                f"strong_convexity='lanczos' given, but {lanczos.STEPS} steps only show that the smallest eigenvalue "
+                f"of the mean Hessian lies between {low:.3e} and {self.alpha_top:.3e}; needed a positive lower bound: "
+                "give a number that you know"
+            )
+        return low

@@ -1,0 +1,98 @@
+"""Norms, means and extreme eigenvalues on the host in float64, with their own rounding on the safe side.
+
+Scaling. Squares overflow beyond 1e154 and vanish below 1e-162, so everything is first divided by a power of two, which
+is exact, and multiplied back at the end.
+
+Eigenvalues. Let A be symmetric (k, k) and s a number. If the Cholesky factorisation of fl(A − sI) runs to its end in
+floating point, its factor satisfies RᵀR = A − sI + E with |E| ≤ γ_{k+1} |Rᵀ||R| (Higham, Theorem 10.3, any order of
+summation), and ‖|Rᵀ||R|‖ ≤ ‖R‖_F² = tr(RᵀR). Hence, with u = eps/2 and one more u for the subtraction on the diagonal,
+
+    λ_min(A) ≥ s − (k + 3) eps tr(A − sI),
+
+the factor two between u and eps being more than 1/(1 − γ) and the rounding of the trace need. Nothing is assumed of the
+eigensolver: it only proposes s.
+
+Spectral norms. ‖B‖² = λ_max(BBᵀ), and the computed product is off by at most γ_q ‖B‖_F² (q the length of its sums).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def norms(a: np.ndarray) -> np.ndarray:
+    """‖a‖ along the last axis, at any scale; relative error below (k + 4) eps/2 for k entries."""
+    shrunk, exponent = _shrunk(a, axes=(-1,))
+    return np.ldexp(np.sqrt(np.sum(shrunk * shrunk, axis=-1)), exponent)
+
+
+def norm(a: np.ndarray) -> float:
+    """‖a‖ of all entries together."""
+    return float(norms(np.ravel(a)))
+
+
+def mean(a: np.ndarray) -> np.ndarray:
+    """The mean of the rows: |error| ≤ `mean_accuracy(n)` · mean of |rows|, entry by entry."""
+    return total(a / len(a))
+
+
+def total(a: np.ndarray) -> np.ndarray:
+    """The sum of the rows by halving."""
+    while len(a) > 1:
+        half = len(a) // 2
+        pairs = a[:half] + a[half : 2 * half]
+        a = pairs if len(a) % 2 == 0 else np.concatenate([pairs[:-1], pairs[-1:] + a[-1:]])
+    return a[0]
+
+
+def mean_accuracy(n: int) -> float:
+    """The relative error of `mean`: two additions a halving at most, one division."""
+    return (2 * math.ceil(math.log2(n)) + 1) * EPS / 2 if n > 1 else 0.0
+
+
+def lowest_eigenvalues(A: np.ndarray) -> np.ndarray:
+    """Lower bounds on λ_min of the symmetric matrices A (..., k, k), of which the lower triangle is read; finite A."""
+    if not np.all(np.isfinite(A)):
+        raise ValueError("a matrix of the problem leaves the range of floating point; rescale the problem")
+    k, identity = A.shape[-1], np.eye(A.shape[-1])
+    shrunk, exponent = _shrunk(A, axes=(-2, -1))
+    values = np.linalg.eigvalsh(shrunk)
+    gap = 2 * k * EPS * np.maximum(np.abs(values[..., 0]), np.abs(values[..., -1])) + EPS**4  # not 0 for A = 0
+    while True:
+        s = values[..., 0] - gap
+        shifted = shrunk - s[..., None, None] * identity
+        try:
+            np.linalg.cholesky(shifted)
+            break
+        except np.linalg.LinAlgError:  # the eigensolver was further off; once s is below −‖A‖ it cannot fail
+            gap = 4 * gap
+    trace = np.trace(shifted, axis1=-2, axis2=-1)
+    safe = np.nextafter(np.ldexp(s - (k + 3) * EPS * trace, exponent), -np.inf)
+    return np.where(np.any(A, axis=(-2, -1)), safe, 0.0)
+
+
+def highest_eigenvalues(A: np.ndarray) -> np.ndarray:
+    """Upper bounds on λ_max of the symmetric matrices A (..., k, k)."""
+    return -lowest_eigenvalues(-A)
+
+
+def spectral_norms(A: np.ndarray) -> np.ndarray:
+    """Upper bounds on ‖A‖ for matrices A (..., p, q), through the smaller of AAᵀ and AᵀA."""
+    B = A if A.shape[-2] <= A.shape[-1] else np.swapaxes(A, -1, -2)
+    shrunk, exponent = _shrunk(B, axes=(-2, -1))
+    square = shrunk @ np.swapaxes(shrunk, -1, -2)
+    trace = np.trace(square, axis1=-2, axis2=-1)  # ‖B‖_F²
+    highest = highest_eigenvalues(square) + (B.shape[-1] + 2) * EPS * trace
+    safe = np.nextafter(np.ldexp(np.sqrt(highest) * (1 + EPS), exponent), np.inf)
+    return np.where(np.any(A, axis=(-2, -1)), safe, 0.0)
+
+
+def _shrunk(a: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(a/2^e, e) with the largest entry along `axes` in [½, 1); e has the other axes."""
+    peak = np.max(np.abs(a), axis=axes, keepdims=True, initial=0.0)
+    exponent = np.frexp(np.where(np.isfinite(peak), peak, 0.0))[1]
+    return np.ldexp(a, -exponent), np.squeeze(exponent, axis=axes)

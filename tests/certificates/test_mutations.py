@@ -1,0 +1,87 @@
+"""A certificate that is slightly wrong must be noticed: altered copies of the package, each of which fails a check."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import hgp_ref
+
+from .certificate_checks import CHECKS, PROBLEM_CHECKS
+from .hard_checks import HARD_CHECKS
+
+SOURCE = Path(hgp_ref.__file__).parent
+
+# (file, as it is, as it must not be)
+MUTATIONS = [
+    ("certificates/assemble.py", "judged[r].consistency + judged[r].rounding", "judged[r].rounding"),
+    ("certificates/assemble.py", "return judged[r].consistency + judged[r].own_rounding",
+     "return judged[r].own_rounding"),
+    ("certificates/result.py", "return self.centralised if self.inexact is None else self.centralised + self.inexact",
+     "return self.centralised"),
+    ("certificates/point.py", "self.g_bar - self.mean_products(w)", "self.g_bar - 0.9 * self.mean_products(w)"),
+    ("certificates/centralised.py", "else point.beta_inverse * size", "else point.beta * size"),
+    ("certificates/centralised.py", "apart = off + distance", "apart = distance"),
+    ("certificates/centralised.py", "gradient = mean_gradient(point, centre)", "gradient = 0.0"),
+    ("certificates/decentralised.py", "np.abs(w - shared.centre) + shared.half", "np.abs(w - shared.centre)"),
+    ("certificates/decentralised.py", "norms(y_r), -y_low", "norms(y_r), y_low"),
+    ("certificates/decentralised.py", "norms(y_r), -y_low", "0 * norms(y_r), -y_low"),
+    ("certificates/decentralised.py", "np.maximum(np.abs(high - mid)", "np.minimum(np.abs(high - mid)"),
+    ("certificates/decentralised.py", "c4=c4(point.beta, end.r_at_centre, from_centre",
+     "c4=c4(point.beta, 0.0, from_centre"),
+    ("certificates/decentralised.py", "apart = end.x_off_own + distance", "apart = end.x_off_own"),
+    ("certificates/flooding.py", "if held[j, c] > out[i, c]", "if held[j, c] < out[i, c]"),
+    # rounding: ᾱ, ‖J H̄⁻¹‖ and the residual without their allowances
+    ("certificates/dense_point.py", "float(rigorous.lowest_eigenvalues(self.H_bar)) - self.H_error", "seen"),
+    ("certificates/dense_point.py", "seen / (1 - missing)", "seen"),
+    ("certificates/centralised.py", "rounding=own + gain * point.residual_rounding(w_host)", "rounding=own"),
+    ("certificates/client_matrices.py", "self.columns[k] = host_copy(name, product(unit_vectors(k, x)), (n, rows))",
+     "self.columns[k] = product(unit_vectors(k, x)) * 0.5"),
+    ("problems/constants.py", "SKEW = 1 / (6 * math.sqrt(3))", "SKEW = 1 / 24"),
+    ("problems/constants.py", "(0.5, 2 * math.sqrt(2) * SKEW)", "(0.25, SKEW)"),
+    ("problems/constants.py", "rigorous.norms(X) ** (power / 2)", "rigorous.norms(X) ** (power / 4)"),
+]  # fmt: skip
+
+
+def altered(folder: Path, part: str, name: str, file: str = "", old: str = "", new: str = ""):
+    """hgp_ref/`part` copied into `folder` under `name`, where it imports itself by that name, with one change."""
+    copy = folder / name
+    shutil.copytree(SOURCE / part, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in copy.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if path.name == file:
+            assert text.count(old) == 1, f"{file}: {old!r} occurs {text.count(old)} times; the mutation needs updating"
+            text = text.replace(old, new)
+        path.write_text(text.replace(f"hgp_ref.{part}", name), encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))
+
+
+def first_failure(part: str, package) -> str | None:
+    """The name of a check that does not pass, None if all do."""
+    for check in [*CHECKS, *HARD_CHECKS] if part == "certificates" else PROBLEM_CHECKS:
+        try:
+            check(package)
+        except (AssertionError, ArithmeticError, ValueError, IndexError):
+            return check.__name__
+    return None
+
+
+@pytest.mark.parametrize("part", ["certificates", "problems"])
+def test_an_unaltered_copy_passes(part, tmp_path):
+    assert first_failure(part, altered(tmp_path, part, f"unaltered_{part}")) is None
+
+
+@pytest.mark.parametrize("number", range(len(MUTATIONS)))
+def test_mutation_is_caught(number, tmp_path):
+    path, old, new = MUTATIONS[number]
+    part, _, file = path.partition("/")
+    package = altered(tmp_path, part, f"mutated_{part}_{number}", file, old, new)
+    assert first_failure(part, package), f"{path}: {old!r} → {new!r} went unnoticed"
