@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hgp_ref"
 
 # The order of the parts: each may import those above it. `exact` judges the core and shares no code with it.
-BASE = {"backend", "arguments", "compiled", "philox", "threads", "errors", "progress", "results"}
+BASE = {"backend", "arguments", "compiled", "philox", "threads", "errors", "progress", "results", "rigorous"}
 ORDER = (
     "_kernels",
     "networks",

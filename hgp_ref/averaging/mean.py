@@ -36,14 +36,13 @@ class Mean:
         runs: bool = False,
     ) -> None:
         self.averagings, self.channel, self.calls = averagings, channel, 0
-        self._steps: Sequence[Any] = (
-            _steps_of_runs(averagings, first, calls) if runs else averagings[0].steps_of(first, calls)
-        )
+        steps: Any = _steps_of_runs(averagings, first, calls) if runs else averagings[0].steps_of(first, calls)
+        self._steps: Sequence[Any] = steps
         self._weights: Any = tuple(a.weights for a in averagings) if runs else averagings[0].weights
         if first:
             passed = [a.graphs_before(first) for a in averagings]
             channel.skip(tuple(passed) if runs else passed[0], self._weights, like)  # type: ignore[arg-type]
-        channel.foresee(self._steps)
+        channel.foresee(steps)
         conserving = np.array([a.conserves for a in averagings])
         self._some = bool(conserving.any())
         self._mask: Array | None = None  # which runs conserve, where some do and some do not
@@ -81,7 +80,7 @@ class Mean:
 def _steps_of_runs(averagings: Sequence[Averaging], first: int, calls: int) -> Sequence[tuple[int, ...]]:
     """The steps of each call, a tuple with an entry for each run."""
     if all(isinstance(a.steps, int) for a in averagings):
-        return (tuple(a.steps for a in averagings),) * calls  # type: ignore[misc]
+        return (tuple(a.steps_of(first, 1)[0] for a in averagings),) * calls
     return tuple(zip(*(a.steps_of(first, calls) for a in averagings), strict=True))
 
 

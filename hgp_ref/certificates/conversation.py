@@ -12,8 +12,8 @@ from hgp_ref.channels import BALANCED, FRESH, Traffic
 class Conversation:
     """`average` and `largest`, one after the other on graphs not used before, and the `traffic` of both.
 
-    It begins after `passed` graphs of the network of `avg`, over a channel of its own. Every average takes as many steps
-    as the first call of `avg`, and weights start from 1 whatever the averaging does with them in a run.
+    It begins after `passed` graphs of the network of `avg`, over a channel of its own. Every average takes as many
+    steps as the first call of `avg`, and weights start from 1 whatever the averaging does with them in a run.
     """
 
     def __init__(self, avg: Averaging, passed: int, like: Array, max_rounds: int | None = None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array
@@ -56,9 +58,12 @@ def averagings(avg: Any, clients: int, runs: int | None) -> list[Averaging] | No
 def graphs_of(est: Any) -> int:
     """How many graphs the run behind `est` has used, whichever of its runs used most."""
     traffic = getattr(est, "traffic", None)
-    if traffic is None:
-        raise ValueError("first_call: needed where the estimate does not tell its traffic")
-    return int(np.max(traffic.rounds))
+    if traffic is not None:
+        return int(np.max(traffic.rounds))
+    averaging, iterations = getattr(est, "averaging", None), getattr(est, "iterations", None)
+    if averaging is None or iterations is None:
+        raise ValueError("first_call: needed where the estimate tells neither its traffic nor averaging and iterations")
+    return max(a.graphs_before(iterations) for a in (averaging if isinstance(averaging, list) else [averaging]))
 
 
 def modulus(strong_convexity: Any) -> float | str | None:

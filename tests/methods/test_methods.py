@@ -270,9 +270,9 @@ def test_a_later_run_goes_on_with_later_graphs_and_batches():
     later = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET.after(6), 2), first_batch=3, **options)
     matrices = [exact.push_sum_matrix(NET, 2, call) for call in (3, 4, 5)]
     assert_close(later.value, explicit(problem, x, lam, matrices, Neumann(0.5), draws)[-1], RTOL)
-    first = hgp.sgp(
-        problem, NET, lam, steps=8, lr=0.3, milestones=(), batch_size=4, seed=2, callback=lambda s, z: s == 5
-    )
+    options = {"steps": 8, "lr": 0.3, "milestones": (), "batch_size": 4, "seed": 2}
+    whole = hgp.sgp(problem, NET, lam, **options)
+    first = hgp.sgp(problem, NET, lam, callback=lambda s, z: s == 5, **options)
     assert first.stopped == "callback" and first.steps == 5 and whole.stopped == "steps"
 
 
