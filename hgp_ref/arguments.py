@@ -89,23 +89,25 @@ def boolean(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def same_kind(**arrays: Array | None) -> Namespace:
-    """The namespace of the named floating-point `arrays` (None is skipped): one library, device and dtype for all."""
-    named = {name: a for name, a in arrays.items() if a is not None}
-    for name, a in named.items():
+def same_kind(**arrays: Array) -> Namespace:
+    """The namespace of the named `arrays`: float32 or float64 in native byte order, one library, device and dtype."""
+    for name, a in arrays.items():
         if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
-            raise TypeError(f"{name}: needed an array, got {type(a).__module__}.{type(a).__name__}")
-    libraries = {name: compat.array_namespace(a) for name, a in named.items()}
+            given = "None" if a is None else f"{type(a).__module__}.{type(a).__name__}"
+            raise TypeError(f"{name}: needed an array, got {given}")
+    libraries = {name: compat.array_namespace(a) for name, a in arrays.items()}
     if len({id(xp) for xp in libraries.values()}) > 1:
         raise TypeError("mixed array libraries: " + _listing({k: v.__name__ for k, v in libraries.items()}))
     xp = next(iter(libraries.values()))
-    dtypes = {name: a.dtype for name, a in named.items()}
+    dtypes = {name: a.dtype for name, a in arrays.items()}
     for name, dtype in dtypes.items():
         if not xp.isdtype(dtype, "real floating"):
             raise TypeError(f"{name}: needed real floating-point numbers, got {dtype}")
+        if dtype not in (xp.float32, xp.float64) or not getattr(dtype, "isnative", True):
+            raise TypeError(f"{name}: needed float32 or float64 in native byte order, got {dtype}")
     if len(set(dtypes.values())) > 1:
         raise TypeError("mixed dtypes: " + _listing(dtypes))
-    devices = {name: device(a) for name, a in named.items()}
+    devices = {name: device(a) for name, a in arrays.items()}
     if len({str(d) for d in devices.values()}) > 1:
         raise TypeError("mixed devices: " + _listing(devices))
     return xp

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref.results import Result
+
 FIELDS = ("messages", "floats", "bytes", "rounds")
 
 
-@dataclass(frozen=True, eq=False)
-class Traffic:
+@dataclass(frozen=True)
+class Traffic(Result):
     """Communication of a run, summed over clients.
 
     A message is one vector, with its Push-Sum weight where there is one, over one edge that is not a self-loop.
@@ -26,13 +28,6 @@ class Traffic:
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(*(getattr(self, f) + getattr(other, f) for f in FIELDS))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Traffic):
-            return NotImplemented
-        return all(np.array_equal(getattr(self, f), getattr(other, f)) for f in FIELDS)
-
-    __hash__ = None  # type: ignore[assignment]  # fields may be arrays
 
     @staticmethod
     def of(messages: int, floats_per_message: int, itemsize: int, rounds: int) -> Traffic:

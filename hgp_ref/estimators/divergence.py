@@ -40,7 +40,7 @@ class GrowthWatch:
     ) -> None:
         self.problem, self.x, self.lam, self.method = problem, x, lam, method
         self.average, self.mini_batches = average, mini_batches
-        self.norms = [self._norm(first)]
+        self.norms, self.looks = [self._norm(first)], [0]
         self.slack = 1.0 + float(np.sqrt(np.finfo(host_dtype(first)).eps))
 
     @property
@@ -52,6 +52,7 @@ class GrowthWatch:
         """Record the norm after iteration m; stop a run that has left the range of sense."""
         norm = self._norm(r)
         self.norms.append(norm)
+        self.looks.append(m)
         lost = ~np.isfinite(norm) | (norm > GROWTH_LIMIT * self._first)
         if np.any(lost):
             raise DivergenceError("diverged: " + self._message(m, lost, self._mean_range()))

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array
 from hgp_ref.channels import Traffic
 from hgp_ref.methods import Method
+from hgp_ref.results import Result
 
 
-@dataclass(frozen=True, eq=False)
-class Estimate:
+@dataclass(frozen=True)
+class Estimate(Result):
     """v^(M) and what a reader needs to judge and repeat it.
 
     With a list of averagings or seeds, `value`, `w`, `history`, `growth` and the fields of `traffic` carry a leading
@@ -35,3 +38,15 @@ class Estimate:
     shared_batch: bool
     replace: bool
     tol: float | None
+    norms: np.ndarray  # max_i ‖r_i^(m)‖ where it was looked at, (looks, [runs]); the first is at m = 0
+    looks: np.ndarray  # these m, (looks,)
+
+    def plot(self, truth: Array | None = None, ax: Any = None) -> Any:
+        """Draw what is left of the series over m, and with `history` how far v^(m) is from `truth`, or from v^(M).
+
+        Needs the extra `figures`. `truth` is (n, d_lam), such as `hgp.exact.hypergradient(problem, x, lam)`. Returns
+        the axes that were drawn on.
+        """
+        from hgp_ref.estimators.plot import plot_estimate
+
+        return plot_estimate(self, truth, ax)

@@ -131,6 +131,8 @@ def hypergradient(
         shared_batch=shared_batch,
         replace=replace,
         tol=tol,
+        norms=np.stack(watch.norms),
+        looks=np.array(watch.looks),
     )
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from hgp_ref.backend import Array
 from hgp_ref.channels import Traffic
+from hgp_ref.results import Result
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
+@dataclass(frozen=True)
+class Fit(Result):
     """The trained parameters and what a reader needs to judge and repeat them.
 
     With a run axis on `lam`, or several seeds, `x` has it too; gap, norm and the fields of `traffic` are arrays then.

@@ -69,7 +69,7 @@ def sgp(
     Fit, with `x` (n, d_x), the consensus gap and the gradient that is left. Training that grows raises DivergenceError.
     """
     problem = as_problem(problem, needs=("inner_grad",))
-    arguments.same_kind(lam=lam, x0=x0)
+    arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
     arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)")
     arguments.finite("lam", lam)
     steps, lr = arguments.integer("steps", steps), arguments.positive("lr", lr)

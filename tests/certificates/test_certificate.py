@@ -90,7 +90,7 @@ def test_traffic_is_what_the_phases_send():
     assert found.traffic.messages == 6 * edges
     assert found.traffic.floats == edges * (2 * (first + 1) + wide + 2 * (second + 1) + narrow)
     assert found.traffic.bytes == 8 * found.traffic.floats
-    assert avg.ledger == certificate.traffic, "everything that went over the averaging's network"
+    assert avg.ledger == found.traffic, "everything that went over the averaging's network"
 
 
 def test_the_same_on_every_library(xp):
