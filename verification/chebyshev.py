@@ -1,8 +1,4 @@
-"""Chebyshev iteration in place of the Neumann series: its bound with exact averaging, certificate C with Push-Sum.
-
-    r̂ = K_m r,  p = a_k r̂ + b_k p,  w += p,  r = r̂ − H_i p,
-
-the coefficients those of the Chebyshev semi-iteration on an interval that holds the spectrum of H̄.
+"""`hgp.methods.Chebyshev` in place of the Neumann series: its bound with exact averaging, certificate C with Push-Sum.
 """
 
 from __future__ import annotations
@@ -17,6 +13,7 @@ from verification.rows import Row, judged
 from verification.run import Result, Run
 
 TITLE = "Chebyshev iteration"
+SHORT = 400  # iterations in which it reaches 1 %
 
 
 def verify(run: Run) -> Result:
@@ -30,27 +27,6 @@ def verify(run: Run) -> Result:
     return Result(rows)
 
 
-def iterate(case: Case, matrices: np.ndarray, low: float, high: float) -> np.ndarray:
-    """w after each of the M steps, (M, n, d_x), for 0 < low < high."""
-    centre, half = (high + low) / 2, (high - low) / 2
-    r, w, p, kept = case.f_x, np.zeros_like(case.f_x), np.zeros_like(case.f_x), []
-    rho = 0.0
-    for k, K in enumerate(matrices):
-        mean = K @ r  # r̂
-        before, rho = rho, half / centre if k == 0 else 1 / (2 * centre / half - rho)
-        p = mean / centre if k == 0 else 2 * rho / half * mean + rho * before * p
-        w = w + p
-        r = mean - np.einsum("nij,nj->ni", case.H, p)
-        kept.append(w)
-    return np.stack(kept)
-
-
-def errors(case: Case, w: np.ndarray) -> np.ndarray:
-    """‖v − d‖ with v = ∂_λ f − J w, (M,)."""
-    v = case.f_lam - np.einsum("nij,mnj->mni", case.J, w)
-    return np.linalg.norm(v - case.truth, axis=(1, 2))
-
-
 def exact_rows(case: Case, condition: float) -> list[Row]:
     """The bound where it is closest, with the interval of H̄ and with that of the clients' extremes."""
     eigenvalues, mean = np.linalg.eigvalsh(case.H), np.linalg.eigvalsh(case.H.mean(axis=0))
@@ -59,7 +35,8 @@ def exact_rows(case: Case, condition: float) -> list[Row]:
     w_norm = float(np.linalg.norm(np.linalg.solve(case.H.mean(axis=0), case.f_x.mean(axis=0))))
     rows = []
     for words, low, high in (("of H̄", *spectrum), ("of the clients", eigenvalues.min(), eigenvalues.max())):
-        found = errors(case, iterate(case, np.full((120, case.n, case.n), 1 / case.n), float(low), float(high)))
+        method = hgp.methods.Chebyshev(float(low), float(high))
+        found = case.errors(case.estimate(hgp.ExactAverage(case.n), method=method, iterations=120, history=True))
         bounds = np.array([chebyshev(c.beta, w_norm, low, high, M, spectrum).total for M in range(1, 121)])
         ratio = np.where(found > 10 * c.rounding, bounds / found, np.inf)
         k = int(ratio.argmin())
@@ -71,13 +48,15 @@ def exact_rows(case: Case, condition: float) -> list[Row]:
 def push_sum_rows(case: Case, condition: float, run: Run) -> list[Row]:
     """C2 of a Chebyshev run over Push-Sum, and how many iterations reach a relative error of 1 %."""
     S, M = 10, 6000
-    matrices = matrices_of(hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=run.seed + 1), S), M)
+    avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=run.seed + 1), S)
+    matrices = matrices_of(avg, M)
     eigenvalues = np.linalg.eigvalsh(case.H)
-    w = iterate(case, matrices, float(eigenvalues.min()), float(eigenvalues.max()))
-    found = errors(case, w)
+    method = hgp.methods.Chebyshev(float(eigenvalues.min()), float(eigenvalues.max()))
+    found = case.errors(case.estimate(avg, method=method, iterations=SHORT, history=True))
     rows = []
     for m in (5, 20, 60):
-        bound = float(np.linalg.norm(residual_bounds(case.H, case.J, case.f_x, w[m - 1]).c2))
+        w = case.estimate(avg, method=method, iterations=m).w
+        bound = float(np.linalg.norm(residual_bounds(case.H, case.J, case.f_x, w).c2))
         rows.append(
             judged("C2 of Chebyshev", f"{case.name}, condition {condition:g}, S={S}, M={m}", found[m - 1], bound)
         )
