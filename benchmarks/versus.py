@@ -1,8 +1,9 @@
 """`python -m benchmarks versus REF [WORKLOAD ...]`: this version of the package against that of a commit, in turns.
 
-Both versions run the same workloads (`benchmarks.workloads`), each in a process of its own that stays alive. Their
-calls alternate, old new new old, so that whatever else the machine does falls on both alike. What is judged is the
-median over pairs of neighbours of
+Both versions run the same workloads (`benchmarks.workloads`), each in a process of its own. Their calls alternate, old
+new new old, so that whatever else the machine does falls on both alike. Where the memory of a process happens to lie
+makes several per cent and stays with it: after some pairs both start anew. What is judged is the median over pairs of
+neighbours of
 
     ratio = CPU seconds (or peak bytes) of the new version / those of the old one.
 """
@@ -42,7 +43,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("ref", metavar="REF", help="the commit, branch or tag to compare with")
     made.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"all by default: {', '.join(NAMES)}")
     made.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
-    made.add_argument("--pairs", type=int, default=11, help="pairs of measurements of each workload (default: 11)")
+    made.add_argument("--rounds", type=int, default=4, help="times that both processes start (default: 4)")
+    made.add_argument("--pairs", type=int, default=5, help="pairs of measurements in a round (default: 5)")
     made.add_argument("--limit", type=float, default=LIMIT, help=f"largest median ratio allowed (default: {LIMIT})")
     made.add_argument("--json", type=Path, default=Path("results/benchmarks/versus.json"), help="where numbers go")
     return made
@@ -55,16 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [name for name in given.names if name not in NAMES]
     if unknown:
         made.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
-    if given.pairs < 1:
-        made.error(f"--pairs={given.pairs} given, needed an integer >= 1")
+    for option in ("rounds", "pairs"):
+        if getattr(given, option) < 1:
+            made.error(f"--{option}={getattr(given, option)} given, needed an integer >= 1")
     try:
         commit = _git("rev-parse", "--verify", "--quiet", f"{given.ref}^{{commit}}").decode().strip()
     except subprocess.CalledProcessError:
         made.error(f"REF={given.ref!r} given, needed a commit of the repository at {ROOT}")
-    reports = compare(commit, given.names or list(NAMES), given.quick, given.pairs, given.limit)
+    reports = compare(commit, given.names or list(NAMES), given.quick, (given.rounds, given.pairs), given.limit)
     judged = not given.quick
     print("\n" + summary(reports) if judged else "\nsmall sizes: bars are not judged")
-    document = {"environment": describe(), "old": commit, "quick": given.quick, "pairs": given.pairs,
+    document = {"environment": describe(), "old": commit, "quick": given.quick,
                 "reports": [report.document() for report in reports]}  # fmt: skip
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -72,19 +75,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(judged and not all(b.reached for report in reports for b in report.bars))
 
 
-def compare(commit: str, names: Sequence[str], quick: bool, pairs: int, limit: float) -> list[Report]:
+def compare(commit: str, names: Sequence[str], quick: bool, times: tuple[int, int], limit: float) -> list[Report]:
     """A report for each workload, shown as soon as it is there."""
     reports = []
     shown = bar(len(names), "versus", True)
-    with versions(commit) as folders, ExitStack() as open_processes:
-        contenders: dict[str, Contender] = {}
+    with versions(commit) as folders:
+        contenders = {version: Contender(folder) for version, folder in folders.items()}
         for name in names:
             if name in MEASURED:
                 report = _memory(name, folders, quick, limit)
             else:
-                if not contenders:
-                    contenders = {v: open_processes.enter_context(Contender(f)) for v, f in folders.items()}
-                report = _times(name, contenders, quick, pairs, limit)
+                report = _times(name, contenders, quick, times, limit)
             print(table([report], judge=not quick), flush=True)
             reports.append(report)
             shown.update(1)
@@ -145,17 +146,24 @@ class Contender:
         return json.loads(line)
 
 
-def _times(name: str, contenders: dict[str, Contender], quick: bool, pairs: int, limit: float) -> Report:
-    starts = {version: one.ask(workload=name, quick=quick) for version, one in contenders.items()}
-    number = max(1, math.ceil(SHORTEST / max(1e-7, min(start["again"] for start in starts.values()))))
+def _times(name: str, contenders: dict[str, Contender], quick: bool, times: tuple[int, int], limit: float) -> Report:
+    (rounds, pairs), number = times, 0
+    starts: dict[str, list[dict[str, float]]] = {version: [] for version in contenders}
     taken: dict[str, list[dict[str, float]]] = {version: [] for version in contenders}
-    for pair in range(pairs):
-        for version in ORDER[pair % 2]:
-            taken[version].append(contenders[version].ask(number=number))
-    report = Report(f"versus-{name}", f"{name}: new beside old", {"pairs": pairs, "calls": number, "quick": quick})
+    for _ in range(rounds):
+        with ExitStack() as processes:
+            for version, one in contenders.items():
+                processes.enter_context(one)
+                starts[version].append(one.ask(workload=name, quick=quick))
+            number = number or max(1, math.ceil(SHORTEST / max(1e-7, min(s[0]["again"] for s in starts.values()))))
+            for pair in range(pairs):
+                for version in ORDER[pair % 2]:
+                    taken[version].append(contenders[version].ask(number=number))
+    settings = {"rounds": rounds, "pairs": pairs, "calls": number, "quick": quick}
+    report = Report(f"versus-{name}", f"{name}: new beside old", settings)
     for version, measured in taken.items():
         cpu, wall = ([m[kind] for m in measured] for kind in ("cpu", "wall"))
-        report.timings[version] = Timing(cpu, wall, starts[version]["first"])
+        report.timings[version] = Timing(cpu, wall, starts[version][0]["first"])
     _judge(report, report.timings["old"].cpu, report.timings["new"].cpu, limit)
     return report
 

@@ -21,9 +21,11 @@ import numpy as np
 
 from hgp_ref._kernels import registers
 from hgp_ref.compiled import njit
+from hgp_ref._kernels.registers import LINE
 from hgp_ref.threads import over_rows
 
-WIDE, LINE, NARROW = 256, 64, 16  # bytes of a block of columns: eight AVX2 registers, a cache line, an SSE register
+WIDE, NARROW = 256, 16  # bytes of a block of columns, beside a cache line: eight AVX2 registers, an SSE register
+AHEAD = 8  # edges between asking for a wide block and adding it: rows of z lie anywhere, and not in a cache near by
 
 
 def empty_like(z: np.ndarray) -> np.ndarray:
@@ -57,12 +59,16 @@ def pull_rows(begin, end, indptr, indices, weights, z, out):
 
 def _pull_block(width: int) -> Any:
     """`width` bytes of a row i of the result, from column c on."""
+    wide = width >= WIDE
 
     @njit(cache=False, nogil=True, forceinline=True)
     def block(indices, weights, z, out, first, last, i, c):
         total = registers.zeros(z, width)
         for e in range(first, last):
             edge = np.uint64(e)
+            if wide:
+                later = np.uint64(min(e + AHEAD, indices.size - 1))
+                registers.fetch(z, np.uint32(indices[later]), c, width)
             sent = registers.load(z, np.uint32(indices[edge]), c, width)
             total = registers.plus(total, registers.times(weights[edge], sent))
         registers.store(total, out, i, c)

@@ -2,6 +2,7 @@
 
     zeros(z, w)               0, as a block of z's numbers
     load(z, i, c, w)          z[i, c : c + lanes],  lanes = w / itemsize
+    fetch(z, i, c, w)         asks for the cache lines of that block, which changes nothing but the time of a later load
     store(block, z, i, c)     z[i, c : c + lanes] = block
     times(number, block)      number · block, the number rounded to the block's precision first
     plus(a, b)                a + b
@@ -20,6 +21,8 @@ from typing import Any
 
 from numba import types
 from numba.extending import intrinsic, models, register_model
+
+LINE = 64  # bytes of a cache line
 
 
 class Block(types.Type):  # type: ignore[misc]
@@ -78,6 +81,26 @@ def load(typing, z, row, column, width):
         return builder.load(place, align=signature.return_type.dtype.bitwidth // 8)
 
     return _of(z, width)(z, types.intp, types.intp, width), generate
+
+
+@_instruction
+def fetch(typing, z, row, column, width):
+    """Ask for the cache lines of z[row, column : column + lanes]."""
+
+    def generate(context, builder, signature, arguments):
+        from llvmlite import ir
+
+        vector = ir.VectorType(ir.IntType(8), LINE)
+        place = _place(context, builder, signature.args[0], vector, *arguments[:3])
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        for line in range(max(1, width.literal_value // LINE)):
+            address = builder.bitcast(builder.gep(place, [number(line)]), byte)
+            builder.call(prefetch, [address, number(0), number(3), number(1)])  # to read, into every cache, data
+        return context.get_dummy_value()
+
+    return types.void(z, types.intp, types.intp, width), generate
 
 
 @_instruction

@@ -24,35 +24,31 @@ class Scripted:
     def __init__(self, name, seconds, asked):
         self.name, self.seconds, self.asked = name, iter(seconds), asked
 
+    def __enter__(self):
+        self.asked.append(f"{self.name} starts")
+
+    def __exit__(self, *error):
+        self.asked.append(f"{self.name} ends")
+
     def ask(self, **question):
-        self.asked.append(self.name)
         if "workload" in question:
             return {"first": 1.0, "again": 0.01}
+        self.asked.append(self.name)
         assert question["number"] == 2  # calls of 10 ms, measured in 20
         seconds = next(self.seconds)
         return {"cpu": seconds, "wall": seconds}
 
 
-def scripted(old, new):
+def scripted(old, new, rounds=1):
     asked: list[str] = []
     both = {"old": Scripted("old", old, asked), "new": Scripted("new", new, asked)}
-    return versus._times("figure", both, False, len(old), versus.LIMIT), asked
+    return versus._times("figure", both, False, (rounds, len(old) // rounds), versus.LIMIT), asked
 
 
-def test_versions_take_turns():
-    _, asked = scripted([1.0] * 4, [1.0] * 4)
-    assert asked == [
-        "old",
-        "new",
-        "old",
-        "new",
-        "new",
-        "old",
-        "old",
-        "new",
-        "new",
-        "old",
-    ]  # first: the workload is made
+def test_versions_take_turns_and_start_anew():
+    _, asked = scripted([1.0] * 4, [1.0] * 4, rounds=2)
+    turns = ["old starts", "new starts", "old", "new", "new", "old", "new ends", "old ends"]
+    assert asked == 2 * turns
 
 
 @pytest.mark.parametrize(("slower", "reached"), [(0.5, True), (1.04, True), (1.06, False), (2.0, False)])
@@ -109,7 +105,12 @@ def test_a_process_with_another_package_is_refused(tmp_path):
 @needs_git
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["HEAD", "no-such"], "no-such"), (["no-such-ref"], "needed a commit"), (["HEAD", "--pairs", "0"], "--pairs=0")],
+    [
+        (["HEAD", "no-such"], "no-such"),
+        (["no-such-ref"], "needed a commit"),
+        (["HEAD", "--pairs", "0"], "--pairs=0"),
+        (["HEAD", "--rounds", "-1"], "--rounds=-1"),
+    ],
 )
 def test_wrong_words_are_refused(words, said, capsys):
     with pytest.raises(SystemExit) as stopped:
@@ -122,8 +123,8 @@ def test_wrong_words_are_refused(words, said, capsys):
 def test_the_command_compares_this_version_with_the_last_commit(tmp_path):
     file = tmp_path / "versus.json"
     names = ["composed", "scale-1e4", "sgp-memory-n300"]
-    command = [sys.executable, "-m", "benchmarks", "versus", "HEAD", *names, "--quick", "--pairs", "2", "--json", file]
-    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-m", "benchmarks", "versus", "HEAD", *names, "--quick", "--rounds", "1", "--pairs", "2"]
+    done = subprocess.run([*command, "--json", str(file)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     document = json.loads(file.read_text())
     assert [report["name"] for report in document["reports"]] == [f"versus-{name}" for name in names]
