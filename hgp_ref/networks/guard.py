@@ -11,6 +11,7 @@ compared with each other, because averaging takes whichever is the fastest.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -37,8 +38,8 @@ def guard(cls: type, base: type) -> None:
 def _checked(name: str, method: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **options: Any) -> Any:
-        asked = (*args, *options.values())
-        if not isinstance(getattr(self, "n", None), int):
+        asked = inspect.signature(method).bind(self, *args, **options).args[1:] if options else args
+        if not hasattr(getattr(self, "n", None), "__index__"):
             raise TypeError(f"{type(self).__name__}: n is not set, needed super().__init__(n) in __init__")
         self._step(asked[0])
         label = f"{type(self).__name__}.{name}({', '.join(map(str, asked))})"

@@ -150,6 +150,15 @@ def test_entries_given_twice_are_added():
     assert net.expected_edges == 3
 
 
+def test_rows_in_any_order_and_the_given_matrix_stays_as_it_is():
+    """Unsorted rows, an entry in two parts and a stored zero, as scipy allows them."""
+    W = sp.csr_array(([0.5, 0.25, 0.25, 0.0, 0.5, 0.5], [1, 0, 0, 1, 1, 0], [0, 4, 6]), shape=(2, 2))
+    before = W.copy()
+    net = Schedule(W)
+    assert [part.tolist() for part in net.csr(1)] == [[0, 2, 4], [0, 1, 0, 1], [0.5, 0.5, 0.5, 0.5]]
+    assert (W.nnz, W.indices.tolist(), W.data.tolist()) == (6, before.indices.tolist(), before.data.tolist())
+
+
 class TestNetworkx:
     nx = pytest.importorskip("networkx")
 
