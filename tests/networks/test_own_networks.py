@@ -177,6 +177,14 @@ def test_ways_of_asking_are_compared():
         Narrowed(4, 1).out_lists(1)
 
 
+def test_products_may_round_in_every_step():
+    """A column of 2 entries may be off by 3 eps after a step, by 300 eps after 100."""
+    product = RING[np.newaxis] * (1 + 50 * np.finfo(float).eps)
+    assert own(products=(product, [7]))(3).products(1, 1, 100)[1].tolist() == [7]
+    with pytest.raises(ValueError, match=r"products\(1, 1, 10\): matrix 0 must be column-stochastic"):
+        own(products=(product, [7]))(3).products(1, 1, 10)
+
+
 def test_keywords_in_any_order():
     np.testing.assert_array_equal(Drifting(4).mixing_matrices(count=2, first=5), Drifting(4).mixing_matrices(5, 2))
     np.testing.assert_array_equal(Drifting(4).out_lists(s=5)[1], Drifting(4).out_lists(5)[1])
@@ -204,6 +212,13 @@ def test_built_in_networks_are_not_checked():
 
     assert Named.mixing_matrices is FullyConnected.mixing_matrices
     assert hasattr(Ring.out_lists, "checks_result")
+    assert own(base=Ring).csr is Ring.csr is Network.csr
+
+    class Weighted(Ring):
+        def csr(self, s):
+            return super().csr(s)
+
+    assert hasattr(Weighted.csr, "checks_result") and Weighted.out_lists is Ring.out_lists  # checked once, not twice
 
 
 @pytest.mark.parametrize("net", [Ring(5), Drifting(5), Ring(1), Drifting(1)], ids=repr)
