@@ -11,14 +11,18 @@ compared with each other, because averaging takes whichever is the fastest.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref._kernels.lists import rows_from_lists, scatter
 from hgp_ref.networks import validity
+
+if TYPE_CHECKING:
+    from hgp_ref.networks.base import Network
 
 PACKAGE = __name__.partition(".")[0]
 COMPARED = 256  # with at most so many clients, matrices are compared with the rows
@@ -36,9 +40,9 @@ def guard(cls: type, base: type) -> None:
 
 def _checked(name: str, method: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def checked(self: Any, *args: Any, **options: Any) -> Any:
-        asked = (*args, *options.values())
-        if not isinstance(getattr(self, "n", None), int):
+    def checked(self: Network, *args: Any, **options: Any) -> Any:
+        asked = inspect.signature(method).bind(self, *args, **options).args[1:] if options else args
+        if not hasattr(getattr(self, "n", None), "__index__"):
             raise TypeError(f"{type(self).__name__}: n is not set, needed super().__init__(n) in __init__")
         self._step(asked[0])
         label = f"{type(self).__name__}.{name}({', '.join(map(str, asked))})"
@@ -52,23 +56,23 @@ def _checked(name: str, method: Callable[..., Any], check: Callable[..., Any]) -
     return checked
 
 
-def _out_lists(net: Any, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
+def _out_lists(net: Network, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
     return validity.lists(label, net.n, answer, net.self_loops)
 
 
-def _csr(net: Any, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
+def _csr(net: Network, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
     return validity.rows(label, net.n, answer, net.self_loops)
 
 
-def _matrix(net: Any, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
+def _matrix(net: Network, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
     return validity.matrices(label, (1, net.n, net.n), np.asarray(answer)[np.newaxis], net.self_loops)[0]
 
 
-def _matrices(net: Any, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
+def _matrices(net: Network, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
     return validity.matrices(label, (int(asked[1]), net.n, net.n), answer, net.self_loops)
 
 
-def _products(net: Any, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
+def _products(net: Network, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
     if answer is None:
         return None
     _, calls, steps = asked
@@ -80,11 +84,11 @@ def _products(net: Any, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
     return product, messages
 
 
-def _pairs(net: Any, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
+def _pairs(net: Network, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
     return validity.pairs(label, net.n, answer)
 
 
-def _neighbours(net: Any, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
+def _neighbours(net: Network, label: str, asked: tuple[Any, ...], answer: Any) -> Any:
     return validity.clients(label, net.n, answer)
 
 
@@ -100,7 +104,7 @@ CHECKS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _compare(net: Any, s: int) -> None:
+def _compare(net: Network, s: int) -> None:
     """The rows, the lists, the promise of equal shares and the matrices of step s speak of one P(s)."""
     name = type(net).__name__
     indptr, receivers = net.out_lists(s)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components
 
-from hgp_ref import networks
+from hgp_ref import networks, philox
 from hgp_ref.networks import OnePeerExponential, Schedule, StaticUndirected, static_undirected
 from hgp_ref.networks.fastest_mixing import fastest_mixing_weights
+
+from . import oracle
 
 EPS = np.finfo(np.float64).eps
 HALF = np.array([[0.5, 0.25], [0.5, 0.75]])
@@ -136,6 +138,17 @@ def test_static_graph_has_rate_p():
     edges = np.triu(StaticUndirected(n, p, seed=2).graph, 1).sum()
     pairs = n * (n - 1) / 2
     assert abs(edges - pairs * p) <= 5 * np.sqrt(pairs * p * (1 - p))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_static_rates_are_exact(seed, monkeypatch):
+    """Of two clients, the pair's word w makes an edge at rate (w + 1) / 2^32 and not at w / 2^32."""
+    w = oracle.word(seed, philox.STATIC_EDGES, 1, 0, 1)
+    monkeypatch.setattr(static_undirected, "ATTEMPTS", 1)
+    assert StaticUndirected(2, (w + 1) / 2**32, seed).graph.all()
+    with pytest.raises(ValueError, match="no connected graph on n = 2 clients in 1 attempts"):
+        StaticUndirected(2, w / 2**32, seed)
+    assert StaticUndirected(9, 1.0, seed).graph.all()
 
 
 def test_metropolis_weights():

@@ -81,6 +81,15 @@ def test_room_that_the_system_refuses(monkeypatch):
         networks.RandomDirected(3).mixing_matrices(1, 2**50)
 
 
+def test_room_up_to_the_last_byte(monkeypatch):
+    monkeypatch.setattr("hgp_ref.networks.room.memory", lambda: 2 * 8 * 100**2)
+    assert room.allocate("two matrices", (2, 100, 100), zero=True).sum() == 0
+    with pytest.raises(
+        MemoryError, match=r"^three: n² = 10,000 entries of float64 for each of 3 steps needed, 0\.0 GiB"
+    ):
+        room.allocate("three", (3, 100, 100))
+
+
 def test_memory_of_this_machine():
     there = room.memory()
     assert there is None or 2**28 < there < 2**50

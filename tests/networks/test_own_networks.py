@@ -142,6 +142,17 @@ def test_weights_of_low_precision_keep_the_mean(dtype):
             np.testing.assert_allclose(mean, 1.0, rtol=2000 * 3 * np.finfo(float).eps)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_matrices_of_low_precision_sum_to_one(dtype):
+    share = np.array([1 / 3, 2 / 3, 2 / 3, 1 / 3, 2 / 3, 1 / 3]).astype(dtype)
+    W = np.array([[share[0], 0, share[1]], [share[2], share[3], 0], [0, share[4], share[5]]], dtype=dtype)
+    net = own(csr=(*ROWS[:2], share), mixing_matrices=[W])(3)
+    held = net.mixing_matrices(1, 1)
+    assert held.dtype == np.float64 and np.abs(held.sum(axis=1) - 1).max() <= 4 * np.finfo(float).eps
+    with pytest.raises(ValueError, match="column 0 sums to"):
+        own(csr=(*ROWS[:2], share), mixing_matrices=[W * dtype(1.01)])(3).mixing_matrices(1, 1)
+
+
 def test_ways_of_asking_are_compared():
     with pytest.raises(ValueError, match=r"csr\(2\) and out_lists\(2\) have different edges"):
         own(csr=([0, 1, 2, 3], [0, 1, 2], [1.0] * 3))(3).out_lists(2)
@@ -166,6 +177,19 @@ def test_ways_of_asking_are_compared():
         Narrowed(4, 1).out_lists(1)
 
 
+def test_products_may_round_in_every_step():
+    """A column of 2 entries may be off by 3 eps after a step, by 300 eps after 100."""
+    product = RING[np.newaxis] * (1 + 50 * np.finfo(float).eps)
+    assert own(products=(product, [7]))(3).products(1, 1, 100)[1].tolist() == [7]
+    with pytest.raises(ValueError, match=r"products\(1, 1, 10\): matrix 0 must be column-stochastic"):
+        own(products=(product, [7]))(3).products(1, 1, 10)
+
+
+def test_keywords_in_any_order():
+    np.testing.assert_array_equal(Drifting(4).mixing_matrices(count=2, first=5), Drifting(4).mixing_matrices(5, 2))
+    np.testing.assert_array_equal(Drifting(4).out_lists(s=5)[1], Drifting(4).out_lists(5)[1])
+
+
 def test_n_must_be_set():
     class Headless(Ring):
         def __init__(self):
@@ -188,6 +212,13 @@ def test_built_in_networks_are_not_checked():
 
     assert Named.mixing_matrices is FullyConnected.mixing_matrices
     assert hasattr(Ring.out_lists, "checks_result")
+    assert own(base=Ring).csr is Ring.csr is Network.csr
+
+    class Weighted(Ring):
+        def csr(self, s):
+            return super().csr(s)
+
+    assert hasattr(Weighted.csr, "checks_result") and Weighted.out_lists is Ring.out_lists  # checked once, not twice
 
 
 @pytest.mark.parametrize("net", [Ring(5), Drifting(5), Ring(1), Drifting(1)], ids=repr)
