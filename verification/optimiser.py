@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from hgp_ref.bounds import Lipschitz, bound_a, bound_b, chebyshev, corollary1_repaired, inexact_total, residual_bounds
+from hgp_ref.bounds import Lipschitz, contracting_clients, convex_mean, chebyshev, corollary1_repaired, inexact_total, residual_bounds
 from verification import explicit
 from verification.cases import Case
 from verification.chebyshev import errors as chebyshev_errors
@@ -62,7 +62,7 @@ class Shape:
         return Case("optimised", None, np.zeros((n, d)), zero, H, J, f_x, zero, -(J @ w)), K, eta
 
 
-ANALYTIC = {"A": bound_a, "B": bound_b, "Corollary 1, repaired": corollary1_repaired}
+ANALYTIC = {"A": contracting_clients, "B": convex_mean, "Corollary 1, repaired": corollary1_repaired}
 
 
 def pairs(shape: Shape, name: str, p: np.ndarray) -> list[Pair]:

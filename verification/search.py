@@ -11,9 +11,9 @@ import numpy as np
 import hgp_ref as hgp
 from hgp_ref.backend import to_host
 from hgp_ref.bounds import (
-    bound_a,
-    bound_b,
-    bound_d,
+    contracting_clients,
+    convex_mean,
+    minibatch_tail,
     corollary1_repaired,
     inexact,
     inexact_total,
@@ -100,7 +100,7 @@ def measure(setting: Setting, run: Run, rng: np.random.Generator) -> list[tuple[
     grown = max(1.0, float(np.abs(w).max() / (1e-300 + np.abs(case.truth - case.f_lam).max())))
     rounding = c.rounding * grown
     out = []
-    for name, bound in (("A", bound_a(c)), ("B", bound_b(c)), ("Corollary 1, repaired", corollary1_repaired(c))):
+    for name, bound in (("A", contracting_clients(c)), ("B", convex_mean(c)), ("Corollary 1, repaired", corollary1_repaired(c))):
         if bound.total is not None:
             out.append((name, *closest(errors, bound.total, bound.per_client), rounding))
     residual = residual_bounds(case.H, case.J, case.f_x, w)
@@ -153,7 +153,7 @@ def inexact_point(
     nu = logistic_lipschitz(case) if kind == "logistic" else quadratic_lipschitz(case)
     there = case_at("x̂", case.problem, perturbed(case, 10 ** rng.uniform(-3, 1), rng), case.lam)
     c = there.constants(setting.eta, K)
-    base = bound_b(c)
+    base = convex_mean(c)
     if base.total is None:
         return []
     value = explicit.run(there, K, setting.eta)[0][-1]
@@ -184,7 +184,7 @@ def sampled(
     errors = np.sort(simulate(H, J, case.f_x, eta, K, size, RUNS, rng, shared=shared))
     out = []
     for form in ("azuma", "bernstein"):
-        bound = bound_d(c, s, size, FAILURE, form=form, shared=shared)
+        bound = minibatch_tail(c, s, size, FAILURE, form=form, shared=shared)
         if bound.total is not None:
             out.append((f"D ({form})", float(errors[RUNS - 1 - int(FAILURE * RUNS)]), bound.total, 0.0))
     exact = mean_square_error(list(H), list(J), case.f_x, eta, K, size, replace=True, shared=shared).total

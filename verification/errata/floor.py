@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.bounds import bound_b, mean_square_error, sample_derivatives
+from hgp_ref.bounds import convex_mean, mean_square_error, sample_derivatives
 from verification import explicit
 from verification.cases import logistic, matrices_of
 from verification.errata.entry import Erratum, Shown, figure
@@ -100,7 +100,7 @@ def floor_against_eta(run: Run, S: int = 10) -> dict[str, np.ndarray]:
         out["printed"].append(
             np.mean([2 * c.beta_max * c.eps.max() / (eta * c.alpha**2) * c.f_norm for c in constants])
         )
-        out["B"].append(np.mean([bound_b(c).total for c in constants]))
+        out["B"].append(np.mean([convex_mean(c).total for c in constants]))
     return {"eta": etas, **{name: np.array(values) for name, values in out.items()}}
 
 

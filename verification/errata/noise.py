@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from hgp_ref.bounds import bound_d, realised_constants, sample_derivatives
+from hgp_ref.bounds import minibatch_tail, realised_constants, sample_derivatives
 from hgp_ref.bounds.samples import SampleConstants
 from hgp_ref.problems import sample_batches
 from verification.cases import Case, logistic
@@ -84,7 +84,7 @@ def biased_oracle(run: Run) -> Shown:
     kappa, eta, M = 0.05, 0.01, 2000
     c = realised_constants(np.ones((1, 1, 1)), np.ones((1, 1, 1)), np.ones((1, 1)), eta, np.ones((M, 1, 1)))
     s = SampleConstants(kappa, 0.0, kappa, 0.0, rho=1 - eta, alpha=1.0, beta=1.0)
-    allowed = bound_d(c, s, size=1, failure=0.1).total
+    allowed = minibatch_tail(c, s, size=1, failure=0.1).total
     w = (1 - (1 - eta * (1 + kappa)) ** M) / (1 + kappa)  # η Σ_m (1 − η(1 + κ))^m
     error = abs(1 - w)
     return Shown(

@@ -116,12 +116,12 @@ def average_convexity(run: Run) -> Shown:
 
 def stable_for_any_S(run: Run) -> Shown:
     """Erratum 23: with S = 1 the terms shrink as ρ^m and the error stays within bound A."""
-    from hgp_ref.bounds import bound_a
+    from hgp_ref.bounds import contracting_clients
 
     case, M = logistic(3, 5, seed=run.seed, rate=0.05), 1000
     avg = hgp.PushSum(hgp.networks.RandomDirected(3, seed=run.seed + 1), 1)
     est = case.estimate(avg, run.backend, eta=1.0, iterations=M)
-    bound = bound_a(case.constants(1.0, matrices_of(avg, M))).total
+    bound = contracting_clients(case.constants(1.0, matrices_of(avg, M))).total
     error = float(case.error(est))
     return Shown(
         "logistic n=3 d=5, S=1, η=1, M=1000",
