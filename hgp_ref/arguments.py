@@ -150,7 +150,9 @@ def kind(name: str, value: Any, needed: type) -> None:
         raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed.__name__}")
 
 
-def real_array(name: str, value: Any, axes: tuple[int | None, ...], meaning: str, low: float | None = None) -> np.ndarray:
+def real_array(
+    name: str, value: Any, axes: tuple[int | None, ...], meaning: str, low: float | None = None
+) -> np.ndarray:
     """A host array of finite numbers as float64, its axes as given (None: any length), no entry below `low`."""
     needed = f"finite numbers of shape {meaning}" + ("" if low is None else f", each >= {low:g}")
     try:

@@ -68,7 +68,7 @@ def evaluate(
     case: Case, S: int, eta: float, matrices: np.ndarray, errors: np.ndarray, by_client: np.ndarray, m: np.ndarray
 ) -> Curve:
     """All bounds at the iterations m against the errors of a run, (M,) and (M, n)."""
-    c = case.constants(eta, matrices)
+    c = case.constants(eta, matrices, S)
     w = eta * np.cumsum(explicit.run(case, matrices, eta)[1], axis=0)  # (M, n, d_x)
     bounds = {name: np.full(len(m), np.nan) for name in BOUNDS}
     worst = {name: np.full(len(m), np.nan) for name in BOUNDS if name != "Corollary 1"}

@@ -6,7 +6,15 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.backend import to_host
-from hgp_ref.bounds import Lipschitz, best, contracting_clients, convex_mean, distance_to_solution, inexact, inexact_total
+from hgp_ref.bounds import (
+    Lipschitz,
+    best,
+    contracting_clients,
+    convex_mean,
+    distance_to_solution,
+    inexact,
+    inexact_total,
+)
 from verification.cases import Case, case_at, case_of, logistic, matrices_of
 from verification.errata.inexact import inexact_errors
 from verification.rows import Row, judged

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from hgp_ref.bounds import Lipschitz, contracting_clients, convex_mean, chebyshev, corollary1_repaired, inexact_total, residual_bounds
+from hgp_ref.bounds import (
+    Lipschitz,
+    chebyshev,
+    contracting_clients,
+    convex_mean,
+    corollary1_repaired,
+    inexact_total,
+    residual_bounds,
+)
 from verification import explicit
 from verification.cases import Case
 from verification.chebyshev import errors as chebyshev_errors

@@ -102,7 +102,9 @@ def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) 
     if nu.strong_convexity is not None:
         return gradient / nu.strong_convexity, nu.strong_convexity
     if alpha_bar_here <= 0:
-        raise ValueError(f"alpha_bar_here: the mean Hessian at x is not positive definite (smallest eigenvalue {alpha_bar_here:.3e})")
+        raise ValueError(
+            f"alpha_bar_here: the mean Hessian at x is not positive definite (smallest eigenvalue {alpha_bar_here:.3e})"
+        )
     if nu.nu_H == 0:
         return gradient / alpha_bar_here, alpha_bar_here
     discriminant = alpha_bar_here**2 - 2 * nu.nu_H * gradient

@@ -32,7 +32,9 @@ def test_there_are_30_entries_without_gap():
 
 
 def test_every_entry_has_a_kind():
-    of_kind = {kind: [n for n, one in errata.ERRATA.items() if one.kind == kind] for kind in (FALSE, GAP, SLIP, SHARPER)}
+    of_kind = {
+        kind: [n for n, one in errata.ERRATA.items() if one.kind == kind] for kind in (FALSE, GAP, SLIP, SHARPER)
+    }
     assert sorted(sum(of_kind.values(), [])) == list(errata.ERRATA)
     assert set(of_kind[SHARPER]) == {9, 10, 11, 12, 22, 23, 26}
     assert set(of_kind[FALSE]) == {4, 14, 15, 28, 29}

@@ -67,7 +67,7 @@ def which_alpha(run: Run) -> Shown:
         error,
         here,
         bool(smallest > 0.01 and elsewhere < 1e-12 and here < error < printed),
-        f"Theorem 1, logistic: λ_min = {figure(smallest)} at the current λ, {figure(elsewhere)} as a minimum over λ; "
+        f"Theorem 1, logistic: λ_min = {figure(smallest)} at the current λ, 0 (to {figure(elsewhere)}) as a minimum over λ; "
         f"Theorem 2, x̂ = 1: error {error:.2f}, allowed {here:.2f} with α at the current λ and {printed:.1f} with the "
         "printed α = 0.1",
     )

@@ -64,7 +64,7 @@ def blocks_under_consensus(run: Run) -> Shown:
     """Erratum 20: the fixed-point series for one shared x, with the printed η before Σ∂f, and with n² printed blocks."""
     case, terms = logistic(3, 4, seed=run.seed, rate=0.2), 4000
     H, gradient = case.H.sum(axis=0), case.f_x.sum(axis=0)
-    eta = 1 / float(np.linalg.eigvalsh(H)[-1])
+    eta = 0.5 / float(np.linalg.eigvalsh(H)[-1])
     block = np.eye(len(H)) - eta * H
 
     def hypergradient(u: np.ndarray) -> np.ndarray:
@@ -78,7 +78,7 @@ def blocks_under_consensus(run: Run) -> Shown:
     right, with_eta = (float(np.linalg.norm(hypergradient(c * gradient) - case.truth) / size) for c in (1.0, eta))
     growth = float(np.abs(np.linalg.eigvalsh(case.n * block)).max())
     return Shown(
-        "logistic n=3 d=4, one shared x, η = 1/λ_max(ΣH)",
+        "logistic n=3 d=4, one shared x, η = 1/(2 λ_max(ΣH))",
         with_eta,
         right,
         right < 1e-10 and with_eta > 0.01 and growth > 1,

@@ -96,7 +96,7 @@ def unaligned_calls(run: Run) -> Shown:
         [float(np.linalg.norm(W[s + 1] @ W[s] - 0.5, 2)) for s in range(first, 6, 2)] for first in (0, 1)
     )
     n, B, contraction = 3, 2, 0.1
-    log_tau = math.log1p(-float(n) ** (-n * B)) / B
+    log_tau = math.log1p(-(float(n) ** (-n * B))) / B
     needed = {}
     for words, log_delta, lost in (("aligned", -n * B, 1), ("unaligned", -((n + 1) * B - 1), B)):
         level = log_delta * math.log(n) - math.log(16 * n) + math.log(contraction / (1 - contraction))

@@ -111,7 +111,8 @@ def products_and_points(run: Run) -> Shown:
     there, here = without_d3(parts(b, b.f_x_there)), without_d3(parts(b, b.f_x))
     size = np.linalg.norm(A)
     right, products, start, both = (
-        float(np.linalg.norm(A - known) / size) for known in (there + D3, there + D3_printed, here + D3, here + D3_printed)
+        float(np.linalg.norm(A - known) / size)
+        for known in (there + D3, there + D3_printed, here + D3, here + D3_printed)
     )
     rate = float(np.linalg.norm(b.T, 2))
     allowed = b.eta * np.linalg.norm(b.J, 2) * sum(rate**m for m in range(b.M)) * np.linalg.norm(moved)
