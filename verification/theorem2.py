@@ -29,7 +29,7 @@ def verify(run: Run) -> Result:
 
 
 def logistic_rows(run: Run) -> list[Row]:
-    """∂_λ f = 0 here, so nothing is missing; α is the smallest rate, β the largest |x|: they bound H and J = diag(x) on the way."""
+    """∂_λ f = 0 here, so nothing is missing; the smallest rate is below H and the largest |x| above J = diag(x)."""
     case, M = logistic(3, 5, seed=run.seed, rate=0.1), 200
     nu = logistic_lipschitz(case)
     rows = []

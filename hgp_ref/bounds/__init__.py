@@ -1,6 +1,7 @@
 """Right-hand sides of the theorems: as printed, as corrected, and certificates for finished runs.
 
-Bounds are named by what they need; `bound_a`, `bound_b` and `bound_d` are the same functions by the letters of NOTATION.md.
+Bounds are named by what they need; `bound_a`, `bound_b` and `bound_d` are the same functions by the letters of
+NOTATION.md.
 """
 
 from hgp_ref.bounds.certificate import Certificate, certify

@@ -7,8 +7,8 @@ With Π = 11ᵀ/n, Θ = Π ⊗ I, H = blockdiag(H_i), E_m = K_m − Π:
     ρ = max_i ‖I − ηH_i‖,  ρ̄ = ‖I − ηH̄‖
 
 Constants are those of the current point and the realised graphs; nothing here is a supremum over λ or over
-graphs. ᾱ is lowered by 4 (n + d_x) 2^−52 max_i ‖H_i‖, what the mean of the Hessians and its eigenvalues may be off by in
-float64: relative to ᾱ that is 4 (n + d_x) 2^−52 times the conditioning, the only constant whose rounding matters.
+graphs. ᾱ is lowered by 4 (n + d_x) 2^−52 max_i ‖H_i‖, what the mean of the Hessians and its eigenvalues may be off by
+in float64: relative to ᾱ that is 4 (n + d_x) 2^−52 times the conditioning, the only constant whose rounding matters.
 Everything is computed in units of H, J and ∂_x f that are powers of two, so that no square leaves the range.
 """
 
@@ -134,7 +134,7 @@ def realised_constants(
         raise ValueError(f"H, J, f_x, eta: a constant leaves the floating-point range ({error})") from error
 
 
-def _hessian_constants(H: np.ndarray, eta: float) -> dict[str, float]:
+def _hessian_constants(H: np.ndarray, eta: float) -> dict[str, Any]:
     """What depends on H (n, d, d) and η."""
     unit = power_of_two(H)
     A, step = H / unit, eta * unit
@@ -157,7 +157,7 @@ def _hessian_constants(H: np.ndarray, eta: float) -> dict[str, float]:
     }
 
 
-def _gradient_constants(f_x: np.ndarray) -> dict[str, float]:
+def _gradient_constants(f_x: np.ndarray) -> dict[str, Any]:
     """What depends on ∂_x f (n, d) alone."""
     unit = power_of_two(f_x)
     mean = (f_x / unit).mean(axis=0)
@@ -191,7 +191,8 @@ def _disagreement_rate(H: np.ndarray, eta: float) -> float:
     if n == 1:
         return 0.0
     complement = np.eye(n * d) - theta(n, d)
-    return float(np.linalg.norm(complement @ (np.eye(n * d) - eta * block_diag(*H)) @ complement, 2))
+    step = complement @ (np.eye(n * d) - eta * block_diag(*H)) @ complement
+    return float(np.abs(np.linalg.eigvalsh((step + step.T) / 2)).max())
 
 
 def row_stochastic(c: Constants) -> bool:

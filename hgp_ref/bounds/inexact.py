@@ -66,7 +66,7 @@ def inexact(
     mean_apart = float(np.mean(apart)) if mean_apart is None else arguments.nonnegative("mean_apart", mean_apart)
     with np.errstate(over="ignore", invalid="ignore"):
         own = (nu.nu_flam + nu.nu_J * w_norm) * apart + beta * shift(nu, mean_apart, w_norm, alpha_bar)
-    return _in_range(own)
+    return np.asarray(_in_range(own))
 
 
 def inexact_total(nu: Lipschitz, distance: float, w_norm: float, beta: float, alpha_bar: float) -> float:

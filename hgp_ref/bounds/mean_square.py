@@ -67,8 +67,8 @@ def mean_square_error(
     """
     f_x = arguments.real_array("f_x", f_x, (None, None), "(n, d_x)")
     H_samples, J_samples = check_samples(H_samples, J_samples, *f_x.shape)
-    n, d = f_x.shape
-    matrices = arguments.real_array("matrices", matrices, (None, n, n), "(M, n, n)")
+    n = len(f_x)
+    K = arguments.real_array("matrices", matrices, (None, n, n), "(M, n, n)")
     eta, size = arguments.positive("eta", eta), arguments.integer("size", size)
     replace, shared = arguments.boolean("replace", replace), arguments.boolean("shared", shared)
     unit_f, unit_J = power_of_two(f_x), max(power_of_two(a) for a in J_samples)
@@ -76,7 +76,7 @@ def mean_square_error(
     f_x, eta = f_x / unit_f, eta * unit_H
     H_samples, J_samples = [a / unit_H for a in H_samples], [a / unit_J for a in J_samples]
     with np.errstate(over="ignore", invalid="ignore"):
-        error = _mean_square(H_samples, J_samples, f_x, eta, matrices, size, replace, shared)
+        error = _mean_square(H_samples, J_samples, f_x, eta, K, size, replace, shared)
         factor = unit_J / unit_H * unit_f
         bias, variance = factor * error.bias, factor**2 * error.variance
     lost = factor == 0 or (factor**2 == 0 and error.variance.any())

@@ -42,7 +42,7 @@ def first_failure(conditions: dict[str, bool]) -> str | None:
 def finite(bound: Bound) -> Bound:
     """`bound` itself, or not applicable where its number has left the floating-point range."""
     numbers = [bound.total if bound.total is not None else 0.0, *bound.terms.values()]
-    rows = [] if bound.per_client is None else bound.per_client
+    rows = np.zeros(0) if bound.per_client is None else bound.per_client
     if np.isfinite(numbers).all() and np.isfinite(rows).all():
         return bound
     return not_applicable(bound.name, "the bound grows beyond floating point with the iterations or the scales")

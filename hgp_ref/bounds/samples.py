@@ -41,6 +41,10 @@ def sample_derivatives(problem: Any, x: Any, lam: Any) -> tuple[list[np.ndarray]
     if getattr(problem, "counts", None) is None:
         raise TypeError(f"problem={problem!r} given, needed a problem with instances (`counts`) and mini-batches")
     counts = np.asarray(problem.counts)
+    for name, value in (("x", x), ("lam", lam)):
+        if not hasattr(value, "shape") or len(value.shape) != 2 or value.shape[0] != len(counts):
+            shape = getattr(value, "shape", type(value).__name__)
+            raise ValueError(f"{name}: {shape} given, needed an array of shape (n, d) with n = {len(counts)} clients")
     H: list[list[np.ndarray]] = [[] for _ in counts]
     J: list[list[np.ndarray]] = [[] for _ in counts]
     for s in range(int(counts.max())):

@@ -8,8 +8,8 @@ As printed, relative to ‖∂_x f‖ and with ε̂ standing for (8√n/δ) τ^S
 
 under 0 < α < 1/η and S large enough, which is ε̂ ≤ ½ ηα/(1 − ηα). In the proof every series but the truncation
 (B) has positive terms and is completed to infinity, so exp(−O(M)) is exactly (β/α)(1 − ηα)^M: no O(·) is left
-here. α is the smallest singular value of the Hessians, over the samples where there are any, at the λ in use: the printed
-minimum over all λ is not needed here (it is in Theorem 2).
+here. α is the smallest singular value of the Hessians, over the samples where there are any, at the λ in use: the
+printed minimum over all λ is not needed here (it is in Theorem 2).
 
 α < 1/η is not enough: the proof uses ‖I − ηH‖ ≤ 1 − ηα, which needs η(α + L) ≤ 2. Corollary 1 repaired uses
 ρ = max_i ‖I − ηH_i‖ < 1 and ε = max_m ε_m ≤ (1 − ρ)/(2ρ):
@@ -44,7 +44,7 @@ def theorem1(
     M, name = check_iterations(c, iterations), f"Theorem 1 ({arguments.choice('text', text, ('main', 'appendix'))})"
     arguments.kind("s", s, SampleConstants)
     eps, failure = realised_consensus(c, M, consensus), arguments.number("failure", failure)
-    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **_probability(failure)})
+    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
         return not_applicable(name, failed)
     copies = 2 if text == "main" else 1
@@ -82,7 +82,7 @@ def corollary2(
     size, failure = arguments.integer("size", size), arguments.number("failure", failure)
     eps = realised_consensus(c, M, consensus)
     C = max(s.kappa_x, s.kappa_lam) if C is None else arguments.nonnegative("C", C)
-    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **_probability(failure)})
+    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Corollary 2", failed)
     root = math.sqrt(2 / size * math.log(c.n * (c.d_x + c.d_lam) / failure))
@@ -135,5 +135,6 @@ def _exact_terms(c: Constants, alpha: float, beta: float, eps: float, M: int) ->
     }
 
 
-def _probability(failure: float) -> dict[str, bool]:
+def probability(failure: float) -> dict[str, bool]:
+    """0 < ϵ < 1."""
     return {f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1}

@@ -2,13 +2,13 @@
 
     {(2ν_g/α)(1 + β/α)(1 + ε̂) + (ν_f/‖∂_x f‖)(β/α)} ‖x̂ − x‖            relative to ‖∂_x f‖
 
-α = min_{λ,ξ} σ_min(∂²_x ĝ) and β = max_{λ,ξ} σ_max(∂²_{xλ} ĝ), as printed: over every λ, hence over every x(λ). With α at
-the current λ alone it fails, because the products of the proof sit at x̂: h″ = 1 − 0.9 min(|x|, 1), f = x, x̂ = 1 has the
-error 9 where α = h″(0) allows 3.6 and the printed α = 0.1 allows 198. Where ν_g > 0 the constants of one point cannot
-know it, and it must be given.
+α = min_{λ,ξ} σ_min(∂²_x ĝ) and β = max_{λ,ξ} σ_max(∂²_{xλ} ĝ), as printed: over every λ, hence over every x(λ). With α
+at the current λ alone it fails, because the products of the proof sit at x̂: h″ = 1 − 0.9 min(|x|, 1), f = x, x̂ = 1 has
+the error 9 where α = h″(0) allows 3.6 and the printed α = 0.1 allows 198. Where ν_g > 0 the constants of one point
+cannot know it, and it must be given.
 
-The statement drops the term (C) of its own proof, ν_f ‖x̂ − x‖ for ∂_λ f, so that it fails where ∂_λ f depends on x: with
-g = (x − a)²/2 and f = λx it is 0 while the error is √n |x̂ − x|. Use `inexact` instead.
+The statement drops the term (C) of its own proof, ν_f ‖x̂ − x‖ for ∂_λ f, so that it fails where ∂_λ f depends on x:
+with g = (x − a)²/2 and f = λx it is 0 while the error is √n |x̂ − x|. Use `inexact` instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hgp_ref.bounds.constants import Constants, check_iterations
 from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable
 from hgp_ref.bounds.samples import SampleConstants
 from hgp_ref.bounds.scaled import product
-from hgp_ref.bounds.theorem1 import corollary1, printed_conditions, realised_consensus, theorem1
+from hgp_ref.bounds.theorem1 import corollary1, printed_conditions, probability, realised_consensus, theorem1
 
 
 def theorem2(
@@ -38,8 +38,9 @@ def theorem2(
 ) -> Bound:
     """Theorem 2 as printed for ‖x̂ − x‖ = `distance`; with exact Jacobians unless `samples` are given.
 
-    `c` are constants at the exact solution, as in the statement; ν_f and ν_g as in the paper's Assumption 4. `alpha` and
-    `beta` are the printed α and β, over every λ and ξ; with ν_g = 0 those of `c` or `samples` are the same at every x.
+    `c` are constants at the exact solution, as in the statement; ν_f and ν_g as in the paper's Assumption 4. `alpha`
+    and `beta` are the printed α and β, over every λ and ξ; with ν_g = 0 those of `c` or `samples` are the same at
+    every x.
     """
     M, eps = check_iterations(c, iterations), realised_consensus(c, iterations or c.iterations, consensus)
     nu_f, nu_g = arguments.nonnegative("nu_f", nu_f), arguments.nonnegative("nu_g", nu_g)
@@ -53,7 +54,7 @@ def theorem2(
             return not_applicable("Theorem 2", words)
     alpha = here[0] if alpha is None else arguments.nonnegative("alpha", alpha)
     beta = here[1] if beta is None else arguments.nonnegative("beta", beta)
-    failed = first_failure(printed_conditions(c.eta, alpha, eps))
+    failed = first_failure({**printed_conditions(c.eta, alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Theorem 2", failed)
     base = _at_one_point(c, samples, alpha, beta, eps, failure, M)

@@ -22,8 +22,9 @@ Kinds: **false as printed** (a statement or equation fails under the paper's own
 may stand, but not by the argument given, or what is done is not covered by it), **slip** (an index, a sign, a factor, a
 symbol) and **sharper** (nothing is wrong, more can be said).
 
-Three entries change what a user may rely on: **4** (Theorem 1 needs a condition on the largest eigenvalue), **15** (Theorem 2
-lacks a term) and **25** (do not keep Push-Sum weights between calls of a long run). **2** enlarges a constant.
+Three entries change what a user may rely on: **4** (Theorem 1 needs a condition on the largest eigenvalue), **15**
+(Theorem 2 lacks a term) and **25** (do not keep Push-Sum weights between calls of a long run). **2** enlarges a
+constant.
 """
 
 

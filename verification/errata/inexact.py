@@ -50,7 +50,8 @@ def missing_term(run: Run) -> Shown:
 def which_alpha(run: Run) -> Shown:
     """Erratum 11: the minimum over λ against the value at the current λ, for Theorem 1 and for Theorem 2.
 
-    For the latter g(x, λ) = h(x) − λx with h″ = 1 − 0.9 min(|x|, 1), f = x, λ = 0: x = 0, H = 1, d = 1; at x̂ = 1 H = 0.1.
+    For the latter g(x, λ) = h(x) − λx with h″ = 1 − 0.9 min(|x|, 1), f = x, λ = 0: x = 0, H = 1, d = 1; at x̂ = 1 H =
+    0.1.
     """
     curved = logistic(3, 5, seed=run.seed, rate=0.1)
     smallest = float(np.linalg.eigvalsh(curved.H).min())
@@ -67,7 +68,8 @@ def which_alpha(run: Run) -> Shown:
         error,
         here,
         bool(smallest > 0.01 and elsewhere < 1e-12 and here < error < printed),
-        f"Theorem 1, logistic: λ_min = {figure(smallest)} at the current λ, 0 (to {figure(elsewhere)}) as a minimum over λ; "
+        f"Theorem 1, logistic: λ_min = {figure(smallest)} at the current λ, 0 (to {figure(elsewhere)}) as a minimum "
+        "over λ; "
         f"Theorem 2, x̂ = 1: error {error:.2f}, allowed {here:.2f} with α at the current λ and {printed:.1f} with the "
         "printed α = 0.1",
     )
@@ -78,8 +80,10 @@ ENTRIES = (
         11,
         SHARPER,
         "Theorems 1 and 2, definition of α",
-        "α is the smallest singular value over all λ and samples, 0 for many a cost that is well conditioned where it is used.",
-        "In Theorem 1 the smallest eigenvalue over samples at the λ in use suffices (under Assumption 2 singular values are "
+        "α is the smallest singular value over all λ and samples, 0 for many a cost that is well conditioned where "
+        "it is used.",
+        "In Theorem 1 the smallest eigenvalue over samples at the λ in use suffices (under Assumption 2 singular "
+        "values are "
         "eigenvalues). Not in Theorem 2: its products sit at x̂, which α must cover too, as the printed minimum does.",
         which_alpha,
     ),

@@ -41,13 +41,14 @@ def every_gradient_vanishes(run: Run) -> Shown:
         smallest,
         total,
         smallest > 0.01 and total < 1e-12,
-        f"under consensus the stacked gradient is at least {figure(smallest)} everywhere, so x = x − η∂_x g has no solution; "
+        f"under consensus the stacked gradient is at least {figure(smallest)} everywhere, so x = x − η∂_x g has no "
+        "solution; "
         f"at the minimiser of the sum it is {figure(np.linalg.norm(at_solution))} and the sum {figure(total)}",
     )
 
 
 def slips(run: Run) -> Shown:
-    """Erratum 30: the hyper-gradient of f_k(·, λ_i) against that of f_k(·, λ_k); shapes and the inequality referred to."""
+    """Erratum 30: the hyper-gradient of f_k(·, λ_i) against that of f_k(·, λ_k); shapes; which inequality is used."""
     at, _ = linear_outer_cost(0.0)  # f_i = λ_i x, x = 1, J = 0
     right, printed = float(at.truth[0, 0]), float(at.x[:, 0].sum())  # d/dλ_i of Σ_k λ_k x and of Σ_k λ_i x
     problem = hgp.problems.Quadratic.random(2, 3, 2, seed=run.seed)
@@ -61,9 +62,12 @@ def slips(run: Run) -> Shown:
         printed,
         right,
         printed != right and hessian != cross and abs(product - (1 - contraction / 2)) < 1e-15,
-        f"with λ_i in every f_k the derivative of f_k = λ_k x is {figure(printed)} for {figure(right)}; for d_x = 3, d_λ = 2 "
-        f"the subscript xλ makes ⟨∂²_x g⟩_ii {cross[0]} × {cross[1]} for {hessian[0]} × {hessian[1]}, and without ∂_x f "
-        f"Section 2.3 adds a {cross[0]} × {cross[1]} matrix to a vector; at ηα = 0.1 (S1) bounds 1 + ε̂ by {single:.4f}, what "
+        f"with λ_i in every f_k the derivative of f_k = λ_k x is {figure(printed)} for {figure(right)}; for d_x = 3, "
+        "d_λ = 2 "
+        f"the subscript xλ makes ⟨∂²_x g⟩_ii {cross[0]} × {cross[1]} for {hessian[0]} × {hessian[1]}, and without "
+        "∂_x f "
+        f"Section 2.3 adds a {cross[0]} × {cross[1]} matrix to a vector; at ηα = 0.1 (S1) bounds 1 + ε̂ by "
+        f"{single:.4f}, what "
         f"is used is (S2), (1 − ηα)(1 + ε̂) ≤ {product:.2f}",
     )
 
@@ -82,14 +86,16 @@ ENTRIES = (
         FALSE,
         "Section 3.1, eq. (map_ori)",
         "The solution of (fl) is said to satisfy x = x − η ∂_x g under consensus, with g and x stacked.",
-        "That makes every client's gradient vanish; at the solution only their sum does. Lemma 1's map is the right one.",
+        "That makes every client's gradient vanish; at the solution only their sum does. Lemma 1's map is the right "
+        "one.",
         every_gradient_vanishes,
     ),
     Erratum(
         30,
         SLIP,
         "Sections 2.3, 3.3, 4, end of the proof of Theorem 1, Corollary 2",
-        "v^(M) without ∂_x f; ⟨∂²_x g⟩_ii with subscript xλ; Σ_k f_k(·, λ_i); “by (S1)”; Corollary 2 without a probability.",
+        "v^(M) without ∂_x f; ⟨∂²_x g⟩_ii with subscript xλ; Σ_k f_k(·, λ_i); “by (S1)”; Corollary 2 without a "
+        "probability.",
         "(Σ_m (∂_x φ)^m) ∂_x f; subscript x; Σ_k f_k(·, λ_k); by (S2); “with probability at least 1 − ϵ”.",
         slips,
     ),

@@ -92,14 +92,16 @@ def biased_oracle(run: Run) -> Shown:
         error,
         unbiased,
         2 * unbiased < error < printed,
-        f"H = 1 with an oracle that always says 1.05 (κ = 0.05): error {figure(error)} in every run; Theorem 1 as printed "
-        f"allows {figure(printed)} and stands, since its noise term needs no mean (26); bound D allows {figure(unbiased)} "
+        f"H = 1 with an oracle that always says 1.05 (κ = 0.05): error {figure(error)} in every run; Theorem 1 as "
+        "printed "
+        f"allows {figure(printed)} and stands, since its noise term needs no mean (26); bound D allows "
+        f"{figure(unbiased)} "
         "at ϵ = 0.1, to unbiased oracles only",
     )
 
 
 def sure_noise(run: Run) -> Shown:
-    """Erratum 26: the triangle inequality against the printed noise term, and the worst constant deviations at n = d = 1.
+    """Erratum 26: the triangle inequality against the printed noise term, and the worst deviations at n = d = 1.
 
     ‖(A1) − (A3)‖ ≤ Σ_m η (κ_λ + κ_x β/α)(1 + ε̂) q^m with q = (1 − ηα)(1 + ε̂) ≤ 1 − ηα/2, and κ_λ + κ_x β/α ≤ √2 μ.
     """
@@ -116,7 +118,8 @@ def sure_noise(run: Run) -> Shown:
         printed["appendix"],
         error <= sure < printed["appendix"] < printed["main"] and smallest > 1,
         f"printed over sure is at least {smallest:.3f}, at n = d = 1 and ϵ → 1; with κ = 0.05 the worst draws give "
-        f"{figure(error)}, surely at most {figure(sure)}, and the printed term at ϵ = 0.999 is {figure(printed['appendix'])} "
+        f"{figure(error)}, surely at most {figure(sure)}, and the printed term at ϵ = 0.999 is "
+        f"{figure(printed['appendix'])} "
         f"in the appendix, {figure(printed['main'])} in the main text",
     )
 
@@ -194,7 +197,8 @@ ENTRIES = (
         GAP,
         "Assumption 3, main text",
         "The oracle's deviation is bounded, but nothing says that its mean is right, which Azuma's inequality needs.",
-        "Unbiasedness belongs to the assumption, as the appendix has it. Theorem 1's number survives without it, only because "
+        "Unbiasedness belongs to the assumption, as the appendix has it. Theorem 1's number survives without it, "
+        "only because "
         "it is so large (26); a bound that uses the averaging of noise does not.",
         biased_oracle,
     ),
@@ -220,7 +224,8 @@ ENTRIES = (
         SHARPER,
         "Theorem 1, noise term",
         "(4μ/α)(1 + ε̂)√(2 log(n(d_x + d_λ)/ϵ)) with probability 1 − ϵ.",
-        "The triangle inequality gives (2√2 μ/α)(1 + ε̂) surely, which is smaller for every ϵ < 1: as printed, neither the "
+        "The triangle inequality gives (2√2 μ/α)(1 + ε̂) surely, which is smaller for every ϵ < 1: as printed, "
+        "neither the "
         "probability nor unbiasedness is used. Bound D falls with η and with the batch size.",
         sure_noise,
     ),

@@ -61,7 +61,7 @@ def operators_of_the_remark(run: Run) -> Shown:
 
 
 def blocks_under_consensus(run: Run) -> Shown:
-    """Erratum 20: the fixed-point series for one shared x, with the printed η before Σ∂f, and with n² printed blocks."""
+    """Erratum 20: the fixed-point series for one shared x, with the printed η before Σ∂f, and as n² blocks."""
     case, terms = logistic(3, 4, seed=run.seed, rate=0.2), 4000
     H, gradient = case.H.sum(axis=0), case.f_x.sum(axis=0)
     eta = 0.5 / float(np.linalg.eigvalsh(H)[-1])
@@ -82,8 +82,10 @@ def blocks_under_consensus(run: Run) -> Shown:
         with_eta,
         right,
         right < 1e-10 and with_eta > 0.01 and growth > 1,
-        f"with I − ηΣH for the one shared x and Σ∂f without η the series is right to {figure(right)}; with the printed η "
-        f"before Σ∂f it is off by {figure(with_eta)}; as n² blocks ij each term is up to {growth:.2f} times the one before",
+        f"with I − ηΣH for the one shared x and Σ∂f without η the series is right to {figure(right)}; with the "
+        "printed η "
+        f"before Σ∂f it is off by {figure(with_eta)}; as n² blocks ij each term is up to {growth:.2f} times the one "
+        "before",
     )
 
 
@@ -134,7 +136,8 @@ ENTRIES = (
         SLIP,
         "Section 3.1, eq. (phi_all): derivatives under consensus",
         "⟨∂_x f⟩_i = η Σ ∂f_k and ⟨∂_x φ⟩_ij = I − η Σ ∂²g_k for all i, j.",
-        "I − η Σ ∂²g_k is right as the one block of a shared x; ∂_x f has no η, and there are no indices i, j (as n² blocks "
+        "I − η Σ ∂²g_k is right as the one block of a shared x; ∂_x f has no η, and there are no indices i, j (as n² "
+        "blocks "
         "the products would add up n copies).",
         blocks_under_consensus,
     ),

@@ -80,13 +80,14 @@ def one_power_too_many(run: Run) -> Shown:
         printed,
         left > 1 and 8 * n / delta * tau**printed <= wanted,
         f"at S = {printed}, where τ^S meets the step condition (with 8n/δ), what is proved is {left:.3f} times too "
-        f"large; S = {printed + 1} is needed. With δτ in place of δ the printed form holds: {8 * n / (delta * tau):.1f} "
+        f"large; S = {printed + 1} is needed. With δτ in place of δ the printed form holds: "
+        f"{8 * n / (delta * tau):.1f} "
         f"for {8 * n / delta:.1f} before τ^S",
     )
 
 
 def unaligned_calls(run: Run) -> Shown:
-    """Erratum 27: n = B = S = 2, every window {0,1}, {2,3}, … strongly connected, calls at s = 1, 3, …: every other is idle.
+    """Erratum 27: n = B = S = 2, all windows {0,1}, {2,3}, … strongly connected, half of the calls from s = 1 idle.
 
     At step s = 0, 3, 4, 7, 8, … both clients send, in between nobody does.
     """
@@ -106,8 +107,10 @@ def unaligned_calls(run: Run) -> Shown:
         max(unaligned),
         max(aligned),
         max(aligned) < 1e-15 and max(unaligned) == 1.0 and needed["unaligned"] > needed["aligned"],
-        f"windows {{0, 1}}, {{2, 3}}, … are all strongly connected, yet of the calls that start at s = 1, 3, 5 the first and "
-        f"third hear nobody: σ_max(E) = {', '.join(f'{x:.0f}' for x in unaligned)} instead of {max(aligned):.0f}; n = 3, "
+        f"windows {{0, 1}}, {{2, 3}}, … are all strongly connected, yet of the calls that start at s = 1, 3, 5 the "
+        f"first and "
+        f"third hear nobody: σ_max(E) = {', '.join(f'{x:.0f}' for x in unaligned)} instead of {max(aligned):.0f}; n "
+        "= 3, "
         f"B = 2, ηα = 0.1: S = {needed['unaligned']} steps are needed instead of {needed['aligned']}",
     )
 
@@ -155,8 +158,10 @@ ENTRIES = (
         "Lemma 2, proof",
         "From ‖(Θ − Θ̂)y‖_∞ ≤ c ‖y‖_1 it concludes σ_max ≤ √n c, citing ‖Ay‖_∞ ≤ σ_max(A)‖y‖, which bounds the known "
         "side by the unknown one.",
-        "The conclusion that follows is σ_max ≤ n c, so 8n/δ in place of 8√n/δ, here and in every theorem. As the lemma only "
-        "asserts that some δ exists, its statement survives with δ/√n; what fails is the inference and the identification "
+        "The conclusion that follows is σ_max ≤ n c, so 8n/δ in place of 8√n/δ, here and in every theorem. As the "
+        "lemma only "
+        "asserts that some δ exists, its statement survives with δ/√n; what fails is the inference and the "
+        "identification "
         "of δ with that of Nedić and Olshevsky.",
         root_n_is_not_enough,
     ),
@@ -165,7 +170,8 @@ ENTRIES = (
         GAP,
         "Lemma 2, proof",
         "The exponent in the cited lemma is taken as S.",
-        "That lemma bounds the error after t + 1 steps by (8/δ) τ^t ‖y‖_1: after S steps the exponent is S − 1. Again the "
+        "That lemma bounds the error after t + 1 steps by (8/δ) τ^t ‖y‖_1: after S steps the exponent is S − 1. "
+        "Again the "
         "statement survives with another δ, here δτ, and what fails is the identification.",
         one_power_too_many,
     ),
@@ -183,9 +189,12 @@ ENTRIES = (
         27,
         GAP,
         "Assumption 1 and the calls of Push-Sum",
-        "Windows of B steps start at s = 0, B, 2B, …; call m of Push-Sum starts at s = mS + 1, in the middle of a window.",
-        "Up to B − 1 steps at the start of a call then count for nothing: with the constants of Nedić and Olshevsky the power "
-        "is τ^(S−B) in place of τ^(S−1), and δ ≥ n^−((n+1)B−1) in place of n^−(nB). Or assume every B consecutive steps.",
+        "Windows of B steps start at s = 0, B, 2B, …; call m of Push-Sum starts at s = mS + 1, in the middle of a "
+        "window.",
+        "Up to B − 1 steps at the start of a call then count for nothing: with the constants of Nedić and Olshevsky "
+        "the power "
+        "is τ^(S−B) in place of τ^(S−1), and δ ≥ n^−((n+1)B−1) in place of n^−(nB). Or assume every B consecutive "
+        "steps.",
         unaligned_calls,
     ),
 )

@@ -164,7 +164,8 @@ def keeping_weights(run: Run) -> Shown:
         last["keep", 1],
         last["reset", 1],
         last["keep", 1] > 1e6 * last["reset", 1] and refused and abs(short["keep"] / short["reset"] - 1) < 0.2,
-        f"at the paper's M = 10 the two agree (S = 1: reset {short['reset']:.3f}, kept {short['keep']:.3f}); at M = 1000, "
+        f"at the paper's M = 10 the two agree (S = 1: reset {short['reset']:.3f}, kept {short['keep']:.3f}); at M = "
+        "1000, "
         f"S = 1: reset {f['reset', 1]}, kept {f['keep', 1]}, mass conserved {f['conserve', 1]}; S = 10: reset "
         f"{f['reset', 10]}, kept {f['keep', 10]}, mass conserved {f['conserve', 10]}. Conserving is no cure either: of "
         f"{len(growth)} sparse networks of 10 clients (η = 1/L, S = 1) it diverges on {(growth > 1).sum()}",
@@ -203,7 +204,8 @@ ENTRIES = (
         GAP,
         "Personalization, practical modifications",
         "Push-Sum weights are kept from call to call while the vectors restart from the debiased values.",
-        "No statement covers this operator: its rows do not sum to one. At the paper's M = 10 it does no harm, over more "
+        "No statement covers this operator: its rows do not sum to one. At the paper's M = 10 it does no harm, over "
+        "more "
         "iterations it can diverge. Reset the weights (the default here).",
         keeping_weights,
     ),

@@ -6,15 +6,15 @@ With ^ at x and ˇ at x̂, u^(m) = Π_{m'<m} ((I − ηȞ^(m'))Θ̂_m') ∂f(x̂
     (A) = η Σ_{m<M} {J̌^(m) Θ̂_m u^(m) − JΘT^m ∂f(x)},    (B) = ηJΘ Σ_{m≥M} T^m ∂f(x),    (C) = ∂_λ f(x̂) − ∂_λ f(x),
     (A) = (A1) + (A2) − (A3) + (A4) + (D1) − (D2) + (D3).
 
-Take J̌ = (J̌ − Ĵ) + (Ĵ − J) + J and Θ̂ = (Θ̂ − Θ) + Θ: this is (D1) + (A1) + (A2) and what is left is ηJΘ(u^(m) − T^m ∂f(x)).
-Now u^(m) − T^m ∂f(x̂) = Σ_{t<m} T^t [(I − ηȞ^(j))Θ̂_j − T] u^(j), and with Ȟ = (Ȟ − Ĥ) + (Ĥ − H) + H the bracket is −η(Ȟ −
-Ĥ)Θ̂ − η(Ĥ − H)Θ̂ + (I − ηH)(Θ̂ − Θ): (D2), (A3) and (A4) with these signs. The rest is
+Take J̌ = (J̌ − Ĵ) + (Ĵ − J) + J and Θ̂ = (Θ̂ − Θ) + Θ: this is (D1) + (A1) + (A2) and what is left is ηJΘ(u^(m) − T^m
+∂f(x)). Now u^(m) − T^m ∂f(x̂) = Σ_{t<m} T^t [(I − ηȞ^(j))Θ̂_j − T] u^(j), and with Ȟ = (Ȟ − Ĥ) + (Ĥ − H) + H the bracket
+is −η(Ȟ − Ĥ)Θ̂ − η(Ĥ − H)Θ̂ + (I − ηH)(Θ̂ − Θ): (D2), (A3) and (A4) with these signs. The rest is
 
     (D3) = η Σ_{m<M} JΘT^m (∂f(x̂) − ∂f(x)),        ‖(D3)‖ ≤ ηβ Σ (1 − ηα)^m ν_f ‖x̂ − x‖ ≤ (β/α) ν_f ‖x̂ − x‖.
 
-So every u in (A1)–(A4), (D1), (D2) starts from ∂f(x̂) and its bound carries ‖∂f(x̂)‖; (D3) has powers of T, not products of
-samples, and β/α is right as printed. (Had (A1)–(A4) the u of Theorem 1, at x throughout, (D3) would be η Σ ĴΘ̂Π̂(…), whose
-bound is (2β/α)(1 + ε̂), and (D2) another sum: the printed bounds do not belong to this reading.)
+So every u in (A1)–(A4), (D1), (D2) starts from ∂f(x̂) and its bound carries ‖∂f(x̂)‖; (D3) has powers of T, not products
+of samples, and β/α is right as printed. (Had (A1)–(A4) the u of Theorem 1, at x throughout, (D3) would be η Σ ĴΘ̂Π̂(…),
+whose bound is (2β/α)(1 + ε̂), and (D2) another sum: the printed bounds do not belong to this reading.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def true_point_in_the_series(run: Run) -> Shown:
         printed,
         right,
         right < ROUNDING and printed > 1e-6,
-        f"‖v − d + (A) − (B) − (C)‖ is {figure(right)} with ∂_x f(x) in the subtracted series and {figure(printed)} with "
+        f"‖v − d + (A) − (B) − (C)‖ is {figure(right)} with ∂_x f(x) in the subtracted series and {figure(printed)} "
+        "with "
         "∂_x f(x̂)",
     )
 
@@ -103,7 +104,7 @@ def signs_of_theorem_2(run: Run) -> Shown:
 
 
 def products_and_points(run: Run) -> Shown:
-    """Erratum 18: what stays unexplained of (A), relative, with the printed products in (D3) and with ∂f(x) for ∂f(x̂)."""
+    """Erratum 18: what stays unexplained of (A) with the printed products in (D3) and with ∂f(x) for ∂f(x̂)."""
     b = blocks(run.seed)
     A, moved = whole(b), b.f_x_there - b.f_x
     D3 = b.series(moved, 0, b.M)
@@ -121,8 +122,10 @@ def products_and_points(run: Run) -> Shown:
         min(products, start, both),
         right,
         bool(right < ROUNDING and min(products, start, both) > 1e-4 and np.linalg.norm(D3) <= allowed),
-        f"of (A), relative, {figure(right)} is unexplained with powers of T in (D3) and ∂f(x̂) elsewhere; {figure(products)} "
-        f"with the printed products in (D3), {figure(start)} with the printed ∂f(x), {figure(both)} with both. ‖(D3)‖ is "
+        f"of (A), relative, {figure(right)} is unexplained with powers of T in (D3) and ∂f(x̂) elsewhere; "
+        f"{figure(products)} "
+        f"with the printed products in (D3), {figure(start)} with the printed ∂f(x), {figure(both)} with both. "
+        "‖(D3)‖ is "
         f"{figure(np.linalg.norm(D3) / allowed)} of ηβ Σ‖T‖^m ‖∂f(x̂) − ∂f(x)‖, so β/α needs no factor 2",
     )
 
@@ -148,9 +151,12 @@ ENTRIES = (
         18,
         SLIP,
         "Theorem 2, proof, (D3) and the start of the other terms",
-        "(D3) has products Π(I − ηĤ)Θ̂; (A1)–(A4), (D1), (D2) start from ∂_x f(x), and ‖∂_x f(x)‖ stands in their bounds.",
-        "(D3) has powers ((I − ηH)Θ)^m, whose geometric sum is the printed β/α (the line before it, with (1 + ε̂)^m, would give "
-        "2β/α); the others start from ∂_x f(x̂), so the first three terms of the theorem carry ‖∂_x f(x̂)‖ ≤ ‖∂_x f(x)‖ + "
+        "(D3) has products Π(I − ηĤ)Θ̂; (A1)–(A4), (D1), (D2) start from ∂_x f(x), and ‖∂_x f(x)‖ stands in their "
+        "bounds.",
+        "(D3) has powers ((I − ηH)Θ)^m, whose geometric sum is the printed β/α (the line before it, with (1 + ε̂)^m, "
+        "would give "
+        "2β/α); the others start from ∂_x f(x̂), so the first three terms of the theorem carry ‖∂_x f(x̂)‖ ≤ ‖∂_x "
+        "f(x)‖ + "
         "ν_f ‖x̂ − x‖.",
         products_and_points,
     ),
