@@ -160,3 +160,32 @@ def finite(name: str, x: Array) -> None:
     xp = array_namespace(x)
     if not bool(to_host(xp.all(xp.isfinite(x)))):
         raise ValueError(f"{name}: holds NaN or infinite values, needed finite numbers")
+
+
+def kind(name: str, value: Any, needed: type) -> None:
+    """TypeError unless `value` is a `needed`, such as the Constants that another function of the package returns."""
+    if not isinstance(value, needed):
+        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed.__name__}")
+
+
+def real_array(
+    name: str, value: Any, axes: tuple[int | None, ...], meaning: str, low: float | None = None
+) -> np.ndarray:
+    """A host array of finite numbers as float64, its axes as given (None: any length), no entry below `low`."""
+    needed = f"finite numbers of shape {meaning}" + ("" if low is None else f", each >= {low:g}")
+    try:
+        given = np.asarray(value)
+        if given.dtype.kind not in "iuf":
+            raise TypeError(f"{name}: {given.dtype} given ({type(value).__name__}), needed {needed}")
+    except ValueError as error:  # nested sequences of unequal lengths
+        raise ValueError(f"{name}: rows of unequal lengths given, needed {needed}") from error
+    if given.ndim != len(axes) or any(n is not None and n != m for n, m in zip(axes, given.shape, strict=True)):
+        raise ValueError(f"{name}: shape {given.shape} given, needed {needed}")
+    if given.size == 0:
+        raise ValueError(f"{name}: an empty array of shape {given.shape} given, needed {needed}")
+    converted = given.astype(np.float64)
+    if not np.isfinite(converted).all():
+        raise ValueError(f"{name}: holds NaN or infinite values, needed {needed}")
+    if low is not None and converted.min() < low:
+        raise ValueError(f"{name}: holds {converted.min():.3g}, needed {needed}")
+    return converted

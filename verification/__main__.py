@@ -16,6 +16,7 @@ from figures.store import write_whole
 from hgp_ref.backend import get_backend
 from hgp_ref.progress import bar
 from verification import NAMES, report, table
+from verification.errata import ERRATA
 from verification.errata.document import write_errata
 from verification.jobs import Done, finished
 from verification.run import Run
@@ -79,9 +80,9 @@ def select(names: Sequence[str], made: argparse.ArgumentParser) -> tuple[list[st
     unknown = [n for n in chosen if n not in NAMES]
     if unknown:
         made.error(f"unknown name {unknown[0]!r}; choose from {', '.join(NAMES)}")
-    absent = [n for n in numbers if not 1 <= n <= 25]
+    absent = [n for n in numbers if n not in ERRATA]
     if absent:
-        made.error(f"there is no erratum {absent[0]}; they are numbered 1 to 25")
+        made.error(f"there is no erratum {absent[0]}; they are numbered 1 to {max(ERRATA)}")
     if numbers and "errata" not in chosen:
         made.error("numbers choose among the errata: python -m verification errata 4 25")
     return [n for n in NAMES if n in chosen or not chosen], numbers

@@ -10,7 +10,8 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.backend import get_backend, to_host
-from hgp_ref.bounds import realised_constants
+from hgp_ref.bounds import Constants, realised_constants
+from hgp_ref.bounds.scaled import row_norms
 from hgp_ref.data import synthetic_mixture
 
 
@@ -42,8 +43,8 @@ class Case:
         """hgp.hypergradient on the chosen array library."""
         problem, x, lam = self.problem, self.x, self.lam
         if backend != "numpy":
-            made = get_backend(backend)
-            x, lam = made.asarray(x), made.asarray(lam)
+            library = get_backend(backend)
+            x, lam = library.asarray(x), library.asarray(lam)
             problem = problem.to(x)
         return hgp.hypergradient(problem, x, lam, avg, **options)
 
@@ -55,9 +56,18 @@ class Case:
         """‖v^(M) − d‖, a number or one for each run."""
         return np.linalg.norm(to_host(est.value) - self.truth, axis=(-2, -1))
 
-    def constants(self, eta: float, matrices: Sequence[np.ndarray]) -> Any:
-        """Realised constants for the averaging matrices K_0 … K_{M−1}."""
-        return realised_constants(self.H, self.J, self.f_x, eta, matrices)
+    def client_errors(self, est: Any) -> np.ndarray:
+        """‖v_i^(M) − d_i‖ of one run, (n,)."""
+        return row_norms(host64(est.value) - self.truth)
+
+    def constants(self, eta: float, matrices: Sequence[np.ndarray], steps: int = 1) -> Constants:
+        """Realised constants for the averaging matrices K_0 … K_{M−1}, of `steps` steps each."""
+        return realised_constants(self.H, self.J, self.f_x, eta, matrices, f_lam=self.f_lam, steps=steps)
+
+
+def host64(a: Any) -> np.ndarray:
+    """An array of any library on the host in float64."""
+    return to_host(a).astype(np.float64)
 
 
 def case_at(name: str, problem: Any, x: np.ndarray, lam: np.ndarray) -> Case:

@@ -8,7 +8,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.backend import to_host
-from hgp_ref.bounds import best, bound_a, bound_b, corollary1, residual_bounds
+from hgp_ref.bounds import best, contracting_clients, convex_mean, corollary1, residual_bounds
 from verification import explicit
 from verification.cases import Case, logistic, matrices_of, quadratic
 from verification.rows import CORRECTED, Row, judged, without_number
@@ -68,13 +68,13 @@ def evaluate(
     case: Case, S: int, eta: float, matrices: np.ndarray, errors: np.ndarray, by_client: np.ndarray, m: np.ndarray
 ) -> Curve:
     """All bounds at the iterations m against the errors of a run, (M,) and (M, n)."""
-    c = case.constants(eta, matrices)
+    c = case.constants(eta, matrices, S)
     w = eta * np.cumsum(explicit.run(case, matrices, eta)[1], axis=0)  # (M, n, d_x)
     bounds = {name: np.full(len(m), np.nan) for name in BOUNDS}
     worst = {name: np.full(len(m), np.nan) for name in BOUNDS if name != "Corollary 1"}
     why = {}
     for k, at in enumerate(map(int, m)):
-        a, b = bound_a(c, at), bound_b(c, at)
+        a, b = contracting_clients(c, at), convex_mean(c, at)
         found = {"A": a, "B": b, "min(A, B)": best(a, b), "Corollary 1": corollary1(c, at)}
         residual = residual_bounds(case.H, case.J, case.f_x, w[at - 1])
         clients = {name: bound.per_client for name, bound in found.items() if bound.per_client is not None}

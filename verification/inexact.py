@@ -6,7 +6,15 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.backend import to_host
-from hgp_ref.bounds import Lipschitz, best, bound_a, bound_b, distance_to_solution, inexact, inexact_total
+from hgp_ref.bounds import (
+    Lipschitz,
+    best,
+    contracting_clients,
+    convex_mean,
+    distance_to_solution,
+    inexact,
+    inexact_total,
+)
 from verification.cases import Case, case_at, case_of, logistic, matrices_of
 from verification.errata.inexact import inexact_errors
 from verification.rows import Row, judged
@@ -38,7 +46,7 @@ def at_perturbed(case: Case, nu: Lipschitz, S: int, size: float, run: Run) -> li
     avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=run.seed + 1), S)
     value = to_host(there.estimate(avg, run.backend, eta=eta, iterations=M).value)
     c = there.constants(eta, matrices_of(avg, M))
-    base = best(bound_a(c), bound_b(c))
+    base = best(contracting_clients(c), convex_mean(c))
     w_norm = float(np.linalg.norm(np.linalg.solve(there.H.mean(axis=0), there.f_x.mean(axis=0))))
     own = case.constants(eta, np.full((1, case.n, case.n), 1 / case.n))  # β_i and ᾱ at the solution
     apart = np.linalg.norm(there.x - case.x, axis=1)

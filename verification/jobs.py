@@ -14,9 +14,9 @@ from verification.run import Result, Run
 SLOWEST_FIRST = (
     "search",
     "optimiser",
-    "bound_a",
+    "contracting_clients",
     "mean_square",
-    "bound_d",
+    "minibatch_tail",
     "errata",
     "theorem1",
     "tightness",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import hgp_ref as hgp
-from verification.cases import Case, case_of, logistic
+from verification.cases import Case, case_at, case_of, logistic
 
 NETWORKS = (
     "RandomDirected",
@@ -23,6 +23,8 @@ NETWORKS = (
 )
 PROBLEMS = ("quadratic", "quadratic", "quadratic", "non-convex", "logistic", "softmax", "weights")
 DOUBLY_STOCHASTIC = ("FullyConnected", "StaticUndirected", "OnePeerExponential")
+EXTREMES = ("", "condition", "scale", "")  # take turns among the quadratics: conditioning to 1e12, scales to 1e±150
+EXPONENTS = (-150, -75, 0, 75, 150)
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Setting:
     eta: float
     M: int
     words: str
+    extreme: str = ""  # "condition" or "scale"
+    S: int = 1
 
 
 def draw(rng: np.random.Generator, index: int) -> Setting:
@@ -42,8 +46,10 @@ def draw(rng: np.random.Generator, index: int) -> Setting:
     n, d = int(rng.integers(1, 13)), int(rng.integers(1, 11))
     network = NETWORKS[index % len(NETWORKS)]
     kind = PROBLEMS[(index // len(NETWORKS)) % len(PROBLEMS)]
-    condition = 10 ** rng.uniform(0, 4)
-    case = make_case(kind, n, d, condition, rng)
+    extreme = EXTREMES[index % len(EXTREMES)] if kind in ("quadratic", "non-convex") else ""
+    condition = 10 ** (rng.uniform(4, 12) if extreme == "condition" else rng.uniform(0, 4))
+    exponents = draw_exponents(rng) if extreme == "scale" else (0, 0, 0)
+    case = make_case(kind, n, d, condition, rng, exponents)
     S = round(10 ** rng.uniform(0, 2))
     M = round(10 ** rng.uniform(0, 1.8))
     largest = case.L if kind != "non-convex" else float(np.linalg.eigvalsh(case.H.mean(axis=0))[-1])
@@ -53,7 +59,7 @@ def draw(rng: np.random.Generator, index: int) -> Setting:
     avg = hgp.Gossip(net, S) if gossip else hgp.PushSum(net, S)
     name = f"{network}{' gossip' if gossip else ''}"
     words = f"{case.name}, n={n}, d={case.x.shape[1]}, {name}, S={S}, M={M}, η={eta:.2g}"
-    return Setting(case, avg, network, eta, M, words)
+    return Setting(case, avg, network, eta, M, words, extreme, S)
 
 
 def make_network(name: str, n: int, rng: np.random.Generator) -> Any:
@@ -67,7 +73,9 @@ def make_network(name: str, n: int, rng: np.random.Generator) -> Any:
         return networks.StaticUndirected(n, p=0.9, seed=seed, weights="metropolis")
     if name == "Schedule":
         weights = rng.random((int(rng.integers(1, 4)), n, n)) ** 3 + np.eye(n)
-        return networks.Schedule(list(weights / weights.sum(axis=1, keepdims=True)))
+        weights = weights / weights.sum(axis=1, keepdims=True)
+        single = rng.random() < 0.5  # columns then sum to 1 up to 1e-7 only
+        return networks.Schedule(list(weights.astype(np.float32) if single else weights))
     if name == "RandomOut":
         return networks.RandomOut(n, int(rng.integers(0, n)), seed=seed) if n > 1 else networks.SelfLoops(1)
     if name == "SparseErdosRenyi":
@@ -75,19 +83,35 @@ def make_network(name: str, n: int, rng: np.random.Generator) -> Any:
     return getattr(networks, name)(n)
 
 
-def make_case(kind: str, n: int, d: int, condition: float, rng: np.random.Generator) -> Case:
-    """A problem of the given kind at its inner solution."""
+def make_case(
+    kind: str, n: int, d: int, condition: float, rng: np.random.Generator, exponents: tuple[int, int, int] = (0, 0, 0)
+) -> Case:
+    """A problem of the given kind at its inner solution; conditioning and exponents are those of quadratics."""
     if kind == "logistic":
         return logistic(
             n, d, seed=int(rng.integers(2**31)), rate=10 ** rng.uniform(-3, 0), instances=8, name="logistic"
         )
     if kind in ("softmax", "weights"):
         return classifier(kind, n, min(d, 4), rng)
-    return random_quadratic(kind, n, d, condition, rng)
+    return random_quadratic(kind, n, d, condition, rng, exponents)
 
 
-def random_quadratic(kind: str, n: int, d: int, condition: float, rng: np.random.Generator) -> Case:
-    """Quadratic inner and outer costs; clients alike to unlike; non-convex ones keep a positive definite mean."""
+def draw_exponents(rng: np.random.Generator) -> tuple[int, int, int]:
+    """Powers of ten for H, J and f of which w ~ f/H, v ~ f J/H and λ ~ H/J stay within 1e±150."""
+    while True:
+        h, j, f = (int(e) for e in rng.choice(EXPONENTS, 3))
+        if max(abs(h - j), abs(f - h), abs(f + j - h)) <= 150 and (h, j, f) != (0, 0, 0):
+            return h, j, f
+
+
+def random_quadratic(
+    kind: str, n: int, d: int, condition: float, rng: np.random.Generator, exponents: tuple[int, int, int]
+) -> Case:
+    """Quadratic inner and outer costs; clients alike to unlike; non-convex ones keep a positive definite mean.
+
+    g = ½xᵀAx − bᵀx + λᵀCx and f = ½(x − t)ᵀQ(x − t) + λᵀDx: A and b scale with h, C with j, λ with h/j, Q with f and D
+    with f j/h, all by powers of two, so that x does not change.
+    """
     d_lam = int(rng.integers(1, 11))
     spectrum = condition ** -np.linspace(0, 1, d) if d > 1 else np.ones(1)
     bases = np.linalg.qr(rng.normal(size=(n + 1, d, d)))[0]
@@ -100,15 +124,18 @@ def random_quadratic(kind: str, n: int, d: int, condition: float, rng: np.random
         A = A + rng.uniform(0, 0.5) * (apart - apart.mean(axis=0)) / d
     A = (A + np.swapaxes(A, 1, 2)) / 2
     Q = rng.normal(size=(n, d, d))
+    b = rng.normal(size=(n, d))
+    C = rng.normal(size=(n, d_lam, d)) * 10 ** rng.uniform(-1, 1, (n, 1, 1))
+    target = rng.normal(size=(n, d)) * 10 ** rng.uniform(-1, 1)
+    D = rng.normal(size=(n, d_lam, d)) * rng.integers(0, 2)
+    lam = rng.normal(size=(n, d_lam))
+    x = np.linalg.solve(A.sum(axis=0), (b - np.einsum("nlx,nl->nx", C, lam)).sum(axis=0))
+    h, j, f = (2.0 ** round(e / np.log10(2)) for e in exponents)
     problem = hgp.problems.Quadratic(
-        A,
-        rng.normal(size=(n, d)),
-        rng.normal(size=(n, d_lam, d)) * 10 ** rng.uniform(-1, 1, (n, 1, 1)),
-        rng.normal(size=(n, d)) * 10 ** rng.uniform(-1, 1),
-        outer_hessian=Q @ np.swapaxes(Q, 1, 2) / d,
-        coupling=rng.normal(size=(n, d_lam, d)) * rng.integers(0, 2),
+        h * A, h * b, j * C, target, outer_hessian=f * (Q @ np.swapaxes(Q, 1, 2) / d), coupling=f / h * j * D
     )
-    return case_of(f"{kind} κ={condition:.0f}", problem, rng.normal(size=(n, d_lam)))
+    units = " H·1e{} J·1e{} f·1e{}".format(*exponents) if any(exponents) else ""
+    return case_at(f"{kind} κ={condition:.3g}{units}", problem, np.tile(x, (n, 1)), h / j * lam)
 
 
 def classifier(kind: str, n: int, d: int, rng: np.random.Generator) -> Case:

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from hgp_ref._kernels import registers
-from hgp_ref.compiled import njit
 from hgp_ref._kernels.registers import LINE
+from hgp_ref.compiled import njit
 from hgp_ref.threads import over_rows
 
 WIDE, NARROW = 256, 16  # bytes of a block of columns, beside a cache line: eight AVX2 registers, an SSE register

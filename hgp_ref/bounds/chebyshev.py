@@ -13,16 +13,19 @@ import math
 
 import numpy as np
 
-from .result import Bound, first_failure, not_applicable
+from hgp_ref import arguments
+from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable
+from hgp_ref.bounds.scaled import norm, product
 
 
 def chebyshev(
     beta: np.ndarray, w_norm: float, low: float, high: float, iterations: int, spectrum: tuple[float, float]
 ) -> Bound:
     """The bound after M = `iterations` for β_i (n,), ‖w*‖, the interval [low, high] used and the extremes of H̄."""
-    if iterations < 0:
-        raise ValueError(f"iterations={iterations}; it must not be negative")
-    smallest, largest = spectrum
+    beta = arguments.real_array("beta", beta, (None,), "(n,)", low=0.0)
+    w_norm, iterations = arguments.nonnegative("w_norm", w_norm), arguments.integer("iterations", iterations, 0)
+    low, high = arguments.number("low", low), arguments.number("high", high)
+    smallest, largest = arguments.real_array("spectrum", spectrum, (2,), "(2,)").tolist()
     failed = first_failure(
         {
             f"0 < low <= high (low = {low:.3g}, high = {high:.3g})": 0 < low <= high,
@@ -32,8 +35,9 @@ def chebyshev(
     )
     if failed:
         return not_applicable("Chebyshev", failed)
-    factor = reduction(high / low, iterations) * w_norm
-    return Bound("Chebyshev", float(np.linalg.norm(beta)) * factor, np.asarray(beta) * factor)
+    factor = product(reduction(high / low, iterations), w_norm)
+    per_client = np.array([product(b, factor) for b in beta.tolist()])
+    return finite(Bound("Chebyshev", product(norm(beta), factor), per_client))
 
 
 def reduction(kappa: float, iterations: int) -> float:

@@ -7,19 +7,27 @@ With Π = 11ᵀ/n, Θ = Π ⊗ I, H = blockdiag(H_i), E_m = K_m − Π:
     ρ = max_i ‖I − ηH_i‖,  ρ̄ = ‖I − ηH̄‖
 
 Constants are those of the current point and the realised graphs; nothing here is a supremum over λ or over
-graphs.
+graphs. ᾱ is lowered by 4 (n + d_x) 2^−52 max_i ‖H_i‖, what the mean of the Hessians and its eigenvalues may be off by
+in float64: relative to ᾱ that is 4 (n + d_x) 2^−52 times the conditioning, the only constant whose rounding matters.
+Everything is computed in units of H, J and ∂_x f that are powers of two, so that no square leaves the range.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
 
+from hgp_ref import arguments
+from hgp_ref.bounds.rounding import UNIT, rounding
+from hgp_ref.bounds.scaled import norm, power_of_two, row_norms
 from hgp_ref.exact import theta
+
+SIGNED = ("alpha", "L", "alpha_bar", "L_bar", "smallest_entry")  # all other constants are not negative
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,21 @@ class Constants:
     f_norm: float  # ‖∂_x f‖
     row_sum_error: float  # max |K_m 1 − 1|
     smallest_entry: float  # min K_m[i,j]
+    f_lam: float = 0.0  # ‖∂_λ f‖, which only rounding depends on
+    steps: int = 1  # S, which only rounding depends on
+
+    def __post_init__(self) -> None:
+        """ValueError or TypeError where a field is not a constant of any setting."""
+        for name in ("n", "d_x", "d_lam", "iterations", "steps"):
+            arguments.integer(name, getattr(self, name))
+        arguments.positive("eta", self.eta)
+        for name in ("gamma", "eps", "eps_par", "eps_perp"):
+            arguments.real_array(name, getattr(self, name), (self.iterations,), "(M,)", low=0.0)
+        arguments.real_array("beta", self.beta, (self.n,), "(n,)", low=0.0)
+        for field in fields(self):
+            if field.type == "float" and field.name != "eta":
+                check = arguments.number if field.name in SIGNED else arguments.nonnegative
+                check(field.name, getattr(self, field.name))
 
     @property
     def beta_max(self) -> float:
@@ -63,50 +86,88 @@ class Constants:
     @property
     def beta_norm(self) -> float:
         """√Σ β_i²: turns a bound that is common to all w_i − w* into one on all clients together."""
-        return float(np.linalg.norm(self.beta))
+        return norm(self.beta)
 
     @property
     def rounding(self) -> float:
-        """What float64 arithmetic alone may add to ‖v − d‖: eps times the work times the conditioning of H̄."""
-        work = 32 * np.finfo(np.float64).eps * (self.n + self.d_x)
-        return float(work * self.beta_norm * (1 + self.L_bar / self.alpha_bar) * self.G_inf / self.alpha_bar)
+        """What float64 arithmetic alone may add to ‖v − d‖, derived in `hgp_ref.bounds.rounding`."""
+        return rounding(self)
 
 
 def realised_constants(
-    H: np.ndarray, J: np.ndarray, f_x: np.ndarray, eta: float, matrices: Sequence[np.ndarray]
+    H: np.ndarray,
+    J: np.ndarray,
+    f_x: np.ndarray,
+    eta: float,
+    matrices: Sequence[np.ndarray],
+    *,
+    f_lam: np.ndarray | None = None,
+    steps: int = 1,
 ) -> Constants:
-    """Constants from H (n, d_x, d_x), J (n, d_lam, d_x), ∂_x f (n, d_x), η and K_0 … K_{M−1} (n, n) each."""
-    H, J, f_x, K = (np.asarray(a, dtype=np.float64) for a in (H, J, f_x, matrices))
+    """Constants from H (n, d_x, d_x), J (n, d_lam, d_x), ∂_x f (n, d_x), η and K_0 … K_{M−1} (n, n) each.
+
+    `f_lam` (∂_λ f, zero by default) and `steps` (S, one by default) enter `Constants.rounding` alone.
+    """
+    f_x = arguments.real_array("f_x", f_x, (None, None), "(n, d_x)")
     n, d_x = f_x.shape
-    H = (H + np.swapaxes(H, 1, 2)) / 2
-    H_bar, g = H.mean(axis=0), f_x.mean(axis=0)
-    eigenvalues, mean_eigenvalues = np.linalg.eigvalsh(H), np.linalg.eigvalsh(H_bar)
-    deviation = H - H_bar
-    return Constants(
-        n=n,
-        d_x=d_x,
-        d_lam=J.shape[1],
-        eta=float(eta),
-        iterations=len(K),
-        **_averaging_constants(K),
-        alpha=float(eigenvalues.min()),
-        L=float(eigenvalues.max()),
-        sigma_min=float(np.abs(eigenvalues).min()),
-        alpha_bar=float(mean_eigenvalues[0]),
-        L_bar=float(mean_eigenvalues[-1]),
-        beta=np.linalg.norm(J, 2, axis=(1, 2)),
-        J_stacked=float(np.linalg.norm(J.reshape(-1, d_x), 2)),
-        rho=float(np.abs(1 - eta * eigenvalues).max()),
-        rho_bar=float(np.abs(1 - eta * mean_eigenvalues).max()),
-        zeta=float(np.sqrt(np.linalg.norm((deviation @ deviation).mean(axis=0), 2))),
-        zeta_inf=float(np.linalg.norm(deviation, 2, axis=(1, 2)).max()),
-        rho_perp=_disagreement_rate(H, eta),
-        G_inf=float(np.linalg.norm(f_x, axis=1).max()),
-        g_bar=float(np.linalg.norm(g)),
-        a0=float(np.sqrt(n) * np.linalg.norm(g)),
-        s0=float(np.linalg.norm(f_x - g)),
-        f_norm=float(np.linalg.norm(f_x)),
-    )
+    H = arguments.real_array("H", H, (n, d_x, d_x), "(n, d_x, d_x)")
+    J = arguments.real_array("J", J, (n, None, d_x), "(n, d_lam, d_x)")
+    K = arguments.real_array("matrices", matrices, (None, n, n), "(M, n, n)")
+    eta, steps = arguments.positive("eta", eta), arguments.integer("steps", steps)
+    f_lam_norm = 0.0 if f_lam is None else norm(arguments.real_array("f_lam", f_lam, J.shape[:2], "(n, d_lam)"))
+    try:
+        return Constants(
+            n=n,
+            d_x=d_x,
+            d_lam=J.shape[1],
+            eta=eta,
+            iterations=len(K),
+            **_averaging_constants(K),
+            **_hessian_constants(H, eta),
+            **_gradient_constants(f_x),
+            beta=power_of_two(J) * np.linalg.norm(J / power_of_two(J), 2, axis=(1, 2)),
+            J_stacked=power_of_two(J) * float(np.linalg.norm((J / power_of_two(J)).reshape(-1, d_x), 2)),
+            f_lam=f_lam_norm,
+            steps=steps,
+        )
+    except ValueError as error:
+        raise ValueError(f"H, J, f_x, eta: a constant leaves the floating-point range ({error})") from error
+
+
+def _hessian_constants(H: np.ndarray, eta: float) -> dict[str, Any]:
+    """What depends on H (n, d, d) and η."""
+    unit = power_of_two(H)
+    A, step = H / unit, eta * unit
+    A = (A + np.swapaxes(A, 1, 2)) / 2
+    mean = A.mean(axis=0)
+    eigenvalues, mean_eigenvalues = np.linalg.eigvalsh(A), np.linalg.eigvalsh(mean)
+    deviation = A - mean
+    allowance = 4 * sum(A.shape[:2]) * UNIT * float(np.abs(eigenvalues).max())
+    return {
+        "alpha": unit * float(eigenvalues.min()),
+        "L": unit * float(eigenvalues.max()),
+        "sigma_min": unit * float(np.abs(eigenvalues).min()),
+        "alpha_bar": unit * (float(mean_eigenvalues[0]) - allowance),
+        "L_bar": unit * float(mean_eigenvalues[-1]),
+        "rho": float(np.abs(1 - step * eigenvalues).max()),
+        "rho_bar": float(np.abs(1 - step * mean_eigenvalues).max()),
+        "zeta": unit * math.sqrt(float(np.linalg.norm((deviation @ deviation).mean(axis=0), 2))),
+        "zeta_inf": unit * float(np.linalg.norm(deviation, 2, axis=(1, 2)).max()),
+        "rho_perp": _disagreement_rate(A, step),
+    }
+
+
+def _gradient_constants(f_x: np.ndarray) -> dict[str, Any]:
+    """What depends on ∂_x f (n, d) alone."""
+    unit = power_of_two(f_x)
+    mean = (f_x / unit).mean(axis=0)
+    return {
+        "G_inf": float(row_norms(f_x).max()),
+        "g_bar": unit * float(np.linalg.norm(mean)),
+        "a0": unit * float(np.sqrt(len(f_x)) * np.linalg.norm(mean)),
+        "s0": unit * float(np.linalg.norm(f_x / unit - mean)),
+        "f_norm": norm(f_x),
+    }
 
 
 def _averaging_constants(K: np.ndarray) -> dict[str, Any]:
@@ -130,7 +191,8 @@ def _disagreement_rate(H: np.ndarray, eta: float) -> float:
     if n == 1:
         return 0.0
     complement = np.eye(n * d) - theta(n, d)
-    return float(np.linalg.norm(complement @ (np.eye(n * d) - eta * block_diag(*H)) @ complement, 2))
+    step = complement @ (np.eye(n * d) - eta * block_diag(*H)) @ complement
+    return float(np.abs(np.linalg.eigvalsh((step + step.T) / 2)).max())
 
 
 def row_stochastic(c: Constants) -> bool:
@@ -145,8 +207,11 @@ def geometric(ratio: float, terms: int) -> np.ndarray:
 
 
 def check_iterations(c: Constants, iterations: int | None) -> int:
-    """M, all calls that the constants know unless fewer are asked for."""
-    M = c.iterations if iterations is None else iterations
-    if not 1 <= M <= c.iterations:
-        raise ValueError(f"iterations={iterations}; the constants hold {c.iterations} averaging calls")
+    """M, all calls that the constants know unless fewer are asked for; TypeError unless `c` are constants."""
+    arguments.kind("c", c, Constants)
+    if iterations is None:
+        return c.iterations
+    M = arguments.integer("iterations", iterations)
+    if M > c.iterations:
+        raise ValueError(f"iterations={M} given, needed at most {c.iterations}: the averaging calls in the constants")
     return M

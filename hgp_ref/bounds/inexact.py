@@ -27,6 +27,8 @@ import math
 
 import numpy as np
 
+from hgp_ref import arguments
+from hgp_ref.bounds.scaled import product
 from hgp_ref.problems.constants import Lipschitz
 
 
@@ -37,19 +39,35 @@ def inexact(
 
     `mean_apart` bounds mean_k e_k; by default the mean of `apart`.
     """
-    mean_apart = float(np.mean(apart)) if mean_apart is None else mean_apart
-    return (nu.nu_flam + nu.nu_J * w_norm) * apart + beta * shift(nu, mean_apart, w_norm, alpha_bar)
+    arguments.kind("nu", nu, Lipschitz)
+    apart = arguments.real_array("apart", apart, (None,), "(n,)", low=0.0)
+    beta = arguments.real_array("beta", beta, apart.shape, f"{apart.shape} as apart", low=0.0)
+    w_norm, alpha_bar = arguments.nonnegative("w_norm", w_norm), arguments.positive("alpha_bar", alpha_bar)
+    mean_apart = float(np.mean(apart)) if mean_apart is None else arguments.nonnegative("mean_apart", mean_apart)
+    with np.errstate(over="ignore", invalid="ignore"):
+        own = (nu.nu_flam + nu.nu_J * w_norm) * apart + beta * shift(nu, mean_apart, w_norm, alpha_bar)
+    return np.asarray(_in_range(own))
 
 
 def inexact_total(nu: Lipschitz, distance: float, w_norm: float, beta: float, alpha_bar: float) -> float:
     """The bound on ‖d̂ − d‖ from ‖x̂ − x‖ ≤ `distance` and β = max β_i."""
-    own = nu.nu_flam + nu.nu_J * w_norm
-    return (own + beta / alpha_bar * (nu.nu_fx + nu.nu_H * w_norm)) * distance
+    arguments.kind("nu", nu, Lipschitz)
+    distance, w_norm = arguments.nonnegative("distance", distance), arguments.nonnegative("w_norm", w_norm)
+    beta, alpha_bar = arguments.nonnegative("beta", beta), arguments.positive("alpha_bar", alpha_bar)
+    own = product(nu.nu_flam + nu.nu_J * w_norm, distance)
+    return float(_in_range(own + product(beta, shift(nu, distance, w_norm, alpha_bar))))
 
 
 def shift(nu: Lipschitz, mean_apart: float, w_norm: float, alpha_bar: float) -> float:
     """q ≥ ‖ŵ − w*‖."""
-    return (nu.nu_fx + nu.nu_H * w_norm) * mean_apart / alpha_bar
+    return product(nu.nu_fx + nu.nu_H * w_norm, mean_apart, 1 / alpha_bar)
+
+
+def _in_range(bound: np.ndarray | float) -> np.ndarray | float:
+    """`bound`, or a ValueError where it has left the floating-point range."""
+    if not np.isfinite(bound).all():
+        raise ValueError("nu, apart, distance, w_norm, beta: their bound leaves the floating-point range")
+    return bound
 
 
 def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) -> tuple[float, float]:
@@ -58,10 +76,15 @@ def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) 
     `gradient` = ‖mean ∂g(x̄)‖, `alpha_bar_here` = λ_min(H̄(x̄)) or a lower bound of it. ValueError where neither a global
     strong convexity nor Kantorovich's condition is at hand.
     """
+    arguments.kind("nu", nu, Lipschitz)
+    gradient = arguments.nonnegative("gradient", gradient)
+    alpha_bar_here = arguments.number("alpha_bar_here", alpha_bar_here)
     if nu.strong_convexity is not None:
         return gradient / nu.strong_convexity, nu.strong_convexity
     if alpha_bar_here <= 0:
-        raise ValueError(f"the mean Hessian at x is not positive definite (smallest eigenvalue {alpha_bar_here:.3e})")
+        raise ValueError(
+            f"alpha_bar_here: the mean Hessian at x is not positive definite (smallest eigenvalue {alpha_bar_here:.3e})"
+        )
     if nu.nu_H == 0:
         return gradient / alpha_bar_here, alpha_bar_here
     discriminant = alpha_bar_here**2 - 2 * nu.nu_H * gradient

@@ -15,25 +15,33 @@ import math
 
 import numpy as np
 
-from .nedic_olshevsky import WorstCase
+from hgp_ref import arguments
+from hgp_ref.bounds.nedic_olshevsky import WorstCase
+
+FORMS = ("printed", "corrected")
 
 
 def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     """The right-hand side for n clients and |E_ij| ≤ `entry`: √n·entry ("printed") or n·entry ("corrected")."""
+    n, form = arguments.integer("n", n), arguments.choice("form", form, FORMS)
+    if entry != math.inf:  # the worst case may be beyond floating point
+        entry = arguments.nonnegative("entry", entry)
     if form == "printed":
         return math.sqrt(n) * entry
-    if form == "corrected":
-        return n * entry
-    raise ValueError(f"form={form!r} is unknown; choose 'printed' or 'corrected'")
+    return n * entry
 
 
 def lemma2_worst_case(constants: WorstCase, steps: int, form: str = "corrected") -> float:
     """(8√n/δ) τ^S as printed, or (8n/δ) τ^{S−1} as corrected, with the worst-case δ and τ."""
+    arguments.kind("constants", constants, WorstCase)
+    form = arguments.choice("form", form, FORMS)
     entry = constants.printed(steps) if form == "printed" else constants.entry(steps)
     return lemma2(constants.n, entry, form)
 
 
 def lemma2_realised(K: np.ndarray, form: str = "corrected") -> float:
     """The right-hand side with c the largest entry of |K − 11ᵀ/n| for an actual averaging matrix K (n, n)."""
+    K = arguments.real_array("K", K, (None, None), "(n, n)")
     n = len(K)
-    return lemma2(n, float(np.abs(np.asarray(K) - 1 / n).max()), form)
+    K = arguments.real_array("K", K, (n, n), "(n, n)")
+    return lemma2(n, float(np.abs(K - 1 / n).max()), form)

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hgp_ref import arguments
+
 
 @dataclass(frozen=True)
 class WorstCase:
@@ -34,10 +36,12 @@ class WorstCase:
 
     def entry(self, steps: int) -> float:
         """(8/δ) τ^{S−1} ≥ |E_ij|."""
+        steps = arguments.integer("steps", steps)
         return _exp(math.log(8) - self.log_delta + _power(self.log_tau, steps - 1))
 
     def printed(self, steps: int) -> float:
         """(8/δ) τ^S, the same with the exponent that the paper prints."""
+        steps = arguments.integer("steps", steps)
         return _exp(math.log(8) - self.log_delta + _power(self.log_tau, steps))
 
     def steps_needed(self, eta_alpha: float, *, factor: float | None = None) -> float:
@@ -45,9 +49,9 @@ class WorstCase:
 
         `factor` f is n by default, as Lemma 2 needs it. The result is a float: it may be astronomical, or infinite.
         """
-        if not 0 < eta_alpha < 1:
-            raise ValueError(f"eta_alpha={eta_alpha}; it must lie strictly between 0 and 1")
-        f = float(self.n if factor is None else factor)
+        if not 0 < arguments.number("eta_alpha", eta_alpha) < 1:
+            raise ValueError(f"eta_alpha={eta_alpha} given, needed a number strictly between 0 and 1")
+        f = float(self.n) if factor is None else arguments.positive("factor", factor)
         log_needed = self.log_delta - math.log(16 * f) + math.log(eta_alpha / (1 - eta_alpha))
         if log_needed >= 0 or self.log_tau == -math.inf:
             return 1.0
@@ -58,8 +62,7 @@ class WorstCase:
 
 def worst_case(n: int, window: int = 1) -> WorstCase:
     """The constants for `n` clients and B = `window`."""
-    if n < 1 or window < 1:
-        raise ValueError(f"n={n}, window={window}; both must be at least 1")
+    n, window = arguments.integer("n", n), arguments.integer("window", window)
     log_delta = -n * window * math.log(n)
     delta = math.exp(log_delta)
     log_tau = -math.inf if delta == 1 else math.log1p(-delta) / window

@@ -28,6 +28,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hgp_ref import arguments
+from hgp_ref.bounds.rounding import UNIT
+from hgp_ref.bounds.scaled import power_of_two
+
 
 @dataclass(frozen=True)
 class ResidualBounds:
@@ -41,13 +45,37 @@ class ResidualBounds:
 
 
 def residual_bounds(H: np.ndarray, J: np.ndarray, f_x: np.ndarray, w: np.ndarray) -> ResidualBounds:
-    """All forms of C from explicit H (n, d, d), J (n, d_lam, d), ∂_x f (n, d) and w (n, d); C4 at the mean of w."""
+    """All forms of C from explicit H (n, d, d), J (n, d_lam, d), ∂_x f (n, d) and w (n, d); C4 at the mean of w.
+
+    ᾱ is lowered and ‖J_i H̄⁻¹‖ raised by what their own rounding may be, 4 (n + d) 2^−52 max_i ‖H_i‖ in H̄; that of the
+    residual itself is left to the caller. Computed in units of H, J and ∂_x f that are powers of two.
+    """
+    f_x = arguments.real_array("f_x", f_x, (None, None), "(n, d)")
+    n, d = f_x.shape
+    H = arguments.real_array("H", H, (n, d, d), "(n, d, d)")
+    J = arguments.real_array("J", J, (n, None, d), "(n, d_lam, d)")
+    w = arguments.real_array("w", w, (n, d), "(n, d)")
+    unit_H, unit_J = power_of_two(H), power_of_two(J)
+    sizes = [power_of_two(w) if w.any() else 0.0, power_of_two(f_x) / unit_H if f_x.any() else 0.0]
+    unit_w = max(sizes) or 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _in_units(H / unit_H, J / unit_J, f_x / unit_H / unit_w, w / unit_w)
+        scaled = {name: unit_J * values * unit_w for name, values in vars(found).items()}
+    if not np.isfinite(list(scaled.values())).all():
+        raise ValueError("H, J, f_x, w: their bounds leave the floating-point range")
+    return ResidualBounds(**scaled)
+
+
+def _in_units(H: np.ndarray, J: np.ndarray, f_x: np.ndarray, w: np.ndarray) -> ResidualBounds:
+    """The bounds of numbers of ordinary size."""
     H_bar, g, w_bar = H.mean(axis=0), f_x.mean(axis=0), w.mean(axis=0)
-    alpha_bar = float(np.linalg.eigvalsh((H_bar + H_bar.T) / 2)[0])
+    hidden = 4 * sum(f_x.shape) * UNIT * float(np.linalg.norm(H, 2, axis=(1, 2)).max())  # rounding of H̄ and λ(H̄)
+    alpha_bar = float(np.linalg.eigvalsh((H_bar + H_bar.T) / 2)[0]) - hidden
     if alpha_bar <= 0:
         raise ValueError(f"H: the mean Hessian is not positive definite (smallest eigenvalue {alpha_bar:.3e})")
     beta = np.linalg.norm(J, 2, axis=(1, 2))
     J_inverse = J @ np.linalg.inv(H_bar)
+    inverse_norms = np.linalg.norm(J_inverse, 2, axis=(1, 2))
     residual = g - w @ H_bar.T  # r̃_i, (n, d)
     size = np.linalg.norm(residual, axis=1)
     apart = np.linalg.norm(w - w_bar, axis=1)  # ‖Δ_i‖
@@ -56,7 +84,7 @@ def residual_bounds(H: np.ndarray, J: np.ndarray, f_x: np.ndarray, w: np.ndarray
     return ResidualBounds(
         identity=np.linalg.norm(np.einsum("iab,ib->ia", J_inverse, residual), axis=1),
         c1=c1(beta, size, alpha_bar),
-        c2=np.linalg.norm(J_inverse, 2, axis=(1, 2)) * size,
+        c2=np.minimum(inverse_norms * (1 + hidden / alpha_bar), beta / alpha_bar) * size,
         c3=c3(beta, mean_residual, apart, zeta_inf * float(apart.mean()), alpha_bar),
         c4=c4(beta, float(np.linalg.norm(g - H_bar @ w_bar)), apart, alpha_bar),
     )

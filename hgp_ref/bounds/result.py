@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hgp_ref import arguments
+from hgp_ref.bounds.scaled import norm
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -38,20 +41,28 @@ def first_failure(conditions: dict[str, bool]) -> str | None:
 
 def finite(bound: Bound) -> Bound:
     """`bound` itself, or not applicable where its number has left the floating-point range."""
-    if bound.total is None or np.isfinite(bound.total):
+    numbers = [bound.total if bound.total is not None else 0.0, *bound.terms.values()]
+    rows = np.zeros(0) if bound.per_client is None else bound.per_client
+    if np.isfinite(numbers).all() and np.isfinite(rows).all():
         return bound
-    return not_applicable(bound.name, "the bound grows beyond floating point with the iterations")
+    return not_applicable(bound.name, "the bound grows beyond floating point with the iterations or the scales")
 
 
 def best(*bounds: Bound) -> Bound:
     """The smallest of several bounds on the same error, client by client; not applicable if none of them is."""
+    if not bounds:
+        raise TypeError("bounds: none given, needed at least one Bound")
+    for bound in bounds:
+        arguments.kind("bounds", bound, Bound)
     usable = [b for b in bounds if b.total is not None]
     name = f"min({', '.join(b.name for b in bounds)})"
     if not usable:
         return not_applicable(name, "; ".join(f"{b.name}: {b.why}" for b in bounds))
     rows = [b.per_client for b in usable if b.per_client is not None]
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError(f"bounds: on {[len(row) for row in rows]} clients given, needed bounds on the same clients")
     per_client = np.min(rows, axis=0) if rows else None
     totals = [b.total for b in usable if b.total is not None]
     if per_client is not None:
-        totals.append(float(np.linalg.norm(per_client)))
+        totals.append(norm(per_client))
     return Bound(name, min(totals), per_client)

@@ -9,11 +9,13 @@ For client i with instances s = 1 … N_i and the derivatives H_i^(s), J_i^(s) o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from hgp_ref import arguments
+from hgp_ref.bounds.scaled import power_of_two
 from hgp_ref.exact import hessians, jacobians
 
 
@@ -29,10 +31,20 @@ class SampleConstants:
     alpha: float  # min over instances of σ_min(H_i^(s)), as Theorem 1 prints it
     beta: float  # max over instances of ‖J_i^(s)‖
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            arguments.nonnegative(field.name, getattr(self, field.name))
+
 
 def sample_derivatives(problem: Any, x: Any, lam: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance."""
+    if getattr(problem, "counts", None) is None:
+        raise TypeError(f"problem={problem!r} given, needed a problem with instances (`counts`) and mini-batches")
     counts = np.asarray(problem.counts)
+    for name, value in (("x", x), ("lam", lam)):
+        if not hasattr(value, "shape") or len(value.shape) != 2 or value.shape[0] != len(counts):
+            shape = getattr(value, "shape", type(value).__name__)
+            raise ValueError(f"{name}: {shape} given, needed an array of shape (n, d) with n = {len(counts)} clients")
     H: list[list[np.ndarray]] = [[] for _ in counts]
     J: list[list[np.ndarray]] = [[] for _ in counts]
     for s in range(int(counts.max())):
@@ -46,8 +58,31 @@ def sample_derivatives(problem: Any, x: Any, lam: Any) -> tuple[list[np.ndarray]
     return [np.stack(a) for a in H], [np.stack(a) for a in J]
 
 
+def check_samples(
+    H: Sequence[np.ndarray], J: Sequence[np.ndarray], n: int | None = None, d_x: int | None = None
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """H_i^(s) and J_i^(s) in float64; an error unless they are of `n` clients, instance by instance alike."""
+    for name, samples in (("H_samples", H), ("J_samples", J)):
+        if not isinstance(samples, Sequence) or len(samples) == 0 or (n is not None and len(samples) != n):
+            count = len(samples) if isinstance(samples, Sequence) else type(samples).__name__
+            raise ValueError(f"{name}: {count} given, needed a list of one array for each of the clients ({n or 'n'})")
+    if len(H) != len(J):
+        raise ValueError(f"J_samples: {len(J)} clients given, needed {len(H)} as in H_samples")
+    H = [arguments.real_array(f"H_samples[{i}]", a, (None, d_x, d_x), "(N_i, d_x, d_x)") for i, a in enumerate(H)]
+    d_x = H[0].shape[1]
+    H = [arguments.real_array(f"H_samples[{i}]", a, (None, d_x, d_x), "(N_i, d_x, d_x)") for i, a in enumerate(H)]
+    meaning = "(N_i, d_lam, d_x) with N_i as in H_samples"
+    J = [arguments.real_array(f"J_samples[{i}]", a, (len(H[i]), None, d_x), meaning) for i, a in enumerate(J)]
+    if len({a.shape[1] for a in J}) > 1:
+        raise ValueError(f"J_samples: d_lam = {[a.shape[1] for a in J]} given, needed the same for all clients")
+    return H, J
+
+
 def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: float) -> SampleConstants:
     """The constants from the derivatives of single instances."""
+    H, J = check_samples(H, J)
+    eta = arguments.positive("eta", eta)
+    unit = max(power_of_two(a) for a in J)
     kappa_x, sigma_x = _spread(H)
     kappa_lam, sigma_lam = _spread(J)
     eigenvalues = np.concatenate([np.linalg.eigvalsh(a).ravel() for a in H])
@@ -58,16 +93,17 @@ def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: floa
         sigma_lam=sigma_lam,
         rho=float(np.abs(1 - eta * eigenvalues).max()),
         alpha=float(np.abs(eigenvalues).min()),
-        beta=float(max(np.linalg.norm(a, 2, axis=(1, 2)).max() for a in J)),
+        beta=unit * float(max(np.linalg.norm(a / unit, 2, axis=(1, 2)).max() for a in J)),
     )
 
 
 def _spread(samples: Sequence[np.ndarray]) -> tuple[float, float]:
     """Largest deviation from a client's mean, and the largest root mean square deviation."""
     largest, square = 0.0, 0.0
+    unit = max(power_of_two(a) for a in samples)
     for a in samples:
-        deviation = a - a.mean(axis=0)
+        deviation = a / unit - (a / unit).mean(axis=0)
         largest = max(largest, float(np.linalg.norm(deviation, 2, axis=(1, 2)).max()))
         second = (np.swapaxes(deviation, 1, 2) @ deviation).mean(axis=0)
         square = max(square, float(np.linalg.norm(second, 2)))
-    return largest, float(np.sqrt(square))
+    return unit * largest, unit * float(np.sqrt(square))

@@ -8,7 +8,8 @@ As printed, relative to ‖∂_x f‖ and with ε̂ standing for (8√n/δ) τ^S
 
 under 0 < α < 1/η and S large enough, which is ε̂ ≤ ½ ηα/(1 − ηα). In the proof every series but the truncation
 (B) has positive terms and is completed to infinity, so exp(−O(M)) is exactly (β/α)(1 − ηα)^M: no O(·) is left
-here. α is the smallest singular value of the Hessians, over the samples where there are any, as printed.
+here. α is the smallest singular value of the Hessians, over the samples where there are any, at the λ in use: the
+printed minimum over all λ is not needed here (it is in Theorem 2).
 
 α < 1/η is not enough: the proof uses ‖I − ηH‖ ≤ 1 − ηα, which needs η(α + L) ≤ 2. Corollary 1 repaired uses
 ρ = max_i ‖I − ηH_i‖ < 1 and ε = max_m ε_m ≤ (1 − ρ)/(2ρ):
@@ -23,9 +24,11 @@ from __future__ import annotations
 
 import math
 
-from .constants import Constants, check_iterations
-from .result import Bound, first_failure, not_applicable
-from .samples import SampleConstants
+from hgp_ref import arguments
+from hgp_ref.bounds.constants import Constants, check_iterations
+from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable
+from hgp_ref.bounds.samples import SampleConstants
+from hgp_ref.bounds.scaled import product
 
 
 def theorem1(
@@ -38,30 +41,29 @@ def theorem1(
     text: str = "main",
 ) -> Bound:
     """Theorem 1 as printed in the "main" text or in the "appendix"; `consensus` is ε̂, by default max ε_m."""
-    if text not in ("main", "appendix"):
-        raise ValueError(f"text={text!r} is unknown; choose 'main' or 'appendix'")
-    M, name = check_iterations(c, iterations), f"Theorem 1 ({text})"
-    eps = realised_consensus(c, M) if consensus is None else consensus
-    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **_probability(failure)})
+    M, name = check_iterations(c, iterations), f"Theorem 1 ({arguments.choice('text', text, ('main', 'appendix'))})"
+    arguments.kind("s", s, SampleConstants)
+    eps, failure = realised_consensus(c, M, consensus), arguments.number("failure", failure)
+    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
         return not_applicable(name, failed)
     copies = 2 if text == "main" else 1
     mu = math.hypot(s.kappa_lam, s.kappa_x * s.beta / s.alpha)
     log_term = math.log(copies * c.n * (c.d_x + c.d_lam) / failure)
-    noise = 4 * mu / s.alpha * (1 + eps) * math.sqrt(2 * log_term)
-    terms = {"noise": noise * c.f_norm, **_exact_terms(c, s.alpha, s.beta, eps, M)}
-    return Bound(name, sum(terms.values()), terms=terms)
+    noise = product(4, mu, 1 / s.alpha, 1 + eps, math.sqrt(2 * log_term), c.f_norm)
+    terms = {"noise": noise, **_exact_terms(c, s.alpha, s.beta, eps, M)}
+    return finite(Bound(name, sum(terms.values()), terms=terms))
 
 
 def corollary1(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
     """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m."""
     M = check_iterations(c, iterations)
-    eps = realised_consensus(c, M) if consensus is None else consensus
+    eps = realised_consensus(c, M, consensus)
     failed = first_failure(printed_conditions(c.eta, c.sigma_min, eps))
     if failed:
         return not_applicable("Corollary 1", failed)
     terms = _exact_terms(c, c.sigma_min, c.beta_max, eps, M)
-    return Bound("Corollary 1", sum(terms.values()), terms=terms)
+    return finite(Bound("Corollary 1", sum(terms.values()), terms=terms))
 
 
 def corollary2(
@@ -76,21 +78,23 @@ def corollary2(
 ) -> Bound:
     """Corollary 2 as printed for batches of `size`; the constant C is max(κ_x, κ_λ) of single samples by default."""
     M = check_iterations(c, iterations)
-    eps = realised_consensus(c, M) if consensus is None else consensus
-    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **_probability(failure)})
+    arguments.kind("s", s, SampleConstants)
+    size, failure = arguments.integer("size", size), arguments.number("failure", failure)
+    eps = realised_consensus(c, M, consensus)
+    C = max(s.kappa_x, s.kappa_lam) if C is None else arguments.nonnegative("C", C)
+    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Corollary 2", failed)
-    C = max(s.kappa_x, s.kappa_lam) if C is None else C
     root = math.sqrt(2 / size * math.log(c.n * (c.d_x + c.d_lam) / failure))
-    noise = 4 * C * math.hypot(1, s.beta / s.alpha) / s.alpha * (1 + eps) * root
-    terms = {"noise": noise * c.f_norm, **_exact_terms(c, s.alpha, s.beta, eps, M)}
-    return Bound("Corollary 2", sum(terms.values()), terms=terms)
+    noise = product(4, C, math.hypot(1, s.beta / s.alpha), 1 / s.alpha, 1 + eps, root, c.f_norm)
+    terms = {"noise": noise, **_exact_terms(c, s.alpha, s.beta, eps, M)}
+    return finite(Bound("Corollary 2", sum(terms.values()), terms=terms))
 
 
 def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
     """Corollary 1 with ρ in place of 1 − ηα; `consensus` bounds σ_max(E_m), by default the realised max ε_m."""
     M = check_iterations(c, iterations)
-    eps = realised_consensus(c, M) if consensus is None else consensus
+    eps = realised_consensus(c, M, consensus)
     rho, beta = c.rho, c.beta_max
     failed = first_failure(
         {
@@ -101,10 +105,10 @@ def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensu
     if failed:
         return not_applicable("Corollary 1, repaired", failed)
     terms = {
-        "consensus": 2 * c.eta * beta * eps / (1 - rho) ** 2 * c.f_norm,
-        "truncation": c.eta * beta * rho**M / (1 - rho) * c.f_norm,
+        "consensus": product(2, c.eta, beta, eps, (1 - rho) ** -2, c.f_norm),
+        "truncation": product(c.eta, beta, rho**M, 1 / (1 - rho), c.f_norm),
     }
-    return Bound("Corollary 1, repaired", sum(terms.values()), terms=terms)
+    return finite(Bound("Corollary 1, repaired", sum(terms.values()), terms=terms))
 
 
 def printed_conditions(eta: float, alpha: float, eps: float) -> dict[str, bool]:
@@ -117,17 +121,20 @@ def printed_conditions(eta: float, alpha: float, eps: float) -> dict[str, bool]:
     }
 
 
-def realised_consensus(c: Constants, M: int) -> float:
-    """max_m σ_max(E_m) over the first M calls."""
-    return float(c.eps[:M].max())
+def realised_consensus(c: Constants, M: int, given: float | None = None) -> float:
+    """ε̂: the `given` one, by default max_m σ_max(E_m) over the first M calls."""
+    if given == math.inf:  # a worst case beyond floating point: the condition on S fails
+        return math.inf
+    return float(c.eps[:M].max()) if given is None else arguments.nonnegative("consensus", given)
 
 
 def _exact_terms(c: Constants, alpha: float, beta: float, eps: float, M: int) -> dict[str, float]:
     return {
-        "consensus": 2 * beta * eps / (c.eta * alpha**2) * c.f_norm,
-        "truncation": beta / alpha * (1 - c.eta * alpha) ** M * c.f_norm,
+        "consensus": product(2, beta, eps, 1 / c.eta, 1 / alpha, 1 / alpha, c.f_norm),
+        "truncation": product(beta, 1 / alpha, (1 - c.eta * alpha) ** M, c.f_norm),
     }
 
 
-def _probability(failure: float) -> dict[str, bool]:
+def probability(failure: float) -> dict[str, bool]:
+    """0 < ϵ < 1."""
     return {f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1}

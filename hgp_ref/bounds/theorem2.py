@@ -2,16 +2,25 @@
 
     {(2ν_g/α)(1 + β/α)(1 + ε̂) + (ν_f/‖∂_x f‖)(β/α)} ‖x̂ − x‖            relative to ‖∂_x f‖
 
-It drops the term (C) of its own proof, ν_f ‖x̂ − x‖ for ∂_λ f, so that it fails where ∂_λ f depends on x: with
-g = (x − a)²/2 and f = λx it is 0 while the error is √n |x̂ − x|. Use `inexact` instead.
+α = min_{λ,ξ} σ_min(∂²_x ĝ) and β = max_{λ,ξ} σ_max(∂²_{xλ} ĝ), as printed: over every λ, hence over every x(λ). With α
+at the current λ alone it fails, because the products of the proof sit at x̂: h″ = 1 − 0.9 min(|x|, 1), f = x, x̂ = 1 has
+the error 9 where α = h″(0) allows 3.6 and the printed α = 0.1 allows 198. Where ν_g > 0 the constants of one point
+cannot know it, and it must be given.
+
+The statement drops the term (C) of its own proof, ν_f ‖x̂ − x‖ for ∂_λ f, so that it fails where ∂_λ f depends on x:
+with g = (x − a)²/2 and f = λx it is 0 while the error is √n |x̂ − x|. Use `inexact` instead.
 """
 
 from __future__ import annotations
 
-from .constants import Constants, check_iterations
-from .result import Bound, first_failure, not_applicable
-from .samples import SampleConstants
-from .theorem1 import corollary1, printed_conditions, realised_consensus, theorem1
+from dataclasses import replace
+
+from hgp_ref import arguments
+from hgp_ref.bounds.constants import Constants, check_iterations
+from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable
+from hgp_ref.bounds.samples import SampleConstants
+from hgp_ref.bounds.scaled import product
+from hgp_ref.bounds.theorem1 import corollary1, printed_conditions, probability, realised_consensus, theorem1
 
 
 def theorem2(
@@ -24,23 +33,42 @@ def theorem2(
     samples: SampleConstants | None = None,
     failure: float = 0.1,
     consensus: float | None = None,
+    alpha: float | None = None,
+    beta: float | None = None,
 ) -> Bound:
     """Theorem 2 as printed for ‖x̂ − x‖ = `distance`; with exact Jacobians unless `samples` are given.
 
-    `c` are constants at the exact solution, as in the statement; ν_f and ν_g as in the paper's Assumption 4.
+    `c` are constants at the exact solution, as in the statement; ν_f and ν_g as in the paper's Assumption 4. `alpha`
+    and `beta` are the printed α and β, over every λ and ξ; with ν_g = 0 those of `c` or `samples` are the same at
+    every x.
     """
-    M = check_iterations(c, iterations)
-    eps = realised_consensus(c, M) if consensus is None else consensus
-    alpha, beta = (c.sigma_min, c.beta_max) if samples is None else (samples.alpha, samples.beta)
-    failed = first_failure(printed_conditions(c.eta, alpha, eps))
+    M, eps = check_iterations(c, iterations), realised_consensus(c, iterations or c.iterations, consensus)
+    nu_f, nu_g = arguments.nonnegative("nu_f", nu_f), arguments.nonnegative("nu_g", nu_g)
+    distance, failure = arguments.nonnegative("distance", distance), arguments.number("failure", failure)
+    if samples is not None:
+        arguments.kind("samples", samples, SampleConstants)
+    here = (c.sigma_min, c.beta_max) if samples is None else (samples.alpha, samples.beta)
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if value is None and nu_g > 0:
+            words = f"{name}: its extreme over every lambda and sample, as the paper prints it (nu_g = {nu_g:.3g} > 0)"
+            return not_applicable("Theorem 2", words)
+    alpha = here[0] if alpha is None else arguments.nonnegative("alpha", alpha)
+    beta = here[1] if beta is None else arguments.nonnegative("beta", beta)
+    failed = first_failure({**printed_conditions(c.eta, alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Theorem 2", failed)
-    if samples is None:
-        base = corollary1(c, M, consensus=eps)
-    else:
-        base = theorem1(c, samples, failure, M, consensus=eps, text="appendix")
+    base = _at_one_point(c, samples, alpha, beta, eps, failure, M)
     if base.total is None:
         return not_applicable("Theorem 2", base.why)
-    slope = 2 * nu_g / alpha * (1 + beta / alpha) * (1 + eps) * c.f_norm + nu_f * beta / alpha
-    terms = {**base.terms, "inexact": slope * distance}
-    return Bound("Theorem 2", sum(terms.values()), terms=terms)
+    moved = product(2, nu_g, 1 / alpha, 1 + beta / alpha, 1 + eps, c.f_norm, distance)
+    terms = {**base.terms, "inexact": moved + product(nu_f, beta, 1 / alpha, distance)}
+    return finite(Bound("Theorem 2", sum(terms.values()), terms=terms))
+
+
+def _at_one_point(
+    c: Constants, samples: SampleConstants | None, alpha: float, beta: float, eps: float, failure: float, M: int
+) -> Bound:
+    """Corollary 1, or Theorem 1 of the appendix with `samples`, with the given α and β."""
+    if samples is None:
+        return corollary1(replace(c, sigma_min=alpha, beta=c.beta * 0 + beta), M, consensus=eps)
+    return theorem1(c, replace(samples, alpha=alpha, beta=beta), failure, M, consensus=eps, text="appendix")

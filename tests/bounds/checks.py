@@ -36,15 +36,15 @@ def check_a(b):
     for s in pool():
         c = constants(b, s)
         rounding = c.rounding * (1 + np.abs(s.w).max())
-        holds(b.bound_a(c), s.errors, rounding)
-        part = b.bound_a.__globals__["consensus_part"](c, c.iterations)
+        holds(b.contracting_clients(c), s.errors, rounding)
+        part = b.contraction.consensus_part(c, c.iterations)
         below(s.consensus_errors, c.beta * part, rounding)
 
 
 def check_a_is_attained(b):
     for s in attained_a():
         c = constants(b, s)
-        part = b.bound_a.__globals__["consensus_part"](c, c.iterations)
+        part = b.contraction.consensus_part(c, c.iterations)
         assert math.isclose(part * c.beta_max, s.consensus_errors.max(), rel_tol=1e-12)
 
 
@@ -61,7 +61,7 @@ def check_a_is_its_double_sum(b):
         alpha_bar = np.linalg.eigvalsh(s.H.mean(axis=0))[0]
         total += mean_rate**M * np.linalg.norm(s.f_x.mean(axis=0)) / alpha_bar
         wanted = np.array([np.linalg.svd(J)[1][0] for J in s.J]) * total
-        found = b.bound_a(c)
+        found = b.contracting_clients(c)
         assert np.allclose(found.per_client, wanted, rtol=1e-9, atol=0)
         assert math.isclose(found.total, np.linalg.norm(wanted), rel_tol=1e-9)
         assert math.isclose(sum(found.terms.values()), found.total, rel_tol=1e-9)
@@ -69,8 +69,8 @@ def check_a_is_its_double_sum(b):
 
 def check_a_floor(b):
     """With ρ < 1 the consensus part never exceeds the floor, however long the run."""
-    floor = b.bound_a.__globals__["floor"]
-    part = b.bound_a.__globals__["consensus_part"]
+    floor = b.contraction.floor
+    part = b.contraction.consensus_part
     for s in pool():
         c = constants(b, s)
         if c.rho < 1:
@@ -82,17 +82,17 @@ def check_a_floor(b):
 
 
 def check_b(b):
-    F = b.bound_b.__globals__["averaging_sum"]
+    F = b.convexity.averaging_sum
     for s in pool():
         c = constants(b, s)
         rounding = c.rounding * (1 + np.abs(s.w).max())
-        holds(b.bound_b(c), s.errors, rounding)
+        holds(b.convex_mean(c), s.errors, rounding)
         with np.errstate(over="ignore"):
             below(np.linalg.norm(s.consensus_errors), c.beta_max * c.eta * F(c, c.iterations), rounding)
 
 
 def check_b_is_attained(b):
-    F = b.bound_b.__globals__["averaging_sum"]
+    F = b.convexity.averaging_sum
     for s in attained_b():
         c = constants(b, s)
         found = c.beta_max * c.eta * F(c, c.iterations)
@@ -101,7 +101,7 @@ def check_b_is_attained(b):
 
 def check_b_follows_the_run(b):
     """The recursion's s bounds the actual disagreement before every call."""
-    disagreement = b.bound_b.__globals__["disagreement"]
+    disagreement = b.recursion.consensus_and_disagreement
     for s in pool():
         c = constants(b, s)
         w = run(s)
@@ -110,7 +110,7 @@ def check_b_follows_the_run(b):
         u = np.concatenate([s.f_x[None], u])[: c.iterations]
         actual = np.linalg.norm((u - u.mean(axis=1, keepdims=True)).reshape(c.iterations, -1), axis=1)
         with np.errstate(over="ignore"):
-            below(actual, disagreement(c, c.iterations), 1e-12 * c.G_inf * (1 + np.abs(u).max()))
+            below(actual, disagreement(c, c.iterations)[1], 1e-12 * c.G_inf * (1 + np.abs(u).max()))
 
 
 def check_tails(b):
@@ -121,7 +121,7 @@ def check_tails(b):
         H, J, f_x = np.full((n, 1, 1), 0.8), np.full((n, 1, 1), 2.0), np.full((n, 1), 1.5)
         s = Setting(H, J, f_x, np.full((M, n, n), 1 / n), 0.5)
         c = constants(b, s)
-        for bound in (b.bound_a(c), b.bound_b(c)):
+        for bound in (b.contracting_clients(c), b.convex_mean(c)):
             assert np.allclose(bound.per_client, s.errors, rtol=1e-12)
             assert math.isclose(bound.total, np.linalg.norm(s.errors), rel_tol=1e-12)
 

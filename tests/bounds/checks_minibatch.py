@@ -36,15 +36,15 @@ def check_d_increments(b):
     bias = 2 * (np.sum(eta * G * (4 / 3) * rate ** np.arange(M) * (1 + rate * np.array(
         [sum(mean_rate**k for k in range(M - 1 - m)) for m in range(M)]))) + mean_rate**M * G / h)  # fmt: skip
     for shared, total, own in ((False, squares, alone), (True, aligned, alone_aligned)):
-        found = b.bound_d(c, s, 1, 0.05, shared=shared)
+        found = b.minibatch_tail(c, s, 1, 0.05, shared=shared)
         assert math.isclose(found.terms["noise"], math.sqrt(2 * log_term * total), rel_tol=1e-12)
         assert math.isclose(found.total, found.terms["noise"] + math.sqrt(3) * bias, rel_tol=1e-12)
         assert np.allclose(found.per_client, math.sqrt(2 * log_term * own) + bias, rtol=1e-12)
         # Bernstein with σ = κ: r solves r² = 2ℓ(V² + cr/3)
         largest = np.max(for_v + math.sqrt(n) * for_u) if shared else max(for_v.max(), math.sqrt(n) * for_u.max())
-        r = b.bound_d(c, s, 1, 0.05, shared=shared, form="bernstein").terms["noise"]
+        r = b.minibatch_tail(c, s, 1, 0.05, shared=shared, form="bernstein").terms["noise"]
         assert math.isclose(r**2, 2 * log_term * (total + largest * r / 3), rel_tol=1e-12)
-    quarter = b.bound_d(c, s, 4, 0.05).terms["noise"] / b.bound_d(c, s, 1, 0.05).terms["noise"]
+    quarter = b.minibatch_tail(c, s, 4, 0.05).terms["noise"] / b.minibatch_tail(c, s, 1, 0.05).terms["noise"]
     assert math.isclose(quarter, 0.5, rel_tol=1e-12), "noise falls as 1/√b"
 
 
@@ -118,7 +118,7 @@ def check_d_decomposition(b):
         f_x, K = rng.normal(size=(n, d)), rng.dirichlet(np.full(n, 0.4), size=(M, n))
         eta = rng.uniform(0.3, 1.9) / np.linalg.eigvalsh(H).max()
         c = b.realised_constants(H.mean(axis=1), J.mean(axis=1), f_x, eta, K)
-        found = b.bound_d(c, b.sample_constants(list(H), list(J), eta), 1, 0.1)
+        found = b.minibatch_tail(c, b.sample_constants(list(H), list(J), eta), 1, 0.1)
         error, martingale, squares = one_draw(H, J, f_x, eta, K, rng)
         rounding = c.rounding * 1e2
         assert np.linalg.norm(error - martingale) <= found.terms["bias"] * (1 + 1e-9) + rounding

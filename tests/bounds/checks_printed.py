@@ -131,8 +131,14 @@ def check_printed(b):
     noise = 4 * 0.4 * math.sqrt(1 + (3.5 / 0.6) ** 2) / 0.6 * 1.1 * math.sqrt(2 / 7 * math.log(n * 2 / 0.05))
     assert math.isclose(b.corollary2(c, s, 7, 0.05, consensus=eps).total, 5 * (noise + rest))
     slope = 2 * 0.2 / 0.8 * (1 + 3 / 0.8) * 1.1 + 0.9 / 5 * 3 / 0.8
-    found = b.theorem2(c, 0.9, 0.2, 0.01, consensus=eps)
+    found = b.theorem2(c, 0.9, 0.2, 0.01, consensus=eps, alpha=0.8, beta=3.0)
     assert math.isclose(found.total, 5 * (2 * 3 * eps / (eta * 0.64) + tail + slope * 0.01))
+    slope = 2 * 0.2 / 0.5 * (1 + 4 / 0.5) * 1.1 + 0.9 / 5 * 4 / 0.5  # the printed α and β, over every λ
+    found = b.theorem2(c, 0.9, 0.2, 0.01, consensus=eps, alpha=0.5, beta=4.0)
+    printed = 2 * 4 * eps / (eta * 0.25) + 4 / 0.5 * 0.75**M + slope * 0.01
+    assert math.isclose(found.total, 5 * printed)
+    assert "alpha" in b.theorem2(c, 0.9, 0.2, 0.01, consensus=eps).why, "one point does not know the printed α"
+    assert math.isclose(b.theorem2(c, 0.9, 0.0, 0.01, consensus=eps).terms["inexact"], 0.9 * 3 / 0.8 * 0.01)
     # conditions: ηα/(2(1 − ηα)) = 1/3 for the corollary, α < 1/η
     assert b.corollary1(c, consensus=0.33).applicable and not b.corollary1(c, consensus=0.34).applicable
     assert "0 < alpha" in b.corollary1(b.realised_constants(H, H, c.G_inf * np.ones((2, 1)), 1.3, [np.eye(2)])).why

@@ -32,7 +32,7 @@ def test_no_violation(seed, n, d, convex):
         return
     c = constants(bounds, s)
     rounding = c.rounding * (1 + np.abs(s.w).max())
-    both = bounds.best(bounds.bound_a(c), bounds.bound_b(c))
+    both = bounds.best(bounds.contracting_clients(c), bounds.convex_mean(c))
     if both.applicable:
         below(s.errors, both.per_client, rounding)
         below(np.linalg.norm(s.errors), both.total, rounding)
@@ -56,8 +56,8 @@ def attack(value):
 
 
 ATTACKED = {
-    "A": (lambda c, s: bounds.bound_a(c).per_client, True),
-    "B": (lambda c, s: bounds.bound_b(c).per_client, False),
+    "A": (lambda c, s: bounds.contracting_clients(c).per_client, True),
+    "B": (lambda c, s: bounds.convex_mean(c).per_client, False),
     "C2": (lambda c, s: bounds.residual_bounds(s.H, s.J, s.f_x, s.w).c2, False),
     "C3": (lambda c, s: bounds.residual_bounds(s.H, s.J, s.f_x, s.w).c3, False),
 }
@@ -76,22 +76,22 @@ def test_an_optimiser_finds_no_violation(name):
 def test_a_failed_condition_has_no_number():
     s = scalar((0.5, 0.5), (1, 2), [np.array([[0.7, 0.2], [0.4, 0.4]])])  # rows do not sum to one, as with kept weights
     c = constants(bounds, s)
-    for bound in (bounds.bound_a(c), bounds.bound_b(c)):
+    for bound in (bounds.contracting_clients(c), bounds.convex_mean(c)):
         assert not bound.applicable and bound.total is None and bound.per_client is None
         assert "rows of K sum to 1 (off by 0.2)" in bound.why
     s = scalar((1.2, 1.1), (1, 2), [np.eye(2)])
-    assert "alpha_bar > 0 (it is -0.3)" in bounds.bound_b(constants(bounds, s)).why
+    assert "alpha_bar > 0 (it is -0.3)" in bounds.convex_mean(constants(bounds, s)).why
     s = scalar((0.5, 0.5), (1, 2), [np.array([[1.2, -0.2], [0.5, 0.5]])])
-    assert "non-negative (smallest entry -0.2)" in bounds.bound_a(constants(bounds, s)).why
-    assert bounds.bound_b(constants(bounds, s)).applicable, "B needs only rows that sum to one"
-    both = bounds.best(*[bounds.bound_a(constants(bounds, scalar((1.2, 1.1), (1, 2), [np.eye(2)])))] * 2)
+    assert "non-negative (smallest entry -0.2)" in bounds.contracting_clients(constants(bounds, s)).why
+    assert bounds.convex_mean(constants(bounds, s)).applicable, "B needs only rows that sum to one"
+    both = bounds.best(*[bounds.contracting_clients(constants(bounds, scalar((1.2, 1.1), (1, 2), [np.eye(2)])))] * 2)
     assert not both.applicable and both.total is None and "alpha_bar" in both.why
 
 
 def test_growth_beyond_floating_point_is_not_a_number():
     s = scalar((0.9, -50.0), (1, 1), [np.eye(2)] * 400)
     c = constants(bounds, s)
-    for bound in (bounds.bound_a(c), bounds.bound_b(c)):
+    for bound in (bounds.contracting_clients(c), bounds.convex_mean(c)):
         assert not bound.applicable and "beyond floating point" in bound.why
 
 
@@ -104,14 +104,14 @@ def test_printed_conditions_are_tested():
     for bound in (
         bounds.theorem1(c, samples, 2.0, consensus=0),
         bounds.corollary2(c, samples, 3, 2.0, consensus=0),
-        bounds.bound_d(c, samples, 3, 2.0),
+        bounds.minibatch_tail(c, samples, 3, 2.0),
     ):
         assert "0 < failure < 1 (it is 2)" in bound.why and bound.total is None
-    assert "S large enough" in bounds.theorem2(c, 1, 1, 0.1).why
+    assert "S large enough" in bounds.theorem2(c, 1, 1, 0.1, alpha=c.sigma_min, beta=1).why
     assert "high >= largest" in bounds.chebyshev(np.ones(2), 1.0, 0.5, 1.0, 3, (0.6, 1.1)).why
     assert "low <= smallest" in bounds.chebyshev(np.ones(2), 1.0, 0.7, 1.2, 3, (0.6, 1.1)).why
-    with pytest.raises(ValueError, match="iterations=9; the constants hold 4"):
-        bounds.bound_a(c, 9)
+    with pytest.raises(ValueError, match="iterations=9 given, needed at most 4"):
+        bounds.contracting_clients(c, 9)
     with pytest.raises(ValueError, match="too far from the inner solution"):
         bounds.distance_to_solution(bounds.Lipschitz(0, 0, 0, 1.0), 0.5, 1.0)
     with pytest.raises(ValueError, match="nu_H=-1"):
@@ -127,8 +127,8 @@ def test_theorem_1_is_false_as_printed():
         powers = np.linalg.matrix_power(np.eye(2) - H[0], M)
         error = np.linalg.norm(np.linalg.solve(H[0], powers @ np.ones(2)))
         assert printed.applicable and error > least and printed.total < 1e-2
-        below(error, bounds.bound_a(c).total, 0)
-        below(error, bounds.bound_b(c).total, 0)
+        below(error, bounds.contracting_clients(c).total, 0)
+        below(error, bounds.convex_mean(c).total, 0)
 
 
 def test_constants_of_2star_belong_to_the_exact_solution():
@@ -183,7 +183,7 @@ def test_d_covers(shared):
     sample = np.sum(errors**2, axis=1)
     assert abs(sample.mean() - exact.total) < 5 * sample.std() / math.sqrt(400), "E is the mean of the squares"
     for form in ("azuma", "bernstein"):
-        bound = bounds.bound_d(c, s, size, failure, form=form, shared=shared)
+        bound = bounds.minibatch_tail(c, s, size, failure, form=form, shared=shared)
         misses = np.linalg.norm(errors, axis=1) > bound.total
         assert misses.mean() <= failure
         assert np.all((errors > bound.per_client).mean(axis=0) <= failure)

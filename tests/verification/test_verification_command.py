@@ -131,15 +131,15 @@ def halved(function, names=("total", "per_client")):
     [
         ("lemma2", "verification.lemma2.lemma2_realised", ()),
         ("corollary1", "verification.corollary1.corollary1_repaired", None),
-        ("bound_a", "verification.curves.bound_a", ("total", "per_client")),
-        ("bound_b", "verification.curves.bound_b", ("total", "per_client")),
+        ("contracting_clients", "verification.curves.contracting_clients", ("total", "per_client")),
+        ("convex_mean", "verification.curves.convex_mean", ("total", "per_client")),
         ("certificate", "verification.certificate.residual_bounds", ("c1", "c2", "c3", "c4")),
-        ("bound_d", "verification.bound_d.bound_d", ("total", "per_client")),
+        ("minibatch_tail", "verification.minibatch_tail.minibatch_tail", ("total", "per_client")),
         ("mean_square", "verification.mean_square.mean_square_error", ("variance",)),
         ("inexact", "verification.errata.inexact.inexact_total", ()),
         ("chebyshev", "verification.chebyshev.chebyshev", ("total", "per_client")),
         ("optimiser", "verification.optimiser.residual_bounds", ("c1", "c2", "c3", "c4")),
-        ("search", "verification.search.bound_b", ("total", "per_client")),
+        ("search", "verification.search.convex_mean", ("total", "per_client")),
     ],
 )
 def test_a_planted_violation_fails(statement, target, names, monkeypatch, tmp_path, capsys):

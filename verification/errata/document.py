@@ -18,8 +18,13 @@ The corrected statements (A, B, C1–C4, D, E, 2*) are in `hgp_ref/bounds`; `pyt
 
 Errata 2, 4, 12, 15, 22 and 25 are also figures of the report that `python -m verification` writes.
 
-Four entries change what a user may rely on: **2** and **4** (Theorem 1 needs a larger constant and a condition on the
-largest eigenvalue), **15** (Theorem 2 lacks a term) and **25** (do not keep Push-Sum weights between calls).
+Kinds: **false as printed** (a statement or equation fails under the paper's own assumptions), **gap in the proof** (it
+may stand, but not by the argument given, or what is done is not covered by it), **slip** (an index, a sign, a factor, a
+symbol) and **sharper** (nothing is wrong, more can be said).
+
+Three entries change what a user may rely on: **4** (Theorem 1 needs a condition on the largest eigenvalue), **15**
+(Theorem 2 lacks a term) and **25** (do not keep Push-Sum weights between calls of a long run). **2** enlarges a
+constant.
 """
 
 
@@ -31,13 +36,15 @@ def write_errata(path: Path, result: Result) -> None:
 def text(result: Result) -> str:
     """The document for the rows of a run of all errata."""
     entries = [(ERRATA[int(row.statement.split()[1])], row) for row in result.rows]
-    lines = [HEAD, "| | where | shown by | what the command gives |", "|---|---|---|---|"]
+    lines = [HEAD, "| | kind | where | shown by | what the command gives |", "|---|---|---|---|---|"]
     for entry, row in entries:
         command = f"`python -m verification errata {entry.number}`"
-        lines.append(f"| [{entry.number}](#{entry.number}) | {entry.where} | {command} | {_cell(row.note)} |")
+        link = f"[{entry.number}](#{entry.number})"
+        lines.append(f"| {link} | {entry.kind} | {entry.where} | {command} | {_cell(row.note)} |")
     for entry, row in entries:
         lines += [
             f'\n## <a id="{entry.number}"></a>{entry.number}. {entry.where}\n',
+            f"**Kind.** {entry.kind}.\n",
             f"**Printed.** {entry.wrong}\n",
             f"**Correct.** {entry.right}\n",
             f"**Setting.** {row.setting}: measured {number(row.measured)}, set against {number(row.bound)}.",

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from verification.rows import Row, erratum_row
 from verification.run import Run
 
+FALSE = "false as printed"  # a statement or equation of the paper fails under the paper's own assumptions
+GAP = "gap in the proof"  # the statement may stand, but not by the argument given, or what is done is not covered by it
+SLIP = "slip"  # an index, a sign, a factor, a symbol
+SHARPER = "sharper"  # nothing is wrong, more can be said
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -25,9 +30,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Erratum:
-    """An entry of ERRATA.md."""
+    """An entry of ERRATA.md; `kind` is one of the four words above."""
 
     number: int
+    kind: str
     where: str
     wrong: str
     right: str
@@ -35,8 +41,8 @@ class Erratum:
 
     def row(self, run: Run) -> Row:
         """Run the demonstration."""
-        found = self.show(run)
-        return erratum_row(self.number, found.setting, found.measured, found.reference, found.shown, found.says)
+        shown = self.show(run)
+        return erratum_row(self.number, shown.setting, shown.measured, shown.reference, shown.shown, shown.says)
 
 
 def figure(x: float) -> str:

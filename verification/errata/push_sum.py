@@ -1,4 +1,4 @@
-"""Errata about Push-Sum and its error: 1, 2, 3 and 24."""
+"""Errata about Push-Sum and its error: 1, 2, 3, 24 and 27."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 import hgp_ref as hgp
-from verification.errata.entry import Erratum, Shown, figure
+from verification.errata.entry import GAP, SLIP, Erratum, Shown, figure
 from verification.run import Run
 
 
@@ -75,12 +75,43 @@ def one_power_too_many(run: Run) -> Shown:
     printed = math.ceil(math.log(wanted * delta / (8 * n)) / math.log(tau))
     left = 8 * n / delta * tau ** (printed - 1) / wanted
     return Shown(
-        "n=3, B=1, ηα=0.1",
-        left,
-        1.0,
+        "n=3, B=1, ηα=0.1: steps needed",
+        printed + 1,
+        printed,
         left > 1 and 8 * n / delta * tau**printed <= wanted,
         f"at S = {printed}, where τ^S meets the step condition (with 8n/δ), what is proved is {left:.3f} times too "
-        f"large; S = {printed + 1} is needed",
+        f"large; S = {printed + 1} is needed. With δτ in place of δ the printed form holds: "
+        f"{8 * n / (delta * tau):.1f} "
+        f"for {8 * n / delta:.1f} before τ^S",
+    )
+
+
+def unaligned_calls(run: Run) -> Shown:
+    """Erratum 27: n = B = S = 2, all windows {0,1}, {2,3}, … strongly connected, half of the calls from s = 1 idle.
+
+    At step s = 0, 3, 4, 7, 8, … both clients send, in between nobody does.
+    """
+    both, nobody = np.full((2, 2), 0.5), np.eye(2)
+    W = [both if s % 4 in (0, 3) else nobody for s in range(8)]
+    aligned, unaligned = (
+        [float(np.linalg.norm(W[s + 1] @ W[s] - 0.5, 2)) for s in range(first, 6, 2)] for first in (0, 1)
+    )
+    n, B, contraction = 3, 2, 0.1
+    log_tau = math.log1p(-(float(n) ** (-n * B))) / B
+    needed = {}
+    for words, log_delta, lost in (("aligned", -n * B, 1), ("unaligned", -((n + 1) * B - 1), B)):
+        level = log_delta * math.log(n) - math.log(16 * n) + math.log(contraction / (1 - contraction))
+        needed[words] = math.ceil(lost + level / log_tau)
+    return Shown(
+        "n = B = S = 2, windows from s = 0, calls from s = 1",
+        max(unaligned),
+        max(aligned),
+        max(aligned) < 1e-15 and max(unaligned) == 1.0 and needed["unaligned"] > needed["aligned"],
+        f"windows {{0, 1}}, {{2, 3}}, … are all strongly connected, yet of the calls that start at s = 1, 3, 5 the "
+        f"first and "
+        f"third hear nobody: σ_max(E) = {', '.join(f'{x:.0f}' for x in unaligned)} instead of {max(aligned):.0f}; n "
+        "= 3, "
+        f"B = 2, ηα = 0.1: S = {needed['unaligned']} steps are needed instead of {needed['aligned']}",
     )
 
 
@@ -115,6 +146,7 @@ def random_graphs_have_no_window(run: Run) -> Shown:
 ENTRIES = (
     Erratum(
         1,
+        SLIP,
         "Algorithm 1, first line",
         "The weight to be initialised is written ω^(s); s is not defined before the loop.",
         "ω^(0) ← 1, once, before the loop.",
@@ -122,26 +154,47 @@ ENTRIES = (
     ),
     Erratum(
         2,
+        GAP,
         "Lemma 2, proof",
         "From ‖(Θ − Θ̂)y‖_∞ ≤ c ‖y‖_1 it concludes σ_max ≤ √n c, citing ‖Ay‖_∞ ≤ σ_max(A)‖y‖, which bounds the known "
         "side by the unknown one.",
-        "The conclusion that follows is σ_max ≤ n c, so 8n/δ in place of 8√n/δ, here and in every theorem.",
+        "The conclusion that follows is σ_max ≤ n c, so 8n/δ in place of 8√n/δ, here and in every theorem. As the "
+        "lemma only "
+        "asserts that some δ exists, its statement survives with δ/√n; what fails is the inference and the "
+        "identification "
+        "of δ with that of Nedić and Olshevsky.",
         root_n_is_not_enough,
     ),
     Erratum(
         3,
+        GAP,
         "Lemma 2, proof",
         "The exponent in the cited lemma is taken as S.",
-        "That lemma bounds the error after t + 1 steps by (8/δ) τ^t ‖y‖_1: after S steps the exponent is S − 1.",
+        "That lemma bounds the error after t + 1 steps by (8/δ) τ^t ‖y‖_1: after S steps the exponent is S − 1. "
+        "Again the "
+        "statement survives with another δ, here δτ, and what fails is the identification.",
         one_power_too_many,
     ),
     Erratum(
         24,
+        GAP,
         "Assumption 1 and the experiments",
         "Independent random graphs are used as if some B made every window of B steps strongly connected.",
         "Each window fails with positive probability, hence no B exists. Use the realised matrices: bounds A and B "
         "need "
         "no such assumption.",
         random_graphs_have_no_window,
+    ),
+    Erratum(
+        27,
+        GAP,
+        "Assumption 1 and the calls of Push-Sum",
+        "Windows of B steps start at s = 0, B, 2B, …; call m of Push-Sum starts at s = mS + 1, in the middle of a "
+        "window.",
+        "Up to B − 1 steps at the start of a call then count for nothing: with the constants of Nedić and Olshevsky "
+        "the power "
+        "is τ^(S−B) in place of τ^(S−1), and δ ≥ n^−((n+1)B−1) in place of n^−(nB). Or assume every B consecutive "
+        "steps.",
+        unaligned_calls,
     ),
 )

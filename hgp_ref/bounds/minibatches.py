@@ -1,4 +1,4 @@
-"""Bound D: mini-batches of size b, with probability at least 1 − ϵ.
+"""Bound D, `minibatch_tail`: mini-batches of size b, with probability at least 1 − ϵ.
 
     ‖v − d‖ ≤ noise + √Σβ_i² [A's consensus part with ρ the supremum over samples + ρ̄^M ‖ḡ‖/ᾱ]
 
@@ -31,15 +31,19 @@ without the factor n in the sum. Each of these n bounds holds with probability 1
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from .bound_a import conditions, consensus_part, truncation
-from .constants import Constants, check_iterations, geometric
-from .result import Bound, finite, first_failure, not_applicable
-from .samples import SampleConstants
+from hgp_ref import arguments
+from hgp_ref.bounds.constants import Constants, check_iterations, geometric
+from hgp_ref.bounds.contraction import conditions, consensus_part, truncation
+from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable
+from hgp_ref.bounds.samples import SampleConstants
+from hgp_ref.bounds.scaled import product
 
 
-def bound_d(
+def minibatch_tail(
     c: Constants,
     s: SampleConstants,
     size: int,
@@ -53,19 +57,20 @@ def bound_d(
 
     `shared`: whether one batch serves both v and u. `form`: "azuma" or "bernstein".
     """
-    if form not in ("azuma", "bernstein"):
-        raise ValueError(f"form={form!r} is unknown; choose 'azuma' or 'bernstein'")
-    if size < 1:
-        raise ValueError(f"size={size}; a batch holds at least one instance")
-    M, name = check_iterations(c, iterations), f"D ({form})"
+    M = check_iterations(c, iterations)
+    arguments.kind("s", s, SampleConstants)
+    size, failure = arguments.integer("size", size), arguments.number("failure", failure)
+    form, shared = arguments.choice("form", form, ("azuma", "bernstein")), arguments.boolean("shared", shared)
+    name = f"D ({form})"
     failed = first_failure({f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1, **conditions(c)})
     if failed:
         return not_applicable(name, failed)
     base = consensus_part(c, M, rho=max(s.rho, c.rho)) + truncation(c, M)
     noise = _noise(c, s, size, failure, M, form, shared, J_norm=c.J_stacked, clients=c.n)
-    own = np.array([_noise(c, s, size, failure, M, form, shared, J_norm=b, clients=1) for b in c.beta])
-    terms = {"noise": noise, "bias": c.beta_norm * base}
-    return finite(Bound(name, noise + c.beta_norm * base, own + c.beta * base, terms=terms))
+    own = [_noise(c, s, size, failure, M, form, shared, J_norm=b, clients=1) for b in c.beta.tolist()]
+    terms = {"noise": noise, "bias": product(c.beta_norm, base)}
+    per_client = np.array([noise_i + product(b, base) for noise_i, b in zip(own, c.beta.tolist(), strict=True)])
+    return finite(Bound(name, noise + terms["bias"], per_client, terms=terms))
 
 
 def _noise(
@@ -80,18 +85,24 @@ def _noise(
     J_norm: float,
     clients: int,
 ) -> float:
-    """Deviation of the martingale; `clients` = n counts every client's ε_λ, 1 that of a single one."""
-    log_term = np.log(2 / failure)
-    y = c.eta * geometric(c.rho_bar, M)[M - 1 - np.arange(M)] * J_norm / c.n  # (M,)
-    with np.errstate(over="ignore"):
-        scale = c.eta * max(s.rho, c.rho) ** np.arange(M) * c.G_inf / size  # (M,) of one sample
-    kappa = combine(s.kappa_lam, y * s.kappa_x, shared)
-    if form == "azuma":
-        squares = sum_of_squares(scale, s.kappa_lam, y * s.kappa_x, size, c.n, clients, shared)
-        return float(np.sqrt(2 * log_term * squares))
-    variance = sum_of_squares(scale, s.sigma_lam, y * s.sigma_x, size, c.n, clients, shared)
-    third = np.max(scale * kappa) * log_term / 3
-    return float(third + np.sqrt(third**2 + 2 * variance * log_term))
+    """Deviation of the martingale; `clients` = n counts every client's ε_λ, 1 that of a single one.
+
+    In units of η G∞ κ, κ the largest deviation that occurs, so that squares stay in the range.
+    """
+    log_term = math.log(2) - math.log(failure)
+    with np.errstate(over="ignore", invalid="ignore"):
+        y = c.eta * geometric(c.rho_bar, M)[M - 1 - np.arange(M)] * J_norm / c.n  # (M,)
+        unit = max(s.kappa_lam, s.sigma_lam, float(np.max(y)) * max(s.kappa_x, s.sigma_x))
+        if unit == 0 or c.G_inf == 0:
+            return 0.0
+        decay = max(s.rho, c.rho) ** np.arange(M) / size  # (M,) of one sample
+        for_v, for_u = s.kappa_lam / unit, y * (s.kappa_x / unit)
+        if form == "azuma":
+            squares = sum_of_squares(decay, for_v, for_u, size, c.n, clients, shared)
+            return product(float(np.sqrt(2 * log_term * squares)), c.eta, c.G_inf, unit)
+        variance = sum_of_squares(decay, s.sigma_lam / unit, y * (s.sigma_x / unit), size, c.n, clients, shared)
+        third = float(np.max(decay * combine(for_v, for_u, shared))) * log_term / 3
+        return product(float(third + np.sqrt(third**2 + 2 * variance * log_term)), c.eta, c.G_inf, unit)
 
 
 def combine(for_v: float, for_u: np.ndarray, shared: bool) -> np.ndarray:

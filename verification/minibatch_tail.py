@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hgp_ref.bounds import bound_d, realised_constants, sample_constants
+from hgp_ref.bounds import minibatch_tail, realised_constants, sample_constants
 from verification.minibatch import Batches, batches, simulate
 from verification.pictures import coverage
 from verification.rows import CORRECTED, Row, judged, without_number
@@ -67,7 +67,7 @@ def close_rows(run: Run) -> tuple[list[Row], dict[str, np.ndarray]]:
         s = sample_constants(H, J, eta)
         for failure in FAILURES:
             for form in FORMS:
-                bound = bound_d(c, s, size, failure, form=form).total
+                bound = minibatch_tail(c, s, size, failure, form=form).total
                 setting = f"two instances n={n} d=1, κ_λ={kappa_lam:g}, κ_x={kappa_x:g}, b={size}"
                 rows.append(covered(f"D ({form})", setting, errors, bound, failure))
                 ratios.setdefault(f"{form}, ϵ = {failure:g}", errors / bound)  # of the first, the closest
@@ -81,7 +81,7 @@ def cover(found: Batches, setting: str, failure: float, form: str) -> tuple[Row,
     most that share of runs is beyond the bound.
     """
     name = f"D ({form})"
-    bound = bound_d(found.constants, found.samples, found.size, failure, form=form, shared=found.shared)
+    bound = minibatch_tail(found.constants, found.samples, found.size, failure, form=form, shared=found.shared)
     if bound.total is None:
         return without_number(name, setting, None, bound.why), None
     return covered(name, setting, found.errors, bound.total, failure), found.errors / bound.total

@@ -1,4 +1,4 @@
-"""E: the exact mean-square error of a mini-batch run, by second moments.
+"""Bound E, `mean_square_error`: the exact mean-square error of a mini-batch run, by second moments.
 
     E v = v of the run with exact Jacobians, hence    E‖v_i − d_i‖² = ‖E v_i − d_i‖² + Σ_m E‖D_i^(m)‖².
 
@@ -26,6 +26,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import block_diag
+
+from hgp_ref import arguments
+from hgp_ref.bounds.samples import check_samples
+from hgp_ref.bounds.scaled import power_of_two
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,44 @@ def mean_square_error(
     replace: bool = False,
     shared: bool = False,
 ) -> MeanSquareError:
-    """The mean-square error over all draws of batches of `size`; samples as `sample_derivatives` gives them."""
+    """The mean-square error over all draws of batches of `size`; samples as `sample_derivatives` gives them.
+
+    H^(s) and J^(s) hold the instances of one client each, ∂_x f is (n, d_x) and K_0 … K_{M−1} are (n, n).
+    """
+    f_x = arguments.real_array("f_x", f_x, (None, None), "(n, d_x)")
+    H_samples, J_samples = check_samples(H_samples, J_samples, *f_x.shape)
+    n = len(f_x)
+    K = arguments.real_array("matrices", matrices, (None, n, n), "(M, n, n)")
+    eta, size = arguments.positive("eta", eta), arguments.integer("size", size)
+    replace, shared = arguments.boolean("replace", replace), arguments.boolean("shared", shared)
+    unit_f, unit_J = power_of_two(f_x), max(power_of_two(a) for a in J_samples)
+    unit_H = max(power_of_two(a) for a in H_samples)
+    f_x, eta = f_x / unit_f, eta * unit_H
+    H_samples, J_samples = [a / unit_H for a in H_samples], [a / unit_J for a in J_samples]
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = _mean_square(H_samples, J_samples, f_x, eta, K, size, replace, shared)
+        factor = unit_J / unit_H * unit_f
+        bias, variance = factor * error.bias, factor**2 * error.variance
+    lost = factor == 0 or (factor**2 == 0 and error.variance.any())
+    if lost or not np.isfinite([bias**2, variance]).all():
+        raise ValueError(
+            f"f_x, J_samples, H_samples, eta: the mean square of v, of the order of ({factor:.1e})², leaves the "
+            "floating-point range; needed other units or a series that converges"
+        )
+    return MeanSquareError(bias, variance)
+
+
+def _mean_square(
+    H_samples: Sequence[np.ndarray],
+    J_samples: Sequence[np.ndarray],
+    f_x: np.ndarray,
+    eta: float,
+    matrices: np.ndarray,
+    size: int,
+    replace: bool,
+    shared: bool,
+) -> MeanSquareError:
+    """The recursions at the head of this module."""
     n, d = f_x.shape
     H_dev = [a - a.mean(axis=0) for a in H_samples]  # (N_i, d, d) each
     J_dev = [a - a.mean(axis=0) for a in J_samples]
@@ -96,14 +137,14 @@ def _increments(
 ) -> np.ndarray:
     """E‖D_i^(m)‖² of one iteration, (n,)."""
     S = block_diag(*spread)
-    found = np.einsum("iab,bc,iac->i", B, S, B)
+    squares = np.einsum("iab,bc,iac->i", B, S, B)
     d = U.shape[-1]
     for i, (a, h) in enumerate(zip(J_dev, H_dev, strict=True)):
-        found[i] += eta**2 * factor[i] * np.einsum("sab,bc,sac->", a, U[i], a) / len(a)
+        squares[i] += eta**2 * factor[i] * np.einsum("sab,bc,sac->", a, U[i], a) / len(a)
         if shared:
             both = factor[i] * np.einsum("sab,bc,sdc->ad", h, U[i], a) / len(a)  # E[ε_x U ε_λᵀ]
-            found[i] -= 2 * eta * np.trace(B[i, :, i * d : (i + 1) * d] @ both)
-    return found
+            squares[i] -= 2 * eta * np.trace(B[i, :, i * d : (i + 1) * d] @ both)
+    return squares
 
 
 def _future(Thetas: list[np.ndarray], step: np.ndarray) -> list[np.ndarray]:

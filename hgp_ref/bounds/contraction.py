@@ -1,4 +1,4 @@
-"""Bound A: every client contracts; per client, any S ≥ 1, any M.
+"""Bound A, `contracting_clients`: every client contracts; per client, any S ≥ 1, any M.
 
     ‖v_i − d_i‖ ≤ β_i [ η G∞ Σ_{j<M} γ_j ρ^j (1 + ρ g_{M−1−j}) + ρ̄^M ‖ḡ‖/ᾱ ],      g_k = Σ_{t<k} ρ̄^t.
 
@@ -22,19 +22,22 @@ import math
 
 import numpy as np
 
-from .constants import Constants, check_iterations, geometric, row_stochastic
-from .result import Bound, finite, first_failure, not_applicable
+from hgp_ref import arguments
+from hgp_ref.bounds.constants import Constants, check_iterations, geometric, row_stochastic
+from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable
+from hgp_ref.bounds.scaled import product
 
 
-def bound_a(c: Constants, iterations: int | None = None) -> Bound:
+def contracting_clients(c: Constants, iterations: int | None = None) -> Bound:
     """Bound A after `iterations` (default: all) of the averaging calls in `c`."""
     M = check_iterations(c, iterations)
     failed = first_failure(conditions(c))
     if failed:
         return not_applicable("A", failed)
     consensus, tail = consensus_part(c, M), truncation(c, M)
-    terms = {"consensus": c.beta_norm * consensus, "truncation": c.beta_norm * tail}
-    return finite(Bound("A", c.beta_norm * (consensus + tail), c.beta * (consensus + tail), terms=terms))
+    terms = {"consensus": product(c.beta_norm, consensus), "truncation": product(c.beta_norm, tail)}
+    per_client = np.array([product(b, consensus + tail) for b in c.beta.tolist()])
+    return finite(Bound("A", product(c.beta_norm, consensus + tail), per_client, terms=terms))
 
 
 def conditions(c: Constants) -> dict[str, bool]:
@@ -48,16 +51,17 @@ def conditions(c: Constants) -> dict[str, bool]:
 
 def consensus_part(c: Constants, M: int, rho: float | None = None) -> float:
     """η G∞ Σ_{j<M} γ_j ρ^j (1 + ρ g_{M−1−j}): how far averaging errors move w; `rho` may be a larger rate."""
-    rho = c.rho if rho is None else rho
+    rho = c.rho if rho is None else arguments.nonnegative("rho", rho)
     j = np.arange(M)
-    with np.errstate(over="ignore"):
-        return float(c.eta * c.G_inf * np.sum(c.gamma[:M] * rho**j * (1 + rho * geometric(c.rho_bar, M)[M - 1 - j])))
+    with np.errstate(over="ignore", invalid="ignore"):
+        series = np.sum(c.gamma[:M] * rho**j * (1 + rho * geometric(c.rho_bar, M)[M - 1 - j]))
+    return product(c.eta, c.G_inf, float(np.nan_to_num(series, nan=math.inf)))
 
 
 def truncation(c: Constants, M: int) -> float:
     """ρ̄^M ‖ḡ‖/ᾱ: what exact averaging still misses after M iterations."""
     try:
-        return c.rho_bar**M * c.g_bar / c.alpha_bar
+        return product(c.rho_bar**M, c.g_bar, 1 / c.alpha_bar)
     except OverflowError:
         return math.inf
 
@@ -66,4 +70,4 @@ def floor(c: Constants) -> float:
     """√Σβ_i² η γ G∞ /(1 − ρ)² with γ the largest γ_j: a bound on the consensus part for every M; ∞ if ρ ≥ 1."""
     if c.rho >= 1:
         return math.inf
-    return float(c.beta_norm * c.eta * c.gamma.max() * c.G_inf / (1 - c.rho) ** 2)
+    return product(c.beta_norm, c.eta, float(c.gamma.max()), c.G_inf, (1 - c.rho) ** -2)

@@ -1,4 +1,4 @@
-"""Bound B: no client needs to be convex; only H̄ ≻ 0.
+"""Bound B, `convex_mean`: no client needs to be convex; only H̄ ≻ 0.
 
 Start with a = a₀, s = s₀, F = 0 and for j = 0 … M−1
 
@@ -21,11 +21,13 @@ import math
 
 import numpy as np
 
-from .constants import Constants, check_iterations, geometric, row_stochastic
-from .result import Bound, finite, first_failure, not_applicable
+from hgp_ref.bounds.constants import Constants, check_iterations, geometric, row_stochastic
+from hgp_ref.bounds.recursion import consensus_and_disagreement
+from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable
+from hgp_ref.bounds.scaled import product
 
 
-def bound_b(c: Constants, iterations: int | None = None) -> Bound:
+def convex_mean(c: Constants, iterations: int | None = None) -> Bound:
     """Bound B after `iterations` (default: all) of the averaging calls in `c`."""
     M = check_iterations(c, iterations)
     failed = first_failure(
@@ -36,37 +38,28 @@ def bound_b(c: Constants, iterations: int | None = None) -> Bound:
     )
     if failed:
         return not_applicable("B", failed)
-    consensus, tail = c.eta * averaging_sum(c, M), truncation(c, M)
-    terms = {"consensus": c.beta_max * consensus, "truncation": c.beta_max * tail}
-    per_client = c.beta * (consensus + tail / np.sqrt(c.n))  # the tail is the same at every client
-    return finite(Bound("B", c.beta_max * (consensus + tail), per_client, terms=terms))
+    consensus, tail = product(c.eta, averaging_sum(c, M)), truncation(c, M)
+    terms = {"consensus": product(c.beta_max, consensus), "truncation": product(c.beta_max, tail)}
+    own = consensus + tail / np.sqrt(c.n)  # the tail is the same at every client
+    per_client = np.array([product(b, own) for b in c.beta.tolist()])
+    return finite(Bound("B", product(c.beta_max, consensus + tail), per_client, terms=terms))
 
 
 def averaging_sum(c: Constants, M: int) -> float:
     """F after M calls."""
     g = geometric(c.rho_bar, M)
-    j = np.arange(M)
+    j, unit = np.arange(M), max(c.a0, c.s0)
+    if unit == 0:
+        return 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         weights = c.eps_perp[:M] * (1 + c.eta * c.zeta * g[M - 1 - j]) + c.eps_par[:M] * g[M - j]
-        F = np.sum(disagreement(c, M) * weights)
-    return float(np.nan_to_num(F, nan=math.inf))
-
-
-def disagreement(c: Constants, M: int) -> np.ndarray:
-    """s before each of the calls 0 … M−1: bounds on ‖(I − Θ)u^(j)‖, (M,)."""
-    a, s, seen = c.a0, c.s0, np.empty(M)
-    coupling = c.eta * c.zeta
-    with np.errstate(over="ignore", invalid="ignore"):
-        for j in range(M):
-            seen[j] = s
-            along, across = a + c.eps_par[j] * s, c.eps_perp[j] * s
-            a, s = c.rho_bar * along + coupling * across, coupling * along + c.rho_perp * across
-    return seen
+        F = np.sum(consensus_and_disagreement(c, M, unit)[1] * weights)
+    return product(unit, float(np.nan_to_num(F, nan=math.inf)))
 
 
 def truncation(c: Constants, M: int) -> float:
     """ρ̄^M a₀/ᾱ, for all clients together."""
     try:
-        return c.rho_bar**M * c.a0 / c.alpha_bar
+        return product(c.rho_bar**M, c.a0, 1 / c.alpha_bar)
     except OverflowError:
         return math.inf
