@@ -1,8 +1,8 @@
 """Certificates where arithmetic is at its worst, judged by exact rational numbers.
 
 Quadratic problems with H = QΛQᵀ up to κ = 1e12, ∂f or w − w* along the weakest eigenvector of H̄ (there C1 and C2 are
-attained, so that any rounding on the wrong side shows), at scales from 1e-150 to 1e150. The truth is ∂_λ f_i − C_i w* by rational
-elimination, the judged error is that of the exact numbers which the estimate holds.
+attained, so that any rounding on the wrong side shows), at scales from 1e-150 to 1e150. The truth is
+∂_λ f_i − C_i w* by rational elimination, the judged error that of the exact numbers which the estimate holds.
 """
 
 from __future__ import annotations
