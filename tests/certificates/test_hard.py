@@ -139,3 +139,38 @@ def test_means_by_halving(n):
     for k in range(2):
         off = abs(rigorous.mean(rows)[k] - fsum(rows[:, k]) / n)
         assert off <= (rigorous.mean_accuracy(n) + rigorous.EPS) * fsum(np.abs(rows[:, k])) / n
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+@np.errstate(over="ignore", invalid="ignore")  # of drawing values that do not fit, which are passed over
+def test_search(seed):
+    """Random conditions up to 1e12 and scales up to 1e±150: centre, clients and products alone, by rational numbers."""
+    rng = np.random.default_rng(seed)
+    for number in range(60):
+        small = rng.random() < 0.25  # float32
+        kappa = 10.0 ** rng.uniform(0, 3 if small else 12)
+        scales = 10.0 ** rng.uniform(-15, 15, size=3) if small else 10.0 ** rng.uniform(-150, 150, size=3)
+        n, d, dtype = int(rng.integers(1, 6)), int(rng.integers(1, 7)), "float32" if small else "float64"
+        problem, x, lam, w = aligned(
+            1000 * seed + number, n=n, d=d, kappa=kappa, scale_H=scales[0], scale_J=scales[1], scale_f=scales[2],
+            dtype=dtype,
+        )  # fmt: skip
+        value = value_of(problem, x, lam, w)
+        if not (np.all(np.isfinite(value)) and np.all(np.isfinite(w))):
+            continue
+        errors, est = exact_errors(problem, x, lam, value), estimate_of(value, w)
+        avg = hgp.PushSum(hgp.networks.RandomDirected(n, 0.4, 0.8, seed=number), 1 + number % 9)
+        try:
+            low = hgp.certify(problem, x, lam, est).alpha_bar
+            found = [
+                hgp.certify(problem, x, lam, est, avg, first_call=0, strong_convexity=low, matrix_free=free)
+                for free in (False, True)
+            ]
+        except ValueError as error:
+            assert any(
+                words in str(error) for words in ("range of floating point", "not positive definite", "infinite")
+            )
+            continue
+        for one in found:
+            assert covered(errors, one.centralised) <= 1 and covered(errors, one.decentralised) <= 1
