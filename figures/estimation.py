@@ -25,11 +25,11 @@ import numpy as np
 
 import hgp_ref as hgp
 from figures.published import PublishedGraphs
-from figures.store import Arrays, Experiment
 from hgp_ref.backend import from_host, get_backend, to_host
 from hgp_ref.data import synthetic_mixture
 from hgp_ref.networks import Network
 from hgp_ref.problems.batches import sample_batches
+from reporting.store import Arrays, Experiment
 
 MILESTONES = (3000, 4000, 4500, 4600, 4700, 4800, 4900, 4950, 4990, 4999)
 BLOCK = 5  # seeds in one part

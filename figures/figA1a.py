@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from figures.curves import draw_curves
 from figures.estimation import for_variant
 from figures.options import Data, Options, Row
-from figures.store import Experiment
+from reporting.store import Experiment
 
 SHOWS = "Fig. 1a with 10–90 % bands over seeds"
 BY_VARIANT = True

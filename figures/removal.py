@@ -22,10 +22,10 @@ import numpy as np
 import hgp_ref as hgp
 from figures.estimation import network, training
 from figures.newton_step import newton_step_changes
-from figures.store import Arrays, Experiment
 from hgp_ref.attribution import influence, retrain, retrain_sgp
 from hgp_ref.backend import get_backend, to_host
 from hgp_ref.data import synthetic_mixture
+from reporting.store import Arrays, Experiment
 
 BLOCK = 25  # removals in one part
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from figures import NAMES, cli, curves, estimation, fig1c, removal, style
-from figures.options import Options, Product, Row, Table, near
+from figures import NAMES, cli, curves, estimation, fig1c, removal
+from figures.options import Options, Product, Row, near
 from figures.published import PublishedGraphs
 from figures.reference import ERROR_SCALAR, FLOAT32_FLOOR, ITERATIONS, STEPS
-from figures.store import obtain
+from reporting import style
+from reporting.store import obtain
+from reporting.table import Table
 
 pytest.importorskip("matplotlib")
 ROOT = Path(__file__).parents[2]
@@ -201,7 +203,7 @@ def test_near_is_a_factor_three_either_way(ours, met):
 
 
 def test_tables_in_three_forms():
-    table = Table(("what", "n"), (("a, b", "1"), ("c", "22")))
+    table = Table("", ("what", "n"), (("a, b", "1"), ("c", "22")))
     assert table.text().splitlines() == ["what   n", "a, b   1", "c     22"]
     assert table.csv().splitlines() == ["what,n", '"a, b",1', "c,22"]
     assert table.markdown().splitlines()[1] == "| --- | --- |"

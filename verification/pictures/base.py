@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from figures.style import COLOURS, DASHES, new_figure, style
+from reporting.style import COLOURS, DASHES, new_figure, style
 from verification.run import Picture
 
 __all__ = ["COLOURS", "DASHES", "GREY", "distribution", "panels", "picture", "reference_line"]
