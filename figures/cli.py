@@ -188,11 +188,11 @@ def _verdict(row: Row) -> str:
 
 def _index(products: Sequence[Product]) -> str:
     """A page with the thumbnails, for the README to link to or to copy from."""
-    lines = ["| figure | shows | command |", "| --- | --- | --- |"]
+    rows = []
     for p in products:
         thumbnail = [path for path in p.paths if path.suffix == ".png"][-1:]
         if not thumbnail:
             continue
         variant = f" --variant {p.variant}" if p.variant else ""
-        lines.append(f"| ![{p.name}]({thumbnail[0].name}) | {p.shows} | `python -m figures {p.name}{variant}` |")
-    return "\n".join(lines) + "\n"
+        rows.append((f"![{p.name}]({thumbnail[0].name})", p.shows, f"`python -m figures {p.name}{variant}`"))
+    return Table("", ("figure", "shows", "command"), rows).markdown() + "\n"

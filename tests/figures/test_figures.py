@@ -15,7 +15,6 @@ from figures.published import PublishedGraphs
 from figures.reference import ERROR_SCALAR, FLOAT32_FLOOR, ITERATIONS, STEPS
 from reporting import style
 from reporting.store import obtain
-from reporting.table import Table
 
 pytest.importorskip("matplotlib")
 ROOT = Path(__file__).parents[2]
@@ -200,13 +199,6 @@ def test_summary_tells_what_is_off():
 @pytest.mark.parametrize(("ours", "met"), [(0.9, True), (2.9, True), (0.3, False), (3.1, False)])
 def test_near_is_a_factor_three_either_way(ours, met):
     assert near("x", ours, 1.0).met is met
-
-
-def test_tables_in_three_forms():
-    table = Table("", ("what", "n"), (("a, b", "1"), ("c", "22")))
-    assert table.text().splitlines() == ["what   n", "a, b   1", "c     22"]
-    assert table.csv().splitlines() == ["what,n", '"a, b",1', "c,22"]
-    assert table.markdown().splitlines()[1] == "| --- | --- |"
 
 
 @pytest.mark.parametrize("backend", ["array_api_strict", pytest.param("torch", marks=pytest.mark.slow)])
