@@ -1,3 +1,10 @@
 """Speed, scale and precision, each measured beside a peer in the same run: `python -m benchmarks [NAME ...]`."""
 
 NAMES = ("figure", "dense", "mixing", "sampling", "scale", "clients", "precision", "startup")
+# Libraries to compare with, and the extras of hgp_ref that bring them.
+PEERS = {
+    "figure": {"torch": "torch", "jax": "jax"},
+    "dense": {"jax": "jax"},
+    "mixing": {"torch": "torch"},
+    "sampling": {"networkx": "dev"},
+}

@@ -14,11 +14,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import NAMES, versus
+from benchmarks import NAMES, PEERS, versus
 from benchmarks.environment import ONE_THREAD, describe
 from benchmarks.results import Report
 from benchmarks.show import plot, summary, table
+from hgp_ref.files import write_whole
 from hgp_ref.progress import bar
+from reporting.extras import require
 
 RESULTS = Path("results/benchmarks")
 
@@ -44,18 +46,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         made.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     path = given.json or RESULTS / ("quick.json" if given.quick else "benchmarks.json")
     names = given.names or list(NAMES)
+    for name in names:  # before anything is measured
+        require(f"python -m benchmarks {name}", matplotlib="figures", **PEERS.get(name, {}))
     reports: list[Report] = []
-    shown = bar(len(names), "benchmarks", True)
+    shown = bar(len(names), "benchmarks", True, lines=True)
     for name in names:
         found = measure(name, given.quick)
         print(table(found, judge=not given.quick), flush=True)
         reports += found
-        shown.update(1)
+        shown.update(1, name)
     shown.close()
     print("\nsmall sizes: bars are not judged" if given.quick else "\n" + summary(reports))
     document = {"environment": describe(), "quick": given.quick, "reports": [r.document() for r in reports]}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+    write_whole(path, json.dumps(document, indent=1, ensure_ascii=False).encode())
     plot(reports, path.with_suffix(".png"))
     print(f"{path}\n{path.with_suffix('.png')}")
     return 0

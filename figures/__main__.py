@@ -7,6 +7,10 @@ import sys
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[variable] = "1"
 
+from reporting.extras import require  # noqa: E402
+
+require("python -m figures", matplotlib="figures")
+
 from figures.cli import main  # noqa: E402
 
 sys.exit(main())

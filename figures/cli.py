@@ -13,10 +13,12 @@ from pathlib import Path
 from types import ModuleType
 
 from figures import NAMES
-from figures.options import VARIANTS, Options, Product, Row, Table
-from figures.store import Result, obtain, write_whole
-from figures.style import save, save_thumbnail, style
+from figures.options import VARIANTS, Options, Product, Row
 from hgp_ref.backend import get_backend
+from hgp_ref.files import write_whole
+from reporting.store import Result, obtain
+from reporting.style import save, save_thumbnail, style
+from reporting.table import Table
 
 DEFAULT_OUT = Path("results/figures")
 
@@ -83,6 +85,7 @@ def make_all(
 def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
     """What was made and where, how it compares with the paper, and the CPU seconds of the experiments."""
     made = Table(
+        "",
         ("figure", "variant", "CPU s", "where"),
         tuple(
             (p.name, p.variant, f"{p.cpu_seconds:.1f}" + ("" if p.fresh else " (kept)"), _where(p)) for p in products
@@ -93,6 +96,7 @@ def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
     if rows:
         shown = [pair for pair in rows if every_row or pair[1].met is False or _is_headline(pair[1])]
         compared = Table(
+            "",
             ("figure", "quantity", "here", "published", "ratio", "", "note"),
             tuple(
                 (p.name, r.what, f"{r.ours:.4g}", f"{r.paper:.4g}", f"{r.ours / r.paper:.2f}", _verdict(r), r.note)
@@ -184,11 +188,11 @@ def _verdict(row: Row) -> str:
 
 def _index(products: Sequence[Product]) -> str:
     """A page with the thumbnails, for the README to link to or to copy from."""
-    lines = ["| figure | shows | command |", "| --- | --- | --- |"]
+    rows = []
     for p in products:
         thumbnail = [path for path in p.paths if path.suffix == ".png"][-1:]
         if not thumbnail:
             continue
         variant = f" --variant {p.variant}" if p.variant else ""
-        lines.append(f"| ![{p.name}]({thumbnail[0].name}) | {p.shows} | `python -m figures {p.name}{variant}` |")
-    return "\n".join(lines) + "\n"
+        rows.append((f"![{p.name}]({thumbnail[0].name})", p.shows, f"`python -m figures {p.name}{variant}`"))
+    return Table("", ("figure", "shows", "command"), rows).markdown() + "\n"

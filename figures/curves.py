@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from figures.options import Options, Row, near
 from figures.reference import ERROR_SCALAR, FLOAT32_FLOOR, ITERATIONS, STEPS
-from figures.store import Arrays
-from figures.style import COLOURS, DASHES, new_figure
+from reporting.store import Arrays
+from reporting.style import COLOURS, DASHES, new_figure
 
 CLIENTS = 3
 CAPTIONS = {

@@ -25,11 +25,11 @@ import numpy as np
 
 import hgp_ref as hgp
 from figures.published import PublishedGraphs
-from figures.store import Arrays, Experiment
-from hgp_ref.backend import from_host, get_backend, to_host
+from hgp_ref.backend import Array, Backend, from_host, get_backend, to_host
 from hgp_ref.data import synthetic_mixture
 from hgp_ref.networks import Network
 from hgp_ref.problems.batches import sample_batches
+from reporting.store import Arrays, Experiment
 
 MILESTONES = (3000, 4000, 4500, 4600, 4700, 4800, 4900, 4950, 4990, 4999)
 BLOCK = 5  # seeds in one part
@@ -89,11 +89,15 @@ def for_variant(
 @lru_cache(maxsize=4)
 def _problem(data: str, regularization: str, seed: int, backend: str, dtype: str) -> tuple[Any, Any]:
     """The problem and λ = 0."""
-    d = synthetic_mixture(seed=seed, variant=data)
-    made = get_backend(backend)
-    arrays = [made.asarray(a, dtype=dtype) for a in (d.X, d.y, d.X_val, d.y_val)]
-    problem = hgp.problems.LogisticRegression(*arrays, regularization=regularization)
-    return problem, made.asarray(np.zeros((problem.n_clients, problem.dim_lam)), dtype=dtype)
+    library = get_backend(backend)
+    problem = hgp.problems.LogisticRegression(*mixture(data, seed, library, dtype), regularization=regularization)
+    return problem, library.asarray(np.zeros((problem.n_clients, problem.dim_lam)), dtype=dtype)
+
+
+def mixture(data: str, seed: int, library: Backend, dtype: str) -> list[Array]:
+    """X, y, X_val, y_val of the synthetic mixture as arrays of `library`."""
+    clients = synthetic_mixture(seed=seed, variant=data)
+    return [library.asarray(a, dtype=dtype) for a in (clients.X, clients.y, clients.X_val, clients.y_val)]
 
 
 def _from(settings: Mapping[str, Any]) -> tuple[Any, Any]:

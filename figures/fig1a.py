@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from figures.curves import compare_errors, draw_curves
 from figures.estimation import for_variant
 from figures.options import Data, Options, Row
-from figures.store import Experiment
+from reporting.store import Experiment
 
 SHOWS = "Error of the hyper-gradient against m for each S, full batch (mean of 10 seeds)"
 BY_VARIANT = True

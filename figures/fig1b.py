@@ -13,7 +13,7 @@ from figures.curves import draw_curves, scaled
 from figures.estimation import for_variant
 from figures.options import Data, Options, Row, near
 from figures.reference import ERROR_MINI_BATCH, STEPS
-from figures.store import Experiment
+from reporting.store import Experiment
 
 SHOWS = "The same with mini-batches of 20; `published`: against a reference from one mini-batch, as printed"
 BY_VARIANT = True

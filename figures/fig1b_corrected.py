@@ -9,7 +9,7 @@ from figures.curves import CAPTIONS, CLIENTS, add_curves
 from figures.fig1b import experiments
 from figures.options import Data, Options, Row
 from figures.reference import REFERENCE_SPREAD
-from figures.style import COLUMN, new_figure
+from reporting.style import COLUMN, new_figure
 
 SHOWS = "Fig. 1b against the full-batch truth, beside the printed kind: the reference was most of the plateau"
 BY_VARIANT = True

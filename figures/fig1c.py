@@ -8,9 +8,9 @@ from figures.options import Data, Options, Row
 from figures.reference import F1_PAPER, F1_PUBLISHED, R2_PAPER, R2_PUBLISHED
 from figures.removal import experiment
 from figures.scatter import add_scatter
-from figures.store import Experiment
-from figures.style import COLUMN, new_figure
 from hgp_ref.attribution import scores
+from reporting.store import Experiment
+from reporting.style import COLUMN, new_figure
 
 SHOWS = "Influence of the 50 most influential instances: predicted against actual change after retraining by SGP"
 BY_VARIANT = True

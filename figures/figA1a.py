@@ -5,17 +5,12 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from figures.curves import draw_curves
-from figures.estimation import for_variant
+from figures.fig1a import experiments
 from figures.options import Data, Options, Row
-from figures.store import Experiment
 
+__all__ = ["BY_VARIANT", "SHOWS", "compare", "draw", "experiments"]
 SHOWS = "Fig. 1a with 10–90 % bands over seeds"
 BY_VARIANT = True
-
-
-def experiments(options: Options) -> dict[str, Experiment]:
-    """Full-batch errors."""
-    return {"errors": for_variant(options.variant, quick=options.quick, backend=options.backend)}
 
 
 def draw(data: Data, options: Options) -> Figure:

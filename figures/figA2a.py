@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from figures.fig1c import CAPTIONS, experiments, unit
 from figures.options import Data, Options, Row
 from figures.scatter import add_scatter, score_text
-from figures.style import COLUMN, new_figure
+from reporting.style import COLUMN, new_figure
 
 SHOWS = "Fig. 1c with exact retraining (crosses) over retraining by SGP"
 BY_VARIANT = True

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from figures.options import Data, Options, Row
 from figures.real_data import experiment
 from figures.scatter import draw_instances_and_clients
-from figures.store import Experiment
+from reporting.store import Experiment
 
 SHOWS = "Influence on breast cancer over 10 clients, directed time-varying network: 50 instances; whole clients"
 BY_VARIANT = False

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
-
-from figures.options import Data, Options, Row
+from figures.influence_breast_cancer import compare, draw
+from figures.options import Options
 from figures.real_data import experiment
-from figures.scatter import draw_instances_and_clients
-from figures.store import Experiment
+from reporting.store import Experiment
 
+__all__ = ["BY_VARIANT", "SHOWS", "compare", "draw", "experiments"]
 SHOWS = "Influence on digits over 10 clients, directed time-varying network: 50 instances; whole clients"
 BY_VARIANT = False
 
@@ -16,13 +15,3 @@ BY_VARIANT = False
 def experiments(options: Options) -> dict[str, Experiment]:
     """Predictions and exact retrainings."""
     return {"real": experiment("digits", quick=options.quick, backend=options.backend)}
-
-
-def draw(data: Data, options: Options) -> Figure:
-    """Instances to the left, clients to the right."""
-    return draw_instances_and_clients(data["real"])
-
-
-def compare(data: Data, options: Options) -> list[Row]:
-    """The paper has no such experiment."""
-    return []

@@ -24,9 +24,9 @@ import hgp_ref as hgp
 import hgp_ref.data
 from figures.newton_step import newton_step_changes
 from figures.removal import as_removals
-from figures.store import Arrays, Experiment
 from hgp_ref import attribution
 from hgp_ref.backend import get_backend, to_host
+from reporting.store import Arrays, Experiment
 
 BLOCK = 25  # removals in one part
 

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 
 import hgp_ref as hgp
-from figures.estimation import network, training
+from figures.estimation import mixture, network, training
 from figures.newton_step import newton_step_changes
-from figures.store import Arrays, Experiment
 from hgp_ref.attribution import influence, retrain, retrain_sgp
 from hgp_ref.backend import get_backend, to_host
-from hgp_ref.data import synthetic_mixture
+from reporting.store import Arrays, Experiment
 
 BLOCK = 25  # removals in one part
 
@@ -63,11 +62,9 @@ def experiment(variant: str, *, quick: bool = False, backend: str = "numpy") -> 
 @lru_cache(maxsize=4)
 def _problem(data: str, l2: float, seed: int, backend: str, dtype: str) -> tuple[Any, Any]:
     """The problem and λ = 1."""
-    d = synthetic_mixture(seed=seed, variant=data)
-    made = get_backend(backend)
-    arrays = [made.asarray(a, dtype=dtype) for a in (d.X, d.y, d.X_val, d.y_val)]
-    problem = hgp.problems.InstanceWeights(*arrays, l2=l2)
-    return problem, made.asarray(np.ones((problem.n_clients, problem.dim_lam)), dtype=dtype)
+    library = get_backend(backend)
+    problem = hgp.problems.InstanceWeights(*mixture(data, seed, library, dtype), l2=l2)
+    return problem, library.asarray(np.ones((problem.n_clients, problem.dim_lam)), dtype=dtype)
 
 
 def _from(settings: Mapping[str, Any]) -> tuple[Any, Any, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from figures.store import Arrays
-from figures.style import COLOURS, COLUMN, new_figure
 from hgp_ref.attribution import scores
+from reporting.store import Arrays
+from reporting.style import COLOURS, COLUMN, new_figure
 
 MARKERS = "osD^vP>Xph"
 

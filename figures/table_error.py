@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from figures.estimation import experiment
-from figures.options import Data, Options, Row, Table, near
+from figures.options import Data, Options, Row, near
 from figures.reference import (
     ERROR_MINI_BATCH,
     ERROR_SCALAR,
@@ -12,7 +12,8 @@ from figures.reference import (
     ITERATIONS,
     STEPS,
 )
-from figures.store import Experiment
+from reporting.store import Experiment
+from reporting.table import Table
 
 SHOWS = "Errors at m = 1 … 1000 beside the published program's: λ per client, per coordinate, mini-batches"
 BY_VARIANT = False
@@ -38,7 +39,7 @@ def table(data: Data, options: Options) -> Table:
     for kind, S, m, ours, paper in _numbers(data):
         known = (f"{paper:.3g}", f"{ours / paper:.2f}") if paper is not None else ("", "")
         rows.append((kind, str(S), str(m), f"{ours:.3g}", *known))
-    return Table(("experiment", "S", "m", "error here", "published program", "ratio"), tuple(rows))
+    return Table("", ("experiment", "S", "m", "error here", "published program", "ratio"), tuple(rows))
 
 
 def compare(data: Data, options: Options) -> list[Row]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from figures import real_data, removal
-from figures.options import VARIANTS, Data, Options, Row, Table
+from figures.options import VARIANTS, Data, Options, Row
 from figures.reference import F1_PAPER, R2_PAPER
-from figures.store import Experiment
 from hgp_ref.attribution import r2_score, scores
+from reporting.store import Experiment
+from reporting.table import Table
 
 SHOWS = "R², F1 and rank correlation of predicted influence: synthetic data in both variants, breast cancer, digits"
 BY_VARIANT = False
@@ -47,7 +48,7 @@ def table(data: Data, options: Options) -> Table:
         "R², exact first order",
         "R², Newton step",
     )
-    return Table((*header, "paper's R²", "paper's F1"), tuple(rows))
+    return Table("", (*header, "paper's R²", "paper's F1"), tuple(rows))
 
 
 def _row(

@@ -48,7 +48,7 @@ def key(value: Any) -> Hashable:
     if _is_number(value):
         return None if value != value else _number(value)
     if is_plain(value):
-        return type(value).__name__
+        return value if isinstance(value, str) else type(value).__name__
     return repr(value) if not is_dataclass(value) else None  # a dataclass may equal what its repr describes
 
 

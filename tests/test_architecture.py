@@ -1,8 +1,10 @@
-"""Imports of the package point one way, and only backend.py knows the name of a GPU library."""
+"""Imports of the package point one way, only backend.py knows the name of a GPU library, files are short and named."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -45,9 +47,9 @@ ALLOWED = {
     "results": {"backend", "equality", "files"},
     **{name: (BASE | set(ORDER[:k])) - BARRED.get(name, set()) for k, name in enumerate(ORDER)},
 }
-TOP = {"", "__init__", "__main__", "check"}  # these put the parts together
+TOP = {"", "__init__", "__main__", "selftest"}  # these put the parts together
 MOVED = {"bounds/__init__.py": "hgp_ref.certificates"}  # names that moved up are still found below, on first use only
-OUTSIDE = {"verification", "figures", "benchmarks", "tests"}
+OUTSIDE = {"reporting", "verification", "figures", "benchmarks", "tests"}
 CORE = {"numpy", "scipy", "numba", "array_api_compat"}
 
 
@@ -125,7 +127,45 @@ def names_cupy(source: str) -> list[str]:
     return found
 
 
+def relative_imports(source: str) -> list[str]:
+    """Imports that begin with a dot."""
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.level)
+    return [f"line {node.lineno}: {ast.unparse(node)}" for node in found]
+
+
+def hidden_modules(package: str) -> set[str]:
+    """Submodules of `package`, at any depth, that their parent's attribute of the same name is not."""
+    modules = [info.name for info in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")]
+    modules = [name for name in modules if not name.endswith("__main__")]
+    loaded = {name: importlib.import_module(name) for name in modules}  # all of them before the first look
+    hidden = set()
+    for name, module in loaded.items():
+        parent, _, attribute = name.rpartition(".")
+        if getattr(sys.modules[parent], attribute) is not module:
+            hidden.add(name)
+    return hidden
+
+
 FILES = sorted(PACKAGE.rglob("*.py"))
+LONGEST = 250  # lines of a file
+
+# What is still to be put right. Each set may only shrink: an entry that is right already fails its test too.
+STILL_LONG: set[str] = set()
+STILL_RELATIVE = {
+    f"bounds/{name}.py"
+    for name in (
+        "__init__ bound_a bound_b bound_d centralised certificate channel chebyshev decentralised lemma2 lipschitz "
+        "theorem1 theorem2"
+    ).split()
+}
+STILL_HIDDEN = {
+    *(
+        f"hgp_ref.bounds.{name}"
+        for name in "bound_a bound_b bound_d chebyshev inexact lemma2 theorem1 theorem2".split()
+    ),
+    "hgp_ref.estimators.hypergradient",
+    "hgp_ref.training.sgp",
+}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -185,6 +225,45 @@ def test_importing_the_package_brings_no_optional_library():
     assert run.stdout.strip() == "[]", run.stdout + run.stderr
 
 
+def test_no_file_is_long():
+    long = {
+        str(path.relative_to(PACKAGE)) for path in FILES if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST
+    }
+    assert long == STILL_LONG
+
+
+def test_imports_are_absolute():
+    relative = {str(path.relative_to(PACKAGE)) for path in FILES if relative_imports(path.read_text(encoding="utf-8"))}
+    assert relative == STILL_RELATIVE
+
+
+def test_no_package_attribute_hides_a_submodule_of_the_same_name():
+    assert hidden_modules("hgp_ref") == STILL_HIDDEN
+
+
+def test_a_planted_hidden_module_is_seen(tmp_path, monkeypatch):
+    package = tmp_path / "planted" / "inner"
+    package.mkdir(parents=True)
+    (tmp_path / "planted" / "__init__.py").touch()
+    (package / "__init__.py").write_text("from planted.inner.run import run\nfrom planted.inner.walk import step\n")
+    (package / "run.py").write_text("def run(): ...\n")
+    (package / "walk.py").write_text("def step(): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert hidden_modules("planted") == {"planted.inner.run"}
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ("from . import x", True),
+        ("def f():\n    from ..backend import to_host", True),
+        ("from hgp_ref.backend import to_host\nimport hgp_ref.exact", False),
+    ],
+)
+def test_planted_relative_imports_are_seen(source, seen):
+    assert bool(relative_imports(source)) is seen
+
+
 @pytest.mark.parametrize(
     ("own", "source"),
     [
@@ -197,9 +276,9 @@ def test_importing_the_package_brings_no_optional_library():
         ("networks", "from ..averaging.push_sum import PushSum"),
         ("networks", "import hgp_ref as hgp"),
         ("problems", "from hgp_ref import networks"),
-        ("averaging", "from ..check import main"),
+        ("averaging", "from ..selftest import main"),
         ("bounds", "import verification.theorem_1"),
-        ("check", "from figures import fig1a"),
+        ("selftest", "from figures import fig1a"),
     ],
 )
 def test_planted_wrong_imports_are_seen(own, source):
@@ -211,7 +290,7 @@ def test_planted_wrong_imports_are_seen(own, source):
     [
         ("exact", "import numpy as np\nfrom ..networks import Network\nfrom .operators import theta"),
         ("estimators", "from ..problems.batches import sample_batches\nfrom ..backend import to_host"),
-        ("check", "from . import exact, estimators"),
+        ("selftest", "from . import exact, estimators"),
     ],
 )
 def test_right_imports_are_not_blamed(own, source):

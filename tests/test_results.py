@@ -304,6 +304,14 @@ def test_retraining_and_scores_survive(tmp_path):
     assert back.most_influential(2) == influence.most_influential(2)
 
 
+def test_data_of_clients_survive(tmp_path):
+    mixture = hgp.data.synthetic_mixture(seed=3)
+    assert mixture == hgp.data.synthetic_mixture(seed=3) == hgp.load(mixture.save(tmp_path / "m.npz"))
+    assert mixture != hgp.data.synthetic_mixture(seed=4)
+    clients = hgp.data.ClientData(*[[np.ones((k, 2)) for k in (1, 3)]] * 4, n_classes=2, name="two clients")
+    assert hgp.load(clients.save(tmp_path / "c.npz")) == clients
+
+
 @pytest.mark.skipif(not issubclass(Estimate, Result), reason="Estimate is not a Result yet")
 def test_an_estimate_is_read_in_a_process_that_has_not_used_it(tmp_path):
     problem, x, lam = logistic()

@@ -7,19 +7,22 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from figures.store import write_whole
-from hgp_ref.backend import get_backend
-from hgp_ref.progress import bar
-from verification import NAMES, report, table
-from verification.errata import ERRATA
-from verification.errata.document import write_errata
-from verification.jobs import Done, finished
-from verification.run import Run
+from reporting.extras import require
+
+require("python -m verification", matplotlib="figures")  # before the modules that draw
+
+from hgp_ref.backend import get_backend  # noqa: E402
+from hgp_ref.files import write_whole  # noqa: E402
+from hgp_ref.progress import bar  # noqa: E402
+from verification import NAMES, report, table  # noqa: E402
+from verification.errata import ERRATA  # noqa: E402
+from verification.errata.document import write_errata  # noqa: E402
+from verification.jobs import Done, finished  # noqa: E402
+from verification.run import Run  # noqa: E402
 
 DEFAULT_OUT = Path("results/verification")
 
@@ -91,11 +94,11 @@ def select(names: Sequence[str], made: argparse.ArgumentParser) -> tuple[list[st
 def collect(names: Sequence[str], run: Run, numbers: Sequence[int], jobs: int) -> list[Done]:
     """All statements in the order of `names`, with a bar while they run."""
     found: dict[str, Done] = {}
-    shown = bar(len(names), "verification", show=find_spec("tqdm") is not None)
+    shown = bar(len(names), "verification", show=True, lines=True)
     try:
         for one in finished(names, run, numbers, jobs):
             found[one.name] = one
-            shown.update()
+            shown.update(1, one.name)
     finally:
         shown.close()
     return [found[name] for name in names]

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from reporting.table import numeric
 from verification.errata import ERRATA
 from verification.jobs import Done
 from verification.rows import (
@@ -22,7 +23,7 @@ from verification.rows import (
     VIOLATED_AS_PRINTED,
     Row,
 )
-from verification.run import Picture, Table
+from verification.run import Picture
 from verification.statements import GLOSSARY
 from verification.table import HEAD, cells, ratio, short
 
@@ -109,7 +110,7 @@ def _section(one: Done) -> Iterator[str]:
     yield f"<p class='soft'><code>python -m verification {one.name}</code>, {one.seconds:.1f} s</p>"
     yield _grouped(iter(rows))
     yield from (_figure(picture) for picture in one.result.pictures)
-    yield from (_small_table(table) for table in one.result.tables)
+    yield from (table.html() for table in one.result.tables)
     yield f"<details><summary>All {len(rows)} rows</summary>{_rows_table(rows)}</details></section>"
 
 
@@ -129,22 +130,13 @@ def _errata(one: Done) -> Iterator[str]:
     yield "</section>"
 
 
-def _small_table(table: Table) -> str:
-    head = "".join(f"<th{_numeric(k > 0)}>{escape(title)}</th>" for k, title in enumerate(table.head))
-    body = ""
-    for row in table.rows:
-        body += "<tr>" + "".join(f"<td{_numeric(k > 0)}>{escape(cell)}</td>" for k, cell in enumerate(row)) + "</tr>"
-    head = f"<thead><tr>{head}</tr></thead>"
-    return f"<h3>{escape(table.title)}</h3><table class='small'>{head}<tbody>{body}</tbody></table>"
-
-
 def _grouped(rows: Iterator[Row]) -> str:
     """One line per statement: how many rows, their verdicts, and the smallest ratio with its setting."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.statement, row.form), []).append(row)
     titles = ("statement", "hold", "violated", "not applicable", "smallest ratio", "where")
-    head = "".join(f"<th{_numeric(k in (1, 2, 3, 4))}>{title}</th>" for k, title in enumerate(titles))
+    head = "".join(f"<th{numeric(k in (1, 2, 3, 4))}>{title}</th>" for k, title in enumerate(titles))
     body = "".join(_group(statement, form, members) for (statement, form), members in groups.items())
     return f"<table class='grouped'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -160,12 +152,8 @@ def _group(statement: str, form: str, rows: Sequence[Row]) -> str:
     return f"<tr{tone}><td>{escape(name)}</td>{cells}<td class='where'>{escape(where)}</td></tr>"
 
 
-def _numeric(yes: bool) -> str:
-    return " class='number'" if yes else ""
-
-
 def _rows_table(rows: Sequence[Row]) -> str:
-    head = "".join(f"<th{_numeric(h in ('measured', 'bound', 'ratio'))}>{h}</th>" for h in HEAD)
+    head = "".join(f"<th{numeric(h in ('measured', 'bound', 'ratio'))}>{h}</th>" for h in HEAD)
     body = []
     for row in rows:
         name, setting, measured, bound, quotient, verdict = cells(row)

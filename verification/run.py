@@ -8,7 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from reporting.table import Table
 from verification.rows import Row
+
+__all__ = ["Picture", "Result", "Run", "Table"]
 
 T = TypeVar("T")
 
@@ -51,15 +54,6 @@ class Picture:
     caption: str
     svg: str
     width: float  # inches
-
-
-@dataclass(frozen=True)
-class Table:
-    """A small table of the report, cells as text."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import scipy
-
 import hgp_ref as hgp
+from reporting.provenance import versions
+from reporting.table import padded
 from verification.jobs import Done
 from verification.rows import NOT_APPLICABLE, Row
 from verification.run import Run
@@ -50,17 +48,8 @@ def text(done: Sequence[Done]) -> str:
 
 
 def _line(parts: tuple[str, ...]) -> str:
-    padded = [_fit(p, w) if k < 2 else p.rjust(w) for k, (p, w) in enumerate(zip(parts, WIDTHS, strict=False))]
-    return "  ".join([*padded, parts[-1]])
-
-
-def _fit(words: str, width: int) -> str:
-    visible = sum(1 for ch in words if not _combining(ch))
-    return words + " " * (width - visible)
-
-
-def _combining(ch: str) -> bool:
-    return "\u0300" <= ch <= "\u036f"
+    columns = [padded(p, w, right=k >= 2) for k, (p, w) in enumerate(zip(parts, WIDTHS, strict=False))]
+    return "  ".join([*columns, parts[-1]])
 
 
 def counts(done: Sequence[Done]) -> dict[str, int]:
@@ -78,12 +67,7 @@ def document(done: Sequence[Done], run: Run, seconds: float, failed: bool) -> di
     return {
         "passed": not failed,
         "settings": {"seed": run.seed, "quick": run.quick, "backend": run.backend},
-        "versions": {
-            "hgp_ref": hgp.__version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-        },
+        "versions": {"hgp_ref": hgp.__version__} | versions(("numpy", "scipy")),
         "seconds": round(seconds, 2),
         "verdicts": counts(done),
         "statements": [

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hgp_ref.results import Result
+
 FOLDER_VARIABLE = "HGP_REF_EMNIST"
 SHA256 = {
     "emnist-byclass-test-images-idx3-ubyte.gz": "5ec835bd5d5b1a66378a132e727fef20fe994b3cc666899befcca5ac766f50cd",
@@ -34,7 +36,7 @@ UNSIGNED_BYTE = 8  # IDX type code
 
 
 @dataclass(frozen=True)
-class Emnist:
+class Emnist(Result):
     """Images and labels of one split of EMNIST byclass."""
 
     images: np.ndarray  # (N, 28, 28) uint8

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgp_ref.data.partition import dirichlet_partition
+from hgp_ref.results import Result
 
 
 @dataclass(frozen=True)
-class ClientData:
+class ClientData(Result):
     """Training and validation data of n clients, a list entry each; numbers of instances differ between clients."""
 
     X: list[np.ndarray]  # n arrays (N_i, d)

@@ -28,12 +28,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hgp_ref.results import Result
+
 VARIANTS = ("paper", "published")
 NOISE = 0.1  # standard deviation of ε
 
 
 @dataclass(frozen=True)
-class SyntheticMixture:
+class SyntheticMixture(Result):
     """Three splits of labelled data for n clients; inputs end with a column of ones if `bias` was asked for."""
 
     X: np.ndarray  # (n, n_train, d)

@@ -3,11 +3,11 @@
 It judges the matrix-free core and therefore shares no code with it: no averaging, estimators or training.
 """
 
-from .derivatives import hessians, jacobians, outer_gradients
-from .estimate import estimate
-from .hypergradient import hypergradient
-from .inner import inner_solution
-from .operators import mixing_product, push_sum_matrices, push_sum_matrix, push_sum_weights, theta
+from hgp_ref.exact.derivatives import hessians, jacobians, outer_gradients
+from hgp_ref.exact.inner import inner_solution
+from hgp_ref.exact.operators import mixing_product, push_sum_matrices, push_sum_matrix, push_sum_weights, theta
+from hgp_ref.exact.series import estimate
+from hgp_ref.exact.truth import hypergradient
 
 __all__ = [
     "estimate",

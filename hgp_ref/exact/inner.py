@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.backend import from_host, host_dtype
-
-from .derivatives import hessians, host
+from hgp_ref.exact.derivatives import hessians, host
 
 
 def inner_solution(problem: Any, lam: Any, *, x0: Any = None, max_iterations: int = 100) -> Any:

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from figures import NAMES, cli, curves, estimation, fig1c, removal, style
-from figures.options import Options, Product, Row, Table, near
+from figures import NAMES, cli, curves, estimation, fig1c, removal
+from figures.options import Options, Product, Row, near
 from figures.published import PublishedGraphs
 from figures.reference import ERROR_SCALAR, FLOAT32_FLOOR, ITERATIONS, STEPS
-from figures.store import obtain
+from reporting import style
+from reporting.store import obtain
 
 pytest.importorskip("matplotlib")
 ROOT = Path(__file__).parents[2]
@@ -198,13 +199,6 @@ def test_summary_tells_what_is_off():
 @pytest.mark.parametrize(("ours", "met"), [(0.9, True), (2.9, True), (0.3, False), (3.1, False)])
 def test_near_is_a_factor_three_either_way(ours, met):
     assert near("x", ours, 1.0).met is met
-
-
-def test_tables_in_three_forms():
-    table = Table(("what", "n"), (("a, b", "1"), ("c", "22")))
-    assert table.text().splitlines() == ["what   n", "a, b   1", "c     22"]
-    assert table.csv().splitlines() == ["what,n", '"a, b",1', "c,22"]
-    assert table.markdown().splitlines()[1] == "| --- | --- |"
 
 
 @pytest.mark.parametrize("backend", ["array_api_strict", pytest.param("torch", marks=pytest.mark.slow)])

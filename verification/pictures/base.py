@@ -11,10 +11,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from figures.style import COLOURS, DASHES, new_figure, style
+from reporting.style import COLOURS, DASHES, new_figure, style
 from verification.run import Picture
 
-__all__ = ["COLOURS", "DASHES", "GREY", "distribution", "panels", "picture", "reference_line"]
+__all__ = ["COLOURS", "DASHES", "GREY", "distribution", "distributions", "panels", "picture", "reference_line"]
 
 GREY = "#777777"
 
@@ -40,6 +40,18 @@ def reference_line(axes: Any, y: float, words: str) -> None:
     axes.axhline(y, color=GREY, linewidth=0.8)
     axes.annotate(words, (1, y), xycoords=("axes fraction", "data"), xytext=(-2, 2), textcoords="offset points",
                   ha="right", va="bottom", fontsize=6.5, color=GREY)  # fmt: skip
+
+
+def distributions(row: Any, ratios: dict[str, dict[str, np.ndarray]], quantity: str, whole: str) -> None:
+    """A panel of `row` for each setting, in it the distribution of `quantity` for each name, and a line at 1."""
+    for k, (axes, (setting, by_name)) in enumerate(zip(row, ratios.items(), strict=True)):
+        for j, (name, values) in enumerate(by_name.items()):
+            distribution(axes, values, color=COLOURS[j], linestyle=DASHES[j % len(DASHES)], label=None if k else name)
+        axes.set_xscale("log")
+        axes.axvline(1, color=GREY, linewidth=0.8)
+        axes.set_title(setting)
+        axes.set_xlabel(quantity)
+    row[0].set_ylabel(f"share of {whole}")
 
 
 def distribution(axes: Any, values: np.ndarray, **options: Any) -> None:

@@ -2,36 +2,29 @@
 
 An experiment is made of parts. Every finished part is a file of its own, so that a run which was interrupted goes on
 where it stopped; parts are pure functions of settings and earlier parts, so the joined data are the same byte for byte
-however often that happened. Files are written whole or not at all (a temporary file, then os.replace) and read without
-pickle. Zip entries carry a fixed time, for the bytes to depend on the numbers alone.
+however often that happened (see `hgp_ref.files`: written whole or not at all, read without pickle).
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import os
-import platform
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from figures.progress import Progress
 from hgp_ref.backend import EXTRAS
+from hgp_ref.files import npz_bytes, read_npz, write_whole
+from hgp_ref.progress import bar
+from reporting.provenance import commit, versions
 
 Arrays = dict[str, np.ndarray]
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip entry can carry
 LIBRARIES = ("hgp_ref", "numpy", "scipy", "numba", "array-api-compat", "scikit-learn")
 
 
@@ -75,7 +68,7 @@ def obtain(experiment: Experiment, folder: Path, *, recompute: bool = False) -> 
         shutil.rmtree(parts_folder, ignore_errors=True)
     if target.exists() and stamp_path.exists():
         shutil.rmtree(parts_folder, ignore_errors=True)  # left over if the last run ended right after writing
-        return Result(read_npz(target), json.loads(stamp_path.read_text(encoding="utf-8")), target, False)
+        return Result(read_kept(target), json.loads(stamp_path.read_text(encoding="utf-8")), target, False)
     finished, seconds = _compute_parts(experiment, parts_folder)
     data = experiment.join(finished)
     packed = npz_bytes(data)
@@ -90,7 +83,8 @@ def _compute_parts(experiment: Experiment, folder: Path) -> tuple[dict[str, Arra
     """Arrays and CPU seconds of every part; those on disk already are read, not computed."""
     finished: dict[str, Arrays] = {}
     seconds: dict[str, float] = {}
-    with Progress(experiment.name, len(experiment.parts)) as progress:
+    progress = bar(len(experiment.parts), experiment.name, True, lines=True)
+    try:
         for part in experiment.parts:
             target = folder / f"{part}.npz"
             clock = target.with_suffix(".json")
@@ -99,46 +93,20 @@ def _compute_parts(experiment: Experiment, folder: Path) -> tuple[dict[str, Arra
                 arrays = experiment.compute(part, finished)
                 write_whole(clock, json.dumps(time.process_time() - start).encode())
                 write_whole(target, npz_bytes(arrays))
-            finished[part] = read_npz(target)
+            finished[part] = read_kept(target)
             seconds[part] = json.loads(clock.read_text(encoding="utf-8"))
-            progress.step(part)
+            progress.update(1, part)
+    finally:
+        progress.close()
     return finished, seconds
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write `data` to `path` so that a reader sees the old file, the new one or none, never a piece."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def read_kept(path: Path) -> Arrays:
+    """The arrays in `path`; a file that cannot be read raises ValueError with its name and what to do."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """An uncompressed .npz of `arrays` in order of name; equal arrays give equal bytes. Object arrays are refused."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name in sorted(arrays):
-            entry = io.BytesIO()
-            np.lib.format.write_array(entry, np.array(arrays[name], order="C"), allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy", EPOCH), entry.getvalue())
-    return buffer.getvalue()
-
-
-def read_npz(path: Path) -> Arrays:
-    """The arrays in `path`, without pickle; a file that cannot be read raises ValueError with its name."""
-    try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"{path} cannot be read ({error}): delete it or run with --recompute") from error
+        return read_npz(path)[0]
+    except ValueError as error:
+        raise ValueError(f"{error}: delete it or run with --recompute") from error
 
 
 def _stamp(experiment: Experiment, seconds: Mapping[str, float], digest: str) -> dict[str, Any]:
@@ -152,33 +120,10 @@ def _stamp(experiment: Experiment, seconds: Mapping[str, float], digest: str) ->
         "cpu_seconds_by_part": {part: round(value, 3) for part, value in seconds.items()},
         "sha256": digest,
         "versions": _versions(),
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    found.update({name: sys.modules[name].__version__ for name in EXTRAS if name in sys.modules})
-    return found
-
-
-def _commit() -> str | None:
-    """Commit of the checkout that runs, with "+changes" if tracked files differ from it; None outside of one."""
-    here = Path(__file__).parent
-    try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        changes = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
+    loaded = {name: sys.modules[name].__version__ for name in EXTRAS if name in sys.modules}
+    return versions(LIBRARIES) | loaded

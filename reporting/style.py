@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from figures.store import write_whole
+from hgp_ref.files import write_whole
 
 COLUMN = 3.25  # inches, the width of one column
 HEIGHT = 2.5

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from figures import progress, store
-from figures.store import Experiment, npz_bytes, obtain, read_npz, write_whole
+from hgp_ref import files
+from hgp_ref.files import npz_bytes, write_whole
+from reporting.store import Experiment, obtain, read_kept
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("first", "second", "third")
@@ -120,7 +121,7 @@ def test_equal_arrays_give_equal_bytes_that_numpy_reads():
     packed = npz_bytes({"b": b, "a": a})
     assert packed == npz_bytes({"a": np.asfortranarray(a), "b": b})
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-        assert all(entry.date_time == store.EPOCH for entry in archive.infolist())
+        assert all(entry.date_time == files.EPOCH for entry in archive.infolist())
     with np.load(io.BytesIO(packed), allow_pickle=False) as read:
         assert np.array_equal(read["a"], a) and read["b"].shape == ()
 
@@ -130,8 +131,8 @@ def test_pickles_are_neither_written_nor_read(tmp_path):
         npz_bytes({"a": np.array([{}], dtype=object)})
     path = tmp_path / "a.npz"
     np.savez(path, a=np.array([{}], dtype=object))
-    with pytest.raises(ValueError, match=r"a\.npz cannot be read .*--recompute"):
-        read_npz(path)
+    with pytest.raises(ValueError, match=r"a\.npz cannot be read: .*--recompute"):
+        read_kept(path)
 
 
 def test_a_damaged_file_is_named(tmp_path):
@@ -148,7 +149,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(store.os, "fsync", fail)
+    monkeypatch.setattr(files.os, "fsync", fail)
     with pytest.raises(OSError, match="disk full"):
         write_whole(path, b"new")
     assert path.read_bytes() == b"old"
@@ -156,7 +157,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_progress_without_tqdm_prints_lines(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(progress, "tqdm", None)
+    monkeypatch.setitem(sys.modules, "tqdm", None)
     obtain(make(), tmp_path)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3 and lines[1].startswith("trial: second, 2 of 3")

@@ -17,10 +17,9 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from hgp_ref import arguments
-
-from .derivatives import hessians, jacobians, outer_gradients, require_memory
-from .inner import require_positive_definite
-from .operators import theta
+from hgp_ref.exact.derivatives import hessians, jacobians, outer_gradients, require_memory
+from hgp_ref.exact.inner import require_positive_definite
+from hgp_ref.exact.operators import theta
 
 
 def hypergradient(problem: Any, x: Any, lam: Any, method: str = "reduced", eta: float = 1.0) -> np.ndarray:

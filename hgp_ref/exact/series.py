@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from .derivatives import hessians, jacobians, outer_gradients, require_memory
+from hgp_ref.exact.derivatives import hessians, jacobians, outer_gradients, require_memory
 
 
 def estimate(
