@@ -73,25 +73,18 @@ def certify(
     first_call = None if first_call is None else arguments.integer("first_call", first_call, 0)
     max_rounds = None if max_rounds is None else arguments.integer("max_rounds", max_rounds, 0)
     averagings = inputs.averagings(avg, problem.n_clients, value.shape[0] if value.ndim == 3 else None)
-    nu = known_lipschitz(problem, lam) if lipschitz is None else lipschitz
+    nu = known_lipschitz(problem, lam) if lipschitz is None else inputs.constants(lipschitz)
     point = look(problem, x, lam, strong_convexity, nu, matrix_free)
     runs = [(value, w)] if value.ndim == 2 else [(value[r, ...], w[r, ...]) for r in range(value.shape[0])]
     inner, nu, note = _inner(point, nu, runs[0][1], given=lipschitz is not None)
     inputs.not_refuted(point, strong_convexity, nu, inner.gap)
     judged = [judge(point, v, u) for v, u in runs]
-    net: list[Decentralised] = []
-    if averagings is not None:
-        curvature = point.curvature()
-        known = point.alpha_bar if curvature is None else 0.0
-        known = max(known, strong_convexity if isinstance(strong_convexity, float) else 0.0)
-        for (_, u), one in zip(runs, averagings, strict=True):
-            start = inputs.first_call_after(est, one) if first_call is None else first_call
-            channel = Channel(one, start, x, max_rounds)
-            w_host = to_host(u).astype(np.float64)
-            strict = lipschitz is not None
-            net.append(
-                decentralised(point, w_host, channel, curvature=curvature, nu=nu, strict=strict, alpha_known=known)
-            )
+    channels = [
+        Channel(one, inputs.first_call_after(est, one) if first_call is None else first_call, x, max_rounds)
+        for one in averagings or []
+    ]
+    known = strong_convexity if isinstance(strong_convexity, float) else 0.0
+    net = _by_clients(point, [w for _, w in runs], channels, nu, known, strict=lipschitz is not None)
     return assemble(point, inner, judged, net, many=value.ndim == 3, nu=nu, note=note)
 
 
@@ -114,6 +107,29 @@ def look(
             "Hessian is computed; needed None or a number, or matrix_free=True"
         )
     return DensePoint(problem, x, lam)
+
+
+def _by_clients(
+    point: Point, ws: list[Array], channels: list[Channel], nu: Lipschitz | None, known: float, strict: bool
+) -> list[Decentralised]:
+    """What the clients find over each channel, one for each w; nothing without channels."""
+    if not channels:
+        return []
+    curvature = point.curvature()
+    if curvature is None:  # then ᾱ itself is something that everybody knows
+        known = max(known, point.alpha_bar)
+    return [
+        decentralised(
+            point,
+            to_host(w).astype(np.float64),
+            channel,
+            curvature=curvature,
+            nu=nu,
+            strict=strict,
+            alpha_known=known,
+        )
+        for w, channel in zip(ws, channels, strict=True)
+    ]
 
 
 def _inner(point: Point, nu: Lipschitz | None, w: Array, given: bool) -> tuple[InnerError, Lipschitz | None, str]:

@@ -72,6 +72,15 @@ def modulus(strong_convexity: Any) -> float | str | None:
     return arguments.positive("strong_convexity", strong_convexity)
 
 
+def constants(lipschitz: Any) -> Lipschitz:
+    """Lipschitz constants that the caller gives."""
+    if not isinstance(lipschitz, Lipschitz):
+        raise TypeError(
+            f"lipschitz={lipschitz!r} given ({type(lipschitz).__name__}), needed a hgp_ref.problems.Lipschitz"
+        )
+    return lipschitz
+
+
 def not_refuted(point: Point, strong_convexity: float | str | None, nu: Lipschitz | None, gap: float) -> None:
     """ValueError where a modulus that was told is above the smallest eigenvalue of the mean Hessian as computed.
 
