@@ -30,7 +30,7 @@ import numpy as np
 
 from hgp_ref import rigorous
 from hgp_ref.averaging import Traffic
-from hgp_ref.bounds.inexact import Lipschitz, distance_to_solution, inexact
+from hgp_ref.bounds.inexact_solution import Lipschitz, distance_to_solution, inexact
 from hgp_ref.bounds.residual import c3, c4
 from hgp_ref.certificates.centralised import slack
 from hgp_ref.certificates.conversation import Conversation

@@ -19,7 +19,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array, to_host
-from hgp_ref.bounds.inexact import Lipschitz
+from hgp_ref.bounds.inexact_solution import Lipschitz
 from hgp_ref.bounds.lipschitz import known_lipschitz
 from hgp_ref.certificates import inputs
 from hgp_ref.certificates.assemble import assemble
@@ -73,24 +73,20 @@ def certify(
     first_call = None if first_call is None else arguments.integer("first_call", first_call, 0)
     max_rounds = None if max_rounds is None else arguments.integer("max_rounds", max_rounds, 0)
     averagings = inputs.averagings(avg, problem.n_clients, value.shape[0] if value.ndim == 3 else None)
-    nu = known_lipschitz(problem, lam) if lipschitz is None else lipschitz
+    nu = known_lipschitz(problem, lam) if lipschitz is None else inputs.constants(lipschitz)
     point = look(problem, x, lam, strong_convexity, nu, matrix_free)
     runs = [(value, w)] if value.ndim == 2 else [(value[r, ...], w[r, ...]) for r in range(value.shape[0])]
     inner, nu, note = _inner(point, nu, runs[0][1], given=lipschitz is not None)
     inputs.not_refuted(point, strong_convexity, nu, inner.gap)
     judged = [judge(point, v, u) for v, u in runs]
-    net: list[Decentralised] = []
-    if averagings is not None:
-        curvature = point.curvature()
-        known = point.alpha_bar if curvature is None else 0.0
-        known = max(known, strong_convexity if isinstance(strong_convexity, float) else 0.0)
-        for (_, u), one in zip(runs, averagings, strict=True):
-            passed = inputs.graphs_of(est) if first_call is None else one.graphs_before(first_call)
-            talk = Conversation(one, passed, x, max_rounds)
-            w_host = to_host(u).astype(np.float64)
-            strict = lipschitz is not None
-            net.append(decentralised(point, w_host, talk, curvature=curvature, nu=nu, strict=strict, alpha_known=known))
-            one.ledger += talk.traffic
+    talks = [
+        Conversation(one, inputs.graphs_of(est) if first_call is None else one.graphs_before(first_call), x, max_rounds)
+        for one in averagings or []
+    ]
+    known = strong_convexity if isinstance(strong_convexity, float) else 0.0
+    net = _by_clients(point, [w for _, w in runs], talks, nu, known, strict=lipschitz is not None)
+    for one, talk in zip(averagings or [], talks, strict=True):
+        one.ledger += talk.traffic
     return assemble(point, inner, judged, net, many=value.ndim == 3, nu=nu, note=note)
 
 
@@ -113,6 +109,29 @@ def look(
             "Hessian is computed; needed None or a number, or matrix_free=True"
         )
     return DensePoint(problem, x, lam)
+
+
+def _by_clients(
+    point: Point, ws: list[Array], talks: list[Conversation], nu: Lipschitz | None, known: float, strict: bool
+) -> list[Decentralised]:
+    """What the clients find in each conversation, one for each w; nothing without any."""
+    if not talks:
+        return []
+    curvature = point.curvature()
+    if curvature is None:  # then ᾱ itself is something that everybody knows
+        known = max(known, point.alpha_bar)
+    return [
+        decentralised(
+            point,
+            to_host(w).astype(np.float64),
+            talk,
+            curvature=curvature,
+            nu=nu,
+            strict=strict,
+            alpha_known=known,
+        )
+        for w, talk in zip(ws, talks, strict=True)
+    ]
 
 
 def _inner(point: Point, nu: Lipschitz | None, w: Array, given: bool) -> tuple[InnerError, Lipschitz | None, str]:

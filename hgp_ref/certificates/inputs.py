@@ -9,7 +9,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array
-from hgp_ref.bounds.inexact import Lipschitz
+from hgp_ref.bounds.inexact_solution import Lipschitz
 from hgp_ref.certificates.point import Point
 from hgp_ref.problems import Problem
 
@@ -73,6 +73,15 @@ def modulus(strong_convexity: Any) -> float | str | None:
             "strong_convexity", strong_convexity, ("lanczos",)
         )  # fmt: skip
     return arguments.positive("strong_convexity", strong_convexity)
+
+
+def constants(lipschitz: Any) -> Lipschitz:
+    """Lipschitz constants that the caller gives."""
+    if not isinstance(lipschitz, Lipschitz):
+        raise TypeError(
+            f"lipschitz={lipschitz!r} given ({type(lipschitz).__name__}), needed a hgp_ref.problems.Lipschitz"
+        )
+    return lipschitz
 
 
 def not_refuted(point: Point, strong_convexity: float | str | None, nu: Lipschitz | None, gap: float) -> None:

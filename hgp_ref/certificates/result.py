@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.averaging import Traffic
+from hgp_ref.results import Result
 
 AT_SOLUTION = "the hyper-gradient at the exact inner solution"
 AT_POINT = "the hyper-gradient formula at the given x"
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
+@dataclass(frozen=True)
+class Certificate(Result):
     """Bounds on ‖v_i − d_i‖, (n,) each; with a run axis in the estimate, (runs, n).
 
     `bound` is the one to use: `centralised` plus `inexact` where that is known. `against` says what d is. In

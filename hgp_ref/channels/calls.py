@@ -95,6 +95,16 @@ def balance_tolerance(n: int, steps: int) -> float:
     return 4 * (n + 2) * steps * float(np.finfo(np.float64).eps)
 
 
+def check_heard(omega: np.ndarray, name: str) -> None:
+    """ValueError if some client's weight is 0: it has heard nobody, itself included, and has nothing to divide."""
+    if not omega.all():
+        client = int(np.argwhere(omega == 0)[0][-1])
+        raise ValueError(
+            f"net: client {client} hears nobody over all graphs of a call of {name}, so that its weight is 0: "
+            "needed self-loops, or more steps a call"
+        )
+
+
 def weights_before(weights: Weights, omega: np.ndarray) -> np.ndarray:
     """ω before a call: as it was left where it is carried, 1 otherwise."""
     return np.ones_like(omega) if weights is BALANCED or weights == FRESH else omega

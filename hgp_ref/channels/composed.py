@@ -12,7 +12,7 @@ import numpy as np
 
 from hgp_ref.backend import Array, from_host, host_dtype
 from hgp_ref.channels.base import BALANCED, FRESH
-from hgp_ref.channels.calls import ForeseenCalls, Rules, Steps, check_balanced
+from hgp_ref.channels.calls import ForeseenCalls, Rules, Steps, check_balanced, check_heard
 
 
 class ComposedCalls(ForeseenCalls):
@@ -50,8 +50,8 @@ def _following(P: np.ndarray, weights: Rules, omega: np.ndarray, steps: Sequence
     if weights is BALANCED:
         check_balanced(after, max(steps), name)  # type: ignore[type-var, arg-type]
         return np.ones_like(after)
-    if weights == FRESH:
-        return after
-    for c in range(P.shape[0]):
-        omega = after[c] = P[c] @ omega
+    if weights != FRESH:
+        for c in range(P.shape[0]):
+            omega = after[c] = P[c] @ omega
+    check_heard(after, name)
     return after

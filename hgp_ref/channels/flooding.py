@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hgp_ref.channels.messages import messages_of
 from hgp_ref.compiled import njit
 from hgp_ref.networks import Network
 
@@ -40,7 +41,7 @@ def flood_max(
             break
         indptr, senders, _ = net.csr(first_step + rounds)
         heard = _hear(indptr, senders, held)
-        messages += len(senders) - n
+        messages += messages_of(net, indptr, senders)
         stalled = stalled + 1 if np.array_equal(heard, held) else 0
         held = heard
     missing = np.flatnonzero(behind)

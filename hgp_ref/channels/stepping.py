@@ -14,7 +14,8 @@ import numpy as np
 from hgp_ref._kernels.mixing import empty_like, padded_rows, pull_step, pull_vector_step, push_step, push_vector_step
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.channels.base import BALANCED, Weights
-from hgp_ref.channels.calls import ForeseenCalls, PreparedCalls, check_balanced, weights_before
+from hgp_ref.channels.calls import ForeseenCalls, PreparedCalls, check_balanced, check_heard, weights_before
+from hgp_ref.channels.messages import messages_of
 from hgp_ref.networks import Network
 from hgp_ref.networks.base import Csr
 
@@ -45,12 +46,13 @@ class HostCalls(PreparedCalls):
         sent = 0
         for s in range(self._step + 1, self._step + S + 1):
             out = empty_like(held) if free is None else free
-            edges, omega = mix(self.net, s, held, out, omega)
+            messages, omega = mix(self.net, s, held, out, omega)
             held, free = out, None if np.may_share_memory(held, z) else held
-            sent += edges - self.net.n
+            sent += messages
         if self.weights is BALANCED:
             check_balanced(omega, S, repr(self.net))
         elif self.divide:
+            check_heard(omega, repr(self.net))
             held /= omega.astype(held.dtype)[:, None]
         self._omega = omega
         self._step += S
@@ -82,7 +84,7 @@ class DeviceCalls(ForeseenCalls):
         super().__init__(steps, weights, like, divide)
         S, dtype = steps[0], host_dtype(like)
         graphs = [[net.csr(s) for s in range(step + c * S + 1, step + (c + 1) * S + 1)] for c in range(len(steps))]
-        self.messages = [sum(graph[1].size - net.n for graph in call) for call in graphs]
+        self.messages = [sum(messages_of(net, *graph[:2]) for graph in call) for call in graphs]
         self.width = max(int(np.diff(graph[0]).max()) for call in graphs for graph in call)
         rows = [[padded_rows(*graph, self.width) for graph in call] for call in graphs]
         self._senders = from_host(np.stack([[r[0] for r in call] for call in rows]), like=like)  # (calls, S, n, width)
@@ -97,6 +99,7 @@ class DeviceCalls(ForeseenCalls):
                 omega = pull_vector_step(*graph, omega)
             if self.weights is BALANCED:
                 check_balanced(omega, len(call), name)
+            check_heard(omega, name)
             after.append(omega)
         return np.stack(after)
 
@@ -113,14 +116,14 @@ class DeviceCalls(ForeseenCalls):
 
 
 def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
-    """out = W_s z; the number of edges, and W_s ω."""
+    """out = W_s z; the number of messages, and W_s ω."""
     if net.equal_shares:
         lists = net.out_lists(s)
         push_step(*lists, z, out)
-        return lists[1].size, push_vector_step(*lists, omega)
+        return messages_of(net, *lists), push_vector_step(*lists, omega)
     graph = net.csr(s)
     pull_step(*graph, z, out)
-    return graph[1].size, pull_vector_step(*graph, omega)
+    return messages_of(net, *graph[:2]), pull_vector_step(*graph, omega)
 
 
 def step_weights(net: Network, step: int, steps: int, omega: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .derivatives import require_memory
+from hgp_ref.exact.derivatives import require_memory
 
 DEBIAS = ("reset", "keep", "conserve")
 

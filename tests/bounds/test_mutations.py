@@ -47,12 +47,12 @@ MUTATIONS = [
     ("residual.py", "residual = g - w @ H_bar.T", "residual = g + w @ H_bar.T"),
     ("residual.py", "np.linalg.inv(H_bar)", "H_bar"),
     # Corollary 1 repaired, as printed statements, Lemma 2
-    ("theorem1.py", "product(2, c.eta, beta, eps", "product(1, c.eta, beta, eps"),
-    ("theorem1.py", "2 * rho * eps <= 1 - rho", "rho * eps <= 1 - rho"),
-    ("theorem1.py", "product(2, beta, eps, 1 / c.eta, ", "product(2, beta, eps, "),
-    ("theorem1.py", "copies = 2 if", "copies = 1 if"),
-    ("theorem2.py", "product(nu_f, beta, 1 / alpha,", "product(nu_f, beta, 1 / alpha, 1 / alpha,"),
-    ("lemma2.py", "return n * entry", "return math.sqrt(n) * entry"),
+    ("theorem_1.py", "product(2, c.eta, beta, eps", "product(1, c.eta, beta, eps"),
+    ("theorem_1.py", "2 * rho * eps <= 1 - rho", "rho * eps <= 1 - rho"),
+    ("theorem_1.py", "product(2, beta, eps, 1 / c.eta, ", "product(2, beta, eps, "),
+    ("theorem_1.py", "copies = 2 if", "copies = 1 if"),
+    ("theorem_2.py", "product(nu_f, beta, 1 / alpha,", "product(nu_f, beta, 1 / alpha, 1 / alpha,"),
+    ("lemma_2.py", "return n * entry", "return math.sqrt(n) * entry"),
     ("nedic_olshevsky.py", "_power(self.log_tau, steps - 1)", "_power(self.log_tau, steps)"),
     # D
     ("minibatches.py", "np.sqrt(2 * log_term * squares)", "np.sqrt(log_term * squares)"),
@@ -66,11 +66,11 @@ MUTATIONS = [
     ("mean_square.py", "(J @ Q[m + 1])", "(J @ Q[m])"),
     ("mean_square.py", "squares[i] -= 2 * eta", "squares[i] -= eta"),
     # 2*, Chebyshev
-    ("inexact.py", "(nu.nu_flam + nu.nu_J * w_norm) * apart", "nu.nu_J * w_norm * apart"),
-    ("inexact.py", "product(nu.nu_fx + nu.nu_H * w_norm", "product(nu.nu_fx + nu.nu_H"),
-    ("inexact.py", "e = 2 * gradient / (alpha", "e = gradient / (alpha"),
-    ("chebyshev.py", "2 * q**iterations", "q**iterations"),
-    ("chebyshev.py", "root = math.sqrt(kappa)", "root = kappa"),
+    ("inexact_solution.py", "(nu.nu_flam + nu.nu_J * w_norm) * apart", "nu.nu_J * w_norm * apart"),
+    ("inexact_solution.py", "product(nu.nu_fx + nu.nu_H * w_norm", "product(nu.nu_fx + nu.nu_H"),
+    ("inexact_solution.py", "e = 2 * gradient / (alpha", "e = gradient / (alpha"),
+    ("chebyshev_bound.py", "2 * q**iterations", "q**iterations"),
+    ("chebyshev_bound.py", "root = math.sqrt(kappa)", "root = kappa"),
 ]  # fmt: skip
 
 
@@ -85,17 +85,17 @@ def load(source: Path):
 
 LIKELY = {  # who is asked first about a file; everybody else follows
     "residual.py": "check_c",
-    "theorem1.py": ("check_printed", "check_corollary1"),
-    "theorem2.py": "check_printed",
-    "lemma2.py": "check_lemma2",
+    "theorem_1.py": ("check_printed", "check_corollary1"),
+    "theorem_2.py": "check_printed",
+    "lemma_2.py": "check_lemma2",
     "nedic_olshevsky.py": "check_worst_case",
     "contraction.py": "check_a_is",
     "convexity.py": "check_b_is",
     "recursion.py": "check_b_is",
     "minibatches.py": "check_d",
     "mean_square.py": "check_e",
-    "inexact.py": ("check_inexact", "check_distance"),
-    "chebyshev.py": "check_chebyshev",
+    "inexact_solution.py": ("check_inexact", "check_distance"),
+    "chebyshev_bound.py": "check_chebyshev",
 }
 
 

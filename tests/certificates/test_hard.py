@@ -107,6 +107,18 @@ def test_a_problem_may_answer_in_one_array(matrix_free):
     assert np.allclose(found.decentralised_bound, wanted.decentralised_bound, rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"lipschitz": {"nu_H": 0}}, {"first_call": -1}, {"first_call": 1.5}, {"max_rounds": -1}, {"matrix_free": "no"}],
+    ids=str,
+)
+def test_bad_options_are_named(finished, options):
+    problem, x, lam, est, avg = finished
+    (name,) = options
+    with pytest.raises((TypeError, ValueError), match=rf"{name}=.* given"):
+        hgp.certify(problem, x, lam, est, avg, **options)
+
+
 def test_results_compare(finished):
     problem, x, lam, est, _ = finished
     one, other = (hgp.certify(problem, x, lam, est) for _ in range(2))

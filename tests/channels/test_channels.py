@@ -180,3 +180,44 @@ def test_sequences_of_steps_take_graphs_one_after_the_other():
     for bad in ((), (2, 0), (2, 1.5), "12"):
         with pytest.raises((TypeError, ValueError), match="steps"):
             hgp.PushSum(net, bad)
+
+
+class Ring(hgp.networks.Network):
+    """Everything goes to the next client, nothing stays."""
+
+    expected_edges, self_loops = 3.0, False
+
+    def out_lists(self, s):
+        return np.arange(4), np.array([1, 2, 0], dtype=np.int32)
+
+
+class Half(Ring):
+    """At odd steps client 0 gives all it has to client 1, at even steps clients 0 and 1 share."""
+
+    expected_edges = 3.0
+
+    def __init__(self):
+        super().__init__(3, period=2)
+
+    def out_lists(self, s):
+        receivers = [1, 1, 2] if s % 2 else [0, 1, 0, 1, 2]
+        indptr = [0, 1, 2, 3] if s % 2 else [0, 2, 4, 5]
+        return np.array(indptr), np.array(receivers, dtype=np.int32)
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+def test_messages_of_graphs_without_self_loops_are_all_their_edges(mode):
+    channel = connect(Ring(3), mode)
+    z = np.arange(3.0)[:, None]
+    np.testing.assert_array_equal(channel.average(z, 2), [[1.0], [2.0], [0.0]])
+    assert channel.traffic.messages == 6
+    channel.largest(z, z)
+    assert channel.traffic.messages == 6 + 3 * 2
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+def test_a_client_that_hears_nobody_is_named(mode):
+    channel = connect(Half(), mode)
+    with pytest.raises(ValueError, match="net: client 0 hears nobody"):
+        channel.average(np.ones((3, 1)), 1)
+    assert_close(connect(Half(), mode).average(np.ones((3, 1)), 2), np.ones((3, 1)), RTOL)

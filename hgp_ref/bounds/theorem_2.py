@@ -20,7 +20,7 @@ from hgp_ref.bounds.constants import Constants, check_iterations
 from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable
 from hgp_ref.bounds.samples import SampleConstants
 from hgp_ref.bounds.scaled import product
-from hgp_ref.bounds.theorem1 import corollary1, printed_conditions, probability, realised_consensus, theorem1
+from hgp_ref.bounds.theorem_1 import corollary1, printed_conditions, probability, realised_consensus, theorem1
 
 
 def theorem2(
