@@ -42,7 +42,7 @@ def every_gradient_vanishes(run: Run) -> Shown:
         total,
         smallest > 0.01 and total < 1e-12,
         f"under consensus a search brings the stacked gradient down to {figure(smallest)} and no further: clients have "
-        f"no common minimiser, so x = x − η∂_x g has no solution; at the minimiser of the sum the sum is {figure(total)}",
+        f"no common minimiser, so x = x − η∂_x g has no solution; where the sum is least, it is {figure(total)}",
     )
 
 
