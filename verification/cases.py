@@ -65,6 +65,11 @@ class Case:
         return realised_constants(self.H, self.J, self.f_x, eta, matrices, f_lam=self.f_lam, steps=steps)
 
 
+def same_row(row: np.ndarray, n: int) -> np.ndarray:
+    """One row (d,) for all of n clients, (n, d)."""
+    return np.tile(row, (n, 1))
+
+
 def host64(a: Any) -> np.ndarray:
     """An array of any library on the host in float64."""
     return to_host(a).astype(np.float64)

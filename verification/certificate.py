@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.backend import to_host
 from hgp_ref.bounds import residual_bounds
-from verification.cases import Case, case_at
+from verification.cases import Case, case_at, host64
 from verification.curves import STEPS, standard_cases
 from verification.inexact import perturbed
 from verification.rows import Row, judged, without_number
@@ -80,8 +79,8 @@ def certificates(case: Case, S: int, M: int, run: Run) -> list[Row]:
     """v_i − d_i = J_i H̄⁻¹ r̃_i to rounding, and each bound at the client where it is closest."""
     avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=1000 * run.seed + 1), S)
     est = case.estimate(avg, run.backend, eta=1.0, iterations=M)
-    found = residual_bounds(case.H, case.J, case.f_x, to_host(est.w))
-    errors = np.linalg.norm(to_host(est.value) - case.truth, axis=1)
+    found = residual_bounds(case.H, case.J, case.f_x, host64(est.w))
+    errors = np.linalg.norm(host64(est.value) - case.truth, axis=1)
     rounding = case.constants(1.0, np.full((1, case.n, case.n), 1 / case.n)).rounding
     setting = f"{case.name}, S={S}, M={M}"
     gap = float(np.abs(found.identity - errors).max())

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.backend import to_host
-from verification.cases import matrices_of
+from verification.cases import host64, matrices_of
 from verification.curves import STEPS, Curve, curve, evaluate, marks, smallest_ratio, standard_cases
 from verification.errata.floor import floor_against_eta
 from verification.errata.stability import non_convex_clients, non_convex_errors
@@ -37,5 +36,5 @@ def non_convex_curve(run: Run, S: int, M: int) -> Curve:
     case = non_convex_clients(run.seed)
     avg = hgp.PushSum(hgp.networks.RandomDirected(3, seed=run.seed + 1), S)
     est = case.estimate(avg, run.backend, eta=1.0, iterations=M, history=True)
-    clients = np.linalg.norm(to_host(est.history) - case.truth, axis=-1)
+    clients = np.linalg.norm(host64(est.history) - case.truth, axis=-1)
     return evaluate(case, S, 1.0, matrices_of(avg, M), case.errors(est), clients, marks(M, 30))

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.backend import to_host
 from hgp_ref.bounds import best, contracting_clients, convex_mean, corollary1, residual_bounds
 from verification import explicit
-from verification.cases import Case, logistic, matrices_of, quadratic
+from verification.cases import Case, host64, logistic, matrices_of, quadratic
 from verification.rows import CORRECTED, Row, judged, without_number
 from verification.run import Run
 
@@ -61,7 +60,7 @@ def curve(case: Case, S: int, run: Run, *, net_seed: int = 1, eta: float = 1.0, 
 
 def _client_errors(case: Case, est: object) -> np.ndarray:
     """‖v_i^(m) − d_i‖, (M, n)."""
-    return np.linalg.norm(to_host(est.history) - case.truth, axis=-1)  # type: ignore[attr-defined]
+    return np.linalg.norm(host64(est.history) - case.truth, axis=-1)  # type: ignore[attr-defined]
 
 
 def evaluate(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.backend import to_host
 from hgp_ref.bounds import (
     Lipschitz,
     best,
@@ -15,7 +14,7 @@ from hgp_ref.bounds import (
     inexact,
     inexact_total,
 )
-from verification.cases import Case, case_at, case_of, logistic, matrices_of
+from verification.cases import Case, case_at, case_of, host64, logistic, matrices_of, same_row
 from verification.errata.inexact import inexact_errors
 from verification.rows import Row, judged
 from verification.run import Result, Run
@@ -44,7 +43,7 @@ def at_perturbed(case: Case, nu: Lipschitz, S: int, size: float, run: Run) -> li
     M, eta = 200, 1.0
     there = case_at("x̂", case.problem, perturbed(case, size, run.rng(3, S)), case.lam)
     avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=run.seed + 1), S)
-    value = to_host(there.estimate(avg, run.backend, eta=eta, iterations=M).value)
+    value = host64(there.estimate(avg, run.backend, eta=eta, iterations=M).value)
     c = there.constants(eta, matrices_of(avg, M))
     base = best(contracting_clients(c), convex_mean(c))
     w_norm = float(np.linalg.norm(np.linalg.solve(there.H.mean(axis=0), there.f_x.mean(axis=0))))
@@ -61,7 +60,7 @@ def at_perturbed(case: Case, nu: Lipschitz, S: int, size: float, run: Run) -> li
         judged(f"{NAME} per client", f"{setting}, client {worst}", error[worst], clients[worst], rounding=c.rounding),
     ]
     mean = there.x.mean(axis=0)
-    gradient = case.problem.inner_grad(np.tile(mean, (case.n, 1)), case.lam).mean(axis=0)
+    gradient = case.problem.inner_grad(same_row(mean, case.n), case.lam).mean(axis=0)
     reach, _ = distance_to_solution(nu, float(np.linalg.norm(gradient)), own.alpha_bar)
     estimated = np.linalg.norm(there.x - mean, axis=1) + reach
     setting = f"{case.name}, size {size:g}: ‖x̂_i − x‖ from the gradient"

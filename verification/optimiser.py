@@ -90,11 +90,10 @@ ANALYTIC = {"A": contracting_clients, "B": convex_mean, "Corollary 1, repaired":
 def pairs(shape: Shape, name: str, p: np.ndarray) -> list[Pair]:
     """(error, bound) of the statement `name` where it applies and the error is well above rounding."""
     case, K, eta = shape.member(p)
-    c = case.constants(eta, K)
-    if not c.alpha_bar > 0:
-        return []
     # Below 1e-3 rounding is no longer out of sight: it counts as part of the bound, and errors must stand out of it.
-    rounding = c.rounding if shape.floor < 1e-3 else 0.0
+    rounding = case.constants(eta, K).rounding if shape.floor < 1e-3 else 0.0
+    if rounding == np.inf:
+        return []  # H̄ is not positive definite to rounding
     level = max(ABOVE_ROUNDING * norm(case.truth), 10 * rounding)
     known = all_pairs(shape, name, case, K, eta)
     return [(error, bound + rounding) for error, bound in known if error > level]

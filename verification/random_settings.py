@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import hgp_ref as hgp
-from verification.cases import Case, case_at, case_of, logistic
+from verification.cases import Case, case_at, case_of, logistic, same_row
 
 NETWORKS = (
     "RandomDirected",
@@ -135,7 +135,7 @@ def random_quadratic(
         h * A, h * b, j * C, target, outer_hessian=f * (Q @ np.swapaxes(Q, 1, 2) / d), coupling=f / h * j * D
     )
     units = " H·1e{} J·1e{} f·1e{}".format(*exponents) if any(exponents) else ""
-    return case_at(f"{kind} κ={condition:.3g}{units}", problem, np.tile(x, (n, 1)), h / j * lam)
+    return case_at(f"{kind} κ={condition:.3g}{units}", problem, same_row(x, n), h / j * lam)
 
 
 def classifier(kind: str, n: int, d: int, rng: np.random.Generator) -> Case:

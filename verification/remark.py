@@ -7,9 +7,8 @@ import warnings
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.backend import to_host
 from hgp_ref.problems import sample_batches
-from verification.cases import Case, logistic
+from verification.cases import Case, host64, logistic
 from verification.rows import CORRECTED, PRINTED, Row, judged
 from verification.run import Result, Run
 
@@ -42,7 +41,7 @@ def compare(
             avg, run.backend, eta=ETA, iterations=M, batch_size=batch, seed=run.seed, shared_batch=shared
         )
     v = formula(case, net, S, debias, batch, shared, run)
-    gap = np.linalg.norm(to_host(est.value) - v) / np.linalg.norm(v)
+    gap = np.linalg.norm(host64(est.value) - v) / np.linalg.norm(v)
     kind = "full batch" if batch is None else f"b={batch}, {'one sample' if shared else 'two samples'}"
     return judged("Remark", f"logistic n=3 d=4, S={S}, {debias}, {kind}", gap, TOLERANCE, form=CORRECTED)
 
@@ -63,7 +62,7 @@ def as_printed(case: Case, net: object, run: Run) -> list[Row]:
     """One Θ̂ for all calls, and the sample of v in the Hessian factors."""
     S = 2
     est = case.estimate(hgp.PushSum(net, S), run.backend, eta=ETA, iterations=M, batch_size=BATCH, seed=run.seed)
-    value = to_host(est.value)
+    value = host64(est.value)
     matrices, _ = hgp.exact.push_sum_matrices(net, S, M)
     for_v, for_u = (sample_batches(case.problem.counts, BATCH, run.seed, 0, M, stream=k) for k in (0, 1))
     rows = []
