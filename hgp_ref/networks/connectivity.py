@@ -143,7 +143,7 @@ class _Condensation:
 
 
 def _graph(senders: np.ndarray, receivers: np.ndarray, size: int) -> csr_array:
-    """Edges as a matrix whose indices are int32: SciPy before 1.13 ignores the edges of graphs with int64 ones."""
+    """Edges as a matrix whose indices are int32: SciPy up to 1.11.2 finds no component in graphs with int64 ones."""
     a, b = senders.astype(np.int32), receivers.astype(np.int32)
     return csr_array((np.ones(a.size), (a, b)), shape=(size, size))
 
