@@ -11,8 +11,8 @@ import numpy as np
 import hgp_ref as hgp
 from hgp_ref.backend import get_backend, to_host
 from hgp_ref.bounds import Constants, realised_constants
-from hgp_ref.bounds.scaled import row_norms
 from hgp_ref.data import synthetic_mixture
+from hgp_ref.rigorous import norms
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Case:
 
     def client_errors(self, est: Any) -> np.ndarray:
         """‖v_i^(M) − d_i‖ of one run, (n,)."""
-        return row_norms(host64(est.value) - self.truth)
+        return norms(host64(est.value) - self.truth)
 
     def constants(self, eta: float, matrices: Sequence[np.ndarray], steps: int = 1) -> Constants:
         """Realised constants for the averaging matrices K_0 … K_{M−1}, of `steps` steps each."""

@@ -1,4 +1,4 @@
-"""`hgp.methods.Chebyshev` in place of the Neumann series: its bound with exact averaging, certificate C with Push-Sum."""
+"""`hgp.methods.Chebyshev` in place of the Neumann series: its bound, and certificate C with Push-Sum."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.bounds import sample_constants, sample_derivatives
-from hgp_ref.bounds.scaled import row_norms
+from hgp_ref.rigorous import norms
 from verification.cases import Case, logistic, matrices_of
 from verification.run import Run
 
@@ -84,4 +84,4 @@ def simulate(
         v = v - eta * np.einsum("rnab,rnb->rna", J[clients, for_v].mean(axis=2), mean)
         u = mean - eta * np.einsum("rnab,rnb->rna", H[clients, for_u].mean(axis=2), mean)
     w = np.linalg.solve(H.mean(axis=(0, 1)), f_x.mean(axis=0))
-    return row_norms((v + J.mean(axis=1) @ w).reshape(runs, -1))
+    return norms((v + J.mean(axis=1) @ w).reshape(runs, -1))

@@ -21,7 +21,7 @@ from hgp_ref.bounds import (
     inexact_total,
     residual_bounds,
 )
-from hgp_ref.bounds.scaled import norm, row_norms
+from hgp_ref.rigorous import norm, norms
 from verification import explicit
 from verification.cases import Case
 from verification.chebyshev import errors as chebyshev_errors
@@ -104,7 +104,7 @@ def all_pairs(shape: Shape, name: str, case: Case, K: np.ndarray, eta: float) ->
     if name == "Chebyshev":
         return [chebyshev_pair(shape, case)]
     values, means = explicit.run(case, K, eta)
-    errors = row_norms(values[-1] - case.truth)
+    errors = norms(values[-1] - case.truth)
     if name in ANALYTIC:
         bound = ANALYTIC[name](case.constants(eta, K))
         if bound.total is None:

@@ -15,7 +15,8 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable
-from hgp_ref.bounds.scaled import norm, product
+from hgp_ref.bounds.scaled import product
+from hgp_ref.rigorous import norm
 
 
 def chebyshev(

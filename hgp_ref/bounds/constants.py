@@ -24,8 +24,9 @@ from scipy.linalg import block_diag
 
 from hgp_ref import arguments
 from hgp_ref.bounds.rounding import UNIT, rounding
-from hgp_ref.bounds.scaled import norm, power_of_two, row_norms
+from hgp_ref.bounds.scaled import power_of_two
 from hgp_ref.exact import theta
+from hgp_ref.rigorous import norm, norms
 
 SIGNED = ("alpha", "L", "alpha_bar", "L_bar", "smallest_entry")  # all other constants are not negative
 
@@ -162,7 +163,7 @@ def _gradient_constants(f_x: np.ndarray) -> dict[str, Any]:
     unit = power_of_two(f_x)
     mean = (f_x / unit).mean(axis=0)
     return {
-        "G_inf": float(row_norms(f_x).max()),
+        "G_inf": float(norms(f_x).max()),
         "g_bar": unit * float(np.linalg.norm(mean)),
         "a0": unit * float(np.sqrt(len(f_x)) * np.linalg.norm(mean)),
         "s0": unit * float(np.linalg.norm(f_x / unit - mean)),

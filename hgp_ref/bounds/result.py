@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.bounds.scaled import norm
+from hgp_ref.rigorous import norm
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Norms and products that neither overflow nor underflow on the way.
+"""Scales and products that neither overflow nor underflow on the way; norms that do not are in `hgp_ref.rigorous`.
 
-    ‖a‖ = s ‖a/s‖ with s = 2^k next to the largest entry: exact scaling, so squares stay inside the range;
+    s = 2^k next to the largest entry of a: a/s is exact, and its squares stay inside the range;
     x y z … = (product of mantissas) · 2^(sum of exponents): only the result may leave the range.
 
 A positive product below the smallest normal number is rounded up to it, so that what bounds an error from above still
@@ -19,18 +19,6 @@ def power_of_two(a: np.ndarray) -> float:
     """2^k with max|a|/2^k in [1/2, 1); 1 if `a` is zero."""
     largest = float(np.abs(a).max())
     return 1.0 if largest == 0 else math.ldexp(1.0, min(max(math.frexp(largest)[1], -1021), 1023))
-
-
-def row_norms(a: np.ndarray) -> np.ndarray:
-    """‖a_i‖ of the rows of `a` (n, d), (n,)."""
-    scale = power_of_two(a)
-    return scale * np.linalg.norm(a / scale, axis=1)
-
-
-def norm(a: np.ndarray) -> float:
-    """‖a‖ over all entries."""
-    scale = power_of_two(a)
-    return scale * float(np.linalg.norm((a / scale).ravel()))
 
 
 def product(*factors: float) -> float:

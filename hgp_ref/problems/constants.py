@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import rigorous
+from hgp_ref import arguments, rigorous
 from hgp_ref.backend import to_host
 
 SKEW = 1 / (6 * math.sqrt(3))  # largest third central moment of a variable with range 1
@@ -47,13 +47,9 @@ class Lipschitz:
 
     def __post_init__(self) -> None:
         for name in ("nu_flam", "nu_fx", "nu_J", "nu_H"):
-            value = getattr(self, name)
-            if not (value >= 0 and math.isfinite(value)):
-                raise ValueError(f"{name}={value}; a Lipschitz constant is finite and not negative")
-        if self.strong_convexity is not None and not (
-            self.strong_convexity > 0 and math.isfinite(self.strong_convexity)
-        ):
-            raise ValueError(f"strong_convexity={self.strong_convexity}; it must be positive and finite")
+            arguments.nonnegative(name, getattr(self, name))
+        if self.strong_convexity is not None:
+            arguments.positive("strong_convexity", self.strong_convexity)
 
 
 def representable(**constants: Any) -> Lipschitz | None:

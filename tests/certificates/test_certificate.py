@@ -39,7 +39,6 @@ def test_runs_are_covered(seed, n, steps, M, batch):
     found = hgp.certify(problem, x, lam, est, avg)
     errors = np.linalg.norm(est.value - exact.hypergradient(problem, x, lam), axis=1)
     assert np.all(errors <= found.bound) and np.all(errors <= found.decentralised_bound)
-    assert np.all(found.bound <= found.decentralised_bound * (1 + 1e-9)), "the centre knows more"
 
 
 def test_tight_where_it_should_be():
