@@ -8,7 +8,7 @@ import pytest
 from hgp_ref.problems import as_problem, from_torch, fused, sample_batches
 from hgp_ref.problems.linear import LinearProblem
 
-from .cases import KINDS, LINEAR, make
+from .cases import KINDS, LINEAR, data, linear, make
 
 ROOM = 40  # bytes of one client's data from which on products go in one pass: small, so that small problems have both
 EQUAL, UNEQUAL = "equal sizes", "unequal sizes"
@@ -92,6 +92,30 @@ def test_sizes_that_real_data_have(kind):
     c = make(kind, 37, counts=counts, val_counts=counts[::-1], dtype="float64")
     compare(c.problem, c.x, c.lam, c.u, rng, 50, None)
     compare(c.problem, np.stack([c.x, 2 * c.x]), c.lam, np.stack([c.u] * 2), rng, 50, 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", LINEAR)
+def test_padding_does_not_reach_a_client(kind, dtype):
+    """A problem made of some clients' data alone, with less padding, gives the bits of the whole."""
+    rng = np.random.default_rng(4)
+    classes = 3 if "softmax" in kind else 2
+    for d, counts in ((3, (5, 130, 66, 7, 21)), (11, (20, 9, 3, 35, 64)), (40, (31, 90, 17, 2, 50))):
+        X, y = data(rng, counts, d, classes, dtype)
+        X_val, y_val = data(rng, counts[::-1], d, classes, dtype)
+        whole = linear(kind, (X, y, X_val, y_val), classes)
+        x, u = rng.standard_normal((2, 5, whole.dim_x)).astype(dtype)
+        lam = rng.uniform(0.2, 1, (5, whole.dim_lam)).astype(dtype)
+        together = answers(whole, x, lam, u, draw(whole, 40, None))
+        for clients in ([0], [2], [3], [4, 0], [2, 3]):
+            part = linear(kind, tuple([a[i] for i in clients] for a in (X, y, X_val, y_val)), classes)
+            part.clients = np.array(clients)
+            own = answers(part, x[clients], lam[clients, : part.dim_lam], u[clients], draw(part, 40, None))
+            for name, (value, _) in own.items():
+                expected = together[name][0][clients]
+                if expected.shape != value.shape:  # weights of padding instances
+                    expected = expected[:, : part.dim_lam]
+                np.testing.assert_array_equal(value, expected, err_msg=f"{name}, d={d}, clients {clients}")
 
 
 def test_every_way_of_a_product_is_met(monkeypatch):
