@@ -81,14 +81,11 @@ class LinearLinearization:
 
     @cached_property
     def _ways(self) -> list[Way]:
-        p, view = self._problem, self._view
-        longest = view.features.shape[-2]
-        if not is_numpy(self._x):
-            formed = view.index is None and p.dim_x <= longest
-            return [(None, self._by_hessian(None) if formed else self._through(view, one_pass=False))]
-        rows = np.full(p.n_clients, longest) if view.rows is None else view.rows
-        dense = (rows >= p.dim_x) & (view.index is None)
-        large = ~dense & (rows * view.features.shape[-1] * view.features.itemsize >= fused.SMALLEST)
+        view = self._view
+        if view.rows is None:  # all clients of one length
+            dense, large = self._suits(view.features.shape[-2])
+            return [(None, self._by_hessian(None) if dense else self._through(view, one_pass=large))]
+        dense, large = self._suits(view.rows)
         ways: list[Way] = []
         for k, group in enumerate((dense, large, ~dense & ~large)):
             clients = None if group.all() else np.flatnonzero(group)
@@ -97,6 +94,13 @@ class LinearLinearization:
             data = view if clients is None else view.only(clients)
             ways.append((clients, self._by_hessian(clients) if k == 0 else self._through(data, one_pass=k == 1)))
         return ways
+
+    def _suits(self, rows: Any) -> tuple[Any, Any]:
+        """Whether clients with so many rows go by Hessians, and whether in one pass."""
+        p, d = self._problem, self._view.features.shape[-1]
+        dense = (rows >= p.dim_x) & (self._view.index is None)
+        item = self._view.features.itemsize if is_numpy(self._x) else 0
+        return dense, (rows * d * item >= fused.SMALLEST) > dense
 
     def _bend(self, u: Array, lead: Shape) -> Array:
         """d²_x g_i u_i, each client in its way.  # (..., n, d_x)"""

@@ -14,30 +14,32 @@ class OwnRows:
     """Of (..., n, N, .) arrays, the first rows_i rows of client i."""
 
     def __init__(self, rows: np.ndarray) -> None:
-        ends = [*(np.flatnonzero(np.diff(rows)) + 1), len(rows)]
+        ends = [*(int(k) for k in np.flatnonzero(np.diff(rows)) + 1), len(rows)]
         starts = [0, *ends[:-1]]
         # clients start .. end-1 have k rows each; a client without rows has nothing to add
-        self._segments = [(a, b, int(rows[a])) for a, b in zip(starts, ends, strict=True) if rows[a] > 0]
+        parts = [(slice(a, b), slice(int(rows[a]))) for a, b in zip(starts, ends, strict=True) if rows[a] > 0]
+        self._parts = [((..., a, slice(None), slice(None)), (..., a, k, slice(None)), (..., a, slice(None), k), (..., a, k))
+                       for a, k in parts]  # fmt: skip
 
     def times(self, matrix: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """matrix_i columns_i, rows beyond a client's own zero.  # (..., n, N, c)"""
         lead = np.broadcast_shapes(matrix.shape[:-3], columns.shape[:-3])
         product = np.zeros((*lead, *matrix.shape[-3:-1], columns.shape[-1]), dtype=matrix.dtype)
-        for a, b, k in self._segments:
-            product[..., a:b, :k, :] = np.matmul(matrix[..., a:b, :k, :], columns[..., a:b, :, :])
+        for every, rows, _, _ in self._parts:
+            np.matmul(matrix[rows], columns[every], out=product[rows])
         return product
 
     def transposed_times(self, matrix: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """matrix_i columns_i where instances are the columns of matrix_i (..., n, p, N).  # (..., n, p, c)"""
         lead = np.broadcast_shapes(matrix.shape[:-3], columns.shape[:-3])
         product = np.zeros((*lead, *matrix.shape[-3:-1], columns.shape[-1]), dtype=columns.dtype)
-        for a, b, k in self._segments:
-            product[..., a:b, :, :] = np.matmul(matrix[..., a:b, :, :k], columns[..., a:b, :k, :])
+        for every, rows, instances, _ in self._parts:
+            np.matmul(matrix[instances], columns[rows], out=product[every])
         return product
 
     def total(self, values: np.ndarray) -> np.ndarray:
         """Sum over each client's own entries of (..., n, N).  # (..., n)"""
         sums = np.zeros(values.shape[:-1], dtype=values.dtype)
-        for a, b, k in self._segments:
-            sums[..., a:b] = np.sum(values[..., a:b, :k], axis=-1)
+        for _, rows, _, entries in self._parts:
+            sums[rows[:2]] = np.sum(values[entries], axis=-1)
         return sums
