@@ -92,6 +92,8 @@ def boolean(name: str, value: Any) -> bool:
 def same_kind(**arrays: Array | None) -> Namespace:
     """The namespace of the named floating-point `arrays` (None is skipped): one library, device and dtype for all."""
     named = {name: a for name, a in arrays.items() if a is not None}
+    if not named:
+        raise TypeError(f"{', '.join(arrays)}: None given, needed an array")
     for name, a in named.items():
         if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
             raise TypeError(f"{name}: needed an array, got {type(a).__module__}.{type(a).__name__}")

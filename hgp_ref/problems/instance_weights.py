@@ -27,6 +27,7 @@ class InstanceWeights(LinearProblem):
     """
 
     conforms = True  # what as_problem need not check
+    weighs_instances = True
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, loss: str = "binary",
                  n_classes: int | None = None, l2: float = 0.0) -> None:  # fmt: skip

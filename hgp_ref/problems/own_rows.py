@@ -18,8 +18,8 @@ class OwnRows:
         starts = [0, *ends[:-1]]
         # clients start .. end-1 have k rows each; a client without rows has nothing to add
         parts = [(slice(a, b), slice(int(rows[a]))) for a, b in zip(starts, ends, strict=True) if rows[a] > 0]
-        self._parts = [((..., a, slice(None), slice(None)), (..., a, k, slice(None)), (..., a, slice(None), k), (..., a, k))
-                       for a, k in parts]  # fmt: skip
+        whole = slice(None)
+        self._parts = [((..., a, whole, whole), (..., a, k, whole), (..., a, whole, k), (..., a, k)) for a, k in parts]
 
     def times(self, matrix: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """matrix_i columns_i, rows beyond a client's own zero.  # (..., n, N, c)"""

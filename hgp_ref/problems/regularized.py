@@ -16,6 +16,8 @@ from hgp_ref.problems.reading import Data
 class RegularizedLinear(LinearProblem):
     """lam holds a rate per coordinate, (n, d_x), or one per client, (n, 1)."""
 
+    weighs_instances = False
+
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss, regularization: str) -> None:
         arguments.choice("regularization", regularization, ("coordinate", "client"))
         super().__init__(X, y, X_val, y_val, loss)
