@@ -28,6 +28,7 @@ class InstanceWeights(LinearProblem):
 
     conforms = True  # what as_problem need not check
     weighs_instances = True
+    _cross_needs_logits = True
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, loss: str = "binary",
                  n_classes: int | None = None, l2: float = 0.0) -> None:  # fmt: skip
@@ -51,9 +52,10 @@ class InstanceWeights(LinearProblem):
     def _rate(self, lam: Array) -> float:
         return self.l2
 
-    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array) -> Array:
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
         xp = self._xp
-        each = view.mean * xp.sum(slope() * view.forward(u, xp=xp), axis=-1)  # (..., n, N)
+        product = slope() * (view.forward(u, xp=xp) if along is None else along)  # (..., n, N, C)
+        each = view.mean * (product[..., 0] if view.logits == 1 else xp.sum(product, axis=-1))  # (..., n, N)
         if view.index is None:
             return each
         return view.contract(each[..., None], self._places(view.index, each), xp=xp)[..., 0, :]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
 from hgp_ref import arguments
 from hgp_ref.backend import Array
 from hgp_ref.problems.adapters import Adapter
@@ -16,6 +13,9 @@ class JaxProblem(Adapter):
     """Costs on JAX arrays; see `adapters` for their form. Compiled on first use, again for new batch lengths."""
 
     def __init__(self, *given: Any) -> None:
+        import jax
+        import jax.numpy as jnp
+
         super().__init__(*given)
         clients = range(self.n_clients)
 

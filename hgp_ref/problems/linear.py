@@ -46,6 +46,7 @@ class LinearProblem(Portable):
 
     broadcasts = True
     dim_lam: int
+    _cross_needs_logits = False  # whether d²_{x lam} g_i u_i is made from X_i u_i
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss) -> None:
         self._train = read_instances(X, y, loss, ("X", "y"))
@@ -79,8 +80,8 @@ class LinearProblem(Portable):
         """rate_ij, a number or an array that broadcasts against x.  # (..., n, d_x)"""
 
     @abstractmethod
-    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array) -> Array:
-        """d²_{x lam} g_i u_i, where slope() is l' of every instance.  # (..., n, d_lam)"""
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
+        """d²_{x lam} g_i u_i, with slope() = l' of every instance, and along = X_i u_i if known.  # (..., n, d_lam)"""
 
     # Costs and gradients.
 

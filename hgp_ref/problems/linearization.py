@@ -49,8 +49,14 @@ class LinearLinearization:
         return expand(crossed, lead, 2, xp=self._problem._xp)
 
     def products(self, u: Array) -> tuple[Array, Array]:
-        """hvp(u) and cross(u)."""
-        return self.hvp(u), self.cross(u)
+        """hvp(u) and cross(u), with one product X_i u_i for both where both go through the data."""
+        if not (self._problem._cross_needs_logits and self._all_by_text):
+            return self.hvp(u), self.cross(u)
+        lead, p, xp = self._check(u), self._problem, self._problem._xp
+        along = self._view.forward(u, xp=xp)
+        bent = self._text(u, self._view, along) + self._rate * u
+        crossed = p._cross(self._x, self._slopes, self._view, u, along)
+        return expand(bent, lead, 2, xp=xp), expand(crossed, lead, 2, xp=xp)
 
     # What the point decides.
 
@@ -102,6 +108,11 @@ class LinearLinearization:
         item = self._view.features.itemsize if is_numpy(self._x) else 0
         return dense, (rows * d * item >= fused.SMALLEST) > dense
 
+    @property
+    def _all_by_text(self) -> bool:
+        rows = self._view.features.shape[-2] if self._view.rows is None else self._view.rows
+        return not any(np.any(suits) for suits in self._suits(rows))
+
     def _bend(self, u: Array, lead: Shape) -> Array:
         """d²_x g_i u_i, each client in its way.  # (..., n, d_x)"""
         clients, apply = self._ways[0]
@@ -132,10 +143,11 @@ class LinearLinearization:
 
         return apply
 
-    def _text(self, u: Array, view: View) -> Array:
-        """X_i^T (weight l'' (X_i u)).  # (..., n, d_x)"""
+    def _text(self, u: Array, view: View, along: Array | None = None) -> Array:
+        """X_i^T (weight l'' (X_i u)), where `along` is X_i u if that is known.  # (..., n, d_x)"""
         xp = self._problem._xp
-        return view.adjoint(self._problem._loss.bend(self._kept, view.forward(u, xp=xp), xp=xp), xp=xp)
+        along = view.forward(u, xp=xp) if along is None else along
+        return view.adjoint(self._problem._loss.bend(self._kept, along, xp=xp), xp=xp)
 
     def _form(self) -> Array:
         """The Hessians, by `_text` of all unit vectors of one class at a time (d of them as a run axis)."""

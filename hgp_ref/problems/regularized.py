@@ -30,7 +30,7 @@ class RegularizedLinear(LinearProblem):
     def _rate(self, lam: Array) -> Array:
         return lam
 
-    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array) -> Array:
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
         product = x * u  # lam_ij meets x through lam_ij x_j
         return product if self.dim_lam == self.dim_x else self._xp.sum(product, axis=-1, keepdims=True)
 

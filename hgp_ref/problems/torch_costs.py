@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
 from hgp_ref import arguments
 from hgp_ref.backend import Array
 from hgp_ref.problems.adapters import Adapter
@@ -22,6 +20,8 @@ class TorchProblem(Adapter):
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """g_i.  # (n,)"""
+        import torch
+
         self._check(x, lam)
         rows = self._rows(batch)
         with torch.no_grad():
@@ -29,17 +29,23 @@ class TorchProblem(Adapter):
 
     def outer_cost(self, x: Array, lam: Array) -> Array:
         """f_i.  # (n,)"""
+        import torch
+
         self._check(x, lam)
         with torch.no_grad():
             return torch.stack([self._outer_of(i, x[i], lam[i]) for i in range(self.n_clients)])
 
     def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """d_x g_i.  # (n, d_x)"""
+        import torch
+
         self._check(x, lam)
         return torch.stack(_Differentiation(self, "inner_cost", x, lam, self._rows(batch)).gradients(("x",)))
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
         """d_x f_i and d_lam f_i.  # (n, d_x), (n, d_lam)"""
+        import torch
+
         self._check(x, lam)
         both = _Differentiation(self, "outer_cost", x, lam, None).gradients(("x", "lam"))
         return torch.stack(both[: self.n_clients]), torch.stack(both[self.n_clients :])
@@ -54,6 +60,8 @@ class _Differentiation:
     """One of the costs at a point whose rows are leaves of their own, so that each client's graph can be looked at."""
 
     def __init__(self, problem: TorchProblem, name: str, x: Array, lam: Array, rows: list[Array | None] | None) -> None:
+        import torch
+
         if torch.is_inference_mode_enabled():
             raise RuntimeError(
                 f"{name}: its derivatives are needed, but torch.inference_mode() is on, in which PyTorch records no "
@@ -69,6 +77,8 @@ class _Differentiation:
 
     def gradients(self, along: tuple[str, ...], *, keep: bool = False) -> Rows:
         """Derivatives of every client's cost along each name, one after the other; `keep` records their own graph."""
+        import torch
+
         clients = range(self.problem.n_clients)
         with torch.enable_grad():
             costs = [self.cost(i, self.leaves["x"][i], self.leaves["lam"][i]) for i in clients]
@@ -81,6 +91,8 @@ class _Differentiation:
 
     def slope(self, i: int, x: Array, lam: Array) -> Array:
         """d_x of client i's cost at any point, without a graph."""
+        import torch
+
         leaf = _leaves(x[None])[0]
         with torch.enable_grad():
             (row,) = _grad([self.cost(i, leaf, lam.detach())], [leaf])
@@ -88,6 +100,8 @@ class _Differentiation:
 
     def _zero(self, name: str, i: int, value: Callable[..., Array], what: str) -> Array:
         """Zero, after a look that `value` of client i really does not depend on `name`."""
+        import torch
+
         point = {key: rows[i].detach() for key, rows in self.leaves.items()}
         if _changes(lambda moved: value(i, **{**point, name: moved}), point[name]):
             raise RuntimeError(
@@ -119,6 +133,8 @@ class TorchLinearization:
         return hvp, cross
 
     def _pull(self, along: tuple[str, ...], u: Array) -> list[Array]:
+        import torch
+
         arguments.same_kind(x=self._point.leaves["x"][0], u=u)
         self._problem._check_shape("u", u, self._problem.dim_x)
         with torch.enable_grad():
@@ -128,6 +144,8 @@ class TorchLinearization:
         return [torch.stack([self._row(name, i, found[k * n + i]) for i in range(n)]) for k, name in enumerate(along)]
 
     def _row(self, name: str, i: int, row: Array | None) -> Array:
+        import torch
+
         if row is not None:
             return row
         if (name, i) in self._independent:
@@ -143,6 +161,8 @@ def _leaves(a: Array) -> Rows:
 
 def _grad(costs: Rows, inputs: Rows, *, keep: bool = False, retain: bool = False) -> list[Array | None]:
     """Derivatives of the sum of `costs`, None where no graph leads from it to an input."""
+    import torch
+
     alive = [cost for cost in costs if cost.requires_grad]
     if not alive:
         return [None] * len(inputs)
@@ -152,6 +172,8 @@ def _grad(costs: Rows, inputs: Rows, *, keep: bool = False, retain: bool = False
 
 def _changes(value: Callable[[Array], Array], at: Array) -> bool:
     """Whether `value` depends on its argument; one that is different each time it is asked tells nothing."""
+    import torch
+
     k = torch.arange(at.numel(), dtype=at.dtype, device=at.device)
     moved = at + 0.5 * (1 + at.abs()) * torch.cos(1 + k * k)  # no direction is special
     with torch.no_grad():
@@ -160,4 +182,6 @@ def _changes(value: Callable[[Array], Array], at: Array) -> bool:
 
 
 def _same(a: Array, b: Array) -> bool:
+    import torch
+
     return torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) and torch.equal(a.isnan(), b.isnan())

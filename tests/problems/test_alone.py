@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hgp_ref.problems import as_problem, from_torch, fused, sample_batches
+from hgp_ref.problems.instances import View
 from hgp_ref.problems.linear import LinearProblem
 
 from .cases import KINDS, LINEAR, data, linear, make
@@ -174,3 +175,26 @@ def test_costs_in_torch_see_the_numbers_of_the_whole():
     for a, b in zip(ours.products(u[[3, 1]]), theirs.products(u), strict=True):
         assert torch.equal(a, b[[3, 1]])
     assert part.counts.tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("d", [2, 9])
+def test_both_products_at_once_are_the_single_ones(kind, d):
+    c = make(kind, d)
+    for batch in (None, c.batch):
+        lin = c.problem.linearize(c.x, c.lam, batch)
+        u = np.stack([c.u, 2 * c.u])
+        for vector in (c.u, u):
+            for found, expected in zip(lin.products(vector), (lin.hvp(vector), lin.cross(vector)), strict=True):
+                np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["weights", "weights-softmax"])
+def test_both_products_share_the_product_with_the_data(kind, monkeypatch):
+    c = make(kind, 9)
+    lin = c.problem.linearize(c.x, c.lam)
+    lin.products(c.u)
+    calls, right = [], View.forward
+    monkeypatch.setattr(View, "forward", lambda self, u, *, xp: calls.append(1) or right(self, u, xp=xp))
+    lin.products(c.u)
+    assert calls == [1]
