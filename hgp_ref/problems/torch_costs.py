@@ -7,6 +7,7 @@ the way. The two are told apart by asking: a cost that changes when x does has b
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array
@@ -17,6 +18,10 @@ Rows = list[Array]
 
 class TorchProblem(Adapter):
     """Costs on torch tensors; see `adapters` for their form."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._independent: set[tuple[str, str, str, int]] = set()  # what has been asked for and depends on nothing
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """g_i.  # (n,)"""
@@ -103,11 +108,15 @@ class _Differentiation:
         import torch
 
         point = {key: rows[i].detach() for key, rows in self.leaves.items()}
+        question = (self.name, what, name, i)
+        if question in self.problem._independent:
+            return torch.zeros_like(point[name])
         if _changes(lambda moved: value(i, **{**point, name: moved}), point[name]):
             raise RuntimeError(
                 f"{self.name}: client {int(self.problem.clients[i])}'s cost changes with {name}, but carries no graph "
                 f"to it (detached, or computed under no_grad, in integers or outside of PyTorch): {what} would be zero"
             )
+        self.problem._independent.add(question)
         return torch.zeros_like(point[name])
 
 
@@ -117,7 +126,6 @@ class TorchLinearization:
     def __init__(self, point: _Differentiation) -> None:
         self._point, self._problem = point, point.problem
         self._slopes = point.gradients(("x",), keep=True)
-        self._independent: set[tuple[str, int]] = set()
 
     def hvp(self, u: Array) -> Array:
         """d²_x g_i u_i (the Hessian is symmetric).  # (n, d_x)"""
@@ -144,15 +152,7 @@ class TorchLinearization:
         return [torch.stack([self._row(name, i, found[k * n + i]) for i in range(n)]) for k, name in enumerate(along)]
 
     def _row(self, name: str, i: int, row: Array | None) -> Array:
-        import torch
-
-        if row is not None:
-            return row
-        if (name, i) in self._independent:
-            return torch.zeros_like(self._point.leaves[name][i])
-        zero = self._point._zero(name, i, self._point.slope, "its second derivative")
-        self._independent.add((name, i))
-        return zero
+        return self._point._zero(name, i, self._point.slope, "its second derivative") if row is None else row
 
 
 def _leaves(a: Array) -> Rows:

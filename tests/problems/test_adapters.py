@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import assert_same, open_library
 
+import hgp_ref as hgp
 from hgp_ref.problems import Problem, from_jax, from_torch
 
 from .cases import make
@@ -172,6 +173,28 @@ def test_inference_mode_is_refused_with_its_name():
         made_inside = x.clone()
         assert problem.inner_cost(x, lam).shape == (2,)  # costs need no graph
     assert torch.equal(problem.inner_grad(made_inside, lam), problem.inner_grad(x, lam))
+
+
+def test_runs_under_inference_mode_are_refused():
+    torch = pytest.importorskip("torch")
+    problem, x, lam = torch_problem(torch)
+    net = hgp.networks.FullyConnected(2)
+    with torch.inference_mode():
+        with pytest.raises(RuntimeError, match="cost: .* inference_mode"):
+            hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=0.01, iterations=3)
+        with pytest.raises(RuntimeError, match="inner_cost: .* inference_mode"):
+            hgp.sgp(problem, net, lam, steps=3, lr=0.01)
+
+
+def test_what_depends_on_nothing_is_asked_once():
+    torch = pytest.importorskip("torch")
+    calls = []
+    inner = lambda i, x, lam, batch: calls.append(i) or x.square().sum()  # noqa: E731
+    problem, x, lam = torch_problem(torch, inner=inner)
+    problem.linearize(x, lam).cross(x)
+    calls.clear()
+    problem.linearize(x, lam).cross(x)
+    assert len(calls) == 2  # one cost for each client, and no further look
 
 
 def test_costs_in_integers_are_refused(adapted):
