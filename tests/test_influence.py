@@ -102,7 +102,7 @@ def test_most_influential_looks_at_size_over_all_clients():
     assert np.all(np.diff(sizes) <= 0)
     rest = [found.per_instance[pair] for (pair,) in found.removals if pair not in top]
     assert np.max(np.abs(rest)) <= sizes[-1]
-    with pytest.raises(ValueError, match="count=22, there are 21"):
+    with pytest.raises(ValueError, match="count=22 given, there are 21"):
         found.most_influential(22)
 
 
@@ -252,12 +252,12 @@ def test_scores_that_are_undefined_are_nan():
     ("asked", "message"),
     [
         ({"instances": [(0, 0)], "clients": [0]}, "instances and clients given together"),
-        ({"instances": [(3, 0)]}, "client 3 given, there are clients 0 … 2"),
-        ({"instances": [(0, 5)]}, "instance 5 of client 0 given, that client has instances 0 … 4"),
-        ({"instances": [(0, -1)]}, "instance -1 of client 0"),
+        ({"instances": [(3, 0)]}, "client=3 given, needed an integer from 0 to 2"),
+        ({"instances": [(0, 5)]}, "instance of client 0=5 given, needed an integer from 0 to 4"),
+        ({"instances": [(0, -1)]}, "instance of client 0=-1 given"),
         ({"instances": [(0, 1, 2)]}, "a pair"),
         ({"groups": [[(0, 1), (0, 1)]]}, "names an instance twice"),
-        ({"clients": [-1]}, "client -1 given"),
+        ({"clients": [-1]}, "client=-1 given"),
     ],
 )
 def test_bad_removals(asked, message):
@@ -277,3 +277,94 @@ def test_problems_whose_lam_weighs_no_instances_are_refused():
 
 def test_the_worked_example():
     assert doctest.testmod(attribution.predict).failed == 0
+
+
+@pytest.mark.parametrize("unit", [1e-10, 1.0, 1e10])
+def test_retraining_does_not_depend_on_the_unit_of_x(unit):
+    X, y, X_val, y_val = labelled(2)
+    removals = [(0, 1), (2, 3), tuple((1, k) for k in range(8))]
+
+    def actual(scale):
+        scaled = [[part / scale for part in parts] for parts in (X, X_val)]
+        problem = InstanceWeights(scaled[0], y, scaled[1], y_val, l2=0.3 / scale**2)
+        return retrain(problem, np.ones((3, problem.dim_lam)), removals)
+
+    one, other = actual(1.0), actual(unit)
+    np.testing.assert_allclose(other.actual, one.actual, rtol=1e-9)
+    np.testing.assert_allclose(other.x / unit, one.x, rtol=1e-10, atol=1e-13)
+
+
+def test_retraining_where_the_solution_is_zero():
+    """Data that come with both labels: x = 0 up to rounding, before and after a symmetric removal."""
+    rng = np.random.default_rng(3)
+    half = [rng.standard_normal((4, 2)) for _ in range(2)]
+    X, y = [np.concatenate([h, h]) for h in half], [np.repeat([0, 1], 4) for _ in half]
+    problem = InstanceWeights(X, y, X, y, l2=0.1)
+    found = retrain(problem, np.ones((2, 8)), [((0, 1), (0, 5)), (1, 2)])
+    assert np.max(np.abs(found.x_base)) < 1e-15 and np.max(np.abs(found.x[0])) < 1e-15
+    assert np.max(np.abs(found.x[1])) > 1e-3
+
+
+REMOVALS = {
+    "padding": ([((0, 6),)], ValueError, "instance of client 0=6 given, needed an integer from 0 to 4"),
+    "a negative client": ([((-1, 0),)], ValueError, "client=-1 given"),
+    "a negative instance": ([(0, -1)], ValueError, "instance of client 0=-1 given"),
+    "a fraction": ([(0.9, 0)], TypeError, "client=0.9 given"),
+    "True": ([(True, 0)], TypeError, "client=True given"),
+    "twice": ([((0, 1), (0, 1))], ValueError, "names an instance twice"),
+    "a number": ([3], TypeError, "a removal=3 given"),
+    "none": (None, TypeError, "removals=None given"),
+}
+
+
+@pytest.mark.parametrize("name", REMOVALS)
+def test_retraining_refuses_what_cannot_be_removed(name):
+    removals, error, message = REMOVALS[name]
+    problem, lam, _ = weighted()
+    net = hgp.networks.FullyConnected(problem.n_clients)
+    for call in (lambda: retrain(problem, lam, removals), lambda: retrain_sgp(problem, net, lam, removals, steps=5)):
+        with pytest.raises(error, match=message):
+            call()
+
+
+def test_instances_are_not_rounded():
+    problem, lam, x = weighted()
+    with pytest.raises(TypeError, match="client=0.9 given"):
+        predict(problem, x, lam, instances=[(0.9, 0)])
+    with pytest.raises(TypeError, match="client=1.5 given"):
+        predict(problem, x, lam, clients=[1.5])
+    with pytest.raises(TypeError, match="count=2.5"):
+        predict(problem, x, lam).most_influential(2.5)
+
+
+def test_rates_are_no_instances_even_where_their_numbers_agree():
+    X, y, X_val, y_val = labelled(2)
+    X, X_val = ([np.tile(part, (1, 3)) for part in parts] for parts in (X, X_val))  # nine features, largest client 9
+    problem = LogisticRegression(X, y, X_val, y_val)
+    lam = np.full((3, 9), 0.1)
+    for call in (lambda: retrain(problem, lam, [(0, 0)]), lambda: predict(problem, np.zeros((3, 9)), lam)):
+        with pytest.raises(ValueError, match="lam of LogisticRegression does not weigh instances"):
+            call()
+
+
+def test_the_most_influential_go_straight_to_retraining():
+    problem, lam, x = weighted()
+    top = predict(problem, x, lam).most_influential(3)
+    direct = retrain(problem, lam, top)
+    np.testing.assert_array_equal(direct.actual, retrain(problem, lam, [(pair,) for pair in top]).actual)
+    assert retrain(problem, lam, []).actual.shape == (0,)
+
+
+@pytest.mark.parametrize("score", [attribution.r2_score, attribution.f1_negative, attribution.spearman, scores])
+def test_scores_do_not_broadcast(score):
+    one, three = np.ones(1), np.ones(3)
+    for actual, predicted in ((three, one), (three[:, None], three), (np.ones(0), np.ones(0)), (1, 1)):
+        with pytest.raises(ValueError, match=r"actual \(.* and predicted \(.*, needed the same \(R,\)"):
+            score(actual, predicted)
+    with pytest.raises(ValueError, match="predicted: holds NaN"):
+        score(np.ones(2), np.array([1.0, np.nan]))
+
+
+def test_an_undefined_score_says_why():
+    found = scores(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
+    assert str(found) == "R² -1, F1 undefined (no change is negative, actual or predicted), Spearman 1"

@@ -12,15 +12,30 @@ from hgp_ref.results import Result
 
 @dataclass(frozen=True)
 class Scores(Result):
-    """Agreement of predicted with actual changes; NaN where a score is undefined (constant or no negative values)."""
+    """Agreement of predicted with actual changes.
+
+    A score that the data leave undefined is NaN: `r2` if all actual changes are equal, `spearman` if all of either are,
+    `f1` if no change is negative, neither actual nor predicted, since there is then nothing to find (as when all of
+    the most influential instances are helpful ones).
+    """
 
     r2: float
     f1: float
     spearman: float
 
+    def __str__(self) -> str:
+        why = {
+            "R²": "all actual changes are equal",
+            "F1": "no change is negative, actual or predicted",
+            "Spearman": "all actual or all predicted changes are equal",
+        }
+        values = zip(why, (self.r2, self.f1, self.spearman), strict=True)
+        return ", ".join(f"{k} undefined ({why[k]})" if np.isnan(v) else f"{k} {v:.4g}" for k, v in values)
+
 
 def r2_score(actual: np.ndarray, predicted: np.ndarray) -> float:
     """R² = 1 − Σ(a − p)² / Σ(a − ā)²: 1 for p = a; below 0 if the mean ā of the actual changes predicts better."""
+    actual, predicted = _pair(actual, predicted)
     residual = float(np.sum((actual - predicted) ** 2))
     total = float(np.sum((actual - np.mean(actual)) ** 2))
     return 1 - residual / total if total > 0 else float("nan")
@@ -28,14 +43,16 @@ def r2_score(actual: np.ndarray, predicted: np.ndarray) -> float:
 
 def f1_negative(actual: np.ndarray, predicted: np.ndarray) -> float:
     """F1 = 2TP / (2TP + FP + FN) for finding the instances whose removal lowers the cost (change < 0)."""
-    true, found = actual < 0, predicted < 0
-    hits = int(np.sum(true & found))
-    misses = int(np.sum(true ^ found))
+    actual, predicted = _pair(actual, predicted)
+    lowers, said = actual < 0, predicted < 0
+    hits = int(np.sum(lowers & said))
+    misses = int(np.sum(lowers ^ said))
     return 2 * hits / (2 * hits + misses) if hits + misses else float("nan")
 
 
 def spearman(actual: np.ndarray, predicted: np.ndarray) -> float:
     """Spearman's rank correlation: Pearson's correlation of the ranks, ties sharing their mean rank."""
+    actual, predicted = _pair(actual, predicted)
     a, p = (rank - np.mean(rank) for rank in (rankdata(actual), rankdata(predicted)))
     size = float(np.sqrt(np.sum(a**2) * np.sum(p**2)))
     return float(np.sum(a * p)) / size if size > 0 else float("nan")
@@ -43,7 +60,15 @@ def spearman(actual: np.ndarray, predicted: np.ndarray) -> float:
 
 def scores(actual: np.ndarray, predicted: np.ndarray) -> Scores:
     """All three for `actual` (R,) against `predicted` (R,)."""
-    actual, predicted = np.asarray(actual, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
-    if actual.ndim != 1 or actual.shape != predicted.shape or actual.size == 0:
-        raise ValueError(f"actual {actual.shape} and predicted {predicted.shape}, needed the same (R,) with R >= 1")
     return Scores(r2_score(actual, predicted), f1_negative(actual, predicted), spearman(actual, predicted))
+
+
+def _pair(actual: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as (R,) float64 arrays of finite numbers; shapes that differ would be broadcast without a word."""
+    a, p = np.asarray(actual, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
+    if a.ndim != 1 or a.shape != p.shape or a.size == 0:
+        raise ValueError(f"actual {a.shape} and predicted {p.shape}, needed the same (R,) with R >= 1")
+    for name, values in (("actual", a), ("predicted", p)):
+        if not np.all(np.isfinite(values)):
+            raise ValueError(f"{name}: holds NaN or infinite values, needed finite changes")
+    return a, p

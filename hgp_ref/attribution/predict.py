@@ -25,14 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.attribution.removals import Pair, Removal, all_instances, as_removals, instance_counts
 from hgp_ref.averaging import Averaging
-from hgp_ref.backend import to_host
+from hgp_ref.backend import Array, to_host
 from hgp_ref.estimators import Estimate, hypergradient
+from hgp_ref.problems.protocol import Problem
 from hgp_ref.results import Result
 
 
@@ -47,18 +48,21 @@ class Influence(Result):
     estimate: Estimate  # the run behind it: traffic, w, settings; pass it to `certify` for an error bound
 
     def most_influential(self, count: int) -> list[Pair]:
-        """The `count` single instances with the largest |prediction| over all clients, the largest first."""
+        """The `count` single instances with the largest |prediction| over all clients, the largest first.
+
+        `retrain` takes them as they are: one removal each.
+        """
         pairs = [removal[0] for removal in all_instances(self.counts)]
-        if not 0 <= count <= len(pairs):
-            raise ValueError(f"count={count}, there are {len(pairs)} training instances")
+        if arguments.integer("count", count, 0) > len(pairs):
+            raise ValueError(f"count={count} given, there are {len(pairs)} training instances")
         size = np.abs(np.array([self.per_instance[pair] for pair in pairs]))
         return [pairs[j] for j in np.argsort(-size, kind="stable")[:count]]
 
 
 def influence(
-    problem: Any,
-    x: Any,
-    lam: Any,
+    problem: Problem,
+    x: Array,
+    lam: Array,
     avg: Averaging,
     eta: float = 1.0,
     iterations: int = 500,
@@ -93,8 +97,7 @@ def influence(
     """
     if not isinstance(avg, Averaging):
         raise TypeError(f"avg: needed one averaging (PushSum, ExactAverage, Gossip), got {avg!r}")
-    if not isinstance(seed, int | np.integer):
-        raise TypeError(f"seed: needed one integer, got {seed!r}")
+    arguments.integer("seed", seed, 0)
     counts = instance_counts(problem)
     removals = as_removals(counts, instances, groups, clients)
     estimate = hypergradient(

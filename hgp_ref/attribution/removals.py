@@ -11,24 +11,38 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import from_host, to_host
+from hgp_ref import arguments
+from hgp_ref.backend import Array, from_host, to_host
+from hgp_ref.problems.normalised import as_problem
+from hgp_ref.problems.protocol import Problem
 
 Pair = tuple[int, int]
 Removal = tuple[Pair, ...]
 
 
-def instance_counts(problem: Any) -> np.ndarray:
-    """Training instances of each client, (n,); ValueError if λ of `problem` cannot be one weight per instance."""
-    counts = getattr(problem, "counts", None)
-    if counts is None:
-        raise ValueError("problem has no `counts`: influence needs a problem whose lam weighs training instances")
-    counts = np.asarray(counts)
-    if int(counts.max()) != problem.dim_lam:
+def instance_counts(problem: Problem) -> np.ndarray:
+    """Training instances of each client, (n,); ValueError if λ of `problem` cannot be one weight per instance.
+
+    A problem may say so itself by `weighs_instances`; without it λ must have as many columns as the largest client has
+    instances.
+    """
+    normal = as_problem(problem)
+    said = getattr(normal.given, "weighs_instances", None)
+    needed = "influence needs a problem whose lam weighs training instances"
+    if normal.counts is None:
+        raise ValueError(f"problem has no `counts`: {needed}")
+    largest = int(normal.counts.max())
+    if normal.dim_lam < largest or (not said and normal.dim_lam != largest):  # a restricted problem may have more
         raise ValueError(
-            f"problem.dim_lam={problem.dim_lam} but the largest client has {int(counts.max())} training instances: "
-            "influence needs a problem whose lam weighs training instances, such as InstanceWeights"
+            f"problem.dim_lam={normal.dim_lam} but the largest client has {largest} training instances: "
+            f"{needed}, such as InstanceWeights"
         )
-    return counts
+    if said is not None and not said:
+        raise ValueError(
+            f"problem: lam of {type(normal.given).__name__} does not weigh instances, although it has as many entries: "
+            f"{needed}, such as InstanceWeights"
+        )
+    return normal.counts
 
 
 def all_instances(counts: np.ndarray) -> tuple[Removal, ...]:
@@ -43,29 +57,30 @@ def as_removals(
     clients: Iterable[int] | None = None,
 ) -> tuple[Removal, ...]:
     """The removals that exactly one of the three arguments describes; all single instances if none is given."""
-    given = [
-        name
-        for name, value in (("instances", instances), ("groups", groups), ("clients", clients))
-        if value is not None
-    ]
+    asked = {"instances": instances, "groups": groups, "clients": clients}
+    given = [name for name, value in asked.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} given together: give one of instances, groups and clients")
     if groups is not None:
-        removals = tuple(tuple(_pair(pair, counts) for pair in group) for group in groups)
-    elif clients is not None:
-        chosen = [_client(i, counts) for i in clients]
-        removals = tuple(tuple((i, k) for k in range(int(counts[i]))) for i in chosen)
-    elif instances is not None:
-        removals = tuple((_pair(pair, counts),) for pair in instances)
-    else:
-        removals = all_instances(counts)
-    for removal in removals:
-        if len(set(removal)) != len(removal):
-            raise ValueError(f"a group names an instance twice: {removal}")
-    return removals
+        return tuple(_group(group, counts) for group in _listed("groups", groups))
+    if clients is not None:
+        chosen = [arguments.integer("client", i, 0, len(counts) - 1) for i in _listed("clients", clients)]
+        return tuple(tuple((i, k) for k in range(int(counts[i]))) for i in chosen)
+    if instances is not None:
+        return tuple((_pair(pair, counts),) for pair in _listed("instances", instances))
+    return all_instances(counts)
 
 
-def without(lam: Any, removals: Sequence[Removal]) -> Any:
+def given_removals(problem: Problem, removals: Sequence[Removal | Pair]) -> tuple[Removal, ...]:
+    """Removals as a user writes them, checked against the instances that there are; a pair is a removal of one."""
+    counts = instance_counts(problem)
+    return tuple(
+        (_pair(removal, counts),) if _is_pair(removal) else _group(removal, counts)
+        for removal in _listed("removals", removals)
+    )
+
+
+def without(lam: Array, removals: Sequence[Removal]) -> Array:
     """Copies of `lam` (n, N) in which the weights of each removal are 0, (R, n, N), in the library of `lam`."""
     host = to_host(lam)
     weights = np.repeat(host[None], len(removals), axis=0)
@@ -75,16 +90,25 @@ def without(lam: Any, removals: Sequence[Removal]) -> Any:
     return from_host(weights, like=lam)
 
 
-def _client(i: int, counts: np.ndarray) -> int:
-    if not 0 <= int(i) < len(counts):
-        raise ValueError(f"client {i} given, there are clients 0 … {len(counts) - 1}")
-    return int(i)
+def _listed(name: str, value: Any) -> list[Any]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed a list")
+    return list(value)
 
 
-def _pair(pair: Pair, counts: np.ndarray) -> Pair:
-    if len(pair) != 2:
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list | np.ndarray) and len(value) == 2 and all(np.ndim(v) == 0 for v in value)
+
+
+def _group(group: Any, counts: np.ndarray) -> Removal:
+    removal = tuple(_pair(pair, counts) for pair in _listed("a removal", group))
+    if len(set(removal)) != len(removal):
+        raise ValueError(f"a group names an instance twice: {removal}")
+    return removal
+
+
+def _pair(pair: Any, counts: np.ndarray) -> Pair:
+    if not _is_pair(pair):
         raise ValueError(f"an instance is a pair (client, index), got {pair!r}")
-    i, k = _client(pair[0], counts), int(pair[1])
-    if not 0 <= k < counts[i]:
-        raise ValueError(f"instance {k} of client {i} given, that client has instances 0 … {int(counts[i]) - 1}")
-    return i, k
+    i = arguments.integer("client", pair[0], 0, len(counts) - 1)
+    return i, arguments.integer(f"instance of client {i}", pair[1], 0, int(counts[i]) - 1)

@@ -14,10 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.attribution.newton import inner_solutions
-from hgp_ref.attribution.removals import Removal, without
-from hgp_ref.backend import array_namespace, from_host, to_host
+from hgp_ref.attribution.removals import Pair, Removal, given_removals, without
+from hgp_ref.backend import Array, array_namespace, from_host, to_host
 from hgp_ref.exact import inner_solution
+from hgp_ref.networks import Network
+from hgp_ref.problems.normalised import as_problem
+from hgp_ref.problems.protocol import Problem
 from hgp_ref.results import Result
 from hgp_ref.training import sgp
 
@@ -32,38 +36,46 @@ class Retraining(Result):
     x_base: np.ndarray  # (n, d_x)
 
 
-def retrain(problem: Any, lam: Any, removals: Sequence[Removal], *, x0: np.ndarray | None = None) -> Retraining:
+def retrain(problem: Problem, lam: Array, removals: Sequence[Removal | Pair], *, x0: Array | None = None) -> Retraining:
     """Actual changes with exact inner solutions, starting from `x0` (d_x,) where given.
 
-    `removals` are tuples of (client, index) pairs, such as `Influence.removals`; lam (n, N_max) is the weighting that
-    they change.
+    `removals` are tuples of (client, index) pairs, such as `Influence.removals`, or single pairs, such as
+    `Influence.most_influential` returns; lam (n, N_max) is the weighting that they change.
     """
+    removals = _check(problem, lam, removals)
     base = to_host(inner_solution(problem, lam, x0=x0))  # (n, d_x)
     rows = inner_solutions(problem, without(lam, removals), lam, base[0])  # (R, d_x)
     x = np.repeat(rows[:, None, :], problem.n_clients, axis=1)
     return _compare(problem, lam, removals, base, x)
 
 
-def retrain_sgp(problem: Any, net: Any, lam: Any, removals: Sequence[Removal], **settings: Any) -> Retraining:
+def retrain_sgp(
+    problem: Problem, net: Network, lam: Array, removals: Sequence[Removal | Pair], **settings: Any
+) -> Retraining:
     """Actual changes when every model, the one with nothing removed included, is trained by `sgp(**settings)`."""
+    removals = _check(problem, lam, removals)
     xp = array_namespace(lam)
     runs = xp.concat([lam[None, ...], without(lam, removals)], axis=0)  # (1 + R, n, N_max)
     x = to_host(sgp(problem, net, runs, **settings).x)
     return _compare(problem, lam, removals, x[0], x[1:])
 
 
-def _compare(problem: Any, lam: Any, removals: Sequence[Removal], base: np.ndarray, x: np.ndarray) -> Retraining:
-    weights = without(lam, removals)
-    dtype = to_host(lam).dtype
-    cost = _total(problem.outer_cost(from_host(base.astype(dtype), like=lam), lam))
-    if getattr(problem, "broadcasts", False):
-        costs = _total(problem.outer_cost(from_host(x.astype(dtype), like=lam), weights))
-    else:
-        points = [from_host(rows.astype(dtype), like=lam) for rows in x]
-        costs = np.array([_total(problem.outer_cost(p, weights[r, ...])) for r, p in enumerate(points)])
+def _check(problem: Problem, lam: Array, removals: Sequence[Removal | Pair]) -> tuple[Removal, ...]:
+    checked = given_removals(problem, removals)
+    arguments.same_kind(lam=lam)
+    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, N_max)", run_axes=False)
+    return checked
+
+
+def _compare(problem: Problem, lam: Array, removals: Sequence[Removal], base: np.ndarray, x: np.ndarray) -> Retraining:
+    dtype, outer_cost = to_host(lam).dtype, as_problem(problem).outer_cost
+    cost = _total(outer_cost(from_host(base.astype(dtype), like=lam), lam))
+    if not removals:
+        return Retraining(np.zeros(0), float(cost), x, base)
+    costs = _total(outer_cost(from_host(x.astype(dtype), like=lam), without(lam, removals)))
     return Retraining(np.asarray(costs - cost), float(cost), x, base)
 
 
-def _total(costs: Any) -> np.ndarray:
+def _total(costs: Array) -> np.ndarray:
     """Σ_k f_k over the last axis, in float64 on the host."""
     return np.asarray(np.sum(to_host(costs), axis=-1, dtype=np.float64))

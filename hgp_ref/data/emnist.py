@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.results import Result
 
 FOLDER_VARIABLE = "HGP_REF_EMNIST"
@@ -56,8 +57,8 @@ def emnist_byclass(
     `sums` maps file names to SHA-256 sums in hexadecimal; a file whose sum is not in it is refused. The sums known
     here are those of the test split (116,323 images); for `split="train"` give the sums of your files.
     """
-    if split not in ("train", "test"):
-        raise ValueError(f"split={split!r}, needed 'train' or 'test'")
+    arguments.choice("split", split, ("train", "test"))
+    upright = arguments.boolean("upright", upright)
     place = _folder(folder)
     images = _read_checked(place, f"emnist-byclass-{split}-images-idx3-ubyte.gz", sums)
     labels = _read_checked(place, f"emnist-byclass-{split}-labels-idx1-ubyte.gz", sums)
@@ -101,4 +102,7 @@ def _read_checked(place: Path, name: str, sums: Mapping[str, str]) -> np.ndarray
     found = hashlib.sha256(packed).hexdigest()
     if found != sums[name].lower():
         raise ValueError(f"{path} has SHA-256 {found}, needed {sums[name]}: the file is damaged or another one")
-    return read_idx(gzip.decompress(packed), name)
+    try:
+        return read_idx(gzip.decompress(packed), name)
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{path} is not a gzipped file: {error}") from error

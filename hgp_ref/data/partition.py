@@ -11,14 +11,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hgp_ref import arguments
+
 
 def dirichlet_partition(
     labels: np.ndarray | Sequence[int], n_clients: int, alpha: float = 0.4, seed: int = 0, min_per_client: int = 0
 ) -> list[np.ndarray]:
     """Indices of each client's instances, a list of n sorted int64 arrays that together are 0 … N−1.
 
-    `labels` (N,) are integers or anything that can be compared for equality. A client may end up with nothing; with
-    `min_per_client` a draw that leaves some client with fewer raises ValueError with the client and what it has.
+    `labels` (N,) are integers or anything that can be sorted; a label that does not equal itself (NaN) is refused. A
+    client may end up with nothing; with `min_per_client` a draw that leaves some client with fewer raises ValueError
+    with the client and what it has.
 
     >>> [part.tolist() for part in dirichlet_partition([0, 0, 1, 1, 1, 0], n_clients=2, alpha=1.0, seed=3)]
     [[5], [0, 1, 2, 3, 4]]
@@ -26,17 +29,21 @@ def dirichlet_partition(
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError(f"labels: shape {labels.shape} given, needed (N,) with N >= 1")
-    if n_clients < 1:
-        raise ValueError(f"n_clients={n_clients}, needed at least 1")
-    if not alpha > 0:
-        raise ValueError(f"alpha={alpha}, needed a positive concentration")
+    for k in np.flatnonzero(labels != labels)[:1]:
+        raise ValueError(f"labels: instance {k} has the label {labels[k]}, needed labels that equal themselves")
+    n_clients, alpha = arguments.integer("n_clients", n_clients), arguments.positive("alpha", alpha)
+    seed, min_per_client = arguments.integer("seed", seed, 0), arguments.integer("min_per_client", min_per_client, 0)
     if min_per_client * n_clients > labels.size:
         raise ValueError(f"min_per_client={min_per_client} for {n_clients} clients, but only {labels.size} instances")
     rng = np.random.default_rng(seed)
     owner = np.empty(labels.size, dtype=np.int64)
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        shares = rng.dirichlet(np.full(n_clients, alpha))
+    try:
+        kinds, kind = np.unique(labels, return_inverse=True)  # every instance has exactly one kind
+    except TypeError as error:
+        raise TypeError(f"labels: {error}; needed labels that can be sorted") from error
+    for c in range(len(kinds)):
+        members = rng.permutation(np.flatnonzero(kind == c))
+        shares = dirichlet(rng, alpha, n_clients)
         counts = rng.multinomial(members.size, shares)
         owner[members] = np.repeat(np.arange(n_clients), counts)
     parts = [np.flatnonzero(owner == i) for i in range(n_clients)]
@@ -47,3 +54,11 @@ def dirichlet_partition(
             f"try another seed (given {seed}) or a larger alpha (given {alpha})"
         )
     return parts
+
+
+def dirichlet(rng: np.random.Generator | np.random.RandomState, alpha: float, parts: int) -> np.ndarray:
+    """Shares ~ Dirichlet(α 1), (parts,); ValueError where α is too large for its sums to be numbers."""
+    shares = rng.dirichlet(np.full(parts, alpha))
+    if not abs(np.sum(shares) - 1) < 1e-6:
+        raise ValueError(f"alpha={alpha} given, too large for {parts} shares that sum to 1; needed below 1e300")
+    return shares

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.data.partition import dirichlet_partition
 from hgp_ref.results import Result
 
@@ -73,15 +74,17 @@ def _over_clients(
     bias: bool,
 ) -> ClientData:
     """Partition, split and standardise `data` = (inputs, labels)."""
-    if not 0 < validation < 1:
-        raise ValueError(f"validation={validation}, needed a fraction strictly between 0 and 1")
+    fraction = arguments.number("validation", validation, "a fraction strictly between 0 and 1")
+    if not 0 < fraction < 1:
+        raise ValueError(f"validation={validation} given, needed a fraction strictly between 0 and 1")
+    bias = arguments.boolean("bias", bias)
     inputs, labels = data
     parts = dirichlet_partition(labels, n_clients, alpha, seed, min_per_client=2)
     rng = np.random.default_rng([seed, 1])
     train, held_out = [], []
     for part in parts:
         part = rng.permutation(part)
-        cut = min(max(1, round(validation * part.size)), part.size - 1)  # at least one instance on either side
+        cut = min(max(1, round(fraction * part.size)), part.size - 1)  # at least one instance on either side
         held_out.append(part[:cut])
         train.append(part[cut:])
     seen = inputs[np.concatenate(train)]

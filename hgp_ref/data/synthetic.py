@@ -28,6 +28,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hgp_ref import arguments
+from hgp_ref.data.partition import dirichlet
 from hgp_ref.results import Result
 
 VARIANTS = ("paper", "published")
@@ -70,15 +72,13 @@ def synthetic_mixture(
     """
     sizes = {"n_clients": n_clients, "n_train": n_train, "n_val": n_val, "n_test": n_test, "dim": dim}
     for name, value in {**sizes, "n_components": n_components}.items():
-        if value < 1:
-            raise ValueError(f"{name}={value}, needed at least 1")
-    if not alpha > 0:
-        raise ValueError(f"alpha={alpha}, needed a positive concentration")
-    if variant not in VARIANTS:
-        raise ValueError(f"variant={variant!r}, needed one of {VARIANTS}")
+        arguments.integer(name, value)
+    alpha, seed = arguments.positive("alpha", alpha), arguments.integer("seed", seed, 0, 2**32 - 1)
+    arguments.choice("variant", variant, VARIANTS)
+    bias = arguments.boolean("bias", bias)
     rng = np.random.RandomState(seed)
     rng.lognormal(4, 2, n_clients)  # the published program draws sizes here and then does not use them
-    pi = np.stack([rng.dirichlet(np.full(n_components, alpha)) for _ in range(n_clients)])
+    pi = np.stack([dirichlet(rng, alpha, n_components) for _ in range(n_clients)])
     theta = rng.uniform(-1, 1, (n_components, dim))
     parts: list[list[np.ndarray]] = [[] for _ in range(6)]
     for i in range(n_clients):

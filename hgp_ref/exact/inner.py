@@ -1,70 +1,134 @@
 """The inner solution x(λ) = argmin_x Σ_i g_i(x, λ_i) under consensus, to machine precision.
 
-Newton on the mean cost c(x) = mean_i g_i(x, λ_i) with gradient G and Hessian H̄: p = −H̄⁻¹ G, and
+Newton on the mean cost c(x) = mean_i g_i(x, λ_i) with gradient G and Hessian H̄: p = −H̄⁻¹ G, and x ← x + t p with the
+first t = 1, ½, ¼, … that makes progress, which is either of
 
-    a full step x + p is taken when it at least halves ‖G‖;
-    otherwise x + t p with the first t = 1, ½, ¼, … for which c(x + t p) ≤ c(x) + 1e-4 t Gᵀp.
+    ‖G(x + t p)‖ ≤ (1 − t/4) ‖G(x)‖,
+    c(x + t p) ≤ c(x) + 1e-4 t Gᵀp, where rounding of the cost, 1e3 · eps · mean|g_i|, does not hide the decrease.
 
-Stopping rule: the iteration ends when the full step does not halve ‖G‖ and the promised decrease −Gᵀp is lost in the
-rounding of the cost (below 1e3 · eps · mean|g_i|), and returns the better of x and x + p; what is left of G is its own
-rounding. That this is convergence and not a stall is checked: the last step must be shorter than √eps (1 + ‖x‖), which
-by quadratic convergence leaves an error of order eps.
+Since d/dt ‖G(x + t p)‖ = −‖G‖ at t = 0, some t makes progress as long as G has a correct digit. Stopping rule: the
+iteration ends when none does; what is left of G is then its own rounding. That this is convergence and not a derivative
+that contradicts the cost is checked: the step still promised must be lost in rounding, ‖p‖ ≤ √eps · (size of x or of
+the longest step), or its decrease −Gᵀp in that of the cost. Every test is relative, so that units do not matter.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from hgp_ref.backend import from_host, host_dtype
+from hgp_ref import arguments
+from hgp_ref.backend import Array, from_host, host_dtype, to_host
 from hgp_ref.exact.derivatives import hessians, host
+from hgp_ref.problems.protocol import Problem
+
+SHORTEST = 2.0**-40  # a step of this part of Newton's that makes no progress meets rounding
 
 
-def inner_solution(problem: Any, lam: Any, *, x0: Any = None, max_iterations: int = 100) -> Any:
+def inner_solution(
+    problem: Problem, lam: Array, *, x0: Array | Sequence[float] | None = None, max_iterations: int = 100
+) -> Array:
     """x(λ), (n, d_x) with equal rows, in the library, on the device and with the dtype of `lam`.
 
-    `x0` (d_x,) is a host array to start from, zeros by default. ValueError if the mean Hessian is not positive
-    definite on the way, RuntimeError if `max_iterations` steps do not reach the stopping rule.
+    `x0` is where to start, (d_x,) or (n, d_x) with equal rows; zeros by default. ValueError if the mean Hessian is not
+    positive definite on the way, RuntimeError if `max_iterations` steps do not reach the stopping rule; both say so
+    where the minimum lies at infinity.
     """
-    eps = float(np.finfo(host_dtype(lam)).eps)
+    arguments.same_kind(lam=lam)
+    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+    arguments.finite("lam", lam)
     mean = _Mean(problem, lam)
-    x = np.zeros(problem.dim_x) if x0 is None else np.array(x0, dtype=np.float64)
-    G = mean.gradient(x)
-    for _ in range(max_iterations):
-        p = -np.linalg.solve(mean.hessian(x), G)
-        G_full = mean.gradient(x + p)
-        if np.linalg.norm(G_full) <= 0.5 * np.linalg.norm(G) and np.any(G):
-            x, G = x + p, G_full
-            continue
-        t = _backtrack(mean, x, p, float(G @ p), eps)
-        if t == 0:
-            if np.linalg.norm(p) > np.sqrt(eps) * (1 + np.linalg.norm(x)):
-                raise RuntimeError(f"inner_solution stalled with ‖mean gradient‖={np.linalg.norm(G):.3e}")
-            return mean.spread(x + p if np.linalg.norm(G_full) < np.linalg.norm(G) else x)
-        x = x + t * p
-        G = mean.gradient(x)
-    raise RuntimeError(f"inner_solution: ‖mean gradient‖={np.linalg.norm(G):.3e} after {max_iterations} Newton steps")
+    search = _Search(mean, _start(x0, problem))
+    for _ in range(arguments.integer("max_iterations", max_iterations)):
+        if not search.step():
+            return mean.spread(search.x)
+    left, why = _norm(search.G), search.at_infinity()
+    raise RuntimeError(f"inner_solution: ‖mean gradient‖={left:.3e} after {max_iterations} Newton steps{why}")
 
 
-def _backtrack(mean: _Mean, x: np.ndarray, p: np.ndarray, slope: float, eps: float) -> float:
-    """The first of t = 1, ½, ¼, … with enough decrease of the mean cost; 0 if rounding hides every decrease."""
-    cost, scale = mean.cost(x)
-    t = 1.0
-    while -t * slope > 1e3 * eps * scale:
-        if mean.cost(x + t * p)[0] <= cost + 1e-4 * t * slope:
-            return t
-        t /= 2
-    return 0.0
+def _start(x0: Array | Sequence[float] | None, problem: Problem) -> np.ndarray:
+    """One point (d_x,) for all clients, in float64 on the host."""
+    d, n = problem.dim_x, problem.n_clients
+    if x0 is None:
+        return np.zeros(d)
+    needed = f"needed ({d},) = (d_x,), one point for all clients, or ({n}, {d}) = (n, d_x) with equal rows"
+    try:
+        start = np.array(to_host(x0) if hasattr(x0, "shape") else x0, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"x0: {type(x0).__name__} given, {needed}") from error
+    if start.shape == (n, d) and np.all(start == start[0]):
+        start = start[0]
+    if start.shape != (d,):
+        differ = " whose rows differ" if start.shape == (n, d) else ""
+        raise ValueError(f"x0: shape {start.shape} given{differ}, {needed}")
+    if not np.all(np.isfinite(start)):
+        raise ValueError(f"x0: holds NaN or infinite values, {needed}")
+    return start
+
+
+class _Search:
+    """Newton's iterate and what it has seen on the way."""
+
+    def __init__(self, mean: _Mean, x: np.ndarray) -> None:
+        self.mean, self.x, self.G = mean, x, mean.gradient(x)
+        self.p = np.zeros_like(x)
+        self.first, self.longest = _norm(self.G), 0.0
+
+    def step(self) -> bool:
+        """x + t p; False if x is the solution."""
+        try:
+            H = self.mean.hessian(self.x)
+        except ValueError as error:
+            raise ValueError(f"{error}{self.at_infinity()}") from error
+        if not np.any(self.G):
+            return False
+        self.p = -np.linalg.solve(H, self.G)
+        t = 1.0
+        while t >= SHORTEST:
+            tried = self.x + t * self.p
+            G = self.mean.gradient(tried)
+            if _norm(G) <= (1 - t / 4) * _norm(self.G) or self._descends(tried, t):
+                self.x, self.G, self.longest = tried, G, max(self.longest, t * _norm(self.p))
+                return True
+            t /= 2
+        self._require_rounding()
+        return False
+
+    def _descends(self, tried: np.ndarray, t: float) -> bool:
+        cost, scale = self.mean.cost(self.x)
+        promised = t * float(self.G @ self.p)  # < 0
+        visible = -promised > 1e3 * self.mean.eps * scale
+        return visible and self.mean.cost(tried)[0] <= cost + 1e-4 * promised
+
+    def _require_rounding(self) -> None:
+        size = max(_norm(self.x), self.longest)
+        hidden = -float(self.G @ self.p) <= 1e3 * self.mean.eps * self.mean.cost(self.x)[1]
+        if _norm(self.p) > np.sqrt(self.mean.eps) * size and not hidden:
+            raise RuntimeError(
+                f"inner_solution stalled with ‖mean gradient‖={_norm(self.G):.3e}: no step along −H̄⁻¹G lowers it; "
+                "do inner_grad and hvp (or hessian) of the problem belong to its inner_cost?"
+            )
+
+    def at_infinity(self) -> str:
+        """What to add to a failure when the gradient falls while Newton's steps do not shrink."""
+        size = _norm(self.x)
+        if not (_norm(self.G) < 1e-3 * self.first and _norm(self.p) > 1e-3 * size):
+            return ""
+        return (
+            f"; the gradient falls while x grows without end (‖x‖={size:.3g}): the minimum lies at infinity, as it "
+            "does for linearly separable data without regularisation. Needed: a positive rate (lam or l2)"
+        )
 
 
 class _Mean:
     """Mean cost, gradient and Hessian over the clients at a common point x (d_x,), in the problem's library."""
 
-    def __init__(self, problem: Any, lam: Any) -> None:
+    def __init__(self, problem: Problem, lam: Array) -> None:
         self.problem, self.lam, self.dtype = problem, lam, host_dtype(lam)
+        self.eps = float(np.finfo(self.dtype).eps)
 
-    def spread(self, x: np.ndarray) -> Any:
+    def spread(self, x: np.ndarray) -> Array:
         rows = np.tile(x.astype(self.dtype), (self.problem.n_clients, 1))  # (n, d_x)
         return from_host(rows, like=self.lam)
 
@@ -81,6 +145,12 @@ class _Mean:
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
         return require_positive_definite(hessians(self.problem, self.spread(x), self.lam).mean(axis=0))
+
+
+def _norm(a: np.ndarray) -> float:
+    """‖a‖ without overflow or underflow of squares."""
+    size = float(np.max(np.abs(a), initial=0.0))
+    return size * float(np.linalg.norm(a / size)) if size > 0 and np.isfinite(size) else size
 
 
 def require_positive_definite(H: np.ndarray) -> np.ndarray:

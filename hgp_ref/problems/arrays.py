@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import array_namespace, device, from_host, get_backend, to_host
+from hgp_ref import arguments
+from hgp_ref.backend import Array, Namespace, array_namespace, device, from_host, get_backend, to_host
 
-Array = Any
 Shape = tuple[int, ...]
 
 
 class Portable(ABC):
     """Keeps its array library at hand as `_xp`; a module cannot be pickled, so it is found again by `_like`."""
 
-    _xp: Any
+    _xp: Namespace
 
     @abstractmethod
     def _like(self) -> Array:
@@ -84,33 +85,59 @@ def run_axes(**leads: Shape) -> Shape:
         raise ValueError(f"leading run axes do not broadcast: {listing}") from error
 
 
-def expand(a: Array, lead: Shape, trailing: int, *, xp: Any) -> Array:
+def expand(a: Array, lead: Shape, trailing: int, *, xp: Namespace) -> Array:
     """`a` broadcast to the run axes `lead` in front of its last `trailing` axes."""
     if a.ndim - trailing == len(lead) and tuple(a.shape[: len(lead)]) == lead:
         return a
     return xp.broadcast_to(a, lead + tuple(a.shape[a.ndim - trailing :]))
 
 
-def matmul_runs(matrix: Array, columns: Array, *, xp: Any) -> Array:
+def matmul_runs(
+    matrix: Array, columns: Array, product: Callable[[Array, Array], Array] | None = None, *, xp: Namespace
+) -> Array:
     """matrix_i columns_i for every client; run axes of `columns` become further columns of one product.
 
-    One product per client with R times as many columns reads each matrix once, not R times.
+    One product per client with R times as many columns reads each matrix once, not R times. `product` multiplies
+    stacks of matrices, xp.matmul by default.
     matrix (n, p, q) or (..., n, p, q); columns (..., n, q, c); result (..., n, p, c).
     """
+    multiply = xp.matmul if product is None else product
     if matrix.ndim > 3 or columns.ndim == 3:
-        return xp.matmul(matrix, columns)
+        return multiply(matrix, columns)
     lead, (n, q, c) = tuple(columns.shape[:-3]), tuple(columns.shape[-3:])
     runs = math.prod(lead)
     wide = xp.permute_dims(xp.reshape(columns, (runs, n, q, c)), (1, 2, 0, 3))  # (n, q, R, c)
-    product = xp.matmul(matrix, xp.reshape(wide, (n, q, runs * c)))  # (n, p, R c)
-    p = product.shape[-2]
-    narrow = xp.permute_dims(xp.reshape(product, (n, p, runs, c)), (2, 0, 1, 3))  # (R, n, p, c)
+    together = multiply(matrix, xp.reshape(wide, (n, q, runs * c)))  # (n, p, R c)
+    p = together.shape[-2]
+    narrow = xp.permute_dims(xp.reshape(together, (n, p, runs, c)), (2, 0, 1, 3))  # (R, n, p, c)
     return xp.reshape(narrow, (*lead, n, p, c))
 
 
-def matvec(matrix: Array, u: Array, *, xp: Any) -> Array:
+def matvec(matrix: Array, u: Array, *, xp: Namespace) -> Array:
     """matrix_i u_i for every client and run.  # (..., n, p)"""
     return matmul_runs(matrix, u[..., None], xp=xp)[..., 0]
+
+
+def chosen(clients: slice | Sequence[int] | np.ndarray, n: int) -> slice | np.ndarray:
+    """`clients` of 0 .. n-1 as a slice or an array of different numbers, at least one."""
+    if isinstance(clients, slice):
+        numbers = range(n)[clients]
+        if not numbers:
+            raise ValueError(f"clients={clients} given, which is none of the {n} clients, needed at least one")
+        return slice(numbers.start, numbers.stop) if numbers.step == 1 else np.array(numbers, dtype=np.int64)
+    if not isinstance(clients, Sequence | np.ndarray) or isinstance(clients, str):
+        raise TypeError(f"clients={clients!r} given ({type(clients).__name__}), needed a slice or a list of clients")
+    given = [arguments.integer(f"clients[{k}]", i, 0, n - 1) for k, i in enumerate(clients)]
+    if not given or len(set(given)) != len(given):
+        raise ValueError(f"clients={clients!r} given, needed different clients, at least one")
+    return np.array(given, dtype=np.int64)
+
+
+def taker(clients: slice | np.ndarray) -> Callable[[Array], Array]:
+    """A function that takes the rows of `clients` of an array: a view for a slice, a copy for numbers."""
+    if isinstance(clients, slice):
+        return lambda a: a[clients, ...]
+    return lambda a: array_namespace(a).take(a, from_host(clients, like=a), axis=0)
 
 
 def mover(target: Any, dtype: Any = None) -> Any:

@@ -6,19 +6,18 @@ four rows before, still in a cache near the core, to the result: X comes from me
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from hgp_ref.backend import Array
 from hgp_ref.compiled import njit
 from hgp_ref.threads import over_rows
 
 ANY_ORDER = {"reassoc", "contract", "nsz"}  # sums in vector registers; NaN and infinity keep their meaning
-SMALLEST = 2**20  # bytes of data: below, they stay in a cache between the two products and one pass gains nothing
+SMALLEST = 2**15  # bytes of one client's data: below, one pass gains nothing, however many clients there are
 
 
-def applies(X: Any, s: Any, u: Any) -> bool:
-    """Whether `hvp` takes these arrays and pays: NumPy, float32 or float64, contiguous data, one u per X, one logit.
+def applies(X: Array, s: Array, u: Array) -> bool:
+    """Whether `hvp` takes these arrays: NumPy, float32 or float64, contiguous data, one u per X, one logit.
 
     X (..., n, N, d), s (..., n, N, 1) and u (..., n, d) share their leading axes; where many u meet one X (runs over
     shared data, several classes) products of matrices serve all of them with two reads.
@@ -26,7 +25,6 @@ def applies(X: Any, s: Any, u: Any) -> bool:
     return (
         isinstance(X, np.ndarray)
         and isinstance(s, np.ndarray)
-        and X.nbytes >= SMALLEST
         and X.dtype in (np.float32, np.float64)
         and X.flags.c_contiguous
         and X.shape[:-2] == u.shape[:-1]
@@ -34,22 +32,28 @@ def applies(X: Any, s: Any, u: Any) -> bool:
     )
 
 
-def hvp(X: np.ndarray, s: np.ndarray, r: np.ndarray | float, u: np.ndarray) -> np.ndarray:
-    """X_i^T (s_i (X_i u_i)) + r_i u_i for every client and run; r is a number or broadcasts to u.  # (..., n, d)"""
+def hvp(
+    X: np.ndarray, s: np.ndarray, r: np.ndarray | float, u: np.ndarray, rows: np.ndarray | None = None
+) -> np.ndarray:
+    """X_i^T (s_i (X_i u_i)) + r_i u_i for every client and run; r is a number or broadcasts to u.  # (..., n, d)
+
+    rows (n,): the first rows_i rows of X_i are client i's, the others padding; None if all are.
+    """
     N, d = X.shape[-2:]
-    clients = X.size // (N * d)
-    out = np.empty((clients, d), dtype=X.dtype)
-    rate = np.ascontiguousarray(np.broadcast_to(np.asarray(r, dtype=X.dtype), u.shape)).reshape(clients, d)
-    rows = (X.reshape(clients, N, d), s.reshape(clients, N), rate, np.ascontiguousarray(u).reshape(clients, d))
-    over_rows(_hvp, clients, 2 * X.size, *rows, out)
+    pairs = X.size // (N * d)  # of a run and a client
+    out = np.empty((pairs, d), dtype=X.dtype)
+    rate = np.ascontiguousarray(np.broadcast_to(np.asarray(r, dtype=X.dtype), u.shape)).reshape(pairs, d)
+    own = np.full(pairs, N) if rows is None else np.tile(rows, pairs // len(rows))
+    data = (X.reshape(pairs, N, d), s.reshape(pairs, N), rate, np.ascontiguousarray(u).reshape(pairs, d))
+    over_rows(_hvp, pairs, 2 * X.size, *data, own, out)
     return out.reshape(u.shape)
 
 
 @njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def _hvp(begin, end, X, s, r, u, out):
-    N, d = X.shape[1:]
+def _hvp(begin, end, X, s, r, u, own, out):
+    d = X.shape[2]
     for i in range(begin, end):
-        rows, w, total = X[i], u[i], out[i]
+        N, rows, w, total = own[i], X[i], u[i], out[i]
         for c in range(d):
             total[c] = r[i, c] * w[c]
         single = N if N < 4 else N % 4

@@ -6,21 +6,20 @@ do to the outer cost, since removal sets lam_ik = 0 and still divides by N_i.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from hgp_ref import rigorous
-from hgp_ref.backend import device
+from hgp_ref import arguments, rigorous
+from hgp_ref.backend import Array, device
 from hgp_ref.problems import constants
 from hgp_ref.problems.arrays import expand, run_axes
 from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instances import View
-from hgp_ref.problems.linear import LinearProblem
+from hgp_ref.problems.linear import Batch, LinearProblem
 from hgp_ref.problems.losses import BinaryLoss, Loss
+from hgp_ref.problems.reading import Data
 from hgp_ref.problems.softmax import softmax_loss
-
-Array = Any
 
 
 class InstanceWeights(LinearProblem):
@@ -32,18 +31,18 @@ class InstanceWeights(LinearProblem):
     """
 
     conforms = True  # what as_problem need not check
+    weighs_instances = True
+    _cross_needs_logits = True
 
-    def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, *, loss: str = "binary", n_classes: int | None = None,
-                 l2: float = 0.0) -> None:  # fmt: skip
-        if loss not in ("binary", "softmax"):
-            raise ValueError(f'loss: {loss!r} given, needed "binary" or "softmax"')
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, loss: str = "binary",
+                 n_classes: int | None = None, l2: float = 0.0) -> None:  # fmt: skip
+        arguments.choice("loss", loss, ("binary", "softmax"))
         if loss == "binary" and n_classes not in (None, 2):
             raise ValueError(f'n_classes: {n_classes} given, needed 2 or None with loss="binary"')
-        if not (np.isfinite(l2) and l2 >= 0):
-            raise ValueError(f"l2: {l2} given, needed a finite number >= 0")
+        rate = arguments.nonnegative("l2", l2)
         chosen: Loss = BinaryLoss() if loss == "binary" else softmax_loss(X, y, y_val, n_classes)
         super().__init__(X, y, X_val, y_val, chosen)
-        self.l2 = float(l2)
+        self.l2 = rate
         self.dim_lam = int(self._train.all.features.shape[1])
 
     def _weight(self, lam: Array, view: View) -> Array:
@@ -57,10 +56,13 @@ class InstanceWeights(LinearProblem):
     def _rate(self, lam: Array) -> float:
         return self.l2
 
-    def _cross(self, x: Array, slope: Any, view: View, u: Array) -> Array:
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
         xp = self._xp
-        each = view.mean * xp.sum(slope() * view.forward(u, xp=xp), axis=-1)  # (..., n, N)
-        return each if view.index is None else xp.matmul(each[..., None, :], self._places(view.index, each))[..., 0, :]
+        product = slope() * (view.forward(u, xp=xp) if along is None else along)  # (..., n, N, C)
+        each = view.mean * (product[..., 0] if view.logits == 1 else xp.sum(product, axis=-1))  # (..., n, N)
+        if view.index is None:
+            return each
+        return view.contract(each[..., None], self._places(view.index, each), xp=xp)[..., 0, :]
 
     def _places(self, index: Array, like: Array) -> Array:
         """Which instance each entry of the batch is, one-hot.  # (..., n, b, N_max)"""
@@ -68,7 +70,7 @@ class InstanceWeights(LinearProblem):
         instances = xp.arange(self.dim_lam, dtype=index.dtype, device=device(index))
         return xp.astype(index[..., None] == instances, like.dtype)
 
-    def jacobian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+    def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
         """Row k is the gradient of (1/N_i) l_ik; rows outside the batch are zero.  # (n, N_max, d_x)"""
         view, lead = self._enter(x, lam, batch)
         xp = self._xp
@@ -76,7 +78,7 @@ class InstanceWeights(LinearProblem):
         grads = view.features[..., :, None] * (view.mean[..., None] * slope)[..., None, :]  # (..., n, N, d, C)
         rows = xp.reshape(grads, (*grads.shape[:-2], self.dim_x))
         if view.index is not None:
-            rows = xp.matmul(xp.matrix_transpose(self._places(view.index, rows)), rows)
+            rows = view.contract(self._places(view.index, rows), rows, xp=xp)
         return expand(rows, lead, 3, xp=xp)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:

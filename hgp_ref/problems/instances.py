@@ -1,44 +1,98 @@
 """Labelled instances of n clients, padded to the longest client, and the linear maps that they define.
 
 Client i holds N_i instances (rows of its feature matrix). They are stored as one array (n, N_max, d) whose padding
-rows have weight zero, so that clients of unequal size are one batched product and none is dropped. `View` is what the
-costs see: all instances, or those of a mini-batch, with the weight of each in its client's mean.
+rows have weight zero, so that none is dropped. `View` is what the costs see: all instances, or those of a mini-batch,
+with the weight of each in its client's mean. On NumPy a client's sums run over its own rows alone (see `own_rows`),
+so that they are the same bit for bit whoever else is in the array; elsewhere all clients are one batched product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import copy
+from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.backend import array_namespace, device, from_host, host_dtype, is_numpy, to_host
-from hgp_ref.problems.arrays import Shape, matmul_runs
-from hgp_ref.problems.losses import Loss
-
-Array = Any
+from hgp_ref.backend import Array, Namespace, from_host, host_dtype, is_numpy
+from hgp_ref.problems.arrays import matmul_runs
+from hgp_ref.problems.own_rows import OwnRows
+from hgp_ref.problems.prepared import PreparedBatch, PreparedBatches
 
 
-@dataclass(frozen=True)
 class View:
-    """Instances that a cost averages over: the only place where features meet vectors."""
+    """Instances that a cost averages over: the only place where features meet vectors and instances are summed."""
 
-    features: Array  # (..., n, N, d)
-    targets: Array  # (..., n, N, C), encoded by the loss
-    mean: Array  # (..., n, N), 1 / (number of valid instances), 0 for padding
-    index: Array | None  # (..., n, N) instance numbers, padding set to 0; None for all instances
+    index: Array | None = None  # (..., n, N) instance numbers, padding set to 0; None for all instances
 
-    def forward(self, u: Array, *, xp: Any) -> Array:
+    def __init__(self, features: Array, targets: Array, mean: Array, rows: np.ndarray | None) -> None:
+        self.features = features  # (..., n, N, d)
+        self.targets = targets  # (..., n, N, C), encoded by the loss
+        self.mean = mean  # (..., n, N), 1 / (number of valid instances), 0 for padding
+        self.rows = rows  # (n,) how many rows are a client's own, on NumPy and unless all are; else None
+        self.logits = int(targets.shape[-1])  # C
+
+    @cached_property
+    def _own(self) -> OwnRows | None:
+        return None if self.rows is None else OwnRows(self.rows)
+
+    def forward(self, u: Array, *, xp: Namespace) -> Array:
         """Logits of every instance, features_i U_i with U_i the (d, C) matrix of u_i.  # (..., n, N, C)"""
-        d, c = self.features.shape[-1], self.targets.shape[-1]
-        return matmul_runs(self.features, xp.reshape(u, (*u.shape[:-1], d, c)), xp=xp)
+        U = xp.reshape(u, (*u.shape[:-1], self.features.shape[-1], self.logits))
+        return matmul_runs(self.features, U, xp.matmul if self._own is None else self._own.times, xp=xp)
 
-    def adjoint(self, r: Array, *, xp: Any) -> Array:
+    def adjoint(self, r: Array, *, xp: Namespace) -> Array:
         """features_i^T R_i, flattened as u is.  # (..., n, d C)"""
-        product = matmul_runs(xp.matrix_transpose(self.features), r, xp=xp)
+        product = matmul_runs(xp.matrix_transpose(self.features), r, self._transposed_times(xp), xp=xp)
         return xp.reshape(product, (*product.shape[:-2], product.shape[-2] * product.shape[-1]))
+
+    def contract(self, left: Array, right: Array, *, xp: Namespace) -> Array:
+        """left_i^T right_i, the sum over instances of left_ik right_ik^T.  # (..., n, p, q)"""
+        return self._transposed_times(xp)(xp.matrix_transpose(left), right)
+
+    def total(self, values: Array, *, xp: Namespace) -> Array:
+        """Sum over the instances of each client.  # (..., n)"""
+        return xp.sum(values, axis=-1) if self._own is None else self._own.total(values)
+
+    def _transposed_times(self, xp: Namespace) -> Callable[[Array, Array], Array]:
+        return xp.matmul if self._own is None else self._own.transposed_times
+
+    def of(self, clients: np.ndarray) -> View:
+        """All instances of some of the clients (NumPy, not of a mini-batch)."""
+        rows = None if self.rows is None else self.rows[clients]
+        return View(self.features[clients], self.targets[clients], self.mean[clients], rows)
+
+    def only(self, clients: np.ndarray) -> View:
+        """The same arrays, looked at for some clients only: products of the others are zero (NumPy, unequal rows)."""
+        part = copy.copy(self)
+        own = np.full(self.features.shape[-3], self.features.shape[-2]) if self.rows is None else self.rows
+        part.__dict__.pop("_own", None)
+        part.rows = np.zeros_like(own)
+        part.rows[clients] = own[clients]
+        return part
+
+
+class BatchView(View):
+    """Instances of a mini-batch, gathered when they are first asked for."""
+
+    def __init__(self, whole: View, batch: PreparedBatch, xp: Namespace) -> None:
+        self.mean, self.index, self.rows, self.logits = batch.mean, batch.index, batch.rows, whole.logits
+        self._whole, self._batch, self._xp = whole, batch, xp
+
+    @cached_property
+    def features(self) -> Array:  # type: ignore[override]
+        """Features of the batch.  # (..., n, b, d)"""
+        return self._gather(self._whole.features)
+
+    @cached_property
+    def targets(self) -> Array:  # type: ignore[override]
+        """Encoded labels of the batch.  # (..., n, b, C)"""
+        return self._gather(self._whole.targets)
+
+    def _gather(self, a: Array) -> Array:
+        xp = self._xp
+        flat = xp.take(xp.reshape(a, (-1, a.shape[-1])), xp.reshape(self._batch.flat, (-1,)), axis=0)
+        return xp.reshape(flat, (*self._batch.shape, a.shape[-1]))
 
 
 class Instances:
@@ -49,11 +103,12 @@ class Instances:
         self.counts = np.asarray(counts, dtype=np.int64)
         mask = np.arange(longest) < self.counts[:, None]
         mean = from_host((mask / self.counts[:, None]).astype(host_dtype(features)), like=features)
-        self.all = View(features, targets, mean, None)
-        self._limit = from_host(self.counts[:, None], like=features)  # (n, 1)
-        self._offset = from_host(longest * np.arange(n, dtype=np.int64)[:, None], like=features)  # (n, 1)
+        ragged = is_numpy(features) and bool(np.any(self.counts < longest))
+        self.all = View(features, targets, mean, self.counts if ragged else None)
+        self._offset = longest * np.arange(n, dtype=np.int64)[:, None]  # (n, 1), first row in the flat features
+        self._there = tuple(from_host(a, like=features) for a in (self.counts[:, None], self._offset))
 
-    def select(self, batch: Array | None, *, xp: Any) -> View:
+    def select(self, batch: Array | PreparedBatch | None, *, xp: Namespace) -> View:
         """The instances of a mini-batch (..., n, b), or all of them.
 
         An index beyond a client's instances is a ValueError on NumPy; elsewhere, where looking would stop the device,
@@ -61,98 +116,29 @@ class Instances:
         """
         if batch is None:
             return self.all
-        wrong = (batch < -1) | (batch >= self._limit)
-        if is_numpy(batch) and wrong.any():
-            client = int(np.argwhere(wrong)[0][-2])
-            raise ValueError(
-                f"batch: client {client} has {self.counts[client]} instances, needed indices from 0 to "
-                f"{self.counts[client] - 1} or -1 for padding, got {batch[wrong][0]}"
-            )
+        ready = batch if isinstance(batch, PreparedBatch) else self._prepare_one(batch, xp)
+        return BatchView(self.all, ready, xp)
+
+    def prepare(self, batches: np.ndarray, like: Array) -> PreparedBatches:
+        """Mini-batches (count, streams, ..., n, b), looked at on the host and taken to the device of `like` at once."""
+        return PreparedBatches(batches, self.counts, self._offset, like)
+
+    def _prepare_one(self, batch: Array, xp: Namespace) -> PreparedBatch:
+        if is_numpy(batch):
+            return self.prepare(batch[None, None], self.all.features)[0, 0]
+        limit, offset = self._there
+        wrong = (batch < -1) | (batch >= limit)
         valid = batch >= 0
-        index = xp.astype(xp.where(valid & ~wrong, batch, xp.zeros_like(batch)), self._offset.dtype)
+        index = xp.astype(xp.where(valid & ~wrong, batch, xp.zeros_like(batch)), offset.dtype)
         number = xp.sum(xp.astype(valid, self.all.mean.dtype), axis=-1, keepdims=True)
         weight = xp.where(wrong, xp.full_like(number, float("nan")), xp.astype(valid, number.dtype))
         mean = weight / xp.where(number > 0, number, xp.ones_like(number))
-        rows = xp.reshape(index + self._offset, (-1,))
-        return View(_rows(self.all.features, rows, batch.shape, xp), _rows(self.all.targets, rows, batch.shape, xp),
-                    mean, index)  # fmt: skip
+        return PreparedBatch(tuple(batch.shape), index + offset, index, mean, None)
 
-    def to(self, move: Any) -> Instances:
+    def restrict(self, clients: np.ndarray | slice, take: Callable[[Array], Array]) -> Instances:
+        """The instances of some clients; `take` picks their rows of an array."""
+        return Instances(take(self.all.features), take(self.all.targets), self.counts[clients])
+
+    def to(self, move: Callable[[Array], Array]) -> Instances:
         """The same instances moved by `move`."""
         return Instances(move(self.all.features), move(self.all.targets), self.counts)
-
-
-def _rows(a: Array, rows: Array, shape: Shape, xp: Any) -> Array:
-    flat = xp.take(xp.reshape(a, (-1, a.shape[-1])), rows, axis=0)
-    return xp.reshape(flat, (*shape, a.shape[-1]))
-
-
-def read_instances(X: Any, y: Any, loss: Loss, names: tuple[str, str]) -> Instances:
-    """Check features and labels, pad clients to equal length, encode the labels."""
-    features, counts = pad(names[0], X, 2)
-    labels, label_counts = read_labels(names[1], y, features)
-    if counts.shape != label_counts.shape:
-        raise ValueError(
-            f"{names[1]}: labels of {len(label_counts)} clients given, needed {len(counts)} as in {names[0]}"
-        )
-    for i in np.flatnonzero(counts != label_counts)[:1]:
-        raise ValueError(f"{names[1]}: client {i} has {label_counts[i]} labels, needed {counts[i]} as in {names[0]}")
-    check_labels(names[1], labels, 2 if loss.logits == 1 else loss.logits)
-    return Instances(features, loss.encode(labels, xp=array_namespace(labels)), counts)
-
-
-def read_labels(name: str, y: Any, features: Array) -> tuple[Array, np.ndarray]:
-    """Labels (n, N_max) as floats beside `features`, and how many each client has."""
-    parts = [y] if hasattr(y, "shape") else list(y)
-    for part in parts:
-        try:
-            xp = array_namespace(part, features)
-        except TypeError as error:
-            raise TypeError(f"{name}: {error}") from error
-        if device(part) != device(features):
-            raise TypeError(f"{name}: on device {device(part)}, needed the features' device {device(features)}")
-    cast = [xp.astype(part, features.dtype) for part in parts]
-    return pad(name, cast[0] if hasattr(y, "shape") else cast, 1)
-
-
-def check_labels(name: str, labels: Array, n_classes: int) -> None:
-    """ValueError unless every label is a whole number from 0 to n_classes - 1."""
-    xp = array_namespace(labels)
-    good = (labels >= 0) & (labels <= n_classes - 1) & (labels == xp.floor(labels))
-    if not bool(to_host(xp.all(good))):
-        bad = to_host(labels)[~to_host(good)][0]
-        needed = "0 or 1" if n_classes == 2 else f"whole numbers from 0 to {n_classes - 1}"
-        raise ValueError(f"{name}: label {bad} given, needed {needed}")
-
-
-def pad(name: str, data: Any, ndim: int) -> tuple[Array, np.ndarray]:
-    """An array (n, N, ...) as it is, or a sequence of n arrays (N_i, ...) padded with zeros; and the N_i."""
-    form = "(n, N, d) or a list of n arrays (N_i, d)" if ndim == 2 else "(n, N) or a list of n arrays (N_i,)"
-    if hasattr(data, "shape"):
-        arguments.same_kind(**{name: data})
-        if data.ndim != ndim + 1 or data.shape[0] < 1 or 0 in data.shape[2:]:
-            raise ValueError(f"{name}: shape {tuple(data.shape)} given, needed {form}")
-        parts, counts = None, np.full(data.shape[0], data.shape[1], dtype=np.int64)
-    else:
-        parts = list(data) if isinstance(data, Sequence) else []
-        if not parts:
-            raise ValueError(f"{name}: {type(data).__name__} without arrays given, needed {form}")
-        arguments.same_kind(**{f"{name}[{i}]": part for i, part in enumerate(parts)})
-        for i, part in enumerate(parts):
-            if part.ndim != ndim or tuple(part.shape[1:]) != tuple(parts[0].shape[1:]) or 0 in part.shape[1:]:
-                raise ValueError(f"{name}[{i}]: shape {tuple(part.shape)} given, needed {form}")
-        counts = np.array([part.shape[0] for part in parts], dtype=np.int64)
-    for i in np.flatnonzero(counts == 0)[:1]:
-        raise ValueError(f"{name}: client {i} has no instances, needed at least one for every client")
-    padded = data if parts is None else _stack(parts, int(counts.max()))
-    arguments.finite(name, padded)
-    return padded, counts
-
-
-def _stack(parts: list[Array], longest: int) -> Array:
-    xp = array_namespace(parts[0])
-    rows = []
-    for part in parts:
-        shape = (longest - part.shape[0], *part.shape[1:])
-        rows.append(xp.concat([part, xp.zeros(shape, dtype=part.dtype, device=device(part))], axis=0))
-    return xp.stack(rows, axis=0)

@@ -14,19 +14,33 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.backend import array_namespace, device
-from hgp_ref.problems import constants, fused
-from hgp_ref.problems.arrays import Portable, Shape, check_argument, check_batch, expand, matvec, mover, run_axes
+from hgp_ref.backend import Array, array_namespace, device
+from hgp_ref.problems import constants
+from hgp_ref.problems.arrays import (
+    Portable,
+    Shape,
+    check_argument,
+    check_batch,
+    chosen,
+    expand,
+    mover,
+    run_axes,
+    taker,
+)
 from hgp_ref.problems.constants import Lipschitz
-from hgp_ref.problems.instances import View, read_instances
+from hgp_ref.problems.instances import View
+from hgp_ref.problems.linearization import LinearLinearization
 from hgp_ref.problems.losses import Loss
+from hgp_ref.problems.prepared import PreparedBatch, PreparedBatches
+from hgp_ref.problems.reading import Data, read_instances
 
-Array = Any
+Batch = Array | PreparedBatch | None
 
 
 class LinearProblem(Portable):
@@ -34,8 +48,9 @@ class LinearProblem(Portable):
 
     broadcasts = True
     dim_lam: int
+    _cross_needs_logits = False  # whether d²_{x lam} g_i u_i is made from X_i u_i
 
-    def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, loss: Loss) -> None:
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss) -> None:
         self._train = read_instances(X, y, loss, ("X", "y"))
         self._val = read_instances(X_val, y_val, loss, ("X_val", "y_val"))
         train, val = self._train.all.features, self._val.all.features
@@ -45,6 +60,7 @@ class LinearProblem(Portable):
                 raise ValueError(f"X_val: {val.shape[axis]} {meaning} given, needed {train.shape[axis]} as in X")
         self._loss = loss
         self.n_clients = int(train.shape[0])
+        self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
         self.dim_x = int(train.shape[2]) * loss.logits
 
     def _like(self) -> Array:
@@ -66,20 +82,20 @@ class LinearProblem(Portable):
         """rate_ij, a number or an array that broadcasts against x.  # (..., n, d_x)"""
 
     @abstractmethod
-    def _cross(self, x: Array, slope: Any, view: View, u: Array) -> Array:
-        """d²_{x lam} g_i u_i, where slope() is l' of every instance.  # (..., n, d_lam)"""
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
+        """d²_{x lam} g_i u_i, with slope() = l' of every instance, and along = X_i u_i if known.  # (..., n, d_lam)"""
 
     # Costs and gradients.
 
-    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+    def inner_cost(self, x: Array, lam: Array, batch: Batch = None) -> Array:
         """sum_k weight_ik l_ik + 1/2 sum_j rate_ij x_j^2.  # (n,)"""
         view, lead = self._enter(x, lam, batch)
         xp = self._xp
         value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
-        data = xp.sum(self._weight(lam, view) * value, axis=-1)
+        data = view.total(self._weight(lam, view) * value, xp=xp)
         return expand(data + 0.5 * xp.sum(self._rate(lam) * x * x, axis=-1), lead, 1, xp=xp)
 
-    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+    def inner_grad(self, x: Array, lam: Array, batch: Batch = None) -> Array:
         """X_i^T (weight l') + rate x.  # (n, d_x)"""
         view, lead = self._enter(x, lam, batch)
         xp = self._xp
@@ -92,7 +108,7 @@ class LinearProblem(Portable):
         _, lead = self._enter(x, lam, None)
         xp, view = self._xp, self._val.all
         value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
-        return expand(xp.sum(view.mean * value, axis=-1), lead, 1, xp=xp)
+        return expand(view.total(view.mean * value, xp=xp), lead, 1, xp=xp)
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
         """Its gradient along x, and zero along lam.  # (n, d_x), (n, d_lam)"""
@@ -104,12 +120,12 @@ class LinearProblem(Portable):
 
     # Second derivatives.
 
-    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> LinearLinearization:
+    def linearize(self, x: Array, lam: Array, batch: Batch = None) -> LinearLinearization:
         """Curvature weights of every instance at (x, lam), kept; see LinearLinearization for what else is kept."""
         view, lead = self._enter(x, lam, batch)
         return LinearLinearization(self, x, lam, view, lead)
 
-    def hessian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+    def hessian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
         """sum_k weight_ik l''_ik (x) X_ik X_ik^T + diag(rate), in closed form.  # (n, d_x, d_x)"""
         view, lead = self._enter(x, lam, batch)
         xp, X = self._xp, view.features
@@ -119,7 +135,7 @@ class LinearProblem(Portable):
         for c in range(self._loss.logits):
             right = X[..., :, None] * blocks[..., c, :][..., None, :]  # (..., n, N, d, C)
             right = xp.reshape(right, (*right.shape[:-2], self.dim_x))
-            rows.append(xp.matmul(xp.matrix_transpose(X), right))  # (..., n, d, d_x)
+            rows.append(view.contract(X, right, xp=xp))  # (..., n, d, d_x)
         data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
         data = xp.reshape(data, (*data.shape[:-3], self.dim_x, self.dim_x))
         return expand(data + self._diagonal(self._rate(lam), x), lead, 3, xp=xp)
@@ -131,15 +147,32 @@ class LinearProblem(Portable):
 
     # Entry checks and moving.
 
-    def _enter(self, x: Array, lam: Array, batch: Array | None) -> tuple[View, Shape]:
+    def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
         like, n = self._train.all.features, self.n_clients
         leads = {
             "x": check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x"),
             "lam": check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam"),
         }
-        if batch is not None:
+        if isinstance(batch, PreparedBatch):
+            leads["batch"] = batch.shape[:-2]
+        elif batch is not None:
             leads["batch"] = check_batch(batch, like, n)
         return self._train.select(batch, xp=self._xp), run_axes(**leads)
+
+    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> PreparedBatches:
+        """Mini-batches (count, streams, ..., n, b) of -1-padded indices, checked on the host and sent at once.
+
+        Entry [k, stream] is what the methods above take as `batch`; it launches no more than a gather on the device.
+        """
+        return self._train.prepare(host_batches, like)
+
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
+        """The same problem with some of its clients, a slice or indices; lam keeps its length."""
+        which, part = chosen(clients, self.n_clients), copy.copy(self)
+        part._train, part._val = (each.restrict(which, taker(which)) for each in (self._train, self._val))
+        part.clients = self.clients[which]
+        part.n_clients = len(part.clients)
+        return part
 
     def to(self, target: Any, dtype: Any = None) -> Any:
         """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
@@ -162,79 +195,3 @@ class LinearProblem(Portable):
             strong_convexity=constants.positive_modulus(modulus),
             holds_apart=True,
         )
-
-
-class LinearLinearization:
-    """u -> X_i^T (weight l'' (X_i u)) + rate u at a fixed point.
-
-    Kept from the point on: weight l'' of every instance, and for a mini-batch its gathered features. On full batches
-    with d_x <= N_max the (d_x, d_x) Hessians are formed once and applied by one batched product: they are no larger
-    than C times the data, and applying one costs d_x² against 2 N_max d_x. Otherwise each application is two products
-    with the features through logit space, and no d_x x d_x array is ever formed; on NumPy the two are fused into one
-    pass over the data where that pays (see `fused.applies`).
-    """
-
-    def __init__(self, problem: LinearProblem, x: Array, lam: Array, view: View, lead: Shape) -> None:
-        xp = problem._xp
-        self._problem, self._view, self._lead = problem, view, lead
-        self._x = xp.asarray(x, copy=True)  # a caller may go on to change x and lam in place
-        self._rate = problem._rate(xp.asarray(lam, copy=True))
-        self._logits = view.forward(x, xp=xp)
-        self._slope: Array | None = None
-        self._kept = problem._loss.curvature(self._logits, problem._weight(lam, view), xp=xp)
-        self._hessian: Array | None = None
-        if view.index is None and problem.dim_x <= view.features.shape[-2]:
-            self._hessian = self._form()  # (..., n, d_x, d_x)
-
-    def hvp(self, u: Array) -> Array:
-        """d²_x g_i u_i.  # (n, d_x)"""
-        lead, xp = self._check(u), self._problem._xp
-        if self._hessian is not None:
-            return expand(matvec(self._hessian, u, xp=xp), lead, 2, xp=xp)
-        if fused.applies(self._view.features, self._kept, u):
-            return expand(fused.hvp(self._view.features, self._kept, self._rate, u), lead, 2, xp=xp)
-        return expand(self._bend(u) + self._rate * u, lead, 2, xp=xp)
-
-    def cross(self, u: Array) -> Array:
-        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
-        lead = self._check(u)
-        crossed = self._problem._cross(self._x, self._slopes, self._view, u)
-        return expand(crossed, lead, 2, xp=self._problem._xp)
-
-    def products(self, u: Array) -> tuple[Array, Array]:
-        """hvp(u) and cross(u)."""
-        return self.hvp(u), self.cross(u)
-
-    def _check(self, u: Array) -> Shape:
-        p = self._problem
-        lead = check_argument("u", u, self._x, (p.n_clients, p.dim_x), "n_clients, dim_x")
-        return run_axes(point=self._lead, u=lead)
-
-    def _slopes(self) -> Array:
-        """l' of every instance, kept from the first use on.  # (..., n, N, C)"""
-        if self._slope is None:
-            p = self._problem
-            self._slope = p._loss.slope(self._logits, self._view.targets, xp=p._xp)
-        return self._slope
-
-    def _bend(self, u: Array) -> Array:
-        """X_i^T (weight l'' (X_i u)).  # (..., n, d_x)"""
-        xp = self._problem._xp
-        bent = self._problem._loss.bend(self._kept, self._view.forward(u, xp=xp), xp=xp)
-        return self._view.adjoint(bent, xp=xp)
-
-    def _form(self) -> Array:
-        """The Hessians, by `_bend` of all unit vectors of one class at a time (d of them as a run axis)."""
-        p, xp = self._problem, self._problem._xp
-        C = p._loss.logits
-        d = p.dim_x // C
-        identity = xp.reshape(xp.eye(p.dim_x, dtype=self._x.dtype, device=device(self._x)), (d, C, p.dim_x))
-        rows = []
-        for c in range(C):
-            unit = xp.reshape(identity[:, c, :], (d, *(1 for _ in self._lead), 1, p.dim_x))
-            unit = xp.broadcast_to(unit, (*unit.shape[:-2], p.n_clients, p.dim_x))
-            bent = self._bend(unit)  # (d, ..., n, d_x): rows (., c) of the symmetric Hessians
-            rows.append(xp.moveaxis(bent, 0, -2))
-        data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
-        data = xp.reshape(data, (*data.shape[:-3], p.dim_x, p.dim_x))
-        return data + p._diagonal(self._rate, self._x)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hgp_ref.problems.losses import BinaryLoss
+from hgp_ref.problems.reading import Data
 from hgp_ref.problems.regularized import RegularizedLinear
 
 
@@ -18,5 +17,5 @@ class LogisticRegression(RegularizedLinear):
 
     conforms = True  # what as_problem need not check
 
-    def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, *, regularization: str = "coordinate") -> None:
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, regularization: str = "coordinate") -> None:
         super().__init__(X, y, X_val, y_val, BinaryLoss(), regularization)

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from hgp_ref.backend import device
-
-Array = Any
+from hgp_ref.backend import Array, Namespace, device
 
 
 class Loss(Protocol):
@@ -21,27 +19,27 @@ class Loss(Protocol):
 
     logits: int  # C
 
-    def encode(self, y: Array, *, xp: Any) -> Array:
+    def encode(self, y: Array, *, xp: Namespace) -> Array:
         """Class numbers (n, N), as floats, to targets (n, N, C)."""
         ...
 
-    def value(self, a: Array, targets: Array, *, xp: Any) -> Array:
+    def value(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
         """l(a).  # (..., N)"""
         ...
 
-    def slope(self, a: Array, targets: Array, *, xp: Any) -> Array:
+    def slope(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
         """d l / d a.  # (..., N, C)"""
         ...
 
-    def curvature(self, a: Array, weights: Array, *, xp: Any) -> Any:
+    def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> Any:
         """What `bend` needs of the point; weights (..., N) multiply each instance."""
         ...
 
-    def bend(self, kept: Any, b: Array, *, xp: Any) -> Array:
+    def bend(self, kept: Any, b: Array, *, xp: Namespace) -> Array:
         """weights_k (d² l_k / d a²) b_k.  # (..., N, C)"""
         ...
 
-    def blocks(self, a: Array, *, xp: Any) -> Array:
+    def blocks(self, a: Array, *, xp: Namespace) -> Array:
         """d² l / d a² as matrices.  # (..., N, C, C)"""
         ...
 
@@ -51,23 +49,23 @@ class BinaryLoss:
 
     logits = 1
 
-    def encode(self, y: Array, *, xp: Any) -> Array:
+    def encode(self, y: Array, *, xp: Namespace) -> Array:
         return (2 * y - 1)[..., None]
 
-    def value(self, a: Array, targets: Array, *, xp: Any) -> Array:
+    def value(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
         return softplus(-targets * a, xp=xp)[..., 0]
 
-    def slope(self, a: Array, targets: Array, *, xp: Any) -> Array:
+    def slope(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
         return -targets * sigmoid(-targets * a, xp=xp)
 
-    def curvature(self, a: Array, weights: Array, *, xp: Any) -> Array:
+    def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> Array:
         e = xp.exp(-xp.abs(a))
         return weights[..., None] * (e / ((1 + e) * (1 + e)))
 
-    def bend(self, kept: Array, b: Array, *, xp: Any) -> Array:
+    def bend(self, kept: Array, b: Array, *, xp: Namespace) -> Array:
         return kept * b
 
-    def blocks(self, a: Array, *, xp: Any) -> Array:
+    def blocks(self, a: Array, *, xp: Namespace) -> Array:
         return (sigmoid(a, xp=xp) * sigmoid(-a, xp=xp))[..., None]
 
 
@@ -77,11 +75,11 @@ class SoftmaxLoss:
     def __init__(self, n_classes: int) -> None:
         self.logits = n_classes
 
-    def encode(self, y: Array, *, xp: Any) -> Array:
+    def encode(self, y: Array, *, xp: Namespace) -> Array:
         classes = xp.arange(self.logits, dtype=y.dtype, device=device(y))
         return y[..., None] == classes
 
-    def value(self, a: Array, targets: Array, *, xp: Any) -> Array:
+    def value(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
         # log(1 + exp(z)) with z = log sum_{c != y} exp(a_c) - a_y: no cancellation when the loss is small
         others = xp.where(targets, xp.full_like(a, -float("inf")), a)
         top = xp.max(others, axis=-1, keepdims=True)
@@ -89,36 +87,36 @@ class SoftmaxLoss:
         own = xp.sum(xp.where(targets, a, xp.zeros_like(a)), axis=-1)
         return softplus(rest - own, xp=xp)
 
-    def slope(self, a: Array, targets: Array, *, xp: Any) -> Array:
+    def slope(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
         others = xp.where(targets, xp.zeros_like(a), softmax(a, xp=xp))
         return xp.where(targets, -xp.sum(others, axis=-1, keepdims=True), others)
 
-    def curvature(self, a: Array, weights: Array, *, xp: Any) -> tuple[Array, Array]:
+    def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> tuple[Array, Array]:
         p = softmax(a, xp=xp)
         return p, weights[..., None] * p
 
-    def bend(self, kept: tuple[Array, Array], b: Array, *, xp: Any) -> Array:
+    def bend(self, kept: tuple[Array, Array], b: Array, *, xp: Namespace) -> Array:
         p, weighted = kept
         return weighted * (b - xp.sum(p * b, axis=-1, keepdims=True))  # (diag(p) - p p^T) b
 
-    def blocks(self, a: Array, *, xp: Any) -> Array:
+    def blocks(self, a: Array, *, xp: Namespace) -> Array:
         p = softmax(a, xp=xp)
         identity = xp.eye(self.logits, dtype=a.dtype, device=device(a))
         return identity * p[..., None] - p[..., :, None] * p[..., None, :]
 
 
-def sigmoid(a: Array, *, xp: Any) -> Array:
+def sigmoid(a: Array, *, xp: Namespace) -> Array:
     """1 / (1 + exp(-a))."""
     e = xp.exp(-xp.abs(a))
     return xp.where(a >= 0, xp.ones_like(e), e) / (1 + e)
 
 
-def softplus(a: Array, *, xp: Any) -> Array:
+def softplus(a: Array, *, xp: Namespace) -> Array:
     """log(1 + exp(a))."""
     return xp.where(a > 0, a, xp.zeros_like(a)) + xp.log1p(xp.exp(-xp.abs(a)))
 
 
-def softmax(a: Array, *, xp: Any) -> Array:
+def softmax(a: Array, *, xp: Namespace) -> Array:
     """exp(a_c) / sum_c exp(a_c) along the last axis."""
     e = xp.exp(a - xp.max(a, axis=-1, keepdims=True))
     return e / xp.sum(e, axis=-1, keepdims=True)

@@ -21,6 +21,8 @@ Optional members, each used where it is present and never required:
 - `broadcasts = True`: every method also accepts leading run axes, x (..., n, dim_x), lam (..., n, dim_lam),
   u (..., n, dim_x) and batch (..., n, b), which broadcast against each other; many runs then go as one call.
   Absent or False: the package calls the problem once per run.
+- `weighs_instances`: whether lam_ik is the weight of training instance k of client i, so that 0 removes it (needed for
+  influence). Absent: decided by dim_lam being the largest of `counts`.
 - `restrict(clients)`: the same problem with some of its clients (a slice or indices), for clients spread over machines.
 - `lipschitz(lam)`: a `constants.Lipschitz` (or a mapping with its fields, or None) with which certificates speak of the
   exact inner solution, and `jacobian_norms(x, lam)` (n,): upper bounds on |d²_{x lam} g_i|, which certificates of

@@ -10,17 +10,16 @@ client may be non-convex as long as the mean of the A_i is positive definite.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import arguments, rigorous
-from hgp_ref.backend import to_host
+from hgp_ref.backend import Array, Namespace, detached, to_host
 from hgp_ref.problems import constants
-from hgp_ref.problems.arrays import Portable, check_argument, expand, matvec, mover, run_axes
+from hgp_ref.problems.arrays import Portable, check_argument, chosen, expand, matvec, mover, run_axes, taker
 from hgp_ref.problems.constants import Lipschitz
-
-Array = Any
 
 
 class Quadratic(Portable):
@@ -37,7 +36,7 @@ class Quadratic(Portable):
     def __init__(self, A: Array, b: Array, C: Array, target: Array, *, outer_hessian: Array | None = None,
                  coupling: Array | None = None, outer_reg: float = 0.0) -> None:  # fmt: skip
         given = {"A": A, "b": b, "C": C, "target": target, "outer_hessian": outer_hessian, "coupling": coupling}
-        given = {name: a for name, a in given.items() if a is not None}
+        given = {name: detached(a) for name, a in given.items() if a is not None}
         self._xp = arguments.same_kind(**given)
         if A.ndim != 3 or A.shape[0] < 1 or A.shape[1] < 1 or A.shape[1] != A.shape[2]:
             raise ValueError(f"A: shape {tuple(A.shape)} given, needed (n, d_x, d_x)")
@@ -54,11 +53,11 @@ class Quadratic(Portable):
         for name in ("A", "outer_hessian"):
             if name in given:
                 _check_symmetric(name, given[name], self._xp)
-        if not np.isfinite(outer_reg):
-            raise ValueError(f"outer_reg: {outer_reg} given, needed a finite number")
         self.n_clients, self.dim_x, self.dim_lam = n, d_x, d_lam
-        self._A, self._b, self._C, self._t = A, b, C, target
-        self._Q, self._D, self._mu = outer_hessian, coupling, float(outer_reg)
+        self.clients = np.arange(n)  # their numbers in the problem that this one is a restriction of
+        self._A, self._b, self._C, self._t = given["A"], given["b"], given["C"], given["target"]
+        self._Q, self._D = given.get("outer_hessian"), given.get("coupling")
+        self._mu = arguments.number("outer_reg", outer_reg)
 
     @classmethod
     def random(cls, n: int, dim_x: int, dim_lam: int, seed: int = 0, *, condition: float = 10.0,
@@ -67,13 +66,12 @@ class Quadratic(Portable):
 
         `heterogeneity` in [0, 1] goes from equal clients to independent ones. C_i and t_i are standard normal.
         """
-        if min(n, dim_x, dim_lam) < 1:
-            raise ValueError(f"n, dim_x, dim_lam: {n}, {dim_x}, {dim_lam} given, needed at least 1 each")
-        if not 0 <= heterogeneity <= 1:
-            raise ValueError(f"heterogeneity: {heterogeneity} given, needed a number in [0, 1]")
-        if not condition >= 1:
-            raise ValueError(f"condition: {condition} given, needed a number >= 1")
-        rng = np.random.default_rng(seed)
+        n, dim_x = arguments.integer("n", n), arguments.integer("dim_x", dim_x)
+        dim_lam = arguments.integer("dim_lam", dim_lam)
+        heterogeneity = arguments.between("heterogeneity", heterogeneity, 0, 1)
+        if arguments.positive("condition", condition) < 1:
+            raise ValueError(f"condition={condition} given, needed a number >= 1")
+        rng = np.random.default_rng(arguments.integer("seed", seed, 0))
         spectrum = np.geomspace(1 / condition, 1, dim_x)
         bases = np.linalg.qr(rng.standard_normal((n + 1, dim_x, dim_x)))[0]
         each = (bases * spectrum) @ bases.swapaxes(1, 2)  # (n + 1, d_x, d_x)
@@ -137,14 +135,27 @@ class Quadratic(Portable):
         """C_i.  # (n, d_lam, d_x)"""
         return expand(self._C, self._check(x, lam, batch), 3, xp=self._xp)
 
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Quadratic:
+        """The same problem with some of its clients, a slice or indices."""
+        which = chosen(clients, self.n_clients)
+        part = self._with(taker(which))
+        part.clients = self.clients[which]
+        part.n_clients = len(part.clients)
+        return part
+
     def to(self, target: Any, dtype: Any = None) -> Quadratic:
         """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
-        move, moved = mover(target, dtype), copy.copy(self)
-        for name in ("_A", "_b", "_C", "_t", "_Q", "_D"):
-            if getattr(self, name) is not None:
-                setattr(moved, name, move(getattr(self, name)))
+        moved = self._with(mover(target, dtype))
         moved._xp = arguments.same_kind(A=moved._A)
         return moved
+
+    def _with(self, change: Callable[[Array], Array]) -> Quadratic:
+        """A copy whose arrays are `change` of these."""
+        changed = copy.copy(self)
+        for name in ("_A", "_b", "_C", "_t", "_Q", "_D"):
+            if getattr(self, name) is not None:
+                setattr(changed, name, change(getattr(self, name)))
+        return changed
 
     def _outer(self, gap: Array) -> Array:
         return gap if self._Q is None else matvec(self._Q, gap, xp=self._xp)
@@ -196,7 +207,7 @@ class QuadraticLinearization:
         return expand(matvec(matrix, u, xp=p._xp), run_axes(point=self._lead, u=lead), 2, xp=p._xp)
 
 
-def _check_symmetric(name: str, a: Array, xp: Any) -> None:
+def _check_symmetric(name: str, a: Array, xp: Namespace) -> None:
     gap, size = xp.max(xp.abs(a - xp.matrix_transpose(a))), xp.max(xp.abs(a))
     gap, size = float(to_host(gap)), float(to_host(size))
     if gap > 100 * float(xp.finfo(a.dtype).eps) * size:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-from hgp_ref.backend import device
+from hgp_ref import arguments
+from hgp_ref.backend import Array, device
 from hgp_ref.problems import constants
 from hgp_ref.problems.arrays import expand
 from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instances import View
-from hgp_ref.problems.linear import LinearProblem
+from hgp_ref.problems.linear import Batch, LinearProblem
 from hgp_ref.problems.losses import Loss
-
-Array = Any
+from hgp_ref.problems.reading import Data
 
 
 class RegularizedLinear(LinearProblem):
     """lam holds a rate per coordinate, (n, d_x), or one per client, (n, 1)."""
 
-    def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, loss: Loss, regularization: str) -> None:
-        if regularization not in ("coordinate", "client"):
-            raise ValueError(f'regularization: {regularization!r} given, needed "coordinate" or "client"')
+    weighs_instances = False
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss, regularization: str) -> None:
+        arguments.choice("regularization", regularization, ("coordinate", "client"))
         super().__init__(X, y, X_val, y_val, loss)
         self.regularization = regularization
         self.dim_lam = self.dim_x if regularization == "coordinate" else 1
@@ -31,11 +32,11 @@ class RegularizedLinear(LinearProblem):
     def _rate(self, lam: Array) -> Array:
         return lam
 
-    def _cross(self, x: Array, slope: Any, view: View, u: Array) -> Array:
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
         product = x * u  # lam_ij meets x through lam_ij x_j
         return product if self.dim_lam == self.dim_x else self._xp.sum(product, axis=-1, keepdims=True)
 
-    def jacobian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+    def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
         """diag(x_i), or the row x_i^T.  # (n, d_lam, d_x)"""
         _, lead = self._enter(x, lam, batch)
         full = x[..., None, :]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-from typing import Any
-
+from hgp_ref import arguments
 from hgp_ref.backend import array_namespace, to_host
-from hgp_ref.problems.instances import pad, read_labels
 from hgp_ref.problems.losses import SoftmaxLoss
+from hgp_ref.problems.reading import Data, pad, read_labels
 from hgp_ref.problems.regularized import RegularizedLinear
 
 
@@ -20,19 +18,19 @@ class SoftmaxRegression(RegularizedLinear):
 
     conforms = True  # what as_problem need not check
 
-    def __init__(self, X: Any, y: Any, X_val: Any, y_val: Any, n_classes: int | None = None, *,
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, n_classes: int | None = None, *,
                  regularization: str = "coordinate") -> None:  # fmt: skip
         loss = softmax_loss(X, y, y_val, n_classes)
         super().__init__(X, y, X_val, y_val, loss, regularization)
         self.n_classes = loss.logits
 
 
-def softmax_loss(X: Any, y: Any, y_val: Any, n_classes: int | None) -> SoftmaxLoss:
+def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> SoftmaxLoss:
     """The loss for `n_classes` classes, counted from the labels if not given."""
     if n_classes is None:
         features, _ = pad("X", X, 2)
         labels = [read_labels(name, part, features)[0] for name, part in (("y", y), ("y_val", y_val))]
         n_classes = 1 + max(int(to_host(array_namespace(part).max(part))) for part in labels)
-    if operator.index(n_classes) < 2:
-        raise ValueError(f"n_classes: {n_classes} given (or found in the labels), needed at least 2")
-    return SoftmaxLoss(operator.index(n_classes))
+        if n_classes < 2:
+            raise ValueError("y, y_val: all labels are 0, needed at least two classes, or n_classes")
+    return SoftmaxLoss(arguments.integer("n_classes", n_classes, 2))

@@ -55,6 +55,12 @@ def test_labels_are_split_one_by_one():
         (np.zeros(0), {}, r"labels: shape \(0,\)"),
         (np.zeros(4), {"n_clients": 0}, "n_clients=0"),
         (np.zeros(4), {"alpha": -1.0}, "alpha=-1.0"),
+        (np.zeros(4), {"alpha": np.inf}, "alpha=inf"),
+        (np.zeros(4), {"alpha": 1.7e308}, "alpha=1.7e.308 given, too large"),
+        (np.zeros(4), {"seed": -1}, "seed=-1"),
+        (np.zeros(4), {"min_per_client": -1}, "min_per_client=-1"),
+        (np.array([0.0, 1.0, np.nan, 1.0]), {}, "labels: instance 2 has the label nan"),
+        (np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"), {}, "labels: instance 1 has the label NaT"),
         (np.zeros(4), {"min_per_client": 3}, "only 4 instances"),
         (np.zeros(40), {"alpha": 1e-3, "min_per_client": 3}, "client . got 0 instances, needed min_per_client=3"),
     ],
@@ -62,6 +68,27 @@ def test_labels_are_split_one_by_one():
 def test_bad_arguments(labels, wrong, message):
     with pytest.raises(ValueError, match=message):
         dirichlet_partition(labels, **{"n_clients": 2, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("labels", "wrong", "message"),
+    [
+        (np.array([0, None, "a"], dtype=object), {}, "labels: .*needed labels that can be sorted"),
+        (np.zeros(4), {"n_clients": 2.0}, "n_clients=2.0"),
+        (np.zeros(4), {"n_clients": True}, "n_clients=True"),
+        (np.zeros(4), {"alpha": "1"}, "alpha='1'"),
+        (np.zeros(4), {"min_per_client": 0.5}, "min_per_client=0.5"),
+    ],
+)
+def test_arguments_of_the_wrong_kind(labels, wrong, message):
+    with pytest.raises(TypeError, match=message):
+        dirichlet_partition(labels, **{"n_clients": 2, **wrong})
+
+
+@pytest.mark.parametrize("labels", [["b", "a", "b"], [1.5, 0.5, 1.5], [True, False, True]], ids=str)
+def test_labels_of_any_kind_that_sorts(labels):
+    parts = dirichlet_partition(labels, 2, seed=1)
+    assert sorted(np.concatenate(parts).tolist()) == [0, 1, 2]
 
 
 def test_docstring_example():
@@ -93,6 +120,10 @@ def test_real_data_bad_fraction():
     pytest.importorskip("sklearn")
     with pytest.raises(ValueError, match="validation=1.0"):
         breast_cancer(validation=1.0)
+    with pytest.raises(ValueError, match="validation=nan"):
+        breast_cancer(validation=np.nan)
+    with pytest.raises(TypeError, match="bias=1"):
+        breast_cancer(bias=1)
 
 
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):

@@ -94,6 +94,9 @@ def test_same_seed_same_data_other_seed_other_data():
         ({"n_clients": 0}, "n_clients=0"),
         ({"n_val": 0}, "n_val=0"),
         ({"alpha": 0.0}, "alpha=0.0"),
+        ({"alpha": np.nan}, "alpha=nan"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**32}, "seed=4294967296"),
         ({"variant": "mine"}, "variant='mine'"),
     ],
 )
@@ -104,3 +107,12 @@ def test_bad_arguments(wrong, message):
 
 def test_docstring_example():
     assert doctest.testmod(module).failed == 0
+
+
+WRONG_KINDS = [{"dim": 2.0}, {"n_train": True}, {"alpha": "1"}, {"bias": 0}, {"seed": None}]
+
+
+@pytest.mark.parametrize("wrong", WRONG_KINDS, ids=str)
+def test_arguments_of_the_wrong_kind(wrong):
+    with pytest.raises(TypeError, match=f"{next(iter(wrong))}="):
+        synthetic_mixture(**wrong)

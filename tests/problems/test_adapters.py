@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import assert_same, open_library
 
+import hgp_ref as hgp
 from hgp_ref.problems import Problem, from_jax, from_torch
 
 from .cases import make
@@ -87,7 +88,7 @@ def test_bad_input(adapted):
         make_problem(lambda i, x, lam, batch: x, outer, n, d_x, d_lam).inner_cost(x, lam)
     with pytest.raises(TypeError, match="outer_cost: int given, needed a function"):
         make_problem(inner, 3, n, d_x, d_lam)
-    with pytest.raises(ValueError, match="dim_lam: 0 given, needed an integer of at least 1"):
+    with pytest.raises(ValueError, match="dim_lam=0 given, needed an integer >= 1"):
         make_problem(inner, outer, n, d_x, 0)
     with pytest.raises(ValueError, match=r"counts: shape \(2,\) given, needed \(3,\)"):
         make_problem(*given, counts=[1, 2])
@@ -103,6 +104,115 @@ def test_torch_without_recording_still_differentiates():
         lin = problem.linearize(x, x)
         assert lin.hvp(torch.ones_like(x)).tolist() == [[6.0, 24.0]]  # 6 lam x
         assert problem.inner_grad(x, x).tolist() == [[3.0, 24.0]]
+
+
+CUT = {
+    "detached": lambda torch, cost: cost.detach(),
+    "rounded": lambda torch, cost: torch.round(cost).to(torch.int64).to(cost.dtype),
+    "made anew": lambda torch, cost: torch.tensor(float(cost.detach()), dtype=cost.dtype),
+}
+
+
+def torch_problem(torch, inner=None, outer=None):
+    inner = inner or (lambda i, x, lam, batch: (lam * (x - 1) ** 2).sum())
+    outer = outer or (lambda i, x, lam: (7 * x).square().sum())
+    point = torch.linspace(0.3, 2, 6, dtype=torch.float64).reshape(2, 3)
+    return from_torch(inner, outer, 2, 3, 3), point, 2 * point
+
+
+@pytest.mark.parametrize("how", CUT)
+def test_a_cost_without_a_graph_is_an_error_not_a_zero(how):
+    torch = pytest.importorskip("torch")
+    cut = CUT[how]
+
+    def inner(i, x, lam, batch):
+        whole = (lam * (7 * x - 1) ** 2).sum()
+        return cut(torch, whole) if i == 1 else whole
+
+    problem, x, lam = torch_problem(torch, inner=inner)
+    for call in (problem.inner_grad, problem.linearize):
+        with pytest.raises(RuntimeError, match="inner_cost: client 1's cost changes with x, but carries no graph"):
+            call(x, lam)
+    problem, x, lam = torch_problem(torch, outer=lambda i, x, lam: cut(torch, (9 * x * lam).sum()))
+    with pytest.raises(RuntimeError, match="outer_cost: client 0's cost changes with x, but carries no graph"):
+        problem.outer_grad(x, lam)
+
+
+def test_hyper_parameters_without_a_graph_are_an_error_where_they_matter():
+    torch = pytest.importorskip("torch")
+    problem, x, lam = torch_problem(torch, inner=lambda i, x, lam, batch: (lam.detach() * x * x).sum())
+    lin = problem.linearize(x, lam)
+    assert torch.equal(lin.hvp(x), 2 * lam * x)
+    for product in (lin.cross, lin.products):
+        with pytest.raises(RuntimeError, match="inner_cost: client 0's cost changes with lam, .* second derivative"):
+            product(x)
+    with pytest.raises(RuntimeError, match="inner_cost: client 1's"):
+        problem.restrict([1]).linearize(x[1:], lam[1:]).cross(x[1:])
+
+
+def test_costs_that_do_not_depend_on_it_have_derivative_zero():
+    torch = pytest.importorskip("torch")
+    problem, x, lam = torch_problem(torch, inner=lambda i, x, lam, batch: (x - i).square().sum() + lam.sum())
+    along_x, along_lam = problem.outer_grad(x, lam)
+    assert torch.equal(along_lam, torch.zeros_like(lam)) and torch.allclose(along_x, 98 * x)
+    hvp, cross = problem.linearize(x, lam).products(x)
+    assert torch.equal(cross, torch.zeros_like(lam)) and torch.allclose(hvp, 2 * x)
+    constant, x, lam = torch_problem(torch, inner=lambda i, x, lam, batch: torch.zeros((), dtype=x.dtype))
+    assert torch.equal(constant.inner_grad(x, lam), torch.zeros_like(x))
+
+
+def test_inference_mode_is_refused_with_its_name():
+    torch = pytest.importorskip("torch")
+    problem, x, lam = torch_problem(torch)
+    with torch.inference_mode():
+        for name, call in (
+            ("inner_cost", problem.inner_grad), ("inner_cost", problem.linearize), ("outer_cost", problem.outer_grad),
+        ):  # fmt: skip
+            with pytest.raises(RuntimeError, match=rf"{name}: .* torch.inference_mode\(\) is on"):
+                call(x, lam)
+        made_inside = x.clone()
+        assert problem.inner_cost(x, lam).shape == (2,)  # costs need no graph
+    assert torch.equal(problem.inner_grad(made_inside, lam), problem.inner_grad(x, lam))
+
+
+def test_runs_under_inference_mode_are_refused():
+    torch = pytest.importorskip("torch")
+    problem, x, lam = torch_problem(torch)
+    net = hgp.networks.FullyConnected(2)
+    with torch.inference_mode():
+        with pytest.raises(RuntimeError, match="cost: .*inference_mode"):
+            hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=0.01, iterations=3)
+        with pytest.raises(RuntimeError, match="inner_cost: .*inference_mode"):
+            hgp.sgp(problem, net, lam, steps=3, lr=0.01)
+
+
+def test_what_depends_on_nothing_is_asked_once():
+    torch = pytest.importorskip("torch")
+    calls = []
+    inner = lambda i, x, lam, batch: calls.append(i) or x.square().sum()  # noqa: E731
+    problem, x, lam = torch_problem(torch, inner=inner)
+    problem.linearize(x, lam).cross(x)
+    calls.clear()
+    problem.linearize(x, lam).cross(x)
+    assert len(calls) == 2  # one cost for each client, and no further look
+
+
+def test_costs_in_integers_are_refused(adapted):
+    lib, c, make_problem, (inner, _, *sizes) = adapted
+    problem = make_problem(inner, lambda i, x, lam: lib.xp.sum(lib.xp.astype(x > 0, lib.xp.int32)), *sizes)
+    x, lam = lib.asarray(c.x), lib.asarray(c.lam)
+    for call in (problem.outer_grad, problem.outer_cost):
+        with pytest.raises(TypeError, match="outer_cost: client 0 returned .*int.*, needed a real floating-point"):
+            call(x, lam)
+
+
+def test_both_products_at_once(adapted):
+    lib, c, make_problem, given = adapted
+    x, lam, u = map(lib.asarray, (c.x, c.lam, c.u))
+    lin = make_problem(*given).linearize(x, lam)
+    hvp, cross = lin.products(u)
+    assert_same(hvp, lib.to_numpy(lin.hvp(u)), lib)
+    assert_same(cross, lib.to_numpy(lin.cross(u)), lib)
 
 
 @pytest.mark.parametrize(("make_problem", "library"), [(from_torch, "torch"), (from_jax, "jax")])

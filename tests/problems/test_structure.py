@@ -11,6 +11,7 @@ import pytest
 from helpers import assert_close, identity_rtol
 
 from hgp_ref.problems import InstanceWeights, Linearization, LogisticRegression, Problem, Quadratic, SoftmaxRegression
+from hgp_ref.problems.linearization import LinearLinearization
 
 from .cases import KINDS, LINEAR, data, full_quadratic, linear, make, settings
 
@@ -197,13 +198,20 @@ def test_a_client_of_a_quadratic_may_be_non_convex():
 
 
 @pytest.mark.parametrize("kind", LINEAR)
-def test_hessians_are_formed_only_where_the_rule_says(kind):
-    """Full batch and d_x <= N_max; otherwise no d_x x d_x array exists."""
+def test_hessians_are_formed_only_where_the_rule_says(kind, monkeypatch):
+    """Full batch and d_x <= N_i, client by client; no d_x x d_x array exists for any other client."""
+    formed = []
+    right = LinearLinearization._form
+    monkeypatch.setattr(LinearLinearization, "_form", lambda self: formed.append(right(self)) or formed[-1])
     for d, counts in ((2, (5, 8, 6)), (2, (1, 6, 2)), (2, (1, 1, 1)), (9, (5, 8, 6))):
         c = make(kind, d, counts=counts)
-        kept = c.problem.linearize(c.x, c.lam)._hessian is not None
-        assert kept == (c.problem.dim_x <= max(counts))
-        assert c.problem.linearize(c.x, c.lam, c.batch)._hessian is None
+        formed.clear()
+        c.problem.linearize(c.x, c.lam).hvp(c.u)
+        d_x, few = c.problem.dim_x, sum(count >= c.problem.dim_x for count in counts)
+        assert [h.shape for h in formed] == ([(few, d_x, d_x)] if few else [])
+        formed.clear()
+        c.problem.linearize(c.x, c.lam, c.batch).hvp(c.u)
+        assert formed == []
 
 
 @pytest.mark.parametrize("kind", ["quadratic", "logistic", "softmax", "instance weights"])

@@ -1,0 +1,89 @@
+"""Costs on JAX arrays as a problem: gradients in reverse, second derivatives forward over reverse, compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hgp_ref import arguments
+from hgp_ref.backend import Array
+from hgp_ref.problems.adapters import Adapter
+
+
+class JaxProblem(Adapter):
+    """Costs on JAX arrays; see `adapters` for their form. Compiled on first use, again for new batch lengths."""
+
+    def __init__(self, *given: Any) -> None:
+        import jax
+        import jax.numpy as jnp
+
+        super().__init__(*given)
+        clients = range(self.n_clients)
+
+        def inner(x: Array, lam: Array, rows: Any) -> list[Array]:
+            return [self._inner_of(i, x[i], lam[i], rows[i]) for i in clients]
+
+        def outer(x: Array, lam: Array) -> list[Array]:
+            return [self._outer_of(i, x[i], lam[i]) for i in clients]
+
+        def both(x: Array, lam: Array, rows: Any) -> tuple[Array, Array]:
+            return jax.grad(lambda p, q: sum(inner(p, q, rows)), argnums=(0, 1))(x, lam)
+
+        def push(x: Array, lam: Array, rows: Any, u: Array) -> tuple[Array, Array]:
+            return jax.jvp(lambda p: both(p, lam, rows), (x,), (u,))[1]
+
+        self._jit_inner = jax.jit(lambda x, lam, rows: jnp.stack(inner(x, lam, rows)))
+        self._jit_outer = jax.jit(lambda x, lam: jnp.stack(outer(x, lam)))
+        self._jit_inner_grad = jax.jit(lambda x, lam, rows: both(x, lam, rows)[0])
+        self._jit_outer_grad = jax.jit(jax.grad(lambda x, lam: sum(outer(x, lam)), argnums=(0, 1)))
+        self._jit_hvp = jax.jit(lambda *point: push(*point)[0])
+        self._jit_cross = jax.jit(lambda *point: push(*point)[1])
+        self._jit_products = jax.jit(push)
+
+    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """g_i.  # (n,)"""
+        self._check(x, lam)
+        return self._jit_inner(x, lam, self._rows(batch))
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """f_i.  # (n,)"""
+        self._check(x, lam)
+        return self._jit_outer(x, lam)
+
+    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """d_x g_i.  # (n, d_x)"""
+        self._check(x, lam)
+        return self._jit_inner_grad(x, lam, self._rows(batch))
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """d_x f_i and d_lam f_i.  # (n, d_x), (n, d_lam)"""
+        self._check(x, lam)
+        return self._jit_outer_grad(x, lam)
+
+    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> JaxLinearization:
+        """The point; the compiled products are shared by all linearizations."""
+        self._check(x, lam)
+        return JaxLinearization(self, x, lam, self._rows(batch))
+
+
+class JaxLinearization:
+    """u -> the derivatives of d_x g and d_lam g along u."""
+
+    def __init__(self, problem: JaxProblem, x: Array, lam: Array, rows: list[Array | None]) -> None:
+        self._problem, self._point = problem, (x, lam, rows)
+
+    def hvp(self, u: Array) -> Array:
+        """d²_x g_i u_i.  # (n, d_x)"""
+        return self._problem._jit_hvp(*self._point, self._checked(u))
+
+    def cross(self, u: Array) -> Array:
+        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
+        return self._problem._jit_cross(*self._point, self._checked(u))
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u) by one pass forward over one in reverse."""
+        return self._problem._jit_products(*self._point, self._checked(u))
+
+    def _checked(self, u: Array) -> Array:
+        arguments.same_kind(x=self._point[0], u=u)
+        self._problem._check_shape("u", u, self._problem.dim_x)
+        return u

@@ -1,0 +1,187 @@
+"""Costs on torch tensors as a problem: gradients by backward, second derivatives by double backward.
+
+A tensor that carries no graph to x has derivative zero for PyTorch, whether it does not depend on x or was detached on
+the way. The two are told apart by asking: a cost that changes when x does has been cut off, which is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hgp_ref import arguments
+from hgp_ref.backend import Array
+from hgp_ref.problems.adapters import Adapter
+
+Rows = list[Array]
+
+
+class TorchProblem(Adapter):
+    """Costs on torch tensors; see `adapters` for their form."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._independent: set[tuple[str, str, str, int]] = set()  # what has been asked for and depends on nothing
+
+    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """g_i.  # (n,)"""
+        import torch
+
+        self._check(x, lam)
+        rows = self._rows(batch)
+        with torch.no_grad():
+            return torch.stack([self._inner_of(i, x[i], lam[i], rows[i]) for i in range(self.n_clients)])
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """f_i.  # (n,)"""
+        import torch
+
+        self._check(x, lam)
+        with torch.no_grad():
+            return torch.stack([self._outer_of(i, x[i], lam[i]) for i in range(self.n_clients)])
+
+    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """d_x g_i.  # (n, d_x)"""
+        import torch
+
+        self._check(x, lam)
+        return torch.stack(_Differentiation(self, "inner_cost", x, lam, self._rows(batch)).gradients(("x",)))
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """d_x f_i and d_lam f_i.  # (n, d_x), (n, d_lam)"""
+        import torch
+
+        self._check(x, lam)
+        both = _Differentiation(self, "outer_cost", x, lam, None).gradients(("x", "lam"))
+        return torch.stack(both[: self.n_clients]), torch.stack(both[self.n_clients :])
+
+    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> TorchLinearization:
+        """The gradient with its graph, differentiated once more for each vector."""
+        self._check(x, lam)
+        return TorchLinearization(_Differentiation(self, "inner_cost", x, lam, self._rows(batch)))
+
+
+class _Differentiation:
+    """One of the costs at a point whose rows are leaves of their own, so that each client's graph can be looked at."""
+
+    def __init__(self, problem: TorchProblem, name: str, x: Array, lam: Array, rows: list[Array | None] | None) -> None:
+        import torch
+
+        if torch.is_inference_mode_enabled():
+            raise RuntimeError(
+                f"{name}: its derivatives are needed, but torch.inference_mode() is on, in which PyTorch records no "
+                "graph and every derivative would be zero; needed a call outside of it (torch.no_grad() is fine)"
+            )
+        self.problem, self.name, self.rows = problem, name, rows
+        self.leaves = {"x": _leaves(x), "lam": _leaves(lam)}
+
+    def cost(self, i: int, x: Array, lam: Array) -> Array:
+        if self.rows is None:
+            return self.problem._outer_of(i, x, lam)
+        return self.problem._inner_of(i, x, lam, self.rows[i])
+
+    def gradients(self, along: tuple[str, ...], *, keep: bool = False) -> Rows:
+        """Derivatives of every client's cost along each name, one after the other; `keep` records their own graph."""
+        import torch
+
+        clients = range(self.problem.n_clients)
+        with torch.enable_grad():
+            costs = [self.cost(i, self.leaves["x"][i], self.leaves["lam"][i]) for i in clients]
+        found = _grad(costs, [leaf for name in along for leaf in self.leaves[name]], keep=keep, retain=keep)
+        slots = [(name, i) for name in along for i in clients]
+        return [
+            self._zero(name, i, self.cost, "its derivative") if row is None else row
+            for (name, i), row in zip(slots, found, strict=True)
+        ]
+
+    def slope(self, i: int, x: Array, lam: Array) -> Array:
+        """d_x of client i's cost at any point, without a graph."""
+        import torch
+
+        leaf = _leaves(x[None])[0]
+        with torch.enable_grad():
+            (row,) = _grad([self.cost(i, leaf, lam.detach())], [leaf])
+        return torch.zeros_like(leaf) if row is None else row
+
+    def _zero(self, name: str, i: int, value: Callable[..., Array], what: str) -> Array:
+        """Zero, after a look that `value` of client i really does not depend on `name`."""
+        import torch
+
+        point = {key: rows[i].detach() for key, rows in self.leaves.items()}
+        question = (self.name, what, name, i)
+        if question in self.problem._independent:
+            return torch.zeros_like(point[name])
+        if _changes(lambda moved: value(i, **{**point, name: moved}), point[name]):
+            raise RuntimeError(
+                f"{self.name}: client {int(self.problem.clients[i])}'s cost changes with {name}, but carries no graph "
+                f"to it (detached, or computed under no_grad, in integers or outside of PyTorch): {what} would be zero"
+            )
+        self.problem._independent.add(question)
+        return torch.zeros_like(point[name])
+
+
+class TorchLinearization:
+    """u -> d<d_x g, u>/dx and d<d_x g, u>/dlam through the kept graph."""
+
+    def __init__(self, point: _Differentiation) -> None:
+        self._point, self._problem = point, point.problem
+        self._slopes = point.gradients(("x",), keep=True)
+
+    def hvp(self, u: Array) -> Array:
+        """d²_x g_i u_i (the Hessian is symmetric).  # (n, d_x)"""
+        return self._pull(("x",), u)[0]
+
+    def cross(self, u: Array) -> Array:
+        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
+        return self._pull(("lam",), u)[0]
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u) by one pass through the graph."""
+        hvp, cross = self._pull(("x", "lam"), u)
+        return hvp, cross
+
+    def _pull(self, along: tuple[str, ...], u: Array) -> list[Array]:
+        import torch
+
+        arguments.same_kind(x=self._point.leaves["x"][0], u=u)
+        self._problem._check_shape("u", u, self._problem.dim_x)
+        with torch.enable_grad():
+            products = [(slope * row).sum() for slope, row in zip(self._slopes, u.detach(), strict=True)]
+        found = _grad(products, [leaf for name in along for leaf in self._point.leaves[name]], retain=True)
+        n = self._problem.n_clients
+        return [torch.stack([self._row(name, i, found[k * n + i]) for i in range(n)]) for k, name in enumerate(along)]
+
+    def _row(self, name: str, i: int, row: Array | None) -> Array:
+        return self._point._zero(name, i, self._point.slope, "its second derivative") if row is None else row
+
+
+def _leaves(a: Array) -> Rows:
+    return [row.requires_grad_(True) for row in a.detach().clone().unbind(0)]
+
+
+def _grad(costs: Rows, inputs: Rows, *, keep: bool = False, retain: bool = False) -> list[Array | None]:
+    """Derivatives of the sum of `costs`, None where no graph leads from it to an input."""
+    import torch
+
+    alive = [cost for cost in costs if cost.requires_grad]
+    if not alive:
+        return [None] * len(inputs)
+    ones = [torch.ones_like(cost) for cost in alive]
+    return list(torch.autograd.grad(alive, inputs, ones, create_graph=keep, retain_graph=retain, allow_unused=True))
+
+
+def _changes(value: Callable[[Array], Array], at: Array) -> bool:
+    """Whether `value` depends on its argument; one that is different each time it is asked tells nothing."""
+    import torch
+
+    k = torch.arange(at.numel(), dtype=at.dtype, device=at.device)
+    moved = at + 0.5 * (1 + at.abs()) * torch.cos(1 + k * k)  # no direction is special
+    with torch.no_grad():
+        here, again, there = (value(a).detach() for a in (at, at.clone(), moved))
+    return _same(here, again) and not _same(here, there)
+
+
+def _same(a: Array, b: Array) -> bool:
+    import torch
+
+    return torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) and torch.equal(a.isnan(), b.isnan())
