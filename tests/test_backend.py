@@ -208,7 +208,7 @@ def test_jax_in_32_bits_is_not_silent():
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_arrays_that_agree_pass(xp, dtype):
     a = xp.asarray(np.ones((2, 3)), dtype=dtype)
-    assert arguments.same_kind(x=a, lam=a, batch=None) is xp.xp
+    assert arguments.same_kind(x=a, lam=a) is xp.xp
 
 
 def test_mixed_libraries_are_named(xp, other):

@@ -24,10 +24,10 @@ LINEAR = ["logistic", "softmax", "weights"]
 # kept as a matrix. Mini-batches and training: as measured. Linearizing twice an iteration, with batches checked and
 # masks made anew on the device each time, is most of it; 30 for every problem is what is to come, once batches are
 # checked on the host where they are drawn.
-FULL_BATCH = 6
-MINI_BATCH = {"logistic": 77, "softmax": 76, "weights": 100}
+FULL_BATCH = 5
+MINI_BATCH = {"logistic": 30, "softmax": 30, "weights": 30}
 SGP = {"quadratic": 8, "logistic": 21, "softmax": 19, "weights": 22}
-SGP_MINI_BATCH = {"logistic": 42, "softmax": 40, "weights": 44}
+SGP_MINI_BATCH = {"logistic": 23, "softmax": 21, "weights": 25}
 
 
 def launched(run) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
+import hgp_ref as hgp
 from hgp_ref.bounds import (
     Lipschitz,
     chebyshev,
@@ -24,8 +25,6 @@ from hgp_ref.bounds import (
 from hgp_ref.rigorous import norm, norms
 from verification import explicit
 from verification.cases import Case
-from verification.chebyshev import errors as chebyshev_errors
-from verification.chebyshev import iterate
 from verification.rows import Row, judged
 from verification.run import Result, Run, Table
 
@@ -119,11 +118,12 @@ def chebyshev_pair(shape: Shape, case: Case) -> Pair:
     """Chebyshev iteration with exact averaging."""
     eigenvalues = np.linalg.eigvalsh(case.H.mean(axis=0))
     low, high = float(eigenvalues[0]) * (1 - 1e-9), float(eigenvalues[-1]) * (1 + 1e-9)
-    w = iterate(case, np.full((shape.M, case.n, case.n), 1 / case.n), low, high)
+    method = hgp.methods.Chebyshev(low, high)
+    est = case.estimate(hgp.ExactAverage(case.n), method=method, iterations=shape.M)
     w_norm = float(np.linalg.norm(np.linalg.solve(case.H.mean(axis=0), case.f_x.mean(axis=0))))
     beta = np.linalg.norm(case.J, 2, axis=(1, 2))
     bound = chebyshev(beta, w_norm, low, high, shape.M, (float(eigenvalues[0]), float(eigenvalues[-1])))
-    return float(chebyshev_errors(case, w)[-1]), float(bound.total or 0.0)
+    return float(case.error(est)), float(bound.total or 0.0)
 
 
 def inexact_pairs(p: np.ndarray) -> list[Pair]:

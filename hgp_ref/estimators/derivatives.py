@@ -33,8 +33,8 @@ class Sampled:
     constant = False
 
     def __init__(self, problem: Normalised, x: Array, lam: Array, batches: MiniBatches) -> None:
-        self.problem, self.x, self.lam, self.batches = problem, x, lam, batches
+        self.linearize, self.batches = problem.sampled(x, lam), batches
 
     def at(self, m: int) -> tuple[Any, Any]:
-        drawn = [self.problem.linearize(self.x, self.lam, batch=batch) for batch in self.batches.at(m)]
+        drawn = [self.linearize(batch) for batch in self.batches.at(m)]
         return drawn[0], drawn[-1]

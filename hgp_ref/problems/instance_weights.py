@@ -48,6 +48,8 @@ class InstanceWeights(LinearProblem):
     def _weight(self, lam: Array, view: View) -> Array:
         if view.index is None:
             return view.mean * lam
+        if lam.ndim == 2:
+            return view.mean * view.pick(lam[..., None])[..., 0]
         lead = run_axes(lam=tuple(lam.shape[:-2]), batch=tuple(view.index.shape[:-2]))
         xp = self._xp
         index = expand(view.index, lead, 2, xp=xp)

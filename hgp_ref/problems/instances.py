@@ -57,6 +57,10 @@ class View:
     def _transposed_times(self, xp: Namespace) -> Callable[[Array, Array], Array]:
         return xp.matmul if self._own is None else self._own.transposed_times
 
+    def pick(self, a: Array) -> Array:
+        """What belongs to these instances in an array (n, N, k) of all: here itself."""
+        return a
+
     def of(self, clients: np.ndarray) -> View:
         """All instances of some of the clients (NumPy, not of a mini-batch)."""
         rows = None if self.rows is None else self.rows[clients]
@@ -82,14 +86,15 @@ class BatchView(View):
     @cached_property
     def features(self) -> Array:  # type: ignore[override]
         """Features of the batch.  # (..., n, b, d)"""
-        return self._gather(self._whole.features)
+        return self.pick(self._whole.features)
 
     @cached_property
     def targets(self) -> Array:  # type: ignore[override]
         """Encoded labels of the batch.  # (..., n, b, C)"""
-        return self._gather(self._whole.targets)
+        return self.pick(self._whole.targets)
 
-    def _gather(self, a: Array) -> Array:
+    def pick(self, a: Array) -> Array:
+        """Entries of the batch from an array (n, N, k) of all instances.  # (..., n, b, k)"""
         xp = self._xp
         flat = xp.take(xp.reshape(a, (-1, a.shape[-1])), xp.reshape(self._batch.flat, (-1,)), axis=0)
         return xp.reshape(flat, (*self._batch.shape, a.shape[-1]))

@@ -58,6 +58,12 @@ class LinearLinearization:
         crossed = p._cross(self._x, self._slopes, self._view, u, along)
         return expand(bent, lead, 2, xp=xp), expand(crossed, lead, 2, xp=xp)
 
+    def on(self, batch: Any) -> LinearLinearization:
+        """The same point on a mini-batch: l' and l'' of its instances are picked from those of all."""
+        if self._lead:
+            return self._problem.linearize(self._x, self._lam, batch=batch)
+        return OnBatch(self, self._problem._train.select(batch, xp=self._problem._xp), tuple(batch.shape[:-2]))
+
     # What the point decides.
 
     @cached_property
@@ -82,6 +88,12 @@ class LinearLinearization:
         """weight l'' of every instance, as the loss keeps it."""
         p = self._problem
         return p._loss.curvature(self._logits, p._weight(self._lam, self._view), xp=p._xp)
+
+    @cached_property
+    def plain(self) -> Any:
+        """l'' of every instance, without weights."""
+        p = self._problem
+        return p._loss.curvature(self._logits, p._xp.ones_like(self._view.mean), xp=p._xp)
 
     # The three ways.
 
@@ -169,3 +181,20 @@ class LinearLinearization:
         p = self._problem
         lead = check_argument("u", u, self._x, (p.n_clients, p.dim_x), "n_clients, dim_x")
         return run_axes(point=self._lead, u=lead)
+
+
+class OnBatch(LinearLinearization):
+    """The point of `whole` on a mini-batch."""
+
+    def __init__(self, whole: LinearLinearization, view: View, lead: Shape) -> None:
+        self._problem, self._view, self._lead = whole._problem, view, lead
+        self._x, self._lam, self._whole = whole._x, whole._lam, whole
+
+    @cached_property
+    def _slope(self) -> Array:
+        return self._view.pick(self._whole._slopes())
+
+    @cached_property
+    def _kept(self) -> Any:
+        p = self._problem
+        return p._loss.picked(self._whole.plain, self._view.pick, p._weight(self._lam, self._view))

@@ -9,6 +9,7 @@ its relative accuracy where the model is sure of itself. Logits are (..., N, C),
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from hgp_ref.backend import Array, Namespace, device
@@ -33,6 +34,10 @@ class Loss(Protocol):
 
     def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> Any:
         """What `bend` needs of the point; weights (..., N) multiply each instance."""
+        ...
+
+    def picked(self, plain: Any, pick: Callable[[Array], Array], weights: Array) -> Any:
+        """The same for some instances, from that of all with weights 1; `pick` takes theirs from an array of all."""
         ...
 
     def bend(self, kept: Any, b: Array, *, xp: Namespace) -> Array:
@@ -61,6 +66,9 @@ class BinaryLoss:
     def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> Array:
         e = xp.exp(-xp.abs(a))
         return weights[..., None] * (e / ((1 + e) * (1 + e)))
+
+    def picked(self, plain: Array, pick: Callable[[Array], Array], weights: Array) -> Array:
+        return weights[..., None] * pick(plain)
 
     def bend(self, kept: Array, b: Array, *, xp: Namespace) -> Array:
         return kept * b
@@ -93,6 +101,10 @@ class SoftmaxLoss:
 
     def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> tuple[Array, Array]:
         p = softmax(a, xp=xp)
+        return p, weights[..., None] * p
+
+    def picked(self, plain: tuple[Array, Array], pick: Callable[[Array], Array], weights: Array) -> tuple[Array, Array]:
+        p = pick(plain[0])
         return p, weights[..., None] * p
 
     def bend(self, kept: tuple[Array, Array], b: Array, *, xp: Namespace) -> Array:

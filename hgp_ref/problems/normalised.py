@@ -96,6 +96,11 @@ class Normalised:
             each = {(): _linearization(self.given.linearize(x, lam, **options))}
         return CheckedLinearization(each, lead, self._loops, x, (self.n_clients, self.dim_x, self.dim_lam))
 
+    def sampled(self, x: Array, lam: Array) -> Callable[[Any], Any]:
+        """batch -> linearize(x, lam, batch) at a point that stays, with what only the point decides computed once."""
+        on = getattr(self.given.linearize(detached(x), detached(lam)), "on", None) if self._conforms else None
+        return (lambda batch: self.linearize(x, lam, batch=batch)) if on is None else on
+
     def prepare_batches(self, host_batches: np.ndarray, like: Array) -> Any:
         """Mini-batches (count, streams, [runs,] n, b) taken to the device of `like` at once.
 

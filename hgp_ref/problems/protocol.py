@@ -29,6 +29,7 @@ Optional members, each used where it is present and never required:
   large problems otherwise find from dim_x cross products.
 - `prepare_batches(host_batches, like)`: see `problems.normalised`, which is where every door of the package turns a
   problem into one that has all of these members.
+- `on(batch)` of a built-in full-batch linearization: the same point on a mini-batch, without computing l' and l'' anew.
 - `products(u)` of a linearization: (hvp(u), cross(u)) where both share work.
 
 What a problem may do. It may return the same array again and again with new contents: whoever keeps an answer copies

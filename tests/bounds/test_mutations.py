@@ -39,7 +39,7 @@ MUTATIONS = [
     ("constants.py", '"eps_par": np.sqrt(n) *', '"eps_par":'),
     ("constants.py", '"eps_perp": np.linalg.norm(E - column_means, 2', '"eps_perp": np.linalg.norm(E, 2'),
     ("constants.py", "np.linalg.norm(J / power_of_two(J), 2, axis", 'np.linalg.norm(J / power_of_two(J), "fro", axis'),
-    ("constants.py", "row_norms(f_x).max()", "row_norms(f_x).mean()"),
+    ("constants.py", "norms(f_x).max()", "norms(f_x).mean()"),
     ("constants.py", "(deviation @ deviation).mean(axis=0)", "(deviation @ deviation).min(axis=0)"),
     # C
     ("residual.py", "beta * residual / alpha_bar", "beta * residual"),

@@ -34,7 +34,6 @@ MUTATIONS = [
     ("certificates/decentralised.py", "c4=c4(point.beta, end.r_at_centre, from_centre",
      "c4=c4(point.beta, 0.0, from_centre"),
     ("certificates/decentralised.py", "apart = end.x_off_own + distance", "apart = end.x_off_own"),
-    ("certificates/flooding.py", "if held[j, c] > out[i, c]", "if held[j, c] < out[i, c]"),
     # rounding: ᾱ, ‖J H̄⁻¹‖ and the residual without their allowances
     ("certificates/dense_point.py", "float(rigorous.lowest_eigenvalues(self.H_bar)) - self.H_error", "seen"),
     ("certificates/dense_point.py", "seen / (1 - missing)", "seen"),
