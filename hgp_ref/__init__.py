@@ -21,6 +21,7 @@ _MODULES = (
     "estimators",
     "exact",
     "networks",
+    "neural",
     "problems",
     "training",
 )
