@@ -6,6 +6,7 @@
 from hgp_ref.neural.activations import ReLU, Softplus, Tanh
 from hgp_ref.neural.architectures import influence_cnn, personalization_cnn
 from hgp_ref.neural.conv import Conv2d
+from hgp_ref.neural.ensemble import Ensemble
 from hgp_ref.neural.flatten import Flatten
 from hgp_ref.neural.layer import Layer
 from hgp_ref.neural.linear import Linear
@@ -17,6 +18,7 @@ __all__ = [
     "Adjoint",
     "AvgPool2d",
     "Conv2d",
+    "Ensemble",
     "Flatten",
     "Layer",
     "Linear",

@@ -26,7 +26,7 @@ class ReLU(Elementwise):
     def push(self, kept: Array, a_dot: Array, xp: Namespace) -> Array:
         return xp.where(kept, xp.zeros_like(a_dot), a_dot)
 
-    def pull(self, kept: Array, delta: Array, xp: Namespace) -> Array:
+    def back(self, kept: Array, delta: Array, xp: Namespace) -> Array:
         return self.push(kept, delta, xp)
 
 
@@ -40,7 +40,7 @@ class Tanh(Elementwise):
     def push(self, kept: Array, a_dot: Array, xp: Namespace) -> Array:
         return (1 - kept * kept) * a_dot
 
-    def pull(self, kept: Array, delta: Array, xp: Namespace) -> Array:
+    def back(self, kept: Array, delta: Array, xp: Namespace) -> Array:
         return self.push(kept, delta, xp)
 
     def bend(self, kept: Array, a_dot: Array, delta: Array, xp: Namespace) -> Array:
@@ -62,7 +62,7 @@ class Softplus(Elementwise):
     def push(self, kept: tuple[Array, Array], a_dot: Array, xp: Namespace) -> Array:
         return kept[0] * a_dot
 
-    def pull(self, kept: tuple[Array, Array], delta: Array, xp: Namespace) -> Array:
+    def back(self, kept: tuple[Array, Array], delta: Array, xp: Namespace) -> Array:
         return kept[0] * delta
 
     def bend(self, kept: tuple[Array, Array], a_dot: Array, delta: Array, xp: Namespace) -> Array:

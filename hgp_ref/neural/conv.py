@@ -62,9 +62,10 @@ class Conv2d(Layer):
         windows, a = kept
         flat = _flat(delta, xp)
         grads = [self.unmatrix(weigh(flat, self._rows(windows, a, xp), xp), xp), xp.sum(flat, axis=1)]
-        if not onward:
-            return grads, None
-        return grads, self._back(windows, xp.matmul(flat, self.matrix(p[0], xp)), delta, xp)
+        return grads, self.pull(p, kept, delta, xp) if onward else None
+
+    def pull(self, p: Parameters, kept: Kept, delta: Array, xp: Namespace) -> Array:
+        return self._back(kept[0], xp.matmul(_flat(delta, xp), self.matrix(p[0], xp)), delta, xp)
 
     def tangent(self, p: Parameters, kept: Kept, p_dot: Parameters, a_dot: Array | None, xp: Namespace) -> Array:
         windows, a = kept

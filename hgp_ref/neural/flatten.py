@@ -23,7 +23,7 @@ class Flatten(Unparametrised):
     def push(self, kept: Shape, a_dot: Array, xp: Namespace) -> Array:
         return xp.reshape(channels_first(a_dot, xp), (*kept[:2], math.prod(kept[2:])))
 
-    def pull(self, kept: Shape, delta: Array, xp: Namespace) -> Array:
+    def back(self, kept: Shape, delta: Array, xp: Namespace) -> Array:
         if len(kept) != 5:
             return xp.reshape(delta, kept)
         n, N, H, W, C = kept

@@ -22,9 +22,8 @@ from hgp_ref.neural.pooling import MaxPool2d
 
 BLOCK_BYTES = 2**21  # windows of one block: they stay in a cache between being taken and being multiplied
 
-Kept = tuple[
-    "_Place", np.ndarray, np.ndarray
-]  # a with its frame, and which entry of its pooling window each output is (-1: none)
+# sizes, a with the zeros around it, and which entry of its pooling window each output is (-1: none)
+Kept = tuple["_Place", np.ndarray, np.ndarray]
 
 
 class ConvBlock(Layer):
@@ -66,7 +65,18 @@ class ConvBlock(Layer):
             if back is not None:
                 np.matmul(at.flat(pixels[:B]), weight[i], out=at.flat(rows[:B]))
                 add_windows(rows[:B], at.windows, back[i, part])
-        return [self.conv.unmatrix(matrix, xp), bias], at.unframed(back)
+        return [self.conv.unmatrix(matrix, xp), bias], None if back is None else at.unframed(back)
+
+    def pull(self, p: Parameters, kept: Kept, delta: np.ndarray, xp: Namespace) -> np.ndarray:
+        at, a, which = kept
+        delta, weight, back = np.ascontiguousarray(delta), self.conv.matrix(p[0], xp), np.empty_like(a)
+        rows, pixels, sums = at.rows(1), at.pixels(1), np.empty((at.size, self.conv.outputs), dtype=a.dtype)
+        for i, part in at.blocks():
+            B = part.stop - part.start
+            give_back(delta[i, part], which[i, part], at.given, pixels[:B], 0, sums[:B])
+            np.matmul(at.flat(pixels[:B]), weight[i], out=at.flat(rows[:B]))
+            add_windows(rows[:B], at.windows, back[i, part])
+        return at.unframed(back)
 
     def tangent(self, p: Parameters, kept: Kept, p_dot: Parameters, a_dot: np.ndarray | None,
                 xp: Namespace) -> np.ndarray:  # fmt: skip
@@ -105,7 +115,7 @@ class ConvBlock(Layer):
             if back is not None:
                 np.matmul(at.flat(pixels[:B]), weight[i], out=at.flat(rows[:B]))
                 add_windows(rows[:B], at.windows, back[i, part])
-        return [self.conv.unmatrix(matrix, xp), bias], at.unframed(back)
+        return [self.conv.unmatrix(matrix, xp), bias], None if back is None else at.unframed(back)
 
 
 class _Place:
@@ -134,10 +144,10 @@ class _Place:
             return np.ascontiguousarray(a)
         return np.pad(a, ((0, 0), (0, 0), (top, bottom), (left, right), (0, 0)))
 
-    def unframed(self, a: np.ndarray | None) -> np.ndarray | None:
+    def unframed(self, a: np.ndarray) -> np.ndarray:
         """Images without the zeros around them: the adjoint of `framed`."""
         (top, left), (h, w) = self._frame.before, self._frame.image
-        return None if a is None else a[:, :, top : top + h, left : left + w]
+        return a[:, :, top : top + h, left : left + w]
 
     def blocks(self) -> Iterator[tuple[int, slice]]:
         """Every client with every block of its instances."""

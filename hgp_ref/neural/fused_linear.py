@@ -33,11 +33,14 @@ class LinearBlock(Layer):
     def backward(self, p: Parameters, kept: Kept, delta: np.ndarray, onward: bool, xp: Namespace,
                  into: Into = None) -> tuple[list[np.ndarray], np.ndarray | None]:  # fmt: skip
         a, dead = kept
-        delta = delta if dead is None else _without(delta.copy(), dead)
+        delta = _alive(delta, dead)
         grads = into if into is not None else [np.empty_like(part) for part in p]
         np.matmul(delta.swapaxes(1, 2), a, out=grads[0])
         np.sum(delta, axis=1, out=grads[1])
         return grads, np.matmul(delta, p[0]) if onward else None
+
+    def pull(self, p: Parameters, kept: Kept, delta: np.ndarray, xp: Namespace) -> np.ndarray:
+        return np.matmul(_alive(delta, kept[1]), p[0])
 
     def tangent(self, p: Parameters, kept: Kept, p_dot: Parameters, a_dot: np.ndarray | None,
                 xp: Namespace) -> np.ndarray:  # fmt: skip
@@ -74,3 +77,8 @@ def _without(z: np.ndarray, dead: np.ndarray | None) -> np.ndarray:
     if dead is not None:
         np.copyto(z, 0, where=dead)
     return z
+
+
+def _alive(delta: np.ndarray, dead: np.ndarray | None) -> np.ndarray:
+    """The same of `delta`, which stays as it is."""
+    return delta if dead is None else _without(delta.copy(), dead)

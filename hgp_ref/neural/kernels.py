@@ -97,8 +97,8 @@ def follow(z_dot, bias_dot, which, pool, out):
 
 @njit(cache=True, nogil=True)
 def give_back(delta, which, pool, out, column, sums):
-    """out[b, pixel, column : column + outputs] <- delta at the chosen places, 0 elsewhere: the adjoint of `follow` in z;
-    sums[b] <- the adjoint in bias."""
+    """out[b, pixel, column : column + outputs] <- delta at the chosen places, 0 elsewhere: the adjoint of `follow`
+    in z; sums[b] <- that in bias."""
     (kh, kw), (sh, sw), width = pool
     B, P, Q, outputs = delta.shape
     disjoint = sh >= kh and sw >= kw

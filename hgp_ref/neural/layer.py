@@ -4,7 +4,7 @@ With a dot for the derivative along a direction u of all parameters (Pearlmutter
 δ = d cost / d output, δ' = d cost / d input of a layer, four passes give gradients and Hessian-vector products:
 
     forward             z = z(p, a)
-    backward            d_p = (∂z/∂p)^T δ,                        δ' = (∂z/∂a)^T δ
+    backward            d_p = (∂z/∂p)^T δ,                        δ' = (∂z/∂a)^T δ          pull    δ' alone
     tangent             ż = (∂z/∂p) ṗ + (∂z/∂a) ȧ
     backward_tangent    ḋ_p and δ̇', the derivatives of the two results of `backward` along (ṗ, ȧ, δ̇)
 
@@ -51,6 +51,10 @@ class Layer(ABC):
         """d_p, and δ' (None unless it is wanted `onward`)."""
 
     @abstractmethod
+    def pull(self, p: Parameters, kept: Any, delta: Array, xp: Namespace) -> Array:
+        """δ'."""
+
+    @abstractmethod
     def tangent(self, p: Parameters, kept: Any, p_dot: Parameters, a_dot: Array | None, xp: Namespace) -> Array:
         """ż; `a_dot` is None where the input does not depend on the parameters."""
 
@@ -69,7 +73,7 @@ class Unparametrised(Layer):
         """(∂z/∂a) ȧ."""
 
     @abstractmethod
-    def pull(self, kept: Any, delta: Array, xp: Namespace) -> Array:
+    def back(self, kept: Any, delta: Array, xp: Namespace) -> Array:
         """(∂z/∂a)^T δ."""
 
     def bend(self, kept: Any, a_dot: Array, delta: Array, xp: Namespace) -> Array | None:
@@ -78,7 +82,10 @@ class Unparametrised(Layer):
 
     def backward(self, p: Parameters, kept: Any, delta: Array, onward: bool, xp: Namespace,
                  into: Into = None) -> tuple[list[Array], Array | None]:  # fmt: skip
-        return [], self.pull(kept, delta, xp) if onward else None
+        return [], self.back(kept, delta, xp) if onward else None
+
+    def pull(self, p: Parameters, kept: Any, delta: Array, xp: Namespace) -> Array:
+        return self.back(kept, delta, xp)
 
     def tangent(self, p: Parameters, kept: Any, p_dot: Parameters, a_dot: Array | None, xp: Namespace) -> Array:
         return None if a_dot is None else self.push(kept, a_dot, xp)
@@ -88,7 +95,7 @@ class Unparametrised(Layer):
                          into: Into = None) -> tuple[list[Array], Array | None]:  # fmt: skip
         if not onward:
             return [], None
-        moved = self.pull(kept, delta_dot, xp)
+        moved = self.back(kept, delta_dot, xp)
         bent = None if a_dot is None else self.bend(kept, a_dot, delta, xp)
         return [], moved if bent is None else moved + bent
 

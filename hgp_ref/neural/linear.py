@@ -34,7 +34,10 @@ class Linear(Layer):
     def backward(self, p: Parameters, kept: Array, delta: Array, onward: bool, xp: Namespace,
                  into: Into = None) -> tuple[list[Array], Array | None]:  # fmt: skip
         grads = [weigh(delta, kept, xp), xp.sum(delta, axis=1)]
-        return grads, xp.matmul(delta, p[0]) if onward else None
+        return grads, self.pull(p, kept, delta, xp) if onward else None
+
+    def pull(self, p: Parameters, kept: Array, delta: Array, xp: Namespace) -> Array:
+        return xp.matmul(delta, p[0])
 
     def tangent(self, p: Parameters, kept: Array, p_dot: Parameters, a_dot: Array | None, xp: Namespace) -> Array:
         z_dot = apply(kept, p_dot[0], xp) + p_dot[1][:, None, :]

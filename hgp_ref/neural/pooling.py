@@ -55,7 +55,7 @@ class MaxPool2d(Pool):
             chosen = xp.where(which == k, piece, chosen)
         return chosen
 
-    def pull(self, kept: tuple[Windows, Array], delta: Array, xp: Namespace) -> Array:
+    def back(self, kept: tuple[Windows, Array], delta: Array, xp: Namespace) -> Array:
         windows, which = kept
         zero = xp.zeros_like(delta)
         size = windows.size[0] * windows.size[1]
@@ -75,6 +75,6 @@ class AvgPool2d(Pool):
             first = first + piece
         return first / (len(others) + 1)
 
-    def pull(self, kept: Windows, delta: Array, xp: Namespace) -> Array:
+    def back(self, kept: Windows, delta: Array, xp: Namespace) -> Array:
         size = kept.size[0] * kept.size[1]
         return kept.scatter([delta / size] * size, xp)

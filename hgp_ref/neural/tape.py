@@ -2,8 +2,8 @@
 
     tape = model.forward(x, X)              z = model(x, X) for every client, activations kept
     tape.backward(c)                        (∂z/∂x)^T c, the gradient of a cost with ∂cost/∂z = c            # (n, d)
-    adjoint = tape.adjoint(c)               the same with the cost's gradient at every layer kept
-    moved = tape.tangent(u)                 moved.output = (∂z/∂x) u, how outputs move along u               # (n, N, ...)
+    adjoint = tape.adjoint(c)               the cost's gradient at every layer's output, kept
+    moved = tape.tangent(u)                 moved.output = (∂z/∂x) u, how outputs move along u             # (n, N, ...)
     adjoint.tangent(moved, c_dot)           the derivative of (∂z/∂x)^T c along u, if c moves by c_dot       # (n, d)
 
 A cost l(z) has c = l'(z) and c_dot = l''(z) moved.output; the last line is then its Hessian times u. Mixed derivatives
@@ -91,24 +91,24 @@ class Tape:
 
     def backward(self, c: Array, out: Array | None = None) -> Array:
         """(∂z/∂x)^T c; `out`, a NumPy array (n, d), takes it if given.  # (n, d)"""
-        return self._pull(c, None, out)
-
-    def adjoint(self, c: Array) -> Adjoint:
-        """`backward`, with the gradient at every layer's output kept for `Adjoint.tangent`."""
-        deltas: list[Array] = [None] * len(self._layers)
-        return Adjoint(self, deltas, self._pull(c, deltas, None))
-
-    def _pull(self, c: Array, deltas: list[Array] | None, out: Array | None) -> Array:
         gradient = Gradient(self._layers, self._x, self._xp, out)
         delta = channels_last(c, self._xp)
         for k in range(len(self._layers) - 1, self._first - 1, -1):
-            if deltas is not None:
-                deltas[k] = delta
             grads, delta = self._layers[k].backward(
                 self._parameters[k], self._kept[k], delta, k > self._first, self._xp, gradient.into(k)
             )
             gradient.put(k, grads)
         return gradient.array()
+
+    def adjoint(self, c: Array) -> Adjoint:
+        """The gradient at every layer's output, for `Adjoint.tangent`."""
+        deltas: list[Array] = [None] * len(self._layers)
+        delta = channels_last(c, self._xp)
+        for k in range(len(self._layers) - 1, self._first - 1, -1):
+            deltas[k] = delta
+            if k > self._first:
+                delta = self._layers[k].pull(self._parameters[k], self._kept[k], delta, self._xp)
+        return Adjoint(self, deltas)
 
     def tangent(self, u: Array) -> Tangent:
         """(∂z/∂x) u and what moves on the way; u is (n, d)."""
@@ -127,7 +127,6 @@ class Adjoint:
 
     _tape: Tape
     _deltas: list[Array]  # at the output of each layer
-    gradient: Array  # (n, d)
 
     def tangent(self, moved: Tangent, c_dot: Array, out: Array | None = None) -> Array:
         """The derivative of the gradient along u, where c moves by c_dot; `out` as in `Tape.backward`.  # (n, d)"""

@@ -4,6 +4,11 @@ from hgp_ref.problems.adapters import from_jax, from_torch
 from hgp_ref.problems.batches import sample_batches
 from hgp_ref.problems.instance_weights import InstanceWeights
 from hgp_ref.problems.logistic import LogisticRegression
+from hgp_ref.problems.neural import NeuralProblem
+from hgp_ref.problems.neural_cost import NeuralCost
+from hgp_ref.problems.neural_mask import PersonalMask
+from hgp_ref.problems.neural_mixture import PersonalMixture
+from hgp_ref.problems.neural_weights import NeuralInstanceWeights
 from hgp_ref.problems.protocol import Linearization, Problem
 from hgp_ref.problems.quadratic import Quadratic
 from hgp_ref.problems.softmax import SoftmaxRegression
@@ -12,6 +17,11 @@ __all__ = [
     "InstanceWeights",
     "Linearization",
     "LogisticRegression",
+    "NeuralCost",
+    "NeuralInstanceWeights",
+    "NeuralProblem",
+    "PersonalMask",
+    "PersonalMixture",
     "Problem",
     "Quadratic",
     "SoftmaxRegression",

@@ -70,7 +70,7 @@ def derivatives(model: neural.Sequential, x: Any, u: Any, X: Any, y: Any, w: Any
     c = w[..., None] * loss.slope(tape.output, targets, xp=xp)
     adjoint, moved = tape.adjoint(c), tape.tangent(u)
     bent = loss.bend(loss.curvature(tape.output, w, xp=xp), moved.output, xp=xp)
-    return tape.output, moved.output, adjoint.gradient, adjoint.tangent(moved, bent)
+    return tape.output, moved.output, tape.backward(c), adjoint.tangent(moved, bent)
 
 
 def to_torch(model: neural.Sequential) -> Any:

@@ -68,7 +68,6 @@ def test_results_do_not_touch_their_arguments():
         adjoint = tape.adjoint(c)
         adjoint.tangent(moved, c)
         np.testing.assert_array_equal(tape.backward(c), first)
-        np.testing.assert_array_equal(adjoint.gradient, first)
         assert (c == 1).all()
         for a, b in zip(point, before, strict=True):
             np.testing.assert_array_equal(a, b)
