@@ -19,15 +19,15 @@ def measure(n: int, d: int, k: int, steps: int) -> dict[str, float]:
     """
     small = np.ones((50, d))
     hgp.PushSum(hgp.networks.RandomOut(50, k, seed=0), steps, mode="stepping").apply(small)  # load and compile
-    before = _peak()
+    before = highest()
     u = np.ones((n, d))
     hgp.PushSum(hgp.networks.RandomOut(n, k, seed=0), steps, mode="stepping").apply(u)
     needed = 3 * u.nbytes + 4 * n * (k + 1) + 8 * (n + 1) + 2 * 8 * n
-    peak = _peak() - before
+    peak = highest() - before
     return {"peak": peak / 1e6, "needed": needed / 1e6, "ratio": peak / needed}
 
 
-def _peak() -> int:
+def highest() -> int:
     """Largest resident memory of this process so far, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count what the parent held when it started this process

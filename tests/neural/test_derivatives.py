@@ -114,15 +114,16 @@ def test_linear_and_convolution_by_hand(fused):
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_the_first_of_equal_entries_takes_the_gradient_and_relu_has_slope_zero_at_zero(fused):
-    layers = (neural.Conv2d(1, 1, 1), neural.ReLU(), neural.MaxPool2d(2), neural.Flatten(), neural.Linear(1, 1))
-    model = neural.Sequential((1, 2, 2), *layers, fused=fused)
-    x = np.array([[1.0, 0.0, 1.0, 0.0]])
-    tied, dead = np.array([[[[[1.0, 2], [2, 2]]]]]), np.zeros((1, 1, 1, 2, 2))
-    c, u = np.ones((1, 1, 1)), np.array([[1.0, 0, 0, 0]])
-    assert model.forward(x, tied).backward(c).tolist() == [[2, 1, 2, 1]]
-    assert model.forward(x, tied).tangent(u).output.tolist() == [[[2]]]
-    assert model.forward(x, dead).backward(c).tolist() == [[0, 0, 0, 1]]
-    assert model.forward(x, dead).tangent(np.array([[0.0, 1, 0, 0]])).output.tolist() == [[[0]]]
+    """Windows (1, 2) and (2, 1) of the image (1, 2, 1) both give 3; the first one is chosen."""
+    layers = (neural.Conv2d(1, 1, (1, 2)), neural.ReLU(), neural.MaxPool2d((1, 2)), neural.Flatten())
+    model = neural.Sequential((1, 1, 3), *layers, neural.Linear(1, 1), fused=fused)
+    x = np.array([[1.0, 1.0, 0.0, 1.0, 0.0]])
+    tied, dead = np.array([[[[[1.0, 2, 1]]]]]), np.zeros((1, 1, 1, 1, 3))
+    c = np.ones((1, 1, 1))
+    assert model.forward(x, tied).backward(c).tolist() == [[1, 2, 1, 3, 1]]
+    assert model.forward(x, tied).tangent(np.array([[1.0, 0, 0, 0, 0]])).output.tolist() == [[[1]]]
+    assert model.forward(x, dead).backward(c).tolist() == [[0, 0, 0, 0, 1]]
+    assert model.forward(x, dead).tangent(np.array([[0.0, 0, 1, 0, 0]])).output.tolist() == [[[0]]]
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -166,6 +166,14 @@ def test_a_batch_of_padding_has_no_data_term_and_a_wrong_index_is_refused():
         c.problem.inner_grad(c.x, c.lam, np.array([[5], [0], [0]]))
 
 
+def test_elsewhere_a_wrong_index_makes_that_client_nan():
+    lib, c = open_library("array_api_strict"), make("weights")
+    moved = c.problem.to(lib.asarray(c.x))
+    batch = lib.asarray(np.array([[5, 0], [0, 7], [0, -1]]))
+    grad = lib.to_numpy(moved.inner_grad(lib.asarray(c.x), lib.asarray(c.lam), batch))
+    assert np.isnan(grad).all(axis=1).tolist() == [True, False, False] and np.isfinite(grad[1:]).all()
+
+
 def test_accuracy_by_hand():
     model = neural.Sequential((2,), neural.Linear(2, 2))
     x = np.array([[1.0, 0, 0, 1, 0, 0]])  # logits are the inputs

@@ -25,7 +25,7 @@ def compare(model, point):
             assert_close(actual, value, RTOL)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(model=stacks())
 def test_random_stacks(model):
     compare(model, data(model))
