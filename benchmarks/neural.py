@@ -85,7 +85,7 @@ def beside(quick: bool) -> Report:
     }
     settings = {"n": n, "batch": N, "parameters": problem.dim_x, "dtype": "float32", "cost": "HGP-PL"}
     title = f"Personalization CNN of {n} clients, CPU time with {threads} thread{'s' if threads > 1 else ''}"
-    report = Report(f"neural-{threads}", title, settings, threads, interleave(cases, 2 if quick else 5))
+    report = Report(f"neural-{threads}", title, settings, threads, interleave(cases, 1 if quick else 3))
     _judge(report)
     return report
 

@@ -16,9 +16,10 @@ CLASSES = 3
 
 
 @st.composite
-def stacks(draw: Any, kinks: bool = True) -> neural.Sequential:
-    """Convolutions and linear layers with activations and poolings between; `kinks`: ReLU and MaxPool2d among them."""
-    acts = st.sampled_from([None, *SMOOTH, *([neural.ReLU] * 2 if kinks else [])])
+def stacks(draw: Any, kinks: bool = True, smooth: bool = True) -> neural.Sequential:
+    """Convolutions and linear layers with activations and poolings between; `kinks`: ReLU and MaxPool2d among them;
+    `smooth`: Tanh and Softplus among them."""
+    acts = st.sampled_from([None, *(SMOOTH if smooth else []), *([neural.ReLU] * 2 if kinks else [])])
     pools = st.sampled_from([None, neural.AvgPool2d, *([neural.MaxPool2d] * 2 if kinks else [])])
     shape = (draw(st.integers(1, 2)), draw(st.integers(5, 8)), draw(st.integers(5, 8)))
     layers: list[neural.Layer] = []

@@ -37,14 +37,14 @@ def test_the_networks_of_the_paper():
 
 
 @settings(max_examples=20)
-@given(model=stacks())
+@given(model=stacks(smooth=False))
 def test_ties_and_kinks(model):
-    """Parameters and pixels from {-1, 0, 1}: many entries of a pooling window are equal, many inputs of ReLU zero."""
+    """Parameters and pixels from {-1, 0, 1}: many entries of a pooling window are equal, many inputs of ReLU zero.
+
+    Sums of such numbers and means of four are exact, so both programs see the same ties.
+    """
     x, u, X, y, w = data(model, seed=1)
-    x, X = np.round(np.clip(3 * x, -1, 1)), np.round(np.clip(X, -1, 1))
-    if any(isinstance(layer, neural.Softplus) for layer in model.layers):
-        x = x / 4  # PyTorch's Softplus is not exact beyond 20
-    compare(model, (x, u, X, y, w))
+    compare(model, (np.round(np.clip(3 * x, -1, 1)), u, np.round(np.clip(X, -1, 1)), y, w))
 
 
 def test_parameters_have_the_layout_of_torch():
