@@ -13,7 +13,9 @@ Images travel between layers with channels last, (n, N, H, W, C): windows are th
 a pixel lies in one stretch of memory. Shapes are *named* as PyTorch names them, (C, H, W), and parameters have its
 layout; `Sequential` turns images on their way in and out.
 
-Nothing in a layer mixes clients, and no sum over instances depends on how many clients there are.
+Nothing in a layer mixes clients, and no sum over instances depends on how many clients there are: on NumPy a client's
+results are the same bits whoever shares its array. (PyTorch's batched products round by where a matrix begins in memory,
+so there they are the same up to rounding.)
 
 [1] B. A. Pearlmutter. Fast exact multiplication by the Hessian. Neural Computation 6(1), 1994.
 """
