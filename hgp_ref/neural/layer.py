@@ -14,7 +14,7 @@ a pixel lies in one stretch of memory. Shapes are *named* as PyTorch names them,
 layout; `Sequential` turns images on their way in and out.
 
 Nothing in a layer mixes clients, and no sum over instances depends on how many clients there are: on NumPy a client's
-results are the same bits whoever shares its array. (PyTorch's batched products round by where a matrix begins in memory,
+results are the same bits whoever shares its array. (PyTorch rounds batched products by where a matrix begins in memory,
 so there they are the same up to rounding.)
 
 [1] B. A. Pearlmutter. Fast exact multiplication by the Hessian. Neural Computation 6(1), 1994.
