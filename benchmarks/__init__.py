@@ -1,10 +1,11 @@
 """Speed, scale and precision, each measured beside a peer in the same run: `python -m benchmarks [NAME ...]`."""
 
-NAMES = ("figure", "dense", "mixing", "sampling", "scale", "clients", "precision", "startup")
+NAMES = ("figure", "dense", "mixing", "sampling", "scale", "clients", "precision", "startup", "neural")
 # Libraries to compare with, and the extras of hgp_ref that bring them.
 PEERS = {
     "figure": {"torch": "torch", "jax": "jax"},
     "dense": {"jax": "jax"},
     "mixing": {"torch": "torch"},
+    "neural": {"torch": "torch"},
     "sampling": {"networkx": "dev"},
 }

@@ -52,13 +52,13 @@ def _train(n: int, d: int, instances: int, steps: int) -> None:
 
 def _above(run: Callable[[], None], needed: int) -> dict[str, float]:
     """Megabytes at the peak of a run, above what the interpreter held before, and megabytes needed."""
-    before = _peak()
+    before = highest()
     run()
-    peak = _peak() - before
+    peak = highest() - before
     return {"peak": peak / 1e6, "needed": needed / 1e6, "ratio": peak / needed}
 
 
-def _peak() -> int:
+def highest() -> int:
     """Largest resident memory of this process so far, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count what the parent held when it started this process

@@ -24,6 +24,7 @@ _MODULES = (
     "exact",
     "methods",
     "networks",
+    "neural",
     "problems",
     "training",
 )

@@ -5,6 +5,11 @@ from hgp_ref.problems.batches import sample_batches
 from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instance_weights import InstanceWeights
 from hgp_ref.problems.logistic import LogisticRegression
+from hgp_ref.problems.neural import NeuralProblem
+from hgp_ref.problems.neural_cost import NeuralCost
+from hgp_ref.problems.neural_mask import PersonalMask
+from hgp_ref.problems.neural_mixture import PersonalMixture
+from hgp_ref.problems.neural_weights import NeuralInstanceWeights
 from hgp_ref.problems.normalised import as_problem
 from hgp_ref.problems.protocol import Linearization, Problem
 from hgp_ref.problems.quadratic import Quadratic
@@ -15,6 +20,11 @@ __all__ = [
     "Linearization",
     "Lipschitz",
     "LogisticRegression",
+    "NeuralCost",
+    "NeuralInstanceWeights",
+    "NeuralProblem",
+    "PersonalMask",
+    "PersonalMixture",
     "Problem",
     "Quadratic",
     "SoftmaxRegression",

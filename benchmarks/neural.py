@@ -1,0 +1,135 @@
+"""The paper's personalization network (2.3 million parameters), ten clients, mini-batches of 128, beside PyTorch.
+
+`python -m benchmarks.neural FILE [--quick]` writes the reports of one thread count, that of OMP_NUM_THREADS.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hgp_ref as hgp
+from benchmarks.harness import interleave, once
+from benchmarks.memory import highest
+from benchmarks.results import Report, Timing
+
+CLASSES = 62
+
+
+def run(quick: bool) -> list[Report]:
+    """Ten clients with one thread and with two, each in a process of its own, and a hundred clients."""
+    reports = [_elsewhere(threads, "beside", quick) for threads in (1, 2)]
+    return [*reports, _elsewhere(1, "hundred", quick)]
+
+
+def _elsewhere(threads: int, part: str, quick: bool) -> Report:
+    """BLAS libraries read their number of threads when they are loaded."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = os.environ | dict.fromkeys(names, str(threads))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "report.json"
+        command = [sys.executable, "-m", "benchmarks.neural", part, str(file), *(["--quick"] if quick else [])]
+        subprocess.run(command, check=True, env=environment)
+        return Report.of(json.loads(file.read_text(encoding="utf-8")))
+
+
+def problem_of(n: int, N: int) -> tuple[Any, tuple[np.ndarray, ...]]:
+    """HGP-PL on random images, and (x, lam, X, y, u)."""
+    rng = np.random.default_rng(0)
+    model = hgp.neural.personalization_cnn(CLASSES)
+    X, y = rng.random((n, N, 1, 28, 28), dtype=np.float32), rng.integers(0, CLASSES, (n, N))
+    x = model.init(n, 0, dtype="float32", same_for_all=False)
+    u = rng.standard_normal(x.shape, dtype=np.float32)
+    lam = 0.1 * rng.standard_normal((n, CLASSES), dtype=np.float32)
+    return hgp.problems.PersonalMask(model, X, y, l2=0.0), (x, lam, X, y, u)
+
+
+def beside(quick: bool) -> Report:
+    """Gradient, Hessian-vector product and mixed derivative, of new points and of one that is kept."""
+    import torch
+
+    from benchmarks.peers.torch_networks import Clients
+
+    threads = int(os.environ["OMP_NUM_THREADS"])
+    torch.set_num_threads(threads)
+    n, N = (2, 8) if quick else (10, 128)
+    problem, (x, lam, X, y, u) = problem_of(n, N)
+    peer = Clients(x, lam, X, y, u)
+    kept, graphs = problem.linearize(x, lam), peer.graphs()
+    leaves = peer.leaves
+    vmap_gradient, vmap_hvp = peer.by_vmap()
+
+    def again() -> object:
+        peer.leaves = leaves
+        return peer.second(graphs, True, False)
+
+    groups = (  # those that are compared take turns; vmap's large arrays stay out of the way of the others
+        {"gradient": lambda: problem.inner_grad(x, lam), "gradient, torch": peer.gradient},
+        {
+            "hvp": lambda: problem.linearize(x, lam).hvp(u),
+            "hvp and cross": lambda: problem.linearize(x, lam).products(u),
+            "hvp, torch": lambda: peer.second(peer.graphs(), False, False),
+            "hvp and cross, torch": lambda: peer.second(peer.graphs(), False, True),
+        },
+        {
+            "hvp, point kept": lambda: kept.hvp(u),
+            "hvp and cross, point kept": lambda: kept.products(u),
+            "hvp, graph kept, torch": again,
+        },
+        {"gradient, torch.func vmap": vmap_gradient, "hvp, torch.func vmap": vmap_hvp},
+    )
+    settings = {"n": n, "batch": N, "parameters": problem.dim_x, "dtype": "float32", "cost": "HGP-PL"}
+    title = f"Personalization CNN of {n} clients, CPU time with {threads} thread{'s' if threads > 1 else ''}"
+    report = Report(f"neural-{threads}", title, settings, threads)
+    for cases, repetitions in zip(groups, (7, 3, 3, 1), strict=True):
+        report.timings |= interleave(cases, 1 if quick else repetitions)
+    _judge(report)
+    return report
+
+
+def _judge(report: Report) -> None:
+    cpu = {label: timing.median for label, timing in report.timings.items()}
+    wall = {label: timing.wall_median for label, timing in report.timings.items()}
+    bars = (("gradient", "gradient, torch", 1.0), ("hvp", "hvp, torch", 1.0), ("hvp and cross", "hvp, torch", 1.1),
+            ("hvp, point kept", "hvp, graph kept, torch", 1.0),
+            ("hvp and cross, point kept", "hvp, graph kept, torch", 1.1))  # fmt: skip
+    for ours, theirs, limit in bars:
+        report.at_most(f"{ours} / {theirs}", cpu[ours] / cpu[theirs], limit)
+    report.figures = {
+        "wall time": ", ".join(f"{ours} {wall[ours] / wall[theirs]:.2f} × torch" for ours, theirs, _ in bars),
+        "torch.func vmap": f"gradient {cpu['gradient, torch.func vmap'] / cpu['gradient, torch']:.2f} ×, "
+        f"hvp {cpu['hvp, torch.func vmap'] / cpu['hvp, torch']:.2f} × torch's loop",
+    }
+
+
+def hundred(quick: bool) -> Report:
+    """One gradient, and one pass of what an iteration of HGP needs, for a hundred clients."""
+    n, N = (3, 8) if quick else (100, 128)
+    report = Report("neural-hundred", f"Personalization CNN of {n} clients", {"n": n, "batch": N, "dtype": "float32"})
+    small, (x, lam, *_, u) = problem_of(1, 2)
+    small.linearize(x, lam).products(u)  # load and compile
+    problem, (x, lam, *_, u) = problem_of(n, N)
+    for label, call in (("gradient", lambda: problem.inner_grad(x, lam)),
+                        ("hvp and cross", lambda: problem.linearize(x, lam).products(u))):  # fmt: skip
+        _, cpu, wall = once(call)
+        report.timings[label] = Timing([cpu], [wall], cpu)
+    report.at_most("GB at the peak", highest() / 1e9, 12.0)
+    report.figures = {"parameters of all clients": f"{x.nbytes / 1e9:.2f} GB; an iteration holds x, u and the results"}
+    return report
+
+
+def main(part: str, file: str, *options: str) -> None:
+    """Measure and write."""
+    report = {"beside": beside, "hundred": hundred}[part]("--quick" in options)
+    Path(file).write_text(json.dumps(report.document()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,142 @@
+"""What a forward pass leaves behind, and the three passes that use it.
+
+    tape = model.forward(x, X)              z = model(x, X) for every client, activations kept
+    tape.backward(c)                        (∂z/∂x)^T c, the gradient of a cost with ∂cost/∂z = c            # (n, d)
+    adjoint = tape.adjoint(c)               the cost's gradient at every layer's output, kept
+    moved = tape.tangent(u)                 moved.output = (∂z/∂x) u, how outputs move along u             # (n, N, ...)
+    adjoint.tangent(moved, c_dot)           the derivative of (∂z/∂x)^T c along u, if c moves by c_dot       # (n, d)
+
+A cost l(z) has c = l'(z) and c_dot = l''(z) moved.output; the last line is then its Hessian times u. Mixed derivatives
+with anything that acts on the outputs need moved.output alone. A tape does not see changes of x made after it: it
+refers to x, so x must stay as it is while the tape is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.backend import Array, Namespace, is_numpy
+from hgp_ref.neural.flatten import channels_first, channels_last
+from hgp_ref.neural.layer import Into, Layer, Parameters
+
+
+def split(layers: Sequence[Layer], x: Array, xp: Namespace) -> list[Parameters]:
+    """Rows of x as the parameters of each layer, in order; views where the library has them."""
+    start, each = 0, []
+    for layer in layers:
+        own = []
+        for shape in layer.shapes:
+            size = int(np.prod(shape))
+            own.append(xp.reshape(x[:, start : start + size], (x.shape[0], *shape)))
+            start += size
+        each.append(own)
+    return each
+
+
+class Gradient:
+    """Gradients of all layers as one array (n, d); on NumPy it is made first, and layers write into it."""
+
+    def __init__(self, layers: Sequence[Layer], x: Array, xp: Namespace, out: Array | None) -> None:
+        self._xp, self._n = xp, x.shape[0]
+        self._parts: list[list[Array]] = [[] for _ in layers]
+        self._whole = np.empty(x.shape, dtype=x.dtype) if out is None and is_numpy(x) else out
+        self._places = None if self._whole is None else split(layers, self._whole, xp)
+
+    def into(self, k: int) -> Into:
+        """Where layer k may write."""
+        return None if self._places is None else self._places[k]
+
+    def put(self, k: int, grads: list[Array]) -> None:
+        """The gradients of layer k."""
+        if self._places is None:
+            self._parts[k] = [self._xp.reshape(grad, (self._n, -1)) for grad in grads]
+            return
+        for place, grad in zip(self._places[k], grads, strict=True):
+            if grad is not place:
+                place[...] = grad
+
+    def array(self) -> Array:
+        """(n, d)."""
+        if self._whole is not None:
+            return self._whole
+        return self._xp.concat([part for own in self._parts for part in own], axis=1)
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """How everything moves along u; made by `Tape.tangent`."""
+
+    output: Array  # (n, N, *output_shape)
+    parameters: list[Parameters]  # u, layer by layer
+    inputs: list[Array | None]  # ȧ of each layer, None where it does not move
+
+
+class Tape:
+    """A forward pass that can be differentiated; see the module."""
+
+    def __init__(self, layers: Sequence[Layer], x: Array, X: Array, xp: Namespace) -> None:
+        self._layers, self._xp, self._x = layers, xp, x
+        self._parameters = split(layers, x, xp)
+        self._kept: list[Any] = []
+        self._first = next((k for k, layer in enumerate(layers) if layer.shapes), len(layers))
+        a = channels_last(X, xp)
+        for layer, p in zip(layers, self._parameters, strict=True):
+            a, kept = layer.forward(p, a, xp)
+            self._kept.append(kept)
+        self.output = channels_first(a, xp)  # (n, N, *output_shape)
+
+    def backward(self, c: Array, out: Array | None = None) -> Array:
+        """(∂z/∂x)^T c; `out`, a NumPy array (n, d), takes it if given.  # (n, d)"""
+        gradient = Gradient(self._layers, self._x, self._xp, out)
+        delta = channels_last(c, self._xp)
+        for k in range(len(self._layers) - 1, self._first - 1, -1):
+            grads, delta = self._layers[k].backward(
+                self._parameters[k], self._kept[k], delta, k > self._first, self._xp, gradient.into(k)
+            )
+            gradient.put(k, grads)
+        return gradient.array()
+
+    def adjoint(self, c: Array) -> Adjoint:
+        """The gradient at every layer's output, for `Adjoint.tangent`."""
+        deltas: list[Array] = [None] * len(self._layers)
+        delta = channels_last(c, self._xp)
+        for k in range(len(self._layers) - 1, self._first - 1, -1):
+            deltas[k] = delta
+            if k > self._first:
+                delta = self._layers[k].pull(self._parameters[k], self._kept[k], delta, self._xp)
+        return Adjoint(self, deltas)
+
+    def tangent(self, u: Array) -> Tangent:
+        """(∂z/∂x) u and what moves on the way; u is (n, d)."""
+        directions = split(self._layers, u, self._xp)
+        a_dot: Array | None = None
+        inputs: list[Array | None] = []
+        for layer, p, kept, p_dot in zip(self._layers, self._parameters, self._kept, directions, strict=True):
+            inputs.append(a_dot)
+            a_dot = layer.tangent(p, kept, p_dot, a_dot, self._xp)
+        return Tangent(channels_first(a_dot, self._xp), directions, inputs)
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """A backward pass that can be differentiated; made by `Tape.adjoint`."""
+
+    _tape: Tape
+    _deltas: list[Array]  # at the output of each layer
+
+    def tangent(self, moved: Tangent, c_dot: Array, out: Array | None = None) -> Array:
+        """The derivative of the gradient along u, where c moves by c_dot; `out` as in `Tape.backward`.  # (n, d)"""
+        tape = self._tape
+        gradient = Gradient(tape._layers, tape._x, tape._xp, out)
+        delta_dot = channels_last(c_dot, tape._xp)
+        for k in range(len(tape._layers) - 1, tape._first - 1, -1):
+            grads, delta_dot = tape._layers[k].backward_tangent(
+                tape._parameters[k], tape._kept[k], moved.parameters[k], moved.inputs[k], self._deltas[k], delta_dot,
+                k > tape._first, tape._xp, gradient.into(k),
+            )  # fmt: skip
+            gradient.put(k, grads)
+        return gradient.array()

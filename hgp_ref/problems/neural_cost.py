@@ -1,0 +1,79 @@
+"""A cost of one instance as a function of a network's outputs z and of the client's λ: what a user writes.
+
+    g_i(x, λ_i) = Σ_k mean_ik l(z_ik(x), λ_i) + (l2/2) |x|²
+
+The network's derivatives are known; a cost adds those of l. With a dot for the derivative along a direction u of x,
+which moves outputs by ż, five functions give every derivative that hyper-gradients need:
+
+    value       l                                    # (n, N)
+    slope       ∂l/∂z                                # (n, N, *output_shape)
+    bend        (∂²l/∂z²) ż                          # (n, N, *output_shape)
+    along_lam   Σ_k mean_k ∂l_k/∂λ                   # (n, d_λ)
+    cross       Σ_k mean_k (∂²l_k/∂λ∂z) ż_k          # (n, d_λ)
+
+Arguments: z (n, N, *output_shape), lam (n, d_λ), view with `targets` (n, N, C) one-hot booleans, `mean` (n, N) the
+weight of each instance in its client's mean and `index` (n, N) or None, which instances they are; xp the array library.
+n may be any run of clients and N their number of instances, so nothing may mix clients.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from hgp_ref.backend import Array, Namespace
+from hgp_ref.problems.instances import View
+from hgp_ref.problems.losses import SoftmaxLoss
+
+
+class NeuralCost(ABC):
+    """Cross-entropy that λ acts on; see the module. `loss` has the derivatives of cross-entropy in its logits."""
+
+    def __init__(self, classes: int, dim_lam: int) -> None:
+        self.loss, self.dim_lam = SoftmaxLoss(classes), dim_lam
+
+    @abstractmethod
+    def value(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+        """l of every instance.  # (n, N)"""
+
+    @abstractmethod
+    def slope(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+        """∂l/∂z.  # (n, N, *output_shape)"""
+
+    @abstractmethod
+    def bend(self, z: Array, lam: Array, view: View, z_dot: Array, xp: Namespace) -> Array:
+        """(∂²l/∂z²) ż.  # (n, N, *output_shape)"""
+
+    @abstractmethod
+    def along_lam(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+        """Σ_k mean_k ∂l_k/∂λ.  # (n, d_λ)"""
+
+    @abstractmethod
+    def cross(self, z: Array, lam: Array, view: View, z_dot: Array, xp: Namespace) -> Array:
+        """Its derivative along ż.  # (n, d_λ)"""
+
+    def scores(self, z: Array, lam: Array, xp: Namespace) -> Array:
+        """A number for each class, the largest of which is predicted.  # (n, N, C)"""
+        return z
+
+    def curved(self, a: Array, a_dot: Array, xp: Namespace) -> Array:
+        """(∂²CE/∂a²) ȧ at logits a: (diag(p) - p p^T) ȧ.  # like a"""
+        return self.loss.bend(self.loss.curvature(a, xp.ones_like(a[..., 0]), xp=xp), a_dot, xp=xp)
+
+
+class CrossEntropy(NeuralCost):
+    """l = CE(z, y); λ has no part in it."""
+
+    def value(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+        return self.loss.value(z, view.targets, xp=xp)
+
+    def slope(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+        return self.loss.slope(z, view.targets, xp=xp)
+
+    def bend(self, z: Array, lam: Array, view: View, z_dot: Array, xp: Namespace) -> Array:
+        return self.curved(z, z_dot, xp)
+
+    def along_lam(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+        return xp.zeros_like(lam)
+
+    def cross(self, z: Array, lam: Array, view: View, z_dot: Array, xp: Namespace) -> Array:
+        return xp.zeros_like(lam)

@@ -1,0 +1,87 @@
+"""A personal mixture of K shared networks (HGP-MTL):  l = -log Σ_c w_c P_c(y),  w = softmax(λ_i),  P_c = softmax(z_c).
+
+With e_c = -CE(z_c, y) = log P_c(y) this is  l = lse(λ) - lse(λ + e),  lse = log Σ exp, and nothing under- or overflows.
+With the responsibilities r = softmax(λ + e) and  ė_c = -<CE'_c, ż_c>:
+
+    ∂l/∂z_c = r_c CE'_c,       ṙ_c = r_c (ė_c - <r, ė>)
+    (∂²l/∂z²) ż = ṙ_c CE'_c + r_c CE''_c ż_c
+    ∂l/∂λ = w - r,   and along ż:  -ṙ
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hgp_ref.backend import Array, Namespace
+from hgp_ref.neural import Ensemble, Sequential
+from hgp_ref.problems.instances import View
+from hgp_ref.problems.losses import softmax
+from hgp_ref.problems.neural import NeuralProblem
+from hgp_ref.problems.neural_cost import NeuralCost
+from hgp_ref.problems.neural_data import classes_of
+
+
+class MixedCrossEntropy(NeuralCost):
+    """Minus the log of the weighted mean of probabilities; z is (n, N, K, C), λ (n, K)."""
+
+    def value(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+        joint = lam[:, None, :] + self._log_likelihood(z, view, xp)
+        return _log_sum_exp(lam, xp)[:, None] - _log_sum_exp(joint, xp)
+
+    def slope(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+        return self._responsibility(z, lam, view, xp)[..., None] * self._slopes(z, view, xp)
+
+    def bend(self, z: Array, lam: Array, view: View, z_dot: Array, xp: Namespace) -> Array:
+        r, r_dot, slopes = self._moving(z, lam, view, z_dot, xp)
+        return r_dot[..., None] * slopes + r[..., None] * self.curved(z, z_dot, xp)
+
+    def along_lam(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+        gap = softmax(lam, xp=xp)[:, None, :] - self._responsibility(z, lam, view, xp)
+        return xp.sum(view.mean[..., None] * gap, axis=1)
+
+    def cross(self, z: Array, lam: Array, view: View, z_dot: Array, xp: Namespace) -> Array:
+        return -xp.sum(view.mean[..., None] * self._moving(z, lam, view, z_dot, xp)[1], axis=1)
+
+    def scores(self, z: Array, lam: Array, xp: Namespace) -> Array:
+        """Σ_c w_c P_c."""
+        return xp.sum(softmax(lam, xp=xp)[:, None, :, None] * softmax(z, xp=xp), axis=2)
+
+    def _log_likelihood(self, z: Array, view: View, xp: Namespace) -> Array:
+        """e.  # (n, N, K)"""
+        return -self.loss.value(z, self._targets(z, view, xp), xp=xp)
+
+    def _slopes(self, z: Array, view: View, xp: Namespace) -> Array:
+        """CE' of every component.  # (n, N, K, C)"""
+        return self.loss.slope(z, self._targets(z, view, xp), xp=xp)
+
+    def _targets(self, z: Array, view: View, xp: Namespace) -> Array:
+        return xp.broadcast_to(view.targets[:, :, None, :], z.shape)
+
+    def _responsibility(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+        """r.  # (n, N, K)"""
+        return softmax(lam[:, None, :] + self._log_likelihood(z, view, xp), xp=xp)
+
+    def _moving(self, z: Array, lam: Array, view: View, z_dot: Array, xp: Namespace) -> tuple[Array, Array, Array]:
+        """r, ṙ and CE'."""
+        r, slopes = self._responsibility(z, lam, view, xp), self._slopes(z, view, xp)
+        e_dot = -xp.sum(slopes * z_dot, axis=-1)
+        return r, r * (e_dot - xp.sum(r * e_dot, axis=-1, keepdims=True)), slopes
+
+
+class PersonalMixture(NeuralProblem):
+    """HGP-MTL: clients train `components` networks together, and each mixes their probabilities by softmax(λ_i).
+
+    x holds the components' parameters one after the other; `problem.model.init(n, seed)` starts component k from
+    seed + k. f_i is the mean loss on training instances (or on X_val, y_val, if given) plus (outer_l2/2)|λ_i|².
+    """
+
+    def __init__(self, model: Sequential, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *, components: int = 3,
+                 l2: float = 1e-3, outer_l2: float = 1e-2) -> None:  # fmt: skip
+        ensemble = Ensemble(model, components)
+        cost = MixedCrossEntropy(classes_of(model), ensemble.components)
+        super().__init__(ensemble, cost, X, y, X_val, y_val, l2=l2, outer_l2=outer_l2)
+
+
+def _log_sum_exp(a: Array, xp: Namespace) -> Array:
+    top = xp.max(a, axis=-1, keepdims=True)
+    return top[..., 0] + xp.log(xp.sum(xp.exp(a - top), axis=-1))
