@@ -37,7 +37,7 @@ def array_namespace(*arrays: Array) -> Namespace:
 
 def device(x: Array) -> Any:
     """The device that `x` lives on."""
-    return compat.device(x)
+    return "cpu" if isinstance(x, np.ndarray) else compat.device(x)  # asked in every product, so no detour
 
 
 def is_numpy(x: Array) -> bool:

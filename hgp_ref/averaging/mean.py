@@ -56,7 +56,9 @@ class Mean:
 
     def kept(self, ubar: Array) -> Array:
         """ū, or ω ū where the averaging conserves sums: they are what the next iterate starts from."""
-        return ubar * self._factor() if self._some else ubar
+        if not self._some:
+            return ubar
+        return ubar * (self.channel.weights if self._mask is None else self._factor())
 
     def divided(self, u: Array) -> Array:
         """u / ω where the averaging conserves sums, u elsewhere: comparable between iterations."""

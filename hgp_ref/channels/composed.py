@@ -43,6 +43,10 @@ class ComposedCalls(ForeseenCalls):
 
 def _following(P: np.ndarray, weights: Rules, omega: np.ndarray, steps: Sequence[Steps], name: str) -> np.ndarray:
     """ω after each call: P 1, P times ω of the call before, or 1 where no weights travel."""
+    if isinstance(weights, tuple) and set(weights) == {FRESH}:
+        after = P.sum(axis=-1)  # all runs at once
+        check_heard(after, name)
+        return after
     if isinstance(weights, tuple):
         each = zip(weights, zip(*steps, strict=True), omega, strict=True)  # type: ignore[arg-type]
         return np.stack([_following(P[:, r], rule, om, S, name) for r, (rule, S, om) in enumerate(each)], axis=1)

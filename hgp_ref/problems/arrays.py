@@ -75,9 +75,9 @@ def check_batch(batch: Array, like: Array, n: int) -> Shape:
 
 def run_axes(**leads: Shape) -> Shape:
     """The run axes that the named arguments' run axes broadcast to."""
-    given = set(leads.values())
-    if len(given) == 1:
-        return given.pop()
+    given = {lead for lead in leads.values() if lead}
+    if len(given) <= 1:  # one kind of run axes, or none: what every step of a run meets
+        return given.pop() if given else ()
     try:
         return np.broadcast_shapes(*given)
     except ValueError as error:

@@ -149,10 +149,11 @@ class LinearProblem(Portable):
 
     def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
         like, n = self._train.all.features, self.n_clients
-        leads = {
-            "x": check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x"),
-            "lam": check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam"),
-        }
+        own = check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x")
+        theirs = check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam")
+        if batch is None and own == theirs:
+            return self._train.all, own
+        leads = {"x": own, "lam": theirs}
         if isinstance(batch, PreparedBatch):
             leads["batch"] = batch.shape[:-2]
         elif batch is not None:

@@ -56,6 +56,9 @@ class Normalised:
         self._loops = not arguments.boolean("problem.broadcasts", getattr(given, "broadcasts", False))
         # A built-in class checks its arguments and answers in form; a class derived from it by a user may not.
         self._conforms = vars(type(given)).get("conforms", False) is True
+        if self._conforms:  # a step of training on small data is quick: nothing stands between
+            for name in ("inner_cost", "inner_grad", "outer_cost", "linearize"):
+                setattr(self, name, getattr(given, name))
         self.hessian = self._closed_form("hessian", (self.dim_x, self.dim_x))
         self.jacobian = self._closed_form("jacobian", (self.dim_lam, self.dim_x))
         self.lipschitz: Callable[[Array], Any] | None = getattr(given, "lipschitz", None)

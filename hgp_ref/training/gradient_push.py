@@ -170,8 +170,9 @@ def _train(
 ) -> tuple[Array, int, str]:
     """z after the last step, how many steps were made, and why it ended."""
     x = z  # Push-Sum's sums; z = x / ω
-    for s, rate in enumerate(rates.tolist()):
-        batch = None if batches is None else batches.at(s)[0]
+    told = 0  # steps that the bar has been told of
+    for s, rate in enumerate(rates.tolist(), start=1):
+        batch = None if batches is None else batches.at(s - 1)[0]
         if variant == "assran":
             gradient = problem.inner_grad(z, lam, batch=batch)
             z = average(x - rate * gradient)
@@ -181,11 +182,12 @@ def _train(
             gradient = problem.inner_grad(mixed, lam, batch=batch)
             x = average.kept(mixed) - rate * gradient
             z = average.divided(x)
-        shown.update(1)
-        if (s + 1) % LOOK == 0 or s + 1 == len(rates) or s == 0:
-            watch.look(z, gradient, s + 1, rate)
-        if tol is not None and (s + 1) % TOLERANCE_LOOK == 0 and watch.reached(z, tol):
-            return z, s + 1, "tolerance"
-        if callback is not None and callback(s + 1, array_namespace(z).asarray(z, copy=True)):
-            return z, s + 1, "callback"
+        if not s % LOOK or s == 1 or s == len(rates):
+            watch.look(z, gradient, s, rate)
+            shown.update(s - told)
+            told = s
+        if tol is not None and not s % TOLERANCE_LOOK and watch.reached(z, tol):
+            return z, s, "tolerance"
+        if callback is not None and callback(s, array_namespace(z).asarray(z, copy=True)):
+            return z, s, "callback"
     return z, len(rates), "steps"
