@@ -217,7 +217,7 @@ def _push_vector(begin, end, indptr, receivers, omega, out, offset):
     out[begin:end] = 0.0
     for j in range(omega.size):
         first, last = indptr[j], indptr[j + 1]
-        share = omega[j] / (last - first)
+        share = (1.0 / (last - first)) * omega[j]  # as pulled, bit for bit
         if end - begin < omega.size:
             first, last = _within(receivers, first, last, offset + begin, offset + end)
         for e in range(first, last):

@@ -40,6 +40,7 @@ def sgp(
     x0: Array | None = None,
     tol: float | None = None,
     callback: Callable[[int, Array], Any] | None = None,
+    mode: str = "auto",
     progress: bool = False,
 ) -> Fit:
     """Minimise Σ_k g_k(x, λ_k) by gradient steps on what Push-Sum has mixed so far.
@@ -62,6 +63,7 @@ def sgp(
     tol : stop once ‖mean_i ∂g_i(x̄)‖ on full batches is at most tol times what it was at the start; looked at every
         TOLERANCE_LOOK steps by someone who sees all clients.
     callback : called as callback(step, z) after each step; a true result stops the training.
+    mode : how graphs meet the parameters, as in `PushSum`.
     progress : show a bar.
 
     Returns
@@ -78,7 +80,7 @@ def sgp(
     seeds, lam = _seeds(seed, detached(lam))
     z = _start(problem, lam, x0)
     _check_network(net, problem)
-    average = open_mean([PushSum(net, 1, debias="conserve")], problem.n_clients, z, steps)
+    average = open_mean([PushSum(net, 1, debias="conserve", mode=mode)], problem.n_clients, z, steps)
     milestones, rates = _rates(steps, lr, milestones, decay)
     batches = None
     if batch_size is not None:
