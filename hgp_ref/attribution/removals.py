@@ -13,7 +13,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array, from_host, to_host
-from hgp_ref.problems.normalised import as_problem
+from hgp_ref.problems.normalised import as_problem, optional
 from hgp_ref.problems.protocol import Problem
 
 Pair = tuple[int, int]
@@ -27,7 +27,7 @@ def instance_counts(problem: Problem) -> np.ndarray:
     instances.
     """
     normal = as_problem(problem)
-    said = getattr(normal.given, "weighs_instances", None)
+    said = optional(normal.given, "weighs_instances")
     needed = "influence needs a problem whose lam weighs training instances"
     if normal.counts is None:
         raise ValueError(f"problem has no `counts`: {needed}")

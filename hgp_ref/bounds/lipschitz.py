@@ -7,6 +7,7 @@ from typing import Any
 
 from hgp_ref.backend import Array
 from hgp_ref.problems.constants import Lipschitz
+from hgp_ref.problems.normalised import optional
 
 
 def known_lipschitz(problem: Any, lam: Array) -> Lipschitz | None:
@@ -15,7 +16,7 @@ def known_lipschitz(problem: Any, lam: Array) -> Lipschitz | None:
     The member returns a `Lipschitz` or a mapping with its fields: nu_flam, nu_fx, nu_J, nu_H and, optionally,
     strong_convexity, a lower bound on λ_min of the mean Hessian for this lam at every x.
     """
-    tell = getattr(problem, "lipschitz", None)
+    tell = optional(problem, "lipschitz")
     told = None if tell is None else tell(lam)
     if told is None or isinstance(told, Lipschitz):
         return told

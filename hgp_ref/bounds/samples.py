@@ -17,6 +17,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.bounds.scaled import power_of_two
 from hgp_ref.exact import hessians, jacobians
+from hgp_ref.problems.normalised import optional
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class SampleConstants:
 
 def sample_derivatives(problem: Any, x: Any, lam: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance."""
-    if getattr(problem, "counts", None) is None:
+    if optional(problem, "counts") is None:
         raise TypeError(f"problem={problem!r} given, needed a problem with instances (`counts`) and mini-batches")
     counts = np.asarray(problem.counts)
     for name, value in (("x", x), ("lam", lam)):

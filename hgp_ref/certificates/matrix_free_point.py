@@ -23,6 +23,7 @@ from hgp_ref.certificates import lanczos
 from hgp_ref.certificates.client_matrices import unit_vectors
 from hgp_ref.certificates.point import Point
 from hgp_ref.problems import Problem
+from hgp_ref.problems.normalised import optional
 
 PROBES = 8  # random products behind the sizes of H_i and J_i
 
@@ -63,7 +64,7 @@ class MatrixFreePoint(Point):
         self.H_sizes, self.J_sizes = (2 * rigorous.norms(A) / np.sqrt(PROBES) for A in (H, J))
 
     def _jacobian_norms(self) -> np.ndarray:
-        given = getattr(self.problem, "jacobian_norms", None)
+        given = optional(self.problem, "jacobian_norms")
         if given is None:
             return self._norms_by_columns()
         norms: Any = to_host(arguments.answer("jacobian_norms(x, lam)", given(self.x, self.lam), (self.n,)))

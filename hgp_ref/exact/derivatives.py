@@ -13,6 +13,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import from_host, host_dtype, to_host
+from hgp_ref.problems.normalised import optional
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms; a few of its size live at once
 
@@ -20,7 +21,7 @@ MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms;
 def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given."""
     require_memory("the clients' Hessians (n, d_x, d_x)", *x.shape, x.shape[-1])
-    if hasattr(problem, "hessian"):
+    if optional(problem, "hessian") is not None:
         return host(problem.hessian(x, lam, *_optional(batch, x)))
     hvp = problem.linearize(x, lam, *_optional(batch, x)).hvp
     return _columns("hvp(u)", hvp, x, problem.dim_x)
@@ -29,7 +30,7 @@ def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
 def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes."""
     require_memory("the clients' mixed derivatives (n, d_λ, d_x)", *lam.shape, x.shape[-1])
-    if hasattr(problem, "jacobian"):
+    if optional(problem, "jacobian") is not None:
         return host(problem.jacobian(x, lam, *_optional(batch, x)))
     cross = problem.linearize(x, lam, *_optional(batch, x)).cross
     return _columns("cross(u)", cross, x, problem.dim_lam)

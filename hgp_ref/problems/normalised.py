@@ -13,13 +13,18 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.backend import Array, array_namespace, detached, from_host
+from hgp_ref.backend import Array, array_namespace, detached, from_host, is_numpy
 from hgp_ref.problems.arrays import Shape, run_axes
 from hgp_ref.problems.protocol import Linearization, Problem
 from hgp_ref.problems.runs import Answers, CheckedLinearization, checked, each_run, pair, pick
 
 METHODS = ("inner_cost", "inner_grad", "outer_cost", "outer_grad", "linearize")
 SIZES = ("n_clients", "dim_x", "dim_lam")
+
+
+def optional(problem: Any, name: str) -> Any:
+    """The member of a problem that the protocol does not require, None without it: the only place that looks."""
+    return getattr(problem, name, None)
 
 
 def as_problem(problem: Any, needs: Sequence[str] = METHODS) -> Normalised:
@@ -37,9 +42,9 @@ class Normalised:
     """Costs and derivatives of the problem `given`, with every member that the package asks for.
 
     x, lam, u and batch may carry leading run axes, which broadcast against each other; a problem that knows none is
-    called once for each run. Results carry no graph of automatic differentiation. `hessian`, `jacobian` and
-    `lipschitz` are None where the problem has none, as is `counts`. `clients` are the numbers of the clients in the
-    problem that this one is a restriction of, 0 .. n-1 for a whole one.
+    called once for each run. Results carry no graph of automatic differentiation. `hessian`, `jacobian`,
+    `jacobian_norms` and `lipschitz` are None where the problem has none, as is `counts`. `clients` are the numbers of
+    the clients in the problem that this one is a restriction of, 0 .. n-1 for a whole one.
     """
 
     broadcasts = True
@@ -50,18 +55,20 @@ class Normalised:
         self.n_clients, self.dim_x, self.dim_lam = (
             arguments.integer(f"problem.{name}", getattr(given, name)) for name in SIZES
         )
-        self.counts = _counts(getattr(given, "counts", None), self.n_clients)
-        numbers = getattr(given, "clients", None)
+        self.counts = _counts(optional(given, "counts"), self.n_clients)
+        numbers = optional(given, "clients")
         self.clients = np.arange(self.n_clients) if numbers is None else np.asarray(numbers, dtype=np.int64)
-        self._loops = not arguments.boolean("problem.broadcasts", getattr(given, "broadcasts", False))
+        self._loops = not arguments.boolean("problem.broadcasts", optional(given, "broadcasts") or False)
         # A built-in class checks its arguments and answers in form; a class derived from it by a user may not.
         self._conforms = vars(type(given)).get("conforms", False) is True
-        if self._conforms:  # a step of training on small data is quick: nothing stands between
+        if self._conforms and is_numpy(given._like()):  # type: ignore[attr-defined]
+            # Nothing to check and no graph to cut; a step of training on small data is quick.
             for name in ("inner_cost", "inner_grad", "outer_cost", "linearize"):
                 setattr(self, name, getattr(given, name))
         self.hessian = self._closed_form("hessian", (self.dim_x, self.dim_x))
         self.jacobian = self._closed_form("jacobian", (self.dim_lam, self.dim_x))
-        self.lipschitz: Callable[[Array], Any] | None = getattr(given, "lipschitz", None)
+        self.lipschitz: Callable[[Array], Any] | None = optional(given, "lipschitz")
+        self.jacobian_norms: Callable[[Array, Array], Any] | None = optional(given, "jacobian_norms")
 
     def inner_cost(self, x: Array, lam: Array, batch: Any = None) -> Array:
         """g_i(x_i, lam_i).  # (..., n)"""
@@ -109,12 +116,12 @@ class Normalised:
 
         Entry [k, stream] of the result is what the other methods take as `batch`.
         """
-        own = getattr(self.given, "prepare_batches", None)
+        own = optional(self.given, "prepare_batches")
         return Slices(from_host(host_batches, like=like)) if own is None else own(host_batches, like)
 
     def restrict(self, clients: Any) -> Normalised:
         """The same problem with some of its clients, a slice or indices; only where the problem itself can."""
-        if not callable(getattr(self.given, "restrict", None)):
+        if not callable(optional(self.given, "restrict")):
             raise TypeError(f"problem: {type(self.given).__name__} has no method restrict(clients), needed here")
         return as_problem(self.given.restrict(clients))  # type: ignore[attr-defined]
 
@@ -129,7 +136,7 @@ class Normalised:
         return checked(call(x, lam, **options), answers, lead, x)
 
     def _closed_form(self, name: str, shape: Shape) -> Callable[..., Array] | None:
-        call = getattr(self.given, name, None)
+        call = optional(self.given, name)
         if call is None:
             return None
         answers = {f"{name}(x, lam)": (self.n_clients, *shape)}

@@ -10,7 +10,7 @@ from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods.spectrum import range_of_mean
-from hgp_ref.problems.normalised import Normalised
+from hgp_ref.problems.normalised import Normalised, optional
 
 GROWTH_LIMIT = 1e8  # parameters and gradients that have both grown by this are not coming back
 CLEAR_GROWTH = 10.0  # at the end: parameters and mean gradient beyond this times what they started with
@@ -74,7 +74,7 @@ class TrainingWatch:
 
     def _remedy(self, z: Array) -> str:
         """A smaller rate helps unless the mean inner cost falls without end."""
-        if not callable(getattr(self.problem.given, "linearize", None)):
+        if not callable(optional(self.problem.given, "linearize")):
             return "take a smaller lr"
         start, lam = (a[(0,) * (a.ndim - 2)] for a in (self.start, self.lam))
         linearization = self.problem.linearize(start, lam)
