@@ -8,6 +8,7 @@ from helpers import assert_close, identity_rtol
 from hypothesis import given, settings
 
 from hgp_ref import neural
+from hgp_ref.backend import array_namespace
 from hgp_ref.neural.windows import Windows
 
 from .stacks import data, derivatives, plain, stacks
@@ -141,7 +142,8 @@ def test_scatter_is_the_adjoint_of_gather(size, stride, frame):
     rng = np.random.default_rng(0)
     windows = Windows(size, stride, (5, 6), *frame)
     a = rng.standard_normal((2, 3, 5, 6, 2))
-    pieces = windows.gather(a, np)
+    xp = array_namespace(a)
+    pieces = windows.gather(a, xp)
     others = [rng.standard_normal(piece.shape) for piece in pieces]
     left = sum(np.sum(piece * other) for piece, other in zip(pieces, others, strict=True))
-    assert left == pytest.approx(np.sum(a * windows.scatter(others, np)), rel=1e-12)
+    assert left == pytest.approx(np.sum(a * windows.scatter(others, xp)), rel=1e-12)
