@@ -32,7 +32,7 @@ class GrowthWatch:
     With reset weights Θ̂ is row-stochastic, so this norm can grow in Algorithm 2 only where some ‖I − η H_i‖ > 1. A run
     whose terms are larger at its end than at half time has diverged if η λ_max(H̄) ≥ 2 or if they are 1000 times the
     first one. Otherwise it may be a transient (negative curvature at some client, single mini-batches) and gets a
-    warning, as does a run whose terms do not shrink at all.
+    warning, as does a run whose terms do not shrink at all or are larger at its end than the first one.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class GrowthWatch:
         self.problem, self.x, self.lam, self.method = problem, x, lam, method
         self.average, self.mini_batches = average, mini_batches
         self.norms, self.looks = [self._norm(first)], [0]
-        self.slack = 1.0 + float(np.sqrt(np.finfo(host_dtype(first)).eps))
+        limits = np.finfo(host_dtype(first))
+        self.slack = 1.0 + float(np.sqrt(limits.eps))
+        self.vanished = float(limits.tiny)  # below it products round to what they were: terms no longer shrink
 
     @property
     def left(self) -> np.ndarray:
@@ -60,14 +62,16 @@ class GrowthWatch:
     def conclude(self, m: int) -> None:
         """Judge the whole run of m iterations."""
         end, half = self.norms[-1], self.norms[len(self.norms) // 2 if len(self.norms) > 2 else 0]
+        end = np.where(end < self.vanished, 0.0, end)
         growing = end > half * self.slack
-        if np.any(growing):
+        doubtful = growing | (end > self._first * self.slack)  # also what is on its way down from a peak
+        if np.any(doubtful):
             spectrum = self._mean_range()
             eta = getattr(self.method, "eta", 0.0)
             lost = growing & ((eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
             if np.any(lost):
                 raise DivergenceError("diverged: " + self._message(m, lost, spectrum))
-            warnings.warn("not converged: " + self._message(m, growing, spectrum), RuntimeWarning, stacklevel=5)
+            warnings.warn("not converged: " + self._message(m, doubtful, spectrum), RuntimeWarning, stacklevel=5)
         elif np.any((end > 0) & (end * self.slack > half)) and m > 1:
             warnings.warn(
                 f"not converged: the terms of the series do not shrink over the last half of {m} iterations; the mean "

@@ -33,6 +33,9 @@ class TrainingWatch:
     def look(self, z: Array, gradient: Array, step: int, rate: float) -> None:
         """Stop training that has left the range of sense."""
         size, slope = self._largest(z), self._largest(gradient)
+        if step == 1:  # a mini-batch may have a gradient where the full batch has none
+            self.gradient = np.maximum(self.gradient, slope)
+            self.reach = np.maximum(self.reach, size)
         grown = (size > GROWTH_LIMIT * self.reach) & (slope > GROWTH_LIMIT * self.gradient)
         if np.any(grown | ~np.isfinite(size) | ~np.isfinite(slope)):
             self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, learning rate {rate:g}", z)

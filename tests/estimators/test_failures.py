@@ -61,6 +61,23 @@ def test_a_series_that_does_not_shrink_warns(curvature):
         hgp.hypergradient(*scalars(curvature, curvature), hgp.ExactAverage(2), iterations=100)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_terms_that_have_underflowed_are_converged(dtype):
+    """0.9 of the smallest positive number rounds to itself: what is left stays there for ever."""
+    A = np.broadcast_to(np.diag([0.1, 0.7]), (2, 2, 2)).astype(dtype)
+    ones = np.ones((2, 2), dtype)
+    problem = hgp.problems.Quadratic(A, ones, np.ones((2, 1, 2), dtype), 3 * ones)
+    est = hgp.hypergradient(problem, ones, ones[:, :1], hgp.ExactAverage(2), iterations=9000)  # warnings are errors
+    assert 0 < est.norms[-1] == est.norms[-2] < np.finfo(dtype).tiny
+
+
+def test_terms_above_the_first_one_warn_though_they_fall():
+    problem, x, lam = scalars(300.0, -299.0)
+    with pytest.warns(RuntimeWarning, match="not converged: after 3 iterations the largest term is"):
+        est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=0.5, iterations=3)
+    assert est.norms[0] < est.norms[-1] < est.norms[-2]
+
+
 def test_negative_curvature_is_named_with_its_sign():
     with pytest.raises(hgp.DivergenceError, match=r"lambda_max = -0\.5 .*not convex"):
         hgp.hypergradient(*scalars(-0.5, -0.5), hgp.ExactAverage(2), iterations=200)

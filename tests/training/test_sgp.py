@@ -98,6 +98,19 @@ def test_divergence_is_reported_while_numbers_are_finite(steps, lr):
         hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=steps, lr=lr, milestones=())
 
 
+@pytest.mark.parametrize("variant", ["assran", "nedic"])
+def test_mini_batches_from_a_stationary_start_are_no_divergence(variant):
+    """The gradient of all instances is exactly 0 at x = 0, that of a mini-batch is not."""
+    X, y = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]), np.array([1, 0, 0, 1])
+    problem, lam = hgp.problems.LogisticRegression(*[[X, X], [y, y]] * 2), np.full((2, 2), 0.1)
+    assert not problem.inner_grad(np.zeros((2, 2)), lam).any()
+    net = hgp.networks.FullyConnected(2)
+    fit = hgp.sgp(problem, net, lam, steps=300, lr=0.1, batch_size=1, variant=variant)
+    assert 0 < np.abs(fit.x).max() < 1
+    with pytest.raises(hgp.DivergenceError):
+        hgp.sgp(problem, net, lam, steps=300, lr=40.0, milestones=(), batch_size=1, variant=variant)
+
+
 def test_a_start_at_the_solution_is_no_divergence():
     problem, _, lam = logistic()
     x0 = exact.inner_solution(problem, lam)
