@@ -301,3 +301,12 @@ class Mixed(Lists, Network):
 def test_methods_that_come_from_a_mixin_class_are_checked_too():
     with pytest.raises(ValueError, match=r"Mixed\.out_lists\(1\): client 0 is missing in its own list"):
         hgp.PushSum(Mixed(3), 5).apply(np.ones((3, 2)))
+
+
+def test_a_network_that_was_never_set_up_is_named():
+    class Hasty(Ring):
+        def __init__(self):
+            pass
+
+    with pytest.raises(TypeError, match="Hasty has no n, needed super"):
+        hgp.PushSum(Hasty(), 5)
