@@ -31,7 +31,7 @@ class Runs(Channel):
         self._made = 0
         self._stacked: bool | None = None
         self._calls: ComposedCalls | None = None
-        self._closed: ComposedCalls | None = None  # the last ones, where none were prepared since: they know the weights
+        self._closed: ComposedCalls | None = None  # the last ones, until others are prepared: they know the weights
         self._omega = np.ones((len(self.channels), self.n))  # before the calls prepared now
         self._sent = Traffic.side_by_side([Traffic()] * len(self.channels))
 

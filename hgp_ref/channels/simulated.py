@@ -33,7 +33,7 @@ class Simulated(Channel):
         super().__init__(net.n)
         self.net, self.mode = net, arguments.choice("mode", mode, MODES)
         self._calls: PreparedCalls | None = None
-        self._closed: PreparedCalls | None = None  # the last ones, where none were prepared since: they know the weights
+        self._closed: PreparedCalls | None = None  # the last ones, until others are prepared: they know the weights
         self._ahead: Sequence[int] = ()  # steps of the calls foreseen, of which _made were made
         self._made = 0
         self._omega = np.ones(net.n)  # ω before the calls prepared now
