@@ -23,8 +23,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip entry can carry
 def write_whole(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a reader sees the old file, the new one or none, never a piece.
 
-    A link stays a link, to the new content; the mode is the one that the process gives to new files (its umask). What is
-    no regular file, such as a directory or a device, is refused, since it would be replaced by one.
+    A link stays a link, to the new content; the mode is the one that the process gives to new files (its umask). What
+    is no regular file, such as a directory or a device, is refused, since it would be replaced by one.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
