@@ -6,9 +6,10 @@ for the bytes to depend on the content alone; the zip's CRC of every entry is ch
 
 from __future__ import annotations
 
+import errno
 import io
 import os
-import tempfile
+import secrets
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -20,18 +21,24 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip entry can carry
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write `data` to `path` so that a reader sees the old file, the new one or none, never a piece."""
+    """Write `data` to `path` so that a reader sees the old file, the new one or none, never a piece.
+
+    A link stays a link, to the new content; the mode is the one that the process gives to new files (its umask). What
+    is no regular file, such as a directory or a device, is refused, since it would be replaced by one.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file, needed one or a new name", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

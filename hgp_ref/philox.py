@@ -85,6 +85,11 @@ def key(seed: int) -> tuple[np.uint64, np.uint64]:
     return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
 
 
+def several(seed: object) -> bool:
+    """Whether `seed` lists seeds; an array without axes is one of them."""
+    return isinstance(seed, list | tuple | range) or (isinstance(seed, np.ndarray) and seed.ndim > 0)
+
+
 def check_seed(seed: int) -> int:
     """The seed as a Python integer, or an error that says what is needed."""
     return arguments.integer("seed", seed, 0, 2**64 - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -22,6 +23,7 @@ import hgp_ref as hgp
 from hgp_ref import results
 from hgp_ref.attribution import retrain
 from hgp_ref.attribution.predict import Influence
+from hgp_ref.channels import Traffic
 from hgp_ref.files import npz_bytes, read_npz, write_whole
 from hgp_ref.results import Described, Result
 
@@ -326,3 +328,27 @@ def test_a_result_is_read_in_a_process_that_has_not_used_its_part(tmp_path):
         subprocess.check_output([sys.executable, "-c", code], text=True).strip()
         == "R² 0.5, F1 undefined (no change is negative, actual or predicted), Spearman 1"
     )
+
+
+def test_a_file_is_as_private_as_the_umask_says_and_a_link_stays_a_link(tmp_path):
+    target, link = tmp_path / "target.npz", tmp_path / "link.npz"
+    link.symlink_to(target)
+    before = os.umask(0o077)
+    try:
+        Traffic(1, 2, 3, 4).save(link)
+    finally:
+        os.umask(before)
+    assert link.is_symlink()
+    assert hgp.load(target) == Traffic(1, 2, 3, 4)
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_regular_file_is_not_replaced_by_one(tmp_path, make):
+    path = tmp_path / "special"
+    make(path)
+    kind = path.stat().st_mode
+    with pytest.raises(OSError, match="not a regular file"):
+        Traffic(1, 2, 3, 4).save(path)
+    assert path.stat().st_mode == kind
+    assert list(tmp_path.iterdir()) == [path]

@@ -69,7 +69,7 @@ class Averaging(ABC):
 
 def read_steps(steps: Any) -> int | tuple[int, ...]:
     """The number of steps S, or a sequence S_0, S_1, ... of them, each at least 1."""
-    if not isinstance(steps, Iterable) or isinstance(steps, str):
+    if not isinstance(steps, Iterable) or isinstance(steps, str) or getattr(steps, "ndim", 1) == 0:
         return arguments.integer("steps", steps)
     given = tuple(arguments.integer(f"steps[{m}]", S) for m, S in enumerate(steps))
     if not given:
@@ -79,6 +79,8 @@ def read_steps(steps: Any) -> int | tuple[int, ...]:
 
 def check_network(net: Network) -> Network:
     """TypeError unless `net` is a network."""
+    if isinstance(net, Network) and not hasattr(net, "n"):
+        raise TypeError(f"net: {type(net).__name__} has no n, needed super().__init__(n) in its __init__")
     if not isinstance(net, Network):
         raise TypeError(f"net: needed a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
     return net

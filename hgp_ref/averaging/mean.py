@@ -36,13 +36,13 @@ class Mean:
         runs: bool = False,
     ) -> None:
         self.averagings, self.channel, self.calls = averagings, channel, 0
-        steps: Any = _steps_of_runs(averagings, first, calls) if runs else averagings[0].steps_of(first, calls)
-        self._steps: Sequence[Any] = steps
+        self._first, self._runs = first, runs
+        self._steps: Sequence[Any] = self._steps_of(0, calls)
         self._weights: Any = tuple(a.weights for a in averagings) if runs else averagings[0].weights
         if first:
             passed = [a.graphs_before(first) for a in averagings]
             channel.skip(tuple(passed) if runs else passed[0], self._weights, like)  # type: ignore[arg-type]
-        channel.foresee(steps)
+        channel.foresee(self._steps)
         conserving = np.array([a.conserves for a in averagings])
         self._some = bool(conserving.any())
         self._mask: Array | None = None  # which runs conserve, where some do and some do not
@@ -50,9 +50,19 @@ class Mean:
             self._mask = from_host(conserving.astype(host_dtype(like))[:, None, None], like=like)
 
     def __call__(self, u: Array) -> Array:
+        if self.calls == len(self._steps):  # a method may average more often than once an iteration
+            more = self._steps_of(self.calls, max(1, self.calls))
+            self._steps = (*self._steps, *more)
+            self.channel.foresee(more)
         steps = self._steps[self.calls]
         self.calls += 1
         return self.channel.average(u, steps, self._weights)
+
+    def _steps_of(self, begin: int, calls: int) -> Sequence[Any]:
+        """The steps of `calls` calls of this mean from number `begin` on."""
+        first = self._first + begin
+        return (_steps_of_runs(self.averagings, first, calls) if self._runs
+                else self.averagings[0].steps_of(first, calls))  # fmt: skip
 
     def kept(self, ubar: Array) -> Array:
         """ū, or ω ū where the averaging conserves sums: they are what the next iterate starts from."""

@@ -31,13 +31,15 @@ class Runs(Channel):
         self._made = 0
         self._stacked: bool | None = None
         self._calls: ComposedCalls | None = None
+        self._closed: ComposedCalls | None = None  # the last ones, until others are prepared: they know the weights
         self._omega = np.ones((len(self.channels), self.n))  # before the calls prepared now
         self._sent = Traffic.side_by_side([Traffic()] * len(self.channels))
 
     @property
     def weights(self) -> Array:  # type: ignore[override]
-        if self._calls is not None:
-            return self._calls.weights_now()
+        calls = self._closed if self._calls is None else self._calls
+        if calls is not None:
+            return calls.weights_now()
         parts = [c.weights for c in self.channels]
         like = next(part for part in parts if part is not None)
         xp = array_namespace(like)
@@ -79,6 +81,7 @@ class Runs(Channel):
 
     def _prepare(self, z: Array, steps: Steps, weights: Rules, divide: bool) -> ComposedCalls:
         self.settle()
+        self._closed = None
         most = max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * len(self.channels) * self.n * self.n)))
         ahead = self._ahead[self._made : self._made + most]
         ahead = ahead if ahead and ahead[0] == steps else (steps,)  # type: ignore[assignment]
@@ -96,7 +99,7 @@ class Runs(Channel):
         self._omega = self._calls.omega
         for channel, S in zip(self.channels, zip(*self._calls.steps[: self._calls.used], strict=True), strict=True):
             channel.step += sum(S)
-        self._calls = None
+        self._calls, self._closed = None, self._calls
 
     def skip(self, graphs: Sequence[int], weights: Rules, like: Array) -> None:  # type: ignore[override]
         self.settle()

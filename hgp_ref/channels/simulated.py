@@ -33,13 +33,15 @@ class Simulated(Channel):
         super().__init__(net.n)
         self.net, self.mode = net, arguments.choice("mode", mode, MODES)
         self._calls: PreparedCalls | None = None
+        self._closed: PreparedCalls | None = None  # the last ones, until others are prepared: they know the weights
         self._ahead: Sequence[int] = ()  # steps of the calls foreseen, of which _made were made
         self._made = 0
         self._omega = np.ones(net.n)  # ω before the calls prepared now
 
     @property
     def weights(self) -> Array:  # type: ignore[override]
-        return None if self._calls is None else self._calls.weights_now()
+        calls = self._closed if self._calls is None else self._calls
+        return None if calls is None else calls.weights_now()
 
     @property
     def omega(self) -> np.ndarray:
@@ -69,6 +71,7 @@ class Simulated(Channel):
 
     def _prepare(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:
         self.settle()
+        self._closed = None
         if self.composes(z, steps):
             ahead = self.upcoming(steps, self.room(steps))
             P, messages = self.matrices(ahead)
@@ -87,7 +90,7 @@ class Simulated(Channel):
         """Close the calls prepared before: what they have carried, and where they have left the weights."""
         if self._calls is not None:
             self._sent, self._omega = self.traffic, self.omega
-            self._calls = None
+            self._calls, self._closed = None, self._calls
 
     def upcoming(self, steps: int, most: int) -> Sequence[int]:
         """The steps of the next calls, at most so many: those foreseen if the first is as foreseen, else one call."""

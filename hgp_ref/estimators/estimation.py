@@ -15,7 +15,7 @@ from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.estimators.driver import Iteration
 from hgp_ref.estimators.estimate import Estimate
 from hgp_ref.methods import Method, Neumann
-from hgp_ref.philox import check_seed
+from hgp_ref.philox import check_seed, several
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
@@ -110,15 +110,16 @@ def hypergradient(
     shown = bar(M, "hypergradient", progress)
     try:
         run.run(M, shown)
-    finally:
+    finally:  # what was sent was sent, also by a run that ends in an error
         shown.close()
+        traffic = average.charge()
     value, kept = run.values()
     arguments.finite("the estimate", value)
     return Estimate(
         value=value,
         w=run.w,
         history=kept,
-        traffic=average.charge(),
+        traffic=traffic,
         eta=getattr(method, "eta", None),
         iterations=run.m,
         batch_size=batch_size,
@@ -193,7 +194,7 @@ def _runs(avg: Any, seed: Any) -> tuple[list[Averaging], list[int], int | None]:
         or not all(isinstance(a, Averaging) for a in averagings)
     ):
         raise TypeError(f"avg: needed an averaging (PushSum, ExactAverage, Gossip) or a list of them, got {avg!r}")
-    many_seeds = isinstance(seed, list | tuple | range | np.ndarray)
+    many_seeds = several(seed)
     seeds = [check_seed(s) for s in (seed if many_seeds else [seed])]
     if not seeds:
         raise ValueError("seed: empty list given, needed at least one")

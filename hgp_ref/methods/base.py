@@ -26,7 +26,8 @@ class Method(ABC):
     """An iteration for w*. Its settings are attributes, its state is whatever `start` and `step` return.
 
     `average(u)` makes the next call of the averaging, `average.kept(ubar)` is what goes on in place of ū, and
-    `average.channel` is there for methods that need more than means. Arrays may carry a leading run axis.
+    `average.channel` is there for methods that need more than means. Arrays may carry a leading run axis. A vector that
+    `hvp` was asked for must not be changed in place afterwards: the driver may have taken ∂²_{xλ} g of it, too.
     """
 
     @abstractmethod

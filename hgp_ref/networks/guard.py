@@ -29,13 +29,21 @@ COMPARED = 256  # with at most so many clients, matrices are compared with the r
 
 
 def guard(cls: type, base: type) -> None:
-    """Check what the methods of `cls` return, if it overrides any of `base`'s outside this package."""
-    outside = cls.__module__.partition(".")[0] != PACKAGE
-    if outside and any(name in vars(cls) for name in CHECKS):
+    """Check what those methods of `cls` return that come from outside this package, be it from a mixin class."""
+    if any(_outside(_owner(cls, name)) for name in CHECKS):
         for name, check in CHECKS.items():
             method = getattr(cls, name)
             if method is not getattr(base, name) and not hasattr(method, "checks_result"):
                 setattr(cls, name, _checked(name, method, check))
+
+
+def _owner(cls: type, name: str) -> type:
+    """The class that the method comes from."""
+    return next(one for one in cls.__mro__ if name in vars(one))
+
+
+def _outside(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] != PACKAGE
 
 
 def _checked(name: str, method: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:

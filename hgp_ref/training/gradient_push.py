@@ -11,7 +11,7 @@ from hgp_ref import arguments
 from hgp_ref.averaging import Mean, PushSum, open_mean
 from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.networks import Network
-from hgp_ref.philox import check_seed
+from hgp_ref.philox import check_seed, several
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
@@ -84,8 +84,7 @@ def sgp(
     milestones, rates = _rates(steps, lr, milestones, decay)
     batches = None
     if batch_size is not None:
-        many = isinstance(seed, Sequence | np.ndarray)
-        batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=many, first=first_batch)
+        batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=several(seed), first=first_batch)
     watch = TrainingWatch(problem, lam, z, lr, average)
     shown = bar(steps, "sgp", progress)
     try:
@@ -105,7 +104,7 @@ def sgp(
         decay=float(decay),
         variant=variant,
         batch_size=batch_size,
-        seed=seeds if isinstance(seed, Sequence | np.ndarray) else seeds[0],
+        seed=seeds if several(seed) else seeds[0],
         first_batch=first_batch,
         tol=tol,
         stopped=stopped,
@@ -122,7 +121,7 @@ def _check_network(net: Network, problem: Normalised) -> None:
 
 def _seeds(seed: Any, lam: Array) -> tuple[list[int], Array]:
     """The seeds, and lam with a run axis for them where there are several."""
-    if not isinstance(seed, Sequence | np.ndarray):
+    if not several(seed):
         return [check_seed(seed)], lam
     seeds = [check_seed(s) for s in seed]
     if not seeds:

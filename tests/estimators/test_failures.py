@@ -214,3 +214,33 @@ def test_mini_batches_need_instances():
     problem, x, lam = quadratic()
     with pytest.raises(ValueError, match="batch_size=5 given, but the problem has no `counts`"):
         hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), batch_size=5)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_run_that_fails_has_sent_what_it_has_sent(many):
+    problem, x, lam = quadratic()
+    net = hgp.networks.RandomDirected(n=3, seed=1)
+
+    def interrupt(m, v):
+        if m == 4:
+            raise KeyboardInterrupt
+
+    avg, alone = hgp.PushSum(net, 5), hgp.PushSum(net, 5)
+    with pytest.raises(KeyboardInterrupt):
+        hgp.hypergradient(problem, x, lam, [avg] if many else avg, iterations=50, callback=interrupt)
+    hgp.hypergradient(problem, x, lam, alone, iterations=4)
+    assert avg.ledger == alone.ledger
+    assert avg.ledger.rounds == 20
+
+
+def test_an_array_without_axes_is_one_number():
+    problem, x, lam = quadratic()
+    net = hgp.networks.RandomDirected(n=3, seed=1)
+    avg = hgp.PushSum(net, np.array(5))
+    assert avg.steps == 5
+    est = hgp.hypergradient(problem, x, lam, avg, iterations=5, seed=np.array(7))
+    fit = hgp.sgp(problem, net, lam, steps=5, lr=0.1, seed=np.array(7))
+    assert est.seed == fit.seed == 7
+    assert est.value.ndim == fit.x.ndim == 2
+    with pytest.raises(TypeError, match="seed='ab' given"):
+        hgp.sgp(problem, net, lam, steps=5, lr=0.1, seed="ab")

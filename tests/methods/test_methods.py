@@ -296,3 +296,46 @@ def test_bad_input_is_named(options, error, message):
     for low, high in ((2.0, 1.0), (-1.0, 1.0), (0.0, None)):
         with pytest.raises(ValueError, match="low="):
             Chebyshev(low, high)
+
+
+class Twice(Neumann):
+    """Algorithm 2 with two averages an iteration."""
+
+    def step(self, u, average, linearization):
+        return super().step(average(u), average, linearization)
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_method_may_average_more_often_than_once_an_iteration(mode, many):
+    problem, x, lam = quadratic()
+    net = hgp.networks.OnePeerExponential(n=3)
+
+    def run(method, steps):
+        avg = hgp.Gossip(net, steps, mode=mode)
+        return hgp.hypergradient(problem, x, lam, [avg, avg] if many else avg, method=method, iterations=7)
+
+    twice, once = run(Twice(0.5), 2), run(Neumann(0.5), 4)  # without weights, 2 + 2 steps are 4
+    assert_close(twice.value, once.value, rtol=RTOL)
+    assert twice.traffic == once.traffic
+
+
+class Flooding(Neumann):
+    """Algorithm 2 whose clients also find out a maximum, between the average and what goes on from it."""
+
+    def step(self, u, average, linearization):
+        ubar = average(u)
+        weights = average.channel.weights
+        average.channel.largest(np.arange(3.0)[:, None], ubar)
+        np.testing.assert_array_equal(average.channel.weights, weights)
+        p = self.eta * ubar
+        return p, average.kept(ubar) - linearization.hvp(p)
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+@pytest.mark.parametrize("many", [False, True])
+def test_flooding_leaves_the_weights_as_they_are(mode, many):
+    problem, x, lam = quadratic()
+    avg = hgp.PushSum(NET, 5, debias="conserve", mode=mode)
+    est = hgp.hypergradient(problem, x, lam, [avg, avg] if many else avg, method=Flooding(0.5), iterations=100)
+    assert_close(est.value, np.broadcast_to(exact.hypergradient(problem, x, lam), est.value.shape), rtol=0.05)

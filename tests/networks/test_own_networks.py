@@ -283,3 +283,30 @@ def test_connected_but_periodic_is_told():
     x, lam = np.ones((3, 2)), np.ones((3, 2))
     with pytest.warns(RuntimeWarning, match="are periodic: .* 3 groups whose values never meet"):
         hgp.hypergradient(problem, x, lam, hgp.PushSum(Bare(3), steps=4), eta=0.1, iterations=5)
+
+
+class Lists:
+    """Not a network: one half of a class whose other half is."""
+
+    expected_edges = 6.0
+
+    def out_lists(self, s):
+        return np.array([0, 1, 3, 5]), ints(1, 1, 2, 0, 2)  # client 0 is missing in its own list
+
+
+class Mixed(Lists, Network):
+    pass
+
+
+def test_methods_that_come_from_a_mixin_class_are_checked_too():
+    with pytest.raises(ValueError, match=r"Mixed\.out_lists\(1\): client 0 is missing in its own list"):
+        hgp.PushSum(Mixed(3), 5).apply(np.ones((3, 2)))
+
+
+def test_a_network_that_was_never_set_up_is_named():
+    class Hasty(Ring):
+        def __init__(self):
+            pass
+
+    with pytest.raises(TypeError, match="Hasty has no n, needed super"):
+        hgp.PushSum(Hasty(), 5)
