@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -88,25 +88,25 @@ def _of_library(name: str) -> Callable[[np.ndarray], Any]:
 
 
 def _problem(member: str, answer: Any) -> Callable[[Any], Any]:
-    """The good problem with one member that returns nonsense."""
+    """A user's problem, which is the good one but for one member that is or returns nonsense."""
 
     def make(good: Any) -> Any:
         if not hasattr(good, "linearize"):
             raise Unfit
-        spoiled = copy.copy(good)
+        members = {name: getattr(good, name) for name in dir(good) if name[0] != "_" and name != "conforms"}
+        members = {name: staticmethod(value) if callable(value) else value for name, value in members.items()}
         if member in ("hvp", "cross"):
 
-            class At:
-                def __init__(self, inner: Any) -> None:
-                    self.hvp, self.cross = inner.hvp, inner.cross
-                    setattr(self, member, lambda u: answer)
+            def linearize(x: Any, lam: Any, batch: Any = None) -> Any:
+                at = good.linearize(x, lam, batch)
+                return SimpleNamespace(**{"hvp": at.hvp, "cross": at.cross, member: lambda u: answer})
 
-            spoiled.linearize = lambda x, lam, batch=None: At(good.linearize(x, lam, batch))
+            members["linearize"] = staticmethod(linearize)
         elif member in ("n_clients", "dim_x", "dim_lam"):
-            return type("Spoiled", (), {**{k: getattr(good, k) for k in dir(good) if k[0] != "_"}, member: answer})()
+            members[member] = answer
         else:
-            setattr(spoiled, member, lambda *args, **options: answer)
-        return spoiled
+            members[member] = staticmethod(lambda *args, **options: answer)
+        return type("Spoiled", (), members)()
 
     return make
 
