@@ -30,7 +30,7 @@ from hgp_ref.certificates.dense_point import DensePoint
 from hgp_ref.certificates.matrix_free_point import MatrixFreePoint
 from hgp_ref.certificates.point import Point
 from hgp_ref.certificates.result import Certificate
-from hgp_ref.problems import Problem
+from hgp_ref.problems import Problem, as_problem
 
 MATRIX_FREE_ABOVE = 1000  # d_x from which on H_i and J_i are not formed: 8 n d_x (d_x + d_λ) bytes, 16 MB a client here
 
@@ -67,10 +67,11 @@ def certify(
     8 n d_x (d_x + d_λ) bytes; matrix-free n + 24 Hessian-vector products a run, cross products as
     `MatrixFreePoint` says, and memory for some ten arrays (n, d_x).
     """
+    as_problem(problem, needs=("inner_grad", "outer_grad", "linearize"))
     value, w = inputs.estimate_arrays(est, problem)
     inputs.point_arrays(problem, x, lam, value)
     strong_convexity = inputs.modulus(strong_convexity)
-    first_call = None if first_call is None else arguments.integer("first_call", first_call, 0)
+    first_call = None if first_call is None else arguments.integer("first_call", first_call, 0, arguments.LONGEST)
     max_rounds = None if max_rounds is None else arguments.integer("max_rounds", max_rounds, 0)
     averagings = inputs.averagings(avg, problem.n_clients, value.shape[0] if value.ndim == 3 else None)
     nu = known_lipschitz(problem, lam) if lipschitz is None else inputs.constants(lipschitz)

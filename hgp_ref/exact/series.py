@@ -54,6 +54,8 @@ def estimate(
         v -= eta * J(m) @ Theta_m @ product @ f_x.ravel()
         kept = np.eye(n * d) if weights is None else np.kron(np.diag(weights[m]), np.eye(d))
         product = (kept - eta * H(m)) @ Theta_m @ product
+    if not np.all(np.isfinite(v)):
+        raise ValueError(f"eta={eta:g} given: the series leaves the range of floating point at this x and lam")
     return v.reshape(f_lam.shape)
 
 

@@ -95,16 +95,18 @@ function(
     lambda: dict(problem=small.quadratic(), net=small.net(), lam=small.point(small.quadratic())["lam"], steps=8, lr=0.3)
     | RUN | dict(milestones=(3, 5), variant="assran", decay=0.1, first_batch=0, x0=np.zeros((3, 4)), tol=1e-9)
     | dict(callback=lambda m, v: False),
+    speaks_of=("x",),  # made like lam
 )  # fmt: skip
 function(
     "training.sgp (mini-batches)",
     hgp.sgp,
     lambda: dict(problem=small.logistic(), net=small.net(), lam=small.point(small.logistic())["lam"], steps=8, lr=0.3)
     | dict(batch_size=2, seed=[0, 1], first_batch=0, variant="nedic"),
+    speaks_of=("x",),  # made like lam
 )
 
 # results
-method("estimators.Estimate.save", small.estimate, lambda: dict(path=FOLDER / "estimate.npz"))
+method("results.Result.save", small.estimate, lambda: dict(path=FOLDER / "estimate.npz"))
 method("estimators.Estimate.plot", small.estimate, lambda: dict(truth=small.estimate().value, ax=None))
 small.estimate().save(FOLDER / "good.npz")
 function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))

@@ -117,6 +117,8 @@ for kind, make in {"": small.quadratic, " (logistic)": small.logistic}.items():
         f"exact.inner_solution{kind}",
         exact.inner_solution,
         lambda make=make: dict(problem=make(), lam=small.point(make())["lam"], x0=np.zeros(4), max_iterations=50),
+        speaks_of=("x",),  # made like lam
+        raises=RuntimeError,
     )
     function(
         f"exact.estimate{kind}",
@@ -142,11 +144,13 @@ function(
     "attribution.retrain",
     attribution.retrain,
     lambda: dict(problem=small.weights(), lam=LAM(), removals=[(0, 1), ((1, 2), (2, 3))], x0=np.zeros(4)),
+    speaks_of=("x",),  # made like lam
 )
 function(
     "attribution.retrain_sgp",
     attribution.retrain_sgp,
     lambda: dict(problem=small.weights(), net=small.net(), lam=LAM(), removals=[(0, 1)], steps=8, lr=0.3),
+    speaks_of=("x",),  # made like lam
 )
 function("attribution.all_instances", attribution.all_instances, lambda: dict(counts=COUNTS))
 function(

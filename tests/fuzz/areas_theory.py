@@ -62,8 +62,8 @@ function(
     bounds.known_lipschitz,
     lambda: dict(problem=small.quadratic(), lam=small.point(small.quadratic())["lam"]),
 )
-function("bounds.lemma2", bounds.lemma2, lambda: dict(n=3, entry=0.1, form="corrected"))
-function("bounds.lemma2_realised", bounds.lemma2_realised, lambda: dict(K=np.full((3, 3), 1 / 3), form="corrected"))
+function("bounds.lemma2", bounds.lemma2, lambda: dict(n=3, entry=0.1, form="corrected"), passes_nan=True)
+function("bounds.lemma2_realised", bounds.lemma2_realised, lambda: dict(K=np.full((3, 3), 1 / 3), form="corrected"), passes_nan=True)
 function(
     "bounds.lemma2_worst_case",
     bounds.lemma2_worst_case,
@@ -83,7 +83,7 @@ function(
     bounds.sample_derivatives,
     lambda: dict(problem=small.logistic(), **small.point(small.logistic())),
 )
-function("bounds.worst_case", bounds.worst_case, lambda: dict(n=3, window=1))
+function("bounds.worst_case", bounds.worst_case, lambda: dict(n=3, window=1), passes_nan=True)  # log τ = −∞ for n = 1
 method("bounds.WorstCase.entry", lambda: bounds.worst_case(3), lambda: dict(steps=5))
 method("bounds.WorstCase.printed", lambda: bounds.worst_case(3), lambda: dict(steps=5))
 method("bounds.WorstCase.steps_needed", lambda: bounds.worst_case(3), lambda: dict(eta_alpha=0.1, factor=1.0))

@@ -17,7 +17,8 @@ class Target:
     function: Callable[[Arguments], Any]  # called with the arguments by name
     good: Callable[[], Arguments]
     passes_nan: bool = False  # a formula at a point: NaN, infinity or overflow in its numbers comes out again
-    leaves: tuple[str, ...] = ()  # arguments that take any value by design (Result fields, callbacks)
+    speaks_of: tuple[str, ...] = ()  # names beside the arguments' that a message may use
+    raises: type[Exception] | None = None  # a documented error beside TypeError and ValueError
 
 
 TARGETS: dict[str, Target] = {}

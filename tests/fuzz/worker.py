@@ -61,7 +61,7 @@ def judge(target: Target, given: dict[str, Any]) -> tuple[str, str]:
             warnings.simplefilter("ignore")
             result = target.function(given)
     except OWN as error:
-        if not names_argument(str(error), list(given)):
+        if not names_argument(str(error), [*given, *target.speaks_of]):
             return "unnamed", f"{type(error).__name__}: {error} @ {_where(error)}"
         fault = ("", "")
     except MemoryError as error:
@@ -76,6 +76,8 @@ def judge(target: Target, given: dict[str, Any]) -> tuple[str, str]:
     except RecursionError as error:
         return "recursion", _where(error)
     except Exception as error:
+        if target.raises is not None and isinstance(error, target.raises) and names_argument(str(error), list(given)):
+            return "", ""
         return "exception", f"{type(error).__name__}: {error} @ {_where(error)}"
     else:
         fault = ("", "") if target.passes_nan or finite(result) else ("not finite", repr(result)[:200])
