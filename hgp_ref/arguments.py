@@ -19,7 +19,6 @@ import numpy as np
 
 from hgp_ref.backend import Array, Namespace, array_namespace, device, to_host
 
-
 LONGEST = 10**9  # iterations, steps and calls of one run, and entries along one axis, at most
 
 
@@ -114,7 +113,9 @@ def host_array(name: str, value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise ValueError(f"{name}: {type(value).__name__} with rows of unequal lengths given, needed an array") from error
+        raise ValueError(
+            f"{name}: {type(value).__name__} with rows of unequal lengths given, needed an array"
+        ) from error
     except (TypeError, RuntimeError, OverflowError) as error:  # arrays that live on a device refuse in their own way
         raise TypeError(f"{name}: {type(value).__name__} given, needed an array on the host: {error}") from error
 

@@ -26,8 +26,7 @@ def array_namespace(*arrays: Array) -> Namespace:
     for a in given:
         if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
             raise TypeError(
-                "arrays: needed an array (NumPy, CuPy, PyTorch, JAX, ...), "
-                f"got {type(a).__module__}.{type(a).__name__}"
+                f"arrays: needed an array (NumPy, CuPy, PyTorch, JAX, ...), got {type(a).__module__}.{type(a).__name__}"
             )
     try:
         return compat.array_namespace(*given)
@@ -138,7 +137,9 @@ def get_backend(name: str) -> Backend:
     if name == "numpy":
         return Backend(name, compat.array_namespace(np.empty(0)), "cpu")
     if name not in EXTRAS:
-        raise ValueError(f"name={name!r} given: a backend that is unknown; choose one of {', '.join(['numpy', *EXTRAS])}")
+        raise ValueError(
+            f"name={name!r} given: a backend that is unknown; choose one of {', '.join(['numpy', *EXTRAS])}"
+        )
     library = _import(name)
     if name == "cupy":
         _require_gpu(library)

@@ -74,10 +74,14 @@ def as_removals(
     if groups is not None:
         return tuple(_group(f"groups[{r}]", group, counts) for r, group in enumerate(_listed("groups", groups)))
     if clients is not None:
-        chosen = [arguments.integer(f"clients[{r}]", i, 0, len(counts) - 1) for r, i in enumerate(_listed("clients", clients))]
+        chosen = [
+            arguments.integer(f"clients[{r}]", i, 0, len(counts) - 1) for r, i in enumerate(_listed("clients", clients))
+        ]
         return tuple(tuple((i, k) for k in range(int(counts[i]))) for i in chosen)
     if instances is not None:
-        return tuple((_pair(f"instances[{r}]", pair, counts),) for r, pair in enumerate(_listed("instances", instances)))
+        return tuple(
+            (_pair(f"instances[{r}]", pair, counts),) for r, pair in enumerate(_listed("instances", instances))
+        )
     return all_instances(counts)
 
 
@@ -101,7 +105,11 @@ def without(lam: Array, removals: Sequence[Removal]) -> Array:
 
 
 def _listed(name: str, value: Any) -> list[Any]:
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable) or (hasattr(value, "ndim") and value.ndim == 0):
+    if (
+        isinstance(value, str | bytes)
+        or not isinstance(value, Iterable)
+        or (hasattr(value, "ndim") and value.ndim == 0)
+    ):
         raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed a list")
     return list(value)
 

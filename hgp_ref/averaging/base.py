@@ -72,7 +72,7 @@ class Averaging(ABC):
 
 def read_steps(steps: Any) -> int | tuple[int, ...]:
     """The number of steps S, or a sequence S_0, S_1, ... of them, each at least 1."""
-    if not isinstance(steps, Iterable) or isinstance(steps, str):
+    if not isinstance(steps, Iterable) or isinstance(steps, str | bytes) or getattr(steps, "ndim", 1) == 0:
         return arguments.integer("steps", steps, 1, arguments.LONGEST)
     given = tuple(arguments.integer(f"steps[{m}]", S, 1, arguments.LONGEST) for m, S in enumerate(steps))
     if not given:

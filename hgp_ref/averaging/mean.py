@@ -93,7 +93,9 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
     channels = [a.connect() for a in averagings]
     for averaging, channel in zip(averagings, channels, strict=True):
         if not isinstance(channel, Channel):
-            raise TypeError(f"avg: {type(averaging).__name__}.connect() returned {type(channel).__name__}, needed a Channel")
+            raise TypeError(
+                f"avg: {type(averaging).__name__}.connect() returned {type(channel).__name__}, needed a Channel"
+            )
         held = channel.clients.stop - channel.clients.start
         if held != rows:
             raise ValueError(f"avg: {averaging!r} averages {held} clients, but the problem has {rows}")

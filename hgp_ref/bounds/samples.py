@@ -45,7 +45,9 @@ def sample_derivatives(problem: Any, x: Any, lam: Any) -> tuple[list[np.ndarray]
     for name, value in (("x", x), ("lam", lam)):
         arguments.array(name, value)
         if len(value.shape) != 2 or value.shape[0] != len(counts):
-            raise ValueError(f"{name}: {tuple(value.shape)} given, needed an array of shape (n, d) with n = {len(counts)} clients")
+            raise ValueError(
+                f"{name}: {tuple(value.shape)} given, needed an array of shape (n, d) with n = {len(counts)} clients"
+            )
     H: list[list[np.ndarray]] = [[] for _ in counts]
     J: list[list[np.ndarray]] = [[] for _ in counts]
     for s in range(int(counts.max())):

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.memory import room
 from hgp_ref.data.partition import dirichlet
+from hgp_ref.memory import room
 from hgp_ref.results import Result
 
 VARIANTS = ("paper", "published")

@@ -88,7 +88,10 @@ def hypergradient(
     """
     problem = as_problem(problem, needs=("outer_grad", "linearize"))
     x, lam = _check_point(problem, x, lam)
-    M, tol = arguments.integer("iterations", iterations, 1, arguments.LONGEST), None if tol is None else arguments.positive("tol", tol)
+    M, tol = (
+        arguments.integer("iterations", iterations, 1, arguments.LONGEST),
+        None if tol is None else arguments.positive("tol", tol),
+    )
     method = _method(method, eta)
     first_batch = arguments.integer("first_batch", first_batch, 0, MAX_STEP)
     flags = {"history": history, "shared_batch": shared_batch, "replace": replace, "progress": progress}

@@ -47,7 +47,9 @@ def inner_solution(
         if not search.step():
             return mean.spread(search.x)
     left, why = _norm(search.G), search.at_infinity()
-    raise RuntimeError(f"inner_solution: ‖mean gradient‖={left:.3e} after max_iterations={max_iterations} Newton steps{why}")
+    raise RuntimeError(
+        f"inner_solution: ‖mean gradient‖={left:.3e} after max_iterations={max_iterations} Newton steps{why}"
+    )
 
 
 def _start(x0: Array | Sequence[float] | None, problem: Problem) -> np.ndarray:

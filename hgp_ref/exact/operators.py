@@ -82,4 +82,6 @@ def _check(net: Network, steps: int, **numbers: int) -> None:
         arguments.integer(name, number, 0, arguments.LONGEST)
     last = (max(numbers.values()) + 1) * steps
     if last > arguments.LONGEST:
-        raise ValueError(f"steps={steps} given: step {last} is needed, the explicit reference goes to {arguments.LONGEST}")
+        raise ValueError(
+            f"steps={steps} given: step {last} is needed, the explicit reference goes to {arguments.LONGEST}"
+        )

@@ -38,7 +38,9 @@ def estimate(
     f_x, f_lam = outer_gradients(problem, x, lam)  # (n, d_x), (n, d_lam)
     n, d = f_x.shape
     eta = arguments.positive("eta", eta)
-    matrices = [arguments.real_array(f"matrices[{m}]", K, (n, n), "(n, n)") for m, K in enumerate(_listed("matrices", matrices))]
+    matrices = [
+        arguments.real_array(f"matrices[{m}]", K, (n, n), "(n, n)") for m, K in enumerate(_listed("matrices", matrices))
+    ]
     require_memory("the stacked operators (n d_x, n d_x)", n * d, n * d)
     for name, given in (("batches_v", batches_v), ("batches_u", batches_u), ("weights", weights)):
         if given is not None and len(_listed(name, given)) != len(matrices):

@@ -63,7 +63,9 @@ class Adapter:
                 raise TypeError(f"{name}: {type(cost).__name__} given, needed a function")
         self.n_clients = arguments.integer("n_clients", n_clients)
         self.dim_x, self.dim_lam = arguments.integer("dim_x", dim_x), arguments.integer("dim_lam", dim_lam)
-        room(f"n_clients={n_clients}, dim_x={dim_x}, dim_lam={dim_lam}", self.n_clients * (self.dim_x + self.dim_lam + 1))
+        room(
+            f"n_clients={n_clients}, dim_x={dim_x}, dim_lam={dim_lam}", self.n_clients * (self.dim_x + self.dim_lam + 1)
+        )
         self.counts = None if counts is None else _read_counts(counts, self.n_clients)
         self.clients = np.arange(self.n_clients) if clients is None else clients
         self._inner, self._outer = inner, outer

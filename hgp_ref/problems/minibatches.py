@@ -42,7 +42,12 @@ class MiniBatches:
             raise ValueError(f"batch_size={size!r} given, but the problem has no `counts` (instances per client)")
         self.counts, self.clients = problem.counts, problem.clients
         self.problem, self.seeds, self.total, self.like = problem, seeds, total, like
-        self.size, self.runs, self.streams, self.replace = arguments.integer("batch_size", size, 1, 2**31 - 1), runs, streams, replace
+        self.size, self.runs, self.streams, self.replace = (
+            arguments.integer("batch_size", size, 1, 2**31 - 1),
+            runs,
+            streams,
+            replace,
+        )
         self.first = arguments.integer("first_batch", first, 0, MAX_STEP - total)
         room(f"batch_size={size}", streams * len(seeds) * problem.n_clients * (self.size if replace else 1))
         numbers = streams * len(seeds) * problem.n_clients * min(self.size, int(problem.counts.max()))

@@ -169,7 +169,11 @@ def _linearization(returned: Any) -> Linearization:
 
 
 def _require_members(problem: Any, needs: Sequence[str]) -> None:
-    if not isinstance(needs, Sequence) or isinstance(needs, str) or not set(map(repr, needs)) <= set(map(repr, METHODS)):
+    if (
+        not isinstance(needs, Sequence)
+        or isinstance(needs, str)
+        or not set(map(repr, needs)) <= set(map(repr, METHODS))
+    ):
         raise ValueError(f"needs={needs!r} given, needed some of {', '.join(METHODS)}")
     missing = [name for name in SIZES if not hasattr(problem, name)]
     missing += [f"{name}(...)" for name in needs if not callable(getattr(problem, name, None))]

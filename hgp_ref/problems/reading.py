@@ -32,7 +32,7 @@ def read_labels(name: str, y: Data, features: Array) -> tuple[Array, np.ndarray]
     """Labels (n, N_max) as floats beside `features`, and how many each client has."""
     if not hasattr(y, "shape") and not isinstance(y, list | tuple):
         raise TypeError(f"{name}: {type(y).__name__} given, needed labels (n, N) or a list of n arrays (N_i,)")
-    parts = [y] if hasattr(y, "shape") else list(y)
+    parts: list[Array] = [y] if hasattr(y, "shape") else list(y)
     for part in parts:
         if part is None or isinstance(part, np.ma.MaskedArray):
             raise TypeError(f"{name}: {type(part).__name__} given, needed plain arrays")

@@ -86,8 +86,10 @@ function(
 function(
     "estimators.hypergradient (mini-batches)",
     hgp.hypergradient,
-    lambda: dict(problem=small.logistic(), **small.point(small.logistic()), avg=small.avg(), iterations=8, batch_size=2)
-    | dict(seed=[0, 1], shared_batch=False, replace=True, first_batch=0, method=methods.Neumann(0.5)),
+    lambda: (
+        dict(problem=small.logistic(), **small.point(small.logistic()), avg=small.avg(), iterations=8, batch_size=2)
+        | dict(seed=[0, 1], shared_batch=False, replace=True, first_batch=0, method=methods.Neumann(0.5))
+    ),
 )
 function(
     "training.sgp",
@@ -100,8 +102,10 @@ function(
 function(
     "training.sgp (mini-batches)",
     hgp.sgp,
-    lambda: dict(problem=small.logistic(), net=small.net(), lam=small.point(small.logistic())["lam"], steps=8, lr=0.3)
-    | dict(batch_size=2, seed=[0, 1], first_batch=0, variant="nedic"),
+    lambda: (
+        dict(problem=small.logistic(), net=small.net(), lam=small.point(small.logistic())["lam"], steps=8, lr=0.3)
+        | dict(batch_size=2, seed=[0, 1], first_batch=0, variant="nedic")
+    ),
     speaks_of=("x",),  # made like lam
 )
 
@@ -118,7 +122,9 @@ for name in ("device", "to_host", "detached", "host_dtype"):
 function("backend.is_numpy", hgp.backend.is_numpy, lambda: dict(x=ARRAY))
 function("backend.scalar", hgp.backend.scalar, lambda: dict(x=np.ones(1)), passes_nan=True)
 function("backend.from_host", hgp.backend.from_host, lambda: dict(a=ARRAY, like=ARRAY), passes_nan=True)
-function("backend.array_namespace", lambda arrays: hgp.backend.array_namespace(arrays, ARRAY), lambda: dict(arrays=ARRAY))
+function(
+    "backend.array_namespace", lambda arrays: hgp.backend.array_namespace(arrays, ARRAY), lambda: dict(arrays=ARRAY)
+)
 function("backend.get_backend", hgp.backend.get_backend, lambda: dict(name="numpy"))
 method(
     "backend.Backend.asarray",
@@ -142,7 +148,9 @@ for name in ("breast_cancer", "digits"):
         getattr(hgp.data, name),
         lambda: dict(n_clients=3, alpha=1.0, seed=0, validation=0.4, bias=True),
     )
-function("data.emnist_byclass", hgp.data.emnist_byclass, lambda: dict(folder=FOLDER, split="test", upright=False, sums={}))
+function(
+    "data.emnist_byclass", hgp.data.emnist_byclass, lambda: dict(folder=FOLDER, split="test", upright=False, sums={})
+)
 
 # neural: what builds and evaluates a model
 function("neural.Linear", neural.Linear, lambda: dict(inputs=4, outputs=3))
@@ -167,7 +175,5 @@ for kind, owner in {"Sequential": small.model, "Ensemble": lambda: neural.Ensemb
             lambda owner=owner: dict(x=owner().init(3), X=small.rng().normal(size=(3, 6, 4))),
             passes_nan=True,
         )
-    method(
-        f"neural.{kind}.init", owner, lambda: dict(n=3, seed=0, like=np.ones(1), dtype="float64", same_for_all=True)
-    )
+    method(f"neural.{kind}.init", owner, lambda: dict(n=3, seed=0, like=np.ones(1), dtype="float64", same_for_all=True))
     method(f"neural.{kind}.numbers", owner, lambda: dict(kept=True))

@@ -112,7 +112,9 @@ for kind, make in {"": small.quadratic, " (logistic)": small.logistic}.items():
     for name in ("hessians", "jacobians"):
         function(f"exact.{name}{kind}", getattr(exact, name), lambda good=good: good() | dict(batch=None))
     function(f"exact.outer_gradients{kind}", exact.outer_gradients, good)
-    function(f"exact.hypergradient{kind}", exact.hypergradient, lambda good=good: good() | dict(method="reduced", eta=0.5))
+    function(
+        f"exact.hypergradient{kind}", exact.hypergradient, lambda good=good: good() | dict(method="reduced", eta=0.5)
+    )
     function(
         f"exact.inner_solution{kind}",
         exact.inner_solution,
@@ -123,12 +125,16 @@ for kind, make in {"": small.quadratic, " (logistic)": small.logistic}.items():
     function(
         f"exact.estimate{kind}",
         exact.estimate,
-        lambda good=good: good() | dict(matrices=small.matrices(), eta=0.5, batches_v=None, batches_u=None, weights=None),
+        lambda good=good: (
+            good() | dict(matrices=small.matrices(), eta=0.5, batches_v=None, batches_u=None, weights=None)
+        ),
     )
 function("exact.theta", exact.theta, lambda: dict(n=3, d=4))
 function("exact.mixing_product", exact.mixing_product, lambda: dict(net=small.net(), steps=2, call=1))
 function("exact.push_sum_matrix", exact.push_sum_matrix, lambda: dict(net=small.net(), steps=2, call=1, debias="reset"))
-function("exact.push_sum_matrices", exact.push_sum_matrices, lambda: dict(net=small.net(), steps=2, calls=2, debias="reset"))
+function(
+    "exact.push_sum_matrices", exact.push_sum_matrices, lambda: dict(net=small.net(), steps=2, calls=2, debias="reset")
+)
 function("exact.push_sum_weights", exact.push_sum_weights, lambda: dict(net=small.net(), steps=2, call=1))
 
 # attribution
@@ -136,8 +142,10 @@ COUNTS = np.array([6, 6, 6])
 function(
     "attribution.influence",
     hgp.influence,
-    lambda: dict(problem=small.weights(), **small.point(small.weights()), avg=small.avg(), eta=0.5, iterations=8)
-    | dict(instances=None, groups=None, clients=None, batch_size=None, seed=0, progress=False),
+    lambda: (
+        dict(problem=small.weights(), **small.point(small.weights()), avg=small.avg(), eta=0.5, iterations=8)
+        | dict(instances=None, groups=None, clients=None, batch_size=None, seed=0, progress=False)
+    ),
 )
 LAM = lambda: small.point(small.weights())["lam"]  # noqa: E731
 function(

@@ -33,8 +33,12 @@ for name in ("bound_e", "mean_square_error"):
     function(
         f"bounds.{name}",
         getattr(bounds, name),
-        lambda: dict(zip(("H_samples", "J_samples"), small.samples(), strict=True))
-        | dict(f_x=small.derivatives()["f_x"], eta=0.5, matrices=small.matrices(), size=2, replace=False, shared=False),
+        lambda: (
+            dict(zip(("H_samples", "J_samples"), small.samples(), strict=True))
+            | dict(
+                f_x=small.derivatives()["f_x"], eta=0.5, matrices=small.matrices(), size=2, replace=False, shared=False
+            )
+        ),
     )
 function("bounds.best", lambda bounds: hgp.bounds.best(bounds), lambda: dict(bounds=bounds.bound_a(**C())))
 function(
@@ -63,7 +67,12 @@ function(
     lambda: dict(problem=small.quadratic(), lam=small.point(small.quadratic())["lam"]),
 )
 function("bounds.lemma2", bounds.lemma2, lambda: dict(n=3, entry=0.1, form="corrected"), passes_nan=True)
-function("bounds.lemma2_realised", bounds.lemma2_realised, lambda: dict(K=np.full((3, 3), 1 / 3), form="corrected"), passes_nan=True)
+function(
+    "bounds.lemma2_realised",
+    bounds.lemma2_realised,
+    lambda: dict(K=np.full((3, 3), 1 / 3), form="corrected"),
+    passes_nan=True,
+)
 function(
     "bounds.lemma2_worst_case",
     bounds.lemma2_worst_case,
@@ -76,7 +85,9 @@ function(
 )
 function("bounds.residual_bounds", bounds.residual_bounds, lambda: small.derivatives() | dict(w=np.ones((3, 4))))
 function(
-    "bounds.sample_constants", bounds.sample_constants, lambda: dict(zip("HJ", small.samples(), strict=True)) | dict(eta=0.5)
+    "bounds.sample_constants",
+    bounds.sample_constants,
+    lambda: dict(zip("HJ", small.samples(), strict=True)) | dict(eta=0.5),
 )
 function(
     "bounds.sample_derivatives",
@@ -91,13 +102,17 @@ method("bounds.WorstCase.steps_needed", lambda: bounds.worst_case(3), lambda: di
 function(
     "certificates.certify",
     hgp.certify,
-    lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), est=small.estimate(), avg=small.avg())
-    | dict(lipschitz=None, strong_convexity=None, first_call=None, max_rounds=None, matrix_free=False),
+    lambda: (
+        dict(problem=small.quadratic(), **small.point(small.quadratic()), est=small.estimate(), avg=small.avg())
+        | dict(lipschitz=None, strong_convexity=None, first_call=None, max_rounds=None, matrix_free=False)
+    ),
 )
 function(
     "certificates.certify (matrix-free)",
     hgp.certify,
-    lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), est=small.estimate(), avg=small.avg())
-    | dict(lipschitz=None, strong_convexity=0.01, matrix_free=True),
+    lambda: (
+        dict(problem=small.quadratic(), **small.point(small.quadratic()), est=small.estimate(), avg=small.avg())
+        | dict(lipschitz=None, strong_convexity=0.01, matrix_free=True)
+    ),
 )
 method("certificates.Certificate.plot", small.certificate)

@@ -28,11 +28,23 @@ EXEMPT: dict[str, str] = {
     },
     **{f"neural.{kind}": DRIVEN for kind in ("Tape", "Adjoint", "Tangent")},
     **{f"neural.Ensemble.{member}": DRIVEN for member in ("places", "split")},
-    **{f"problems.NeuralCost.{member}": DRIVEN for member in ("value", "slope", "bend", "along_lam", "cross", "scores", "curved")},
+    **{
+        f"problems.NeuralCost.{member}": DRIVEN
+        for member in ("value", "slope", "bend", "along_lam", "cross", "scores", "curved")
+    },
     "problems.NeuralProblem.weighted_slope": DRIVEN,
     **{
         f"problems.NeuralProblem.{member}": "in the table for its three subclasses"
-        for member in ("inner_cost", "outer_cost", "inner_grad", "outer_grad", "linearize", "accuracy", "restrict", "to")
+        for member in (
+            "inner_cost",
+            "outer_cost",
+            "inner_grad",
+            "outer_grad",
+            "linearize",
+            "accuracy",
+            "restrict",
+            "to",
+        )
     },
     **{f"{name}": ABSTRACT for name in ("averaging.Averaging", "networks.Network", "problems.NeuralCost")},
     **{f"problems.{name}": PROTOCOL for name in ("Problem", "Linearization")},
@@ -67,7 +79,6 @@ def public() -> Iterable[tuple[str, object]]:
                 for member, inner in vars(value).items():
                     if member[0] != "_" and callable(getattr(value, member)) and not isinstance(inner, type):
                         yield f"{module}.{name}.{member}", getattr(value, member)
-
 
 
 def missing(table: Iterable[str]) -> set[str]:

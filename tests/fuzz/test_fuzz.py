@@ -7,11 +7,12 @@ processor time are allowed for each.
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from fuzz import coverage
 from fuzz.pool import Worker
 from fuzz.values import BAD
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 EXAMPLES = 1500
 LENGTHS = {"steps", "iterations", "calls", "call", "count", "max_iterations", "max_rounds"}  # 10**9 is long, not absurd

@@ -19,8 +19,8 @@ if sys.platform == "linux":
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, resource.RLIM_INFINITY))
 
 import hgp_ref as hgp  # noqa: E402
-from fuzz.table import Target, full
-from fuzz.values import BAD, Unfit
+from fuzz.table import Target, full  # noqa: E402
+from fuzz.values import BAD, Unfit  # noqa: E402
 
 OWN = (TypeError, ValueError, hgp.DivergenceError)
 
