@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Iterable
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import array_api_compat as compat
 import numpy as np
 
 from hgp_ref.backend import Array, Namespace, array_namespace, device, to_host
+
+LONGEST = 10**9  # iterations, steps and calls of one run, and entries along one axis, at most
 
 
 def integer(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
@@ -89,12 +93,57 @@ def boolean(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def function(name: str, value: Any) -> None:
+    """TypeError unless `value` can be called."""
+    if not callable(value):
+        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed a function")
+
+
+def path(name: str, value: Any) -> Path:
+    """A path in the file system, given as text or as a path."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed a path")
+    return Path(value)
+
+
+def host_array(name: str, value: Any) -> np.ndarray:
+    """`value`, a host array or sequence, as NumPy makes an array of it."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name}: a masked array given, whose mask would be lost; needed a plain array")
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(
+            f"{name}: {type(value).__name__} with rows of unequal lengths given, needed an array"
+        ) from error
+    except (TypeError, RuntimeError, OverflowError) as error:  # arrays that live on a device refuse in their own way
+        raise TypeError(f"{name}: {type(value).__name__} given, needed an array on the host: {error}") from error
+
+
+def real_floating(name: str, dtype: Any) -> np.dtype:
+    """float32 or float64, given as a dtype or by its name."""
+    try:
+        read = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise TypeError(f"{name}={dtype!r} given ({type(dtype).__name__}), needed float32 or float64") from error
+    if read not in (np.float32, np.float64) or not read.isnative:
+        raise TypeError(f"{name}={read} given, needed float32 or float64")
+    return read
+
+
+def array(name: str, a: Any) -> None:
+    """TypeError unless `a` is an array of some library, plain and no scalar."""
+    if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
+        given = "None" if a is None else f"{type(a).__module__}.{type(a).__name__}"
+        raise TypeError(f"{name}: needed an array, got {given}")
+    if isinstance(a, np.ma.MaskedArray | np.matrix):  # their products and sums are not those of arrays
+        raise TypeError(f"{name}: needed a plain array, got {type(a).__module__}.{type(a).__name__}")
+
+
 def same_kind(**arrays: Array) -> Namespace:
     """The namespace of the named `arrays`: float32 or float64 in native byte order, one library, device and dtype."""
     for name, a in arrays.items():
-        if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
-            given = "None" if a is None else f"{type(a).__module__}.{type(a).__name__}"
-            raise TypeError(f"{name}: needed an array, got {given}")
+        array(name, a)
     libraries = {name: compat.array_namespace(a) for name, a in arrays.items()}
     if len({id(xp) for xp in libraries.values()}) > 1:
         raise TypeError("mixed array libraries: " + _listing({k: v.__name__ for k, v in libraries.items()}))
@@ -173,12 +222,9 @@ def real_array(
 ) -> np.ndarray:
     """A host array of finite numbers as float64, its axes as given (None: any length), no entry below `low`."""
     needed = f"finite numbers of shape {meaning}" + ("" if low is None else f", each >= {low:g}")
-    try:
-        given = np.asarray(value)
-        if given.dtype.kind not in "iuf":
-            raise TypeError(f"{name}: {given.dtype} given ({type(value).__name__}), needed {needed}")
-    except ValueError as error:  # nested sequences of unequal lengths
-        raise ValueError(f"{name}: rows of unequal lengths given, needed {needed}") from error
+    given = host_array(name, value)
+    if given.dtype.kind not in "iuf":
+        raise TypeError(f"{name}: {given.dtype} given ({type(value).__name__}), needed {needed}")
     if given.ndim != len(axes) or any(n is not None and n != m for n, m in zip(axes, given.shape, strict=True)):
         raise ValueError(f"{name}: shape {given.shape} given, needed {needed}")
     if given.size == 0:

@@ -26,7 +26,7 @@ def array_namespace(*arrays: Array) -> Namespace:
     for a in given:
         if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
             raise TypeError(
-                f"needed an array (NumPy, CuPy, PyTorch, JAX, ...), got {type(a).__module__}.{type(a).__name__}"
+                f"arrays: needed an array (NumPy, CuPy, PyTorch, JAX, ...), got {type(a).__module__}.{type(a).__name__}"
             )
     try:
         return compat.array_namespace(*given)
@@ -37,7 +37,16 @@ def array_namespace(*arrays: Array) -> Namespace:
 
 def device(x: Array) -> Any:
     """The device that `x` lives on."""
-    return "cpu" if isinstance(x, np.ndarray) else compat.device(x)  # asked in every product, so no detour
+    if isinstance(x, np.ndarray):
+        return "cpu"  # asked in every product, so no detour
+    try:
+        return compat.device(x)
+    except AttributeError as error:
+        raise _no_array("x", x) from error
+
+
+def _no_array(name: str, x: Any) -> TypeError:
+    return TypeError(f"{name}: needed an array, got {type(x).__module__}.{type(x).__name__}")
 
 
 def is_numpy(x: Array) -> bool:
@@ -54,7 +63,7 @@ def to_host(x: Array) -> np.ndarray:
     if compat.is_jax_array(x):
         return np.asarray(x)
     if not compat.is_array_api_obj(x):
-        raise TypeError(f"needed an array, got {type(x).__module__}.{type(x).__name__}")
+        raise _no_array("x", x)
     xp = compat.array_namespace(x)
     if hasattr(xp, "asnumpy"):  # CuPy and those who follow its names
         return xp.asnumpy(x)
@@ -67,9 +76,14 @@ def from_host(a: np.ndarray, *, like: Array) -> Array:
 
     The result may share memory with `a` where host and device are the same.
     """
-    a = np.asarray(a)
+    try:
+        a = np.asarray(a)
+    except (TypeError, ValueError, RuntimeError) as error:  # arrays that live on a device refuse in their own way
+        raise TypeError(f"a: {type(a).__name__} given, needed an array on the host: {error}") from error
     if isinstance(like, np.ndarray):
         return a
+    if not compat.is_array_api_obj(like) or isinstance(like, np.generic):
+        raise _no_array("like", like)
     xp = compat.array_namespace(like)
     if compat.is_torch_array(like):  # torch shares memory with the host array otherwise, and dislikes read-only ones
         return xp.asarray(a.copy(), device=device(like))
@@ -83,7 +97,10 @@ def detached(x: Array) -> Array:
 
 def scalar(x: Array) -> float:
     """The value of an array with one element, on the host."""
-    return float(to_host(x).reshape(()))
+    host = to_host(x)
+    if host.size != 1 or host.dtype.kind not in "biuf":
+        raise ValueError(f"x: shape {host.shape} of {host.dtype} given, needed one real number")
+    return float(host.reshape(()))
 
 
 @dataclass(frozen=True)
@@ -96,7 +113,10 @@ class Backend:
 
     def asarray(self, a: Any, dtype: str | None = None) -> Array:
         """Host data `a` as an array of this library; `dtype` is a name such as "float32" (None keeps that of `a`)."""
-        host = np.array(a, dtype=dtype)
+        try:
+            host = np.array(a, dtype=dtype)
+        except (TypeError, ValueError, RuntimeError, OverflowError, SyntaxError) as error:
+            raise TypeError(f"a: {type(a).__name__} given with dtype={dtype!r}, needed host data: {error}") from error
         if self.name == "numpy":
             return host
         made = self.xp.asarray(host, device=self.device)
@@ -114,10 +134,14 @@ def get_backend(name: str) -> Backend:
     A library that is not installed raises ImportError with the extra that brings it; CuPy without a usable GPU
     raises RuntimeError.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name={name!r} given ({type(name).__name__}), needed the name of a library")
     if name == "numpy":
         return Backend(name, compat.array_namespace(np.empty(0)), "cpu")
     if name not in EXTRAS:
-        raise ValueError(f"backend={name!r} is unknown; choose one of {', '.join(['numpy', *EXTRAS])}")
+        raise ValueError(
+            f"name={name!r} given: a backend that is unknown; choose one of {', '.join(['numpy', *EXTRAS])}"
+        )
     library = _import(name)
     if name == "cupy":
         _require_gpu(library)
@@ -149,4 +173,7 @@ def _require_gpu(cupy: Any) -> None:
 
 def host_dtype(x: Array) -> np.dtype:
     """The NumPy dtype with the same name as the dtype of `x`."""
-    return np.dtype(str(x.dtype).rsplit(".", 1)[-1])
+    try:
+        return np.dtype(str(x.dtype).rsplit(".", 1)[-1])
+    except (AttributeError, TypeError) as error:
+        raise _no_array("x", x) from error

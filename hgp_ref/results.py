@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.backend import array_namespace, to_host
 from hgp_ref.equality import field_values, is_array, is_plain, key, same
 from hgp_ref.files import npz_bytes, read_npz, write_whole
@@ -60,11 +61,11 @@ class Result:
 
         Arrays of other libraries are stored as host arrays and come back as NumPy's.
         """
-        arrays: dict[str, np.ndarray] = {}
+        place, arrays = arguments.path("path", path), dict[str, np.ndarray]()
         record = {"format": FORMAT, "version": VERSION, **_pack(self, "", arrays)}
         text = json.dumps(record, indent=1, allow_nan=False)
-        write_whole(Path(path), npz_bytes(arrays, {ENTRY: text}))
-        return Path(path)
+        write_whole(place, npz_bytes(arrays, {ENTRY: text}))
+        return place
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     A file that is cut short, damaged, foreign, of a later format, or whose class or fields this version does not know
     raises ValueError. Fields that have been added since, with a default, take that default.
     """
-    path = Path(path)
+    path = arguments.path("path", path)
     arrays, texts = read_npz(path)
     try:
         record = json.loads(texts[ENTRY])

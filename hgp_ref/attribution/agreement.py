@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
+from hgp_ref import arguments
 from hgp_ref.results import Result
 
 
@@ -65,7 +66,11 @@ def scores(actual: np.ndarray, predicted: np.ndarray) -> Scores:
 
 def _pair(actual: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both as (R,) float64 arrays of finite numbers; shapes that differ would be broadcast without a word."""
-    a, p = np.asarray(actual, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
+    a, p = arguments.host_array("actual", actual), arguments.host_array("predicted", predicted)
+    for name, values in (("actual", a), ("predicted", p)):
+        if values.dtype.kind not in "iuf":
+            raise TypeError(f"{name}: {values.dtype} given, needed real numbers")
+    a, p = a.astype(np.float64), p.astype(np.float64)
     if a.ndim != 1 or a.shape != p.shape or a.size == 0:
         raise ValueError(f"actual {a.shape} and predicted {p.shape}, needed the same (R,) with R >= 1")
     for name, values in (("actual", a), ("predicted", p)):

@@ -13,6 +13,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array, from_host, to_host
+from hgp_ref.memory import room
 from hgp_ref.problems.normalised import as_problem, optional
 from hgp_ref.problems.protocol import Problem
 
@@ -47,7 +48,15 @@ def instance_counts(problem: Problem) -> np.ndarray:
 
 def all_instances(counts: np.ndarray) -> tuple[Removal, ...]:
     """Each instance of each client by itself."""
-    return tuple(((i, k),) for i, count in enumerate(counts) for k in range(int(count)))
+    return tuple(((i, k),) for i, count in enumerate(_counts(counts)) for k in range(int(count)))
+
+
+def _counts(counts: np.ndarray) -> np.ndarray:
+    given = arguments.host_array("counts", counts)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or given.size == 0 or np.any(given < 0):
+        raise ValueError(f"counts: shape {given.shape} of {given.dtype} given, needed (n,) whole numbers >= 0")
+    room("counts", int(given.sum()))
+    return given
 
 
 def as_removals(
@@ -57,17 +66,22 @@ def as_removals(
     clients: Iterable[int] | None = None,
 ) -> tuple[Removal, ...]:
     """The removals that exactly one of the three arguments describes; all single instances if none is given."""
+    counts = _counts(counts)
     asked = {"instances": instances, "groups": groups, "clients": clients}
     given = [name for name, value in asked.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} given together: give one of instances, groups and clients")
     if groups is not None:
-        return tuple(_group(group, counts) for group in _listed("groups", groups))
+        return tuple(_group(f"groups[{r}]", group, counts) for r, group in enumerate(_listed("groups", groups)))
     if clients is not None:
-        chosen = [arguments.integer("client", i, 0, len(counts) - 1) for i in _listed("clients", clients)]
+        chosen = [
+            arguments.integer(f"clients[{r}]", i, 0, len(counts) - 1) for r, i in enumerate(_listed("clients", clients))
+        ]
         return tuple(tuple((i, k) for k in range(int(counts[i]))) for i in chosen)
     if instances is not None:
-        return tuple((_pair(pair, counts),) for pair in _listed("instances", instances))
+        return tuple(
+            (_pair(f"instances[{r}]", pair, counts),) for r, pair in enumerate(_listed("instances", instances))
+        )
     return all_instances(counts)
 
 
@@ -75,8 +89,8 @@ def given_removals(problem: Problem, removals: Sequence[Removal | Pair]) -> tupl
     """Removals as a user writes them, checked against the instances that there are; a pair is a removal of one."""
     counts = instance_counts(problem)
     return tuple(
-        (_pair(removal, counts),) if _is_pair(removal) else _group(removal, counts)
-        for removal in _listed("removals", removals)
+        (_pair(f"removals[{r}]", removal, counts),) if _is_pair(removal) else _group(f"removals[{r}]", removal, counts)
+        for r, removal in enumerate(_listed("removals", removals))
     )
 
 
@@ -91,7 +105,11 @@ def without(lam: Array, removals: Sequence[Removal]) -> Array:
 
 
 def _listed(name: str, value: Any) -> list[Any]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if (
+        isinstance(value, str | bytes)
+        or not isinstance(value, Iterable)
+        or (hasattr(value, "ndim") and value.ndim == 0)
+    ):
         raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed a list")
     return list(value)
 
@@ -100,15 +118,15 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, tuple | list | np.ndarray) and len(value) == 2 and all(np.ndim(v) == 0 for v in value)
 
 
-def _group(group: Any, counts: np.ndarray) -> Removal:
-    removal = tuple(_pair(pair, counts) for pair in _listed("a removal", group))
+def _group(name: str, group: Any, counts: np.ndarray) -> Removal:
+    removal = tuple(_pair(name, pair, counts) for pair in _listed(name, group))
     if len(set(removal)) != len(removal):
-        raise ValueError(f"a group names an instance twice: {removal}")
+        raise ValueError(f"{name}: a group names an instance twice: {removal}")
     return removal
 
 
-def _pair(pair: Any, counts: np.ndarray) -> Pair:
+def _pair(name: str, pair: Any, counts: np.ndarray) -> Pair:
     if not _is_pair(pair):
-        raise ValueError(f"an instance is a pair (client, index), got {pair!r}")
-    i = arguments.integer("client", pair[0], 0, len(counts) - 1)
-    return i, arguments.integer(f"instance of client {i}", pair[1], 0, int(counts[i]) - 1)
+        raise ValueError(f"{name}: an instance is a pair (client, index), got {pair!r}")
+    i = arguments.integer(f"{name}: client", pair[0], 0, len(counts) - 1)
+    return i, arguments.integer(f"{name}: instance of client {i}", pair[1], 0, int(counts[i]) - 1)

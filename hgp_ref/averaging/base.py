@@ -37,6 +37,8 @@ class Averaging(ABC):
 
     def steps_of(self, first: int, calls: int) -> Sequence[int]:
         """S_m of the calls m = first .. first + calls - 1."""
+        first = arguments.integer("first", first, 0)
+        calls = arguments.integer("calls", calls, 0, arguments.LONGEST)
         if isinstance(self.steps, int):
             return (self.steps,) * calls
         given = self.steps[first : first + calls]
@@ -44,6 +46,7 @@ class Averaging(ABC):
 
     def graphs_before(self, call: int) -> int:
         """S_0 + ... + S_{m-1}: how many graphs the calls before call m use."""
+        call = arguments.integer("call", call, 0)
         if isinstance(self.steps, int):
             return call * self.steps
         given = self.steps[:call]
@@ -69,9 +72,9 @@ class Averaging(ABC):
 
 def read_steps(steps: Any) -> int | tuple[int, ...]:
     """The number of steps S, or a sequence S_0, S_1, ... of them, each at least 1."""
-    if not isinstance(steps, Iterable) or isinstance(steps, str) or getattr(steps, "ndim", 1) == 0:
-        return arguments.integer("steps", steps)
-    given = tuple(arguments.integer(f"steps[{m}]", S) for m, S in enumerate(steps))
+    if not isinstance(steps, Iterable) or isinstance(steps, str | bytes) or getattr(steps, "ndim", 1) == 0:
+        return arguments.integer("steps", steps, 1, arguments.LONGEST)
+    given = tuple(arguments.integer(f"steps[{m}]", S, 1, arguments.LONGEST) for m, S in enumerate(steps))
     if not given:
         raise ValueError("steps: empty sequence given, needed at least one integer >= 1")
     return given

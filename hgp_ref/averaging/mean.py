@@ -11,6 +11,7 @@ import numpy as np
 from hgp_ref.backend import Array, from_host, host_dtype
 from hgp_ref.channels import Channel, Runs, Traffic
 from hgp_ref.networks.connectivity import obstacle
+from hgp_ref.philox import MAX_STEP
 
 if TYPE_CHECKING:
     from hgp_ref.averaging.base import Averaging
@@ -103,6 +104,10 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
     """
     channels = [a.connect() for a in averagings]
     for averaging, channel in zip(averagings, channels, strict=True):
+        if not isinstance(channel, Channel):
+            raise TypeError(
+                f"avg: {type(averaging).__name__}.connect() returned {type(channel).__name__}, needed a Channel"
+            )
         held = channel.clients.stop - channel.clients.start
         if held != rows:
             raise ValueError(f"avg: {averaging!r} averages {held} clients, but the problem has {rows}")
@@ -116,6 +121,8 @@ def _warn_of_obstacles(averagings: Sequence[Averaging], calls: int) -> None:
     seen: set[tuple[int, int]] = set()
     for a in averagings:
         graphs = a.graphs_before(calls)
+        if graphs > MAX_STEP:
+            raise ValueError(f"avg: {a!r} given, which takes {graphs} graphs in {calls} calls; there are {MAX_STEP}")
         if a.net is None or (id(a.net), graphs) in seen:
             continue
         seen.add((id(a.net), graphs))

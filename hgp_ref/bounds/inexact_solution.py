@@ -87,10 +87,13 @@ def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) 
         )
     if nu.nu_H == 0:
         return gradient / alpha_bar_here, alpha_bar_here
+    if alpha_bar_here > 1e150:
+        raise ValueError(f"alpha_bar_here={alpha_bar_here} given, whose square leaves the floating-point range")
     discriminant = alpha_bar_here**2 - 2 * nu.nu_H * gradient
     if discriminant <= 0:
         raise ValueError(
-            f"x is too far from the inner solution: 2 nu_H ‖G‖ = {2 * nu.nu_H * gradient:.3g} is not below "
+            f"gradient={gradient:.3g}: x is too far from the inner solution: "
+            f"2 nu_H ‖G‖ = {2 * nu.nu_H * gradient:.3g} is not below "
             f"{alpha_bar_here**2:.3g}, the square of the smallest eigenvalue of the mean Hessian; "
             "give strong_convexity or train further"
         )

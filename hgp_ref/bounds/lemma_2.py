@@ -24,7 +24,7 @@ FORMS = ("printed", "corrected")
 def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     """The right-hand side for n clients and |E_ij| ≤ `entry`: √n·entry ("printed") or n·entry ("corrected")."""
     n, form = arguments.integer("n", n), arguments.choice("form", form, FORMS)
-    if entry != math.inf:  # the worst case may be beyond floating point
+    if not isinstance(entry, float) or entry != math.inf:  # the worst case may be beyond floating point
         entry = arguments.nonnegative("entry", entry)
     if form == "printed":
         return math.sqrt(n) * entry

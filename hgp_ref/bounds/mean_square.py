@@ -78,8 +78,8 @@ def mean_square_error(
     with np.errstate(over="ignore", invalid="ignore"):
         error = _mean_square(H_samples, J_samples, f_x, eta, K, size, replace, shared)
         factor = unit_J / unit_H * unit_f
-        bias, variance = factor * error.bias, factor**2 * error.variance
-    lost = factor == 0 or (factor**2 == 0 and error.variance.any())
+        bias, variance = factor * error.bias, factor * factor * error.variance
+    lost = factor == 0 or (factor * factor == 0 and error.variance.any())
     if lost or not np.isfinite([bias**2, variance]).all():
         raise ValueError(
             f"f_x, J_samples, H_samples, eta: the mean square of v, of the order of ({factor:.1e})², leaves the "
@@ -112,9 +112,9 @@ def _mean_square(
     for m, Theta_m in enumerate(Thetas):
         U = _blocks(Theta_m @ C @ Theta_m.T, n)  # (n, d, d), diagonal blocks
         spread = [f * np.einsum("sab,bc,sdc->ad", a, u, a) / len(a) for f, a, u in zip(factor, H_dev, U, strict=True)]
-        B = eta**2 * (J @ Q[m + 1]).reshape(n, -1, n * d)  # (n, d_lam, nd): what ε_x ū does to v_i
+        B = eta * eta * (J @ Q[m + 1]).reshape(n, -1, n * d)  # (n, d_lam, nd): what ε_x ū does to v_i
         variance += _increments(B, U, spread, H_dev, J_dev, factor, eta, shared)
-        C = step @ Theta_m @ C @ Theta_m.T @ step + eta**2 * block_diag(*spread)
+        C = step @ Theta_m @ C @ Theta_m.T @ step + eta * eta * block_diag(*spread)
     return MeanSquareError(_bias(H, J, f_x, eta, Q[0]), variance)
 
 
@@ -140,7 +140,7 @@ def _increments(
     squares = np.einsum("iab,bc,iac->i", B, S, B)
     d = U.shape[-1]
     for i, (a, h) in enumerate(zip(J_dev, H_dev, strict=True)):
-        squares[i] += eta**2 * factor[i] * np.einsum("sab,bc,sac->", a, U[i], a) / len(a)
+        squares[i] += eta * eta * factor[i] * np.einsum("sab,bc,sac->", a, U[i], a) / len(a)
         if shared:
             both = factor[i] * np.einsum("sab,bc,sdc->ad", h, U[i], a) / len(a)  # E[ε_x U ε_λᵀ]
             squares[i] -= 2 * eta * np.trace(B[i, :, i * d : (i + 1) * d] @ both)

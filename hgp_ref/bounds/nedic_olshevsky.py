@@ -52,7 +52,7 @@ class WorstCase:
         if not 0 < arguments.number("eta_alpha", eta_alpha) < 1:
             raise ValueError(f"eta_alpha={eta_alpha} given, needed a number strictly between 0 and 1")
         f = float(self.n) if factor is None else arguments.positive("factor", factor)
-        log_needed = self.log_delta - math.log(16 * f) + math.log(eta_alpha / (1 - eta_alpha))
+        log_needed = self.log_delta - math.log(16) - math.log(f) + math.log(eta_alpha / (1 - eta_alpha))
         if log_needed >= 0 or self.log_tau == -math.inf:
             return 1.0
         if self.log_tau == 0:

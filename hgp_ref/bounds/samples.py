@@ -17,7 +17,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.bounds.scaled import power_of_two
 from hgp_ref.exact import hessians, jacobians
-from hgp_ref.problems.normalised import optional
+from hgp_ref.problems import as_problem
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,15 @@ class SampleConstants:
 
 def sample_derivatives(problem: Any, x: Any, lam: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance."""
-    if optional(problem, "counts") is None:
+    counts = as_problem(problem, needs=("linearize",)).counts
+    if counts is None:
         raise TypeError(f"problem={problem!r} given, needed a problem with instances (`counts`) and mini-batches")
-    counts = np.asarray(problem.counts)
     for name, value in (("x", x), ("lam", lam)):
-        if not hasattr(value, "shape") or len(value.shape) != 2 or value.shape[0] != len(counts):
-            shape = getattr(value, "shape", type(value).__name__)
-            raise ValueError(f"{name}: {shape} given, needed an array of shape (n, d) with n = {len(counts)} clients")
+        arguments.array(name, value)
+        if len(value.shape) != 2 or value.shape[0] != len(counts):
+            raise ValueError(
+                f"{name}: {tuple(value.shape)} given, needed an array of shape (n, d) with n = {len(counts)} clients"
+            )
     H: list[list[np.ndarray]] = [[] for _ in counts]
     J: list[list[np.ndarray]] = [[] for _ in counts]
     for s in range(int(counts.max())):
@@ -60,28 +62,32 @@ def sample_derivatives(problem: Any, x: Any, lam: Any) -> tuple[list[np.ndarray]
 
 
 def check_samples(
-    H: Sequence[np.ndarray], J: Sequence[np.ndarray], n: int | None = None, d_x: int | None = None
+    H: Sequence[np.ndarray],
+    J: Sequence[np.ndarray],
+    n: int | None = None,
+    d_x: int | None = None,
+    names: tuple[str, str] = ("H_samples", "J_samples"),
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """H_i^(s) and J_i^(s) in float64; an error unless they are of `n` clients, instance by instance alike."""
-    for name, samples in (("H_samples", H), ("J_samples", J)):
+    for name, samples in zip(names, (H, J), strict=True):
         if not isinstance(samples, Sequence) or len(samples) == 0 or (n is not None and len(samples) != n):
             count = len(samples) if isinstance(samples, Sequence) else type(samples).__name__
             raise ValueError(f"{name}: {count} given, needed a list of one array for each of the clients ({n or 'n'})")
     if len(H) != len(J):
-        raise ValueError(f"J_samples: {len(J)} clients given, needed {len(H)} as in H_samples")
-    H = [arguments.real_array(f"H_samples[{i}]", a, (None, d_x, d_x), "(N_i, d_x, d_x)") for i, a in enumerate(H)]
+        raise ValueError(f"{names[1]}: {len(J)} clients given, needed {len(H)} as in {names[0]}")
+    H = [arguments.real_array(f"{names[0]}[{i}]", a, (None, d_x, d_x), "(N_i, d_x, d_x)") for i, a in enumerate(H)]
     d_x = H[0].shape[1]
-    H = [arguments.real_array(f"H_samples[{i}]", a, (None, d_x, d_x), "(N_i, d_x, d_x)") for i, a in enumerate(H)]
-    meaning = "(N_i, d_lam, d_x) with N_i as in H_samples"
-    J = [arguments.real_array(f"J_samples[{i}]", a, (len(H[i]), None, d_x), meaning) for i, a in enumerate(J)]
+    H = [arguments.real_array(f"{names[0]}[{i}]", a, (None, d_x, d_x), "(N_i, d_x, d_x)") for i, a in enumerate(H)]
+    meaning = f"(N_i, d_lam, d_x) with N_i as in {names[0]}"
+    J = [arguments.real_array(f"{names[1]}[{i}]", a, (len(H[i]), None, d_x), meaning) for i, a in enumerate(J)]
     if len({a.shape[1] for a in J}) > 1:
-        raise ValueError(f"J_samples: d_lam = {[a.shape[1] for a in J]} given, needed the same for all clients")
+        raise ValueError(f"{names[1]}: d_lam = {[a.shape[1] for a in J]} given, needed the same for all clients")
     return H, J
 
 
 def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: float) -> SampleConstants:
     """The constants from the derivatives of single instances."""
-    H, J = check_samples(H, J)
+    H, J = check_samples(H, J, names=("H", "J"))
     eta = arguments.positive("eta", eta)
     unit = max(power_of_two(a) for a in J)
     kappa_x, sigma_x = _spread(H)

@@ -123,7 +123,7 @@ def printed_conditions(eta: float, alpha: float, eps: float) -> dict[str, bool]:
 
 def realised_consensus(c: Constants, M: int, given: float | None = None) -> float:
     """ε̂: the `given` one, by default max_m σ_max(E_m) over the first M calls."""
-    if given == math.inf:  # a worst case beyond floating point: the condition on S fails
+    if isinstance(given, float) and given == math.inf:  # a worst case beyond floating point: the condition on S fails
         return math.inf
     return float(c.eps[:M].max()) if given is None else arguments.nonnegative("consensus", given)
 

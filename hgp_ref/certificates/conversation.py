@@ -6,7 +6,7 @@ import numpy as np
 
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array, from_host, host_dtype, to_host
-from hgp_ref.channels import BALANCED, FRESH, Traffic
+from hgp_ref.channels import BALANCED, FRESH, Channel, Traffic
 
 
 class Conversation:
@@ -19,6 +19,9 @@ class Conversation:
     def __init__(self, avg: Averaging, passed: int, like: Array, max_rounds: int | None = None) -> None:
         self.n, self.like, self.max_rounds = avg.n, like, max_rounds
         self.channel = avg.connect()
+        if not isinstance(self.channel, Channel):
+            given = type(self.channel).__name__
+            raise TypeError(f"avg: {type(avg).__name__}.connect() returned {given}, needed a Channel")
         self.steps = avg.steps_of(0, 1)[0]
         self.weights = BALANCED if avg.weights is BALANCED else FRESH
         self.channel.skip(passed, self.weights, like)

@@ -71,7 +71,7 @@ def certify(
     value, w = inputs.estimate_arrays(est, problem)
     inputs.point_arrays(problem, x, lam, value)
     strong_convexity = inputs.modulus(strong_convexity)
-    first_call = None if first_call is None else arguments.integer("first_call", first_call, 0)
+    first_call = None if first_call is None else arguments.integer("first_call", first_call, 0, arguments.LONGEST)
     max_rounds = None if max_rounds is None else arguments.integer("max_rounds", max_rounds, 0)
     averagings = inputs.averagings(avg, problem.n_clients, value.shape[0] if value.ndim == 3 else None)
     nu = known_lipschitz(problem, lam) if lipschitz is None else inputs.constants(lipschitz)

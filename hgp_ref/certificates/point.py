@@ -20,7 +20,7 @@ import numpy as np
 from hgp_ref import rigorous
 from hgp_ref.backend import Array, from_host, host_dtype, to_host
 from hgp_ref.certificates.answers import host_copy
-from hgp_ref.problems import Problem
+from hgp_ref.problems import Problem, as_problem
 
 
 class Point(ABC):
@@ -36,12 +36,13 @@ class Point(ABC):
 
     def __init__(self, problem: Problem, x: Array, lam: Array) -> None:
         self.problem, self.x, self.lam = problem, x, lam
+        checked = as_problem(problem, needs=("inner_grad", "outer_grad", "linearize"))
         self.n, self.d = int(problem.n_clients), int(problem.dim_x)
-        f_x, f_lam = problem.outer_grad(x, lam)
+        f_x, f_lam = checked.outer_grad(x, lam)
         self.f_x = host_copy("outer_grad(x, lam)[0]", f_x, (self.n, self.d))
         self.f_lam = host_copy("outer_grad(x, lam)[1]", f_lam, (self.n, int(problem.dim_lam)))
         self.g_bar = rigorous.mean(self.f_x)
-        self.linear = problem.linearize(x, lam)
+        self.linear = checked.linearize(x, lam)
         kind = np.finfo(host_dtype(x))
         self.eps, self.tiny = float(kind.eps), float(kind.smallest_subnormal) * self.d
         self.accuracy = 4 * (self.d + 4) * self.eps  # E

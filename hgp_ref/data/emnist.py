@@ -59,6 +59,8 @@ def emnist_byclass(
     """
     arguments.choice("split", split, ("train", "test"))
     upright = arguments.boolean("upright", upright)
+    if not isinstance(sums, Mapping):
+        raise TypeError(f"sums={sums!r} given ({type(sums).__name__}), needed a mapping of file names to sums")
     place = _folder(folder)
     images = _read_checked(place, f"emnist-byclass-{split}-images-idx3-ubyte.gz", sums)
     labels = _read_checked(place, f"emnist-byclass-{split}-labels-idx1-ubyte.gz", sums)
@@ -86,7 +88,7 @@ def _folder(folder: str | Path | None) -> Path:
     given = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
     if given is None:
         raise FileNotFoundError(f"no folder of EMNIST given: {WHERE}")
-    place = Path(given)
+    place = arguments.path("folder", given)
     if not place.is_dir():
         raise FileNotFoundError(f"{place} is not a folder: {WHERE}")
     return place

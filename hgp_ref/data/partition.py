@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hgp_ref import arguments
+from hgp_ref.memory import room
 
 
 def dirichlet_partition(
@@ -26,7 +27,7 @@ def dirichlet_partition(
     >>> [part.tolist() for part in dirichlet_partition([0, 0, 1, 1, 1, 0], n_clients=2, alpha=1.0, seed=3)]
     [[5], [0, 1, 2, 3, 4]]
     """
-    labels = np.asarray(labels)
+    labels = arguments.host_array("labels", labels)
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError(f"labels: shape {labels.shape} given, needed (N,) with N >= 1")
     for k in np.flatnonzero(labels != labels)[:1]:
@@ -34,7 +35,10 @@ def dirichlet_partition(
     n_clients, alpha = arguments.integer("n_clients", n_clients), arguments.positive("alpha", alpha)
     seed, min_per_client = arguments.integer("seed", seed, 0), arguments.integer("min_per_client", min_per_client, 0)
     if min_per_client * n_clients > labels.size:
-        raise ValueError(f"min_per_client={min_per_client} for {n_clients} clients, but only {labels.size} instances")
+        raise ValueError(
+            f"n_clients={n_clients} given with min_per_client={min_per_client}, but there are {labels.size} instances"
+        )
+    room(f"n_clients={n_clients}", 4 * n_clients)
     rng = np.random.default_rng(seed)
     owner = np.empty(labels.size, dtype=np.int64)
     try:

@@ -30,6 +30,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.data.partition import dirichlet
+from hgp_ref.memory import room
 from hgp_ref.results import Result
 
 VARIANTS = ("paper", "published")
@@ -73,6 +74,8 @@ def synthetic_mixture(
     sizes = {"n_clients": n_clients, "n_train": n_train, "n_val": n_val, "n_test": n_test, "dim": dim}
     for name, value in {**sizes, "n_components": n_components}.items():
         arguments.integer(name, value)
+    numbers = n_clients * (n_train + n_val + n_test) * (dim + 1) + n_components * (n_clients + dim)
+    room(", ".join(f"{name}={value}" for name, value in {**sizes, "n_components": n_components}.items()), 2 * numbers)
     alpha, seed = arguments.positive("alpha", alpha), arguments.integer("seed", seed, 0, 2**32 - 1)
     arguments.choice("variant", variant, VARIANTS)
     bias = arguments.boolean("bias", bias)

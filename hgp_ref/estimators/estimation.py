@@ -15,7 +15,7 @@ from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.estimators.driver import Iteration
 from hgp_ref.estimators.estimate import Estimate
 from hgp_ref.methods import Method, Neumann
-from hgp_ref.philox import check_seed, several
+from hgp_ref.philox import MAX_STEP, check_seed, several
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
@@ -88,8 +88,16 @@ def hypergradient(
     """
     problem = as_problem(problem, needs=("outer_grad", "linearize"))
     x, lam = _check_point(problem, x, lam)
-    M, tol = arguments.integer("iterations", iterations), None if tol is None else arguments.positive("tol", tol)
+    M, tol = (
+        arguments.integer("iterations", iterations, 1, arguments.LONGEST),
+        None if tol is None else arguments.positive("tol", tol),
+    )
     method = _method(method, eta)
+    first_batch = arguments.integer("first_batch", first_batch, 0, MAX_STEP)
+    flags = {"history": history, "shared_batch": shared_batch, "replace": replace, "progress": progress}
+    history, shared_batch, replace, progress = (arguments.boolean(name, flag) for name, flag in flags.items())
+    if callback is not None:
+        arguments.function("callback", callback)
     averagings, seeds, runs = _runs(avg, seed)
     many = runs is not None
     f_x, f_lam = _start(problem, x, lam, runs)
@@ -98,7 +106,7 @@ def hypergradient(
     if batch_size is None:
         derivatives = FullBatch(problem, x, lam)
     else:
-        streams = 1 if arguments.boolean("shared_batch", shared_batch) else 2
+        streams = 1 if shared_batch else 2
         options: dict[str, Any] = {"runs": many, "streams": streams, "replace": replace, "first": first_batch}
         batches = MiniBatches(problem, batch_size, seeds, M, x, **options)
         derivatives = Sampled(problem, x, lam, batches)

@@ -17,10 +17,15 @@ def plot_estimate(est: Estimate, truth: Array | None = None, ax: Any = None) -> 
     """Draw on `ax`, or on new axes, and return them."""
     try:
         import matplotlib.pyplot as plt
+        from matplotlib.axes import Axes
     except ImportError as error:
         raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
+    if truth is not None:
+        arguments.same_kind(truth=truth)
     if ax is None:
         _, ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
+    elif not isinstance(ax, Axes):
+        raise TypeError(f"ax: {type(ax).__name__} given, needed axes of matplotlib or None")
     share = est.norms / np.where(est.norms[0] > 0, est.norms[0], 1.0)
     for r, line in enumerate(_lines(share)):
         ax.plot(est.looks, line, "o--", ms=3, lw=0.8, color=f"C{r}", alpha=0.6,
@@ -39,7 +44,6 @@ def plot_estimate(est: Estimate, truth: Array | None = None, ax: Any = None) -> 
             ax.plot(m[shown], line[shown], "-", lw=1.6, color=f"C{r}",
                     label=f"distance of $v^{{(m)}}$ from {words}, relative" if r == 0 else None)  # fmt: skip
     elif truth is not None:
-        arguments.same_kind(truth=truth)
         raise ValueError("truth: given, but the run kept no history; needed hypergradient(..., history=True)")
     ax.set(yscale="log", xlabel="iteration m", title=f"{est.method!r}, {est.iterations} iterations")
     ax.grid(alpha=0.3)

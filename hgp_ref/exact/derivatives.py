@@ -7,41 +7,50 @@ one. Arrays that would exceed `MEMORY_LIMIT` are refused before any work is done
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import from_host, host_dtype, to_host
-from hgp_ref.problems.normalised import optional
+from hgp_ref.problems.normalised import Normalised, as_problem
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms; a few of its size live at once
 
 
 def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given."""
+    normal = enter(problem, x, lam, () if getattr(problem, "hessian", None) is not None else ("linearize",))
     require_memory("the clients' Hessians (n, d_x, d_x)", *x.shape, x.shape[-1])
-    if optional(problem, "hessian") is not None:
-        return host(problem.hessian(x, lam, *_optional(batch, x)))
-    hvp = problem.linearize(x, lam, *_optional(batch, x)).hvp
-    return _columns("hvp(u)", hvp, x, problem.dim_x)
+    if normal.hessian is not None:
+        return host(normal.hessian(x, lam, *_optional(batch, x)))
+    return _columns("hvp(u)", normal.linearize(x, lam, *_optional(batch, x)).hvp, x, normal.dim_x)
 
 
 def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes."""
+    normal = enter(problem, x, lam, () if getattr(problem, "jacobian", None) is not None else ("linearize",))
     require_memory("the clients' mixed derivatives (n, d_λ, d_x)", *lam.shape, x.shape[-1])
-    if optional(problem, "jacobian") is not None:
-        return host(problem.jacobian(x, lam, *_optional(batch, x)))
-    cross = problem.linearize(x, lam, *_optional(batch, x)).cross
-    return _columns("cross(u)", cross, x, problem.dim_lam)
+    if normal.jacobian is not None:
+        return host(normal.jacobian(x, lam, *_optional(batch, x)))
+    return _columns("cross(u)", normal.linearize(x, lam, *_optional(batch, x)).cross, x, normal.dim_lam)
 
 
 def outer_gradients(problem: Any, x: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
     """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ)."""
-    f_x, f_lam = problem.outer_grad(x, lam)
-    arguments.answer("outer_grad(x, lam)[0]", f_x, (problem.n_clients, problem.dim_x))
-    arguments.answer("outer_grad(x, lam)[1]", f_lam, (problem.n_clients, problem.dim_lam))
+    f_x, f_lam = enter(problem, x, lam, ("outer_grad",)).outer_grad(x, lam)
     return host(f_x), host(f_lam)
+
+
+def enter(problem: Any, x: Any, lam: Any, needs: Sequence[str]) -> Normalised:
+    """The problem in the package's form, with the methods `needs`, once x (n, d_x) and lam (n, d_λ) are looked at."""
+    normal = as_problem(problem, needs)
+    arguments.same_kind(x=x, lam=lam)
+    for name, a, d in (("x", x, normal.dim_x), ("lam", lam, normal.dim_lam)):
+        arguments.shape(name, a, (normal.n_clients, d), f"(n, d_{name})", run_axes=False)
+        arguments.finite(name, a)
+    return normal
 
 
 def host(a: Any) -> np.ndarray:
@@ -76,4 +85,5 @@ def _optional(batch: Any, x: Any) -> tuple[Any, ...]:
     """The batch argument in the library of `x`; absent when None, so that a problem without batches still works."""
     if batch is None:
         return ()
+    arguments.array("batch", batch)
     return (from_host(batch, like=x) if isinstance(batch, np.ndarray) else batch,)

@@ -21,8 +21,10 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import Array, from_host, host_dtype, to_host
 from hgp_ref.exact.derivatives import hessians, host
+from hgp_ref.problems.normalised import as_problem
 from hgp_ref.problems.protocol import Problem
 
+FEW = 3  # steps after which a step as long as x itself says something; the first one from 0 is x
 SHORTEST = 2.0**-40  # a step of this part of Newton's that makes no progress meets rounding
 
 
@@ -35,6 +37,7 @@ def inner_solution(
     positive definite on the way, RuntimeError if `max_iterations` steps do not reach the stopping rule; both say so
     where the minimum lies at infinity.
     """
+    problem = as_problem(problem, ("inner_cost", "inner_grad"))
     arguments.same_kind(lam=lam)
     arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
     arguments.finite("lam", lam)
@@ -44,7 +47,9 @@ def inner_solution(
         if not search.step():
             return mean.spread(search.x)
     left, why = _norm(search.G), search.at_infinity()
-    raise RuntimeError(f"inner_solution: ‖mean gradient‖={left:.3e} after {max_iterations} Newton steps{why}")
+    raise RuntimeError(
+        f"inner_solution: ‖mean gradient‖={left:.3e} after max_iterations={max_iterations} Newton steps{why}"
+    )
 
 
 def _start(x0: Array | Sequence[float] | None, problem: Problem) -> np.ndarray:
@@ -73,7 +78,7 @@ class _Search:
     def __init__(self, mean: _Mean, x: np.ndarray) -> None:
         self.mean, self.x, self.G = mean, x, mean.gradient(x)
         self.p = np.zeros_like(x)
-        self.first, self.longest = _norm(self.G), 0.0
+        self.first, self.longest, self.steps = _norm(self.G), 0.0, 0
 
     def step(self) -> bool:
         """x + t p; False if x is the solution."""
@@ -89,6 +94,7 @@ class _Search:
             tried = self.x + t * self.p
             G = self.mean.gradient(tried)
             if _norm(G) <= (1 - t / 4) * _norm(self.G) or self._descends(tried, t):
+                self.steps += 1
                 self.x, self.G, self.longest = tried, G, max(self.longest, t * _norm(self.p))
                 return True
             t /= 2
@@ -113,7 +119,7 @@ class _Search:
     def at_infinity(self) -> str:
         """What to add to a failure when the gradient falls while Newton's steps do not shrink."""
         size = _norm(self.x)
-        if not (_norm(self.G) < 1e-3 * self.first and _norm(self.p) > 1e-3 * size):
+        if self.steps < FEW or not (_norm(self.G) < 1e-3 * self.first and _norm(self.p) > 1e-3 * size):
             return ""
         return (
             f"; the gradient falls while x grows without end (‖x‖={size:.3g}): the minimum lies at infinity, as it "
@@ -140,7 +146,7 @@ class _Mean:
     def gradient(self, x: np.ndarray) -> np.ndarray:
         G = host(self.problem.inner_grad(self.spread(x), self.lam)).mean(axis=0)
         if not np.all(np.isfinite(G)):
-            raise ValueError("the problem's inner_grad returned NaN or infinity: check its data and lam")
+            raise ValueError("problem: inner_grad(x, lam) returned NaN or infinity: check its data and lam")
         return G
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
@@ -155,11 +161,13 @@ def _norm(a: np.ndarray) -> float:
 
 def require_positive_definite(H: np.ndarray) -> np.ndarray:
     """The symmetric part of the mean Hessian `H` (d, d); ValueError if its smallest eigenvalue is not positive."""
+    if not np.all(np.isfinite(H)):
+        raise ValueError("problem: its mean Hessian holds NaN or infinite values, needed finite numbers")
     H = (H + H.T) / 2
     eigenvalues = np.linalg.eigvalsh(H)
     if not eigenvalues[0] > len(H) * np.finfo(np.float64).eps * abs(eigenvalues[-1]):
         raise ValueError(
-            "the mean Hessian over the clients is not positive definite "
+            "problem: the mean Hessian over the clients is not positive definite "
             f"(smallest eigenvalue {eigenvalues[0]:.3e}): the inner problem has no unique smooth minimiser here"
         )
     return H

@@ -16,42 +16,42 @@ and turns u (n, d) into K_m u. Three ways to treat the weights ω between calls:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.exact.derivatives import require_memory
+from hgp_ref.networks import Network
 
 DEBIAS = ("reset", "keep", "conserve")
 
 
 def theta(n: int, d: int) -> np.ndarray:
     """Θ = (11ᵀ/n) ⊗ I_d, the exact average of n stacked d-vectors, (nd, nd)."""
-    if n < 1 or d < 1:
-        raise ValueError(f"n={n}, d={d} given, needed integers >= 1")
-    require_memory("Θ (nd, nd)", n * d, n * d)
+    n, d = arguments.integer("n", n), arguments.integer("d", d)
+    require_memory(f"n={n}, d={d} given: Θ (nd, nd)", n * d, n * d)
     return np.kron(np.full((n, n), 1.0 / n), np.eye(d))
 
 
-def mixing_product(net: Any, steps: int, call: int = 0) -> np.ndarray:
+def mixing_product(net: Network, steps: int, call: int = 0) -> np.ndarray:
     """P_m = W_{(m+1)S} … W_{mS+1} for m = `call` and S = `steps`, (n, n): column-stochastic."""
-    _check_counts(steps=steps, call=call)
+    _check(net, steps, call=call)
     P = np.eye(net.n)
     for W in net.mixing_matrices(call * steps + 1, steps):
         P = np.asarray(W, dtype=np.float64) @ P
     return P
 
 
-def push_sum_matrix(net: Any, steps: int, call: int = 0, debias: str = "reset") -> np.ndarray:
+def push_sum_matrix(net: Network, steps: int, call: int = 0, debias: str = "reset") -> np.ndarray:
     """K_m of call m = `call`, (n, n): what Push-Sum of S = `steps` steps does to u (see the module's head)."""
-    _check_debias(debias)
+    arguments.choice("debias", debias, DEBIAS)
     P = mixing_product(net, steps, call)
     before = np.ones(net.n) if debias == "reset" or call == 0 else push_sum_weights(net, steps, call - 1)
     return P / (P @ before)[:, None]
 
 
-def push_sum_weights(net: Any, steps: int, call: int = 0) -> np.ndarray:
+def push_sum_weights(net: Network, steps: int, call: int = 0) -> np.ndarray:
     """ω_{m+1} = P_m … P_0 1 after call m = `call` when the weights are never reset, (n,)."""
+    _check(net, steps, call=call)
     omega = np.ones(net.n)
     for m in range(call + 1):
         omega = mixing_product(net, steps, m) @ omega
@@ -59,10 +59,12 @@ def push_sum_weights(net: Any, steps: int, call: int = 0) -> np.ndarray:
 
 
 def push_sum_matrices(
-    net: Any, steps: int, calls: int, debias: str = "reset"
+    net: Network, steps: int, calls: int, debias: str = "reset"
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """K_0 … K_{M−1} and ω_1 … ω_M for M = `calls`, one product of mixing matrices per call."""
-    _check_debias(debias)
+    arguments.choice("debias", debias, DEBIAS)
+    _check(net, steps, calls=calls)
+    require_memory(f"calls={calls} given: the matrices (M, n, n)", calls, net.n, net.n)
     matrices, weights, omega = [], [], np.ones(net.n)
     for m in range(calls):
         P = mixing_product(net, steps, m)
@@ -73,13 +75,13 @@ def push_sum_matrices(
     return matrices, weights
 
 
-def _check_debias(debias: str) -> None:
-    if debias not in DEBIAS:
-        raise ValueError(f"debias={debias!r} is unknown; choose one of {', '.join(DEBIAS)}")
-
-
-def _check_counts(steps: int, call: int) -> None:
-    if steps < 1:
-        raise ValueError(f"steps={steps}; Push-Sum needs at least 1 step")
-    if call < 0:
-        raise ValueError(f"call={call}; calls are numbered from 0")
+def _check(net: Network, steps: int, **numbers: int) -> None:
+    arguments.kind("net", net, Network)
+    arguments.integer("steps", steps, 1, arguments.LONGEST)
+    for name, number in numbers.items():
+        arguments.integer(name, number, 0, arguments.LONGEST)
+    last = (max(numbers.values()) + 1) * steps
+    if last > arguments.LONGEST:
+        raise ValueError(
+            f"steps={steps} given: step {last} is needed, the explicit reference goes to {arguments.LONGEST}"
+        )

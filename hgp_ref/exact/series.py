@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
+from hgp_ref import arguments
 from hgp_ref.exact.derivatives import hessians, jacobians, outer_gradients, require_memory
 
 
@@ -36,10 +37,16 @@ def estimate(
     """
     f_x, f_lam = outer_gradients(problem, x, lam)  # (n, d_x), (n, d_lam)
     n, d = f_x.shape
+    eta = arguments.positive("eta", eta)
+    matrices = [
+        arguments.real_array(f"matrices[{m}]", K, (n, n), "(n, n)") for m, K in enumerate(_listed("matrices", matrices))
+    ]
     require_memory("the stacked operators (n d_x, n d_x)", n * d, n * d)
     for name, given in (("batches_v", batches_v), ("batches_u", batches_u), ("weights", weights)):
-        if given is not None and len(given) != len(matrices):
+        if given is not None and len(_listed(name, given)) != len(matrices):
             raise ValueError(f"{name} has {len(given)} entries for {len(matrices)} matrices; one each is needed")
+    if weights is not None:
+        weights = [arguments.real_array(f"weights[{m}]", omega, (n,), "(n,)") for m, omega in enumerate(weights)]
     J = _blocks(jacobians, problem, x, lam, batches_v)
     H = _blocks(hessians, problem, x, lam, batches_u)
     v = f_lam.ravel().copy()
@@ -49,7 +56,15 @@ def estimate(
         v -= eta * J(m) @ Theta_m @ product @ f_x.ravel()
         kept = np.eye(n * d) if weights is None else np.kron(np.diag(weights[m]), np.eye(d))
         product = (kept - eta * H(m)) @ Theta_m @ product
+    if not np.all(np.isfinite(v)):
+        raise ValueError(f"eta={eta:g} given: the series leaves the range of floating point at this x and lam")
     return v.reshape(f_lam.shape)
+
+
+def _listed(name: str, given: Any) -> Any:
+    if not isinstance(given, list | tuple) and not (isinstance(given, np.ndarray) and given.ndim >= 1):
+        raise TypeError(f"{name}: {type(given).__name__} given, needed a list with one entry for each iteration")
+    return given
 
 
 def _blocks(derivative: Any, problem: Any, x: Any, lam: Any, batches: Any) -> Any:

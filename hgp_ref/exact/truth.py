@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from hgp_ref import arguments
-from hgp_ref.exact.derivatives import hessians, jacobians, outer_gradients, require_memory
+from hgp_ref.exact.derivatives import enter, hessians, jacobians, outer_gradients, require_memory
 from hgp_ref.exact.inner import require_positive_definite
 from hgp_ref.exact.operators import theta
 
@@ -30,6 +30,7 @@ def hypergradient(problem: Any, x: Any, lam: Any, method: str = "reduced", eta: 
     """
     arguments.choice("method", method, ("reduced", "stacked"))
     eta = arguments.positive("eta", eta)
+    enter(problem, x, lam, ("outer_grad",))
     if method == "stacked":
         require_memory("the stacked system (n d_x, n d_x)", math.prod(x.shape), math.prod(x.shape))
     H, J = hessians(problem, x, lam), jacobians(problem, x, lam)  # (n, d_x, d_x), (n, d_lam, d_x)

@@ -110,7 +110,8 @@ class Network(ABC):
         """P(first), ..., P(first + count - 1), (count, n, n) float64."""
         first, count = self._stretch(first, count)
         if self.period is not None and count > self.period:
-            return self.mixing_matrices(first, self.period)[np.arange(count) % self.period]
+            out = allocate(self, (count, self.n, self.n))
+            return np.take(self.mixing_matrices(first, self.period), np.arange(count) % self.period, axis=0, out=out)
         out = allocate(self, (count, self.n, self.n), zero=True)
         for t in range(count):
             scatter(*self.csr(first + t), out[t])
@@ -127,7 +128,8 @@ class Network(ABC):
         """(senders, receivers) of the edges of steps first .. first + count - 1, in no order, perhaps repeated."""
         first, count = self._stretch(first, count)
         lists = [self.edges(first + t) for t in range(count)]
-        senders, receivers = (np.concatenate([np.empty(0, np.int64), *part]) for part in zip(*lists, strict=True))
+        nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
+        senders, receivers = (np.concatenate(part) for part in zip(nothing, *lists, strict=True))
         return senders, receivers
 
     def after(self, t: int) -> Network:
@@ -151,7 +153,7 @@ class Network(ABC):
 
     def _stretch(self, first: int, count: int) -> tuple[int, int]:
         first = arguments.integer("first", first, 1, self._last_step)
-        return first, arguments.integer("count", count, 0, self._last_step - first + 1)
+        return first, arguments.integer("count", count, 0, min(self._last_step - first + 1, arguments.LONGEST))
 
     def _client(self, name: str, j: int) -> int:
         return arguments.integer(name, j, 0, self.n - 1)

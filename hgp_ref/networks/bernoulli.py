@@ -86,6 +86,8 @@ class BernoulliNetwork(Network):
         return out
 
     def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
+        calls = arguments.integer("calls", calls, 0, arguments.LONGEST)
+        steps = arguments.integer("steps", steps, 1, arguments.LONGEST // max(calls, 1))
         first, _ = self._stretch(first, calls * steps)
         if self.n > dense_products.CLIENTS or calls < dense_products.CALLS:
             return None

@@ -51,12 +51,14 @@ class Unreachable:
 
 def strongly_connected(net: Network, first: int, count: int) -> bool:
     """Is the union of the graphs of steps first .. first + count - 1 strongly connected?"""
-    return _Condensation(net).extend(first, _useful(net, first, count)).size == 1
+    useful = _useful(net, first, count)
+    return _Condensation(net).extend(first, useful).size == 1
 
 
 def unreachable(net: Network, first: int, count: int) -> Unreachable | None:
     """None if the union over the stretch is strongly connected, else who cannot be reached and who cannot reach."""
-    union = _Condensation(net).extend(first, _useful(net, first, count))
+    useful = _useful(net, first, count)
+    union = _Condensation(net).extend(first, useful)
     if union.size == 1:
         return None
     sizes = np.bincount(union.labels, minlength=union.size)
@@ -83,6 +85,7 @@ def smallest_window(net: Network, first: int, count: int) -> int | None:
     are not judged. None if no B up to count works.
     """
     useful = _useful(net, first, count)
+    arguments.integer("count", count, 1, arguments.LONGEST)  # every window of the stretch is looked at
     needed: dict[int, int] = {}  # start -> steps until the union is strongly connected; count + 1 if never
 
     def need(start: int) -> int:
@@ -150,6 +153,7 @@ def _graph(senders: np.ndarray, receivers: np.ndarray, size: int) -> csr_array:
 
 def _useful(net: Network, first: int, count: int) -> int:
     """Steps of the stretch worth looking at: one period at most."""
+    arguments.kind("net", net, Network)
     arguments.integer("first", first, 1, 2**56)
     count = arguments.integer("count", count, 1, 2**56)
     return count if net.period is None else min(count, net.period)

@@ -22,6 +22,7 @@ from scipy.sparse import coo_array, csr_array, issparse
 
 from hgp_ref import arguments
 from hgp_ref._kernels.lists import Csr, rows_from_adjacency, rows_from_lists
+from hgp_ref.memory import room
 from hgp_ref.networks.validity import column_stochastic
 from hgp_ref.philox import MAX_CLIENTS
 
@@ -133,6 +134,7 @@ def _edge_list(name: str, item: tuple[Any, ...]) -> EdgeList:
 
 
 def _from_edges(name: str, n: int, senders: np.ndarray, receivers: np.ndarray) -> Csr:
+    room(f"n={n}", 6 * (n + senders.size))
     for part in (senders, receivers):
         if part.size:
             arguments.integer(f"{name}: smallest client", part.min(), 0, n - 1)

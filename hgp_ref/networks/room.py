@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import os
 from typing import Any
 
 import numpy as np
 
-GIB = 2**30
-
-
-@functools.cache
-def memory() -> int | None:
-    """Bytes of the machine's memory, None where the system does not tell.
-
-    An array larger than that is refused here: Linux may promise it and end the process when it is written to.
-    """
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # no sysconf, or not these names
-        return None
+from hgp_ref.memory import GIB, memory
 
 
 def allocate(what: object, shape: tuple[int, ...], dtype: Any = np.float64, zero: bool = False) -> np.ndarray:

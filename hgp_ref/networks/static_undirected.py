@@ -35,8 +35,7 @@ class StaticUndirected(Network):
     def __init__(self, n: int, p: float = 0.5, seed: int = 0, weights: str = "metropolis") -> None:
         super().__init__(n, seed, period=1)
         self.p = arguments.probability("p", p)
-        if weights not in ("fastest", "metropolis"):
-            raise ValueError(f'weights must be "fastest" or "metropolis", got {weights!r}')
+        arguments.choice("weights", weights, ("fastest", "metropolis"))
         if weights == "fastest":
             require_cvxpy()
         self.weights = weights

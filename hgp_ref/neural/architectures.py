@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hgp_ref import arguments
 from hgp_ref.neural.activations import ReLU
 from hgp_ref.neural.conv import Conv2d
 from hgp_ref.neural.flatten import Flatten
@@ -12,6 +13,7 @@ from hgp_ref.neural.sequential import Sequential
 
 def influence_cnn(classes: int = 10) -> Sequential:
     """The network of the influence experiment on images of 28 x 28: 13,750 parameters for 10 classes."""
+    classes = arguments.integer("classes", classes)
     return Sequential(
         (1, 28, 28),
         Conv2d(1, 20, 5), ReLU(), MaxPool2d(2),
@@ -25,6 +27,7 @@ def personalization_cnn(classes: int = 62) -> Sequential:
 
     The paper's table lists the layers without their ReLUs; one follows each hidden layer.
     """
+    classes = arguments.integer("classes", classes)
     return Sequential(
         (1, 28, 28),
         Conv2d(1, 32, 5), ReLU(), MaxPool2d(2),

@@ -12,18 +12,21 @@ from hgp_ref import arguments
 from hgp_ref.backend import Array, Namespace, array_namespace
 from hgp_ref.neural.sequential import Sequential
 from hgp_ref.neural.tape import Adjoint, Tangent, Tape
+from hgp_ref.philox import check_seed
 
 
 class Ensemble:
     """`components` networks like `model`; used as a `Sequential` is."""
 
     def __init__(self, model: Sequential, components: int) -> None:
+        arguments.kind("model", model, Sequential)
         self.model, self.components = model, arguments.integer("components", components)
         self.input_shape, self.output_shape = model.input_shape, (self.components, *model.output_shape)
         self.dim = self.components * model.dim
 
     def forward(self, x: Array, X: Array) -> EnsembleTape:
         """As `Sequential.forward`; outputs are (n, N, K, *model.output_shape)."""
+        arguments.same_kind(x=x, X=X)
         if x.ndim != 2 or x.shape[1] != self.dim:
             raise ValueError(f"x: shape {tuple(x.shape)} given, needed (n, {self.dim}) = (n, components * model.dim)")
         return EnsembleTape([self.model.forward(part, X) for part in self.split(x)], self, array_namespace(x))
@@ -35,6 +38,7 @@ class Ensemble:
     def init(self, n: int, seed: int = 0, *, like: Array | None = None, dtype: Any = None,
              same_for_all: bool = True) -> Array:  # fmt: skip
         """As `Sequential.init`, component k with seed + k.  # (n, d)"""
+        seed = check_seed(seed)
         options: dict[str, Any] = {"like": like, "dtype": dtype, "same_for_all": same_for_all}
         parts = [self.model.init(n, seed + k, **options) for k in range(self.components)]
         return array_namespace(parts[0]).concat(parts, axis=1)

@@ -12,19 +12,22 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.backend import Array, from_host, host_dtype
 from hgp_ref.compiled import njit
+from hgp_ref.memory import room
 from hgp_ref.philox import INITIAL_PARAMETERS, key, philox4x32, step_words
 
 
 def draw(parts: list[tuple[int, int]], n: int, seed: int, like: Array | None, dtype: Any, same: bool) -> Array:
     """Parameters of n clients; `parts` lists how many numbers share a fan-in, in order.  # (n, d)"""
+    if like is not None:
+        arguments.array("like", like)
     if dtype is None:
         dtype = np.dtype(np.float64) if like is None else host_dtype(like)
-    dtype = np.dtype(dtype)
-    if dtype not in (np.float32, np.float64):
-        raise TypeError(f"dtype={dtype} given, needed float32 or float64")
+    dtype = arguments.real_floating("dtype", dtype)
     bound = np.concatenate([np.full(size, 1 / math.sqrt(fan_in)) for size, fan_in in parts])
+    room(f"n={n}", n * len(bound))
     host = np.empty((n, len(bound)), dtype=dtype)
     for i in range(1 if same else n):
         unit = np.empty(-(-len(bound) // 4) * 4)

@@ -69,6 +69,7 @@ class Sequential:
 
     def numbers(self, kept: bool = True) -> int:
         """Numbers per instance that a tape and its adjoint keep or, with kept=False, that one pass has at hand."""
+        kept = arguments.boolean("kept", kept)
         steps = sum(math.prod(shape) for shape in self.shapes)
         rows = [math.prod(shape[1:]) * layer.fan_in for layer, shape in zip(self.layers, self.shapes[1:], strict=True)]
         return 2 * steps if kept else 2 * steps + 2 * max(rows)

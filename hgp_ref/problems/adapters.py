@@ -18,6 +18,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, get_backend
+from hgp_ref.memory import room
 from hgp_ref.problems.arrays import chosen
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ class Adapter:
                 raise TypeError(f"{name}: {type(cost).__name__} given, needed a function")
         self.n_clients = arguments.integer("n_clients", n_clients)
         self.dim_x, self.dim_lam = arguments.integer("dim_x", dim_x), arguments.integer("dim_lam", dim_lam)
+        room(
+            f"n_clients={n_clients}, dim_x={dim_x}, dim_lam={dim_lam}", self.n_clients * (self.dim_x + self.dim_lam + 1)
+        )
         self.counts = None if counts is None else _read_counts(counts, self.n_clients)
         self.clients = np.arange(self.n_clients) if clients is None else clients
         self._inner, self._outer = inner, outer
@@ -114,7 +118,7 @@ def scalar_cost(name: str, client: int, cost: Array) -> Array:
 
 
 def _read_counts(counts: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
-    read = np.asarray(counts)
+    read = arguments.host_array("counts", counts)
     if read.shape != (n,):
         raise ValueError(f"counts: shape {read.shape} given, needed ({n},) = (n_clients,)")
     return np.array([arguments.integer(f"counts[{i}]", k) for i, k in enumerate(read)], dtype=np.int64)

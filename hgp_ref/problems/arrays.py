@@ -38,6 +38,8 @@ def check_argument(name: str, a: Array, like: Array, shape: Shape, meaning: str)
     Looks at metadata only: no values are read, so nothing waits for a device.
     """
     if type(a) is not type(like):
+        if isinstance(a, np.ma.MaskedArray | np.matrix):  # their products and sums are not those of arrays
+            raise TypeError(f"{name}: needed a plain array, got {type(a).__module__}.{type(a).__name__}")
         try:
             same = array_namespace(a) is array_namespace(like)
         except TypeError as error:
@@ -127,6 +129,8 @@ def chosen(clients: slice | Sequence[int] | np.ndarray, n: int) -> slice | np.nd
         return slice(numbers.start, numbers.stop) if numbers.step == 1 else np.array(numbers, dtype=np.int64)
     if not isinstance(clients, Sequence | np.ndarray) or isinstance(clients, str):
         raise TypeError(f"clients={clients!r} given ({type(clients).__name__}), needed a slice or a list of clients")
+    if isinstance(clients, np.ndarray) and clients.ndim != 1:
+        raise ValueError(f"clients: shape {clients.shape} given, needed a list of clients")
     given = [arguments.integer(f"clients[{k}]", i, 0, n - 1) for k, i in enumerate(clients)]
     if not given or len(set(given)) != len(given):
         raise ValueError(f"clients={clients!r} given, needed different clients, at least one")
@@ -142,7 +146,16 @@ def taker(clients: slice | np.ndarray) -> Callable[[Array], Array]:
 
 def mover(target: Any, dtype: Any = None) -> Any:
     """A function that moves an array to `target`, a backend's name or an array to be beside; floats become `dtype`."""
-    backend = get_backend(target) if isinstance(target, str) else None
+    if dtype is not None:
+        dtype = arguments.real_floating("dtype", dtype)
+    try:
+        backend = get_backend(target) if isinstance(target, str) else None
+        if backend is None and target is not None:
+            array_namespace(target)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"target: {error}") from error
+    if target is None:
+        raise TypeError("target=None given, needed the name of a library or an array")
 
     def move(a: Array) -> Array:
         host = to_host(a)

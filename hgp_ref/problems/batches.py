@@ -12,6 +12,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.compiled import njit
+from hgp_ref.memory import room
 from hgp_ref.philox import BATCHES, MAX_CLIENTS, MAX_STEP, below, key, philox4x32, step_words
 
 
@@ -32,18 +33,18 @@ def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, fir
     first = arguments.integer("first", first, 0, MAX_STEP)
     count = arguments.integer("count", count, 0, MAX_STEP - first)
     stream = arguments.integer("stream", stream, 0, 127)
+    replace = arguments.boolean("replace", replace)
     width = size if replace else min(size, int(counts.max()))
+    room(f"size={size}, count={count}", count * len(counts) * width)
     out = np.full((count, len(counts), width), -1, dtype=np.int64)
     k0, k1 = key(seed)
     numbers = _check_numbers(clients, len(counts))
-    (_draw if arguments.boolean("replace", replace) else _shuffle)(
-        out, counts, numbers, first, BATCHES + stream, k0, k1
-    )
+    (_draw if replace else _shuffle)(out, counts, numbers, first, BATCHES + stream, k0, k1)
     return out
 
 
 def _check_counts(counts: Sequence[int] | np.ndarray) -> np.ndarray:
-    counts = np.asarray(counts)
+    counts = arguments.host_array("counts", counts)
     if counts.ndim != 1 or len(counts) < 1 or not np.issubdtype(counts.dtype, np.integer):
         raise ValueError(f"counts: shape {counts.shape}, dtype {counts.dtype} given, needed (n,) integers")
     for i in np.flatnonzero((counts < 1) | (counts >= 2**32))[:1]:
@@ -55,7 +56,7 @@ def _check_numbers(clients: Sequence[int] | np.ndarray | None, n: int) -> np.nda
     """The clients' own numbers, which are words of the counter."""
     if clients is None:
         return np.arange(n, dtype=np.int64)
-    numbers = np.asarray(clients)
+    numbers = arguments.host_array("clients", clients)
     if numbers.shape != (n,) or not np.issubdtype(numbers.dtype, np.integer):
         raise ValueError(f"clients: shape {numbers.shape}, dtype {numbers.dtype} given, needed ({n},) integers")
     for number in numbers[(numbers < 0) | (numbers >= MAX_CLIENTS)][:1]:

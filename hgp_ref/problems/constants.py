@@ -50,6 +50,7 @@ class Lipschitz:
             arguments.nonnegative(name, getattr(self, name))
         if self.strong_convexity is not None:
             arguments.positive("strong_convexity", self.strong_convexity)
+        arguments.boolean("holds_apart", self.holds_apart)
 
 
 def representable(**constants: Any) -> Lipschitz | None:

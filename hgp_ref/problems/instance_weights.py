@@ -37,7 +37,7 @@ class InstanceWeights(LinearProblem):
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, loss: str = "binary",
                  n_classes: int | None = None, l2: float = 0.0) -> None:  # fmt: skip
         arguments.choice("loss", loss, ("binary", "softmax"))
-        if loss == "binary" and n_classes not in (None, 2):
+        if loss == "binary" and n_classes is not None and arguments.integer("n_classes", n_classes) != 2:
             raise ValueError(f'n_classes: {n_classes} given, needed 2 or None with loss="binary"')
         rate = arguments.nonnegative("l2", l2)
         chosen: Loss = BinaryLoss() if loss == "binary" else softmax_loss(X, y, y_val, n_classes)
@@ -92,6 +92,7 @@ class InstanceWeights(LinearProblem):
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
         """Constants along x; the modulus is l2 where no weight is negative. None beyond floating point."""
+        self._check_lam(lam)
         mean, features = constants.host(self._train.all.mean), self._train.all.features
         weight = mean * constants.host(lam)
         c2 = constants.loss_constants(self._loss.logits)[0]

@@ -147,6 +147,11 @@ class LinearProblem(Portable):
 
     # Entry checks and moving.
 
+    def _check_lam(self, lam: Array) -> None:
+        lead = check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
+        if lead:
+            raise ValueError(f"lam: leading run axes {lead} given, needed none")
+
     def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
         like, n = self._train.all.features, self.n_clients
         own = check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x")

@@ -9,6 +9,8 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array
+from hgp_ref.memory import room
+from hgp_ref.philox import MAX_STEP
 from hgp_ref.problems.batches import sample_batches
 from hgp_ref.problems.normalised import Normalised
 
@@ -40,8 +42,14 @@ class MiniBatches:
             raise ValueError(f"batch_size={size!r} given, but the problem has no `counts` (instances per client)")
         self.counts, self.clients = problem.counts, problem.clients
         self.problem, self.seeds, self.total, self.like = problem, seeds, total, like
-        self.size, self.runs, self.streams, self.replace = arguments.integer("batch_size", size), runs, streams, replace
-        self.first = arguments.integer("first_batch", first, 0)
+        self.size, self.runs, self.streams, self.replace = (
+            arguments.integer("batch_size", size, 1, 2**31 - 1),
+            runs,
+            streams,
+            replace,
+        )
+        self.first = arguments.integer("first_batch", first, 0, MAX_STEP - total)
+        room(f"batch_size={size}", streams * len(seeds) * problem.n_clients * (self.size if replace else 1))
         numbers = streams * len(seeds) * problem.n_clients * min(self.size, int(problem.counts.max()))
         self._most = max(1, min(MOST, CHUNK_BYTES // (8 * numbers)))
         self._begin, self._end = 0, 0  # which batches are at hand

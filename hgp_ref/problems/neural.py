@@ -21,6 +21,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace
+from hgp_ref.neural import Ensemble, Sequential
 from hgp_ref.problems.arrays import Portable, check_argument, check_batch, chosen, mover, taker
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.neural_cost import NeuralCost
@@ -45,7 +46,12 @@ class NeuralProblem(Portable):
             raise ValueError(
                 f"{'X_val' if X_val is None else 'y_val'}: None given, needed both X_val and y_val or none"
             )
-        self.model, self.cost, self.outer = model, cost, outer or cost
+        if not isinstance(model, Sequential | Ensemble):
+            raise TypeError(f"model: {type(model).__name__} given, needed a Sequential or an Ensemble")
+        arguments.kind("cost", cost, NeuralCost)
+        if outer is not None:
+            arguments.kind("outer", outer, NeuralCost)
+        self.model, self.cost, self.outer = model, cost, cost if outer is None else outer
         self.l2, self.outer_l2 = arguments.nonnegative("l2", l2), arguments.nonnegative("outer_l2", outer_l2)
         self._train = read_images(model, X, y, cost.loss, ("X", "y"))
         self._val = self._train if X_val is None else read_images(model, X_val, y_val, cost.loss, ("X_val", "y_val"))
@@ -77,8 +83,9 @@ class NeuralProblem(Portable):
 
     def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """∂_x g_i.  # (n, d_x)"""
+        parts = self._enter(x, lam, batch)
         rows = Rows(tuple(x.shape), x)
-        for part in self._enter(x, lam, batch):
+        for part in parts:
             own, out = x[part.clients, :], rows.out(part.clients)
             tape = self.model.forward(own, part.images)
             grad = tape.backward(self.weighted_slope(self.cost, tape.output, lam[part.clients, :], part.view), out)

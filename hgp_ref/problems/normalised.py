@@ -53,7 +53,7 @@ class Normalised:
         _require_members(given, needs)
         self.given = given
         self.n_clients, self.dim_x, self.dim_lam = (
-            arguments.integer(f"problem.{name}", getattr(given, name)) for name in SIZES
+            arguments.integer(f"problem.{name}", getattr(given, name), 1, arguments.LONGEST) for name in SIZES
         )
         self.counts = _counts(optional(given, "counts"), self.n_clients)
         numbers = optional(given, "clients")
@@ -179,6 +179,12 @@ def _linearization(returned: Any) -> Linearization:
 
 
 def _require_members(problem: Any, needs: Sequence[str]) -> None:
+    if (
+        not isinstance(needs, Sequence)
+        or isinstance(needs, str)
+        or not set(map(repr, needs)) <= set(map(repr, METHODS))
+    ):
+        raise ValueError(f"needs={needs!r} given, needed some of {', '.join(METHODS)}")
     missing = [name for name in SIZES if not hasattr(problem, name)]
     missing += [f"{name}(...)" for name in needs if not callable(getattr(problem, name, None))]
     if missing:

@@ -17,6 +17,7 @@ import numpy as np
 
 from hgp_ref import arguments, rigorous
 from hgp_ref.backend import Array, Namespace, detached, to_host
+from hgp_ref.memory import room
 from hgp_ref.problems import constants
 from hgp_ref.problems.arrays import Portable, check_argument, chosen, expand, matvec, mover, run_axes, taker
 from hgp_ref.problems.constants import Lipschitz
@@ -36,7 +37,7 @@ class Quadratic(Portable):
     def __init__(self, A: Array, b: Array, C: Array, target: Array, *, outer_hessian: Array | None = None,
                  coupling: Array | None = None, outer_reg: float = 0.0) -> None:  # fmt: skip
         given = {"A": A, "b": b, "C": C, "target": target, "outer_hessian": outer_hessian, "coupling": coupling}
-        given = {name: detached(a) for name, a in given.items() if a is not None}
+        given = {k: detached(a) for k, a in given.items() if a is not None or k not in ("outer_hessian", "coupling")}
         self._xp = arguments.same_kind(**given)
         if A.ndim != 3 or A.shape[0] < 1 or A.shape[1] < 1 or A.shape[1] != A.shape[2]:
             raise ValueError(f"A: shape {tuple(A.shape)} given, needed (n, d_x, d_x)")
@@ -68,6 +69,7 @@ class Quadratic(Portable):
         """
         n, dim_x = arguments.integer("n", n), arguments.integer("dim_x", dim_x)
         dim_lam = arguments.integer("dim_lam", dim_lam)
+        room(f"n={n}, dim_x={dim_x}, dim_lam={dim_lam}", (n + 1) * dim_x * (4 * dim_x + dim_lam))
         heterogeneity = arguments.between("heterogeneity", heterogeneity, 0, 1)
         if arguments.positive("condition", condition) < 1:
             raise ValueError(f"condition={condition} given, needed a number >= 1")

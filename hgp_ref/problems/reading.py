@@ -30,12 +30,18 @@ def read_instances(X: Data, y: Data, loss: Loss, names: tuple[str, str]) -> Inst
 
 def read_labels(name: str, y: Data, features: Array) -> tuple[Array, np.ndarray]:
     """Labels (n, N_max) as floats beside `features`, and how many each client has."""
-    parts = [y] if hasattr(y, "shape") else list(y)
+    if not hasattr(y, "shape") and not isinstance(y, list | tuple):
+        raise TypeError(f"{name}: {type(y).__name__} given, needed labels (n, N) or a list of n arrays (N_i,)")
+    parts: list[Array] = [y] if hasattr(y, "shape") else list(y)
     for part in parts:
+        if part is None or isinstance(part, np.ma.MaskedArray):
+            raise TypeError(f"{name}: {type(part).__name__} given, needed plain arrays")
         try:
             xp = array_namespace(part, features)
         except TypeError as error:
             raise TypeError(f"{name}: {error}") from error
+        if not xp.isdtype(part.dtype, ("bool", "integral", "real floating")):
+            raise TypeError(f"{name}: {part.dtype} given, needed numbers")
         if device(part) != device(features):
             raise TypeError(f"{name}: on device {device(part)}, needed the features' device {device(features)}")
     cast = [xp.astype(part, features.dtype) for part in parts]

@@ -47,6 +47,7 @@ class RegularizedLinear(LinearProblem):
     def jacobian_norms(self, x: Array, lam: Array) -> Array:
         """‖J_i‖ = max_j |x_ij|, or |x_i|, without the matrices.  # (n,)"""
         xp = self._xp
+        self._enter(x, lam, None)
         if self.regularization == "coordinate":
             return xp.max(xp.abs(x), axis=-1)
         peak = xp.max(xp.abs(x), axis=-1, keepdims=True)  # squares of x itself may leave the range
@@ -55,5 +56,6 @@ class RegularizedLinear(LinearProblem):
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
         """Constants along x; the mean cost has the smallest mean rate as its modulus. None beyond floating point."""
+        self._check_lam(lam)
         mean = constants.host(self._train.all.mean)
         return self._lipschitz(mean, 1.0, constants.mean_rate(constants.host(lam)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hgp_ref import arguments
 from hgp_ref.backend import array_namespace, to_host
+from hgp_ref.memory import room
 from hgp_ref.problems.losses import SoftmaxLoss
 from hgp_ref.problems.reading import Data, pad, read_labels
 from hgp_ref.problems.regularized import RegularizedLinear
@@ -33,4 +34,6 @@ def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> Softma
         n_classes = 1 + max(int(to_host(array_namespace(part).max(part))) for part in labels)
         if n_classes < 2:
             raise ValueError("y, y_val: all labels are 0, needed at least two classes, or n_classes")
-    return SoftmaxLoss(arguments.integer("n_classes", n_classes, 2))
+    n_classes = arguments.integer("n_classes", n_classes, 2)
+    room(f"n_classes={n_classes}", 16 * n_classes)  # at least: one-hot labels, and d_x of several numbers a class
+    return SoftmaxLoss(n_classes)

@@ -46,6 +46,8 @@ class TrainingWatch:
         mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape)
         gap = channel.max_over_clients(xp.linalg.vector_norm(x - mean, axis=-1))
         norm = self._mean_gradient(x)
+        if not np.all(np.isfinite(gap) & np.isfinite(norm)):
+            self._raise(f"parameters up to {np.max(self._largest(x)):.2g}, whose norms are beyond floating point", x)
         moved = self._largest(x) > CLEAR_GROWTH * self.reach
         if np.any(moved & (norm > CLEAR_GROWTH * self.gradient)):
             self._raise(

@@ -11,7 +11,7 @@ from hgp_ref import arguments
 from hgp_ref.averaging import Mean, PushSum, open_mean
 from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.networks import Network
-from hgp_ref.philox import check_seed, several
+from hgp_ref.philox import MAX_STEP, check_seed, several
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
@@ -74,9 +74,13 @@ def sgp(
     arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
     arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)")
     arguments.finite("lam", lam)
-    steps, lr = arguments.integer("steps", steps), arguments.positive("lr", lr)
+    steps, lr = arguments.integer("steps", steps, 1, arguments.LONGEST), arguments.positive("lr", lr)
     tol = None if tol is None else arguments.positive("tol", tol)
     arguments.choice("variant", variant, VARIANTS)
+    first_batch = arguments.integer("first_batch", first_batch, 0, MAX_STEP)
+    progress = arguments.boolean("progress", progress)
+    if callback is not None:
+        arguments.function("callback", callback)
     seeds, lam = _seeds(seed, detached(lam))
     z = _start(problem, lam, x0)
     _check_network(net, problem)
@@ -139,7 +143,7 @@ def _rates(steps: int, lr: float, milestones: Any, decay: float) -> tuple[tuple[
     """The milestones, and the learning rate of each step."""
     if milestones is None:
         milestones = (-(-3 * steps // 5), -(-4 * steps // 5))
-    at = np.asarray(milestones)
+    at = arguments.host_array("milestones", milestones)
     if at.ndim != 1 or (at.size and at.dtype.kind not in "iu"):
         raise ValueError(f"milestones={milestones!r} given, needed a list of step numbers")
     passed = np.searchsorted(np.sort(at), np.arange(steps), side="right")
@@ -152,6 +156,8 @@ def _start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
         return array_namespace(lam).zeros(shape, dtype=lam.dtype, device=device(lam))
     arguments.shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)")
     arguments.finite("x0", x0)
+    if x0.ndim > lam.ndim or tuple(x0.shape[:-2]) not in ((), shape[:-2]):
+        raise ValueError(f"x0: shape {tuple(x0.shape)} given, needed {shape} or {shape[-2:]} = (n, d_x)")
     xp = array_namespace(x0)
     return xp.broadcast_to(detached(x0), shape) + xp.zeros_like(detached(x0))
 

@@ -1,0 +1,179 @@
+"""Networks, averagings, channels, methods, runs, results, backends and data."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import hgp_ref as hgp
+from fuzz import small
+from fuzz.table import function, method
+from hgp_ref import averaging, channels, methods, networks, neural, results
+from hgp_ref.averaging import Traffic
+
+FOLDER = Path(tempfile.mkdtemp(prefix="hgp_fuzz_"))
+EDGES = [(np.array([0, 1, 2]), np.array([1, 2, 0])), (np.array([1, 0]), np.array([2, 2]))]
+
+# networks
+KINDS = {
+    "FullyConnected": dict(n=3),
+    "OnePeerExponential": dict(n=3),
+    "SelfLoops": dict(n=3),
+    "RandomDirected": dict(n=3, low=0.4, high=0.8, seed=0),
+    "RandomUndirected": dict(n=3, low=0.4, high=0.8, seed=0),
+    "RandomOut": dict(n=3, k=1, seed=0),
+    "Schedule": dict(graphs=EDGES, n=3, weight=None),
+    "SparseErdosRenyi": dict(n=3, mean_degree=1.0, seed=0),
+    "StaticUndirected": dict(n=3, p=0.5, seed=0, weights="metropolis"),
+}
+MEMBERS = {
+    "out_lists": dict(s=1),
+    "edges": dict(s=1),
+    "out_neighbours": dict(s=1, sender=0),
+    "csr": dict(s=1),
+    "mixing_matrix": dict(s=1),
+    "mixing_matrices": dict(first=1, count=2),
+    "products": dict(first=1, calls=2, steps=2),
+    "union": dict(first=1, count=2),
+    "after": dict(t=2),
+}
+for kind, settings in KINDS.items():
+    make = getattr(networks, kind)
+    function(f"networks.{kind}", make, lambda settings=settings: dict(settings))
+    for member, good in MEMBERS.items():
+        owner = lambda make=make, settings=settings: make(**settings)  # noqa: E731
+        method(f"networks.{kind}.{member}", owner, lambda good=good: dict(good))
+method("networks.OnePeerExponential.hop", lambda: networks.OnePeerExponential(3), lambda: dict(s=1))
+for name in ("obstacle", "smallest_window", "strongly_connected", "unreachable"):
+    function(f"networks.{name}", getattr(networks, name), lambda: dict(net=small.net(), first=1, count=3))
+
+# averaging and channels
+function("averaging.PushSum", averaging.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
+function("averaging.Gossip", averaging.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
+function("averaging.ExactAverage", averaging.ExactAverage, lambda: dict(n=3))
+for kind, owner in {
+    "PushSum": small.avg,
+    "Gossip": lambda: hgp.Gossip(networks.FullyConnected(3), 2),
+    "ExactAverage": lambda: hgp.ExactAverage(3),
+}.items():
+    method(f"averaging.{kind}.apply", owner, lambda: dict(u=small.rng().normal(size=(3, 4)), call=1), passes_nan=True)
+    method(f"averaging.{kind}.steps_of", owner, lambda: dict(first=0, calls=2))
+    method(f"averaging.{kind}.graphs_before", owner, lambda: dict(call=2))
+    method(f"averaging.{kind}.connect", owner)
+function("channels.connect", lambda net, mode: channels.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
+function("channels.Simulated", channels.Simulated, lambda: dict(net=small.net(), mode="auto"))
+function("channels.Everyone", channels.Everyone, lambda: dict(n=3, clients=None))
+function("averaging.Traffic.of", Traffic.of, lambda: dict(messages=1, floats_per_message=2, itemsize=8, rounds=1))
+function("averaging.Traffic.side_by_side", Traffic.side_by_side, lambda: dict(runs=[Traffic(), Traffic()]))
+method("averaging.Traffic.of_run", lambda: Traffic.side_by_side([Traffic(), Traffic()]), lambda: dict(r=1))
+method("averaging.Traffic.per_run", lambda: Traffic(6, 6, 6, 6), lambda: dict(lead=(2,)))
+
+# methods
+function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
+function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
+
+# runs
+RUN = dict(batch_size=None, seed=0, progress=False)
+function(
+    "estimators.hypergradient",
+    hgp.hypergradient,
+    lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), avg=small.avg(), eta=0.5, iterations=8)
+    | RUN | dict(history=True, tol=1e-9, w0=np.zeros((3, 4)), shared_batch=False, replace=False, first_batch=0)
+    | dict(callback=lambda m, v: False, method=None),
+)  # fmt: skip
+function(
+    "estimators.hypergradient (mini-batches)",
+    hgp.hypergradient,
+    lambda: (
+        dict(problem=small.logistic(), **small.point(small.logistic()), avg=small.avg(), iterations=8, batch_size=2)
+        | dict(seed=[0, 1], shared_batch=False, replace=True, first_batch=0, method=methods.Neumann(0.5))
+    ),
+)
+function(
+    "training.sgp",
+    hgp.sgp,
+    lambda: dict(problem=small.quadratic(), net=small.net(), lam=small.point(small.quadratic())["lam"], steps=8, lr=0.3)
+    | RUN | dict(milestones=(3, 5), variant="assran", decay=0.1, first_batch=0, x0=np.zeros((3, 4)), tol=1e-9)
+    | dict(callback=lambda m, v: False),
+    speaks_of=("x",),  # made like lam
+)  # fmt: skip
+function(
+    "training.sgp (mini-batches)",
+    hgp.sgp,
+    lambda: (
+        dict(problem=small.logistic(), net=small.net(), lam=small.point(small.logistic())["lam"], steps=8, lr=0.3)
+        | dict(batch_size=2, seed=[0, 1], first_batch=0, variant="nedic")
+    ),
+    speaks_of=("x",),  # made like lam
+)
+
+# results
+method("results.Result.save", small.estimate, lambda: dict(path=FOLDER / "estimate.npz"))
+method("estimators.Estimate.plot", small.estimate, lambda: dict(truth=small.estimate().value, ax=None))
+small.estimate().save(FOLDER / "good.npz")
+function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))
+
+# backend
+ARRAY = np.ones((3, 4))
+for name in ("device", "to_host", "detached", "host_dtype"):
+    function(f"backend.{name}", getattr(hgp.backend, name), lambda: dict(x=ARRAY), passes_nan=True)
+function("backend.is_numpy", hgp.backend.is_numpy, lambda: dict(x=ARRAY))
+function("backend.scalar", hgp.backend.scalar, lambda: dict(x=np.ones(1)), passes_nan=True)
+function("backend.from_host", hgp.backend.from_host, lambda: dict(a=ARRAY, like=ARRAY), passes_nan=True)
+function(
+    "backend.array_namespace", lambda arrays: hgp.backend.array_namespace(arrays, ARRAY), lambda: dict(arrays=ARRAY)
+)
+function("backend.get_backend", hgp.backend.get_backend, lambda: dict(name="numpy"))
+method(
+    "backend.Backend.asarray",
+    lambda: hgp.backend.get_backend("numpy"),
+    lambda: dict(a=ARRAY, dtype="float32"),
+    passes_nan=True,
+)
+
+# data
+PARTITION = dict(labels=np.arange(40) % 4, n_clients=3, alpha=0.4, seed=0, min_per_client=1)
+function("data.dirichlet_partition", hgp.data.dirichlet_partition, lambda: dict(PARTITION))
+MIXTURE = dict(n_clients=3, n_train=4, n_val=4, n_test=4, dim=3, n_components=3, alpha=0.4, seed=0)
+function(
+    "data.synthetic_mixture",
+    hgp.data.synthetic_mixture,
+    lambda: MIXTURE | dict(variant="paper", bias=True),
+)
+for name in ("breast_cancer", "digits"):
+    function(
+        f"data.{name}",
+        getattr(hgp.data, name),
+        lambda: dict(n_clients=3, alpha=1.0, seed=0, validation=0.4, bias=True),
+    )
+function(
+    "data.emnist_byclass", hgp.data.emnist_byclass, lambda: dict(folder=FOLDER, split="test", upright=False, sums={})
+)
+
+# neural: what builds and evaluates a model
+function("neural.Linear", neural.Linear, lambda: dict(inputs=4, outputs=3))
+function("neural.Conv2d", neural.Conv2d, lambda: dict(inputs=1, outputs=2, kernel=2, stride=1, padding="valid"))
+for name in ("AvgPool2d", "MaxPool2d"):
+    function(f"neural.{name}", getattr(neural, name), lambda: dict(kernel=2, stride=2))
+for name in ("Flatten", "ReLU", "Softplus", "Tanh"):
+    function(f"neural.{name}", getattr(neural, name), dict)
+function(
+    "neural.Sequential",
+    lambda input_shape, layers, fused: neural.Sequential(input_shape, layers, neural.Tanh(), fused=fused),
+    lambda: dict(input_shape=(4,), layers=neural.Linear(4, 3), fused=True),
+)
+for name in ("influence_cnn", "personalization_cnn"):
+    function(f"neural.{name}", getattr(neural, name), lambda: dict(classes=4))
+function("neural.Ensemble", neural.Ensemble, lambda: dict(model=small.model(), components=2))
+for kind, owner in {"Sequential": small.model, "Ensemble": lambda: neural.Ensemble(small.model(), 2)}.items():
+    for member in ("forward", "logits"):
+        method(
+            f"neural.{kind}.{member}",
+            owner,
+            lambda owner=owner: dict(x=owner().init(3), X=small.rng().normal(size=(3, 6, 4))),
+            passes_nan=True,
+        )
+    method(f"neural.{kind}.init", owner, lambda: dict(n=3, seed=0, like=np.ones(1), dtype="float64", same_for_all=True))
+    method(f"neural.{kind}.numbers", owner, lambda: dict(kept=True))

@@ -1,0 +1,172 @@
+"""Problems: constructors and members, adapters, mini-batches; the exact reference; attribution."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import hgp_ref as hgp
+from fuzz import small
+from fuzz.table import function, method
+from hgp_ref import attribution, exact, problems
+
+g = small.rng()
+QUADRATIC = dict(
+    A=np.tile(np.eye(4), (3, 1, 1)), b=g.normal(size=(3, 4)), C=g.normal(size=(3, 4, 2)), target=g.normal(size=(3, 4))
+)
+OPTIONS = dict(outer_hessian=None, coupling=None, outer_reg=0.1)
+function("problems.Quadratic", problems.Quadratic, lambda: QUADRATIC | OPTIONS)
+function(
+    "problems.Quadratic.random",
+    problems.Quadratic.random,
+    lambda: dict(n=3, dim_x=4, dim_lam=2, seed=0, condition=10.0, heterogeneity=0.5),
+)
+function(
+    "problems.InstanceWeights",
+    problems.InstanceWeights,
+    lambda: small.data() | dict(loss="binary", n_classes=None, l2=0.1),
+)
+function(
+    "problems.LogisticRegression",
+    problems.LogisticRegression,
+    lambda: small.data() | dict(regularization="coordinate"),
+)
+function(
+    "problems.SoftmaxRegression",
+    problems.SoftmaxRegression,
+    lambda: small.data(classes=3) | dict(n_classes=3, regularization="coordinate"),
+)
+NEURAL = dict(l2=0.001, outer_l2=0.001)
+function(
+    "problems.NeuralInstanceWeights",
+    problems.NeuralInstanceWeights,
+    lambda: dict(model=small.model(), **small.data(), l2=0.1),
+)
+function(
+    "problems.PersonalMask",
+    problems.PersonalMask,
+    lambda: dict(model=small.model(), **small.data(), scale=None, **NEURAL),
+)
+function(
+    "problems.PersonalMixture",
+    problems.PersonalMixture,
+    lambda: dict(model=small.model(), **small.data(), components=2, **NEURAL),
+)
+function(
+    "problems.NeuralProblem",
+    problems.NeuralProblem,
+    lambda: dict(model=small.model(), cost=small.neural_weights().cost, **small.data(), outer=None, **NEURAL),
+)
+
+BATCH = np.zeros((3, 2), dtype=np.int64)
+PROBLEMS = {
+    "Quadratic": small.quadratic,
+    "LogisticRegression": small.logistic,
+    "SoftmaxRegression": small.softmax,
+    "InstanceWeights": small.weights,
+    "NeuralInstanceWeights": small.neural_weights,
+    "PersonalMask": small.mask,
+    "PersonalMixture": small.mixture,
+}
+for kind, make in PROBLEMS.items():
+    at = lambda make=make: small.point(make())  # noqa: E731
+    batch = None if kind == "Quadratic" else BATCH
+    for member in ("inner_cost", "inner_grad", "linearize", "hessian", "jacobian"):
+        if hasattr(getattr(problems, kind), member):
+            good = lambda at=at, batch=batch: at() | dict(batch=batch)  # noqa: E731
+            method(f"problems.{kind}.{member}", make, good, passes_nan=True)
+    for member in ("outer_cost", "outer_grad", "jacobian_norms", "accuracy"):
+        if hasattr(getattr(problems, kind), member):
+            method(f"problems.{kind}.{member}", make, at, passes_nan=True)
+    method(f"problems.{kind}.restrict", make, lambda: dict(clients=[0, 2]))
+    method(f"problems.{kind}.to", make, lambda: dict(target="numpy", dtype="float32"))
+    if hasattr(getattr(problems, kind), "lipschitz"):
+        method(f"problems.{kind}.lipschitz", make, lambda at=at: dict(lam=at()["lam"]), passes_nan=True)
+    for member in ("hvp", "cross"):
+        method(
+            f"problems.{kind}.linearize().{member}",
+            lambda make=make, at=at: make().linearize(**at()),
+            lambda at=at: dict(u=at()["x"]),
+            passes_nan=True,
+        )
+function("problems.as_problem", problems.as_problem, lambda: dict(problem=small.quadratic(), needs=("inner_grad",)))
+SAMPLE = dict(counts=[6, 6, 6], size=2, seed=0, first=0, count=3, stream=0, replace=False)
+function("problems.sample_batches", problems.sample_batches, lambda: SAMPLE | dict(clients=None))
+
+
+def _cost(x, lam, *rest):
+    return (x**2).sum(-1) * (lam**2).sum(-1)
+
+
+for name in ("from_torch", "from_jax"):
+    function(
+        f"problems.{name}",
+        getattr(problems, name),
+        lambda: dict(inner_cost=_cost, outer_cost=_cost, n_clients=3, dim_x=4, dim_lam=2, counts=None),
+    )
+function("problems.Lipschitz", problems.Lipschitz, lambda: dict(nu_flam=1.0, nu_fx=1.0, nu_J=1.0, nu_H=1.0)
+         | dict(strong_convexity=None, holds_apart=False))  # fmt: skip
+
+# the exact reference
+for kind, make in {"": small.quadratic, " (logistic)": small.logistic}.items():
+    good = lambda make=make: dict(problem=make(), **small.point(make()))  # noqa: E731
+    for name in ("hessians", "jacobians"):
+        function(f"exact.{name}{kind}", getattr(exact, name), lambda good=good: good() | dict(batch=None))
+    function(f"exact.outer_gradients{kind}", exact.outer_gradients, good)
+    function(
+        f"exact.hypergradient{kind}", exact.hypergradient, lambda good=good: good() | dict(method="reduced", eta=0.5)
+    )
+    function(
+        f"exact.inner_solution{kind}",
+        exact.inner_solution,
+        lambda make=make: dict(problem=make(), lam=small.point(make())["lam"], x0=np.zeros(4), max_iterations=50),
+        speaks_of=("x",),  # made like lam
+        raises=RuntimeError,
+    )
+    function(
+        f"exact.estimate{kind}",
+        exact.estimate,
+        lambda good=good: (
+            good() | dict(matrices=small.matrices(), eta=0.5, batches_v=None, batches_u=None, weights=None)
+        ),
+    )
+function("exact.theta", exact.theta, lambda: dict(n=3, d=4))
+function("exact.mixing_product", exact.mixing_product, lambda: dict(net=small.net(), steps=2, call=1))
+function("exact.push_sum_matrix", exact.push_sum_matrix, lambda: dict(net=small.net(), steps=2, call=1, debias="reset"))
+function(
+    "exact.push_sum_matrices", exact.push_sum_matrices, lambda: dict(net=small.net(), steps=2, calls=2, debias="reset")
+)
+function("exact.push_sum_weights", exact.push_sum_weights, lambda: dict(net=small.net(), steps=2, call=1))
+
+# attribution
+COUNTS = np.array([6, 6, 6])
+function(
+    "attribution.influence",
+    hgp.influence,
+    lambda: (
+        dict(problem=small.weights(), **small.point(small.weights()), avg=small.avg(), eta=0.5, iterations=8)
+        | dict(instances=None, groups=None, clients=None, batch_size=None, seed=0, progress=False)
+    ),
+)
+LAM = lambda: small.point(small.weights())["lam"]  # noqa: E731
+function(
+    "attribution.retrain",
+    attribution.retrain,
+    lambda: dict(problem=small.weights(), lam=LAM(), removals=[(0, 1), ((1, 2), (2, 3))], x0=np.zeros(4)),
+    speaks_of=("x",),  # made like lam
+)
+function(
+    "attribution.retrain_sgp",
+    attribution.retrain_sgp,
+    lambda: dict(problem=small.weights(), net=small.net(), lam=LAM(), removals=[(0, 1)], steps=8, lr=0.3),
+    speaks_of=("x",),  # made like lam
+)
+function("attribution.all_instances", attribution.all_instances, lambda: dict(counts=COUNTS))
+function(
+    "attribution.as_removals",
+    attribution.as_removals,
+    lambda: dict(counts=COUNTS, instances=[(0, 1)], groups=None, clients=None),
+)
+for name in ("f1_negative", "r2_score", "scores", "spearman"):  # a score that the data leave undefined is NaN
+    scored = lambda: dict(actual=np.array([1.0, -2.0, 3.0]), predicted=np.array([1.0, -1.0, 2.0]))  # noqa: E731
+    function(f"attribution.{name}", getattr(attribution, name), scored, passes_nan=True)
+method("attribution.Influence.most_influential", small.influence, lambda: dict(count=2))

@@ -1,0 +1,95 @@
+"""Which public functions there are, and why a few are not in the table."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterable
+
+import hgp_ref
+
+MODULES = (
+    *("averaging", "channels", "attribution", "bounds", "certificates", "data", "exact", "methods", "networks"),
+    *("problems", "training", "estimators", "results", "neural", "backend"),
+)
+
+DRIVEN = "called in every iteration by the package, with arrays that its doors have looked at"
+RECORD = "a record that the package fills in; users read it"
+ABSTRACT = "abstract: what a subclass defines"
+PROTOCOL = "a protocol: what a problem has"
+
+EXEMPT: dict[str, str] = {
+    **{f"channels.{kind}": DRIVEN for kind in ("Channel", "Everyone", "Simulated", "Runs")},
+    **{f"averaging.{name}": DRIVEN for name in ("Mean", "open_mean")},
+    **{f"methods.{kind}": DRIVEN for kind in ("Chebyshev", "Neumann", "Method")},
+    **{
+        f"neural.{kind}": DRIVEN
+        for kind in ("AvgPool2d", "Conv2d", "Flatten", "Linear", "MaxPool2d", "ReLU", "Softplus", "Tanh", "Layer")
+    },
+    **{f"neural.{kind}": DRIVEN for kind in ("Tape", "Adjoint", "Tangent")},
+    **{f"neural.Ensemble.{member}": DRIVEN for member in ("places", "split")},
+    **{
+        f"problems.NeuralCost.{member}": DRIVEN
+        for member in ("value", "slope", "bend", "along_lam", "cross", "scores", "curved")
+    },
+    "problems.NeuralProblem.weighted_slope": DRIVEN,
+    **{
+        f"problems.NeuralProblem.{member}": "in the table for its three subclasses"
+        for member in (
+            "inner_cost",
+            "outer_cost",
+            "inner_grad",
+            "outer_grad",
+            "linearize",
+            "accuracy",
+            "restrict",
+            "to",
+        )
+    },
+    **{f"{name}": ABSTRACT for name in ("averaging.Averaging", "networks.Network", "problems.NeuralCost")},
+    **{f"problems.{name}": PROTOCOL for name in ("Problem", "Linearization")},
+    **{
+        name: RECORD
+        for name in (
+            *("Traffic", "averaging.Traffic", "channels.Traffic", "estimators.Estimate", "training.Fit"),
+            *("certificates.Certificate", "attribution.Influence", "attribution.Retraining", "attribution.Scores"),
+            *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
+            *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Unreachable"),
+            *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
+            *("backend.Backend", "bounds.Certificate"),
+        )
+    },
+    "errors.DivergenceError": "an exception",
+}
+
+
+def public() -> Iterable[tuple[str, object]]:
+    """("module.name", object) of everything public; methods of classes as "module.Class.method"."""
+    for module in MODULES:
+        loaded = importlib.import_module(f"hgp_ref.{module}")
+        names = getattr(loaded, "__all__", None) or [
+            name for name, value in vars(loaded).items() if getattr(value, "__module__", "") == loaded.__name__
+        ]
+        for name in names:
+            value = getattr(loaded, name)
+            if name[0] == "_" or not callable(value):
+                continue
+            yield f"{module}.{name}", value
+            if inspect.isclass(value):
+                for member, inner in vars(value).items():
+                    if member[0] != "_" and callable(getattr(value, member)) and not isinstance(inner, type):
+                        yield f"{module}.{name}.{member}", getattr(value, member)
+
+
+def missing(table: Iterable[str]) -> set[str]:
+    """Public functions that are neither in the table nor exempt, by themselves or with their class."""
+    present = {name.split(" (")[0] for name in table}
+    functions = {id(value) for name, value in public() if name in present}
+    absent = set()
+    for name, value in public():
+        owner = name.rsplit(".", 1)[0]
+        known = name in present or id(value) in functions or name in EXEMPT
+        if not known and not (owner in EXEMPT and EXEMPT[owner] in (DRIVEN, ABSTRACT, PROTOCOL)):
+            absent.add(name)
+    named = {name.rsplit(".", 1)[1] for name in present} | {name.split(".")[-1] for name in EXEMPT}
+    return absent | {name for name in hgp_ref.__all__ if callable(getattr(hgp_ref, name)) and name not in named}

@@ -1,0 +1,68 @@
+"""Bad arguments: every call returns finite numbers or raises TypeError or ValueError that names an argument, soon.
+
+Calls are made in a process of their own (`worker`), which may crash or hang without ending the tests. Two seconds of
+processor time are allowed for each.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuzz import coverage
+from fuzz.pool import Worker
+from fuzz.values import BAD
+
+EXAMPLES = 1500
+LENGTHS = {"steps", "iterations", "calls", "call", "count", "max_iterations", "max_rounds"}  # 10**9 is long, not absurd
+
+
+@pytest.fixture(scope="module")
+def worker():
+    made = Worker()
+    yield made
+    made.close()
+
+
+def fits(argument: str, value: str) -> bool:
+    """Whether the pair can be tried: a run of 10**9 steps is allowed and long, and any callable is a callback."""
+    return not (argument in LENGTHS and value == "10**9") and not (argument == "callback" and value == "type")
+
+
+def test_good_arguments_are_good(worker):
+    for name in worker.arguments:
+        assert worker.attempt(name, {}) == ("", ""), name
+
+
+def test_every_public_function_is_in_the_table(worker):
+    assert coverage.missing(worker.arguments) == set()
+
+
+def test_one_or_two_bad_arguments(worker):
+    places = sorted((name, argument) for name, found in worker.arguments.items() for argument in found)
+
+    @settings(max_examples=EXAMPLES, deadline=None, database=None)
+    @given(st.sampled_from(places), st.sampled_from(sorted(BAD)), st.data())
+    def bad(place, value, data):
+        name, argument = place
+        chosen = {argument: value}
+        if data.draw(st.booleans()):
+            chosen[data.draw(st.sampled_from(worker.arguments[name]))] = data.draw(st.sampled_from(sorted(BAD)))
+        if all(fits(*pair) for pair in chosen.items()):
+            fault, seen = worker.attempt(name, chosen)
+            assert not fault, f"{name} with {chosen}: {fault}: {seen}"
+
+    bad()
+
+
+@pytest.mark.slow
+def test_every_argument_with_every_bad_value(worker):
+    faults = []
+    for name, found in worker.arguments.items():
+        for argument in found:
+            for value in filter(lambda value, argument=argument: fits(argument, value), BAD):
+                fault, seen = worker.attempt(name, {argument: value})
+                if fault:
+                    faults.append(f"{name}({argument}={value}): {fault}: {seen}")
+    assert faults == []
