@@ -22,6 +22,10 @@ class FullBatch:
         """Linearizations for v and for w in iteration m = 0, 1, ..."""
         return self.linearization, self.linearization
 
+    def whole(self) -> Any:
+        """The second derivatives on full batches."""
+        return self.linearization
+
     def crosses(self, many: Sequence[Array]) -> Array:
         """∂²_{xλ} g w for each w of `many` in one product, (..., M, n, d_lam)."""
         return self.linearization.cross(array_namespace(many[0]).stack(many, axis=-3))
@@ -34,6 +38,7 @@ class Sampled:
 
     def __init__(self, problem: Normalised, x: Array, lam: Array, batches: MiniBatches) -> None:
         self.linearize, self.batches = problem.sampled(x, lam), batches
+        self.whole = lambda: problem.linearize(x, lam)
 
     def at(self, m: int) -> tuple[Any, Any]:
         drawn = [self.linearize(batch) for batch in self.batches.at(m)]

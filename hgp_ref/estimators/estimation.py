@@ -114,7 +114,8 @@ def hypergradient(
     if w0 is not None:
         w, g, v = _first_guess(problem.linearize(x, lam), average, w0, f_x, f_lam)
     watch = GrowthWatch(problem, x, lam, method, g, average, mini_batches=batch_size is not None)
-    run = Iteration(method, average, derivatives, watch, method.start(g), w, v, f_lam, history, callback, tol)
+    state = method.begin(method.start(g), average, derivatives.whole)
+    run = Iteration(method, average, derivatives, watch, state, w, v, f_lam, history, callback, tol)
     shown = bar(M, "hypergradient", progress)
     try:
         run.run(M, shown)

@@ -10,6 +10,7 @@ history, growth watch, tolerance, traffic, callback. A method says how the next 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from hgp_ref.averaging import Mean
@@ -33,6 +34,10 @@ class Method(ABC):
     @abstractmethod
     def start(self, g: Array) -> Any:
         """The state before the first step, from g = ∂_x f − ∂²_x g w₀ of every client."""
+
+    def begin(self, state: Any, average: Mean, whole: Callable[[], Curvature]) -> Any:
+        """The state with what must be known before the first step; whole() is ∂²_x g on full batches, for all runs."""
+        return state
 
     @abstractmethod
     def step(self, state: Any, average: Mean, linearization: Curvature) -> tuple[Array, Any]:

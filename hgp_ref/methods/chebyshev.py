@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hgp_ref import arguments
@@ -31,8 +33,9 @@ class Chebyshev(Method):
     Parameters
     ----------
     low, high : bounds of the spectrum of H̄. Those that are None are found by the clients: each takes the extreme
-        eigenvalues of its own ∂²_x g_i by Lanczos, and flooding makes the extremes over clients known to all (its
-        traffic is counted). Clients with eigenvalues that are not positive need `low`.
+        eigenvalues of its own ∂²_x g_i by Lanczos, on full batches also where steps use mini-batches, and flooding
+        makes the extremes over clients known to all (its traffic is counted). Clients with eigenvalues that are not
+        positive need `low`.
     """
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
@@ -44,9 +47,12 @@ class Chebyshev(Method):
     def start(self, g: Array) -> _State:
         return _State(g, None, 0.0, float("nan"), float("nan"))
 
+    def begin(self, state: _State, average: Mean, whole: Callable[[], Curvature]) -> _State:
+        return self._with_interval(state, average, whole)
+
     def step(self, state: _State, average: Mean, linearization: Curvature) -> tuple[Array, _State]:
-        if state.p is None:
-            state = self._with_interval(state, average, linearization)
+        if math.isnan(state.centre):
+            state = self._with_interval(state, average, lambda: linearization)
         c, h = state.centre, state.half
         rhat = average(state.r)
         if state.p is None or h == 0:
@@ -60,10 +66,10 @@ class Chebyshev(Method):
     def residual(self, state: _State) -> Array:
         return state.r
 
-    def _with_interval(self, state: _State, average: Mean, linearization: Curvature) -> _State:
+    def _with_interval(self, state: _State, average: Mean, whole: Callable[[], Curvature]) -> _State:
         low, high = self.low, self.high
         if low is None or high is None:
-            least, most = range_over_clients(average.channel, linearization, state.r)
+            least, most = range_over_clients(average.channel, whole(), state.r)
             low, high = least if low is None else low, most if high is None else high
         if not 0 < low <= high:
             raise ValueError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from helpers import assert_close
@@ -339,3 +341,18 @@ def test_flooding_leaves_the_weights_as_they_are(mode, many):
     avg = hgp.PushSum(NET, 5, debias="conserve", mode=mode)
     est = hgp.hypergradient(problem, x, lam, [avg, avg] if many else avg, method=Flooding(0.5), iterations=100)
     assert_close(est.value, np.broadcast_to(exact.hypergradient(problem, x, lam), est.value.shape), rtol=0.05)
+
+
+def test_chebyshev_finds_its_interval_on_full_batches_for_any_number_of_seeds():
+    problem, x, lam = logistic(n=3)
+    avg, options = hgp.PushSum(NET, 3), {"iterations": 5, "batch_size": 2}
+    spectrum = np.linalg.eigvalsh(exact.hessians(problem, x, lam))
+    given = Chebyshev(spectrum.min(), 1.05 * spectrum.max())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "not converged", RuntimeWarning)  # five terms of mini-batches of two
+        found = hgp.hypergradient(problem, x, lam, avg, method=Chebyshev(), seed=[3, 4], **options)
+        flooded = int(found.traffic.rounds[0]) - 15
+        later = hgp.PushSum(NET.after(flooded), 3)
+        for r, seed in enumerate((3, 4)):
+            expected = hgp.hypergradient(problem, x, lam, later, method=given, seed=seed, **options)
+            assert_close(found.value[r], expected.value, 1e-10)
