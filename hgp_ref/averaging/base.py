@@ -24,7 +24,8 @@ class Averaging(ABC):
 
     n: int
     steps: int | tuple[int, ...]  # S, or S_0, S_1, ..., the last of which repeats
-    net: Network | None
+    net: Network | None = None  # whose graphs are looked at for clients that are cut off
+    ledger = Traffic()  # of an object whose class has an __init__ of its own, too
     weights: Weights = BALANCED  # what travels beside the vectors
     conserves = False  # whether an iteration goes on from the sums ω ū instead of the means ū
 

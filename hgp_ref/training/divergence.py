@@ -9,6 +9,7 @@ import numpy as np
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.errors import DivergenceError
+from hgp_ref.estimators.divergence import row_norms
 from hgp_ref.methods.spectrum import range_of_mean
 from hgp_ref.problems.normalised import Normalised, optional
 
@@ -44,7 +45,7 @@ class TrainingWatch:
         """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ on the host; refuses training that ends far off."""
         xp, channel = array_namespace(x), self.average.channel
         mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape)
-        gap = channel.max_over_clients(xp.linalg.vector_norm(x - mean, axis=-1))
+        gap = channel.max_over_clients(row_norms(x - mean))
         norm = self._mean_gradient(x)
         if not np.all(np.isfinite(gap) & np.isfinite(norm)):
             self._raise(f"parameters up to {np.max(self._largest(x)):.2g}, whose norms are beyond floating point", x)
@@ -68,7 +69,7 @@ class TrainingWatch:
         xp, channel = array_namespace(x), self.average.channel
         mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape) + xp.zeros_like(x)
         row = channel.mean_over_clients(self.problem.inner_grad(mean, self.lam))  # (..., 1, d)
-        return channel.max_over_clients(xp.linalg.vector_norm(row, axis=-1))
+        return channel.max_over_clients(row_norms(row))
 
     def _largest(self, a: Array) -> np.ndarray:
         xp = array_namespace(a)

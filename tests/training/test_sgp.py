@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers import assert_close
-from kinds import NETWORK_KINDS, logistic, quadratic
+from kinds import NETWORK_KINDS, logistic, quadratic, quadratic_data
 
 import hgp_ref as hgp
 from hgp_ref import exact
@@ -137,3 +137,14 @@ def test_bad_input_is_named(change, message):
     given = {"problem": problem, "net": hgp.networks.FullyConnected(3), "lam": lam, "steps": 5, **change}
     with pytest.raises(ValueError, match=message):
         hgp.sgp(**given)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e300])
+def test_what_is_left_at_the_end_of_training_is_told_at_any_scale(scale):
+    A, b, C, target = quadratic_data()
+    net, lam = hgp.networks.RandomDirected(n=3, seed=1), np.zeros((3, 2))
+    one = hgp.sgp(hgp.problems.Quadratic(A, b, C, target), net, lam, steps=65, lr=0.5)
+    far = hgp.sgp(hgp.problems.Quadratic(A, b * scale, C, target), net, lam, steps=65, lr=0.5, tol=1e-9)
+    assert far.stopped == "steps"  # squares that underflow are no gradient of 0
+    np.testing.assert_allclose(far.grad_norm / scale, one.grad_norm, rtol=1e-9)
+    np.testing.assert_allclose(far.consensus_gap / scale, one.consensus_gap, rtol=1e-9)
