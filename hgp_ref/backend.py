@@ -138,7 +138,7 @@ def get_backend(name: str) -> Backend:
         return Backend(name, compat.array_namespace(np.empty(0)), "cpu")
     if name not in EXTRAS:
         raise ValueError(
-            f"name={name!r} given: a backend that is unknown; choose one of {', '.join(['numpy', *EXTRAS])}"
+            f"name={name!r} given: backend={name!r} is unknown; choose one of {', '.join(['numpy', *EXTRAS])}"
         )
     library = _import(name)
     if name == "cupy":
