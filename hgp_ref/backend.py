@@ -26,7 +26,8 @@ def array_namespace(*arrays: Array) -> Namespace:
     for a in given:
         if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
             raise TypeError(
-                f"needed an array (NumPy, CuPy, PyTorch, JAX, ...) for each of arrays, got {type(a).__module__}.{type(a).__name__}"
+                "needed an array (NumPy, CuPy, PyTorch, JAX, ...) for each of arrays, "
+                f"got {type(a).__module__}.{type(a).__name__}"
             )
     try:
         return compat.array_namespace(*given)
