@@ -26,7 +26,8 @@ def array_namespace(*arrays: Array) -> Namespace:
     for a in given:
         if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
             raise TypeError(
-                f"arrays: needed an array (NumPy, CuPy, PyTorch, JAX, ...), got {type(a).__module__}.{type(a).__name__}"
+                "needed an array (NumPy, CuPy, PyTorch, JAX, ...) for each of arrays, "
+                f"got {type(a).__module__}.{type(a).__name__}"
             )
     try:
         return compat.array_namespace(*given)
@@ -140,7 +141,7 @@ def get_backend(name: str) -> Backend:
         return Backend(name, compat.array_namespace(np.empty(0)), "cpu")
     if name not in EXTRAS:
         raise ValueError(
-            f"name={name!r} given: a backend that is unknown; choose one of {', '.join(['numpy', *EXTRAS])}"
+            f"name={name!r} given: backend={name!r} is unknown; choose one of {', '.join(['numpy', *EXTRAS])}"
         )
     library = _import(name)
     if name == "cupy":

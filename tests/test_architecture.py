@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "hgp_ref"
 
 # The order of the parts: each may import those above it. `exact` judges the core and shares no code with it.
-BASE = {"backend", "arguments", "compiled", "philox", "threads", "errors", "progress", "results", "rigorous"}
+BASE = {"backend", "arguments", "compiled", "philox", "threads", "errors", "progress", "results", "rigorous", "memory"}
 ORDER = (
     "_kernels",
     "networks",
@@ -44,7 +44,7 @@ ALLOWED = {
     "philox": {"backend", "arguments", "compiled"},
     "equality": {"backend"},
     "files": set(),
-    "results": {"backend", "equality", "files"},
+    "results": {"arguments", "backend", "equality", "files"},
     **{name: (BASE | set(ORDER[:k])) - BARRED.get(name, set()) for k, name in enumerate(ORDER)},
 }
 TOP = {"", "__init__", "__main__", "selftest"}  # these put the parts together

@@ -75,7 +75,8 @@ def as_removals(
         return tuple(_group(f"groups[{r}]", group, counts) for r, group in enumerate(_listed("groups", groups)))
     if clients is not None:
         chosen = [
-            arguments.integer(f"clients[{r}]", i, 0, len(counts) - 1) for r, i in enumerate(_listed("clients", clients))
+            arguments.integer(f"clients[{r}]: client", i, 0, len(counts) - 1)
+            for r, i in enumerate(_listed("clients", clients))
         ]
         return tuple(tuple((i, k) for k in range(int(counts[i]))) for i in chosen)
     if instances is not None:
@@ -119,7 +120,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def _group(name: str, group: Any, counts: np.ndarray) -> Removal:
-    removal = tuple(_pair(name, pair, counts) for pair in _listed(name, group))
+    removal = tuple(_pair(name, pair, counts) for pair in _listed(f"{name}: a removal", group))
     if len(set(removal)) != len(removal):
         raise ValueError(f"{name}: a group names an instance twice: {removal}")
     return removal

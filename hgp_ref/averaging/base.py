@@ -47,7 +47,7 @@ class Averaging(ABC):
 
     def graphs_before(self, call: int) -> int:
         """S_0 + ... + S_{m-1}: how many graphs the calls before call m use."""
-        call = arguments.integer("call", call, 0)
+        call = arguments.integer("call", call, 0, arguments.LONGEST)
         if isinstance(self.steps, int):
             return call * self.steps
         given = self.steps[:call]
@@ -59,7 +59,7 @@ class Averaging(ABC):
         u is (n, d), or (..., n, d) with run axes; the result has its library, device and dtype. A pure function of
         (u, call); beside its result it adds what was sent to `ledger`.
         """
-        call = arguments.integer("call", call, 0)
+        call = arguments.integer("call", call, 0, arguments.LONGEST)
         arguments.same_kind(u=u)
         channel = self.connect()
         rows = channel.clients.stop - channel.clients.start

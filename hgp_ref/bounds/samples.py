@@ -17,7 +17,6 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.bounds.scaled import power_of_two
 from hgp_ref.exact import hessians, jacobians
-from hgp_ref.problems import as_problem
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class SampleConstants:
 
 def sample_derivatives(problem: Any, x: Any, lam: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance."""
-    counts = as_problem(problem, needs=("linearize",)).counts
-    if counts is None:
+    counts = arguments.host_array("problem.counts", getattr(problem, "counts", None))
+    if counts.ndim != 1 or counts.dtype.kind not in "iu":
         raise TypeError(f"problem={problem!r} given, needed a problem with instances (`counts`) and mini-batches")
     for name, value in (("x", x), ("lam", lam)):
         arguments.array(name, value)

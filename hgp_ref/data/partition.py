@@ -36,7 +36,7 @@ def dirichlet_partition(
     seed, min_per_client = arguments.integer("seed", seed, 0), arguments.integer("min_per_client", min_per_client, 0)
     if min_per_client * n_clients > labels.size:
         raise ValueError(
-            f"n_clients={n_clients} given with min_per_client={min_per_client}, but there are {labels.size} instances"
+            f"n_clients={n_clients} given with min_per_client={min_per_client}, but only {labels.size} instances"
         )
     room(f"n_clients={n_clients}", 4 * n_clients)
     rng = np.random.default_rng(seed)

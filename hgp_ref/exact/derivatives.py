@@ -21,6 +21,8 @@ MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms;
 
 def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given."""
+    if hasattr(problem, "hessian") and not hasattr(problem, "n_clients"):  # closed forms alone will do
+        return host(problem.hessian(x, lam, *_optional(batch, x)))
     normal = enter(problem, x, lam, () if getattr(problem, "hessian", None) is not None else ("linearize",))
     require_memory("the clients' Hessians (n, d_x, d_x)", *x.shape, x.shape[-1])
     if normal.hessian is not None:
@@ -30,6 +32,8 @@ def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
 
 def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes."""
+    if hasattr(problem, "jacobian") and not hasattr(problem, "n_clients"):  # closed forms alone will do
+        return host(problem.jacobian(x, lam, *_optional(batch, x)))
     normal = enter(problem, x, lam, () if getattr(problem, "jacobian", None) is not None else ("linearize",))
     require_memory("the clients' mixed derivatives (n, d_λ, d_x)", *lam.shape, x.shape[-1])
     if normal.jacobian is not None:

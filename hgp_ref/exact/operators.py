@@ -27,7 +27,9 @@ DEBIAS = ("reset", "keep", "conserve")
 
 def theta(n: int, d: int) -> np.ndarray:
     """Θ = (11ᵀ/n) ⊗ I_d, the exact average of n stacked d-vectors, (nd, nd)."""
-    n, d = arguments.integer("n", n), arguments.integer("d", d)
+    n, d = arguments.integer("n", n, 0), arguments.integer("d", d, 0)
+    if n < 1 or d < 1:
+        raise ValueError(f"n={n}, d={d} given, needed integers >= 1")
     require_memory(f"n={n}, d={d} given: Θ (nd, nd)", n * d, n * d)
     return np.kron(np.full((n, n), 1.0 / n), np.eye(d))
 
@@ -76,7 +78,8 @@ def push_sum_matrices(
 
 
 def _check(net: Network, steps: int, **numbers: int) -> None:
-    arguments.kind("net", net, Network)
+    if not isinstance(getattr(net, "n", None), int) or not callable(getattr(net, "mixing_matrices", None)):
+        raise TypeError(f"net: {type(net).__name__} given, needed a network with n and mixing_matrices(first, count)")
     arguments.integer("steps", steps, 1, arguments.LONGEST)
     for name, number in numbers.items():
         arguments.integer(name, number, 0, arguments.LONGEST)

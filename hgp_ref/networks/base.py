@@ -126,7 +126,7 @@ class Network(ABC):
 
     def union(self, first: int, count: int) -> Edges:
         """(senders, receivers) of the edges of steps first .. first + count - 1, in no order, perhaps repeated."""
-        first, count = self._stretch(first, count)
+        first, count = self._stretch(first, arguments.integer("count", count, 0, arguments.LONGEST))
         lists = [self.edges(first + t) for t in range(count)]
         nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
         senders, receivers = (np.concatenate(part) for part in zip(nothing, *lists, strict=True))
@@ -153,7 +153,7 @@ class Network(ABC):
 
     def _stretch(self, first: int, count: int) -> tuple[int, int]:
         first = arguments.integer("first", first, 1, self._last_step)
-        return first, arguments.integer("count", count, 0, min(self._last_step - first + 1, arguments.LONGEST))
+        return first, arguments.integer("count", count, 0, self._last_step - first + 1)
 
     def _client(self, name: str, j: int) -> int:
         return arguments.integer(name, j, 0, self.n - 1)

@@ -111,7 +111,7 @@ class BernoulliNetwork(Network):
         return np.flatnonzero(dense.neighbours(*(*self._rule, s, j)))
 
     def union(self, first: int, count: int) -> Edges:
-        first, count = self._stretch(first, count)
+        first, count = self._stretch(first, arguments.integer("count", count, 0, arguments.LONGEST))
         present = allocate(self, (1, self.n, self.n), np.bool_, zero=True)[0]
         self._kernels(count).union(*self._rule, first, count, present.view(np.uint8))
         receivers, senders = np.nonzero(present)

@@ -35,7 +35,8 @@ class StaticUndirected(Network):
     def __init__(self, n: int, p: float = 0.5, seed: int = 0, weights: str = "metropolis") -> None:
         super().__init__(n, seed, period=1)
         self.p = arguments.probability("p", p)
-        arguments.choice("weights", weights, ("fastest", "metropolis"))
+        if not isinstance(weights, str) or weights not in ("fastest", "metropolis"):
+            raise ValueError(f'weights must be "fastest" or "metropolis", got {weights!r}')
         if weights == "fastest":
             require_cvxpy()
         self.weights = weights

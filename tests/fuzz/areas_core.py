@@ -11,7 +11,6 @@ import hgp_ref as hgp
 from fuzz import small
 from fuzz.table import function, method
 from hgp_ref import averaging, channels, methods, networks, neural, results
-from hgp_ref.averaging import Traffic
 
 FOLDER = Path(tempfile.mkdtemp(prefix="hgp_fuzz_"))
 EDGES = [(np.array([0, 1, 2]), np.array([1, 2, 0])), (np.array([1, 0]), np.array([2, 2]))]
@@ -63,12 +62,7 @@ for kind, owner in {
     method(f"averaging.{kind}.graphs_before", owner, lambda: dict(call=2))
     method(f"averaging.{kind}.connect", owner)
 function("channels.connect", lambda net, mode: channels.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
-function("channels.Simulated", channels.Simulated, lambda: dict(net=small.net(), mode="auto"))
 function("channels.Everyone", channels.Everyone, lambda: dict(n=3, clients=None))
-function("averaging.Traffic.of", Traffic.of, lambda: dict(messages=1, floats_per_message=2, itemsize=8, rounds=1))
-function("averaging.Traffic.side_by_side", Traffic.side_by_side, lambda: dict(runs=[Traffic(), Traffic()]))
-method("averaging.Traffic.of_run", lambda: Traffic.side_by_side([Traffic(), Traffic()]), lambda: dict(r=1))
-method("averaging.Traffic.per_run", lambda: Traffic(6, 6, 6, 6), lambda: dict(lead=(2,)))
 
 # methods
 function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
