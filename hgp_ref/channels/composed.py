@@ -44,11 +44,11 @@ class ComposedCalls(ForeseenCalls):
 def _following(P: np.ndarray, weights: Rules, omega: np.ndarray, steps: Sequence[Steps], name: str) -> np.ndarray:
     """ω after each call: P 1, P times ω of the call before, or 1 where no weights travel."""
     if isinstance(weights, tuple):
-        each = zip(weights, zip(*steps, strict=True), omega, strict=True)  # type: ignore[arg-type]
+        each = zip(weights, zip(*steps, strict=True), omega, strict=True)
         return np.stack([_following(P[:, r], rule, om, S, name) for r, (rule, S, om) in enumerate(each)], axis=1)
     after = P.sum(axis=2)
     if weights is BALANCED:
-        check_balanced(after, max(steps), name)  # type: ignore[type-var, arg-type]
+        check_balanced(after, int(np.max(steps)), name)
         return np.ones_like(after)
     if weights != FRESH:
         for c in range(P.shape[0]):

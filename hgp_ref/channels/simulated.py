@@ -38,7 +38,7 @@ class Simulated(Channel):
         self._omega = np.ones(net.n)  # ω before the calls prepared now
 
     @property
-    def weights(self) -> Array:  # type: ignore[override]
+    def weights(self) -> Array:
         return None if self._calls is None else self._calls.weights_now()
 
     @property

@@ -7,17 +7,18 @@ one. Arrays that would exceed `MEMORY_LIMIT` are refused before any work is done
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.backend import from_host, host_dtype, to_host
+from hgp_ref.backend import Array, from_host, host_dtype, to_host
+from hgp_ref.problems.protocol import Problem
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms; a few of its size live at once
 
 
-def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
+def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given."""
     require_memory("the clients' Hessians (n, d_x, d_x)", *x.shape, x.shape[-1])
     if hasattr(problem, "hessian"):
@@ -26,7 +27,7 @@ def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     return _columns("hvp(u)", hvp, x, problem.dim_x)
 
 
-def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
+def jacobians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes."""
     require_memory("the clients' mixed derivatives (n, d_λ, d_x)", *lam.shape, x.shape[-1])
     if hasattr(problem, "jacobian"):
@@ -35,7 +36,7 @@ def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     return _columns("cross(u)", cross, x, problem.dim_lam)
 
 
-def outer_gradients(problem: Any, x: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
+def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray, np.ndarray]:
     """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ)."""
     f_x, f_lam = problem.outer_grad(x, lam)
     arguments.answer("outer_grad(x, lam)[0]", f_x, (problem.n_clients, problem.dim_x))
@@ -43,7 +44,7 @@ def outer_gradients(problem: Any, x: Any, lam: Any) -> tuple[np.ndarray, np.ndar
     return host(f_x), host(f_lam)
 
 
-def host(a: Any) -> np.ndarray:
+def host(a: Array) -> np.ndarray:
     """A copy of `a` on the host in float64."""
     return np.array(to_host(a), dtype=np.float64)
 
@@ -59,7 +60,7 @@ def require_memory(what: str, *shape: int) -> None:
         )
 
 
-def _columns(name: str, product: Any, x: Any, rows: int) -> np.ndarray:
+def _columns(name: str, product: Callable[[Array], Array], x: Array, rows: int) -> np.ndarray:
     """(n, rows, d_x) from u ↦ A_i u_i: column k is the product with the k-th unit vector at every client."""
     n, d = x.shape
     dtype = host_dtype(x)
@@ -71,7 +72,7 @@ def _columns(name: str, product: Any, x: Any, rows: int) -> np.ndarray:
     return np.moveaxis(columns, 0, -1)
 
 
-def _optional(batch: Any, x: Any) -> tuple[Any, ...]:
+def _optional(batch: Array | None, x: Array) -> tuple[Array, ...]:
     """The batch argument in the library of `x`; absent when None, so that a problem without batches still works."""
     if batch is None:
         return ()

@@ -16,11 +16,10 @@ and turns u (n, d) into K_m u. Three ways to treat the weights ω between calls:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hgp_ref.exact.derivatives import require_memory
+from hgp_ref.networks import Network
 
 DEBIAS = ("reset", "keep", "conserve")
 
@@ -33,7 +32,7 @@ def theta(n: int, d: int) -> np.ndarray:
     return np.kron(np.full((n, n), 1.0 / n), np.eye(d))
 
 
-def mixing_product(net: Any, steps: int, call: int = 0) -> np.ndarray:
+def mixing_product(net: Network, steps: int, call: int = 0) -> np.ndarray:
     """P_m = W_{(m+1)S} … W_{mS+1} for m = `call` and S = `steps`, (n, n): column-stochastic."""
     _check_counts(steps=steps, call=call)
     P = np.eye(net.n)
@@ -42,7 +41,7 @@ def mixing_product(net: Any, steps: int, call: int = 0) -> np.ndarray:
     return P
 
 
-def push_sum_matrix(net: Any, steps: int, call: int = 0, debias: str = "reset") -> np.ndarray:
+def push_sum_matrix(net: Network, steps: int, call: int = 0, debias: str = "reset") -> np.ndarray:
     """K_m of call m = `call`, (n, n): what Push-Sum of S = `steps` steps does to u (see the module's head)."""
     _check_debias(debias)
     P = mixing_product(net, steps, call)
@@ -50,7 +49,7 @@ def push_sum_matrix(net: Any, steps: int, call: int = 0, debias: str = "reset") 
     return P / (P @ before)[:, None]
 
 
-def push_sum_weights(net: Any, steps: int, call: int = 0) -> np.ndarray:
+def push_sum_weights(net: Network, steps: int, call: int = 0) -> np.ndarray:
     """ω_{m+1} = P_m … P_0 1 after call m = `call` when the weights are never reset, (n,)."""
     omega = np.ones(net.n)
     for m in range(call + 1):
@@ -59,7 +58,7 @@ def push_sum_weights(net: Any, steps: int, call: int = 0) -> np.ndarray:
 
 
 def push_sum_matrices(
-    net: Any, steps: int, calls: int, debias: str = "reset"
+    net: Network, steps: int, calls: int, debias: str = "reset"
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """K_0 … K_{M−1} and ω_1 … ω_M for M = `calls`, one product of mixing matrices per call."""
     _check_debias(debias)
