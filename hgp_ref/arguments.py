@@ -22,7 +22,7 @@ from hgp_ref.backend import Array, Namespace, array_namespace, device, to_host
 LONGEST = 10**9  # iterations, steps and calls of one run, and entries along one axis, at most
 
 
-def integer(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
+def integer(name: str, value: object, low: int = 1, high: int | None = None) -> int:
     """A whole number from `low` to `high` (no upper end if None) as an int; booleans and floats are no integers."""
     open_end = high is None or (high == LONGEST and not (isinstance(value, int) and value > high))
     needed = f"an integer >= {low}" if open_end else f"an integer from {low} to {high}"
@@ -37,7 +37,7 @@ def integer(name: str, value: Any, low: int = 1, high: int | None = None) -> int
     return whole
 
 
-def number(name: str, value: Any, needed: str = "a finite number") -> float:
+def number(name: str, value: object, needed: str = "a finite number") -> float:
     """A finite real number as a float; `needed` says in the message what it is to be."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.number) or isinstance(value, complex):
         raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed}")
@@ -50,7 +50,7 @@ def number(name: str, value: Any, needed: str = "a finite number") -> float:
     return real
 
 
-def positive(name: str, value: Any) -> float:
+def positive(name: str, value: object) -> float:
     """A finite number > 0 as a float."""
     real = number(name, value, "a finite number > 0")
     if not real > 0:
@@ -58,7 +58,7 @@ def positive(name: str, value: Any) -> float:
     return real
 
 
-def nonnegative(name: str, value: Any) -> float:
+def nonnegative(name: str, value: object) -> float:
     """A finite number >= 0 as a float."""
     real = number(name, value, "a finite number >= 0")
     if not real >= 0:
@@ -66,7 +66,7 @@ def nonnegative(name: str, value: Any) -> float:
     return real
 
 
-def between(name: str, value: Any, low: float, high: float) -> float:
+def between(name: str, value: object, low: float, high: float) -> float:
     """A number in [low, high] as a float."""
     real = number(name, value, f"a number in [{low:g}, {high:g}]")
     if not low <= real <= high:
@@ -74,12 +74,12 @@ def between(name: str, value: Any, low: float, high: float) -> float:
     return real
 
 
-def probability(name: str, value: Any) -> float:
+def probability(name: str, value: object) -> float:
     """A number in [0, 1] as a float."""
     return between(name, value, 0.0, 1.0)
 
 
-def choice(name: str, value: Any, options: Iterable[str]) -> str:
+def choice(name: str, value: object, options: Iterable[str]) -> str:
     """One of the strings `options`."""
     options = tuple(options)
     if not isinstance(value, str) or value not in options:
@@ -87,7 +87,7 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     return value
 
 
-def boolean(name: str, value: Any) -> bool:
+def boolean(name: str, value: object) -> bool:
     """True or False, and nothing that merely counts as one."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed True or False")
@@ -212,14 +212,14 @@ def finite(name: str, x: Array) -> None:
         raise ValueError(f"{name}: holds NaN or infinite values, needed finite numbers")
 
 
-def kind(name: str, value: Any, needed: type) -> None:
+def kind(name: str, value: object, needed: type) -> None:
     """TypeError unless `value` is a `needed`, such as the Constants that another function of the package returns."""
     if not isinstance(value, needed):
         raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed.__name__}")
 
 
 def real_array(
-    name: str, value: Any, axes: tuple[int | None, ...], meaning: str, low: float | None = None
+    name: str, value: object, axes: tuple[int | None, ...], meaning: str, low: float | None = None
 ) -> np.ndarray:
     """A host array of finite numbers as float64, its axes as given (None: any length), no entry below `low`."""
     needed = f"finite numbers of shape {meaning}" + ("" if low is None else f", each >= {low:g}")

@@ -17,6 +17,8 @@ The key is the 64-bit seed. Everything is integer arithmetic: equal on every mac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hgp_ref import arguments
@@ -85,11 +87,16 @@ def key(seed: int) -> tuple[np.uint64, np.uint64]:
     return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
 
 
-def several(seed: object) -> bool:
-    """Whether `seed` lists seeds; an array without axes is one of them."""
-    return isinstance(seed, list | tuple | range) or (isinstance(seed, np.ndarray) and seed.ndim > 0)
-
-
 def check_seed(seed: int) -> int:
     """The seed as a Python integer, or an error that says what is needed."""
     return arguments.integer("seed", seed, 0, 2**64 - 1)
+
+
+def check_seeds(seed: int | Sequence[int] | np.ndarray) -> tuple[list[int], bool]:
+    """The seeds as Python integers, and whether they came as a list, even of one."""
+    if isinstance(seed, str) or not (isinstance(seed, Sequence) or (isinstance(seed, np.ndarray) and seed.ndim)):
+        return [check_seed(seed)], False  # type: ignore[arg-type]  # which says what is needed
+    seeds = [check_seed(s) for s in seed]
+    if not seeds:
+        raise ValueError("seed: empty list given, needed at least one")
+    return seeds, True

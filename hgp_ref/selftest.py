@@ -116,7 +116,9 @@ class Comparison:
                 avg = PushSum(net, 4, debias=debias)
                 core = hypergradient(moved, self.there(x), self.there(lam), avg, 0.4, M, batch_size=size, seed=5)
                 K, weights = exact.push_sum_matrices(net, 4, M, debias)
-                batches = [None if size is None else sample_batches(host.counts, size, 5, 0, M, k) for k in (0, 1)]
+                batches: list[Any] = [
+                    None if size is None else sample_batches(host.counts, size, 5, 0, M, k) for k in (0, 1)
+                ]
                 kept = weights if debias == "conserve" else None
                 return core.value, exact.estimate(host, x, lam, K, 0.4, *batches, weights=kept)
 

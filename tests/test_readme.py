@@ -8,7 +8,8 @@ from pathlib import Path
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_examples_run(capsys):
+def test_examples_run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # examples write files
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert len(blocks) >= 4
     namespace: dict = {}
@@ -17,8 +18,19 @@ def test_examples_run(capsys):
     printed = capsys.readouterr().out
     errors = [float(e) for e in re.findall(r"relative error ([\d.e+-]+),", printed)]
     assert len(errors) == 3 and errors == sorted(errors, reverse=True) and errors[-1] < 1e-6
+    assert "tolerance" in printed and namespace["hgp"].load(tmp_path / "better.npz") == namespace["better"]
+    assert abs(namespace["better"].value - namespace["truth"]).max() < 1e-8
     ridge = namespace["hgp"].exact.hypergradient(namespace["ridge"], namespace["x"], namespace["rates"])
     assert abs(ridge).max() > 0
+
+
+def test_every_folder_is_listed():
+    root, listed = README.parent, README.read_text(encoding="utf-8").split("## Where things are")[1]
+    packages = {path.parent for pattern in ("*/__init__.py", "hgp_ref/*/__init__.py") for path in root.glob(pattern)}
+    folders = {path.relative_to(root).as_posix() for path in packages} - {"hgp_ref", "tests"}
+    assert set(re.findall(r"^([\w/]+)/ ", listed, flags=re.MULTILINE)) == folders
+    for file in re.findall(r"^([\w/]+\.py)", listed, flags=re.MULTILINE):
+        assert (root / file).exists(), file
 
 
 def test_every_command_names_a_target_or_module_that_exists():

@@ -25,7 +25,7 @@ from numba.extending import intrinsic, models, register_model
 LINE = 64  # bytes of a cache line
 
 
-class Block(types.Type):  # type: ignore[misc]
+class Block(types.Type):
     """The type of `lanes` numbers of a row."""
 
     def __init__(self, dtype: Any, lanes: int) -> None:
@@ -34,7 +34,7 @@ class Block(types.Type):  # type: ignore[misc]
 
 
 @register_model(Block)
-class _Vector(models.PrimitiveModel):  # type: ignore[misc]
+class _Vector(models.PrimitiveModel):
     """An LLVM vector."""
 
     def __init__(self, dmm: Any, kind: Block) -> None:

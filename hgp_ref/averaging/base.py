@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from hgp_ref import arguments
 from hgp_ref.averaging.mean import Mean
@@ -71,7 +70,7 @@ class Averaging(ABC):
         return averaged
 
 
-def read_steps(steps: Any) -> int | tuple[int, ...]:
+def read_steps(steps: object) -> int | tuple[int, ...]:
     """The number of steps S, or a sequence S_0, S_1, ... of them, each at least 1."""
     if not isinstance(steps, Iterable) or isinstance(steps, str | bytes) or getattr(steps, "ndim", 1) == 0:
         return arguments.integer("steps", steps, 1, arguments.LONGEST)

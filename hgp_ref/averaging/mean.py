@@ -41,8 +41,9 @@ class Mean:
         self._steps: Sequence[Any] = self._steps_of(0, calls)
         self._weights: Any = tuple(a.weights for a in averagings) if runs else averagings[0].weights
         if first:
-            passed = [a.graphs_before(first) for a in averagings]
-            channel.skip(tuple(passed) if runs else passed[0], self._weights, like)  # type: ignore[arg-type]
+            passed = tuple(a.graphs_before(first) for a in averagings)
+            asked: dict[str, Any] = {"graphs": passed if runs else passed[0], "weights": self._weights}
+            channel.skip(**asked, like=like)
         channel.foresee(self._steps)
         conserving = np.array([a.conserves for a in averagings])
         self._some = bool(conserving.any())

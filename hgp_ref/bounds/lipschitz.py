@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from hgp_ref.backend import Array
 from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.normalised import optional
+from hgp_ref.problems.protocol import Problem
 
 
-def known_lipschitz(problem: Any, lam: Array) -> Lipschitz | None:
+def known_lipschitz(problem: Problem, lam: Array) -> Lipschitz | None:
     """What the problem's optional member `lipschitz(lam)` says; None without it, or where it says None.
 
     The member returns a `Lipschitz` or a mapping with its fields: nu_flam, nu_fx, nu_J, nu_H and, optionally,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
 from hgp_ref import arguments
+from hgp_ref.backend import Array
 from hgp_ref.bounds.scaled import power_of_two
 from hgp_ref.exact import hessians, jacobians
+from hgp_ref.problems.protocol import Problem
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class SampleConstants:
             arguments.nonnegative(field.name, getattr(self, field.name))
 
 
-def sample_derivatives(problem: Any, x: Any, lam: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def sample_derivatives(problem: Problem, x: Array, lam: Array) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance."""
     counts = arguments.host_array("problem.counts", getattr(problem, "counts", None))
     if counts.ndim != 1 or counts.dtype.kind not in "iu":

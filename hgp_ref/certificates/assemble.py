@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from hgp_ref.averaging import Traffic
-from hgp_ref.bounds.inexact_solution import Lipschitz
 from hgp_ref.certificates.centralised import InnerError, Residuals
 from hgp_ref.certificates.decentralised import Decentralised
 from hgp_ref.certificates.point import Point
 from hgp_ref.certificates.result import AT_POINT, AT_SOLUTION, Certificate
+from hgp_ref.problems.constants import Lipschitz
 
 
 def assemble(

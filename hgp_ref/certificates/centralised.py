@@ -8,9 +8,10 @@ import numpy as np
 
 from hgp_ref import rigorous
 from hgp_ref.backend import Array, to_host
-from hgp_ref.bounds.inexact_solution import Lipschitz, distance_to_solution, inexact
+from hgp_ref.bounds.inexact_solution import distance_to_solution, inexact
 from hgp_ref.bounds.residual import c4
 from hgp_ref.certificates.point import Point
+from hgp_ref.problems.constants import Lipschitz
 
 
 @dataclass(frozen=True)

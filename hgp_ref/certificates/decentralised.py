@@ -30,11 +30,12 @@ import numpy as np
 
 from hgp_ref import rigorous
 from hgp_ref.averaging import Traffic
-from hgp_ref.bounds.inexact_solution import Lipschitz, distance_to_solution, inexact
+from hgp_ref.bounds.inexact_solution import distance_to_solution, inexact
 from hgp_ref.bounds.residual import c3, c4
 from hgp_ref.certificates.centralised import slack
 from hgp_ref.certificates.conversation import Conversation
 from hgp_ref.certificates.point import Point
+from hgp_ref.problems.constants import Lipschitz
 
 Curvature = tuple[np.ndarray, np.ndarray]  # bounds on λ_min(H_i) and λ_max(H_i), (n,) each
 

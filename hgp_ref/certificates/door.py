@@ -13,13 +13,14 @@ solution.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import arguments
+from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array, to_host
-from hgp_ref.bounds.inexact_solution import Lipschitz
 from hgp_ref.bounds.lipschitz import known_lipschitz
 from hgp_ref.certificates import inputs
 from hgp_ref.certificates.assemble import assemble
@@ -31,6 +32,7 @@ from hgp_ref.certificates.matrix_free_point import MatrixFreePoint
 from hgp_ref.certificates.point import Point
 from hgp_ref.certificates.result import Certificate
 from hgp_ref.problems import Problem, as_problem
+from hgp_ref.problems.constants import Lipschitz
 
 MATRIX_FREE_ABOVE = 1000  # d_x from which on H_i and J_i are not formed: 8 n d_x (d_x + d_λ) bytes, 16 MB a client here
 
@@ -41,7 +43,7 @@ def certify(
     x: Array,
     lam: Array,
     est: Any,
-    avg: Any = None,
+    avg: Averaging | Sequence[Averaging] | None = None,
     *,
     lipschitz: Lipschitz | None = None,
     strong_convexity: float | str | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,9 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array
-from hgp_ref.bounds.inexact_solution import Lipschitz
 from hgp_ref.certificates.point import Point
 from hgp_ref.problems import Problem
+from hgp_ref.problems.constants import Lipschitz
 
 
 def estimate_arrays(est: Any, problem: Problem) -> tuple[Array, Array]:
@@ -38,11 +39,11 @@ def point_arrays(problem: Problem, x: Array, lam: Array, value: Array) -> None:
     arguments.finite("lam", lam)
 
 
-def averagings(avg: Any, clients: int, runs: int | None) -> list[Averaging] | None:
+def averagings(avg: Averaging | Sequence[Averaging] | None, clients: int, runs: int | None) -> list[Averaging] | None:
     """One averaging per run, None if none was given."""
     if avg is None:
         return None
-    given = list(avg) if isinstance(avg, list | tuple) else [avg]
+    given: list[Any] = list(avg) if isinstance(avg, list | tuple) else [avg]
     for one in given:
         if not isinstance(one, Averaging):
             raise TypeError(f"avg: needed an averaging (PushSum, ExactAverage, Gossip) or one per run, got {one!r}")
@@ -66,7 +67,7 @@ def graphs_of(est: Any) -> int:
     return max(a.graphs_before(iterations) for a in (averaging if isinstance(averaging, list) else [averaging]))
 
 
-def modulus(strong_convexity: Any) -> float | str | None:
+def modulus(strong_convexity: object) -> float | str | None:
     """A positive number, "lanczos" or None."""
     if strong_convexity is None or isinstance(strong_convexity, str):
         return strong_convexity if strong_convexity is None else arguments.choice(
@@ -75,7 +76,7 @@ def modulus(strong_convexity: Any) -> float | str | None:
     return arguments.positive("strong_convexity", strong_convexity)
 
 
-def constants(lipschitz: Any) -> Lipschitz:
+def constants(lipschitz: object) -> Lipschitz:
     """Lipschitz constants that the caller gives."""
     if not isinstance(lipschitz, Lipschitz):
         raise TypeError(

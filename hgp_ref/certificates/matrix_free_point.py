@@ -18,11 +18,11 @@ import numpy as np
 
 from hgp_ref import arguments, rigorous
 from hgp_ref.backend import Array, to_host
-from hgp_ref.bounds.inexact_solution import Lipschitz
 from hgp_ref.certificates import lanczos
 from hgp_ref.certificates.client_matrices import unit_vectors
 from hgp_ref.certificates.point import Point
 from hgp_ref.problems import Problem
+from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.normalised import optional
 
 PROBES = 8  # random products behind the sizes of H_i and J_i

@@ -16,7 +16,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import singledispatch
-from typing import Any
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class Channel(ABC):
         self.step = 0
         self._sent = Traffic()
 
-    weights: Any = None
+    weights: Array = None  # before any call
 
     @property
     def traffic(self) -> Traffic:

@@ -57,7 +57,8 @@ class PreparedCalls(ABC):
             runs = zip(messages, self.weights, rounds, strict=True)
             return Traffic.side_by_side([self._traffic(int(m), rule, int(s), 1) for m, rule, s in runs])
         sent = int(sum(self.messages[: self.used]))
-        return self._traffic(sent, self.weights, sum(self.steps[: self.used]), math.prod(self.shape[:-2]))  # type: ignore[arg-type]
+        rounds = int(np.sum(self.steps[: self.used]))
+        return self._traffic(sent, self.weights, rounds, math.prod(self.shape[:-2]))
 
     def _traffic(self, messages: int, weights: Weights, rounds: int, runs: int) -> Traffic:
         floats = self.shape[-1] + (weights is not BALANCED)

@@ -48,11 +48,11 @@ def _following(P: np.ndarray, weights: Rules, omega: np.ndarray, steps: Sequence
         check_heard(after, name)
         return after
     if isinstance(weights, tuple):
-        each = zip(weights, zip(*steps, strict=True), omega, strict=True)  # type: ignore[arg-type]
+        each = zip(weights, zip(*steps, strict=True), omega, strict=True)
         return np.stack([_following(P[:, r], rule, om, S, name) for r, (rule, S, om) in enumerate(each)], axis=1)
     after = P.sum(axis=2)
     if weights is BALANCED:
-        check_balanced(after, max(steps), name)  # type: ignore[type-var, arg-type]
+        check_balanced(after, int(np.max(steps)), name)
         return np.ones_like(after)
     if weights != FRESH:
         for c in range(P.shape[0]):

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from hgp_ref.backend import Array, array_namespace
-from hgp_ref.channels.base import Channel
+from hgp_ref.channels.base import FRESH, Channel, Weights
 from hgp_ref.channels.calls import Rules, Steps
 from hgp_ref.channels.composed import ComposedCalls
 from hgp_ref.channels.simulated import BLOCK_BYTES, MOST_CALLS
 from hgp_ref.channels.traffic import Traffic
 
+T = TypeVar("T")
+
 
 class Runs(Channel):
     """Channels 1 .. R of the same clients; z is (R, n, d) and run r goes over channel r.
 
-    `steps` and `weights` of a call are tuples with an entry for each run. Where all channels compose at the first call,
-    their matrices are stacked and one batched product serves all runs; otherwise they are asked one by one.
+    `steps` and `weights` of a call are tuples with an entry for each run, or one for all of them. Where all channels
+    compose at the first call, their matrices are stacked and one batched product serves all runs; otherwise they are
+    asked one by one.
     """
 
     def __init__(self, channels: Sequence[Channel]) -> None:
@@ -36,7 +40,7 @@ class Runs(Channel):
         self._sent = Traffic.side_by_side([Traffic()] * len(self.channels))
 
     @property
-    def weights(self) -> Array:  # type: ignore[override]
+    def weights(self) -> Array:
         calls = self._closed if self._calls is None else self._calls
         if calls is not None:
             return calls.weights_now()
@@ -50,18 +54,22 @@ class Runs(Channel):
         stacked = self._sent if self._calls is None else self._sent + self._calls.traffic()
         return stacked + Traffic.side_by_side([c.traffic for c in self.channels])
 
-    def foresee(self, steps: Sequence[tuple[int, ...]]) -> None:  # type: ignore[override]
-        self._ahead, self._made = steps, 0
+    def foresee(self, steps: Sequence[Steps]) -> None:
+        self._ahead, self._made = [self._each(S) for S in steps], 0
 
-    def mix(self, z: Array, steps: Steps, weights: Rules) -> Array:  # type: ignore[override]
-        return self._call(z, steps, weights, False)
+    def mix(self, z: Array, steps: Steps, weights: Rules = FRESH) -> Array:
+        return self._call(z, self._each(steps), self._each(weights), False)
 
-    def average(self, z: Array, steps: Steps, weights: Rules) -> Array:  # type: ignore[override]
-        return self._call(z, steps, weights, True)
+    def average(self, z: Array, steps: Steps, weights: Rules = FRESH) -> Array:
+        return self._call(z, self._each(steps), self._each(weights), True)
 
-    def _call(self, z: Array, steps: Steps, weights: Rules, divide: bool) -> Array:
+    def _each(self, asked: T | tuple[T, ...]) -> tuple[T, ...]:
+        """An entry for each run."""
+        return asked if isinstance(asked, tuple) else (asked,) * len(self.channels)
+
+    def _call(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> Array:
         if self._stacked is None:
-            asked = zip(self.channels, steps, strict=True)  # type: ignore[arg-type]
+            asked = zip(self.channels, steps, strict=True)
             self._stacked = all(channel.composes(z[0, ...], S) for channel, S in asked)
             if not self._stacked and self._ahead:
                 for channel, ahead in zip(self.channels, zip(*self._ahead, strict=True), strict=True):
@@ -74,19 +82,19 @@ class Runs(Channel):
         self._made += 1
         return calls(z)
 
-    def _one_by_one(self, z: Array, steps: Steps, weights: Rules, divide: bool) -> Array:
-        asked = zip(self.channels, steps, weights, strict=True)  # type: ignore[arg-type]
+    def _one_by_one(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> Array:
+        asked = zip(self.channels, steps, weights, strict=True)
         rows = [(c.average if divide else c.mix)(z[r, ...], S, rule) for r, (c, S, rule) in enumerate(asked)]
         return array_namespace(z).stack(rows)
 
-    def _prepare(self, z: Array, steps: Steps, weights: Rules, divide: bool) -> ComposedCalls:
+    def _prepare(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> ComposedCalls:
         self.settle()
         self._closed = None
         most = max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * len(self.channels) * self.n * self.n)))
         ahead = self._ahead[self._made : self._made + most]
-        ahead = ahead if ahead and ahead[0] == steps else (steps,)  # type: ignore[assignment]
+        ahead = ahead if ahead and ahead[0] == steps else (steps,)
         each = [c.matrices(S) for c, S in zip(self.channels, zip(*ahead, strict=True), strict=True)]
-        P, messages = (np.stack(parts, axis=1) for parts in zip(*each, strict=True))  # type: ignore[arg-type]
+        P, messages = (np.stack(parts, axis=1) for parts in zip(*each, strict=True))
         name = "one of the networks"
         self._calls = ComposedCalls(P, messages, self._omega, ahead, weights, z, divide, name)
         return self._calls
@@ -101,9 +109,10 @@ class Runs(Channel):
             channel.step += sum(S)
         self._calls, self._closed = None, self._calls
 
-    def skip(self, graphs: Sequence[int], weights: Rules, like: Array) -> None:  # type: ignore[override]
+    def skip(self, graphs: Steps, weights: Rules, like: Array) -> None:
         self.settle()
-        for r, (channel, passed, rule) in enumerate(zip(self.channels, graphs, weights, strict=True)):  # type: ignore[arg-type]
+        asked = zip(self.channels, self._each(graphs), self._each(weights), strict=True)
+        for r, (channel, passed, rule) in enumerate(asked):
             channel.skip(passed, rule, like[r, ...])
         self._omega = np.stack([channel.omega for channel in self.channels])
 

@@ -39,7 +39,7 @@ class Simulated(Channel):
         self._omega = np.ones(net.n)  # ω before the calls prepared now
 
     @property
-    def weights(self) -> Array:  # type: ignore[override]
+    def weights(self) -> Array:
         calls = self._closed if self._calls is None else self._calls
         return None if calls is None else calls.weights_now()
 

@@ -23,6 +23,9 @@ from hgp_ref.networks.base import Csr
 class HostCalls(PreparedCalls):
     """Calls on NumPy arrays, the first of them from graph step + 1 on; omega (n,) are the weights before it."""
 
+    steps: Sequence[int]
+    weights: Weights
+
     def __init__(
         self,
         net: Network,
@@ -38,8 +41,8 @@ class HostCalls(PreparedCalls):
         self.messages: list[int] = []
 
     def __call__(self, z: np.ndarray) -> np.ndarray:
-        S = int(self.steps[self.used])  # type: ignore[arg-type]
-        omega = weights_before(self.weights, self._omega)  # type: ignore[arg-type]
+        S = self.steps[self.used]
+        omega = weights_before(self.weights, self._omega)
         folded = np.moveaxis(z, -2, 0)  # (n, ..., d): leading axes join the columns
         held = np.ascontiguousarray(folded).reshape(self.net.n, -1)
         free: np.ndarray | None = None  # what the step before the last has left
@@ -71,6 +74,9 @@ class HostCalls(PreparedCalls):
 class DeviceCalls(ForeseenCalls):
     """Calls of equally many steps on any library; their graphs go to the device of `like` together."""
 
+    steps: Sequence[int]
+    weights: Weights
+
     def __init__(
         self,
         net: Network,
@@ -94,7 +100,7 @@ class DeviceCalls(ForeseenCalls):
     def _following(self, graphs: list[list[Csr]], omega: np.ndarray, name: str) -> np.ndarray:
         after = []
         for call in graphs:
-            omega = weights_before(self.weights, omega)  # type: ignore[arg-type]
+            omega = weights_before(self.weights, omega)
             for graph in call:
                 omega = pull_vector_step(*graph, omega)
             if self.weights is BALANCED:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
+from hgp_ref.problems.protocol import FullLinearization
 
 
 class FullBatch:
@@ -18,11 +18,11 @@ class FullBatch:
     def __init__(self, problem: Normalised, x: Array, lam: Array) -> None:
         self.linearization = problem.linearize(x, lam)
 
-    def at(self, m: int) -> tuple[Any, Any]:
+    def at(self, m: int) -> tuple[FullLinearization, FullLinearization]:
         """Linearizations for v and for w in iteration m = 0, 1, ..."""
         return self.linearization, self.linearization
 
-    def whole(self) -> Any:
+    def whole(self) -> FullLinearization:
         """The second derivatives on full batches."""
         return self.linearization
 
@@ -40,6 +40,6 @@ class Sampled:
         self.linearize, self.batches = problem.sampled(x, lam), batches
         self.whole = lambda: problem.linearize(x, lam)
 
-    def at(self, m: int) -> tuple[Any, Any]:
+    def at(self, m: int) -> tuple[FullLinearization, FullLinearization]:
         drawn = [self.linearize(batch) for batch in self.batches.at(m)]
         return drawn[0], drawn[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 
@@ -121,8 +120,8 @@ class GrowthWatch:
         return "which is < 2, but " + self._worst_client(eta)
 
     def _worst_client(self, eta: float) -> str:
-        ends: Any = extremes(self.problem.linearize(self.x, self.lam).hvp, start_rows(self.x))
-        low, high = float(ends[0].min()), float(ends[1].max())
+        lows, highs = extremes(self.problem.linearize(self.x, self.lam).hvp, start_rows(self.x))
+        low, high = float(lows.min()), float(highs.max())
         if eta * high >= 2:
             return f"{eta * high:.4g} of a single client: averages that are not exact feed it back; more steps help"
         return f"some client's inner cost is not convex (eigenvalue {low:.3g})" if low < 0 else "not of all terms"

@@ -18,6 +18,8 @@ from hgp_ref.backend import Array, array_namespace
 from hgp_ref.estimators.derivatives import FullBatch, Sampled
 from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.methods import Method
+from hgp_ref.problems.protocol import FullLinearization
+from hgp_ref.progress import Bar
 
 LOOKS = 4  # times that a run's growth is looked at, at least, besides its first iteration
 STRIDE = 256  # iterations between two looks, at most
@@ -36,7 +38,7 @@ class Iteration:
     v: Array  # v^(0)
     f_lam: Array  # ∂_λ f
     keep_history: bool
-    callback: Callable[[int, Array], Any] | None
+    callback: Callable[[int, Array], object] | None
     tol: float | None
 
     def __post_init__(self) -> None:
@@ -44,7 +46,7 @@ class Iteration:
         self.kept: list[Array] = []
         self.m, self.stopped = 0, "iterations"
 
-    def run(self, M: int, shown: Any) -> None:
+    def run(self, M: int, shown: Bar) -> None:
         """Iterations 1 .. M, or fewer."""
         stride = max(1, min(STRIDE, -(-M // LOOKS)))
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
@@ -94,7 +96,7 @@ class Iteration:
 class _Shared:
     """One linearization for v and w: both products of the same vector come from one pass over the data."""
 
-    def __init__(self, linearization: Any) -> None:
+    def __init__(self, linearization: FullLinearization) -> None:
         self.linearization = linearization
         self._vector: Array | None = None  # the last one that hvp was asked for
         self._crossed: Array | None = None

@@ -31,7 +31,7 @@ class Estimate(Result):
     batch_size: int | None
     averaging: Averaging | list[Averaging]  # the averaging, or the list of them
     stopped: str  # "iterations", "tolerance" or "callback"
-    growth: Any  # max_i ‖r_i^(M)‖ / max_i ‖r_i^(0)‖: what is left of the first term (r is u in Algorithm 2)
+    growth: float | np.ndarray  # max_i ‖r_i^(M)‖ / max_i ‖r_i^(0)‖: what is left (r is u in Algorithm 2)
     method: Method
     seed: int | list[int]
     first_batch: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,10 +14,11 @@ from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.estimators.driver import Iteration
 from hgp_ref.estimators.estimate import Estimate
 from hgp_ref.methods import Method, Neumann
-from hgp_ref.philox import MAX_STEP, check_seed, several
+from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
+from hgp_ref.problems.protocol import FullLinearization
 from hgp_ref.progress import bar
 
 
@@ -39,7 +39,7 @@ def hypergradient(
     shared_batch: bool = False,
     replace: bool = False,
     first_batch: int = 0,
-    callback: Callable[[int, Array], Any] | None = None,
+    callback: Callable[[int, Array], object] | None = None,
     progress: bool = False,
 ) -> Estimate:
     """Estimate d_λ Σ_k f_k(x_k(λ), λ_k), client i's block from vectors that clients send each other only.
@@ -107,8 +107,9 @@ def hypergradient(
         derivatives = FullBatch(problem, x, lam)
     else:
         streams = 1 if shared_batch else 2
-        options: dict[str, Any] = {"runs": many, "streams": streams, "replace": replace, "first": first_batch}
-        batches = MiniBatches(problem, batch_size, seeds, M, x, **options)
+        batches = MiniBatches(
+            problem, batch_size, seeds, M, x, runs=many, streams=streams, replace=replace, first=first_batch
+        )
         derivatives = Sampled(problem, x, lam, batches)
     w, g, v = array_namespace(x).zeros_like(f_x), f_x, f_lam
     if w0 is not None:
@@ -179,7 +180,9 @@ def _start(problem: Normalised, x: Array, lam: Array, runs: int | None) -> tuple
     return f_x, f_lam
 
 
-def _first_guess(linearization: Any, average: Mean, w0: Array, f_x: Array, f_lam: Array) -> tuple[Array, Array, Array]:
+def _first_guess(
+    linearization: FullLinearization, average: Mean, w0: Array, f_x: Array, f_lam: Array
+) -> tuple[Array, Array, Array]:
     """w^(0) = the average of w0, ∂_x f − ∂²_x g w^(0) and v^(0) = ∂_λ f − ∂²_{xλ} g w^(0).
 
     Clients average w0 first because w* is what solves mean_i H_i w = mean_i ∂_x f_i for one w that all share.
@@ -194,7 +197,9 @@ def _first_guess(linearization: Any, average: Mean, w0: Array, f_x: Array, f_lam
     return w, f_x - bent, f_lam - crossed
 
 
-def _runs(avg: Any, seed: Any) -> tuple[list[Averaging], list[int], int | None]:
+def _runs(
+    avg: Averaging | Sequence[Averaging], seed: int | Sequence[int]
+) -> tuple[list[Averaging], list[int], int | None]:
     """The averagings and seeds, paired, and their number; None where neither was a list."""
     averagings = [avg] if isinstance(avg, Averaging) else avg
     if (
@@ -203,13 +208,13 @@ def _runs(avg: Any, seed: Any) -> tuple[list[Averaging], list[int], int | None]:
         or not all(isinstance(a, Averaging) for a in averagings)
     ):
         raise TypeError(f"avg: needed an averaging (PushSum, ExactAverage, Gossip) or a list of them, got {avg!r}")
-    many_seeds = several(seed)
-    seeds = [check_seed(s) for s in (seed if many_seeds else [seed])]
-    if not seeds:
-        raise ValueError("seed: empty list given, needed at least one")
+    seeds, many_seeds = check_seeds(seed)
     alone = isinstance(avg, Averaging) and not many_seeds
     count = max(len(averagings), len(seeds))
     if {len(averagings), len(seeds)} - {1, count}:
         raise ValueError(f"seed: {len(seeds)} given for {len(averagings)} averagings, needed as many or a single one")
-    pair = [list(a) * (count if len(a) == 1 else 1) for a in (averagings, seeds)]
-    return pair[0], pair[1], None if alone else count
+    if len(averagings) < count:
+        averagings = [*averagings] * count
+    if len(seeds) < count:
+        seeds = seeds * count
+    return list(averagings), seeds, None if alone else count

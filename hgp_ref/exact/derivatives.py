@@ -7,19 +7,19 @@ one. Arrays that would exceed `MEMORY_LIMIT` are refused before any work is done
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.backend import from_host, host_dtype, to_host
+from hgp_ref.backend import Array, from_host, host_dtype, to_host
 from hgp_ref.problems.normalised import Normalised, as_problem
+from hgp_ref.problems.protocol import Problem
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms; a few of its size live at once
 
 
-def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
+def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given."""
     if hasattr(problem, "hessian") and not hasattr(problem, "n_clients"):  # closed forms alone will do
         return host(problem.hessian(x, lam, *_optional(batch, x)))
@@ -30,7 +30,7 @@ def hessians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     return _columns("hvp(u)", normal.linearize(x, lam, *_optional(batch, x)).hvp, x, normal.dim_x)
 
 
-def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
+def jacobians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes."""
     if hasattr(problem, "jacobian") and not hasattr(problem, "n_clients"):  # closed forms alone will do
         return host(problem.jacobian(x, lam, *_optional(batch, x)))
@@ -41,13 +41,13 @@ def jacobians(problem: Any, x: Any, lam: Any, batch: Any = None) -> np.ndarray:
     return _columns("cross(u)", normal.linearize(x, lam, *_optional(batch, x)).cross, x, normal.dim_lam)
 
 
-def outer_gradients(problem: Any, x: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
+def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray, np.ndarray]:
     """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ)."""
     f_x, f_lam = enter(problem, x, lam, ("outer_grad",)).outer_grad(x, lam)
     return host(f_x), host(f_lam)
 
 
-def enter(problem: Any, x: Any, lam: Any, needs: Sequence[str]) -> Normalised:
+def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> Normalised:
     """The problem in the package's form, with the methods `needs`, once x (n, d_x) and lam (n, d_λ) are looked at."""
     normal = as_problem(problem, needs)
     arguments.same_kind(x=x, lam=lam)
@@ -57,7 +57,7 @@ def enter(problem: Any, x: Any, lam: Any, needs: Sequence[str]) -> Normalised:
     return normal
 
 
-def host(a: Any) -> np.ndarray:
+def host(a: Array) -> np.ndarray:
     """A copy of `a` on the host in float64."""
     return np.array(to_host(a), dtype=np.float64)
 
@@ -73,7 +73,7 @@ def require_memory(what: str, *shape: int) -> None:
         )
 
 
-def _columns(name: str, product: Any, x: Any, rows: int) -> np.ndarray:
+def _columns(name: str, product: Callable[[Array], Array], x: Array, rows: int) -> np.ndarray:
     """(n, rows, d_x) from u ↦ A_i u_i: column k is the product with the k-th unit vector at every client."""
     n, d = x.shape
     dtype = host_dtype(x)
@@ -85,7 +85,7 @@ def _columns(name: str, product: Any, x: Any, rows: int) -> np.ndarray:
     return np.moveaxis(columns, 0, -1)
 
 
-def _optional(batch: Any, x: Any) -> tuple[Any, ...]:
+def _optional(batch: Array | None, x: Array) -> tuple[Array, ...]:
     """The batch argument in the library of `x`; absent when None, so that a problem without batches still works."""
     if batch is None:
         return ()

@@ -9,24 +9,25 @@ call has its own Θ̂_m (the paper's remark writes one Θ̂ and one sample for b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.linalg import block_diag
 
 from hgp_ref import arguments
+from hgp_ref.backend import Array
 from hgp_ref.exact.derivatives import hessians, jacobians, outer_gradients, require_memory
+from hgp_ref.problems.protocol import Problem
 
 
 def estimate(
-    problem: Any,
-    x: Any,
-    lam: Any,
+    problem: Problem,
+    x: Array,
+    lam: Array,
     matrices: Sequence[np.ndarray],
     eta: float,
-    batches_v: Any = None,
-    batches_u: Any = None,
+    batches_v: Sequence[Array] | None = None,
+    batches_u: Sequence[Array] | None = None,
     *,
     weights: Sequence[np.ndarray] | None = None,
 ) -> np.ndarray:
@@ -61,13 +62,15 @@ def estimate(
     return v.reshape(f_lam.shape)
 
 
-def _listed(name: str, given: Any) -> Any:
+def _listed(name: str, given: Sequence[Array]) -> Sequence[Array]:
     if not isinstance(given, list | tuple) and not (isinstance(given, np.ndarray) and given.ndim >= 1):
         raise TypeError(f"{name}: {type(given).__name__} given, needed a list with one entry for each iteration")
     return given
 
 
-def _blocks(derivative: Any, problem: Any, x: Any, lam: Any, batches: Any) -> Any:
+def _blocks(
+    derivative: Callable[..., np.ndarray], problem: Problem, x: Array, lam: Array, batches: Sequence[Array] | None
+) -> Callable[[int], np.ndarray]:
     """m ↦ the block-diagonal derivative matrix of iteration m; the same one every time without batches."""
     if batches is None:
         full = block_diag(*derivative(problem, x, lam))

@@ -11,18 +11,19 @@ the mean Hessian H̄ is.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
 
 from hgp_ref import arguments
+from hgp_ref.backend import Array
 from hgp_ref.exact.derivatives import enter, hessians, jacobians, outer_gradients, require_memory
 from hgp_ref.exact.inner import require_positive_definite
 from hgp_ref.exact.operators import theta
+from hgp_ref.problems.protocol import Problem
 
 
-def hypergradient(problem: Any, x: Any, lam: Any, method: str = "reduced", eta: float = 1.0) -> np.ndarray:
+def hypergradient(problem: Problem, x: Array, lam: Array, method: str = "reduced", eta: float = 1.0) -> np.ndarray:
     """The hyper-gradient formula at (x, λ), (n, d_λ): the truth when x is the inner solution of λ.
 
     `method` is "reduced" or "stacked"; `eta` > 0 enters only the stacked system and cancels. ValueError if the mean

@@ -20,12 +20,12 @@ EPS = float(np.finfo(np.float64).eps)
 SELF_LOOP = "a self-loop of every client (or self_loops = False in the class, if that is meant)"
 
 
-def rounding(dtype: Any) -> float:
+def rounding(dtype: np.dtype | type) -> float:
     """The unit to which numbers of this dtype can be trusted in float64."""
     return max(float(np.finfo(dtype).eps), EPS) if np.dtype(dtype).kind == "f" else EPS
 
 
-def lists(name: str, n: int, given: Any, loops: bool, whole: bool = True) -> tuple[np.ndarray, np.ndarray]:
+def lists(name: str, n: int, given: object, loops: bool, whole: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """(indptr int64 (n + 1,), clients int32) of `given`, or an error; see `faults.of_lists`."""
     indptr, clients = parts(name, given, ("indptr", "clients"))
     indptr = whole_numbers(f"{name}: indptr", indptr, np.int64)
@@ -51,7 +51,7 @@ def _fault_of_lists(kind: int, place: int, n: int, indptr: np.ndarray, clients: 
     return messages[kind]()
 
 
-def rows(name: str, n: int, given: Any, loops: bool) -> Csr:
+def rows(name: str, n: int, given: object, loops: bool) -> Csr:
     """P by rows: (indptr, senders, weights) of `given`, or an error."""
     indptr, senders, weights = parts(name, given, ("indptr", "senders", "weights"))
     weights = _real_numbers(f"{name}: weights", weights, 1)
@@ -79,7 +79,7 @@ def column_stochastic(
     return indptr, senders, weights / divisor[senders]
 
 
-def matrices(name: str, shape: tuple[int, int, int], given: Any, loops: bool, roundings: int = 1) -> np.ndarray:
+def matrices(name: str, shape: tuple[int, int, int], given: object, loops: bool, roundings: int = 1) -> np.ndarray:
     """P(s), P(s + 1), ... as `given`, or an error; `roundings` times as far off as one matrix may be."""
     W = _real_numbers(name, given, 3)
     if W.shape != shape:
@@ -99,7 +99,7 @@ def _fault_of_column(kind: int, place: int, sums: np.ndarray) -> str:
     return f"must have a positive diagonal (every client hears itself): entry {place} is 0"
 
 
-def pairs(name: str, n: int, given: Any) -> tuple[np.ndarray, np.ndarray]:
+def pairs(name: str, n: int, given: object) -> tuple[np.ndarray, np.ndarray]:
     """(senders, receivers) int64 of `given`, or an error."""
     senders, receivers = parts(name, given, ("senders", "receivers"))
     senders, receivers = clients(f"{name}: senders", n, senders), clients(f"{name}: receivers", n, receivers)
@@ -108,7 +108,7 @@ def pairs(name: str, n: int, given: Any) -> tuple[np.ndarray, np.ndarray]:
     return senders, receivers
 
 
-def clients(name: str, n: int, given: Any) -> np.ndarray:
+def clients(name: str, n: int, given: object) -> np.ndarray:
     """Client numbers, int64, or an error."""
     numbers = whole_numbers(name, given, np.int64)
     outside = np.flatnonzero((numbers < 0) | (numbers >= n))
@@ -117,14 +117,14 @@ def clients(name: str, n: int, given: Any) -> np.ndarray:
     return numbers
 
 
-def parts(name: str, given: Any, needed: Sequence[str]) -> tuple[Any, ...]:
+def parts(name: str, given: object, needed: Sequence[str]) -> tuple[Any, ...]:
     if not isinstance(given, tuple | list) or len(given) != len(needed):
         got = f"{type(given).__name__} of {len(given)}" if isinstance(given, tuple | list) else type(given).__name__
         raise TypeError(f"{name}: {got} given, needed a tuple ({', '.join(needed)})")
     return tuple(given)
 
 
-def whole_numbers(name: str, given: Any, dtype: Any, below: int | None = None) -> np.ndarray:
+def whole_numbers(name: str, given: object, dtype: np.dtype | type, below: int | None = None) -> np.ndarray:
     """`given` as a contiguous vector of integers; with `below`, those outside 0 .. below - 1 become -1 where cast."""
     numbers = np.asarray(given)
     if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
@@ -134,7 +134,7 @@ def whole_numbers(name: str, given: Any, dtype: Any, below: int | None = None) -
     return np.ascontiguousarray(numbers, dtype=dtype)
 
 
-def _real_numbers(name: str, given: Any, axes: int) -> np.ndarray:
+def _real_numbers(name: str, given: object, axes: int) -> np.ndarray:
     numbers = np.asarray(given)
     if numbers.ndim != axes or numbers.dtype.kind not in "fiub":
         raise TypeError(

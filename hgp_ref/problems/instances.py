@@ -84,12 +84,12 @@ class BatchView(View):
         self._whole, self._batch, self._xp = whole, batch, xp
 
     @cached_property
-    def features(self) -> Array:  # type: ignore[override]
+    def features(self) -> Array:
         """Features of the batch.  # (..., n, b, d)"""
         return self.pick(self._whole.features)
 
     @cached_property
-    def targets(self) -> Array:  # type: ignore[override]
+    def targets(self) -> Array:
         """Encoded labels of the batch.  # (..., n, b, C)"""
         return self.pick(self._whole.targets)
 

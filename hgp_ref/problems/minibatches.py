@@ -55,7 +55,7 @@ class MiniBatches:
         self._begin, self._end = 0, 0  # which batches are at hand
         self._prepared: Any = None
 
-    def at(self, m: int) -> tuple[Any, ...]:
+    def at(self, m: int) -> tuple[Array, ...]:
         """Batch m of each stream, in the form that the problem takes as `batch`."""
         if not self._begin <= m < self._end:
             self._begin, self._end = m, min(self.total, m + self._most)

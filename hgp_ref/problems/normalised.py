@@ -15,19 +15,19 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, detached, from_host, is_numpy
 from hgp_ref.problems.arrays import Shape, run_axes
-from hgp_ref.problems.protocol import Linearization, Problem
+from hgp_ref.problems.protocol import FullLinearization, Linearization, Problem
 from hgp_ref.problems.runs import Answers, CheckedLinearization, checked, each_run, pair, pick
 
 METHODS = ("inner_cost", "inner_grad", "outer_cost", "outer_grad", "linearize")
 SIZES = ("n_clients", "dim_x", "dim_lam")
 
 
-def optional(problem: Any, name: str) -> Any:
+def optional(problem: object, name: str) -> Any:
     """The member of a problem that the protocol does not require, None without it: the only place that looks."""
     return getattr(problem, name, None)
 
 
-def as_problem(problem: Any, needs: Sequence[str] = METHODS) -> Normalised:
+def as_problem(problem: Problem, needs: Sequence[str] = METHODS) -> Normalised:
     """`problem` with all members, its own or made up from the others; itself if it is already so.
 
     `needs` are the methods that the caller is going to use: the problem must have these, and may lack the others.
@@ -70,12 +70,12 @@ class Normalised:
         self.lipschitz: Callable[[Array], Any] | None = optional(given, "lipschitz")
         self.jacobian_norms: Callable[[Array, Array], Any] | None = optional(given, "jacobian_norms")
 
-    def inner_cost(self, x: Array, lam: Array, batch: Any = None) -> Array:
+    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """g_i(x_i, lam_i).  # (..., n)"""
         call = self.given.inner_cost
         return self._ask(lambda *a, **b: (call(*a, **b),), {"inner_cost(x, lam)": (self.n_clients,)}, x, lam, batch)[0]
 
-    def inner_grad(self, x: Array, lam: Array, batch: Any = None) -> Array:
+    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """d_x g_i(x_i, lam_i).  # (..., n, d_x)"""
         call, shape = self.given.inner_grad, (self.n_clients, self.dim_x)
         return self._ask(lambda *a, **b: (call(*a, **b),), {"inner_grad(x, lam)": shape}, x, lam, batch)[0]
@@ -93,11 +93,12 @@ class Normalised:
         xp = array_namespace(x)
         return xp.asarray(f_x, copy=True), xp.asarray(f_lam, copy=True)
 
-    def linearize(self, x: Array, lam: Array, batch: Any = None) -> Any:
+    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> FullLinearization:
         """Second derivatives at the point: hvp(u), cross(u) and products(u) = (hvp(u), cross(u))."""
         x, lam, options = detached(x), detached(lam), {} if batch is None else {"batch": batch}
         if self._conforms:
-            return self.given.linearize(x, lam, **options)
+            conforming: Any = self.given.linearize(x, lam, **options)  # built-in ones have products
+            return conforming
         lead = _run_axes(x, lam, batch)
         if lead and self._loops:
             each = {r: _linearization(self.given.linearize(*self._at(r, x, lam), **_at_batch(r, batch)))
@@ -106,7 +107,7 @@ class Normalised:
             each = {(): _linearization(self.given.linearize(x, lam, **options))}
         return CheckedLinearization(each, lead, self._loops, x, (self.n_clients, self.dim_x, self.dim_lam))
 
-    def sampled(self, x: Array, lam: Array) -> Callable[[Any], Any]:
+    def sampled(self, x: Array, lam: Array) -> Callable[[Array], FullLinearization]:
         """batch -> linearize(x, lam, batch) at a point that stays, with what only the point decides computed once."""
         on = getattr(self.given.linearize(detached(x), detached(lam)), "on", None) if self._conforms else None
         return (lambda batch: self.linearize(x, lam, batch=batch)) if on is None else on
@@ -119,14 +120,15 @@ class Normalised:
         own = optional(self.given, "prepare_batches")
         return Slices(from_host(host_batches, like=like)) if own is None else own(host_batches, like)
 
-    def restrict(self, clients: Any) -> Normalised:
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Normalised:
         """The same problem with some of its clients, a slice or indices; only where the problem itself can."""
-        if not callable(optional(self.given, "restrict")):
+        restrict = optional(self.given, "restrict")
+        if not callable(restrict):
             raise TypeError(f"problem: {type(self.given).__name__} has no method restrict(clients), needed here")
-        return as_problem(self.given.restrict(clients))  # type: ignore[attr-defined]
+        return as_problem(restrict(clients))
 
     def _ask(self, call: Callable[..., tuple[Array, ...]], answers: Answers, x: Array, lam: Array,
-             batch: Any = None) -> tuple[Array, ...]:  # fmt: skip
+             batch: Array | None = None) -> tuple[Array, ...]:  # fmt: skip
         x, lam, options = detached(x), detached(lam), {} if batch is None else {"batch": batch}
         if self._conforms:
             return call(x, lam, **options)
@@ -161,14 +163,14 @@ def _at_batch(run: Shape, batch: Array | None) -> dict[str, Array]:
     return {} if batch is None else {"batch": pick(batch, run, 2)}
 
 
-def _run_axes(x: Array, lam: Array, batch: Any) -> Shape:
+def _run_axes(x: Array, lam: Array, batch: Array | None) -> Shape:
     leads = {"x": tuple(x.shape[:-2]), "lam": tuple(lam.shape[:-2])}
     if batch is not None:
         leads["batch"] = tuple(batch.shape[:-2])
     return run_axes(**leads)
 
 
-def _linearization(returned: Any) -> Linearization:
+def _linearization(returned: Linearization) -> Linearization:
     for name in ("hvp", "cross"):
         if not callable(getattr(returned, name, None)):
             raise TypeError(
@@ -178,7 +180,7 @@ def _linearization(returned: Any) -> Linearization:
     return returned
 
 
-def _require_members(problem: Any, needs: Sequence[str]) -> None:
+def _require_members(problem: object, needs: Sequence[str]) -> None:
     if (
         not isinstance(needs, Sequence)
         or isinstance(needs, str)

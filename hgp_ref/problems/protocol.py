@@ -56,6 +56,14 @@ class Linearization(Protocol):
         ...
 
 
+class FullLinearization(Linearization, Protocol):
+    """A linearization with `products`, as every normalised problem gives."""
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u).  # (n, dim_x), (n, dim_lam)"""
+        ...
+
+
 @runtime_checkable
 class Problem(Protocol):
     """Client costs g_i (inner) and f_i (outer) with the derivatives that hyper-gradients need."""

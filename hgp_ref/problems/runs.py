@@ -69,7 +69,7 @@ class CheckedLinearization:
         if not all(hasattr(lin, "products") for lin in self._each.values()):
             xp = array_namespace(u)
             return xp.asarray(self.hvp(u), copy=True), self.cross(u)  # both may be answered in one reused array
-        return self._apply(lambda lin, u: pair("products(u)", lin.products(u)), self._products, u)  # type: ignore
+        return self._apply(lambda lin, u: pair("products(u)", lin.products(u)), self._products, u)
 
     def _apply(self, product: Callable[[Any, Array], tuple[Array, ...]], answers: Answers, u: Array) -> Any:
         u = detached(u)

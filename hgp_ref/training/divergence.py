@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hgp_ref.averaging import Mean
@@ -41,7 +39,7 @@ class TrainingWatch:
         if np.any(grown | ~np.isfinite(size) | ~np.isfinite(slope)):
             self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, learning rate {rate:g}", z)
 
-    def conclude(self, x: Array) -> tuple[Any, Any]:
+    def conclude(self, x: Array) -> tuple[float | np.ndarray, float | np.ndarray]:
         """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ on the host; refuses training that ends far off."""
         xp, channel = array_namespace(x), self.average.channel
         mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape)

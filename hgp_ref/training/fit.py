@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from hgp_ref.backend import Array
 from hgp_ref.channels import Traffic
@@ -18,8 +19,8 @@ class Fit(Result):
     """
 
     x: Array  # (n, d_x), each client's debiased parameters
-    consensus_gap: Any  # max_i ‖x_i − x̄‖
-    grad_norm: Any  # ‖mean_i ∂_x g_i(x̄, λ_i)‖ on full batches: zero at the inner solution
+    consensus_gap: float | np.ndarray  # max_i ‖x_i − x̄‖
+    grad_norm: float | np.ndarray  # ‖mean_i ∂_x g_i(x̄, λ_i)‖ on full batches: zero at the inner solution
     steps: int  # how many were done
     traffic: Traffic
     lr: float

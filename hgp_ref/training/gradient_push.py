@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,11 +10,11 @@ from hgp_ref import arguments
 from hgp_ref.averaging import Mean, PushSum, open_mean
 from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.networks import Network
-from hgp_ref.philox import MAX_STEP, check_seed, several
+from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
-from hgp_ref.progress import bar
+from hgp_ref.progress import Bar, bar
 from hgp_ref.training.divergence import TrainingWatch
 from hgp_ref.training.fit import Fit
 
@@ -39,7 +38,7 @@ def sgp(
     first_batch: int = 0,
     x0: Array | None = None,
     tol: float | None = None,
-    callback: Callable[[int, Array], Any] | None = None,
+    callback: Callable[[int, Array], object] | None = None,
     mode: str = "auto",
     progress: bool = False,
 ) -> Fit:
@@ -81,14 +80,15 @@ def sgp(
     progress = arguments.boolean("progress", progress)
     if callback is not None:
         arguments.function("callback", callback)
-    seeds, lam = _seeds(seed, detached(lam))
+    seeds, many = check_seeds(seed)
+    lam = _one_per_seed(detached(lam), seeds) if many else detached(lam)
     z = _start(problem, lam, x0)
     _check_network(net, problem)
     average = open_mean([PushSum(net, 1, debias="conserve", mode=mode)], problem.n_clients, z, steps)
     milestones, rates = _rates(steps, lr, milestones, decay)
     batches = None
     if batch_size is not None:
-        batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=several(seed), first=first_batch)
+        batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=many, first=first_batch)
     watch = TrainingWatch(problem, lam, z, lr, average)
     shown = bar(steps, "sgp", progress)
     try:
@@ -108,7 +108,7 @@ def sgp(
         decay=float(decay),
         variant=variant,
         batch_size=batch_size,
-        seed=seeds if several(seed) else seeds[0],
+        seed=seeds if many else seeds[0],
         first_batch=first_batch,
         tol=tol,
         stopped=stopped,
@@ -116,30 +116,23 @@ def sgp(
 
 
 def _check_network(net: Network, problem: Normalised) -> None:
-    if not isinstance(net, Network):
-        raise TypeError(f"net: needed a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
     held = PushSum(net, 1).connect().clients
     if held.stop - held.start != problem.n_clients:
         raise ValueError(f"net: {net!r} has {held.stop - held.start} clients, but the problem has {problem.n_clients}")
 
 
-def _seeds(seed: Any, lam: Array) -> tuple[list[int], Array]:
-    """The seeds, and lam with a run axis for them where there are several."""
-    if not several(seed):
-        return [check_seed(seed)], lam
-    seeds = [check_seed(s) for s in seed]
-    if not seeds:
-        raise ValueError("seed: empty list given, needed at least one")
+def _one_per_seed(lam: Array, seeds: list[int]) -> Array:
+    """lam with a run axis for the seeds."""
     if lam.ndim > 3 or (lam.ndim == 3 and lam.shape[0] != len(seeds)):
         raise ValueError(
             f"seed: {len(seeds)} given for lam of shape {tuple(lam.shape)}, needed one for each of its runs"
         )
     xp = array_namespace(lam)
     shape = (len(seeds), *lam.shape[-2:])
-    return seeds, xp.broadcast_to(lam, shape) + xp.zeros(shape, dtype=lam.dtype, device=device(lam))
+    return xp.broadcast_to(lam, shape) + xp.zeros(shape, dtype=lam.dtype, device=device(lam))
 
 
-def _rates(steps: int, lr: float, milestones: Any, decay: float) -> tuple[tuple[int, ...], np.ndarray]:
+def _rates(steps: int, lr: float, milestones: Sequence[int] | None, decay: float) -> tuple[tuple[int, ...], np.ndarray]:
     """The milestones, and the learning rate of each step."""
     if milestones is None:
         milestones = (-(-3 * steps // 5), -(-4 * steps // 5))
@@ -172,8 +165,8 @@ def _train(
     batches: MiniBatches | None,
     watch: TrainingWatch,
     tol: float | None,
-    callback: Any,
-    shown: Any,
+    callback: Callable[[int, Array], object] | None,
+    shown: Bar,
 ) -> tuple[Array, int, str]:
     """z after the last step, how many steps were made, and why it ended."""
     x = z  # Push-Sum's sums; z = x / ω

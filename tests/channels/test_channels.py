@@ -221,3 +221,14 @@ def test_a_client_that_hears_nobody_is_named(mode):
     with pytest.raises(ValueError, match="net: client 0 hears nobody"):
         channel.average(np.ones((3, 1)), 1)
     assert_close(connect(Half(), mode).average(np.ones((3, 1)), 2), np.ones((3, 1)), RTOL)
+
+
+def test_runs_take_one_number_of_steps_and_one_rule_for_all():
+    nets = [hgp.networks.RandomDirected(4, seed=seed) for seed in (1, 2)]
+    z = np.random.default_rng(0).normal(size=(2, 4, 3))
+    for rule in (FRESH, CARRIED):
+        alike, each = (Runs([connect(net) for net in nets]) for _ in range(2))
+        alike.foresee([3, 3])
+        for _ in range(2):
+            assert np.array_equal(alike.average(z, 3, rule), each.average(z, (3, 3), (rule, rule)))
+        assert alike.traffic == each.traffic
