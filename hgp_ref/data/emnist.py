@@ -1,10 +1,12 @@
-"""EMNIST byclass (62 classes of characters) from a folder with the files that NIST distributes.
+"""EMNIST byclass (62 classes of characters): NIST's archive `gzip.zip`, or a folder with the files inside it.
 
-Nothing is downloaded. The files are those of NIST's archive `gzip.zip`: gzipped IDX, a big-endian header
-(0, 0, type, number of axes; then the length of each axis as uint32) followed by the values. They are read without
-pickle, after their SHA-256 sums have been compared with the ones below.
+The files are gzipped IDX, a big-endian header (0, 0, type, number of axes; then the length of each axis as uint32)
+followed by the values. They are read without pickle, after SHA-256 sums have been compared with the ones below: those
+of the files themselves in a folder, that of the whole archive for any file inside it. `download_emnist` gets the
+archive; nothing is downloaded otherwise.
 
-The images are stored transposed; they are returned as stored unless `upright=True`.
+Labels 0 … 9 are digits, 10 … 35 capitals, 36 … 61 small letters. The images are stored transposed; they are returned
+as stored, which is how the authors of the paper used them, unless `upright=True`.
 
 References: G. Cohen, S. Afshar, J. Tapson, A. van Schaik. EMNIST: an extension of MNIST to handwritten letters. 2017.
 """
@@ -12,8 +14,8 @@ References: G. Cohen, S. Afshar, J. Tapson, A. van Schaik. EMNIST: an extension 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,28 +23,36 @@ from pathlib import Path
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.results import Result
+from hgp_ref.data.archive import download, known_sum, zip_entry
+from hgp_ref.data.images import Images
 
 FOLDER_VARIABLE = "HGP_REF_EMNIST"
+ARCHIVE = "gzip.zip"
+URL = f"https://biometrics.nist.gov/cs_links/EMNIST/{ARCHIVE}"
 SHA256 = {
+    ARCHIVE: "fb9bb67e33772a9cc0b895e4ecf36d2cf35be8b709693c3564cea2a019fcda8e",  # 561,753,746 bytes
     "emnist-byclass-test-images-idx3-ubyte.gz": "5ec835bd5d5b1a66378a132e727fef20fe994b3cc666899befcca5ac766f50cd",
     "emnist-byclass-test-labels-idx1-ubyte.gz": "501e305eeeacb093b162592d80e8a2632040872360fa6d85cfcb2200d91ca92a",
 }
 WHERE = (
-    "get NIST's archive https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip (described at "
-    "https://www.nist.gov/itl/products-and-services/emnist-dataset), unpack it and give the folder that holds "
-    f"emnist-byclass-*-ubyte.gz, as an argument or in the environment variable {FOLDER_VARIABLE}"
+    f"get NIST's archive {URL} (described at https://www.nist.gov/itl/products-and-services/emnist-dataset; "
+    "hgp_ref.data.download_emnist does) and give it, or the folder that holds it or its emnist-byclass-*-ubyte.gz, "
+    f"as an argument or in the environment variable {FOLDER_VARIABLE}"
 )
 UNSIGNED_BYTE = 8  # IDX type code
 
 
 @dataclass(frozen=True)
-class Emnist(Result):
-    """Images and labels of one split of EMNIST byclass."""
+class Emnist(Images):
+    """Images and labels of one split of EMNIST byclass, or some of them."""
 
-    images: np.ndarray  # (N, 28, 28) uint8
-    labels: np.ndarray  # (N,) uint8, 0 … 61
-    split: str
+    name: str = "EMNIST byclass"
+    n_classes: int = 62
+
+
+def download_emnist(folder: str | Path, *, url: str = URL, sums: Mapping[str, str] = SHA256) -> Path:
+    """NIST's archive (560 MB) in `folder`, its sum compared; nothing is done if it is there already."""
+    return download(url, Path(folder) / ARCHIVE, sums[ARCHIVE])
 
 
 def emnist_byclass(
@@ -52,21 +62,24 @@ def emnist_byclass(
     upright: bool = False,
     sums: Mapping[str, str] = SHA256,
 ) -> Emnist:
-    """Read one split of EMNIST byclass from `folder` (None: the folder named by HGP_REF_EMNIST).
+    """Read one split of EMNIST byclass from `folder` (None: what the variable HGP_REF_EMNIST names).
 
-    `sums` maps file names to SHA-256 sums in hexadecimal; a file whose sum is not in it is refused. The sums known
-    here are those of the test split (116,323 images); for `split="train"` give the sums of your files.
+    folder: one that holds NIST's .gz files or else NIST's archive gzip.zip, or the archive itself. `sums` maps file
+    names to SHA-256 sums in hexadecimal; a file whose sum is not in it is refused. The sums known here are those of the
+    archive, which has both splits (697,932 and 116,323 images), and of the unpacked test split; for the unpacked
+    train split give the sums of your files.
     """
     arguments.choice("split", split, ("train", "test"))
     upright = arguments.boolean("upright", upright)
     if not isinstance(sums, Mapping):
         raise TypeError(f"sums={sums!r} given ({type(sums).__name__}), needed a mapping of file names to sums")
-    place = _folder(folder)
-    images = _read_checked(place, f"emnist-byclass-{split}-images-idx3-ubyte.gz", sums)
-    labels = _read_checked(place, f"emnist-byclass-{split}-labels-idx1-ubyte.gz", sums)
+    place = _place(folder)
+    names = [f"emnist-byclass-{split}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")]
+    images, labels = (_unpacked(packed, name, place) for name, packed in _packed(place, names, sums).items())
     if images.ndim != 3 or labels.shape != images.shape[:1]:
         raise ValueError(f"images {images.shape} and labels {labels.shape} in {place} do not fit together")
-    return Emnist(np.ascontiguousarray(images.transpose(0, 2, 1)) if upright else images, labels, split)
+    data = Emnist(images, labels, split)
+    return data.upright() if upright else data
 
 
 def read_idx(data: bytes, name: str = "data") -> np.ndarray:
@@ -84,27 +97,36 @@ def read_idx(data: bytes, name: str = "data") -> np.ndarray:
     return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
 
 
-def _folder(folder: str | Path | None) -> Path:
+def _place(folder: str | Path | None) -> Path:
     given = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
     if given is None:
         raise FileNotFoundError(f"no folder of EMNIST given: {WHERE}")
     place = arguments.path("folder", given)
-    if not place.is_dir():
-        raise FileNotFoundError(f"{place} is not a folder: {WHERE}")
+    if not place.is_dir() and not (place.is_file() and place.suffix == ".zip"):
+        raise FileNotFoundError(f"{place} is not a folder and no archive: {WHERE}")
     return place
 
 
-def _read_checked(place: Path, name: str, sums: Mapping[str, str]) -> np.ndarray:
-    if name not in sums:
-        raise ValueError(f"no SHA-256 sum is known for {name}: give it as sums={{{name!r}: '…'}}")
-    path = place / name
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: {WHERE}")
-    packed = path.read_bytes()
-    found = hashlib.sha256(packed).hexdigest()
-    if found != sums[name].lower():
-        raise ValueError(f"{path} has SHA-256 {found}, needed {sums[name]}: the file is damaged or another one")
+def _packed(place: Path, names: list[str], sums: Mapping[str, str]) -> dict[str, bytes]:
+    """The gzipped files called `names`, from a folder or out of the archive."""
+    inside = place / ARCHIVE if place.is_dir() else place
+    if inside.is_file() and not all((place / name).is_file() for name in names):
+        known_sum(inside, sums)  # and with it everything inside
+        entries = {name: zip_entry(inside, name) for name in names}
+        for name, entry in entries.items():
+            if entry is None:
+                raise FileNotFoundError(f"{name} is missing in {inside}: {WHERE}")
+        return {name: entry for name, entry in entries.items() if entry is not None}
+    for name in names:
+        if name not in sums or (place / name).is_file():
+            known_sum(place / name, sums)
+        else:
+            raise FileNotFoundError(f"{place / name} is missing: {WHERE}")
+    return {name: (place / name).read_bytes() for name in names}
+
+
+def _unpacked(packed: bytes, name: str, place: Path) -> np.ndarray:
     try:
         return read_idx(gzip.decompress(packed), name)
-    except (OSError, EOFError) as error:
-        raise ValueError(f"{path} is not a gzipped file: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{name} in {place} is not a gzipped file: {error}") from error

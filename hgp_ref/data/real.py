@@ -1,6 +1,6 @@
 """Real data that scikit-learn carries with it, split over clients: breast cancer (2 classes), digits (10 classes).
 
-The instances are given to clients by `dirichlet_partition`; each client keeps a fraction for validation. Inputs are
+The instances are given to clients by `split_over_clients`; each client keeps a fraction for validation. Inputs are
 standardised with mean and standard deviation of all training instances (a constant column stays 0), and a column of
 ones is appended for the intercept.
 """
@@ -12,25 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.data.partition import dirichlet_partition
-from hgp_ref.results import Result
+from hgp_ref.data.clients import Clients
+from hgp_ref.data.packaged import load_sklearn
+from hgp_ref.data.split import split_over_clients
 
 
 @dataclass(frozen=True)
-class ClientData(Result):
-    """Training and validation data of n clients, a list entry each; numbers of instances differ between clients."""
-
-    X: list[np.ndarray]  # n arrays (N_i, d)
-    y: list[np.ndarray]  # n arrays (N_i,) of labels 0 … n_classes − 1
-    X_val: list[np.ndarray]
-    y_val: list[np.ndarray]
-    n_classes: int
-    name: str
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Training instances of each client, (n,)."""
-        return np.array([len(y) for y in self.y])
+class ClientData(Clients):
+    """The data of this module: `Clients` under the name that saved files of before carry."""
 
 
 def breast_cancer(
@@ -40,7 +29,7 @@ def breast_cancer(
 
     [1] W. H. Wolberg, W. N. Street, O. L. Mangasarian. Breast Cancer Wisconsin (Diagnostic). UCI, 1995.
     """
-    return _over_clients("breast cancer", _load("load_breast_cancer"), n_clients, alpha, seed, validation, bias)
+    return _over_clients("breast cancer", load_sklearn("load_breast_cancer"), n_clients, alpha, seed, validation, bias)
 
 
 def digits(
@@ -50,18 +39,7 @@ def digits(
 
     [1] E. Alpaydin, C. Kaynak. Optical Recognition of Handwritten Digits. UCI, 1998.
     """
-    return _over_clients("digits", _load("load_digits"), n_clients, alpha, seed, validation, bias)
-
-
-def _load(loader: str) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise ImportError(
-            "this data comes with scikit-learn, which is not installed: pip install 'hgp_ref[data]'"
-        ) from error
-    inputs, labels = getattr(datasets, loader)(return_X_y=True)
-    return np.asarray(inputs, dtype=np.float64), np.asarray(labels, dtype=np.int64)
+    return _over_clients("digits", load_sklearn("load_digits"), n_clients, alpha, seed, validation, bias)
 
 
 def _over_clients(
@@ -79,14 +57,7 @@ def _over_clients(
         raise ValueError(f"validation={validation} given, needed a fraction strictly between 0 and 1")
     bias = arguments.boolean("bias", bias)
     inputs, labels = data
-    parts = dirichlet_partition(labels, n_clients, alpha, seed, min_per_client=2)
-    rng = np.random.default_rng([seed, 1])
-    train, held_out = [], []
-    for part in parts:
-        part = rng.permutation(part)
-        cut = min(max(1, round(fraction * part.size)), part.size - 1)  # at least one instance on either side
-        held_out.append(part[:cut])
-        train.append(part[cut:])
+    train, held_out, _ = split_over_clients(labels, n_clients, alpha, seed, fraction)
     seen = inputs[np.concatenate(train)]
     scale = seen.std(axis=0)
     inputs = (inputs - seen.mean(axis=0)) / np.where(scale > 0, scale, 1.0)

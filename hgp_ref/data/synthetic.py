@@ -25,10 +25,12 @@ Distributions. NeurIPS 2021.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hgp_ref import arguments
+from hgp_ref.data.clients import Clients
 from hgp_ref.data.partition import dirichlet
 from hgp_ref.memory import room
 from hgp_ref.results import Result
@@ -51,6 +53,12 @@ class SyntheticMixture(Result):
     components: np.ndarray  # (n_components, dim), θ
     variant: str
     seed: int
+
+    def clients(self) -> Clients:
+        """The same data with a list entry for each client."""
+        names = ("X", "y", "X_val", "y_val", "X_test", "y_test")
+        lists: dict[str, Any] = {name: list(getattr(self, name)) for name in names}
+        return Clients(**lists, n_classes=2, name=f"synthetic mixture ({self.variant})")
 
 
 def synthetic_mixture(

@@ -1,4 +1,4 @@
-"""A plain cost written in PyTorch or JAX as a `Problem`; every derivative by automatic differentiation.
+"""A cost written in PyTorch or JAX as a `Problem`; every derivative by automatic differentiation.
 
     inner_cost(i, x_i, lam_i, batch_i) -> scalar g_i        i a Python int, x_i (dim_x,), lam_i (dim_lam,)
     outer_cost(i, x_i, lam_i) -> scalar f_i                 batch_i (b,) instance indices without padding, or None
@@ -7,12 +7,15 @@ The clients' costs are summed, and since client i's depends on row i alone, one 
 hvp and cross are double-backward in PyTorch, with the graph of the gradient kept by the linearization, and
 forward-over-reverse in JAX, compiled once; finite differences are never used. In a restricted problem `i` is still the
 client's number in the whole one.
+
+Clients that share a shape need no loop: `from_torch` of a torch.nn.Module, and `from_jax` with vmap=True, compute all
+of them by one call. Their numbers are those of the loop up to rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -22,43 +25,86 @@ from hgp_ref.memory import room
 from hgp_ref.problems.arrays import chosen
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from hgp_ref.problems.jax_costs import JaxProblem
     from hgp_ref.problems.torch_costs import TorchProblem
+    from hgp_ref.problems.torch_module import Loss, Penalty, TorchModuleProblem
 
 Cost = Callable[..., Array]
 
 
+@overload
 def from_torch(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
-               counts: Sequence[int] | np.ndarray | None = None) -> TorchProblem:  # fmt: skip
-    """A Problem from costs on torch tensors; counts (n,) instances of each client, if there are mini-batches.
+               counts: Sequence[int] | np.ndarray | None = None) -> TorchProblem: ...  # fmt: skip
+
+
+@overload
+def from_torch(module: Module, loss: Loss, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *, dim_lam: int,
+               outer_loss: Loss | None = None, penalty: Penalty | None = None, outer_penalty: Penalty | None = None,
+               chunk: int | None = None) -> TorchModuleProblem: ...  # fmt: skip
+
+
+def from_torch(*given: Any, **named: Any) -> Any:
+    """A Problem from costs on torch tensors, or from a torch.nn.Module and the data of the clients that train it.
+
+    from_torch(inner_cost, outer_cost, n_clients, dim_x, dim_lam, *, counts=None): costs as above; counts (n,)
+    instances of each client, if there are mini-batches.
+
+    from_torch(module, loss, X, y, X_val=None, y_val=None, *, dim_lam, outer_loss=None, penalty=None,
+    outer_penalty=None, chunk=None): all clients by one call (torch.func's vmap). λ enters as you write it:
+
+        loss(outputs, y, lam) -> (N,)    a number for each instance, of which g_i is the mean; outputs (N, ...) of the
+                                         module on N instances of one client, their y (N, ...), lam (dim_lam,)
+        penalty(x, lam) -> scalar        added to g_i; x (dim_x,) are the module's parameters in PyTorch's order
+
+    f_i is the mean of outer_loss (by default `loss`) over X_val, y_val (by default X, y), plus outer_penalty. X, y:
+    arrays (n, N, ...) or lists of n arrays (N_i, ...), torch's or NumPy's; shorter clients are padded. An instance that
+    needs a λ of its own carries its number in y. chunk: how many clients share a call, all by default; memory for
+    gradients grows with it. The module is used as it stands (train or eval); one that draws random numbers is refused
+    by vmap.
 
     A cost that changes with x or lam but carries no graph to it (detached, or computed with integers) is a
     RuntimeError, as is any derivative under torch.inference_mode(): both would be zero without a word.
     """
     get_backend("torch")  # an ImportError that names the extra
-    from hgp_ref.problems.torch_costs import TorchProblem
+    import torch
 
-    return TorchProblem(inner_cost, outer_cost, n_clients, dim_x, dim_lam, counts)
+    from hgp_ref.problems.torch_costs import TorchProblem
+    from hgp_ref.problems.torch_module import TorchModuleProblem
+
+    first = given[0] if given else named.get("module")
+    sized = "n_clients" in named or (
+        len(given) > 2 and hasattr(given[2], "__index__") and not hasattr(given[2], "shape")
+    )
+    if isinstance(first, torch.nn.Module) and not sized:  # a module may also be a cost
+        return TorchModuleProblem(*given, **named)
+    return TorchProblem(*given, **named)
 
 
 def from_jax(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
-             counts: Sequence[int] | np.ndarray | None = None) -> JaxProblem:  # fmt: skip
+             counts: Sequence[int] | np.ndarray | None = None, vmap: bool = False) -> JaxProblem:  # fmt: skip
     """A Problem from costs on JAX arrays, which must be traceable by jax.jit; counts as in `from_torch`.
+
+    vmap=True: all clients share a shape and are computed by one call. `i` is then a traced integer, with which costs
+    can index arrays (n, ...) of all clients, but no Python list. A mini-batch that has padding for some clients has no
+    shape to share: it is computed client by client.
 
     What jax.lax.stop_gradient cuts off has derivative zero; unlike in PyTorch this leaves no trace to look for.
     """
     get_backend("jax")
     from hgp_ref.problems.jax_costs import JaxProblem
 
-    return JaxProblem(inner_cost, outer_cost, n_clients, dim_x, dim_lam, counts)
+    return JaxProblem(inner_cost, outer_cost, n_clients, dim_x, dim_lam, counts, vmap=vmap)
 
 
 class Adapter:
     """Sizes, checks and the list of client costs."""
 
-    def __init__(self, inner: Cost, outer: Cost, n_clients: int, dim_x: int, dim_lam: int,
-                 counts: Sequence[int] | np.ndarray | None, clients: np.ndarray | None = None) -> None:  # fmt: skip
-        for name, cost in (("inner_cost", inner), ("outer_cost", outer)):
+    def __init__(self, inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int,
+                 counts: Sequence[int] | np.ndarray | None = None,
+                 clients: np.ndarray | None = None) -> None:  # fmt: skip
+        for name, cost in (("inner_cost", inner_cost), ("outer_cost", outer_cost)):
             if not callable(cost):
                 raise TypeError(f"{name}: {type(cost).__name__} given, needed a function")
         self.n_clients = arguments.integer("n_clients", n_clients)
@@ -68,14 +114,19 @@ class Adapter:
         )
         self.counts = None if counts is None else _read_counts(counts, self.n_clients)
         self.clients = np.arange(self.n_clients) if clients is None else clients
-        self._inner, self._outer = inner, outer
+        self._inner, self._outer = inner_cost, outer_cost
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
         """The same problem with some of its clients, a slice or indices; costs still get the clients' own numbers."""
         which = chosen(clients, self.n_clients)
         numbers = self.clients[which]
         counts = None if self.counts is None else self.counts[which]
-        return type(self)(self._inner, self._outer, len(numbers), self.dim_x, self.dim_lam, counts, numbers)
+        given = (self._inner, self._outer, len(numbers), self.dim_x, self.dim_lam, counts, numbers)
+        return type(self)(*given, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        """Further arguments of the class."""
+        return {}
 
     def _check(self, x: Array, lam: Array) -> None:
         arguments.same_kind(x=x, lam=lam)
@@ -88,13 +139,18 @@ class Adapter:
 
     def _rows(self, batch: Array | None) -> list[Array | None]:
         """Each client's indices without padding."""
+        self._check_batch(batch)
         if batch is None:
             return [None] * self.n_clients
+        return [batch[i][batch[i] >= 0] for i in range(self.n_clients)]
+
+    def _check_batch(self, batch: Array | None) -> None:
+        if batch is None:
+            return
         if self.counts is None:
             raise ValueError("batch: given, but the problem was made without counts; needed None, or counts=...")
         if batch.ndim != 2 or batch.shape[0] != self.n_clients or batch.shape[1] < 1:
             raise ValueError(f"batch: shape {tuple(batch.shape)} given, needed ({self.n_clients}, b) with b >= 1")
-        return [batch[i][batch[i] >= 0] for i in range(self.n_clients)]
 
     def _inner_of(self, i: int, x: Array, lam: Array, rows: Array | None) -> Array:
         """g_i at row x (dim_x,) and row lam (dim_lam,)."""
@@ -107,7 +163,7 @@ class Adapter:
         return scalar_cost("outer_cost", number, self._outer(number, x, lam))
 
 
-def scalar_cost(name: str, client: int, cost: Array) -> Array:
+def scalar_cost(name: str, client: int | str, cost: Array) -> Array:
     """What a client's cost returned, which must be one real floating-point number in an array."""
     if tuple(getattr(cost, "shape", (None,))) != ():
         given = f"shape {tuple(cost.shape)}" if hasattr(cost, "shape") else type(cost).__name__

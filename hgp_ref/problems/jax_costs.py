@@ -1,4 +1,7 @@
-"""Costs on JAX arrays as a problem: gradients in reverse, second derivatives forward over reverse, compiled."""
+"""Costs on JAX arrays as a problem: gradients in reverse, second derivatives forward over reverse, compiled.
+
+Clients are a loop that the compiler unrolls, or with vmap=True one batched call, which compiles much faster.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +9,72 @@ from typing import Any
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array
-from hgp_ref.problems.adapters import Adapter
+from hgp_ref.problems.adapters import Adapter, Cost, scalar_cost
 
 
 class JaxProblem(Adapter):
     """Costs on JAX arrays; see `adapters` for their form. Compiled on first use, again for new batch lengths."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *given: Any, vmap: bool = False) -> None:
         import jax
-        import jax.numpy as jnp
 
         super().__init__(*given)
-        clients = range(self.n_clients)
-
-        def inner(x: Array, lam: Array, rows: Any) -> list[Array]:
-            return [self._inner_of(i, x[i], lam[i], rows[i]) for i in clients]
-
-        def outer(x: Array, lam: Array) -> list[Array]:
-            return [self._outer_of(i, x[i], lam[i]) for i in clients]
+        self._together = arguments.boolean("vmap", vmap)
 
         def both(x: Array, lam: Array, rows: Any) -> tuple[Array, Array]:
-            return jax.grad(lambda p, q: sum(inner(p, q, rows)), argnums=(0, 1))(x, lam)
+            return jax.grad(lambda p, q: self._inners(p, q, rows).sum(), argnums=(0, 1))(x, lam)
 
         def push(x: Array, lam: Array, rows: Any, u: Array) -> tuple[Array, Array]:
             return jax.jvp(lambda p: both(p, lam, rows), (x,), (u,))[1]
 
-        self._jit_inner = jax.jit(lambda x, lam, rows: jnp.stack(inner(x, lam, rows)))
-        self._jit_outer = jax.jit(lambda x, lam: jnp.stack(outer(x, lam)))
+        self._jit_inner = jax.jit(self._inners)
+        self._jit_outer = jax.jit(self._outers)
         self._jit_inner_grad = jax.jit(lambda x, lam, rows: both(x, lam, rows)[0])
-        self._jit_outer_grad = jax.jit(jax.grad(lambda x, lam: sum(outer(x, lam)), argnums=(0, 1)))
+        self._jit_outer_grad = jax.jit(jax.grad(lambda x, lam: self._outers(x, lam).sum(), argnums=(0, 1)))
         self._jit_hvp = jax.jit(lambda *point: push(*point)[0])
         self._jit_cross = jax.jit(lambda *point: push(*point)[1])
         self._jit_products = jax.jit(push)
+
+    def _options(self) -> dict[str, Any]:
+        return {"vmap": self._together}
+
+    def _inners(self, x: Array, lam: Array, rows: Any) -> Array:
+        """g_i of every client; rows: a list, or one array (n, b) of clients that share a shape.  # (n,)"""
+        import jax.numpy as jnp
+
+        if self._together and rows is None:
+            return self._mapped("inner_cost", lambda i, p, q: self._inner(i, p, q, None), x, lam)
+        if self._together and not isinstance(rows, list):
+            return self._mapped("inner_cost", self._inner, x, lam, rows)
+        return jnp.stack([self._inner_of(i, x[i], lam[i], rows[i]) for i in range(self.n_clients)])
+
+    def _outers(self, x: Array, lam: Array) -> Array:
+        """f_i of every client.  # (n,)"""
+        import jax.numpy as jnp
+
+        if self._together:
+            return self._mapped("outer_cost", self._outer, x, lam)
+        return jnp.stack([self._outer_of(i, x[i], lam[i]) for i in range(self.n_clients)])
+
+    def _mapped(self, name: str, cost: Cost, *rows: Array) -> Array:
+        """cost(i, *rows_i) of every client by one call."""
+        import jax
+        import jax.numpy as jnp
+
+        try:
+            return jax.vmap(lambda i, *own: scalar_cost(name, "i", cost(i, *own)))(jnp.asarray(self.clients), *rows)
+        except (jax.errors.TracerIntegerConversionError, jax.errors.ConcretizationTypeError) as error:
+            raise TypeError(
+                f"{name}: it uses the client's number i (or another traced number) as a Python one, which vmap=True "
+                "does not allow; needed arrays (n, ...) indexed by i, or vmap=False"
+            ) from error
+
+    def _rows(self, batch: Array | None) -> Any:
+        """Indices: for each client without padding, or as they are where there is none and clients go together."""
+        if self._together and (batch is None or bool((batch >= 0).all())):
+            self._check_batch(batch)
+            return batch
+        return super()._rows(batch)
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """g_i.  # (n,)"""
@@ -68,7 +105,7 @@ class JaxProblem(Adapter):
 class JaxLinearization:
     """u -> the derivatives of d_x g and d_lam g along u."""
 
-    def __init__(self, problem: JaxProblem, x: Array, lam: Array, rows: list[Array | None]) -> None:
+    def __init__(self, problem: JaxProblem, x: Array, lam: Array, rows: Any) -> None:
         self._problem, self._point = problem, (x, lam, rows)
 
     def hvp(self, u: Array) -> Array:

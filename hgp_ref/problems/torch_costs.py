@@ -12,6 +12,7 @@ from typing import Any
 from hgp_ref import arguments
 from hgp_ref.backend import Array
 from hgp_ref.problems.adapters import Adapter
+from hgp_ref.problems.torch_graph import changes, gradients, leaf, require_recording
 
 Rows = list[Array]
 
@@ -19,8 +20,8 @@ Rows = list[Array]
 class TorchProblem(Adapter):
     """Costs on torch tensors; see `adapters` for their form."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self._independent: set[tuple[str, str, str, int]] = set()  # what has been asked for and depends on nothing
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
@@ -65,13 +66,7 @@ class _Differentiation:
     """One of the costs at a point whose rows are leaves of their own, so that each client's graph can be looked at."""
 
     def __init__(self, problem: TorchProblem, name: str, x: Array, lam: Array, rows: list[Array | None] | None) -> None:
-        import torch
-
-        if torch.is_inference_mode_enabled():
-            raise RuntimeError(
-                f"{name}: its derivatives are needed, but torch.inference_mode() is on, in which PyTorch records no "
-                "graph and every derivative would be zero; needed a call outside of it (torch.no_grad() is fine)"
-            )
+        require_recording(name)
         self.problem, self.name, self.rows = problem, name, rows
         self.leaves = {"x": _leaves(x), "lam": _leaves(lam)}
 
@@ -87,7 +82,7 @@ class _Differentiation:
         clients = range(self.problem.n_clients)
         with torch.enable_grad():
             costs = [self.cost(i, self.leaves["x"][i], self.leaves["lam"][i]) for i in clients]
-        found = _grad(costs, [leaf for name in along for leaf in self.leaves[name]], keep=keep, retain=keep)
+        found = gradients(costs, [row for name in along for row in self.leaves[name]], keep=keep, retain=keep)
         slots = [(name, i) for name in along for i in clients]
         return [
             self._zero(name, i, self.cost, "its derivative") if row is None else row
@@ -98,10 +93,10 @@ class _Differentiation:
         """d_x of client i's cost at any point, without a graph."""
         import torch
 
-        leaf = _leaves(x[None])[0]
+        moved = leaf(x)
         with torch.enable_grad():
-            (row,) = _grad([self.cost(i, leaf, lam.detach())], [leaf])
-        return torch.zeros_like(leaf) if row is None else row
+            (row,) = gradients([self.cost(i, moved, lam.detach())], [moved])
+        return torch.zeros_like(moved) if row is None else row
 
     def _zero(self, name: str, i: int, value: Callable[..., Array], what: str) -> Array:
         """Zero, after a look that `value` of client i really does not depend on `name`."""
@@ -111,7 +106,7 @@ class _Differentiation:
         question = (self.name, what, name, i)
         if question in self.problem._independent:
             return torch.zeros_like(point[name])
-        if _changes(lambda moved: value(i, **{**point, name: moved}), point[name]):
+        if changes(lambda moved: value(i, **{**point, name: moved}), point[name]):
             raise RuntimeError(
                 f"{self.name}: client {int(self.problem.clients[i])}'s cost changes with {name}, but carries no graph "
                 f"to it (detached, or computed under no_grad, in integers or outside of PyTorch): {what} would be zero"
@@ -147,7 +142,7 @@ class TorchLinearization:
         self._problem._check_shape("u", u, self._problem.dim_x)
         with torch.enable_grad():
             products = [(slope * row).sum() for slope, row in zip(self._slopes, u.detach(), strict=True)]
-        found = _grad(products, [leaf for name in along for leaf in self._point.leaves[name]], retain=True)
+        found = gradients(products, [row for name in along for row in self._point.leaves[name]], retain=True)
         n = self._problem.n_clients
         return [torch.stack([self._row(name, i, found[k * n + i]) for i in range(n)]) for k, name in enumerate(along)]
 
@@ -156,32 +151,4 @@ class TorchLinearization:
 
 
 def _leaves(a: Array) -> Rows:
-    return [row.requires_grad_(True) for row in a.detach().clone().unbind(0)]
-
-
-def _grad(costs: Rows, inputs: Rows, *, keep: bool = False, retain: bool = False) -> list[Array | None]:
-    """Derivatives of the sum of `costs`, None where no graph leads from it to an input."""
-    import torch
-
-    alive = [cost for cost in costs if cost.requires_grad]
-    if not alive:
-        return [None] * len(inputs)
-    ones = [torch.ones_like(cost) for cost in alive]
-    return list(torch.autograd.grad(alive, inputs, ones, create_graph=keep, retain_graph=retain, allow_unused=True))
-
-
-def _changes(value: Callable[[Array], Array], at: Array) -> bool:
-    """Whether `value` depends on its argument; one that is different each time it is asked tells nothing."""
-    import torch
-
-    k = torch.arange(at.numel(), dtype=at.dtype, device=at.device)
-    moved = at + 0.5 * (1 + at.abs()) * torch.cos(1 + k * k)  # no direction is special
-    with torch.no_grad():
-        here, again, there = (value(a).detach() for a in (at, at.clone(), moved))
-    return _same(here, again) and not _same(here, there)
-
-
-def _same(a: Array, b: Array) -> bool:
-    import torch
-
-    return torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) and torch.equal(a.isnan(), b.isnan())
+    return [leaf(row) for row in a]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import zipfile
 
 import numpy as np
 import pytest
 
-from hgp_ref.data.emnist import FOLDER_VARIABLE, emnist_byclass, read_idx
+import hgp_ref as hgp
+import hgp_ref.data.archive as archive_module
+from hgp_ref.data.emnist import ARCHIVE, FOLDER_VARIABLE, Emnist, download_emnist, emnist_byclass, read_idx
 
 IMAGES = "emnist-byclass-train-images-idx3-ubyte.gz"
 LABELS = "emnist-byclass-train-labels-idx1-ubyte.gz"
@@ -72,6 +75,74 @@ def test_labels_that_do_not_fit_are_refused(small):
     (folder / LABELS).write_bytes(packed)
     with pytest.raises(ValueError, match="do not fit together"):
         emnist_byclass(folder, "train", sums={**sums, LABELS: hashlib.sha256(packed).hexdigest()})
+
+
+@pytest.fixture
+def archive(small):
+    """NIST's archive in small: a zip with a folder inside, and its sum."""
+    folder, _, images, labels = small
+    path = folder / "elsewhere" / ARCHIVE
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as packed:
+        for name in (IMAGES, LABELS):
+            packed.write(folder / name, f"gzip/{name}")
+    return path, {ARCHIVE: hashlib.sha256(path.read_bytes()).hexdigest()}, images, labels
+
+
+def test_the_archive_or_its_folder(archive):
+    path, sums, images, labels = archive
+    for place in (path, path.parent):
+        data = emnist_byclass(place, "train", sums=sums)
+        assert np.array_equal(data.images, images) and np.array_equal(data.labels, labels)
+        assert (data.name, data.n_classes, data.split) == ("EMNIST byclass", 62, "train")
+    with pytest.raises(FileNotFoundError, match="test-images.* is missing in .*gzip.zip"):
+        emnist_byclass(path, sums=sums)
+
+
+def test_a_damaged_archive_is_refused(archive):
+    path, sums, _, _ = archive
+    with pytest.raises(ValueError, match="gzip.zip has SHA-256"):
+        emnist_byclass(path, "train")  # the sum of NIST's
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match="gzip.zip has SHA-256"):
+        emnist_byclass(path, "train", sums=sums)
+    cut = {ARCHIVE: hashlib.sha256(path.read_bytes()).hexdigest()}
+    with pytest.raises(ValueError, match="not a zip archive that can be read"):
+        emnist_byclass(path, "train", sums=cut)
+    other = path.rename(path.with_name("other.zip"))
+    with pytest.raises(ValueError, match="no SHA-256 sum is known for other.zip"):
+        emnist_byclass(other, "train", sums=sums)
+
+
+def test_a_download_is_whole_and_checked(archive, tmp_path, monkeypatch):
+    path, sums, images, _ = archive
+    there = tmp_path / "new" / "folder"
+    downloaded = download_emnist(there, url=path.as_uri(), sums=sums)
+    assert downloaded == there / ARCHIVE and downloaded.read_bytes() == path.read_bytes()
+    assert np.array_equal(emnist_byclass(there, "train", sums=sums).images, images)
+
+    def refuse(*args, **options):
+        raise AssertionError("downloaded although it was there")
+
+    monkeypatch.setattr(archive_module, "urlopen", refuse)
+    assert download_emnist(there, url=path.as_uri(), sums=sums) == downloaded
+
+
+def test_a_broken_download_leaves_nothing(archive, tmp_path, monkeypatch):
+    path, sums, _, _ = archive
+    there = tmp_path / "new"
+    with pytest.raises(ValueError, match="has SHA-256 .* cut short or another file"):
+        download_emnist(there, url=path.as_uri())
+    with pytest.raises(OSError, match="nowhere"):
+        download_emnist(there, url=(path.parent / "nowhere.zip").as_uri(), sums=sums)
+    assert list(there.iterdir()) == []
+
+
+def test_steps_keep_the_class(small):
+    folder, sums, _, _ = small
+    data = emnist_byclass(folder, "train", sums=sums)
+    assert isinstance(data.sample(3).shrunk(14), Emnist)
+    assert hgp.load(data.save(folder / "e.npz")) == data
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,132 @@
+"""Labelled data of n clients in up to three parts: training, validation and test, one list entry for each client.
+
+    (X_i, y_i),  (X_val_i, y_val_i),  (X_test_i, y_test_i),    i = 0 .. n-1
+
+Every data set of this package comes in this form (the synthetic mixture by its method `clients`). Problems take
+arrays, so a part is handed to one as it is:
+
+    problem = hgp.problems.PersonalMask(model, *data.train)
+    problem = hgp.problems.NeuralInstanceWeights(model, *data.train, *data.validation)
+    accuracy = problem.accuracy(x, lam, *data.test)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.problems.arrays import chosen
+from hgp_ref.results import Result
+
+Part = tuple[list[np.ndarray], list[np.ndarray]]
+PARTS = {"train": ("X", "y"), "validation": ("X_val", "y_val"), "test": ("X_test", "y_test")}
+
+
+@dataclass(frozen=True)
+class Clients(Result):
+    """Data of n clients, a list entry each; numbers of instances differ between clients.
+
+    A part that a data set does not have is an empty list. Clients in clusters see their inputs as
+    (X - means[c]) / stds[c], c = clusters[i]; `clustered` makes them so.
+    """
+
+    X: list[np.ndarray]  # n arrays (N_i, ...)
+    y: list[np.ndarray]  # n arrays (N_i,) of labels 0 … n_classes − 1
+    X_val: list[np.ndarray]
+    y_val: list[np.ndarray]
+    n_classes: int
+    name: str
+    X_test: list[np.ndarray] = field(default_factory=list)
+    y_test: list[np.ndarray] = field(default_factory=list)
+    clusters: np.ndarray | None = None  # (n,) the cluster of each client
+    means: np.ndarray | None = None  # (number of clusters,)
+    stds: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        for names in PARTS.values():
+            inputs, labels = (getattr(self, name) for name in names)
+            for name, part in zip(names, (inputs, labels), strict=True):
+                if len(part) != len(self.X) and not (len(part) == 0 and name not in PARTS["train"]):
+                    raise ValueError(f"{name}: {len(part)} clients given, needed {len(self.X)} as in X")
+            for i, (a, b) in enumerate(zip(inputs, labels, strict=True)):
+                if len(a) != len(b):
+                    raise ValueError(f"{names[1]}[{i}]: {len(b)} labels given, needed {len(a)} as in {names[0]}[{i}]")
+
+    @property
+    def n_clients(self) -> int:
+        """n."""
+        return len(self.X)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Training instances of each client, (n,)."""
+        return self.counts_of("train")
+
+    def counts_of(self, part: str) -> np.ndarray:
+        """Instances of each client in "train", "validation" or "test", (n,)."""
+        return np.array([len(y) for y in self.part(part)[1]])
+
+    def part(self, part: str) -> Part:
+        """Inputs and labels of "train", "validation" or "test"; ValueError if the data have no such part."""
+        inputs, labels = (getattr(self, name) for name in PARTS[arguments.choice("part", part, PARTS)])
+        if not inputs:
+            raise ValueError(f"part={part!r} given, but {self.name} has no such part")
+        return inputs, labels
+
+    @property
+    def train(self) -> Part:
+        """X and y."""
+        return self.part("train")
+
+    @property
+    def validation(self) -> Part:
+        """X_val and y_val."""
+        return self.part("validation")
+
+    @property
+    def test(self) -> Part:
+        """X_test and y_test."""
+        return self.part("test")
+
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Clients:
+        """The same data with some of the clients, a slice or indices."""
+        which = chosen(clients, self.n_clients)
+        numbers = np.arange(self.n_clients)[which]
+        lists = {name: getattr(self, name) for names in PARTS.values() for name in names}
+        taken: dict[str, Any] = {
+            name: [entries[i] for i in numbers] if entries else [] for name, entries in lists.items()
+        }
+        return replace(self, **taken, clusters=None if self.clusters is None else self.clusters[which])
+
+    def map_inputs(self, change: Callable[[int, np.ndarray], np.ndarray]) -> Clients:
+        """The same data with change(i, X_i) for the inputs of client i, in every part."""
+        names = [inputs for inputs, _ in PARTS.values()]
+        changed: dict[str, Any] = {name: [change(i, X) for i, X in enumerate(getattr(self, name))] for name in names}
+        return replace(self, **changed)
+
+    def clustered(
+        self, means: Sequence[float] | np.ndarray, stds: Sequence[float] | np.ndarray, *, seed: int | None = None
+    ) -> Clients:
+        """Clients in clusters c of (nearly) equal size, each seeing (X - means[c]) / stds[c] for its inputs X.
+
+        Client i is in cluster i mod C, or with a seed in one drawn by a random order of the clients (NumPy's generator
+        seeded with [seed, 3]). `draw_clusters` draws means and stds as the paper does.
+        """
+        if self.clusters is not None:
+            raise ValueError(f"clustered: {self.name} is in clusters already, needed data that are not")
+        centre = arguments.real_array("means", means, (None,), "(number of clusters,)")
+        scale = arguments.real_array("stds", stds, (len(centre),), f"({len(centre)},), one for each of means", 0.0)
+        if not scale.all():
+            raise ValueError(f"stds={stds!r} given, needed numbers > 0")
+        clusters = np.arange(self.n_clients) % len(centre)
+        if seed is not None:
+            clusters = np.random.default_rng([arguments.integer("seed", seed, 0), 3]).permutation(clusters)
+
+        def seen(i: int, X: np.ndarray) -> np.ndarray:
+            return ((X - centre[clusters[i]]) / scale[clusters[i]]).astype(X.dtype)
+
+        return replace(self.map_inputs(seen), clusters=clusters, means=centre, stds=scale)

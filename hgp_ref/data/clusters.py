@@ -1,0 +1,30 @@
+"""How clusters of clients normalise their inputs in the paper: X -> (X - m_c) / s_c, drawn anew for each cluster c.
+
+    "paper"        m_c ~ U(0, 1),  s_c² ~ U(0, 1)      the text: a mean and a variance
+    "published"    m_c ~ U(0, 1),  s_c  ~ U(0, 1)      the program that the authors published: a standard deviation
+
+Both variants use the same numbers. A draw near zero multiplies inputs by a large number: s = 0.05, one published
+cluster in twenty, makes inputs twenty times as large, which the networks of the paper do not survive. For runs that
+are to be compared give means and standard deviations of your own to `Clients.clustered`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hgp_ref import arguments
+
+VARIANTS = ("paper", "published")
+
+
+def draw_clusters(n_clusters: int = 3, seed: int = 0, variant: str = "paper") -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations, (n_clusters,) each, from NumPy's generator seeded with [seed, 2].
+
+    >>> means, stds = draw_clusters(3, seed=1, variant="published")
+    >>> bool(np.all(stds**0.5 == draw_clusters(3, seed=1)[1]))
+    True
+    """
+    n_clusters, seed = arguments.integer("n_clusters", n_clusters), arguments.integer("seed", seed, 0)
+    arguments.choice("variant", variant, VARIANTS)
+    means, spread = 1 - np.random.default_rng([seed, 2]).random((2, n_clusters))  # in (0, 1]: no division by zero
+    return means, np.sqrt(spread) if variant == "paper" else spread

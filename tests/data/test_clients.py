@@ -1,0 +1,122 @@
+"""The one class for data of clients: parts, restrictions, clusters, and every data set in its form."""
+
+from __future__ import annotations
+
+import doctest
+
+import numpy as np
+import pytest
+
+import hgp_ref as hgp
+import hgp_ref.data.clusters as module
+from hgp_ref.data import ClientData, Clients, draw_clusters
+
+
+def make(counts=(3, 5, 4), test=True) -> Clients:
+    rng = np.random.default_rng(0)
+    lists = [
+        ([rng.random((k + extra, 2)).astype("float32") for k in counts],
+         [rng.integers(0, 2, k + extra) for k in counts])
+        for extra in ((0, 1, 2) if test else (0, 1))
+    ]  # fmt: skip
+    (X, y), (X_val, y_val), *rest = lists
+    return Clients(X, y, X_val, y_val, 2, "three clients", *(rest[0] if rest else ()))
+
+
+def test_parts_and_counts():
+    data = make()
+    assert data.n_clients == 3 and data.counts.tolist() == [3, 5, 4]
+    assert data.counts_of("validation").tolist() == [4, 6, 5] and data.counts_of("test").tolist() == [5, 7, 6]
+    assert data.train == (data.X, data.y) and data.test == (data.X_test, data.y_test)
+    with pytest.raises(ValueError, match="part='test' given, but three clients has no such part"):
+        make(test=False).test  # noqa: B018
+    with pytest.raises(ValueError, match="part='valid' given, needed one of train, validation, test"):
+        data.part("valid")
+
+
+def test_parts_are_handed_to_problems():
+    data = make()
+    problem = hgp.problems.InstanceWeights(*data.train, *data.validation, loss="binary")
+    assert problem.counts.tolist() == data.counts.tolist()
+
+
+@pytest.mark.parametrize("which", [[2, 0], slice(1, None), np.array([1])], ids=str)
+def test_restricted_data_are_those_of_the_clients(which):
+    data = make().clustered([0.1, 0.5], [1.0, 2.0])
+    numbers = np.arange(3)[which]
+    some = data.restrict(which)
+    assert some.clusters.tolist() == data.clusters[numbers].tolist()
+    for part in ("train", "validation", "test"):
+        for ours, whole in zip(some.part(part), data.part(part), strict=True):
+            assert len(ours) == len(numbers)
+            assert all(np.array_equal(a, whole[i]) for a, i in zip(ours, numbers, strict=True))
+    assert make(test=False).restrict([1]).X_test == []
+    with pytest.raises(ValueError, match=r"clients\[0\]=3 given"):
+        data.restrict([3])
+
+
+@pytest.mark.parametrize("seed", [None, 4])
+def test_every_cluster_has_its_own_normalisation(seed):
+    data = make()
+    seen = data.clustered([0.1, 0.5], [0.25, 2.0], seed=seed)
+    assert sorted(np.bincount(seen.clusters).tolist()) == [1, 2]
+    for i, c in enumerate(seen.clusters):
+        for name in ("X", "X_val", "X_test"):
+            here, before = getattr(seen, name)[i], getattr(data, name)[i]
+            assert here.dtype == np.float32
+            expected = (before.astype(float) - seen.means[c]) / seen.stds[c]
+            np.testing.assert_allclose(here, expected, rtol=1e-6, atol=1e-6)
+    assert all(np.array_equal(a, b) for a, b in zip(seen.y, data.y, strict=True))
+    with pytest.raises(ValueError, match="in clusters already"):
+        seen.clustered([0.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("means", "stds", "message"),
+    [
+        ([0.1, 0.2], [1.0], r"stds: shape \(1,\) given, needed .* shape \(2,\)"),
+        ([0.1], [0.0], r"stds=\[0.0\] given, needed numbers > 0"),
+        ([0.1], [-1.0], "stds: holds -1"),
+        ([np.nan], [1.0], "means: holds NaN"),
+        ([], [], "means: an empty array"),
+    ],
+)
+def test_bad_clusters(means, stds, message):
+    with pytest.raises(ValueError, match=message):
+        make().clustered(means, stds)
+
+
+def test_clusters_are_drawn_as_the_text_or_the_program_says():
+    """Means and the text's variances are U(0, 1), as are the program's standard deviations: mean 1/2, variance 1/12."""
+    (means, stds), (same, published) = (draw_clusters(20_000, 3, variant) for variant in ("paper", "published"))
+    assert np.array_equal(means, same) and np.allclose(stds**2, published)
+    for uniform in (means, published):
+        assert uniform.min() > 0 and uniform.max() <= 1
+        assert abs(uniform.mean() - 1 / 2) < 5 * np.sqrt(1 / 12 / 20_000)
+    assert not np.array_equal(draw_clusters(3, 0)[0], draw_clusters(3, 1)[0])
+    with pytest.raises(ValueError, match="variant='text' given"):
+        draw_clusters(variant="text")
+    assert doctest.testmod(module).failed == 0
+
+
+def test_the_mixture_in_this_form():
+    mixture = hgp.data.synthetic_mixture(n_test=7, seed=3)
+    data = mixture.clients()
+    assert data.n_classes == 2 and data.counts.tolist() == [100] * 3
+    assert all(np.array_equal(np.stack(getattr(data, name)), getattr(mixture, name)) for name in ("X", "y_val"))
+    assert data.counts_of("test").tolist() == [7] * 3
+
+
+def test_survives_a_file(tmp_path):
+    data = make().clustered([0.1, 0.5], [1.0, 2.0])
+    assert hgp.load(data.save(tmp_path / "c.npz")) == data != make()
+    before = ClientData(*make(test=False).train, *make(test=False).validation, 2, "before")
+    assert isinstance(before, Clients) and hgp.load(before.save(tmp_path / "b.npz")) == before
+
+
+def test_what_does_not_fit_is_refused():
+    data = make()
+    with pytest.raises(ValueError, match="X_val: 2 clients given, needed 3 as in X"):
+        Clients(data.X, data.y, data.X_val[:2], data.y_val, 2, "wrong")
+    with pytest.raises(ValueError, match=r"y_val\[1\]: 2 labels given, needed 6 as in X_val\[1\]"):
+        Clients(data.X, data.y, data.X_val, [data.y_val[0], data.y_val[1][:2], data.y_val[2]], 2, "wrong")
