@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hgp_ref.backend import Array
 from hgp_ref.problems.constants import Lipschitz
-from hgp_ref.problems.normalised import optional
+from hgp_ref.problems.normalised import closed_form
 from hgp_ref.problems.protocol import Problem
 
 
@@ -16,7 +16,7 @@ def known_lipschitz(problem: Problem, lam: Array) -> Lipschitz | None:
     The member returns a `Lipschitz` or a mapping with its fields: nu_flam, nu_fx, nu_J, nu_H and, optionally,
     strong_convexity, a lower bound on λ_min of the mean Hessian for this lam at every x.
     """
-    tell = optional(problem, "lipschitz")
+    tell = closed_form(problem, "lipschitz")
     told = None if tell is None else tell(lam)
     if told is None or isinstance(told, Lipschitz):
         return told

@@ -27,6 +27,24 @@ def optional(problem: object, name: str) -> Any:
     return getattr(problem, name, None)
 
 
+def closed_form(problem: object, name: str) -> Any:
+    """An optional member that says what others compute, unless a class further down has given these anew.
+
+    A subclass that overrides `linearize` and inherits `hessian` would otherwise be judged by the derivatives of its
+    parent; constants speak of the gradients too.
+    """
+    line = type(problem).__mro__
+
+    def given_by(member: str) -> int:  # the class in line, from the problem's own on; an instance's own comes first
+        own = member in getattr(problem, "__dict__", ())
+        return -1 if own else next((k for k, cls in enumerate(line) if member in vars(cls)), len(line))
+
+    others = ("inner_grad", "outer_grad", "linearize") if name == "lipschitz" else ("linearize",)
+    if given_by(name) > min(map(given_by, others)):
+        return None
+    return optional(problem, name)
+
+
 def as_problem(problem: Problem, needs: Sequence[str] = METHODS) -> Normalised:
     """`problem` with all members, its own or made up from the others; itself if it is already so.
 
@@ -67,8 +85,8 @@ class Normalised:
                 setattr(self, name, getattr(given, name))
         self.hessian = self._closed_form("hessian", (self.dim_x, self.dim_x))
         self.jacobian = self._closed_form("jacobian", (self.dim_lam, self.dim_x))
-        self.lipschitz: Callable[[Array], Any] | None = optional(given, "lipschitz")
-        self.jacobian_norms: Callable[[Array, Array], Any] | None = optional(given, "jacobian_norms")
+        self.lipschitz: Callable[[Array], Any] | None = closed_form(given, "lipschitz")
+        self.jacobian_norms: Callable[[Array, Array], Any] | None = closed_form(given, "jacobian_norms")
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """g_i(x_i, lam_i).  # (..., n)"""
@@ -138,7 +156,7 @@ class Normalised:
         return checked(call(x, lam, **options), answers, lead, x)
 
     def _closed_form(self, name: str, shape: Shape) -> Callable[..., Array] | None:
-        call = optional(self.given, name)
+        call = closed_form(self.given, name)
         if call is None:
             return None
         answers = {f"{name}(x, lam)": (self.n_clients, *shape)}

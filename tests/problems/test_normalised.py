@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from helpers import LIBRARIES, open_library
 
-from hgp_ref.problems import Problem, Quadratic, as_problem, from_torch
+from hgp_ref import exact
+from hgp_ref.problems import LogisticRegression, Problem, Quadratic, as_problem, from_torch
 
 from .cases import KINDS, make
 
@@ -227,3 +228,32 @@ def test_no_graph_is_kept_over_a_run():
             *lin.products(x.detach()),
         ]
         assert not any(a.requires_grad for a in answers)
+
+
+class Doubled(LogisticRegression):
+    """A subclass that gives second derivatives anew and inherits closed forms of the old ones."""
+
+    def linearize(self, x, lam, batch=None):
+        own = super().linearize(x, lam, batch=batch)
+
+        class At:
+            def hvp(self, u):
+                return 2.0 * own.hvp(u)
+
+            def cross(self, u):
+                return own.cross(u)
+
+        return At()
+
+
+def test_closed_forms_of_a_parent_do_not_speak_for_a_subclass():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3, 6, 4)), rng.integers(0, 2, (3, 6))
+    whole, doubled = LogisticRegression(X, y, X, y), Doubled(X, y, X, y)
+    x, lam = rng.normal(size=(3, 4)), np.full((3, 4), 0.5)
+    np.testing.assert_allclose(exact.hessians(doubled, x, lam), 2.0 * exact.hessians(whole, x, lam), rtol=1e-12)
+    normal = as_problem(doubled)
+    assert normal.hessian is None and normal.jacobian is None and normal.lipschitz is None
+    assert as_problem(whole).hessian is not None and as_problem(whole).lipschitz is not None
+    doubled.hessian = lambda x, lam, batch=None: np.zeros((3, 4, 4))  # an instance's own is meant
+    assert as_problem(doubled).hessian is not None
