@@ -12,7 +12,8 @@ estimates: M more gradient steps from the trained x, once with all data and once
 
 Let D^m be the derivative of x^m along λ_ik. Where mean_i ∂_x g_i(x) = 0 the steps with all data stay at x, and
 
-    D⁰ = 0,   D^{m+1} = (I − ηH̄) D^m − (η/n) J_ik^T,    hence   (Σ_j ∂_x f_j) D^M = −J_ik η Σ_{m<M} (I − ηH̄)^m Σ_j ∂_x f_j/n,
+    D⁰ = 0,   D^{m+1} = (I − ηH̄) D^m − (η/n) J_ik^T,    hence
+    (Σ_j ∂_x f_j) D^M = −J_ik η Σ_{m<M} (I − ηH̄)^m mean_j ∂_x f_j,
 
 which is v^(M) of Algorithm 2 with exact averaging and the same η and M, whatever the sign of the curvature.
 """
