@@ -1,13 +1,13 @@
 """Clients with images of digits for the influence experiment with a CNN, in three sizes.
 
-    reduced  400 of scikit-learn's digits (8 × 8 pixels) and a small network of the same kind; a minute in all
+    reduced  300 of scikit-learn's digits (8 × 8 pixels) and a small network of the same kind; a minute in all
     emnist   as many EMNIST digits, averaged to 14 × 14, and the same kind of network; needs EMNIST
     paper    EMNIST digits at 28 × 28 and the paper's network: 1 % of byclass drawn first, then labels 0 – 9 kept
 
 Instances go to clients by label, Dirichlet(0.4), and each client splits its own 60/20/20 into training, validation and
-test. Pixels are in [0, 1]; the paper does not say whether the three clusters' normalisation was used here, and it is
-not. EMNIST is read from the folder named by HGP_REF_EMNIST: its byclass test split, of which the sample for `paper` has
-the size of 1 % of the whole of byclass.
+test. Pixels are in [0, 1] less their mean; the paper does not say whether the three clusters' normalisation was used
+here, and it is not. EMNIST is read from the folder named by HGP_REF_EMNIST: its byclass test split, of which the sample
+for `paper` is as large as 1 % of the whole of byclass.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def clients(
     """The problem, λ = 1, the initial x, each client's test images and labels, and its training labels."""
     images, labels = _digits(share, seed) if data == "digits" else _emnist(share, side, seed)
     rng = np.random.default_rng([seed, 2])
+    images = images - images.mean()
     parts = [rng.permutation(p) for p in dirichlet_partition(labels, n, alpha, seed, min_per_client=5)]
     cuts = [np.split(p, [round(0.6 * p.size), round(0.8 * p.size)]) for p in parts]
     library, model = get_backend(backend), network(side)
@@ -50,15 +51,16 @@ def from_settings(settings: Mapping[str, Any]) -> Any:
 
 
 def network(side: int) -> neural.Sequential:
-    """The paper's CNN for 28 × 28, smaller ones of the same kind (convolution, ReLU, pooling, twice) for less."""
+    """The paper's CNN for 28 × 28, smaller ones of the same kind for less: convolutions, ReLU, pooling."""
     if side == 28:
         return neural.influence_cnn()
-    first, second = {14: (neural.Conv2d(1, 6, 3), neural.Conv2d(6, 6, 3)), 8: (neural.Conv2d(1, 6, 3), None)}[side]
-    if second is None:  # 6 × 6, 3 × 3, 2 × 2: no room for another pooling
-        return neural.Sequential((1, 8, 8), first, neural.ReLU(), neural.MaxPool2d(2), neural.Conv2d(6, 6, 2),
-                                 neural.ReLU(), neural.Flatten(), neural.Linear(24, 10))  # fmt: skip
-    return neural.Sequential((1, 14, 14), first, neural.ReLU(), neural.MaxPool2d(2), second, neural.ReLU(),
-                             neural.MaxPool2d(2), neural.Flatten(), neural.Linear(24, 10))  # fmt: skip
+    begin = ((1, side, side), neural.Conv2d(1, 6, 3), neural.ReLU(), neural.MaxPool2d(2))
+    end = (neural.ReLU(), neural.Flatten(), neural.Linear(24, 10))
+    if side == 14:  # 12 × 12, 6 × 6, 4 × 4, 2 × 2
+        return neural.Sequential(*begin, neural.Conv2d(6, 6, 3), neural.MaxPool2d(2), *end)
+    if side == 8:  # 6 × 6, 3 × 3, 2 × 2: no room for another pooling
+        return neural.Sequential(*begin, neural.Conv2d(6, 6, 2), *end)
+    raise ValueError(f"side={side} given, needed 8, 14 or 28")
 
 
 def _digits(count: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

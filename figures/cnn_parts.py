@@ -65,8 +65,8 @@ def retrain_from_scratch(settings: Settings, removed: np.ndarray) -> np.ndarray:
     return np.array([_total(problem, x[r, ...], lam) for r in range(x.shape[0])])
 
 
-def cost_in_words(settings: Settings, parts: Sequence[str]) -> str:
-    """Seconds that these parts will take, from a few timed steps."""
+def cost_in_words(settings: Settings, parts: Sequence[str], all_parts: Sequence[str]) -> str:
+    """Seconds that `parts`, some of `all_parts`, will take, from a few timed steps."""
     problem, lam, x0, _, _ = from_settings(settings)
     batch = None if settings["batch"] is None else from_host(_some_batch(problem, settings["batch"]), like=lam)
     linearization = problem.linearize(x0, lam, batch)
@@ -75,10 +75,11 @@ def cost_in_words(settings: Settings, parts: Sequence[str]) -> str:
     products = _seconds(lambda: linearization.products(x0))
     if batch is not None:  # activations are made anew for each batch
         products += step
-    block, M, T = settings["block"], settings["iterations"], settings["train_steps"]
-    each = {"train": T * step, "predict": len(settings["damping"]) * M * products + LANCZOS * products}
-    each |= {"continued": (1 + block) * M * full, "scratch": block * T * step}
-    total = sum(each[part.split("-")[0]] for part in parts)
+    M, T, removals = settings["iterations"], settings["train_steps"], settings["removals"] + settings["groups"]
+    number = {way: sum(part.startswith(way) for part in parts) for way in ("train", "predict", "continued", "scratch")}
+    of_all = {way: number[way] / max(1, sum(p.startswith(way) for p in all_parts)) for way in ("continued", "scratch")}
+    total = number["train"] * T * step + number["predict"] * (len(settings["damping"]) * M + LANCZOS) * products
+    total += (of_all["continued"] * removals + number["continued"]) * M * full + of_all["scratch"] * removals * T * step
     return (
         f"{settings['data']} {settings['side']} × {settings['side']}, {problem.counts.sum()} training images, "
         f"{problem.dim_x} parameters: a gradient takes {step:.2g} s, a Hessian-vector product {products:.2g} s; "

@@ -1,0 +1,75 @@
+"""Appendix Fig. 2b: influence of training instances on a CNN, full batch. The paper's panel is the lower left one.
+
+Left single instances, right groups of one client and label; above M more gradient steps from the trained x, which is
+what a hyper-gradient is the derivative of, below training again from scratch, as the paper does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from figures.cnn import experiment
+from figures.options import Data, Options, Row
+from figures.reference import CNN_PAPER
+from figures.scatter import add_scatter
+from hgp_ref.attribution import scores
+from reporting.store import Arrays, Experiment
+from reporting.style import COLUMN, new_figure
+
+SHOWS = "Influence with a CNN, full batch: instances and groups removed, M more steps from x and from scratch"
+BY_VARIANT = False
+BY_SIZE = True
+WAYS = {"continued": "more steps from the trained $x$", "scratch": "trained from scratch"}
+KINDS = ("one instance", "a group")
+ENOUGH = 0.8  # R² against more steps, full batch, reduced size
+
+
+def experiments(options: Options) -> dict[str, Experiment]:
+    """Predictions and both retrainings, full batch."""
+    return {"cnn": experiment(options.size, mini_batch=False, quick=options.quick, backend=options.backend)}
+
+
+def draw(data: Data, options: Options) -> Figure:
+    """A panel for each way of retraining and each kind of removal."""
+    return draw_four(data["cnn"], "full batch")
+
+
+def compare(data: Data, options: Options) -> list[Row]:
+    """R² and F1 from scratch beside the paper's; what is asked is R² against more steps, at the reduced size."""
+    if options.quick:
+        return []
+    return compare_with_paper(data["cnn"], "full", options, ENOUGH)
+
+
+def of_kind(d: Arrays, kind: str) -> np.ndarray:
+    """Which removals are single instances, or groups, (R,) of booleans."""
+    single = d["removed"][:, 1, 0] < 0
+    return np.asarray(single if kind == KINDS[0] else ~single)
+
+
+def draw_four(d: Arrays, title: str) -> Figure:
+    """Four panels: ways of retraining by kinds of removal."""
+    figure = new_figure(width=2 * COLUMN, height=1.9 * COLUMN)
+    panels = figure.subplots(2, 2)
+    for row, (way, words) in zip(panels, WAYS.items(), strict=True):
+        for axes, kind in zip(row, KINDS, strict=True):
+            chosen = of_kind(d, kind)
+            add_scatter(axes, d[way][chosen], d["predicted"][0, chosen], d["removed"][chosen, 0, 0], "$f$")
+            axes.set_title(f"{kind} removed, {words}", loc="left")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, title=title, handlelength=1.0)
+    return figure
+
+
+def compare_with_paper(d: Arrays, batch: str, options: Options, enough: float | None) -> list[Row]:
+    """Three rows for single instances; `enough` is asked of R² from x at sizes below the paper's."""
+    chosen, (r2, f1) = of_kind(d, KINDS[0]), CNN_PAPER[batch]
+    more, scratch = (scores(d[way][chosen], d["predicted"][0, chosen]) for way in WAYS)
+    note = "from scratch" if options.size == "paper" else "from scratch; other data, network and steps than the paper's"
+    met = None if enough is None or options.size == "paper" else more.r2 >= enough
+    return [
+        Row(f"CNN, {batch} batch, R² from x", more.r2, r2, met, "M more steps; the paper's is from scratch"),
+        Row(f"CNN, {batch} batch, R²", scratch.r2, r2, None, note),
+        Row(f"CNN, {batch} batch, F1", scratch.f1, f1, None, note),
+    ]
