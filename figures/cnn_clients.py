@@ -28,7 +28,16 @@ BYCLASS_IMAGES = 814_255  # of all 62 classes, training and test split together
 
 @lru_cache(maxsize=2)
 def clients(
-    data: str, side: int, share: float, n: int, alpha: float, l2: float, seed: int, backend: str, dtype: str
+    data: str,
+    side: int,
+    smooth: bool,
+    share: float,
+    n: int,
+    alpha: float,
+    l2: float,
+    seed: int,
+    backend: str,
+    dtype: str,
 ) -> tuple[Any, Any, Any, tuple[list[np.ndarray], list[np.ndarray]], list[np.ndarray]]:
     """The problem, λ = 1, the initial x, each client's test images and labels, and its training labels."""
     images, labels = _digits(share, seed) if data == "digits" else _emnist(share, side, seed)
@@ -36,7 +45,7 @@ def clients(
     images = images - images.mean()
     parts = [rng.permutation(p) for p in dirichlet_partition(labels, n, alpha, seed, min_per_client=5)]
     cuts = [np.split(p, [round(0.6 * p.size), round(0.8 * p.size)]) for p in parts]
-    library, model = get_backend(backend), network(side)
+    library, model = get_backend(backend), network(side, smooth)
     X, X_val, X_test = ([library.asarray(images[cut[k]], dtype=dtype) for cut in cuts] for k in range(3))
     y, y_val, y_test = ([labels[cut[k]] for cut in cuts] for k in range(3))
     problem = hgp.problems.NeuralInstanceWeights(model, X, y, X_val, y_val, l2=l2)
@@ -46,18 +55,22 @@ def clients(
 
 def from_settings(settings: Mapping[str, Any]) -> Any:
     """`clients` of an experiment's settings."""
-    names = ("data", "side", "share", "n", "alpha", "l2", "seed", "backend", "dtype")
+    names = ("data", "side", "smooth", "share", "n", "alpha", "l2", "seed", "backend", "dtype")
     return clients(*(settings[name] for name in names))
 
 
-def network(side: int) -> neural.Sequential:
-    """The paper's CNN for 28 × 28, smaller ones of the same kind for less: convolutions, ReLU, pooling."""
+def network(side: int, smooth: bool = False) -> neural.Sequential:
+    """The paper's CNN for 28 × 28, smaller ones of the same kind for less: convolutions, ReLU, largest of 2 × 2.
+
+    smooth, for 8 × 8: tanh and means of 2 × 2, which have second derivatives everywhere.
+    """
     if side == 28:
         return neural.influence_cnn()
-    begin = ((1, side, side), neural.Conv2d(1, 6, 3), neural.ReLU(), neural.MaxPool2d(2))
-    end = (neural.ReLU(), neural.Flatten(), neural.Linear(24, 10))
+    bend, pool = (neural.Tanh, neural.AvgPool2d) if smooth else (neural.ReLU, neural.MaxPool2d)
+    begin = ((1, side, side), neural.Conv2d(1, 6, 3), bend(), pool(2))
+    end = (bend(), neural.Flatten(), neural.Linear(24, 10))
     if side == 14:  # 12 × 12, 6 × 6, 4 × 4, 2 × 2
-        return neural.Sequential(*begin, neural.Conv2d(6, 6, 3), neural.MaxPool2d(2), *end)
+        return neural.Sequential(*begin, neural.Conv2d(6, 6, 3), pool(2), *end)
     if side == 8:  # 6 × 6, 3 × 3, 2 × 2: no room for another pooling
         return neural.Sequential(*begin, neural.Conv2d(6, 6, 2), *end)
     raise ValueError(f"side={side} given, needed 8, 14 or 28")

@@ -90,7 +90,7 @@ def cost_in_words(settings: Settings, parts: Sequence[str], all_parts: Sequence[
 def _sgp(settings: Settings, lam: Array) -> Any:
     """Training with lam (n, N) or (R, n, N), always from the same x on the same graphs and batches."""
     problem, _, x0, _, _ = from_settings(settings)
-    given = {name: settings[name] for name in ("lr", "milestones", "seed")}
+    given = {name: settings[name] for name in ("lr", "milestones", "decay", "seed")}
     given |= {"steps": settings["train_steps"], "batch_size": settings["batch"], "x0": x0}
     return hgp.sgp(problem, _network(settings, settings["seed"]), lam, **given)
 

@@ -26,4 +26,4 @@ def draw(data: Data, options: Options) -> Figure:
 
 def compare(data: Data, options: Options) -> list[Row]:
     """R² and F1 beside the paper's."""
-    return [] if options.quick else compare_with_paper(data["cnn"], "mini", options, None)
+    return [] if options.quick else compare_with_paper(data["cnn"], "mini", options)
