@@ -18,7 +18,7 @@ The sizes `reduced` and `emnist` were chosen from the cost and from training alo
 before any prediction was compared with a retraining: the paper's learning rate and weight decay would need more steps
 than a minute has, so both are larger.
 
-The derivation of `continued` needs ∂²g and ∂g(x) = 0. ReLU and the largest of 2 × 2 have kinks where gradients jump, and
+The derivation of `continued` needs ∂²g and ∂g(x) = 0. ReLU and the largest of 2 × 2 have kinks where gradients jump;
 training that ends among them leaves a gradient that more steps do not remove. `smooth_experiment` has tanh and means
 instead. It was added after R² of the first network had been seen, and chosen at seed 0 among four networks (tanh,
 softplus and ReLU with means, ReLU with the largest); what is shown is another seed, which no choice has used.

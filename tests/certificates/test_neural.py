@@ -42,9 +42,7 @@ def test_the_formula_at_x_is_certified_where_the_hessian_is_positive_definite():
 def test_negative_curvature_is_refused_and_the_residual_is_measured():
     problem, x, lam, est, low = clients(l2=1e-4)
     assert low < 0
-    with pytest.raises(
-        ValueError, match=r"not positive definite.*no hyper-gradient to certify; certificates.measured_"
-    ):
+    with pytest.raises(ValueError, match=r"not positive definite.*to certify; certificates.measured_residual"):
         hgp.certify(problem, x, lam, est)
     with pytest.raises(ValueError, match=r"strong_convexity=0.2 given, but the smallest eigenvalue .* is at most"):
         hgp.certify(problem, x, lam, est, matrix_free=True, strong_convexity=0.2)
