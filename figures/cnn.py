@@ -37,18 +37,26 @@ from reporting.store import Arrays, Experiment
 PAPER = {
     "data": "emnist", "side": 28, "share": 0.01, "dtype": "float32", "l2": 1e-3,
     "train_steps": 5000, "lr": 0.01, "milestones": [3000, 4000, 4500, 4600, 4700, 4800, 4900, 4950, 4990, 4999],
-    "eta": 0.05, "iterations": 1000, "batch": 512, "removals": 50, "groups": 20, "group_size": 10, "block": 1,
+    "eta": 0.05, "iterations": 1000, "batch": 512, "removals": 50, "groups": 20, "group_size": 10,
+    "block": 1, "more_block": 5,  # removals in a part of `scratch` and of `continued`
 }  # fmt: skip
 REDUCED = {
     "data": "digits", "side": 8, "share": 300, "dtype": "float64", "l2": 1e-2,
     "train_steps": 1000, "lr": 0.1, "milestones": [600, 800, 900, 950],
-    "eta": 0.1, "iterations": 200, "batch": 32, "removals": 14, "groups": 6, "group_size": 4, "block": 5,
+    "eta": 0.1, "iterations": 200, "batch": 32, "removals": 14, "groups": 6, "group_size": 4,
+    "block": 5, "more_block": 20,
 }  # fmt: skip
-SMOOTH = {"smooth": True, "train_steps": 1500, "lr": 0.2, "decay": 0.3, "milestones": [700, 1100, 1350]}
+SMOOTH = {
+    "smooth": True,
+    "train_steps": 1500,
+    "lr": 0.2,
+    "decay": 0.3,
+    "milestones": [700, 1100, 1350],
+    "damping": [0.0],
+}
 QUICK = {"share": 150, "train_steps": 60, "milestones": [36, 48], "iterations": 15, "removals": 4, "groups": 2,
-         "group_size": 2, "batch": 8, "block": 2}  # fmt: skip
+         "group_size": 2, "batch": 8, "block": 2, "more_block": 4}  # fmt: skip
 SIZES = {"reduced": REDUCED, "emnist": {**REDUCED, "data": "emnist", "side": 14}, "paper": PAPER}
-MORE_STEPS_BLOCK = 5  # removals in one part of `continued`, each part with one run of all data beside them
 DAMPING = (0.0, 0.01, 0.1, 1.0)  # δ
 
 
@@ -75,7 +83,7 @@ def _experiment(size: str, sizes: Mapping[str, Any], mini_batch: bool, backend: 
         settings["batch"] = None
     blocks = {
         f"{way}-{first}": slice(first, first + size_of_block)
-        for way, size_of_block in (("continued", MORE_STEPS_BLOCK), ("scratch", settings["block"]))
+        for way, size_of_block in (("continued", settings["more_block"]), ("scratch", settings["block"]))
         if way in ways
         for first in range(0, settings["removals"] + settings["groups"], size_of_block)
     }

@@ -1,7 +1,9 @@
-"""Appendix Fig. 2b: influence of training instances on a CNN, full batch. The paper's panel is the lower left one.
+"""Appendix Fig. 2b: influence of training instances on a CNN, full batch. The paper's is from scratch, left.
 
 Left single instances, right groups of one client and label; above M more gradient steps from the trained x, which is
-what a hyper-gradient is the derivative of, below training again from scratch, as the paper does.
+what a hyper-gradient is the derivative of, below training again from scratch, as the paper does. At the reduced size a
+third row has more steps with a network without kinks, where that derivative exists (`figures.cnn` says how it was
+chosen).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from reporting.style import COLUMN, new_figure
 SHOWS = "Influence with a CNN, full batch: instances and groups removed, M more steps from x and from scratch"
 BY_VARIANT = False
 BY_SIZE = True
-WAYS = {"continued": "more steps from the trained $x$", "scratch": "trained from scratch"}
+WAYS = {"continued": "more steps from $x$", "scratch": "from scratch"}
 KINDS = ("one instance", "a group")
 ENOUGH = 0.8  # R² that is asked for against more steps, full batch, with the smooth network
 
@@ -34,7 +36,7 @@ def experiments(options: Options) -> dict[str, Experiment]:
 
 def draw(data: Data, options: Options) -> Figure:
     """A panel for each way of retraining and each kind of removal."""
-    return draw_four(data["cnn"], "full batch")
+    return draw_panels(data["cnn"], "removed from a CNN's training data, full batch", data.get("smooth"))
 
 
 def compare(data: Data, options: Options) -> list[Row]:
@@ -57,15 +59,19 @@ def of_kind(d: Arrays, kind: str) -> np.ndarray:
     return np.asarray(single if kind == KINDS[0] else ~single)
 
 
-def draw_four(d: Arrays, title: str) -> Figure:
-    """Four panels: ways of retraining by kinds of removal."""
-    figure = new_figure(width=2 * COLUMN, height=1.9 * COLUMN)
-    panels = figure.subplots(2, 2)
-    for row, (way, words) in zip(panels, WAYS.items(), strict=True):
+def draw_panels(d: Arrays, title: str, smooth: Arrays | None = None) -> Figure:
+    """Ways of retraining by kinds of removal; below them, where given, the smooth network after more steps."""
+    rows = [(d, way, words) for way, words in WAYS.items()]
+    if smooth is not None:
+        rows.append((smooth, "continued", f"{WAYS['continued']}, smooth net"))
+    figure = new_figure(width=2 * COLUMN, height=(0.95 * len(rows) + 0.1) * COLUMN)
+    panels = figure.subplots(len(rows), 2)
+    for row, (of, way, words) in zip(panels, rows, strict=True):
         for axes, kind in zip(row, KINDS, strict=True):
-            chosen = of_kind(d, kind)
-            add_scatter(axes, d[way][chosen], d["predicted"][0, chosen], d["removed"][chosen, 0, 0], "$f$")
-            axes.set_title(f"{kind} removed, {words}", loc="left")
+            chosen = of_kind(of, kind)
+            add_scatter(axes, of[way][chosen], of["predicted"][0, chosen], of["removed"][chosen, 0, 0], "$f$")
+            axes.texts[-1].set(x=0.03, y=0.98, ha="left", va="top")  # predictions fall short: points lie to the right
+            axes.set_title(f"{kind}, {words}", loc="left")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, title=title, handlelength=1.0)
     return figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from figures.cnn import experiment
-from figures.figA2b import compare_with_paper, draw_four
+from figures.figA2b import compare_with_paper, draw_panels
 from figures.options import Data, Options, Row
 from reporting.store import Experiment
 
@@ -21,7 +21,7 @@ def experiments(options: Options) -> dict[str, Experiment]:
 
 def draw(data: Data, options: Options) -> Figure:
     """A panel for each way of retraining and each kind of removal."""
-    return draw_four(data["cnn"], "mini-batches")
+    return draw_panels(data["cnn"], "removed from a CNN's training data, mini-batches")
 
 
 def compare(data: Data, options: Options) -> list[Row]:
