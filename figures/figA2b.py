@@ -2,7 +2,7 @@
 
 Left single instances, right groups of one client and label; above M more gradient steps from the trained x, which is
 what a hyper-gradient is the derivative of, below training again from scratch, as the paper does. At the reduced size a
-third row has more steps with a network without kinks, where that derivative exists (`figures.cnn` says how it was
+third row has more steps with a smooth network, added after the first row had been seen (`figures.cnn` says how it was
 chosen).
 """
 
