@@ -105,7 +105,7 @@ def test_every_point_is_inside_its_axes(name, products, out):
     for axes in module.draw(data, options).axes:
         (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
         lines = [line for line in axes.lines if line.get_transform() == axes.transData and len(line.get_xdata()) > 2]
-        assert lines or name.startswith("influence")
+        assert lines or name.startswith(("influence", "figA2b", "figA2c"))  # few points a client
         for line in lines:
             x, y = line.get_data()
             assert left <= np.min(x) and np.max(x) <= right and low <= np.min(y) and np.max(y) <= high
