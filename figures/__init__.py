@@ -1,9 +1,10 @@
-"""Regenerate the paper's convex figures and tables, one file each: `python -m figures fig1a`.
+"""Regenerate the paper's figures and tables, one file each: `python -m figures fig1a`.
 
 Computing and drawing are apart, joined by files (see `store`). Every figure module has
 
     SHOWS                          what one sees, in a line
     BY_VARIANT                     whether it exists as `paper` and as `published`
+    BY_SIZE                        whether it exists in several sizes (left out: it does not)
     experiments(options)           the experiments it needs, by name
     draw(data, options)            a figure, or `table(data, options)` a table
     compare(data, options)         rows of numbers beside those of the paper
@@ -17,10 +18,13 @@ NAMES = (
     "figA1a",
     "figA1b",
     "figA2a",
+    "figA2b",
+    "figA2c",
     "influence_breast_cancer",
     "influence_digits",
     "table_error",
     "table_influence",
+    "table_curvature",
 )
 
 __all__ = ["NAMES"]

@@ -1,4 +1,4 @@
-"""`python -m figures [NAME…|all] [--variant paper|published|both] [--quick] [--recompute] [--backend NAME] …`"""
+"""`python -m figures [NAME…|all] [--variant paper|published|both] [--size reduced|emnist|paper] [--quick] …`"""
 
 import os
 import sys

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from figures import NAMES
-from figures.options import VARIANTS, Options, Product, Row
+from figures.options import SIZES, VARIANTS, Options, Product, Row
 from hgp_ref.backend import get_backend
 from hgp_ref.files import write_whole
 from reporting.store import Result, obtain
@@ -41,7 +41,7 @@ def make(
             ready[experiment.label] = obtain(experiment, out / "data", recompute=recompute)
         results[key] = ready[experiment.label]
     data = {key: result.data for key, result in results.items()}
-    stem = out / options.variant / name if module.BY_VARIANT else out / name
+    stem = out / options.variant / name if module.BY_VARIANT else out / _label(name, module, options)
     if hasattr(module, "table"):
         paths = _save_table(module.table(data, options), stem)
     else:
@@ -114,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m figures", description="Regenerate figures and tables.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all, or some of: {', '.join(NAMES)}")
     parser.add_argument("--variant", choices=[*VARIANTS, "both"], default="paper", help="default: paper")
+    parser.add_argument("--size", choices=SIZES, default=SIZES[0], help="of what uses a CNN; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="short runs, to see that everything works")
     parser.add_argument("--recompute", action="store_true", help="compute again what is on disk already")
     parser.add_argument("--backend", default="numpy", metavar="NAME", help="array library that computes")
@@ -136,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         products = make_all(
             names,
-            Options(quick=given.quick, backend=given.backend),
+            Options(quick=given.quick, backend=given.backend, size=given.size),
             variants,
             given.out,
             recompute=given.recompute,
@@ -145,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("figures: interrupted; what is done is kept, the same command goes on from there", file=sys.stderr)
         return 130
-    except ImportError as error:  # a data set that needs an extra
+    except (ImportError, FileNotFoundError) as error:  # a data set that needs an extra, or files
         print(f"figures: {error}", file=sys.stderr)
         return 2
     print(summary(products, every_row=given.rows))
@@ -169,7 +170,11 @@ def _save_table(table: Table, stem: Path) -> list[Path]:
 
 
 def _label(name: str, module: ModuleType, options: Options) -> str:
-    return f"{name}-{options.variant}" if module.BY_VARIANT else name
+    if module.BY_VARIANT:
+        return f"{name}-{options.variant}"
+    if getattr(module, "BY_SIZE", False) and options.size != SIZES[0]:
+        return f"{name}-{options.size}_size"
+    return name
 
 
 def _where(product: Product) -> str:

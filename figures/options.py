@@ -11,15 +11,17 @@ from reporting.store import Arrays
 
 Data = Mapping[str, Arrays]  # arrays of each experiment that a figure asked for
 VARIANTS = ("paper", "published")
+SIZES = ("reduced", "emnist", "paper")  # of the experiments with a CNN; see `cnn_clients`
 
 
 @dataclass(frozen=True)
 class Options:
-    """Variant, short runs or full ones, and the array library that computes."""
+    """Variant, short runs or full ones, the array library that computes, and the size of experiments with a CNN."""
 
     variant: str = "paper"
     quick: bool = False
     backend: str = "numpy"
+    size: str = "reduced"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ class Experiment:
     """What to compute: `compute(part, finished)` makes the arrays of one part from those of the parts before it.
 
     `settings` hold everything the numbers depend on (JSON values only); "backend", "dtype" and "seed" are among them.
+    `cost(parts)`, where given, says in words what it takes to compute these parts; it is shown before that begins.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Experiment:
     parts: tuple[str, ...]
     compute: Callable[[str, Mapping[str, Arrays]], Arrays]
     join: Callable[[Mapping[str, Arrays]], Arrays]
+    cost: Callable[[Sequence[str]], str] | None = None
 
     @property
     def label(self) -> str:
@@ -83,12 +85,15 @@ def _compute_parts(experiment: Experiment, folder: Path) -> tuple[dict[str, Arra
     """Arrays and CPU seconds of every part; those on disk already are read, not computed."""
     finished: dict[str, Arrays] = {}
     seconds: dict[str, float] = {}
+    missing = [part for part in experiment.parts if not _is_kept(folder, part)]
+    if experiment.cost is not None and missing:
+        print(f"{experiment.name}: {experiment.cost(missing)}", file=sys.stderr, flush=True)
     progress = bar(len(experiment.parts), experiment.name, True, lines=True)
     try:
         for part in experiment.parts:
             target = folder / f"{part}.npz"
             clock = target.with_suffix(".json")
-            if not (target.exists() and clock.exists()):
+            if part in missing:
                 start = time.process_time()
                 arrays = experiment.compute(part, finished)
                 write_whole(clock, json.dumps(time.process_time() - start).encode())
@@ -99,6 +104,10 @@ def _compute_parts(experiment: Experiment, folder: Path) -> tuple[dict[str, Arra
     finally:
         progress.close()
     return finished, seconds
+
+
+def _is_kept(folder: Path, part: str) -> bool:
+    return all((folder / f"{part}{suffix}").exists() for suffix in (".npz", ".json"))
 
 
 def read_kept(path: Path) -> Arrays:

@@ -84,12 +84,12 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 
 def save_thumbnail(figure: Figure, path: Path) -> Path:
     """Write a PNG of at most 60 KB for a table of figures."""
-    for dpi in (110, 90, 70):
+    for dpi in (110, 90, 70, 55):
         data = _rendered(figure, "png", dpi=dpi)
         if len(data) <= THUMBNAIL_BYTES:
             write_whole(path, data)
             return path
-    raise ValueError(f"{path.name}: the thumbnail has {len(data)} bytes at 70 dpi, needed {THUMBNAIL_BYTES} or fewer")
+    raise ValueError(f"{path.name}: the thumbnail has {len(data)} bytes at 55 dpi, needed {THUMBNAIL_BYTES} or fewer")
 
 
 def _rendered(figure: Figure, kind: str, **options: object) -> bytes:

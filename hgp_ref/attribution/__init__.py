@@ -3,7 +3,7 @@
 from hgp_ref.attribution.agreement import Scores, f1_negative, r2_score, scores, spearman
 from hgp_ref.attribution.predict import Influence, influence
 from hgp_ref.attribution.removals import all_instances, as_removals
-from hgp_ref.attribution.retraining import Retraining, retrain, retrain_sgp
+from hgp_ref.attribution.retraining import Retraining, retrain, retrain_from, retrain_sgp
 
 __all__ = [
     "Influence",
@@ -15,6 +15,7 @@ __all__ = [
     "influence",
     "r2_score",
     "retrain",
+    "retrain_from",
     "retrain_sgp",
     "scores",
     "spearman",

@@ -60,7 +60,7 @@ class DensePoint(Point):
             raise ValueError(
                 f"the mean Hessian at x is not positive definite (smallest eigenvalue {seen:.3e}, known to "
                 f"{self.alpha_top - self.alpha_bar:.1e}): without a unique inner minimiser there is no hyper-gradient "
-                "to certify"
+                "to certify; certificates.measured_residual says how far the run is from its equation"
             )
 
     def _beta_inverse(self, J: ClientMatrices) -> np.ndarray:

@@ -93,9 +93,11 @@ class MatrixFreePoint(Point):
         if not known or not max(known) > 0:
             raise ValueError(
                 f"strong_convexity: none given or known for d_x={self.d}, where the mean Hessian is not formed; needed "
-                "a lower bound on its smallest eigenvalue (L2 rates, say), strong_convexity='lanczos' for one that "
+                "a lower bound on its smallest eigenvalue (L2 rates of a convex cost, say; the L2 rate of a network is "
+                "none), strong_convexity='lanczos' for one that "
                 f"holds with probability {1 - lanczos.FAILURE:.6f}, or matrix_free=False, which takes "
-                f"{8 * self.n * self.d * (self.d + self.f_lam.shape[1]) / 2**30:.1f} GiB"
+                f"{8 * self.n * self.d * (self.d + self.f_lam.shape[1]) / 2**30:.1f} GiB; "
+                "certificates.measured_residual needs none of them, and bounds no error"
             )
         return max(known)
 

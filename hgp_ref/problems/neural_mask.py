@@ -68,6 +68,8 @@ class PersonalMask(NeuralProblem):
     number of classes by default, as the authors ran it, so that λ = 0 changes nothing; their text has s = 1.
     """
 
+    weighs_instances = False
+
     def __init__(self, model: Sequential, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *, l2: float = 1e-3,
                  outer_l2: float = 1e-3, scale: float | None = None) -> None:  # fmt: skip
         classes = classes_of(model)

@@ -75,6 +75,8 @@ class PersonalMixture(NeuralProblem):
     seed + k. f_i is the mean loss on training instances (or on X_val, y_val, if given) plus (outer_l2/2)|λ_i|².
     """
 
+    weighs_instances = False
+
     def __init__(self, model: Sequential, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *, components: int = 3,
                  l2: float = 1e-3, outer_l2: float = 1e-2) -> None:  # fmt: skip
         ensemble = Ensemble(model, components)

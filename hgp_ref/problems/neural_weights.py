@@ -60,6 +60,8 @@ class NeuralInstanceWeights(NeuralProblem):
     batch of λ_ik CE_ik, plus the L2 term.
     """
 
+    weighs_instances = True
+
     def __init__(self, model: Sequential, X: Any, y: Any, X_val: Any, y_val: Any, l2: float = 1e-3) -> None:
         classes, longest = classes_of(model), longest_of("X", X)
         cost, outer = WeightedCrossEntropy(classes, longest), CrossEntropy(classes, longest)

@@ -1,0 +1,58 @@
+"""What can be said of a finished run where the inner cost is not known to be convex, as with neural clients.
+
+    residual_i = ‖ḡ − H̄ w_i‖,        ḡ = mean_k ∂_x f_k,  H̄ = mean_k ∂²_x g_k   at the given x
+
+is how far w_i is from solving H̄ w = ḡ, and consistency_i = ‖v_i − (∂_λ f_i − J_i w_i)‖ how far v_i is from what w_i
+implies. Both are measured, with what rounding may add. Neither is an error: that needs a bound on H̄⁻¹, which only a
+positive λ_min(H̄) gives; with one, `certify` bounds the error against the formula at x.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import rigorous
+from hgp_ref.backend import Array, to_host
+from hgp_ref.certificates import inputs
+from hgp_ref.certificates.matrix_free_point import MatrixFreePoint
+from hgp_ref.certificates.point import Point
+from hgp_ref.problems import Problem
+from hgp_ref.results import Result
+
+
+@dataclass(frozen=True)
+class MeasuredResidual(Result):
+    """How well each client's w solves its equation, (n,) each; no bound on the error of v."""
+
+    residual: np.ndarray  # ‖ḡ − H̄ w_i‖, at most, rounding included
+    relative: np.ndarray  # the same divided by ‖ḡ‖: 1 for w = 0
+    consistency: np.ndarray  # ‖v_i − (∂_λ f_i − J_i w_i)‖, at most, rounding included
+
+
+class _ProductsOnly(MatrixFreePoint):
+    """Products and the sizes that rounding needs; no ᾱ and no β."""
+
+    def __init__(self, problem: Problem, x: Array, lam: Array) -> None:
+        Point.__init__(self, problem, x, lam)
+        self._sizes()
+
+
+def measured_residual(problem: Problem, x: Array, lam: Array, est: Any) -> MeasuredResidual:
+    """The residuals of `est` (value (n, d_lam), w (n, d_x)) at x; no convexity is needed.
+
+    Cost: n + 16 products with all Hessians, one cross product.
+    """
+    value, w = inputs.estimate_arrays(est, problem)
+    if value.ndim != 2:
+        raise ValueError(f"est: value of shape {tuple(value.shape)} given, needed (n, d_lam), one run")
+    inputs.point_arrays(problem, x, lam, value)
+    point = _ProductsOnly(problem, x, lam)
+    v, w_host = (to_host(a).astype(np.float64) for a in (value, w))
+    residual = rigorous.norms(point.residuals(w_host)) + point.residual_rounding(w_host)
+    consistency = rigorous.norms(v - (point.f_lam - point.cross(w_host))) + point.own_rounding(w_host)
+    size = rigorous.norm(point.g_bar)
+    relative = residual / size if size > 0 else np.where(residual > 0, np.inf, 0.0)
+    return MeasuredResidual(residual, relative, consistency)

@@ -1,0 +1,115 @@
+"""Influence with networks: predictions are the slope of M more gradient steps, with and without, convex or not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hgp_ref as hgp
+from hgp_ref import neural
+from hgp_ref.attribution import influence, retrain_from, retrain_sgp
+from hgp_ref.attribution.removals import instance_counts
+from hgp_ref.errors import DivergenceError
+from hgp_ref.problems import NeuralInstanceWeights, PersonalMask, PersonalMixture
+
+SIZES, CLASSES = (4, 6, 5), 3
+
+
+def data(counts, seed):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((k, 1, 5, 5)) for k in counts], [rng.integers(0, CLASSES, k) for k in counts]
+
+
+def network():
+    return neural.Sequential((1, 5, 5), neural.Conv2d(1, 2, 2), neural.Tanh(), neural.AvgPool2d(2), neural.Flatten(),
+                             neural.Linear(8, CLASSES))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A stationary point, to rounding, of weights that are not all 1: full-batch descent with exact averaging."""
+    problem = NeuralInstanceWeights(network(), *data(SIZES, 0), *data((3, 3, 3), 1), l2=0.05)
+    lam = np.ones((3, problem.dim_lam))
+    lam[1, 2] = 1e-4  # small enough for first order: to remove it is a small change
+    x = problem.model.init(3)
+    for _ in range(4000):
+        x = x - 0.5 * problem.inner_grad(x, lam).mean(axis=0)
+    assert np.linalg.norm(problem.inner_grad(x, lam).mean(axis=0)) < 1e-13
+    return problem, x, lam
+
+
+@pytest.mark.parametrize("steps", [1, 7, 200])
+def test_a_prediction_is_the_slope_of_more_steps(trained, steps):
+    """v^(M) with exact averaging is the derivative of M steps, for few M as for many: error of second order only."""
+    problem, x, lam = trained
+    found = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=steps)
+    actual = retrain_from(problem, x, lam, [(1, 2)], eta=0.3, steps=steps).actual[0]
+    assert actual == pytest.approx(found.per_instance[1, 2], rel=2e-4)
+    other = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=steps + 1)
+    assert abs(other.per_instance[1, 2] / actual - 1) > 1e-3 or steps == 200  # the number of steps matters
+
+
+def test_negative_curvature_changes_nothing():
+    """At a stationary point that is a saddle the slope is still v^(M): x = 0, where all logits are equal.
+
+    With tanh and no biases but the last one's, x = 0 is stationary in all but the last biases for any data; labels in
+    equal numbers make it stationary in these as well.
+    """
+    X, X_val = data((6, 6), 3)[0], data((3, 3), 4)[0]
+    y = [np.array([0, 1, 2, 0, 1, 2])] * 2
+    problem = NeuralInstanceWeights(network(), X, y, X_val, [np.array([0, 1, 1])] * 2, l2=1e-3)
+    lam = np.full((2, 6), 1.0)
+    x = np.zeros((2, problem.dim_x))
+    assert np.abs(problem.inner_grad(x, lam).mean(axis=0)).max() < 1e-16
+    H = hgp.exact.hessians(problem, x, lam).mean(axis=0)
+    assert np.linalg.eigvalsh(H)[0] < -1e-3
+    found = influence(problem, x, lam, hgp.ExactAverage(2), eta=0.5, iterations=40)
+    both = []
+    for t in (1e-3, -1e-3):  # a weight that is t more or less, instead of one that becomes 0
+        moved = lam.copy()
+        moved[0, 1] += t
+        z = np.zeros_like(x)
+        for _ in range(40):
+            z = z - 0.5 * problem.inner_grad(z, moved).mean(axis=0)
+        both.append(problem.outer_cost(z, moved).sum())
+    assert (both[1] - both[0]) / 2e-3 == pytest.approx(found.per_instance[0, 1], rel=1e-5)
+
+
+def test_runs_are_the_same_alone_and_together(trained):
+    problem, x, lam = trained
+    removals = [(0, 1), ((1, 0), (2, 3))]
+    together = retrain_from(problem, x, lam, removals, eta=0.3, steps=20)
+    for r, removal in enumerate(removals):
+        alone = retrain_from(problem, x, lam, [removal], eta=0.3, steps=20)
+        assert np.array_equal(alone.x[0], together.x[r]) and alone.actual[0] == together.actual[r]
+    assert np.allclose(together.x_base, x, atol=1e-12)
+    assert np.array_equal(retrain_from(problem, x, lam, removals, eta=0.3, steps=0).actual, np.zeros(2))
+
+
+def test_sgp_retrains_networks(trained):
+    problem, _, lam = trained
+    net = hgp.networks.RandomDirected(3, 0.4, 0.8, seed=1)
+    given = {"steps": 30, "lr": 0.2, "x0": problem.model.init(3), "batch_size": 3, "seed": 2}
+    found = retrain_sgp(problem, net, lam, [(0, 1), (2, 0)], **given)
+    without = lam.copy()
+    without[2, 0] = 0
+    assert np.array_equal(found.x[1], hgp.sgp(problem, net, without, **given).x)
+
+
+def test_what_lam_means_is_known():
+    X, y = data((3, 3, 3), 0)  # as many instances as classes, so that numbers alone do not tell
+    weights = NeuralInstanceWeights(network(), *data(SIZES, 0), X, y)
+    assert instance_counts(weights.restrict([0, 2])).tolist() == [4, 5]  # dim_lam remains 6
+    for problem in (PersonalMask(network(), X, y), PersonalMixture(network(), X, y, components=3)):
+        with pytest.raises(ValueError, match=f"lam of {type(problem).__name__} does not weigh instances"):
+            instance_counts(problem)
+
+
+def test_what_is_refused(trained):
+    problem, x, lam = trained
+    with pytest.raises(ValueError, match="eta=0 given"):
+        retrain_from(problem, x, lam, [(0, 0)], eta=0, steps=3)
+    with pytest.raises(ValueError, match=r"x: shape \(2, 37\)|x.*given"):
+        retrain_from(problem, x[:2], lam, [(0, 0)], eta=0.1, steps=3)
+    with pytest.raises(DivergenceError, match="take a smaller eta"):
+        retrain_from(problem, x, lam, [(0, 0)], eta=1e6, steps=200)
