@@ -13,7 +13,7 @@ export MPLBACKEND ?= Agg
 .PHONY: help reproduce test test-all test-oldest bench lint clean
 help:
 	@echo "make reproduce  verify the theorems, draw the figures, compare with the paper"
-	@echo "make test       the tests on NumPy, array-api-strict and a double of CuPy (under 3 minutes)"
+	@echo "make test       the tests on NumPy, array-api-strict and a double of CuPy (under 4 minutes)"
 	@echo "make test-all   all tests, the long ones too, also on PyTorch and JAX"
 	@echo "make test-oldest  the tests on the oldest Python and libraries that setup.py declares"
 	@echo "make bench      benchmarks against peers"
