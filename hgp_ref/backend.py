@@ -72,6 +72,11 @@ def to_host(x: Array) -> np.ndarray:
     return np.asarray(compat.to_device(x, home))
 
 
+def host_float64(x: Array) -> np.ndarray:
+    """A host array of its own with the values of `x` in float64."""
+    return np.array(to_host(x), dtype=np.float64)
+
+
 def from_host(a: np.ndarray, *, like: Array) -> Array:
     """The host array `a`, dtype kept, in the library and on the device of `like`: the only way to a device.
 

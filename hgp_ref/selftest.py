@@ -20,7 +20,7 @@ import numpy as np
 
 from hgp_ref import exact
 from hgp_ref.averaging import ExactAverage, Gossip, PushSum
-from hgp_ref.backend import EXTRAS, Array, Backend, array_namespace, get_backend, scalar, to_host
+from hgp_ref.backend import EXTRAS, Array, Backend, array_namespace, get_backend, host_float64, scalar, to_host
 from hgp_ref.estimators import hypergradient
 from hgp_ref.networks import FullyConnected, OnePeerExponential, RandomDirected, RandomOut, StaticUndirected
 from hgp_ref.problems import InstanceWeights, LogisticRegression, Quadratic, SoftmaxRegression, sample_batches
@@ -66,7 +66,7 @@ class Comparison:
             core, reference = both()
         except Exception as error:  # whatever a library raises is this case's result, and the others still run
             return Outcome(name, float("inf"), tolerance, f"{type(error).__name__}: {error}".splitlines()[0])
-        gap = np.max(np.abs(to_host(core).astype(np.float64) - reference))
+        gap = np.max(np.abs(host_float64(core) - reference))
         return Outcome(name, float(gap / np.max(np.abs(reference))), tolerance)
 
     def there(self, a: np.ndarray) -> Array:

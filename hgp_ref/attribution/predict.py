@@ -31,7 +31,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.attribution.removals import Pair, Removal, all_instances, as_removals, instance_counts
 from hgp_ref.averaging import Averaging
-from hgp_ref.backend import Array, to_host
+from hgp_ref.backend import Array, host_float64, to_host
 from hgp_ref.estimators import Estimate, hypergradient
 from hgp_ref.problems.protocol import Problem
 from hgp_ref.results import Result
@@ -111,7 +111,7 @@ def influence(
         seed=seed,
         progress=progress,
     )
-    per_instance = -to_host(lam).astype(np.float64) * to_host(estimate.value)  # (n, N_max)
+    per_instance = -host_float64(lam) * to_host(estimate.value)  # (n, N_max)
     per_instance[np.arange(per_instance.shape[1]) >= counts[:, None]] = 0.0
     predicted = np.array([sum(per_instance[pair] for pair in removal) for removal in removals], dtype=np.float64)
     return Influence(predicted, removals, per_instance, counts, estimate)

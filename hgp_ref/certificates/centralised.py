@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgp_ref import rigorous
-from hgp_ref.backend import Array, to_host
+from hgp_ref.backend import Array, host_float64
 from hgp_ref.bounds.inexact_solution import distance_to_solution, inexact
 from hgp_ref.bounds.residual import c4
 from hgp_ref.certificates.point import Point
@@ -29,7 +29,7 @@ class Residuals:
 
 def judge(point: Point, value: Array, w: Array) -> Residuals:
     """C1 and C2 of a run that ended with v = `value` (n, d_lam) and w (n, d_x)."""
-    v, w_host = (to_host(a).astype(np.float64) for a in (value, w))
+    v, w_host = (host_float64(a) for a in (value, w))
     r = point.residuals(w_host)  # r̃_i
     size = rigorous.norms(r) * slack(point)
     own = point.own_rounding(w_host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hgp_ref.averaging import Averaging
-from hgp_ref.backend import Array, from_host, host_dtype, to_host
+from hgp_ref.backend import Array, from_host, host_dtype, host_float64
 from hgp_ref.channels import BALANCED, FRESH, Channel, Traffic
 
 
@@ -34,7 +34,7 @@ class Conversation:
         """Averages of `parts`, (n,) or (n, k) each, in one call; (n, 1) or (n, k) each."""
         flat = [p.reshape(len(p), -1) for p in parts]
         u = from_host(np.concatenate(flat, axis=1).astype(host_dtype(self.like)), like=self.like)
-        averaged = to_host(self.channel.average(u, self.steps, self.weights)).astype(np.float64)
+        averaged = host_float64(self.channel.average(u, self.steps, self.weights))
         return np.split(averaged, _ends(flat), axis=1)
 
     def largest(self, *parts: np.ndarray) -> list[np.ndarray]:

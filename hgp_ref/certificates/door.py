@@ -20,7 +20,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging
-from hgp_ref.backend import Array, to_host
+from hgp_ref.backend import Array, host_float64
 from hgp_ref.bounds.lipschitz import known_lipschitz
 from hgp_ref.certificates import inputs
 from hgp_ref.certificates.assemble import assemble
@@ -126,7 +126,7 @@ def _by_clients(
     return [
         decentralised(
             point,
-            to_host(w).astype(np.float64),
+            host_float64(w),
             talk,
             curvature=curvature,
             nu=nu,
@@ -139,7 +139,7 @@ def _by_clients(
 
 def _inner(point: Point, nu: Lipschitz | None, w: Array, given: bool) -> tuple[InnerError, Lipschitz | None, str]:
     """The inner error with constants where they serve; constants that were not asked for may fail without harm."""
-    w_host = to_host(w).astype(np.float64)
+    w_host = host_float64(w)
     try:
         return inner_error(point, nu, w_host), nu, ""
     except ValueError as error:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import rigorous
-from hgp_ref.backend import Array, to_host
+from hgp_ref.backend import Array, host_float64
 from hgp_ref.certificates import inputs
 from hgp_ref.certificates.matrix_free_point import MatrixFreePoint
 from hgp_ref.certificates.point import Point
@@ -50,7 +50,7 @@ def measured_residual(problem: Problem, x: Array, lam: Array, est: Any) -> Measu
         raise ValueError(f"est: value of shape {tuple(value.shape)} given, needed (n, d_lam), one run")
     inputs.point_arrays(problem, x, lam, value)
     point = _ProductsOnly(problem, x, lam)
-    v, w_host = (to_host(a).astype(np.float64) for a in (value, w))
+    v, w_host = (host_float64(a) for a in (value, w))
     residual = rigorous.norms(point.residuals(w_host)) + point.residual_rounding(w_host)
     consistency = rigorous.norms(v - (point.f_lam - point.cross(w_host))) + point.own_rounding(w_host)
     size = rigorous.norm(point.g_bar)

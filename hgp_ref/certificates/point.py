@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from hgp_ref import rigorous
-from hgp_ref.backend import Array, from_host, host_dtype, to_host
+from hgp_ref.backend import Array, from_host, host_dtype, host_float64
 from hgp_ref.certificates.answers import host_copy
 from hgp_ref.problems import Problem, as_problem
 
@@ -109,4 +109,4 @@ class Point(ABC):
 
     def x_host(self) -> np.ndarray:
         """x on the host in float64, (n, d)."""
-        return to_host(self.x).astype(np.float64)
+        return host_float64(self.x)

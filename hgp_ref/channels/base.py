@@ -19,7 +19,7 @@ from functools import singledispatch
 
 import numpy as np
 
-from hgp_ref.backend import Array, array_namespace, host_dtype, to_host
+from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64
 from hgp_ref.channels.traffic import Traffic
 from hgp_ref.networks import Network
 
@@ -59,7 +59,7 @@ class Channel(ABC):
     @property
     def omega(self) -> np.ndarray:
         """ω after the last call on the host, (..., n), in float64; 1 before any."""
-        return np.ones(self.n) if self.weights is None else to_host(self.weights)[..., 0].astype(np.float64)
+        return np.ones(self.n) if self.weights is None else host_float64(self.weights)[..., 0]
 
     @abstractmethod
     def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
@@ -108,7 +108,7 @@ class Channel(ABC):
 
     def max_over_clients(self, a: Array) -> np.ndarray:
         """max_i a_i over all clients, a (..., n); on the host, float64."""
-        return to_host(array_namespace(a).max(a, axis=-1)).astype(np.float64)
+        return host_float64(array_namespace(a).max(a, axis=-1))
 
     def mean_over_clients(self, a: Array) -> Array:
         """The mean over all clients of the rows of a (..., n, d), as one row (..., 1, d)."""

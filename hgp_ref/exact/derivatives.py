@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.backend import Array, from_host, host_dtype, to_host
-from hgp_ref.problems.normalised import Normalised, as_problem
+from hgp_ref.backend import Array, from_host, host_dtype, host_float64
+from hgp_ref.problems.normalised import Normalised, as_problem, optional
 from hgp_ref.problems.protocol import Problem
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms; a few of its size live at once
@@ -21,30 +21,34 @@ MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms;
 
 def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given."""
-    if hasattr(problem, "hessian") and not hasattr(problem, "n_clients"):  # closed forms alone will do
-        return host(problem.hessian(x, lam, *_optional(batch, x)))
-    normal = enter(problem, x, lam, () if getattr(problem, "hessian", None) is not None else ("linearize",))
-    require_memory("the clients' Hessians (n, d_x, d_x)", *x.shape, x.shape[-1])
-    if normal.hessian is not None:
-        return host(normal.hessian(x, lam, *_optional(batch, x)))
-    return _columns("hvp(u)", normal.linearize(x, lam, *_optional(batch, x)).hvp, x, normal.dim_x)
+    return _blocks("the clients' Hessians (n, d_x, d_x)", "hessian", "hvp", problem, x, lam, batch)
 
 
 def jacobians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes."""
-    if hasattr(problem, "jacobian") and not hasattr(problem, "n_clients"):  # closed forms alone will do
-        return host(problem.jacobian(x, lam, *_optional(batch, x)))
-    normal = enter(problem, x, lam, () if getattr(problem, "jacobian", None) is not None else ("linearize",))
-    require_memory("the clients' mixed derivatives (n, d_λ, d_x)", *lam.shape, x.shape[-1])
-    if normal.jacobian is not None:
-        return host(normal.jacobian(x, lam, *_optional(batch, x)))
-    return _columns("cross(u)", normal.linearize(x, lam, *_optional(batch, x)).cross, x, normal.dim_lam)
+    return _blocks("the clients' mixed derivatives (n, d_λ, d_x)", "jacobian", "cross", problem, x, lam, batch)
+
+
+def _blocks(
+    what: str, closed: str, product: str, problem: Problem, x: Array, lam: Array, batch: Array | None
+) -> np.ndarray:
+    """The closed form of that name if the problem offers it, else `product` applied to unit vectors."""
+    given = _optional(batch, x)
+    if optional(problem, closed) is not None and optional(problem, "n_clients") is None:  # closed forms alone will do
+        return host_float64(optional(problem, closed)(x, lam, *given))
+    normal = enter(problem, x, lam, () if optional(problem, closed) is not None else ("linearize",))
+    rows = normal.dim_x if closed == "hessian" else normal.dim_lam
+    require_memory(what, normal.n_clients, rows, normal.dim_x)
+    form = getattr(normal, closed)
+    if form is not None:
+        return host_float64(form(x, lam, *given))
+    return _columns(f"{product}(u)", getattr(normal.linearize(x, lam, *given), product), x, rows)
 
 
 def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray, np.ndarray]:
     """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ)."""
     f_x, f_lam = enter(problem, x, lam, ("outer_grad",)).outer_grad(x, lam)
-    return host(f_x), host(f_lam)
+    return host_float64(f_x), host_float64(f_lam)
 
 
 def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> Normalised:
@@ -55,11 +59,6 @@ def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> Norma
         arguments.shape(name, a, (normal.n_clients, d), f"(n, d_{name})", run_axes=False)
         arguments.finite(name, a)
     return normal
-
-
-def host(a: Array) -> np.ndarray:
-    """A copy of `a` on the host in float64."""
-    return np.array(to_host(a), dtype=np.float64)
 
 
 def require_memory(what: str, *shape: int) -> None:
@@ -81,7 +80,7 @@ def _columns(name: str, product: Callable[[Array], Array], x: Array, rows: int) 
     for k in range(d):
         unit = np.zeros((n, d), dtype=dtype)
         unit[:, k] = 1.0
-        columns[k] = host(arguments.answer(name, product(from_host(unit, like=x)), (n, rows)))
+        columns[k] = host_float64(arguments.answer(name, product(from_host(unit, like=x)), (n, rows)))
     return np.moveaxis(columns, 0, -1)
 
 

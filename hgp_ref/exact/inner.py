@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.backend import Array, from_host, host_dtype, to_host
-from hgp_ref.exact.derivatives import hessians, host
+from hgp_ref.backend import Array, from_host, host_dtype, host_float64, to_host
+from hgp_ref.exact.derivatives import hessians
 from hgp_ref.problems.normalised import as_problem
 from hgp_ref.problems.protocol import Problem
 
@@ -140,11 +140,11 @@ class _Mean:
 
     def cost(self, x: np.ndarray) -> tuple[float, float]:
         """mean g_i, and mean |g_i| as the scale of its rounding."""
-        g = host(self.problem.inner_cost(self.spread(x), self.lam))
+        g = host_float64(self.problem.inner_cost(self.spread(x), self.lam))
         return float(np.mean(g)), float(np.mean(np.abs(g)))
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
-        G = host(self.problem.inner_grad(self.spread(x), self.lam)).mean(axis=0)
+        G = host_float64(self.problem.inner_grad(self.spread(x), self.lam)).mean(axis=0)
         if not np.all(np.isfinite(G)):
             raise ValueError("problem: inner_grad(x, lam) returned NaN or infinity: check its data and lam")
         return G

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_host
+from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64
 from hgp_ref.channels import Channel
 from hgp_ref.methods.base import Curvature
 
@@ -58,7 +58,7 @@ def extremes(product: Callable[[Array], Array], start: Array, steps: int = PRODU
         beta = norm(z)
         beside.append(beta)
         before, q = q, z / (beta + tiny)
-    alphas, betas = (to_host(xp.concat(parts, axis=-1)).astype(np.float64) for parts in (diagonal, beside))
+    alphas, betas = (host_float64(xp.concat(parts, axis=-1)) for parts in (diagonal, beside))
     return _ritz(alphas, betas, spent=100 * float(xp.finfo(start.dtype).eps))
 
 
