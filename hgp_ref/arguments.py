@@ -100,6 +100,15 @@ def function(name: str, value: Any) -> None:
         raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed a function")
 
 
+def plain_numbers(name: str, value: object, kinds: str = "biuf") -> None:
+    """TypeError unless `value` is a plain NumPy array with an axis, its dtype of one of NumPy's `kinds`."""
+    needed = "a plain NumPy array of " + ("integers" if set(kinds) <= set("iu") else "real numbers")
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray | np.matrix):
+        raise TypeError(f"{name}: {type(value).__module__}.{type(value).__name__} given, needed {needed}")
+    if value.dtype.kind not in kinds or value.ndim == 0:
+        raise TypeError(f"{name}: {value.dtype} of shape {value.shape} given, needed {needed}")
+
+
 def path(name: str, value: Any) -> Path:
     """A path in the file system, given as text or as a path."""
     if not isinstance(value, str | os.PathLike):

@@ -111,5 +111,7 @@ def test_what_is_refused(trained):
         retrain_from(problem, x, lam, [(0, 0)], eta=0, steps=3)
     with pytest.raises(ValueError, match=r"x: shape \(2, 37\)|x.*given"):
         retrain_from(problem, x[:2], lam, [(0, 0)], eta=0.1, steps=3)
+    with pytest.raises(ValueError, match=f"steps={2 * 10**9} given"):
+        retrain_from(problem, x, lam, [(0, 0)], eta=0.1, steps=2 * 10**9)
     with pytest.raises(DivergenceError, match="take a smaller eta"):
         retrain_from(problem, x, lam, [(0, 0)], eta=1e6, steps=200)

@@ -83,7 +83,7 @@ def retrain_from(
     DivergenceError.
     """
     removals = _check(problem, lam, removals)
-    eta, steps = arguments.positive("eta", eta), arguments.integer("steps", steps, 0)
+    eta, steps = arguments.positive("eta", eta), arguments.integer("steps", steps, 0, arguments.LONGEST)
     arguments.same_kind(x=x, lam=lam)
     arguments.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
     xp, gradient = array_namespace(lam), as_problem(problem).inner_grad

@@ -19,7 +19,7 @@ from hgp_ref.backend import Array, host_float64
 from hgp_ref.certificates import inputs
 from hgp_ref.certificates.matrix_free_point import MatrixFreePoint
 from hgp_ref.certificates.point import Point
-from hgp_ref.problems import Problem
+from hgp_ref.problems import Problem, as_problem
 from hgp_ref.results import Result
 
 
@@ -45,6 +45,7 @@ def measured_residual(problem: Problem, x: Array, lam: Array, est: Any) -> Measu
 
     Cost: n + 16 products with all Hessians, one cross product.
     """
+    problem = as_problem(problem, needs=("outer_grad", "linearize", "inner_grad"))
     value, w = inputs.estimate_arrays(est, problem)
     if value.ndim != 2:
         raise ValueError(f"est: value of shape {tuple(value.shape)} given, needed (n, d_lam), one run")

@@ -47,14 +47,39 @@ class Clients(Result):
     stds: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        arguments.integer("n_classes", self.n_classes)
+        arguments.kind("name", self.name, str)
         for names in PARTS.values():
-            inputs, labels = (getattr(self, name) for name in names)
+            inputs, labels = (self._arrays(name) for name in names)
             for name, part in zip(names, (inputs, labels), strict=True):
-                if len(part) != len(self.X) and not (len(part) == 0 and name not in PARTS["train"]):
+                if len(part) != len(self.X) and not (len(inputs) == len(labels) == 0):
                     raise ValueError(f"{name}: {len(part)} clients given, needed {len(self.X)} as in X")
             for i, (a, b) in enumerate(zip(inputs, labels, strict=True)):
                 if len(a) != len(b):
                     raise ValueError(f"{names[1]}[{i}]: {len(b)} labels given, needed {len(a)} as in {names[0]}[{i}]")
+        self._check_clusters()
+
+    def _arrays(self, name: str) -> list[np.ndarray]:
+        """The list called `name`, after a look at its entries."""
+        part = getattr(self, name)
+        if not isinstance(part, list | tuple):
+            raise TypeError(f"{name}: {type(part).__name__} given, needed a list with an array for each client")
+        if name in PARTS["train"] and not part:
+            raise ValueError(f"{name}: no clients given, needed at least one")
+        for i, entry in enumerate(part):
+            arguments.plain_numbers(f"{name}[{i}]", entry)
+        return list(part)
+
+    def _check_clusters(self) -> None:
+        for name, low in (("means", None), ("stds", 0.0)):
+            if getattr(self, name) is not None:
+                arguments.real_array(name, getattr(self, name), (None,), "(number of clusters,)", low)
+        if self.clusters is not None:
+            arguments.plain_numbers("clusters", self.clusters, "iu")
+            arguments.shape("clusters", self.clusters, (len(self.X),), "(n,)", run_axes=False)
+            most = self.clusters.max() if self.means is None else len(self.means) - 1
+            if not 0 <= self.clusters.min() <= self.clusters.max() <= most:
+                raise ValueError(f"clusters={self.clusters} given, needed numbers from 0 to {most}")
 
     @property
     def n_clients(self) -> int:
@@ -104,8 +129,17 @@ class Clients(Result):
 
     def map_inputs(self, change: Callable[[int, np.ndarray], np.ndarray]) -> Clients:
         """The same data with change(i, X_i) for the inputs of client i, in every part."""
+        arguments.function("change", change)
+
+        def changed_input(i: int, X: np.ndarray) -> np.ndarray:
+            answer = change(i, X)
+            arguments.plain_numbers(f"change: what it returned for client {i}", answer)
+            return answer
+
         names = [inputs for inputs, _ in PARTS.values()]
-        changed: dict[str, Any] = {name: [change(i, X) for i, X in enumerate(getattr(self, name))] for name in names}
+        changed: dict[str, Any] = {
+            name: [changed_input(i, X) for i, X in enumerate(getattr(self, name))] for name in names
+        }
         return replace(self, **changed)
 
     def clustered(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from hgp_ref import arguments
+from hgp_ref.memory import room
 
 VARIANTS = ("paper", "published")
 
@@ -24,7 +25,9 @@ def draw_clusters(n_clusters: int = 3, seed: int = 0, variant: str = "paper") ->
     >>> bool(np.all(stds**0.5 == draw_clusters(3, seed=1)[1]))
     True
     """
-    n_clusters, seed = arguments.integer("n_clusters", n_clusters), arguments.integer("seed", seed, 0)
+    n_clusters = arguments.integer("n_clusters", n_clusters, 1, arguments.LONGEST)
+    seed = arguments.integer("seed", seed, 0)
     arguments.choice("variant", variant, VARIANTS)
+    room(f"n_clusters={n_clusters}", 5 * n_clusters)
     means, spread = 1 - np.random.default_rng([seed, 2]).random((2, n_clusters))  # in (0, 1]: no division by zero
     return means, np.sqrt(spread) if variant == "paper" else spread

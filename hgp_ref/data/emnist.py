@@ -52,7 +52,13 @@ class Emnist(Images):
 
 def download_emnist(folder: str | Path, *, url: str = URL, sums: Mapping[str, str] = SHA256) -> Path:
     """NIST's archive (560 MB) in `folder`, its sum compared; nothing is done if it is there already."""
-    return download(url, Path(folder) / ARCHIVE, sums[ARCHIVE])
+    place = arguments.path("folder", folder)
+    arguments.kind("url", url, str)
+    if "://" not in url:
+        raise ValueError(f"url={url!r} given, needed an address such as {URL}")
+    if ARCHIVE not in _checked(sums):
+        raise ValueError(f"sums: no SHA-256 sum of {ARCHIVE} given, needed one to compare the download with")
+    return download(url, place / ARCHIVE, sums[ARCHIVE])
 
 
 def emnist_byclass(
@@ -71,8 +77,7 @@ def emnist_byclass(
     """
     arguments.choice("split", split, ("train", "test"))
     upright = arguments.boolean("upright", upright)
-    if not isinstance(sums, Mapping):
-        raise TypeError(f"sums={sums!r} given ({type(sums).__name__}), needed a mapping of file names to sums")
+    _checked(sums)
     place = _place(folder)
     names = [f"emnist-byclass-{split}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")]
     images, labels = (_unpacked(packed, name, place) for name, packed in _packed(place, names, sums).items())
@@ -95,6 +100,14 @@ def read_idx(data: bytes, name: str = "data") -> np.ndarray:
     if len(data) - start != size:
         raise ValueError(f"{name} announces {shape} = {size} values and holds {len(data) - start}")
     return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def _checked(sums: Mapping[str, str]) -> Mapping[str, str]:
+    if not isinstance(sums, Mapping):
+        raise TypeError(f"sums={sums!r} given ({type(sums).__name__}), needed a mapping of file names to sums")
+    for name, value in sums.items():
+        arguments.kind(f"sums[{name!r}]", value, str)
+    return sums
 
 
 def _place(folder: str | Path | None) -> Path:

@@ -37,11 +37,19 @@ class Images(Result):
     white: int = 255  # the value of the brightest pixel
 
     def __post_init__(self) -> None:
+        arguments.plain_numbers("images", self.images, "uif")
+        arguments.plain_numbers("labels", self.labels, "iu")
+        arguments.kind("split", self.split, str)
+        arguments.kind("name", self.name, str)
+        arguments.integer("n_classes", self.n_classes, 0, arguments.LONGEST)
+        arguments.integer("white", self.white)
         if self.images.ndim != 3 or self.labels.shape != self.images.shape[:1] or self.labels.size == 0:
             raise ValueError(
                 f"images {self.images.shape} and labels {self.labels.shape} do not fit together, "
                 "needed (N, H, W) and (N,) with N >= 1"
             )
+        if self.images.dtype.kind == "f":
+            arguments.finite("images", self.images)
         top = int(self.labels.max())
         if self.n_classes == 0:
             object.__setattr__(self, "n_classes", top + 1)
@@ -52,8 +60,16 @@ class Images(Result):
         return len(self.labels)
 
     def take(self: Self, which: np.ndarray) -> Self:
-        """The images with the numbers `which`."""
-        return replace(self, images=self.images[which], labels=self.labels[which])
+        """The images with the numbers `which`, or those where `which` (N,) is True."""
+        numbers, N = arguments.host_array("which", which), len(self)
+        if numbers.dtype.kind == "b" and numbers.shape == (N,):
+            numbers = np.flatnonzero(numbers)
+        arguments.plain_numbers("which", numbers, "iu")
+        if numbers.ndim != 1 or numbers.size == 0:
+            raise ValueError(f"which: numbers of shape {numbers.shape} given, needed a list of at least one image")
+        if numbers.min() < -N or numbers.max() >= N:
+            raise ValueError(f"which: {numbers.min()} … {numbers.max()} given, needed numbers of the {N} images")
+        return replace(self, images=self.images[numbers], labels=self.labels[numbers])
 
     def sample(self: Self, size: float, seed: int = 0) -> Self:
         """A random choice of images, in their order: `size` of them, or for a float that share, rounded down.
@@ -74,6 +90,8 @@ class Images(Result):
 
     def only(self: Self, labels: Iterable[int]) -> Self:
         """The images that carry one of `labels`, which become 0, 1, 2 … in the order given."""
+        if not isinstance(labels, Iterable) or getattr(labels, "ndim", 1) == 0:
+            raise TypeError(f"labels={labels!r} given ({type(labels).__name__}), needed a list of labels")
         wanted = [arguments.integer(f"labels[{k}]", c, 0, self.n_classes - 1) for k, c in enumerate(labels)]
         if not wanted or len(set(wanted)) != len(wanted):
             raise ValueError(f"labels={wanted} given, needed different labels, at least one")

@@ -55,6 +55,8 @@ def test_negative_curvature_is_refused_and_the_residual_is_measured():
     assert np.allclose(found.relative, truth / np.linalg.norm(f_x), rtol=1e-8) and np.all(found.consistency < 1e-9)
     off = replace(est, value=est.value + 0.5)
     assert np.allclose(measured_residual(problem, x, lam, off).consistency, 0.5 * np.sqrt(6), rtol=1e-6)
+    with pytest.raises(TypeError, match="problem"):
+        measured_residual(None, x, lam, est)
 
 
 def test_an_l2_rate_is_no_modulus_of_a_network():

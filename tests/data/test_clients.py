@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 
 import numpy as np
@@ -120,3 +121,37 @@ def test_what_does_not_fit_is_refused():
         Clients(data.X, data.y, data.X_val[:2], data.y_val, 2, "wrong")
     with pytest.raises(ValueError, match=r"y_val\[1\]: 2 labels given, needed 6 as in X_val\[1\]"):
         Clients(data.X, data.y, data.X_val, [data.y_val[0], data.y_val[1][:2], data.y_val[2]], 2, "wrong")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error", "message"),
+    [
+        ("X", None, TypeError, "X: NoneType given, needed a list"),
+        ("X", [], ValueError, "X: no clients given"),
+        ("y", [[0, 1]] * 3, TypeError, r"y\[0\]: builtins.list given, needed a plain NumPy array"),
+        ("X_val", [], ValueError, "X_val: 0 clients given, needed 3 as in X"),
+        ("y_test", [np.array(["a"])] * 3, TypeError, r"y_test\[0\]: <U1 of shape \(1,\) given"),
+        ("n_classes", 2.0, TypeError, "n_classes=2.0 given"),
+        ("name", None, TypeError, "name=None given"),
+        ("clusters", np.array([0, 1, 2]), ValueError, "clusters=.* given, needed numbers from 0 to 1"),
+        ("clusters", np.array([0, 1]), ValueError, r"clusters: shape \(2,\) given, needed \(3,\)"),
+        ("means", np.array([0.1, np.nan]), ValueError, "means: holds NaN"),
+        ("stds", np.array([0.1, -1.0]), ValueError, "stds: holds -1"),
+    ],
+)
+def test_bad_fields_are_named(field, value, error, message):
+    data = make().clustered([0.1, 0.5], [1.0, 2.0])
+    with pytest.raises(error, match=message):
+        dataclasses.replace(data, **{field: value})
+
+
+def test_a_change_of_inputs_is_a_function_that_returns_arrays():
+    with pytest.raises(TypeError, match="change=3 given"):
+        make().map_inputs(3)
+    with pytest.raises(TypeError, match="change: what it returned for client 0: builtins.NoneType given"):
+        make().map_inputs(lambda i, X: None)
+
+
+def test_too_many_clusters_are_refused_before_they_are_drawn():
+    with pytest.raises(ValueError, match=f"n_clusters={10**12} given"):
+        draw_clusters(10**12)

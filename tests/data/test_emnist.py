@@ -167,3 +167,22 @@ def test_nists_files():
     data = emnist_byclass()
     assert data.images.shape == (116_323, 28, 28)
     assert np.unique(data.labels).size == 62
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        ({"folder": None}, TypeError, "folder=None given"),
+        ({"url": 3}, TypeError, "url=3 given"),
+        ({"url": "gzip.zip"}, ValueError, "url='gzip.zip' given, needed an address"),
+        ({"sums": ["ab"]}, TypeError, r"sums=\['ab'\] given"),
+        ({"sums": {}}, ValueError, "sums: no SHA-256 sum of gzip.zip given"),
+        ({"sums": {ARCHIVE: 3}}, TypeError, r"sums\['gzip.zip'\]=3 given"),
+    ],
+)
+def test_a_download_with_bad_arguments_is_not_begun(bad, error, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(archive_module, "urlopen", None)
+    good = {"folder": tmp_path / "new", "url": "file:///nowhere", "sums": {ARCHIVE: "00"}}
+    with pytest.raises(error, match=message):
+        download_emnist(**{**good, **bad})
+    assert not (tmp_path / "new").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import types
@@ -102,6 +103,39 @@ def test_what_does_not_fit_is_refused():
         Images(np.zeros((2, 4)), np.zeros(2, dtype=int))
     with pytest.raises(ValueError, match="labels: 0 … 3 given, needed 0 … 2"):
         Images(np.zeros((2, 4, 4)), np.array([0, 3]), n_classes=3)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error", "message"),
+    [
+        ("images", [[[0]]], TypeError, "images: builtins.list given"),
+        ("images", np.full((400, 4, 4), np.nan), ValueError, "images: holds NaN"),
+        ("labels", np.zeros(400), TypeError, r"labels: float64 of shape \(400,\) given, needed .* integers"),
+        ("n_classes", "5", TypeError, "n_classes='5' given"),
+        ("white", 0, ValueError, "white=0 given"),
+        ("name", 3, TypeError, "name=3 given"),
+    ],
+)
+def test_bad_fields_are_named(field, value, error, message):
+    with pytest.raises(error, match=message):
+        dataclasses.replace(make(), **{field: value})
+
+
+def test_images_are_taken_by_number_or_mask():
+    data = make(classes=3)
+    mask = data.labels == 1
+    assert data.take(mask) == data.take(np.flatnonzero(mask)) == data.take(np.flatnonzero(mask).tolist())
+    assert np.array_equal(data.take([-1]).images, data.images[-1:])
+    with pytest.raises(ValueError, match="which: 3 … 400 given, needed numbers of the 400 images"):
+        data.take([3, 400])
+    with pytest.raises(ValueError, match=r"which: numbers of shape \(1, 1\) given"):
+        data.take([[3]])
+    for bad in (None, [0.5], [True]):
+        with pytest.raises(TypeError, match="which: .* given, needed a plain NumPy array of integers"):
+            data.take(bad)
+    for bad in (3, None, np.array(3)):
+        with pytest.raises(TypeError, match="labels=.* given .*, needed a list of labels"):
+            data.only(bad)
 
 
 def test_digits():

@@ -1,18 +1,15 @@
-"""Networks, averagings, channels, methods, runs, results, backends and data."""
+"""Networks, averagings, channels, methods, runs, results, backends and models."""
 
 from __future__ import annotations
-
-import tempfile
-from pathlib import Path
 
 import numpy as np
 
 import hgp_ref as hgp
 from fuzz import small
+from fuzz.small import FOLDER
 from fuzz.table import function, method
 from hgp_ref import averaging, channels, methods, networks, neural, results
 
-FOLDER = Path(tempfile.mkdtemp(prefix="hgp_fuzz_"))
 EDGES = [(np.array([0, 1, 2]), np.array([1, 2, 0])), (np.array([1, 0]), np.array([2, 2]))]
 
 # networks
@@ -125,25 +122,6 @@ method(
     lambda: hgp.backend.get_backend("numpy"),
     lambda: dict(a=ARRAY, dtype="float32"),
     passes_nan=True,
-)
-
-# data
-PARTITION = dict(labels=np.arange(40) % 4, n_clients=3, alpha=0.4, seed=0, min_per_client=1)
-function("data.dirichlet_partition", hgp.data.dirichlet_partition, lambda: dict(PARTITION))
-MIXTURE = dict(n_clients=3, n_train=4, n_val=4, n_test=4, dim=3, n_components=3, alpha=0.4, seed=0)
-function(
-    "data.synthetic_mixture",
-    hgp.data.synthetic_mixture,
-    lambda: MIXTURE | dict(variant="paper", bias=True),
-)
-for name in ("breast_cancer", "digits"):
-    function(
-        f"data.{name}",
-        getattr(hgp.data, name),
-        lambda: dict(n_clients=3, alpha=1.0, seed=0, validation=0.4, bias=True),
-    )
-function(
-    "data.emnist_byclass", hgp.data.emnist_byclass, lambda: dict(folder=FOLDER, split="test", upright=False, sums={})
 )
 
 # neural: what builds and evaluates a model

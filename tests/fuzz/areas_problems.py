@@ -160,6 +160,11 @@ function(
     lambda: dict(problem=small.weights(), net=small.net(), lam=LAM(), removals=[(0, 1)], steps=8, lr=0.3),
     speaks_of=("x",),  # made like lam
 )
+function(
+    "attribution.retrain_from",
+    attribution.retrain_from,
+    lambda: dict(problem=small.weights(), **small.point(small.weights()), removals=[(0, 1)], eta=0.3, steps=8),
+)
 function("attribution.all_instances", attribution.all_instances, lambda: dict(counts=COUNTS))
 function(
     "attribution.as_removals",

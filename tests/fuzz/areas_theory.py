@@ -115,4 +115,9 @@ function(
         | dict(lipschitz=None, strong_convexity=0.01, matrix_free=True)
     ),
 )
+function(
+    "certificates.measured_residual",
+    hgp.certificates.measured_residual,
+    lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), est=small.estimate()),
+)
 method("certificates.Certificate.plot", small.certificate)

@@ -52,7 +52,13 @@ EXEMPT: dict[str, str] = {
         name: RECORD
         for name in (
             *("Traffic", "averaging.Traffic", "channels.Traffic", "estimators.Estimate", "training.Fit"),
-            *("certificates.Certificate", "attribution.Influence", "attribution.Retraining", "attribution.Scores"),
+            *(
+                "certificates.Certificate",
+                "certificates.MeasuredResidual",
+                "attribution.Influence",
+                "attribution.Retraining",
+                "attribution.Scores",
+            ),
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Unreachable"),
             *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import hgp_ref as hgp
 from hgp_ref import neural, problems
 
 N, D = 3, 4
+FOLDER = Path(tempfile.mkdtemp(prefix="hgp_fuzz_"))  # what the calls may write to
 
 
 def rng() -> np.random.Generator:
