@@ -111,9 +111,12 @@ def train_once(seed):
     x0 = rng.standard_normal((n, problem.dim_x)) if rng.random() < 0.5 else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit = hgp.sgp(problem, net, lam, steps=steps, lr=lr, milestones=milestones, variant=variant, batch_size=size,
-                      seed=seeds, first_batch=first, x0=x0)  # fmt: skip
-    worst = 0.0
+        try:
+            fit = hgp.sgp(problem, net, lam, steps=steps, lr=lr, milestones=milestones, variant=variant,
+                          batch_size=size, seed=seeds, first_batch=first, x0=x0)  # fmt: skip
+        except hgp.DivergenceError:
+            fit = None
+    worst, largest = 0.0, 0.0
     for r, batch_seed in enumerate(seeds):
         x, omega, sent = np.zeros((n, problem.dim_x)) if x0 is None else x0, np.ones((n, 1)), 0
         for s in range(steps):
@@ -127,12 +130,20 @@ def train_once(seed):
             else:
                 x, omega = W @ x, W @ omega
                 x = x - rate * problem.inner_grad(x / omega, lam, batch=batch)
+        largest = max(largest, np.abs(x / omega).max())
+        if fit is None:
+            continue
         worst = max(worst, np.abs(fit.x[r] - x / omega).max() / max(1.0, np.abs(x / omega).max()))
         numbers = sent * (problem.dim_x + 1)
         assert counted(fit.traffic, r) == (sent, numbers, 8 * numbers, steps)
+    if fit is None:
+        assert largest > 100 * (1.0 if x0 is None else np.abs(x0).max()), "refused, but the recursion stays small"
+        return None
     return worst
 
 
 @pytest.mark.parametrize("chunk", settings(1, 15))
 def test_training(chunk):
-    assert max(train_once((chunk, k)) for k in range(50)) < 1e-12
+    found = [train_once((chunk, k)) for k in range(50)]
+    assert sum(worst is None for worst in found) < 5  # diverged: a rate too large for the steepest client
+    assert max(worst for worst in found if worst is not None) < 1e-12
