@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from hgp_ref import arguments
 from hgp_ref.networks.base import Network
-from hgp_ref.networks.periodicity import Periodic, periodic
+from hgp_ref.networks.periodicity import Periodic, edge_matrix, periodic
 
 CHUNK_EDGES = 2**24  # edges of the steps added at once, at most (one step is always added)
 NAMED = 10  # clients named in a message
@@ -128,7 +127,7 @@ class _Condensation:
         a, b = self.labels[senders], self.labels[receivers]
         new = a != b  # most edges lie inside a component after a step or two
         a, b = np.concatenate([self.between, np.stack([a[new], b[new]])], axis=1)
-        graph = _graph(a, b, self.size)
+        graph = edge_matrix(a, b, self.size)
         size, merged = connected_components(graph, directed=True, connection="strong")
         merged = merged.astype(np.int64)
         self.labels, self.size = merged[self.labels], int(size)
@@ -138,17 +137,11 @@ class _Condensation:
     def reached(self, start: int, backwards: bool) -> np.ndarray:
         """(size,) booleans: components that component `start` reaches (or that reach it)."""
         a, b = self.between[::-1] if backwards else self.between
-        graph = _graph(a, b, self.size)
+        graph = edge_matrix(a, b, self.size)
         order = breadth_first_order(graph, start, return_predecessors=False)
         found = np.zeros(self.size, dtype=bool)
         found[order] = True
         return found
-
-
-def _graph(senders: np.ndarray, receivers: np.ndarray, size: int) -> csr_array:
-    """Edges as a matrix whose indices are int32: SciPy up to 1.11.2 finds no component in graphs with int64 ones."""
-    a, b = senders.astype(np.int32), receivers.astype(np.int32)
-    return csr_array((np.ones(a.size), (a, b)), shape=(size, size))
 
 
 def _useful(net: Network, first: int, count: int) -> int:

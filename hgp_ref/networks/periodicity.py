@@ -78,7 +78,7 @@ def _groups(nodes: int, senders: np.ndarray, receivers: np.ndarray, length: int)
 
     In a strongly connected graph with distances l from a node the gcd is that of l(a) + 1 - l(b) over the edges a -> b.
     """
-    graph = csr_array((np.ones(senders.size), (senders, receivers)), shape=(nodes, nodes))
+    graph = edge_matrix(senders, receivers, nodes)
     components = connected_components(graph, directed=True, connection="strong", return_labels=False)
     if components > 1:
         return int(components)
@@ -87,3 +87,9 @@ def _groups(nodes: int, senders: np.ndarray, receivers: np.ndarray, length: int)
     for node in order[1:]:
         distance[node] = distance[parent[node]] + 1
     return int(np.gcd.reduce(distance[senders] + 1 - distance[receivers])) // length
+
+
+def edge_matrix(senders: np.ndarray, receivers: np.ndarray, size: int) -> csr_array:
+    """Edges as a matrix whose indices are int32: SciPy up to 1.11.2 finds no component in graphs with int64 ones."""
+    a, b = senders.astype(np.int32), receivers.astype(np.int32)
+    return csr_array((np.ones(a.size), (a, b)), shape=(size, size))
