@@ -24,7 +24,6 @@ BY_VARIANT = False
 BY_SIZE = True
 WAYS = {"continued": "more steps from $x$", "scratch": "from scratch"}
 KINDS = ("one instance", "a group")
-ENOUGH = 0.8  # R² that is asked for against more steps, full batch, with the smooth network
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
@@ -48,8 +47,8 @@ def compare(data: Data, options: Options) -> list[Row]:
         d = data["smooth"]
         chosen, paper = of_kind(d, KINDS[0]), CNN_PAPER["full"][0]
         r2 = scores(d["continued"][chosen], d["predicted"][0, chosen]).r2
-        note = f"M more steps; {ENOUGH} is asked for; the paper's is ReLU, from scratch"
-        rows.append(Row("smooth CNN, full batch, R² from x", r2, paper, r2 >= ENOUGH, note))
+        note = "M more steps; chosen after the ReLU network's R² was seen; the paper's is ReLU, from scratch"
+        rows.append(Row("smooth CNN, full batch, R² from x", r2, paper, None, note))
     return rows
 
 
