@@ -74,7 +74,10 @@ def to_host(x: Array) -> np.ndarray:
 
 def host_float64(x: Array) -> np.ndarray:
     """A host array of its own with the values of `x` in float64."""
-    return np.array(to_host(x), dtype=np.float64)
+    host = to_host(x)
+    if host.dtype.kind not in "fiub":
+        raise TypeError(f"x: needed real numbers, got {host.dtype}")
+    return np.array(host, dtype=np.float64)
 
 
 def from_host(a: np.ndarray, *, like: Array) -> Array:

@@ -83,7 +83,7 @@ class Simulated(Channel):
             most = max(1, min(64, 2 * BLOCK_BYTES // (32 * steps * int(self.net.expected_edges))))
             ahead = self.upcoming(steps, most)
             alike = next((k for k, S in enumerate(ahead) if steps != S), len(ahead))
-            self._calls = DeviceCalls(self.net, self.step, self._omega, ahead[:alike], weights, z, divide)
+            self._calls = DeviceCalls(self.net, self.step, self._omega, ahead[:alike], weights, z, divide).take_over()
         return self._calls
 
     def settle(self) -> None:

@@ -20,8 +20,8 @@ from hgp_ref.networks import Network
 from hgp_ref.networks.base import Csr
 
 
-class HostCalls(PreparedCalls):
-    """Calls on NumPy arrays, the first of them from graph step + 1 on; omega (n,) are the weights before it."""
+class SteppingCalls(PreparedCalls):
+    """Calls over the graphs of `net`, the first from graph step + 1 on; omega (n,) are the weights before it."""
 
     steps: Sequence[int]
     weights: Weights
@@ -39,6 +39,10 @@ class HostCalls(PreparedCalls):
         super().__init__(steps, weights, like, divide)
         self.net, self._step, self._omega = net, step, omega
         self.messages: list[int] = []
+
+
+class HostCalls(SteppingCalls):
+    """Calls on NumPy arrays."""
 
     def __call__(self, z: np.ndarray) -> np.ndarray:
         S = self.steps[self.used]
@@ -71,31 +75,22 @@ class HostCalls(PreparedCalls):
         return self._omega
 
 
-class DeviceCalls(ForeseenCalls):
+class DeviceCalls(ForeseenCalls, SteppingCalls):
     """Calls of equally many steps on any library; their graphs go to the device of `like` together."""
 
-    steps: Sequence[int]
-    weights: Weights
-
-    def __init__(
-        self,
-        net: Network,
-        step: int,
-        omega: np.ndarray,
-        steps: Sequence[int],
-        weights: Weights,
-        like: Array,
-        divide: bool,
-    ) -> None:
-        super().__init__(steps, weights, like, divide)
-        S, dtype = steps[0], host_dtype(like)
-        graphs = [[net.csr(s) for s in range(step + c * S + 1, step + (c + 1) * S + 1)] for c in range(len(steps))]
+    def take_over(self) -> DeviceCalls:
+        """Draw the graphs of all calls and send them."""
+        net, like, S = self.net, self.like, self.steps[0]
+        first = [self._step + c * S + 1 for c in range(len(self.steps))]
+        graphs = [[net.csr(s) for s in range(begin, begin + S)] for begin in first]
         self.messages = [sum(messages_of(net, *graph[:2]) for graph in call) for call in graphs]
         self.width = max(int(np.diff(graph[0]).max()) for call in graphs for graph in call)
         rows = [[padded_rows(*graph, self.width) for graph in call] for call in graphs]
         self._senders = from_host(np.stack([[r[0] for r in call] for call in rows]), like=like)  # (calls, S, n, width)
-        self._shares = from_host(np.stack([[r[1] for r in call] for call in rows]).astype(dtype), like=like)
-        self.after = self._following(graphs, omega, repr(net))  # (calls, n)
+        shares = np.stack([[r[1] for r in call] for call in rows]).astype(host_dtype(like))
+        self._shares = from_host(shares, like=like)
+        self.after = self._following(graphs, self._omega, repr(net))  # (calls, n)
+        return self
 
     def _following(self, graphs: list[list[Csr]], omega: np.ndarray, name: str) -> np.ndarray:
         after = []

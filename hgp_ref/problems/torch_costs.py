@@ -12,7 +12,7 @@ from typing import Any
 from hgp_ref import arguments
 from hgp_ref.backend import Array
 from hgp_ref.problems.adapters import Adapter
-from hgp_ref.problems.torch_graph import changes, gradients, leaf, require_recording
+from hgp_ref.problems.torch_graph import PulledBack, changes, gradients, leaf, require_recording
 
 Rows = list[Array]
 
@@ -115,25 +115,12 @@ class _Differentiation:
         return torch.zeros_like(point[name])
 
 
-class TorchLinearization:
+class TorchLinearization(PulledBack):
     """u -> d<d_x g, u>/dx and d<d_x g, u>/dlam through the kept graph."""
 
     def __init__(self, point: _Differentiation) -> None:
         self._point, self._problem = point, point.problem
         self._slopes = point.gradients(("x",), keep=True)
-
-    def hvp(self, u: Array) -> Array:
-        """d²_x g_i u_i (the Hessian is symmetric).  # (n, d_x)"""
-        return self._pull(("x",), u)[0]
-
-    def cross(self, u: Array) -> Array:
-        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
-        return self._pull(("lam",), u)[0]
-
-    def products(self, u: Array) -> tuple[Array, Array]:
-        """hvp(u) and cross(u) by one pass through the graph."""
-        hvp, cross = self._pull(("x", "lam"), u)
-        return hvp, cross
 
     def _pull(self, along: tuple[str, ...], u: Array) -> list[Array]:
         import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from hgp_ref.backend import Array
@@ -53,3 +54,24 @@ def _same(a: Array, b: Array) -> bool:
     import torch
 
     return torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) and torch.equal(a.isnan(), b.isnan())
+
+
+class PulledBack(ABC):
+    """Second derivatives of g by pulling u back through the kept graph of d_x g."""
+
+    @abstractmethod
+    def _pull(self, along: tuple[str, ...], u: Array) -> list[Array]:
+        """d<d_x g_i, u_i> along each of "x", "lam" that is asked for."""
+
+    def hvp(self, u: Array) -> Array:
+        """d²_x g_i u_i (the Hessian is symmetric).  # (n, d_x)"""
+        return self._pull(("x",), u)[0]
+
+    def cross(self, u: Array) -> Array:
+        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
+        return self._pull(("lam",), u)[0]
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u) by one pass through the graph."""
+        hvp, cross = self._pull(("x", "lam"), u)
+        return hvp, cross

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array
-from hgp_ref.problems.torch_graph import changes, gradients, leaf
+from hgp_ref.problems.torch_graph import PulledBack, changes, gradients, leaf
 from hgp_ref.problems.torch_instances import TorchInstances
 
 if TYPE_CHECKING:
@@ -60,25 +60,12 @@ class Point:
         return torch.zeros_like(point[name])
 
 
-class ModuleLinearization:
+class ModuleLinearization(PulledBack):
     """u -> d<d_x g, u>/dx and d<d_x g, u>/dlam through the kept graphs."""
 
     def __init__(self, problem: TorchModuleProblem, points: list[Point]) -> None:
         self._problem, self._points = problem, points
         self._slopes = [point.gradients(("x",), keep=True)[0] for point in points]
-
-    def hvp(self, u: Array) -> Array:
-        """d²_x g_i u_i (the Hessian is symmetric).  # (n, d_x)"""
-        return self._pull(("x",), u)[0]
-
-    def cross(self, u: Array) -> Array:
-        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
-        return self._pull(("lam",), u)[0]
-
-    def products(self, u: Array) -> tuple[Array, Array]:
-        """hvp(u) and cross(u) by one pass through the graph."""
-        hvp, cross = self._pull(("x", "lam"), u)
-        return hvp, cross
 
     def _pull(self, along: tuple[str, ...], u: Array) -> list[Array]:
         import torch
