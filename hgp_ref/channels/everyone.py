@@ -8,6 +8,7 @@ import numpy as np
 
 from hgp_ref.backend import Array, array_namespace, host_dtype
 from hgp_ref.channels.base import BALANCED, Channel, Weights
+from hgp_ref.channels.flooding import flood_max
 from hgp_ref.channels.traffic import Traffic
 
 FEW = 1024  # clients whose matrix of means is worth stacking with others
@@ -23,11 +24,10 @@ class Everyone(Channel):
         return xp.broadcast_to(self.mean_over_clients(z), z.shape) + xp.zeros_like(z)
 
     def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        rounds = min(1, self.n - 1)
+        top, rounds, messages = flood_max(None, values, self.step + 1)
         self.step += rounds
-        messages = rounds * self.n * (self.n - 1)
         self._sent += Traffic.of(messages, values.shape[1], host_dtype(like).itemsize, rounds)
-        return values.max(axis=0)
+        return top
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         P = np.full((len(steps), self.n, self.n), 1.0 / self.n)

@@ -11,7 +11,7 @@ from hgp_ref.backend import Array, array_namespace
 from hgp_ref.channels.base import FRESH, Channel, Weights
 from hgp_ref.channels.calls import Rules, Steps
 from hgp_ref.channels.composed import ComposedCalls
-from hgp_ref.channels.simulated import BLOCK_BYTES, MOST_CALLS
+from hgp_ref.channels.simulated import calls_at_once
 from hgp_ref.channels.traffic import Traffic
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Runs(Channel):
     def _prepare(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> ComposedCalls:
         self.settle()
         self._closed = None
-        most = max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * len(self.channels) * self.n * self.n)))
+        most = calls_at_once(self.n, len(self.channels))
         ahead = self._ahead[self._made : self._made + most]
         ahead = ahead if ahead and ahead[0] == steps else (steps,)
         each = [c.matrices(S) for c, S in zip(self.channels, zip(*ahead, strict=True), strict=True)]

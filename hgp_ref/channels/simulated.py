@@ -22,6 +22,11 @@ BLOCK_BYTES = 16 * 2**20  # matrices prepared at once, at most (one call is alwa
 MOST_CALLS = 256  # calls prepared at once, at most
 
 
+def calls_at_once(n: int, runs: int = 1) -> int:
+    """How many composed calls of n clients to prepare together, in each of so many runs."""
+    return max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * runs * n * n)))
+
+
 class Simulated(Channel):
     """The graphs of `net`, with all clients at hand.
 
@@ -73,7 +78,7 @@ class Simulated(Channel):
         self.settle()
         self._closed = None
         if self.composes(z, steps):
-            ahead = self.upcoming(steps, self.room(steps))
+            ahead = self.upcoming(steps, calls_at_once(self.n))
             P, messages = self.matrices(ahead)
             self._calls = ComposedCalls(P, messages, self._omega, ahead, weights, z, divide, repr(self.net))
         elif is_numpy(z):
@@ -96,10 +101,6 @@ class Simulated(Channel):
         """The steps of the next calls, at most so many: those foreseen if the first is as foreseen, else one call."""
         ahead = self._ahead[self._made : self._made + most]
         return ahead if ahead and ahead[0] == steps else (steps,)
-
-    def room(self, steps: int) -> int:
-        """How many composed calls to prepare at once."""
-        return max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * self.n * self.n)))
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         return products(self.net, self.step, steps)

@@ -7,22 +7,14 @@ import warnings
 import numpy as np
 
 from hgp_ref.averaging import Mean
-from hgp_ref.backend import Array, array_namespace, host_dtype
+from hgp_ref.backend import Array, host_dtype
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods import Method
-from hgp_ref.methods.spectrum import extremes, range_of_mean, start_rows
+from hgp_ref.methods.spectrum import extremes, range_of_mean, row_norms, start_rows
 from hgp_ref.problems.normalised import Normalised
 
 GROWTH_LIMIT = 1e8  # no run comes back from here with digits that mean anything
 CLEAR_GROWTH = 1e3  # at the end of a run: no transient of a series that converges
-
-
-def row_norms(u: Array) -> Array:
-    """‖u_i‖ of every client, (..., n); scaled, so that squares stay within range."""
-    xp = array_namespace(u)
-    scale = xp.max(xp.abs(u), axis=-1, keepdims=True)
-    scale = xp.where(scale > 0, scale, xp.ones_like(scale))
-    return (xp.sqrt(xp.sum((u / scale) ** 2, axis=-1, keepdims=True)) * scale)[..., 0]
 
 
 class GrowthWatch:

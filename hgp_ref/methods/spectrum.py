@@ -43,11 +43,7 @@ def extremes(product: Callable[[Array], Array], start: Array, steps: int = PRODU
     xp = array_namespace(start)
     tiny = float(xp.finfo(start.dtype).smallest_normal)
 
-    def norm(a: Array) -> Array:
-        scale = xp.max(xp.abs(a), axis=-1, keepdims=True) + tiny  # keeps squares within range
-        return xp.sqrt(xp.sum((a / scale) ** 2, axis=-1, keepdims=True)) * scale
-
-    before, q = xp.zeros_like(start), start / norm(start)
+    before, q = xp.zeros_like(start), start / row_norms(start)[..., None]
     beta = xp.zeros_like(start[..., :1])
     diagonal, beside = [], []
     for _ in range(min(steps, start.shape[-1])):
@@ -55,11 +51,19 @@ def extremes(product: Callable[[Array], Array], start: Array, steps: int = PRODU
         alpha = xp.sum(q * z, axis=-1, keepdims=True)
         z = z - alpha * q
         diagonal.append(alpha)
-        beta = norm(z)
+        beta = row_norms(z)[..., None]
         beside.append(beta)
         before, q = q, z / (beta + tiny)
     alphas, betas = (host_float64(xp.concat(parts, axis=-1)) for parts in (diagonal, beside))
     return _ritz(alphas, betas, spent=100 * float(xp.finfo(start.dtype).eps))
+
+
+def row_norms(u: Array) -> Array:
+    """‖u_i‖ of every client, (..., n); scaled, so that squares stay within range."""
+    xp = array_namespace(u)
+    scale = xp.max(xp.abs(u), axis=-1, keepdims=True)
+    scale = xp.where(scale > 0, scale, xp.ones_like(scale))
+    return (xp.sqrt(xp.sum((u / scale) ** 2, axis=-1, keepdims=True)) * scale)[..., 0]
 
 
 def _ritz(alphas: np.ndarray, betas: np.ndarray, spent: float) -> tuple[np.ndarray, np.ndarray]:

@@ -40,7 +40,7 @@ class MiniBatches:
     ) -> None:
         if problem.counts is None:
             raise ValueError(f"batch_size={size!r} given, but the problem has no `counts` (instances per client)")
-        self.counts, self.clients = problem.counts, problem.clients
+        self.counts = problem.counts
         self.problem, self.seeds, self.total, self.like = problem, seeds, total, like
         self.size, self.runs, self.streams, self.replace = (
             arguments.integer("batch_size", size, 1, 2**31 - 1),

@@ -7,8 +7,7 @@ import numpy as np
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.errors import DivergenceError
-from hgp_ref.estimators.divergence import row_norms
-from hgp_ref.methods.spectrum import range_of_mean
+from hgp_ref.methods.spectrum import range_of_mean, row_norms
 from hgp_ref.problems.normalised import Normalised, optional
 
 GROWTH_LIMIT = 1e8  # parameters and gradients that have both grown by this are not coming back
