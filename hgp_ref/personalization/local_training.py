@@ -1,0 +1,31 @@
+"""Local: every client trains its own model on its own data, x_i = argmin g_i, and sends nothing."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+from hgp_ref.networks import Network, SelfLoops
+from hgp_ref.personalization.global_model import fedavg
+from hgp_ref.personalization.recipes import Recipe, Rounds
+from hgp_ref.personalization.result import Personalized
+from hgp_ref.personalization.task import Task
+
+
+def local(task: Task, net: Network, recipe: Recipe) -> Personalized:
+    """Train alone, by the same steps that `recipe` takes together; `net` is not used.
+
+    Examples
+    --------
+    >>> import hgp_ref as hgp
+    >>> from hgp_ref.neural import Flatten, Linear, Sequential
+    >>> from hgp_ref.personalization import Rounds
+    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
+    >>> local(task, None, Rounds(rounds=5, lr=0.1)).traffic.messages
+    0
+    """
+    alone = replace(recipe, averaging="gossip", by_size=False) if isinstance(recipe, Rounds) else recipe
+    with warnings.catch_warnings():  # that nobody hears anybody is the point
+        warnings.filterwarnings("ignore", ".*not jointly strongly connected", RuntimeWarning)
+        trained = fedavg(task, SelfLoops(task.n), alone)
+    return replace(trained, method="Local")

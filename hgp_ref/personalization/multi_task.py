@@ -1,0 +1,35 @@
+"""HGP-MTL: K networks for all, whose probabilities each client mixes in its own way,
+
+    prediction of client i:  Σ_m softmax(λ_i)_m softmax(z(x_m)),      f_i = mean loss + (outer_l2/2) ‖λ_i‖²,
+
+x_1 … x_K trained together on the mixture's loss, λ_i by hyper-gradients (`outer_loop`).
+"""
+
+from __future__ import annotations
+
+from hgp_ref.networks import Network
+from hgp_ref.personalization.outer_loop import Outer, personalize
+from hgp_ref.personalization.recipes import Recipe
+from hgp_ref.personalization.result import Personalized
+from hgp_ref.personalization.task import Task
+from hgp_ref.problems import PersonalMixture
+
+
+def hgp_mtl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None, *, components: int = 3
+            ) -> Personalized:  # fmt: skip
+    """Mixture weights by hyper-gradients; `outer` is `Outer(outer_l2=1e-2)` by default.
+
+    Examples
+    --------
+    >>> import hgp_ref as hgp
+    >>> from hgp_ref.neural import Flatten, Linear, Sequential
+    >>> from hgp_ref.personalization import Outer, Push
+    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
+    >>> net = hgp.networks.RandomDirected(4, seed=0)
+    >>> hgp_mtl(task, net, Push(steps=60, lr=0.5), Outer(outer_steps=1, steps=5), components=2).lam.shape
+    (4, 2)
+    """
+    outer = Outer(outer_l2=1e-2) if outer is None else outer
+    given = {"components": components, "l2": task.l2, "outer_l2": outer.outer_l2}
+    problem = task.moved(PersonalMixture(task.model, *outer.data(task.data), **given))
+    return personalize(task, net, recipe, outer, problem, "HGP-MTL")

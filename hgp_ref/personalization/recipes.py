@@ -1,0 +1,112 @@
+"""How clients train: gradient push over changing graphs, or rounds of local epochs and averages.
+
+A recipe is called as `recipe(problem, net, lam, x0=, seed=, first_batch=, callback=)` and returns a `Fit`: what
+`hgp_ref.bilevel.optimise` takes as its `train`.
+
+    Push      every step mixes: RandU, RandD (Nedić's form, as the paper trains there)
+    Rounds    FC averages models by training size, FixU mixes them with its fixed weights
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.averaging import Averaging, ExactAverage, Gossip, PushSum
+from hgp_ref.backend import Array
+from hgp_ref.networks import Network
+from hgp_ref.training import Fit, local_rounds, sgp
+from hgp_ref.training.descent import read_rates
+
+AVERAGINGS: dict[str, Callable[[Network, int], Averaging]] = {
+    "exact": lambda net, steps: ExactAverage(net.n),
+    "gossip": Gossip,
+    "push_sum": PushSum,
+}
+
+
+@dataclass(frozen=True)
+class Push:
+    """`steps` steps of stochastic gradient push."""
+
+    steps: int = 600
+    lr: float = 0.1
+    milestones: tuple[int, ...] | None = None
+    decay: float = 0.1
+    momentum: float = 0.0
+    batch_size: int | None = 128
+    variant: str = "nedic"
+
+    @property
+    def turns(self) -> int:
+        """How often clients average."""
+        return self.steps
+
+    def rates(self) -> np.ndarray:
+        """The rate of each turn, (turns,)."""
+        return read_rates(self.turns, self.lr, self.milestones, self.decay)[1]
+
+    def __call__(self, problem: Any, net: Network, lam: Array, *, first_batch: int = 0, outer_step: int = 0,
+                 **options: Any) -> Fit:  # fmt: skip
+        return sgp(problem, net, lam, first_batch=first_batch, **asdict(self), **options)
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """`rounds` rounds of `epochs` local epochs; averaging "exact", "gossip" or "push_sum" with `steps` graphs a round.
+
+    by_size : weigh models by training sizes.
+    """
+
+    rounds: int = 200
+    lr: float = 0.03
+    milestones: tuple[int, ...] | None = None
+    decay: float = 0.1
+    momentum: float = 0.9
+    batch_size: int | None = 128
+    epochs: int = 1
+    averaging: str = "exact"
+    steps: int = 1
+    by_size: bool = True
+
+    def __post_init__(self) -> None:
+        arguments.choice("averaging", self.averaging, AVERAGINGS)
+
+    @property
+    def turns(self) -> int:
+        """How often clients average."""
+        return self.rounds
+
+    def rates(self) -> np.ndarray:
+        """The rate of each turn, (turns,)."""
+        return read_rates(self.turns, self.lr, self.milestones, self.decay)[1]
+
+    def average(self, net: Network) -> Averaging:
+        """The averaging of every round over `net`."""
+        return AVERAGINGS[self.averaging](net, self.steps)
+
+    def weights(self, problem: Any) -> np.ndarray | None:
+        """Training sizes, where models are weighed by them."""
+        return problem.counts if self.by_size else None
+
+    def __call__(self, problem: Any, net: Network, lam: Array, *, first_batch: int = 0, outer_step: int = 0,
+                 **options: Any) -> Fit:  # fmt: skip
+        given = {name: value for name, value in asdict(self).items() if name not in ("averaging", "steps", "by_size")}
+        weights = self.weights(problem)
+        return local_rounds(
+            problem, self.average(net), lam, first_epoch=first_batch, weights=weights, **given, **options
+        )
+
+
+Recipe = Push | Rounds
+
+
+def need_rounds(recipe: Recipe, method: str) -> Rounds:
+    """The recipe of a method that is made of rounds."""
+    if not isinstance(recipe, Rounds):
+        raise TypeError(f"recipe={recipe!r} given, needed Rounds(...): {method} goes by rounds")
+    return recipe
