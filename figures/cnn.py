@@ -64,7 +64,9 @@ DAMPING = (0.0, 0.01, 0.1, 1.0)  # δ
 
 def experiment(size: str, *, mini_batch: bool, quick: bool = False, backend: str = "numpy") -> Experiment:
     """Predicted and actual changes, with mini-batches or without."""
-    return _experiment(size, {**SIZES[size], **(QUICK if quick else {})}, mini_batch, backend, ("continued", "scratch"))
+    return _experiment(
+        size, {**SIZES[size or "reduced"], **(QUICK if quick else {})}, mini_batch, backend, ("continued", "scratch")
+    )
 
 
 def smooth_experiment(*, seed: int = 1, quick: bool = False, backend: str = "numpy") -> Experiment:

@@ -29,7 +29,7 @@ KINDS = ("one instance", "a group")
 def experiments(options: Options) -> dict[str, Experiment]:
     """Predictions and both retrainings, full batch; at the reduced size a smooth network beside it, for its numbers."""
     given = {"quick": options.quick, "backend": options.backend}
-    beside = {"smooth": smooth_experiment(**given)} if options.size == "reduced" else {}
+    beside = {"smooth": smooth_experiment(**given)} if options.size in ("", "reduced") else {}
     return {"cnn": experiment(options.size, mini_batch=False, **given), **beside}
 
 

@@ -23,7 +23,7 @@ def experiments(options: Options) -> dict[str, Experiment]:
     given = {"quick": options.quick, "backend": options.backend}
     synthetic = {variant: removal.experiment(variant, **given) for variant in VARIANTS}
     networks = {key: cnn.experiment(options.size, mini_batch=key == "mini", **given) for key in CNN_PAPER}
-    smooth = {"smooth": cnn.smooth_experiment(**given)} if options.size == "reduced" else {}
+    smooth = {"smooth": cnn.smooth_experiment(**given)} if options.size in ("", "reduced") else {}
     return {**synthetic, **{key: real_data.experiment(key, **given) for key in REAL}, **networks, **smooth}
 
 

@@ -26,6 +26,7 @@ _MODULES = (
     "methods",
     "networks",
     "neural",
+    "personalization",
     "problems",
     "training",
 )

@@ -8,8 +8,8 @@ rest on the whole but not for its clients [1]:
 into the two groups that complete linkage makes of the cosines <Δ_i, Δ_j> / (‖Δ_i‖ ‖Δ_j‖). Everybody hears everybody, so
 all members of a cluster know its updates, and what a server would decide each of them can.
 
-The published program compares the largest *coordinate* of the updates with tol_client instead of the largest norm, which
-practically never exceeds it, so that no cluster splits: `as_published=True`.
+The published program compares the largest *coordinate* of the updates with tol_client instead of the largest norm.
+That practically never exceeds it, so that no cluster splits: `as_published=True`.
 
 [1] F. Sattler, K.-R. Müller, W. Samek. Clustered federated learning: model-agnostic distributed multitask optimization
     under privacy constraints. IEEE TNNLS 2021.
@@ -79,7 +79,7 @@ def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 
 
 def means_inside(u: Array, clusters: Clusters, weights: np.ndarray | None) -> tuple[Array, Traffic]:
     """Each client's mean of the rows of its cluster, and what the members of clusters sent each other."""
-    xp, sent, rows = array_namespace(u), Traffic(), {}
+    xp, sent, rows = array_namespace(u), Traffic(), dict[int, Array]()
     for members in clusters:
         own = xp.stack([u[int(i), :] for i in members])
         average = open_weighted(ExactAverage(len(members)), own, 1, None if weights is None else weights[members])

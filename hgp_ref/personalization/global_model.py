@@ -5,13 +5,15 @@
 over whatever network and recipe: gradient push on changing graphs [1], rounds of local epochs with models averaged by
 training size where everybody hears everybody (FedAvg [2]). The reference that personal models are to beat.
 
-[1] A. Nedić, A. Olshevsky. Stochastic gradient-push for strongly convex functions on time-varying directed graphs. 2016.
+[1] A. Nedić, A. Olshevsky. Stochastic gradient-push for strongly convex functions on time-varying directed graphs.
+    IEEE TAC 2016.
 [2] B. McMahan et al. Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from hgp_ref.networks import Network
 from hgp_ref.personalization.recipes import Recipe
@@ -19,7 +21,7 @@ from hgp_ref.personalization.result import Personalized
 from hgp_ref.personalization.task import Task
 
 
-def fedavg(task: Task, net: Network, recipe: Recipe, **options: float) -> Personalized:
+def fedavg(task: Task, net: Network, recipe: Recipe, **options: Any) -> Personalized:
     """Train one model by `recipe` over `net`; `options` go to the training (prox=).
 
     Examples

@@ -6,11 +6,11 @@ Expectation and maximisation by rounds [1], for client i, instance k and compone
     M    θ_im: local epochs on (1/N_i) Σ_k q_ik(m) l(θ_m; x_ik, y_ik) + (l2/2)|θ_m|² from θ_m
          θ_m ← Σ_i (N_i/N) θ_im, or with a network's own weights (D-FedEM)
 
-A client predicts by Σ_m π_im softmax(z_m). Component m starts from seed + m. E is that of the mixture's cost −log Σ_m π_m
-P_m(y), whose responsibilities are q.
+A client predicts by Σ_m π_im softmax(z_m). Component m starts from seed + m. q are the responsibilities of the mixture's
+cost −log Σ_m π_m P_m(y).
 
-[1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. Federated multi-task learning under a mixture of distributions.
-    NeurIPS 2021.
+[1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. Federated multi-task learning under a mixture of
+    distributions. NeurIPS 2021.
 """
 
 from __future__ import annotations

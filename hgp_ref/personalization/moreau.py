@@ -1,10 +1,10 @@
 """pFedMe: personal models as proximal points of a shared one,
 
-    F_i(w) = min_θ g_i(θ) + (μ/2) ‖θ − w‖²,      θ_i(w) its minimiser,      min_w Σ_i F_i(w),   ∂F_i(w) = μ (w − θ_i(w)).
+    min_w Σ_i F_i(w),    F_i(w) = min_θ g_i(θ) + (μ/2) ‖θ − w‖²,    ∂F_i(w) = μ (w − θ_i(w)),   θ_i(w) the minimiser.
 
-In a round every client starts from w_i = w; for each mini-batch of its epoch it takes `inner_steps` gradient steps towards
-θ_i, warm-started, on that batch, and then w_i ← w_i − ν μ (w_i − θ_i); the round ends with w ← (1 − β) w + β Σ_i (N_i/N) w_i
-[1]. Judged are the personal models θ_i.
+In a round [1] every client starts from w_i = w. For each mini-batch of its epoch it takes `inner_steps` gradient steps
+towards θ_i on that batch, from where θ_i is, and then w_i ← w_i − ν μ (w_i − θ_i). The round ends with
+w ← (1 − β) w + β Σ_i (N_i/N) w_i. Judged are the personal models θ_i.
 
 The published program is another method (`as_published=True`): θ_i is never set back, a round is one epoch of
 

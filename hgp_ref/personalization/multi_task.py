@@ -30,6 +30,7 @@ def hgp_mtl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None
     (4, 2)
     """
     outer = Outer(outer_l2=1e-2) if outer is None else outer
-    given = {"components": components, "l2": task.l2, "outer_l2": outer.outer_l2}
-    problem = task.moved(PersonalMixture(task.model, *outer.data(task.data), **given))
+    data = outer.data(task.data)
+    problem = PersonalMixture(task.model, *data, components=components, l2=task.l2, outer_l2=outer.outer_l2)
+    problem = task.moved(problem)
     return personalize(task, net, recipe, outer, problem, "HGP-MTL")

@@ -29,8 +29,8 @@ from hgp_ref.personalization.task import Task
 class Outer:
     """The outer loop: K steps of Adam at `rate`, HGP with M = iterations, S = steps and η = eta.
 
-    outer_on : "train" as in the paper, or "validation": whose loss f_i is. batch_size: of HGP's products, one batch for u
-    and v together as the paper has it; None for full batches.
+    outer_on : "train" as in the paper, or "validation": whose loss f_i is. batch_size : of HGP's products, one batch
+    for u and v together as the paper has it; None for full batches.
     """
 
     outer_steps: int = 5

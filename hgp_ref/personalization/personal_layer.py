@@ -33,6 +33,6 @@ def hgp_pl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None,
     """
     outer = Outer() if outer is None else outer
     scale = 1.0 if arguments.boolean("as_printed", as_printed) else None
-    given = {"l2": task.l2, "outer_l2": outer.outer_l2, "scale": scale}
-    problem = task.moved(PersonalMask(task.model, *outer.data(task.data), **given))
+    data = outer.data(task.data)
+    problem = task.moved(PersonalMask(task.model, *data, l2=task.l2, outer_l2=outer.outer_l2, scale=scale))
     return personalize(task, net, recipe, outer, problem, "HGP-PL")

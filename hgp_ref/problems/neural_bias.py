@@ -40,8 +40,8 @@ class ShiftedCrossEntropy(NeuralCost):
 class PersonalBias(NeuralProblem):
     """Clients train one network together, and each adds λ_i to its logits.
 
-    f_i is the mean loss on training instances (or on X_val, y_val, if given) plus (outer_l2/2)|λ_i|². With λ_i = log p_i
-    − log p̄ for the classes' shares p_i at the client and p̄ at all, this is Bayes' rule for other class frequencies.
+    f_i is the mean loss on training instances (or on X_val, y_val, if given) plus (outer_l2/2)|λ_i|². With the shares
+    of the classes p_i at the client and p̄ at all, λ_i = log p_i − log p̄ is Bayes' rule for other class frequencies.
 
     Examples
     --------
