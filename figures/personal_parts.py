@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -43,7 +44,8 @@ def run(settings: Settings, network: str, method: str, seed: int) -> Personalize
     task, net = make_task(settings, seed, group), make_network(settings, network, seed)
     base = method.removesuffix("_published").removesuffix("_s1").removesuffix("_m0").removesuffix("_validation")
     base = {"class_prior": "fedavg", "fine_tuned": "fedavg"}.get(base, base)
-    recipe, given = make_recipe(settings, network, base), dict(settings.get(method, settings.get(base, {})))
+    tuned = method if method in settings["rates"][group] else base
+    recipe, given = make_recipe(settings, network, tuned), dict(settings.get(method, settings.get(base, {})))
     if method.endswith("_published"):
         given |= {"as_published": True}
     if base in ("hgp_pl", "hgp_mtl"):
@@ -105,7 +107,7 @@ def make_network(settings: Settings, network: str, seed: int) -> Any:
 def make_task(settings: Settings, seed: int, group: str = "push") -> Task:
     """Model and data of a seed, in the library that computes."""
     names = ("data", "images", "side", "n", "alpha", "dtype")
-    data = _clients(*(settings[name] for name in names), str(settings["clusters"]), seed)
+    data = _clients(*(settings[name] for name in names), json.dumps(settings["clusters"]), seed)
     like = None
     if settings["backend"] != "numpy":
         like = get_backend(settings["backend"]).asarray(np.zeros(1), dtype=settings["dtype"])
@@ -119,15 +121,8 @@ def _clients(kind: str, number: int, side: int, n: int, alpha: float, dtype: str
     images = images.sample(number, seed=seed)
     if images.images.shape[1] != side:
         images = images.shrunk(side)
-    given = hgp.data.draw_clusters(3, seed=seed) if clusters == "None" else np.array(eval_pair(clusters))
+    given = hgp.data.draw_clusters(3, seed=seed) if clusters == "null" else json.loads(clusters)
     return images.clients(n, alpha, seed=seed, dtype=dtype).clustered(*given, seed=seed)
-
-
-def eval_pair(text: str) -> list[list[float]]:
-    """Two lists of numbers from their JSON."""
-    import json
-
-    return json.loads(text)  # type: ignore[no-any-return]
 
 
 def make_model(side: int, classes: int) -> Sequential:
@@ -146,8 +141,8 @@ def cost_in_words(settings: Settings, parts: Sequence[str]) -> str:
     step, epoch = _seconds(task, settings["batch"])
     total = sum(_cost(settings, part, step, epoch) for part in parts)
     return (
-        f"{task.data.counts.sum()} training images, {task.model.dim} parameters: a step of all clients takes {step:.2g} s, "
-        f"an epoch {epoch:.2g} s; {len(parts)} parts to compute, about {total:.0f} CPU seconds = {total / 3600:.1f} h; "
+        f"{task.data.counts.sum()} training images, {task.model.dim} parameters: a step of all clients takes {step:.2g} "
+        f"s, an epoch {epoch:.2g} s; {len(parts)} parts to compute, about {total:.0f} CPU seconds = {total / 3600:.1f} h; "
         "each part is kept when done"
     )
 

@@ -21,13 +21,13 @@ GRID: dict[tuple[str, str], tuple[float, ...]] = {
     ("RandD", "fedavg"): (0.3, 0.1),
     ("RandD", "local"): (0.3, 0.1),
     ("FC", "fedavg"): (0.1, 0.0316, 0.01),
-    ("FC", "local"): (0.1, 0.0316, 0.01),
+    ("FC", "local"): (0.1, 0.0316),
     ("FC", "fedprox"): (1.0, 0.316, 0.1),
-    ("FC", "pfedme"): (0.316, 0.1, 0.0316),
-    ("FC", "pfedme_published"): (0.316, 0.1, 0.0316),
-    ("FC", "fedem"): (0.1, 0.0316),
+    ("FC", "fedem"): (0.316, 0.1),
+    ("FC", "pfedme_published"): (0.316, 0.1),
+    ("FC", "pfedme"): (0.316,),
 }
-WEIGHTS = {"pfedme": (1.0, 15.0)}  # μ
+WEIGHTS = {"pfedme": (1.0,)}  # μ
 
 
 def main(methods: list[str]) -> None:
@@ -43,7 +43,7 @@ def main(methods: list[str]) -> None:
 def _line(network: str, method: str, rate: float, mu: float | None) -> str:
     settings: dict[str, Any] = {**COMMON, **SIZES["reduced"], "backend": "numpy"}
     base = method.removesuffix("_published")
-    settings["rates"] = {group: {**rates, base: rate} for group, rates in settings["rates"].items()}
+    settings["rates"] = {group: {**rates, base: rate, method: rate} for group, rates in settings["rates"].items()}
     if mu is not None:
         settings[method] = {"mu": mu}
     try:

@@ -1,4 +1,4 @@
-"""The paper's table of personalization: test accuracy of each method over each network, average / bottom 10 % of clients.
+"""The paper's table of personalization: test accuracy by method and network, average / bottom 10 % of clients.
 
 `python -m figures table_personalization --size small|reduced|paper`; `figures.personal` says what the sizes are and how
 settings were chosen. Each method reports the look (rounds, steps or outer steps) that validation accuracy chooses. The
@@ -74,13 +74,23 @@ def compare(data: Data, options: Options) -> list[Row]:
 
 def pages(data: Data, options: Options, stamps: Mapping[str, Any]) -> dict[str, str]:
     """A page with the tables, and the numbers behind it as JSON."""
-    settings = experiments(options)["push"].settings
-    numbers = _numbers(merged(data), settings["seeds"])
-    kept = {"stamps": dict(stamps), "accuracies": numbers}
+    settings, d = experiments(options)["push"].settings, merged(data)
+    kept = {"stamps": dict(stamps), "accuracies": _numbers(d, settings["seeds"])}
+    tables = table(data, options), controls(d, settings["seeds"])
     return {
         f"personalization-{options.size}.json": json.dumps(kept, indent=1, sort_keys=True) + "\n",
-        f"personalization-{options.size}.md": page(merged(data), settings, table(data, options), stamps),
+        f"personalization-{options.size}.md": page(d, settings, tables, stamps),
     }
+
+
+def controls(d: Arrays, seeds: list[int]) -> Table:
+    """SGP, HGP-PL and what stands between."""
+    chosen = {"fedavg": TABLE["fedavg"], "hgp_pl": TABLE["hgp_pl"], **SINGLE, **CONTROLS}
+    rows = [
+        (words, *(cell(d, net, method, seeds) if net in networks else "" for net in NETWORKS))
+        for method, (words, networks) in chosen.items()
+    ]
+    return Table("", ("method", *NETWORKS), tuple(rows))
 
 
 def _numbers(d: Arrays, seeds: list[int]) -> dict[str, Any]:

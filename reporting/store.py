@@ -37,8 +37,8 @@ class Experiment:
 
     `settings` hold everything the numbers depend on (JSON values only); "backend", "dtype" and "seed" are among them.
     `cost(parts)`, where given, says in words what it takes to compute these parts; it is shown before that begins. With
-    several `workers` parts are computed side by side in processes: none may use others, and `compute` must be a function
-    that another process can import.
+    several `workers` parts are computed side by side in processes: none may use others, and `compute` must be a
+    function that another process can import.
     """
 
     name: str

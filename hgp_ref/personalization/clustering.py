@@ -62,16 +62,17 @@ def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 
     steps = Epochs(problem, recipe.batch_size, task.seed, lam)
     work = LocalEpochs(Descent(problem, lam, recipe.momentum), recipe.rates(), steps, recipe.epochs)
     z, clusters, notes, sent = task.start(), [np.arange(task.n)], [], Traffic()
-    for turn in range(1, recipe.turns + 1):
-        moved = work(turn, z)  # Δ
-        mean, carried = means_inside(moved, clusters, recipe.weights(problem))
-        sent += carried
-        z = z + mean
-        if turn >= first_split:
-            clusters, split = split_all(clusters, moved, mean, *limits, published)
-            notes += [f"round {turn}: {words}" for words in split]
-        if judge.due(turn):
-            judge.look(turn, z, lam)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
+        for turn in range(1, recipe.turns + 1):
+            moved = work(turn, z)  # Δ
+            mean, carried = means_inside(moved, clusters, recipe.weights(problem))
+            sent += carried
+            z = z + mean
+            if turn >= first_split:
+                clusters, split = split_all(clusters, moved, mean, *limits, published)
+                notes += [f"round {turn}: {words}" for words in split]
+            if judge.due(turn):
+                judge.look(turn, z, lam)
     settings = {"net": net, **asdict(recipe), "tol_mean": tol_mean, "tol_client": tol_client}
     settings |= {"first_split": first_split, "as_published": published, "clusters": [c.tolist() for c in clusters]}
     return judge.result("Clustered-FL", z, None, sent, settings, tuple(notes))

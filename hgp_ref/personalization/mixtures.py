@@ -6,8 +6,8 @@ Expectation and maximisation by rounds [1], for client i, instance k and compone
     M    θ_im: local epochs on (1/N_i) Σ_k q_ik(m) l(θ_m; x_ik, y_ik) + (l2/2)|θ_m|² from θ_m
          θ_m ← Σ_i (N_i/N) θ_im, or with a network's own weights (D-FedEM)
 
-A client predicts by Σ_m π_im softmax(z_m). Component m starts from seed + m. q are the responsibilities of the mixture's
-cost −log Σ_m π_m P_m(y).
+A client predicts by Σ_m π_im softmax(z_m). Component m starts from seed + m. q are the responsibilities of the cost
+−log Σ_m π_m P_m(y) of a mixture.
 
 [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. Federated multi-task learning under a mixture of
     distributions. NeurIPS 2021.
@@ -16,6 +16,8 @@ cost −log Σ_m π_m P_m(y).
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+
+import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace
@@ -52,11 +54,12 @@ def fedem(task: Task, net: Network, recipe: Recipe, *, components: int = 3) -> P
         steps = Epochs(weighted, recipe.batch_size, task.seed, theta)
         rule = Descent(weighted, task.zeros(weighted.dim_lam), recipe.momentum)
         works.append(LocalEpochs(rule, recipe.rates(), steps, recipe.epochs))
-    for turn in range(1, recipe.turns + 1):
-        q, log_pi = expectation(mixture, theta, log_pi)
-        theta = average(xp.concat(maximisation(works, turn, mixture.model.split(theta), q), axis=1))
-        if judge.due(turn):
-            judge.look(turn, theta, log_pi)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
+        for turn in range(1, recipe.turns + 1):
+            q, log_pi = expectation(mixture, theta, log_pi)
+            theta = average(xp.concat(maximisation(works, turn, mixture.model.split(theta), q), axis=1))
+            if judge.due(turn):
+                judge.look(turn, theta, log_pi)
     settings = {"net": net, **asdict(recipe), "components": K}
     return judge.result("FedEM", theta, log_pi, average.mean.charge(), settings)
 

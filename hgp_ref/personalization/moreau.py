@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import numpy as np
+
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.networks import Network
@@ -53,16 +55,17 @@ def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_
     rule, steps = Descent(problem, lam, prox=mu), Epochs(problem, recipe.batch_size, task.seed, lam)
     theta = w = task.start()
     average = open_weighted(recipe.average(net), w, recipe.turns, recipe.weights(problem))
-    for turn, rate in enumerate(recipe.rates().tolist(), start=1):
-        epochs = range((turn - 1) * recipe.epochs, turn * recipe.epochs)
-        if published:
-            theta = _epochs_towards(rule, steps, epochs, rate, theta, w)
-            w = average(theta)
-        else:
-            theta, own = _envelope_epochs(rule, steps, epochs, rate, theta, w, inner_steps, nu * mu)
-            w = (1 - beta) * w + beta * average(own)
-        if judge.due(turn):
-            judge.look(turn, theta, lam)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
+        for turn, rate in enumerate(recipe.rates().tolist(), start=1):
+            epochs = range((turn - 1) * recipe.epochs, turn * recipe.epochs)
+            if published:
+                theta = _epochs_towards(rule, steps, epochs, rate, theta, w)
+                w = average(theta)
+            else:
+                theta, own = _envelope_epochs(rule, steps, epochs, rate, theta, w, inner_steps, nu * mu)
+                w = (1 - beta) * w + beta * average(own)
+            if judge.due(turn):
+                judge.look(turn, theta, lam)
     settings = {"net": net, **asdict(recipe), "momentum": 0.0, "mu": mu, "as_published": published}
     settings |= {} if published else {"inner_steps": inner_steps, "local_rate": nu, "beta": beta}
     return judge.result("pFedMe", theta, None, average.mean.charge(), settings)

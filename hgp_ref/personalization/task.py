@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.backend import Array, array_namespace, device, from_host, to_host
+from hgp_ref.backend import Array, all_finite, array_namespace, device, from_host, to_host
 from hgp_ref.channels import Traffic
 from hgp_ref.data import Clients
+from hgp_ref.errors import DivergenceError
 from hgp_ref.neural import Ensemble, Sequential
 from hgp_ref.personalization.result import PARTS, Personalized
 from hgp_ref.philox import check_seed
@@ -119,7 +120,9 @@ class Judge:
         return turn == self.turns or turn % self.task.look == 0
 
     def look(self, turn: int, x: Array, lam: Array) -> None:
-        """Note accuracies of x_i and λ_i."""
+        """Note accuracies of x_i and λ_i; DivergenceError where they are not finite."""
+        if not all_finite(x):
+            raise DivergenceError(f"training diverged: parameters are not finite after {turn} turns: take a smaller lr")
         self.seen.append(turn)
         for part, (X, y) in self._data.items():
             labels = y if self.task.like is None else [from_host(b, like=X[0]) for b in y]
