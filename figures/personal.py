@@ -89,7 +89,8 @@ SIZES: dict[str, dict[str, Any]] = {
         "look": {"push": 50, "rounds": 20}, "workers": 2,
         "rates": {"push": {"fedavg": 0.3, "local": 0.3, "hgp_pl": 0.3, "hgp_mtl": 1.0},
                   "rounds": {"fedavg": 0.1, "fedprox": 0.316, "local": 0.0316, "fedavg_plus": 0.1, "clustered_fl": 0.1,
-                             "pfedme": 0.1, "pfedme_published": 0.316, "fedem": 0.316, "hgp_pl": 0.1, "hgp_mtl": 0.316}},
+                             "pfedme": 0.1, "pfedme_published": 0.316, "fedem": 0.316, "hgp_pl": 0.1,
+                             "hgp_mtl": 0.316}},
     },
     "paper": {
         "data": "emnist", "images": 81_425, "side": 28, "n": 100, "seeds": [0], "clusters": None,

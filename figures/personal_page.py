@@ -23,8 +23,8 @@ def page(d: Arrays, settings: Mapping[str, Any], tables: Sequence[Table], stamps
         and traffic are in [personalization-{size}.json](personalization-{size}.json). {settings["images"]:,} images of
         {settings["data"]} ({settings["side"]} × {settings["side"]}) at {settings["n"]} clients, {len(seeds)} seeds.
         Test accuracy in per cent: average ± standard deviation over seeds / bottom 10 % of clients; in square brackets
-        the paper's (100 clients, other images and a larger network). The average is over clients by test size over FC and
-        FixU, plain over RandU and RandD, as the paper's was made. Each method reports the look (round, step, outer
+        the paper's (100 clients, other images and a larger network). The average is over clients by test size over FC
+        and FixU, plain over RandU and RandD, as the paper's was made. Each method reports the look (round, step, outer
         step) with the best validation accuracy."""
     body = [f"# Personalization, size `{size}`", _filled(intro), main.markdown(), "## Controls", controls.markdown()]
     body += ["\n".join(findings(d, seeds)), "## Divergence and cost", troubles(d, seeds), _cost(stamps)]
@@ -56,13 +56,13 @@ def findings(d: Arrays, seeds: list[int]) -> list[str]:
     ]
     if correction.mean() <= SAME:
         lines.append(
-            "- So in the paper's experiment it is the personal mask that gains, and each client's own ∂_λ f finds it: "
-            "the gain of HGP-PL is not owed to the hyper-gradients that clients estimate together."
+            "- So it is the personal mask that gains, and each client's own ∂_λ f finds it: the gain of HGP-PL in this "
+            "experiment is not owed to the hyper-gradients that clients estimate together."
         )
     if there.mean() <= SAME:
         lines.append(
-            "- Nor does the correction show in accuracy with f on validation data, where it is not small by construction: "
-            "hyper-cleaning is the task that needs it."
+            "- Nor does the correction show in accuracy with f on validation data; hyper-cleaning is a task that needs "
+            "it."
         )
     return lines
 
@@ -77,9 +77,9 @@ def troubles(d: Arrays, seeds: list[int]) -> str:
     where = f" ({'; '.join(f'{part}: {count}' for part, count in bad.items())})" if bad else ""
     return _filled(f"""
         Of {steps} outer steps with HGP in {len(runs)} runs, {sum(bad.values())} had a hyper-gradient or a training
-        that diverged{where}. The rule: such a hyper-gradient never reaches Adam; it is estimated again with η halved, at
-        most four times, and the smaller η stays; else the step is refused. In {growing} runs some series of M terms was larger
-        at its end than it should be without meeting the test of divergence.""")
+        that diverged{where}. The rule: such a hyper-gradient never reaches Adam; it is estimated again with η halved,
+        at most four times, and the smaller η stays; else the step is refused. In {growing} runs some series of M terms
+        ended larger than it began without meeting the test of divergence.""")
 
 
 def _cost(stamps: Mapping[str, Any]) -> str:

@@ -95,13 +95,13 @@ def make_recipe(settings: Settings, network: str, method: str) -> Any:
 
 def make_network(settings: Settings, network: str, seed: int) -> Any:
     """Who hears whom."""
-    n, given = settings["n"], {"low": settings["low"], "high": settings["high"], "seed": seed}
+    n = settings["n"]
     if network == "FC":
         return hgp.networks.FullyConnected(n)
     if network == "FixU":
         return hgp.networks.StaticUndirected(n, settings["p"], seed=seed, weights=settings["weights"])
     kind = {"RandU": hgp.networks.RandomUndirected, "RandD": hgp.networks.RandomDirected}[network]
-    return kind(n, **given)
+    return kind(n, settings["low"], settings["high"], seed=seed)
 
 
 def make_task(settings: Settings, seed: int, group: str = "push") -> Task:
@@ -141,9 +141,9 @@ def cost_in_words(settings: Settings, parts: Sequence[str]) -> str:
     step, epoch = _seconds(task, settings["batch"])
     total = sum(_cost(settings, part, step, epoch) for part in parts)
     return (
-        f"{task.data.counts.sum()} training images, {task.model.dim} parameters: a step of all clients takes {step:.2g} "
-        f"s, an epoch {epoch:.2g} s; {len(parts)} parts to compute, about {total:.0f} CPU seconds = {total / 3600:.1f} h; "
-        "each part is kept when done"
+        f"{task.data.counts.sum()} training images, {task.model.dim} parameters: a step of all clients takes "
+        f"{step:.2g} s, an epoch {epoch:.2g} s; {len(parts)} parts to compute, about {total:.0f} CPU seconds "
+        f"= {total / 3600:.1f} h; each part is kept when done"
     )
 
 
