@@ -94,7 +94,7 @@ function(
     hgp.sgp,
     lambda: dict(problem=small.quadratic(), net=small.net(), lam=small.point(small.quadratic())["lam"], steps=8, lr=0.3)
     | RUN | dict(milestones=(3, 5), variant="assran", decay=0.1, first_batch=0, x0=np.zeros((3, 4)), tol=1e-9)
-    | dict(callback=lambda m, v: False),
+    | dict(callback=lambda m, v: False, momentum=0.5, weight_decay=0.1),
     speaks_of=("x",),  # made like lam
 )  # fmt: skip
 function(
@@ -107,6 +107,17 @@ function(
     speaks_of=("x",),  # made like lam
 )
 
+function(
+    "training.local_rounds",
+    hgp.training.local_rounds,
+    lambda: (
+        dict(problem=small.logistic(), avg=small.avg(), lam=small.point(small.logistic())["lam"], rounds=4, lr=0.3)
+        | dict(batch_size=2, seed=0, first_epoch=0, milestones=(2,), epochs=1, decay=0.1, momentum=0.5, prox=0.1)
+        | dict(weight_decay=0.1, weights=np.ones(3), x0=np.zeros((3, 4)), callback=lambda m, v: False, progress=False)
+    ),
+    speaks_of=("x",),  # made like lam
+)
+
 # results
 method("results.Result.save", small.estimate, lambda: dict(path=FOLDER / "estimate.npz"))
 method("estimators.Estimate.plot", small.estimate, lambda: dict(truth=small.estimate().value, ax=None))
@@ -115,7 +126,7 @@ function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))
 
 # backend
 ARRAY = np.ones((3, 4))
-for name in ("device", "to_host", "host_float64", "detached", "host_dtype"):
+for name in ("all_finite", "device", "to_host", "host_float64", "detached", "host_dtype"):
     function(f"backend.{name}", getattr(hgp.backend, name), lambda: dict(x=ARRAY), passes_nan=True)
 function("backend.is_numpy", hgp.backend.is_numpy, lambda: dict(x=ARRAY))
 function("backend.scalar", hgp.backend.scalar, lambda: dict(x=np.ones(1)), passes_nan=True)

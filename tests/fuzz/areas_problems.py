@@ -91,6 +91,11 @@ for kind, make in PROBLEMS.items():
 function("problems.as_problem", problems.as_problem, lambda: dict(problem=small.quadratic(), needs=("inner_grad",)))
 SAMPLE = dict(counts=[6, 6, 6], size=2, seed=0, first=0, count=3, stream=0, replace=False)
 function("problems.sample_batches", problems.sample_batches, lambda: SAMPLE | dict(clients=None))
+function(
+    "problems.sample_epochs",
+    problems.sample_epochs,
+    lambda: dict(counts=[6, 6, 6], seed=0, first=0, count=3, clients=None),
+)
 
 
 def _cost(x, lam, *rest):

@@ -10,7 +10,7 @@ import hgp_ref
 
 MODULES = (
     *("averaging", "channels", "attribution", "bounds", "certificates", "data", "exact", "methods", "networks"),
-    *("problems", "training", "estimators", "results", "neural", "backend"),
+    *("problems", "training", "estimators", "results", "neural", "backend", "bilevel"),
 )
 
 DRIVEN = "called in every iteration by the package, with arrays that its doors have looked at"
@@ -50,6 +50,8 @@ EXEMPT: dict[str, str] = {
         )
     },
     **{f"{name}": ABSTRACT for name in ("averaging.Averaging", "networks.Network", "problems.NeuralCost")},
+    "bilevel.Update": ABSTRACT,
+    **{f"bilevel.{kind}.{member}": DRIVEN for kind in ("Adam", "GradientDescent") for member in ("start", "step")},
     **{f"problems.{name}": PROTOCOL for name in ("Problem", "Linearization")},
     **{
         name: RECORD
@@ -65,7 +67,7 @@ EXEMPT: dict[str, str] = {
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Unreachable"),
             *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
-            *("backend.Backend", "bounds.Certificate"),
+            *("backend.Backend", "bounds.Certificate", "bilevel.Path", "bilevel.OuterStep"),
         )
     },
     **{
