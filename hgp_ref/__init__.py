@@ -32,6 +32,7 @@ _NAMES = {
     "PushSum": "averaging",
     "ExactAverage": "averaging",
     "Gossip": "averaging",
+    "falling_steps": "averaging",
     "Traffic": "channels",
     "hypergradient": "estimators",
     "Estimate": "estimators",

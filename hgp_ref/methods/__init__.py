@@ -3,5 +3,7 @@
 from hgp_ref.methods.base import Method
 from hgp_ref.methods.chebyshev import Chebyshev
 from hgp_ref.methods.neumann import Neumann
+from hgp_ref.methods.refined import Refined
+from hgp_ref.methods.tracking import Tracking
 
-__all__ = ["Chebyshev", "Method", "Neumann"]
+__all__ = ["Chebyshev", "Method", "Neumann", "Refined", "Tracking"]

@@ -49,6 +49,7 @@ for name in ("obstacle", "smallest_window", "strongly_connected", "unreachable")
 function("averaging.PushSum", averaging.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
 function("averaging.Gossip", averaging.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
 function("averaging.ExactAverage", averaging.ExactAverage, lambda: dict(n=3))
+function("averaging.falling_steps", averaging.falling_steps, lambda: dict(steps=5, iterations=8, slope=0.5))
 for kind, owner in {
     "PushSum": small.avg,
     "Gossip": lambda: hgp.Gossip(networks.FullyConnected(3), 2),
@@ -64,6 +65,8 @@ function("channels.Everyone", channels.Everyone, lambda: dict(n=3, clients=None)
 # methods
 function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
 function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
+function("methods.Tracking", methods.Tracking, lambda: dict(step=0.1))
+function("methods.Refined", methods.Refined, lambda: dict(method=methods.Neumann(0.5), cycles=2, steps=3))
 
 # runs
 RUN = dict(batch_size=None, seed=0, progress=False)
@@ -72,7 +75,7 @@ function(
     hgp.hypergradient,
     lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), avg=small.avg(), eta=0.5, iterations=8)
     | RUN | dict(history=True, tol=1e-9, w0=np.zeros((3, 4)), shared_batch=False, replace=False, first_batch=0)
-    | dict(callback=lambda m, v: False, method=None),
+    | dict(callback=lambda m, v: False, method=None, whole_cross=False),
 )  # fmt: skip
 function(
     "estimators.hypergradient (mini-batches)",
