@@ -2,6 +2,10 @@
 
 from hgp_ref.methods.base import Method
 from hgp_ref.methods.chebyshev import Chebyshev
+from hgp_ref.methods.descent import Descent
+from hgp_ref.methods.hessian_gossip import HessianGossip
+from hgp_ref.methods.local_neumann import LocalNeumann
 from hgp_ref.methods.neumann import Neumann
+from hgp_ref.methods.random_term import RandomTerm
 
-__all__ = ["Chebyshev", "Method", "Neumann"]
+__all__ = ["Chebyshev", "Descent", "HessianGossip", "LocalNeumann", "Method", "Neumann", "RandomTerm"]

@@ -48,22 +48,29 @@ for name in ("obstacle", "smallest_window", "strongly_connected", "unreachable")
 # averaging and channels
 function("averaging.PushSum", averaging.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
 function("averaging.Gossip", averaging.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
-function("averaging.ExactAverage", averaging.ExactAverage, lambda: dict(n=3))
+for kind in ("ExactAverage", "ServerAverage"):
+    function(f"averaging.{kind}", getattr(averaging, kind), lambda: dict(n=3))
 for kind, owner in {
     "PushSum": small.avg,
     "Gossip": lambda: hgp.Gossip(networks.FullyConnected(3), 2),
     "ExactAverage": lambda: hgp.ExactAverage(3),
+    "ServerAverage": lambda: averaging.ServerAverage(3),
 }.items():
     method(f"averaging.{kind}.apply", owner, lambda: dict(u=small.rng().normal(size=(3, 4)), call=1), passes_nan=True)
     method(f"averaging.{kind}.steps_of", owner, lambda: dict(first=0, calls=2))
     method(f"averaging.{kind}.graphs_before", owner, lambda: dict(call=2))
     method(f"averaging.{kind}.connect", owner)
 function("channels.connect", lambda net, mode: channels.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
-function("channels.Everyone", channels.Everyone, lambda: dict(n=3, clients=None))
+for kind in ("Everyone", "Server"):
+    function(f"channels.{kind}", getattr(channels, kind), lambda: dict(n=3, clients=None))
 
 # methods
 function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
 function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
+function("methods.Descent", methods.Descent, lambda: dict(rule="tracking", step=0.1))
+function("methods.HessianGossip", methods.HessianGossip, lambda: dict(step=0.1, ell=1.0, terms=3))
+function("methods.LocalNeumann", methods.LocalNeumann, lambda: dict(eta=1.0))
+function("methods.RandomTerm", methods.RandomTerm, lambda: dict(terms=3, ell=1.0, seed=0, draw=0))
 
 # runs
 RUN = dict(batch_size=None, seed=0, progress=False)
