@@ -16,6 +16,7 @@ _MODULES = (
     "attribution",
     "averaging",
     "backend",
+    "bilevel",
     "bounds",
     "certificates",
     "channels",

@@ -8,7 +8,8 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging, Mean, open_mean
-from hgp_ref.backend import Array, array_namespace, detached
+from hgp_ref.backend import Array, all_finite, array_namespace, detached
+from hgp_ref.errors import NonFiniteError
 from hgp_ref.estimators.derivatives import FullBatch, Sampled
 from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.estimators.driver import Iteration
@@ -130,7 +131,8 @@ def hypergradient(
         shown.close()
         traffic = average.charge()
     value, kept = run.values()
-    arguments.finite("the estimate", value)
+    if not all_finite(value):
+        raise NonFiniteError("diverged: the estimate holds NaN or infinite values, needed finite numbers")
     return Estimate(
         value=value,
         w=run.w,
