@@ -2,6 +2,7 @@
 
 from hgp_ref.averaging.base import Averaging
 from hgp_ref.averaging.exact_average import ExactAverage
+from hgp_ref.averaging.falling import falling_steps
 from hgp_ref.averaging.gossip import Gossip
 from hgp_ref.averaging.mean import Mean, open_mean
 from hgp_ref.averaging.push_sum import PushSum
@@ -19,5 +20,6 @@ __all__ = [
     "ServerAverage",
     "Traffic",
     "exchange",
+    "falling_steps",
     "open_mean",
 ]

@@ -8,6 +8,7 @@ from hgp_ref.exact.derivatives import hessians, jacobians, outer_gradients
 from hgp_ref.exact.inner import inner_solution
 from hgp_ref.exact.operators import mixing_product, push_sum_matrices, push_sum_matrix, push_sum_weights, theta
 from hgp_ref.exact.series import estimate
+from hgp_ref.exact.tracking import tracking_rate
 from hgp_ref.exact.truth import hypergradient
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "push_sum_weights",
     "shared_hypergradient",
     "theta",
+    "tracking_rate",
 ]

@@ -50,6 +50,7 @@ function("averaging.PushSum", averaging.PushSum, lambda: dict(net=small.net(), s
 function("averaging.Gossip", averaging.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
 for kind in ("ExactAverage", "ServerAverage"):
     function(f"averaging.{kind}", getattr(averaging, kind), lambda: dict(n=3))
+function("averaging.falling_steps", averaging.falling_steps, lambda: dict(steps=5, iterations=8, slope=0.5))
 for kind, owner in {
     "PushSum": small.avg,
     "Gossip": lambda: hgp.Gossip(networks.FullyConnected(3), 2),
@@ -67,6 +68,8 @@ for kind in ("Everyone", "Server"):
 # methods
 function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
 function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
+function("methods.Tracking", methods.Tracking, lambda: dict(step=0.1))
+function("methods.Refined", methods.Refined, lambda: dict(method=methods.Neumann(0.5), cycles=2, steps=3))
 function("methods.Descent", methods.Descent, lambda: dict(rule="tracking", step=0.1))
 function("methods.HessianGossip", methods.HessianGossip, lambda: dict(step=0.1, ell=1.0, terms=3))
 function("methods.LocalNeumann", methods.LocalNeumann, lambda: dict(eta=1.0))
@@ -79,7 +82,7 @@ function(
     hgp.hypergradient,
     lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), avg=small.avg(), eta=0.5, iterations=8)
     | RUN | dict(history=True, tol=1e-9, w0=np.zeros((3, 4)), shared_batch=False, replace=False, first_batch=0)
-    | dict(callback=lambda m, v: False, method=None),
+    | dict(callback=lambda m, v: False, method=None, whole_cross=False),
 )  # fmt: skip
 function(
     "estimators.hypergradient (mini-batches)",

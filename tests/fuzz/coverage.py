@@ -23,7 +23,10 @@ EXEMPT: dict[str, str] = {
     **{f"averaging.{name}": DRIVEN for name in ("Mean", "open_mean", "Pushed", "exchange")},
     **{
         f"methods.{kind}": DRIVEN
-        for kind in ("Chebyshev", "Neumann", "Method", "Descent", "HessianGossip", "LocalNeumann", "RandomTerm")
+        for kind in (
+            *("Chebyshev", "Neumann", "Method", "Refined", "Tracking"),
+            *("Descent", "HessianGossip", "LocalNeumann", "RandomTerm"),
+        )
     },
     **{
         f"neural.{kind}": DRIVEN
