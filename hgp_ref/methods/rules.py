@@ -146,7 +146,7 @@ class Svrg(Rule):
 
     def __init__(self, step: float, local_steps: int = 1) -> None:
         super().__init__(step)
-        self.local_steps = arguments.integer("local_steps", local_steps)
+        self.local_steps = arguments.integer("local_steps", local_steps, 1, arguments.LONGEST)
 
     def talk(self, moving: Moving, gradient: Gradient) -> Talk:
         d = gradient(moving.s)

@@ -70,7 +70,7 @@ EXEMPT: dict[str, str] = {
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Unreachable"),
             *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
-            *("backend.Backend", "bounds.Certificate", "bilevel.Path", "bilevel.OuterStep"),
+            *("backend.Backend", "bounds.Certificate", "bilevel.Path", "bilevel.OuterStep", "bilevel.Frozen"),
         )
     },
     **{

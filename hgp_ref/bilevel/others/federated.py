@@ -108,6 +108,6 @@ def fednest(
     shared = arguments.boolean("shared", shared)
     hyper = RandomTermMean(terms, ell, options.get("seed", 0))
     lam_rule = Svrg(lr, local_steps) if shared else Own(lr)
-    T = arguments.integer("inner_steps", inner_steps)
+    T = arguments.integer("inner_steps", inner_steps, 1, arguments.LONGEST)
     method = Nested("FedNest", Svrg(inner_lr, local_steps), hyper, lam_rule, T, hyper.first.terms, network=SERVER)
     return run(method, problem, net, lam, outer_steps, **options)

@@ -156,6 +156,9 @@ def dbo(
     shared, tracking = arguments.boolean("shared", shared), arguments.boolean("tracking", tracking)
     hyper = JacobianTracking(jhip_lr, shared=shared, tracked=not shared)
     lam_rule = Own(lr) if not shared else Tracked(lr) if tracking else Consensus(lr)
-    T, N = arguments.integer("inner_steps", inner_steps), arguments.integer("jhip_steps", jhip_steps)
+    T, N = (
+        arguments.integer("inner_steps", inner_steps, 1, arguments.LONGEST),
+        arguments.integer("jhip_steps", jhip_steps, 1, arguments.LONGEST),
+    )
     method = Nested("DBOGT" if tracking else "DBO", Consensus(inner_lr), hyper, lam_rule, T, N, network=STATIC)
     return run(method, problem, net, lam, outer_steps, **options)

@@ -60,7 +60,10 @@ def ma_dsbo(
     True
     """
     lam_rule = Consensus(lr) if arguments.boolean("shared", shared) else Own(lr)
-    T, N = arguments.integer("inner_steps", inner_steps), arguments.integer("higp_steps", higp_steps)
+    T, N = (
+        arguments.integer("inner_steps", inner_steps, 1, arguments.LONGEST),
+        arguments.integer("higp_steps", higp_steps, 1, arguments.LONGEST),
+    )
     filtered = Average(arguments.between("momentum", momentum, 0, 1))
     method = Nested("MA-DSBO", Consensus(inner_lr), Auxiliary(Tracked(higp_lr)), lam_rule, T, N, lam_filter=filtered)
     return run(method, problem, net, lam, outer_steps, **options)

@@ -107,8 +107,8 @@ def _start(problem: Normalised, lam: Array, x0: Array | None) -> tuple[Array, Ar
 
 def _projected(at: Place, project: Callable[[Array], Array]) -> Place:
     projected = project(array_namespace(at.lam.s).asarray(at.lam.s, copy=True))
-    arguments.same_kind(lam=at.lam.s, **{"project's λ": projected})
-    arguments.shape("project's λ", projected, tuple(at.lam.s.shape), "(n, d_lam)", run_axes=False)
+    arguments.same_kind(lam=at.lam.s, **{"project(lam)": projected})
+    arguments.shape("project(lam)", projected, tuple(at.lam.s.shape), "(n, d_lam)", run_axes=False)
     return replace(at, lam=replace(at.lam, s=detached(projected)))
 
 
