@@ -23,6 +23,7 @@ _MODULES = (
     "estimators",
     "exact",
     "methods",
+    "mpi",
     "networks",
     "neural",
     "problems",

@@ -102,6 +102,9 @@ def hypergradient(
     many = runs is not None
     f_x, f_lam = _start(problem, x, lam, runs)
     average = open_mean(averagings, problem.n_clients, f_x, M + (w0 is not None), many)
+    given = {"w0": w0 is not None, "callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
+    drawn = {"seed": seeds, "first_batch": first_batch, "shared_batch": shared_batch, "replace": replace}
+    average.channel.agree("hgp.hypergradient", method=method, tol=tol, batch_size=batch_size, **drawn, **given)
     derivatives: FullBatch | Sampled
     if batch_size is None:
         derivatives = FullBatch(problem, x, lam)
@@ -117,7 +120,7 @@ def hypergradient(
     watch = GrowthWatch(problem, x, lam, method, g, average, mini_batches=batch_size is not None)
     state = method.begin(method.start(g), average, derivatives.whole)
     run = Iteration(method, average, derivatives, watch, state, w, v, f_lam, history, callback, tol)
-    shown = bar(M, "hypergradient", progress)
+    shown = bar(M, "hypergradient", progress and average.channel.clients.start == 0)
     try:
         run.run(M, shown)
     finally:  # what was sent was sent, also by a run that ends in an error

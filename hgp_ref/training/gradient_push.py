@@ -86,11 +86,21 @@ def sgp(
     _check_network(net, problem)
     average = open_mean([PushSum(net, 1, debias="conserve", mode=mode)], problem.n_clients, z, steps)
     milestones, rates = _rates(steps, lr, milestones, decay)
+    told = {
+        "lr": lr,
+        "milestones": milestones,
+        "decay": decay,
+        "variant": variant,
+        "tol": tol,
+        "dim_lam": lam.shape[-1],
+    }
+    drawn = {"batch_size": batch_size, "seed": seeds, "first_batch": first_batch}
+    average.channel.agree("hgp.sgp", **told, **drawn, callback="given" if callback else "none")
     batches = None
     if batch_size is not None:
         batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=many, first=first_batch)
     watch = TrainingWatch(problem, lam, z, lr, average)
-    shown = bar(steps, "sgp", progress)
+    shown = bar(steps, "sgp", progress and average.channel.clients.start == 0)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
             x, done, stopped = _train(problem, average, z, lam, rates, variant, batches, watch, tol, callback, shown)
@@ -188,6 +198,8 @@ def _train(
             told = s
         if tol is not None and not s % TOLERANCE_LOOK and watch.reached(z, tol):
             return z, s, "tolerance"
-        if callback is not None and callback(s, array_namespace(z).asarray(z, copy=True)):
-            return z, s, "callback"
+        if callback is not None:
+            enough = bool(callback(s, array_namespace(z).asarray(z, copy=True)))
+            if average.channel.anyone(enough):
+                return z, s, "callback"
     return z, len(rates), "steps"
