@@ -30,9 +30,12 @@ ORDER = (
     "estimators",
     "training",
     "exact",
-    "attribution",
     "bounds",
     "certificates",
+    "planning",
+    "attribution",
+    "bilevel",
+    "personalization",
     "data",
 )
 BARRED = {
