@@ -86,5 +86,7 @@ def _within_range(f_lam: np.ndarray, indirect: np.ndarray) -> np.ndarray:
     """∂_λ f less what comes through x; ValueError where that leaves float64."""
     value = f_lam - indirect
     if not np.isfinite(value).all():
-        raise ValueError("x, lam: values given at which the derivative leaves the range of float64, needed smaller ones")
+        raise ValueError(
+            "x, lam: values given at which the derivative leaves the range of float64, needed smaller ones"
+        )
     return value
