@@ -30,6 +30,7 @@ _MODULES = (
 )
 _NAMES = {
     "PushSum": "averaging",
+    "RobustPushSum": "averaging",
     "ExactAverage": "averaging",
     "Gossip": "averaging",
     "Traffic": "channels",

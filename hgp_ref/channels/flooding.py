@@ -6,7 +6,8 @@ is everybody for all i, each holds the maximum itself. Minima are maxima of nega
 
 How many rounds that takes is found on the realised graphs: flooding goes on until every client holds the global
 maximum. Clients cannot see that moment themselves; a deployment fixes any number of rounds that is at least as
-large.
+large. Over links that lose and delay it is the same: a number that was lost is sent again in the next round, one that
+is late is still some client's, so that the maximum is exact once it has reached everybody, after more rounds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from hgp_ref.channels.messages import messages_of
 from hgp_ref.compiled import njit
-from hgp_ref.networks import Network
+from hgp_ref.networks import Network, Unreliable
 
 
 def flood_max(
@@ -31,6 +32,8 @@ def flood_max(
     if net is None or n == 1:
         return top, min(1, n - 1), n * (n - 1)
     limit = max(1000, 2 * n) if max_rounds is None else max_rounds
+    late = isinstance(net, Unreliable) and not net.in_time
+    hear = _Late(net) if late else _InTime(net)
     messages, stalled = 0, 0
     held = np.ascontiguousarray(values, dtype=np.float64)
     for rounds in range(limit + 1):
@@ -39,9 +42,8 @@ def flood_max(
             return top, rounds, messages
         if net.period is not None and stalled >= net.period:
             break
-        indptr, senders, _ = net.csr(first_step + rounds)
-        heard = _hear(indptr, senders, held)
-        messages += messages_of(net, indptr, senders)
+        heard, sent = hear(first_step + rounds, held)
+        messages += sent
         stalled = stalled + 1 if np.array_equal(heard, held) else 0
         held = heard
     missing = np.flatnonzero(behind)
@@ -50,6 +52,36 @@ def flood_max(
         f"{rounds} rounds from step {first_step}: the graphs are not jointly strongly connected there, or max_rounds "
         "is too small"
     )
+
+
+class _InTime:
+    """What clients hold after a round in which every message arrives, and how many were sent."""
+
+    def __init__(self, net: Network) -> None:
+        self.net = net
+
+    def __call__(self, step: int, held: np.ndarray) -> tuple[np.ndarray, int]:
+        indptr, senders, _ = self.net.csr(step)
+        return _hear(indptr, senders, held), messages_of(self.net, indptr, senders)
+
+
+class _Late:
+    """The same where messages are lost or late."""
+
+    def __init__(self, net: Unreliable) -> None:
+        self.net = net
+        self.underway: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by the step at which it arrives
+
+    def __call__(self, step: int, held: np.ndarray) -> tuple[np.ndarray, int]:
+        indptr, senders, _, late = self.net.links(step)
+        receivers = np.repeat(np.arange(self.net.n), np.diff(indptr))
+        for q in np.unique(late[late >= 0]).tolist():
+            which = late == q
+            self.underway.setdefault(step + q, []).append((receivers[which], held[senders[which]]))
+        heard = held.copy()
+        for to, values in self.underway.pop(step, []):
+            np.maximum.at(heard, to, values)
+        return heard, messages_of(self.net, indptr, senders)
 
 
 @njit(cache=True, nogil=True)

@@ -69,8 +69,8 @@ class Runs(Channel):
 
     def _call(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> Array:
         if self._stacked is None:
-            asked = zip(self.channels, steps, strict=True)
-            self._stacked = all(channel.composes(z[0, ...], S) for channel, S in asked)
+            asked = zip(self.channels, steps, weights, strict=True)
+            self._stacked = all(channel.composes(z[0, ...], S, rule) for channel, S, rule in asked)
             if not self._stacked and self._ahead:
                 for channel, ahead in zip(self.channels, zip(*self._ahead, strict=True), strict=True):
                     channel.foresee(ahead)
