@@ -50,27 +50,47 @@ def sleepers(step, stretch, stream, k0, k1, below_this, out):
 
 @njit(cache=True, nogil=True)
 def silence(indptr, senders, weights, asleep):
-    """The rows of a mixing matrix in which the columns of those asleep are unit vectors."""
+    """The rows of a mixing matrix without the edges of those asleep: what would go to them, senders keep."""
     n = indptr.size - 1
+    kept = asleep.astype(np.float64)  # beside what a client keeps anyway
+    for i in range(n):
+        for e in range(indptr[i], indptr[i + 1]):
+            if asleep[i] and not asleep[senders[e]]:
+                kept[senders[e]] += weights[e]
     begin = np.zeros(n + 1, dtype=np.int64)
-    kept = np.empty(senders.size + n, dtype=senders.dtype)
+    others = np.empty(senders.size + n, dtype=senders.dtype)
     shares = np.empty(senders.size + n)
     filled = 0
     for i in range(n):
-        own = asleep[i]  # its own entry is still to be written
+        own = kept[i] > 0.0  # its own entry is still to be written
         for e in range(indptr[i], indptr[i + 1]):
             j = senders[e]
             if own and j >= i:
-                kept[filled], shares[filled] = i, 1.0
+                others[filled] = i
+                shares[filled] = weights[e] + kept[i] if j == i and not asleep[i] else kept[i]
                 filled, own = filled + 1, False
-            if not asleep[j]:
-                kept[filled], shares[filled] = j, weights[e]
+                if j == i:
+                    continue
+            if not asleep[i] and not asleep[j]:
+                others[filled], shares[filled] = j, weights[e]
                 filled += 1
         if own:
-            kept[filled], shares[filled] = i, 1.0
+            others[filled], shares[filled] = i, kept[i]
             filled += 1
         begin[i + 1] = filled
-    return begin, kept[:filled], shares[:filled]
+    return begin, others[:filled], shares[:filled]
+
+
+@njit(cache=True, nogil=True)
+def silence_dense(W, asleep):
+    """The same for a matrix (n, n), in place, bit for bit."""
+    for j in range(W.shape[0]):
+        kept = 0.0
+        for i in range(W.shape[0]):
+            if asleep[j] or asleep[i]:
+                kept += 0.0 if asleep[j] else W[i, j]
+                W[i, j] = 0.0
+        W[j, j] = 1.0 if asleep[j] else W[j, j] + kept
 
 
 @njit(cache=True, nogil=True)

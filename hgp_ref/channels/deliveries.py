@@ -1,14 +1,14 @@
 """When what is sent over unreliable links is received, and from whom: a call of S steps as sums over past rows.
 
-Client j holds z_j(t) before step t = 1, 2, ... and sends the share W_ij(t) z_j(t) to client i. Each share is *due* at one
-step, at whose end the receiver adds it:
+Client j holds z_j(t) before step t = 1, 2, ... and sends the share W_ij(t) z_j(t) to client i. Each share is *due* at
+one step, at whose end the receiver adds it:
 
     z_i(t + 1) = Σ of all shares W_ij(s) z_j(s), s ≤ t, that are due at t.
 
-Plain messages carry one share each, due when the message arrives, and never if it is lost. With running sums a message
-j → i of step s carries σ_ij(s) = Σ_{r ≤ s} W_ij(r) z_j(r), the total of what j has ever sent to i, and the receiver adds
-σ − ρ with ρ the last total it had from j; totals older than that are ignored. Shares that were lost are made up for by
-the next message of the same edge: a share of step s is due at
+Plain messages carry one share each, due when the message arrives, and never if it is lost. With running sums the
+message j → i of step s carries σ_ij(s) = Σ_{r ≤ s} W_ij(r) z_j(r), the total of what j has sent to i so far, and the
+receiver adds σ − ρ with ρ the last total it had from j; totals older than that are ignored. Shares that were lost are
+made up for by the next message of the same edge: a share of step s is due at
 
     min { arrival of the message j → i of step r : r ≥ s, not lost }.
 

@@ -32,8 +32,7 @@ def flood_max(
     if net is None or n == 1:
         return top, min(1, n - 1), n * (n - 1)
     limit = max(1000, 2 * n) if max_rounds is None else max_rounds
-    late = isinstance(net, Unreliable) and not net.in_time
-    hear = _Late(net) if late else _InTime(net)
+    hear = _Late(net) if isinstance(net, Unreliable) and not net.in_time else _InTime(net)
     messages, stalled = 0, 0
     held = np.ascontiguousarray(values, dtype=np.float64)
     for rounds in range(limit + 1):

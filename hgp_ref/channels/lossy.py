@@ -19,7 +19,6 @@ from hgp_ref._kernels import links
 from hgp_ref.backend import Array
 from hgp_ref.channels.base import BALANCED, CARRIED, FRESH, Channel, Weights, connect
 from hgp_ref.channels.calls import PreparedCalls
-from hgp_ref.channels.composed import ComposedCalls
 from hgp_ref.channels.lossy_calls import LossyCall, Mail
 from hgp_ref.channels.products import CHUNK_BYTES
 from hgp_ref.channels.simulated import Simulated
@@ -87,7 +86,7 @@ class Lossy(Simulated):
             )
         mixed = super()._call(z, steps, weights, divide)
         if not self.robust and not self._warned:
-            self._warn(steps)
+            self._warn(steps, weights)
         return mixed
 
     def _stepping(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:
@@ -98,27 +97,28 @@ class Lossy(Simulated):
             self._mail = self._calls.mail if isinstance(self._calls, LossyCall) else Mail.nothing()
         super().settle()
 
-    def _warn(self, steps: int) -> None:
+    def _warn(self, steps: int, weights: Weights) -> None:
         """Once, at the first call that loses something."""
-        calls = self._calls
-        lost = calls.lost if isinstance(calls, LossyCall) else 1.0 - float(self.omega.mean())
+        lost = self._calls.lost if isinstance(self._calls, LossyCall) else 1.0 - float(self.omega.mean())
         if lost > ROUNDING:
             self._warned = True
-            late = " or came after its end" if isinstance(calls, ComposedCalls) or calls.weights != CARRIED else ""
+            late = "" if weights == CARRIED else " or came after its end"
             warnings.warn(
-                f"PushSum over {self.net!r} loses mass: {100 * lost:.2g} % of it was lost{late} in the first call of "
-                f"{steps} steps, so that clients agree on something that is not the mean; RobustPushSum loses none",
+                f"PushSum over {self.net!r} loses mass: {100 * lost:.2g} % of it was lost{late} in a call of {steps} "
+                "steps, so that clients agree on something that is not the mean; RobustPushSum loses none",
                 RuntimeWarning,
                 stacklevel=6,
             )
 
     def skip(self, graphs: int, weights: Weights, like: Array) -> None:
+        self.settle()
         if weights == CARRIED and graphs:
-            raise ValueError(
-                f"call: a call after {graphs} graphs of {self.net!r} given, needed 0: with weights that are carried, "
-                "what a call gives depends on the messages of the calls before it"
-            )
-        super().skip(graphs, weights, like)
+            sent = self._sent
+            self.mix(like[..., :0], graphs, weights)  # weights alone
+            self.settle()
+            self._sent, self._mail = sent, Mail(self._mail.entries, self._mail.omega)
+        else:
+            super().skip(graphs, weights, like)
 
 
 @connect.register

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from hgp_ref._kernels.lists import Csr
 from hgp_ref._kernels.mixing import padded_rows, pull_step, pull_vector_step
-from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, is_numpy
+from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, is_numpy
 from hgp_ref.channels.base import CARRIED, Weights
 from hgp_ref.channels.calls import PreparedCalls, check_heard, weights_before
 from hgp_ref.channels.deliveries import Underway, deliveries
@@ -19,18 +20,22 @@ PAST_STEPS = 32
 
 
 class Mail:
-    """What is under way between two calls: `entries`, their weights (k,) in float64, and rows (..., k, d) like z."""
+    """What is under way between two calls: `entries`, their weights (k,) in float64, and rows (..., k, d) like z.
 
-    def __init__(self, entries: Underway, omega: np.ndarray, rows: Array | None) -> None:
+    Without `rows` they are zero: weights went over the links, but no vectors.
+    """
+
+    def __init__(self, entries: Underway, omega: np.ndarray, rows: Array | None = None) -> None:
         self.entries, self.omega, self.rows = entries, omega, rows
 
     @staticmethod
     def nothing() -> Mail:
-        return Mail(Underway.nothing(), np.empty(0), None)
+        return Mail(Underway.nothing(), np.empty(0))
 
     def rows_like(self, z: Array) -> Array:
         if self.rows is None:
-            return z[..., :0, :]
+            xp = array_namespace(z)
+            return xp.zeros((*z.shape[:-2], self.omega.size, z.shape[-1]), dtype=z.dtype, device=device(z))
         if self.rows.shape[:-2] != z.shape[:-2] or self.rows.shape[-1] != z.shape[-1]:
             raise ValueError(
                 f"z: shape {tuple(z.shape)} given, needed that of the calls before, of which messages are still under "
@@ -66,8 +71,7 @@ class LossyCall(PreparedCalls):
 
     def __call__(self, z: Array) -> Array:
         end, sent = self._step + self.steps[0], 0
-        row = max(1, z.size * host_dtype(z).itemsize)
-        most = max(1, min(PAST_STEPS, PAST_BYTES // row))
+        most = max(1, min(PAST_STEPS, PAST_BYTES // max(1, math.prod(z.shape) * host_dtype(z).itemsize)))
         while self._step < end:
             steps = min(most, end - self._step)
             plan = deliveries(self.net, self._step + 1, steps, self.robust, self.mail.entries)

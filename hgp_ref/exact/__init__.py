@@ -3,6 +3,7 @@
 It judges the matrix-free core and therefore shares no code with it: no averaging, estimators or training.
 """
 
+from hgp_ref.exact.augmented import augmented_matrix, augmented_product
 from hgp_ref.exact.derivatives import hessians, jacobians, outer_gradients
 from hgp_ref.exact.inner import inner_solution
 from hgp_ref.exact.operators import mixing_product, push_sum_matrices, push_sum_matrix, push_sum_weights, theta
@@ -10,6 +11,8 @@ from hgp_ref.exact.series import estimate
 from hgp_ref.exact.truth import hypergradient
 
 __all__ = [
+    "augmented_matrix",
+    "augmented_product",
     "estimate",
     "hessians",
     "hypergradient",

@@ -1,9 +1,13 @@
 """Unreliable: a network whose links lose messages and deliver late, and whose clients sleep.
 
-At step s client j, unless it sleeps, sends P(s)[i, j] of what it has to client i. That message is lost with probability
-`loss`, and otherwise arrives at the end of step s + q, q uniform on 0 .. delay. A client asleep sends nothing and keeps
-what it has: its column of P(s) is a unit vector. It still hears what arrives. What a client keeps for itself is neither
-lost nor late. All this is a pure function of (seed, step, edge) and of (seed, stretch of steps, client).
+At step s client j sends P(s)[i, j] of what it has to client i. That message is lost with probability `loss`, and
+otherwise arrives at the end of step s + q, q uniform on 0 .. delay. A client asleep sends nothing, and nobody sends to
+it: what would have gone there stays with the sender, so that the weight of all does not pile up with those who sleep,
+
+    P(s)[i, j] = 0 if i ≠ j and one of them sleeps,   P(s)[j, j] = 1 - Σ_{i ≠ j} P(s)[i, j].
+
+Messages that were sent before it fell asleep still arrive. What a client keeps for itself is neither lost nor late. All
+this is a pure function of (seed, step, edge) and of (seed, stretch of steps, client).
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ class Unreliable(Network):
     """The graphs of `net`, with messages that are lost or late and clients that sleep.
 
     What the methods of every network tell (`edges`, `csr`, `mixing_matrix`, ...) is what is sent; `delays` tells what
-    becomes of it, `asleep` who sends nothing, and `heard` over which edges something arrives. The fates of messages
+    becomes of it, `asleep` who sleeps, and `heard` over which edges something arrives. The fates of messages
     follow the clock of the network itself: `Unreliable(net.after(t), ...)` is `Unreliable(net, ...).after(t)`.
 
     Parameters
@@ -66,7 +70,7 @@ class Unreliable(Network):
         self.delay = arguments.integer("delay", delay, 0, arguments.LONGEST)
         self.sleep = _naps(sleep, self.n) if _listed(sleep) else arguments.probability("sleep", sleep)
         self.stretch = arguments.integer("stretch", stretch, 1, arguments.LONGEST)
-        self.equal_shares, self.self_loops = self.net.equal_shares, self.net.self_loops
+        self.equal_shares, self.self_loops = self.net.equal_shares and not self.sleep, self.net.self_loops
         self.period = self.net.period if self.in_time and not self.sleep else None
         self._key = philox.key(seed)
 
@@ -82,8 +86,8 @@ class Unreliable(Network):
 
     @property
     def expected_edges(self) -> float:
-        edges = self.net.expected_edges
-        return edges - (edges - self.n) * self.sleep if isinstance(self.sleep, float) else edges
+        awake = 1.0 - self.sleep if isinstance(self.sleep, float) else 1.0
+        return self.n + (self.net.expected_edges - self.n) * awake**2
 
     def after(self, t: int) -> Unreliable:
         t = arguments.integer("t", t, 0, self._last_step - 1)
@@ -92,7 +96,7 @@ class Unreliable(Network):
         return view
 
     def asleep(self, s: int) -> np.ndarray:
-        """(n,) booleans: who sends nothing at step s."""
+        """(n,) booleans: who sleeps at step s."""
         step, out = self._at(s), np.zeros(self.n, dtype=np.bool_)
         if not isinstance(self.sleep, float):
             out[[client for client, first, last in self.sleep if first <= step <= last]] = True
@@ -132,9 +136,7 @@ class Unreliable(Network):
         if self.sleep:
             W = W.copy()
             for k in range(count):
-                still = np.flatnonzero(self.asleep(first + k))
-                W[k][:, still] = 0.0
-                W[k][still, still] = 1.0
+                links.silence_dense(W[k], self.asleep(first + k))
         return W
 
     def heard(self, first: int, count: int) -> Edges:
