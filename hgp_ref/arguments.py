@@ -17,7 +17,7 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from hgp_ref.backend import Array, Namespace, array_namespace, device, to_host
+from hgp_ref.backend import Array, Namespace, all_finite, device
 
 LONGEST = 10**9  # iterations, steps and calls of one run, and entries along one axis, at most
 
@@ -216,8 +216,7 @@ def _kind(a: Array) -> str:
 
 def finite(name: str, x: Array) -> None:
     """ValueError if `x` holds NaN or infinity (one scalar goes to the host)."""
-    xp = array_namespace(x)
-    if not bool(to_host(xp.all(xp.isfinite(x)))):
+    if not all_finite(x):
         raise ValueError(f"{name}: holds NaN or infinite values, needed finite numbers")
 
 

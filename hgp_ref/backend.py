@@ -112,6 +112,14 @@ def scalar(x: Array) -> float:
     return float(host.reshape(()))
 
 
+def all_finite(x: Array) -> bool:
+    """Whether no entry of `x` is NaN or infinite (one scalar goes to the host)."""
+    if not compat.is_array_api_obj(x) or isinstance(x, np.generic):
+        raise _no_array("x", x)
+    xp = compat.array_namespace(x)
+    return bool(to_host(xp.all(xp.isfinite(x))))
+
+
 @dataclass(frozen=True)
 class Backend:
     """An array library chosen by name, and the device on which it makes arrays."""

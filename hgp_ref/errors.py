@@ -3,3 +3,7 @@
 
 class DivergenceError(ArithmeticError):
     """An iteration grows instead of converging."""
+
+
+class NonFiniteError(DivergenceError, ValueError):
+    """A result that has left the range of floating point."""

@@ -29,9 +29,12 @@ ORDER = (
     "estimators",
     "training",
     "exact",
-    "attribution",
     "bounds",
     "certificates",
+    "planning",
+    "attribution",
+    "bilevel",
+    "personalization",
     "data",
 )
 BARRED = {

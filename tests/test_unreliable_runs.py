@@ -111,6 +111,60 @@ def test_runs_side_by_side_are_the_runs_alone():
             assert together.traffic.of_run(r) == alone.traffic
 
 
+@pytest.mark.parametrize("delay", [0, 5])
+def test_tracking_over_running_sums_has_no_floor(delay):
+    """One step a call: sums are conserved with what is under way, so that y = 0 is still the only limit."""
+    problem, x, lam = quadratic(n=5)
+    net = Unreliable(RandomDirected(5, seed=1), loss=0.1, delay=delay, sleep=0.1, seed=3)
+    truth = exact.hypergradient(problem, x, lam)
+    tracking = hgp.methods.Tracking(None if delay == 0 else 0.1)
+    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 1), method=tracking, iterations=4000)
+    assert np.abs(est.value - truth).max() < 1e-12 * np.abs(truth).max()
+    with pytest.raises(ValueError, match="avg: PushSum.* lose messages .* needed RobustPushSum"):
+        hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), method=tracking, iterations=9)
+
+
+def test_tracking_is_the_recursion_with_augmented_matrices():
+    problem, x, lam = quadratic(n=3)
+    n, d, eta, M = 3, problem.dim_x, 0.05, 7
+    net = Unreliable(RandomOut(n, 1, seed=1), loss=0.3, delay=2, seed=1)
+    H, (f_x, _) = exact.hessians(problem, x, lam), exact.outer_gradients(problem, x, lam)
+    size = n + n * (n - 1) * 3
+    u, y, omega, w = np.zeros((size, d)), np.zeros((size, d)), np.zeros(size), np.zeros((n, d))
+    y[:n], omega[:n] = -f_x, 1.0
+    for m in range(M):
+        A = exact.augmented_product(net, 2 * m + 1, 2)
+        u[:n] -= eta * y[:n]
+        u, y, omega, before = A @ u, A @ y, A @ omega, w
+        w = u[:n] / omega[:n, None]
+        y[:n] += np.einsum("nij,nj->ni", H, w - before)
+        assert_close(y.sum(axis=0), (np.einsum("nij,nj->ni", H, w) - f_x).sum(axis=0), RTOL)  # the invariant
+    est = hgp.hypergradient(
+        problem, x, lam, hgp.RobustPushSum(net, 2), method=hgp.methods.Tracking(eta), iterations=M
+    )  # fmt: skip
+    assert_close(est.w, w, RTOL)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_refined_tracking_begins_anew_without_what_is_under_way(runs):
+    """Restarts drop the old vectors; their y, added to the new one, would leave an error of its size."""
+    problem, x, lam = quadratic(n=4)
+    net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
+    avg = hgp.RobustPushSum(net, 1)
+    method = hgp.methods.Refined(hgp.methods.Tracking(0.1), cycles=3, steps=60)
+    est = hgp.hypergradient(problem, x, lam, [avg] * 2 if runs else avg, method=method, iterations=2400)
+    truth = exact.hypergradient(problem, x, lam)
+    assert np.abs(est.value - truth).max() < 1e-11 * np.abs(truth).max()
+
+
+def test_pushed_rows_are_refused():
+    problem, x, lam = quadratic(n=4)
+    net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
+    descent = hgp.methods.Descent("tracking", 0.1)
+    with pytest.raises(ValueError, match="avg: RobustPushSum.* needed others for rows that are pushed"):
+        hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 1), method=descent, iterations=5)
+
+
 def test_certificates_of_clients_are_refused_with_the_reason():
     problem, x, lam = quadratic(n=4)
     net = Unreliable(RandomDirected(4, seed=1), loss=0.1, delay=1, seed=1)

@@ -45,8 +45,16 @@ class Lossy(Simulated):
         self._mail = Mail.nothing()
         self._warned = False
 
+    @property
+    def loses_mass(self) -> bool:  # type: ignore[override]
+        return not self.robust
+
     def use_running_sums(self) -> None:
         self.robust = True
+
+    def forget(self) -> None:
+        self.settle()
+        self._mail = Mail.nothing()
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """P of the next calls with fresh weights, and their messages."""

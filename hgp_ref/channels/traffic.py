@@ -29,6 +29,9 @@ class Traffic(Result):
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(*(getattr(self, f) + getattr(other, f) for f in FIELDS))
 
+    def __sub__(self, other: Traffic) -> Traffic:
+        return Traffic(*(getattr(self, f) - getattr(other, f) for f in FIELDS))
+
     @staticmethod
     def of(messages: int, floats_per_message: int, itemsize: int, rounds: int) -> Traffic:
         """Traffic of `messages` messages of `floats_per_message` numbers of `itemsize` bytes in `rounds` rounds."""

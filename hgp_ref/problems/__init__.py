@@ -1,7 +1,7 @@
 """Client costs g_i and f_i with their derivatives, batched over clients; see `protocol` for writing one's own."""
 
 from hgp_ref.problems.adapters import from_jax, from_torch
-from hgp_ref.problems.batches import sample_batches
+from hgp_ref.problems.batches import sample_batches, sample_epochs
 from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instance_weights import InstanceWeights
 from hgp_ref.problems.logistic import LogisticRegression
@@ -32,4 +32,5 @@ __all__ = [
     "from_jax",
     "from_torch",
     "sample_batches",
+    "sample_epochs",
 ]

@@ -1,7 +1,8 @@
 """Mini-batches as a pure function of (seed, step, client, stream): Philox counters, sampled by Numba.
 
 Without replacement a batch is the first b entries of a Fisher-Yates shuffle of 0 .. N_i - 1, so every ordered choice
-of b instances is equally likely (up to N_i / 2^64); with replacement the b entries are independent.
+of b instances is equally likely (up to N_i / 2^64); with replacement the b entries are independent. An epoch is the
+whole shuffle, in a stream of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.compiled import njit
 from hgp_ref.memory import room
-from hgp_ref.philox import BATCHES, MAX_CLIENTS, MAX_STEP, below, key, philox4x32, step_words
+from hgp_ref.philox import BATCHES, EPOCHS, MAX_CLIENTS, MAX_STEP, below, key, philox4x32, step_words
 
 
 def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, first: int, count: int, stream: int = 0,
@@ -39,7 +40,34 @@ def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, fir
     out = np.full((count, len(counts), width), -1, dtype=np.int64)
     k0, k1 = key(seed)
     numbers = _check_numbers(clients, len(counts))
-    (_draw if replace else _shuffle)(out, counts, numbers, first, BATCHES + stream, k0, k1)
+    if replace:
+        _draw(out, counts, numbers, first, BATCHES + stream, k0, k1)
+    else:
+        _shuffle(out, counts, numbers, first, BATCHES + stream, k0, k1, True)
+    return out
+
+
+def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, count: int, *,
+                  clients: Sequence[int] | np.ndarray | None = None) -> np.ndarray:  # fmt: skip
+    """Every instance of every client once, in random order, for epochs first .. first + count - 1 (counted from 0).
+
+    Row i of an epoch is a permutation of 0 .. counts[i] - 1 followed by -1, and a pure function of (seed, epoch, number
+    of the client): all orders are equally likely. `clients` as in `sample_batches`.  # (count, n, max counts) int64
+
+    Examples
+    --------
+    >>> sample_epochs([3, 2], seed=0, first=0, count=1).shape
+    (1, 2, 3)
+    >>> bool((np.sort(sample_epochs([3, 2], 0, 5, 1)[0, 0]) == np.arange(3)).all())
+    True
+    """
+    counts = _check_counts(counts)
+    first = arguments.integer("first", first, 0, MAX_STEP)
+    count = arguments.integer("count", count, 0, MAX_STEP - first)
+    room(f"count={count}", count * len(counts) * int(counts.max()))
+    out = np.full((count, len(counts), int(counts.max())), -1, dtype=np.int64)
+    k0, k1 = key(seed)
+    _shuffle(out, counts, _check_numbers(clients, len(counts)), first, EPOCHS, k0, k1, False)
     return out
 
 
@@ -84,15 +112,16 @@ def _draw(out, counts, numbers, first, stream, k0, k1):
 
 
 @njit(cache=True, nogil=True)
-def _shuffle(out, counts, numbers, first, stream, k0, k1):
-    b = out.shape[2]
+def _shuffle(out, counts, numbers, first, stream, k0, k1, small_in_order):
+    """The first entries of a shuffle; clients with no more than b instances in order, if so wanted."""
     deck = np.arange(counts.max())  # 0, 1, 2, ... between batches: swaps are undone, so a batch costs O(b), not O(N)
-    swaps = np.empty(b, dtype=np.int64)
+    swaps = np.empty(out.shape[2], dtype=np.int64)
     for m in range(out.shape[0]):
         c2, c3 = step_words(first + m, stream)
         for i in range(out.shape[1]):
-            if counts[i] <= b:
-                for k in range(counts[i]):
+            b = min(out.shape[2], counts[i])
+            if small_in_order and b == counts[i]:
+                for k in range(b):
                     out[m, i, k] = k
                 continue
             for k in range(b):

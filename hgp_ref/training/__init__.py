@@ -2,5 +2,6 @@
 
 from hgp_ref.training.fit import Fit
 from hgp_ref.training.gradient_push import sgp
+from hgp_ref.training.rounds import local_rounds
 
-__all__ = ["Fit", "sgp"]
+__all__ = ["Fit", "local_rounds", "sgp"]

@@ -8,7 +8,8 @@ from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods.spectrum import range_of_mean, row_norms
-from hgp_ref.problems.normalised import Normalised, optional
+from hgp_ref.problems.normalised import optional
+from hgp_ref.training.descent import Descent
 
 GROWTH_LIMIT = 1e8  # parameters and gradients that have both grown by this are not coming back
 CLEAR_GROWTH = 10.0  # at the end: parameters and mean gradient beyond this times what they started with
@@ -21,10 +22,10 @@ class TrainingWatch:
     training has diverged if both have grown, parameters from |x_0| + a |∂g(x_0)|, gradients from those of the start.
     """
 
-    def __init__(self, problem: Normalised, lam: Array, start: Array, lr: float, average: Mean) -> None:
-        self.problem, self.lam, self.lr, self.average = problem, lam, lr, average
+    def __init__(self, rule: Descent, start: Array, lr: float, average: Mean) -> None:
+        self.rule, self.lr, self.average = rule, lr, average
         self.start = start
-        self.gradient = self._largest(problem.inner_grad(start, lam))  # (runs,) or ()
+        self.gradient = self._largest(rule.gradient(start))  # (runs,) or ()
         self.reach = self._largest(start) + lr * self.gradient
         self.mean_gradient: np.ndarray | None = None  # of the start, once a tolerance asks for it
 
@@ -65,7 +66,7 @@ class TrainingWatch:
         """‖mean_i ∂g_i(x̄)‖ on full batches."""
         xp, channel = array_namespace(x), self.average.channel
         mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape) + xp.zeros_like(x)
-        row = channel.mean_over_clients(self.problem.inner_grad(mean, self.lam))  # (..., 1, d)
+        row = channel.mean_over_clients(self.rule.gradient(mean))  # (..., 1, d)
         return channel.max_over_clients(row_norms(row))
 
     def _largest(self, a: Array) -> np.ndarray:
@@ -77,11 +78,13 @@ class TrainingWatch:
 
     def _remedy(self, z: Array) -> str:
         """A smaller rate helps unless the mean inner cost falls without end."""
-        if not callable(optional(self.problem.given, "linearize")):
+        problem = self.rule.problem
+        if not callable(optional(problem.given, "linearize")):
             return "take a smaller lr"
-        start, lam = (a[(0,) * (a.ndim - 2)] for a in (self.start, self.lam))
-        linearization = self.problem.linearize(start, lam)
+        start, lam = (a[(0,) * (a.ndim - 2)] for a in (self.start, self.rule.lam))
+        linearization = problem.linearize(start, lam)
         low, high = range_of_mean(self.average.channel, linearization, start)
+        low, high = low + self.rule.weight_decay, high + self.rule.weight_decay
         if not np.isfinite(low + high):
             return "the problem's hvp returns NaN or infinite values at the start"
         if low < 0:

@@ -20,8 +20,10 @@ class Fit(Result):
 
     x: Array  # (n, d_x), each client's debiased parameters
     consensus_gap: float | np.ndarray  # max_i ‖x_i − x̄‖
-    grad_norm: float | np.ndarray  # ‖mean_i ∂_x g_i(x̄, λ_i)‖ on full batches: zero at the inner solution
-    steps: int  # how many were done
+    grad_norm: (
+        float | np.ndarray
+    )  # ‖mean_i ∂_x g_i(x̄, λ_i)‖ on full batches, with weight decay: zero at the inner solution
+    steps: int  # how many were done; of local rounds, rounds
     traffic: Traffic
     lr: float
     milestones: tuple[int, ...]
@@ -32,3 +34,8 @@ class Fit(Result):
     first_batch: int
     tol: float | None
     stopped: str  # "steps", "tolerance" or "callback"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    prox: float = 0.0
+    rates: np.ndarray | None = None  # of each step or round, (steps,)
+    epochs: int | None = None  # local epochs of a round; None for gradient push

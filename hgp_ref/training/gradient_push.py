@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.averaging import Mean, PushSum, RobustPushSum, open_mean
+from hgp_ref.averaging import PushSum, RobustPushSum, open_mean
 from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.networks import Network
 from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
-from hgp_ref.progress import Bar, bar
+from hgp_ref.progress import bar
+from hgp_ref.training.alternation import Alternation
+from hgp_ref.training.descent import Descent, Rate, read_rates
 from hgp_ref.training.divergence import TrainingWatch
 from hgp_ref.training.fit import Fit
 
@@ -29,11 +31,13 @@ def sgp(
     net: Network,
     lam: Array,
     steps: int = 5000,
-    lr: float = 2.0,
+    lr: Rate = 2.0,
     milestones: Sequence[int] | None = None,
     variant: str = "assran",
     *,
     decay: float = 0.1,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
     batch_size: int | None = None,
     seed: int | Sequence[int] = 0,
     first_batch: int = 0,
@@ -50,6 +54,8 @@ def sgp(
         "assran":  x ← W_s (x − a ∂g(z)),  ω ← W_s ω
         "nedic":   x ← W_s x,  ω ← W_s ω,  z = x / ω,  x ← x − a ∂g(z)
 
+    and, with momentum m and weight decay c, each client's own b ← m b + ∂g(z) + c z in place of ∂g(z).
+
     Where the links of `net` lose or delay messages (`networks.Unreliable`), x and ω go over running sums that are never
     reset, `RobustPushSum(net, 1, debias="conserve")`: the sum of all parameters, those under way included, then moves
     by gradients alone, as over reliable links. A client steps by a / ω_i, and ω_i falls with what is under way: large
@@ -60,8 +66,9 @@ def sgp(
     problem : client costs, any object that meets `hgp_ref.problems.Problem`.
     net : who hears whom at each step; also one that loses messages.
     lam : (n, d_lam), or (runs, n, d_lam) to train for several λ at once.
-    steps, lr : number of steps and learning rate a.
+    steps, lr : number of steps and learning rate a, a number or a function of the step (from 0).
     milestones : step numbers (from 0) at which a is multiplied by `decay`; by default after 3/5 and 4/5 of the steps.
+    momentum, weight_decay : m in [0, 1) and c >= 0.
     batch_size : None for full batches, else b instances a client, drawn anew at each step from `seed`; `first_batch`
         is the number of the first one in its sequence. A list of seeds trains all of them along a leading run axis.
     x0 : (n, d_x), zeros by default.
@@ -79,7 +86,7 @@ def sgp(
     arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
     arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)")
     arguments.finite("lam", lam)
-    steps, lr = arguments.integer("steps", steps, 1, arguments.LONGEST), arguments.positive("lr", lr)
+    steps = arguments.integer("steps", steps, 1, arguments.LONGEST)
     tol = None if tol is None else arguments.positive("tol", tol)
     arguments.choice("variant", variant, VARIANTS)
     first_batch = arguments.integer("first_batch", first_batch, 0, MAX_STEP)
@@ -88,17 +95,20 @@ def sgp(
         arguments.function("callback", callback)
     seeds, many = check_seeds(seed)
     lam = _one_per_seed(detached(lam), seeds) if many else detached(lam)
-    z = _start(problem, lam, x0)
+    z = read_start(problem, lam, x0)
     average = open_mean([_averaging(net, mode, problem)], problem.n_clients, z, steps)
-    milestones, rates = _rates(steps, lr, milestones, decay)
+    milestones, rates = read_rates(steps, lr, milestones, decay)
+    rule = Descent(problem, lam, momentum, weight_decay)
     batches = None
     if batch_size is not None:
         batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=many, first=first_batch)
-    watch = TrainingWatch(problem, lam, z, lr, average)
+    watch = TrainingWatch(rule, z, float(rates.max()), average)
+    work = GradientStep(rule, rates, batches)
+    turns = Alternation(average, work, watch, steps, variant == "nedic", LOOK, tol, TOLERANCE_LOOK, callback)
     shown = bar(steps, "sgp", progress)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
-            x, done, stopped = _train(problem, average, z, lam, rates, variant, batches, watch, tol, callback, shown)
+            x, done, stopped = turns.run(z, shown)
     finally:
         shown.close()
     gap, norm = watch.conclude(x)
@@ -108,7 +118,7 @@ def sgp(
         grad_norm=norm,
         steps=done,
         traffic=average.charge().per_run(tuple(x.shape[:-2])),
-        lr=lr,
+        lr=float(rates[0]),
         milestones=milestones,
         decay=float(decay),
         variant=variant,
@@ -117,6 +127,9 @@ def sgp(
         first_batch=first_batch,
         tol=tol,
         stopped=stopped,
+        momentum=float(momentum),
+        weight_decay=float(weight_decay),
+        rates=rates,
     )
 
 
@@ -150,18 +163,8 @@ def _one_per_seed(lam: Array, seeds: list[int]) -> Array:
     return xp.broadcast_to(lam, shape) + xp.zeros(shape, dtype=lam.dtype, device=device(lam))
 
 
-def _rates(steps: int, lr: float, milestones: Sequence[int] | None, decay: float) -> tuple[tuple[int, ...], np.ndarray]:
-    """The milestones, and the learning rate of each step."""
-    if milestones is None:
-        milestones = (-(-3 * steps // 5), -(-4 * steps // 5))
-    at = arguments.host_array("milestones", milestones)
-    if at.ndim != 1 or (at.size and at.dtype.kind not in "iu"):
-        raise ValueError(f"milestones={milestones!r} given, needed a list of step numbers")
-    passed = np.searchsorted(np.sort(at), np.arange(steps), side="right")
-    return tuple(at.tolist()), lr * arguments.positive("decay", decay) ** passed
-
-
-def _start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
+def read_start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
+    """x0 for each run of lam, zeros by default.  # (..., n, d_x)"""
     shape = (*lam.shape[:-1], problem.dim_x)
     if x0 is None:
         return array_namespace(lam).zeros(shape, dtype=lam.dtype, device=device(lam))
@@ -173,39 +176,14 @@ def _start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
     return xp.broadcast_to(detached(x0), shape) + xp.zeros_like(detached(x0))
 
 
-def _train(
-    problem: Normalised,
-    average: Mean,
-    z: Array,
-    lam: Array,
-    rates: np.ndarray,
-    variant: str,
-    batches: MiniBatches | None,
-    watch: TrainingWatch,
-    tol: float | None,
-    callback: Callable[[int, Array], object] | None,
-    shown: Bar,
-) -> tuple[Array, int, str]:
-    """z after the last step, how many steps were made, and why it ended."""
-    x = z  # Push-Sum's sums; z = x / ω
-    told = 0  # steps that the bar has been told of
-    for s, rate in enumerate(rates.tolist(), start=1):
-        batch = None if batches is None else batches.at(s - 1)[0]
-        if variant == "assran":
-            gradient = problem.inner_grad(z, lam, batch=batch)
-            z = average(x - rate * gradient)
-            x = average.kept(z)
-        else:
-            mixed = average(x)
-            gradient = problem.inner_grad(mixed, lam, batch=batch)
-            x = average.kept(mixed) - rate * gradient
-            z = average.divided(x)
-        if not s % LOOK or s == 1 or s == len(rates):
-            watch.look(z, gradient, s, rate)
-            shown.update(s - told)
-            told = s
-        if tol is not None and not s % TOLERANCE_LOOK and watch.reached(z, tol):
-            return z, s, "tolerance"
-        if callback is not None and callback(s, array_namespace(z).asarray(z, copy=True)):
-            return z, s, "callback"
-    return z, len(rates), "steps"
+class GradientStep:
+    """δ(z) = −a b, one mini-batch a turn."""
+
+    def __init__(self, rule: Descent, rates: np.ndarray, batches: MiniBatches | None) -> None:
+        self.rule, self.rates, self.batches = rule, rates.tolist(), batches
+        self.last: Array = None
+
+    def __call__(self, turn: int, z: Array) -> Array:
+        batch = None if self.batches is None else self.batches.at(turn - 1)[0]
+        self.rate, self.last = self.rates[turn - 1], self.rule.direction(z, batch, self.last)
+        return -self.rate * self.last

@@ -58,23 +58,33 @@ function(
     lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
 )
 function("averaging.Gossip", averaging.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
-function("averaging.ExactAverage", averaging.ExactAverage, lambda: dict(n=3))
+for kind in ("ExactAverage", "ServerAverage"):
+    function(f"averaging.{kind}", getattr(averaging, kind), lambda: dict(n=3))
+function("averaging.falling_steps", averaging.falling_steps, lambda: dict(steps=5, iterations=8, slope=0.5))
 for kind, owner in {
     "PushSum": small.avg,
     "RobustPushSum": lambda: hgp.RobustPushSum(networks.Unreliable(small.net()), 2),
     "Gossip": lambda: hgp.Gossip(networks.FullyConnected(3), 2),
     "ExactAverage": lambda: hgp.ExactAverage(3),
+    "ServerAverage": lambda: averaging.ServerAverage(3),
 }.items():
     method(f"averaging.{kind}.apply", owner, lambda: dict(u=small.rng().normal(size=(3, 4)), call=1), passes_nan=True)
     method(f"averaging.{kind}.steps_of", owner, lambda: dict(first=0, calls=2))
     method(f"averaging.{kind}.graphs_before", owner, lambda: dict(call=2))
     method(f"averaging.{kind}.connect", owner)
 function("channels.connect", lambda net, mode: channels.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
-function("channels.Everyone", channels.Everyone, lambda: dict(n=3, clients=None))
+for kind in ("Everyone", "Server"):
+    function(f"channels.{kind}", getattr(channels, kind), lambda: dict(n=3, clients=None))
 
 # methods
 function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
 function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
+function("methods.Tracking", methods.Tracking, lambda: dict(step=0.1))
+function("methods.Refined", methods.Refined, lambda: dict(method=methods.Neumann(0.5), cycles=2, steps=3))
+function("methods.Descent", methods.Descent, lambda: dict(rule="tracking", step=0.1))
+function("methods.HessianGossip", methods.HessianGossip, lambda: dict(step=0.1, ell=1.0, terms=3))
+function("methods.LocalNeumann", methods.LocalNeumann, lambda: dict(eta=1.0))
+function("methods.RandomTerm", methods.RandomTerm, lambda: dict(terms=3, ell=1.0, seed=0, draw=0))
 
 # runs
 RUN = dict(batch_size=None, seed=0, progress=False)
@@ -83,7 +93,7 @@ function(
     hgp.hypergradient,
     lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), avg=small.avg(), eta=0.5, iterations=8)
     | RUN | dict(history=True, tol=1e-9, w0=np.zeros((3, 4)), shared_batch=False, replace=False, first_batch=0)
-    | dict(callback=lambda m, v: False, method=None),
+    | dict(callback=lambda m, v: False, method=None, whole_cross=False),
 )  # fmt: skip
 function(
     "estimators.hypergradient (mini-batches)",
@@ -98,7 +108,7 @@ function(
     hgp.sgp,
     lambda: dict(problem=small.quadratic(), net=small.net(), lam=small.point(small.quadratic())["lam"], steps=8, lr=0.3)
     | RUN | dict(milestones=(3, 5), variant="assran", decay=0.1, first_batch=0, x0=np.zeros((3, 4)), tol=1e-9)
-    | dict(callback=lambda m, v: False),
+    | dict(callback=lambda m, v: False, momentum=0.5, weight_decay=0.1),
     speaks_of=("x",),  # made like lam
 )  # fmt: skip
 function(
@@ -111,6 +121,17 @@ function(
     speaks_of=("x",),  # made like lam
 )
 
+function(
+    "training.local_rounds",
+    hgp.training.local_rounds,
+    lambda: (
+        dict(problem=small.logistic(), avg=small.avg(), lam=small.point(small.logistic())["lam"], rounds=4, lr=0.3)
+        | dict(batch_size=2, seed=0, first_epoch=0, milestones=(2,), epochs=1, decay=0.1, momentum=0.5, prox=0.1)
+        | dict(weight_decay=0.1, weights=np.ones(3), x0=np.zeros((3, 4)), callback=lambda m, v: False, progress=False)
+    ),
+    speaks_of=("x",),  # made like lam
+)
+
 # results
 method("results.Result.save", small.estimate, lambda: dict(path=FOLDER / "estimate.npz"))
 method("estimators.Estimate.plot", small.estimate, lambda: dict(truth=small.estimate().value, ax=None))
@@ -119,7 +140,7 @@ function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))
 
 # backend
 ARRAY = np.ones((3, 4))
-for name in ("device", "to_host", "host_float64", "detached", "host_dtype"):
+for name in ("all_finite", "device", "to_host", "host_float64", "detached", "host_dtype"):
     function(f"backend.{name}", getattr(hgp.backend, name), lambda: dict(x=ARRAY), passes_nan=True)
 function("backend.is_numpy", hgp.backend.is_numpy, lambda: dict(x=ARRAY))
 function("backend.scalar", hgp.backend.scalar, lambda: dict(x=np.ones(1)), passes_nan=True)

@@ -91,6 +91,11 @@ for kind, make in PROBLEMS.items():
 function("problems.as_problem", problems.as_problem, lambda: dict(problem=small.quadratic(), needs=("inner_grad",)))
 SAMPLE = dict(counts=[6, 6, 6], size=2, seed=0, first=0, count=3, stream=0, replace=False)
 function("problems.sample_batches", problems.sample_batches, lambda: SAMPLE | dict(clients=None))
+function(
+    "problems.sample_epochs",
+    problems.sample_epochs,
+    lambda: dict(counts=[6, 6, 6], seed=0, first=0, count=3, clients=None),
+)
 
 
 def _cost(x, lam, *rest):
@@ -111,7 +116,11 @@ for kind, make in {"": small.quadratic, " (logistic)": small.logistic}.items():
     good = lambda make=make: dict(problem=make(), **small.point(make()))  # noqa: E731
     for name in ("hessians", "jacobians"):
         function(f"exact.{name}{kind}", getattr(exact, name), lambda good=good: good() | dict(batch=None))
-    function(f"exact.outer_gradients{kind}", exact.outer_gradients, good)
+    for name in ("outer_gradients", "shared_hypergradient", "local_hypergradient"):
+        function(f"exact.{name}{kind}", getattr(exact, name), good)
+    function(
+        f"exact.client_hypergradient{kind}", exact.client_hypergradient, lambda good=good: good() | dict(shared=True)
+    )
     function(
         f"exact.hypergradient{kind}", exact.hypergradient, lambda good=good: good() | dict(method="reduced", eta=0.5)
     )

@@ -1,0 +1,51 @@
+"""Training inside the outer loop: keywords of `sgp`, or a function of the caller's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hgp_ref import arguments
+from hgp_ref.backend import Array, detached
+from hgp_ref.bilevel.clock import Clock
+from hgp_ref.channels import Traffic
+from hgp_ref.networks import Network
+from hgp_ref.problems.normalised import Normalised
+from hgp_ref.training import sgp
+
+OURS = ("problem", "net", "lam", "x0", "seed", "first_batch", "progress")  # what the loop itself says
+Train = Callable[..., Any]
+
+
+def trainer(train: Mapping[str, Any] | Train) -> Train:
+    """train(problem, net, lam, x0=, seed=, first_batch=, outer_step=) → an object with x (n, d_x) and traffic."""
+    if callable(train):
+        return train
+    settings = read_settings("train", train, sgp)
+    return lambda problem, net, lam, outer_step, **options: sgp(problem, net, lam, **options, **settings)
+
+
+def read_settings(name: str, given: object, function: Callable[..., Any], more: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A dictionary of keywords of `function`, or `more`, that the loop does not give itself."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name}={given!r} given ({type(given).__name__}), needed a dictionary or a function")
+    allowed = [key for key in inspect.signature(function).parameters if key not in OURS and key != "x"] + [*more]
+    for key in given:
+        if key not in allowed:
+            raise ValueError(f"{name}: {key!r} given, needed some of {', '.join(allowed)}")
+    return dict(given)
+
+
+def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Array | None, clock: Clock, step: int
+            ) -> tuple[Array, Traffic]:  # fmt: skip
+    """x at λ, and what it took; the clock moves on."""
+    later, first = clock.net(net), clock.batches
+    fit = train(problem.given, later, lam, x0=x0, seed=clock.seed, first_batch=first, outer_step=step)
+    x, sent = getattr(fit, "x", None), getattr(fit, "traffic", None)
+    if x is None or not isinstance(sent, Traffic):
+        raise TypeError(f"train: returned {type(fit).__name__}, needed an object with x (n, d_x) and a Traffic")
+    arguments.same_kind(**{"train's x": x, "lam": lam})
+    arguments.shape("train's x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    clock.pass_on(sent, getattr(fit, "steps", 0))
+    return detached(x), sent

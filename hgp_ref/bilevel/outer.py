@@ -1,0 +1,105 @@
+"""Hyper-gradients inside the outer loop: keywords of `hypergradient`, or a function of the caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hgp_ref import arguments
+from hgp_ref.averaging import Averaging, PushSum
+from hgp_ref.backend import Array, all_finite
+from hgp_ref.bilevel.clock import Clock
+from hgp_ref.bilevel.inner import read_settings
+from hgp_ref.channels import Traffic
+from hgp_ref.errors import DivergenceError
+from hgp_ref.estimators import hypergradient
+from hgp_ref.methods import Method, Neumann
+from hgp_ref.networks import Network
+from hgp_ref.problems.normalised import Normalised
+
+STEPS = 5  # S, where it is not given
+
+
+@dataclass(frozen=True)
+class Direct:
+    """∂_λ f alone: the series with no term at all, M = 0, for which nothing is sent."""
+
+    value: Array
+    traffic: Traffic = field(default_factory=Traffic)
+    iterations: int = 0
+
+
+class Estimator:
+    """estimate(problem, net, x, lam, seed=, first_batch=, outer_step=) → an object with value (n, d_λ) and traffic.
+
+    Of keywords: S = `steps`, M = `iterations`, `average(net, steps)` for the averaging (`PushSum` by default; `Gossip`
+    likewise, or lambda net, steps: ExactAverage(net.n)), and those of `hypergradient`.
+    """
+
+    def __init__(self, estimate: Mapping[str, Any] | Callable[..., Any]) -> None:
+        self.shrinks = 1.0  # of η, by hyper-gradients that diverged
+        self.given = estimate if callable(estimate) else None
+        if self.given is not None:
+            return
+        settings = read_settings("estimate", estimate, hypergradient, ("steps", "average"))
+        for name in ("avg", "callback", "history", "w0"):
+            if name in settings:
+                raise ValueError(f"estimate: {name!r} given, which the loop does not use; give steps and average")
+        self.steps, self.average = settings.pop("steps", STEPS), settings.pop("average", PushSum)
+        arguments.function("estimate['average']", self.average)
+        self.iterations = arguments.integer(
+            "estimate['iterations']", settings.pop("iterations", 200), 0, arguments.LONGEST
+        )
+        self.method: Method | None = settings.pop("method", None)
+        self.eta: float | None = settings.pop("eta", None)
+        if self.method is None or isinstance(self.method, Neumann):
+            self.eta = getattr(self.method, "eta", self.eta) if self.eta is None else self.eta
+        self.settings = settings
+
+    @property
+    def can_shrink(self) -> bool:
+        """Whether a smaller η may help: only in Algorithm 2, and with at least one term."""
+        return self.given is None and self.iterations > 0 and (self.method is None or isinstance(self.method, Neumann))
+
+    def __call__(self, problem: Normalised, net: Network, x: Array, lam: Array, clock: Clock, step: int) -> Any:
+        """The estimate at (x, λ); DivergenceError where it has none. The clock moves on in either case."""
+        if self.given is not None:
+            est = self.given(
+                problem.given, clock.net(net), x, lam, seed=clock.seed, first_batch=clock.batches, outer_step=step
+            )
+            _check(est, problem, lam)
+            clock.pass_on(est.traffic, getattr(est, "iterations", 0))
+        elif self.iterations == 0:
+            est = Direct(problem.outer_grad(x, lam)[1])
+        else:
+            est = self._run(problem, clock.net(net), x, lam, clock)
+        if not all_finite(est.value):
+            raise DivergenceError("diverged: the hyper-gradient holds NaN or infinite values")
+        return est
+
+    def _run(self, problem: Normalised, net: Network, x: Array, lam: Array, clock: Clock) -> Any:
+        avg = self.average(net, self.steps)
+        if not isinstance(avg, Averaging):
+            raise TypeError(f"estimate['average']: returned {type(avg).__name__}, needed an averaging such as PushSum")
+        chosen: dict[str, Any] = {"method": self.method, "eta": self.eta}
+        if self.shrinks < 1:
+            chosen = {"method": None, "eta": (1.0 if self.eta is None else self.eta) * self.shrinks}
+        before, iterations = avg.ledger, 0
+        try:
+            est = hypergradient(problem, x, lam, avg, iterations=self.iterations, seed=clock.seed,
+                                first_batch=clock.batches, **chosen, **self.settings)  # fmt: skip
+            iterations = est.iterations
+        finally:  # what was sent was sent, and mini-batches that were drawn are used up
+            clock.pass_on(avg.ledger - before, iterations or self.iterations)
+        return est
+
+
+def _check(est: Any, problem: Normalised, lam: Array) -> None:
+    value, sent = getattr(est, "value", None), getattr(est, "traffic", None)
+    if value is None or not isinstance(sent, Traffic):
+        raise TypeError(
+            f"estimate: returned {type(est).__name__}, needed an object with value (n, d_lam) and a Traffic"
+        )
+    arguments.same_kind(**{"estimate's value": value, "lam": lam})
+    arguments.shape("estimate's value", value, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)

@@ -1,0 +1,194 @@
+"""Rounds of local epochs and averages: FedAvg and its relatives, over any averaging.
+
+    w_i ← z_i;  for each mini-batch:  b_i ← m b_i + ∂g_i(w_i) + c w_i + μ (w_i − z_i),  w_i ← w_i − a b_i
+    z ← Θ̂ w,   or with weights N_i:   z_i = [Θ̂ (N w)]_i / [Θ̂ N]_i
+
+Over ExactAverage with weights this is FedAvg [1] (FedProx [2] with μ > 0), over Gossip with fixed weights its
+decentralized form, over Push-Sum its form on directed graphs. A client takes ceil(N_i / batch size) steps an epoch.
+
+[1] B. McMahan et al. Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
+[2] T. Li et al. Federated optimization in heterogeneous networks. MLSys 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.averaging import Averaging, Mean, open_mean
+from hgp_ref.backend import Array, array_namespace, detached, from_host, host_dtype
+from hgp_ref.philox import check_seed
+from hgp_ref.problems import Problem, as_problem
+from hgp_ref.problems.epochs import Epochs
+from hgp_ref.progress import bar
+from hgp_ref.training.alternation import Alternation
+from hgp_ref.training.descent import Descent, Rate, read_rates
+from hgp_ref.training.divergence import TrainingWatch
+from hgp_ref.training.fit import Fit
+from hgp_ref.training.gradient_push import read_start
+
+LOOK = 8  # rounds between two looks at how large things have grown
+
+
+def local_rounds(
+    problem: Problem,
+    avg: Averaging,
+    lam: Array,
+    rounds: int = 100,
+    lr: Rate = 0.1,
+    milestones: Sequence[int] | None = None,
+    *,
+    epochs: int = 1,
+    batch_size: int | None = None,
+    decay: float = 0.1,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    prox: float = 0.0,
+    weights: Sequence[float] | np.ndarray | None = None,
+    seed: int = 0,
+    first_epoch: int = 0,
+    x0: Array | None = None,
+    callback: Callable[[int, Array], object] | None = None,
+    progress: bool = False,
+) -> Fit:
+    """Minimise Σ_k g_k(x, λ_k) by rounds in which clients train alone for some epochs and then average.
+
+    Parameters
+    ----------
+    problem : client costs, any object that meets `hgp_ref.problems.Problem`.
+    avg : the averaging of each round: `ExactAverage(n)`, `Gossip(net, S)`, `PushSum(net, S)`.
+    lam : (n, d_lam).
+    rounds, lr : number of rounds, and the rate a, a number or a function of the round (from 0).
+    milestones : rounds (from 0) at which a is multiplied by `decay`; by default after 3/5 and 4/5 of the rounds.
+    epochs, batch_size : what a client does in a round; None for full batches, an epoch is one step then.
+    momentum, weight_decay, prox : m, c and μ of the module's equation. Momentum is a client's own and goes on from
+        round to round.
+    weights : (n,) numbers > 0, such as the training sizes `problem.counts`; a message then carries one number more.
+        None for the plain mean. Not with PushSum(debias="conserve"), whose sums are not means.
+    seed, first_epoch : orders of instances are a pure function of (seed, epoch, client).
+    x0 : (n, d_x), zeros by default.
+    callback : called as callback(round, z) after each round, from 1 on; a true result stops the training.
+    progress : show a bar.
+
+    Returns
+    -------
+    Fit, with `x` (n, d_x) after the last average. Training that grows raises DivergenceError.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
+    >>> fit = hgp.training.local_rounds(problem, hgp.ExactAverage(3), np.zeros((3, 2)), rounds=50, lr=0.1)
+    >>> fit.consensus_gap < 1e-12, int(fit.traffic.rounds)
+    (True, 50)
+    """
+    problem = as_problem(problem, needs=("inner_grad",))
+    arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
+    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+    arguments.finite("lam", lam)
+    arguments.kind("avg", avg, Averaging)
+    rounds, epochs = (
+        arguments.integer(k, v, 1, arguments.LONGEST) for k, v in dict(rounds=rounds, epochs=epochs).items()
+    )
+    progress = arguments.boolean("progress", progress)
+    if callback is not None:
+        arguments.function("callback", callback)
+    lam = detached(lam)
+    z = read_start(problem, lam, x0)
+    milestones, rates = read_rates(rounds, lr, milestones, decay)
+    rule = Descent(problem, lam, momentum, weight_decay, prox)
+    average = open_weighted(avg, z, rounds, weights)
+    steps = Epochs(problem, batch_size, check_seed(seed), lam, first_epoch)
+    watch = TrainingWatch(rule, z, float(rates.max()), average.mean)
+    turns = Alternation(average, LocalEpochs(rule, rates, steps, epochs), watch, rounds, False, LOOK, callback=callback)
+    shown = bar(rounds, "rounds", progress)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
+            x, done, stopped = turns.run(z, shown)
+    finally:
+        shown.close()
+    gap, norm = watch.conclude(x)
+    return Fit(
+        x=x,
+        consensus_gap=gap,
+        grad_norm=norm,
+        steps=done,
+        traffic=average.mean.charge(),
+        lr=float(rates[0]),
+        milestones=milestones,
+        decay=float(decay),
+        variant="rounds",
+        batch_size=batch_size,
+        seed=seed,
+        first_batch=first_epoch,
+        tol=None,
+        stopped=stopped,
+        momentum=float(momentum),
+        weight_decay=float(weight_decay),
+        prox=float(prox),
+        rates=rates,
+        epochs=epochs,
+    )
+
+
+class LocalEpochs:
+    """δ(z): from z through `epochs` epochs of a client's own data, drawn back to z by the proximal term."""
+
+    def __init__(self, rule: Descent, rates: np.ndarray, steps: Epochs, epochs: int) -> None:
+        self.rule, self.rates, self.steps, self.epochs = rule, rates.tolist(), steps, epochs
+        self.last: Array = None  # b, which goes on from round to round
+
+    def __call__(self, turn: int, z: Array) -> Array:
+        self.rate, w = self.rates[turn - 1], z
+        for epoch in range((turn - 1) * self.epochs, turn * self.epochs):
+            for batch, there in self.steps.steps(epoch):
+                w = self._step(w, batch, there, z)
+        return w - z
+
+    def _step(self, w: Array, batch: Array | None, there: Array | None, anchor: Array) -> Array:
+        """One step of the clients that are still `there`; the others rest, their momentum too."""
+        b = self.rule.direction(w, batch, self.last, anchor)
+        if there is not None:
+            xp = array_namespace(w)
+            b = xp.where(there, b, xp.zeros_like(b) if self.last is None else self.last)
+            self.last = b
+            return xp.where(there, w - self.rate * b, w)
+        self.last = b
+        return w - self.rate * b
+
+
+class WeightedMean:
+    """z_i = [Θ̂ (c u)]_i / [Θ̂ c]_i for weights c, the mean itself without any."""
+
+    def __init__(self, mean: Mean, c: Array | None) -> None:
+        self.mean, self._c = mean, c
+
+    def __call__(self, u: Array) -> Array:
+        if self._c is None:
+            return self.mean(u)
+        both = self.mean(array_namespace(u).concat([self._c * u, self._c], axis=-1))  # (n, d + 1)
+        return both[:, :-1] / both[:, -1:]
+
+    def kept(self, ubar: Array) -> Array:
+        return self.mean.kept(ubar)
+
+    def divided(self, u: Array) -> Array:
+        return self.mean.divided(u)
+
+
+def open_weighted(
+    avg: Averaging, like: Array, calls: int, weights: Sequence[float] | np.ndarray | None
+) -> WeightedMean:
+    """The weighted mean of `calls` calls, for arrays like `like` (n, d)."""
+    n = like.shape[-2]
+    if weights is None:
+        return WeightedMean(open_mean([avg], n, like, calls), None)
+    host = arguments.real_array("weights", weights, (n,), f"({n},) = (n,)", 0.0)
+    if not host.all():
+        raise ValueError(f"weights={weights!r} given, needed numbers > 0")
+    if avg.conserves:
+        raise ValueError(f"weights given beside {avg!r}, needed an averaging that makes means, not sums")
+    c = from_host(host.astype(host_dtype(like))[:, None], like=like)
+    return WeightedMean(open_mean([avg], n, array_namespace(like).concat([like, c], axis=-1), calls), c)

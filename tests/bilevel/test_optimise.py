@@ -1,0 +1,212 @@
+"""The outer loop against the few lines that it stands for, its gradient against differences of the re-solved cost."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from helpers import assert_close
+from kinds import logistic, quadratic
+
+import hgp_ref as hgp
+from hgp_ref.bilevel import Adam, GradientDescent, optimise
+
+NET = hgp.networks.RandomDirected(n=3, seed=1)
+TRAIN, ESTIMATE = dict(steps=60, lr=0.5), dict(steps=3, iterations=40)
+
+
+def exact_training(problem, net, lam, **options):
+    """Train to the inner solution; nothing is sent."""
+    x = hgp.exact.inner_solution(problem, lam)
+    return SimpleNamespace(x=x, traffic=hgp.Traffic())
+
+
+def outer_cost(problem, lam):
+    return problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum()
+
+
+def differences(problem, lam, h=1e-5):
+    """d_λ Σ f of the re-solved problem, entry by entry."""
+    grad = np.zeros_like(lam)
+    for place in np.ndindex(*lam.shape):
+        moved = np.zeros_like(lam)
+        moved[place] = h
+        grad[place] = (outer_cost(problem, lam + moved) - outer_cost(problem, lam - moved)) / (2 * h)
+    return grad
+
+
+def test_the_gradient_is_that_of_the_resolved_outer_cost():
+    """λ_1 − λ_0 of gradient descent with γ = 1 is −d_λ F."""
+    problem, _, lam = logistic()
+    estimate = dict(average=lambda net, steps: hgp.ExactAverage(net.n), iterations=3000)
+    path = optimise(problem, NET, lam, 1, exact_training, estimate, GradientDescent(1.0))
+    assert_close(lam - path.lam[1], differences(problem, lam), 1e-6)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("batch_size", [None, 5])
+def test_is_the_loop_written_out(warm, batch_size):
+    """Adam by hand; each part takes the graphs and mini-batches after those of the parts before."""
+    problem, _, lam = logistic()
+    path = optimise(problem, NET, lam, 4, TRAIN | {"batch_size": batch_size}, ESTIMATE | {"batch_size": batch_size},
+                    Adam(0.02, (0.8, 0.9), 1e-4), lambda lam: np.maximum(lam, 0.15), warm, seed=7)  # fmt: skip
+    m, s, x, graphs, batches, costs, floats = 0.0, 0.0, None, 0, 0, [], []
+    for t in range(1, 6):
+        x0 = x if warm else None
+        fit = hgp.sgp(problem, NET.after(graphs), lam, **TRAIN, x0=x0, batch_size=batch_size, seed=7,
+                      first_batch=batches)  # fmt: skip
+        graphs, batches, x = graphs + 60, batches + 60, fit.x
+        costs.append(problem.outer_cost(x, lam).sum())
+        floats.append(fit.traffic.floats)
+        assert_close(path.lam[t - 1], lam, 1e-13)
+        if t == 5:
+            break
+        est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET.after(graphs), 3), 1.0, 40, batch_size=batch_size,
+                                seed=7, first_batch=batches)  # fmt: skip
+        graphs, batches = graphs + 120, batches + 40
+        floats.append(est.traffic.floats)
+        m, s = 0.8 * m + 0.2 * est.value, 0.9 * s + 0.1 * est.value**2
+        lam = np.maximum(lam - 0.02 * (m / (1 - 0.8**t)) / (np.sqrt(s / (1 - 0.9**t)) + 1e-4), 0.15)
+    assert_close(path.x, x, 1e-13)
+    assert_close(path.outer_cost, np.array(costs), 1e-13)
+    assert path.floats.tolist() == np.cumsum(floats)[::2].tolist()
+    assert path.rounds.tolist() == [60 + 180 * k for k in range(5)]
+    assert (path.traffic.rounds, path.traffic.floats) == (path.rounds[-1], path.floats[-1])
+    assert sum(step.train.floats + step.estimate.floats for step in path.steps) == sum(floats[:-1])
+
+
+def test_gradient_descent_lowers_the_cost_of_a_quadratic_to_its_minimum():
+    problem = quadratic()[0]
+    path = optimise(problem, NET, np.zeros((3, 2)), 60, exact_training, dict(iterations=400, steps=30),
+                    GradientDescent(0.02))  # fmt: skip
+    grad = differences(problem, path.lam[-1])
+    assert np.linalg.norm(grad) < 1e-3 * np.linalg.norm(differences(problem, np.zeros((3, 2))))
+    assert np.all(np.diff(path.outer_cost[:40]) < 0)
+
+
+def test_no_terms_give_the_direct_gradient_and_send_nothing():
+    problem, _, lam = quadratic()
+    path = optimise(problem, NET, lam, 1, TRAIN, dict(iterations=0), GradientDescent(1.0))
+    fit = hgp.sgp(problem, NET, lam, **TRAIN)
+    assert_close(path.lam[1], lam - problem.outer_grad(fit.x, lam)[1], 1e-14)
+    assert path.steps[0].estimate == hgp.Traffic()
+
+
+def test_functions_of_ones_own_see_fresh_graphs_and_where_to_start():
+    problem, x, lam = quadratic()
+    seen = []
+
+    def train(problem, net, lam, x0, seed, first_batch, outer_step):
+        seen.append(
+            (type(problem).__name__, repr(net), None if x0 is None else x0.copy(), seed, first_batch, outer_step)
+        )
+        return SimpleNamespace(x=x + outer_step, traffic=hgp.Traffic(rounds=5), steps=11)
+
+    def estimate(problem, net, x, lam, seed, first_batch, outer_step):
+        seen.append((repr(net), first_batch, outer_step))
+        return SimpleNamespace(value=np.ones_like(lam), traffic=hgp.Traffic(rounds=2), iterations=3)
+
+    path = optimise(problem, NET, lam, 2, train, estimate, GradientDescent(0.5), warm_start=False, seed=3, x0=x)
+    trainings, estimates = seen[::2], seen[1::2]
+    assert [one[1] for one in trainings] == [repr(NET), f"{NET!r}.after(7)", f"{NET!r}.after(14)"]
+    assert [one[3:] for one in trainings] == [(3, 0, 0), (3, 14, 1), (3, 28, 2)]
+    assert all((one[2] == x).all() for one in trainings)
+    assert estimates == [(f"{NET!r}.after(5)", 11, 0), (f"{NET!r}.after(12)", 25, 1)]
+    assert_close(path.lam[2], lam - 1.0, 1e-15)
+    assert (path.x == x + 2).all()
+
+
+def test_a_callback_may_stop_the_loop_and_write_where_it_likes():
+    problem, _, lam = quadratic()
+
+    def spoil(k, lam, x, cost):
+        lam[...], x[...] = np.nan, np.nan
+        return k == 2
+
+    plain = optimise(problem, NET, lam, 2, TRAIN, ESTIMATE)
+    path = optimise(problem, NET, lam, 5, TRAIN, ESTIMATE, callback=spoil)
+    assert (path.stopped, len(path.lam)) == ("callback", 3)
+    assert (path.lam == plain.lam).all() and (path.x == plain.x).all()
+
+
+def test_a_path_is_kept_in_a_file(tmp_path):
+    problem, _, lam = quadratic()
+    path = optimise(problem, NET, lam, 2, TRAIN, ESTIMATE, GradientDescent(0.1))
+    assert hgp.load(path.save(tmp_path / "path.npz")) == path
+
+
+# What fails
+
+
+def test_a_hypergradient_that_diverges_is_tried_again_with_a_smaller_step_size():
+    """λ_max(H̄) = 0.65: η = 8 and 4 diverge, 2 converges; Adam sees only the last."""
+    problem, _, lam = quadratic()
+    with pytest.warns(RuntimeWarning, match="outer step 0: hyper-gradient refused: diverged"):
+        path = optimise(problem, NET, lam, 2, TRAIN, dict(steps=20, iterations=200, eta=8.0))
+    assert [step.scale for step in path.steps] == [1.0, 1.0]
+    assert path.steps[0].note.count("refused") == 2 and path.steps[1].note == ""
+    assert path.steps[0].estimate.rounds > path.steps[1].estimate.rounds == 200 * 20
+    good = optimise(problem, NET, lam, 1, TRAIN, dict(steps=20, iterations=200, eta=2.0))
+    assert_close(path.lam[1], good.lam[1], 1e-6)
+
+
+def test_a_hypergradient_that_stays_infinite_leaves_lam_alone():
+    problem, _, lam = quadratic()
+
+    def infinite(problem, net, x, lam, **options):
+        return SimpleNamespace(value=np.full_like(lam, np.inf), traffic=hgp.Traffic(rounds=1))
+
+    with pytest.warns(RuntimeWarning, match="holds NaN or infinite"):
+        path = optimise(problem, NET, lam, 9, TRAIN, infinite)
+    assert path.stopped == "divergence" and len(path.lam) == 3
+    assert (path.lam == lam).all() and [step.scale for step in path.steps] == [0.0, 0.0]
+    assert path.steps[0].gradient_norm is None
+
+
+def test_a_step_to_where_training_fails_is_halved():
+    """g = λ x²/2 − x has no minimum for λ < 0; f = λ pulls λ down by 8 a step."""
+    problem, _, lam = logistic(regularization="client")
+    down = lambda problem, net, x, lam, **options: SimpleNamespace(  # noqa: E731
+        value=np.ones_like(lam), traffic=hgp.Traffic()
+    )
+    with pytest.warns(RuntimeWarning, match="1 of the step refused: training diverged"):
+        path = optimise(problem, NET, lam, 1, dict(steps=400, lr=1.0), down, GradientDescent(8.0))
+    scale = path.steps[0].scale
+    assert 0 < scale < 1
+    assert_close(path.lam[1], lam - 8.0 * scale, 1e-12)
+    assert np.isfinite(path.outer_cost).all()
+
+
+def test_training_that_fails_at_once_is_an_error():
+    problem, _, lam = logistic(regularization="client")
+    with pytest.raises(hgp.DivergenceError):
+        optimise(problem, NET, lam - 9.0, 1, dict(steps=400, lr=1.0), ESTIMATE)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (dict(lam=[[0.0, 0.0]] * 3), TypeError, "lam: needed an array"),
+        (dict(lam=np.zeros((2, 3, 2))), ValueError, r"lam: shape \(2, 3, 2\) given, needed \(3, 2\)"),
+        (dict(lam=np.full((3, 2), np.nan)), ValueError, "lam: holds NaN"),
+        (dict(net=hgp.networks.FullyConnected(4)), ValueError, "net: .* has 4 clients, but the problem has 3"),
+        (dict(train=dict(step=3)), ValueError, "train: 'step' given, needed some of steps, lr"),
+        (dict(train=dict(seed=3)), ValueError, "train: 'seed' given"),
+        (dict(train=3), TypeError, "train=3 given"),
+        (dict(estimate=dict(avg=3)), ValueError, "estimate: 'avg' given"),
+        (dict(estimate=dict(average=3)), TypeError, "average"),
+        (dict(estimate=dict(average=lambda net, steps: 3)), TypeError, "needed an averaging"),
+        (dict(update="adam"), TypeError, "update='adam' given"),
+        (dict(project=3), TypeError, "project=3"),
+        (dict(project=lambda lam: lam[0]), ValueError, "project's λ: shape"),
+        (dict(train=lambda *given, **options: None), TypeError, "train: returned NoneType"),
+        (dict(estimate=lambda *given, **options: None), TypeError, "estimate: returned NoneType"),
+        (dict(outer_steps=1.5), TypeError, "outer_steps=1.5"),
+    ],
+)
+def test_bad_arguments_are_named(change, error, words):
+    problem, _, lam = quadratic()
+    given = dict(problem=problem, net=NET, lam=lam, outer_steps=1, train=TRAIN, estimate=ESTIMATE) | change
+    with pytest.raises(error, match=words):
+        optimise(**given)

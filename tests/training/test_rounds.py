@@ -1,0 +1,177 @@
+"""Rounds of local epochs, momentum, weight decay, proximal terms and rates against loops written out by client."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import assert_close
+from kinds import logistic, quadratic
+
+import hgp_ref as hgp
+from hgp_ref.problems import sample_batches, sample_epochs
+from hgp_ref.training import local_rounds
+
+RTOL = 1e-11
+
+
+def ragged(counts=(12, 5, 9), d=3, seed=0):
+    """Logistic clients with unequally many instances."""
+    rng = np.random.default_rng(seed)
+    X = [rng.uniform(-1, 1, (N, d)) for N in counts]
+    y = [rng.integers(0, 2, N) for N in counts]
+    return hgp.problems.LogisticRegression(X, y, X, y), rng.uniform(0.1, 0.3, (len(counts), d))
+
+
+def alone(problem, i):
+    """∂g_i of one client as a function of its own x and batch."""
+    own = problem.restrict([i])
+    return lambda x, lam, batch: own.inner_grad(x[None], lam[None], batch=batch[None])[0]
+
+
+def by_hand(problem, lam, matrices, rates, batch_size, momentum, decay, prox, seed, epochs=1):
+    """FedAvg and relatives, client by client and instance list by instance list."""
+    n, d = problem.n_clients, problem.dim_x
+    z, b = np.zeros((n, d)), np.zeros((n, d))
+    for r, (W, rate) in enumerate(zip(matrices, rates, strict=True)):
+        w = z.copy()
+        for i in range(n):
+            gradient = alone(problem, i)
+            for epoch in range(r * epochs, (r + 1) * epochs):
+                order = sample_epochs(problem.counts, seed, epoch, 1)[0, i]
+                order = order[order >= 0]
+                for k in range(0, len(order), batch_size):
+                    step = gradient(w[i], lam[i], order[k : k + batch_size])
+                    b[i] = momentum * b[i] + step + decay * w[i] + prox * (w[i] - z[i])
+                    w[i] = w[i] - rate * b[i]
+        z = W @ w
+    return z
+
+
+AVERAGINGS = {
+    "exact": lambda n: hgp.ExactAverage(n),
+    "gossip": lambda n: hgp.Gossip(hgp.networks.StaticUndirected(n, 0.9, seed=3), 1),
+    "push-sum": lambda n: hgp.PushSum(hgp.networks.RandomDirected(n, seed=2), 2),
+}
+
+
+def matrices_of(avg, n, rounds, weights):
+    """Rows of each round's averaging as a matrix, by weighing unit vectors."""
+    K = [avg.apply(np.eye(n), r) for r in range(rounds)]
+    c = np.ones(n) if weights is None else np.asarray(weights, dtype=float)
+    return [(k * c) / (k @ c)[:, None] for k in K]
+
+
+@pytest.mark.parametrize("kind", AVERAGINGS)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("momentum", "decay", "prox", "epochs"), [(0.0, 0.0, 0.0, 1), (0.9, 0.01, 0.0, 1), (0.5, 0.1, 0.7, 2)]
+)
+def test_is_the_loop_of_each_client(kind, weighted, momentum, decay, prox, epochs):
+    problem, lam = ragged()
+    weights = problem.counts if weighted else None
+    rule = dict(momentum=momentum, weight_decay=decay, prox=prox, epochs=epochs)
+    fit = local_rounds(
+        problem, AVERAGINGS[kind](3), lam, 6, 0.3, (2, 4), decay=0.5, batch_size=4, seed=7, weights=weights, **rule
+    )
+    matrices = matrices_of(AVERAGINGS[kind](3), 3, 6, weights)
+    rates = [0.3, 0.3, 0.15, 0.15, 0.075, 0.075]
+    assert_close(fit.x, by_hand(problem, lam, matrices, rates, 4, momentum, decay, prox, 7, epochs), RTOL)
+    np.testing.assert_allclose(fit.rates, rates)
+
+
+def test_fedavg_is_the_mean_by_training_size():
+    problem, lam = ragged()
+    one = local_rounds(problem, hgp.ExactAverage(3), lam, 1, 0.3, (), weights=problem.counts)
+    moved = -0.3 * problem.inner_grad(np.zeros((3, 3)), lam)
+    assert_close(one.x, np.tile(np.average(moved, axis=0, weights=problem.counts), (3, 1)), RTOL)
+    assert one.traffic == hgp.Traffic(messages=6, floats=6 * 4, bytes=6 * 32, rounds=1)
+
+
+def test_one_full_batch_step_a_round_is_gradient_push():
+    problem, _, lam = logistic(n=4)
+    net = hgp.networks.RandomDirected(4, seed=5)
+    avg = hgp.PushSum(net, 1, debias="conserve")
+    pushed = hgp.sgp(problem, net, lam, steps=40, lr=0.5, milestones=(20,), momentum=0.6, weight_decay=0.05)
+    rounds = local_rounds(problem, avg, lam, 40, 0.5, (20,), momentum=0.6, weight_decay=0.05)
+    assert_close(rounds.x, pushed.x, RTOL)
+    assert rounds.traffic == pushed.traffic and rounds.grad_norm == pytest.approx(pushed.grad_norm)
+
+
+@pytest.mark.parametrize("variant", ["assran", "nedic"])
+def test_momentum_decay_and_rates_of_gradient_push(variant):
+    problem, _, lam = logistic(n=4)
+    net, n = hgp.networks.RandomDirected(4, seed=5), 4
+    batches = sample_batches(problem.counts, 5, 9, 0, 50)
+    x, omega, b = np.zeros((n, problem.dim_x)), np.ones((n, 1)), 0.0
+    for s in range(50):
+        W, rate = net.mixing_matrix(s + 1), 0.4 / (1 + s)
+        if variant == "nedic":
+            x, omega = W @ x, W @ omega
+        b = 0.7 * b + problem.inner_grad(x / omega, lam, batch=batches[s]) + 0.03 * x / omega
+        x = x - rate * b
+        if variant == "assran":
+            x, omega = W @ x, W @ omega
+    rule = dict(momentum=0.7, weight_decay=0.03, variant=variant, batch_size=5, seed=9)
+    fit = hgp.sgp(problem, net, lam, steps=50, lr=lambda s: 0.4 / (1 + s), **rule)
+    assert_close(fit.x, x / omega, RTOL)
+    assert fit.milestones == () and fit.rates[3] == 0.1
+
+
+def test_decay_of_the_gradient_that_is_left():
+    problem, _, lam = quadratic()
+    fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=600, lr=1.0, milestones=(), weight_decay=0.5)
+    assert fit.grad_norm < 1e-12
+    assert np.linalg.norm(problem.inner_grad(fit.x, lam).mean(axis=0)) > 1e-2
+
+
+def test_what_a_client_does_is_its_own():
+    """Whoever shares the array, a client that hears nobody ends at the same bits."""
+    problem, lam = ragged((12, 5, 9, 31))
+    rule = dict(rounds=5, lr=0.3, momentum=0.9, prox=0.1, batch_size=4, seed=3)
+    silent = hgp.Gossip(hgp.networks.SelfLoops(4), 1)
+    with pytest.warns(RuntimeWarning, match="not jointly strongly connected"):
+        whole = local_rounds(problem, silent, lam, **rule)
+    for i in range(4):
+        own = problem.restrict([i])
+        one = local_rounds(own, hgp.ExactAverage(1), lam[i : i + 1], **rule)
+        np.testing.assert_array_equal(one.x[0], whole.x[i])
+
+
+def test_epochs_are_permutations_of_their_own():
+    epochs = sample_epochs([5, 1, 8], 3, 2, 4)
+    assert epochs.shape == (4, 3, 8)
+    for epoch in epochs:
+        for row, count in zip(epoch, (5, 1, 8), strict=True):
+            assert sorted(row[:count]) == list(range(count)) and np.all(row[count:] == -1)
+    np.testing.assert_array_equal(sample_epochs([5, 1, 8], 3, 4, 1)[0], epochs[2])
+    np.testing.assert_array_equal(sample_epochs([8], 3, 2, 4, clients=[2])[:, 0], epochs[:, 2])
+    first = sample_epochs([6], 0, 0, 6000)[:, 0, 0]
+    assert np.all(np.abs(np.bincount(first, minlength=6) - 1000) < 150)
+    assert not np.array_equal(sample_epochs([9], 0, 0, 1)[0, 0], np.arange(9))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"momentum": 1.0}, r"momentum=1.0 given, needed a number in \[0, 1\)"),
+        ({"weights": np.array([1.0, 0.0, 2.0])}, "weights=.*needed numbers > 0"),
+        (
+            {"avg": hgp.PushSum(hgp.networks.FullyConnected(3), 1, debias="conserve")},
+            "needed an averaging that makes means",
+        ),
+        ({"lr": lambda r: 0.0}, r"lr\(0\)=0.0 given"),
+        ({"lr": lambda r: 0.1, "milestones": (1,)}, "milestones=.*beside a function"),
+        ({"prox": -1.0}, "prox=-1.0 given"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    problem, lam = ragged()
+    given = {"problem": problem, "avg": hgp.ExactAverage(3), "lam": lam, "rounds": 2, "weights": [1.0, 2, 3], **change}
+    with pytest.raises(ValueError, match=message):
+        local_rounds(**given)
+
+
+def test_divergence_is_reported():
+    problem, _, lam = quadratic()
+    with pytest.raises(hgp.DivergenceError, match="take a smaller lr"):
+        local_rounds(problem, hgp.ExactAverage(3), lam, 200, 5.0, ())
