@@ -149,3 +149,11 @@ def test_only_edges_that_carry_something_connect():
 def test_bad_arguments_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         Unreliable(**({"net": FullyConnected(4)} | change))
+
+
+def test_clients_in_other_processes_are_refused():
+    class Elsewhere(networks.FullyConnected):
+        clients = slice(0, 2)
+
+    with pytest.raises(ValueError, match="all of whose clients are in this process"):
+        Unreliable(Elsewhere(4))
