@@ -43,6 +43,11 @@ def weights() -> problems.InstanceWeights:
 
 
 @functools.cache
+def cleaning() -> problems.HyperCleaning:
+    return problems.HyperCleaning(**data(classes=3), l2=0.3, n_classes=3)
+
+
+@functools.cache
 def softmax() -> problems.SoftmaxRegression:
     return problems.SoftmaxRegression(**data(classes=3), n_classes=3)
 
