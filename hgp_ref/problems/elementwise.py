@@ -35,7 +35,7 @@ class Elementwise(ABC):
 
     def __init__(self, inner: Problem) -> None:
         self._inner = as_problem(inner)
-        self.dim_x, self.dim_lam = self._inner.dim_x, self._inner.dim_lam
+        self.n_clients, self.dim_x, self.dim_lam = self._inner.n_clients, self._inner.dim_x, self._inner.dim_lam
 
     @abstractmethod
     def _value(self, theta: Array) -> Array:
@@ -44,11 +44,6 @@ class Elementwise(ABC):
     @abstractmethod
     def _slope(self, theta: Array) -> Array:
         """φ'(θ)."""
-
-    @property
-    def n_clients(self) -> int:
-        """Clients."""
-        return self._inner.n_clients
 
     @property
     def clients(self) -> np.ndarray:
@@ -115,6 +110,7 @@ class Elementwise(ABC):
     def _of(self, inner: Problem) -> Any:
         other = copy.copy(self)
         other._inner = as_problem(inner)
+        other.n_clients = other._inner.n_clients
         return other
 
     def _like(self) -> Array:

@@ -91,6 +91,12 @@ def estimate() -> hgp.Estimate:
 
 
 @functools.cache
+def path() -> Any:
+    given = dict(train=dict(steps=8, lr=0.3), estimate=dict(steps=2, iterations=4))
+    return hgp.bilevel.optimise(quadratic(), net(), point(quadratic())["lam"], 2, **given)
+
+
+@functools.cache
 def influence() -> Any:
     return hgp.influence(weights(), **point(weights()), avg=avg(), iterations=20)
 
