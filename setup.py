@@ -16,6 +16,9 @@ strict = ["array-api-strict>=2.3"]
 fastmixing = ["cvxpy>=1.5"]
 # pytest 8.2 brought importorskip(exc_type=)
 test = ["pytest>=8.2", "pytest-xdist>=3.5", "hypothesis>=6.100", *strict, *figures, *data, *progress]
+# The site and the browser that looks at it; equations become MathML when it is built.
+docs = ["sphinx>=8.1", "numpydoc>=1.8", "myst-parser>=4", "sphinx-gallery>=0.18", "pydata-sphinx-theme>=0.16"]
+docs += ["latex2mathml>=3.77", "playwright>=1.48", "axe-playwright-python>=0.1.4", *test]
 
 setup(
     name="hgp_ref",
@@ -38,6 +41,7 @@ setup(
         "images": images,
         "progress": progress,
         "test": test,
+        "docs": docs,
         "dev": [*test, *fastmixing, *images, "networkx>=3", "ruff>=0.6", "mypy>=1.11"],
     },
     classifiers=[

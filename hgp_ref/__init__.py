@@ -33,6 +33,7 @@ _NAMES = {
     "PushSum": "averaging",
     "ExactAverage": "averaging",
     "Gossip": "averaging",
+    "falling_steps": "averaging",
     "Traffic": "channels",
     "hypergradient": "estimators",
     "Estimate": "estimators",

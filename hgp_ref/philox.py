@@ -35,6 +35,7 @@ SPARSE_NEIGHBOURS = 7  # receivers of SparseErdosRenyi
 SPARSE_DEGREES = 8  # out-degrees of SparseErdosRenyi
 INITIAL_PARAMETERS = 64  # initial parameters of neural networks
 EPOCHS = 72  # the order of a client's instances in an epoch; step = epoch
+TERMS = 80  # the last term of randomly truncated series; step = which of them
 BATCHES = 128  # mini-batches: BATCHES + stream of the mini-batch, 0 <= stream < 128
 
 MAX_STEP = 2**56 - 1

@@ -45,7 +45,9 @@ class Runs(Channel):
         if calls is not None:
             return calls.weights_now()
         parts = [c.weights for c in self.channels]
-        like = next(part for part in parts if part is not None)
+        like = next((part for part in parts if part is not None), None)
+        if like is None:
+            return None
         xp = array_namespace(like)
         return xp.stack([xp.ones_like(like) if part is None else part for part in parts])
 
@@ -79,7 +81,7 @@ class Runs(Channel):
         calls = self._calls
         if calls is None or not calls.serves(z, steps, weights, divide):
             calls = self._prepare(z, steps, weights, divide)
-        self._made += 1
+        self._made += self._made < len(self._ahead) and self._ahead[self._made] == steps
         return calls(z)
 
     def _one_by_one(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> Array:
@@ -117,8 +119,11 @@ class Runs(Channel):
         self._omega = np.stack([channel.omega for channel in self.channels])
 
     def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
+        """Maxima of (n, k) that all runs share, (k,), or of (R, n, k), those of each run, (R, k)."""
         self.settle()
-        return np.stack([c.largest(values, like[r, ...], max_rounds) for r, c in enumerate(self.channels)])[0]
+        of_run = np.broadcast_to(values, (len(self.channels), *values.shape[-2:]))
+        top = np.stack([c.largest(of_run[r], like[r, ...], max_rounds) for r, c in enumerate(self.channels)])
+        return top if values.ndim == 3 else top[0]
 
     def max_over_clients(self, a: Array) -> np.ndarray:
         return self.channels[0].max_over_clients(a)

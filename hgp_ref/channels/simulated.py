@@ -71,7 +71,7 @@ class Simulated(Channel):
             calls = self._prepare(z, steps, weights, divide)
         mixed = calls(z)
         self.step += steps
-        self._made += 1
+        self._made += self._made < len(self._ahead) and self._ahead[self._made] == steps
         return mixed
 
     def _prepare(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:

@@ -37,6 +37,7 @@ def hypergradient(
     method: Method | None = None,
     tol: float | None = None,
     w0: Array | None = None,
+    whole_cross: bool = False,
     shared_batch: bool = False,
     replace: bool = False,
     first_batch: int = 0,
@@ -68,6 +69,8 @@ def hypergradient(
     tol : stop once max_i ‖r_i^(m)‖ ≤ tol max_i ‖r_i^(0)‖, r what is left of ∂_x f − ∂²_x g w at each client. That
         judges the series and not the averaging: `certify` judges both.
     w0 : (n, d_x), a first guess of w*, such as `est.w` of an earlier run. Clients average it once (one more call).
+    whole_cross : take v^(m) = ∂_λ f − ∂²_{xλ} g w^(m) on full batches in a run of mini-batches too, with one product at
+        its end (or one for each v that `history` or `callback` asks for): w keeps its noise, v gets no more.
     callback : called as callback(m, v) after each iteration m = 1 .. M; a true result stops the run.
     progress : show a bar.
 
@@ -97,6 +100,7 @@ def hypergradient(
     first_batch = arguments.integer("first_batch", first_batch, 0, MAX_STEP)
     flags = {"history": history, "shared_batch": shared_batch, "replace": replace, "progress": progress}
     history, shared_batch, replace, progress = (arguments.boolean(name, flag) for name, flag in flags.items())
+    whole_cross = arguments.boolean("whole_cross", whole_cross)
     if callback is not None:
         arguments.function("callback", callback)
     averagings, seeds, runs = _runs(avg, seed)
@@ -116,8 +120,10 @@ def hypergradient(
     if w0 is not None:
         w, g, v = _first_guess(problem.linearize(x, lam), average, w0, f_x, f_lam)
     watch = GrowthWatch(problem, x, lam, method, g, average, mini_batches=batch_size is not None)
-    state = method.begin(method.start(g), average, derivatives.whole)
-    run = Iteration(method, average, derivatives, watch, state, w, v, f_lam, history, callback, tol)
+    working = method.for_run(M)
+    state = working.start(g) if w0 is None else working.start_from(g, w)
+    state = working.begin(state, average, derivatives.whole)
+    run = Iteration(working, average, derivatives, watch, state, w, v, f_lam, history, callback, tol, whole_cross)
     shown = bar(M, "hypergradient", progress)
     try:
         run.run(M, shown)
@@ -146,6 +152,7 @@ def hypergradient(
         tol=tol,
         norms=np.stack(watch.norms),
         looks=np.array(watch.looks),
+        whole_cross=whole_cross,
     )
 
 

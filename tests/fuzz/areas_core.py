@@ -48,22 +48,32 @@ for name in ("obstacle", "smallest_window", "strongly_connected", "unreachable")
 # averaging and channels
 function("averaging.PushSum", averaging.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
 function("averaging.Gossip", averaging.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
-function("averaging.ExactAverage", averaging.ExactAverage, lambda: dict(n=3))
+for kind in ("ExactAverage", "ServerAverage"):
+    function(f"averaging.{kind}", getattr(averaging, kind), lambda: dict(n=3))
+function("averaging.falling_steps", averaging.falling_steps, lambda: dict(steps=5, iterations=8, slope=0.5))
 for kind, owner in {
     "PushSum": small.avg,
     "Gossip": lambda: hgp.Gossip(networks.FullyConnected(3), 2),
     "ExactAverage": lambda: hgp.ExactAverage(3),
+    "ServerAverage": lambda: averaging.ServerAverage(3),
 }.items():
     method(f"averaging.{kind}.apply", owner, lambda: dict(u=small.rng().normal(size=(3, 4)), call=1), passes_nan=True)
     method(f"averaging.{kind}.steps_of", owner, lambda: dict(first=0, calls=2))
     method(f"averaging.{kind}.graphs_before", owner, lambda: dict(call=2))
     method(f"averaging.{kind}.connect", owner)
 function("channels.connect", lambda net, mode: channels.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
-function("channels.Everyone", channels.Everyone, lambda: dict(n=3, clients=None))
+for kind in ("Everyone", "Server"):
+    function(f"channels.{kind}", getattr(channels, kind), lambda: dict(n=3, clients=None))
 
 # methods
 function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
 function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
+function("methods.Tracking", methods.Tracking, lambda: dict(step=0.1))
+function("methods.Refined", methods.Refined, lambda: dict(method=methods.Neumann(0.5), cycles=2, steps=3))
+function("methods.Descent", methods.Descent, lambda: dict(rule="tracking", step=0.1))
+function("methods.HessianGossip", methods.HessianGossip, lambda: dict(step=0.1, ell=1.0, terms=3))
+function("methods.LocalNeumann", methods.LocalNeumann, lambda: dict(eta=1.0))
+function("methods.RandomTerm", methods.RandomTerm, lambda: dict(terms=3, ell=1.0, seed=0, draw=0))
 
 # runs
 RUN = dict(batch_size=None, seed=0, progress=False)
@@ -72,7 +82,7 @@ function(
     hgp.hypergradient,
     lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), avg=small.avg(), eta=0.5, iterations=8)
     | RUN | dict(history=True, tol=1e-9, w0=np.zeros((3, 4)), shared_batch=False, replace=False, first_batch=0)
-    | dict(callback=lambda m, v: False, method=None),
+    | dict(callback=lambda m, v: False, method=None, whole_cross=False),
 )  # fmt: skip
 function(
     "estimators.hypergradient (mini-batches)",

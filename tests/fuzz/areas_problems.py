@@ -121,7 +121,11 @@ for kind, make in {"": small.quadratic, " (logistic)": small.logistic}.items():
     good = lambda make=make: dict(problem=make(), **small.point(make()))  # noqa: E731
     for name in ("hessians", "jacobians"):
         function(f"exact.{name}{kind}", getattr(exact, name), lambda good=good: good() | dict(batch=None))
-    function(f"exact.outer_gradients{kind}", exact.outer_gradients, good)
+    for name in ("outer_gradients", "shared_hypergradient", "local_hypergradient"):
+        function(f"exact.{name}{kind}", getattr(exact, name), good)
+    function(
+        f"exact.client_hypergradient{kind}", exact.client_hypergradient, lambda good=good: good() | dict(shared=True)
+    )
     function(
         f"exact.hypergradient{kind}", exact.hypergradient, lambda good=good: good() | dict(method="reduced", eta=0.5)
     )

@@ -121,3 +121,8 @@ function(
     lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), est=small.estimate()),
 )
 method("certificates.Certificate.plot", small.certificate)
+function(
+    "exact.tracking_rate",
+    hgp.exact.tracking_rate,
+    lambda: dict(H=small.derivatives()["H"], net=hgp.networks.OnePeerExponential(3), step=0.1, steps=2),
+)
