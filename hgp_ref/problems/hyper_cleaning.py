@@ -58,7 +58,7 @@ class HyperCleaning(Elementwise):
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
         """‖diag(σ') J_i‖_F from the lengths of its rows.  # (n,) on the host"""
         weighted: Any = self._inner.given
-        lengths = weighted.row_lengths(x, self._at(x, lam))
+        lengths = weighted._row_lengths(x, self._at(x, lam))
         return rigorous.norms(constants.host(self._slope(lam)) * lengths)
 
     def _value(self, theta: Array) -> Array:

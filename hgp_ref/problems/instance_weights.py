@@ -85,9 +85,9 @@ class InstanceWeights(LinearProblem):
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
         """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows.  # (n,) on the host"""
-        return rigorous.norms(self.row_lengths(x, lam))
+        return rigorous.norms(self._row_lengths(x, lam))
 
-    def row_lengths(self, x: Array, lam: Array) -> np.ndarray:
+    def _row_lengths(self, x: Array, lam: Array) -> np.ndarray:
         """Lengths of the rows of J_i, which are (1/N_i) slope_k X_kᵀ.  # (n, N_max) on the host"""
         view, _ = self._enter(x, lam, None)
         slope = self._loss.slope(view.forward(x, xp=self._xp), view.targets, xp=self._xp)
