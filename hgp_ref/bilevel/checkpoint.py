@@ -12,12 +12,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path as FilePath
 from typing import Any
 
+import numpy as np
+
+from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_host
 from hgp_ref.bilevel.clock import Clock
 from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.progress import Progress
 from hgp_ref.channels import Traffic
-from hgp_ref.equality import is_array
 from hgp_ref.results import Result, load
 
 
@@ -59,10 +61,8 @@ def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
 def write(file: FilePath, at: Progress, settings: Mapping[str, Any]) -> None:
     """Keep the state of the loop in `file`."""
     for entry in at.state:
-        if not is_array(entry) and not isinstance(entry, str | bool | int | float | None):
-            raise TypeError(
-                f"update: its state holds {type(entry).__name__}, needed arrays and numbers to keep in a file"
-            )
+        if not isinstance(entry, str | bool | int | float | None):
+            arguments.array("update's state, to be kept in file", entry)
     xp = array_namespace(at.x)
     Checkpoint(
         settings=_texts(settings),
@@ -93,7 +93,7 @@ def read(file: FilePath, settings: Mapping[str, Any], lam: Array) -> Progress:
             )
 
     def like(value: Any) -> Any:
-        return from_host(value, like=lam) if is_array(value) else value
+        return from_host(value, like=lam) if isinstance(value, np.ndarray) else value
 
     lams = like(kept.lam)
     if kept.lam.dtype != host_dtype(lam) or tuple(lams.shape[1:]) != tuple(lam.shape):

@@ -9,7 +9,7 @@ from typing import Any
 from hgp_ref import arguments
 from hgp_ref.backend import Array, all_finite, array_namespace, detached
 from hgp_ref.bilevel.clock import Clock
-from hgp_ref.channels import Traffic
+from hgp_ref.channels import Traffic, connect
 from hgp_ref.errors import DivergenceError
 from hgp_ref.networks import Network
 from hgp_ref.problems.normalised import Normalised
@@ -49,7 +49,7 @@ def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Arr
     arguments.same_kind(**{"train's x": x, "lam": lam})
     arguments.shape("train's x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
     clock.pass_on(sent, getattr(fit, "steps", 0))
-    if not all_finite(x):
+    if connect(net).anyone(not all_finite(x)):
         raise DivergenceError("diverged: training returned NaN or infinite parameters")
     return own(detached(x))
 

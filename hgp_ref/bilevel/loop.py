@@ -152,9 +152,14 @@ class Loop:
         if self.measure is not None:
             xp = array_namespace(x)
             told = self.measure(xp.asarray(x, copy=True), xp.asarray(self.as_lam(lam), copy=True))
-            at.measure.append(arguments.number("measure's answer", told))
+            at.measure.append(self._everywhere(arguments.number("measure's answer", told)))
             if at.measure[-1] < at.measure[at.best] or at.k == 0:
                 at.best, at.best_x = at.k, x
+
+    def _everywhere(self, told: float) -> float:
+        """What the measure says of all clients: where they live in several processes, the mean over clients."""
+        held = self.channel.clients.stop - self.channel.clients.start
+        return told if held == self.channel.n else self.total(np.full(held, told)) / self.channel.n
 
     def total(self, values: Array) -> float:
         """The sum over all clients of values (n,)."""

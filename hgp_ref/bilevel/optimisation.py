@@ -125,8 +125,10 @@ def optimise(
         log=log,
     )
     settings = {name: describe(value) for name, value in settings.items()}
-    place = None if file is None else arguments.path("file", file)
-    shown = bar(K, "optimise", progress)
+    present = {name: value is not None for name, value in dict(x0=x0, measure=measure, callback=callback).items()}
+    loop.channel.agree("hgp.bilevel.optimise", **settings, **present)
+    place = _place(file, loop.channel)
+    shown = bar(K, "optimise", progress and loop.channel.clients.start == 0)
     try:
         at = _opened(loop, start, settings, place)
         if at.k > K:
@@ -182,6 +184,14 @@ def _channel(net: Network, clients: int) -> Channel:
     return channel
 
 
+def _place(file: str | os.PathLike[str] | None, channel: Channel) -> FilePath | None:
+    if file is None:
+        return None
+    if channel.clients != slice(0, channel.n):
+        raise ValueError(f"file={file!r} given, but clients live in several processes; needed all of them in this one")
+    return arguments.path("file", file)
+
+
 def _opened(loop: Loop, start: Array, settings: Mapping[str, Any], place: FilePath | None) -> Progress:
     """The loop as the file has it, or trained at λ_0."""
     if place is None or not place.exists():
@@ -201,8 +211,10 @@ def _opened(loop: Loop, start: Array, settings: Mapping[str, Any], place: FilePa
 
 def _reason(loop: Loop, at: Progress, K: int, patience: int | None, callback: Callable[..., object] | None) -> str:
     """Why to stop at λ_k; "" to go on."""
-    if callback is not None and callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1]):
-        return "callback"
+    if callback is not None:
+        told = callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1])
+        if loop.channel.anyone(bool(told)):
+            return "callback"
     if patience is not None and at.k - at.best >= patience:
         return "patience"
     return "steps" if at.k >= K else ""
