@@ -24,6 +24,7 @@ _MODULES = (
     "estimators",
     "exact",
     "methods",
+    "mpi",
     "networks",
     "neural",
     "problems",

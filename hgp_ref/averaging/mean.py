@@ -146,6 +146,8 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
             raise ValueError(f"avg: {averaging!r} averages {held} clients, but the problem has {rows}")
     _warn_of_obstacles(averagings, calls)
     channel = Runs(channels) if runs else channels[0]
+    kind = {"dtype": host_dtype(like), "run axes": like.shape[:-2], "columns": like.shape[-1]}
+    channel.agree("averages", averagings=averagings, calls=calls, runs=runs, **kind)
     return Mean(averagings, channel, like, calls, runs=runs)
 
 

@@ -106,15 +106,17 @@ def optimise(
         raise ValueError(f"net: {net!r} has {held} clients, but the problem has {problem.n_clients}")
     settings = dict(net=net, outer_steps=K, train=_plain(train), estimate=_plain(estimate), update=update,
                     project=project, warm_start=warm_start, seed=check_seed(seed))  # fmt: skip
+    channel.agree("hgp.bilevel.optimise", **{**settings, "project": project is not None}, x0=x0 is not None,
+                  callback=callback is not None)  # fmt: skip
     loop = Loop(problem, net, channel, trainer(train), Estimator(estimate), update, project, warm_start, x0)
-    shown = bar(K, "optimise", progress)
+    shown = bar(K, "optimise", progress and channel.clients.start == 0)
     xp = array_namespace(lam)
     try:
         at = loop.begin(xp.asarray(detached(lam), copy=True), settings["seed"])
         while not at.stopped:
             k = len(at.lam) - 1
-            if callback is not None and callback(
-                k, xp.asarray(at.lam[-1], copy=True), xp.asarray(at.x, copy=True), at.outer_cost[-1]
+            if callback is not None and channel.anyone(
+                bool(callback(k, xp.asarray(at.lam[-1], copy=True), xp.asarray(at.x, copy=True), at.outer_cost[-1]))
             ):
                 at.stopped = "callback"
             elif k == K:

@@ -11,7 +11,7 @@ from hgp_ref.averaging import Averaging, PushSum
 from hgp_ref.backend import Array, all_finite
 from hgp_ref.bilevel.clock import Clock
 from hgp_ref.bilevel.inner import read_settings
-from hgp_ref.channels import Traffic
+from hgp_ref.channels import Traffic, connect
 from hgp_ref.errors import DivergenceError
 from hgp_ref.estimators import hypergradient
 from hgp_ref.methods import Method, Neumann
@@ -74,7 +74,7 @@ class Estimator:
             est = Direct(problem.outer_grad(x, lam)[1])
         else:
             est = self._run(problem, clock.net(net), x, lam, clock)
-        if not all_finite(est.value):
+        if connect(net).anyone(not all_finite(est.value)):
             raise DivergenceError("diverged: the hyper-gradient holds NaN or infinite values")
         return est
 

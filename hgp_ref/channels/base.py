@@ -19,7 +19,7 @@ from functools import singledispatch
 
 import numpy as np
 
-from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64
+from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64, is_numpy
 from hgp_ref.channels.traffic import Traffic
 from hgp_ref.networks import Network
 
@@ -104,14 +104,26 @@ class Channel(ABC):
         floats = z.shape[-1] + (weights is not BALANCED)
         self._sent += Traffic.of(messages * runs, floats, host_dtype(z).itemsize, rounds)
 
+    def agree(self, what: str, **settings: object) -> None:
+        """Everybody must have been told the same: a channel between processes compares, before anything is sent."""
+        return None
+
     # What someone who sees all clients reads off, for reports and to stop runs; not part of what clients send.
+
+    def anyone(self, flag: bool) -> bool:
+        """Whether some process says so: a run stops everywhere or nowhere."""
+        return flag
 
     def max_over_clients(self, a: Array) -> np.ndarray:
         """max_i a_i over all clients, a (..., n); on the host, float64."""
         return host_float64(array_namespace(a).max(a, axis=-1))
 
     def mean_over_clients(self, a: Array) -> Array:
-        """The mean over all clients of the rows of a (..., n, d), as one row (..., 1, d)."""
+        """The mean over all clients of the rows of a (..., n, d), as one row (..., 1, d).
+
+        On NumPy the order of its sums follows the memory, so that is made the same for whoever holds the rows.
+        """
+        a = np.ascontiguousarray(a) if is_numpy(a) else a
         return array_namespace(a).mean(a, axis=-2, keepdims=True)
 
 

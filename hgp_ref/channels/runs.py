@@ -125,6 +125,12 @@ class Runs(Channel):
         top = np.stack([c.largest(of_run[r], like[r, ...], max_rounds) for r, c in enumerate(self.channels)])
         return top if values.ndim == 3 else top[0]
 
+    def agree(self, what: str, **settings: object) -> None:
+        self.channels[0].agree(what, **settings)
+
+    def anyone(self, flag: bool) -> bool:
+        return self.channels[0].anyone(flag)
+
     def max_over_clients(self, a: Array) -> np.ndarray:
         return self.channels[0].max_over_clients(a)
 

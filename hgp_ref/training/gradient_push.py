@@ -93,6 +93,9 @@ def sgp(
     _check_network(net, problem)
     average = open_mean([PushSum(net, 1, debias="conserve", mode=mode)], problem.n_clients, z, steps)
     milestones, rates = read_rates(steps, lr, milestones, decay)
+    average.channel.agree("hgp.sgp", variant=variant, tol=tol, batch_size=batch_size, seed=seeds,
+                          first_batch=first_batch, rates=rates.tolist(), momentum=momentum, weight_decay=weight_decay,
+                          dim_lam=problem.dim_lam, callback=callback is not None)  # fmt: skip
     rule = Descent(problem, lam, momentum, weight_decay)
     batches = None
     if batch_size is not None:
@@ -100,7 +103,7 @@ def sgp(
     watch = TrainingWatch(rule, z, float(rates.max()), average)
     work = GradientStep(rule, rates, batches)
     turns = Alternation(average, work, watch, steps, variant == "nedic", LOOK, tol, TOLERANCE_LOOK, callback)
-    shown = bar(steps, "sgp", progress)
+    shown = bar(steps, "sgp", progress and average.channel.clients.start == 0)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
             x, done, stopped = turns.run(z, shown)

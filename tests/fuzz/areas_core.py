@@ -62,6 +62,12 @@ for kind, owner in {
     method(f"averaging.{kind}.graphs_before", owner, lambda: dict(call=2))
     method(f"averaging.{kind}.connect", owner)
 function("channels.connect", lambda net, mode: channels.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
+function(
+    "mpi.gather",
+    hgp.mpi.gather,
+    lambda: dict(a=small.rng().normal(size=(3, 4)), net=small.net(), axis=0),
+    passes_nan=True,
+)
 for kind in ("Everyone", "Server"):
     function(f"channels.{kind}", getattr(channels, kind), lambda: dict(n=3, clients=None))
 
@@ -131,6 +137,7 @@ function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))
 ARRAY = np.ones((3, 4))
 for name in ("all_finite", "device", "to_host", "host_float64", "detached", "host_dtype"):
     function(f"backend.{name}", getattr(hgp.backend, name), lambda: dict(x=ARRAY), passes_nan=True)
+function("backend.settle", hgp.backend.settle, lambda: dict(x=ARRAY))
 function("backend.is_numpy", hgp.backend.is_numpy, lambda: dict(x=ARRAY))
 function("backend.scalar", hgp.backend.scalar, lambda: dict(x=np.ones(1)), passes_nan=True)
 function("backend.from_host", hgp.backend.from_host, lambda: dict(a=ARRAY, like=ARRAY), passes_nan=True)
