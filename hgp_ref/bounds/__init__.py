@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from hgp_ref.bounds.chebyshev_averaged import chebyshev_push_sum
 from hgp_ref.bounds.chebyshev_bound import chebyshev
-from hgp_ref.bounds.chebyshev_push_sum import chebyshev_push_sum
 from hgp_ref.bounds.constants import Constants, realised_constants
 from hgp_ref.bounds.contraction import contracting_clients
 from hgp_ref.bounds.convexity import convex_mean
