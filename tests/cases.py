@@ -6,7 +6,14 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.networks import OnePeerExponential, RandomDirected, RandomOut, StaticUndirected
-from hgp_ref.problems import InstanceWeights, LogisticRegression, Quadratic, SoftmaxRegression
+from hgp_ref.problems import (
+    HyperCleaning,
+    InstanceWeights,
+    LogisticRegression,
+    LogRates,
+    Quadratic,
+    SoftmaxRegression,
+)
 
 N = 4  # clients
 
@@ -29,6 +36,8 @@ PROBLEMS = {
     "softmax": lambda: SoftmaxRegression(*labelled(3), n_classes=3),
     "weights": lambda: InstanceWeights(*labelled(2), l2=0.3),
     "weights, softmax": lambda: InstanceWeights(*labelled(3), loss="softmax", n_classes=3, l2=0.3),
+    "hyper-cleaning": lambda: HyperCleaning(*labelled(3), 0.3, n_classes=3),
+    "log rates": lambda: LogRates(LogisticRegression(*labelled(2))),
 }
 
 

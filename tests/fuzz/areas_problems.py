@@ -35,6 +35,9 @@ function(
     problems.SoftmaxRegression,
     lambda: small.data(classes=3) | dict(n_classes=3, regularization="coordinate"),
 )
+function("problems.HyperCleaning", problems.HyperCleaning, lambda: small.data(classes=3) | dict(l2=0.1, n_classes=3))
+function("problems.LogRates", problems.LogRates, lambda: dict(inner=small.logistic()))
+method("problems.HyperCleaning.weights", small.cleaning, lambda: dict(lam=small.point(small.cleaning())["lam"]))
 NEURAL = dict(l2=0.001, outer_l2=0.001)
 function(
     "problems.NeuralInstanceWeights",
@@ -63,6 +66,8 @@ PROBLEMS = {
     "LogisticRegression": small.logistic,
     "SoftmaxRegression": small.softmax,
     "InstanceWeights": small.weights,
+    "HyperCleaning": small.cleaning,
+    "LogRates": lambda: problems.LogRates(small.logistic()),
     "NeuralInstanceWeights": small.neural_weights,
     "PersonalMask": small.mask,
     "PersonalMixture": small.mixture,
