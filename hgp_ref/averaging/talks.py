@@ -90,7 +90,13 @@ def _sent(mean: Mean, offer: Offer) -> list[Array]:
     rows = [part.rows if isinstance(part, Pushed) else part for part in offer]
     xp = array_namespace(rows[0])
     mixed = mean(rows[0] if len(rows) == 1 else xp.concat(rows, axis=-1))
-    weighted, back, begin = _weighted(mean), [], 0
+    weighted = _weighted(mean)
+    if not mean.channel.keeps_mass and any(isinstance(part, Pushed) for part in offer):
+        raise ValueError(
+            f"avg: {mean.averagings[0]!r} given, over links that lose or delay messages; needed others for rows that "
+            "are pushed: their sum over clients must be conserved in every call, and part of it is under way"
+        )
+    back, begin = [], 0
     for part, row in zip(offer, rows, strict=True):
         own = mixed if len(rows) == 1 else mixed[..., begin : begin + row.shape[-1]]
         back.append(own * mean.channel.weights if weighted and isinstance(part, Pushed) else own)

@@ -15,14 +15,18 @@ from hgp_ref.bilevel.others import (
     vrdbo,
 )
 from hgp_ref.bilevel.path import OuterStep, Path
+from hgp_ref.bilevel.projections import Box, NonNegative, Simplex
 from hgp_ref.bilevel.updates import Adam, GradientDescent, Update
 
 __all__ = [
     "Adam",
+    "Box",
     "Frozen",
     "GradientDescent",
+    "NonNegative",
     "OuterStep",
     "Path",
+    "Simplex",
     "Update",
     "at_point",
     "d_soba",
