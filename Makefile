@@ -1,4 +1,4 @@
-# make reproduce · make test · make bench — each sets up .venv first; needs Python >= 3.11, make and a package index.
+# make reproduce · make test · make bench · make docs — each sets up .venv first; needs Python >= 3.11, make and a package index.
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
@@ -10,13 +10,15 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: help reproduce test test-all test-oldest bench lint clean
+.PHONY: help reproduce test test-all test-oldest bench docs docs-test lint clean
 help:
 	@echo "make reproduce  verify the theorems, draw the figures, compare with the paper"
 	@echo "make test       the tests on NumPy, array-api-strict and a double of CuPy (under 4 minutes)"
 	@echo "make test-all   all tests, the long ones too, also on PyTorch and JAX"
 	@echo "make test-oldest  the tests on the oldest Python and libraries that setup.py declares"
 	@echo "make bench      benchmarks against peers"
+	@echo "make docs       the documentation: docs/_build/html/index.html"
+	@echo "make docs-test  open its pages in a browser (Chromium) and look for faults"
 	@echo "make lint       ruff and mypy"
 
 reproduce: $(VENV)/.ready-test
@@ -37,13 +39,21 @@ test-oldest: $(OLDEST)/.ready
 bench: $(VENV)/.ready-all
 	$(BIN)/python -m benchmarks
 
+# Strict: a warning, an example that fails or a name that is not there ends it with an error.
+docs: $(VENV)/.ready-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -d docs/_build/doctrees -b html docs docs/_build/html
+	@echo "site: docs/_build/html/index.html"
+
+docs-test: docs
+	$(BIN)/python -m pytest -q docs/browser
+
 lint: $(VENV)/.ready-all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) $(OLDEST) results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) docs/_build docs/generated results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -55,6 +65,10 @@ $(VENV)/.ready-test: setup.py $(BIN)/python
 $(VENV)/.ready-all: setup.py $(VENV)/.ready-test
 	$(INSTALL) "$(TORCH)"
 	$(INSTALL) --editable ".[dev,torch,jax]"
+	@touch $@
+
+$(VENV)/.ready-docs: setup.py $(VENV)/.ready-test
+	$(INSTALL) --editable ".[docs]"
 	@touch $@
 
 $(OLDEST)/.ready: setup.py tests/oldest.txt

@@ -24,6 +24,7 @@ _MODULES = (
     "estimators",
     "exact",
     "methods",
+    "mpi",
     "networks",
     "neural",
     "personalization",
@@ -32,8 +33,10 @@ _MODULES = (
 )
 _NAMES = {
     "PushSum": "averaging",
+    "RobustPushSum": "averaging",
     "ExactAverage": "averaging",
     "Gossip": "averaging",
+    "falling_steps": "averaging",
     "Traffic": "channels",
     "hypergradient": "estimators",
     "Estimate": "estimators",

@@ -14,8 +14,16 @@ from cases import AVERAGINGS, NET, PROBLEMS, N, labelled, point
 from helpers import LIBRARIES, assert_same, identity_rtol, open_library
 
 import hgp_ref as hgp
+from hgp_ref.methods import Chebyshev, Refined, Tracking
 from hgp_ref.networks import RandomDirected
-from hgp_ref.problems import InstanceWeights, LogisticRegression, SoftmaxRegression, sample_batches
+from hgp_ref.problems import (
+    HyperCleaning,
+    InstanceWeights,
+    LogisticRegression,
+    LogRates,
+    SoftmaxRegression,
+    sample_batches,
+)
 
 # JAX compiles every operation for every shape: it is left to `make test-all`, where float32 has one test of its own.
 PAIRS = [(lib, dtype) for lib in LIBRARIES if lib != "jax" for dtype in ("float64", "float32")]
@@ -73,10 +81,13 @@ def test_problems(xp, dtype, case, runs):
 @pytest.mark.parametrize("name", SAMPLED)
 def test_problems_made_of_arrays_of_the_library(xp, dtype, name):
     host = PROBLEMS[name]()
-    data = labelled(3 if "softmax" in name else 2)
+    data = labelled(3 if "softmax" in name or name == "hyper-cleaning" else 2)
     data = [[xp.asarray(part, dtype=dtype) for part in group] for group in data]
-    make = {"logistic": LogisticRegression, "softmax": SoftmaxRegression}.get(name.split(",")[0], InstanceWeights)
-    options = {"regularization": "client"} if "rate" in name else {}
+    kinds = {"logistic": LogisticRegression, "softmax": SoftmaxRegression, "weights": InstanceWeights}
+    kinds |= {"hyper-cleaning": lambda *data: HyperCleaning(*data, 0.3, n_classes=3)}
+    kinds |= {"log rates": lambda *data: LogRates(LogisticRegression(*data))}
+    make = kinds[name.split(",")[0]]
+    options = {"regularization": "client"} if "a rate per" in name else {}
     if make is InstanceWeights:
         options = {"l2": 0.3} | ({"loss": "softmax", "n_classes": 3} if "softmax" in name else {})
     x, lam = point(host)
@@ -121,9 +132,10 @@ def compare(problem_name, avg, xp, dtype, iterations=13, **options):
     host = PROBLEMS[problem_name]()
     there = host.to(xp.backend, dtype=dtype)
     x, lam = point(host)
-    expected = hgp.hypergradient(host, x, lam, avg(), eta=0.4, iterations=iterations, **options)
+    options = options if "method" in options else {"eta": 0.4, **options}
+    expected = hgp.hypergradient(host, x, lam, avg(), iterations=iterations, **options)
     x, lam = (xp.asarray(a, dtype=dtype) for a in (x, lam))
-    found = hgp.hypergradient(there, x, lam, avg(), eta=0.4, iterations=iterations, **options)
+    found = hgp.hypergradient(there, x, lam, avg(), iterations=iterations, **options)
     agree(found.value, expected.value, xp, dtype)
     agree(found.w, expected.w, xp, dtype)
     assert (found.history is None) == (expected.history is None) == (not options.get("history"))
@@ -140,6 +152,28 @@ def compare(problem_name, avg, xp, dtype, iterations=13, **options):
 @pytest.mark.parametrize("problem", ["logistic", "weights"])
 def test_hypergradient(xp, dtype, problem, options):
     compare(problem, AVERAGINGS["push-sum composed"], xp, dtype, **RUNS[options])
+
+
+METHODS = {
+    "Chebyshev": lambda: Chebyshev(0.1, 1.2),
+    "Tracking": lambda: Tracking(0.2),
+    "Refined": lambda: Refined(Chebyshev(0.1, 1.2), cycles=2, steps=9),
+    "Refined, tracked": lambda: Refined(Tracking(0.2), cycles=3, steps=9),
+}
+
+
+@pytest.mark.parametrize("options", ["history", "mini-batch", "seeds"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method(xp, dtype, method, options):
+    compare("logistic", AVERAGINGS["push-sum composed"], xp, dtype, method=METHODS[method](), **RUNS[options])
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+def test_tracking_with_every_kind_of_weights_at_once(xp, dtype, mode):
+    def averagings():
+        return [hgp.PushSum(NET, 3, mode=mode), hgp.ExactAverage(N), hgp.PushSum(NET, (2, 1), mode=mode)]
+
+    compare("quadratic", averagings, xp, dtype, method=Tracking(0.2), history=True)
 
 
 @pytest.mark.parametrize("problem", ["quadratic", "softmax", "weights, softmax", "logistic, a rate per client"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hgp_ref.backend import Array, from_host, host_dtype
-from hgp_ref.channels import Channel, Runs, Traffic
+from hgp_ref.channels import BALANCED, CARRIED, Channel, Runs, Traffic
+from hgp_ref.channels.base import Weights
 from hgp_ref.networks.connectivity import obstacle
 from hgp_ref.philox import MAX_STEP
 
@@ -23,6 +25,9 @@ class Mean:
         ubar = mean(u)           the next call
         mean.kept(ubar)          what an iteration goes on from: ū, or the sums ω ū where mass is conserved
         mean.divided(u)          the reverse
+        mean.sums(z)             the next call without the division: P z, weights carried from call to call
+        mean.forget()            other vectors come next: nothing that is under way belongs to them
+        mean.taking(S)           the same mean with calls of S steps that leave the numbering of the others alone
 
     With `runs`, u has a leading run axis and run r meets averaging r; `channel` is then one over all of them.
     """
@@ -38,8 +43,10 @@ class Mean:
     ) -> None:
         self.averagings, self.channel, self.calls = averagings, channel, 0
         self._first, self._runs = first, runs
+        self._fixed: Any = None  # steps of every call, where it does not follow the averaging
         self._steps: Sequence[Any] = self._steps_of(0, calls)
-        self._weights: Any = tuple(a.weights for a in averagings) if runs else averagings[0].weights
+        self._weights = self._rule([a.weights for a in averagings])
+        self._carried = self._rule([BALANCED if a.weights is BALANCED else CARRIED for a in averagings])
         if first:
             passed = tuple(a.graphs_before(first) for a in averagings)
             asked: dict[str, Any] = {"graphs": passed if runs else passed[0], "weights": self._weights}
@@ -52,13 +59,48 @@ class Mean:
             self._mask = from_host(conserving.astype(host_dtype(like))[:, None, None], like=like)
 
     def __call__(self, u: Array) -> Array:
+        return self.channel.average(u, self._next(), self._weights)
+
+    def sums(self, z: Array) -> Array:
+        """P z over the graphs of the next call; `weights` becomes P ω. ValueError where links lose sums for good."""
+        if self.channel.loses_mass:
+            raise ValueError(
+                f"avg: {self.averagings[0]!r} given, whose links lose messages and with them part of the sums that "
+                "must be conserved; needed RobustPushSum over the same network"
+            )
+        return self.channel.mix(z, self._next(), self._carried)
+
+    def forget(self) -> None:
+        """Other vectors come next; what is under way of those before, on links that delay, is dropped."""
+        self.channel.forget()
+
+    @property
+    def weights(self) -> Array | float:
+        """ω after the last call, (..., n, 1): 1 before any, and where none travel."""
+        omega = None if all(a.weights is BALANCED for a in self.averagings) else self.channel.weights
+        return 1.0 if omega is None else omega
+
+    def taking(self, steps: int) -> Mean:
+        """A mean over the same channel whose calls take `steps` steps each; the calls of this one go on as numbered."""
+        other = copy.copy(self)
+        other._fixed = (steps,) * len(self.averagings) if self._runs else steps
+        return other
+
+    def _next(self) -> Any:
+        """The steps of the next call."""
+        if self._fixed is not None:
+            return self._fixed
         if self.calls == len(self._steps):  # a method may average more often than once an iteration
             more = self._steps_of(self.calls, max(1, self.calls))
             self._steps = (*self._steps, *more)
             self.channel.foresee(more)
         steps = self._steps[self.calls]
         self.calls += 1
-        return self.channel.average(u, steps, self._weights)
+        return steps
+
+    def _rule(self, each: list[Weights]) -> Any:
+        """What travels beside the vectors, as the channel is told: one rule, or one for each run."""
+        return tuple(each) if self._runs else each[0]
 
     def _steps_of(self, begin: int, calls: int) -> Sequence[Any]:
         """The steps of `calls` calls of this mean from number `begin` on."""
@@ -114,6 +156,8 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
             raise ValueError(f"avg: {averaging!r} averages {held} clients, but the problem has {rows}")
     _warn_of_obstacles(averagings, calls)
     channel = Runs(channels) if runs else channels[0]
+    kind = {"dtype": host_dtype(like), "run axes": like.shape[:-2], "columns": like.shape[-1]}
+    channel.agree("averages", averagings=averagings, calls=calls, runs=runs, **kind)
     return Mean(averagings, channel, like, calls, runs=runs)
 
 

@@ -17,21 +17,25 @@ FEW = 1024  # clients whose matrix of means is worth stacking with others
 class Everyone(Channel):
     """n(n-1) messages of one vector each in every step; no weights are needed, and one step does what many do."""
 
+    @property
+    def messages_a_step(self) -> int:
+        return self.n * (self.n - 1)
+
     def mix(self, z: Array, steps: int, weights: Weights = BALANCED) -> Array:
         xp = array_namespace(z)
         self.step += steps
-        self.count(steps * self.n * (self.n - 1), z, BALANCED, steps)
+        self.count(steps * self.messages_a_step, z, BALANCED, steps)
         return xp.broadcast_to(self.mean_over_clients(z), z.shape) + xp.zeros_like(z)
 
     def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        top, rounds, messages = flood_max(None, values, self.step + 1)
+        top, rounds, _ = flood_max(None, values, self.step + 1)
         self.step += rounds
-        self._sent += Traffic.of(messages, values.shape[1], host_dtype(like).itemsize, rounds)
+        self._sent += Traffic.of(rounds * self.messages_a_step, values.shape[1], host_dtype(like).itemsize, rounds)
         return top
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         P = np.full((len(steps), self.n, self.n), 1.0 / self.n)
-        return P, np.array(steps, dtype=np.int64) * self.n * (self.n - 1)
+        return P, np.array(steps, dtype=np.int64) * self.messages_a_step
 
-    def composes(self, z: Array, steps: int) -> bool:
+    def composes(self, z: Array, steps: int, weights: Weights = BALANCED) -> bool:
         return self.n <= FEW

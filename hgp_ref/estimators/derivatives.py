@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from hgp_ref.backend import Array, array_namespace
+from hgp_ref.backend import Array
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
 from hgp_ref.problems.protocol import FullLinearization
@@ -25,10 +23,6 @@ class FullBatch:
     def whole(self) -> FullLinearization:
         """The second derivatives on full batches."""
         return self.linearization
-
-    def crosses(self, many: Sequence[Array]) -> Array:
-        """∂²_{xλ} g w for each w of `many` in one product, (..., M, n, d_lam)."""
-        return self.linearization.cross(array_namespace(many[0]).stack(many, axis=-3))
 
 
 class Sampled:

@@ -14,6 +14,7 @@ from hgp_ref.methods.spectrum import extremes, range_of_mean, row_norms, start_r
 from hgp_ref.problems.normalised import Normalised
 
 GROWTH_LIMIT = 1e8  # no run comes back from here with digits that mean anything
+ROUNDINGS = 64  # of products, in what is left at the end
 CLEAR_GROWTH = 1e3  # at the end of a run: no transient of a series that converges
 
 
@@ -23,7 +24,8 @@ class GrowthWatch:
     With reset weights Θ̂ is row-stochastic, so this norm can grow in Algorithm 2 only where some ‖I − η H_i‖ > 1. A run
     whose terms are larger at its end than at half time has diverged if η λ_max(H̄) ≥ 2 or if they are 1000 times the
     first one. Otherwise it may be a transient (negative curvature at some client, single mini-batches) and gets a
-    warning, as does a run whose terms do not shrink at all or are larger at its end than the first one.
+    warning, as does a run whose terms do not shrink at all or are larger at its end than the first one. A method that
+    knows no transients (`Method.transients`) has diverged if that happens with full batches.
     """
 
     def __init__(
@@ -50,16 +52,20 @@ class GrowthWatch:
         if np.any(lost):
             raise DivergenceError("diverged: " + self._message(m, lost, self._mean_range()))
 
-    def conclude(self, m: int) -> None:
-        """Judge the whole run of m iterations."""
+    def conclude(self, m: int, w: Array) -> None:
+        """Judge the whole run of m iterations, which has ended at w."""
         end, half = self.norms[-1], self.norms[len(self.norms) // 2 if len(self.norms) > 2 else 0]
         end = np.where(end < self.vanished, 0.0, end)
+        if not np.any((end > 0) & (end * self.slack > np.minimum(half, self._first))):
+            return
+        end = np.where(end <= self._rounding(w), 0.0, end)  # a method that keeps w itself stops shrinking there
         growing = end > half * self.slack
         doubtful = growing | (end > self._first * self.slack)  # also what is on its way down from a peak
         if np.any(doubtful):
             spectrum = self._mean_range()
             eta = getattr(self.method, "eta", 0.0)
-            lost = growing & ((eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
+            steady = not (self.method.transients or self.mini_batches)
+            lost = growing & (steady | (eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
             if np.any(lost):
                 raise DivergenceError("diverged: " + self._message(m, lost, spectrum))
             warnings.warn("not converged: " + self._message(m, doubtful, spectrum), RuntimeWarning, stacklevel=5)
@@ -78,6 +84,11 @@ class GrowthWatch:
     def _first(self) -> np.ndarray:
         return np.where(self.norms[0] > 0, self.norms[0], np.inf)
 
+    def _rounding(self, w: Array) -> np.ndarray:
+        """What rounding may leave of ∂_x f − ∂²_x g w."""
+        bent = self.problem.linearize(self.x, self.lam).hvp(w)
+        return ROUNDINGS * float(np.finfo(host_dtype(w)).eps) * self._norm(bent)
+
     def _mean_range(self) -> tuple[float, float]:
         linearization = self.problem.linearize(self.x, self.lam)
         spectrum = range_of_mean(self.average.channel, linearization, self.x)
@@ -94,7 +105,8 @@ class GrowthWatch:
         low, high = spectrum
         eta = getattr(self.method, "eta", None)
         if eta is None:
-            return grown + f"{self.method!r}, where the spectrum of the mean Hessian is [{low:.4g}, {high:.4g}]"
+            where = f"{self.method!r}, where the spectrum of the mean Hessian is [{low:.4g}, {high:.4g}]"
+            return grown + where + (f": {self.method.remedy}" if self.method.remedy else "")
         strongest = high if abs(high) >= abs(low) else low
         product = f"eta={eta:g} gives eta * lambda_max = {eta * strongest:.4g} (of the mean Hessian), "
         return grown + product + self._cause(eta, low, high, run)
@@ -113,7 +125,8 @@ class GrowthWatch:
 
     def _worst_client(self, eta: float) -> str:
         lows, highs = extremes(self.problem.linearize(self.x, self.lam).hvp, start_rows(self.x))
-        low, high = float(lows.min()), float(highs.max())
+        top = self.average.channel.max_over_clients(np.stack([-lows, highs]))
+        low, high = float(-top[0]), float(top[1])
         if eta * high >= 2:
             return f"{eta * high:.4g} of a single client: averages that are not exact feed it back; more steps help"
         return f"some client's inner cost is not convex (eigenvalue {low:.3g})" if low < 0 else "not of all terms"

@@ -2,7 +2,8 @@
 
     w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − ∂²_{xλ} g(ξ̂^(m)) p^(m),    v^(0) = ∂_λ f − ∂²_{xλ} g w^(0),
 
-so that with full batches v^(m) = ∂_λ f − ∂²_{xλ} g w^(m): there the product with ∂²_{xλ} g is left to the end.
+so that with full batches v^(m) = ∂_λ f − ∂²_{xλ} g w^(m): there the product with ∂²_{xλ} g is left to the end. With
+mini-batches that is a choice (`whole_cross`), which keeps the noise of ∂²_{xλ} g out of v.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ class Iteration:
     keep_history: bool
     callback: Callable[[int, Array], object] | None
     tol: float | None
+    whole_cross: bool = False  # whether v takes ∂²_{xλ} g on full batches in a run of mini-batches
 
     def __post_init__(self) -> None:
-        self.deferred = self.derivatives.constant and self.callback is None
+        self.whole_v = self.derivatives.constant or self.whole_cross  # v^(m) follows from w^(m)
+        self.deferred = self.whole_v and self.callback is None
         self.kept: list[Array] = []
         self.m, self.stopped = 0, "iterations"
 
@@ -56,23 +59,23 @@ class Iteration:
                 if last or self.tol is not None or self.m % stride == 0:
                     self._look(p)
                 shown.update(1)
-            self.watch.conclude(self.m)
+            self.watch.conclude(self.m, self.w)
 
     def _iterate(self) -> Array:
         for_v, for_w = self.derivatives.at(self.m)
-        if self.deferred:
-            p, self.state = self.method.step(self.state, self.average, for_w)
-        else:
-            shared = _Shared(for_w) if for_v is for_w else None
-            p, self.state = self.method.step(self.state, self.average, shared or for_w)
-            self.v = self.v - (shared or for_v).cross(p)
+        shared = _Shared(for_w) if for_v is for_w and not (self.deferred or self.whole_cross) else None
+        p, self.state = self.method.step(self.state, self.average, shared or for_w)
         self.w = self.w + p
+        if self.whole_cross and not self.deferred:
+            self.v = self._whole_v(self.w)
+        elif not self.deferred:
+            self.v = self.v - (shared or for_v).cross(p)
         self.m += 1
         if self.keep_history:
             self.kept.append(self.w if self.deferred else self.v)
         if self.callback is not None:
             copy = array_namespace(self.v).asarray(self.v, copy=True)  # the caller's, to do with as it likes
-            if self.callback(self.m, copy):
+            if self.average.channel.anyone(bool(self.callback(self.m, copy))):
                 self.stopped = "callback"
         return p
 
@@ -84,13 +87,15 @@ class Iteration:
 
     def values(self) -> tuple[Array, Array | None]:
         """v^(M), and v^(1) .. v^(M) if they were to be kept."""
-        xp = array_namespace(self.v)
-        if not isinstance(self.derivatives, FullBatch) or not self.deferred:
-            return self.v, xp.stack(self.kept, axis=-3) if self.keep_history else None
-        value = self.f_lam - self.derivatives.linearization.cross(self.w)
-        if not self.keep_history:
-            return value, None
-        return value, xp.expand_dims(self.f_lam, axis=-3) - self.derivatives.crosses(self.kept)
+        kept = array_namespace(self.v).stack(self.kept, axis=-3) if self.keep_history else None
+        if not self.deferred:
+            return self.v, kept
+        return self._whole_v(self.w), None if kept is None else self._whole_v(kept)
+
+    def _whole_v(self, w: Array) -> Array:
+        """∂_λ f − ∂²_{xλ} g w on full batches; w may have an axis of iterations before its clients."""
+        f_lam = self.f_lam if w.ndim == self.f_lam.ndim else array_namespace(w).expand_dims(self.f_lam, axis=-3)
+        return f_lam - self.derivatives.whole().cross(w)
 
 
 class _Shared:

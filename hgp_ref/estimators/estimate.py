@@ -40,6 +40,7 @@ class Estimate(Result):
     tol: float | None
     norms: np.ndarray  # max_i ‖r_i^(m)‖ where it was looked at, (looks, [runs]); the first is at m = 0
     looks: np.ndarray  # these m, (looks,)
+    whole_cross: bool = False
 
     def plot(self, truth: Array | None = None, ax: Any = None) -> Any:
         """Draw what is left of the series over m, and with `history` how far v^(m) is from `truth`, or from v^(M).

@@ -37,6 +37,7 @@ def hypergradient(
     method: Method | None = None,
     tol: float | None = None,
     w0: Array | None = None,
+    whole_cross: bool = False,
     shared_batch: bool = False,
     replace: bool = False,
     first_batch: int = 0,
@@ -68,6 +69,8 @@ def hypergradient(
     tol : stop once max_i ‖r_i^(m)‖ ≤ tol max_i ‖r_i^(0)‖, r what is left of ∂_x f − ∂²_x g w at each client. That
         judges the series and not the averaging: `certify` judges both.
     w0 : (n, d_x), a first guess of w*, such as `est.w` of an earlier run. Clients average it once (one more call).
+    whole_cross : take v^(m) = ∂_λ f − ∂²_{xλ} g w^(m) on full batches in a run of mini-batches too, with one product at
+        its end (or one for each v that `history` or `callback` asks for): w keeps its noise, v gets no more.
     callback : called as callback(m, v) after each iteration m = 1 .. M; a true result stops the run.
     progress : show a bar.
 
@@ -88,7 +91,7 @@ def hypergradient(
     True
     """
     problem = as_problem(problem, needs=("outer_grad", "linearize"))
-    x, lam = _check_point(problem, x, lam)
+    x, lam = check_point(problem, x, lam)
     M, tol = (
         arguments.integer("iterations", iterations, 1, arguments.LONGEST),
         None if tol is None else arguments.positive("tol", tol),
@@ -97,12 +100,16 @@ def hypergradient(
     first_batch = arguments.integer("first_batch", first_batch, 0, MAX_STEP)
     flags = {"history": history, "shared_batch": shared_batch, "replace": replace, "progress": progress}
     history, shared_batch, replace, progress = (arguments.boolean(name, flag) for name, flag in flags.items())
+    whole_cross = arguments.boolean("whole_cross", whole_cross)
     if callback is not None:
         arguments.function("callback", callback)
     averagings, seeds, runs = _runs(avg, seed)
     many = runs is not None
     f_x, f_lam = _start(problem, x, lam, runs)
     average = open_mean(averagings, problem.n_clients, f_x, M + (w0 is not None), many)
+    given = {"w0": w0 is not None, "callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
+    drawn = {"seed": seeds, "first_batch": first_batch, "shared_batch": shared_batch, "replace": replace}
+    average.channel.agree("hgp.hypergradient", method=method, tol=tol, batch_size=batch_size, **drawn, **given)
     derivatives: FullBatch | Sampled
     if batch_size is None:
         derivatives = FullBatch(problem, x, lam)
@@ -116,16 +123,18 @@ def hypergradient(
     if w0 is not None:
         w, g, v = _first_guess(problem.linearize(x, lam), average, w0, f_x, f_lam)
     watch = GrowthWatch(problem, x, lam, method, g, average, mini_batches=batch_size is not None)
-    state = method.begin(method.start(g), average, derivatives.whole)
-    run = Iteration(method, average, derivatives, watch, state, w, v, f_lam, history, callback, tol)
-    shown = bar(M, "hypergradient", progress)
+    working = method.for_run(M)
+    state = working.start(g) if w0 is None else working.start_from(g, w)
+    state = working.begin(state, average, derivatives.whole)
+    run = Iteration(working, average, derivatives, watch, state, w, v, f_lam, history, callback, tol, whole_cross)
+    shown = bar(M, "hypergradient", progress and average.channel.clients.start == 0)
     try:
         run.run(M, shown)
     finally:  # what was sent was sent, also by a run that ends in an error
         shown.close()
         traffic = average.charge()
     value, kept = run.values()
-    if not all_finite(value):
+    if average.channel.anyone(not all_finite(value)):
         raise NonFiniteError("diverged: the estimate holds NaN or infinite values, needed finite numbers")
     return Estimate(
         value=value,
@@ -146,10 +155,12 @@ def hypergradient(
         tol=tol,
         norms=np.stack(watch.norms),
         looks=np.array(watch.looks),
+        whole_cross=whole_cross,
     )
 
 
-def _check_point(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+def check_point(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+    """x (n, d_x) and lam (n, d_lam), looked at, without graphs of automatic differentiation."""
     arguments.same_kind(x=x, lam=lam)
     arguments.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
     arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)

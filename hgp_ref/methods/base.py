@@ -31,13 +31,28 @@ class Method(ABC):
     `hvp` was asked for must not be changed in place afterwards: the driver may have taken ∂²_{xλ} g of it, too.
     """
 
+    transients = True  # whether what is left may grow for a while in a run that converges; if not, growth is divergence
+    remedy = ""  # what helps a run that grows, in words
+
+    def for_run(self, iterations: int) -> Method:
+        """The method of a run of at most so many iterations: itself, unless that matters."""
+        return self
+
     @abstractmethod
     def start(self, g: Array) -> Any:
         """The state before the first step, from g = ∂_x f − ∂²_x g w₀ of every client."""
 
+    def start_from(self, g: Array, w: Array) -> Any:
+        """The same where w₀ = w is not 0, for methods that average w itself."""
+        return self.start(g)
+
     def begin(self, state: Any, average: Mean, whole: Callable[[], Curvature]) -> Any:
         """The state with what must be known before the first step; whole() is ∂²_x g on full batches, for all runs."""
         return state
+
+    def restart(self, state: Any, g: Array, w: Array, average: Mean, whole: Callable[[], Curvature]) -> Any:
+        """The state of a new start from w, g = ∂_x f − ∂²_x g w; what `begin` has found in `state` may be kept."""
+        return self.begin(self.start_from(g, w), average, whole)
 
     @abstractmethod
     def step(self, state: Any, average: Mean, linearization: Curvature) -> tuple[Array, Any]:

@@ -50,6 +50,9 @@ class Chebyshev(Method):
     def begin(self, state: _State, average: Mean, whole: Callable[[], Curvature]) -> _State:
         return self._with_interval(state, average, whole)
 
+    def restart(self, state: _State, g: Array, w: Array, average: Mean, whole: Callable[[], Curvature]) -> _State:
+        return replace(self.start(g), centre=state.centre, half=state.half)
+
     def step(self, state: _State, average: Mean, linearization: Curvature) -> tuple[Array, _State]:
         if math.isnan(state.centre):
             state = self._with_interval(state, average, lambda: linearization)

@@ -26,10 +26,27 @@ ATTEMPTS = 1000
 class StaticUndirected(Network):
     """P(s) = W, symmetric and doubly stochastic on a connected Erdős–Rényi graph.
 
-    weights="metropolis":  W_ij = 1 / (1 + max(d_i, d_j)) on edges, d the degrees without self-loops, W_ii the rest.
-    weights="fastest":     W minimises || W - 11^T / n ||_2 among symmetric stochastic matrices on the graph, by a
-                           semidefinite program on first use (needs cvxpy: pip install 'hgp_ref[fastmixing]'); edges
-                           without weight are dropped, self-loops kept.
+    - weights="metropolis": W_ij = 1 / (1 + max(d_i, d_j)) on edges, d the degrees without self-loops, W_ii the rest.
+    - weights="fastest": W minimises ‖W − 11ᵀ/n‖₂ among symmetric stochastic matrices on the graph, by a semidefinite
+      program on first use; edges without weight are dropped, self-loops kept.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    p : float
+        Probability of each edge. The graph is drawn anew until it is connected.
+    seed : int
+        Another graph.
+    weights : {"metropolis", "fastest"}
+        The rule above; "fastest" needs cvxpy (``pip install 'hgp_ref[fastmixing]'``).
+
+    Examples
+    --------
+    >>> net = hgp.networks.StaticUndirected(n=6, p=0.5, seed=0)
+    >>> W = net.mixing_matrix(1)
+    >>> bool(np.allclose(W, W.T) and np.allclose(W.sum(axis=0), 1))
+    True
     """
 
     def __init__(self, n: int, p: float = 0.5, seed: int = 0, weights: str = "metropolis") -> None:

@@ -14,6 +14,8 @@ C = lambda: dict(c=small.constants(), iterations=4)  # noqa: E731
 S = lambda: C() | dict(s=small.sample_constants())  # noqa: E731
 for name in ("bound_a", "bound_b", "contracting_clients", "convex_mean"):
     function(f"bounds.{name}", getattr(bounds, name), C)
+for name in ("bound_f", "chebyshev_push_sum"):
+    function(f"bounds.{name}", getattr(bounds, name), lambda: C() | dict(low=0.01, high=5.0))
 for name in ("corollary1", "corollary1_repaired"):
     function(f"bounds.{name}", getattr(bounds, name), lambda: C() | dict(consensus=0.1))
 for name in ("bound_d", "minibatch_tail"):
@@ -121,3 +123,8 @@ function(
     lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), est=small.estimate()),
 )
 method("certificates.Certificate.plot", small.certificate)
+function(
+    "exact.tracking_rate",
+    hgp.exact.tracking_rate,
+    lambda: dict(H=small.derivatives()["H"], net=hgp.networks.OnePeerExponential(3), step=0.1, steps=2),
+)

@@ -1,0 +1,151 @@
+"""What a reader meets: pages that load whole and from here only, fit a phone, show equations, can be searched."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest
+from axe_playwright_python.base import AXE_FILE_PATH
+from conftest import PICTURES, SITE, Watched
+from playwright.sync_api import Browser
+
+MAIN = ["index.html", "start.html", "methods.html", "generated/errata.html", "generated/glossary.html", "generated/gallery/index.html",
+        "generated/api/index.html", "generated/api/hgp_ref.estimators.hypergradient.html", "search.html"]  # fmt: skip
+WITH_EQUATIONS = ["index.html", "start.html", "methods.html"]
+PHONE, LAPTOP = 380, 1280
+MEGABYTES = 30
+
+
+def html_files() -> list[str]:
+    """Every page, sources of the package left out: they are one template."""
+    every = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+    modules = [path for path in every if path.startswith("_modules/")]
+    return [path for path in every if path not in set(modules[1:]) and not path.startswith("_static/")]
+
+
+def overflow(watched: Watched) -> str:
+    """What is wider than the window, in words; empty if nothing is."""
+    return watched.page.evaluate(
+        """() => {
+            const width = document.documentElement.clientWidth;
+            if (document.documentElement.scrollWidth <= width) return "";
+            const beyond = e => e.getBoundingClientRect().right > width + 1;
+            const wide = [...document.querySelectorAll("main *")].filter(beyond);
+            return `${document.documentElement.scrollWidth} > ${width}: ` +
+                wide.slice(0, 4).map(e => e.tagName + "." + e.className).join(", ");
+        }"""
+    )
+
+
+def test_every_page_loads_whole_from_here_and_fits_both_widths(watched: Watched) -> None:
+    pages = html_files()
+    assert len(pages) > 100, "is the site built?"
+    wide = []
+    for path in pages:
+        for width in (LAPTOP, PHONE):
+            watched.page.set_viewport_size({"width": width, "height": 900})
+            if width == LAPTOP:
+                watched.open(path)
+            found = overflow(watched)
+            if found:
+                wide.append(f"{path} at {width}: {found}")
+    assert watched.faults == []
+    assert wide == []
+
+
+@pytest.mark.parametrize("path", WITH_EQUATIONS)
+def test_equations_are_drawn(watched: Watched, path: str) -> None:
+    page = watched.open(path)
+    boxes = page.evaluate("() => [...document.querySelectorAll('math')].map(m => m.getBoundingClientRect().height)")
+    assert boxes and min(boxes) > 5
+    assert page.locator("main").inner_text().count("\\") == 0, "LaTeX was left over"
+
+
+def test_search_finds_a_function_and_a_tutorial(watched: Watched) -> None:
+    page = watched.open("search.html?q=PushSum")
+    page.wait_for_selector("#search-results li a", timeout=20_000)
+    found = page.locator("#search-results li a").all_inner_texts()
+    assert any("PushSum" in text for text in found), found
+    page = watched.open("search.html?q=ridge")
+    page.wait_for_selector("#search-results li a", timeout=20_000)
+    assert any("own client costs" in text for text in page.locator("#search-results li a").all_inner_texts())
+    assert watched.faults == []
+
+
+class Links(HTMLParser):
+    """Anchors and links of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.targets: set[str] = set()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        self.ids |= {value for key in ("id", "name") if (value := given.get(key))}
+        self.targets |= {value for key in ("href", "src") if (value := given.get(key))}
+
+
+def read(path: Path) -> Links:
+    """Parse one page."""
+    links = Links()
+    links.feed(path.read_text(encoding="utf-8"))
+    return links
+
+
+def test_every_internal_link_leads_somewhere(site: Path) -> None:
+    pages = {path.relative_to(site).as_posix(): read(path) for path in site.rglob("*.html")}
+    pages = {page: links for page, links in pages.items() if not page.startswith("_static/")}
+    broken = []
+    for page, links in pages.items():
+        for target in links.targets:
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, anchor = urldefrag(urljoin(page, target))
+            file = unquote(file.partition("?")[0]) or page
+            if file in pages:
+                if anchor and unquote(anchor) not in pages[file].ids:
+                    broken.append(f"{page}: {target} (no such anchor)")
+            elif not (site / file).exists():
+                broken.append(f"{page}: {target}")
+    assert broken == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility_of_the_main_pages(browser: Browser, address: str, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": LAPTOP, "height": 900}, color_scheme=scheme)
+    page, serious = context.new_page(), []
+    axe = Path(AXE_FILE_PATH).read_text(encoding="utf-8")
+    for path in MAIN:
+        page.goto(f"{address}/{path}")
+        page.evaluate(axe)
+        for finding in page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")["violations"]:
+            if finding["impact"] in ("serious", "critical"):
+                first = finding["nodes"][0]
+                serious.append(f"{path} ({scheme}): {finding['id']} × {len(finding['nodes'])}: {first['html'][:160]}")
+    context.close()
+    assert serious == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, LAPTOP])
+def test_pictures_are_taken(browser: Browser, address: str, scheme: str, width: int) -> None:
+    """For people to look at: docs/_build/screenshots."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for path in MAIN[:-1]:
+        page.goto(f"{address}/{path}")
+        assert page.locator("html").get_attribute("data-theme") == scheme
+        file = PICTURES / f"{path.replace('/', '_').removesuffix('.html')}-{width}-{scheme}.png"
+        page.screenshot(path=str(file))
+        assert file.stat().st_size > 10_000, "an empty picture"
+    context.close()
+
+
+def test_the_site_is_small(site: Path) -> None:
+    size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    assert size < MEGABYTES * 1e6, f"{size / 1e6:.1f} MB"

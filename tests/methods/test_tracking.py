@@ -1,0 +1,223 @@
+"""Gradient tracking against a loop written out, its rate against eigenvalues, and where it must refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import assert_close
+from kinds import logistic, quadratic
+
+import hgp_ref as hgp
+from hgp_ref import exact
+from hgp_ref.methods import Neumann, Tracking
+from hgp_ref.methods.mixing import contraction
+
+RTOL = 1e-12
+NET = hgp.networks.RandomDirected(n=3, seed=1)
+
+
+def ring(n):
+    return hgp.networks.Schedule([(np.arange(n), (np.arange(n) + 1) % n)], n=n)
+
+
+def written_out(problem, x, lam, products, step, *, w0=None, omega=None, batches=None):
+    """w after each call, client by client."""
+    f_x = exact.outer_gradients(problem, x, lam)[0]
+    n, d = f_x.shape
+    full = exact.hessians(problem, x, lam)
+    w0 = np.zeros((n, d)) if w0 is None else w0
+    omega = np.ones(n) if omega is None else omega
+    u = [omega[i] * w0[i] for i in range(n)]
+    y = [full[i] @ w0[i] - f_x[i] for i in range(n)]
+    w, bent, seen = w0.copy(), np.zeros((n, d)), []
+    for m, P in enumerate(products):
+        H = full if batches is None else exact.hessians(problem, x, lam, batches[m])
+        u = [sum(P[i, j] * (u[j] - step * y[j]) for j in range(n)) for i in range(n)]
+        y = [sum(P[i, j] * y[j] for j in range(n)) for i in range(n)]
+        omega = P @ omega
+        for i in range(n):
+            w[i] = u[i] / omega[i]
+            new = H[i] @ (w[i] - w0[i])
+            y[i] = y[i] + new - bent[i]
+            bent[i] = new
+        seen.append(w.copy())
+    return np.stack(seen)
+
+
+def values(problem, x, lam, w):
+    return exact.outer_gradients(problem, x, lam)[1] - np.einsum("nij,mnj->mni", exact.jacobians(problem, x, lam), w)
+
+
+def products_of(net, steps):
+    W = iter(net.mixing_matrices(1, sum(steps)))
+    made = []
+    for S in steps:
+        P = np.eye(net.n)
+        for _ in range(S):
+            P = next(W) @ P
+        made.append(P)
+    return made
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+@pytest.mark.parametrize("steps", [1, 3, (4, 2, 2, 1)], ids=str)
+def test_as_written_out_with_history_traffic_and_callback(steps, mode):
+    problem, x, lam = logistic()
+    avg, M = hgp.PushSum(NET, steps, mode=mode), 9
+    each = avg.steps_of(0, M)
+    expected = values(problem, x, lam, written_out(problem, x, lam, products_of(NET, each), 0.4))
+    est = hgp.hypergradient(problem, x, lam, avg, method=Tracking(0.4), iterations=M, history=True)
+    assert_close(est.history, expected, RTOL)
+    sent = sum(NET.edges(s)[0].size - 3 for s in range(1, sum(each) + 1))
+    assert est.traffic == hgp.Traffic(sent, sent * 9, sent * 72, sum(each)) == avg.ledger
+    seen = []
+    told = hgp.hypergradient(problem, x, lam, avg, method=Tracking(0.4), iterations=M,
+                             callback=lambda m, v: seen.append(v) or m == 4)  # fmt: skip
+    assert told.stopped == "callback" and told.iterations == 4
+    assert_close(np.stack(seen), expected[:4], RTOL)
+
+
+def test_without_weights_and_with_exact_averages():
+    problem, x, lam = quadratic()
+    for avg, P in (
+        (hgp.ExactAverage(3), [np.full((3, 3), 1 / 3)] * 6),
+        (hgp.Gossip(hgp.networks.OnePeerExponential(3), 2), products_of(hgp.networks.OnePeerExponential(3), [2] * 6)),
+    ):
+        est = hgp.hypergradient(problem, x, lam, avg, method=Tracking(0.5), iterations=6, history=True)
+        assert_close(est.history, values(problem, x, lam, written_out(problem, x, lam, P, 0.5)), RTOL)
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+def test_runs_go_side_by_side_whatever_they_average_with(mode):
+    problem, x, lam = quadratic()
+    averagings = [hgp.PushSum(NET, 2, mode=mode), hgp.ExactAverage(3), hgp.PushSum(NET, 1, mode=mode)]
+    many = hgp.hypergradient(problem, x, lam, averagings, method=Tracking(0.3), iterations=12)
+    for r, avg in enumerate(averagings):
+        alone = hgp.hypergradient(problem, x, lam, avg, method=Tracking(0.3), iterations=12)
+        assert_close(many.value[r], alone.value, RTOL)
+        assert many.traffic.of_run(r) == alone.traffic
+    safe = hgp.hypergradient(problem, x, lam, averagings, method=Tracking(), iterations=400)
+    truth = exact.hypergradient(problem, x, lam)
+    assert_close(safe.value, np.broadcast_to(truth, safe.value.shape), 1e-10)
+
+
+def test_a_first_guess_is_averaged_away_however_unequal_it_is():
+    problem, x, lam = quadratic()
+    w0 = np.random.default_rng(0).normal(size=(3, 4))
+    avg = hgp.PushSum(NET, 2)
+    est = hgp.hypergradient(problem, x, lam, avg, method=Tracking(0.3), iterations=9, w0=w0, history=True)
+    P = products_of(NET, [2] * 10)
+    omega = P[0].sum(axis=1)
+    start = P[0] @ w0 / omega[:, None]
+    expected = written_out(problem, x, lam, P[1:], 0.3, w0=start, omega=omega)
+    assert_close(est.history, values(problem, x, lam, expected), RTOL)
+    end = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), method=Tracking(0.3), iterations=800, w0=w0)
+    assert_close(end.value, exact.hypergradient(problem, x, lam), RTOL)
+
+
+def test_mini_batches():
+    problem, x, lam = logistic()
+    M = 6
+    draws = hgp.problems.sample_batches(problem.counts, 5, 7, 0, M, stream=1)
+    w = written_out(problem, x, lam, products_of(NET, [2] * M), 0.4, batches=draws)
+    options = {"method": Tracking(0.4), "iterations": M, "batch_size": 5, "seed": 7}
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), **options)
+    assert_close(est.w, w[-1], RTOL)
+    whole = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), whole_cross=True, history=True, **options)
+    assert_close(whole.history, values(problem, x, lam, w), RTOL)
+    seen = []
+    hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), whole_cross=True, callback=lambda m, v: seen.append(v),
+                      **options)  # fmt: skip
+    assert_close(np.stack(seen), values(problem, x, lam, w), RTOL)
+    both = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), **{**options, "seed": [7, 8]})
+    assert_close(both.w[0], w[-1], RTOL)
+
+
+def nonconvex(n=5, d=4, seed=3):
+    """Clients with eigenvalues down to about −1, a mean Hessian with eigenvalues from 0.5 to 1."""
+    rng = np.random.default_rng(seed)
+    apart = rng.normal(size=(n, d, d))
+    apart = apart + np.swapaxes(apart, 1, 2)
+    A = np.diag(np.linspace(0.5, 1.0, d)) + 0.4 * (apart - apart.mean(axis=0))
+    problem = hgp.problems.Quadratic(A, rng.normal(size=(n, d)), rng.normal(size=(n, 2, d)), rng.normal(size=(n, d)))
+    assert np.linalg.eigvalsh(A).min() < -0.8
+    return problem, rng.normal(size=(n, d)), rng.normal(size=(n, 2))
+
+
+@pytest.mark.parametrize("case", ["logistic", "non-convex"])
+def test_no_floor_where_the_series_stops_at_a_hundredth(case):
+    problem, x, lam = logistic() if case == "logistic" else nonconvex()
+    n = problem.n_clients
+    avg = hgp.PushSum(hgp.networks.RandomDirected(n, seed=2), 1)
+    truth = exact.hypergradient(problem, x, lam)
+    tracked = hgp.hypergradient(problem, x, lam, avg, method=Tracking(), iterations=900)
+    assert np.linalg.norm(tracked.value - truth) < 1e-12 * np.linalg.norm(truth)
+    assert np.all(np.linalg.norm(tracked.value - truth, axis=1) <= hgp.certify(problem, x, lam, tracked).bound)
+    if case == "logistic":
+        series = hgp.hypergradient(problem, x, lam, avg, method=Neumann(1.0), iterations=900)
+        assert np.linalg.norm(series.value - truth) > 1e-2 * np.linalg.norm(truth)
+
+
+@pytest.mark.parametrize(("net", "steps"), [(ring(4), 1), (ring(4), 3), ("periodic", 2), ("periodic", 3)], ids=str)
+def test_the_rate_is_the_spectral_radius_of_a_period(net, steps):
+    if net == "periodic":
+        edges = [(np.array([0, 1]), np.array([1, 2])), (np.array([2, 3, 0]), np.array([3, 0, 2]))]
+        net = hgp.networks.Schedule(edges, n=4)
+    problem = hgp.problems.Quadratic.random(4, 3, 2, seed=1, condition=4.0)
+    x, lam = np.ones((4, 3)), np.zeros((4, 2))
+    H = exact.hessians(problem, x, lam)
+    for step in (0.1, 0.3):
+        rate = exact.tracking_rate(H, net, step, steps)
+        assert 0 < rate < 1
+        M = int(np.ceil(np.log(1e-11) / np.log(rate)))
+        w0 = 10 * np.random.default_rng(0).normal(size=(4, 3))  # in which every mode has its share
+        est = hgp.hypergradient(
+            problem, x, lam, hgp.PushSum(net, steps), method=Tracking(step), iterations=M, history=True, w0=w0
+        )
+        errors = np.linalg.norm(est.history - exact.hypergradient(problem, x, lam), axis=(1, 2))
+        later = np.arange(M // 3, M)
+        measured = np.exp(np.polyfit(later, np.log(errors[later]), 1)[0])
+        assert abs(measured - rate) < 4e-3, f"step {step}: {measured} against {rate}"
+
+
+def test_the_rate_tends_to_one_minus_eta_alpha():
+    problem, x, lam = nonconvex()
+    H = exact.hessians(problem, x, lam)
+    lowest = np.linalg.eigvalsh(H.mean(axis=0))[0]
+    for step in (1e-3, 1e-4):
+        assert abs(exact.tracking_rate(H, ring(5), step) - (1 - step * lowest)) < 20 * step**2
+
+
+def test_instability_is_said_and_a_safe_step_is_found():
+    """On a ring of ten, 0.1/L diverges: the spectral radius says so, and so does the run."""
+    problem = hgp.problems.Quadratic.random(10, 4, 2, seed=1, condition=3.0)
+    x, lam, net = np.ones((10, 4)), np.zeros((10, 2)), ring(10)
+    H = exact.hessians(problem, x, lam)
+    step = 0.1 / np.linalg.eigvalsh(H).max()
+    assert exact.tracking_rate(H, net, step) > 1
+    for M in (100, 2000):
+        with pytest.raises(hgp.DivergenceError, match=r"Tracking\(step=.*: take a smaller step"):
+            hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), method=Tracking(step), iterations=M)
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), method=Tracking(), iterations=6000)
+    truth = exact.hypergradient(problem, x, lam)
+    assert np.linalg.norm(est.value - truth) < 1e-2 * np.linalg.norm(truth)
+
+
+def test_what_clients_find_of_their_network():
+    for net, tau in ((ring(3), 0.5), (ring(10), np.cos(np.pi / 10)), (hgp.networks.FullyConnected(4), 0.0)):
+        avg = hgp.PushSum(net, 1)
+        mean = hgp.averaging.open_mean([avg], net.n, np.ones((net.n, 2)), 1)
+        assert contraction(mean, np.ones((net.n, 2))) == pytest.approx(tau, abs=0.05)
+    assert contraction(hgp.averaging.open_mean([hgp.ExactAverage(1)], 1, np.ones((1, 2)), 1), np.ones((1, 2))) == 0
+
+
+@pytest.mark.parametrize("step", [0.0, -1.0, float("nan"), "0.1"])
+def test_bad_steps_are_named(step):
+    with pytest.raises((TypeError, ValueError), match="step="):
+        Tracking(step)
+
+
+def test_flat_clients_need_a_step():
+    problem = hgp.problems.Quadratic(np.zeros((3, 2, 2)), np.ones((3, 2)), np.ones((3, 1, 2)), np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="step: .* give step"):
+        hgp.hypergradient(problem, np.ones((3, 2)), np.zeros((3, 1)), hgp.PushSum(NET, 2), method=Tracking())
