@@ -30,7 +30,7 @@ from hgp_ref.channels import Traffic
 from hgp_ref.networks import Network
 from hgp_ref.personalization.recipes import Recipe, need_rounds
 from hgp_ref.personalization.result import Personalized
-from hgp_ref.personalization.task import Task
+from hgp_ref.personalization.task import Task, need_task
 from hgp_ref.problems import as_problem
 from hgp_ref.problems.epochs import Epochs
 from hgp_ref.training.descent import Descent
@@ -55,6 +55,7 @@ def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 
     ()
     """
     recipe = need_rounds(recipe, "Clustered-FL")
+    need_task(task).over(net)
     limits = arguments.nonnegative("tol_mean", tol_mean), arguments.nonnegative("tol_client", tol_client)
     first_split = arguments.integer("first_split", first_split)
     published = arguments.boolean("as_published", as_published)

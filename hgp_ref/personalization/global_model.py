@@ -16,9 +16,9 @@ from dataclasses import asdict
 from typing import Any
 
 from hgp_ref.networks import Network
-from hgp_ref.personalization.recipes import Recipe
+from hgp_ref.personalization.recipes import Recipe, need_recipe
 from hgp_ref.personalization.result import Personalized
-from hgp_ref.personalization.task import Task
+from hgp_ref.personalization.task import Task, need_task
 
 
 def fedavg(task: Task, net: Network, recipe: Recipe, **options: Any) -> Personalized:
@@ -33,6 +33,7 @@ def fedavg(task: Task, net: Network, recipe: Recipe, **options: Any) -> Personal
     >>> fedavg(task, hgp.networks.FullyConnected(4), Rounds(rounds=20, lr=0.1)).accuracy() > 0.8
     True
     """
+    need_task(task).over(net), need_recipe(recipe)
     lam, judge = task.zeros(), task.judge(task.plain, recipe.turns)
     fit = recipe(task.plain, net, lam, x0=task.start(), seed=task.seed, callback=judge.watching(lam), **options)
     return judge.result("SGP/FedAvg", fit.x, None, fit.traffic, {"net": net, **asdict(recipe), **options})

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from hgp_ref.networks import Network, SelfLoops
 from hgp_ref.personalization.global_model import fedavg
-from hgp_ref.personalization.recipes import Recipe, Rounds
+from hgp_ref.personalization.recipes import Recipe, Rounds, need_recipe
 from hgp_ref.personalization.result import Personalized
-from hgp_ref.personalization.task import Task
+from hgp_ref.personalization.task import Task, need_task
 
 
 def local(task: Task, net: Network, recipe: Recipe) -> Personalized:
@@ -24,6 +24,7 @@ def local(task: Task, net: Network, recipe: Recipe) -> Personalized:
     >>> local(task, None, Rounds(rounds=5, lr=0.1)).traffic.messages
     0
     """
+    need_task(task), need_recipe(recipe)
     alone = replace(recipe, averaging="gossip", by_size=False) if isinstance(recipe, Rounds) else recipe
     with warnings.catch_warnings():  # that nobody hears anybody is the point
         warnings.filterwarnings("ignore", ".*not jointly strongly connected", RuntimeWarning)

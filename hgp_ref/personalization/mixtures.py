@@ -24,7 +24,7 @@ from hgp_ref.backend import Array, array_namespace
 from hgp_ref.networks import Network
 from hgp_ref.personalization.recipes import Recipe, need_rounds
 from hgp_ref.personalization.result import Personalized
-from hgp_ref.personalization.task import Task
+from hgp_ref.personalization.task import Task, need_task
 from hgp_ref.problems import NeuralInstanceWeights, PersonalMixture, as_problem
 from hgp_ref.problems.epochs import Epochs
 from hgp_ref.training.descent import Descent
@@ -43,6 +43,7 @@ def fedem(task: Task, net: Network, recipe: Recipe, *, components: int = 3) -> P
     >>> fedem(task, hgp.networks.FullyConnected(4), Rounds(rounds=10, lr=0.1), components=2).lam.shape
     (4, 2)
     """
+    need_task(task).over(net)
     recipe, K = need_rounds(recipe, "FedEM"), arguments.integer("components", components)
     mixture = task.moved(PersonalMixture(task.model, *task.data.train, components=K, l2=task.l2, outer_l2=0.0))
     weighted = as_problem(task.moved(NeuralInstanceWeights(task.model, *task.data.train, *task.data.train, task.l2)))

@@ -24,7 +24,7 @@ from hgp_ref.backend import Array, array_namespace
 from hgp_ref.networks import Network
 from hgp_ref.personalization.recipes import Recipe, need_rounds
 from hgp_ref.personalization.result import Personalized
-from hgp_ref.personalization.task import Task
+from hgp_ref.personalization.task import Task, need_task
 from hgp_ref.problems import as_problem
 from hgp_ref.problems.epochs import Epochs
 from hgp_ref.training.descent import Descent
@@ -44,6 +44,7 @@ def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_
     >>> pfedme(task, hgp.networks.FullyConnected(4), Rounds(rounds=10, lr=0.05), mu=5.0).accuracy() > 0.8
     True
     """
+    need_task(task).over(net)
     recipe, mu = need_rounds(recipe, "pFedMe"), arguments.positive("mu", mu)
     inner_steps, published = (
         arguments.integer("inner_steps", inner_steps),

@@ -8,10 +8,10 @@ x_1 … x_K trained together on the mixture's loss, λ_i by hyper-gradients (`ou
 from __future__ import annotations
 
 from hgp_ref.networks import Network
-from hgp_ref.personalization.outer_loop import Outer, personalize
+from hgp_ref.personalization.outer_loop import Outer, need_outer, personalize
 from hgp_ref.personalization.recipes import Recipe
 from hgp_ref.personalization.result import Personalized
-from hgp_ref.personalization.task import Task
+from hgp_ref.personalization.task import Task, need_task
 from hgp_ref.problems import PersonalMixture
 
 
@@ -29,7 +29,8 @@ def hgp_mtl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None
     >>> hgp_mtl(task, net, Push(steps=60, lr=0.5), Outer(outer_steps=1, steps=5), components=2).lam.shape
     (4, 2)
     """
-    outer = Outer(outer_l2=1e-2) if outer is None else outer
+    need_task(task)
+    outer = need_outer(Outer(outer_l2=1e-2) if outer is None else outer)
     data = outer.data(task.data)
     problem = PersonalMixture(task.model, *data, components=components, l2=task.l2, outer_l2=outer.outer_l2)
     problem = task.moved(problem)

@@ -20,7 +20,7 @@ from hgp_ref.backend import Array
 from hgp_ref.bilevel import Adam, optimise
 from hgp_ref.data import Clients
 from hgp_ref.networks import Network
-from hgp_ref.personalization.recipes import AVERAGINGS, Recipe
+from hgp_ref.personalization.recipes import AVERAGINGS, Recipe, need_recipe
 from hgp_ref.personalization.result import Personalized
 from hgp_ref.personalization.task import Task
 
@@ -46,6 +46,13 @@ class Outer:
     def __post_init__(self) -> None:
         arguments.choice("averaging", self.averaging, AVERAGINGS)
         arguments.choice("outer_on", self.outer_on, ("train", "validation"))
+        for name, low in {"outer_steps": 0, "iterations": 0, "steps": 1}.items():
+            arguments.integer(name, getattr(self, name), low, arguments.LONGEST)
+        for name in ("rate", "eta"):
+            arguments.positive(name, getattr(self, name))
+        arguments.nonnegative("outer_l2", self.outer_l2)
+        if self.batch_size is not None:
+            arguments.integer("batch_size", self.batch_size, 1, 2**31 - 1)
 
     def data(self, data: Clients) -> tuple[Any, ...]:
         """What a problem is made of: training data and, where f is theirs, validation data."""
@@ -59,8 +66,15 @@ class Outer:
         return asked
 
 
+def need_outer(outer: Outer) -> Outer:
+    """TypeError unless it is one."""
+    arguments.kind("outer", outer, Outer)
+    return outer
+
+
 def personalize(task: Task, net: Network, recipe: Recipe, outer: Outer, problem: Any, method: str) -> Personalized:
     """λ_0 = 0 … λ_K on `problem`, judged after each training."""
+    task.over(net), need_recipe(recipe)
     judge = task.judge(problem, outer.outer_steps)
 
     def look(k: int, lam: Array, x: Array, cost: float) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from hgp_ref import arguments
 from hgp_ref.networks import Network
-from hgp_ref.personalization.outer_loop import Outer, personalize
+from hgp_ref.personalization.outer_loop import Outer, need_outer, personalize
 from hgp_ref.personalization.recipes import Recipe
 from hgp_ref.personalization.result import Personalized
-from hgp_ref.personalization.task import Task
+from hgp_ref.personalization.task import Task, need_task
 from hgp_ref.problems import PersonalMask
 
 
@@ -31,7 +31,8 @@ def hgp_pl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None,
     >>> hgp_pl(task, net, Push(steps=60, lr=0.3), Outer(outer_steps=2, steps=5)).validation.shape
     (3, 4)
     """
-    outer = Outer() if outer is None else outer
+    need_task(task)
+    outer = need_outer(Outer() if outer is None else outer)
     scale = 1.0 if arguments.boolean("as_printed", as_printed) else None
     data = outer.data(task.data)
     problem = task.moved(PersonalMask(task.model, *data, l2=task.l2, outer_l2=outer.outer_l2, scale=scale))

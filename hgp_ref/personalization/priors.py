@@ -14,9 +14,9 @@ import numpy as np
 
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.networks import Network
-from hgp_ref.personalization.recipes import AVERAGINGS, Recipe, Rounds
+from hgp_ref.personalization.recipes import AVERAGINGS, Recipe, Rounds, need_recipe
 from hgp_ref.personalization.result import Personalized
-from hgp_ref.personalization.task import Task
+from hgp_ref.personalization.task import Task, need_task
 from hgp_ref.problems import PersonalBias
 
 STEPS = 20  # graphs of the average of class frequencies, where one step is not exact
@@ -35,6 +35,7 @@ def class_prior(task: Task, net: Network, recipe: Recipe) -> Personalized:
     >>> class_prior(task, net, recipe).accuracy() > fedavg(task, net, recipe).accuracy()
     True
     """
+    need_task(task).over(net), need_recipe(recipe)
     problem = task.moved(PersonalBias(task.model, *task.data.train, l2=task.l2))
     averaging = recipe.averaging if isinstance(recipe, Rounds) else "push_sum"
     average = AVERAGINGS[averaging](net, STEPS)

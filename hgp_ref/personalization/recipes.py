@@ -21,6 +21,7 @@ from hgp_ref.backend import Array
 from hgp_ref.networks import Network
 from hgp_ref.training import Fit, local_rounds, sgp
 from hgp_ref.training.descent import read_rates
+from hgp_ref.training.gradient_push import VARIANTS
 
 AVERAGINGS: dict[str, Callable[[Network, int], Averaging]] = {
     "exact": lambda net, steps: ExactAverage(net.n),
@@ -40,6 +41,11 @@ class Push:
     momentum: float = 0.0
     batch_size: int | None = 128
     variant: str = "nedic"
+
+    def __post_init__(self) -> None:
+        arguments.integer("steps", self.steps, 1, arguments.LONGEST)
+        arguments.choice("variant", self.variant, VARIANTS)
+        _check(self)
 
     @property
     def turns(self) -> int:
@@ -75,6 +81,10 @@ class Rounds:
 
     def __post_init__(self) -> None:
         arguments.choice("averaging", self.averaging, AVERAGINGS)
+        for name in ("rounds", "epochs", "steps"):
+            arguments.integer(name, getattr(self, name), 1, arguments.LONGEST)
+        arguments.boolean("by_size", self.by_size)
+        _check(self)
 
     @property
     def turns(self) -> int:
@@ -103,6 +113,22 @@ class Rounds:
 
 
 Recipe = Push | Rounds
+
+
+def _check(recipe: Recipe) -> None:
+    """What both kinds have."""
+    recipe.rates()
+    if not 0 <= arguments.number("momentum", recipe.momentum, "a number in [0, 1)") < 1:
+        raise ValueError(f"momentum={recipe.momentum!r} given, needed a number in [0, 1)")
+    if recipe.batch_size is not None:
+        arguments.integer("batch_size", recipe.batch_size, 1, 2**31 - 1)
+
+
+def need_recipe(recipe: Recipe) -> Recipe:
+    """TypeError unless it is one."""
+    if not isinstance(recipe, Push | Rounds):
+        raise TypeError(f"recipe={recipe!r} given ({type(recipe).__name__}), needed Push(...) or Rounds(...)")
+    return recipe
 
 
 def need_rounds(recipe: Recipe, method: str) -> Rounds:

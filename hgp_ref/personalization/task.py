@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import arguments
+from hgp_ref.averaging.base import check_network
 from hgp_ref.backend import Array, all_finite, array_namespace, device, from_host, to_host
 from hgp_ref.channels import Traffic
 from hgp_ref.data import Clients
 from hgp_ref.errors import DivergenceError
+from hgp_ref.networks import Network
 from hgp_ref.neural import Ensemble, Sequential
 from hgp_ref.personalization.result import PARTS, Personalized
 from hgp_ref.philox import check_seed
@@ -59,6 +61,8 @@ class Task:
             self.data.part(part)
         arguments.nonnegative("l2", self.l2)
         check_seed(self.seed)
+        if self.like is not None:
+            arguments.same_kind(like=self.like)
         arguments.integer("look", self.look)
 
     @property
@@ -94,9 +98,21 @@ class Task:
         """Initial parameters, the same for all clients.  # (n, d)"""
         return (self.model if model is None else model).init(self.n, self.seed, like=self.plain._like())
 
+    def over(self, net: Network) -> Network:
+        """`net`, if it is one of as many clients."""
+        if check_network(net).n != self.n:
+            raise ValueError(f"net: {net!r} has {net.n} clients, but the data have {self.n}")
+        return net
+
     def judge(self, problem: Any, turns: int) -> Judge:
         """Looks at a training of so many turns on `problem`."""
         return Judge(self, problem, turns)
+
+
+def need_task(task: Task) -> Task:
+    """TypeError unless it is one."""
+    arguments.kind("task", task, Task)
+    return task
 
 
 @dataclass
@@ -122,7 +138,9 @@ class Judge:
     def look(self, turn: int, x: Array, lam: Array) -> None:
         """Note accuracies of x_i and λ_i; DivergenceError where they are not finite."""
         if not all_finite(x):
-            raise DivergenceError(f"training diverged: parameters are not finite after {turn} turns: take a smaller lr")
+            raise DivergenceError(
+                f"training diverged: parameters are not finite after {turn} turns: take a smaller lr in the recipe"
+            )
         self.seen.append(turn)
         for part, (X, y) in self._data.items():
             labels = y if self.task.like is None else [from_host(b, like=X[0]) for b in y]

@@ -16,9 +16,9 @@ from dataclasses import asdict
 from hgp_ref import arguments
 from hgp_ref.backend import Array
 from hgp_ref.networks import Network
-from hgp_ref.personalization.recipes import Recipe
+from hgp_ref.personalization.recipes import Recipe, need_recipe
 from hgp_ref.personalization.result import Personalized
-from hgp_ref.personalization.task import Task
+from hgp_ref.personalization.task import Task, need_task
 from hgp_ref.problems import as_problem
 from hgp_ref.problems.epochs import Epochs
 from hgp_ref.training.descent import Descent
@@ -41,7 +41,8 @@ def fedavg_plus(task: Task, net: Network, recipe: Recipe, *, epochs: int = 1, tu
     True
     """
     epochs, as_published = arguments.integer("epochs", epochs), arguments.boolean("as_published", as_published)
-    rates = recipe.rates()
+    need_task(task).over(net)
+    rates = need_recipe(recipe).rates()
     if tuning_rate is not None:
         rates = rates * 0 + arguments.positive("tuning_rate", tuning_rate)
     elif as_published:
