@@ -91,6 +91,19 @@ def retrain_from(
     With the eta and iterations of `influence` this is the change that it predicts, up to first order and up to what is
     left of the inner gradient at x: no convexity is needed. Steps that leave the range of numbers raise
     DivergenceError.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> clients = hgp.data.synthetic_mixture(n_clients=3, seed=1).clients()
+    >>> problem = hgp.problems.InstanceWeights(*clients.train, *clients.validation, l2=0.1)
+    >>> lam = np.ones((3, problem.dim_lam))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> found = hgp.influence(problem, x, lam, hgp.ExactAverage(3), iterations=50)
+    >>> pair = found.most_influential(1)[0]
+    >>> actual = retrain_from(problem, x, lam, [pair], eta=1.0, steps=50, fraction=1e-3).actual[0]
+    >>> bool(abs(actual / (1e-3 * found.per_instance[pair]) - 1) < 0.01)
+    True
     """
     removals = _check(problem, lam, removals)
     eta, steps = arguments.positive("eta", eta), arguments.integer("steps", steps, 0, arguments.LONGEST)
