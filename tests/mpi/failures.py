@@ -46,9 +46,8 @@ def going():
 def absent():
     """One rank has something else to do."""
     if LAST:
-        net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1), COMM)
-        MPI.COMM_WORLD.Recv(np.empty(1), source=0)  # of which the others know nothing
-        net.clients
+        hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1), COMM)
+        COMM.Recv(np.empty(1), source=0)  # of which the others know nothing
     else:
         long_run(patience=2.0)
 

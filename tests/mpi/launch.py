@@ -46,7 +46,7 @@ def launcher() -> str:
     return found
 
 
-def run(ranks: int, program: str, *arguments: str, seconds: float = 120.0,
+def run(ranks: int, program: str, *arguments: str, seconds: float = 300.0,
         meanwhile: Callable[[subprocess.Popen[str], list[int]], None] | None = None) -> Run:  # fmt: skip
     """tests/mpi/<program>.py on so many ranks; `meanwhile` gets the launcher and the pids that the ranks have said."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])

@@ -103,7 +103,7 @@ def settings():
 
 
 def everywhere():
-    """What only one client shows is said on all ranks: training and estimates that diverge, clients that are cut off."""
+    """What one client shows is said on all ranks: training and estimates that diverge, clients that are cut off."""
     net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1))
     k = net.clients
     problem, x, lam = logistic(n=N, d=3)

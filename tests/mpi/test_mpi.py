@@ -23,7 +23,7 @@ def test_ranks_compute_what_the_simulation_computes(ranks):
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_every_network_method_and_problem_on_more_ranks(ranks):
-    done = run(ranks, "equality", "all", seconds=600)
+    done = run(ranks, "equality", "all", seconds=1500)
     assert done.status == 0, done.err[-4000:]
     assert f"comparisons agree on {ranks} ranks" in done.out
 
