@@ -35,6 +35,13 @@ def test_what_does_not_fit_is_an_error_on_every_rank(ranks):
     assert f"refused on {ranks} ranks" in done.out
 
 
+@pytest.mark.parametrize("which", ["some", pytest.param("all", marks=pytest.mark.slow)])
+def test_arrays_on_a_device_go_to_mpi_directly_or_by_the_host_door(which):
+    done = run(2, "device", which)
+    assert done.status == 0, done.err[-4000:]
+    assert "comparisons" in done.out
+
+
 def test_an_exception_on_one_rank_ends_all_with_its_message():
     done = run(2, "failures", "exception", seconds=60)
     assert done.status != 0
