@@ -12,9 +12,9 @@ from axe_playwright_python.base import AXE_FILE_PATH
 from conftest import PICTURES, SITE, Watched
 from playwright.sync_api import Browser
 
-MAIN = ["index.html", "start.html", "methods.html", "generated/errata.html", "generated/glossary.html", "generated/gallery/index.html",
+MAIN = ["index.html", "start.html", "methods.html", "theory/index.html", "theory/error.html", "generated/errata.html", "generated/glossary.html", "generated/gallery/index.html",
         "generated/api/index.html", "generated/api/hgp_ref.estimators.hypergradient.html", "search.html"]  # fmt: skip
-WITH_EQUATIONS = ["index.html", "start.html", "methods.html"]
+WITH_EQUATIONS = ["index.html", "start.html", "methods.html", "theory/index.html", "theory/error.html"]
 PHONE, LAPTOP = 380, 1280
 MEGABYTES = 30
 
