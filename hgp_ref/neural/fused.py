@@ -9,6 +9,7 @@ are made in the same order whoever shares its array.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from hgp_ref.neural.activations import ReLU
 from hgp_ref.neural.conv import Conv2d
@@ -20,21 +21,23 @@ from hgp_ref.neural.pooling import MaxPool2d
 
 
 def fuse(layers: Sequence[Layer]) -> list[Layer]:
-    """The same map with Linear [ReLU] and Conv2d [ReLU] [MaxPool2d] as one layer each; other layers as they are."""
+    """The same map with Linear [ReLU] and Conv2d [ReLU] [MaxPool2d] as one layer each; other layers as they are.
+
+    A subclass is another layer: what it computes is its own.
+    """
     rest: list[Layer] = list(layers)
     fused: list[Layer] = []
     while rest:
         layer = rest.pop(0)
-        if not isinstance(layer, Linear | Conv2d):
+        if type(layer) not in (Linear, Conv2d):
             fused.append(layer)
             continue
-        relu = bool(rest) and isinstance(rest[0], ReLU)
+        relu = bool(rest) and type(rest[0]) is ReLU
         if relu:
             rest.pop(0)
-        if isinstance(layer, Linear):
-            fused.append(LinearBlock(layer, relu))
+        if isinstance(layer, Conv2d):
+            pool = rest.pop(0) if rest and type(rest[0]) is MaxPool2d else MaxPool2d(1)
+            fused.append(ConvBlock(layer, relu, cast(MaxPool2d, pool)))
         else:
-            pool = rest[0] if rest and isinstance(rest[0], MaxPool2d) else None
-            rest = rest[1:] if pool else rest
-            fused.append(ConvBlock(layer, relu, pool or MaxPool2d(1)))
+            fused.append(LinearBlock(cast(Linear, layer), relu))
     return fused

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.backend import Array, array_namespace, get_backend
+from hgp_ref.backend import Array, array_namespace, get_backend, to_host
 from hgp_ref.memory import room
-from hgp_ref.problems.arrays import chosen
+from hgp_ref.problems.arrays import check_batch, chosen
+from hgp_ref.problems.prepared import require_existing
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -61,8 +62,9 @@ def from_torch(*given: Any, **named: Any) -> Any:
     f_i is the mean of outer_loss (by default `loss`) over X_val, y_val (by default X, y), plus outer_penalty. X, y:
     arrays (n, N, ...) or lists of n arrays (N_i, ...), torch's or NumPy's; shorter clients are padded. An instance that
     needs a λ of its own carries its number in y. chunk: how many clients share a call, all by default; memory for
-    gradients grows with it. The module is used as it stands (train or eval); one that draws random numbers is refused
-    by vmap.
+    gradients grows with it. The module is used as it stands (train or eval), with its parameters that have
+    requires_grad=False, which are no part of x. One that draws random numbers is refused by vmap; one whose outputs
+    for an instance depend on other instances (batch normalisation in training mode) where there is padding.
 
     A cost that changes with x or lam but carries no graph to it (detached, or computed with integers) is a
     RuntimeError, as is any derivative under torch.inference_mode(): both would be zero without a word.
@@ -137,20 +139,22 @@ class Adapter:
         if tuple(a.shape) != (self.n_clients, d):
             raise ValueError(f"{name}: shape {tuple(a.shape)} given, needed {(self.n_clients, d)}")
 
-    def _rows(self, batch: Array | None) -> list[Array | None]:
+    def _rows(self, batch: Array | None, x: Array) -> list[Array | None]:
         """Each client's indices without padding."""
-        self._check_batch(batch)
+        self._check_batch(batch, x)
         if batch is None:
             return [None] * self.n_clients
         return [batch[i][batch[i] >= 0] for i in range(self.n_clients)]
 
-    def _check_batch(self, batch: Array | None) -> None:
+    def _check_batch(self, batch: Array | None, x: Array) -> None:
+        """A look at the indices too: JAX takes the last instance for one that does not exist."""
         if batch is None:
             return
         if self.counts is None:
             raise ValueError("batch: given, but the problem was made without counts; needed None, or counts=...")
-        if batch.ndim != 2 or batch.shape[0] != self.n_clients or batch.shape[1] < 1:
+        if check_batch(batch, x, self.n_clients):
             raise ValueError(f"batch: shape {tuple(batch.shape)} given, needed ({self.n_clients}, b) with b >= 1")
+        require_existing(to_host(batch), self.counts)
 
     def _inner_of(self, i: int, x: Array, lam: Array, rows: Array | None) -> Array:
         """g_i at row x (dim_x,) and row lam (dim_lam,)."""

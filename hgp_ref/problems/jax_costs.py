@@ -69,17 +69,17 @@ class JaxProblem(Adapter):
                 "does not allow; needed arrays (n, ...) indexed by i, or vmap=False"
             ) from error
 
-    def _rows(self, batch: Array | None) -> Any:
+    def _rows(self, batch: Array | None, x: Array) -> Any:
         """Indices: for each client without padding, or as they are where there is none and clients go together."""
+        self._check_batch(batch, x)
         if self._together and (batch is None or bool((batch >= 0).all())):
-            self._check_batch(batch)
             return batch
-        return super()._rows(batch)
+        return super()._rows(batch, x)
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """g_i.  # (n,)"""
         self._check(x, lam)
-        return self._jit_inner(x, lam, self._rows(batch))
+        return self._jit_inner(x, lam, self._rows(batch, x))
 
     def outer_cost(self, x: Array, lam: Array) -> Array:
         """f_i.  # (n,)"""
@@ -89,7 +89,7 @@ class JaxProblem(Adapter):
     def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """d_x g_i.  # (n, d_x)"""
         self._check(x, lam)
-        return self._jit_inner_grad(x, lam, self._rows(batch))
+        return self._jit_inner_grad(x, lam, self._rows(batch, x))
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
         """d_x f_i and d_lam f_i.  # (n, d_x), (n, d_lam)"""
@@ -99,7 +99,7 @@ class JaxProblem(Adapter):
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> JaxLinearization:
         """The point; the compiled products are shared by all linearizations."""
         self._check(x, lam)
-        return JaxLinearization(self, x, lam, self._rows(batch))
+        return JaxLinearization(self, x, lam, self._rows(batch, x))
 
 
 class JaxLinearization:

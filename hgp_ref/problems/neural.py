@@ -112,7 +112,11 @@ class NeuralProblem(Portable):
     def accuracy(self, x: Array, lam: Array, X: Any = None, y: Any = None) -> Array:
         """Share of instances whose class client i predicts with x_i and λ_i; of X, y or the outer cost's.  # (n,)"""
         self._enter(x, lam)
+        if X is None and y is not None:
+            raise ValueError("X: None given with y, needed both X and y or none")
         given = self._val if X is None else read_images(self.model, X, y, self.cost.loss, ("X", "y"))
+        if len(given.counts) != self.n_clients:
+            raise ValueError(f"X: {len(given.counts)} clients given, needed {self.n_clients} as the problem has")
         xp, rows = self._xp, Rows((self.n_clients,), x)
         for part in Parts(self.model, given, given.all):
             z = self.model.logits(x[part.clients, :], part.images)

@@ -32,7 +32,7 @@ class PreparedBatches:
     def __init__(self, batches: np.ndarray, counts: np.ndarray, offset: np.ndarray, like: Array) -> None:
         batches = np.asarray(batches)
         valid = batches >= 0
-        _require_existing(batches, counts)
+        require_existing(batches, counts)
         index = np.where(valid, batches, 0)
         number = np.sum(valid, axis=-1, keepdims=True)
         mean = (valid / np.maximum(number, 1)).astype(host_dtype(like))
@@ -57,7 +57,8 @@ def widths(valid: np.ndarray) -> np.ndarray:
     return np.max(np.where(used, np.arange(1, valid.shape[-1] + 1), 0), axis=-1)
 
 
-def _require_existing(batches: np.ndarray, counts: np.ndarray) -> None:
+def require_existing(batches: np.ndarray, counts: np.ndarray) -> None:
+    """ValueError unless every entry of batches (..., n, b) is -1 or one of its client's instances."""
     wrong = (batches < -1) | (batches >= counts[:, None])
     if wrong.any():
         client = int(np.argwhere(wrong)[0][-2])

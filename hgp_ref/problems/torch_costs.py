@@ -29,7 +29,7 @@ class TorchProblem(Adapter):
         import torch
 
         self._check(x, lam)
-        rows = self._rows(batch)
+        rows = self._rows(batch, x)
         with torch.no_grad():
             return torch.stack([self._inner_of(i, x[i], lam[i], rows[i]) for i in range(self.n_clients)])
 
@@ -46,7 +46,7 @@ class TorchProblem(Adapter):
         import torch
 
         self._check(x, lam)
-        return torch.stack(_Differentiation(self, "inner_cost", x, lam, self._rows(batch)).gradients(("x",)))
+        return torch.stack(_Differentiation(self, "inner_cost", x, lam, self._rows(batch, x)).gradients(("x",)))
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
         """d_x f_i and d_lam f_i.  # (n, d_x), (n, d_lam)"""
@@ -59,7 +59,7 @@ class TorchProblem(Adapter):
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> TorchLinearization:
         """The gradient with its graph, differentiated once more for each vector."""
         self._check(x, lam)
-        return TorchLinearization(_Differentiation(self, "inner_cost", x, lam, self._rows(batch)))
+        return TorchLinearization(_Differentiation(self, "inner_cost", x, lam, self._rows(batch, x)))
 
 
 class _Differentiation:

@@ -33,6 +33,12 @@ class TorchInstances:
         number = self.valid.sum(1, keepdim=True)
         return self.valid.to(like.dtype) / number.clamp(min=1)
 
+    def padded_client(self) -> int | None:
+        """A client that has padding behind instances of its own, as many of these as any; None if there is none."""
+        number, longest = self.valid.sum(1), self.valid.shape[1]
+        own = number * (number < longest)
+        return int(own.argmax()) if bool(own.any()) else None
+
     def __getitem__(self, clients: slice | Array) -> TorchInstances:
         """The instances of some clients."""
         some = object.__new__(type(self))
@@ -41,17 +47,12 @@ class TorchInstances:
         return some
 
     def select(self, batch: Array | None) -> TorchInstances:
-        """The instances of a mini-batch (n, b), -1 for padding; IndexError where a client has no such instance."""
+        """The instances of a mini-batch (n, b), -1 for padding."""
         import torch
 
         if batch is None:
             return self
-        wrong = (batch < -1) | (batch >= self._limit[:, None])
-        if bool(wrong.any()):
-            i, k = (int(a) for a in wrong.nonzero()[0])
-            raise IndexError(
-                f"batch: client {i} has no instance {int(batch[i, k])}, needed -1 … {int(self._limit[i]) - 1}"
-            )
+        batch = batch.long()  # short integers are no indices to PyTorch
         valid = batch >= 0
         first = batch.gather(1, valid.to(torch.int8).argmax(1, keepdim=True))  # one that the batch has
         index = torch.where(valid, batch, first).clamp(min=0)

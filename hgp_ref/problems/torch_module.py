@@ -4,8 +4,9 @@
     f_i(x_i, λ_i) = Σ_k mean'_ik outer_loss(net(X'_i; x_i), y'_i, λ_i)_k + outer_penalty(x_i, λ_i)
 
 x_i holds the module's parameters in PyTorch's order, as `torch.nn.utils.parameters_to_vector` gives them and
-`hgp_ref.neural` has them. Clients share the graph of Σ_i g_i; since g_i depends on row i alone, one derivative of the
-sum gives all rows, and one derivative of <∂_x Σ g, u> all products.
+`hgp_ref.neural` has them; those with requires_grad=False stay as they are, like buffers. Clients share the graph of
+Σ_i g_i; since g_i depends on row i alone, one derivative of the sum gives all rows, and one derivative of <∂_x Σ g, u>
+all products.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class TorchModuleProblem(Adapter):
         if (X_val is None) != (y_val is None):
             missing = "X_val" if X_val is None else "y_val"
             raise ValueError(f"{missing}: None given, needed both X_val and y_val or none")
-        self.module, self._named = module, {name: p.shape for name, p in module.named_parameters()}
+        self.module, self._named = module, {name: p.shape for name, p in _trained(module)}
         self.chunk = None if chunk is None else arguments.integer("chunk", chunk)
         train = read_instances(("X", "y"), X, y)
         val = train if X_val is None else read_instances(("X_val", "y_val"), X_val, y_val)
@@ -52,17 +53,18 @@ class TorchModuleProblem(Adapter):
             raise ValueError(f"X_val: {len(val.X)} clients given, needed {len(train.X)} as in X")
         dim_x = sum(shape.numel() for shape in self._named.values())
         if dim_x == 0:
-            raise ValueError(f"module: {type(module).__name__} without parameters given, needed at least one")
+            raise ValueError(f"module: {type(module).__name__} without parameters given, needed one to train at least")
         self._data: dict[str, TorchInstances] = {"inner_cost": train, "outer_cost": val}
         self._penalties = {"inner_cost": penalty, "outer_cost": outer_penalty}
         self._independent: set[tuple[str, str, str]] = set()  # what has been asked for and depends on nothing
+        self._alone: set[str] = set()  # costs that were seen to treat each instance by itself
         super().__init__(loss, outer_loss or loss, len(train.X), dim_x, dim_lam, train.counts)
 
     def parameters(self) -> Array:
         """The module's own parameters, the same for every client: a point to start from.  # (n, d_x)"""
         import torch
 
-        row = torch.nn.utils.parameters_to_vector(self.module.parameters()).detach()
+        row = torch.nn.utils.parameters_to_vector(p for _, p in _trained(self.module)).detach()
         return row.repeat(self.n_clients, 1)
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
@@ -101,19 +103,49 @@ class TorchModuleProblem(Adapter):
 
     def costs(self, name: str, x: Array, lam: Array, data: TorchInstances) -> Array:
         """The cost `name` of the clients of `data`, one call for all.  # (n,)"""
-        from torch.func import functional_call, vmap
+        from torch.func import vmap
 
-        loss, penalty = self._inner if name == "inner_cost" else self._outer, self._penalties[name]
+        penalty = self._penalties[name]
 
         def one(x: Array, lam: Array, X: Array, y: Array, mean: Array) -> Array:
-            parts = x.split([shape.numel() for shape in self._named.values()])
-            named = {key: part.view(shape) for (key, shape), part in zip(self._named.items(), parts, strict=True)}
-            each = loss(functional_call(self.module, named, (X,)), y, lam)
+            each = self._losses(name, x, lam, X, y)
             _check_losses(name, each, mean)
             total = (mean * each).sum()
             return total if penalty is None else total + _scalar(name, penalty(x, lam))
 
-        return vmap(one)(x, lam, data.X, data.y, data.mean(x))
+        costs = vmap(one)(x, lam, data.X, data.y, data.mean(x))
+        self._check_alone(name, x, lam, data)
+        return costs
+
+    def _losses(self, name: str, x: Array, lam: Array, X: Array, y: Array) -> Array:
+        """The loss of every instance of one client.  # (N,)"""
+        from torch.func import functional_call
+
+        parts = x.split([shape.numel() for shape in self._named.values()])
+        named = {key: part.view(shape) for (key, shape), part in zip(self._named.items(), parts, strict=True)}
+        return (self._inner if name == "inner_cost" else self._outer)(functional_call(self.module, named, (X,)), y, lam)
+
+    def _check_alone(self, name: str, x: Array, lam: Array, data: TorchInstances) -> None:
+        """ValueError where padding changes the losses of a client's own instances; one client with padding tells."""
+        import torch
+
+        if name in self._alone or (i := data.padded_client()) is None:
+            return
+        own = data.valid[i]
+        with torch.no_grad():
+            at = (name, x[i].detach(), lam[i].detach())
+            padded, plain = (
+                self._losses(*at, data.X[i], data.y[i])[own],
+                self._losses(*at, data.X[i][own], data.y[i][own]),
+            )
+        near = torch.finfo(plain.dtype).eps ** 0.5
+        if not torch.allclose(padded, plain, near, near * float(plain.abs().nan_to_num().max()), equal_nan=True):
+            raise ValueError(
+                f"{name}: the loss of an instance changes with the others of its call (batch normalisation in training "
+                "mode?), so padding of shorter clients or batches would change it; needed a module and a loss that "
+                "treat each instance by itself (module.eval()), equal clients, or costs that go client by client"
+            )
+        self._alone.add(name)
 
     def _cost(self, name: str, x: Array, lam: Array, batch: Array | None = None) -> Array:
         import torch
@@ -131,7 +163,7 @@ class TorchModuleProblem(Adapter):
     def _chunks(self, name: str, x: Array, lam: Array,
                 batch: Array | None) -> Iterator[tuple[Array, Array, TorchInstances]]:  # fmt: skip
         self._check(x, lam)
-        self._check_batch(batch)
+        self._check_batch(batch, x)
         whole = self._data[name]
         if whole.X.is_floating_point():
             arguments.same_kind(x=x, X=whole.X)
@@ -139,6 +171,15 @@ class TorchModuleProblem(Adapter):
         for start in range(0, self.n_clients, size):
             own = slice(start, start + size)
             yield x[own], lam[own], whole[own].select(None if batch is None else batch[own])
+
+
+def _trained(module: Module) -> list[tuple[str, Any]]:
+    """Names and parameters that require a gradient."""
+    trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    for name, p in trained:
+        if not p.is_floating_point():
+            raise TypeError(f"module: parameter {name} of {p.dtype} given, needed real floating-point numbers")
+    return trained
 
 
 def _check_losses(name: str, each: Array, mean: Array) -> None:

@@ -50,6 +50,46 @@ def test_compiled_steps_give_the_numbers_of_the_text(model):
         assert_close(actual, expected, 1e-12)
 
 
+class Leaky(neural.ReLU):
+    """A slope of 0.1 below zero."""
+
+    def push(self, kept, a_dot, xp):
+        return xp.where(kept, 0.1 * a_dot, a_dot)
+
+
+class Doubled(neural.Linear):
+    """Twice what `Linear` gives."""
+
+    def forward(self, p, a, xp):
+        z, kept = super().forward(p, a, xp)
+        return 2 * z, kept
+
+
+class Least(neural.MaxPool2d):
+    """The first entry of each window."""
+
+    def forward(self, p, a, xp):
+        windows = self.windows(*a.shape[2:4])
+        first = windows.gather(a, xp)[0]
+        return first, (windows, xp.zeros_like(first, dtype=xp.int32))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (neural.Conv2d(1, 2, 2), Leaky(), neural.MaxPool2d(2), neural.Flatten(), neural.Linear(8, 3)),
+        (neural.Conv2d(1, 2, 2), neural.ReLU(), Least(2), neural.Flatten(), neural.Linear(8, 3)),
+        (neural.Flatten(), neural.Linear(25, 4), Leaky(), Doubled(4, 3)),
+    ],
+    ids=["activation", "pooling", "linear"],
+)
+def test_compiled_steps_leave_layers_of_ones_own_alone(layers):
+    """A subclass of a layer is another layer: on NumPy, too, its own text says what it computes."""
+    model, text = neural.Sequential((1, 5, 5), *layers), neural.Sequential((1, 5, 5), *layers, fused=False)
+    x, X = 3 * model.init(1), np.random.default_rng(0).standard_normal((1, 4, 1, 5, 5))
+    assert_close(model.logits(x, X), text.logits(x, X), 1e-12)
+
+
 @settings(max_examples=25)
 @given(model=stacks())
 def test_hessians_are_symmetric(model):

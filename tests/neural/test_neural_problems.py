@@ -12,7 +12,7 @@ import hgp_ref as hgp
 from hgp_ref import neural
 from hgp_ref.problems import NeuralInstanceWeights, PersonalMask, PersonalMixture, Problem, neural_parts
 
-from .problem_cases import CLASSES, COUNTS, KINDS, build, instances, make, methods, network
+from .problem_cases import CLASSES, COUNTS, KINDS, VAL_COUNTS, build, instances, make, methods, network
 
 STEP, RTOL = np.finfo(float).eps ** (1 / 3), 1e-6
 
@@ -188,6 +188,20 @@ def test_accuracy_by_hand():
     assert mixture.accuracy(both, np.array([[9.0, 0.0]])).tolist() == [0.75]
     assert mixture.accuracy(both, np.array([[0.0, 9.0]])).tolist() == [0.25]
     assert NeuralInstanceWeights(model, X, y, X[:, :1], y[:, :1]).accuracy(x, np.ones((1, 4))).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_accuracy_of_other_clients_is_refused(kind):
+    """Rows of clients without instances would be whatever was in memory."""
+    c = make(kind)
+    X, y = (list(part) for part in instances(np.random.default_rng(0), VAL_COUNTS))
+    for few in (1, 2):
+        with pytest.raises(ValueError, match=f"X: {few} clients given, needed 3 as the problem has"):
+            c.problem.accuracy(c.x, c.lam, X[:few], y[:few])
+    with pytest.raises(ValueError, match="X: 3 clients given, needed 1 as the problem has"):
+        c.problem.restrict([1]).accuracy(c.x[1:2], c.lam[1:2], X, y)
+    with pytest.raises(ValueError, match="X: None given with y, needed both X and y or none"):
+        c.problem.accuracy(c.x, c.lam, None, y)
 
 
 def test_zero_lam_leaves_logits_alone_and_one_component_is_cross_entropy():

@@ -92,8 +92,24 @@ def test_bad_input(adapted):
         make_problem(inner, outer, n, d_x, 0)
     with pytest.raises(ValueError, match=r"counts: shape \(2,\) given, needed \(3,\)"):
         make_problem(*given, counts=[1, 2])
-    with pytest.raises(ValueError, match=r"batch: shape \(3, 0\) given, needed \(3, b\) with b >= 1"):
+    with pytest.raises(ValueError, match=r"batch: shape \(3, 0\) given, needed \(..., 3, b\) = .* with b >= 1"):
         make_problem(*given, counts=[5, 8, 6]).inner_grad(x, lam, lib.asarray(c.batch[:, :0]))
+
+
+@pytest.mark.parametrize("vmap", [False, True])
+def test_indices_are_looked_at(adapted, vmap):
+    """JAX would take the last instance for one that does not exist; True is no index, and -2 no padding."""
+    lib, c, make_problem, given = adapted
+    if vmap and make_problem is from_torch:
+        pytest.skip("vmap is an option of from_jax")
+    problem = make_problem(*given, counts=[5, 8, 6], **({"vmap": True} if vmap else {}))
+    x, lam = lib.asarray(c.x), lib.asarray(c.lam)
+    for index in (8, -2):
+        with pytest.raises(ValueError, match=f"batch: client 1 has 8 instances, needed indices from 0 .* got {index}"):
+            problem.inner_grad(x, lam, lib.asarray(np.array([[0], [index], [0]])))
+    for wrong in (np.ones((3, 2), dtype=bool), np.ones((3, 2))):
+        with pytest.raises(TypeError, match="batch: dtype .* given, needed signed integers"):
+            problem.inner_cost(x, lam, lib.asarray(wrong))
 
 
 def test_torch_without_recording_still_differentiates():

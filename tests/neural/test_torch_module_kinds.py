@@ -1,0 +1,119 @@
+"""Kinds of torch.nn.Module: which parameters are trained, and that padding changes nothing or is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import assert_close
+
+from hgp_ref.problems import from_torch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'hgp_ref[torch]'")
+nn = torch.nn
+
+UNEQUAL, EQUAL = (3, 6, 4), (4, 4, 4)
+LAM = torch.zeros(3, 1, dtype=torch.float64)
+
+
+def loss(z, y, lam):
+    return nn.functional.cross_entropy(z, y, reduction="none")
+
+
+def data(counts):
+    rng = np.random.default_rng(0)
+    return [torch.from_numpy(rng.standard_normal((k, 4))) for k in counts], [
+        torch.from_numpy(rng.integers(0, 3, k)) for k in counts
+    ]
+
+
+def one_by_one(net, X, y):
+    """Costs with the module's own parameters."""
+    with torch.no_grad():
+        return torch.stack([nn.functional.cross_entropy(net(a), b) for a, b in zip(X, y, strict=True)])
+
+
+class Tied(nn.Module):
+    """One matrix in two places, and a way through an image."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, X):
+        image = torch.tanh(self.second(torch.tanh(self.first(X)))).view(len(X), 1, 2, 2)
+        return self.last(image.flatten(1))
+
+
+class Centred(nn.Module):
+    """Outputs less their mean over the instances of the call."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(4, 3)
+
+    def forward(self, X):
+        z = self.map(X)
+        return z - z.mean(0)
+
+
+def normalised(**options):
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, **options), nn.ReLU(inplace=True), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize("net", [Tied(), normalised().eval()], ids=["tied", "normalised by buffers"])
+def test_tied_parameters_buffers_and_views(net):
+    net, (X, y) = net.double(), data(UNEQUAL)
+    problem = from_torch(net, loss, X, y, dim_lam=1)
+    x = problem.parameters()
+    assert problem.dim_x == sum(p.numel() for p in net.parameters())
+    assert_close(problem.inner_cost(x, LAM).numpy(), one_by_one(net, X, y).numpy(), 1e-12)
+    rows = [torch.autograd.grad(nn.functional.cross_entropy(net(a), b), list(net.parameters())) for a, b in
+            zip(X, y, strict=True)]  # fmt: skip
+    expected = torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
+    assert_close(problem.inner_grad(x, LAM).numpy(), expected.numpy(), 1e-12)
+
+
+@pytest.mark.parametrize("net", [Centred(), normalised(track_running_stats=False)], ids=["centred", "batch statistics"])
+def test_instances_that_depend_on_each_other_need_equal_clients(net):
+    """Padding repeats an instance, and means over a call would count it twice."""
+    net, (X, y) = net.double(), data(EQUAL)
+    problem = from_torch(net, loss, X, y, dim_lam=1)
+    assert_close(problem.inner_cost(problem.parameters(), LAM).numpy(), one_by_one(net, X, y).numpy(), 1e-12)
+    batch = torch.tensor([[0, 1, 2], [3, 2, 1], [0, 1, -1]])
+    with pytest.raises(ValueError, match="inner_cost: the loss of an instance changes with the others of its call"):
+        problem.inner_cost(problem.parameters(), LAM, batch)
+    uneven = from_torch(net, loss, *data(UNEQUAL), dim_lam=1)
+    for call in (uneven.inner_cost, uneven.inner_grad, uneven.linearize, uneven.outer_cost, uneven.outer_grad):
+        with pytest.raises(ValueError, match="needed a module and a loss that treat each instance by itself"):
+            call(uneven.parameters(), LAM)
+
+
+def test_a_loss_that_mixes_instances_is_seen_too():
+    net = nn.Linear(4, 3).double()
+    problem = from_torch(net, lambda z, y, lam: loss(z, y, lam) / loss(z, y, lam).sum(), *data(UNEQUAL), dim_lam=1)
+    with pytest.raises(ValueError, match="the loss of an instance changes with the others"):
+        problem.inner_grad(problem.parameters(), LAM)
+
+
+def test_parameters_that_are_not_trained_stay_as_they_are():
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    net[0].requires_grad_(False)
+    net.count = nn.Parameter(torch.tensor([3]), requires_grad=False)
+    X, y = data(UNEQUAL)
+    problem = from_torch(net, loss, X, y, dim_lam=1)
+    assert problem.dim_x == 5 * 3 + 3 and problem.parameters().dtype == torch.float64
+    assert torch.equal(problem.parameters()[0], nn.utils.parameters_to_vector(net[2].parameters()).detach())
+    assert_close(problem.inner_cost(problem.parameters(), LAM).numpy(), one_by_one(net, X, y).numpy(), 1e-12)
+    with pytest.raises(ValueError, match="module: Sequential without parameters given, needed one to train at least"):
+        from_torch(net.requires_grad_(False), loss, X, y, dim_lam=1)
+    with pytest.raises(TypeError, match="module: parameter weight of torch.complex128 given, needed real floating"):
+        from_torch(nn.Linear(4, 3, dtype=torch.complex128), loss, X, y, dim_lam=1)
+
+
+def test_short_integers_are_indices():
+    problem = from_torch(nn.Linear(4, 3).double(), loss, *data(UNEQUAL), dim_lam=1)
+    batch = torch.tensor([[0, 2], [5, -1], [3, 1]])
+    expected = problem.inner_grad(problem.parameters(), LAM, batch)
+    for dtype in (torch.int8, torch.int16, torch.int32):
+        assert torch.equal(problem.inner_grad(problem.parameters(), LAM, batch.to(dtype)), expected)
