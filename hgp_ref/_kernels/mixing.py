@@ -137,7 +137,7 @@ def push_step(indptr: np.ndarray, receivers: np.ndarray, z: np.ndarray, out: np.
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _within(receivers, first, last, begin, end):
+def within(receivers, first, last, begin, end):
     """Which of the sorted receivers[first : last] lie in begin .. end-1."""
     while first < last and receivers[first] < begin:
         first += 1
@@ -152,7 +152,7 @@ def push_rows(begin, end, indptr, receivers, z, out, offset):
     out[begin:end] = 0
     for j in range(z.shape[0]):
         share = z.dtype.type(1.0 / (indptr[j + 1] - indptr[j]))
-        first, last = _within(receivers, indptr[j], indptr[j + 1], offset + begin, offset + end)
+        first, last = within(receivers, indptr[j], indptr[j + 1], offset + begin, offset + end)
         for e in range(first, last):
             i = np.uint64(receivers[e] - offset)
             for c in range(z.shape[1]):
@@ -186,7 +186,7 @@ def _push_blocks(begin, end, indptr, receivers, z, out, offset):
         first, last = indptr[j], indptr[j + 1]
         share = 1.0 / (last - first)
         if end - begin < z.shape[0]:
-            first, last = _within(receivers, first, last, offset + begin, offset + end)
+            first, last = within(receivers, first, last, offset + begin, offset + end)
         c = 0
         while c + wide <= d:
             _push_wide(receivers, share, z, out, first, last, j, c, offset)
@@ -219,7 +219,7 @@ def _push_vector(begin, end, indptr, receivers, omega, out, offset):
         first, last = indptr[j], indptr[j + 1]
         share = (1.0 / (last - first)) * omega[j]  # as pulled, bit for bit
         if end - begin < omega.size:
-            first, last = _within(receivers, first, last, offset + begin, offset + end)
+            first, last = within(receivers, first, last, offset + begin, offset + end)
         for e in range(first, last):
             out[np.uint64(np.uint32(receivers[np.uint64(e)]) - offset)] += share
 

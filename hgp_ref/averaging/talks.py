@@ -78,6 +78,11 @@ def _sent(mean: Mean, offers: dict[int, Offer]) -> dict[int, list[Array]]:
     xp = array_namespace(rows[0])
     mixed = mean(rows[0] if len(rows) == 1 else xp.concat(rows, axis=-1))
     weighted = _weighted(mean)
+    if not mean.channel.keeps_mass and any(isinstance(part, Pushed) for part in parts):
+        raise ValueError(
+            f"avg: {mean.averagings[0]!r} given, over links that lose or delay messages; needed others for rows that "
+            "are pushed: their sum over clients must be conserved in every call, and part of it is under way"
+        )
     back, begin = [], 0
     for part, row in zip(parts, rows, strict=True):
         own = mixed if len(rows) == 1 else mixed[..., begin : begin + row.shape[-1]]

@@ -19,7 +19,7 @@ from functools import singledispatch
 
 import numpy as np
 
-from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64
+from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64, is_numpy
 from hgp_ref.channels.traffic import Traffic
 from hgp_ref.networks import Network
 
@@ -51,6 +51,8 @@ class Channel(ABC):
         self._sent = Traffic()
 
     weights: Array = None  # before any call
+    keeps_mass = True  # whether Σ_i (P z)_i = Σ_i z_i: all that is sent in a call is received in it
+    loses_mass = False  # whether some of it is never received, in no later call either
 
     @property
     def traffic(self) -> Traffic:
@@ -85,9 +87,17 @@ class Channel(ABC):
         """
         return None
 
-    def composes(self, z: Array, steps: int) -> bool:
+    def composes(self, z: Array, steps: int, weights: Weights = FRESH) -> bool:
         """Whether z is better met by one matrix a call; only where `matrices` can tell."""
         return False
+
+    def forget(self) -> None:
+        """Other vectors come next: what is still under way of those before is dropped; clients' weights stay."""
+        return None
+
+    def use_running_sums(self) -> None:
+        """From now on messages carry totals of what was sent along an edge; where nothing is lost, nothing changes."""
+        return None
 
     def skip(self, graphs: int, weights: Weights, like: Array) -> None:
         """Let `graphs` graphs pass as if their calls had been made: the clock, and weights that are carried."""
@@ -104,14 +114,26 @@ class Channel(ABC):
         floats = z.shape[-1] + (weights is not BALANCED)
         self._sent += Traffic.of(messages * runs, floats, host_dtype(z).itemsize, rounds)
 
+    def agree(self, what: str, **settings: object) -> None:
+        """Everybody must have been told the same: a channel between processes compares, before anything is sent."""
+        return None
+
     # What someone who sees all clients reads off, for reports and to stop runs; not part of what clients send.
+
+    def anyone(self, flag: bool) -> bool:
+        """Whether some process says so: a run stops everywhere or nowhere."""
+        return flag
 
     def max_over_clients(self, a: Array) -> np.ndarray:
         """max_i a_i over all clients, a (..., n); on the host, float64."""
         return host_float64(array_namespace(a).max(a, axis=-1))
 
     def mean_over_clients(self, a: Array) -> Array:
-        """The mean over all clients of the rows of a (..., n, d), as one row (..., 1, d)."""
+        """The mean over all clients of the rows of a (..., n, d), as one row (..., 1, d).
+
+        On NumPy the order of its sums follows the memory, so that is made the same for whoever holds the rows.
+        """
+        a = np.ascontiguousarray(a) if is_numpy(a) else a
         return array_namespace(a).mean(a, axis=-2, keepdims=True)
 
 

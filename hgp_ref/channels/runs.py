@@ -72,7 +72,7 @@ class Runs(Channel):
     def _call(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> Array:
         if self._stacked is None:
             asked = zip(self.channels, steps, strict=True)
-            self._stacked = all(channel.composes(z[0, ...], S) for channel, S in asked)
+            self._stacked = all(channel.keeps_mass and channel.composes(z[0, ...], S) for channel, S in asked)
             if not self._stacked and self._ahead:
                 for channel, ahead in zip(self.channels, zip(*self._ahead, strict=True), strict=True):
                     channel.foresee(ahead)
@@ -118,12 +118,30 @@ class Runs(Channel):
             channel.skip(passed, rule, like[r, ...])
         self._omega = np.stack([channel.omega for channel in self.channels])
 
+    @property
+    def keeps_mass(self) -> bool:  # type: ignore[override]
+        return all(channel.keeps_mass for channel in self.channels)
+
+    @property
+    def loses_mass(self) -> bool:  # type: ignore[override]
+        return any(channel.loses_mass for channel in self.channels)
+
+    def forget(self) -> None:
+        for channel in self.channels:
+            channel.forget()
+
     def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
         """Maxima of (n, k) that all runs share, (k,), or of (R, n, k), those of each run, (R, k)."""
         self.settle()
         of_run = np.broadcast_to(values, (len(self.channels), *values.shape[-2:]))
         top = np.stack([c.largest(of_run[r], like[r, ...], max_rounds) for r, c in enumerate(self.channels)])
         return top if values.ndim == 3 else top[0]
+
+    def agree(self, what: str, **settings: object) -> None:
+        self.channels[0].agree(what, **settings)
+
+    def anyone(self, flag: bool) -> bool:
+        return self.channels[0].anyone(flag)
 
     def max_over_clients(self, a: Array) -> np.ndarray:
         return self.channels[0].max_over_clients(a)

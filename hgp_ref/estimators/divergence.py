@@ -125,7 +125,8 @@ class GrowthWatch:
 
     def _worst_client(self, eta: float) -> str:
         lows, highs = extremes(self.problem.linearize(self.x, self.lam).hvp, start_rows(self.x))
-        low, high = float(lows.min()), float(highs.max())
+        top = self.average.channel.max_over_clients(np.stack([-lows, highs]))
+        low, high = float(-top[0]), float(top[1])
         if eta * high >= 2:
             return f"{eta * high:.4g} of a single client: averages that are not exact feed it back; more steps help"
         return f"some client's inner cost is not convex (eigenvalue {low:.3g})" if low < 0 else "not of all terms"

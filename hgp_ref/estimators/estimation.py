@@ -107,6 +107,9 @@ def hypergradient(
     many = runs is not None
     f_x, f_lam = _start(problem, x, lam, runs)
     average = open_mean(averagings, problem.n_clients, f_x, M + (w0 is not None), many)
+    given = {"w0": w0 is not None, "callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
+    drawn = {"seed": seeds, "first_batch": first_batch, "shared_batch": shared_batch, "replace": replace}
+    average.channel.agree("hgp.hypergradient", method=method, tol=tol, batch_size=batch_size, **drawn, **given)
     derivatives: FullBatch | Sampled
     if batch_size is None:
         derivatives = FullBatch(problem, x, lam)
@@ -124,14 +127,14 @@ def hypergradient(
     state = working.start(g) if w0 is None else working.start_from(g, w)
     state = working.begin(state, average, derivatives.whole)
     run = Iteration(working, average, derivatives, watch, state, w, v, f_lam, history, callback, tol, whole_cross)
-    shown = bar(M, "hypergradient", progress)
+    shown = bar(M, "hypergradient", progress and average.channel.clients.start == 0)
     try:
         run.run(M, shown)
     finally:  # what was sent was sent, also by a run that ends in an error
         shown.close()
         traffic = average.charge()
     value, kept = run.values()
-    if not all_finite(value):
+    if average.channel.anyone(not all_finite(value)):
         raise NonFiniteError("diverged: the estimate holds NaN or infinite values, needed finite numbers")
     return Estimate(
         value=value,

@@ -34,6 +34,7 @@ class Network(ABC):
     expected_edges  edges per step, self-loops included
     equal_shares    True promises P(s)[i, j] = 1 / |N_j^out(s)|: averaging may then push along `out_lists` as drawn
     self_loops      True promises that every client hears itself at every step, on which Assumption 1 rests
+    clients         those of them whose rows are in this process: all, unless the network is spread over several
 
     A subclass calls `super().__init__(n, seed, period)` and must provide two members: the property (or attribute)
     `expected_edges` and the method `out_lists(s)`. The rest follows from them and may be overridden by something
@@ -77,6 +78,11 @@ class Network(ABC):
         self.seed = None if seed is None else check_seed(seed)
         if period is not None:
             self.period = arguments.integer("period", period)
+
+    @property
+    def clients(self) -> slice:
+        """Which clients' rows are in this process: all of them, unless `hgp.mpi.spread` has divided them."""
+        return slice(0, self.n)
 
     @property
     @abstractmethod
@@ -131,6 +137,10 @@ class Network(ABC):
         nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
         senders, receivers = (np.concatenate(part) for part in zip(nothing, *lists, strict=True))
         return senders, receivers
+
+    def heard(self, first: int, count: int) -> Edges:
+        """(senders, receivers) of the edges of the stretch whose messages arrive, sooner or later: by default all."""
+        return self.union(first, count)
 
     def after(self, t: int) -> Network:
         """A view of this network: its step s is step t + s of this one; for t = 0 the network itself.

@@ -80,6 +80,8 @@ class Alternation:
             self.told = s
         if self.tol is not None and not s % self.tolerance_every and self.watch.reached(z, self.tol):
             return "tolerance"
-        if self.callback is not None and self.callback(s, array_namespace(z).asarray(z, copy=True)):
-            return "callback"
+        if self.callback is not None:
+            enough = bool(self.callback(s, array_namespace(z).asarray(z, copy=True)))
+            if self.watch.average.channel.anyone(enough):
+                return "callback"
         return None

@@ -100,10 +100,13 @@ def local_rounds(
     milestones, rates = read_rates(rounds, lr, milestones, decay)
     rule = Descent(problem, lam, momentum, weight_decay, prox)
     average = open_weighted(avg, z, rounds, weights)
+    average.mean.channel.agree("hgp.training.local_rounds", epochs=epochs, batch_size=batch_size, seed=seed,
+                               first_epoch=first_epoch, rates=rates.tolist(), momentum=momentum,
+                               weight_decay=weight_decay, prox=prox, callback=callback is not None)  # fmt: skip
     steps = Epochs(problem, batch_size, check_seed(seed), lam, first_epoch)
     watch = TrainingWatch(rule, z, float(rates.max()), average.mean)
     turns = Alternation(average, LocalEpochs(rule, rates, steps, epochs), watch, rounds, False, LOOK, callback=callback)
-    shown = bar(rounds, "rounds", progress)
+    shown = bar(rounds, "rounds", progress and average.mean.channel.clients.start == 0)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
             x, done, stopped = turns.run(z, shown)

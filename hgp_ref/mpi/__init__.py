@@ -1,0 +1,18 @@
+"""Clients spread over the processes of MPI: the simulation's results, bit for bit, on several machines.
+
+    from mpi4py import MPI
+    net = hgp.mpi.spread(net, MPI.COMM_WORLD)           # the one line that changes
+    own = problem.restrict(net.clients)                 # this rank's clients
+    fit = hgp.sgp(own, net, lam[net.clients])
+    x = hgp.mpi.gather(fit.x, net)                      # all rows, on every rank
+
+Graphs and mini-batches are functions of (seed, step, client), so every rank knows by itself who sends to whom. Only
+rows that cross between ranks travel, in one message from rank to rank and step.
+"""
+
+from hgp_ref.mpi.channel import Crossing
+from hgp_ref.mpi.door import gather, spread
+from hgp_ref.mpi.network import Spread
+from hgp_ref.mpi.ranks import Handed
+
+__all__ = ["Crossing", "Handed", "Spread", "gather", "spread"]

@@ -1,0 +1,180 @@
+"""The ranks of a communicator, as everything in this folder talks to them.
+
+One duplicate of the caller's communicator serves all networks that are spread over it, so that messages never meet
+the caller's own, and ranks that ask for different things find out at once: what is collected from all ranks begins with
+a comparison of what each believes it is about (`agree`). A mismatch is the same ValueError on every rank.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.mpi import library
+from hgp_ref.mpi.failure import end_together
+from hgp_ref.results import Result
+
+SPINS = 200  # looks in a row before the processor is offered to others
+HURRY = 0.001  # seconds of waiting after which a rank sleeps between two looks
+NAP = 2e-5
+SHOWN = 300  # characters of a setting that a message shows
+
+
+@dataclass(frozen=True)
+class Handed(Result):
+    """What one rank has handed to MPI since its network was spread: rows to other ranks, and what all ranks collect.
+
+    A message holds all rows of one step for one rank, each client's once however many hear it there. Push-Sum's
+    weights are not among them: they are a function of the graphs, which every rank draws for itself.
+    """
+
+    messages: int = 0
+    rows: int = 0
+    bytes: int = 0
+    collected_bytes: int = 0  # for maxima and means over all clients, agreement and `gather`
+
+
+class Ranks:
+    """A communicator of its own over the processes of `comm`.
+
+    patience : seconds that a rank waits for the others before it gives up with a TimeoutError.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        self.MPI = library.load()
+        self.comm = comm.Dup()
+        self.rank, self.size = int(self.comm.Get_rank()), int(self.comm.Get_size())
+        self.patience = float("inf")
+        self.waited = 0.0  # seconds of processor time spent waiting
+        self.handed = Handed()
+        if self.size > 1:
+            end_together(self.MPI.COMM_WORLD)
+
+    def count(self, messages: int = 0, rows: int = 0, nbytes: int = 0, collected: int = 0) -> None:
+        """Add to what was handed to MPI."""
+        h = self.handed
+        self.handed = Handed(h.messages + messages, h.rows + rows, h.bytes + nbytes, h.collected_bytes + collected)
+
+    def wait(self, requests: Sequence[Any], what: str) -> None:
+        """Until all `requests` are done. In Python, so that Ctrl-C is heard; polite where cores are shared."""
+        done = self.MPI.Request.Testall
+        pending = list(requests)
+        if not pending or done(pending):
+            return
+        started, busy = time.monotonic(), time.process_time()
+        looks = 0
+        while not done(pending):
+            looks += 1
+            if looks < SPINS:
+                continue
+            waiting = time.monotonic() - started
+            if waiting > self.patience:
+                raise TimeoutError(
+                    f"rank {self.rank} of {self.size} has waited {waiting:.0f} s for other ranks in {what}: do all of "
+                    "them ask for the same things in the same order? (patience of hgp.mpi.spread is "
+                    f"{self.patience:g} s)"
+                )
+            if waiting > HURRY:
+                time.sleep(NAP)
+            else:
+                os.sched_yield()
+        self.waited += time.process_time() - busy
+
+    def agree(self, what: str, settings: Mapping[str, object]) -> None:
+        """ValueError on every rank, with what differs, unless all ranks give the same settings for the same thing."""
+        text = json.dumps({"asked for": what, **{name: _told(value) for name, value in settings.items()}})
+        digest = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), dtype=np.uint8)
+        sizes = np.array([len(text.encode())], dtype=np.int64)
+        own = np.concatenate([digest, sizes.view(np.uint8)])
+        every = np.empty((self.size, own.size), dtype=np.uint8)
+        self.wait([self.comm.Iallgather(own, every)], what)
+        self.count(collected=own.nbytes)
+        if (every[:, : digest.size] == digest).all():
+            return
+        counts = every[:, digest.size :].copy().view(np.int64)[:, 0]
+        texts = self._concatenated(np.frombuffer(text.encode(), dtype=np.uint8), counts, what)
+        ends = np.cumsum(counts)
+        told = [json.loads(bytes(texts[end - count : end]).decode()) for end, count in zip(ends, counts, strict=True)]
+        raise ValueError(f"ranks disagree: {differences(told)}")
+
+    def collect(self, a: np.ndarray, counts: Iterable[int], what: str) -> np.ndarray:
+        """The rows of `a` (rows, k) of all ranks, one after the other; rank q has counts[q] rows."""
+        self.agree(what, {"dtype": a.dtype, "columns": a.shape[1:]})
+        width = a.dtype.itemsize * int(np.prod(a.shape[1:], dtype=np.int64))
+        sizes = np.array(list(counts), dtype=np.int64)
+        flat = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+        return self._concatenated(flat, sizes * width, what).view(a.dtype).reshape(int(sizes.sum()), *a.shape[1:])
+
+    def one_each(self, row: np.ndarray, what: str) -> np.ndarray:
+        """The rows (k,) of all ranks, (ranks, k)."""
+        return self.collect(row[None], [1] * self.size, what)
+
+    def _concatenated(self, own: np.ndarray, counts: np.ndarray, what: str) -> np.ndarray:
+        """The bytes of all ranks, one after the other; rank q has counts[q]."""
+        begins = np.cumsum(counts) - counts
+        every = np.empty(int(counts.sum()), dtype=np.uint8)
+        request = self.comm.Iallgatherv([own, self.MPI.BYTE], [every, (counts, begins), self.MPI.BYTE])
+        self.wait([request], what)
+        self.count(collected=own.nbytes)
+        return every
+
+
+def differences(told: Sequence[Mapping[str, str]]) -> str:
+    """In which settings which ranks differ from rank 0, in words."""
+    parts = []
+    if len({one["asked for"] for one in told}) > 1:
+        told = [{"asked for": one["asked for"]} for one in told]  # their settings are of different things
+    for name in dict.fromkeys(name for one in told for name in one):
+        values: dict[str, list[int]] = {}
+        for rank, one in enumerate(told):
+            values.setdefault(one.get(name, "nothing"), []).append(rank)
+        if len(values) > 1:
+            each = (f"{_cut(value)} on {_ranks(which)}" for value, which in values.items())
+            parts.append(f"{name}: " + ", ".join(each))
+    return "; ".join(parts) + "; needed the same on every rank"
+
+
+def _told(value: object) -> str:
+    """In words that are the same in every process: without the addresses of objects that have no words of their own."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= SHOWN else value[:SHOWN] + " …"
+
+
+def _ranks(which: Sequence[int]) -> str:
+    few = ", ".join(map(str, which[:5])) + (f" and {len(which) - 5} more" if len(which) > 5 else "")
+    return f"rank{'s' if len(which) > 1 else ''} {few}"
+
+
+def ranks_of(comm: Any) -> Ranks:
+    """The ranks of the caller's communicator, the same object whenever it is asked for; the first time all must ask."""
+    MPI = library.load()
+    if not isinstance(comm, MPI.Intracomm):
+        raise TypeError(f"comm: {type(comm).__name__} given, needed an intracommunicator of mpi4py such as COMM_WORLD")
+    if comm == MPI.COMM_NULL:
+        raise ValueError("comm: COMM_NULL given, needed a communicator that this process belongs to")
+    if not _key:
+        _key.append(MPI.Comm.Create_keyval(delete_fn=_released))
+    known = comm.Get_attr(_key[0])
+    if known is None:
+        known = Ranks(comm)
+        comm.Set_attr(_key[0], known)
+    return known
+
+
+_key: list[int] = []  # under which a communicator remembers its ranks
+
+
+def _released(comm: Any, key: int, ranks: Ranks) -> None:
+    """The caller frees its communicator: ours goes with it."""
+    ranks.comm.Free()

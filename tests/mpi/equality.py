@@ -1,0 +1,223 @@
+"""On several ranks: everything equals the simulation's stepping mode bit for bit, ledgers included.
+
+Every rank computes the simulation of all clients and compares the rows of its own. Arguments: which parts to run.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import numpy as np
+from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
+from mpi4py import MPI
+
+import hgp_ref as hgp
+from hgp_ref.channels import BALANCED, CARRIED, FRESH, connect
+
+COMM = MPI.COMM_WORLD
+SIZES = [3, 9, 5, 12, 4, 9, 7]  # instances of each client
+N = len(SIZES)
+compared = 0
+
+
+def same(name, whole, own, clients, axis=-2):
+    """The rows of `clients` of the simulation's array are the rows here."""
+    global compared
+    compared += 1
+    rows = np.moveaxis(np.moveaxis(whole, axis, 0)[clients], 0, axis)
+    np.testing.assert_array_equal(own, rows, err_msg=f"{name} on rank {COMM.rank}", strict=True)
+
+
+def equal(name, whole, own):
+    global compared
+    compared += 1
+    assert np.array_equal(whole, own, equal_nan=True) if isinstance(whole, np.ndarray) else whole == own, (
+        f"{name} on rank {COMM.rank}: {own} here, {whole} in the simulation"
+    )
+
+
+def channels(kinds, sizes):
+    """Raw mixing and averages with every kind of weights, maxima, means, ledger, clock."""
+    rng = np.random.default_rng(0)
+    for n in sizes:
+        for kind in kinds:
+            base = NETWORK_KINDS[kind](n)
+            net = hgp.mpi.spread(base, COMM)
+            for k, (dtype, shape) in enumerate((("float32", (n, 1)), ("float64", (n, 40)), ("float64", (2, n, 5)))):
+                z, name = rng.standard_normal(shape).astype(dtype), f"{kind}, {n} clients, {dtype} {shape}"
+                over = base.after(k), net.after(k)
+                channel_cases(name, *(connect(one, "stepping") for one in over), z, net.clients)
+
+
+def channel_cases(name, whole, own, z, clients):
+    rows = z[..., clients, :]
+    if z.ndim == 3:  # memory in another order than its axes
+        rows = np.asfortranarray(rows)
+    own.foresee((3, 1, 2))
+    for weights in (FRESH, CARRIED):
+        for S in (3, 1, 2):
+            same(name, whole.mix(z, S, weights), own.mix(rows, S, weights), clients)
+            same(f"{name}, average", whole.average(z, S, weights), own.average(rows, S, weights), clients)
+            same(f"{name}, weights", whole.weights, own.weights, clients)
+            equal(f"{name}, omega", whole.omega, own.omega)
+            equal(f"{name}, traffic", (whole.traffic, whole.step), (own.traffic, own.step))
+    whole.skip(5, CARRIED, z), own.skip(5, CARRIED, rows)
+    same(f"{name}, after a skip", whole.average(z, 1, CARRIED), own.average(rows, 1, CARRIED), clients)
+    equal(f"{name}, largest", whole.largest(z[..., 0].reshape(-1, z.shape[-2]).T, z),
+          own.largest(rows[..., 0].reshape(-1, rows.shape[-2]).T, rows))  # fmt: skip
+    equal(f"{name}, mean", whole.mean_over_clients(z), own.mean_over_clients(rows))
+    equal(f"{name}, max", whole.max_over_clients(z[..., 0]), own.max_over_clients(rows[..., 0]))
+    equal(f"{name}, traffic of all", (whole.traffic, whole.step), (own.traffic, own.step))
+
+
+def gossip():
+    """Averages without weights."""
+    z = np.random.default_rng(1).standard_normal((8, 3))
+    for kind in DOUBLY_STOCHASTIC:
+        base = NETWORK_KINDS[kind](8)
+        net = hgp.mpi.spread(base, COMM)
+        whole, own = hgp.Gossip(base, 2, mode="stepping"), hgp.Gossip(net, 2)
+        same(f"Gossip, {kind}", whole.apply(z, call=3), own.apply(z[net.clients], call=3), net.clients)
+        equal(f"Gossip, {kind}, ledger", whole.ledger, own.ledger)
+        whole, own = connect(base, "stepping"), connect(net)
+        same("mix", whole.mix(z, 2, BALANCED), own.mix(z[net.clients], 2, BALANCED), net.clients)
+
+
+def problems(dtype):
+    """(name, problem, x, lam, eta) of small problems with clients of unequal size."""
+    rng = np.random.default_rng(2)
+    X, X_val = ([rng.normal(size=(k, 5)).astype(dtype) for k in SIZES] for _ in range(2))
+    y, y_val = ([rng.integers(0, 2, k).astype(dtype) for k in SIZES] for _ in range(2))
+    made = {
+        "logistic": hgp.problems.LogisticRegression(X, y, X_val, y_val),
+        "weights": hgp.problems.InstanceWeights(X, y, X_val, y_val, l2=0.1),
+    }
+    for name, problem in made.items():
+        lam = rng.uniform(0.1, 0.4, (N, problem.dim_lam)).astype(dtype)
+        yield name, problem, (rng.normal(size=(N, problem.dim_x)) / 3).astype(dtype), lam
+    image = [rng.normal(size=(k, 1, 6, 6)).astype(dtype) for k in SIZES]
+    model = hgp.neural.Sequential((1, 6, 6), hgp.neural.Conv2d(1, 2, 3), hgp.neural.Tanh(), hgp.neural.Flatten(),
+                                  hgp.neural.Linear(32, 2))  # fmt: skip
+    network = hgp.problems.NeuralInstanceWeights(model, image, y, image, y_val, l2=0.1)
+    x = (rng.normal(size=(N, network.dim_x)) / 8).astype(dtype)
+    yield "network", network, x, np.ones((N, network.dim_lam), dtype=dtype)
+
+
+def training(kinds):
+    for kind in kinds:
+        base = NETWORK_KINDS[kind](N)
+        net = hgp.mpi.spread(base, COMM)
+        for dtype in ("float32", "float64"):
+            for problem_name, problem, _, lam in problems(dtype):
+                for options in ({"variant": "nedic"}, {"batch_size": 3, "seed": 4}, {"batch_size": 4, "seed": [1, 2]}):
+                    name = f"sgp, {kind}, {problem_name}, {dtype}, {options}"
+                    options = {"steps": 8, "lr": 0.1, **options}
+                    whole = hgp.sgp(problem, base, lam, mode="stepping", **options)
+                    own = hgp.sgp(problem.restrict(net.clients), net, lam[net.clients], **options)
+                    same(name, whole.x, own.x, net.clients)
+                    equal(name, whole.consensus_gap, own.consensus_gap)
+                    equal(name, whole.grad_norm, own.grad_norm)
+                    equal(name, whole.traffic, own.traffic)
+
+
+def estimates(kinds):
+    method = hgp.methods
+    for kind in kinds:
+        base = NETWORK_KINDS[kind](N)
+        net = hgp.mpi.spread(base, COMM)
+        for dtype in ("float32", "float64"):
+            for problem_name, problem, x, lam in problems(dtype):
+                eta = 0.05 if problem_name == "network" else 0.4
+                spectrum = (0.1, 9.0) if problem_name == "network" else ()
+                for options in (
+                    {"method": method.Neumann(eta)},
+                    {"method": method.Neumann(eta), "batch_size": 3, "seed": 4, "debias": "conserve"},
+                    {"method": method.Chebyshev(*spectrum), "w0": True, "history": True},
+                    {"method": method.Chebyshev(*spectrum), "batch_size": 3, "seed": [3, 5], "tol": 1e-3},
+                ):
+                    estimate(f"{kind}, {problem_name}, {dtype}, {options}", base, net, problem, x, lam, options)
+
+
+def estimate(name, base, net, problem, x, lam, options):
+    clients, options = net.clients, {"iterations": 6, **options}
+    debias = options.pop("debias", "reset")
+    w0 = np.cos(x) if options.pop("w0", False) else None
+    averagings = [hgp.PushSum(one, (3, 2), debias=debias, mode="stepping") for one in (base, net)]
+    whole = hgp.hypergradient(problem, x, lam, averagings[0], w0=w0, **options)
+    own = hgp.hypergradient(problem.restrict(clients), x[clients], lam[clients], averagings[1],
+                            w0=None if w0 is None else w0[clients], **options)  # fmt: skip
+    same(f"hypergradient, {name}", whole.value, own.value, clients)
+    same(f"w, {name}", whole.w, own.w, clients)
+    if whole.history is not None:
+        same(f"history, {name}", whole.history, own.history, clients)
+    for field in ("traffic", "norms", "looks", "growth", "iterations", "stopped"):
+        equal(f"{field}, {name}", getattr(whole, field), getattr(own, field))
+    equal(f"ledger, {name}", averagings[0].ledger, averagings[1].ledger)
+
+
+def influence():
+    name, problem, x, lam = list(problems("float64"))[1]
+    base = NETWORK_KINDS["RandomOut"](N)
+    net = hgp.mpi.spread(base, COMM)
+    k, options = net.clients, {"eta": 0.4, "iterations": 8}
+    whole = hgp.influence(problem, x, lam, hgp.PushSum(base, 3, mode="stepping"), **options)
+    own = hgp.influence(problem.restrict(k), x[k], lam[k], hgp.PushSum(net, 3), **options)
+    same(f"influence, {name}", whole.per_instance, own.per_instance, k)
+    every = hgp.mpi.gather(own.per_instance, net)
+    equal("influence, gathered", whole.per_instance, every)
+
+
+def layouts():
+    """One client a rank, given sizes, a part of the ranks, two networks at once, arrays in any memory order."""
+    n = COMM.size + 2
+    z = np.random.default_rng(3).standard_normal((n, 12))[:, ::2]
+    sizes = [3, *[1] * (COMM.size - 1)] if COMM.size > 1 else [3]
+    base = NETWORK_KINDS["SparseErdosRenyi"](n)
+    net = hgp.mpi.spread(base, COMM, sizes=sizes)
+    equal("sizes", net.clients.stop - net.clients.start, sizes[COMM.rank])
+    other = hgp.mpi.spread(NETWORK_KINDS["OnePeerExponential"](COMM.size), COMM)
+    one = np.arange(COMM.size, dtype=float)[:, None] ** 2
+    first, second = connect(net), connect(other)
+    simulated = connect(base, "stepping"), connect(other.net, "stepping")
+    for S in (2, 1, 3):  # by turns
+        same("strided", simulated[0].mix(z, S), first.mix(z[net.clients], S), net.clients)
+        same("one each", simulated[1].mix(one, S), second.mix(one[other.clients], S), other.clients)
+    half = COMM.Split(COMM.rank % 2, COMM.rank)
+    part = hgp.mpi.spread(base, half)
+    same("part of the ranks", connect(base, "stepping").average(z, 4), connect(part).average(z[part.clients], 4),
+         part.clients)  # fmt: skip
+    equal("gathered", hgp.mpi.gather(z[part.clients], part), z)
+    equal("gathered along another axis", hgp.mpi.gather(z.T[:, part.clients], part, axis=1), z.T)
+    half.Free()
+
+
+def stopped_everywhere():
+    """A callback that has had enough on one rank stops the run on all of them."""
+    _, problem, x, lam = next(problems("float64"))
+    net = hgp.mpi.spread(NETWORK_KINDS["RandomOut"](N), COMM)
+    k, last = net.clients, COMM.size - 1
+    fit = hgp.sgp(problem.restrict(k), net, lam[k], steps=9, lr=0.1, callback=lambda s, z: COMM.rank == last and s == 3)
+    equal("sgp", (3, "callback"), (fit.steps, fit.stopped))
+    est = hgp.hypergradient(problem.restrict(k), x[k], lam[k], hgp.PushSum(net, 2), 0.4, 9,
+                            callback=lambda m, v: COMM.rank == last and m == 4)  # fmt: skip
+    equal("hypergradient", (4, "callback"), (est.iterations, est.stopped))
+
+
+def main(parts):
+    warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "not converged|.*strongly connected|debias|.*reach", RuntimeWarning)
+    some = ("RandomDirected", "RandomOut", "Schedule", "OnePeerExponential")
+    if "few" in parts:
+        channels(NETWORK_KINDS, (5,))
+        training(("RandomOut",)), estimates(("RandomDirected",))
+    else:
+        channels(NETWORK_KINDS, (4, 7, 12))
+        training(some), estimates(NETWORK_KINDS)
+    gossip(), influence(), layouts(), stopped_everywhere()
+    if COMM.rank == 0:
+        print(f"{compared} comparisons agree on {COMM.size} ranks")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

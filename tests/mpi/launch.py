@@ -1,0 +1,85 @@
+"""Programs on several ranks, each in a process of its own with a limit in time: a hang is a failure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+# Open MPI refuses root, and more ranks than cores, unless told otherwise; others do not read these.
+OPEN_MPI = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe")
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a program on several ranks ended."""
+
+    status: int
+    out: str
+    err: str
+    seconds: float
+    pids: tuple[int, ...]  # of the ranks, where the program has printed "pid <number>"
+
+    def survivors(self) -> list[int]:
+        """Ranks that are still there."""
+        return [pid for pid in self.pids if _alive(pid)]
+
+
+def launcher() -> str:
+    """mpiexec beside this Python, else the system's; a skip that says so without one."""
+    pytest.importorskip("mpi4py", reason="MPI not exercised: mpi4py is not installed (extra mpi)")
+    beside = Path(sys.executable).with_name("mpiexec")
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        pytest.skip("MPI not exercised: there is no mpiexec (pip install mpich)")
+    return found
+
+
+def run(ranks: int, program: str, *arguments: str, seconds: float = 120.0,
+        meanwhile: Callable[[subprocess.Popen[str], list[int]], None] | None = None) -> Run:  # fmt: skip
+    """tests/mpi/<program>.py on so many ranks; `meanwhile` gets the launcher and the pids that the ranks have said."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+                   **dict.fromkeys(OPEN_MPI, "1")}  # fmt: skip
+    command = [launcher(), "-n", str(ranks), sys.executable, "-u", str(HERE / f"{program}.py"), *arguments]
+    started = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+                               env=environment, start_new_session=True)  # fmt: skip
+    early = ""
+    try:
+        if meanwhile is not None:
+            while early.count("pid ") < ranks and (line := process.stdout.readline()):
+                early += line
+            started = time.monotonic()
+            meanwhile(process, _pids(early))
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)  # upon which mpiexec ends its ranks
+        time.sleep(2)
+        process.kill()
+        out, err = process.communicate()
+        pytest.fail(f"{program} on {ranks} ranks hangs: not over after {seconds:.0f} s\n{early}{out}\n{err}")
+    taken = time.monotonic() - started
+    return Run(process.returncode, early + out, err, taken, tuple(_pids(early + out)))
+
+
+def _pids(text: str) -> list[int]:
+    return [int(line.split()[1]) for line in text.splitlines() if line.startswith("pid ")]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
