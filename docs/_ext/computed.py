@@ -1,4 +1,4 @@
-"""What pages show and the package computes while the site is built: the explorer's numbers, the table of errors, bars."""
+"""What the package computes while the site is built: numbers of the explorer, the table of errors, bars of benchmarks."""
 
 from __future__ import annotations
 
