@@ -86,7 +86,8 @@ html_static_path = ["_static", "generated/static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {page: [] for page in ("start", "faq", "methods", "explorer", "experiments", "benchmarks", "generated/*")}
+WITHOUT_SIDEBAR = ("start", "faq", "methods", "explorer", "experiments", "benchmarks", "generated/*")
+html_sidebars = {page: [] for page in WITHOUT_SIDEBAR}
 html_theme_options = {
     "logo": {"text": "hgp_ref"},
     "header_links_before_dropdown": 6,

@@ -1,4 +1,4 @@
-"""What the package computes while the site is built: numbers of the explorer, the table of errors, bars of benchmarks."""
+"""What the package computes while the site is built: the numbers of the explorer, two tables, bars of benchmarks."""
 
 from __future__ import annotations
 
