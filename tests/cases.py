@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.networks import OnePeerExponential, RandomDirected, RandomOut, StaticUndirected
-from hgp_ref.problems import InstanceWeights, LogisticRegression, Quadratic, SoftmaxRegression
+from hgp_ref.networks import OnePeerExponential, RandomDirected, RandomOut, StaticUndirected, Unreliable
+from hgp_ref.problems import (
+    HyperCleaning,
+    InstanceWeights,
+    LogisticRegression,
+    LogRates,
+    Quadratic,
+    SoftmaxRegression,
+)
 
 N = 4  # clients
 
@@ -29,6 +36,8 @@ PROBLEMS = {
     "softmax": lambda: SoftmaxRegression(*labelled(3), n_classes=3),
     "weights": lambda: InstanceWeights(*labelled(2), l2=0.3),
     "weights, softmax": lambda: InstanceWeights(*labelled(3), loss="softmax", n_classes=3, l2=0.3),
+    "hyper-cleaning": lambda: HyperCleaning(*labelled(3), 0.3, n_classes=3),
+    "log rates": lambda: LogRates(LogisticRegression(*labelled(2))),
 }
 
 
@@ -41,6 +50,7 @@ def point(problem, runs: tuple[int, ...] = (), seed: int = 3):
 
 NET = RandomDirected(N, seed=5)
 DOUBLY = StaticUndirected(N, p=0.8, seed=1, weights="metropolis")
+UNRELIABLE = Unreliable(NET, loss=0.1, delay=1, seed=2)
 AVERAGINGS = {
     "push-sum composed": lambda: hgp.PushSum(NET, 3, mode="composed"),
     "push-sum stepping": lambda: hgp.PushSum(NET, 3, mode="stepping"),
@@ -51,4 +61,7 @@ AVERAGINGS = {
     "gossip composed": lambda: hgp.Gossip(DOUBLY, 2, mode="composed"),
     "gossip stepping": lambda: hgp.Gossip(DOUBLY, 2, mode="stepping"),
     "exact": lambda: hgp.ExactAverage(N),
+    "robust composed": lambda: hgp.RobustPushSum(UNRELIABLE, 5, mode="composed"),
+    "robust stepping": lambda: hgp.RobustPushSum(UNRELIABLE, 5, mode="stepping"),
+    "robust conserve": lambda: hgp.RobustPushSum(UNRELIABLE, 5, debias="conserve"),
 }

@@ -16,7 +16,14 @@ from helpers import LIBRARIES, assert_same, identity_rtol, open_library
 import hgp_ref as hgp
 from hgp_ref.methods import Chebyshev, Refined, Tracking
 from hgp_ref.networks import RandomDirected
-from hgp_ref.problems import InstanceWeights, LogisticRegression, SoftmaxRegression, sample_batches
+from hgp_ref.problems import (
+    HyperCleaning,
+    InstanceWeights,
+    LogisticRegression,
+    LogRates,
+    SoftmaxRegression,
+    sample_batches,
+)
 
 # JAX compiles every operation for every shape: it is left to `make test-all`, where float32 has one test of its own.
 PAIRS = [(lib, dtype) for lib in LIBRARIES if lib != "jax" for dtype in ("float64", "float32")]
@@ -74,10 +81,13 @@ def test_problems(xp, dtype, case, runs):
 @pytest.mark.parametrize("name", SAMPLED)
 def test_problems_made_of_arrays_of_the_library(xp, dtype, name):
     host = PROBLEMS[name]()
-    data = labelled(3 if "softmax" in name else 2)
+    data = labelled(3 if "softmax" in name or name == "hyper-cleaning" else 2)
     data = [[xp.asarray(part, dtype=dtype) for part in group] for group in data]
-    make = {"logistic": LogisticRegression, "softmax": SoftmaxRegression}.get(name.split(",")[0], InstanceWeights)
-    options = {"regularization": "client"} if "rate" in name else {}
+    kinds = {"logistic": LogisticRegression, "softmax": SoftmaxRegression, "weights": InstanceWeights}
+    kinds |= {"hyper-cleaning": lambda *data: HyperCleaning(*data, 0.3, n_classes=3)}
+    kinds |= {"log rates": lambda *data: LogRates(LogisticRegression(*data))}
+    make = kinds[name.split(",")[0]]
+    options = {"regularization": "client"} if "a rate per" in name else {}
     if make is InstanceWeights:
         options = {"l2": 0.3} | ({"loss": "softmax", "n_classes": 3} if "softmax" in name else {})
     x, lam = point(host)

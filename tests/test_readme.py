@@ -22,6 +22,9 @@ def test_examples_run(capsys, monkeypatch, tmp_path):
     assert abs(namespace["better"].value - namespace["truth"]).max() < 1e-8
     ridge = namespace["hgp"].exact.hypergradient(namespace["ridge"], namespace["x"], namespace["rates"])
     assert abs(ridge).max() > 0
+    costs = namespace["path"].outer_cost
+    assert abs(costs[0] - 1.13) < 0.005 and costs[-1] < 0.45 and len(costs) == 41
+    assert all(f"{cost:.3f}" in README.read_text(encoding="utf-8") for cost in costs[[0, 20, 40]])
 
 
 def test_every_folder_is_listed():

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hgp_ref import arguments
-from hgp_ref.backend import Array, detached
+from hgp_ref.backend import Array, all_finite, array_namespace, detached
 from hgp_ref.bilevel.clock import Clock
-from hgp_ref.channels import Traffic
+from hgp_ref.channels import Traffic, connect
+from hgp_ref.errors import DivergenceError
 from hgp_ref.networks import Network
 from hgp_ref.problems.normalised import Normalised
 from hgp_ref.training import sgp
@@ -38,14 +39,21 @@ def read_settings(name: str, given: object, function: Callable[..., Any], more: 
 
 
 def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Array | None, clock: Clock, step: int
-            ) -> tuple[Array, Traffic]:  # fmt: skip
-    """x at λ, and what it took; the clock moves on."""
-    later, first = clock.net(net), clock.batches
-    fit = train(problem.given, later, lam, x0=x0, seed=clock.seed, first_batch=first, outer_step=step)
+            ) -> Array:  # fmt: skip
+    """x at λ; the clock moves on. DivergenceError where it is not finite."""
+    given = {"x0": own(x0), "seed": clock.seed, "first_batch": clock.batches, "outer_step": step}
+    fit = train(problem.given, clock.net(net), own(lam), **given)
     x, sent = getattr(fit, "x", None), getattr(fit, "traffic", None)
     if x is None or not isinstance(sent, Traffic):
         raise TypeError(f"train: returned {type(fit).__name__}, needed an object with x (n, d_x) and a Traffic")
     arguments.same_kind(**{"train's x": x, "lam": lam})
     arguments.shape("train's x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
     clock.pass_on(sent, getattr(fit, "steps", 0))
-    return detached(x), sent
+    if connect(net).anyone(not all_finite(x)):
+        raise DivergenceError("diverged: training returned NaN or infinite parameters")
+    return own(detached(x))
+
+
+def own(a: Array | None) -> Array | None:
+    """A copy, for functions of the caller's that may write into it or go on to use what they returned."""
+    return None if a is None else array_namespace(a).asarray(a, copy=True)

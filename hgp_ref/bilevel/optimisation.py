@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.averaging.base import check_network
-from hgp_ref.backend import Array, array_namespace, detached
-from hgp_ref.bilevel.inner import trainer
+from hgp_ref.backend import Array, array_namespace, detached, to_host
+from hgp_ref.bilevel.checkpoint import describe, read, write
+from hgp_ref.bilevel.inner import own, trainer
 from hgp_ref.bilevel.loop import Loop
 from hgp_ref.bilevel.outer import Estimator
 from hgp_ref.bilevel.path import Path
+from hgp_ref.bilevel.progress import Progress
 from hgp_ref.bilevel.updates import Adam, Update
-from hgp_ref.channels import connect
+from hgp_ref.channels import Channel, connect
 from hgp_ref.networks import Network
 from hgp_ref.philox import check_seed
-from hgp_ref.problems import Problem, as_problem
+from hgp_ref.problems import LogRates, Problem, as_problem
+from hgp_ref.problems.normalised import Normalised
 from hgp_ref.progress import bar
 
+SAME = 1e-4  # relative: outer costs of one problem at one point, on another machine or library
 TRAIN: Mapping[str, Any] = {"steps": 400, "lr": 1.0}
 ESTIMATE: Mapping[str, Any] = {"steps": 5, "iterations": 200}
 
@@ -37,7 +43,11 @@ def optimise(
     warm_start: bool = True,
     seed: int = 0,
     *,
+    log: bool = False,
     x0: Array | None = None,
+    measure: Callable[[Array, Array], float] | None = None,
+    patience: int | None = None,
+    file: str | os.PathLike[str] | None = None,
     callback: Callable[[int, Array, Array, float], object] | None = None,
     progress: bool = False,
 ) -> Path:
@@ -60,10 +70,18 @@ def optimise(
         estimate(problem, net, x, lam, seed=, first_batch=, outer_step=) that returns an object with `value` (n, d_lam),
         `traffic` and, where it draws mini-batches, their number as `iterations`.
     update : `Adam(0.1)` by default, or `GradientDescent(lr)`, or an object with `start` and `step` like theirs.
-    project : a function λ → λ, applied after each update.
+    project : a function λ → λ, applied after each update: `Box`, `NonNegative`, `Simplex` or one's own.
     warm_start : start training at λ_{k+1} from x_k; otherwise always from `x0`.
     seed : of the mini-batches.
+    log : update θ = log λ instead of λ, for rates: problem, λ and hyper-gradients inside the loop (also those that
+        functions `train` and `estimate` meet) are `LogRates(problem)`, θ and d_θ F. `lam`, `project`, `measure`,
+        `callback` and the path speak of λ = exp(θ).
     x0 : (n, d_x), where training starts; by default where `train` likes, zeros for `sgp`.
+    measure : a function measure(x, lam) → number, the smaller the better, such as an error on data that neither cost
+        sees. `path.best` says where it was smallest, `path.best_x` holds x there.
+    patience : end the loop once the measure has not fallen below its smallest for so many steps.
+    file : where to keep the loop after each step. If the file is there, the loop goes on from it; settings, problem and
+        λ_0 must be the same (`outer_steps` may grow), and the path is, byte for byte, that of a run in one go.
     callback : called as callback(k, lam, x, outer_cost) after training at λ_k; a true result ends the loop.
     progress : show a bar.
 
@@ -84,50 +102,128 @@ def optimise(
     ((11, 3, 2), True)
     """
     problem = as_problem(problem)
+    K = arguments.integer("outer_steps", outer_steps, 0, arguments.LONGEST)
+    start = _start(problem, lam, x0, log)
+    patience = _patience(patience, measure)
+    for name, given in (("project", project), ("measure", measure), ("callback", callback)):
+        if given is not None:
+            arguments.function(name, given)
+    warm_start, progress = arguments.boolean("warm_start", warm_start), arguments.boolean("progress", progress)
+    settings: dict[str, Any] = dict(net=net, outer_steps=K, train=train, estimate=estimate, update=_update(update))
+    settings |= dict(project=project, warm_start=warm_start, seed=check_seed(seed), log=log, patience=patience)
+    loop = Loop(
+        problem=as_problem(LogRates(problem.given)) if log else problem,
+        net=net,
+        channel=_channel(net, problem.n_clients),
+        train=trainer(train),
+        estimate=Estimator(estimate),
+        update=settings["update"],
+        project=project,
+        warm_start=warm_start,
+        x0=None if x0 is None else detached(x0),
+        measure=measure,
+        log=log,
+    )
+    settings = {name: describe(value) for name, value in settings.items()}
+    present = {name: value is not None for name, value in dict(x0=x0, measure=measure, callback=callback).items()}
+    loop.channel.agree("hgp.bilevel.optimise", **settings, **present)
+    place = _place(file, loop.channel)
+    shown = bar(K, "optimise", progress and loop.channel.clients.start == 0)
+    try:
+        at = _opened(loop, start, settings, place)
+        if at.k > K:
+            raise ValueError(f"outer_steps={K} given, but {place} holds {at.k} steps already; needed as many or more")
+        shown.update(min(at.k, K))
+        while not at.stopped:
+            at.stopped = _reason(loop, at, K, patience, callback)
+            if not at.stopped:
+                loop.step(at)
+                if place is not None:
+                    write(place, at, settings)
+                shown.update(1)
+    finally:
+        shown.close()
+    return _path(loop, at, settings)
+
+
+def _start(problem: Normalised, lam: Array, x0: Array | None, log: bool) -> Array:
+    """λ_0 in an array of its own, or its logarithm; arrays are looked at."""
     arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
     arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
     arguments.finite("lam", lam)
     if x0 is not None:
         arguments.shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
         arguments.finite("x0", x0)
-    K = arguments.integer("outer_steps", outer_steps, 0, arguments.LONGEST)
+    xp, lam = array_namespace(lam), detached(lam)
+    if not arguments.boolean("log", log):
+        return xp.asarray(lam, copy=True)
+    if not bool(to_host(xp.all(lam > 0))):
+        raise ValueError("lam: holds entries that are not positive, needed lam > 0 with log=True")
+    return xp.log(lam)
+
+
+def _patience(patience: int | None, measure: object) -> int | None:
+    if patience is not None and measure is None:
+        raise ValueError(f"patience={patience!r} given without measure, needed both")
+    return None if patience is None else arguments.integer("patience", patience)
+
+
+def _update(update: Update | None) -> Update:
     update = Adam(0.1) if update is None else update
     for name in ("start", "step"):
-        if not callable(getattr(update, name, None)):
+        if isinstance(update, type) or not callable(getattr(update, name, None)):
             raise TypeError(f"update={update!r} given, needed Adam(...), GradientDescent(...) or an object like them")
-    for name, given in (("project", project), ("callback", callback)):
-        if given is not None:
-            arguments.function(name, given)
-    flags = {"warm_start": warm_start, "progress": progress}
-    warm_start, progress = (arguments.boolean(name, flag) for name, flag in flags.items())
+    return update
+
+
+def _channel(net: Network, clients: int) -> Channel:
     channel = connect(check_network(net))
     held = channel.clients.stop - channel.clients.start
-    if held != problem.n_clients:
-        raise ValueError(f"net: {net!r} has {held} clients, but the problem has {problem.n_clients}")
-    settings = dict(net=net, outer_steps=K, train=_plain(train), estimate=_plain(estimate), update=update,
-                    project=project, warm_start=warm_start, seed=check_seed(seed))  # fmt: skip
-    channel.agree("hgp.bilevel.optimise", **{**settings, "project": project is not None}, x0=x0 is not None,
-                  callback=callback is not None)  # fmt: skip
-    loop = Loop(problem, net, channel, trainer(train), Estimator(estimate), update, project, warm_start, x0)
-    shown = bar(K, "optimise", progress and channel.clients.start == 0)
-    xp = array_namespace(lam)
-    try:
-        at = loop.begin(xp.asarray(detached(lam), copy=True), settings["seed"])
-        while not at.stopped:
-            k = len(at.lam) - 1
-            if callback is not None and channel.anyone(
-                bool(callback(k, xp.asarray(at.lam[-1], copy=True), xp.asarray(at.x, copy=True), at.outer_cost[-1]))
-            ):
-                at.stopped = "callback"
-            elif k == K:
-                at.stopped = "steps"
-            else:
-                loop.step(at)
-                shown.update(1)
-    finally:
-        shown.close()
+    if held != clients:
+        raise ValueError(f"net: {net!r} has {held} clients, but the problem has {clients}")
+    return channel
+
+
+def _place(file: str | os.PathLike[str] | None, channel: Channel) -> FilePath | None:
+    if file is None:
+        return None
+    if channel.clients != slice(0, channel.n):
+        raise ValueError(f"file={file!r} given, but clients live in several processes; needed all of them in this one")
+    return arguments.path("file", file)
+
+
+def _opened(loop: Loop, start: Array, settings: Mapping[str, Any], place: FilePath | None) -> Progress:
+    """The loop as the file has it, or trained at λ_0."""
+    if place is None or not place.exists():
+        at = loop.begin(start, settings["seed"])
+        if place is not None:
+            write(place, at, settings)
+        return at
+    at = read(place, settings, start)
+    cost = loop.total(loop.problem.outer_cost(at.x, at.lam[-1]))
+    if not abs(cost - at.outer_cost[-1]) <= SAME * abs(cost):
+        raise ValueError(
+            f"file: {place} belongs to a problem whose outer cost at its x and λ is {at.outer_cost[-1]!r}, but that of "
+            f"the problem given is {cost!r}; needed the same problem, or another file"
+        )
+    return at
+
+
+def _reason(loop: Loop, at: Progress, K: int, patience: int | None, callback: Callable[..., object] | None) -> str:
+    """Why to stop at λ_k; "" to go on."""
+    if callback is not None:
+        told = callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1])
+        if loop.channel.anyone(bool(told)):
+            return "callback"
+    if patience is not None and at.k - at.best >= patience:
+        return "patience"
+    return "steps" if at.k >= K else ""
+
+
+def _path(loop: Loop, at: Progress, settings: dict[str, Any]) -> Path:
+    xp, measured = array_namespace(at.x), loop.measure is not None
     return Path(
-        lam=xp.stack(at.lam),
+        lam=loop.as_lam(xp.stack(at.lam)),
         x=at.x,
         outer_cost=np.array(at.outer_cost),
         traffic=at.clock.traffic,
@@ -137,8 +233,7 @@ def optimise(
         method="hgp",
         settings=settings,
         steps=tuple(at.steps),
+        measure=np.array(at.measure) if measured else None,
+        best=at.best if measured else None,
+        best_x=at.best_x,
     )
-
-
-def _plain(settings: Mapping[str, Any] | Callable[..., Any]) -> Any:
-    return dict(settings) if isinstance(settings, Mapping) else settings

@@ -10,7 +10,7 @@ from hgp_ref import arguments
 from hgp_ref.averaging import Averaging, PushSum
 from hgp_ref.backend import Array, all_finite
 from hgp_ref.bilevel.clock import Clock
-from hgp_ref.bilevel.inner import read_settings
+from hgp_ref.bilevel.inner import own, read_settings
 from hgp_ref.channels import Traffic, connect
 from hgp_ref.errors import DivergenceError
 from hgp_ref.estimators import hypergradient
@@ -38,7 +38,6 @@ class Estimator:
     """
 
     def __init__(self, estimate: Mapping[str, Any] | Callable[..., Any]) -> None:
-        self.shrinks = 1.0  # of η, by hyper-gradients that diverged
         self.given = estimate if callable(estimate) else None
         if self.given is not None:
             return
@@ -62,29 +61,30 @@ class Estimator:
         """Whether a smaller η may help: only in Algorithm 2, and with at least one term."""
         return self.given is None and self.iterations > 0 and (self.method is None or isinstance(self.method, Neumann))
 
-    def __call__(self, problem: Normalised, net: Network, x: Array, lam: Array, clock: Clock, step: int) -> Any:
-        """The estimate at (x, λ); DivergenceError where it has none. The clock moves on in either case."""
+    def __call__(
+        self, problem: Normalised, net: Network, x: Array, lam: Array, clock: Clock, step: int, shrink: float = 1.0
+    ) -> Any:
+        """The estimate at (x, λ), η times `shrink`; DivergenceError if there is none. The clock moves on either way."""
         if self.given is not None:
-            est = self.given(
-                problem.given, clock.net(net), x, lam, seed=clock.seed, first_batch=clock.batches, outer_step=step
-            )
+            given = {"seed": clock.seed, "first_batch": clock.batches, "outer_step": step}
+            est = self.given(problem.given, clock.net(net), own(x), own(lam), **given)
             _check(est, problem, lam)
             clock.pass_on(est.traffic, getattr(est, "iterations", 0))
         elif self.iterations == 0:
             est = Direct(problem.outer_grad(x, lam)[1])
         else:
-            est = self._run(problem, clock.net(net), x, lam, clock)
+            est = self._run(problem, clock.net(net), x, lam, clock, shrink)
         if connect(net).anyone(not all_finite(est.value)):
             raise DivergenceError("diverged: the hyper-gradient holds NaN or infinite values")
         return est
 
-    def _run(self, problem: Normalised, net: Network, x: Array, lam: Array, clock: Clock) -> Any:
+    def _run(self, problem: Normalised, net: Network, x: Array, lam: Array, clock: Clock, shrink: float) -> Any:
         avg = self.average(net, self.steps)
         if not isinstance(avg, Averaging):
             raise TypeError(f"estimate['average']: returned {type(avg).__name__}, needed an averaging such as PushSum")
         chosen: dict[str, Any] = {"method": self.method, "eta": self.eta}
-        if self.shrinks < 1:
-            chosen = {"method": None, "eta": (1.0 if self.eta is None else self.eta) * self.shrinks}
+        if shrink < 1:
+            chosen = {"method": None, "eta": (1.0 if self.eta is None else self.eta) * shrink}
         before, iterations = avg.ledger, 0
         try:
             est = hypergradient(problem, x, lam, avg, iterations=self.iterations, seed=clock.seed,

@@ -38,7 +38,19 @@ class Path(Result):
     traffic: Traffic  # in all
     floats: np.ndarray  # (K+1,)
     rounds: np.ndarray  # (K+1,)
-    stopped: str  # "steps", "callback" or "divergence", and what a method has besides
+    stopped: str  # "steps", "callback", "patience" or "divergence", and what a method has besides
     method: str  # which bilevel method
     settings: dict[str, Any] = field(default_factory=dict)  # what repeats it
     steps: tuple[OuterStep, ...] = ()  # what each of the K steps took, where the method tells
+    measure: np.ndarray | None = None  # (K+1,), what the caller's measure said, the smaller the better
+    best: int | None = None  # where it was smallest
+    best_x: Array | None = None  # (n, d_x), trained at that λ
+
+    def plot(self, over: str = "step") -> Any:
+        """A matplotlib figure of the outer cost and of λ over steps, "floats" or "rounds".
+
+        Needs `pip install 'hgp_ref[figures]'`.
+        """
+        from hgp_ref.bilevel.plot import plot_path
+
+        return plot_path(self, over)

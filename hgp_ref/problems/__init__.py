@@ -3,6 +3,8 @@
 from hgp_ref.problems.adapters import from_jax, from_torch
 from hgp_ref.problems.batches import sample_batches, sample_epochs
 from hgp_ref.problems.constants import Lipschitz
+from hgp_ref.problems.elementwise import LogRates
+from hgp_ref.problems.hyper_cleaning import HyperCleaning
 from hgp_ref.problems.instance_weights import InstanceWeights
 from hgp_ref.problems.logistic import LogisticRegression
 from hgp_ref.problems.neural import NeuralProblem
@@ -16,9 +18,11 @@ from hgp_ref.problems.quadratic import Quadratic
 from hgp_ref.problems.softmax import SoftmaxRegression
 
 __all__ = [
+    "HyperCleaning",
     "InstanceWeights",
     "Linearization",
     "Lipschitz",
+    "LogRates",
     "LogisticRegression",
     "NeuralCost",
     "NeuralInstanceWeights",

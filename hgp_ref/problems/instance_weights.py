@@ -84,11 +84,15 @@ class InstanceWeights(LinearProblem):
         return expand(rows, lead, 3, xp=xp)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows, which are (1/N_i) slope_k X_kᵀ.  # (n,) on the host"""
+        """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows.  # (n,) on the host"""
+        return rigorous.norms(self._row_lengths(x, lam))
+
+    def _row_lengths(self, x: Array, lam: Array) -> np.ndarray:
+        """Lengths of the rows of J_i, which are (1/N_i) slope_k X_kᵀ.  # (n, N_max) on the host"""
         view, _ = self._enter(x, lam, None)
         slope = self._loss.slope(view.forward(x, xp=self._xp), view.targets, xp=self._xp)
         lengths = rigorous.norms(constants.host(view.features)) * rigorous.norms(constants.host(slope))
-        return rigorous.norms(constants.host(view.mean) * lengths)
+        return constants.host(view.mean) * lengths
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
         """Constants along x; the modulus is l2 where no weight is negative. None beyond floating point."""

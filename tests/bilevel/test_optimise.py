@@ -210,3 +210,76 @@ def test_bad_arguments_are_named(change, error, words):
     given = dict(problem=problem, net=NET, lam=lam, outer_steps=1, train=TRAIN, estimate=ESTIMATE) | change
     with pytest.raises(error, match=words):
         optimise(**given)
+
+
+# Logarithms of rates
+
+
+def test_with_log_rates_the_gradient_is_along_the_logarithm():
+    """λ_1 = λ_0 exp(−d_θ F), d_θ F by differences of the re-solved cost in θ."""
+    problem, _, lam = logistic()
+    estimate = dict(average=lambda net, steps: hgp.ExactAverage(net.n), iterations=3000)
+    path = optimise(problem, NET, lam, 1, exact_training, estimate, GradientDescent(1.0), log=True)
+    along = differences(hgp.problems.LogRates(problem), np.log(lam))
+    assert_close(-np.log(path.lam[1] / lam), along, 1e-6)
+    assert_close(path.lam[0], lam, 1e-15)
+
+
+def test_log_rates_are_the_loop_on_the_wrapped_problem():
+    problem, _, lam = logistic()
+    seen = []
+    path = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE, Adam(0.3), log=True,
+                    callback=lambda k, lam, x, cost: seen.append(lam))  # fmt: skip
+    plain = optimise(hgp.problems.LogRates(problem), NET, np.log(lam), 3, TRAIN, ESTIMATE, Adam(0.3))
+    assert_close(path.lam, np.exp(plain.lam), 1e-15)
+    assert_close(np.stack(seen), path.lam, 1e-15)
+    assert (path.outer_cost == plain.outer_cost).all()
+
+
+def test_a_projection_speaks_of_lam_whatever_is_updated():
+    problem, _, lam = logistic()
+    path = optimise(problem, NET, lam, 4, TRAIN, ESTIMATE, Adam(0.5), hgp.bilevel.Box(0.12, 0.2), log=True)
+    assert path.lam[1:].min() >= 0.12 * (1 - 1e-12) and path.lam[1:].max() <= 0.2 * (1 + 1e-12)
+    assert np.ptp(path.lam[-1]) > 0.07  # both sides are met
+    with pytest.raises(ValueError, match="project: returned entries that are not positive"):
+        optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, project=np.zeros_like, log=True)
+    with pytest.raises(ValueError, match="lam: holds entries that are not positive"):
+        optimise(problem, NET, lam - lam.min(), 1, TRAIN, ESTIMATE, log=True)
+
+
+# Measure and patience
+
+
+def test_the_loop_ends_when_the_measure_has_not_fallen_for_long_enough():
+    problem, _, lam = quadratic()
+    said = iter([5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 9.0, 9.0])
+    kept = []
+
+    def measure(x, lam):
+        kept.append((x.copy(), lam.copy()))
+        x[...], lam[...] = 0, 0  # whatever it likes
+        return next(said)
+
+    path = optimise(problem, NET, lam, 9, TRAIN, ESTIMATE, measure=measure, patience=3)
+    assert (path.stopped, path.best, path.measure.tolist()) == ("patience", 3, [5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 9.0])
+    assert (path.best_x == kept[3][0]).all() and (path.lam == np.stack([lam for _, lam in kept])).all()
+    plain = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE)
+    assert (path.best_x == plain.x).all()
+    with pytest.raises(ValueError, match="measure's answer=nan"):
+        optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, measure=lambda x, lam: float("nan"))
+    with pytest.raises(ValueError, match="patience=2 given without measure"):
+        optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, patience=2)
+
+
+def test_a_path_draws_itself():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    problem, _, lam = quadratic()
+    path = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE, measure=lambda x, lam: float(np.abs(lam).sum()))
+    for over, along in (("step", np.arange(4)), ("floats", path.floats), ("rounds", path.rounds)):
+        figure = path.plot(over)
+        line = figure.axes[0].lines[0]
+        assert (line.get_xdata() == along).all() and (line.get_ydata() == path.outer_cost).all()
+        assert len(figure.axes[1].lines) == lam.size
+        plt.close(figure)
+    with pytest.raises(ValueError, match="over='seconds' given"):
+        path.plot("seconds")

@@ -7,7 +7,7 @@ import numpy as np
 import hgp_ref as hgp
 from fuzz import small
 from fuzz.table import function, method
-from hgp_ref import attribution, exact, problems
+from hgp_ref import attribution, exact, networks, problems
 
 g = small.rng()
 QUADRATIC = dict(
@@ -35,6 +35,9 @@ function(
     problems.SoftmaxRegression,
     lambda: small.data(classes=3) | dict(n_classes=3, regularization="coordinate"),
 )
+function("problems.HyperCleaning", problems.HyperCleaning, lambda: small.data(classes=3) | dict(l2=0.1, n_classes=3))
+function("problems.LogRates", problems.LogRates, lambda: dict(inner=small.logistic()))
+method("problems.HyperCleaning.weights", small.cleaning, lambda: dict(lam=small.point(small.cleaning())["lam"]))
 NEURAL = dict(l2=0.001, outer_l2=0.001)
 function(
     "problems.NeuralInstanceWeights",
@@ -63,6 +66,8 @@ PROBLEMS = {
     "LogisticRegression": small.logistic,
     "SoftmaxRegression": small.softmax,
     "InstanceWeights": small.weights,
+    "HyperCleaning": small.cleaning,
+    "LogRates": lambda: problems.LogRates(small.logistic()),
     "NeuralInstanceWeights": small.neural_weights,
     "PersonalMask": small.mask,
     "PersonalMixture": small.mixture,
@@ -139,10 +144,14 @@ for kind, make in {"": small.quadratic, " (logistic)": small.logistic}.items():
         ),
     )
 function("exact.theta", exact.theta, lambda: dict(n=3, d=4))
-function("exact.mixing_product", exact.mixing_product, lambda: dict(net=small.net(), steps=2, call=1))
-function("exact.push_sum_matrix", exact.push_sum_matrix, lambda: dict(net=small.net(), steps=2, call=1, debias="reset"))
+function("exact.mixing_product", exact.mixing_product, lambda: dict(net=small.net(), steps=2, call=1, robust=False))
+PUSH_SUM = dict(steps=2, debias="reset", robust=False)
+function("exact.push_sum_matrix", exact.push_sum_matrix, lambda: dict(net=small.net(), call=1) | PUSH_SUM)
+function("exact.push_sum_matrices", exact.push_sum_matrices, lambda: dict(net=small.net(), calls=2) | PUSH_SUM)
+UNRELIABLE = networks.Unreliable(networks.FullyConnected(3), delay=1)
+function("exact.augmented_matrix", exact.augmented_matrix, lambda: dict(net=UNRELIABLE, s=1, robust=True))
 function(
-    "exact.push_sum_matrices", exact.push_sum_matrices, lambda: dict(net=small.net(), steps=2, calls=2, debias="reset")
+    "exact.augmented_product", exact.augmented_product, lambda: dict(net=UNRELIABLE, first=1, steps=2, robust=True)
 )
 function("exact.push_sum_weights", exact.push_sum_weights, lambda: dict(net=small.net(), steps=2, call=1))
 

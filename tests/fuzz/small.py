@@ -43,6 +43,11 @@ def weights() -> problems.InstanceWeights:
 
 
 @functools.cache
+def cleaning() -> problems.HyperCleaning:
+    return problems.HyperCleaning(**data(classes=3), l2=0.3, n_classes=3)
+
+
+@functools.cache
 def softmax() -> problems.SoftmaxRegression:
     return problems.SoftmaxRegression(**data(classes=3), n_classes=3)
 
@@ -83,6 +88,12 @@ def avg() -> hgp.PushSum:
 @functools.cache
 def estimate() -> hgp.Estimate:
     return hgp.hypergradient(quadratic(), **point(quadratic()), avg=avg(), iterations=20, history=True)
+
+
+@functools.cache
+def path() -> Any:
+    given = dict(train=dict(steps=8, lr=0.3), estimate=dict(steps=2, iterations=4))
+    return hgp.bilevel.optimise(quadratic(), net(), point(quadratic())["lam"], 2, **given)
 
 
 @functools.cache

@@ -7,12 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.problems import InstanceWeights, LogisticRegression, Quadratic, SoftmaxRegression
+from hgp_ref.problems import (
+    HyperCleaning,
+    InstanceWeights,
+    LogisticRegression,
+    LogRates,
+    Quadratic,
+    SoftmaxRegression,
+)
 
 COUNTS = (5, 8, 6)
 VAL_COUNTS = (4, 1, 3)
 LINEAR = ["logistic", "logistic-client", "softmax", "softmax-client", "weights", "weights-softmax"]
-KINDS = ["quadratic", *LINEAR]
+MAPPED = ["log-logistic", "log-softmax-client", "cleaning-softmax"]  # λ = φ(θ)
+KINDS = ["quadratic", *LINEAR, *MAPPED]
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,10 @@ def make(kind, d=2, *, counts=COUNTS, val_counts=VAL_COUNTS, classes=3, seed=0, 
 
 def linear(kind, given, classes):
     """The linear model called `kind` of (X, y, X_val, y_val)."""
+    if kind.startswith("log-"):
+        return LogRates(linear(kind.removeprefix("log-"), given, classes))
+    if kind.startswith("cleaning"):
+        return HyperCleaning(*given, 0.3, n_classes=classes)
     style = "client" if kind.endswith("client") else "coordinate"
     if kind.startswith("logistic"):
         return LogisticRegression(*given, regularization=style)
@@ -68,4 +80,4 @@ def full_quadratic(rng, n, d, d_lam, dtype):
 def settings():
     """(kind, d, use a mini-batch) for all kinds, both ways of applying the Hessian, full and mini-batch."""
     quadratic = [("quadratic", d, False) for d in (2, 9)]
-    return quadratic + [(kind, d, mini) for kind in LINEAR for d in (2, 9) for mini in (False, True)]
+    return quadratic + [(kind, d, mini) for kind in LINEAR + MAPPED for d in (2, 9) for mini in (False, True)]

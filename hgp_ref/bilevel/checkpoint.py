@@ -1,0 +1,119 @@
+"""A loop in a file: written whole or not at all after every outer step, so that a killed run goes on where it was.
+
+The file holds all that the next step depends on, in the exact bits, and the settings that it belongs to. A run that is
+taken up again gives the same path, byte for byte; `outer_steps` may have grown in between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_host
+from hgp_ref.bilevel.clock import Clock
+from hgp_ref.bilevel.path import OuterStep
+from hgp_ref.bilevel.progress import Progress
+from hgp_ref.channels import Traffic
+from hgp_ref.results import Result, load
+
+
+@dataclass(frozen=True)
+class Checkpoint(Result):
+    """`Progress` as a file keeps it."""
+
+    settings: dict[str, str]  # the text of each setting
+    lam: Array  # (k+1, n, d_λ), the outer variable
+    x: Array
+    state: tuple[Any, ...]
+    numbers: dict[str, Any]  # fields of Progress that are numbers, or lists of them
+    steps: tuple[OuterStep, ...]
+    training: Traffic
+    traffic: Traffic
+    batches: int
+    best_x: Array | None
+    kept: dict[str, Any]
+
+
+NUMBERS = ("outer_cost", "floats", "rounds", "measure", "shrink", "refused", "best")
+
+
+def describe(value: Any) -> Any:
+    """Settings as they are kept: numbers and text as they are, others by their repr without the place in memory."""
+    if isinstance(value, Mapping):
+        return {name: describe(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(describe(item) for item in value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {name: repr(value) for name, value in settings.items() if name != "outer_steps"}
+
+
+def write(file: FilePath, at: Progress, settings: Mapping[str, Any]) -> None:
+    """Keep the state of the loop in `file`."""
+    for entry in at.state:
+        if not isinstance(entry, str | bool | int | float | None):
+            arguments.array("update's state, to be kept in file", entry)
+    xp = array_namespace(at.x)
+    Checkpoint(
+        settings=_texts(settings),
+        lam=xp.stack(at.lam),
+        x=at.x,
+        state=at.state,
+        numbers={name: getattr(at, name) for name in NUMBERS},
+        steps=tuple(at.steps),
+        training=at.training,
+        traffic=at.clock.traffic,
+        batches=at.clock.batches,
+        best_x=at.best_x,
+        kept=at.kept,
+    ).save(file)
+
+
+def read(file: FilePath, settings: Mapping[str, Any], lam: Array) -> Progress:
+    """The state in `file`, with arrays like λ; ValueError unless it belongs to these settings and this λ_0."""
+    kept = load(file)
+    if not isinstance(kept, Checkpoint):
+        raise ValueError(f"file: {file} holds a {type(kept).__name__}, needed what optimise(..., file=) has written")
+    now = _texts(settings)
+    for name in sorted({*now, *kept.settings}):
+        if now.get(name) != kept.settings.get(name):
+            raise ValueError(
+                f"file: {file} belongs to a run with {name}={kept.settings.get(name)}, but {now.get(name)} is given; "
+                "needed the same settings, or another file"
+            )
+
+    def like(value: Any) -> Any:
+        return from_host(value, like=lam) if isinstance(value, np.ndarray) else value
+
+    lams = like(kept.lam)
+    if kept.lam.dtype != host_dtype(lam) or tuple(lams.shape[1:]) != tuple(lam.shape):
+        raise ValueError(
+            f"file: {file} belongs to λ of shape {tuple(lams.shape[1:])}, {kept.lam.dtype}, but lam is "
+            f"{tuple(lam.shape)}, {lam.dtype}"
+        )
+    xp = array_namespace(lam)
+    if not bool(to_host(xp.all(lams[0, ...] == lam))):
+        raise ValueError(f"file: {file} belongs to another lam, needed the λ_0 that it began with")
+    at = Progress(Clock(settings["seed"], kept.traffic, kept.batches), tuple(map(like, kept.state)))
+    at.lam = [xp.asarray(lams[k, ...], copy=True) for k in range(lams.shape[0])]
+    at.x, at.best_x = like(kept.x), like(kept.best_x)
+    at.steps, at.training = list(kept.steps), kept.training
+    at.kept = {name: like(value) for name, value in kept.kept.items()}
+    for name in NUMBERS:
+        setattr(at, name, kept.numbers[name])
+    return at
+
+
+assert {field.name for field in fields(Progress)} == {
+    *NUMBERS, "clock", "state", "lam", "x", "steps", "training", "best_x", "kept", "stopped"
+}  # fmt: skip

@@ -1,0 +1,208 @@
+"""Costs as functions of θ where λ = φ(θ), entry by entry: the chain rule, done once for every such map.
+
+    g_i(x, φ(θ_i)),    ∂_θ f_i = φ'(θ_i) ⊙ ∂_λ f_i,    ∂²_{xθ} g_i u = φ'(θ_i) ⊙ ∂²_{xλ} g_i u,    ∂²_x g_i as it is.
+
+Everything downstream then speaks of θ: hyper-gradients are along θ, and a certificate bounds their error there, row by
+row of diag(φ') J, not through the largest φ'.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.backend import Array, array_namespace
+from hgp_ref.problems import constants
+from hgp_ref.problems.arrays import check_argument
+from hgp_ref.problems.constants import Lipschitz
+from hgp_ref.problems.normalised import as_problem, optional
+from hgp_ref.problems.prepared import PreparedBatch
+from hgp_ref.problems.protocol import FullLinearization, Problem
+
+Batch = Array | PreparedBatch | None
+
+
+class Elementwise(ABC):
+    """The problem `inner` in the variable θ, which the members below call lam; a subclass gives φ and φ'."""
+
+    broadcasts = True
+    weighs_instances = False  # φ(0) is no removal
+
+    def __init__(self, inner: Problem) -> None:
+        self._inner = as_problem(inner)
+        self.n_clients, self.dim_x, self.dim_lam = self._inner.n_clients, self._inner.dim_x, self._inner.dim_lam
+
+    @abstractmethod
+    def _value(self, theta: Array) -> Array:
+        """φ(θ), in an array of its own."""
+
+    @abstractmethod
+    def _slope(self, theta: Array) -> Array:
+        """φ'(θ)."""
+
+    @property
+    def clients(self) -> np.ndarray:
+        """Their numbers in the problem that this one is a restriction of."""
+        return self._inner.clients
+
+    @property
+    def counts(self) -> np.ndarray | None:
+        """Training instances of each client, on the host; None where the problem has none.  # (n,)"""
+        return self._inner.counts
+
+    def inner_cost(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """g_i(x, φ(θ_i)).  # (n,)"""
+        return self._inner.inner_cost(x, self._at(x, lam), **_given(batch))
+
+    def inner_grad(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """∂_x g_i.  # (n, d_x)"""
+        return self._inner.inner_grad(x, self._at(x, lam), **_given(batch))
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """f_i(x, φ(θ_i)).  # (n,)"""
+        return self._inner.outer_cost(x, self._at(x, lam))
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """∂_x f_i and φ'(θ_i) ⊙ ∂_λ f_i.  # (n, d_x), (n, d_λ)"""
+        along_x, along_lam = self._inner.outer_grad(x, self._at(x, lam))
+        return along_x, self._slope(lam) * along_lam
+
+    def linearize(self, x: Array, lam: Array, batch: Batch = None) -> ElementwiseLinearization:
+        """∂²_x g_i, and ∂²_{xλ} g_i with rows times φ'(θ_i)."""
+        inner = self._inner.linearize(x, self._at(x, lam), **_given(batch))
+        return ElementwiseLinearization(inner, self._slope(lam))
+
+    @property
+    def hessian(self) -> Callable[..., Array] | None:
+        """∂²_x g_i in closed form, where the problem has one.  # (n, d_x, d_x)"""
+        return None if self._inner.hessian is None else self._hessian
+
+    @property
+    def jacobian(self) -> Callable[..., Array] | None:
+        """diag(φ'(θ_i)) ∂²_{xλ} g_i in closed form, where the problem has one.  # (n, d_λ, d_x)"""
+        return None if self._inner.jacobian is None else self._jacobian
+
+    @property
+    def lipschitz(self) -> Callable[[Array], Lipschitz | None] | None:
+        """Constants along x: those of ∂_λ f and J are at most max |φ'| times those of the problem."""
+        return None if self._inner.lipschitz is None else self._lipschitz
+
+    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> Any:
+        """Mini-batches taken to the device of `like` at once; see `problems.normalised`."""
+        return self._inner.prepare_batches(host_batches, like)
+
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
+        """The same problem with some of its clients, a slice or indices."""
+        return self._of(self._inner.restrict(clients).given)
+
+    def to(self, target: Any, dtype: Any = None) -> Any:
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
+        move = optional(self._inner.given, "to")
+        if not callable(move):
+            raise TypeError(f"problem: {type(self._inner.given).__name__} has no method to(target, dtype), needed here")
+        return self._of(move(target, dtype))
+
+    def _of(self, inner: Problem) -> Any:
+        other = copy.copy(self)
+        other._inner = as_problem(inner)
+        other.n_clients = other._inner.n_clients
+        return other
+
+    def _like(self) -> Array:
+        given: Any = self._inner.given
+        return given._like()
+
+    def _at(self, x: Array, theta: Array) -> Array:
+        """λ = φ(θ), after a look at what was given."""
+        data = getattr(self._inner.given, "_like", None)  # of built-in problems, which look at x themselves
+        if data is None:
+            arguments.array("x", x)
+        check_argument(
+            "lam", theta, x if data is None else data(), (self.n_clients, self.dim_lam), "n_clients, dim_lam"
+        )
+        return self._value(theta)
+
+    def _hessian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        closed: Any = self._inner.hessian
+        return closed(x, self._at(x, lam), batch)
+
+    def _jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        closed: Any = self._inner.jacobian
+        return closed(x, self._at(x, lam), batch) * self._slope(lam)[..., None]
+
+    def _lipschitz(self, lam: Array) -> Lipschitz | None:
+        arguments.array("lam", lam)
+        arguments.shape("lam", lam, (self.n_clients, self.dim_lam), "(n_clients, dim_lam)", run_axes=False)
+        told: Any = self._inner.lipschitz(self._value(lam))  # type: ignore[misc]
+        if told is None:
+            return None
+        steepest = float(np.max(np.abs(constants.host(self._slope(lam))))) * (1 + 8 * np.finfo(np.float32).eps)
+        nu = told if isinstance(told, Lipschitz) else Lipschitz(**told)
+        return constants.representable(
+            nu_flam=nu.nu_flam * steepest,
+            nu_fx=nu.nu_fx,
+            nu_J=nu.nu_J * steepest,
+            nu_H=nu.nu_H,
+            strong_convexity=nu.strong_convexity,
+            holds_apart=nu.holds_apart,
+        )
+
+
+class ElementwiseLinearization:
+    """Second derivatives at a fixed point; `slope` is φ'(θ)."""
+
+    def __init__(self, inner: FullLinearization, slope: Array) -> None:
+        self._inner, self._slope = inner, slope
+
+    def hvp(self, u: Array) -> Array:
+        """∂²_x g_i u_i.  # (n, d_x)"""
+        return self._inner.hvp(u)
+
+    def cross(self, u: Array) -> Array:
+        """φ'(θ_i) ⊙ ∂²_{xλ} g_i u_i.  # (n, d_λ)"""
+        return self._slope * self._inner.cross(u)
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """Both."""
+        bent, crossed = self._inner.products(u)
+        return bent, self._slope * crossed
+
+    def on(self, batch: Any) -> ElementwiseLinearization:
+        """The same point on a mini-batch, of a problem whose linearization can."""
+        inner: Any = self._inner
+        return ElementwiseLinearization(inner.on(batch), self._slope)
+
+
+class LogRates(Elementwise):
+    """Rates by their logarithms: the costs of `problem` at λ = exp(θ), with hyper-gradients along θ.
+
+    Rates such as L2 terms must be positive and may differ by orders of magnitude; θ may be any number, and equal steps
+    of it are equal ratios of λ. `bilevel.optimise(..., log=True)` uses this.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, seed=3)
+    >>> rates = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> lam = np.full((3, rates.dim_lam), 0.03)
+    >>> x = hgp.exact.inner_solution(rates, lam)
+    >>> along_theta = hgp.exact.hypergradient(hgp.problems.LogRates(rates), x, np.log(lam))
+    >>> bool(np.allclose(along_theta, lam * hgp.exact.hypergradient(rates, x, lam)))
+    True
+    """
+
+    def _value(self, theta: Array) -> Array:
+        with np.errstate(over="ignore"):  # an infinite rate is for the problem to refuse
+            return array_namespace(theta).exp(theta)
+
+    def _slope(self, theta: Array) -> Array:
+        return self._value(theta)
+
+
+def _given(batch: Batch) -> dict[str, Any]:
+    return {} if batch is None else {"batch": batch}
