@@ -22,8 +22,8 @@ class DeviceRows:
     def __init__(self, ranks: Ranks, z: Array, direct: bool) -> None:
         if direct and not addressable(z):
             raise TypeError(
-                f"direct=True given, but MPI cannot write into arrays of {array_namespace(z).__name__}; needed CuPy or "
-                "PyTorch, or hgp.mpi.spread(..., direct=False)"
+                f"direct=True given, but MPI cannot write into arrays of {array_namespace(z).__name__}; needed "
+                "hgp.mpi.spread(..., direct=False), the host door"
             )
         self.ranks, self.held = ranks, z
         self._exchange = self._direct if direct else self._by_host
