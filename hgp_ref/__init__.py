@@ -32,6 +32,7 @@ _MODULES = (
 )
 _NAMES = {
     "PushSum": "averaging",
+    "RobustPushSum": "averaging",
     "ExactAverage": "averaging",
     "Gossip": "averaging",
     "falling_steps": "averaging",

@@ -26,6 +26,7 @@ class Mean:
         mean.kept(ubar)          what an iteration goes on from: ū, or the sums ω ū where mass is conserved
         mean.divided(u)          the reverse
         mean.sums(z)             the next call without the division: P z, weights carried from call to call
+        mean.forget()            other vectors come next: nothing that is under way belongs to them
         mean.taking(S)           the same mean with calls of S steps that leave the numbering of the others alone
 
     With `runs`, u has a leading run axis and run r meets averaging r; `channel` is then one over all of them.
@@ -61,8 +62,17 @@ class Mean:
         return self.channel.average(u, self._next(), self._weights)
 
     def sums(self, z: Array) -> Array:
-        """P z over the graphs of the next call; `weights` becomes P ω."""
+        """P z over the graphs of the next call; `weights` becomes P ω. ValueError where links lose sums for good."""
+        if self.channel.loses_mass:
+            raise ValueError(
+                f"avg: {self.averagings[0]!r} given, whose links lose messages and with them part of the sums that "
+                "must be conserved; needed RobustPushSum over the same network"
+            )
         return self.channel.mix(z, self._next(), self._carried)
+
+    def forget(self) -> None:
+        """Other vectors come next; what is under way of those before, on links that delay, is dropped."""
+        self.channel.forget()
 
     @property
     def weights(self) -> Array | float:

@@ -3,8 +3,8 @@
     ‖v − d‖ ≤ √Σβ_i² · 2q^M/(1 + q^{2M}) · ‖w*‖,    q = (√κ − 1)/(√κ + 1),   κ = b/a,   a ≤ λ(H̄) ≤ b.
 
 From w = 0, after M steps w* − w = p(H̄) w* with p of degree M, p(0) = 1 and sup_{[a,b]} |p| = 1/T_M((κ + 1)/(κ
-− 1)), which is 2q^M/(1 + q^{2M}); and ‖v_i − d_i‖ ≤ β_i ‖w* − w‖. With Push-Sum in place of the mean use the
-bounds C.
+− 1)), which is 2q^M/(1 + q^{2M}); and ‖v_i − d_i‖ ≤ β_i ‖w* − w‖. With Push-Sum in place of the mean it is
+bound F (`chebyshev_push_sum`), or the bounds C of a finished run.
 """
 
 from __future__ import annotations

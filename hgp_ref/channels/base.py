@@ -51,6 +51,8 @@ class Channel(ABC):
         self._sent = Traffic()
 
     weights: Array = None  # before any call
+    keeps_mass = True  # whether Σ_i (P z)_i = Σ_i z_i: all that is sent in a call is received in it
+    loses_mass = False  # whether some of it is never received, in no later call either
 
     @property
     def traffic(self) -> Traffic:
@@ -85,9 +87,17 @@ class Channel(ABC):
         """
         return None
 
-    def composes(self, z: Array, steps: int) -> bool:
+    def composes(self, z: Array, steps: int, weights: Weights = FRESH) -> bool:
         """Whether z is better met by one matrix a call; only where `matrices` can tell."""
         return False
+
+    def forget(self) -> None:
+        """Other vectors come next: what is still under way of those before is dropped; clients' weights stay."""
+        return None
+
+    def use_running_sums(self) -> None:
+        """From now on messages carry totals of what was sent along an edge; where nothing is lost, nothing changes."""
+        return None
 
     def skip(self, graphs: int, weights: Weights, like: Array) -> None:
         """Let `graphs` graphs pass as if their calls had been made: the clock, and weights that are carried."""

@@ -37,5 +37,5 @@ class Everyone(Channel):
         P = np.full((len(steps), self.n, self.n), 1.0 / self.n)
         return P, np.array(steps, dtype=np.int64) * self.messages_a_step
 
-    def composes(self, z: Array, steps: int) -> bool:
+    def composes(self, z: Array, steps: int, weights: Weights = BALANCED) -> bool:
         return self.n <= FEW

@@ -31,6 +31,7 @@ def contraction(average: Mean, like: Array) -> float | np.ndarray:
     z = from_host(np.ascontiguousarray(runs, dtype=host_dtype(like)), like=like)
     first = before = now = _spread(channel, host_float64(z), z)
     t, rounds = 0, FIRST_LOOK
+    average.forget()
     while np.any(now > FALLEN * first) and t < MOST_ROUNDS:
         z = average.taking(rounds).sums(z)
         before, now = now, _spread(channel, host_float64(z / average.weights), z)

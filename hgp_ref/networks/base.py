@@ -138,6 +138,10 @@ class Network(ABC):
         senders, receivers = (np.concatenate(part) for part in zip(nothing, *lists, strict=True))
         return senders, receivers
 
+    def heard(self, first: int, count: int) -> Edges:
+        """(senders, receivers) of the edges of the stretch whose messages arrive, sooner or later: by default all."""
+        return self.union(first, count)
+
     def after(self, t: int) -> Network:
         """A view of this network: its step s is step t + s of this one; for t = 0 the network itself.
 

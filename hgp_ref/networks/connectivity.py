@@ -118,7 +118,7 @@ class _Condensation:
         chunk = 1
         while self.steps < count and self.size > 1:
             chunk = min(chunk, count - self.steps, limit)
-            self._add(*self.net.union(first + self.steps, chunk))
+            self._add(*self.net.heard(first + self.steps, chunk))
             self.steps += chunk
             chunk *= growth
         return self

@@ -66,7 +66,7 @@ def _groups_of_union(net: Network, first: int, count: int) -> int:
     pairs, added, chunk, groups = np.empty(0, np.int64), 0, 1, 2
     while added < count and groups > 1:
         chunk = min(chunk, count - added)
-        senders, receivers = net.union(first + added, chunk)
+        senders, receivers = net.heard(first + added, chunk)
         pairs = np.union1d(pairs, senders * net.n + receivers)
         groups = _groups(net.n, *np.divmod(pairs, net.n), 1)
         added, chunk = added + chunk, 2 * chunk

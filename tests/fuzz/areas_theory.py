@@ -14,6 +14,8 @@ C = lambda: dict(c=small.constants(), iterations=4)  # noqa: E731
 S = lambda: C() | dict(s=small.sample_constants())  # noqa: E731
 for name in ("bound_a", "bound_b", "contracting_clients", "convex_mean"):
     function(f"bounds.{name}", getattr(bounds, name), C)
+for name in ("bound_f", "chebyshev_push_sum"):
+    function(f"bounds.{name}", getattr(bounds, name), lambda: C() | dict(low=0.01, high=5.0))
 for name in ("corollary1", "corollary1_repaired"):
     function(f"bounds.{name}", getattr(bounds, name), lambda: C() | dict(consensus=0.1))
 for name in ("bound_d", "minibatch_tail"):

@@ -1,0 +1,173 @@
+"""Bound F, `chebyshev_push_sum`: the Chebyshev iteration with averages that are not exact; only H̄ ≻ 0.
+
+For an interval [low, high] around the spectrum of H̄ with centre c, half width h, σ = c/h, τ_k = T_k(σ), start with
+t = 0, s = s₀ and for k = 0 … M−1
+
+    i_k = ε∥_k s + ζ t,                          t ← a_k ε⊥_k s + b_k t,
+    s ← ε⊥_k s + ζ [δ_k a₀ + Σ_{j≤k} δ_kj i_j] + max_i ‖H_i‖ t.
+
+Then with F∥ = a₀/(ᾱ τ_M) + Σ_{j<M} χ_j i_j and F⊥ = Σ_k t_k (t after iteration k)
+
+    ‖v − d‖ ≤ β √(F∥² + F⊥²),        ‖v_i − d_i‖ ≤ β_i (F∥/√n + F⊥).
+
+Derivation. Write r̂_k = Θ̂_k r_k, p_k = a_k r̂_k + b_k p_{k−1}, w_{k+1} = w_k + p_k, r_{k+1} = r̂_k − H p_k and split:
+D_k = Θp_k, T_k = (I − Θ)p_k. As K1 = 1, r̂_k = Θr_k + e∥ + e⊥ with ‖e∥‖ ≤ ε∥_k s_k and ‖e⊥‖ ≤ ε⊥_k s_k, s_k = ‖(I −
+Θ)r_k‖. Disagreement: T_k = a_k e⊥ + b_k T_{k−1} (momentum carries it on unaveraged) and (I − Θ)r_{k+1} = e⊥ − (I − Θ)H
+(D_k + T_k), where ‖(I − Θ)HΘ‖ = ζ. Consensus: with R_k = Θr_k + e∥_k,
+
+    D_k = a_k R_k + b_k D_{k−1},     R_{k+1} = R_k − H̄ D_k + ι_{k+1},     ι_k = e∥_k − ΘH T_{k−1},   ‖ι_k‖ ≤ i_k:
+
+the exact iteration into which ι_j is injected at step j. All is linear: D_k = δ_k(H̄) Θ∂f + Σ_j δ_kj(H̄) ι_j, and Θw_M −
+w* = −T_M(Z)/τ_M w* + Σ_j χ_j(H̄) ι_j, where Z = (c − λ)/h runs through [−1, 1]. What remains are suprema over λ.
+
+An injection of 1 at step j finds p_{j−1} = 0, as if the residual had been 1 at j − 1 as well. Because of ρ_k =
+τ_k/τ_{k+1}, a_k = 2ρ_k/h, b_k = ρ_k ρ_{k−1} (a₀ is half of that) the residual y_k/τ_k obeys y_{k+1} = 2Z y_k − y_{k−1},
+so that from y_j = τ_j, y_{j−1} = τ_{j−1} on, with m = k − j,
+
+    y_k = τ_j U_m(Z) − τ_{j−1} U_{m−1}(Z),
+
+which is τ_k at Z = σ. What it has added to w by step M is (1 − y_M/τ_M)/λ, a divided difference of y_M between σ and Z.
+(U_m(σ) − U_m(Z))/(σ − Z) = 2 Σ_{i<m} U_{m−1−i}(σ) U_i(Z) gives, summed with τ_j and −τ_{j−1},
+
+    χ_j = (2/(h τ_M)) Σ_{i<M−j} τ_{M−1−i} U_i(Z)       (for j = 0 the last term halved).
+
+Every coefficient is positive and |U_i(Z)| ≤ i + 1 = U_i(1): the supremum is at Z = 1, λ = low, and there
+
+    sup |χ_j| = (1 − [τ_j + (M − j)(τ_j − τ_{j−1})]/τ_M)/low ≤ 1/low,      sup |χ_0| = (1 − 1/τ_M)/low.
+
+An injection is never amplified beyond 1/low, whenever it comes. The increments are differences of these sums,
+
+    δ_kj = (2/(h τ_k τ_{k+1})) [τ_j τ_k U_m(Z) − ½ Σ_{i<m} (τ_{i+2} − τ_i) U_i(Z)],      m = k − j, j ≥ 1,
+
+bounded by their value with + for − at Z = 1; and δ_k = δ_k0 = (2/(h τ_k τ_{k+1})) (½ + Σ_{1≤i≤k} τ_i T_i(Z)) has
+positive coefficients: its supremum (1/τ_k − 1/τ_{k+1})/low is attained. Nothing here is estimated numerically.
+
+Any K_m with K_m 1 = 1 will do, of any S_m: Push-Sum with weights reset, gossip, exact averages (then F is `chebyshev`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.bounds.constants import Constants, check_iterations, row_stochastic
+from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable
+from hgp_ref.bounds.rounding import UNIT
+from hgp_ref.bounds.scaled import product
+
+
+def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | None = None) -> Bound:
+    """Bound F after `iterations` (default: all) of the averaging calls in `c`, for `methods.Chebyshev(low, high)`.
+
+    Parameters
+    ----------
+    c : constants of the point and of the calls; their η does not matter.
+    low, high : the interval that the method used.
+    iterations : M.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
+    >>> net, method = hgp.networks.RandomDirected(n=3, seed=1), hgp.methods.Chebyshev(0.09, 1.1)
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 20), method=method, iterations=30)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, K = hgp.exact.outer_gradients(problem, x, lam)[0], hgp.exact.push_sum_matrices(net, 20, 30)[0]
+    >>> bound = hgp.bounds.bound_f(hgp.bounds.realised_constants(H, J, f_x, 1.0, K), 0.09, 1.1)
+    >>> bool(np.linalg.norm(est.value - hgp.exact.hypergradient(problem, x, lam)) <= bound.total)
+    True
+    """
+    M = check_iterations(c, iterations)
+    low, high = arguments.number("low", low), arguments.number("high", high)
+    rounded = 8 * (c.n + c.d_x) * UNIT * max(abs(c.alpha), abs(c.L))  # by which ᾱ and L̄ may be off
+    failed = first_failure(
+        {
+            f"0 < low <= high (low = {low:.3g}, high = {high:.3g})": 0 < low <= high,
+            f"alpha_bar > 0 (it is {c.alpha_bar:.3g})": c.alpha_bar > 0,
+            f"low <= smallest eigenvalue of the mean Hessian {c.alpha_bar:.3g}": low - rounded <= c.alpha_bar,
+            f"high >= largest eigenvalue of the mean Hessian {c.L_bar:.3g}": high + rounded >= c.L_bar,
+            f"rows of K sum to 1 (off by {c.row_sum_error:.3g})": row_stochastic(c),
+        }
+    )
+    if failed:
+        return not_applicable("F", failed)
+    unit = max(c.a0, c.s0) or 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        along, across, tail = (product(unit, x) for x in _parts(c, low, high, M, unit))
+    consensus = along + tail
+    terms = {"injected": product(c.beta_max, along), "disagreement": product(c.beta_max, across)}
+    terms["truncation"] = product(c.beta_max, tail)
+    per_client = np.array([product(b, consensus / math.sqrt(c.n) + across) for b in c.beta.tolist()])
+    return finite(Bound("F", product(c.beta_max, math.hypot(consensus, across)), per_client, terms=terms))
+
+
+def _parts(c: Constants, low: float, high: float, M: int, unit: float) -> tuple[float, float, float]:
+    """Σ χ_j i_j, Σ t_k and a₀/(ᾱ τ_M), in units of `unit`; infinite where they overflow."""
+    poly = Responses(low, high)
+    H, a0, s, t = max(abs(c.alpha), abs(c.L)), c.a0 / unit, c.s0 / unit, 0.0
+    injected, across = np.zeros(M), 0.0
+    for k in range(M):
+        injected[k] = c.eps_par[k] * s + c.zeta * t
+        t = poly.a(k) * c.eps_perp[k] * s + poly.b(k) * t
+        along = poly.first_increment(k) * a0 + float(poly.increments(k) @ injected[: k + 1])
+        s = c.eps_perp[k] * s + c.zeta * along + H * t
+        across += t
+    along = float(poly.sums(M) @ injected)
+    tail = a0 / c.alpha_bar * poly.ratio(0, M)
+    return tuple(math.inf if math.isnan(x) else float(x) for x in (along, across, tail))  # type: ignore[return-value]
+
+
+class Responses:
+    """a_k, b_k and the suprema of the derivation, through q = (√κ − 1)/(√κ + 1): τ_k = (q^k + q^−k)/2."""
+
+    def __init__(self, low: float, high: float) -> None:
+        root = math.sqrt(high / low)
+        self.low, self.centre, self.q = low, low / 2 + high / 2, (root - 1) / (root + 1)
+
+    def ratio(self, i: int | np.ndarray, k: int) -> float | np.ndarray:
+        """τ_i/τ_k for i ≤ k."""
+        return self.q ** (k - i) * (1 + self.q ** (2 * i)) / (1 + self.q ** (2 * k))
+
+    def _twice(self, i: int | np.ndarray, k: int) -> float | np.ndarray:
+        """(2/h) τ_i/τ_{k+1} for i ≤ k; as h = 2cq/(1 + q²), without dividing by h, which may be 0."""
+        q = self.q
+        return (1 + q * q) / self.centre * q ** (k - i) * (1 + q ** (2 * i)) / (1 + q ** (2 * k + 2))
+
+    def a(self, k: int) -> float:
+        """a_k."""
+        return float(self._twice(k, k)) / (1 if k else 2)
+
+    def b(self, k: int) -> float:
+        """b_k."""
+        return float(self.ratio(k - 1, k + 1)) if k else 0.0
+
+    def first_increment(self, k: int) -> float:
+        """sup |δ_k| = (1/τ_k − 1/τ_{k+1})/low."""
+        return float(self.ratio(0, k) * (1 - self.ratio(k, k + 1))) / self.low
+
+    def increments(self, k: int) -> np.ndarray:
+        """Bounds on |δ_kj| for j = 0 … k, (k + 1,)."""
+        m = np.arange(k, -1, -1)  # k − j
+        grown = np.where(m > 0, self._grown(k), 0.0)
+        bounds = (m + 1) * self._twice(k - m, k) + grown
+        bounds[0] = self.first_increment(k)
+        return bounds
+
+    def _grown(self, k: int) -> np.ndarray:
+        """(1/(h τ_k τ_{k+1})) Σ_{i<m} (i + 1)(τ_{i+2} − τ_i) for m = k … 0, (k + 1,)."""
+        i = np.arange(k)
+        # τ_{i+2} − τ_i = 2 sinh(θ) sinh((i + 1)θ) with q = e^−θ; 2 sinh θ = (1 − q²)/q, h = 2cq/(1 + q²).
+        q = self.q
+        scale = (1 - q * q) * (1 + q * q) / (self.centre * (1 + q ** (2 * k)) * (1 + q ** (2 * k + 2)))
+        terms = (i + 1) * q ** (2 * k - 2 - i) * (1 - q ** (2 * i + 2))
+        return scale * np.concatenate([[0.0], np.cumsum(terms)])[::-1]
+
+    def sums(self, M: int) -> np.ndarray:
+        """sup |χ_j| for j = 0 … M−1, (M,)."""
+        j = np.arange(M)
+        left = self.ratio(j, M) + (M - j) * (self.ratio(j, M) - self.ratio(np.maximum(j - 1, 0), M))
+        left[0] = self.ratio(0, M)
+        return np.maximum(1 - left, 0.0) / self.low
