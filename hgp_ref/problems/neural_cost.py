@@ -26,7 +26,22 @@ from hgp_ref.problems.losses import SoftmaxLoss
 
 
 class NeuralCost(ABC):
-    """Cross-entropy that λ acts on; see the module. `loss` has the derivatives of cross-entropy in its logits."""
+    """Cross-entropy that λ acts on; see the module. `loss` has the derivatives of cross-entropy in its logits.
+
+    Parameters
+    ----------
+    classes : int
+        C.
+    dim_lam : int
+        d_λ.
+
+    Examples
+    --------
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> X, y = np.ones((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
+    >>> isinstance(hgp.problems.PersonalMask(model, X, y).cost, hgp.problems.NeuralCost)
+    True
+    """
 
     def __init__(self, classes: int, dim_lam: int) -> None:
         self.loss, self.dim_lam = SoftmaxLoss(classes), dim_lam
