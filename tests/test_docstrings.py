@@ -27,7 +27,7 @@ FILES = "reads or downloads files that are not at hand everywhere"
 RANKS = "lives on MPI ranks only: see tests/mpi"
 EXEMPT = {
     **{f"hgp_ref.backend.{name}": INSIDE for name in ("device", "is_numpy", "settle", "host_float64", "detached")},
-    **{f"hgp_ref.backend.{name}": INSIDE for name in ("scalar", "all_finite", "host_dtype")},
+    **{f"hgp_ref.backend.{name}": INSIDE for name in ("scalar", "all_finite", "host_dtype", "addressable")},
     **{f"hgp_ref.averaging.{name}": INSIDE for name in ("Pushed",)},
     **{f"hgp_ref.neural.{name}": INSIDE for name in ("Adjoint", "Tangent")},
     **{f"hgp_ref.data.{name}": FILES for name in ("Emnist", "download_emnist", "emnist_byclass", "mnist_sample")},

@@ -135,13 +135,13 @@ def given_removals(problem: Problem, removals: Sequence[Removal | Pair]) -> tupl
     )
 
 
-def without(lam: Array, removals: Sequence[Removal]) -> Array:
-    """Copies of `lam` (n, N) in which the weights of each removal are 0, (R, n, N), in the library of `lam`."""
+def without(lam: Array, removals: Sequence[Removal], fraction: float = 1.0) -> Array:
+    """Copies of `lam` (n, N), (R, n, N), in which `fraction` of the weights of each removal is taken away."""
     host = to_host(lam)
     weights = np.repeat(host[None], len(removals), axis=0)
     for r, removal in enumerate(removals):
         for i, k in removal:
-            weights[r, i, k] = 0
+            weights[r, i, k] = (1 - fraction) * host[i, k]
     return from_host(weights, like=lam)
 
 
