@@ -41,17 +41,29 @@ Clusters = list[np.ndarray]  # of client numbers
 
 def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 0.4, tol_client: float = 1.6,
                  first_split: int = 20, as_published: bool = False) -> Personalized:  # fmt: skip
-    """Rounds inside clusters, from one cluster of all on; no cluster splits before round `first_split`.
+    """Rounds inside clusters, from one cluster of all on.
 
-    The defaults are those of the authors' program. Notes of the result say which round split whom.
+    Parameters
+    ----------
+    task : model, clients' data and when to look.
+    net : who hears whom, as many clients as the data have.
+    recipe : how clients train, `Rounds`.
+    tol_mean, tol_client : limits of the mean update and of the largest client's; the defaults are the authors'.
+    first_split : no cluster splits before this round.
+    as_published : compare the largest coordinate with tol_client.
+
+    Returns
+    -------
+    Personalized: accuracies of every client at every look, and what was sent.
 
     Examples
     --------
-    >>> import hgp_ref as hgp
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
-    >>> from hgp_ref.personalization import Rounds
-    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
-    >>> clustered_fl(task, hgp.networks.FullyConnected(4), Rounds(rounds=10, lr=0.1)).notes
+    >>> personal = hgp.personalization
+    >>> data = hgp.data.digit_images().clients(4, seed=0)
+    >>> task = personal.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
+    >>> net = hgp.networks.FullyConnected(4)
+    >>> personal.clustered_fl(task, net, personal.Rounds(rounds=10, lr=0.1)).notes  # which round split whom
     ()
     """
     recipe = need_rounds(recipe, "Clustered-FL")

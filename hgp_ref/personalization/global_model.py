@@ -22,15 +22,27 @@ from hgp_ref.personalization.task import Task, need_task
 
 
 def fedavg(task: Task, net: Network, recipe: Recipe, **options: Any) -> Personalized:
-    """Train one model by `recipe` over `net`; `options` go to the training (prox=).
+    """Train one model by `recipe` over `net`.
+
+    Parameters
+    ----------
+    task : model, clients' data and when to look.
+    net : who hears whom, as many clients as the data have.
+    recipe : how clients train, `Push` or `Rounds`.
+    options : more keywords of the training, such as prox=.
+
+    Returns
+    -------
+    Personalized: accuracies of every client at every look, and what was sent.
 
     Examples
     --------
-    >>> import hgp_ref as hgp
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
-    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
-    >>> from hgp_ref.personalization import Rounds
-    >>> fedavg(task, hgp.networks.FullyConnected(4), Rounds(rounds=20, lr=0.1)).accuracy() > 0.8
+    >>> personal = hgp.personalization
+    >>> data = hgp.data.digit_images().clients(4, seed=0)
+    >>> task = personal.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
+    >>> net = hgp.networks.FullyConnected(4)
+    >>> personal.fedavg(task, net, personal.Rounds(rounds=20, lr=0.1)).accuracy() > 0.8
     True
     """
     need_task(task).over(net), need_recipe(recipe)

@@ -13,15 +13,26 @@ from hgp_ref.personalization.task import Task, need_task
 
 
 def local(task: Task, net: Network, recipe: Recipe) -> Personalized:
-    """Train alone, by the same steps that `recipe` takes together; `net` is not used.
+    """Train alone, by the same steps that `recipe` takes together.
+
+    Parameters
+    ----------
+    task : model, clients' data and when to look.
+    net : not used.
+    recipe : how clients train, `Push` or `Rounds`.
+
+    Returns
+    -------
+    Personalized: accuracies of every client at every look, and what was sent.
 
     Examples
     --------
-    >>> import hgp_ref as hgp
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
-    >>> from hgp_ref.personalization import Rounds
-    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
-    >>> local(task, None, Rounds(rounds=5, lr=0.1)).traffic.messages
+    >>> personal = hgp.personalization
+    >>> data = hgp.data.digit_images().clients(4, seed=0)
+    >>> task = personal.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
+    >>> net = hgp.networks.FullyConnected(4)
+    >>> personal.local(task, net, personal.Rounds(rounds=5, lr=0.1)).traffic.messages
     0
     """
     need_task(task), need_recipe(recipe)

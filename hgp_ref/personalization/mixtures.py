@@ -34,13 +34,25 @@ from hgp_ref.training.rounds import LocalEpochs, open_weighted
 def fedem(task: Task, net: Network, recipe: Recipe, *, components: int = 3) -> Personalized:
     """EM by rounds; central with averaging "exact", decentral with "gossip" or "push_sum".
 
+    Parameters
+    ----------
+    task : model, clients' data and when to look.
+    net : who hears whom, as many clients as the data have.
+    recipe : how clients train, `Rounds`.
+    components : K.
+
+    Returns
+    -------
+    Personalized: accuracies of every client at every look, and what was sent.
+
     Examples
     --------
-    >>> import hgp_ref as hgp
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
-    >>> from hgp_ref.personalization import Rounds
-    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
-    >>> fedem(task, hgp.networks.FullyConnected(4), Rounds(rounds=10, lr=0.1), components=2).lam.shape
+    >>> personal = hgp.personalization
+    >>> data = hgp.data.digit_images().clients(4, seed=0)
+    >>> task = personal.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
+    >>> net = hgp.networks.FullyConnected(4)
+    >>> personal.fedem(task, net, personal.Rounds(rounds=10, lr=0.1), components=2).lam.shape  # log π
     (4, 2)
     """
     need_task(task).over(net)
@@ -70,7 +82,7 @@ def expectation(mixture: PersonalMixture, theta: Array, log_pi: Array) -> tuple[
     xp = array_namespace(theta)
     q = mixture.responsibilities(theta, log_pi)
     pi = xp.sum(q, axis=1) / xp.sum(q, axis=(1, 2))[:, None]  # Σ_k Σ_m q = N_i: padding has q = 0
-    return q, xp.log(xp.maximum(pi, xp.full_like(pi, xp.finfo(pi.dtype).tiny)))
+    return q, xp.log(xp.maximum(pi, xp.full_like(pi, xp.finfo(pi.dtype).smallest_normal)))
 
 
 def maximisation(works: list[LocalEpochs], turn: int, theta: list[Array], q: Array) -> list[Array]:

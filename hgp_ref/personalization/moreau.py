@@ -33,15 +33,32 @@ from hgp_ref.training.rounds import open_weighted
 
 def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_steps: int = 5,
            local_rate: float | None = None, beta: float = 1.0, as_published: bool = False) -> Personalized:  # fmt: skip
-    """Moreau envelopes over rounds; recipe.lr is the rate a towards θ_i, `local_rate` ν (1/μ by default: w_i ← θ_i).
+    """Moreau envelopes over rounds.
+
+    Parameters
+    ----------
+    task : model, clients' data and when to look.
+    net : who hears whom, as many clients as the data have.
+    recipe : how clients train, `Rounds`.
+    mu : μ > 0.
+    inner_steps : gradient steps towards θ_i on a mini-batch, of rate recipe.lr.
+    local_rate : ν; 1/μ by default, with which w_i ← θ_i.
+    beta : β > 0.
+    as_published : the published program's rule.
+
+    Returns
+    -------
+    Personalized: accuracies of every client at every look, and what was sent.
 
     Examples
     --------
-    >>> import hgp_ref as hgp
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
-    >>> from hgp_ref.personalization import Rounds
-    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
-    >>> pfedme(task, hgp.networks.FullyConnected(4), Rounds(rounds=10, lr=0.05), mu=5.0).accuracy() > 0.8
+    >>> personal = hgp.personalization
+    >>> data = hgp.data.digit_images().clients(4, seed=0)
+    >>> task = personal.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
+    >>> net = hgp.networks.FullyConnected(4)
+    >>> result = personal.pfedme(task, net, personal.Rounds(rounds=20, lr=0.1), mu=1.0)
+    >>> result.accuracy() > 0.8
     True
     """
     need_task(task).over(net)

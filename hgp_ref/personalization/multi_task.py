@@ -17,16 +17,30 @@ from hgp_ref.problems import PersonalMixture
 
 def hgp_mtl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None, *, components: int = 3
             ) -> Personalized:  # fmt: skip
-    """Mixture weights by hyper-gradients; `outer` is `Outer(outer_l2=1e-2)` by default.
+    """Mixture weights by hyper-gradients.
+
+    Parameters
+    ----------
+    task : model, clients' data and when to look.
+    net : who hears whom, as many clients as the data have.
+    recipe : how clients train, `Push` or `Rounds`.
+    outer : the outer loop, `Outer(outer_l2=1e-2)` by default.
+    components : K.
+
+    Returns
+    -------
+    Personalized: accuracies of every client at every look, and what was sent.
 
     Examples
     --------
-    >>> import hgp_ref as hgp
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
-    >>> from hgp_ref.personalization import Outer, Push
-    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
+    >>> personal = hgp.personalization
+    >>> data = hgp.data.digit_images().clients(4, seed=0)
+    >>> task = personal.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
+    >>> net = hgp.networks.FullyConnected(4)
     >>> net = hgp.networks.RandomDirected(4, seed=0)
-    >>> hgp_mtl(task, net, Push(steps=60, lr=0.5), Outer(outer_steps=1, steps=5), components=2).lam.shape
+    >>> outer = personal.Outer(outer_steps=1, steps=5)
+    >>> personal.hgp_mtl(task, net, personal.Push(steps=60, lr=0.5), outer, components=2).lam.shape
     (4, 2)
     """
     need_task(task)

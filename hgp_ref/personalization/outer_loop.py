@@ -31,6 +31,11 @@ class Outer:
 
     outer_on : "train" as in the paper, or "validation": whose loss f_i is. batch_size : of HGP's products, one batch
     for u and v together as the paper has it; None for full batches.
+
+    Examples
+    --------
+    >>> hgp.personalization.Outer(iterations=0).estimate()["iterations"]  # M = 0: ∂_λ f alone
+    0
     """
 
     outer_steps: int = 5

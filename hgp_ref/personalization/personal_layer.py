@@ -19,16 +19,30 @@ from hgp_ref.problems import PersonalMask
 
 def hgp_pl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None, *, as_printed: bool = False
            ) -> Personalized:  # fmt: skip
-    """Masks by hyper-gradients; `outer` is `Outer()` by default.
+    """Masks by hyper-gradients.
+
+    Parameters
+    ----------
+    task : model, clients' data and when to look.
+    net : who hears whom, as many clients as the data have.
+    recipe : how clients train, `Push` or `Rounds`.
+    outer : the outer loop, `Outer()` by default.
+    as_printed : s = 1 as in the paper's text, in place of the number of classes.
+
+    Returns
+    -------
+    Personalized: accuracies of every client at every look, and what was sent.
 
     Examples
     --------
-    >>> import hgp_ref as hgp
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
-    >>> from hgp_ref.personalization import Outer, Push
-    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
+    >>> personal = hgp.personalization
+    >>> data = hgp.data.digit_images().clients(4, seed=0)
+    >>> task = personal.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
+    >>> net = hgp.networks.FullyConnected(4)
     >>> net = hgp.networks.RandomDirected(4, seed=0)
-    >>> hgp_pl(task, net, Push(steps=60, lr=0.3), Outer(outer_steps=2, steps=5)).validation.shape
+    >>> outer = personal.Outer(outer_steps=2, steps=5)
+    >>> personal.hgp_pl(task, net, personal.Push(steps=60, lr=0.3), outer).validation.shape
     (3, 4)
     """
     need_task(task)

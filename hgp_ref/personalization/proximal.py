@@ -22,13 +22,25 @@ from hgp_ref.personalization.task import Task
 def fedprox(task: Task, net: Network, recipe: Recipe, *, mu: float = 0.01) -> Personalized:
     """Rounds with the proximal weight μ and no momentum.
 
+    Parameters
+    ----------
+    task : model, clients' data and when to look.
+    net : who hears whom, as many clients as the data have.
+    recipe : how clients train, `Rounds`.
+    mu : μ >= 0.
+
+    Returns
+    -------
+    Personalized: accuracies of every client at every look, and what was sent.
+
     Examples
     --------
-    >>> import hgp_ref as hgp
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
-    >>> from hgp_ref.personalization import Rounds
-    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
-    >>> fedprox(task, hgp.networks.FullyConnected(4), Rounds(rounds=10, lr=0.3)).method
+    >>> personal = hgp.personalization
+    >>> data = hgp.data.digit_images().clients(4, seed=0)
+    >>> task = personal.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
+    >>> net = hgp.networks.FullyConnected(4)
+    >>> personal.fedprox(task, net, personal.Rounds(rounds=10, lr=0.3)).method
     'FedProx'
     """
     recipe, mu = replace(need_rounds(recipe, "FedProx"), momentum=0.0), arguments.nonnegative("mu", mu)

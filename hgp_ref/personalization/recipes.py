@@ -32,7 +32,13 @@ AVERAGINGS: dict[str, Callable[[Network, int], Averaging]] = {
 
 @dataclass(frozen=True)
 class Push:
-    """`steps` steps of stochastic gradient push."""
+    """`steps` steps of stochastic gradient push.
+
+    Examples
+    --------
+    >>> hgp.personalization.Push(steps=4, lr=1.0, milestones=(2,)).rates()
+    array([1. , 1. , 0.1, 0.1])
+    """
 
     steps: int = 600
     lr: float = 0.1
@@ -66,6 +72,11 @@ class Rounds:
     """`rounds` rounds of `epochs` local epochs; averaging "exact", "gossip" or "push_sum" with `steps` graphs a round.
 
     by_size : weigh models by training sizes.
+
+    Examples
+    --------
+    >>> hgp.personalization.Rounds(rounds=10).average(hgp.networks.FullyConnected(3))
+    ExactAverage(3)
     """
 
     rounds: int = 200

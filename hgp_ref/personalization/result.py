@@ -21,6 +21,15 @@ class Personalized(Result):
 
     `best` is the look with the largest mean validation accuracy, the earlier one of two alike; test data have no part
     in that choice.
+
+    Examples
+    --------
+    >>> seen = np.array([[0.5, 0.7], [0.8, 0.6]])  # two looks, two clients
+    >>> sizes = {"validation": np.array([10, 10]), "test": np.array([30, 10])}
+    >>> result = hgp.personalization.Personalized(
+    ...     "mine", np.array([1, 2]), seen, seen, sizes, np.zeros((2, 1)), None, hgp.Traffic())
+    >>> result.best, round(result.accuracy(), 3), round(result.bottom(), 3)
+    (1, 0.75, 0.62)
     """
 
     method: str

@@ -39,10 +39,9 @@ class Task:
 
     Examples
     --------
-    >>> import hgp_ref as hgp
-    >>> from hgp_ref.neural import Linear, Sequential, Flatten
+    >>> from hgp_ref.neural import Flatten, Linear, Sequential
     >>> data = hgp.data.digit_images().clients(4, seed=0)
-    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
+    >>> task = hgp.personalization.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
     >>> task.start().shape
     (4, 650)
     """

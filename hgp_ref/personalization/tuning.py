@@ -29,15 +29,27 @@ def fedavg_plus(task: Task, net: Network, recipe: Recipe, *, epochs: int = 1, tu
                 as_published: bool = False) -> Personalized:  # fmt: skip
     """Train one model by `recipe`, and judge what `epochs` local epochs make of it.
 
+    Parameters
+    ----------
+    task : model, clients' data and when to look.
+    net : who hears whom, as many clients as the data have.
+    recipe : how clients train, `Push` or `Rounds`.
+    epochs : how many.
     tuning_rate : the rate of these epochs; by default that of the turn (as_published: that of the first turn).
+    as_published : keep rate and momentum of the tuned copies, as the published program does.
+
+    Returns
+    -------
+    Personalized: accuracies of every client at every look, and what was sent.
 
     Examples
     --------
-    >>> import hgp_ref as hgp
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
-    >>> from hgp_ref.personalization import Rounds
-    >>> task = Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), hgp.data.digit_images().clients(4, seed=0))
-    >>> fedavg_plus(task, hgp.networks.FullyConnected(4), Rounds(rounds=10, lr=0.1)).accuracy() > 0.8
+    >>> personal = hgp.personalization
+    >>> data = hgp.data.digit_images().clients(4, seed=0)
+    >>> task = personal.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
+    >>> net = hgp.networks.FullyConnected(4)
+    >>> personal.fedavg_plus(task, net, personal.Rounds(rounds=10, lr=0.1)).accuracy() > 0.8
     True
     """
     epochs, as_published = arguments.integer("epochs", epochs), arguments.boolean("as_published", as_published)

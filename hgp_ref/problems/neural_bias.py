@@ -43,11 +43,18 @@ class PersonalBias(NeuralProblem):
     f_i is the mean loss on training instances (or on X_val, y_val, if given) plus (outer_l2/2)|λ_i|². With the shares
     of the classes p_i at the client and p̄ at all, λ_i = log p_i − log p̄ is Bayes' rule for other class frequencies.
 
+    Parameters
+    ----------
+    model : a `Sequential` whose outputs are logits.
+    X, y : training instances and their classes, of each client.
+    X_val, y_val : instances of f, those of training by default.
+    l2, outer_l2 : rates of L2 of x and of λ.
+
     Examples
     --------
-    >>> import numpy as np
     >>> from hgp_ref.neural import Linear, Sequential
-    >>> problem = PersonalBias(Sequential((2,), Linear(2, 3)), np.ones((1, 4, 2)), np.array([[0, 1, 2, 1]]))
+    >>> model, X, y = Sequential((2,), Linear(2, 3)), np.ones((1, 4, 2)), np.array([[0, 1, 2, 1]])
+    >>> problem = hgp.problems.PersonalBias(model, X, y)
     >>> problem.accuracy(np.zeros((1, 9)), np.log([[0.2, 0.5, 0.3]]))
     array([0.5])
     """
