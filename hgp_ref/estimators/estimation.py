@@ -106,7 +106,7 @@ def hypergradient(
     averagings, seeds, runs = _runs(avg, seed)
     many = runs is not None
     f_x, f_lam = _start(problem, x, lam, runs)
-    average = open_mean(averagings, problem.n_clients, f_x, M + (w0 is not None), many)
+    average = open_mean(averagings, problem.n_clients, f_x if many else x, M + (w0 is not None), many)
     given = {"w0": w0 is not None, "callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
     drawn = {"seed": seeds, "first_batch": first_batch, "shared_batch": shared_batch, "replace": replace}
     average.channel.agree("hgp.hypergradient", method=method, tol=tol, batch_size=batch_size, **drawn, **given)
@@ -127,6 +127,7 @@ def hypergradient(
     state = working.start(g) if w0 is None else working.start_from(g, w)
     state = working.begin(state, average, derivatives.whole)
     run = Iteration(working, average, derivatives, watch, state, w, v, f_lam, history, callback, tol, whole_cross)
+    del f_x, w, g, v, state  # the run has them; arrays that it has left behind are not to be held until its end
     shown = bar(M, "hypergradient", progress and average.channel.clients.start == 0)
     try:
         run.run(M, shown)
