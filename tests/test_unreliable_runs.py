@@ -118,7 +118,9 @@ def test_tracking_over_running_sums_has_no_floor(delay):
     net = Unreliable(RandomDirected(5, seed=1), loss=0.1, delay=delay, sleep=0.1, seed=3)
     truth = exact.hypergradient(problem, x, lam)
     tracking = hgp.methods.Tracking(None if delay == 0 else 0.1)
-    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 1), method=tracking, iterations=1200 if delay == 0 else 2400)
+    est = hgp.hypergradient(
+        problem, x, lam, hgp.RobustPushSum(net, 1), method=tracking, iterations=1200 if delay == 0 else 2400
+    )
     assert np.abs(est.value - truth).max() < 1e-9 * np.abs(truth).max()
     with pytest.raises(ValueError, match="avg: PushSum.* lose messages .* needed RobustPushSum"):
         hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), method=tracking, iterations=9)

@@ -3,8 +3,10 @@
 A call is still linear in what clients hold, z ← P z and ω ← P ω with P ≥ 0, but columns of P no longer sum to one:
 what is lost or under way at its end is missing. Divided by the weights, K = diag(P 1)⁻¹ P is non-negative with rows
 that sum to one all the same, which is what bounds A and B rest on. That sums over clients are kept, by which C3 and C4
-place the mean among the averages of clients, is not so; `enclose` places it among those of the last few steps. Plain messages lose mass for good, and K tends to a matrix whose rows agree on something that
-is not the mean. Running sums (`use_running_sums`) lose none, and K tends to 11ᵀ/n.
+place the mean among the averages of clients, is not so; `enclose` places it among those of the last few steps.
+
+Plain messages lose mass for good, and K tends to a matrix whose rows agree on something that is not the mean. Running
+sums (`use_running_sums`) lose none, and K tends to 11ᵀ/n; so it does where messages are late and none is lost.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Lossy(Simulated):
 
     @property
     def loses_mass(self) -> bool:  # type: ignore[override]
-        return not self.robust
+        return not self.robust and self.net.loss > 0
 
     def use_running_sums(self) -> None:
         self.robust = True
@@ -94,7 +96,7 @@ class Lossy(Simulated):
                 "missing; needed PushSum, or RobustPushSum, in place of Gossip"
             )
         mixed = super()._call(z, steps, weights, divide)
-        if not self.robust and not self._warned:
+        if self.loses_mass and not self._warned:
             self._warn(steps, weights)
         return mixed
 

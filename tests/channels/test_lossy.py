@@ -173,6 +173,9 @@ def test_plain_push_sum_says_how_much_it_loses():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         hgp.RobustPushSum(net, 8).apply(z)
+        late = Unreliable(net.net, loss=0.0, delay=4, seed=1)
+        assert_close(hgp.PushSum(late, 300).apply(z), np.tile(z.mean(axis=0), (5, 1)), RTOL)  # late, but not lost
+        assert not connect(late).loses_mass and connect(net).loses_mass
 
 
 @pytest.mark.parametrize(("loss", "delay"), [(0.1, 0), (0.1, 5), (0.3, 5)])
