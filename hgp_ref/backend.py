@@ -72,6 +72,13 @@ def to_host(x: Array) -> np.ndarray:
     return np.asarray(compat.to_device(x, home))
 
 
+def addressable(x: Array) -> bool:
+    """Whether others than its library may read and write the memory of `x`, as MPI does: NumPy, CuPy, PyTorch."""
+    if isinstance(x, np.generic) or not compat.is_array_api_obj(x):
+        raise _no_array("x", x)
+    return isinstance(x, np.ndarray) or compat.is_torch_array(x) or compat.is_cupy_array(x)
+
+
 def settle(x: Array) -> None:
     """Wait until the device of `x` has done what it was asked for, so that others than its library may read memory."""
     if compat.is_torch_array(x):

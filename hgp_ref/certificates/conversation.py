@@ -47,6 +47,11 @@ class Conversation:
         self.channel.skip(passed, self.weights, like)
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether some clients live in other processes."""
+        return self.channel.clients.stop - self.channel.clients.start < self.n
+
+    @property
     def traffic(self) -> Traffic:
         return self.channel.traffic
 

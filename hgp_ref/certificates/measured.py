@@ -37,6 +37,7 @@ class _ProductsOnly(MatrixFreePoint):
 
     def __init__(self, problem: Problem, x: Array, lam: Array) -> None:
         Point.__init__(self, problem, x, lam)
+        Point.see_all(self)
         self._sizes()
 
 

@@ -57,8 +57,8 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     require_positive_definite(H.mean(axis=0))
     w = np.linalg.solve(H.mean(axis=0), f_x.T).T  # (n, d_x), rows H̄⁻¹ ∂_x f_i
     if shared:
-        return f_lam - w @ J.mean(axis=0).T
-    return f_lam - np.einsum("ikd,id->ik", J, w) / len(w)
+        return _within_range(f_lam, w @ J.mean(axis=0).T)
+    return _within_range(f_lam, np.einsum("ikd,id->ik", J, w) / len(w))
 
 
 def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
@@ -79,4 +79,14 @@ def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     for Hessian in H:
         require_positive_definite(Hessian)
     w = np.linalg.solve(H, f_x[..., None])[..., 0]  # (n, d_x)
-    return f_lam - np.einsum("ikd,id->ik", J, w)
+    return _within_range(f_lam, np.einsum("ikd,id->ik", J, w))
+
+
+def _within_range(f_lam: np.ndarray, indirect: np.ndarray) -> np.ndarray:
+    """∂_λ f less what comes through x; ValueError where that leaves float64."""
+    value = f_lam - indirect
+    if not np.isfinite(value).all():
+        raise ValueError(
+            "x, lam: values given at which the derivative leaves the range of float64, needed smaller ones"
+        )
+    return value

@@ -99,7 +99,7 @@ def sgp(
     average = open_mean([_averaging(net, mode, problem)], problem.n_clients, z, steps)
     milestones, rates = read_rates(steps, lr, milestones, decay)
     average.channel.agree("hgp.sgp", variant=variant, tol=tol, batch_size=batch_size, seed=seeds,
-                          first_batch=first_batch, rates=rates.tolist(), momentum=momentum, weight_decay=weight_decay,
+                          first_batch=first_batch, rates=rates, momentum=momentum, weight_decay=weight_decay,
                           dim_lam=problem.dim_lam, callback=callback is not None)  # fmt: skip
     rule = Descent(problem, lam, momentum, weight_decay)
     batches = None
