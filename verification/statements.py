@@ -25,6 +25,6 @@ GLOSSARY = {
     "2*": "what an inner solution x̂ ≠ x adds, with the term that Theorem 2 drops.",
     "Unreliable links": "messages are lost with probability p or late by 0 … q steps, clients sleep. Running sums for "
     "every edge make up for both: averages and hyper-gradients tend to the truth, where plain Push-Sum has a floor. A "
-    "and B hold with the realised matrices, C3 and C4 with the averages since the oldest share that is still under way.",
+    "and B hold with the realised matrices, C3 and C4 with the averages since the oldest share still under way.",
     "Chebyshev": "the error of a Chebyshev iteration in place of the Neumann series.",
 }

@@ -62,7 +62,7 @@ def test_the_slow_ones_and_the_other_variant(out, tmp_path):
 
 def test_thumbnails_are_small_and_listed(products, out):
     thumbnails = sorted((out / "thumbnails").glob("*.png"))
-    assert len(thumbnails) == 8
+    assert len(thumbnails) == 9
     assert all(path.stat().st_size <= style.THUMBNAIL_BYTES for path in thumbnails)
     index = (out / "thumbnails" / "README.md").read_text(encoding="utf-8")
     assert all(path.name in index for path in thumbnails)
