@@ -23,9 +23,11 @@ NAMES = (
     "influence_breast_cancer",
     "influence_digits",
     "unreliable",
+    "hyper_cleaning",
     "table_error",
     "table_influence",
     "table_curvature",
+    "table_hyper_cleaning",
 )
 
 __all__ = ["NAMES"]

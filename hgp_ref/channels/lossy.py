@@ -37,6 +37,19 @@ class Lossy(Simulated):
     Calls with fresh weights begin with nothing under way, and what arrives after their end is not added: it belongs to
     no other call. With carried weights what is under way goes on from call to call. A message is counted when it is
     sent, whether it arrives or not.
+
+    Parameters
+    ----------
+    net : Unreliable
+        Links that lose and delay.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made.
+
+    Examples
+    --------
+    >>> net = hgp.networks.Unreliable(hgp.networks.FullyConnected(3), loss=0.1, delay=1)
+    >>> isinstance(hgp.channels.connect(net), hgp.channels.Lossy)
+    True
     """
 
     keeps_mass = False
