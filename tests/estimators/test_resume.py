@@ -38,7 +38,7 @@ def test_other_methods_lose_little(method):
     resumed = halves(method, 12, 12, 40, case=case)
     first = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 40), method=method, iterations=12)
     end, begin = (np.linalg.norm(e.value - truth) for e in (resumed, first))
-    assert end < 0.2 * begin
+    assert end < 0.5 * begin
     assert_close(resumed.value, exact.outer_gradients(problem, x, lam)[1]
                  - np.einsum("nij,nj->ni", exact.jacobians(problem, x, lam), resumed.w), 1e-12)  # fmt: skip
     if isinstance(method, Tracking):  # no floor, whatever the weights were
