@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from hgp_ref.planning.found import ACCURATE, Found, find, pilot, products_worth
 from hgp_ref.planning.result import Plan, method_name
 from hgp_ref.problems import Problem, as_problem
 
-LOOSEST = 0.5  # relative error of a plan
+LOOSEST, TIGHTEST = 0.5, 1e-14  # relative errors of plans
 WORTH = 5.0  # a pilot is made where the plan without it would need so many times its floats
 NARROW = 4.0  # high/low of the clients' own interval below which a pilot has nothing to gain
 
@@ -89,14 +91,15 @@ def plan(
     edges = max(net.expected_edges - net.n, 1.0) if net.n > 1 else 0.0
     if budget is not None:
         goal = _affordable(found, d, edges, budget)
-    return _chosen(candidates(found, goal), goal, target, relative, found, edges, problem, x, lam, net)
+    chosen = _chosen(candidates(found, goal), goal, target, relative, found, edges, problem, x, lam, net)
+    return chosen if budget is None else replace(chosen, budget=budget)
 
 
 def _goal(target: float | None, relative: bool, found: Found) -> float:
     """The relative error to plan for; half of it is left to what models do not see."""
     if target is None:
         return 1e-4
-    scale = 1.0 if relative else found.size / max(found.low, 1e-300)
+    scale = 1.0 if relative or found.size is None else found.size / max(found.low, 1e-300)
     return float(min(target / scale if scale > 0 else LOOSEST, LOOSEST))
 
 
@@ -107,17 +110,23 @@ def _pilot_pays(found: Found, goal: float, d: int) -> bool:
     if found.high <= NARROW * found.low:
         return False
     rounds = products_worth(found, d) * found.rounds_to(ACCURATE)
-    return min(c.floats(d) for c in candidates(found, goal)) > WORTH * rounds * (d + 1)
+    return _floats(found, goal, d) > WORTH * rounds * (d + 1)
+
+
+def _floats(found: Found, goal: float, d: int) -> float:
+    """What the cheapest candidate needs, per edge."""
+    return min(c.floats(d) for c in candidates(found, goal))
 
 
 def _affordable(found: Found, d: int, edges: float, budget: float) -> float:
     """The smallest relative error that can be had; ValueError if none can."""
-    grid = np.geomspace(1e-14, LOOSEST, 57)
-    for goal in grid:
-        if min(c.floats(d) for c in candidates(found, float(goal))) * edges <= budget - found.traffic.floats:
-            return float(goal)
-    cheapest = min(c.floats(d) for c in candidates(found, LOOSEST))
-    needed = found.traffic.floats + cheapest * edges
+    grid = np.geomspace(LOOSEST, TIGHTEST, 57)
+    allowed = bisect_left(
+        grid, True, key=lambda goal: _floats(found, goal, d) * edges > budget - found.traffic.floats
+    )  # needs grow as errors shrink
+    if allowed > 0:
+        return float(grid[allowed - 1])
+    needed = found.traffic.floats + _floats(found, LOOSEST, d) * edges
     raise ValueError(
         f"budget={budget:g} given, of which {found.traffic.floats} floats are spent on finding constants; needed about "
         f"{needed:.4g} for an error of {LOOSEST:g}"
@@ -139,7 +148,7 @@ def _chosen(
     """The cheapest of the candidates as a plan."""
     d = x.shape[-1]
     ordered = sorted(made, key=lambda c: (c.floats(d) * edges, c.iterations))
-    best, scale = ordered[0], 1.0 if relative else found.size / found.low
+    best, scale = ordered[0], 1.0 if found.size is None else found.size / found.low
     messages = round(best.rounds * edges)
     run = Traffic.of(messages, best.vectors * d + 1, host_dtype(x).itemsize, best.rounds)
     return Plan(

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.averaging import Mean, PushSum, open_mean
 from hgp_ref.backend import Array, array_namespace, host_float64
 from hgp_ref.channels import Traffic
@@ -34,9 +35,10 @@ from hgp_ref.results import Result
 ACCURATE = 0.05  # share of the disagreement that is left in an average of the pilot
 CAREFUL = 0.9  # of the lower end, whose overestimate costs more than an underestimate
 MOST_PRODUCTS = 8  # of H̄ in a pilot
+LOOKED_AT = 100  # graphs in which clients that are cut off are looked for
 PROBES = 4  # products with J_i behind ‖J_i‖
 UNKNOWN, SEEN = 0.5, 6  # what a round is taken to leave before anything was seen; rounds that are seen at least
-FAST = 1e-6  # τ below which averages are taken to be exact
+FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ below which averages are taken to be exact, and the largest that is reckoned with
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Found(Result):
     largest: float  # max_i ‖H_i‖
     zeta: float  # how far clients' Hessians are apart, ‖(I − Θ)HΘ‖
     tau: float  # contraction of a round of Push-Sum
-    size: float  # max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; NaN if it was not asked for
+    size: float | None  # max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; None if not asked for
     products: int  # of H̄ in the pilot; 0 without
     traffic: Traffic
 
@@ -59,14 +61,15 @@ class Found(Result):
 
     def rounds_to(self, share: float) -> int:
         """Rounds of Push-Sum that leave `share` of a disagreement, at least 1."""
-        return max(1, math.ceil(math.log(share) / math.log(max(self.tau, FAST))))
+        share = arguments.between("share", share, 1e-300, 1.0)
+        return max(1, math.ceil(math.log(share) / math.log(min(max(self.tau, FAST), SLOWEST))))
 
 
 def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Found, Mean]:
     """Steps 1 and 2, and the mean over whose channel they were made; sizes only where the target is absolute."""
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
-    average = open_mean([PushSum(net, 1)], problem.n_clients, x, 1)
+    average = open_mean([PushSum(net, 1)], problem.n_clients, x, LOOKED_AT)
     low, high = extremes(linearization.hvp, start_rows(x))
     sizes = host_float64(row_norms(gradient))
     extreme = np.maximum(np.abs(low), np.abs(high))
@@ -80,7 +83,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
         largest=float(top[0]),
         zeta=float(top[0]) / 2 - min(least, float(top[0])) / 2,
         tau=_with_prior(float(mixing.tau), problem.n_clients),
-        size=float(top[1]) * float(top[2]) if with_size else math.nan,
+        size=float(top[1]) * float(top[2]) if with_size else None,
         products=0,
         traffic=average.channel.traffic,
     )

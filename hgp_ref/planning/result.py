@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.averaging import PushSum
 from hgp_ref.backend import Array
 from hgp_ref.certificates import Certificate
@@ -27,8 +28,8 @@ class Outcome(Estimate):
     """
 
     certificate: Certificate | None = None
-    bound: float = float("nan")  # certified, in the units of the target
-    met: bool | None = None  # whether the bound is at most the target; None where nothing was certified
+    bound: float | None = None  # certified, in the units of the target; None where nothing was certified
+    met: bool | None = None  # whether the bound is at most the target
     continued: int = 0  # how often the run went on after its first end
 
 
@@ -49,6 +50,7 @@ class Plan(Result):
     x: Array
     lam: Array
     net: Network
+    budget: float | None = None  # floats that may be sent in all, where that was asked for
 
     @property
     def averaging(self) -> PushSum:
@@ -59,7 +61,8 @@ class Plan(Result):
         """Run the plan and certify it; go on where the certificate misses the target.
 
         Gradient tracking goes on where it stands, another method by a cycle of refinement: w is averaged again and the
-        method solves for what is left. A run that diverges is begun again with a smaller step (a wider interval).
+        method solves for what is left. A run that diverges is begun again with a smaller step (a wider interval). Where
+        a budget was given, the run ends as planned.
 
         Parameters
         ----------
@@ -69,8 +72,9 @@ class Plan(Result):
 
         Returns
         -------
-        Outcome: an Estimate with its certificate, the bound in units of the target, and whether it is met. One that is
-        not warns and says by how much.
+        Outcome: an Estimate with its certificate, the bound in units of the target, and whether it is met; one that is
+        not warns and says by how much. The bound is against the formula at x: what an inexact x adds, `certificate`
+        says where it is known, and no run can change.
 
         Examples
         --------
@@ -84,6 +88,7 @@ class Plan(Result):
         """
         from hgp_ref.planning.running import carry_out
 
+        certify, by_clients = arguments.boolean("certify", certify), arguments.boolean("by_clients", by_clients)
         return carry_out(self, certify, by_clients, certificate)
 
     def __str__(self) -> str:
@@ -92,7 +97,7 @@ class Plan(Result):
         known = f"{found.products} products of the mean Hessian" if found.products else "the clients' own Hessians"
         others = ", ".join(f"{name} {floats:.2g}" for name, floats in self.compared[1:4])
         lines = [
-            f"plan for an error of {self.target:.1e} ({unit})",
+            f"plan for an error of {self.target:.1e} ({unit})" + self._within(),
             f"  {self.method!r}, {steps}, {self.iterations} iterations",
             f"  expected: error {self.error:.1e}, {self.traffic.floats:.3g} floats in {self.traffic.rounds} rounds,"
             f" of which {found.traffic.floats:.3g} are already sent",
@@ -100,6 +105,9 @@ class Plan(Result):
             f"           a round of Push-Sum leaves {found.tau:.2g} of a disagreement",
         ]
         return "\n".join([*lines, f"  others would need: {others} floats"] if others else lines)
+
+    def _within(self) -> str:
+        return "" if self.budget is None else f", the least within {self.budget:.3g} floats"
 
 
 def method_name(method: Method) -> str:

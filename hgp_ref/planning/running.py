@@ -18,19 +18,21 @@ from hgp_ref.planning.candidates import FLOOR
 from hgp_ref.planning.result import Outcome, Plan, size_of
 
 ATTEMPTS = 8  # times that a run is begun again or goes on
+MOST = 10  # times the iterations that were expected, of a continuation
 LONGER = 2.0  # a tracking run may take so many times the iterations that were expected, if its tolerance asks for it
+GAIN, PATIENCE = 0.7, 2  # so often in a row may a continuation leave more than this share of the bound
 MARGIN = 0.5  # of the target, which a continuation aims at
 
 
 def carry_out(plan: Plan, certified: bool, by_clients: bool, options: dict[str, Any]) -> Outcome:
     """The run of a plan; see `Plan.run`."""
     est, sent, method = _first_run(plan)
-    certificate, bound, continued = None, math.nan, 0
+    certificate, bound, continued, stalled = None, math.inf, 0, 0
     while certified:
         certificate, cost = _certificate(plan, est, sent, by_clients, options)
-        sent += cost
-        bound = _in_units(plan, certificate, est, by_clients)
-        if bound <= plan.target or continued == ATTEMPTS:
+        before, bound = bound, _in_units(plan, certificate, est, by_clients)
+        sent, stalled = sent + cost, stalled + 1 if bound > GAIN * before else 0
+        if bound <= plan.target or continued == ATTEMPTS or stalled == PATIENCE or plan.budget is not None:
             break
         est, more, method = _more(plan, est, sent, method, bound, continued)
         sent, continued = sent + more, continued + 1
@@ -42,7 +44,7 @@ def carry_out(plan: Plan, certified: bool, by_clients: bool, options: dict[str, 
             stacklevel=3,
         )
     kept = {field.name: getattr(est, field.name) for field in fields(Estimate)} | {"traffic": sent}
-    return Outcome(**kept, certificate=certificate, bound=bound, met=met, continued=continued)
+    return Outcome(**kept, certificate=certificate, bound=bound if certified else None, met=met, continued=continued)
 
 
 def _first_run(plan: Plan) -> tuple[Estimate, Traffic, Method]:
@@ -64,8 +66,9 @@ def _length(plan: Plan, method: Method) -> tuple[int, float | None]:
     """Iterations and tolerance of the first run: gradient tracking may take longer, and ends when little is left."""
     if not isinstance(method, Tracking):
         return plan.iterations, None
-    relative = plan.target if plan.relative else plan.target * plan.found.low / max(plan.found.size, 1e-300)
-    return math.ceil(LONGER * plan.iterations), min(relative / 2, 0.5)
+    relative = plan.target if plan.relative else plan.target * plan.found.low / max(plan.found.size or 0.0, 1e-300)
+    longer = LONGER if plan.budget is None else 1.0
+    return math.ceil(longer * plan.iterations), min(relative / 2, 0.5)
 
 
 def _run(plan: Plan, avg: PushSum, method: Method, iterations: int, tol: float | None, **start: Any) -> Estimate:
@@ -101,15 +104,20 @@ def _certificate(
 
 
 def _in_units(plan: Plan, certificate: Certificate, est: Estimate, by_clients: bool) -> float:
-    """The bound over all clients, as a share of ‖d‖ ≥ ‖v‖ − bound where the target is relative."""
-    per_client = certificate.decentralised_bound if by_clients else certificate.bound
+    """The bound over all clients against the formula at x, which is what a run can improve.
+
+    As a share of ‖d‖ ≥ ‖v‖ − bound where the target is relative.
+    """
+    per_client = certificate.decentralised if by_clients else certificate.centralised
     if per_client is None:
         return math.inf
     bound = size_of(per_client)
     if not plan.relative:
         return bound
     least = size_of(host_float64(est.value)) - bound
-    return 0.0 if bound == 0 else bound / least if least > 0 else math.inf
+    if bound <= 2 * size_of(certificate.rounding) and least <= 0:
+        return 0.0  # a hyper-gradient of 0, known up to rounding
+    return bound / least if least > 0 else math.inf
 
 
 def _more(
@@ -119,7 +127,8 @@ def _more(
     share = min(max(MARGIN * plan.target / bound, 1e-12), 0.5) if math.isfinite(bound) else 0.1
     if isinstance(method, Tracking):
         rate = min(max(float(est.growth), 1e-300) ** (1 / est.iterations), 0.999)
-        M, tol = math.ceil(LONGER * max(2.0, math.log(share) / math.log(rate))), share
+        M = min(math.ceil(LONGER * max(2.0, math.log(share) / math.log(rate))), MOST * plan.iterations)
+        tol: float | None = share
         avg = PushSum(plan.net.after(sent.rounds), plan.steps)
         start: dict[str, Any] = {"resume": est}
     else:
@@ -135,7 +144,7 @@ def _more(
 
 def _cycle(plan: Plan, inner: Method, share: float, continued: int) -> tuple[tuple[int, ...], int]:
     """S of the average of w and of all iterations of a cycle of refinement, and how many these are."""
-    goal = plan.target if plan.relative else plan.error * plan.found.low / max(plan.found.size, 1e-300)
+    goal = plan.target if plan.relative else plan.error * plan.found.low / max(plan.found.size or 0.0, 1e-300)
     restart = plan.found.rounds_to(min(goal / FLOOR, 0.5)) * (2 + continued) // 2
     if isinstance(inner, Chebyshev) and inner.low and inner.high:
         root = math.sqrt(inner.high / inner.low)

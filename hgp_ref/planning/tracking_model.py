@@ -13,6 +13,7 @@ graphs that repeat, `exact.tracking_rate` is exact; the model agrees with it whe
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,10 +39,12 @@ class Pace:
         return max(1, math.ceil(math.log(WAVERING / target) / -math.log(max(self.rate, 1e-6))))
 
 
-def rates(steps: np.ndarray, low: float, high: float, zeta: float, tau: float) -> np.ndarray:
+def rates(
+    steps: np.ndarray, low: float, high: float, zeta: float, tau: float, phases: Sequence[float] = PHASES
+) -> np.ndarray:
     """The model's rate for each step size, (len(steps),)."""
     lam = np.geomspace(low, high, 5) if high > low else np.array([high])
-    turned = tau * np.exp(1j * np.array(PHASES))
+    turned = tau * np.exp(1j * np.array(phases))
     e, L, z, t = (a.ravel() for a in np.meshgrid(steps, lam, np.array([0.0, zeta]), turned, indexing="ij"))
     zero, one = np.zeros_like(t), np.ones_like(t)
     a = np.stack([one - e * L, -e * z, zero], axis=-1)
@@ -54,7 +57,7 @@ def rates(steps: np.ndarray, low: float, high: float, zeta: float, tau: float) -
 
 def best_pace(found: Found, target: float) -> Pace | None:
     """The step and S with the least S · iterations; None where the model is stable for none."""
-    grid = np.geomspace(1e-3, 2.0, 60) / found.high
+    grid = np.geomspace(1e-3, 2.0, 40) / found.high
     paces = []
     for S in STEPS:
         rate = rates(grid, found.low, found.high, found.zeta, found.tau**S)
