@@ -22,9 +22,11 @@ NAMES = (
     "figA2c",
     "influence_breast_cancer",
     "influence_digits",
+    "hyper_cleaning",
     "table_error",
     "table_influence",
     "table_curvature",
+    "table_hyper_cleaning",
 )
 
 __all__ = ["NAMES"]

@@ -33,6 +33,7 @@ _MODULES = (
 )
 _NAMES = {
     "PushSum": "averaging",
+    "RobustPushSum": "averaging",
     "ExactAverage": "averaging",
     "Gossip": "averaging",
     "falling_steps": "averaging",

@@ -33,6 +33,8 @@ STATIC_EDGES = 5  # the graph of StaticUndirected; step = attempt
 OUT_NEIGHBOURS = 6  # receivers of RandomOut
 SPARSE_NEIGHBOURS = 7  # receivers of SparseErdosRenyi
 SPARSE_DEGREES = 8  # out-degrees of SparseErdosRenyi
+LINKS = 9  # fate of a message of Unreliable: block = receiver, client = sender
+SLEEP = 10  # which clients of Unreliable sleep; step = 1 + number of the stretch, step 0 = where stretches begin
 INITIAL_PARAMETERS = 64  # initial parameters of neural networks
 EPOCHS = 72  # the order of a client's instances in an epoch; step = epoch
 TERMS = 80  # the last term of randomly truncated series; step = which of them

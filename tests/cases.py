@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.networks import OnePeerExponential, RandomDirected, RandomOut, StaticUndirected
+from hgp_ref.networks import OnePeerExponential, RandomDirected, RandomOut, StaticUndirected, Unreliable
 from hgp_ref.problems import (
     HyperCleaning,
     InstanceWeights,
@@ -50,6 +50,7 @@ def point(problem, runs: tuple[int, ...] = (), seed: int = 3):
 
 NET = RandomDirected(N, seed=5)
 DOUBLY = StaticUndirected(N, p=0.8, seed=1, weights="metropolis")
+UNRELIABLE = Unreliable(NET, loss=0.1, delay=1, seed=2)
 AVERAGINGS = {
     "push-sum composed": lambda: hgp.PushSum(NET, 3, mode="composed"),
     "push-sum stepping": lambda: hgp.PushSum(NET, 3, mode="stepping"),
@@ -60,4 +61,7 @@ AVERAGINGS = {
     "gossip composed": lambda: hgp.Gossip(DOUBLY, 2, mode="composed"),
     "gossip stepping": lambda: hgp.Gossip(DOUBLY, 2, mode="stepping"),
     "exact": lambda: hgp.ExactAverage(N),
+    "robust composed": lambda: hgp.RobustPushSum(UNRELIABLE, 5, mode="composed"),
+    "robust stepping": lambda: hgp.RobustPushSum(UNRELIABLE, 5, mode="stepping"),
+    "robust conserve": lambda: hgp.RobustPushSum(UNRELIABLE, 5, debias="conserve"),
 }

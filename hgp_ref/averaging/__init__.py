@@ -1,4 +1,4 @@
-"""Θ̂ as an operator: exact mean, Push-Sum, doubly-stochastic gossip."""
+"""Θ̂ as an operator: exact mean, Push-Sum, robust Push-Sum, doubly-stochastic gossip."""
 
 from hgp_ref.averaging.base import Averaging
 from hgp_ref.averaging.exact_average import ExactAverage
@@ -6,6 +6,7 @@ from hgp_ref.averaging.falling import falling_steps
 from hgp_ref.averaging.gossip import Gossip
 from hgp_ref.averaging.mean import Mean, open_mean
 from hgp_ref.averaging.push_sum import PushSum
+from hgp_ref.averaging.robust_push_sum import RobustPushSum
 from hgp_ref.averaging.server_average import ServerAverage
 from hgp_ref.averaging.talks import Pushed, exchange
 from hgp_ref.channels import Traffic
@@ -17,6 +18,7 @@ __all__ = [
     "Mean",
     "PushSum",
     "Pushed",
+    "RobustPushSum",
     "ServerAverage",
     "Traffic",
     "exchange",

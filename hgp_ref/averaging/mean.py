@@ -26,9 +26,31 @@ class Mean:
         mean.kept(ubar)          what an iteration goes on from: ū, or the sums ω ū where mass is conserved
         mean.divided(u)          the reverse
         mean.sums(z)             the next call without the division: P z, weights carried from call to call
+        mean.forget()            other vectors come next: nothing that is under way belongs to them
         mean.taking(S)           the same mean with calls of S steps that leave the numbering of the others alone
 
     With `runs`, u has a leading run axis and run r meets averaging r; `channel` is then one over all of them.
+
+    Parameters
+    ----------
+    averagings : sequence of Averaging
+        One for each run.
+    channel : Channel
+        Over which numbers travel.
+    like : array
+        Library, device and dtype of what is averaged.
+    calls, first : int
+        How many calls are to come, and the number of the first.
+    runs : bool
+        Whether arrays carry a run axis.
+
+    Examples
+    --------
+    >>> net = hgp.networks.FullyConnected(2)
+    >>> mean = hgp.averaging.open_mean([hgp.PushSum(net, steps=1)], 2, np.zeros((2, 1)), calls=1)
+    >>> mean(np.array([[1.0], [3.0]]))
+    array([[2.],
+           [2.]])
     """
 
     def __init__(
@@ -61,8 +83,17 @@ class Mean:
         return self.channel.average(u, self._next(), self._weights)
 
     def sums(self, z: Array) -> Array:
-        """P z over the graphs of the next call; `weights` becomes P ω."""
+        """P z over the graphs of the next call; `weights` becomes P ω. ValueError where links lose sums for good."""
+        if self.channel.loses_mass:
+            raise ValueError(
+                f"avg: {self.averagings[0]!r} given, whose links lose messages and with them part of the sums that "
+                "must be conserved; needed RobustPushSum over the same network"
+            )
         return self.channel.mix(z, self._next(), self._carried)
+
+    def forget(self) -> None:
+        """Other vectors come next; what is under way of those before, on links that delay, is dropped."""
+        self.channel.forget()
 
     @property
     def weights(self) -> Array | float:
@@ -134,6 +165,32 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
     """The mean of `calls` calls from the first graph on, for arrays like `like` with `rows` clients.
 
     With `runs` there is one averaging for each entry of a leading run axis. Warns where graphs do not connect clients.
+
+    Parameters
+    ----------
+    averagings : sequence of Averaging
+        One for each run.
+    rows : int
+        Clients of the arrays to come.
+    like : array
+        Library, device and dtype of what is averaged.
+    calls : int
+        How many calls are to come.
+    runs : bool
+        Whether arrays carry a run axis.
+
+    Returns
+    -------
+    Mean
+        At work over a channel of its own.
+
+    Examples
+    --------
+    >>> net = hgp.networks.FullyConnected(2)
+    >>> mean = hgp.averaging.open_mean([hgp.PushSum(net, steps=1)], 2, np.zeros((2, 1)), calls=1)
+    >>> mean(np.array([[1.0], [3.0]]))
+    array([[2.],
+           [2.]])
     """
     channels = [a.connect() for a in averagings]
     for averaging, channel in zip(averagings, channels, strict=True):

@@ -28,7 +28,13 @@ from hgp_ref.channels import BALANCED, FRESH
 
 
 class Pushed:
-    """Rows whose sum over clients is to be conserved: trackers."""
+    """Rows whose sum over clients is to be conserved: trackers.
+
+    Parameters
+    ----------
+    rows : array (n, d)
+        One row for each client.
+    """
 
     def __init__(self, rows: Array) -> None:
         self.rows = rows
@@ -52,39 +58,68 @@ def exchange(mean: Mean, *talks: Talk) -> list[Any]:
     >>> ((s, t),) = exchange(mean, both(np.ones((3, 2)), np.arange(6.0).reshape(3, 2)))
     >>> bool(np.allclose(s, 1)), t.sum(axis=0).round(12).tolist(), mean.channel.traffic.rounds
     (True, [6.0, 9.0], 1)
+
+    Parameters
+    ----------
+    mean : Mean
+        At work.
+    *talks : talks
+        What travels together in one call.
+
+    Returns
+    -------
+    list
+        What became of each.
     """
+    together = beside(*talks)
+    try:
+        offer = next(together)
+        while True:
+            offer = together.send(_sent(mean, offer))
+    except StopIteration as end:
+        return end.value
+
+
+def beside(*talks: Talk) -> Talk:
+    """Several talks as one: in each phase it offers what those offer that still talk; returns what they return."""
     returned: list[Any] = [None] * len(talks)
-    offers = _advance(talks, {k: None for k in range(len(talks))}, returned)
-    while offers:
-        offers = _advance(talks, _sent(mean, offers), returned)
-    return returned
+    replies: dict[int, Any] = dict.fromkeys(range(len(talks)))
+    while True:
+        offers: dict[int, Offer] = {}
+        for k, reply in replies.items():
+            try:
+                offers[k] = talks[k].send(reply)
+            except StopIteration as end:
+                returned[k] = end.value
+        if not offers:
+            return returned
+        mixed = iter((yield [part for offer in offers.values() for part in offer]))
+        replies = {k: [next(mixed) for _ in offer] for k, offer in offers.items()}
 
 
-def _advance(talks: Sequence[Talk], replies: dict[int, Any], returned: list[Any]) -> dict[int, Offer]:
-    """What the talks that were answered offer next; those that end leave what they return."""
-    offers = {}
-    for k, reply in replies.items():
-        try:
-            offers[k] = talks[k].send(reply)
-        except StopIteration as end:
-            returned[k] = end.value
-    return offers
+def silent(state: Any) -> Talk:
+    """A talk that sends nothing and returns `state`."""
+    yield from ()
+    return state
 
 
-def _sent(mean: Mean, offers: dict[int, Offer]) -> dict[int, list[Array]]:
-    """The offers after one call of the mean, in one message."""
-    parts = [part for offer in offers.values() for part in offer]
-    rows = [part.rows if isinstance(part, Pushed) else part for part in parts]
+def _sent(mean: Mean, offer: Offer) -> list[Array]:
+    """What is offered, after one call of the mean, in one message."""
+    rows = [part.rows if isinstance(part, Pushed) else part for part in offer]
     xp = array_namespace(rows[0])
     mixed = mean(rows[0] if len(rows) == 1 else xp.concat(rows, axis=-1))
     weighted = _weighted(mean)
+    if not mean.channel.keeps_mass and any(isinstance(part, Pushed) for part in offer):
+        raise ValueError(
+            f"avg: {mean.averagings[0]!r} given, over links that lose or delay messages; needed others for rows that "
+            "are pushed: their sum over clients must be conserved in every call, and part of it is under way"
+        )
     back, begin = [], 0
-    for part, row in zip(parts, rows, strict=True):
+    for part, row in zip(offer, rows, strict=True):
         own = mixed if len(rows) == 1 else mixed[..., begin : begin + row.shape[-1]]
         back.append(own * mean.channel.weights if weighted and isinstance(part, Pushed) else own)
         begin += row.shape[-1]
-    answers = iter(back)
-    return {k: [next(answers) for _ in offer] for k, offer in offers.items()}
+    return back
 
 
 def _weighted(mean: Mean) -> bool:

@@ -22,9 +22,20 @@ class Conversation:
         if not isinstance(self.channel, Channel):
             given = type(self.channel).__name__
             raise TypeError(f"avg: {type(avg).__name__}.connect() returned {given}, needed a Channel")
+        if not self.channel.keeps_mass:
+            raise ValueError(
+                f"avg: {avg!r} given, needed one whose links lose and delay nothing: C3 and C4 take the true mean for "
+                "a convex combination of what clients hold after Push-Sum, and here part of the mass is lost or under "
+                "way, and the mean may lie outside; do without avg (C1, C2), or certify over the network itself"
+            )
         self.steps = avg.steps_of(0, 1)[0]
         self.weights = BALANCED if avg.weights is BALANCED else FRESH
         self.channel.skip(passed, self.weights, like)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether some clients live in other processes."""
+        return self.channel.clients.stop - self.channel.clients.start < self.n
 
     @property
     def traffic(self) -> Traffic:

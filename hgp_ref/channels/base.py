@@ -42,6 +42,19 @@ class Channel(ABC):
     step       graphs used so far
     weights    ω after the last call, (..., n, 1), in the library and dtype of z
     traffic    what was carried since the channel was opened
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    clients : slice, optional
+        Those whose rows are here; all by default.
+
+    Examples
+    --------
+    >>> channel = hgp.channels.connect(hgp.networks.RandomDirected(n=3, seed=0))
+    >>> isinstance(channel, hgp.channels.Channel), channel.step
+    (True, 0)
     """
 
     def __init__(self, n: int, clients: slice | None = None) -> None:
@@ -51,6 +64,8 @@ class Channel(ABC):
         self._sent = Traffic()
 
     weights: Array = None  # before any call
+    keeps_mass = True  # whether Σ_i (P z)_i = Σ_i z_i: all that is sent in a call is received in it
+    loses_mass = False  # whether some of it is never received, in no later call either
 
     @property
     def traffic(self) -> Traffic:
@@ -85,9 +100,17 @@ class Channel(ABC):
         """
         return None
 
-    def composes(self, z: Array, steps: int) -> bool:
+    def composes(self, z: Array, steps: int, weights: Weights = FRESH) -> bool:
         """Whether z is better met by one matrix a call; only where `matrices` can tell."""
         return False
+
+    def forget(self) -> None:
+        """Other vectors come next: what is still under way of those before is dropped; clients' weights stay."""
+        return None
+
+    def use_running_sums(self) -> None:
+        """From now on messages carry totals of what was sent along an edge; where nothing is lost, nothing changes."""
+        return None
 
     def skip(self, graphs: int, weights: Weights, like: Array) -> None:
         """Let `graphs` graphs pass as if their calls had been made: the clock, and weights that are carried."""
@@ -133,5 +156,22 @@ def connect(net: Network, mode: str = "auto") -> Channel:
 
     Kinds of networks that need another channel than the simulation register theirs: `connect.register(kind)`. `mode`
     is "auto", "composed" or "stepping"; a channel that cannot compose refuses "composed".
+
+    Parameters
+    ----------
+    net : Network
+        Who hears whom.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made.
+
+    Returns
+    -------
+    Channel
+        At its first graph.
+
+    Examples
+    --------
+    >>> hgp.channels.connect(hgp.networks.RandomDirected(n=3, seed=0)).n
+    3
     """
     raise TypeError(f"net: needed a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")

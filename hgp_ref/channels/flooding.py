@@ -6,7 +6,8 @@ is everybody for all i, each holds the maximum itself. Minima are maxima of nega
 
 How many rounds that takes is found on the realised graphs: flooding goes on until every client holds the global
 maximum. Clients cannot see that moment themselves; a deployment fixes any number of rounds that is at least as
-large.
+large. Over links that lose and delay it is the same: a number that was lost is sent again in the next round, one that
+is late is still some client's, so that the maximum is exact once it has reached everybody, after more rounds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from hgp_ref.channels.messages import messages_of
 from hgp_ref.compiled import njit
-from hgp_ref.networks import Network
+from hgp_ref.networks import Network, Unreliable
 
 
 class Flooded:
@@ -42,6 +43,27 @@ class Flooded:
         return flags
 
 
+class LateFlooded(Flooded):
+    """The same where messages are lost or late."""
+
+    net: Unreliable
+
+    def __init__(self, net: Unreliable) -> None:
+        super().__init__(net)
+        self.underway: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by the step at which it arrives
+
+    def hear(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
+        indptr, senders, _, late = self.net.links(s)
+        receivers = np.repeat(np.arange(self.net.n), np.diff(indptr))
+        for q in np.unique(late[late >= 0]).tolist():
+            which = late == q
+            self.underway.setdefault(s + q, []).append((receivers[which], held[senders[which]]))
+        heard = held.copy()
+        for to, values in self.underway.pop(s, []):
+            np.maximum.at(heard, to, values)
+        return heard, messages_of(self.net, indptr, senders)
+
+
 def flood_max(
     net: Network | None,
     values: np.ndarray,
@@ -57,7 +79,8 @@ def flood_max(
     n = len(values) if net is None else net.n
     if net is None or n == 1:
         return values.max(axis=0), min(1, n - 1), n * (n - 1)
-    around = Flooded(net) if around is None else around
+    if around is None:
+        around = LateFlooded(net) if isinstance(net, Unreliable) and not net.in_time else Flooded(net)
     limit = max(1000, 2 * n) if max_rounds is None else max_rounds
     messages, stalled = 0, 0
     held = np.ascontiguousarray(values, dtype=np.float64)

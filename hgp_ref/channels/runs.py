@@ -23,6 +23,18 @@ class Runs(Channel):
     `steps` and `weights` of a call are tuples with an entry for each run, or one for all of them. Where all channels
     compose at the first call, their matrices are stacked and one batched product serves all runs; otherwise they are
     asked one by one.
+
+    Parameters
+    ----------
+    channels : sequence of Channel
+        One for each run.
+
+    Examples
+    --------
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> runs = hgp.channels.Runs([hgp.channels.connect(net), hgp.channels.connect(net.after(10))])
+    >>> runs.n
+    3
     """
 
     def __init__(self, channels: Sequence[Channel]) -> None:
@@ -72,7 +84,7 @@ class Runs(Channel):
     def _call(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> Array:
         if self._stacked is None:
             asked = zip(self.channels, steps, strict=True)
-            self._stacked = all(channel.composes(z[0, ...], S) for channel, S in asked)
+            self._stacked = all(channel.keeps_mass and channel.composes(z[0, ...], S) for channel, S in asked)
             if not self._stacked and self._ahead:
                 for channel, ahead in zip(self.channels, zip(*self._ahead, strict=True), strict=True):
                     channel.foresee(ahead)
@@ -117,6 +129,18 @@ class Runs(Channel):
         for r, (channel, passed, rule) in enumerate(asked):
             channel.skip(passed, rule, like[r, ...])
         self._omega = np.stack([channel.omega for channel in self.channels])
+
+    @property
+    def keeps_mass(self) -> bool:  # type: ignore[override]
+        return all(channel.keeps_mass for channel in self.channels)
+
+    @property
+    def loses_mass(self) -> bool:  # type: ignore[override]
+        return any(channel.loses_mass for channel in self.channels)
+
+    def forget(self) -> None:
+        for channel in self.channels:
+            channel.forget()
 
     def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
         """Maxima of (n, k) that all runs share, (k,), or of (R, n, k), those of each run, (R, k)."""

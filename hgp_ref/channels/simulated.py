@@ -32,6 +32,19 @@ class Simulated(Channel):
 
     mode="auto" composes where that is cheaper (`products.composing_pays`). Graphs of calls that were foreseen are
     prepared together, as far as BLOCK_BYTES allows.
+
+    Parameters
+    ----------
+    net : Network
+        Who hears whom.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made.
+
+    Examples
+    --------
+    >>> channel = hgp.channels.Simulated(hgp.networks.FullyConnected(2))
+    >>> channel.n
+    2
     """
 
     def __init__(self, net: Network, mode: str = "auto") -> None:
@@ -77,19 +90,23 @@ class Simulated(Channel):
     def _prepare(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:
         self.settle()
         self._closed = None
-        if self.composes(z, steps):
+        if self.composes(z, steps, weights):
             ahead = self.upcoming(steps, calls_at_once(self.n))
             P, messages = self.matrices(ahead)
             self._calls = ComposedCalls(P, messages, self._omega, ahead, weights, z, divide, repr(self.net))
-        elif is_numpy(z):
-            ahead = self.upcoming(steps, MOST_CALLS)
-            self._calls = HostCalls(self.net, self.step, self._omega, ahead, weights, z, divide)
         else:
-            most = max(1, min(64, 2 * BLOCK_BYTES // (32 * steps * int(self.net.expected_edges))))
-            ahead = self.upcoming(steps, most)
-            alike = next((k for k, S in enumerate(ahead) if steps != S), len(ahead))
-            self._calls = DeviceCalls(self.net, self.step, self._omega, ahead[:alike], weights, z, divide).take_over()
+            self._calls = self._stepping(z, steps, weights, divide)
         return self._calls
+
+    def _stepping(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:
+        """The next calls where they are not composed."""
+        if is_numpy(z):
+            ahead = self.upcoming(steps, MOST_CALLS)
+            return HostCalls(self.net, self.step, self._omega, ahead, weights, z, divide)
+        most = max(1, min(64, 2 * BLOCK_BYTES // (32 * steps * int(self.net.expected_edges))))
+        ahead = self.upcoming(steps, most)
+        alike = next((k for k, S in enumerate(ahead) if steps != S), len(ahead))
+        return DeviceCalls(self.net, self.step, self._omega, ahead[:alike], weights, z, divide).take_over()
 
     def settle(self) -> None:
         """Close the calls prepared before: what they have carried, and where they have left the weights."""
@@ -105,7 +122,7 @@ class Simulated(Channel):
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         return products(self.net, self.step, steps)
 
-    def composes(self, z: Array, steps: int) -> bool:
+    def composes(self, z: Array, steps: int, weights: Weights = FRESH) -> bool:
         if self.mode != "auto":
             return self.mode == "composed"
         columns = int(np.prod(z.shape[:-2], dtype=np.int64)) * z.shape[-1]

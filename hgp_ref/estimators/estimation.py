@@ -94,7 +94,7 @@ def hypergradient(
     True
     """
     problem = as_problem(problem, needs=("outer_grad", "linearize"))
-    x, lam = _check_point(problem, x, lam)
+    x, lam = check_point(problem, x, lam)
     M, tol = (
         arguments.integer("iterations", iterations, 1, arguments.LONGEST),
         None if tol is None else arguments.positive("tol", tol),
@@ -163,7 +163,8 @@ def hypergradient(
     )
 
 
-def _check_point(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+def check_point(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+    """x (n, d_x) and lam (n, d_lam), looked at, without graphs of automatic differentiation."""
     arguments.same_kind(x=x, lam=lam)
     arguments.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
     arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)

@@ -3,6 +3,7 @@
 It judges the matrix-free core and therefore shares no code with it: no averaging, estimators or training.
 """
 
+from hgp_ref.exact.augmented import augmented_matrix, augmented_product
 from hgp_ref.exact.classes import client_hypergradient, local_hypergradient, shared_hypergradient
 from hgp_ref.exact.derivatives import hessians, jacobians, outer_gradients
 from hgp_ref.exact.inner import inner_solution
@@ -12,6 +13,8 @@ from hgp_ref.exact.tracking import tracking_rate
 from hgp_ref.exact.truth import hypergradient
 
 __all__ = [
+    "augmented_matrix",
+    "augmented_product",
     "client_hypergradient",
     "estimate",
     "hessians",

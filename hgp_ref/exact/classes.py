@@ -34,6 +34,18 @@ def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     >>> client = hgp.exact.client_hypergradient(problem, x, lam, shared=True)
     >>> bool(np.allclose(client.mean(axis=0), hgp.exact.shared_hypergradient(problem, x, lam)))
     True
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+
+    Returns
+    -------
+    array
+        For one λ that all clients share.
     """
     return hypergradient(problem, x, lam).mean(axis=0)
 
@@ -49,6 +61,20 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     >>> alone = hgp.exact.hypergradient(problem, x, lam)
     >>> bool(np.allclose(hgp.exact.client_hypergradient(problem, x, lam), alone))
     True
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+    shared : bool
+        Whether λ is one for all.
+
+    Returns
+    -------
+    array
+        Of the class that the other methods estimate.
     """
     shared = arguments.boolean("shared", shared)
     enter(problem, x, lam, ("outer_grad",))
@@ -57,8 +83,8 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     require_positive_definite(H.mean(axis=0))
     w = np.linalg.solve(H.mean(axis=0), f_x.T).T  # (n, d_x), rows H̄⁻¹ ∂_x f_i
     if shared:
-        return f_lam - w @ J.mean(axis=0).T
-    return f_lam - np.einsum("ikd,id->ik", J, w) / len(w)
+        return _within_range(f_lam, w @ J.mean(axis=0).T)
+    return _within_range(f_lam, np.einsum("ikd,id->ik", J, w) / len(w))
 
 
 def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
@@ -72,6 +98,18 @@ def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     >>> alone = hgp.exact.hypergradient(problem, x, lam)
     >>> bool(np.allclose(hgp.exact.local_hypergradient(problem, x, lam), alone))
     True
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+
+    Returns
+    -------
+    array (n, d_lam)
+        From each client's own Hessian.
     """
     enter(problem, x, lam, ("outer_grad",))
     H, J = hessians(problem, x, lam), jacobians(problem, x, lam)
@@ -79,4 +117,14 @@ def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     for Hessian in H:
         require_positive_definite(Hessian)
     w = np.linalg.solve(H, f_x[..., None])[..., 0]  # (n, d_x)
-    return f_lam - np.einsum("ikd,id->ik", J, w)
+    return _within_range(f_lam, np.einsum("ikd,id->ik", J, w))
+
+
+def _within_range(f_lam: np.ndarray, indirect: np.ndarray) -> np.ndarray:
+    """∂_λ f less what comes through x; ValueError where that leaves float64."""
+    value = f_lam - indirect
+    if not np.isfinite(value).all():
+        raise ValueError(
+            "x, lam: values given at which the derivative leaves the range of float64, needed smaller ones"
+        )
+    return value

@@ -29,6 +29,11 @@ class Method(ABC):
     `average(u)` makes the next call of the averaging, `average.kept(ubar)` is what goes on in place of ū, and
     `average.channel` is there for methods that need more than means. Arrays may carry a leading run axis. A vector that
     `hvp` was asked for must not be changed in place afterwards: the driver may have taken ∂²_{xλ} g of it, too.
+
+    Examples
+    --------
+    >>> isinstance(hgp.methods.Neumann(1.0), hgp.methods.Method)
+    True
     """
 
     transients = True  # whether what is left may grow for a while in a run that converges; if not, growth is divergence

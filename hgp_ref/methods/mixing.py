@@ -57,6 +57,7 @@ def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.n
         return Mixing(np.zeros(lead) if lead else 0.0, *alone)
     pattern = np.cos(1.0 + np.arange(channel.n) ** 2.0)
     own = np.concatenate([pattern[channel.clients, None], averaged], axis=1)
+    average.forget()
     z, away = _windows(average, _beside(own, like))
     y = host_float64(z / average.weights)
     beside = np.broadcast_to(flooded, (*lead, *flooded.shape))
@@ -84,6 +85,7 @@ def _windows(average: Mean, z: Array) -> tuple[Array, np.ndarray]:
 def _long_run(average: Mean, z: Array, share: np.ndarray) -> np.ndarray:
     """What a round leaves of the spread of z, of which `share` is left after the windows."""
     t, before = WINDOW * WINDOWS, np.ones_like(share)
+    average.forget()
     while np.any(share > FALLEN) and t < MOST_ROUNDS:
         z = average.taking(t).sums(z)
         y = host_float64(z / average.weights)

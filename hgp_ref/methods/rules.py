@@ -83,7 +83,7 @@ class Tracked(Rule):
 
     def talk(self, moving: Moving, gradient: Gradient) -> Talk:
         d = gradient(moving.s)
-        t = d if moving.memory is None else moving.memory[0] + (d - moving.memory[1])
+        t = followed(moving.memory, d)
         mixed, mixed_t = yield moving.s, Pushed(t)
         s = mixed - self.step * t
         return Moving(s if self.damping == 1 else moving.s + self.damping * (s - moving.s), (mixed_t, d))
@@ -125,7 +125,7 @@ class AdaptThenTrack(Rule):
 
     def talk(self, moving: Moving, gradient: Gradient) -> Talk:
         d = gradient(moving.s)
-        (y,) = yield (d if moving.memory is None else moving.memory[0] + (d - moving.memory[1]),)
+        (y,) = yield (followed(moving.memory, d),)
         (s,) = yield (moving.s - self.step * y,)
         return Moving(s, (y, d))
 
@@ -138,6 +138,35 @@ RULES: dict[str, Callable[[float], Rule]] = {
     "EXTRA": Extra,
     "GT": AdaptThenTrack,
 }
+
+
+class Svrg(Rule):
+    """Local steps corrected to the mean gradient, then a mean: with y⁰ = s and d̄ = W d(s), τ times
+    y ← y − α (d(y) − d(s) + d̄), then s ← W y: two rounds. W is the exact mean (FedInn and FedOut of FedNest)."""
+
+    def __init__(self, step: float, local_steps: int = 1) -> None:
+        super().__init__(step)
+        self.local_steps = arguments.integer("local_steps", local_steps, 1, arguments.LONGEST)
+
+    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
+        d = gradient(moving.s)
+        (mean,) = yield (d,)
+        y = moving.s - self.step * mean
+        for _ in range(self.local_steps - 1):
+            y = y - self.step * (gradient(y) - d + mean)
+        (s,) = yield (y,)
+        return Moving(s)
+
+
+def follow(memory: Any, d: Array) -> Talk:
+    """t ← W t + d⁺ − d by itself, t⁰ = d⁰: from what was remembered to what is, `followed` reads it."""
+    (mixed,) = yield (Pushed(followed(memory, d)),)
+    return mixed, d
+
+
+def followed(memory: Any, d: Array) -> Array:
+    """t where the direction is d now: what was mixed, plus what d has changed by since."""
+    return d if memory is None else memory[0] + (d - memory[1])
 
 
 def require_balanced(what: str, average: Mean) -> None:

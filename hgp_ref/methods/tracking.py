@@ -93,6 +93,7 @@ class Tracking(Method):
         if state.step is None:
             state = self.begin(state, average, lambda: linearization)
         if state.u is None:
+            average.forget()
             w = xp.zeros_like(state.y) if state.w0 is None else state.w0
             state = replace(state, u=average.weights * w, w=w, bent=xp.zeros_like(w))
         mixed = average.sums(xp.concat([state.u - state.step * state.y, state.y], axis=-1))

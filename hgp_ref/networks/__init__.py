@@ -9,6 +9,7 @@ from hgp_ref.networks.random_out import RandomOut
 from hgp_ref.networks.schedule import Schedule
 from hgp_ref.networks.sparse_erdos_renyi import SparseErdosRenyi
 from hgp_ref.networks.static_undirected import StaticUndirected
+from hgp_ref.networks.unreliable import Unreliable
 
 __all__ = [
     "FullyConnected",
@@ -23,6 +24,7 @@ __all__ = [
     "SparseErdosRenyi",
     "StaticUndirected",
     "Unreachable",
+    "Unreliable",
     "obstacle",
     "smallest_window",
     "strongly_connected",

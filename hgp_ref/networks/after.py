@@ -54,6 +54,10 @@ class After(Network):
         first, count = self._stretch(first, count)
         return self.net.union(self.t + first, count)
 
+    def heard(self, first: int, count: int) -> Edges:
+        first, count = self._stretch(first, count)
+        return self.net.heard(self.t + first, count)
+
     @property
     def _last_step(self) -> int:
         return MAX_STEP - self.t

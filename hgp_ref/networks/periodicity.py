@@ -26,7 +26,14 @@ from hgp_ref.networks.base import Edges, Network
 
 @dataclass(frozen=True)
 class Periodic:
-    """Without self-loops the clients fall into groups whose values never meet at one of steps first, first + 1, ..."""
+    """Without self-loops the clients fall into groups whose values never meet at one of steps first, first + 1, ...
+
+    Examples
+    --------
+    >>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> hgp.networks.Periodic(first=1, count=4, groups=2).groups
+    2
+    """
 
     first: int
     count: int
@@ -66,7 +73,7 @@ def _groups_of_union(net: Network, first: int, count: int) -> int:
     pairs, added, chunk, groups = np.empty(0, np.int64), 0, 1, 2
     while added < count and groups > 1:
         chunk = min(chunk, count - added)
-        senders, receivers = net.union(first + added, chunk)
+        senders, receivers = net.heard(first + added, chunk)
         pairs = np.union1d(pairs, senders * net.n + receivers)
         groups = _groups(net.n, *np.divmod(pairs, net.n), 1)
         added, chunk = added + chunk, 2 * chunk

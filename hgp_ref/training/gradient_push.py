@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.averaging import PushSum, open_mean
+from hgp_ref.averaging import PushSum, RobustPushSum, open_mean
 from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.networks import Network
 from hgp_ref.philox import MAX_STEP, check_seeds
@@ -55,10 +56,15 @@ def sgp(
 
     and, with momentum m and weight decay c, each client's own b ← m b + ∂g(z) + c z in place of ∂g(z).
 
+    Where the links of `net` lose or delay messages (`networks.Unreliable`), x and ω go over running sums that are never
+    reset, `RobustPushSum(net, 1, debias="conserve")`: the sum of all parameters, those under way included, then moves
+    by gradients alone, as over reliable links. A client steps by a / ω_i, and ω_i falls with what is under way: large
+    delays take a smaller a. A warning says so.
+
     Parameters
     ----------
     problem : client costs, any object that meets `hgp_ref.problems.Problem`.
-    net : who hears whom at each step.
+    net : who hears whom at each step; also one that loses messages.
     lam : (n, d_lam), or (runs, n, d_lam) to train for several λ at once.
     steps, lr : number of steps and learning rate a, a number or a function of the step (from 0).
     milestones : step numbers (from 0) at which a is multiplied by `decay`; by default after 3/5 and 4/5 of the steps.
@@ -75,6 +81,15 @@ def sgp(
     Returns
     -------
     Fit, with `x` (n, d_x), the consensus gap and the gradient that is left. Training that grows raises DivergenceError.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=500, lr=0.5)
+    >>> bool(np.abs(fit.x - x).max() < 1e-3)
+    True
     """
     problem = as_problem(problem, needs=("inner_grad",))
     arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
@@ -90,11 +105,10 @@ def sgp(
     seeds, many = check_seeds(seed)
     lam = _one_per_seed(detached(lam), seeds) if many else detached(lam)
     z = read_start(problem, lam, x0)
-    _check_network(net, problem)
-    average = open_mean([PushSum(net, 1, debias="conserve", mode=mode)], problem.n_clients, z, steps)
+    average = open_mean([_averaging(net, mode, problem)], problem.n_clients, z, steps)
     milestones, rates = read_rates(steps, lr, milestones, decay)
     average.channel.agree("hgp.sgp", variant=variant, tol=tol, batch_size=batch_size, seed=seeds,
-                          first_batch=first_batch, rates=rates.tolist(), momentum=momentum, weight_decay=weight_decay,
+                          first_batch=first_batch, rates=rates, momentum=momentum, weight_decay=weight_decay,
                           dim_lam=problem.dim_lam, callback=callback is not None)  # fmt: skip
     rule = Descent(problem, lam, momentum, weight_decay)
     batches = None
@@ -131,10 +145,23 @@ def sgp(
     )
 
 
-def _check_network(net: Network, problem: Normalised) -> None:
-    held = PushSum(net, 1).connect().clients
-    if held.stop - held.start != problem.n_clients:
-        raise ValueError(f"net: {net!r} has {held.stop - held.start} clients, but the problem has {problem.n_clients}")
+def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
+    """Push-Sum whose weights and sums run on; with running sums where links lose or delay messages."""
+    plain = PushSum(net, 1, debias="conserve", mode=mode)
+    channel = plain.connect()
+    held = channel.clients.stop - channel.clients.start
+    if held != problem.n_clients:
+        raise ValueError(f"net: {net!r} has {held} clients, but the problem has {problem.n_clients}")
+    if channel.keeps_mass:
+        return plain
+    robust = RobustPushSum(net, 1, debias="conserve", mode=mode)
+    warnings.warn(
+        f"sgp: {net!r} loses or delays messages; training goes over {robust!r} in place of PushSum, which would lose "
+        "parameters. While mass is under way weights are small and steps lr / weight large: it may take a smaller lr",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return robust
 
 
 def _one_per_seed(lam: Array, seeds: list[int]) -> Array:

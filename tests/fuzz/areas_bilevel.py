@@ -6,7 +6,7 @@ import numpy as np
 
 from fuzz import small
 from fuzz.table import function, method
-from hgp_ref import bilevel
+from hgp_ref import bilevel, networks
 
 function("bilevel.Adam", bilevel.Adam, lambda: dict(lr=0.1, betas=(0.9, 0.999), eps=1e-8))
 function("bilevel.GradientDescent", bilevel.GradientDescent, lambda: dict(lr=0.1))
@@ -22,5 +22,39 @@ function(
         | dict(train=dict(steps=8, lr=0.3), estimate=dict(steps=2, iterations=4), update=bilevel.Adam(0.1), seed=0)
         | dict(project=None, warm_start=True, x0=np.zeros((3, 4)), callback=lambda *given: False, progress=False)
         | dict(log=True, measure=lambda x, lam: 1.0, patience=3, file=None)
+    ),
+)
+
+# methods of others
+STEPS = dict(lr=0.01, inner_lr=0.1)
+OTHERS = {
+    "fednest": dict(ell=1.5, terms=3, inner_steps=2, local_steps=2),
+    "dbo": dict(jhip_lr=0.1, inner_steps=2, jhip_steps=2, tracking=False),
+    "gbdsbo": dict(mixing=0.1, ell=1.5, terms=3),
+    "mdbo": dict(ell=1.5, terms=3, eta=0.5, momentum=0.5),
+    "vrdbo": dict(ell=1.5, terms=3, eta=0.5, momentum=0.5),
+    "ma_dsbo": dict(higp_lr=0.1, inner_steps=2, higp_steps=2, momentum=0.5),
+    "d_soba": dict(aux_lr=0.1, momentum=0.5),
+    "sparkle": dict(aux_lr=0.1, x="ED", z="GT", outer="EXTRA", momentum=0.5),
+    "fab": dict(penalty=2.0, nodes=2),
+}
+for name, own in OTHERS.items():
+    kind = networks.RandomDirected if name == "fab" else networks.FullyConnected
+    function(
+        f"bilevel.{name}",
+        getattr(bilevel, name),
+        lambda own=own, kind=kind: (
+            dict(problem=small.quadratic(), net=kind(3), lam=small.point(small.quadratic())["lam"], outer_steps=2)
+            | STEPS | own | dict(shared=True, x0=np.zeros((3, 4)), project=None, batch_size=None, seed=0, every=1)
+            | dict(callback=lambda *given: False)
+        ),
+        speaks_of=("step", "penalty", "jhip_lr"),  # a rule's step is what a method calls its rate
+    )  # fmt: skip
+function(
+    "bilevel.at_point",
+    bilevel.at_point,
+    lambda: (
+        dict(method="dbo", problem=small.quadratic(), **small.point(small.quadratic()), net=networks.FullyConnected(3))
+        | dict(iterations=3, every=1, step=0.1, shared=False, tracked=True)
     ),
 )

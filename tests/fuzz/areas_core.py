@@ -23,6 +23,7 @@ KINDS = {
     "Schedule": dict(graphs=EDGES, n=3, weight=None),
     "SparseErdosRenyi": dict(n=3, mean_degree=1.0, seed=0),
     "StaticUndirected": dict(n=3, p=0.5, seed=0, weights="metropolis"),
+    "Unreliable": dict(net=networks.FullyConnected(3), loss=0.2, delay=2, sleep=0.1, seed=0, stretch=2),
 }
 MEMBERS = {
     "out_lists": dict(s=1),
@@ -33,6 +34,7 @@ MEMBERS = {
     "mixing_matrices": dict(first=1, count=2),
     "products": dict(first=1, calls=2, steps=2),
     "union": dict(first=1, count=2),
+    "heard": dict(first=1, count=2),
     "after": dict(t=2),
 }
 for kind, settings in KINDS.items():
@@ -41,18 +43,27 @@ for kind, settings in KINDS.items():
     for member, good in MEMBERS.items():
         owner = lambda make=make, settings=settings: make(**settings)  # noqa: E731
         method(f"networks.{kind}.{member}", owner, lambda good=good: dict(good))
+for member in ("asleep", "delays", "links"):
+    owner = lambda: networks.Unreliable(networks.FullyConnected(3), sleep=0.2)  # noqa: E731
+    method(f"networks.Unreliable.{member}", owner, lambda: dict(s=1))
 method("networks.OnePeerExponential.hop", lambda: networks.OnePeerExponential(3), lambda: dict(s=1))
 for name in ("obstacle", "smallest_window", "strongly_connected", "unreachable"):
     function(f"networks.{name}", getattr(networks, name), lambda: dict(net=small.net(), first=1, count=3))
 
 # averaging and channels
 function("averaging.PushSum", averaging.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
+function(
+    "averaging.RobustPushSum",
+    averaging.RobustPushSum,
+    lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
+)
 function("averaging.Gossip", averaging.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
 for kind in ("ExactAverage", "ServerAverage"):
     function(f"averaging.{kind}", getattr(averaging, kind), lambda: dict(n=3))
 function("averaging.falling_steps", averaging.falling_steps, lambda: dict(steps=5, iterations=8, slope=0.5))
 for kind, owner in {
     "PushSum": small.avg,
+    "RobustPushSum": lambda: hgp.RobustPushSum(networks.Unreliable(small.net()), 2),
     "Gossip": lambda: hgp.Gossip(networks.FullyConnected(3), 2),
     "ExactAverage": lambda: hgp.ExactAverage(3),
     "ServerAverage": lambda: averaging.ServerAverage(3),
@@ -137,6 +148,7 @@ function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))
 ARRAY = np.ones((3, 4))
 for name in ("all_finite", "device", "to_host", "host_float64", "detached", "host_dtype"):
     function(f"backend.{name}", getattr(hgp.backend, name), lambda: dict(x=ARRAY), passes_nan=True)
+function("backend.addressable", hgp.backend.addressable, lambda: dict(x=ARRAY))
 function("backend.settle", hgp.backend.settle, lambda: dict(x=ARRAY))
 function("backend.is_numpy", hgp.backend.is_numpy, lambda: dict(x=ARRAY))
 function("backend.scalar", hgp.backend.scalar, lambda: dict(x=np.ones(1)), passes_nan=True)

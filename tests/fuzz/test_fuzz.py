@@ -15,7 +15,10 @@ from fuzz.pool import Worker
 from fuzz.values import BAD
 
 EXAMPLES = 1500
-LENGTHS = {"steps", "iterations", "calls", "call", "count", "max_iterations", "max_rounds"}  # 10**9 is long, not absurd
+LENGTHS = {  # 10**9 is long, not absurd
+    *("steps", "iterations", "calls", "call", "count", "max_iterations", "max_rounds", "outer_steps", "terms"),
+    *("inner_steps", "local_steps", "jhip_steps", "higp_steps"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +31,7 @@ def worker():
 def fits(argument: str, value: str) -> bool:
     """Whether the pair can be tried: a run of 10**9 steps is allowed and long, and any callable is a callback."""
     return not (argument in LENGTHS and value == "10**9") and not (
-        argument in ("callback", "change") and value == "type"
+        argument in ("callback", "change", "project") and value == "type"
     )
 
 

@@ -35,6 +35,7 @@ KINDS = {
     "RandomOut": lambda n: networks.RandomOut(n, min(3, n - 1), seed=1),
     "RandomOut to all": lambda n: networks.RandomOut(n, n - 1, seed=1),
     "SparseErdosRenyi": lambda n: networks.SparseErdosRenyi(n, (n - 1) / 3, seed=1),
+    "Unreliable": lambda n: networks.Unreliable(networks.RandomDirected(n, seed=1), 0.2, 2, sleep=0.3, seed=1),
 }
 ALL = {**KINDS, "of one's own": Ring}
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -87,7 +88,7 @@ def test_columns_sum_to_one_and_everyone_hears_itself(kind, n):
         assert np.abs(W.sum(axis=0) - 1).max() <= n * EPS  # n roundings of at most eps/2 in the sum, n in the entries
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("StaticUndirected", "Schedule")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("StaticUndirected", "Schedule", "Unreliable")])
 @pytest.mark.parametrize("n", [1, 2, 9, 33])
 def test_senders_share_equally(kind, n):
     """P[i, j] is exactly the float 1 / outdegree of j on the edges, so that lists by sender alone give the matrix."""

@@ -1,0 +1,147 @@
+"""Links that lose and delay: all clients in one process, over the graphs of an Unreliable network.
+
+A call is still linear in what clients hold, z ← P z and ω ← P ω with P ≥ 0, but columns of P no longer sum to one:
+what is lost or under way at its end is missing. Divided by the weights, K = diag(P 1)⁻¹ P is non-negative with rows
+that sum to one all the same, which is what bounds A and B rest on; that sums over clients are kept is what C3 and C4
+rest on, and they are not. Plain messages lose mass for good, and K tends to a matrix whose rows agree on something that
+is not the mean. Running sums (`use_running_sums`) lose none, and K tends to 11ᵀ/n.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from hgp_ref._kernels import links
+from hgp_ref.backend import Array
+from hgp_ref.channels.base import BALANCED, CARRIED, FRESH, Channel, Weights, connect
+from hgp_ref.channels.calls import PreparedCalls
+from hgp_ref.channels.lossy_calls import LossyCall, Mail
+from hgp_ref.channels.products import CHUNK_BYTES
+from hgp_ref.channels.simulated import Simulated
+from hgp_ref.networks import Unreliable
+
+FEW = 32  # clients up to which composing is taken in any case
+ROUNDING = 1e-9  # of the mass, which no call loses by rounding
+
+
+class Lossy(Simulated):
+    """The graphs of `net`, whose messages are lost or late.
+
+    Calls with fresh weights begin with nothing under way, and what arrives after their end is not added: it belongs to
+    no other call. With carried weights what is under way goes on from call to call. A message is counted when it is
+    sent, whether it arrives or not.
+
+    Parameters
+    ----------
+    net : Unreliable
+        Links that lose and delay.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made.
+
+    Examples
+    --------
+    >>> net = hgp.networks.Unreliable(hgp.networks.FullyConnected(3), loss=0.1, delay=1)
+    >>> isinstance(hgp.channels.connect(net), hgp.channels.Lossy)
+    True
+    """
+
+    keeps_mass = False
+    net: Unreliable
+
+    def __init__(self, net: Unreliable, mode: str = "auto") -> None:
+        super().__init__(net, mode)
+        self.robust = False
+        self._mail = Mail.nothing()
+        self._warned = False
+
+    @property
+    def loses_mass(self) -> bool:  # type: ignore[override]
+        return not self.robust
+
+    def use_running_sums(self) -> None:
+        self.robust = True
+
+    def forget(self) -> None:
+        self.settle()
+        self._mail = Mail.nothing()
+
+    def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """P of the next calls with fresh weights, and their messages."""
+        P, messages = np.empty((len(steps), self.n, self.n)), np.empty(len(steps), dtype=np.int64)
+        step, call = self.step, 0
+        for S, group in groupby(steps):
+            calls, most = len(list(group)), max(1, CHUNK_BYTES // (8 * S * self.n**2))
+            for c in range(call, call + calls, most):
+                part = slice(c, min(c + most, call + calls))
+                W = self.net.mixing_matrices(step + 1, (part.stop - c) * S)
+                rule = (self.net.t + step + 1, *self.net.rule, self.robust)
+                links.products(W, S, *rule, P[part], messages[part])
+                step += (part.stop - c) * S
+            call += calls
+        return P, messages
+
+    def composes(self, z: Array, steps: int, weights: Weights = FRESH) -> bool:
+        """One matrix a call costs S n E on the host and n² d / 8 on the vectors, stepping S E d."""
+        if weights != FRESH:
+            if self.mode == "composed":
+                raise ValueError(
+                    f"mode='composed' given, needed 'auto' or 'stepping': over {self.net!r} messages of one call with "
+                    "carried weights arrive in later ones, so that no matrix tells what a call does"
+                )
+            return False
+        if self.mode != "auto":
+            return self.mode == "composed"
+        columns = int(np.prod(z.shape[:-2], dtype=np.int64)) * z.shape[-1]
+        sent = steps * self.net.expected_edges
+        return self.n <= FEW or sent * self.n + self.n**2 * columns / 8 <= sent * columns
+
+    def _call(self, z: Array, steps: int, weights: Weights, divide: bool) -> Array:
+        if weights is BALANCED:
+            raise ValueError(
+                f"net: {self.net!r} loses or delays messages, and without weights nobody can tell how much of a sum is "
+                "missing; needed PushSum, or RobustPushSum, in place of Gossip"
+            )
+        mixed = super()._call(z, steps, weights, divide)
+        if not self.robust and not self._warned:
+            self._warn(steps, weights)
+        return mixed
+
+    def _stepping(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:
+        return LossyCall(self.net, self.step, self._omega, self._mail, steps, weights, z, divide, self.robust)
+
+    def settle(self) -> None:
+        if self._calls is not None:
+            self._mail = self._calls.mail if isinstance(self._calls, LossyCall) else Mail.nothing()
+        super().settle()
+
+    def _warn(self, steps: int, weights: Weights) -> None:
+        """Once, at the first call that loses something."""
+        lost = self._calls.lost if isinstance(self._calls, LossyCall) else 1.0 - float(self.omega.mean())
+        if lost > ROUNDING:
+            self._warned = True
+            late = "" if weights == CARRIED else " or came after its end"
+            warnings.warn(
+                f"PushSum over {self.net!r} loses mass: {100 * lost:.2g} % of it was lost{late} in a call of {steps} "
+                "steps, so that clients agree on something that is not the mean; RobustPushSum loses none",
+                RuntimeWarning,
+                stacklevel=6,
+            )
+
+    def skip(self, graphs: int, weights: Weights, like: Array) -> None:
+        self.settle()
+        if weights == CARRIED and graphs:
+            sent = self._sent
+            self.mix(like[..., :0], graphs, weights)  # weights alone
+            self.settle()
+            self._sent, self._mail = sent, Mail(self._mail.entries, self._mail.omega)
+        else:
+            super().skip(graphs, weights, like)
+
+
+@connect.register
+def _(net: Unreliable, mode: str = "auto") -> Channel:
+    return Simulated(net, mode) if net.in_time else Lossy(net, mode)
