@@ -43,7 +43,16 @@ FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ below which averages are taken to be exact,
 
 @dataclass(frozen=True)
 class Found(Result):
-    """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.found`."""
+    """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.found`.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
+    >>> plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(n=3, seed=1), target=1e-3)
+    >>> 0 < plan.found.low <= plan.found.high, 0 <= plan.found.tau < 1, plan.found.traffic.rounds > 0
+    (True, True, True)
+    """
 
     low: float  # of the spectrum of H̄; not positive where nothing is known
     high: float

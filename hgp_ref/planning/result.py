@@ -25,6 +25,15 @@ class Outcome(Estimate):
 
     `traffic` holds everything: finding constants, the run, what it went on with, and the clients' certificate if it was
     they who made it.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
+    >>> plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(n=3, seed=1), target=1e-3)
+    >>> out = plan.run()
+    >>> out.met, out.bound <= 1e-3, out.continued
+    (True, True, 0)
     """
 
     certificate: Certificate | None = None
@@ -35,7 +44,16 @@ class Outcome(Estimate):
 
 @dataclass(frozen=True)
 class Plan(Result):
-    """What `hgp.plan` chose."""
+    """What `hgp.plan` chose.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
+    >>> plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(n=3, seed=1), target=1e-3)
+    >>> isinstance(plan.method, hgp.methods.Method), plan.iterations >= 1, plan.error <= 1e-3
+    (True, True, True)
+    """
 
     method: Method
     steps: int | tuple[int, ...]  # S, or S_0, S_1, … of the averaging
