@@ -115,7 +115,8 @@ def _in_units(plan: Plan, certificate: Certificate, est: Estimate, by_clients: b
     if not plan.relative:
         return bound
     least = size_of(host_float64(est.value)) - bound
-    if bound <= 2 * size_of(certificate.rounding) and least <= 0:
+    rounding = 0.0 if certificate.rounding is None else size_of(certificate.rounding)
+    if bound <= 2 * rounding and least <= 0:
         return 0.0  # a hyper-gradient of 0, known up to rounding
     return bound / least if least > 0 else math.inf
 
