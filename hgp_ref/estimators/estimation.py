@@ -109,7 +109,7 @@ def hypergradient(
     averagings, seeds, runs = _runs(avg, seed)
     many = runs is not None
     f_x, f_lam = _start(problem, x, lam, runs)
-    average = open_mean(averagings, problem.n_clients, f_x, M + (w0 is not None), many)
+    average = open_mean(averagings, problem.n_clients, f_x if many else x, M + (w0 is not None), many)
     given: dict[str, object] = {"w0": w0 is not None, "resume": resume is not None, "whole_cross": whole_cross}
     given |= {"callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
     drawn = {"seed": seeds, "first_batch": first_batch, "shared_batch": shared_batch, "replace": replace}
@@ -130,6 +130,7 @@ def hypergradient(
     run = Iteration(
         working, average, derivatives, watch, state, start.w, start.v, f_lam, history, callback, tol, whole_cross
     )
+    del f_x, start, state  # the run has them; arrays that it has left behind are not to be held until its end
     shown = bar(M, "hypergradient", progress and average.channel.clients.start == 0)
     try:
         run.run(M, shown)
