@@ -24,6 +24,7 @@ NAMES = (
     "figA2c",
     "influence_breast_cancer",
     "influence_digits",
+    "unreliable",
     "hyper_cleaning",
     "table_error",
     "table_influence",

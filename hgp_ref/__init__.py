@@ -28,6 +28,7 @@ _MODULES = (
     "networks",
     "neural",
     "personalization",
+    "planning",
     "problems",
     "training",
 )
@@ -45,6 +46,8 @@ _NAMES = {
     "Fit": "training",
     "certify": "certificates",
     "Certificate": "certificates",
+    "plan": "planning",
+    "Plan": "planning",
     "influence": "attribution",
     "load": "results",
 }

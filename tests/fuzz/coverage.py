@@ -10,7 +10,8 @@ import hgp_ref
 
 MODULES = (
     *("averaging", "channels", "attribution", "bounds", "certificates", "data", "exact", "methods", "networks"),
-    *("problems", "training", "estimators", "results", "neural", "backend", "bilevel", "mpi", "personalization"),
+    *("planning", "problems", "training", "estimators", "results", "neural", "backend", "bilevel", "mpi"),
+    "personalization",
 )
 
 DRIVEN = "called in every iteration by the package, with arrays that its doors have looked at"
@@ -69,6 +70,7 @@ EXEMPT: dict[str, str] = {
                 "attribution.Retraining",
                 "attribution.Scores",
             ),
+            *("planning.Found", "planning.Outcome", "planning.Plan", "Plan"),
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Unreachable"),
             *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
