@@ -68,6 +68,7 @@ def compare(data: Data, options: Options) -> list[Row]:
         for method, (average, _) in PERSONAL_REDUCED.items():
             ours, note = float(at[method].mean()), f"{TABLE[method][0]} > … on each seed: {ordered}"
             near = abs(ours - average) <= POINTS
+            note += "" if near else f"; more than {POINTS:g} points from the other program's"
             rows.append(Row(f"{TABLE[method][0]}, RandD, this protocol", ours, average, near and ordered, note))
     return rows
 
