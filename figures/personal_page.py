@@ -84,7 +84,8 @@ def troubles(d: Arrays, seeds: list[int]) -> str:
 
 def _cost(stamps: Mapping[str, Any]) -> str:
     one, seconds = stamps["push"], sum(stamp["cpu_seconds"] for stamp in stamps.values())
-    return f"{seconds:.0f} CPU seconds; commit {one['commit']}, NumPy {one['versions'].get('numpy')}, {one['dtype']}."
+    commits = ", ".join(dict.fromkeys(str(stamp["commit"])[:10] for stamp in stamps.values()))
+    return f"{seconds:.0f} CPU seconds; commits {commits}, NumPy {one['versions'].get('numpy')}, {one['dtype']}."
 
 
 def _filled(words: str) -> str:
