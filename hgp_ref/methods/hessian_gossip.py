@@ -112,7 +112,7 @@ def unit_products(product: Callable[[Array], Array], like: Array) -> Array:
     xp, d = array_namespace(like), like.shape[-1]
     unit = xp.reshape(xp.eye(d, dtype=like.dtype, device=device(like)), (d, *(1,) * (like.ndim - 1), d))
     most = max(1, ENTRIES // max(1, math.prod(like.shape)))
-    parts = [product(unit[j : j + most, ...] + xp.zeros_like(like)[None, ...]) for j in range(0, d, most)]
+    parts = [product(unit[j : min(j + most, d), ...] + xp.zeros_like(like)[None, ...]) for j in range(0, d, most)]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
 
