@@ -25,6 +25,9 @@ NAMES = (
     "table_error",
     "table_influence",
     "table_curvature",
+    "comparison",
+    "comparison_cleaning",
+    "table1",
 )
 
 __all__ = ["NAMES"]

@@ -39,7 +39,7 @@ Curve = np.ndarray  # (points, 3): floats per client in units of d_x, rounds, er
 
 @dataclass(frozen=True)
 class Method:
-    """How it is called, what it computes, where it works, its grid, and a run: (case, net, parameter, budget) → Curve."""
+    """Its name, what it computes, where it works, its grid, and a run: (case, net, parameter, budget) → Curve."""
 
     name: str
     kind: str  # Global, Client or Local

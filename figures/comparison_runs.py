@@ -55,9 +55,7 @@ def _part(settings: Mapping[str, Any], problem: str, kind: str) -> Arrays:
         if not m.works_on(kind):
             continue
         chosen, trials = choose(m, problem, kind, settings["seed"], budget)
-        curves = [
-            quiet(m.run, case(problem, s), network(problem, kind, s), chosen, budget) for s in settings["seeds"]
-        ]
+        curves = [quiet(m.run, case(problem, s), network(problem, kind, s), chosen, budget) for s in settings["seeds"]]
         out |= {
             f"{m.name}/chosen": np.array(chosen),
             f"{m.name}/errors": np.stack([_on_grid(c, out["floats"]) for c in curves]),
