@@ -27,8 +27,18 @@ extensions = [
     "docstrings",
     "reference",
     "written_pages",
+    "computed",
 ]
-exclude_patterns = ["_build", "figures/README.md", "gallery", "browser", "generated/gallery/**/*.ipynb", "**/*.py.md5"]
+exclude_patterns = [
+    "_build",
+    "figures/README.md",
+    "measured",
+    "generated/table_error.md",
+    "gallery",
+    "browser",
+    "generated/gallery/**/*.ipynb",
+    "**/*.py.md5",
+]
 templates_path = ["_templates"]
 default_role = "py:obj"  # `name` links where there is a page of that name and is plain otherwise
 nitpicky = True
@@ -72,11 +82,12 @@ html_theme = "pydata_sphinx_theme"
 html_title = "hgp_ref"
 html_math_renderer = "mathml"
 html_favicon = "_static/favicon.svg"
-html_static_path = ["_static"]
+html_static_path = ["_static", "generated/static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {"start": [], "faq": [], "methods": [], "explorer": [], "errata": [], "glossary": []}
+WITHOUT_SIDEBAR = ("start", "faq", "methods", "explorer", "experiments", "benchmarks", "generated/*")
+html_sidebars = {page: [] for page in WITHOUT_SIDEBAR}
 html_theme_options = {
     "logo": {"text": "hgp_ref"},
     "header_links_before_dropdown": 6,

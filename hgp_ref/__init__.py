@@ -27,6 +27,7 @@ _MODULES = (
     "mpi",
     "networks",
     "neural",
+    "planning",
     "problems",
     "training",
 )
@@ -44,6 +45,8 @@ _NAMES = {
     "Fit": "training",
     "certify": "certificates",
     "Certificate": "certificates",
+    "plan": "planning",
+    "Plan": "planning",
     "influence": "attribution",
     "load": "results",
 }

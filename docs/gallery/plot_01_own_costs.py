@@ -67,7 +67,7 @@ class RidgeAt:
 rng = np.random.default_rng(0)
 X, X_val = rng.normal(size=(2, 4, 30, 5)) / 2
 y, y_val = (np.sum(A, axis=2) + 0.1 * rng.normal(size=(4, 30)) for A in (X, X_val))
-problem, lam = Ridge(X, y, X_val, y_val), np.full((4, 1), -2.0)
+problem, lam = Ridge(X, y, X_val, y_val), np.array([[-3.0], [-2.5], [-2.0], [-1.5]])
 net = hgp.networks.RandomDirected(n=4, seed=0)
 
 x = hgp.exact.inner_solution(problem, lam)  # to machine precision; hgp.sgp trains over the network instead

@@ -15,35 +15,44 @@ from hgp_ref.problems.constants import Lipschitz
 
 
 @dataclass(frozen=True)
-class Residuals:
-    """One run judged at a point: (n,) each."""
+class Own:
+    """What every client finds of a run by itself, (n,) each."""
 
     consistency: np.ndarray  # ‖v_i − (∂_λ f_i − J_i w_i)‖
+    rounding: np.ndarray  # what rounding may add to it
+
+
+def own_part(point: Point, value: Array, w: Array) -> Own:
+    """Of a run that ended with v = `value` (n, d_lam) and w (n, d_x)."""
+    v, w_host = (host_float64(a) for a in (value, w))
+    return Own(rigorous.norms(v - (point.f_lam - point.cross(w_host))), point.own_rounding(w_host))
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """One run as someone who sees all clients judges it at a point: (n,) each."""
+
     residual: np.ndarray  # ‖ḡ − H̄ w_i‖
     identity: np.ndarray | None  # ‖J_i H̄⁻¹ (ḡ − H̄ w_i)‖
     c1: np.ndarray
     c2: np.ndarray | None
-    own_rounding: np.ndarray  # what rounding may add to `consistency`
-    rounding: np.ndarray  # the same with what it may hide of the residual
+    rounding: np.ndarray  # what rounding may add to the consistency, and hide of the residual
 
 
-def judge(point: Point, value: Array, w: Array) -> Residuals:
-    """C1 and C2 of a run that ended with v = `value` (n, d_lam) and w (n, d_x)."""
-    v, w_host = (host_float64(a) for a in (value, w))
+def judge(point: Point, own: Own, w: Array) -> Residuals:
+    """C1 and C2 of a run that ended with w (n, d_x)."""
+    w_host = host_float64(w)
     r = point.residuals(w_host)  # r̃_i
     size = rigorous.norms(r) * slack(point)
-    own = point.own_rounding(w_host)
     gain = point.beta / point.alpha_bar
     if point.beta_inverse is not None:
         gain = np.minimum(gain, point.beta_inverse)
     return Residuals(
-        consistency=rigorous.norms(v - (point.f_lam - point.cross(w_host))),
         residual=size,
         identity=point.identity(r),
         c1=c4(point.beta, size, np.zeros(point.n), point.alpha_bar),  # C4 at c = w_i; divides before it multiplies
         c2=None if point.beta_inverse is None else point.beta_inverse * size,
-        own_rounding=own,
-        rounding=own + gain * point.residual_rounding(w_host),
+        rounding=own.rounding + gain * point.residual_rounding(w_host),
     )
 
 

@@ -21,10 +21,16 @@ from hgp_ref.problems import Problem
 class DensePoint(Point):
     """Memory 8 n d_x (d_x + d_λ) bytes in float64, time d_x products of each kind and a (d_x, d_x) eigenproblem."""
 
-    def __init__(self, problem: Problem, x: Array, lam: Array) -> None:
-        super().__init__(problem, x, lam)
+    def __init__(self, problem: Problem, x: Array, lam: Array, everybody: int | None = None) -> None:
+        super().__init__(problem, x, lam, everybody)
         self.H = ClientMatrices("hvp(u)", self.linear.hvp, x, self.d)
         self.H_sizes = self.H.sizes()
+        self.J = ClientMatrices("cross(u)", self.linear.cross, x, self.f_lam.shape[1])
+        self.J_sizes = self.J.sizes()
+        self.beta = self.J.over_clients(rigorous.spectral_norms) + self.accuracy * self.J_sizes
+
+    def see_all(self) -> None:
+        super().see_all()
         self.H_bar = symmetric(self.H.mean())
         self.H_error = (self.accuracy + self.arithmetic) * self.H_scale + self.tiny
         if not (np.all(np.isfinite(self.H_bar)) and np.isfinite(self.H_scale)):
@@ -32,10 +38,8 @@ class DensePoint(Point):
                 "problem: the norms of the clients' Hessians leave the range of floating point; rescale it"
             )
         self._smallest_eigenvalue()
-        J = ClientMatrices("cross(u)", self.linear.cross, x, self.f_lam.shape[1])
-        self.J_sizes = J.sizes()
-        self.beta = J.over_clients(rigorous.spectral_norms) + self.accuracy * self.J_sizes
-        self.beta_inverse = self._beta_inverse(J)
+        self.beta_inverse = self._beta_inverse(self.J)
+        del self.J
 
     def mean_products(self, w: np.ndarray) -> np.ndarray:
         return w @ self.H_bar

@@ -23,8 +23,8 @@ from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array, host_float64
 from hgp_ref.bounds.lipschitz import known_lipschitz
 from hgp_ref.certificates import inputs
-from hgp_ref.certificates.assemble import assemble
-from hgp_ref.certificates.centralised import InnerError, inner_error, judge
+from hgp_ref.certificates.assemble import Seen, assemble
+from hgp_ref.certificates.centralised import InnerError, inner_error, judge, own_part
 from hgp_ref.certificates.conversation import Conversation
 from hgp_ref.certificates.decentralised import Decentralised, decentralised
 from hgp_ref.certificates.dense_point import DensePoint
@@ -34,6 +34,7 @@ from hgp_ref.certificates.result import Certificate
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.constants import Lipschitz
 
+ELSEWHERE = "no process sees all clients: what they computed themselves is all there is"
 MATRIX_FREE_ABOVE = 1000  # d_x from which on H_i and J_i are not formed: 8 n d_x (d_x + d_λ) bytes, 16 MB a client here
 
 
@@ -112,21 +113,31 @@ def certify(
     first_call = None if first_call is None else arguments.integer("first_call", first_call, 0, arguments.LONGEST)
     max_rounds = None if max_rounds is None else arguments.integer("max_rounds", max_rounds, 0)
     averagings = inputs.averagings(avg, problem.n_clients, value.shape[0] if value.ndim == 3 else None)
+    passed = [inputs.graphs_of(est) if first_call is None else a.graphs_before(first_call) for a in averagings or []]
+    talks = [Conversation(a, used, x, max_rounds) for a, used in zip(averagings or [], passed, strict=True)]
+    elsewhere = any(talk.elsewhere for talk in talks)
     nu = known_lipschitz(problem, lam) if lipschitz is None else inputs.constants(lipschitz)
-    point = look(problem, x, lam, strong_convexity, nu, matrix_free)
+    for talk in talks:
+        talk.channel.agree("hgp.certify", given=(lipschitz, strong_convexity, max_rounds, matrix_free), runs=value.ndim)
+    if elsewhere and lipschitz is None:
+        nu = inputs.common_constants(nu, talks[0].channel)
+    point = look(problem, x, lam, strong_convexity, nu, matrix_free, everybody=talks[0].n if elsewhere else None)
     runs = [(value, w)] if value.ndim == 2 else [(value[r, ...], w[r, ...]) for r in range(value.shape[0])]
-    inner, nu, note = _inner(point, nu, runs[0][1], given=lipschitz is not None)
-    inputs.not_refuted(point, strong_convexity, nu, inner.gap)
-    judged = [judge(point, v, u) for v, u in runs]
-    talks = [
-        Conversation(one, inputs.graphs_of(est) if first_call is None else one.graphs_before(first_call), x, max_rounds)
-        for one in averagings or []
-    ]
+    owned = [own_part(point, v, u) for v, u in runs]
+    seen, note = None, ELSEWHERE
+    if elsewhere:
+        common = inputs.common_modulus(strong_convexity, nu)
+    else:
+        point.see_all()
+        common = point.alpha_bar
+        inner, nu, note = _inner(point, nu, runs[0][1], given=lipschitz is not None)
+        inputs.not_refuted(point, strong_convexity, nu, inner.gap)
+        seen = Seen(inner, [judge(point, own, u) for own, (_, u) in zip(owned, runs, strict=True)])
     known = strong_convexity if isinstance(strong_convexity, float) else 0.0
-    net = _by_clients(point, [w for _, w in runs], talks, nu, known, strict=lipschitz is not None)
+    net = _by_clients(point, [w for _, w in runs], talks, nu, known, common, strict=lipschitz is not None)
     for one, talk in zip(averagings or [], talks, strict=True):
         one.ledger += talk.traffic
-    return assemble(point, inner, judged, net, many=value.ndim == 3, nu=nu, note=note)
+    return assemble(point, owned, seen, net, many=value.ndim == 3, nu=nu, note=note)
 
 
 def look(
@@ -136,29 +147,39 @@ def look(
     strong_convexity: float | str | None,
     nu: Lipschitz | None,
     matrix_free: bool | None,
+    everybody: int | None = None,
 ) -> Point:
-    """The point with matrices or without."""
+    """The point with matrices or without; `everybody` is the number of all clients where some live elsewhere."""
     if matrix_free is None:
         matrix_free = problem.dim_x > MATRIX_FREE_ABOVE
     if arguments.boolean("matrix_free", matrix_free):
-        return MatrixFreePoint(problem, x, lam, strong_convexity=strong_convexity, nu=nu)
+        return MatrixFreePoint(problem, x, lam, everybody, strong_convexity=strong_convexity, nu=nu)
     if strong_convexity == "lanczos":
         raise ValueError(
             f"strong_convexity='lanczos' given, but with d_x={problem.dim_x} the smallest eigenvalue of the mean "
             "Hessian is computed; needed None or a number, or matrix_free=True"
         )
-    return DensePoint(problem, x, lam)
+    return DensePoint(problem, x, lam, everybody)
 
 
 def _by_clients(
-    point: Point, ws: list[Array], talks: list[Conversation], nu: Lipschitz | None, known: float, strict: bool
+    point: Point,
+    ws: list[Array],
+    talks: list[Conversation],
+    nu: Lipschitz | None,
+    known: float,
+    common: float,
+    strict: bool,
 ) -> list[Decentralised]:
-    """What the clients find in each conversation, one for each w; nothing without any."""
+    """What the clients find in each conversation, one for each w; nothing without any.
+
+    `common` is an ᾱ that everybody knows where clients do not find one by themselves.
+    """
     if not talks:
         return []
     curvature = point.curvature()
-    if curvature is None:  # then ᾱ itself is something that everybody knows
-        known = max(known, point.alpha_bar)
+    if curvature is None:
+        known = max(known, common)
     return [
         decentralised(
             point,

@@ -11,6 +11,7 @@ from hgp_ref import arguments
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array
 from hgp_ref.certificates.point import Point
+from hgp_ref.channels import Channel
 from hgp_ref.problems import Problem
 from hgp_ref.problems.constants import Lipschitz
 
@@ -47,8 +48,9 @@ def averagings(avg: Averaging | Sequence[Averaging] | None, clients: int, runs: 
     for one in given:
         if not isinstance(one, Averaging):
             raise TypeError(f"avg: needed an averaging (PushSum, ExactAverage, Gossip) or one per run, got {one!r}")
-        if one.n != clients:
-            raise ValueError(f"avg: {one!r} averages {one.n} clients, but the problem has {clients}")
+        held = one.n if one.net is None else one.net.clients.stop - one.net.clients.start
+        if held != clients:
+            raise ValueError(f"avg: {one!r} averages {held} clients, but the problem has {clients}")
     if not isinstance(avg, list | tuple):
         return given * (runs or 1)
     if len(given) != (runs or 1):
@@ -83,6 +85,35 @@ def constants(lipschitz: object) -> Lipschitz:
             f"lipschitz={lipschitz!r} given ({type(lipschitz).__name__}), needed a hgp_ref.problems.Lipschitz"
         )
     return lipschitz
+
+
+def common_constants(nu: Lipschitz | None, channel: Channel) -> Lipschitz | None:
+    """Constants of all clients from those of the clients in each process, None where one has none.
+
+    Lipschitz constants are the largest. The mean Hessian of all clients is a mean of those of the processes, so the
+    smallest modulus holds for it.
+    """
+    none = nu is None or nu.strong_convexity is None
+    told = np.zeros(4) if nu is None else np.array([nu.nu_flam, nu.nu_fx, nu.nu_J, nu.nu_H])
+    modulus = 0.0 if nu is None or nu.strong_convexity is None else nu.strong_convexity
+    flags = [nu is None, none, none or not (nu and nu.holds_apart)]
+    top = channel.max_over_clients(np.concatenate([told, [-modulus], flags])[:, None])
+    if top[5]:
+        return None
+    names = ("nu_flam", "nu_fx", "nu_J", "nu_H")
+    constants = {name: float(value) for name, value in zip(names, top[:4], strict=True)}
+    return Lipschitz(**constants, strong_convexity=None if top[6] else float(-top[4]), holds_apart=not top[7])
+
+
+def common_modulus(strong_convexity: float | str | None, nu: Lipschitz | None) -> float:
+    """A lower bound on λ_min(H̄) at x that needs no look at all clients; 0 where none is known."""
+    if isinstance(strong_convexity, str):
+        raise ValueError(
+            f"strong_convexity={strong_convexity!r} given, for which someone must see all clients, but some of them "
+            "live in other processes; needed None or a number"
+        )
+    by_rates = nu.strong_convexity if nu is not None and nu.holds_apart else None
+    return max(strong_convexity or 0.0, by_rates or 0.0)
 
 
 def not_refuted(point: Point, strong_convexity: float | str | None, nu: Lipschitz | None, gap: float) -> None:

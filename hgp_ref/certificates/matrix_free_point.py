@@ -32,14 +32,27 @@ class MatrixFreePoint(Point):
     """d_x cross products for β_i unless the problem offers `jacobian_norms`; 24 Hessian-vector products."""
 
     beta_inverse = None
+    matrix_free = True
 
     def __init__(
-        self, problem: Problem, x: Array, lam: Array, *, strong_convexity: float | str | None, nu: Lipschitz | None
+        self,
+        problem: Problem,
+        x: Array,
+        lam: Array,
+        everybody: int | None = None,
+        *,
+        strong_convexity: float | str | None,
+        nu: Lipschitz | None,
     ) -> None:
-        super().__init__(problem, x, lam)
+        super().__init__(problem, x, lam, everybody)
+        self.told = strong_convexity, nu
         self._sizes()
-        self.H_error = (self.accuracy + self.arithmetic) * self.H_scale + self.tiny
         self.beta = self._jacobian_norms() * (1 + self.accuracy)
+
+    def see_all(self) -> None:
+        super().see_all()
+        strong_convexity, nu = self.told
+        self.H_error = (self.accuracy + self.arithmetic) * self.H_scale + self.tiny
         asked = strong_convexity == "lanczos"
         ritz = lanczos.ritz_values(self._mean_product, self.d, lanczos.STEPS if asked else lanczos.FEW_STEPS)
         self.alpha_top = float(ritz[0]) + self.H_error

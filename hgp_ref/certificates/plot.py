@@ -33,15 +33,15 @@ Panel = dict[str, np.ndarray]  # parts by name and "bound", (n,) each
 def panels(certificate: Certificate) -> dict[str, Panel]:
     """What `draw` shows, by the panel's title; the rounding of C3 and C4 is inside them."""
     c = certificate
-    shown = {
-        CENTRE: {
+    shown: dict[str, dict[str, np.ndarray | None]] = {}
+    if c.c1 is not None:
+        shown[CENTRE] = {
             "residual": smaller(c.c1, c.c2),
             "consistency": c.consistency,
             "inexact x": c.inexact,
             "rounding": c.rounding,
             "bound": c.bound,
         }
-    }
     if c.c4 is not None and c.decentralised_bound is not None:
         shown[CLIENTS] = {
             "residual": smaller(c.c4, c.c3),
@@ -62,7 +62,7 @@ def draw(certificate: Certificate) -> Any:
     except ImportError as error:
         raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
     shown = panels(certificate)
-    bound = shown[CENTRE]["bound"]
+    bound = next(iter(shown.values()))["bound"]
     clients = np.sort(np.argsort(-bound, kind="stable")[:SHOWN])
     figure = Figure(figsize=(1.4 + 4.2 * len(shown), 2.0 + 0.24 * len(clients)), layout="constrained")
     axes = figure.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]

@@ -1,5 +1,8 @@
 """What a certificate needs to know of a problem at (x, λ), computed once for all runs that end there.
 
+Every client's own part is computed at once. What only someone who sees all clients can say (means over clients, ᾱ) is
+computed by `see_all`, which is not asked for where the clients are spread over several processes.
+
 Rounding. The problem's gradients and products are taken as accurate to
 
     E = 4 (d_x + 4) eps        (eps of the problem's dtype)
@@ -24,29 +27,37 @@ from hgp_ref.problems import Problem, as_problem
 
 
 class Point(ABC):
-    """Gradients and second derivatives at (x, λ); a subclass says how it comes to ᾱ, β_i and H̄ w."""
+    """Gradients and second derivatives at (x, λ); a subclass says how it comes to ᾱ, β_i and H̄ w.
+
+    `everybody` is the number of all clients, by default those of the problem.
+    """
 
     alpha_bar: float  # ≤ λ_min(H̄), positive
     alpha_top: float  # ≥ λ_min(H̄)
+    g_bar: np.ndarray  # ḡ, (d,)
     beta: np.ndarray  # (n,), ≥ ‖J_i‖
     beta_inverse: np.ndarray | None  # (n,), ≥ ‖J_i H̄⁻¹‖
     H_sizes: np.ndarray  # (n,), ‖H_i‖_F
     J_sizes: np.ndarray  # (n,), ‖J_i‖_F
+    matrix_free = False  # whether products alone are used
     notes: tuple[str, ...] = ()  # what the numbers above assume
 
-    def __init__(self, problem: Problem, x: Array, lam: Array) -> None:
+    def __init__(self, problem: Problem, x: Array, lam: Array, everybody: int | None = None) -> None:
         self.problem, self.x, self.lam = problem, x, lam
         checked = as_problem(problem, needs=("inner_grad", "outer_grad", "linearize"))
         self.n, self.d = int(problem.n_clients), int(problem.dim_x)
         f_x, f_lam = checked.outer_grad(x, lam)
         self.f_x = host_copy("outer_grad(x, lam)[0]", f_x, (self.n, self.d))
         self.f_lam = host_copy("outer_grad(x, lam)[1]", f_lam, (self.n, int(problem.dim_lam)))
-        self.g_bar = rigorous.mean(self.f_x)
         self.linear = checked.linearize(x, lam)
         kind = np.finfo(host_dtype(x))
         self.eps, self.tiny = float(kind.eps), float(kind.smallest_subnormal) * self.d
         self.accuracy = 4 * (self.d + 4) * self.eps  # E
-        self.arithmetic = (self.d + 8) * rigorous.EPS + rigorous.mean_accuracy(self.n)  # a
+        self.arithmetic = (self.d + 8) * rigorous.EPS + rigorous.mean_accuracy(everybody or self.n)  # a
+
+    def see_all(self) -> None:
+        """Set ᾱ and whatever else takes a look at all clients; ValueError where ᾱ is not positive."""
+        self.g_bar = rigorous.mean(self.f_x)
 
     @abstractmethod
     def mean_products(self, w: np.ndarray) -> np.ndarray:

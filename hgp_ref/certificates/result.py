@@ -19,20 +19,32 @@ class Certificate(Result):
     """Bounds on ‖v_i − d_i‖, (n,) each; with a run axis in the estimate, (runs, n).
 
     `bound` is the one to use: `centralised` plus `inexact` where that is known. `against` says what d is. In
-    matrix-free form (large d_x) there are no C2, C3 and identity.
+    matrix-free form (large d_x) there are no C2, C3 and identity. Where clients are spread over several processes there
+    is only what they computed themselves, and `bound` is `decentralised_bound`.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=20), iterations=200)
+    >>> certificate = hgp.certify(problem, x, lam, est)
+    >>> certificate.bound.shape, certificate.against
+    ((3,), 'the hyper-gradient at the exact inner solution')
     """
 
-    centralised: np.ndarray  # consistency + min(C1, C2) + rounding
-    c1: np.ndarray
+    centralised: np.ndarray | None  # consistency + min(C1, C2) + rounding
+    c1: np.ndarray | None
     c2: np.ndarray | None
     identity: np.ndarray | None  # ‖J_i (w* − w_i)‖: the error of ∂_λ f_i − J_i w_i itself, up to rounding
     consistency: np.ndarray  # ‖v_i − (∂_λ f_i − J_i w_i)‖
-    rounding: np.ndarray  # allowance for arithmetic on gradients and products, not for cancellation inside them
-    residual: np.ndarray  # ‖ḡ − H̄ w_i‖
+    rounding: np.ndarray | None  # allowance for arithmetic on gradients and products, not for cancellation inside them
+    residual: np.ndarray | None  # ‖ḡ − H̄ w_i‖
     alpha_bar: float  # a lower bound on λ_min(H̄) at x
     inexact: np.ndarray | None  # (n,), what an inexact inner solution may add; None if constants are not known
-    inner_gradient: float  # ‖mean ∂_x g‖ at the mean of x: 0 at the inner solution
-    consensus_gap: float  # max_i ‖x_i − mean of x‖
+    inner_gradient: float | None  # ‖mean ∂_x g‖ at the mean of x: 0 at the inner solution
+    consensus_gap: float | None  # max_i ‖x_i − mean of x‖
     decentralised: np.ndarray | None  # consistency + min(C3, C4) + the client's own rounding
     c3: np.ndarray | None
     c4: np.ndarray | None
@@ -44,13 +56,17 @@ class Certificate(Result):
 
     @property
     def bound(self) -> np.ndarray:
-        """Bounds on the error against what `against` names, centralised."""
+        """Bounds on the error against what `against` names, centralised where someone saw all clients."""
+        if self.centralised is None:
+            by_clients = self.decentralised_bound
+            assert by_clients is not None, "one of the two is always there"
+            return by_clients
         return self.centralised if self.inexact is None else self.centralised + self.inexact
 
     @property
     def decentralised_bound(self) -> np.ndarray | None:
         """The same from the decentralised computation; None without an averaging, or where x is too far off for it."""
-        if self.decentralised is None or self.inexact is None:
+        if self.decentralised is None or self.against == AT_POINT:
             return self.decentralised
         return None if self.decentralised_inexact is None else self.decentralised + self.decentralised_inexact
 
@@ -65,5 +81,6 @@ class Certificate(Result):
         lines.append(f"  largest bound over clients   {np.max(self.bound):.3e}")
         if self.decentralised_bound is not None:
             lines.append(f"  the same, decentralised      {np.max(self.decentralised_bound):.3e}")
-        lines.append(f"  inner gradient, gap of x     {self.inner_gradient:.3e}, {self.consensus_gap:.3e}")
+        if self.inner_gradient is not None:
+            lines.append(f"  inner gradient, gap of x     {self.inner_gradient:.3e}, {self.consensus_gap:.3e}")
         return "\n".join([*lines, *(f"  assumes: {a}" for a in self.assumptions)])

@@ -20,7 +20,7 @@ SAFETY = 1.05  # on what Lanczos finds from inside, for the largest eigenvalue
 
 def range_over_clients(channel: Channel, linearization: Curvature, like: Array) -> tuple[float, float]:
     """Bounds of the spectrum of H̄ that clients can find: the extremes over all H_i, by Lanczos and flooding."""
-    one = like[(0,) * (like.ndim - 2)]  # (n, d): all runs share the Hessians
+    one = like[(*(0,) * (like.ndim - 2), ...)]  # (n, d): all runs share the Hessians
     low, high = extremes(linearization.hvp, start_rows(one))
     top = channel.largest(np.stack([high, -low], axis=1), like)
     return float(-top[1]), float(SAFETY * top[0])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref._kernels.mixing import padded_rows
-from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, settle, to_host
+from hgp_ref.backend import Array, addressable, array_namespace, device, from_host, host_dtype, settle, to_host
 from hgp_ref.mpi.plan import Plan
 from hgp_ref.mpi.ranks import Ranks
 
@@ -20,6 +20,11 @@ class DeviceRows:
     """What clients here hold, (..., m, d)."""
 
     def __init__(self, ranks: Ranks, z: Array, direct: bool) -> None:
+        if direct and not addressable(z):
+            raise TypeError(
+                f"direct=True given, but MPI cannot write into arrays of {array_namespace(z).__name__}; needed "
+                "hgp.mpi.spread(..., direct=False), the host door"
+            )
         self.ranks, self.held = ranks, z
         self._exchange = self._direct if direct else self._by_host
 

@@ -144,6 +144,9 @@ def differences(told: Sequence[Mapping[str, str]]) -> str:
 
 def _told(value: object) -> str:
     """In words that are the same in every process: without the addresses of objects that have no words of their own."""
+    if isinstance(value, np.ndarray) and value.size > 8:
+        digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
+        return f"{value.dtype} {value.shape} from {value.flat[0]} on, {digest}"
     return re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
 
 
@@ -159,10 +162,10 @@ def _ranks(which: Sequence[int]) -> str:
 def ranks_of(comm: Any) -> Ranks:
     """The ranks of the caller's communicator, the same object whenever it is asked for; the first time all must ask."""
     MPI = library.load()
+    if isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL:
+        raise ValueError("comm: COMM_NULL given, needed a communicator that this process belongs to")
     if not isinstance(comm, MPI.Intracomm):
         raise TypeError(f"comm: {type(comm).__name__} given, needed an intracommunicator of mpi4py such as COMM_WORLD")
-    if comm == MPI.COMM_NULL:
-        raise ValueError("comm: COMM_NULL given, needed a communicator that this process belongs to")
     if not _key:
         _key.append(MPI.Comm.Create_keyval(delete_fn=_released))
     known = comm.Get_attr(_key[0])

@@ -73,6 +73,26 @@ class PersonalMixture(NeuralProblem):
 
     x holds the components' parameters one after the other; `problem.model.init(n, seed)` starts component k from
     seed + k. f_i is the mean loss on training instances (or on X_val, y_val, if given) plus (outer_l2/2)|λ_i|².
+
+    Parameters
+    ----------
+    model : Sequential
+        The architecture of every component.
+    X, y : arrays or lists
+        Training data.
+    X_val, y_val : arrays or lists, optional
+        Validation data; by default f_i is on training data.
+    components : int
+        How many networks are mixed.
+    l2, outer_l2 : float
+        Rates of the L2 terms on x and on λ.
+
+    Examples
+    --------
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> X, y = np.ones((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
+    >>> hgp.problems.PersonalMixture(model, X, y, components=2).dim_x
+    30
     """
 
     weighs_instances = False

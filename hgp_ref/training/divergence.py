@@ -81,7 +81,7 @@ class TrainingWatch:
         problem = self.rule.problem
         if not callable(optional(problem.given, "linearize")):
             return "take a smaller lr"
-        start, lam = (a[(0,) * (a.ndim - 2)] for a in (self.start, self.rule.lam))
+        start, lam = (a[(*(0,) * (a.ndim - 2), ...)] for a in (self.start, self.rule.lam))
         linearization = problem.linearize(start, lam)
         low, high = range_of_mean(self.average.channel, linearization, start)
         low, high = low + self.rule.weight_decay, high + self.rule.weight_decay

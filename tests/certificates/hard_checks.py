@@ -127,6 +127,7 @@ def check_constants_are_on_the_safe_side(b):
     point_of = importlib.import_module(f"{b.__name__}.dense_point").DensePoint
     for problem, x, lam, *_ in hard_cases():
         point, n = point_of(problem, x, lam), problem.n_clients
+        point.see_all()
         H, C = rational(problem._A).sum(axis=0) / n, rational(problem._C)
         identity = rational(np.eye(problem.dim_x))
         assert positive_definite(H - Fraction(point.alpha_bar) * identity)

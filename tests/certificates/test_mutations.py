@@ -18,9 +18,9 @@ SOURCE = Path(hgp_ref.__file__).parent
 
 # (file, as it is, as it must not be)
 MUTATIONS = [
-    ("certificates/assemble.py", "judged[r].consistency + judged[r].rounding", "judged[r].rounding"),
-    ("certificates/assemble.py", "return judged[r].consistency + judged[r].own_rounding",
-     "return judged[r].own_rounding"),
+    ("certificates/assemble.py", "owned[r].consistency + one.rounding + smaller", "one.rounding + smaller"),
+    ("certificates/assemble.py", "return owned[r].consistency + owned[r].rounding",
+     "return owned[r].rounding"),
     ("certificates/result.py", "return self.centralised if self.inexact is None else self.centralised + self.inexact",
      "return self.centralised"),
     ("certificates/point.py", "self.g_bar - self.mean_products(w)", "self.g_bar - 0.9 * self.mean_products(w)"),
@@ -28,8 +28,8 @@ MUTATIONS = [
     ("certificates/centralised.py", "apart = off + distance", "apart = distance"),
     ("certificates/centralised.py", "gradient = mean_gradient(point, centre)", "gradient = 0.0"),
     ("certificates/decentralised.py", "np.abs(w - shared.centre) + shared.half", "np.abs(w - shared.centre)"),
-    ("certificates/decentralised.py", "norms(y_r), -y_low", "norms(y_r), y_low"),
-    ("certificates/decentralised.py", "norms(y_r), -y_low", "0 * norms(y_r), -y_low"),
+    ("certificates/decentralised.py", "-y_low.low", "y_low.low"),
+    ("certificates/decentralised.py", "norms(y_r.farthest)", "0 * norms(y_r.farthest)"),
     ("certificates/decentralised.py", "np.maximum(np.abs(high - mid)", "np.minimum(np.abs(high - mid)"),
     ("certificates/decentralised.py", "c4=c4(point.beta, end.r_at_centre, from_centre",
      "c4=c4(point.beta, 0.0, from_centre"),
@@ -37,7 +37,8 @@ MUTATIONS = [
     # rounding: ᾱ, ‖J H̄⁻¹‖ and the residual without their allowances
     ("certificates/dense_point.py", "float(rigorous.lowest_eigenvalues(self.H_bar)) - self.H_error", "seen"),
     ("certificates/dense_point.py", "seen / (1 - missing)", "seen"),
-    ("certificates/centralised.py", "rounding=own + gain * point.residual_rounding(w_host)", "rounding=own"),
+    ("certificates/centralised.py", "rounding=own.rounding + gain * point.residual_rounding(w_host)",
+     "rounding=own.rounding"),
     ("certificates/client_matrices.py", "self.columns[k] = host_copy(name, product(unit_vectors(k, x)), (n, rows))",
      "self.columns[k] = product(unit_vectors(k, x)) * 0.5"),
     ("problems/constants.py", "SKEW = 1 / (6 * math.sqrt(3))", "SKEW = 1 / 24"),

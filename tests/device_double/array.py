@@ -139,6 +139,16 @@ class ndarray:
         flags = self._memory.flags
         return SimpleNamespace(c_contiguous=flags.c_contiguous, f_contiguous=flags.f_contiguous, owndata=flags.owndata)
 
+    @property
+    def __cuda_array_interface__(self):
+        """Where the numbers lie, for libraries that read device memory themselves, such as a CUDA-aware MPI."""
+        memory = self._memory
+        return {
+            "shape": memory.shape, "typestr": memory.dtype.str, "descr": memory.dtype.descr, "version": 3,
+            "strides": None if memory.flags.c_contiguous else memory.strides, "data": (memory.ctypes.data, False),
+            "stream": 1,
+        }  # fmt: skip
+
     T = property(lambda self: wrap(self._memory.T))
     mT = property(lambda self: wrap(np.swapaxes(self._memory, -1, -2)))
     real = property(lambda self: wrap(self._memory.real))

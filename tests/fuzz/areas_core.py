@@ -148,6 +148,7 @@ function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))
 ARRAY = np.ones((3, 4))
 for name in ("all_finite", "device", "to_host", "host_float64", "detached", "host_dtype"):
     function(f"backend.{name}", getattr(hgp.backend, name), lambda: dict(x=ARRAY), passes_nan=True)
+function("backend.addressable", hgp.backend.addressable, lambda: dict(x=ARRAY))
 function("backend.settle", hgp.backend.settle, lambda: dict(x=ARRAY))
 function("backend.is_numpy", hgp.backend.is_numpy, lambda: dict(x=ARRAY))
 function("backend.scalar", hgp.backend.scalar, lambda: dict(x=np.ones(1)), passes_nan=True)

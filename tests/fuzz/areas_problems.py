@@ -181,7 +181,10 @@ function(
 function(
     "attribution.retrain_from",
     attribution.retrain_from,
-    lambda: dict(problem=small.weights(), **small.point(small.weights()), removals=[(0, 1)], eta=0.3, steps=8),
+    lambda: (
+        dict(problem=small.weights(), **small.point(small.weights()), removals=[(0, 1)], eta=0.3, steps=8)
+        | dict(fraction=0.5)
+    ),
 )
 function("attribution.all_instances", attribution.all_instances, lambda: dict(counts=COUNTS))
 function(

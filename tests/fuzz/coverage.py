@@ -10,7 +10,7 @@ import hgp_ref
 
 MODULES = (
     *("averaging", "channels", "attribution", "bounds", "certificates", "data", "exact", "methods", "networks"),
-    *("problems", "training", "estimators", "results", "neural", "backend", "bilevel", "mpi"),
+    *("planning", "problems", "training", "estimators", "results", "neural", "backend", "bilevel", "mpi"),
 )
 
 DRIVEN = "called in every iteration by the package, with arrays that its doors have looked at"
@@ -69,6 +69,7 @@ EXEMPT: dict[str, str] = {
                 "attribution.Retraining",
                 "attribution.Scores",
             ),
+            *("planning.Found", "planning.Outcome", "planning.Plan", "Plan"),
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Unreachable"),
             *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),

@@ -14,10 +14,12 @@ from mpi4py import MPI
 
 import hgp_ref as hgp
 from hgp_ref.channels import BALANCED, CARRIED, FRESH, connect
+from hgp_ref.networks.after import After
 
 COMM = MPI.COMM_WORLD
 SIZES = [3, 9, 5, 12, 4, 9, 7]  # instances of each client
 N = len(SIZES)
+DTYPES = ("float32", "float64")
 compared = 0
 
 
@@ -104,11 +106,11 @@ def problems(dtype):
     yield "network", network, x, np.ones((N, network.dim_lam), dtype=dtype)
 
 
-def training(kinds):
+def training(kinds, dtypes=DTYPES):
     for kind in kinds:
         base = NETWORK_KINDS[kind](N)
         net = hgp.mpi.spread(base, COMM)
-        for dtype in ("float32", "float64"):
+        for dtype in dtypes:
             for problem_name, problem, _, lam in problems(dtype):
                 for options in ({"variant": "nedic"}, {"batch_size": 3, "seed": 4}, {"batch_size": 4, "seed": [1, 2]}):
                     name = f"sgp, {kind}, {problem_name}, {dtype}, {options}"
@@ -121,12 +123,12 @@ def training(kinds):
                     equal(name, whole.traffic, own.traffic)
 
 
-def estimates(kinds):
+def estimates(kinds, dtypes=DTYPES):
     method = hgp.methods
     for kind in kinds:
         base = NETWORK_KINDS[kind](N)
         net = hgp.mpi.spread(base, COMM)
-        for dtype in ("float32", "float64"):
+        for dtype in dtypes:
             for problem_name, problem, x, lam in problems(dtype):
                 eta = 0.05 if problem_name == "network" else 0.4
                 spectrum = (0.1, 9.0) if problem_name == "network" else ()
@@ -135,6 +137,11 @@ def estimates(kinds):
                     {"method": method.Neumann(eta), "batch_size": 3, "seed": 4, "debias": "conserve"},
                     {"method": method.Chebyshev(*spectrum), "w0": True, "history": True},
                     {"method": method.Chebyshev(*spectrum), "batch_size": 3, "seed": [3, 5], "tol": 1e-3},
+                    {"method": method.Tracking(), "w0": True},
+                    {"method": method.Tracking(eta / 4), "batch_size": 3, "seed": [3, 5]},
+                    {"method": method.Refined(method.Neumann(eta), cycles=2, steps=(5, 7)), "batch_size": 4},
+                    {"method": method.RandomTerm(6, ell=2 / eta, draw=1)},
+                    {"method": method.LocalNeumann(eta)},
                 ):
                     estimate(f"{kind}, {problem_name}, {dtype}, {options}", base, net, problem, x, lam, options)
 
@@ -144,9 +151,12 @@ def estimate(name, base, net, problem, x, lam, options):
     debias = options.pop("debias", "reset")
     w0 = np.cos(x) if options.pop("w0", False) else None
     averagings = [hgp.PushSum(one, (3, 2), debias=debias, mode="stepping") for one in (base, net)]
-    whole = hgp.hypergradient(problem, x, lam, averagings[0], w0=w0, **options)
-    own = hgp.hypergradient(problem.restrict(clients), x[clients], lam[clients], averagings[1],
-                            w0=None if w0 is None else w0[clients], **options)  # fmt: skip
+    whole = outcome(problem, x, lam, averagings[0], w0=w0, **options)
+    own = outcome(problem.restrict(clients), x[clients], lam[clients], averagings[1],
+                  w0=None if w0 is None else w0[clients], **options)  # fmt: skip
+    if isinstance(whole, str):
+        equal(f"why it diverged, {name}", whole, own)
+        return
     same(f"hypergradient, {name}", whole.value, own.value, clients)
     same(f"w, {name}", whole.w, own.w, clients)
     if whole.history is not None:
@@ -154,6 +164,100 @@ def estimate(name, base, net, problem, x, lam, options):
     for field in ("traffic", "norms", "looks", "growth", "iterations", "stopped"):
         equal(f"{field}, {name}", getattr(whole, field), getattr(own, field))
     equal(f"ledger, {name}", averagings[0].ledger, averagings[1].ledger)
+
+
+def outcome(*arguments, **options):
+    """An estimate, or what was said of a run that diverged."""
+    try:
+        return hgp.hypergradient(*arguments, **options)
+    except hgp.DivergenceError as error:
+        return str(error)
+
+
+def certificates():
+    """What clients compute themselves, over the same graphs: with matrices, without, and for several runs."""
+    _, problem, x, lam = next(problems("float64"))
+    base = NETWORK_KINDS["RandomDirected"](N)
+    net = hgp.mpi.spread(base, COMM)
+    k, nu = net.clients, problem.lipschitz(lam)
+    for options in ({"lipschitz": nu}, {"matrix_free": True, "strong_convexity": 0.05, "lipschitz": nu}, {"runs": 2}):
+        averagings = [hgp.PushSum(one, 4, mode="stepping") for one in (base, net)]
+        given = {"eta": 0.4, "iterations": 60, "seed": [0] * options["runs"] if "runs" in options else 0}
+        options = {key: value for key, value in options.items() if key != "runs"}
+        x = hgp.exact.inner_solution(problem, lam)
+        whole_est = hgp.hypergradient(problem, x, lam, averagings[0], **given)
+        own_est = hgp.hypergradient(problem.restrict(k), x[k], lam[k], averagings[1], **given)
+        whole = hgp.certify(problem, x, lam, whole_est, averagings[0], **options)
+        own = hgp.certify(problem.restrict(k), x[k], lam[k], own_est, averagings[1], **options)
+        if options:  # constants that everybody was told
+            for field in ("decentralised", "c3", "c4", "decentralised_inexact", "consistency"):
+                if getattr(whole, field) is not None:
+                    same(f"certify, {field}", getattr(whole, field), getattr(own, field), k, axis=-1)
+            same("certify, bound", whole.decentralised_bound, own.bound, k, axis=-1)
+        else:  # those of each process together: valid for all, not the same numbers
+            assert (own.bound >= whole.decentralised_bound[..., k] * (1 - 1e-12)).all()
+            assert (own.bound <= whole.decentralised_bound[..., k] * 2).all(), "and not by much"
+        equal("certify, traffic", whole.traffic, own.traffic)
+        equal("certify, against", whole.against, own.against)
+        equal("certify, ledger", averagings[0].ledger, averagings[1].ledger)
+        equal("nobody sees all clients", (own.centralised, own.c1, own.residual), (None, None, None))
+        error = np.linalg.norm(own_est.value - hgp.exact.hypergradient(problem, x, lam)[k], axis=-1)
+        assert (error <= own.bound).all() and str(own)
+
+
+def outer_loop(kinds, dtypes=DTYPES):
+    for kind in kinds:
+        base = NETWORK_KINDS[kind](N)
+        net = hgp.mpi.spread(base, COMM)
+        k = net.clients
+        for dtype in dtypes:
+            for name, problem, _, lam in list(problems(dtype))[:2]:
+                for train, estimate in (({}, {"average": gossip_or_push}), ({"batch_size": 3}, {"batch_size": 4})):
+                    options = {
+                        "outer_steps": 3, "train": {"steps": 20, "lr": 0.2, **train},
+                        "estimate": {"steps": 3, "iterations": 5, "eta": 0.3, **estimate},
+                        "project": lambda lam: np.clip(lam, 0.05, 1.0), "seed": 3,
+                    }  # fmt: skip
+                    whole = hgp.bilevel.optimise(problem, Stepping(base), lam, **options)
+                    own = hgp.bilevel.optimise(problem.restrict(k), net, lam[k], **options)
+                    same(f"optimise, {kind}, {name}, {dtype}", whole.lam, own.lam, k)
+                    same(f"optimise, x, {kind}, {name}, {dtype}", whole.x, own.x, k)
+                    for field in ("outer_cost", "traffic", "floats", "rounds", "stopped", "steps"):
+                        equal(f"optimise, {field}", getattr(whole, field), getattr(own, field))
+
+
+class Stepping(After):
+    """The simulation that always steps."""
+
+    def __init__(self, net, t=0):
+        super().__init__(net, t)
+
+    def after(self, t):
+        return Stepping(self.net, self.t + t)
+
+
+@connect.register
+def _(net: Stepping, mode="auto"):
+    return connect.dispatch(hgp.networks.Network)(net, "stepping")
+
+
+def gossip_or_push(net, steps):
+    return hgp.PushSum(net, steps, debias="conserve")
+
+
+def rounds():
+    """Local epochs and averages by turns, weighted by the number of instances."""
+    base = NETWORK_KINDS["RandomOut"](N)
+    net = hgp.mpi.spread(base, COMM)
+    k = net.clients
+    for name, problem, _, lam in problems("float64"):
+        options = {"rounds": 4, "lr": 0.1, "epochs": 2, "batch_size": 3, "momentum": 0.5, "prox": 0.1, "seed": 2}
+        sizes = np.array(SIZES)
+        whole = hgp.training.local_rounds(problem, hgp.PushSum(base, 2, mode="stepping"), lam, weights=sizes, **options)
+        own = hgp.training.local_rounds(problem.restrict(k), hgp.PushSum(net, 2), lam[k], weights=sizes[k], **options)
+        same(f"rounds, {name}", whole.x, own.x, k)
+        for field in ("traffic", "consensus_gap", "grad_norm"):
+            equal(f"rounds, {field}, {name}", getattr(whole, field), getattr(own, field))
 
 
 def influence():
@@ -210,11 +314,15 @@ def main(parts):
     some = ("RandomDirected", "RandomOut", "Schedule", "OnePeerExponential")
     if "few" in parts:
         channels(NETWORK_KINDS, (5,))
-        training(("RandomOut",)), estimates(("RandomDirected",))
+        (
+            training(("RandomOut",), DTYPES[:1]),
+            estimates(("RandomDirected",), DTYPES[1:]),
+            outer_loop(("RandomOut",), DTYPES[:1]),
+        )
     else:
         channels(NETWORK_KINDS, (4, 7, 12))
-        training(some), estimates(NETWORK_KINDS)
-    gossip(), influence(), layouts(), stopped_everywhere()
+        training(some), estimates(NETWORK_KINDS), outer_loop(some)
+    certificates(), rounds(), gossip(), influence(), layouts(), stopped_everywhere()
     if COMM.rank == 0:
         print(f"{compared} comparisons agree on {COMM.size} ranks")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -45,7 +46,7 @@ def launcher() -> str:
     return found
 
 
-def run(ranks: int, program: str, *arguments: str, seconds: float = 120.0,
+def run(ranks: int, program: str, *arguments: str, seconds: float = 300.0,
         meanwhile: Callable[[subprocess.Popen[str], list[int]], None] | None = None) -> Run:  # fmt: skip
     """tests/mpi/<program>.py on so many ranks; `meanwhile` gets the launcher and the pids that the ranks have said."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
@@ -58,23 +59,33 @@ def run(ranks: int, program: str, *arguments: str, seconds: float = 120.0,
     early = ""
     try:
         if meanwhile is not None:
-            while early.count("pid ") < ranks and (line := process.stdout.readline()):
+            while len(_pids(early)) < ranks and (line := process.stdout.readline()):
                 early += line
             started = time.monotonic()
             meanwhile(process, _pids(early))
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGTERM)  # upon which mpiexec ends its ranks
-        time.sleep(2)
-        process.kill()
-        out, err = process.communicate()
+        out, err = _ended(process)
         pytest.fail(f"{program} on {ranks} ranks hangs: not over after {seconds:.0f} s\n{early}{out}\n{err}")
+    finally:
+        if process.poll() is None:
+            _ended(process)
     taken = time.monotonic() - started
     return Run(process.returncode, early + out, err, taken, tuple(_pids(early + out)))
 
 
+def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """End the launcher, upon which it ends its ranks; what they have said."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        return process.communicate(timeout=5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()
+
+
 def _pids(text: str) -> list[int]:
-    return [int(line.split()[1]) for line in text.splitlines() if line.startswith("pid ")]
+    return [int(number) for number in re.findall(r"^pid (\d+)$", text, re.MULTILINE)]
 
 
 def _alive(pid: int) -> bool:

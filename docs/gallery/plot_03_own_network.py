@@ -1,0 +1,67 @@
+"""
+Your own network
+================
+
+Who hears whom at step s, as a pure function of s. Three ways to say it: a list of graphs, a networkx graph, a class.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import hgp_ref as hgp
+
+# %%
+# **A schedule of graphs.** Edge lists (senders, receivers) or column-stochastic matrices, repeated forever. Client 0
+# talks to 1, then 1 to 2, then 2 to 0: no single graph is connected, but three in a row are.
+
+relay = hgp.networks.Schedule([([0], [1]), ([1], [2]), ([2], [0])], n=3)
+print("window B:", hgp.networks.smallest_window(relay, first=1, count=30))
+print(relay.mixing_matrix(1))
+
+# %%
+# A network that can never bring everybody together is named before it does harm:
+
+broken = hgp.networks.Schedule([([0, 1], [1, 0])], n=3)
+print(hgp.networks.unreachable(broken, first=1, count=10))
+
+# %%
+# **A class.** Say who receives from whom; the rest follows, and what your class returns is checked before compiled code
+# reads it. Here, each client sends to itself and to one neighbour, whose distance grows with time.
+
+
+class Skipping(hgp.networks.Network):
+    """At step s client j sends to itself and to j + (s mod (n - 1)) + 1."""
+
+    @property
+    def expected_edges(self):
+        return 2.0 * self.n
+
+    def out_lists(self, s):
+        peers = (np.arange(self.n) + s % (self.n - 1) + 1) % self.n
+        both = np.sort(np.stack([np.arange(self.n), peers], axis=1), axis=1)
+        return np.arange(0, 2 * self.n + 1, 2), both.astype(np.int32).ravel()
+
+
+skipping = Skipping(8)
+print(skipping.edges(1))
+
+# %%
+# How well does each average? The error of S steps of Push-Sum, worst case over what is averaged.
+
+figure, axes = plt.subplots()
+networks = {
+    "skipping, 2 edges a client": skipping,
+    "random directed, rates 0.4–0.8": hgp.networks.RandomDirected(n=8, seed=0),
+    "one random receiver": hgp.networks.RandomOut(n=8, k=1, seed=0),
+    "one-peer exponential": hgp.networks.OnePeerExponential(n=8),
+}
+steps = np.arange(1, 25)
+for name, net in networks.items():
+    K = [hgp.exact.push_sum_matrix(net, int(S)) for S in steps]
+    error = [np.linalg.norm(k - 1 / 8, 2) for k in K]
+    axes.semilogy(steps, np.maximum(error, 1e-17), label=name)
+axes.set(xlabel="steps S of a call", ylabel="‖K − 11ᵀ/n‖", ylim=(1e-17, 3))
+axes.legend()
+
+# %%
+# One-peer exponential graphs with n = 2ᵏ are exact after k steps: the floor of HGP vanishes there.

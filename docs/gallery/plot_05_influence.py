@@ -1,0 +1,56 @@
+"""
+Influence of training data
+==========================
+
+With a weight λ on each training instance, −d_λ f predicts how the total validation cost changes when an instance is
+removed. Sign: positive means that the cost of all *rises* without it, so the instance helps.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import hgp_ref as hgp
+
+data = hgp.data.synthetic_mixture(n_clients=3, seed=3)
+problem = hgp.problems.InstanceWeights(data.X, data.y, data.X_val, data.y_val, l2=0.01)
+ones = np.ones((3, problem.dim_lam))
+x = hgp.exact.inner_solution(problem, ones)
+net = hgp.networks.RandomDirected(n=3, seed=1)
+
+# %%
+# One run of HGP gives every client the influence of each of its own instances on the cost of all.
+
+predictions = hgp.influence(problem, x, ones, hgp.PushSum(net, steps=100), iterations=1000)
+top = predictions.most_influential(40)
+print("most influential (client, index):", top[:5])
+
+# %%
+# Is that true? Remove each of them and train again, exactly.
+
+actual = hgp.attribution.retrain(problem, ones, top).actual
+predicted = np.array([predictions.per_instance[pair] for pair in top])
+print(hgp.attribution.scores(actual, predicted))
+
+figure, axes = plt.subplots(figsize=(4.2, 4))
+axes.axline((0, 0), slope=1, color="#999999", linewidth=0.8)
+axes.scatter(predicted, actual, s=14)
+axes.set(xlabel="predicted change of the cost", ylabel="actual change after retraining")
+
+# %%
+# Points off the line are no fault of the network: removing one of 100 instances is not an infinitely small change, and
+# the exact first-order prediction is as far off.
+
+exact = hgp.exact.hypergradient(problem, x, ones)
+print("HGP against exact first order:", np.abs(predicted + np.array([exact[pair] for pair in top])).max())
+
+# %%
+# Whole groups and whole clients are removals, too.
+
+clients = [tuple((i, k) for k in range(100)) for i in range(3)]
+predicted = [sum(predictions.per_instance[pair] for pair in removal) for removal in clients]
+actual = hgp.attribution.retrain(problem, ones, clients).actual
+for i in range(3):
+    print(f"without client {i}: predicted {predicted[i]:+.3f}, actual {actual[i]:+.3f}")
+
+# %%
+# A third of the data is far from a small change: a first-order prediction is off in size, and for client 0 in sign.

@@ -1,0 +1,111 @@
+"""On several ranks: arrays of every library against the simulation on the same library, bit for bit where both step.
+
+The device double stands for CuPy: its rows go to MPI by the host door, counted, or directly, and nothing crosses then.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+from helpers import CUPY, open_library
+from kinds import NETWORK_KINDS, logistic
+from mpi4py import MPI
+
+import hgp_ref as hgp
+from hgp_ref.backend import addressable
+from hgp_ref.channels import BALANCED, CARRIED, FRESH, connect
+
+COMM = MPI.COMM_WORLD
+N = 5
+compared = 0
+
+
+def same(name, lib, whole, own, clients):
+    global compared
+    compared += 1
+    assert type(own) is type(whole), name
+    np.testing.assert_array_equal(lib.to_numpy(own), lib.to_numpy(whole)[..., clients, :], err_msg=name, strict=True)
+
+
+def mixing(lib, direct):
+    for kind in ("RandomOut", "RandomDirected", "OnePeerExponential"):
+        base = NETWORK_KINDS[kind](N)
+        net = hgp.mpi.spread(base, COMM, direct=direct)
+        for shape in ((N, 3), (2, N, 4)):
+            z = np.random.default_rng(0).standard_normal(shape).astype("float32")
+            whole, own = connect(base, "stepping"), connect(net)
+            there, here = lib.asarray(z), lib.asarray(np.ascontiguousarray(z[..., net.clients, :]))
+            for weights in (FRESH, CARRIED):
+                name = f"{lib}, direct={direct}, {kind}, {shape}, {weights}"
+                same(name, lib, whole.average(there, 3, weights), own.average(here, 3, weights), net.clients)
+                same(name, lib, whole.mix(there, 2, weights), own.mix(here, 2, weights), net.clients)
+                same(name, lib, whole.weights, own.weights, net.clients)
+            assert whole.traffic == own.traffic
+            mean, expected = own.mean_over_clients(here), whole.mean_over_clients(there)
+            np.testing.assert_allclose(lib.to_numpy(mean), lib.to_numpy(expected), rtol=1e-6)
+    z = np.ones((N, 2))
+    hgp.Gossip(net.after(2), 2).apply(lib.asarray(z[net.clients]))
+    own.mix(lib.asarray(z[net.clients]), 3, BALANCED)
+
+
+def runs(lib, direct):
+    """Training and an estimate: the simulation's on the same library, composed, hence to rounding."""
+    problem, x, lam = logistic(n=N, d=3)
+    base = NETWORK_KINDS["RandomOut"](N)
+    net = hgp.mpi.spread(base, COMM, direct=direct)
+    k, there = net.clients, problem.to(lib.backend)
+    own = problem.restrict(k).to(lib.backend)
+    fit = hgp.sgp(own, net, lib.asarray(lam[k]), steps=6, lr=0.2, batch_size=3)
+    whole = hgp.sgp(there, base, lib.asarray(lam), steps=6, lr=0.2, batch_size=3)
+    np.testing.assert_allclose(lib.to_numpy(hgp.mpi.gather(fit.x, net)), lib.to_numpy(whole.x), rtol=1e-12)
+    method = hgp.methods.Chebyshev()
+    given = {"method": method, "iterations": 5}
+    est = hgp.hypergradient(own, lib.asarray(x[k]), lib.asarray(lam[k]), hgp.PushSum(net, 2), **given)
+    whole = hgp.hypergradient(there, lib.asarray(x), lib.asarray(lam), hgp.PushSum(base, 2), **given)
+    np.testing.assert_allclose(lib.to_numpy(hgp.mpi.gather(est.value, net)), lib.to_numpy(whole.value), rtol=1e-12)
+    assert est.traffic == whole.traffic
+
+
+def transfers(lib, counted):
+    """By the host door a step takes its rows down and up; directly only graphs go up."""
+    net = hgp.networks.OnePeerExponential(8)
+    down = {}
+    for direct in (False, True):
+        spread = hgp.mpi.spread(net, COMM, direct=direct)
+        rows = spread.clients.stop - spread.clients.start
+        z, channel = lib.asarray(np.ones((rows, 1000))), connect(spread)
+        before = spread.handed
+        counted.reset()
+        channel.mix(z, 3, FRESH)
+        sent = spread.handed.bytes - before.bytes
+        assert sent > 0
+        down[direct] = counted.to_host_bytes
+        assert counted.to_host_bytes == (0 if direct else sent), (counted, sent)
+        assert counted.to_device_bytes < 2000 if direct else counted.to_device_bytes > 8000
+
+
+def main():
+    names = [CUPY, "array_api_strict", *(name for name in ("torch", "jax") if importlib.util.find_spec(name))]
+    if CUPY != "cupy":
+        import device_double
+
+        device_double.install()
+    for name in names if "all" in sys.argv else names[:1]:
+        lib = open_library(name)
+        for direct in (False, True) if name in (CUPY, "torch") else (False,):
+            mixing(lib, direct)
+            runs(lib, direct)
+        if not addressable(lib.asarray(np.ones(2))):
+            with pytest.raises(TypeError, match="direct=True given, but MPI cannot write into arrays of"):
+                mixing(lib, True)
+    if CUPY != "cupy":
+        transfers(open_library(CUPY), device_double.transfers)
+    if COMM.rank == 0:
+        print(f"{compared} comparisons of {', '.join(names)} agree on {COMM.size} ranks")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""On two ranks or more: what does not fit is an error with the same words on every rank, after which all go on."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from kinds import logistic
+from mpi4py import MPI
+
+import hgp_ref as hgp
+from hgp_ref.channels import connect
+
+COMM = MPI.COMM_WORLD
+N = 6
+LAST = COMM.rank == COMM.size - 1  # the rank that is told something else
+refused = 0
+
+
+def differ(usual, other):
+    """`other` on the last rank."""
+    return other if LAST else usual
+
+
+def refuses(message, call, kind=ValueError):
+    """`call` raises everywhere."""
+    global refused
+    refused += 1
+    with pytest.raises(kind, match=message):
+        call()
+    COMM.Barrier()
+
+
+def networks():
+    out = hgp.networks.RandomOut
+    spread = hgp.mpi.spread
+    last = COMM.size - 1
+    refuses(f"net: RandomOut.*seed=0.* on rank.*seed=7.* on rank {last}", lambda: spread(out(N, 2, seed=differ(0, 7))))
+    refuses("ranks disagree: net", lambda: spread(differ(out(N, 2), hgp.networks.FullyConnected(N))))
+    refuses("ranks disagree: net.*sizes: ", lambda: spread(out(differ(N, N + 1), 2)))
+    matrices = np.stack([np.eye(30)] * 2)
+    matrices[1, :2, 0] = differ(0.5, 0.25), differ(0.5, 0.75)
+    refuses("first graphs: ", lambda: spread(hgp.networks.Schedule(matrices)))
+    refuses(rf"{COMM.size} ranks given for {COMM.size - 1} clients",
+            lambda: spread(hgp.networks.FullyConnected(COMM.size - 1)))  # fmt: skip
+    refuses(r"sizes=\[1, 2\] given", lambda: spread(out(N, 2), COMM, sizes=[1, 2]))
+    refuses("patience", lambda: spread(out(N, 2), COMM, patience=0))
+    refuses("direct", lambda: spread(out(N, 2), COMM, direct="yes"), TypeError)
+    refuses("net: needed a network", lambda: spread("ring"), TypeError)
+    refuses("spread already", lambda: spread(spread(out(N, 2))), TypeError)
+    refuses("comm: int given", lambda: spread(out(N, 2), 3), TypeError)
+    refuses("COMM_NULL", lambda: spread(out(N, 2), MPI.COMM_NULL))
+    refuses("composed", lambda: connect(spread(out(N, 2)), "composed"))
+    own = hgp.__version__
+    hgp.__version__ = differ(own, "0.0.1")
+    refuses("hgp_ref: .* 0.0.1 on rank", lambda: spread(out(N, 2)))
+    hgp.__version__ = own
+
+
+def settings():
+    """Seeds, shapes, dtypes, numbers of steps, methods: in training, in an estimate, in a single average."""
+    net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1))
+    k = net.clients
+    problem, x, lam = logistic(n=N, d=3)
+    wide, wide_x, wide_lam = logistic(n=N, d=4)
+
+    def train(problem=problem, lam=lam, net=net, **options):
+        return hgp.sgp(problem.restrict(k), net, lam[k], **{"steps": 3, "lr": 0.1, "batch_size": 2, **options})
+
+    def estimate(problem=problem, x=x, lam=lam, steps=2, **options):
+        given = {"iterations": 3, "batch_size": 2, **options}
+        return hgp.hypergradient(problem.restrict(k), x[k], lam[k], hgp.PushSum(net, steps), **given)
+
+    words = {
+        "seed": (3, 4), "batch_size": (2, 3), "steps": (3, 5), "lr": (0.1, 0.2), "variant": ("assran", "nedic"),
+        "callback": (None, lambda s, z: False),
+    }  # fmt: skip
+    for name, pair in words.items():
+        said = {"lr": "rates", "steps": "calls"}.get(name, name)
+        refuses(f"ranks disagree: .*{said}", lambda name=name, pair=pair: train(**{name: differ(*pair)}))
+    refuses("columns: 3 .*, 4 on rank", lambda: train(*differ((problem, lam), (wide, wide_lam))))
+    double, single = (problem, lam), (problem.to("numpy", dtype="float32"), lam.astype("float32"))
+    refuses("dtype: float64 .*, float32 on rank", lambda: train(*differ(double, single)))
+    words = {"seed": (3, 4), "iterations": (3, 4), "steps": (2, 3), "tol": (None, 0.1), "history": (True, False),
+             "method": (hgp.methods.Neumann(0.5), hgp.methods.Neumann(0.4))}  # fmt: skip
+    for name, pair in words.items():
+        refuses("ranks disagree: ", lambda name=name, pair=pair: estimate(**{name: differ(*pair)}))
+    refuses("columns: ", lambda: estimate(*differ((problem, x, lam), (wide, wide_x, wide_lam))))
+    average = hgp.PushSum(net, 2)
+    rows = k.stop - k.start
+    refuses("columns: ", lambda: average.apply(np.ones((rows, differ(3, 5)))))
+    refuses("graphs used: ", lambda: average.apply(np.ones((rows, 3)), call=differ(0, 1)))
+    refuses("asked for: .*hgp.mpi.gather", lambda: differ(train, lambda: hgp.mpi.gather(np.ones(rows), net))())
+    other = hgp.mpi.spread(hgp.networks.FullyConnected(N))
+    refuses("net: RandomOut.*FullyConnected", lambda: train(net=differ(net, other)))
+    refuses("needed . rows along axis", lambda: hgp.mpi.gather(np.ones(N + 1), net))
+    own = train()
+    np.testing.assert_array_equal(
+        own.x,
+        hgp.sgp(problem, net.net, lam, mode="stepping", steps=3, lr=0.1, batch_size=2).x[k],
+    )  # after all this, ranks are in step
+
+
+def everywhere():
+    """What one client shows is said on all ranks: training and estimates that diverge, clients that are cut off."""
+    net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1))
+    k = net.clients
+    problem, x, lam = logistic(n=N, d=3)
+    refuses("training diverged", lambda: hgp.sgp(problem.restrict(k), net, 50 + lam[k], steps=300, lr=9.0),
+            hgp.DivergenceError)  # fmt: skip
+    estimate = lambda: hgp.hypergradient(problem.restrict(k), x[k], 50 * lam[k], hgp.PushSum(net, 4), 1.0, 200)  # noqa: E731
+    refuses("diverged", estimate, hgp.DivergenceError)
+    cut = hgp.mpi.spread(hgp.networks.SelfLoops(N))
+    refuses(rf"does not reach {N - 1} of {N} clients \(the first: \[0, 1, 2, 3, 4\]",
+            lambda: connect(cut).largest(np.arange(N, dtype=float)[k, None], x[k]))  # fmt: skip
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    networks(), settings(), everywhere()
+    if COMM.rank == 0:
+        print(f"{refused} refused on {COMM.size} ranks")
