@@ -27,6 +27,7 @@ _MODULES = (
     "mpi",
     "networks",
     "neural",
+    "personalization",
     "planning",
     "problems",
     "training",
