@@ -15,8 +15,9 @@ With log=True all this is done to θ = log λ, problem and hyper-gradients being
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from hgp_ref.networks import Network
 from hgp_ref.problems.normalised import Normalised
 
 RETRIES = 4  # of an estimate that diverged, each with half the η
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 HALVINGS = 8  # of a step to a λ at which training fails
 
 
@@ -80,11 +82,15 @@ class Loop:
             norm, iterations = None if est is None else self.norm(est.value), int(getattr(est, "iterations", 0))
             at.steps.append(OuterStep(trained_for, spent, norm, iterations, scale, "; ".join(trouble)))
 
-    def _estimate(self, at: Progress, trouble: list[str]) -> Any:
-        """The hyper-gradient at λ_k, None if all attempts diverged."""
+    def care(self, at: Progress) -> int:
+        """How much better than usual to train, 0 or more."""
+        return 0
+
+    def _estimate(self, at: Progress, trouble: list[str], more: Mapping[str, Any] = NOTHING) -> Any:
+        """The hyper-gradient at λ_k, with other S, M or w0 if given; None if all attempts diverged."""
         for _ in range(RETRIES + 1):
             try:
-                return self.estimate(self.problem, self.net, at.x, at.lam[-1], at.clock, at.k, at.shrink)
+                return self.estimate(self.problem, self.net, at.x, at.lam[-1], at.clock, at.k, at.shrink, more)
             except DivergenceError as error:
                 trouble.append(f"hyper-gradient refused: {error}")
                 if not self.estimate.can_shrink:
@@ -135,7 +141,7 @@ class Loop:
         before = at.clock.traffic
         if x0 is None:
             x0 = at.x if self.warm_start and at.x is not None else self.x0
-        x = trained(self.train, self.problem, self.net, lam, x0, at.clock, len(at.lam))
+        x = trained(self.train, self.problem, self.net, lam, x0, at.clock, len(at.lam), self.care(at))
         cost = self.total(self.problem.outer_cost(x, lam))
         if not np.isfinite(cost):
             raise DivergenceError(f"diverged: the outer cost is {cost} after training")

@@ -62,9 +62,20 @@ class Estimator:
         return self.given is None and self.iterations > 0 and (self.method is None or isinstance(self.method, Neumann))
 
     def __call__(
-        self, problem: Normalised, net: Network, x: Array, lam: Array, clock: Clock, step: int, shrink: float = 1.0
+        self,
+        problem: Normalised,
+        net: Network,
+        x: Array,
+        lam: Array,
+        clock: Clock,
+        step: int,
+        shrink: float,
+        more: Mapping[str, Any],
     ) -> Any:
-        """The estimate at (x, λ), η times `shrink`; DivergenceError if there is none. The clock moves on either way."""
+        """The estimate at (x, λ), η times `shrink`, `more` in place of keywords given; the clock moves on.
+
+        DivergenceError if there is none.
+        """
         if self.given is not None:
             given = {"seed": clock.seed, "first_batch": clock.batches, "outer_step": step}
             est = self.given(problem.given, clock.net(net), own(x), own(lam), **given)
@@ -73,25 +84,42 @@ class Estimator:
         elif self.iterations == 0:
             est = Direct(problem.outer_grad(x, lam)[1])
         else:
-            est = self._run(problem, clock.net(net), x, lam, clock, shrink)
+            est = self._run(problem, clock.net(net), x, lam, clock, shrink, **more)
         if connect(net).anyone(not all_finite(est.value)):
             raise DivergenceError("diverged: the hyper-gradient holds NaN or infinite values")
         return est
 
-    def _run(self, problem: Normalised, net: Network, x: Array, lam: Array, clock: Clock, shrink: float) -> Any:
-        avg = self.average(net, self.steps)
+    def averaging(self, net: Network, steps: int) -> Averaging:
+        """The averaging of S = `steps` over `net`."""
+        avg = self.average(net, steps)
         if not isinstance(avg, Averaging):
             raise TypeError(f"estimate['average']: returned {type(avg).__name__}, needed an averaging such as PushSum")
+        return avg
+
+    def _run(
+        self,
+        problem: Normalised,
+        net: Network,
+        x: Array,
+        lam: Array,
+        clock: Clock,
+        shrink: float,
+        steps: int | None = None,
+        iterations: int | None = None,
+        w0: Array | None = None,
+    ) -> Any:
+        avg = self.averaging(net, self.steps if steps is None else steps)
+        M = self.iterations if iterations is None else iterations
         chosen: dict[str, Any] = {"method": self.method, "eta": self.eta}
         if shrink < 1:
             chosen = {"method": None, "eta": (1.0 if self.eta is None else self.eta) * shrink}
-        before, iterations = avg.ledger, 0
+        before, done = avg.ledger, M
         try:
-            est = hypergradient(problem, x, lam, avg, iterations=self.iterations, seed=clock.seed,
-                                first_batch=clock.batches, **chosen, **self.settings)  # fmt: skip
-            iterations = est.iterations
+            est = hypergradient(problem, x, lam, avg, iterations=M, seed=clock.seed, first_batch=clock.batches, w0=w0,
+                                **chosen, **self.settings)  # fmt: skip
+            done = est.iterations
         finally:  # what was sent was sent, and mini-batches that were drawn are used up
-            clock.pass_on(avg.ledger - before, iterations or self.iterations)
+            clock.pass_on(avg.ledger - before, done)
         return est
 
 

@@ -24,6 +24,15 @@ function(
         | dict(log=True, measure=lambda x, lam: 1.0, patience=3, file=None)
     ),
 )
+function(
+    "bilevel.optimise (certified)",
+    bilevel.optimise,
+    lambda: (
+        dict(problem=small.logistic(), net=small.net(), lam=small.point(small.logistic())["lam"], outer_steps=1)
+        | dict(train=dict(steps=8, lr=0.3), estimate=dict(steps=2, iterations=4), certify=0.5)
+        | dict(update=bilevel.GradientDescent(0.1))
+    ),
+)
 
 # methods of others
 STEPS = dict(lr=0.01, inner_lr=0.1)
