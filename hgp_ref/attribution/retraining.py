@@ -41,7 +41,17 @@ from hgp_ref.training import sgp
 
 @dataclass(frozen=True)
 class Retraining(Result):
-    """Actual changes, the cost with nothing removed, and the models. Arrays are on the host."""
+    """Actual changes, the cost with nothing removed, and the models. Arrays are on the host.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
+    >>> problem = hgp.problems.InstanceWeights(data.X, data.y, data.X_val, data.y_val, l2=0.1)
+    >>> ones = np.ones((2, 20))
+    >>> retrained = hgp.attribution.retrain(problem, ones, [(0, 0), (1, 3)])
+    >>> retrained.actual.shape, bool(retrained.cost > 0)
+    ((2,), True)
+    """
 
     actual: np.ndarray  # (R,)
     cost: float  # Σ_k f_k with nothing removed
@@ -54,6 +64,30 @@ def retrain(problem: Problem, lam: Array, removals: Sequence[Removal | Pair], *,
 
     `removals` are tuples of (client, index) pairs, such as `Influence.removals`, or single pairs, such as
     `Influence.most_influential` returns; lam (n, N_max) is the weighting that they change.
+
+    Parameters
+    ----------
+    problem : Problem
+        With weights on instances as λ.
+    lam : array (n, N_max)
+        The weights of the base solution.
+    removals : sequence
+        Tuples of (client, index) pairs, or single pairs.
+    x0 : array (d_x,), optional
+        Where the solver starts.
+
+    Returns
+    -------
+    Retraining
+        `actual` changes of the total outer cost, one for each removal.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
+    >>> problem = hgp.problems.InstanceWeights(data.X, data.y, data.X_val, data.y_val, l2=0.1)
+    >>> ones = np.ones((2, 20))
+    >>> bool(np.all(np.abs(hgp.attribution.retrain(problem, ones, [(0, 0), (1, 3)]).actual) < 1))
+    True
     """
     removals = _check(problem, lam, removals)
     base = to_host(inner_solution(problem, lam, x0=x0))  # (n, d_x)
@@ -65,7 +99,36 @@ def retrain(problem: Problem, lam: Array, removals: Sequence[Removal | Pair], *,
 def retrain_sgp(
     problem: Problem, net: Network, lam: Array, removals: Sequence[Removal | Pair], **settings: Any
 ) -> Retraining:
-    """Actual changes when every model, the one with nothing removed included, is trained by `sgp(**settings)`."""
+    """Actual changes when every model, the one with nothing removed included, is trained by `sgp(**settings)`.
+
+    Parameters
+    ----------
+    problem : Problem
+        With weights on instances as λ.
+    net : Network
+        Over which clients train.
+    lam : array (n, N_max)
+        The weights of the base solution.
+    removals : sequence
+        Tuples of (client, index) pairs, or single pairs.
+    **settings
+        Of `hgp.sgp`: steps, lr, milestones and so on.
+
+    Returns
+    -------
+    Retraining
+        `actual` changes of the total outer cost, one for each removal.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
+    >>> problem = hgp.problems.InstanceWeights(data.X, data.y, data.X_val, data.y_val, l2=0.1)
+    >>> ones = np.ones((2, 20))
+    >>> net = hgp.networks.RandomDirected(n=2, seed=0)
+    >>> retrained = hgp.attribution.retrain_sgp(problem, net, ones, [(0, 0)], steps=300, lr=1.0)
+    >>> retrained.actual.shape
+    (1,)
+    """
     removals = _check(problem, lam, removals)
     xp = array_namespace(lam)
     runs = xp.concat([lam[None, ...], without(lam, removals)], axis=0)  # (1 + R, n, N_max)
@@ -92,16 +155,31 @@ def retrain_from(
     left of the inner gradient at x: no convexity is needed. Steps that leave the range of numbers raise
     DivergenceError.
 
+    Parameters
+    ----------
+    problem : Problem
+        With weights on instances as λ.
+    x, lam : arrays (n, d_x) and (n, N_max)
+        The trained point and the weights there.
+    removals : sequence
+        Tuples of (client, index) pairs, or single pairs.
+    eta, steps : float and int
+        Size and number of gradient steps: the η and M of `influence`.
+
+    Returns
+    -------
+    Retraining
+        `actual` changes of the total outer cost, one for each removal.
+
     Examples
     --------
-    >>> import numpy as np, hgp_ref as hgp
     >>> clients = hgp.data.synthetic_mixture(n_clients=3, seed=1).clients()
     >>> problem = hgp.problems.InstanceWeights(*clients.train, *clients.validation, l2=0.1)
     >>> lam = np.ones((3, problem.dim_lam))
     >>> x = hgp.exact.inner_solution(problem, lam)
     >>> found = hgp.influence(problem, x, lam, hgp.ExactAverage(3), iterations=50)
     >>> pair = found.most_influential(1)[0]
-    >>> actual = retrain_from(problem, x, lam, [pair], eta=1.0, steps=50, fraction=1e-3).actual[0]
+    >>> actual = hgp.attribution.retrain_from(problem, x, lam, [pair], eta=1.0, steps=50, fraction=1e-3).actual[0]
     >>> bool(abs(actual / (1e-3 * found.per_instance[pair]) - 1) < 0.01)
     True
     """

@@ -32,6 +32,12 @@ class Clients(Result):
 
     A part that a data set does not have is an empty list. Clients in clusters see their inputs as
     (X - means[c]) / stds[c], c = clusters[i]; `clustered` makes them so.
+
+    Examples
+    --------
+    >>> clients = hgp.data.synthetic_mixture(n_clients=2, n_train=10, n_val=5, n_test=5).clients()
+    >>> clients.n_clients, clients.counts.tolist()
+    (2, [10, 10])
     """
 
     X: list[np.ndarray]  # n arrays (N_i, ...)

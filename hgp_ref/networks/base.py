@@ -55,6 +55,23 @@ class Network(ABC):
             def out_lists(self, s):
                 both = [sorted((j, (j + 1) % self.n)) for j in range(self.n)]
                 return np.arange(0, 2 * self.n + 1, 2), np.array(both, dtype=np.int32).ravel()
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    seed : int, optional
+        For networks that draw.
+    period : int, optional
+        After how many graphs the sequence repeats.
+
+    Examples
+    --------
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> net.mixing_matrix(1).sum(axis=0)
+    array([1., 1., 1.])
+    >>> bool(np.all(net.after(4).mixing_matrix(1) == net.mixing_matrix(5)))
+    True
     """
 
     n: int

@@ -37,7 +37,7 @@ class NeuralCost(ABC):
     --------
     A bias of each client's own on the logits, l = CE(z + λ_i, y), a = z + λ_i: ∂l/∂z = ∂l/∂λ = CE'(a).
 
-    >>> class OwnBias(NeuralCost):
+    >>> class OwnBias(hgp.problems.NeuralCost):
     ...     def value(self, z, lam, view, xp):
     ...         return self.loss.value(z + lam[:, None, :], view.targets, xp=xp)
     ...     def slope(self, z, lam, view, xp):

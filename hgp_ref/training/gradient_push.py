@@ -81,6 +81,15 @@ def sgp(
     Returns
     -------
     Fit, with `x` (n, d_x), the consensus gap and the gradient that is left. Training that grows raises DivergenceError.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=500, lr=0.5)
+    >>> bool(np.abs(fit.x - x).max() < 1e-3)
+    True
     """
     problem = as_problem(problem, needs=("inner_grad",))
     arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))

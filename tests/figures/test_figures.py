@@ -54,15 +54,15 @@ def test_figures_are_made(products, out):
 def test_the_slow_ones_and_the_other_variant(out, tmp_path):
     pytest.importorskip("sklearn")
     made = cli.make_all(NAMES, Options(quick=True), ("paper", "published"), out, thumbnails=tmp_path)
-    assert len(made) == 2 * 7 + 9
+    assert len(made) == 2 * 7 + 10
     table = (out / "table_influence.txt").read_text(encoding="utf-8")
     assert "digits" in table and "breast cancer" in table and "synthetic, paper" in table
-    assert len(list(tmp_path.glob("*.png"))) == 2 * 7 + 5
+    assert len(list(tmp_path.glob("*.png"))) == 2 * 7 + 6
 
 
 def test_thumbnails_are_small_and_listed(products, out):
     thumbnails = sorted((out / "thumbnails").glob("*.png"))
-    assert len(thumbnails) == 9
+    assert len(thumbnails) == 10
     assert all(path.stat().st_size <= style.THUMBNAIL_BYTES for path in thumbnails)
     index = (out / "thumbnails" / "README.md").read_text(encoding="utf-8")
     assert all(path.name in index for path in thumbnails)

@@ -143,6 +143,11 @@ def dbo(
     tracking : DBOGT, where λ is shared.
     options : x0, project, batch_size, seed, every, callback: see `bilevel.others.run.run`.
 
+    Returns
+    -------
+    Path
+        λ of every outer step, the outer cost there, and what was sent until it was known.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
