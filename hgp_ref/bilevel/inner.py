@@ -9,6 +9,7 @@ from typing import Any
 from hgp_ref import arguments
 from hgp_ref.backend import Array, all_finite, array_namespace, detached
 from hgp_ref.bilevel.clock import Clock
+from hgp_ref.bilevel.inputs import takes
 from hgp_ref.channels import Traffic, connect
 from hgp_ref.errors import DivergenceError
 from hgp_ref.networks import Network
@@ -22,6 +23,7 @@ Train = Callable[..., Any]
 def trainer(train: Mapping[str, Any] | Train) -> Train:
     """train(problem, net, lam, x0=, seed=, first_batch=, outer_step=) → an object with x (n, d_x) and traffic."""
     if callable(train):
+        takes("train", train, "problem", "net", "lam", x0="", seed="", first_batch="", outer_step="")
         return train
     settings = read_settings("train", train, sgp)
 
@@ -62,8 +64,8 @@ def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Arr
     x, sent = getattr(fit, "x", None), getattr(fit, "traffic", None)
     if x is None or not isinstance(sent, Traffic):
         raise TypeError(f"train: returned {type(fit).__name__}, needed an object with x (n, d_x) and a Traffic")
-    arguments.same_kind(**{"train's x": x, "lam": lam})
-    arguments.shape("train's x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    arguments.same_kind(**{"what train returned: x": x, "lam": lam})
+    arguments.shape("what train returned: x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
     clock.pass_on(sent, getattr(fit, "steps", 0))
     if connect(net).anyone(not all_finite(x)):
         raise DivergenceError("diverged: training returned NaN or infinite parameters")

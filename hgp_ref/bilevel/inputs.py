@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path as FilePath
 
@@ -28,6 +29,16 @@ def start_of(problem: Normalised, lam: Array, x0: Array | None, log: bool) -> Ar
     if not bool(to_host(xp.all(lam > 0))):
         raise ValueError("lam: holds entries that are not positive, needed lam > 0 with log=True")
     return xp.log(lam)
+
+
+def takes(name: str, function: object, *given: str, **named: str) -> None:
+    """TypeError unless `function` can be called with so many arguments, and with those named."""
+    arguments.function(name, function)
+    needed = f"{name}({', '.join([*given, *(f'{key}=' for key in named)])})"
+    try:
+        inspect.signature(function).bind(*given, **named)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:  # ValueError: a built-in one that does not tell
+        raise TypeError(f"{name}={function!r} given, needed a function that takes {needed}: {error}") from error
 
 
 def patience_of(patience: int | None, measure: object) -> int | None:
@@ -57,4 +68,7 @@ def place_of(file: str | os.PathLike[str] | None, channel: Channel) -> FilePath 
         return None
     if channel.clients != slice(0, channel.n):
         raise ValueError(f"file={file!r} given, but clients live in several processes; needed all of them in this one")
-    return arguments.path("file", file)
+    place = arguments.path("file", file)
+    if place.exists() and not place.is_file():
+        raise ValueError(f"file={file!r} given, which is no regular file; needed one, or a new name")
+    return place

@@ -1,7 +1,8 @@
 """Sums over clients and the outer cost, each between two numbers that clients find by themselves.
 
 Sums. Push-Sum's outputs y_i of any numbers q_i have the mean of the q_i in their convex hull (see
-`certificates.decentralised`), and maxima by flooding are exact, so that after however few steps
+`certificates.decentralised`; over links that delay a box takes the place of y_i), and maxima by flooding are exact, so
+that after however few steps
 
     n min_i y_i ≤ Σ_i q_i ≤ n max_i y_i.
 
@@ -41,7 +42,7 @@ def totals(talk: Conversation, *parts: np.ndarray) -> list[Interval]:
     """Σ_i of each of `parts`, (n,) numbers each."""
     blur, n = talk.rounding(), talk.n
     outputs = talk.average(*parts)
-    found = talk.largest(*outputs, *(-y for y in outputs), *map(np.abs, parts))
+    found = talk.largest(*(y.high for y in outputs), *(-y.low for y in outputs), *map(np.abs, parts))
     tops, bottoms, sizes = (
         [float(a[0]) for a in found[k * len(parts) : (k + 1) * len(parts)]] for k in range(3)
     )  # bottoms hold −min
@@ -73,6 +74,6 @@ def distances(problem: Normalised, x: Array, lam: Array, nu: Lipschitz, talk: Co
     at = from_host(np.tile(centre, (len(rows), 1)), like=x)
     gradients = host_float64(problem.inner_grad(at, lam))
     (mean,) = talk.average(gradients)
-    norm, size = talk.largest(rigorous.norms(mean), rigorous.norms(gradients))
+    norm, size = talk.largest(rigorous.norms(mean.farthest), rigorous.norms(gradients))
     G = float(norm[0]) + (talk.rounding() + accuracy) * float(size[0])
     return (rigorous.norms(rows - centre.astype(np.float64)) + G / nu.strong_convexity) * (1 + accuracy)

@@ -62,7 +62,10 @@ class Loop:
         if not isinstance(state, tuple):
             raise TypeError(f"update: start returned {type(state).__name__}, needed a tuple")
         at = Progress(Clock(seed), state)
-        self.accept(at, lam, *self.evaluate(at, lam))
+        try:
+            self.accept(at, lam, *self.evaluate(at, lam))
+        except DivergenceError as error:
+            raise DivergenceError(f"lam: no training at λ_0, {error}") from error
         return at
 
     def step(self, at: Progress) -> None:
@@ -118,14 +121,14 @@ class Loop:
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], tuple):
             raise TypeError(f"update: step returned {type(answer).__name__}, needed (lam, state) with a tuple as state")
         proposed, at.state = answer
-        return self.projected(_like(lam, "update's λ", proposed))
+        return self.projected(_like(lam, "what update returned", proposed))
 
     def projected(self, lam: Array) -> Array:
         """Π(λ), or with log=True log Π(exp θ)."""
         if self.project is None:
             return detached(lam)
         xp = array_namespace(lam)
-        allowed = _like(lam, "project's λ", self.project(xp.asarray(self.as_lam(lam), copy=True)))
+        allowed = _like(lam, "what project returned", self.project(xp.asarray(self.as_lam(lam), copy=True)))
         if not self.log:
             return detached(allowed)
         if not bool(to_host(xp.all(allowed > 0))):
@@ -158,7 +161,7 @@ class Loop:
         if self.measure is not None:
             xp = array_namespace(x)
             told = self.measure(xp.asarray(x, copy=True), xp.asarray(self.as_lam(lam), copy=True))
-            at.measure.append(self._everywhere(arguments.number("measure's answer", told)))
+            at.measure.append(self._everywhere(arguments.number("measure(x, lam)", told)))
             if at.measure[-1] < at.measure[at.best] or at.k == 0:
                 at.best, at.best_x = at.k, x
 

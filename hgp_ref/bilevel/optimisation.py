@@ -15,7 +15,7 @@ from hgp_ref.backend import Array, array_namespace, detached
 from hgp_ref.bilevel.certified import CertifiedLoop, rule_of
 from hgp_ref.bilevel.checkpoint import describe, read, write
 from hgp_ref.bilevel.inner import own, trainer
-from hgp_ref.bilevel.inputs import channel_of, patience_of, place_of, start_of, update_of
+from hgp_ref.bilevel.inputs import channel_of, patience_of, place_of, start_of, takes, update_of
 from hgp_ref.bilevel.loop import Loop
 from hgp_ref.bilevel.outer import Estimator
 from hgp_ref.bilevel.path import Path
@@ -110,9 +110,12 @@ def optimise(
     K = arguments.integer("outer_steps", outer_steps, 0, arguments.LONGEST)
     start = start_of(problem, lam, x0, log)
     patience = patience_of(patience, measure)
-    for name, given in (("project", project), ("measure", measure), ("callback", callback)):
-        if given is not None:
-            arguments.function(name, given)
+    if project is not None:
+        takes("project", project, "lam")
+    if measure is not None:
+        takes("measure", measure, "x", "lam")
+    if callback is not None:
+        takes("callback", callback, "k", "lam", "x", "outer_cost")
     warm_start, progress = arguments.boolean("warm_start", warm_start), arguments.boolean("progress", progress)
     settings: dict[str, Any] = dict(net=net, outer_steps=K, train=train, estimate=estimate, update=update_of(update))
     settings |= dict(project=project, warm_start=warm_start, seed=check_seed(seed), log=log, patience=patience)

@@ -11,6 +11,7 @@ from hgp_ref.averaging import Averaging, PushSum
 from hgp_ref.backend import Array, all_finite
 from hgp_ref.bilevel.clock import Clock
 from hgp_ref.bilevel.inner import own, read_settings
+from hgp_ref.bilevel.inputs import takes
 from hgp_ref.channels import Traffic, connect
 from hgp_ref.errors import DivergenceError
 from hgp_ref.estimators import hypergradient
@@ -40,6 +41,7 @@ class Estimator:
     def __init__(self, estimate: Mapping[str, Any] | Callable[..., Any]) -> None:
         self.given = estimate if callable(estimate) else None
         if self.given is not None:
+            takes("estimate", self.given, "problem", "net", "x", "lam", seed="", first_batch="", outer_step="")
             return
         settings = read_settings("estimate", estimate, hypergradient, ("steps", "average"))
         for name in ("avg", "callback", "history", "w0"):
@@ -129,5 +131,7 @@ def _check(est: Any, problem: Normalised, lam: Array) -> None:
         raise TypeError(
             f"estimate: returned {type(est).__name__}, needed an object with value (n, d_lam) and a Traffic"
         )
-    arguments.same_kind(**{"estimate's value": value, "lam": lam})
-    arguments.shape("estimate's value", value, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+    arguments.same_kind(**{"what estimate returned: value": value, "lam": lam})
+    arguments.shape(
+        "what estimate returned: value", value, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False
+    )
