@@ -1,7 +1,7 @@
 """The paper's personalization network (2.3 million parameters), ten clients, mini-batches of 128, beside PyTorch.
 
 `python -m benchmarks neural` measures all of it. `python -m benchmarks.neural PART FILE [--quick]` writes the report of
-one part, "beside" (ten clients beside PyTorch) or "hundred" (a hundred clients), with OMP_NUM_THREADS threads.
+one part, "beside" (ten clients beside PyTorch), "hundred" or "iteration" (a hundred), with OMP_NUM_THREADS threads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLASSES = 62
 def run(quick: bool) -> list[Report]:
     """Ten clients with one thread and with two, each in a process of its own, and a hundred clients."""
     reports = [_elsewhere(threads, "beside", quick) for threads in (1, 2)]
-    return [*reports, _elsewhere(1, "hundred", quick)]
+    return [*reports, *(_elsewhere(1, part, quick) for part in ("hundred", "iteration"))]
 
 
 def _elsewhere(threads: int, part: str, quick: bool) -> Report:
@@ -113,7 +113,7 @@ def _judge(report: Report) -> None:
 
 
 def hundred(quick: bool) -> Report:
-    """A gradient, one pass of what an iteration of HGP needs, and a whole iteration, for a hundred clients."""
+    """One gradient, and one pass of what an iteration of HGP needs, for a hundred clients."""
     n, N = (3, 8) if quick else (100, 128)
     report = Report("neural-hundred", f"Personalization CNN of {n} clients", {"n": n, "batch": N, "dtype": "float32"})
     small, (x, lam, *_, u) = problem_of(1, 2)
@@ -123,29 +123,34 @@ def hundred(quick: bool) -> Report:
                         ("hvp and cross", lambda: problem.linearize(x, lam).products(u))):  # fmt: skip
         _, cpu, wall = once(call)
         report.timings[label] = Timing([cpu], [wall], cpu)
-    cpu, wall = iteration(problem, x, lam, N)
-    report.timings["HGP iteration, S = 10"] = Timing([cpu], [wall], cpu)
-    report.at_most("CPU seconds of an HGP iteration", cpu, 45.0)
     report.at_most("GB at the peak", highest() / 1e9, 12.0)
     report.figures = {"parameters of all clients": f"{x.nbytes / 1e9:.2f} GB; an iteration holds x, u and the results"}
     return report
 
 
-def iteration(problem: Any, x: np.ndarray, lam: np.ndarray, batch: int) -> tuple[float, float]:
-    """CPU and wall seconds of the second iteration of HGP by Push-Sum, S = 10, v and w on batches of their own."""
+def iteration(quick: bool) -> Report:
+    """The second iteration of HGP for a hundred clients, by Push-Sum, v and w on batches of their own."""
+    n, N, S = (3, 8, 10) if quick else (100, 128, 10)
+    settings = {"n": n, "batch": N, "S": S, "dtype": "float32"}
+    report = Report("neural-iteration", f"One HGP iteration, personalization CNN of {n} clients", settings)
+    problem, (x, lam, *others) = problem_of(n, N)
+    del others  # a direction as large as x
     marks: list[tuple[float, float]] = []
-    average = hgp.PushSum(hgp.networks.RandomDirected(problem.n_clients, 0.4, 0.8, seed=1), steps=10)
+    average = hgp.PushSum(hgp.networks.RandomDirected(n, 0.4, 0.8, seed=1), steps=S)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # two iterations are not enough for an estimate
-        hgp.hypergradient(problem, x, lam, average, eta=0.01, iterations=2, batch_size=batch,
+        hgp.hypergradient(problem, x, lam, average, eta=0.01, iterations=2, batch_size=N,
                           callback=lambda m, v: marks.append((time.process_time(), time.perf_counter())))  # fmt: skip
     (cpu, wall), (cpu_end, wall_end) = marks
-    return cpu_end - cpu, wall_end - wall
+    report.timings["iteration"] = Timing([cpu_end - cpu], [wall_end - wall], cpu_end - cpu)
+    report.at_most("CPU seconds of an iteration", cpu_end - cpu, 45.0)
+    report.at_most("GB at the peak", highest() / 1e9, 12.0)
+    return report
 
 
 def main(part: str, file: str, *options: str) -> None:
     """Measure and write."""
-    report = {"beside": beside, "hundred": hundred}[part]("--quick" in options)
+    report = {"beside": beside, "hundred": hundred, "iteration": iteration}[part]("--quick" in options)
     Path(file).write_text(json.dumps(report.document()), encoding="utf-8")
 
 

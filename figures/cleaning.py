@@ -46,7 +46,7 @@ def experiment(size: str = "reduced", *, quick: bool = False, backend: str = "nu
     """Accuracy, weights and AUC of every way, for each share of wrong labels."""
     settings = {
         "revision": 1,
-        **SIZES["emnist" if size == "paper" else size],
+        **SIZES["emnist" if size == "paper" else size or "reduced"],
         **(QUICK if quick else {}),
         "n": 10,
         "l2": 1e-3,

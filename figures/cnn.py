@@ -60,7 +60,7 @@ def experiment(
         "revision": 2,
         "n": 3, "alpha": 0.4, "low": 0.4, "high": 0.8, "steps": 100, "seed": seed, "backend": backend,
         "damping": list(DAMPING), "smooth": False, "decay": 0.1, "ways": ["continued", "scratch"],
-        **SIZES[size], **(QUICK if quick else {}), **changes,
+        **SIZES[size or "reduced"], **(QUICK if quick else {}), **changes,
     }  # fmt: skip
     if not mini_batch:
         settings["batch"] = None

@@ -35,8 +35,8 @@ ORDER = (
     "planning",
     "attribution",
     "bilevel",
-    "personalization",
     "data",
+    "personalization",
 )
 BARRED = {
     "problems": {"networks", "channels", "averaging"},  # problems know no network

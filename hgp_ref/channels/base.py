@@ -89,6 +89,16 @@ class Channel(ABC):
         mixed = self.mix(z, steps, weights)
         return mixed if weights is BALANCED else mixed / self.weights
 
+    def enclose(
+        self, z: Array, steps: int, weights: Weights = FRESH, max_rounds: int | None = None
+    ) -> tuple[Array, Array]:
+        """(low, high) like z: the mean of the rows of z lies in the hull of the clients' boxes [low_i, high_i].
+
+        Where sums are kept it is the convex combination Σ_i (ω_i / n) y_i of the averages y, and both are y.
+        """
+        y = self.average(z, steps, weights)
+        return y, y
+
     def foresee(self, steps: Sequence[int]) -> None:
         """A hint: the numbers of steps of the calls to come, so that their graphs may be prepared together."""
         return None

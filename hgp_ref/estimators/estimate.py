@@ -51,6 +51,7 @@ class Estimate(Result):
     norms: np.ndarray  # max_i ‖r_i^(m)‖ where it was looked at, (looks, [runs]); the first is at m = 0
     looks: np.ndarray  # these m, (looks,)
     whole_cross: bool = False
+    carried: Array | None = None  # what the method had left, from which `resume` goes on, (n, d_x)
 
     def plot(self, truth: Array | None = None, ax: Any = None) -> Any:
         """Draw what is left of the series over m, and with `history` how far v^(m) is from `truth`, or from v^(M).

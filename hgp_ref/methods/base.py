@@ -59,6 +59,14 @@ class Method(ABC):
         """The state of a new start from w, g = ∂_x f − ∂²_x g w; what `begin` has found in `state` may be kept."""
         return self.begin(self.start_from(g, w), average, whole)
 
+    def carry(self, state: Any) -> Array | None:
+        """What a later run may go on from together with w; None where the method cannot tell."""
+        return None
+
+    def resume(self, g: Array, w: Array, carried: Array) -> Any:
+        """The state of a run that goes on from w with what `carry` gave; g = ∂_x f − ∂²_x g w."""
+        return self.start_from(carried, w)
+
     @abstractmethod
     def step(self, state: Any, average: Mean, linearization: Curvature) -> tuple[Array, Any]:
         """The increment p of w, and the next state."""

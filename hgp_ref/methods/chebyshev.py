@@ -91,5 +91,8 @@ class Chebyshev(Method):
             )
         return replace(state, centre=(high + low) / 2, half=(high - low) / 2)
 
+    def carry(self, state: _State) -> Array:
+        return state.r
+
     def __repr__(self) -> str:
         return f"Chebyshev(low={self.low}, high={self.high})"

@@ -43,5 +43,8 @@ class Neumann(Method):
     def residual(self, u: Array) -> Array:
         return u
 
+    def carry(self, u: Array) -> Array:
+        return u
+
     def __repr__(self) -> str:
         return f"Neumann(eta={self.eta:g})"

@@ -25,7 +25,10 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("figures")
 
 
-SLOW = ("influence_digits", "table_influence", "fig1b", "figA1a")  # long, or much like another one
+SLOW = (  # long, or much like another one
+    *("influence_digits", "table_influence", "fig1b", "figA1a"),
+    *("comparison", "comparison_cleaning", "table1"),
+)
 FAST = tuple(name for name in NAMES if name not in SLOW)
 
 
@@ -54,15 +57,15 @@ def test_figures_are_made(products, out):
 def test_the_slow_ones_and_the_other_variant(out, tmp_path):
     pytest.importorskip("sklearn")
     made = cli.make_all(NAMES, Options(quick=True), ("paper", "published"), out, thumbnails=tmp_path)
-    assert len(made) == 2 * 7 + 9
+    assert len(made) == 2 * 7 + 13
     table = (out / "table_influence.txt").read_text(encoding="utf-8")
     assert "digits" in table and "breast cancer" in table and "synthetic, paper" in table
-    assert len(list(tmp_path.glob("*.png"))) == 2 * 7 + 5
+    assert len(list(tmp_path.glob("*.png"))) == 2 * 7 + 8
 
 
 def test_thumbnails_are_small_and_listed(products, out):
     thumbnails = sorted((out / "thumbnails").glob("*.png"))
-    assert len(thumbnails) == 9
+    assert len(thumbnails) == 10
     assert all(path.stat().st_size <= style.THUMBNAIL_BYTES for path in thumbnails)
     index = (out / "thumbnails" / "README.md").read_text(encoding="utf-8")
     assert all(path.name in index for path in thumbnails)
