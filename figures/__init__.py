@@ -33,6 +33,9 @@ NAMES = (
     "table_controls",
     "figA3",
     "table_hyper_cleaning",
+    "comparison",
+    "comparison_cleaning",
+    "table1",
 )
 
 __all__ = ["NAMES"]

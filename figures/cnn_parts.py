@@ -79,7 +79,7 @@ def retrain_from_scratch(settings: Settings, removed: np.ndarray) -> np.ndarray:
 
 
 def cost_in_words(settings: Settings, parts: Sequence[str], all_parts: Sequence[str]) -> str:
-    """Seconds that `parts`, some of `all_parts`, will take, from a few timed steps."""
+    """CPU seconds that `parts`, some of `all_parts`, will take, from a few timed steps; a busy machine takes longer."""
     problem, lam, x0, _, _ = from_settings(settings)
     batch = None if settings["batch"] is None else from_host(_some_batch(problem, settings["batch"]), like=lam)
     linearization = problem.linearize(x0, lam, batch)
@@ -98,8 +98,8 @@ def cost_in_words(settings: Settings, parts: Sequence[str], all_parts: Sequence[
     total += (of_all["continued"] * removals + number["continued"]) * M * full + of_all["scratch"] * removals * T * step
     return (
         f"{settings['data']} {settings['side']} × {settings['side']}, {problem.counts.sum()} training images, "
-        f"{problem.dim_x} parameters: a gradient takes {step:.2g} s, a Hessian-vector product {products:.2g} s; "
-        f"{len(parts)} parts to compute, about {total:.0f} s = {total / 3600:.1f} h; each part is kept when done"
+        f"{problem.dim_x} parameters: a gradient takes {step:.2g} CPU s, a Hessian-vector product {products:.2g}; "
+        f"{len(parts)} parts to compute, about {total:.0f} CPU s = {total / 3600:.1f} h; each part is kept when done"
     )
 
 
@@ -180,11 +180,11 @@ def _some_batch(problem: Any, size: int) -> np.ndarray:
 
 
 def _seconds(call: Callable[[], object], times: int = 3) -> float:
-    """The shortest of a few runs, after one that compiles."""
+    """CPU seconds of the shortest of a few runs, after one that compiles."""
     call()
     spans = []
     for _ in range(times):
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        spans.append(time.perf_counter() - start)
+        spans.append(time.process_time() - start)
     return min(spans)

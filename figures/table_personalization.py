@@ -66,8 +66,9 @@ def compare(data: Data, options: Options) -> list[Row]:
         at = {method: scores(d, "RandD", method, seeds)[0] for method in PERSONAL_REDUCED}
         ordered = bool(np.all(at["hgp_pl"] > at["fedavg"]) and np.all(at["fedavg"] > at["local"]))
         for method, (average, _) in PERSONAL_REDUCED.items():
-            ours, note = float(at[method].mean()), f"{TABLE[method][0]} > … on each seed: {ordered}"
+            ours, note = float(at[method].mean()), f"HGP-PL > SGP > Local on each seed: {ordered}"
             near = abs(ours - average) <= POINTS
+            note += "" if near else f"; more than {POINTS:g} points from the other program's"
             rows.append(Row(f"{TABLE[method][0]}, RandD, this protocol", ours, average, near and ordered, note))
     return rows
 

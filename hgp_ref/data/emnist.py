@@ -122,7 +122,7 @@ def _checked(sums: Mapping[str, str]) -> Mapping[str, str]:
 
 def _place(folder: str | Path | None) -> Path:
     given = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
-    if given is None or given == "":
+    if given is None or (isinstance(given, str) and not given):
         raise FileNotFoundError(f"no folder of EMNIST given: {WHERE}")
     place = arguments.path("folder", given)
     if not place.is_dir() and not (place.is_file() and place.suffix == ".zip"):

@@ -160,7 +160,7 @@ def hypergradient(
         norms=np.stack(watch.norms),
         looks=np.array(watch.looks),
         whole_cross=whole_cross,
-        carried=working.carry(run.state),
+        carried=None if average.channel.underway else working.carry(run.state),
     )
 
 

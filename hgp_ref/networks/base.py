@@ -38,10 +38,10 @@ class Network(ABC):
 
     A subclass calls `super().__init__(n, seed, period)` and must provide two members: the property (or attribute)
     `expected_edges` and the method `out_lists(s)`. The rest follows from them and may be overridden by something
-    faster, not different: `csr`, `mixing_matrices`, `products`, `edges`, `out_neighbours`, `union`. Weights other than
-    1 / |N_j^out(s)| are given by `csr`, from which the matrices follow. What the methods of a class outside this
-    package return is checked (see `guard`). A class without self-loops sets `self_loops = False`; its graphs may then
-    be periodic, which `connectivity.obstacle` tells.
+    faster, not different: `csr`, `mixing_matrices`, `products`, `edges`, `out_neighbours`, `union`, and `heard`, what
+    arrives of `union`. Weights other than 1 / |N_j^out(s)| are given by `csr`, from which the matrices follow. What the
+    methods of a class outside this package return is checked (see `guard`). A class without self-loops sets
+    `self_loops = False`; its graphs may then be periodic, which `connectivity.obstacle` tells.
 
     Example:
 

@@ -69,7 +69,7 @@ def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 
     recipe = need_rounds(recipe, "Clustered-FL")
     need_task(task).over(net)
     limits = arguments.nonnegative("tol_mean", tol_mean), arguments.nonnegative("tol_client", tol_client)
-    first_split = arguments.integer("first_split", first_split)
+    first_split = arguments.integer("first_split", first_split, 1, arguments.LONGEST)
     published = arguments.boolean("as_published", as_published)
     problem, lam, judge = as_problem(task.plain), task.zeros(), task.judge(task.plain, recipe.turns)
     steps = Epochs(problem, recipe.batch_size, task.seed, lam)

@@ -97,7 +97,7 @@ def test_clusters_are_drawn_as_the_text_or_the_program_says():
     assert not np.array_equal(draw_clusters(3, 0)[0], draw_clusters(3, 1)[0])
     with pytest.raises(ValueError, match="variant='text' given"):
         draw_clusters(variant="text")
-    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(module, extraglobs={"hgp": hgp, "np": np}).failed == 0
 
 
 def test_the_mixture_in_this_form():
