@@ -20,8 +20,13 @@ NAMES = (
     "mean_square",
     "inexact",
     "chebyshev",
+    "falling_steps",
+    "tracking",
+    "refinement",
+    "communication",
     "tightness",
     "search",
+    "search_methods",
     "optimiser",
     "errata",
 )

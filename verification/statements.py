@@ -24,4 +24,8 @@ GLOSSARY = {
     "E": "the mean-square error of mini-batch runs, exactly.",
     "2*": "what an inner solution x̂ ≠ x adds, with the term that Theorem 2 drops.",
     "Chebyshev": "the error of a Chebyshev iteration in place of the Neumann series.",
+    "F": "the same with averages that are not exact: injections of averaging errors into the exact recursion, each "
+    "amplified by at most 1/low.",
+    "tracking, refinement, falling S": "methods that need fewer messages: rates, floors, contraction and rounds as "
+    "their docstrings state them.",
 }
