@@ -21,8 +21,13 @@ NAMES = (
     "inexact",
     "chebyshev",
     "unreliable",
+    "falling_steps",
+    "tracking",
+    "refinement",
+    "communication",
     "tightness",
     "search",
+    "search_methods",
     "optimiser",
     "errata",
 )
