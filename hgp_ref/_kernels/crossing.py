@@ -10,6 +10,7 @@ Whoever is heard here from elsewhere finds this range under its own `sent`, beca
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,32 +61,59 @@ def _fill_heard(indptr, receivers, begin, end, senders, where, here, weights):
             where[count] = edges
 
 
-def heard_of_rows(indptr: np.ndarray, senders: np.ndarray, weights: np.ndarray, begin: int, end: int) -> Heard:
-    """The same from a matrix by rows."""
-    own = indptr[begin : end + 1]
-    edges = slice(int(own[0]), int(own[-1]))
-    where = np.zeros(indptr.size + 1, dtype=np.int64)
-    here, sorted_weights = np.empty(edges.stop - edges.start, np.int32), np.empty(edges.stop - edges.start)
-    _by_sender(own - own[0], senders[edges], weights[edges], where, here, sorted_weights)
-    counts = np.diff(where[:-1])
-    each = np.flatnonzero(counts)
-    ends = np.cumsum(counts[each], dtype=np.int64)
-    return each, np.concatenate([np.zeros(1, np.int64), ends]), here, sorted_weights
+@dataclass(frozen=True)
+class Pulled:
+    """Rows begin .. end-1 of a matrix by rows, every sender named by where its row stands: here, or after these."""
+
+    elsewhere: np.ndarray  # senders that are not here, sorted
+    cuts: np.ndarray  # (4, m): where the edges of each row begin, those from here, those from above, and their end
+    places: np.ndarray  # (e,) int32
+    weights: np.ndarray  # (e,)
+    early: np.ndarray  # rows that hear nobody below
+    late: np.ndarray  # the others
+    higher: np.ndarray  # rows that hear somebody above
+
+
+def pulled(indptr: np.ndarray, senders: np.ndarray, weights: np.ndarray, begin: int, end: int) -> Pulled:
+    """The rows of the clients here, from those of all."""
+    return Pulled(*_pulled(indptr, senders, weights, begin, end))
 
 
 @njit(cache=True, nogil=True)
-def _by_sender(own, senders, weights, where, here, sorted_weights):
-    """A counting sort; where (n + 2,), zero on entry, is where each sender begins, one place further on."""
-    for e in range(senders.size):
-        where[senders[e] + 2] += 1
-    for j in range(2, where.size):
-        where[j] += where[j - 1]
-    for i in range(own.size - 1):  # receivers in order, so every list comes out sorted
-        for e in range(own[i], own[i + 1]):
-            j = senders[e] + 1
-            here[where[j]] = i
-            sorted_weights[where[j]] = weights[e]
-            where[j] += 1
+def _pulled(indptr, senders, weights, begin, end):
+    m, base = end - begin, indptr[begin]
+    size = indptr[end] - base
+    place, cuts, places = np.zeros(indptr.size - 1, np.int32), np.empty((4, m), np.int64), np.empty(size, np.int32)
+    for e in range(base, base + size):
+        place[senders[e]] = 1
+    elsewhere, count = np.empty(min(size, place.size), np.int64), 0
+    for j in range(place.size):
+        if begin <= j < end:
+            place[j] = j - begin
+        elif place[j]:
+            elsewhere[count] = j
+            place[j] = m + count
+            count += 1
+    rows, kinds = np.empty((3, m), np.int64), np.zeros(3, np.int64)
+    for i in range(m):
+        e, last = indptr[begin + i] - base, indptr[begin + i + 1] - base
+        cuts[0, i], cuts[3, i] = e, last
+        while e < last and senders[base + e] < begin:  # senders are sorted
+            e += 1
+        cuts[1, i] = e
+        while e < last and senders[base + e] < end:
+            e += 1
+        cuts[2, i] = e
+        for k in range(cuts[0, i], last):
+            places[k] = place[senders[base + k]]
+        kind = 0 if cuts[0, i] == cuts[1, i] else 1
+        rows[kind, kinds[kind]] = i
+        kinds[kind] += 1
+        if e < last:
+            rows[2, kinds[2]] = i
+            kinds[2] += 1
+    early, late, higher = rows[0, : kinds[0]], rows[1, : kinds[1]], rows[2, : kinds[2]]
+    return elsewhere[:count], cuts, places, weights[base : base + size].copy(), early, late, higher
 
 
 def divided(heard: Heard, late: np.ndarray) -> tuple[Heard, Heard]:
@@ -145,22 +173,28 @@ def _sent_of_lists(indptr, receivers, starts, here, where, clients):
 
 def sent_of_rows(indptr: np.ndarray, senders: np.ndarray, starts: np.ndarray, here: int) -> Sent:
     """The same from a matrix by rows."""
-    marks = np.full(int(starts[here + 1] - starts[here]), -1, dtype=np.int64)
-    parts = []
-    for q in range(starts.size - 1):
-        edges = senders[indptr[starts[q]] : indptr[starts[q + 1]]] if q != here else senders[:0]
-        _mark(edges, int(starts[here]), q, marks)
-        parts.append(np.flatnonzero(marks == q) + starts[here])
-    where = np.concatenate([np.zeros(1, np.int64), np.cumsum([part.size for part in parts], dtype=np.int64)])
-    return where, np.concatenate(parts)
+    where = np.zeros(starts.size, dtype=np.int64)
+    clients = np.empty(int(starts[here + 1] - starts[here]) * (starts.size - 2), dtype=np.int64)
+    _sent_of_rows(indptr, senders, starts, here, where, clients)
+    return where, clients[: where[-1]]
 
 
 @njit(cache=True, nogil=True)
-def _mark(clients, begin, mark, marks):
-    for e in range(clients.size):
-        j = clients[e] - begin
-        if 0 <= j < marks.size:
-            marks[j] = mark
+def _sent_of_rows(indptr, senders, starts, here, where, clients):
+    begin, m = starts[here], starts[here + 1] - starts[here]
+    heard = np.full(m, -1, dtype=np.int64)  # by which range last
+    count = 0
+    for q in range(starts.size - 1):
+        if q != here:
+            for e in range(indptr[starts[q]], indptr[starts[q + 1]]):
+                j = senders[e] - begin
+                if 0 <= j < m:
+                    heard[j] = q
+            for j in range(m):
+                if heard[j] == q:
+                    clients[count] = begin + j
+                    count += 1
+        where[q + 1] = count
 
 
 def add_heard(places: np.ndarray, heard: Heard, z: np.ndarray, out: np.ndarray) -> None:
@@ -212,3 +246,61 @@ def _add_blocks(begin, end, places, where, receivers, weights, z, out):
             sent = z[j, b]
             for e in range(first, last):
                 out[np.uint64(np.uint32(receivers[np.uint64(e)])), b] += z.dtype.type(weights[np.uint64(e)]) * sent
+
+
+def pull_part(
+    rows: np.ndarray, first: np.ndarray, last: np.ndarray, graph: Pulled, z: np.ndarray, out: np.ndarray, fresh: bool
+) -> None:
+    """out[i] = Σ over the edges first[i] .. last[i]-1 of weight · z[place] for the rows i that are listed.
+
+    From 0 where `fresh`, from what out[i] holds elsewhere: the sums of `mixing.pull_step`, bit for bit, where the parts
+    of a row come in order.
+    """
+    if not rows.size:
+        return
+    work = int(graph.places.size * z.shape[1] * rows.size / max(1, out.shape[0]))
+    over_rows(_pull_part, rows.size, work, rows, first, last, graph.places, graph.weights, z, out, fresh)
+
+
+def _pull_block(width: int) -> Any:
+    """`width` bytes of row i of the result, from column c on."""
+
+    @njit(cache=False, nogil=True, forceinline=True)
+    def block(places, weights, z, out, first, last, i, c, fresh):
+        total = registers.zeros(z, width) if fresh else registers.load(out, i, c, width)
+        for e in range(first, last):
+            edge = np.uint64(e)
+            sent = registers.load(z, np.uint32(places[edge]), c, width)
+            total = registers.plus(total, registers.times(weights[edge], sent))
+        registers.store(total, out, i, c)
+
+    return block
+
+
+_pull_wide, _pull_line, _pull_narrow = (_pull_block(width) for width in (WIDE, LINE, NARROW))
+
+
+@njit(cache=True, nogil=True)
+def _pull_part(begin, end, rows, first, last, places, weights, z, out, fresh):
+    """In blocks of columns, and what few columns are left one by one: no block is added to twice."""
+    d = z.shape[1]
+    wide, line, narrow = WIDE // z.itemsize, LINE // z.itemsize, NARROW // z.itemsize
+    for k in range(begin, end):
+        i = rows[k]
+        a, b = first[i], last[i]
+        c = 0
+        while c + wide <= d:
+            _pull_wide(places, weights, z, out, a, b, i, c, fresh)
+            c += wide
+        while c + line <= d:
+            _pull_line(places, weights, z, out, a, b, i, c, fresh)
+            c += line
+        while c + narrow <= d:
+            _pull_narrow(places, weights, z, out, a, b, i, c, fresh)
+            c += narrow
+        for column in range(c, d):
+            total = z.dtype.type(0) if fresh else out[i, column]
+            for e in range(a, b):
+                edge = np.uint64(e)
+                total += z.dtype.type(weights[edge]) * z[np.uint32(places[edge]), column]
+            out[i, column] = total

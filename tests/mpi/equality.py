@@ -73,6 +73,46 @@ def channel_cases(name, whole, own, z, clients):
     equal(f"{name}, traffic of all", (whole.traffic, whole.step), (own.traffic, own.step))
 
 
+def composed():
+    """Graphs that are multiplied first: as in the simulation, to rounding; ledger and weights the same."""
+    rng = np.random.default_rng(4)
+    for n, kind in ((N, "RandomDirected"), (COMM.size, "OnePeerExponential"), (40, "RandomOut")):
+        base = NETWORK_KINDS[kind](n)
+        net = hgp.mpi.spread(base, COMM)
+        for shape, dtype in (((n, 6), "float64"), ((2, n, 3), "float32")):
+            z, clients = rng.standard_normal(shape).astype(dtype), net.clients
+            whole, own = connect(base, "composed"), connect(net, "composed")
+            for channel in (whole, own):
+                channel.foresee((3, 2, 2))
+            for S, weights in ((3, FRESH), (2, FRESH), (2, CARRIED), (1, CARRIED)):
+                pair = [(channel.average(z[..., k, :], S, weights), channel.mix(z[..., k, :], 1, weights))
+                        for channel, k in ((whole, slice(None)), (own, clients))]  # fmt: skip
+                for one, other in zip(*pair, strict=True):
+                    near(f"composed, {kind}, {shape}", one[..., clients, :], other)
+                same(f"composed, weights, {kind}", whole.weights, own.weights, clients)
+                equal(f"composed, {kind}", (whole.traffic, whole.step), (own.traffic, own.step))
+            v = rng.standard_normal((n, 2))
+            equal("composed, largest", whole.largest(v, z), own.largest(v[clients], z[..., clients, :]))
+            equal("composed, traffic", (whole.traffic, whole.step), (own.traffic, own.step))
+    _, problem, x, lam = next(problems("float64"))
+    base = NETWORK_KINDS["RandomDirected"](N)
+    net = hgp.mpi.spread(base, COMM)
+    for seed in (1, [1, 2]):
+        given = {"method": hgp.methods.Chebyshev(), "iterations": 6, "batch_size": 3, "seed": seed}
+        whole = hgp.hypergradient(problem, x, lam, hgp.PushSum(base, 4, mode="composed"), **given)
+        own = hgp.hypergradient(problem.restrict(net.clients), x[net.clients], lam[net.clients],
+                                hgp.PushSum(net, 4, mode="composed"), **given)  # fmt: skip
+        near("composed, hypergradient", whole.value[..., net.clients, :], own.value)
+        equal("composed, hypergradient, traffic", whole.traffic, own.traffic)
+
+
+def near(name, whole, own):
+    global compared
+    compared += 1
+    scale, eps = np.abs(whole).max(), np.finfo(whole.dtype).eps
+    assert own.dtype == whole.dtype and np.abs(own - whole).max() <= 1000 * eps * scale, f"{name} on rank {COMM.rank}"
+
+
 def gossip():
     """Averages without weights."""
     z = np.random.default_rng(1).standard_normal((8, 3))
@@ -322,7 +362,7 @@ def main(parts):
     else:
         channels(NETWORK_KINDS, (4, 7, 12))
         training(some), estimates(NETWORK_KINDS), outer_loop(some)
-    certificates(), rounds(), gossip(), influence(), layouts(), stopped_everywhere()
+    certificates(), rounds(), composed(), gossip(), influence(), layouts(), stopped_everywhere()
     if COMM.rank == 0:
         print(f"{compared} comparisons agree on {COMM.size} ranks")
 
