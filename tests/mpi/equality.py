@@ -1,6 +1,7 @@
 """On several ranks: everything equals the simulation's stepping mode bit for bit, ledgers included.
 
-Every rank computes the simulation of all clients and compares the rows of its own. Arguments: which parts to run.
+Every rank computes the simulation of all clients and compares the rows of its own. With the argument "few" a small
+part, with "some" every fifth combination of networks, dtypes, problems and settings, with "all" all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ SIZES = [3, 9, 5, 12, 4, 9, 7]  # instances of each client
 N = len(SIZES)
 DTYPES = ("float32", "float64")
 compared = 0
+asked, stride = 0, 1  # of the combinations, every stride-th is run
 
 
 def same(name, whole, own, clients, axis=-2):
@@ -37,6 +39,13 @@ def equal(name, whole, own):
     assert np.array_equal(whole, own, equal_nan=True) if isinstance(whole, np.ndarray) else whole == own, (
         f"{name} on rank {COMM.rank}: {own} here, {whole} in the simulation"
     )
+
+
+def chosen():
+    """Whether this combination is run."""
+    global asked
+    asked += 1
+    return asked % stride == 0
 
 
 def channels(kinds, sizes):
@@ -153,6 +162,8 @@ def training(kinds, dtypes=DTYPES):
         for dtype in dtypes:
             for problem_name, problem, _, lam in problems(dtype):
                 for options in ({"variant": "nedic"}, {"batch_size": 3, "seed": 4}, {"batch_size": 4, "seed": [1, 2]}):
+                    if not chosen():
+                        continue
                     name = f"sgp, {kind}, {problem_name}, {dtype}, {options}"
                     options = {"steps": 8, "lr": 0.1, **options}
                     whole = hgp.sgp(problem, base, lam, mode="stepping", **options)
@@ -183,7 +194,8 @@ def estimates(kinds, dtypes=DTYPES):
                     {"method": method.RandomTerm(6, ell=2 / eta, draw=1)},
                     {"method": method.LocalNeumann(eta)},
                 ):
-                    estimate(f"{kind}, {problem_name}, {dtype}, {options}", base, net, problem, x, lam, options)
+                    if chosen():
+                        estimate(f"{kind}, {problem_name}, {dtype}, {options}", base, net, problem, x, lam, options)
 
 
 def estimate(name, base, net, problem, x, lam, options):
@@ -253,6 +265,8 @@ def outer_loop(kinds, dtypes=DTYPES):
         for dtype in dtypes:
             for name, problem, _, lam in list(problems(dtype))[:2]:
                 for train, estimate in (({}, {"average": gossip_or_push}), ({"batch_size": 3}, {"batch_size": 4})):
+                    if not chosen():
+                        continue
                     options = {
                         "outer_steps": 3, "train": {"steps": 20, "lr": 0.2, **train},
                         "estimate": {"steps": 3, "iterations": 5, "eta": 0.3, **estimate},
@@ -360,7 +374,9 @@ def main(parts):
             outer_loop(("RandomOut",), DTYPES[:1]),
         )
     else:
-        channels(NETWORK_KINDS, (4, 7, 12))
+        global stride
+        stride = 1 if "all" in parts else 5
+        channels(NETWORK_KINDS, (4, 7, 12) if "all" in parts else (7,))
         training(some), estimates(NETWORK_KINDS), outer_loop(some)
     certificates(), rounds(), composed(), gossip(), influence(), layouts(), stopped_everywhere()
     if COMM.rank == 0:
