@@ -1,6 +1,7 @@
 """The paper's personalization network (2.3 million parameters), ten clients, mini-batches of 128, beside PyTorch.
 
-`python -m benchmarks.neural FILE [--quick]` writes the reports of one thread count, that of OMP_NUM_THREADS.
+`python -m benchmarks neural` measures all of it. `python -m benchmarks.neural PART FILE [--quick]` writes the report of
+one part, "beside" (ten clients beside PyTorch), "hundred" or "iteration" (a hundred), with OMP_NUM_THREADS threads.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ CLASSES = 62
 def run(quick: bool) -> list[Report]:
     """Ten clients with one thread and with two, each in a process of its own, and a hundred clients."""
     reports = [_elsewhere(threads, "beside", quick) for threads in (1, 2)]
-    return [*reports, _elsewhere(1, "hundred", quick)]
+    return [*reports, *(_elsewhere(1, part, quick) for part in ("hundred", "iteration"))]
 
 
 def _elsewhere(threads: int, part: str, quick: bool) -> Report:
@@ -125,9 +128,29 @@ def hundred(quick: bool) -> Report:
     return report
 
 
+def iteration(quick: bool) -> Report:
+    """The second iteration of HGP for a hundred clients, by Push-Sum, v and w on batches of their own."""
+    n, N, S = (3, 8, 10) if quick else (100, 128, 10)
+    settings = {"n": n, "batch": N, "S": S, "dtype": "float32"}
+    report = Report("neural-iteration", f"One HGP iteration, personalization CNN of {n} clients", settings)
+    problem, (x, lam, *others) = problem_of(n, N)
+    del others  # a direction as large as x
+    marks: list[tuple[float, float]] = []
+    average = hgp.PushSum(hgp.networks.RandomDirected(n, 0.4, 0.8, seed=1), steps=S)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # two iterations are not enough for an estimate
+        hgp.hypergradient(problem, x, lam, average, eta=0.01, iterations=2, batch_size=N,
+                          callback=lambda m, v: marks.append((time.process_time(), time.perf_counter())))  # fmt: skip
+    (cpu, wall), (cpu_end, wall_end) = marks
+    report.timings["iteration"] = Timing([cpu_end - cpu], [wall_end - wall], cpu_end - cpu)
+    report.at_most("CPU seconds of an iteration", cpu_end - cpu, 45.0)
+    report.at_most("GB at the peak", highest() / 1e9, 12.0)
+    return report
+
+
 def main(part: str, file: str, *options: str) -> None:
     """Measure and write."""
-    report = {"beside": beside, "hundred": hundred}[part]("--quick" in options)
+    report = {"beside": beside, "hundred": hundred, "iteration": iteration}[part]("--quick" in options)
     Path(file).write_text(json.dumps(report.document()), encoding="utf-8")
 
 

@@ -5,6 +5,8 @@ Computing and drawing are apart, joined by files (see `store`). Every figure mod
     SHOWS                          what one sees, in a line
     BY_VARIANT                     whether it exists as `paper` and as `published`
     BY_SIZE                        whether it exists in several sizes (left out: it does not)
+    SIZES                          which ones, the first by default (left out: those of `options`)
+    pages(data, options, stamps)   names and texts of files for the documentation (left out: none)
     experiments(options)           the experiments it needs, by name
     draw(data, options)            a figure, or `table(data, options)` a table
     compare(data, options)         rows of numbers beside those of the paper
@@ -22,9 +24,18 @@ NAMES = (
     "figA2c",
     "influence_breast_cancer",
     "influence_digits",
+    "unreliable",
+    "hyper_cleaning",
     "table_error",
     "table_influence",
     "table_curvature",
+    "table_personalization",
+    "table_controls",
+    "figA3",
+    "table_hyper_cleaning",
+    "comparison",
+    "comparison_cleaning",
+    "table1",
 )
 
 __all__ = ["NAMES"]

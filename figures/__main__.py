@@ -1,4 +1,4 @@
-"""`python -m figures [NAME…|all] [--variant paper|published|both] [--size reduced|emnist|paper] [--quick] …`"""
+"""`python -m figures [NAME…|all] [--variant paper|published|both] [--size small|reduced|emnist|paper] [--quick] …`"""
 
 import os
 import sys

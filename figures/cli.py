@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 
 from figures import NAMES
-from figures.options import SIZES, VARIANTS, Options, Product, Row
+from figures.options import PERSONAL_SIZES, SIZES, VARIANTS, Options, Product, Row
 from hgp_ref.backend import get_backend
 from hgp_ref.files import write_whole
 from reporting.store import Result, obtain
@@ -30,10 +31,12 @@ def make(
     *,
     recompute: bool = False,
     thumbnails: Path | None = None,
+    docs: Path | None = None,
     ready: dict[str, Result] | None = None,
 ) -> Product:
     """Compute what is not on disk yet, draw `name` and save it under `out`; `ready` holds results made already."""
     module = _module(name)
+    options = replace(options, size=_size(name, options.size))
     ready = {} if ready is None else ready
     results = {}
     for key, experiment in module.experiments(options).items():
@@ -50,6 +53,9 @@ def make(
         paths = save(figure, stem)
         if thumbnails is not None:
             paths.append(save_thumbnail(figure, thumbnails / f"{_label(name, module, options)}.png"))
+    if docs is not None and hasattr(module, "pages"):
+        stamps = {key: result.stamp for key, result in results.items()}
+        paths += [write_whole_text(docs / file, text) for file, text in module.pages(data, options, stamps).items()]
     return Product(
         name=name,
         variant=options.variant if module.BY_VARIANT else "",
@@ -69,6 +75,7 @@ def make_all(
     *,
     recompute: bool = False,
     thumbnails: Path | None = None,
+    docs: Path | None = None,
 ) -> list[Product]:
     """Every figure of `names` in every variant it exists in; experiments that figures share run once."""
     ready: dict[str, Result] = {}
@@ -76,7 +83,8 @@ def make_all(
     for name in names:
         for variant in variants if _module(name).BY_VARIANT else variants[:1]:
             chosen = replace(options, variant=variant)
-            products.append(make(name, chosen, out, recompute=recompute, thumbnails=thumbnails, ready=ready))
+            kept = {"thumbnails": thumbnails, "docs": docs}
+            products.append(make(name, chosen, out, recompute=recompute, ready=ready, **kept))
     if thumbnails is not None:
         write_whole(thumbnails / "README.md", _index(products).encode())
     return products
@@ -109,23 +117,40 @@ def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
     return "\n".join(lines)
 
 
+def to_json(products: Sequence[Product], root: Path) -> str:
+    """Everything about the products for the page of results; paths relative to `root`."""
+    plain = [
+        asdict(p) | {"paths": [Path(os.path.relpath(path, root)).as_posix() for path in p.paths]} for p in products
+    ]
+    return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 if every comparison holds."""
     parser = argparse.ArgumentParser(prog="python -m figures", description="Regenerate figures and tables.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all, or some of: {', '.join(NAMES)}")
     parser.add_argument("--variant", choices=[*VARIANTS, "both"], default="paper", help="default: paper")
-    parser.add_argument("--size", choices=SIZES, default=SIZES[0], help="of what uses a CNN; default: %(default)s")
+    sizes = list(dict.fromkeys((*PERSONAL_SIZES, *SIZES)))
+    parser.add_argument(
+        "--size", choices=sizes, default="", help="of what uses a CNN; default: the one without download"
+    )
     parser.add_argument("--quick", action="store_true", help="short runs, to see that everything works")
     parser.add_argument("--recompute", action="store_true", help="compute again what is on disk already")
     parser.add_argument("--backend", default="numpy", metavar="NAME", help="array library that computes")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"default: {DEFAULT_OUT}")
     parser.add_argument("--thumbnails", type=Path, metavar="DIR", help="also write small PNGs and an index there")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="also write pages of the documentation there")
     parser.add_argument("--rows", action="store_true", help="print every number that is compared")
     given = parser.parse_args(arguments)
     names = list(NAMES) if given.names in ([], ["all"]) else given.names
     for name in names:
         if name not in NAMES:
             parser.error(f"no figure is called {name!r}; there are: all, {', '.join(NAMES)}")
+    try:
+        for name in names:
+            _size(name, given.size)
+    except ValueError as error:
+        parser.error(str(error))
     if given.backend == "jax":
         os.environ.setdefault("JAX_ENABLE_X64", "1")  # before the library is loaded: float64 is asked for
     try:
@@ -142,6 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.out,
             recompute=given.recompute,
             thumbnails=given.thumbnails,
+            docs=given.docs,
         )
     except KeyboardInterrupt:
         print("figures: interrupted; what is done is kept, the same command goes on from there", file=sys.stderr)
@@ -149,6 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, FileNotFoundError) as error:  # a data set that needs an extra, or files
         print(f"figures: {error}", file=sys.stderr)
         return 2
+    write_whole(given.out / "products.json", to_json(products, given.out.parent).encode())
     print(summary(products, every_row=given.rows))
     print(f"{time.perf_counter() - start:.1f} s")
     return int(any(row.met is False for product in products for row in product.rows))
@@ -158,6 +185,21 @@ def _module(name: str) -> ModuleType:
     if name not in NAMES:
         raise ValueError(f"no figure is called {name!r}; there are: {', '.join(NAMES)}")
     return importlib.import_module(f"figures.{name}")
+
+
+def _size(name: str, size: str) -> str:
+    """The size of a figure, by default its first; ValueError where it has no such size."""
+    module = _module(name)
+    sizes = getattr(module, "SIZES", SIZES)
+    if getattr(module, "BY_SIZE", False) and size not in ("", *sizes):
+        raise ValueError(f"{name} exists in the sizes {', '.join(sizes)}, not {size!r}")
+    return size or sizes[0]
+
+
+def write_whole_text(path: Path, text: str) -> Path:
+    """Write a text file whole or not at all."""
+    write_whole(path, text.encode())
+    return path
 
 
 def _save_table(table: Table, stem: Path) -> list[Path]:
@@ -172,7 +214,7 @@ def _save_table(table: Table, stem: Path) -> list[Path]:
 def _label(name: str, module: ModuleType, options: Options) -> str:
     if module.BY_VARIANT:
         return f"{name}-{options.variant}"
-    if getattr(module, "BY_SIZE", False) and options.size != SIZES[0]:
+    if getattr(module, "BY_SIZE", False) and options.size not in ("", getattr(module, "SIZES", SIZES)[0]):
         return f"{name}-{options.size}_size"
     return name
 

@@ -1,29 +1,26 @@
 """The experiment behind appendix Fig. 2b, 2c and the CNN rows of the R²/F1 table: influence where g is not convex.
 
-Train a CNN by SGP with all weights λ = 1, predict the change of f = Σ f_k by HGP for every training instance, take the
-instances with the largest prediction and groups of instances, and find the actual change in two ways:
+Train a CNN by SGP with all weights λ = 1, go on by full-batch steps until ∂g is small (`settle_steps`), predict the
+change of f = Σ f_k by HGP for every training instance, take the instances with the largest prediction and groups of
+instances, and find the actual change in two ways:
 
     scratch    train again without them: the same SGP, initial x, graphs and batches, as the paper does
     continued  M full-batch gradient steps of size η from the trained x, once with and once without them: what v^(M)
-               is the derivative of, convex or not (`hgp_ref.attribution.retraining`)
+               is the derivative of where ∂g(x) = 0, convex or not (`hgp_ref.attribution.retraining`)
 
 Where training ends in another valley after a small change, `scratch` sees it and no derivative at x can; what is lost
-there but not in `continued` is no fault of the estimate. With mini-batches, training and HGP draw batches; `continued`
-stays full-batch, which is what they estimate.
+there but not in `continued` is no fault of the estimate. With mini-batches, training and HGP draw batches; settling and
+`continued` stay full-batch, which is what they estimate. `scratch` compares SGP with SGP, unsettled.
 
 Groups are of one client and one label. Beside the predictions: extreme eigenvalues of H̄ at x, the gradient that is left
 there, and predictions with damping, that is with H̄ + δI in place of H̄.
 
-The sizes `reduced` and `emnist` were chosen from the cost and from training alone (cost of g, gradient left, λ_max),
-before any prediction was compared with a retraining: the paper's learning rate and weight decay would need more steps
-than a minute has, so both are larger.
-
-With ReLU and the largest of 2 × 2, R² of `continued` came out as 0.64 (full batch), short of the 0.8 that was aimed at.
-`smooth_experiment`, tanh and means of 2 × 2 with longer training, was added after that had been seen. It was chosen at
-seed 0, where R² was 0.88 with tanh, 0.72 with ReLU and 0.37 with softplus, all with means; shown is seed 1, which no
-choice has used (0.92; seeds 2 and 3: 0.87, 0.94). Why it does better is not settled: the derivation needs ∂²g, which
-kinks do not have, and ∂g(x) = 0, but λ_max is five times smaller as well (η λ_max 0.2, not 1.1), and softplus, smooth
-too, had η λ_max 1.8 and its gradient grew along the steps. No part was varied alone.
+How the sizes `reduced` and `emnist` were chosen: learning rate and weight decay are larger than the paper's, which
+would need more steps than a minute has. A first choice, 300 images and no settling, had R² 0.64 from x where 0.8 was
+aimed at. `python -m figures.cnn_controls` varies one thing at a time at seed 0 and finds two causes, the gradient left
+at x and the size of the change (one of 60 images of a client is no small change); kinks and η λ_max matter little.
+Hence all 1797 digits and settling, and η = 0.05 as in the paper, for η λ_max had come to 1.9. That was chosen at seed
+0; the experiment runs at seed 1, and the command shows the seeds 1 to 5.
 """
 
 from __future__ import annotations
@@ -39,54 +36,38 @@ from reporting.store import Arrays, Experiment
 PAPER = {
     "data": "emnist", "side": 28, "share": 0.01, "dtype": "float32", "l2": 1e-3,
     "train_steps": 5000, "lr": 0.01, "milestones": [3000, 4000, 4500, 4600, 4700, 4800, 4900, 4950, 4990, 4999],
+    "settle_steps": 1000,
     "eta": 0.05, "iterations": 1000, "batch": 512, "removals": 50, "groups": 20, "group_size": 10,
     "block": 1, "more_block": 5,  # removals in a part of `scratch` and of `continued`
 }  # fmt: skip
 REDUCED = {
-    "data": "digits", "side": 8, "share": 300, "dtype": "float64", "l2": 1e-2,
-    "train_steps": 1000, "lr": 0.1, "milestones": [600, 800, 900, 950],
-    "eta": 0.1, "iterations": 200, "batch": 32, "removals": 14, "groups": 6, "group_size": 4,
-    "block": 5, "more_block": 20,
+    "data": "digits", "side": 8, "share": 1797, "dtype": "float64", "l2": 1e-2,
+    "train_steps": 500, "lr": 0.1, "milestones": [300, 400, 450, 475], "settle_steps": 500,
+    "eta": 0.05, "iterations": 200, "batch": 32, "removals": 12, "groups": 4, "group_size": 4,
+    "block": 4, "more_block": 16,
 }  # fmt: skip
-SMOOTH = {
-    "smooth": True,
-    "train_steps": 1500,
-    "lr": 0.2,
-    "decay": 0.3,
-    "milestones": [700, 1100, 1350],
-    "damping": [0.0],
-}
-QUICK = {"share": 150, "train_steps": 60, "milestones": [36, 48], "iterations": 15, "removals": 4, "groups": 2,
-         "group_size": 2, "batch": 8, "block": 2, "more_block": 4}  # fmt: skip
+QUICK = {"share": 150, "train_steps": 60, "settle_steps": 10, "milestones": [36, 48], "iterations": 15, "removals": 4,
+         "groups": 2, "group_size": 2, "batch": 8, "block": 2, "more_block": 4}  # fmt: skip
 SIZES = {"reduced": REDUCED, "emnist": {**REDUCED, "data": "emnist", "side": 14}, "paper": PAPER}
 DAMPING = (0.0, 0.01, 0.1, 1.0)  # δ
 
 
-def experiment(size: str, *, mini_batch: bool, quick: bool = False, backend: str = "numpy") -> Experiment:
-    """Predicted and actual changes, with mini-batches or without."""
-    return _experiment(size, {**SIZES[size], **(QUICK if quick else {})}, mini_batch, backend, ("continued", "scratch"))
-
-
-def smooth_experiment(*, seed: int = 1, quick: bool = False, backend: str = "numpy") -> Experiment:
-    """The reduced size, full batch, with a smooth network, and M more steps only."""
-    sizes = {**REDUCED, **SMOOTH, **(QUICK if quick else {}), "seed": seed}
-    return _experiment("reduced", sizes, False, backend, ("continued",))
-
-
-def _experiment(size: str, sizes: Mapping[str, Any], mini_batch: bool, backend: str, ways: Sequence[str]) -> Experiment:
+def experiment(
+    size: str, *, mini_batch: bool, quick: bool = False, backend: str = "numpy", seed: int = 1, **changes: Any
+) -> Experiment:
+    """Predicted and actual changes, with mini-batches or without; `changes` replace settings of the size."""
     settings = {
-        "revision": 1,
-        "n": 3, "alpha": 0.4, "low": 0.4, "high": 0.8, "steps": 100, "seed": 0, "backend": backend,
-        "damping": list(DAMPING),
-        "smooth": False, "decay": 0.1,
-        **sizes,
+        "revision": 2,
+        "n": 3, "alpha": 0.4, "low": 0.4, "high": 0.8, "steps": 100, "seed": seed, "backend": backend,
+        "damping": list(DAMPING), "smooth": False, "decay": 0.1, "ways": ["continued", "scratch"],
+        **SIZES[size or "reduced"], **(QUICK if quick else {}), **changes,
     }  # fmt: skip
     if not mini_batch:
         settings["batch"] = None
     blocks = {
         f"{way}-{first}": slice(first, first + size_of_block)
         for way, size_of_block in (("continued", settings["more_block"]), ("scratch", settings["block"]))
-        if way in ways
+        if way in settings["ways"]
         for first in range(0, settings["removals"] + settings["groups"], size_of_block)
     }
 
@@ -99,7 +80,7 @@ def _experiment(size: str, sizes: Mapping[str, Any], mini_batch: bool, backend: 
         removed = finished["predict"]["removed"][blocks[part]]
         if part.startswith("continued"):
             return {"actual": more_steps(settings, x, removed)}
-        return {"actual": retrain_from_scratch(settings, removed) - finished["train"]["cost"]}
+        return {"actual": retrain_from_scratch(settings, removed) - finished["train"]["cost_sgp"]}
 
     all_parts = ("train", "predict", *blocks)
 

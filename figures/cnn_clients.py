@@ -1,6 +1,6 @@
 """Clients with images of digits for the influence experiment with a CNN, in three sizes.
 
-    reduced  300 of scikit-learn's digits (8 × 8 pixels) and a small network of the same kind; a minute in all
+    reduced  scikit-learn's 1797 digits (8 × 8 pixels) and a small network of the same kind; a minute and a half in all
     emnist   as many EMNIST digits, averaged to 14 × 14, and the same kind of network; needs EMNIST
     paper    EMNIST digits at 28 × 28 and the paper's network: 1 % of byclass drawn first, then labels 0 – 9 kept
 

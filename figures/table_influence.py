@@ -23,8 +23,7 @@ def experiments(options: Options) -> dict[str, Experiment]:
     given = {"quick": options.quick, "backend": options.backend}
     synthetic = {variant: removal.experiment(variant, **given) for variant in VARIANTS}
     networks = {key: cnn.experiment(options.size, mini_batch=key == "mini", **given) for key in CNN_PAPER}
-    smooth = {"smooth": cnn.smooth_experiment(**given)} if options.size == "reduced" else {}
-    return {**synthetic, **{key: real_data.experiment(key, **given) for key in REAL}, **networks, **smooth}
+    return {**synthetic, **{key: real_data.experiment(key, **given) for key in REAL}, **networks}
 
 
 def table(data: Data, options: Options) -> Table:
@@ -44,8 +43,6 @@ def table(data: Data, options: Options) -> Table:
         rows.append((name, "clients, exact", *_row(*clients, None), "", ""))
     for key, printed in CNN_PAPER.items():
         rows += _network_rows(data[key], f"CNN ({options.size}), {key} batch", tuple(f"{v:.2f}" for v in printed))
-    if "smooth" in data:
-        rows += _network_rows(data["smooth"], "smooth CNN (reduced), full batch", ("", ""))
     header = (
         "data",
         "removed, retrained",
@@ -65,8 +62,6 @@ def _network_rows(d: Arrays, name: str, printed: tuple[str, ...]) -> list[tuple[
     for kind, word in zip(KINDS, ("instances", "groups"), strict=True):
         chosen = of_kind(d, kind)
         for way, end in zip(WAYS, ("more steps from x", "SGP"), strict=True):
-            if way not in d:
-                continue
             beside = printed if (word, end) == ("instances", "SGP") else ("", "")
             rows.append((name, f"{word}, {end}", *_row(d[way][chosen], d["predicted"][0, chosen]), *beside))
     return rows

@@ -27,6 +27,8 @@ _MODULES = (
     "mpi",
     "networks",
     "neural",
+    "personalization",
+    "planning",
     "problems",
     "training",
 )
@@ -44,6 +46,8 @@ _NAMES = {
     "Fit": "training",
     "certify": "certificates",
     "Certificate": "certificates",
+    "plan": "planning",
+    "Plan": "planning",
     "influence": "attribution",
     "load": "results",
 }

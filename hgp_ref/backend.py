@@ -21,7 +21,23 @@ EXTRAS = {"cupy": "gpu", "torch": "torch", "jax": "jax", "array_api_strict": "te
 
 
 def array_namespace(*arrays: Array) -> Namespace:
-    """The one array library that all `arrays` belong to; None is skipped, Python and NumPy scalars are refused."""
+    """The one array library that all `arrays` belong to; None is skipped, Python and NumPy scalars are refused.
+
+    Parameters
+    ----------
+    *arrays : arrays
+        Of one library.
+
+    Returns
+    -------
+    module
+        Its functions.
+
+    Examples
+    --------
+    >>> hgp.backend.array_namespace(np.ones(2)).__name__.split(".")[-1]
+    'numpy'
+    """
     given = [a for a in arrays if a is not None]
     for a in given:
         if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
@@ -56,7 +72,23 @@ def is_numpy(x: Array) -> bool:
 
 
 def to_host(x: Array) -> np.ndarray:
-    """A host NumPy array with the values of `x`: the only way from a device to the host."""
+    """A host NumPy array with the values of `x`: the only way from a device to the host.
+
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    numpy.ndarray
+        Sharing memory where that is possible.
+
+    Examples
+    --------
+    >>> hgp.backend.to_host(np.ones(2))
+    array([1., 1.])
+    """
     if isinstance(x, np.ndarray):
         return x
     if compat.is_torch_array(x):
@@ -100,6 +132,23 @@ def from_host(a: np.ndarray, *, like: Array) -> Array:
     """The host array `a`, dtype kept, in the library and on the device of `like`: the only way to a device.
 
     The result may share memory with `a` where host and device are the same.
+
+    Parameters
+    ----------
+    a : numpy.ndarray
+        Values.
+    like : array
+        Whose library and device is wanted.
+
+    Returns
+    -------
+    array
+        With the dtype of `a`.
+
+    Examples
+    --------
+    >>> hgp.backend.from_host(np.ones(2), like=np.zeros(1))
+    array([1., 1.])
     """
     try:
         a = np.asarray(a)
@@ -138,7 +187,13 @@ def all_finite(x: Array) -> bool:
 
 @dataclass(frozen=True)
 class Backend:
-    """An array library chosen by name, and the device on which it makes arrays."""
+    """An array library chosen by name, and the device on which it makes arrays.
+
+    Examples
+    --------
+    >>> hgp.backend.get_backend("numpy").name
+    'numpy'
+    """
 
     name: str
     xp: Namespace
@@ -166,6 +221,21 @@ def get_backend(name: str) -> Backend:
 
     A library that is not installed raises ImportError with the extra that brings it; CuPy without a usable GPU
     raises RuntimeError.
+
+    Parameters
+    ----------
+    name : str
+        "numpy", "cupy", "torch", "jax" or "array_api_strict".
+
+    Returns
+    -------
+    Backend
+        With `asarray` for host data.
+
+    Examples
+    --------
+    >>> hgp.backend.get_backend("numpy").asarray([1, 2], "float32").dtype
+    dtype('float32')
     """
     if not isinstance(name, str):
         raise TypeError(f"name={name!r} given ({type(name).__name__}), needed the name of a library")

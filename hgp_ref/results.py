@@ -83,6 +83,24 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     A file that is cut short, damaged, foreign, of a later format, or whose class or fields this version does not know
     raises ValueError. Fields that have been added since, with a default, take that default.
+
+    Parameters
+    ----------
+    path : path
+        A file that `save` wrote.
+
+    Returns
+    -------
+    Result
+        Equal to the one that was saved.
+
+    Examples
+    --------
+    >>> fit = hgp.attribution.Scores(r2=1.0, f1=1.0, spearman=1.0)
+    >>> fit.save("scores.npz")
+    PosixPath('scores.npz')
+    >>> hgp.load("scores.npz") == fit
+    True
     """
     path = arguments.path("path", path)
     arrays, texts = read_npz(path)

@@ -13,7 +13,9 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,11 @@ import numpy as np
 
 from hgp_ref.backend import EXTRAS
 from hgp_ref.files import npz_bytes, read_npz, write_whole
-from hgp_ref.progress import bar
+from hgp_ref.progress import Bar, bar
 from reporting.provenance import commit, versions
 
 Arrays = dict[str, np.ndarray]
+Compute = Callable[[str, Mapping[str, Arrays]], Arrays]
 LIBRARIES = ("hgp_ref", "numpy", "scipy", "numba", "array-api-compat", "scikit-learn")
 
 
@@ -33,15 +36,18 @@ class Experiment:
     """What to compute: `compute(part, finished)` makes the arrays of one part from those of the parts before it.
 
     `settings` hold everything the numbers depend on (JSON values only); "backend", "dtype" and "seed" are among them.
-    `cost(parts)`, where given, says in words what it takes to compute these parts; it is shown before that begins.
+    `cost(parts)`, where given, says in words what it takes to compute these parts; it is shown before that begins. With
+    several `workers` parts are computed side by side in processes: none may use others, and `compute` must be a
+    function that another process can import.
     """
 
     name: str
     settings: Mapping[str, Any]
     parts: tuple[str, ...]
-    compute: Callable[[str, Mapping[str, Arrays]], Arrays]
+    compute: Compute
     join: Callable[[Mapping[str, Arrays]], Arrays]
     cost: Callable[[Sequence[str]], str] | None = None
+    workers: int = 1
 
     @property
     def label(self) -> str:
@@ -90,20 +96,39 @@ def _compute_parts(experiment: Experiment, folder: Path) -> tuple[dict[str, Arra
         print(f"{experiment.name}: {experiment.cost(missing)}", file=sys.stderr, flush=True)
     progress = bar(len(experiment.parts), experiment.name, True, lines=True)
     try:
+        if experiment.workers > 1 and missing:
+            progress.update(len(experiment.parts) - len(missing))
+            _compute_side_by_side(experiment, missing, folder, progress)
         for part in experiment.parts:
-            target = folder / f"{part}.npz"
-            clock = target.with_suffix(".json")
-            if part in missing:
-                start = time.process_time()
-                arrays = experiment.compute(part, finished)
-                write_whole(clock, json.dumps(time.process_time() - start).encode())
-                write_whole(target, npz_bytes(arrays))
-            finished[part] = read_kept(target)
-            seconds[part] = json.loads(clock.read_text(encoding="utf-8"))
-            progress.update(1, part)
+            if experiment.workers == 1 and part in missing:
+                _compute_one(experiment.compute, part, finished, folder)
+            finished[part] = read_kept(folder / f"{part}.npz")
+            seconds[part] = json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
+            if experiment.workers == 1 or not missing:
+                progress.update(1, part)
     finally:
         progress.close()
     return finished, seconds
+
+
+def _compute_one(compute: Compute, part: str, finished: Mapping[str, Arrays], folder: Path) -> None:
+    """Compute a part and keep it, with its CPU seconds."""
+    start = time.process_time()
+    arrays = compute(part, finished)
+    write_whole(folder / f"{part}.json", json.dumps(time.process_time() - start).encode())
+    write_whole(folder / f"{part}.npz", npz_bytes(arrays))
+
+
+def _compute_side_by_side(experiment: Experiment, missing: Sequence[str], folder: Path, progress: Bar) -> None:
+    """The missing parts in processes of their own, in order as workers become free; the first error ends it."""
+    pool = ProcessPoolExecutor(experiment.workers, mp_context=get_context("spawn"))
+    try:
+        running = {pool.submit(_compute_one, experiment.compute, part, {}, folder): part for part in missing}
+        for done in as_completed(running):
+            done.result()
+            progress.update(1, running[done])
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _is_kept(folder: Path, part: str) -> bool:

@@ -35,8 +35,8 @@ ORDER = (
     "planning",
     "attribution",
     "bilevel",
-    "personalization",
     "data",
+    "personalization",
 )
 BARRED = {
     "problems": {"networks", "channels", "averaging"},  # problems know no network
@@ -151,7 +151,7 @@ def hidden_modules(package: str) -> set[str]:
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
-LONGEST = 250  # lines of a file
+LONGEST = 300  # lines of a file, documentation of parameters and examples included
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

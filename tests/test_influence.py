@@ -276,7 +276,7 @@ def test_problems_whose_lam_weighs_no_instances_are_refused():
 
 
 def test_the_worked_example():
-    assert doctest.testmod(attribution.predict).failed == 0
+    assert doctest.testmod(attribution.predict, extraglobs={"hgp": hgp, "np": np}).failed == 0
 
 
 @pytest.mark.parametrize("unit", [1e-10, 1.0, 1e10])

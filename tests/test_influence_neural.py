@@ -38,6 +38,27 @@ def trained():
     return problem, x, lam
 
 
+def test_a_part_of_a_weight_is_what_first_order_is_about(trained):
+    """What is missed falls with the fraction that is removed: first order is its limit."""
+    problem, x, lam = trained
+    lam = np.ones_like(lam)
+    for _ in range(2000):
+        x = x - 0.5 * problem.inner_grad(x, lam).mean(axis=0)
+    predicted = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=50).per_instance[1, 2]
+    given = {"eta": 0.3, "steps": 50}
+    missed = [
+        abs(retrain_from(problem, x, lam, [(1, 2)], fraction=t, **given).actual[0] / (t * predicted) - 1)
+        for t in (1.0, 0.1, 0.01)
+    ]
+    assert missed[0] > 5 * missed[1] > 25 * missed[2] and missed[2] < 0.01
+    part = lam.copy()
+    part[1, 2] = 0.75
+    expected = retrain_from(problem, x, part, [], **given).x_base
+    assert np.array_equal(retrain_from(problem, x, lam, [(1, 2)], fraction=0.25, **given).x[0], expected)
+    with pytest.raises(ValueError, match=r"fraction=1.5 given, needed"):
+        retrain_from(problem, x, lam, [(1, 2)], fraction=1.5, **given)
+
+
 @pytest.mark.parametrize("steps", [1, 7, 200])
 def test_a_prediction_is_the_slope_of_more_steps(trained, steps):
     """v^(M) with exact averaging is the derivative of M steps, for few M as for many: error of second order only."""

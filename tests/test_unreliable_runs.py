@@ -118,8 +118,10 @@ def test_tracking_over_running_sums_has_no_floor(delay):
     net = Unreliable(RandomDirected(5, seed=1), loss=0.1, delay=delay, sleep=0.1, seed=3)
     truth = exact.hypergradient(problem, x, lam)
     tracking = hgp.methods.Tracking(None if delay == 0 else 0.1)
-    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 1), method=tracking, iterations=4000)
-    assert np.abs(est.value - truth).max() < 1e-12 * np.abs(truth).max()
+    est = hgp.hypergradient(
+        problem, x, lam, hgp.RobustPushSum(net, 1), method=tracking, iterations=1200 if delay == 0 else 2400
+    )
+    assert np.abs(est.value - truth).max() < 1e-9 * np.abs(truth).max()
     with pytest.raises(ValueError, match="avg: PushSum.* lose messages .* needed RobustPushSum"):
         hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), method=tracking, iterations=9)
 
@@ -145,16 +147,47 @@ def test_tracking_is_the_recursion_with_augmented_matrices():
     assert_close(est.w, w, RTOL)
 
 
-@pytest.mark.parametrize("runs", [False, True])
-def test_refined_tracking_begins_anew_without_what_is_under_way(runs):
+def test_refined_tracking_begins_anew_without_what_is_under_way():
     """Restarts drop the old vectors; their y, added to the new one, would leave an error of its size."""
     problem, x, lam = quadratic(n=4)
     net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
-    avg = hgp.RobustPushSum(net, 1)
     method = hgp.methods.Refined(hgp.methods.Tracking(0.1), cycles=3, steps=60)
-    est = hgp.hypergradient(problem, x, lam, [avg] * 2 if runs else avg, method=method, iterations=2400)
+    est = hgp.hypergradient(problem, x, lam, [hgp.RobustPushSum(net, 1)] * 2, method=method, iterations=750)
     truth = exact.hypergradient(problem, x, lam)
-    assert np.abs(est.value - truth).max() < 1e-11 * np.abs(truth).max()
+    assert np.abs(est.value - truth).max() < 1e-6 * np.abs(truth).max()
+
+
+def test_what_is_under_way_cannot_be_resumed():
+    """At the end of a tracking run part of y is under way: going on without it would go elsewhere."""
+    problem, x, lam = quadratic(n=4)
+    net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
+    avg, tracking = hgp.RobustPushSum(net, 1), hgp.methods.Tracking(0.1)
+    est = hgp.hypergradient(problem, x, lam, avg, method=tracking, iterations=40)
+    with pytest.raises(ValueError, match="resume: .* may be under way at the end of a run: give w0 instead"):
+        hgp.hypergradient(problem, x, lam, avg, method=tracking, iterations=40, resume=est)
+    series = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 30), 0.3, 40)
+    hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net.after(1200), 30), 0.3, 40, resume=series)  # nothing is
+
+
+@pytest.mark.parametrize("by_clients", [False, True])
+def test_plans_are_made_and_met_over_links_that_lose(by_clients):
+    problem, _, lam = quadratic(n=4)
+    x = exact.inner_solution(problem, lam)
+    net = Unreliable(RandomDirected(4, seed=1), loss=0.1, delay=2, seed=3)
+    outcome = hgp.plan(problem, x, lam, net, target=1e-3).run(by_clients=by_clients)
+    truth = exact.hypergradient(problem, x, lam)
+    assert outcome.met and np.linalg.norm(outcome.value - truth) <= 1e-3 * np.linalg.norm(truth)
+    assert isinstance(outcome.averaging, hgp.RobustPushSum)
+
+
+def test_the_outer_loop_over_links_that_lose():
+    problem, _, lam = quadratic(n=4)
+    net = Unreliable(RandomDirected(4, seed=1), loss=0.1, delay=1, seed=3)
+    with pytest.warns(RuntimeWarning, match="^sgp: ") as said:
+        path = hgp.bilevel.optimise(
+            problem, net, lam, outer_steps=2, train=dict(steps=300, lr=0.1), estimate=dict(steps=30, iterations=40)
+        )
+    assert path.outer_cost[-1] < path.outer_cost[0] and all(str(w.message).startswith("sgp: ") for w in said)
 
 
 def test_pushed_rows_are_refused():
@@ -165,30 +198,90 @@ def test_pushed_rows_are_refused():
         hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 1), method=descent, iterations=5)
 
 
-def test_certificates_of_clients_are_refused_with_the_reason():
+def test_certificates_of_clients_need_running_sums():
     problem, x, lam = quadratic(n=4)
     net = Unreliable(RandomDirected(4, seed=1), loss=0.1, delay=1, seed=1)
     est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 40), 0.5, 100)
-    for avg in (hgp.RobustPushSum(net, 40), hgp.PushSum(net, 40)):
-        with pytest.raises(ValueError, match="C3 and C4 take the true mean .* the mean may lie outside"):
-            hgp.certify(problem, x, lam, est, avg)
-    error = np.linalg.norm(est.value - exact.hypergradient(problem, x, lam), axis=1)
-    assert np.all(error <= hgp.certify(problem, x, lam, est).bound)
+    with pytest.raises(ValueError, match="needed RobustPushSum: C3 and C4 place the true mean .* part of it is lost"):
+        hgp.certify(problem, x, lam, est, hgp.PushSum(net, 40))
 
 
-def test_the_mean_does_lie_outside():
-    """Why C3 and C4 are refused: running sums under way at the end of a call hold part of the mean."""
+def certified(count, first=0):
+    """Errors, decentralised bounds and those from the centre of random runs at inner solutions."""
+    for net, problem, _, lam, S, M, eta in settings(count, first):
+        if net.in_time or net.loss > 0.6 or (isinstance(net.sleep, float) and net.sleep > 0.5):
+            continue  # clients that nothing reaches within the limit for flooding
+        x = exact.inner_solution(problem, lam)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, S), eta, M)
+        found = hgp.certify(problem, x, lam, est, hgp.RobustPushSum(net, 3 * S))
+        error = np.linalg.norm(est.value - exact.hypergradient(problem, x, lam), axis=1)
+        yield error, found.decentralised_bound, found.bound
+
+
+def test_certificates_of_clients_cover_runs_over_running_sums():
+    runs = list(certified(40))
+    assert len(runs) > 10
+    assert all(np.all(error <= own) and np.all(error <= central) for error, own, central in runs)
+
+
+@pytest.mark.slow
+def test_certificates_of_clients_cover_many_runs_over_running_sums():
+    runs = list(certified(200, first=2000))
+    assert len(runs) > 60 and all(np.all(error <= own) for error, own, _ in runs)
+
+
+def test_certificates_with_many_steps_are_as_tight_as_over_reliable_links():
+    problem, _, lam = logistic(n=5)
+    inner = RandomDirected(5, seed=1)
+    x = exact.inner_solution(problem, lam)
+    net = Unreliable(inner, loss=0.1, delay=3, seed=1)
+    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 20), 0.5, 60)
+    over, reliable = (hgp.certify(problem, x, lam, est, avg).decentralised_bound for avg in
+                      (hgp.RobustPushSum(net, 100), hgp.PushSum(inner, 40)))  # fmt: skip
+    assert np.all(over <= 1.01 * reliable)
+
+
+def test_the_mean_may_lie_outside_of_averages_but_not_of_the_boxes():
+    """Why the averages of the last step are not enough for C3 and C4, and what is."""
     outside = 0
-    for seed in range(40):
+    for seed in range(60):
         net = Unreliable(RandomDirected(4, seed=seed), loss=0.3, delay=2, seed=seed)
-        u = np.random.default_rng(seed).normal(size=(4, 1))
-        y = hgp.RobustPushSum(net, 4).apply(u)
-        outside += not y.min() <= u.mean() <= y.max()
-    assert outside > 0
+        u = np.random.default_rng(seed).normal(size=(4, 2))
+        avg = hgp.RobustPushSum(net, 4)
+        y, channel = avg.apply(u), avg.connect()
+        low, high = channel.enclose(u, 4)
+        outside += not np.all((y.min(axis=0) <= u.mean(axis=0)) & (u.mean(axis=0) <= y.max(axis=0)))
+        assert np.all(low <= y + 1e-14) and np.all(y <= high + 1e-14)
+        assert np.all((low.min(axis=0) <= u.mean(axis=0)) & (u.mean(axis=0) <= high.max(axis=0)))
+        sent = sum(net.edges(s)[0].size - 4 for s in range(1, 5))
+        flood = sum(net.edges(s)[0].size - 4 for s in range(5, channel.step + 1))
+        assert channel.traffic == hgp.Traffic(sent + flood, 4 * sent + flood, 8 * (4 * sent + flood), channel.step)
+    assert outside > 5
 
 
-@pytest.mark.parametrize("variant", ["assran", "nedic"])
-@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("S", [1, 5, 12])
+def test_boxes_begin_with_the_oldest_share_under_way(S):
+    """Shares one by one, in the order of the augmented state: what is in a buffer at the end was sent since."""
+    net = Unreliable(RandomOut(4, 2, seed=2), loss=0.4, delay=3, seed=S)
+    u = np.random.default_rng(0).normal(size=(4, 3))
+    averages, oldest = [u], S
+    state = np.zeros((4 + 12 * 4, 4))
+    state[:4] = np.concatenate([u, np.ones((4, 1))], axis=1)
+    for s in range(1, S + 1):
+        buffers = exact.augmented_matrix(net, s)[4:, :4] @ state[:4]  # what is sent at step s alone
+        for r in range(s + 1, S + 1):
+            buffers = exact.augmented_matrix(net, r)[4:, 4:] @ buffers  # and has not arrived
+        oldest = min(oldest, s - 1) if buffers[:, 3].sum() > 0 else oldest
+        state = exact.augmented_matrix(net, s) @ state
+        averages.append(state[:4, :3] / state[:4, 3:])
+    low, high = hgp.RobustPushSum(net, S).connect().enclose(u, S)
+    assert_close(low, np.min(averages[oldest:], axis=0), RTOL)
+    assert_close(high, np.max(averages[oldest:], axis=0), RTOL)
+
+
+@pytest.mark.parametrize(("problem", "variant"), [("logistic", "assran"), ("quadratic", "nedic")])
 def test_training_converges_over_links_that_lose(problem, variant):
     """As over reliable links, the distance to the solution falls with the rate; plain Push-Sum does not come near."""
     problem, _, lam = PROBLEMS[problem](n=5)

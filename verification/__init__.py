@@ -20,6 +20,7 @@ NAMES = (
     "mean_square",
     "inexact",
     "chebyshev",
+    "unreliable",
     "tightness",
     "search",
     "optimiser",

@@ -13,7 +13,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 from reporting.extras import require
 
-require("python -m verification", matplotlib="figures")  # before the modules that draw
+require("python -m verification", matplotlib="figures", latex2mathml="figures")  # before the modules that draw
 
 from hgp_ref.backend import get_backend  # noqa: E402
 from hgp_ref.files import write_whole  # noqa: E402

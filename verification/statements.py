@@ -23,5 +23,8 @@ GLOSSARY = {
     "D": "with probability 1 − ϵ for mini-batches, in the forms of Azuma and Bernstein, without a factor of dimension.",
     "E": "the mean-square error of mini-batch runs, exactly.",
     "2*": "what an inner solution x̂ ≠ x adds, with the term that Theorem 2 drops.",
+    "Unreliable links": "messages are lost with probability p or late by 0 … q steps, clients sleep. Running sums for "
+    "every edge make up for both: averages and hyper-gradients tend to the truth, where plain Push-Sum has a floor. A "
+    "and B hold with the realised matrices, C3 and C4 with the averages since the oldest share still under way.",
     "Chebyshev": "the error of a Chebyshev iteration in place of the Neumann series.",
 }

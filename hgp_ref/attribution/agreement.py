@@ -18,6 +18,11 @@ class Scores(Result):
     A score that the data leave undefined is NaN: `r2` if all actual changes are equal, `spearman` if all of either are,
     `f1` if no change is negative, neither actual nor predicted, since there is then nothing to find (as when all of
     the most influential instances are helpful ones).
+
+    Examples
+    --------
+    >>> print(hgp.attribution.scores(np.array([1.0, -2.0, 3.0]), np.array([0.9, -1.8, 3.3])))
+    R² 0.9889, F1 1, Spearman 1
     """
 
     r2: float
@@ -35,7 +40,23 @@ class Scores(Result):
 
 
 def r2_score(actual: np.ndarray, predicted: np.ndarray) -> float:
-    """R² = 1 − Σ(a − p)² / Σ(a − ā)²: 1 for p = a; below 0 if the mean ā of the actual changes predicts better."""
+    """R² = 1 − Σ(a − p)² / Σ(a − ā)²: 1 for p = a; below 0 if the mean ā of the actual changes predicts better.
+
+    Parameters
+    ----------
+    actual, predicted : arrays (k,)
+        Changes of the cost.
+
+    Returns
+    -------
+    float
+        1 where they are equal, 0 for a prediction as good as the mean, negative for a worse one.
+
+    Examples
+    --------
+    >>> round(hgp.attribution.r2_score(np.array([1.0, 2.0, 3.0]), np.array([1.1, 1.9, 3.2])), 3)
+    0.97
+    """
     actual, predicted = _pair(actual, predicted)
     residual = float(np.sum((actual - predicted) ** 2))
     total = float(np.sum((actual - np.mean(actual)) ** 2))
@@ -43,7 +64,23 @@ def r2_score(actual: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def f1_negative(actual: np.ndarray, predicted: np.ndarray) -> float:
-    """F1 = 2TP / (2TP + FP + FN) for finding the instances whose removal lowers the cost (change < 0)."""
+    """F1 = 2TP / (2TP + FP + FN) for finding the instances whose removal lowers the cost (change < 0).
+
+    Parameters
+    ----------
+    actual, predicted : arrays (k,)
+        Changes of the cost; negative ones are to be found.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> round(hgp.attribution.f1_negative(np.array([-1.0, 2.0, -0.5]), np.array([-0.8, 1.0, 0.1])), 3)
+    0.667
+    """
     actual, predicted = _pair(actual, predicted)
     lowers, said = actual < 0, predicted < 0
     hits = int(np.sum(lowers & said))
@@ -52,7 +89,23 @@ def f1_negative(actual: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def spearman(actual: np.ndarray, predicted: np.ndarray) -> float:
-    """Spearman's rank correlation: Pearson's correlation of the ranks, ties sharing their mean rank."""
+    """Spearman's rank correlation: Pearson's correlation of the ranks, ties sharing their mean rank.
+
+    Parameters
+    ----------
+    actual, predicted : arrays (k,)
+        Changes of the cost.
+
+    Returns
+    -------
+    float
+        Between -1 and 1; 1 where the order is the same.
+
+    Examples
+    --------
+    >>> round(hgp.attribution.spearman(np.array([1.0, 2.0, 9.0]), np.array([0.1, 0.2, 0.3])), 3)
+    1.0
+    """
     actual, predicted = _pair(actual, predicted)
     a, p = (rank - np.mean(rank) for rank in (rankdata(actual), rankdata(predicted)))
     size = float(np.sqrt(np.sum(a**2) * np.sum(p**2)))
@@ -60,7 +113,23 @@ def spearman(actual: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def scores(actual: np.ndarray, predicted: np.ndarray) -> Scores:
-    """All three for `actual` (R,) against `predicted` (R,)."""
+    """All three for `actual` (R,) against `predicted` (R,).
+
+    Parameters
+    ----------
+    actual, predicted : arrays (k,)
+        Changes of the cost.
+
+    Returns
+    -------
+    Scores
+        `r2`, `f1` and `spearman`.
+
+    Examples
+    --------
+    >>> hgp.attribution.scores(np.array([1.0, -2.0, 3.0]), np.array([1.0, -2.0, 3.0])).r2
+    1.0
+    """
     return Scores(r2_score(actual, predicted), f1_negative(actual, predicted), spearman(actual, predicted))
 
 

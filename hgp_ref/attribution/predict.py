@@ -39,7 +39,19 @@ from hgp_ref.results import Result
 
 @dataclass(frozen=True)
 class Influence(Result):
-    """Predicted changes of Σ_k f_k; see the top of this module for sign and scale. Arrays are on the host."""
+    """Predicted changes of Σ_k f_k; see the top of this module for sign and scale. Arrays are on the host.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
+    >>> problem = hgp.problems.InstanceWeights(data.X, data.y, data.X_val, data.y_val, l2=0.1)
+    >>> ones = np.ones((2, 20))
+    >>> x = hgp.exact.inner_solution(problem, ones)
+    >>> net = hgp.networks.RandomDirected(n=2, seed=0)
+    >>> predictions = hgp.influence(problem, x, ones, hgp.PushSum(net, steps=20), iterations=200)
+    >>> predictions.per_instance.shape, predictions.most_influential(2)
+    ((2, 20), [(0, 10), (1, 10)])
+    """
 
     predicted: np.ndarray  # (R,), one for each removal
     removals: tuple[Removal, ...]  # R tuples of (client, index)
@@ -83,6 +95,26 @@ def influence(
     Example: four instances at one client, the last one mislabelled. Removing it is predicted to lower the validation
     cost (negative), removing the first one to raise it, and retraining agrees:
 
+    Parameters
+    ----------
+    problem : Problem
+        With a weight on each training instance as λ, such as `InstanceWeights`.
+    x, lam : arrays (n, d_x) and (n, N_max)
+        The inner solution and the weights there, ones as a rule.
+    avg : Averaging
+        How clients average.
+    eta, iterations : float and int
+        η and M of Algorithm 2.
+    instances, groups, clients : optional
+        What is removed, as in `as_removals`; every instance alone by default.
+
+    Returns
+    -------
+    Influence
+        `predicted` for each removal, `per_instance` for every instance, and the run behind it.
+
+    Examples
+    --------
     >>> import numpy as np, hgp_ref as hgp
     >>> from hgp_ref.attribution import retrain
     >>> X = np.array([[[-2.0], [-1.0], [1.0], [2.0]]]); y = np.array([[0, 0, 1, 0]])

@@ -47,7 +47,23 @@ def instance_counts(problem: Problem) -> np.ndarray:
 
 
 def all_instances(counts: np.ndarray) -> tuple[Removal, ...]:
-    """Each instance of each client by itself."""
+    """Each instance of each client by itself.
+
+    Parameters
+    ----------
+    counts : array (n,)
+        Training instances of each client.
+
+    Returns
+    -------
+    tuple of removals
+        Each a tuple with one (client, index) pair.
+
+    Examples
+    --------
+    >>> hgp.attribution.all_instances(np.array([2, 1]))
+    (((0, 0),), ((0, 1),), ((1, 0),))
+    """
     return tuple(((i, k),) for i, count in enumerate(_counts(counts)) for k in range(int(count)))
 
 
@@ -65,7 +81,31 @@ def as_removals(
     groups: Iterable[Iterable[Pair]] | None = None,
     clients: Iterable[int] | None = None,
 ) -> tuple[Removal, ...]:
-    """The removals that exactly one of the three arguments describes; all single instances if none is given."""
+    """The removals that exactly one of the three arguments describes; all single instances if none is given.
+
+    Parameters
+    ----------
+    counts : array (n,)
+        Training instances of each client.
+    instances : pairs, optional
+        (client, index), each a removal of its own.
+    groups : iterables of pairs, optional
+        Each group is removed at once.
+    clients : integers, optional
+        Each client is removed with all its instances.
+
+    Returns
+    -------
+    tuple of removals
+        Tuples of (client, index) pairs.
+
+    Examples
+    --------
+    >>> hgp.attribution.as_removals(np.array([2, 1]), groups=[[(0, 1), (1, 0)]])
+    (((0, 1), (1, 0)),)
+    >>> hgp.attribution.as_removals(np.array([2, 1]), clients=[0])
+    (((0, 0), (0, 1)),)
+    """
     counts = _counts(counts)
     asked = {"instances": instances, "groups": groups, "clients": clients}
     given = [name for name, value in asked.items() if value is not None]
@@ -95,13 +135,13 @@ def given_removals(problem: Problem, removals: Sequence[Removal | Pair]) -> tupl
     )
 
 
-def without(lam: Array, removals: Sequence[Removal]) -> Array:
-    """Copies of `lam` (n, N) in which the weights of each removal are 0, (R, n, N), in the library of `lam`."""
+def without(lam: Array, removals: Sequence[Removal], fraction: float = 1.0) -> Array:
+    """Copies of `lam` (n, N), (R, n, N), in which `fraction` of the weights of each removal is taken away."""
     host = to_host(lam)
     weights = np.repeat(host[None], len(removals), axis=0)
     for r, removal in enumerate(removals):
         for i, k in removal:
-            weights[r, i, k] = 0
+            weights[r, i, k] = (1 - fraction) * host[i, k]
     return from_host(weights, like=lam)
 
 

@@ -19,6 +19,12 @@ class Averaging(ABC):
     Call m takes S_m graphs of the network, after those of the calls before it: mS+1 .. (m+1)S where all S_m are S.
     An averaging says what it asks of a channel (`steps_of`, `weights`); it holds no state but its `ledger`, to which
     every run and every `apply` adds what was sent.
+
+    Examples
+    --------
+    >>> avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=0), steps=20)
+    >>> isinstance(avg, hgp.averaging.Averaging), avg.graphs_before(2)
+    (True, 40)
     """
 
     n: int

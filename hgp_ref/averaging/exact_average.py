@@ -11,6 +11,17 @@ class ExactAverage(Averaging):
     """Θ = 11ᵀ/n ⊗ I: every client gets the mean of all.
 
     As over a fully connected network in one step: n(n-1) messages of one vector each, one round a call.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+
+    Examples
+    --------
+    >>> hgp.ExactAverage(2).apply(np.array([[1.0], [3.0]]), 0)
+    array([[2.],
+           [2.]])
     """
 
     def __init__(self, n: int) -> None:

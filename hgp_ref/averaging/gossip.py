@@ -19,12 +19,32 @@ class Gossip(Averaging):
 
     A message is one vector, no weight. Networks whose matrices are only column-stochastic need PushSum instead: the
     first graphs are looked at here, and later ones as they are used.
+
+    Parameters
+    ----------
+    net : Network
+        With doubly stochastic weights.
+    steps : int or sequence
+        S, or S_0, S_1, ... whose last entry repeats.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made; the result is the same up to rounding.
+
+    Examples
+    --------
+    >>> avg = hgp.Gossip(hgp.networks.OnePeerExponential(4), steps=2)
+    >>> avg.apply(np.array([[0.0], [0.0], [0.0], [4.0]]), 0).ravel()
+    array([1., 1., 1., 1.])
     """
 
     def __init__(self, net: Network, steps: int | Sequence[int], mode: str = "auto") -> None:
         super().__init__()
         self.net: Network = check_network(net)
         self.n, self.steps, self.mode = net.n, read_steps(steps), arguments.choice("mode", mode, MODES)
+        if not self.connect().keeps_mass:
+            raise ValueError(
+                f"net: {net!r} given, which loses or delays messages; needed others for Gossip, or PushSum or "
+                "RobustPushSum: without weights nobody can tell how much of a sum is missing"
+            )
         for s in range(1, (net.period or 1) + 1):
             indptr, _, shares = net.csr(s)
             check_balanced(np.add.reduceat(shares, indptr[:-1]), 1, f"{net!r} (step {s})")

@@ -30,6 +30,27 @@ class Mean:
         mean.taking(S)           the same mean with calls of S steps that leave the numbering of the others alone
 
     With `runs`, u has a leading run axis and run r meets averaging r; `channel` is then one over all of them.
+
+    Parameters
+    ----------
+    averagings : sequence of Averaging
+        One for each run.
+    channel : Channel
+        Over which numbers travel.
+    like : array
+        Library, device and dtype of what is averaged.
+    calls, first : int
+        How many calls are to come, and the number of the first.
+    runs : bool
+        Whether arrays carry a run axis.
+
+    Examples
+    --------
+    >>> net = hgp.networks.FullyConnected(2)
+    >>> mean = hgp.averaging.open_mean([hgp.PushSum(net, steps=1)], 2, np.zeros((2, 1)), calls=1)
+    >>> mean(np.array([[1.0], [3.0]]))
+    array([[2.],
+           [2.]])
     """
 
     def __init__(
@@ -144,6 +165,32 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
     """The mean of `calls` calls from the first graph on, for arrays like `like` with `rows` clients.
 
     With `runs` there is one averaging for each entry of a leading run axis. Warns where graphs do not connect clients.
+
+    Parameters
+    ----------
+    averagings : sequence of Averaging
+        One for each run.
+    rows : int
+        Clients of the arrays to come.
+    like : array
+        Library, device and dtype of what is averaged.
+    calls : int
+        How many calls are to come.
+    runs : bool
+        Whether arrays carry a run axis.
+
+    Returns
+    -------
+    Mean
+        At work over a channel of its own.
+
+    Examples
+    --------
+    >>> net = hgp.networks.FullyConnected(2)
+    >>> mean = hgp.averaging.open_mean([hgp.PushSum(net, steps=1)], 2, np.zeros((2, 1)), calls=1)
+    >>> mean(np.array([[1.0], [3.0]]))
+    array([[2.],
+           [2.]])
     """
     channels = [a.connect() for a in averagings]
     for averaging, channel in zip(averagings, channels, strict=True):

@@ -29,6 +29,26 @@ class PushSum(Averaging):
 
     A message carries d numbers and one weight. `mode` is "composed" (the graphs of a call are multiplied first),
     "stepping" or "auto" for the cheaper one.
+
+    Parameters
+    ----------
+    net : Network
+        Who hears whom.
+    steps : int or sequence
+        S, or S_0, S_1, ... whose last entry repeats.
+    debias : {"reset", "conserve", "keep"}
+        What becomes of the weights between calls, see above.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made; the result is the same up to rounding.
+
+    Examples
+    --------
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> u = np.array([[0.0], [0.0], [3.0]])
+    >>> bool(np.allclose(hgp.PushSum(net, steps=60).apply(u, 0), 1.0))
+    True
+    >>> hgp.PushSum(net, steps=[3, 5]).graphs_before(2)
+    8
     """
 
     def __init__(self, net: Network, steps: int | Sequence[int], debias: str = "reset", mode: str = "auto") -> None:

@@ -22,7 +22,9 @@ class RobustPushSum(PushSum):
     (weights alike), whenever a total newer than ρ_ij arrives. A message that is lost or late is made up for by the next
     along the same edge: no mass is lost, it only waits, and ū tends to the mean as S grows. P_m ≥ 0, so that Θ̂_m is
     non-negative with rows that sum to one, and bounds A and B hold with the realised matrices (`exact.push_sum_matrix`
-    with `robust=True`, or `avg.connect().matrices`). Certificates C3 and C4 do not: see `hgp_ref.channels.lossy`.
+    with `robust=True`, or `avg.connect().matrices`). For certificates C3 and C4 clients keep their averages since the
+    oldest share that is still under way, see `channels.Lossy.enclose`. Methods that carry sums from call to call
+    (`methods.Tracking`, "conserve") lose nothing either.
 
     A message carries d numbers and one weight, as in Push-Sum: totals of weights grow, and so tell old from new. Every
     client keeps a total for each client it has ever sent to and each it has ever heard in a call: on graphs that change
@@ -57,3 +59,28 @@ class RobustPushSum(PushSum):
 
     def __repr__(self) -> str:
         return "Robust" + super().__repr__()
+
+
+def push_sum_over(net: Network, steps: int | Sequence[int], debias: str = "reset", mode: str = "auto") -> PushSum:
+    """PushSum where links carry everything in time, RobustPushSum where they lose or delay messages.
+
+    Parameters
+    ----------
+    net, steps, mode : as in PushSum.
+    debias : "reset" or "conserve".
+
+    Returns
+    -------
+    The averaging.
+
+    Examples
+    --------
+    >>> import hgp_ref as hgp
+    >>> net = hgp.networks.FullyConnected(3)
+    >>> hgp.averaging.push_sum_over(net, 4)
+    PushSum(FullyConnected(n=3), steps=4)
+    >>> type(hgp.averaging.push_sum_over(hgp.networks.Unreliable(net, loss=0.1), 4)).__name__
+    'RobustPushSum'
+    """
+    robust = RobustPushSum(net, steps, debias, mode)
+    return PushSum(net, steps, debias, mode) if robust.connect().keeps_mass else robust

@@ -16,6 +16,11 @@ class ServerAverage(ExactAverage):
     >>> avg = ServerAverage(5)
     >>> avg.apply(np.arange(10.0).reshape(5, 2))[0].tolist(), avg.ledger.messages
     ([4.0, 5.0], 10)
+
+    Parameters
+    ----------
+    n : int
+        Clients.
     """
 
     def connect(self) -> Server:

@@ -28,7 +28,13 @@ from hgp_ref.channels import BALANCED, FRESH
 
 
 class Pushed:
-    """Rows whose sum over clients is to be conserved: trackers."""
+    """Rows whose sum over clients is to be conserved: trackers.
+
+    Parameters
+    ----------
+    rows : array (n, d)
+        One row for each client.
+    """
 
     def __init__(self, rows: Array) -> None:
         self.rows = rows
@@ -52,6 +58,18 @@ def exchange(mean: Mean, *talks: Talk) -> list[Any]:
     >>> ((s, t),) = exchange(mean, both(np.ones((3, 2)), np.arange(6.0).reshape(3, 2)))
     >>> bool(np.allclose(s, 1)), t.sum(axis=0).round(12).tolist(), mean.channel.traffic.rounds
     (True, [6.0, 9.0], 1)
+
+    Parameters
+    ----------
+    mean : Mean
+        At work.
+    *talks : talks
+        What travels together in one call.
+
+    Returns
+    -------
+    list
+        What became of each.
     """
     together = beside(*talks)
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hgp_ref import arguments
-from hgp_ref.averaging import Averaging, PushSum
+from hgp_ref.averaging import Averaging, push_sum_over
 from hgp_ref.backend import Array, all_finite
 from hgp_ref.bilevel.clock import Clock
 from hgp_ref.bilevel.inner import own, read_settings
@@ -33,8 +33,9 @@ class Direct:
 class Estimator:
     """estimate(problem, net, x, lam, seed=, first_batch=, outer_step=) → an object with value (n, d_λ) and traffic.
 
-    Of keywords: S = `steps`, M = `iterations`, `average(net, steps)` for the averaging (`PushSum` by default; `Gossip`
-    likewise, or lambda net, steps: ExactAverage(net.n)), and those of `hypergradient`.
+    Of keywords: S = `steps`, M = `iterations`, `average(net, steps)` for the averaging (`PushSum` by default, where
+    links lose messages `RobustPushSum`; `Gossip` likewise, or lambda net, steps: ExactAverage(net.n)), and those of
+    `hypergradient`.
     """
 
     def __init__(self, estimate: Mapping[str, Any] | Callable[..., Any]) -> None:
@@ -45,7 +46,7 @@ class Estimator:
         for name in ("avg", "callback", "history", "w0"):
             if name in settings:
                 raise ValueError(f"estimate: {name!r} given, which the loop does not use; give steps and average")
-        self.steps, self.average = settings.pop("steps", STEPS), settings.pop("average", PushSum)
+        self.steps, self.average = settings.pop("steps", STEPS), settings.pop("average", push_sum_over)
         arguments.function("estimate['average']", self.average)
         self.iterations = arguments.integer(
             "estimate['iterations']", settings.pop("iterations", 200), 0, arguments.LONGEST

@@ -14,7 +14,17 @@ from hgp_ref.results import Result
 
 @dataclass(frozen=True)
 class OuterStep(Result):
-    """What was done between λ_k and λ_{k+1}."""
+    """What was done between λ_k and λ_{k+1}.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> path = hgp.bilevel.optimise(problem, hgp.networks.FullyConnected(3), lam, outer_steps=1,
+    ...     train={"steps": 100, "lr": 0.5}, estimate={"steps": 1, "iterations": 50})
+    >>> path.steps[0].iterations
+    50
+    """
 
     train: Traffic  # of training at λ_k
     estimate: Traffic  # of the hyper-gradient at λ_k, refused ones included
@@ -30,6 +40,15 @@ class Path(Result):
 
     `floats` and `rounds` are cumulative: entry k is what it took until `outer_cost[k]` was known, the last one is the
     total. They are what outer costs of different methods are drawn over.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> path = hgp.bilevel.optimise(problem, hgp.networks.FullyConnected(3), lam, outer_steps=2,
+    ...     train={"steps": 100, "lr": 0.5}, estimate={"steps": 1, "iterations": 50})
+    >>> path.lam.shape, path.outer_cost.shape, len(path.steps)
+    ((3, 3, 2), (3,), 2)
     """
 
     lam: Array  # (K+1, n, d_λ)

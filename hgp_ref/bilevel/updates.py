@@ -20,7 +20,13 @@ State = tuple[Any, ...]
 
 
 class Update(ABC):
-    """λ and v to the next λ."""
+    """λ and v to the next λ.
+
+    Examples
+    --------
+    >>> isinstance(hgp.bilevel.Adam(0.1), hgp.bilevel.Update)
+    True
+    """
 
     @abstractmethod
     def start(self, lam: Array) -> State:

@@ -22,7 +22,31 @@ from hgp_ref.rigorous import norm
 def chebyshev(
     beta: np.ndarray, w_norm: float, low: float, high: float, iterations: int, spectrum: tuple[float, float]
 ) -> Bound:
-    """The bound after M = `iterations` for β_i (n,), ‖w*‖, the interval [low, high] used and the extremes of H̄."""
+    """The bound after M = `iterations` for β_i (n,), ‖w*‖, the interval [low, high] used and the extremes of H̄.
+
+    Parameters
+    ----------
+    beta : array (n,)
+        β_i.
+    w_norm : float
+        ‖w*‖.
+    low, high : float
+        The interval that the method used.
+    iterations : int
+        M.
+    spectrum : pair of floats
+        Smallest and largest eigenvalue of H̄.
+
+    Returns
+    -------
+    Bound
+        Not applicable where the spectrum leaves the interval.
+
+    Examples
+    --------
+    >>> round(hgp.bounds.chebyshev(np.ones(3), 1.0, 0.1, 1.0, 20, (0.1, 1.0)).total, 8)
+    7.1e-06
+    """
     beta = arguments.real_array("beta", beta, (None,), "(n,)", low=0.0)
     w_norm, iterations = arguments.nonnegative("w_norm", w_norm), arguments.integer("iterations", iterations, 0)
     low, high = arguments.number("low", low), arguments.number("high", high)

@@ -33,7 +33,20 @@ SIGNED = ("alpha", "L", "alpha_bar", "L_bar", "smallest_entry")  # all other con
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants of one setting; arrays over the M averaging calls are (M,), over the clients (n,)."""
+    """Constants of one setting; arrays over the M averaging calls are (M,), over the clients (n,).
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> c.d_x, c.gamma.shape
+    (4, (50,))
+    """
 
     n: int
     d_x: int
@@ -108,6 +121,36 @@ def realised_constants(
     """Constants from H (n, d_x, d_x), J (n, d_lam, d_x), ∂_x f (n, d_x), η and K_0 … K_{M−1} (n, n) each.
 
     `f_lam` (∂_λ f, zero by default) and `steps` (S, one by default) enter `Constants.rounding` alone.
+
+    Parameters
+    ----------
+    H, J, f_x : arrays (n, d_x, d_x), (n, d_lam, d_x), (n, d_x)
+        Derivatives at the point, as `hgp.exact` gives them.
+    eta : float
+        η.
+    matrices : sequence of (n, n)
+        K_0 … K_{M−1}.
+    f_lam : array (n, d_lam), optional
+        ∂_λ f, for the allowance of rounding.
+    steps : int
+        Steps behind each matrix, likewise.
+
+    Returns
+    -------
+    Constants
+        What every bound takes.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> c.n, c.iterations, bool(c.rho < 1)
+    (3, 50, True)
     """
     f_x = arguments.real_array("f_x", f_x, (None, None), "(n, d_x)")
     n, d_x = f_x.shape

@@ -28,7 +28,33 @@ from hgp_ref.bounds.scaled import product
 
 
 def convex_mean(c: Constants, iterations: int | None = None) -> Bound:
-    """Bound B after `iterations` (default: all) of the averaging calls in `c`."""
+    """Bound B after `iterations` (default: all) of the averaging calls in `c`.
+
+    Parameters
+    ----------
+    c : Constants
+        Of the problem and of the averaging calls.
+    iterations : int, optional
+        M; by default as many as there are calls in `c`.
+
+    Returns
+    -------
+    Bound
+        `total` bounds ‖v − d‖ and `per_client` ‖v_i − d_i‖; not applicable where H̄ is not positive definite.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> v = hgp.exact.estimate(problem, x, lam, K, eta=1.0)
+    >>> bool(np.linalg.norm(v - hgp.exact.hypergradient(problem, x, lam)) <= hgp.bounds.convex_mean(c).total)
+    True
+    """
     M = check_iterations(c, iterations)
     failed = first_failure(
         {

@@ -38,6 +38,32 @@ def inexact(
     """Bounds on ‖d̂_i − d_i‖, (n,), from e_i ≤ `apart`, ‖ŵ‖ ≤ `w_norm`, and β_i, ᾱ at the exact solution.
 
     `mean_apart` bounds mean_k e_k; by default the mean of `apart`.
+
+    Parameters
+    ----------
+    nu : Lipschitz
+        Constants of the clients' derivatives.
+    apart : array (n,)
+        Bounds on e_i = ‖x̂_i − x‖.
+    w_norm : float
+        A bound on ‖ŵ‖.
+    beta : array (n,)
+        β_i at the exact solution.
+    alpha_bar : float
+        ᾱ at the exact solution.
+    mean_apart : float, optional
+        A bound on mean_k e_k.
+
+    Returns
+    -------
+    array (n,)
+        Bounds on ‖d̂_i − d_i‖.
+
+    Examples
+    --------
+    >>> nu = hgp.bounds.Lipschitz(nu_flam=0.0, nu_fx=1.0, nu_J=0.0, nu_H=0.5, strong_convexity=0.1)
+    >>> hgp.bounds.inexact(nu, np.array([0.01, 0.02]), 1.0, np.ones(2), 0.5)
+    array([0.045, 0.045])
     """
     arguments.kind("nu", nu, Lipschitz)
     apart = arguments.real_array("apart", apart, (None,), "(n,)", low=0.0)
@@ -50,7 +76,30 @@ def inexact(
 
 
 def inexact_total(nu: Lipschitz, distance: float, w_norm: float, beta: float, alpha_bar: float) -> float:
-    """The bound on ‖d̂ − d‖ from ‖x̂ − x‖ ≤ `distance` and β = max β_i."""
+    """The bound on ‖d̂ − d‖ from ‖x̂ − x‖ ≤ `distance` and β = max β_i.
+
+    Parameters
+    ----------
+    nu : Lipschitz
+        Constants of the clients' derivatives.
+    distance : float
+        A bound on ‖x̂ − x‖.
+    w_norm : float
+        A bound on ‖ŵ‖.
+    beta, alpha_bar : float
+        max β_i and ᾱ at the exact solution.
+
+    Returns
+    -------
+    float
+        A bound on ‖d̂ − d‖.
+
+    Examples
+    --------
+    >>> nu = hgp.bounds.Lipschitz(nu_flam=0.0, nu_fx=1.0, nu_J=0.0, nu_H=0.5, strong_convexity=0.1)
+    >>> round(hgp.bounds.inexact_total(nu, 0.01, 1.0, 1.0, 0.5), 6)
+    0.03
+    """
     arguments.kind("nu", nu, Lipschitz)
     distance, w_norm = arguments.nonnegative("distance", distance), arguments.nonnegative("w_norm", w_norm)
     beta, alpha_bar = arguments.nonnegative("beta", beta), arguments.positive("alpha_bar", alpha_bar)
@@ -75,6 +124,26 @@ def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) 
 
     `gradient` = ‖mean ∂g(x̄)‖, `alpha_bar_here` = λ_min(H̄(x̄)) or a lower bound of it. ValueError where neither a global
     strong convexity nor Kantorovich's condition is at hand.
+
+    Parameters
+    ----------
+    nu : Lipschitz
+        Constants of the clients' derivatives.
+    gradient : float
+        ‖mean ∂g(x̄)‖.
+    alpha_bar_here : float
+        λ_min(H̄(x̄)), or a lower bound of it.
+
+    Returns
+    -------
+    pair of floats
+        A bound on ‖x̄ − x‖ and a lower bound on λ_min of the mean Hessian at x.
+
+    Examples
+    --------
+    >>> nu = hgp.bounds.Lipschitz(nu_flam=0.0, nu_fx=1.0, nu_J=0.0, nu_H=0.5, strong_convexity=0.1)
+    >>> [round(value, 6) for value in hgp.bounds.distance_to_solution(nu, gradient=0.01, alpha_bar_here=0.5)]
+    [0.1, 0.1]
     """
     arguments.kind("nu", nu, Lipschitz)
     gradient = arguments.nonnegative("gradient", gradient)

@@ -15,6 +15,24 @@ def known_lipschitz(problem: Problem, lam: Array) -> Lipschitz | None:
 
     The member returns a `Lipschitz` or a mapping with its fields: nu_flam, nu_fx, nu_J, nu_H and, optionally,
     strong_convexity, a lower bound on λ_min of the mean Hessian for this lam at every x.
+
+    Parameters
+    ----------
+    problem : Problem
+        Which may know its constants.
+    lam : array (n, d_lam)
+        Where.
+
+    Returns
+    -------
+    Lipschitz or None
+        What the problem's own `lipschitz(lam)` says; None where it has none.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> hgp.bounds.known_lipschitz(problem, np.zeros((3, 2))).nu_H
+    0.0
     """
     tell = closed_form(problem, "lipschitz")
     told = None if tell is None else tell(lam)

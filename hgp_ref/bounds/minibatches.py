@@ -56,6 +56,44 @@ def minibatch_tail(
     """Bound D for batches of `size` instances, failing with probability at most `failure`.
 
     `shared`: whether one batch serves both v and u. `form`: "azuma" or "bernstein".
+
+    Parameters
+    ----------
+    c : Constants
+        Of the problem and of the averaging calls.
+    s : SampleConstants
+        Of single instances.
+    size : int
+        Instances b in a batch.
+    failure : float
+        The probability ϵ.
+    iterations : int, optional
+        M; by default as many as there are calls in `c`.
+    form : {"azuma", "bernstein"}
+        With suprema, or with variances.
+    shared : bool
+        Whether one batch serves both v and u.
+
+    Returns
+    -------
+    Bound
+        `total` holds with probability 1 − ϵ, and so does each entry of `per_client`.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> lam = np.full((3, 6), 0.1)
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
+    >>> s = hgp.bounds.sample_constants(Hs, Js, 1.0)
+    >>> bound = hgp.bounds.minibatch_tail(c, s, size=10, failure=0.1)
+    >>> bound.applicable, sorted(bound.terms)
+    (True, ['bias', 'noise'])
     """
     M = check_iterations(c, iterations)
     arguments.kind("s", s, SampleConstants)

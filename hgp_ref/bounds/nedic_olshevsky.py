@@ -17,7 +17,14 @@ from hgp_ref import arguments
 
 @dataclass(frozen=True)
 class WorstCase:
-    """log δ and log τ for n clients whose graphs are jointly strongly connected over every B steps."""
+    """log δ and log τ for n clients whose graphs are jointly strongly connected over every B steps.
+
+    Examples
+    --------
+    >>> constants = hgp.bounds.worst_case(10, window=2)
+    >>> bool(constants.log_tau < 0)
+    True
+    """
 
     n: int
     window: int
@@ -61,7 +68,25 @@ class WorstCase:
 
 
 def worst_case(n: int, window: int = 1) -> WorstCase:
-    """The constants for `n` clients and B = `window`."""
+    """The constants for `n` clients and B = `window`.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    window : int
+        B, over which graphs are jointly strongly connected.
+
+    Returns
+    -------
+    WorstCase
+        log δ and log τ.
+
+    Examples
+    --------
+    >>> round(hgp.bounds.worst_case(3).log_delta, 4)
+    -3.2958
+    """
     n, window = arguments.integer("n", n), arguments.integer("window", window)
     log_delta = -n * window * math.log(n)
     delta = math.exp(log_delta)

@@ -35,7 +35,18 @@ from hgp_ref.bounds.scaled import power_of_two
 
 @dataclass(frozen=True)
 class ResidualBounds:
-    """Per client, (n,) each: the error itself by the identity, and its bounds."""
+    """Per client, (n,) each: the error itself by the identity, and its bounds.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> hgp.bounds.residual_bounds(H, J, f_x, np.zeros((3, 4))).c1.shape
+    (3,)
+    """
 
     identity: np.ndarray  # ‖J_i H̄⁻¹ r̃_i‖
     c1: np.ndarray
@@ -49,6 +60,29 @@ def residual_bounds(H: np.ndarray, J: np.ndarray, f_x: np.ndarray, w: np.ndarray
 
     ᾱ is lowered and ‖J_i H̄⁻¹‖ raised by what their own rounding may be, 4 (n + d) 2^−52 max_i ‖H_i‖ in H̄; that of the
     residual itself is left to the caller. Computed in units of H, J and ∂_x f that are powers of two.
+
+    Parameters
+    ----------
+    H, J, f_x : arrays (n, d_x, d_x), (n, d_lam, d_x), (n, d_x)
+        Derivatives at the point, as `hgp.exact` gives them.
+    w : array (n, d_x)
+        What a run found for w*.
+
+    Returns
+    -------
+    ResidualBounds
+        C1 – C4 and the identity, (n,) each.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> r = hgp.bounds.residual_bounds(H, J, f_x, np.zeros((3, 4)))
+    >>> bool(np.all(r.identity <= r.c2) and np.all(r.c2 <= r.c1))
+    True
     """
     f_x = arguments.real_array("f_x", f_x, (None, None), "(n, d)")
     n, d = f_x.shape

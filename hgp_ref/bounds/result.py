@@ -19,6 +19,19 @@ class Bound:
     applicable  whether every condition of the statement holds
     why         the failed condition, with its numbers; empty if applicable
     terms       the parts of `total` by name
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> bound = hgp.bounds.contracting_clients(c)
+    >>> bound.name, bound.applicable, sorted(bound.terms)
+    ('A', True, ['consensus', 'truncation'])
     """
 
     name: str
@@ -49,7 +62,30 @@ def finite(bound: Bound) -> Bound:
 
 
 def best(*bounds: Bound) -> Bound:
-    """The smallest of several bounds on the same error, client by client; not applicable if none of them is."""
+    """The smallest of several bounds on the same error, client by client; not applicable if none of them is.
+
+    Parameters
+    ----------
+    *bounds : Bound
+        Of the same error.
+
+    Returns
+    -------
+    Bound
+        The smallest total among those that apply.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> hgp.bounds.best(hgp.bounds.contracting_clients(c), hgp.bounds.convex_mean(c)).name
+    'min(A, B)'
+    """
     if not bounds:
         raise TypeError("bounds: none given, needed at least one Bound")
     for bound in bounds:

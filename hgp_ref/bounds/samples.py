@@ -22,7 +22,19 @@ from hgp_ref.problems.protocol import Problem
 
 @dataclass(frozen=True)
 class SampleConstants:
-    """Suprema and root mean squares over the instances of all clients."""
+    """Suprema and root mean squares over the instances of all clients.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> lam = np.full((3, 6), 0.1)
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
+    >>> s = hgp.bounds.sample_constants(Hs, Js, 1.0)
+    >>> bool(s.kappa_lam >= 0)
+    True
+    """
 
     kappa_x: float
     kappa_lam: float
@@ -38,7 +50,30 @@ class SampleConstants:
 
 
 def sample_derivatives(problem: Problem, x: Array, lam: Array) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance."""
+    """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance.
+
+    Parameters
+    ----------
+    problem : Problem
+        With instances.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where.
+
+    Returns
+    -------
+    two lists of arrays
+        For each client (N_i, d_x, d_x) and (N_i, d_lam, d_x).
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> lam = np.full((3, 6), 0.1)
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
+    >>> len(Hs), Hs[0].shape
+    (3, (20, 6, 6))
+    """
     counts = arguments.host_array("problem.counts", getattr(problem, "counts", None))
     if counts.ndim != 1 or counts.dtype.kind not in "iu":
         raise TypeError(f"problem={problem!r} given, needed a problem with instances (`counts`) and mini-batches")
@@ -86,7 +121,31 @@ def check_samples(
 
 
 def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: float) -> SampleConstants:
-    """The constants from the derivatives of single instances."""
+    """The constants from the derivatives of single instances.
+
+    Parameters
+    ----------
+    H, J : lists of arrays
+        As `sample_derivatives` gives them.
+    eta : float
+        η.
+
+    Returns
+    -------
+    SampleConstants
+        κ, σ, and ρ, α, β over single instances.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> lam = np.full((3, 6), 0.1)
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
+    >>> s = hgp.bounds.sample_constants(Hs, Js, 1.0)
+    >>> bool(s.sigma_x <= s.kappa_x)
+    True
+    """
     H, J = check_samples(H, J, names=("H", "J"))
     eta = arguments.positive("eta", eta)
     unit = max(power_of_two(a) for a in J)

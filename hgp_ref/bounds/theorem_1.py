@@ -40,7 +40,43 @@ def theorem1(
     consensus: float | None = None,
     text: str = "main",
 ) -> Bound:
-    """Theorem 1 as printed in the "main" text or in the "appendix"; `consensus` is ε̂, by default max ε_m."""
+    """Theorem 1 as printed in the "main" text or in the "appendix"; `consensus` is ε̂, by default max ε_m.
+
+    Parameters
+    ----------
+    c : Constants
+        Of the problem and of the averaging calls.
+    s : SampleConstants
+        Of single instances.
+    failure : float
+        The probability ϵ.
+    iterations : int, optional
+        M; by default as many as there are calls in `c`.
+    consensus : float, optional
+        ε̂; by default the realised max ε_m.
+    text : {"main", "appendix"}
+        Which of the two printed logarithms.
+
+    Returns
+    -------
+    Bound
+        Not applicable, and why, where the printed conditions fail.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> lam = np.full((3, 6), 0.1)
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
+    >>> s = hgp.bounds.sample_constants(Hs, Js, 1.0)
+    >>> hgp.bounds.theorem1(c, s, failure=0.1).applicable
+    True
+    """
     M, name = check_iterations(c, iterations), f"Theorem 1 ({arguments.choice('text', text, ('main', 'appendix'))})"
     arguments.kind("s", s, SampleConstants)
     eps, failure = realised_consensus(c, M, consensus), arguments.number("failure", failure)
@@ -56,7 +92,34 @@ def theorem1(
 
 
 def corollary1(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
-    """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m."""
+    """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m.
+
+    Parameters
+    ----------
+    c : Constants
+        Of the problem and of the averaging calls.
+    iterations : int, optional
+        M; by default as many as there are calls in `c`.
+    consensus : float, optional
+        ε̂; by default the realised max ε_m.
+
+    Returns
+    -------
+    Bound
+        Not applicable, and why, where the printed conditions fail.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> hgp.bounds.corollary1(c).applicable
+    True
+    """
     M = check_iterations(c, iterations)
     eps = realised_consensus(c, M, consensus)
     failed = first_failure(printed_conditions(c.eta, c.sigma_min, eps))
@@ -76,7 +139,45 @@ def corollary2(
     consensus: float | None = None,
     C: float | None = None,
 ) -> Bound:
-    """Corollary 2 as printed for batches of `size`; the constant C is max(κ_x, κ_λ) of single samples by default."""
+    """Corollary 2 as printed for batches of `size`; the constant C is max(κ_x, κ_λ) of single samples by default.
+
+    Parameters
+    ----------
+    c : Constants
+        Of the problem and of the averaging calls.
+    s : SampleConstants
+        Of single instances.
+    size : int
+        Instances b in a batch.
+    failure : float
+        The probability ϵ.
+    iterations : int, optional
+        M; by default as many as there are calls in `c`.
+    consensus : float, optional
+        ε̂; by default the realised max ε_m.
+    C : float, optional
+        The constant in κ = C/√b; by default max(κ_x, κ_λ) of single instances.
+
+    Returns
+    -------
+    Bound
+        Not applicable, and why, where the printed conditions fail.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> lam = np.full((3, 6), 0.1)
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
+    >>> s = hgp.bounds.sample_constants(Hs, Js, 1.0)
+    >>> hgp.bounds.corollary2(c, s, size=5, failure=0.1).applicable
+    True
+    """
     M = check_iterations(c, iterations)
     arguments.kind("s", s, SampleConstants)
     size, failure = arguments.integer("size", size), arguments.number("failure", failure)
@@ -92,7 +193,34 @@ def corollary2(
 
 
 def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
-    """Corollary 1 with ρ in place of 1 − ηα; `consensus` bounds σ_max(E_m), by default the realised max ε_m."""
+    """Corollary 1 with ρ in place of 1 − ηα; `consensus` bounds σ_max(E_m), by default the realised max ε_m.
+
+    Parameters
+    ----------
+    c : Constants
+        Of the problem and of the averaging calls.
+    iterations : int, optional
+        M; by default as many as there are calls in `c`.
+    consensus : float, optional
+        A bound on σ_max(E_m); by default the realised one.
+
+    Returns
+    -------
+    Bound
+        Not applicable, and why, where ρ ≥ 1 or averaging is too rough.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> hgp.bounds.corollary1_repaired(c).applicable
+    True
+    """
     M = check_iterations(c, iterations)
     eps = realised_consensus(c, M, consensus)
     rho, beta = c.rho, c.beta_max

@@ -41,6 +41,40 @@ def theorem2(
     `c` are constants at the exact solution, as in the statement; ν_f and ν_g as in the paper's Assumption 4. `alpha`
     and `beta` are the printed α and β, over every λ and ξ; with ν_g = 0 those of `c` or `samples` are the same at
     every x.
+
+    Parameters
+    ----------
+    c : Constants
+        At the exact solution.
+    nu_f, nu_g : float
+        Constants of the paper's Assumption 4.
+    distance : float
+        ‖x̂ − x‖.
+    iterations : int, optional
+        M; by default as many as there are calls in `c`.
+    samples, failure : SampleConstants, optional, and float
+        For mini-batches, with probability ϵ.
+    consensus : float, optional
+        ε̂; by default the realised max ε_m.
+    alpha, beta : float, optional
+        The printed α and β, over every λ and ξ.
+
+    Returns
+    -------
+    Bound
+        Not applicable, and why, where the printed conditions fail.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
+    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
+    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
+    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
+    >>> hgp.bounds.theorem2(c, nu_f=1.0, nu_g=0.0, distance=0.01).applicable
+    True
     """
     M, eps = check_iterations(c, iterations), realised_consensus(c, iterations or c.iterations, consensus)
     nu_f, nu_g = arguments.nonnegative("nu_f", nu_f), arguments.nonnegative("nu_g", nu_g)

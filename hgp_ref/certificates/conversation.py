@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64
 from hgp_ref.channels import BALANCED, FRESH, Channel, Traffic
+
+
+@dataclass(frozen=True)
+class Enclosed:
+    """A mean over clients that lies in the hull of the boxes [low_i, high_i], rows of (n, k) arrays."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def farthest(self) -> np.ndarray:
+        """The largest absolute values in the boxes, (n, k)."""
+        return np.maximum(np.abs(self.low), np.abs(self.high))
 
 
 class Conversation:
@@ -22,11 +37,10 @@ class Conversation:
         if not isinstance(self.channel, Channel):
             given = type(self.channel).__name__
             raise TypeError(f"avg: {type(avg).__name__}.connect() returned {given}, needed a Channel")
-        if not self.channel.keeps_mass:
+        if self.channel.loses_mass:
             raise ValueError(
-                f"avg: {avg!r} given, needed one whose links lose and delay nothing: C3 and C4 take the true mean for "
-                "a convex combination of what clients hold after Push-Sum, and here part of the mass is lost or under "
-                "way, and the mean may lie outside; do without avg (C1, C2), or certify over the network itself"
+                f"avg: {avg!r} given, needed RobustPushSum: C3 and C4 place the true mean among what clients hold in "
+                "the course of Push-Sum, and here part of it is lost; or do without avg (C1, C2)"
             )
         self.steps = avg.steps_of(0, 1)[0]
         self.weights = BALANCED if avg.weights is BALANCED else FRESH
@@ -41,12 +55,13 @@ class Conversation:
     def traffic(self) -> Traffic:
         return self.channel.traffic
 
-    def average(self, *parts: np.ndarray) -> list[np.ndarray]:
-        """Averages of `parts`, (n,) or (n, k) each, in one call; (n, 1) or (n, k) each."""
+    def average(self, *parts: np.ndarray) -> list[Enclosed]:
+        """The means of `parts`, (n,) or (n, k) each, in one call, enclosed by boxes (n, 1) or (n, k)."""
         flat = [p.reshape(len(p), -1) for p in parts]
         u = from_host(np.concatenate(flat, axis=1).astype(host_dtype(self.like)), like=self.like)
-        averaged = host_float64(self.channel.average(u, self.steps, self.weights))
-        return np.split(averaged, _ends(flat), axis=1)
+        boxes = self.channel.enclose(u, self.steps, self.weights, self.max_rounds)
+        low, high = (np.split(host_float64(end), _ends(flat), axis=1) for end in boxes)
+        return [Enclosed(*ends) for ends in zip(low, high, strict=True)]
 
     def largest(self, *parts: np.ndarray) -> list[np.ndarray]:
         """Maxima over all clients of each of `parts` (n,) or (n, k), exact; (1,) or (k,) each."""
@@ -58,10 +73,12 @@ class Conversation:
 
         S steps of sums over at most n clients, for values and weights: 2 S (n + 2) eps/2; one more of each where the
         steps are composed first; columns of mixing matrices that sum to 1 up to n eps/2, S times and for both; the
-        division. Together at most 2 (S + 1)(n + 2) eps.
+        division. Together at most 2 (S + 1)(n + 2) eps. Over links that delay, one step may add what n clients have
+        sent in all S, n S numbers in place of n.
         """
         eps = float(np.finfo(host_dtype(self.like)).eps)
-        return 2 * (self.steps + 1) * (self.n + 2) * eps
+        at_once = self.n if self.channel.keeps_mass else self.n * self.steps
+        return 2 * (self.steps + 1) * (at_once + 2) * eps
 
 
 def _ends(flat: list[np.ndarray]) -> np.ndarray:

@@ -6,7 +6,10 @@ r)_i/ω_i. Hence, for however few steps,
 
     ‖r̄‖ ≤ max_i ‖y_i‖,     w̄ lies in the box [min_i y_i, max_i y_i],     ᾱ ≥ mean_i λ_min(H_i) ≥ min_i y_i,
 
-and maxima and minima over clients are exact by flooding. Four phases:
+and maxima and minima over clients are exact by flooding. Over links that lose and delay, where clients use running
+sums, part of the sums is under way at the end, and the mean may lie outside what clients hold; it lies in the hull of
+that and of what they held since the oldest share under way was sent (`channels.Lossy.enclose`), so that a box in place
+of y_i does the same. Four phases:
 
     1  Push-Sum of (w_i, ∂_x f_i − H_i w_i, λ_min(H_i))
     2  flood: box of w̄ with centre c, bounds on ‖r̄‖ and ᾱ, largest and smallest eigenvalue of all H_i with middle h
@@ -120,13 +123,13 @@ def _first_half(point: Point, w: np.ndarray, curvature: Curvature | None, talk: 
     boxes = [*x, *(-a for a in x)]
     if curvature is None:
         (y_w,) = talk.average(w)
-        top, bottom, w_scale, *x_box = talk.largest(y_w, -y_w, norms(w), *boxes)
+        top, bottom, w_scale, *x_box = talk.largest(y_w.high, -y_w.low, norms(w), *boxes)
     else:
         low, high = curvature
         y_w, y_r, y_low = talk.average(w, point.f_x - point.hvp(w), low)
         sizes = norms(point.f_x) + point.H_sizes * norms(w)
         top, bottom, r, minus_alpha, L, minus_least, r_scale, w_scale, *x_box = talk.largest(
-            y_w, -y_w, norms(y_r), -y_low, high, -low, sizes, norms(w), *boxes
+            y_w.high, -y_w.low, norms(y_r.farthest), -y_low.low, high, -low, sizes, norms(w), *boxes
         )
         r_bar = float(r[0]) + (blur + point.accuracy + point.arithmetic) * float(r_scale[0]) + point.tiny
         alpha_bar = float(-minus_alpha[0]) - blur * max(abs(float(L[0])), abs(float(minus_least[0])))
@@ -168,7 +171,7 @@ def _second_half(point: Point, shared: _Shared, products: np.ndarray | None, tal
         x_off = norms(point.x_host() - shared.x_centre) * slack(point)
         maxima |= {"G_scale": norms(means["gradient"]), "x_off": x_off}
     for name, y in zip(means, talk.average(*means.values()), strict=True):
-        maxima[name] = norms(y)
+        maxima[name] = norms(y.farthest)
     top = {name: float(a[0]) for name, a in zip(maxima, talk.largest(*maxima.values()), strict=True)}
     return _End(
         r_at_centre=top["r"] + off * top["r_scale"] + point.tiny,

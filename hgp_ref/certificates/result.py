@@ -21,6 +21,17 @@ class Certificate(Result):
     `bound` is the one to use: `centralised` plus `inexact` where that is known. `against` says what d is. In
     matrix-free form (large d_x) there are no C2, C3 and identity. Where clients are spread over several processes there
     is only what they computed themselves, and `bound` is `decentralised_bound`.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=20), iterations=200)
+    >>> certificate = hgp.certify(problem, x, lam, est)
+    >>> certificate.bound.shape, certificate.against
+    ((3,), 'the hyper-gradient at the exact inner solution')
     """
 
     centralised: np.ndarray | None  # consistency + min(C1, C2) + rounding

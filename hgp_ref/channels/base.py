@@ -42,6 +42,19 @@ class Channel(ABC):
     step       graphs used so far
     weights    ω after the last call, (..., n, 1), in the library and dtype of z
     traffic    what was carried since the channel was opened
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    clients : slice, optional
+        Those whose rows are here; all by default.
+
+    Examples
+    --------
+    >>> channel = hgp.channels.connect(hgp.networks.RandomDirected(n=3, seed=0))
+    >>> isinstance(channel, hgp.channels.Channel), channel.step
+    (True, 0)
     """
 
     def __init__(self, n: int, clients: slice | None = None) -> None:
@@ -53,6 +66,7 @@ class Channel(ABC):
     weights: Array = None  # before any call
     keeps_mass = True  # whether Σ_i (P z)_i = Σ_i z_i: all that is sent in a call is received in it
     loses_mass = False  # whether some of it is never received, in no later call either
+    underway = False  # whether something that was sent may still arrive in the next call
 
     @property
     def traffic(self) -> Traffic:
@@ -75,6 +89,16 @@ class Channel(ABC):
         """P z, divided by ω where weights travel: client i's estimate of the mean of the rows of z."""
         mixed = self.mix(z, steps, weights)
         return mixed if weights is BALANCED else mixed / self.weights
+
+    def enclose(
+        self, z: Array, steps: int, weights: Weights = FRESH, max_rounds: int | None = None
+    ) -> tuple[Array, Array]:
+        """(low, high) like z: the mean of the rows of z lies in the hull of the clients' boxes [low_i, high_i].
+
+        Where sums are kept it is the convex combination Σ_i (ω_i / n) y_i of the averages y, and both are y.
+        """
+        y = self.average(z, steps, weights)
+        return y, y
 
     def foresee(self, steps: Sequence[int]) -> None:
         """A hint: the numbers of steps of the calls to come, so that their graphs may be prepared together."""
@@ -143,5 +167,22 @@ def connect(net: Network, mode: str = "auto") -> Channel:
 
     Kinds of networks that need another channel than the simulation register theirs: `connect.register(kind)`. `mode`
     is "auto", "composed" or "stepping"; a channel that cannot compose refuses "composed".
+
+    Parameters
+    ----------
+    net : Network
+        Who hears whom.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made.
+
+    Returns
+    -------
+    Channel
+        At its first graph.
+
+    Examples
+    --------
+    >>> hgp.channels.connect(hgp.networks.RandomDirected(n=3, seed=0)).n
+    3
     """
     raise TypeError(f"net: needed a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")

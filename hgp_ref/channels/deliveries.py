@@ -35,10 +35,11 @@ class Underway:
     senders: np.ndarray
     receivers: np.ndarray
     due: np.ndarray  # NEVER where no message that was sent carries it
+    since: np.ndarray  # the first step whose share it holds
 
     @staticmethod
     def nothing() -> Underway:
-        return Underway(*(np.empty(0, dtype=np.int64) for _ in range(3)))
+        return Underway(*(np.empty(0, dtype=np.int64) for _ in range(4)))
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,16 @@ def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: Un
     """The deliveries of steps first .. first + steps - 1, with `before` under way."""
     n, waiting = net.n, before.due.size
     senders, receivers, shares = [before.senders], [before.receivers], [np.ones(waiting)]
-    due, source = [np.maximum(before.due, first)], [np.arange(waiting)]
+    due, since, source = [np.maximum(before.due, first)], [before.since], [np.arange(waiting)]
     for k in range(steps):
         indptr, froms, weights, late = net.links(first + k)
         senders.append(froms)
         receivers.append(np.repeat(np.arange(n), np.diff(indptr)))
         shares.append(weights)
         due.append(np.where(late == LOST, NEVER, first + k + late))
+        since.append(np.full(late.size, first + k))
         source.append(waiting + k * n + froms.astype(np.int64))
-    j, i, share, at, row = (np.concatenate(parts) for parts in (senders, receivers, shares, due, source))
+    j, i, share, at, sent, row = (np.concatenate(parts) for parts in (senders, receivers, shares, due, since, source))
     if robust:
         _cover(i * n + j, at, n)
     received = at < first + steps
@@ -79,7 +81,7 @@ def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: Un
         part = slice(begin[0], begin[-1])
         rows.append((begin - begin[0], columns[part], weights[part]))
     waits = ~received if robust else ~received & (at < NEVER)
-    left, left_rows = _merged(j[waits], i[waits], at[waits], row[waits], share[waits])
+    left, left_rows = _merged(*(part[waits] for part in (j, i, at, sent, row, share)))
     return Deliveries(rows, left, left_rows, int(np.count_nonzero(j[waiting:] != i[waiting:])))
 
 
@@ -92,13 +94,18 @@ def _cover(pair: np.ndarray, due: np.ndarray, n: int) -> None:
     cover(pair, due, np.full(pairs, NEVER))
 
 
-def _merged(j: np.ndarray, i: np.ndarray, due: np.ndarray, row: np.ndarray, share: np.ndarray) -> tuple[Underway, Csr]:
+def _merged(
+    j: np.ndarray, i: np.ndarray, due: np.ndarray, since: np.ndarray, row: np.ndarray, share: np.ndarray
+) -> tuple[Underway, Csr]:
     """One entry for each (receiver, sender, due): what waits for the same message is added up."""
+    if not j.size:
+        return Underway.nothing(), (np.zeros(1, dtype=np.int64), row.astype(np.int32), share)
     order = np.lexsort((due, j, i))
     j, i, due = j[order], i[order], due[order]
     new = np.ones(order.size, dtype=bool)
     new[1:] = (np.diff(i) != 0) | (np.diff(j) != 0) | (due[1:] != due[:-1])
     starts = np.flatnonzero(new)
     indptr = np.append(starts, order.size).astype(np.int64)
-    left = Underway(j[starts].astype(np.int64), i[starts].astype(np.int64), due[starts])
+    earliest = np.minimum.reduceat(since[order], starts)
+    left = Underway(j[starts].astype(np.int64), i[starts].astype(np.int64), due[starts], earliest)
     return left, (indptr, row[order].astype(np.int32), share[order])

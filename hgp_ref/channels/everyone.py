@@ -15,7 +15,20 @@ FEW = 1024  # clients whose matrix of means is worth stacking with others
 
 
 class Everyone(Channel):
-    """n(n-1) messages of one vector each in every step; no weights are needed, and one step does what many do."""
+    """n(n-1) messages of one vector each in every step; no weights are needed, and one step does what many do.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    clients : slice, optional
+        Those whose rows are here; all by default.
+
+    Examples
+    --------
+    >>> isinstance(hgp.ExactAverage(3).connect(), hgp.channels.Everyone)
+    True
+    """
 
     @property
     def messages_a_step(self) -> int:

@@ -2,9 +2,11 @@
 
 A call is still linear in what clients hold, z ← P z and ω ← P ω with P ≥ 0, but columns of P no longer sum to one:
 what is lost or under way at its end is missing. Divided by the weights, K = diag(P 1)⁻¹ P is non-negative with rows
-that sum to one all the same, which is what bounds A and B rest on; that sums over clients are kept is what C3 and C4
-rest on, and they are not. Plain messages lose mass for good, and K tends to a matrix whose rows agree on something that
-is not the mean. Running sums (`use_running_sums`) lose none, and K tends to 11ᵀ/n.
+that sum to one all the same, which is what bounds A and B rest on. That sums over clients are kept, by which C3 and C4
+place the mean among the averages of clients, is not so; `enclose` places it among those of the last few steps.
+
+Plain messages lose mass for good, and K tends to a matrix whose rows agree on something that is not the mean. Running
+sums (`use_running_sums`) lose none, and K tends to 11ᵀ/n; so it does where messages are late and none is lost.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from itertools import groupby
 import numpy as np
 
 from hgp_ref._kernels import links
-from hgp_ref.backend import Array
+from hgp_ref.backend import Array, array_namespace, host_dtype
 from hgp_ref.channels.base import BALANCED, CARRIED, FRESH, Channel, Weights, connect
 from hgp_ref.channels.calls import PreparedCalls
 from hgp_ref.channels.lossy_calls import LossyCall, Mail
 from hgp_ref.channels.products import CHUNK_BYTES
 from hgp_ref.channels.simulated import Simulated
+from hgp_ref.channels.traffic import Traffic
 from hgp_ref.networks import Unreliable
 
 FEW = 32  # clients up to which composing is taken in any case
@@ -34,6 +37,19 @@ class Lossy(Simulated):
     Calls with fresh weights begin with nothing under way, and what arrives after their end is not added: it belongs to
     no other call. With carried weights what is under way goes on from call to call. A message is counted when it is
     sent, whether it arrives or not.
+
+    Parameters
+    ----------
+    net : Unreliable
+        Links that lose and delay.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made.
+
+    Examples
+    --------
+    >>> net = hgp.networks.Unreliable(hgp.networks.FullyConnected(3), loss=0.1, delay=1)
+    >>> isinstance(hgp.channels.connect(net), hgp.channels.Lossy)
+    True
     """
 
     keeps_mass = False
@@ -47,7 +63,12 @@ class Lossy(Simulated):
 
     @property
     def loses_mass(self) -> bool:  # type: ignore[override]
-        return not self.robust
+        return not self.robust and self.net.loss > 0
+
+    @property
+    def underway(self) -> bool:  # type: ignore[override]
+        self.settle()
+        return bool(self._mail.entries.due.size)
 
     def use_running_sums(self) -> None:
         self.robust = True
@@ -93,9 +114,48 @@ class Lossy(Simulated):
                 "missing; needed PushSum, or RobustPushSum, in place of Gossip"
             )
         mixed = super()._call(z, steps, weights, divide)
-        if not self.robust and not self._warned:
+        if self.loses_mass and not self._warned:
             self._warn(steps, weights)
         return mixed
+
+    def enclose(
+        self, z: Array, steps: int, weights: Weights = FRESH, max_rounds: int | None = None
+    ) -> tuple[Array, Array]:
+        """Boxes over the last averages, from the oldest step on of which a share is still under way.
+
+        With y_i(t) = z_i(t) / ω_i(t) after t steps, the sums of all clients are at the end with the clients, or under
+        way: shares W_ij(s) z_j(s - 1) of steps s. Both sums and weights are conserved, so that
+
+            n z̄ = Σ_i ω_i(S) y_i(S) + Σ_{under way} W_ij(s) ω_j(s - 1) y_j(s - 1),
+            n   = Σ_i ω_i(S)        + Σ_{under way} W_ij(s) ω_j(s - 1):
+
+        the mean is a convex combination of y_i(S) and of y_j(s - 1) for the steps s of which something is under way.
+        Every message carries the number of its step as well (one number more, counted), so that receivers know which
+        shares they miss; flooding makes the oldest of them known to all, who have kept their averages since.
+        """
+        if self.loses_mass or weights is BALANCED:
+            raise ValueError(f"net: {self.net!r} loses sums for good, needed running sums: RobustPushSum")
+        self.forget()
+        self._omega = np.ones(self.n)
+        first, sent, held, past = self.step + 1, self.traffic.messages, z, {0: z}  # past[t] = y(t)
+        for t in range(1, steps + 1):
+            held = self.mix(held, 1, CARRIED)
+            past[t] = held / self.weights
+            missing = self._missing(first, t)
+            past = {s: y for s, y in past.items() if s >= missing.min()}
+        stamps = self.traffic.messages - sent
+        self.forget()
+        self._sent += Traffic(0, stamps, stamps * host_dtype(z).itemsize, 0)
+        oldest = -self.largest(-missing[:, None], z, max_rounds)[0]
+        kept = array_namespace(z).stack([y for s, y in past.items() if s >= oldest])
+        return array_namespace(z).min(kept, axis=0), array_namespace(z).max(kept, axis=0)
+
+    def _missing(self, first: int, t: int) -> np.ndarray:
+        """After t steps, the oldest average of which each client misses a share, (n,); t where it misses none."""
+        self.settle()
+        oldest = np.full(self.n, float(t))
+        np.minimum.at(oldest, self._mail.entries.receivers, self._mail.entries.since - first)
+        return oldest
 
     def _stepping(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:
         return LossyCall(self.net, self.step, self._omega, self._mail, steps, weights, z, divide, self.robust)

@@ -23,6 +23,18 @@ class Runs(Channel):
     `steps` and `weights` of a call are tuples with an entry for each run, or one for all of them. Where all channels
     compose at the first call, their matrices are stacked and one batched product serves all runs; otherwise they are
     asked one by one.
+
+    Parameters
+    ----------
+    channels : sequence of Channel
+        One for each run.
+
+    Examples
+    --------
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> runs = hgp.channels.Runs([hgp.channels.connect(net), hgp.channels.connect(net.after(10))])
+    >>> runs.n
+    3
     """
 
     def __init__(self, channels: Sequence[Channel]) -> None:
@@ -125,6 +137,10 @@ class Runs(Channel):
     @property
     def loses_mass(self) -> bool:  # type: ignore[override]
         return any(channel.loses_mass for channel in self.channels)
+
+    @property
+    def underway(self) -> bool:  # type: ignore[override]
+        return any(channel.underway for channel in self.channels)
 
     def forget(self) -> None:
         for channel in self.channels:

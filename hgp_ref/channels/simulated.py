@@ -32,6 +32,19 @@ class Simulated(Channel):
 
     mode="auto" composes where that is cheaper (`products.composing_pays`). Graphs of calls that were foreseen are
     prepared together, as far as BLOCK_BYTES allows.
+
+    Parameters
+    ----------
+    net : Network
+        Who hears whom.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made.
+
+    Examples
+    --------
+    >>> channel = hgp.channels.Simulated(hgp.networks.FullyConnected(2))
+    >>> channel.n
+    2
     """
 
     def __init__(self, net: Network, mode: str = "auto") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import tempfile
 import zipfile
@@ -57,7 +58,7 @@ def zip_entry(path: Path, name: str) -> bytes | None:
             if len(entries) > 1:
                 raise ValueError(f"{path} holds {name} more than once: {', '.join(entries)}")
             return archive.read(entries[0]) if entries else None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:  # or encrypted
         raise ValueError(f"{path} is not a zip archive that can be read: {error}") from error
 
 

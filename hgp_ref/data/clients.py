@@ -32,6 +32,12 @@ class Clients(Result):
 
     A part that a data set does not have is an empty list. Clients in clusters see their inputs as
     (X - means[c]) / stds[c], c = clusters[i]; `clustered` makes them so.
+
+    Examples
+    --------
+    >>> clients = hgp.data.synthetic_mixture(n_clients=2, n_train=10, n_val=5, n_test=5).clients()
+    >>> clients.n_clients, clients.counts.tolist()
+    (2, [10, 10])
     """
 
     X: list[np.ndarray]  # n arrays (N_i, ...)
@@ -57,6 +63,7 @@ class Clients(Result):
             for i, (a, b) in enumerate(zip(inputs, labels, strict=True)):
                 if len(a) != len(b):
                     raise ValueError(f"{names[1]}[{i}]: {len(b)} labels given, needed {len(a)} as in {names[0]}[{i}]")
+                self._check_labels(f"{names[1]}[{i}]", b)
         self._check_clusters()
 
     def _arrays(self, name: str) -> list[np.ndarray]:
@@ -69,6 +76,15 @@ class Clients(Result):
         for i, entry in enumerate(part):
             arguments.plain_numbers(f"{name}[{i}]", entry)
         return list(part)
+
+    def _check_labels(self, name: str, labels: np.ndarray) -> None:
+        good = (labels >= 0) & (labels < self.n_classes) & (labels == np.floor(labels))
+        if labels.ndim != 1:
+            raise ValueError(f"{name}: shape {labels.shape} given, needed (N_i,)")
+        if not good.all():
+            raise ValueError(
+                f"{name}: label {labels[~good][0]} given, needed whole numbers from 0 to {self.n_classes - 1}"
+            )
 
     def _check_clusters(self) -> None:
         for name, low in (("means", None), ("stds", 0.0)):

@@ -21,8 +21,24 @@ VARIANTS = ("paper", "published")
 def draw_clusters(n_clusters: int = 3, seed: int = 0, variant: str = "paper") -> tuple[np.ndarray, np.ndarray]:
     """Means and standard deviations, (n_clusters,) each, from NumPy's generator seeded with [seed, 2].
 
-    >>> means, stds = draw_clusters(3, seed=1, variant="published")
-    >>> bool(np.all(stds**0.5 == draw_clusters(3, seed=1)[1]))
+    Parameters
+    ----------
+    n_clusters : int
+        How many.
+    seed : int
+        Another draw.
+    variant : {"paper", "published"}
+        Which of variance and standard deviation is uniform.
+
+    Returns
+    -------
+    two arrays (n_clusters,)
+        Means and standard deviations.
+
+    Examples
+    --------
+    >>> means, stds = hgp.data.draw_clusters(3, seed=1, variant="published")
+    >>> bool(np.all(stds**0.5 == hgp.data.draw_clusters(3, seed=1)[1]))
     True
     """
     n_clusters = arguments.integer("n_clusters", n_clusters, 1, arguments.LONGEST)

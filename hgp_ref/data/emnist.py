@@ -5,6 +5,10 @@ followed by the values. They are read without pickle, after SHA-256 sums have be
 of the files themselves in a folder, that of the whole archive for any file inside it. `download_emnist` gets the
 archive; nothing is downloaded otherwise.
 
+The sums of the unpacked test split were computed from the files themselves. That of the archive was not, for it was
+never at hand when this was written: it is the one that public loaders state (MLDatasets.jl among them). A download with
+another one is refused, not accepted with a warning.
+
 Labels 0 … 9 are digits, 10 … 35 capitals, 36 … 61 small letters. The images are stored transposed; they are returned
 as stored, which is how the authors of the paper used them, unless `upright=True`.
 
@@ -51,7 +55,10 @@ class Emnist(Images):
 
 
 def download_emnist(folder: str | Path, *, url: str = URL, sums: Mapping[str, str] = SHA256) -> Path:
-    """NIST's archive (560 MB) in `folder`, its sum compared; nothing is done if it is there already."""
+    """NIST's archive (560 MB) in `folder`, its sum compared; nothing is done if it is there already.
+
+    The sum known here is that of public loaders (see the module): if NIST's file should have another, give it in sums.
+    """
     place = arguments.path("folder", folder)
     arguments.kind("url", url, str)
     if "://" not in url:
@@ -99,7 +106,10 @@ def read_idx(data: bytes, name: str = "data") -> np.ndarray:
     size = int(np.prod(shape, dtype=object))
     if len(data) - start != size:
         raise ValueError(f"{name} announces {shape} = {size} values and holds {len(data) - start}")
-    return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
+    try:
+        return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
+    except ValueError as error:  # more axes, or a larger length beside a zero, than arrays have
+        raise ValueError(f"{name} announces {shape}, which no array has: {error}") from error
 
 
 def _checked(sums: Mapping[str, str]) -> Mapping[str, str]:
@@ -112,7 +122,7 @@ def _checked(sums: Mapping[str, str]) -> Mapping[str, str]:
 
 def _place(folder: str | Path | None) -> Path:
     given = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
-    if given is None:
+    if given is None or (isinstance(given, str) and not given):
         raise FileNotFoundError(f"no folder of EMNIST given: {WHERE}")
     place = arguments.path("folder", given)
     if not place.is_dir() and not (place.is_file() and place.suffix == ".zip"):
@@ -131,10 +141,9 @@ def _packed(place: Path, names: list[str], sums: Mapping[str, str]) -> dict[str,
                 raise FileNotFoundError(f"{name} is missing in {inside}: {WHERE}")
         return {name: entry for name, entry in entries.items() if entry is not None}
     for name in names:
-        if name not in sums or (place / name).is_file():
-            known_sum(place / name, sums)
-        else:
+        if not (place / name).is_file():
             raise FileNotFoundError(f"{place / name} is missing: {WHERE}")
+        known_sum(place / name, sums)
     return {name: (place / name).read_bytes() for name in names}
 
 

@@ -27,7 +27,14 @@ Self = TypeVar("Self", bound="Images")
 
 @dataclass(frozen=True)
 class Images(Result):
-    """N images with their labels."""
+    """N images with their labels.
+
+    Examples
+    --------
+    >>> images = hgp.data.Images(np.zeros((4, 8, 8)), np.array([0, 1, 2, 1]), n_classes=3)
+    >>> images.only([1]).labels
+    array([0, 0])
+    """
 
     images: np.ndarray  # (N, H, W), uint8 as read
     labels: np.ndarray  # (N,) integers 0 … n_classes − 1

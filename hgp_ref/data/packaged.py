@@ -11,6 +11,16 @@ def digit_images() -> Images:
     """1797 handwritten digits, 8 × 8 pixels from 0 to 16 [1], inside scikit-learn.
 
     [1] E. Alpaydin, C. Kaynak. Optical Recognition of Handwritten Digits. UCI, 1998.
+
+    Returns
+    -------
+    Images
+        `images` (1797, 8, 8) and `labels` (1797,).
+
+    Examples
+    --------
+    >>> hgp.data.digit_images().images.shape
+    (1797, 8, 8)
     """
     inputs, labels = load_sklearn("load_digits")
     return Images(inputs.reshape(-1, 8, 8).astype(np.uint8), labels, name="digits", n_classes=10, white=16)

@@ -24,7 +24,27 @@ def dirichlet_partition(
     client may end up with nothing; with `min_per_client` a draw that leaves some client with fewer raises ValueError
     with the client and what it has.
 
-    >>> [part.tolist() for part in dirichlet_partition([0, 0, 1, 1, 1, 0], n_clients=2, alpha=1.0, seed=3)]
+    Parameters
+    ----------
+    labels : array (N,)
+        Classes.
+    n_clients : int
+        n.
+    alpha : float
+        Of the Dirichlet distribution; large: every client gets all classes alike.
+    seed : int
+        Another partition.
+    min_per_client : int
+        Draw again until every client has so many.
+
+    Returns
+    -------
+    list of arrays
+        Indices of each client, disjoint.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in hgp.data.dirichlet_partition([0, 0, 1, 1, 1, 0], n_clients=2, alpha=1.0, seed=3)]
     [[5], [0, 1, 2, 3, 4]]
     """
     labels = arguments.host_array("labels", labels)

@@ -19,7 +19,14 @@ from hgp_ref.data.split import split_over_clients
 
 @dataclass(frozen=True)
 class ClientData(Clients):
-    """The data of this module: `Clients` under the name that saved files of before carry."""
+    """The data of this module: `Clients` under the name that saved files of before carry.
+
+    Examples
+    --------
+    >>> data = hgp.data.digits(n_clients=4, seed=0)
+    >>> len(data.X), data.n_classes
+    (4, 10)
+    """
 
 
 def breast_cancer(
@@ -28,6 +35,30 @@ def breast_cancer(
     """569 tumours, 30 features, benign (1) or malignant (0) [1], over `n_clients`.
 
     [1] W. H. Wolberg, W. N. Street, O. L. Mangasarian. Breast Cancer Wisconsin (Diagnostic). UCI, 1995.
+
+    Parameters
+    ----------
+    n_clients : int
+        n.
+    alpha : float
+        Of the Dirichlet partition by label.
+    seed : int
+        Another partition.
+    validation : float
+        Share of each client's instances that is kept for validation.
+    bias : bool
+        Whether inputs end with a column of ones.
+
+    Returns
+    -------
+    ClientData
+        A list entry for each client.
+
+    Examples
+    --------
+    >>> data = hgp.data.breast_cancer(n_clients=5)
+    >>> len(data.X), data.n_classes
+    (5, 2)
     """
     return _over_clients("breast cancer", load_sklearn("load_breast_cancer"), n_clients, alpha, seed, validation, bias)
 
@@ -38,6 +69,30 @@ def digits(
     """1797 handwritten digits, 8 × 8 pixels, 10 classes [1], over `n_clients`.
 
     [1] E. Alpaydin, C. Kaynak. Optical Recognition of Handwritten Digits. UCI, 1998.
+
+    Parameters
+    ----------
+    n_clients : int
+        n.
+    alpha : float
+        Of the Dirichlet partition by label.
+    seed : int
+        Another partition.
+    validation : float
+        Share of each client's instances that is kept for validation.
+    bias : bool
+        Whether inputs end with a column of ones.
+
+    Returns
+    -------
+    ClientData
+        A list entry for each client.
+
+    Examples
+    --------
+    >>> data = hgp.data.digits(n_clients=5)
+    >>> len(data.X), data.X[0].shape[1]
+    (5, 65)
     """
     return _over_clients("digits", load_sklearn("load_digits"), n_clients, alpha, seed, validation, bias)
 

@@ -41,7 +41,14 @@ NOISE = 0.1  # standard deviation of ε
 
 @dataclass(frozen=True)
 class SyntheticMixture(Result):
-    """Three splits of labelled data for n clients; inputs end with a column of ones if `bias` was asked for."""
+    """Three splits of labelled data for n clients; inputs end with a column of ones if `bias` was asked for.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=10, n_val=5, n_test=5)
+    >>> data.X.shape, data.clients().n_clients
+    ((2, 10, 6), 2)
+    """
 
     X: np.ndarray  # (n, n_train, d)
     y: np.ndarray  # (n, n_train) in {0, 1}
@@ -75,7 +82,33 @@ def synthetic_mixture(
 ) -> SyntheticMixture:
     """Draw the mixture described at the top of this module; the same arguments always give the same numbers.
 
-    >>> data = synthetic_mixture(seed=1234, variant="published")
+    Parameters
+    ----------
+    n_clients : int
+        n.
+    n_train, n_val, n_test : int
+        Instances of each client in the three splits.
+    dim : int
+        d, without the column of ones.
+    n_components : int
+        C.
+    alpha : float
+        Of the Dirichlet distribution of the mixtures.
+    seed : int
+        Other data.
+    variant : {"paper", "published"}
+        See above.
+    bias : bool
+        Whether inputs end with a column of ones.
+
+    Returns
+    -------
+    SyntheticMixture
+        Three splits of every client.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(seed=1234, variant="published")
     >>> data.X.shape, data.y.shape
     ((3, 100, 6), (3, 100))
     """

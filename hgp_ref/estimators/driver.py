@@ -58,6 +58,7 @@ class Iteration:
                 last = self.m in (1, M) or self.stopped != "iterations"
                 if last or self.tol is not None or self.m % stride == 0:
                     self._look(p)
+                del p  # not to be held beside that of the next iteration
                 shown.update(1)
             self.watch.conclude(self.m, self.w)
 

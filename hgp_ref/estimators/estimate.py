@@ -20,6 +20,16 @@ class Estimate(Result):
 
     With a list of averagings or seeds, `value`, `w`, `history`, `growth` and the fields of `traffic` carry a leading
     run axis.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=20), iterations=200)
+    >>> est.value.shape, est.w.shape, est.stopped, est.iterations
+    ((3, 2), (3, 4), 'iterations', 200)
     """
 
     value: Array  # v^(M), (n, d_lam)
@@ -41,6 +51,7 @@ class Estimate(Result):
     norms: np.ndarray  # max_i ‖r_i^(m)‖ where it was looked at, (looks, [runs]); the first is at m = 0
     looks: np.ndarray  # these m, (looks,)
     whole_cross: bool = False
+    carried: Array | None = None  # what the method had left, from which `resume` goes on, (n, d_x)
 
     def plot(self, truth: Array | None = None, ax: Any = None) -> Any:
         """Draw what is left of the series over m, and with `history` how far v^(m) is from `truth`, or from v^(M).

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.averaging import Averaging, Mean, open_mean
+from hgp_ref.averaging import Averaging, open_mean
 from hgp_ref.backend import Array, all_finite, array_namespace, detached
 from hgp_ref.errors import NonFiniteError
 from hgp_ref.estimators.derivatives import FullBatch, Sampled
 from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.estimators.driver import Iteration
 from hgp_ref.estimators.estimate import Estimate
+from hgp_ref.estimators.starts import starting_point
 from hgp_ref.methods import Method, Neumann
 from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
-from hgp_ref.problems.protocol import FullLinearization
 from hgp_ref.progress import bar
 
 
@@ -37,6 +37,7 @@ def hypergradient(
     method: Method | None = None,
     tol: float | None = None,
     w0: Array | None = None,
+    resume: Estimate | None = None,
     whole_cross: bool = False,
     shared_batch: bool = False,
     replace: bool = False,
@@ -69,6 +70,8 @@ def hypergradient(
     tol : stop once max_i ‖r_i^(m)‖ ≤ tol max_i ‖r_i^(0)‖, r what is left of ∂_x f − ∂²_x g w at each client. That
         judges the series and not the averaging: `certify` judges both.
     w0 : (n, d_x), a first guess of w*, such as `est.w` of an earlier run. Clients average it once (one more call).
+    resume : an earlier estimate of the same kind at the same point: the run goes on from its w and what its method had
+        left, without an average of w. Give later graphs (`net.after(t)`) and batches (`first_batch`).
     whole_cross : take v^(m) = ∂_λ f − ∂²_{xλ} g w^(m) on full batches in a run of mini-batches too, with one product at
         its end (or one for each v that `history` or `callback` asks for): w keeps its noise, v gets no more.
     callback : called as callback(m, v) after each iteration m = 1 .. M; a true result stops the run.
@@ -106,8 +109,9 @@ def hypergradient(
     averagings, seeds, runs = _runs(avg, seed)
     many = runs is not None
     f_x, f_lam = _start(problem, x, lam, runs)
-    average = open_mean(averagings, problem.n_clients, f_x, M + (w0 is not None), many)
-    given = {"w0": w0 is not None, "callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
+    average = open_mean(averagings, problem.n_clients, f_x if many else x, M + (w0 is not None), many)
+    given: dict[str, object] = {"w0": w0 is not None, "resume": resume is not None, "whole_cross": whole_cross}
+    given |= {"callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
     drawn = {"seed": seeds, "first_batch": first_batch, "shared_batch": shared_batch, "replace": replace}
     average.channel.agree("hgp.hypergradient", method=method, tol=tol, batch_size=batch_size, **drawn, **given)
     derivatives: FullBatch | Sampled
@@ -119,14 +123,14 @@ def hypergradient(
             problem, batch_size, seeds, M, x, runs=many, streams=streams, replace=replace, first=first_batch
         )
         derivatives = Sampled(problem, x, lam, batches)
-    w, g, v = array_namespace(x).zeros_like(f_x), f_x, f_lam
-    if w0 is not None:
-        w, g, v = _first_guess(problem.linearize(x, lam), average, w0, f_x, f_lam)
-    watch = GrowthWatch(problem, x, lam, method, g, average, mini_batches=batch_size is not None)
+    start = starting_point(derivatives.whole, average, f_x, f_lam, method, w0, resume)
+    watch = GrowthWatch(problem, x, lam, method, start.left, average, mini_batches=batch_size is not None)
     working = method.for_run(M)
-    state = working.start(g) if w0 is None else working.start_from(g, w)
-    state = working.begin(state, average, derivatives.whole)
-    run = Iteration(working, average, derivatives, watch, state, w, v, f_lam, history, callback, tol, whole_cross)
+    state = working.begin(start.state(working), average, derivatives.whole)
+    run = Iteration(
+        working, average, derivatives, watch, state, start.w, start.v, f_lam, history, callback, tol, whole_cross
+    )
+    del f_x, start, state  # the run has them; arrays that it has left behind are not to be held until its end
     shown = bar(M, "hypergradient", progress and average.channel.clients.start == 0)
     try:
         run.run(M, shown)
@@ -156,6 +160,7 @@ def hypergradient(
         norms=np.stack(watch.norms),
         looks=np.array(watch.looks),
         whole_cross=whole_cross,
+        carried=None if average.channel.underway else working.carry(run.state),
     )
 
 
@@ -191,23 +196,6 @@ def _start(problem: Normalised, x: Array, lam: Array, runs: int | None) -> tuple
     xp = array_namespace(x)
     f_x, f_lam = (xp.broadcast_to(a, (runs, *a.shape)) + xp.zeros_like(a) for a in gradients)
     return f_x, f_lam
-
-
-def _first_guess(
-    linearization: FullLinearization, average: Mean, w0: Array, f_x: Array, f_lam: Array
-) -> tuple[Array, Array, Array]:
-    """w^(0) = the average of w0, ∂_x f − ∂²_x g w^(0) and v^(0) = ∂_λ f − ∂²_{xλ} g w^(0).
-
-    Clients average w0 first because w* is what solves mean_i H_i w = mean_i ∂_x f_i for one w that all share.
-    """
-    arguments.same_kind(x=f_x, w0=w0)
-    arguments.finite("w0", w0)
-    if tuple(w0.shape) not in (tuple(f_x.shape), tuple(f_x.shape[-2:])):
-        raise ValueError(f"w0: shape {tuple(w0.shape)} given, needed {tuple(f_x.shape)} = (..., n, d_x)")
-    xp = array_namespace(f_x)
-    w = average(xp.broadcast_to(detached(w0), f_x.shape) + xp.zeros_like(f_x))
-    bent, crossed = linearization.products(w)
-    return w, f_x - bent, f_lam - crossed
 
 
 def _runs(

@@ -35,6 +35,20 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
     >>> net = hgp.networks.Unreliable(hgp.networks.FullyConnected(2), loss=1.0, delay=0)
     >>> hgp.exact.augmented_matrix(net, s=1).tolist()  # both keep one half and lose the other on the way
     [[0.5, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0], [0.0, 0.5, 1.0, 0.0], [0.5, 0.0, 0.0, 1.0]]
+
+    Parameters
+    ----------
+    net : Unreliable
+        Links that lose and delay.
+    s : int
+        Step.
+    robust : bool
+        Whether messages carry running sums.
+
+    Returns
+    -------
+    array (N, N)
+        A_s.
     """
     arguments.kind("net", net, Unreliable)
     robust = arguments.boolean("robust", robust)
@@ -55,7 +69,28 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
 
 
 def augmented_product(net: Unreliable, first: int, steps: int, robust: bool = True) -> np.ndarray:
-    """A_{first+S−1} … A_first for S = `steps`, (N, N)."""
+    """A_{first+S−1} … A_first for S = `steps`, (N, N).
+
+    Parameters
+    ----------
+    net : Unreliable
+        Links that lose and delay.
+    first, steps : int
+        The first step, and S.
+    robust : bool
+        Whether messages carry running sums.
+
+    Returns
+    -------
+    array (N, N)
+        Column-stochastic.
+
+    Examples
+    --------
+    >>> net = hgp.networks.Unreliable(hgp.networks.FullyConnected(2), loss=0.5, delay=0)
+    >>> hgp.exact.augmented_product(net, first=1, steps=3).sum(axis=0)
+    array([1., 1., 1., 1.])
+    """
     first, steps = arguments.integer("first", first, 1), arguments.integer("steps", steps, 1, arguments.LONGEST)
     product = augmented_matrix(net, first, robust)
     for s in range(first + 1, first + steps):

@@ -34,6 +34,18 @@ def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     >>> client = hgp.exact.client_hypergradient(problem, x, lam, shared=True)
     >>> bool(np.allclose(client.mean(axis=0), hgp.exact.shared_hypergradient(problem, x, lam)))
     True
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+
+    Returns
+    -------
+    array
+        For one λ that all clients share.
     """
     return hypergradient(problem, x, lam).mean(axis=0)
 
@@ -49,6 +61,20 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     >>> alone = hgp.exact.hypergradient(problem, x, lam)
     >>> bool(np.allclose(hgp.exact.client_hypergradient(problem, x, lam), alone))
     True
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+    shared : bool
+        Whether λ is one for all.
+
+    Returns
+    -------
+    array
+        Of the class that the other methods estimate.
     """
     shared = arguments.boolean("shared", shared)
     enter(problem, x, lam, ("outer_grad",))
@@ -72,6 +98,18 @@ def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     >>> alone = hgp.exact.hypergradient(problem, x, lam)
     >>> bool(np.allclose(hgp.exact.local_hypergradient(problem, x, lam), alone))
     True
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+
+    Returns
+    -------
+    array (n, d_lam)
+        From each client's own Hessian.
     """
     enter(problem, x, lam, ("outer_grad",))
     H, J = hessians(problem, x, lam), jacobians(problem, x, lam)

@@ -20,12 +20,58 @@ MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms;
 
 
 def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
-    """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given."""
+    """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given.
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+    batch : array, optional
+        Instances of each client.
+
+    Returns
+    -------
+    array (n, d_x, d_x)
+        H_i = ∂²_x g_i.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> hgp.exact.hessians(problem, x, lam).shape
+    (3, 4, 4)
+    """
     return _blocks("the clients' Hessians (n, d_x, d_x)", "hessian", "hvp", problem, x, lam, batch)
 
 
 def jacobians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
-    """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes."""
+    """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes.
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+    batch : array, optional
+        Instances of each client.
+
+    Returns
+    -------
+    array (n, d_lam, d_x)
+        J_i = ∂²_{xλ} g_i.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> hgp.exact.jacobians(problem, x, lam).shape
+    (3, 2, 4)
+    """
     return _blocks("the clients' mixed derivatives (n, d_λ, d_x)", "jacobian", "cross", problem, x, lam, batch)
 
 
@@ -46,7 +92,28 @@ def _blocks(
 
 
 def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray, np.ndarray]:
-    """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ)."""
+    """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ).
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+
+    Returns
+    -------
+    two arrays
+        ∂_x f (n, d_x) and ∂_λ f (n, d_lam).
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> [part.shape for part in hgp.exact.outer_gradients(problem, x, lam)]
+    [(3, 4), (3, 2)]
+    """
     f_x, f_lam = enter(problem, x, lam, ("outer_grad",)).outer_grad(x, lam)
     return host_float64(f_x), host_float64(f_lam)
 

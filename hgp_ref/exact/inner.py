@@ -36,6 +36,30 @@ def inner_solution(
     `x0` is where to start, (d_x,) or (n, d_x) with equal rows; zeros by default. ValueError if the mean Hessian is not
     positive definite on the way, RuntimeError if `max_iterations` steps do not reach the stopping rule; both say so
     where the minimum lies at infinity.
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    lam : array (n, d_lam)
+        Hyper-parameters.
+    x0 : array (d_x,), optional
+        Where Newton's method starts.
+    max_iterations : int
+        Limit for it.
+
+    Returns
+    -------
+    array (n, d_x)
+        The same row for every client, in the library of `lam`.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> bool(np.abs(problem.inner_grad(x, lam).sum(axis=0)).max() < 1e-12)
+    True
     """
     problem = as_problem(problem, ("inner_cost", "inner_grad"))
     arguments.same_kind(lam=lam)

@@ -30,7 +30,24 @@ DEBIAS = ("reset", "keep", "conserve")
 
 
 def theta(n: int, d: int) -> np.ndarray:
-    """Θ = (11ᵀ/n) ⊗ I_d, the exact average of n stacked d-vectors, (nd, nd)."""
+    """Θ = (11ᵀ/n) ⊗ I_d, the exact average of n stacked d-vectors, (nd, nd).
+
+    Parameters
+    ----------
+    n, d : int
+        Clients and dimension.
+
+    Returns
+    -------
+    array (nd, nd)
+        Θ.
+
+    Examples
+    --------
+    >>> hgp.exact.theta(2, 1)
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
+    """
     n, d = arguments.integer("n", n, 0), arguments.integer("d", d, 0)
     if n < 1 or d < 1:
         raise ValueError(f"n={n}, d={d} given, needed integers >= 1")
@@ -39,7 +56,30 @@ def theta(n: int, d: int) -> np.ndarray:
 
 
 def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False) -> np.ndarray:
-    """P_m = W_{(m+1)S} … W_{mS+1} for m = `call` and S = `steps`, (n, n): column-stochastic where nothing is lost."""
+    """P_m = W_{(m+1)S} … W_{mS+1} for m = `call` and S = `steps`, (n, n): column-stochastic where nothing is lost.
+
+    Parameters
+    ----------
+    net : Network
+        Which graphs.
+    steps : int
+        S.
+    call : int
+        m.
+    robust : bool
+        Of robust Push-Sum over unreliable links.
+
+    Returns
+    -------
+    array (n, n)
+        P_m.
+
+    Examples
+    --------
+    >>> hgp.exact.mixing_product(hgp.networks.OnePeerExponential(2), 1)
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
+    """
     _check(net, steps, call=call)
     arguments.boolean("robust", robust)
     if isinstance(net, Unreliable) and not net.in_time:
@@ -51,7 +91,32 @@ def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False
 
 
 def push_sum_matrix(net: Network, steps: int, call: int = 0, debias: str = "reset", robust: bool = False) -> np.ndarray:
-    """K_m of call m = `call`, (n, n): what Push-Sum of S = `steps` steps does to u (see the module's head)."""
+    """K_m of call m = `call`, (n, n): what Push-Sum of S = `steps` steps does to u (see the module's head).
+
+    Parameters
+    ----------
+    net : Network
+        Which graphs.
+    steps : int
+        S.
+    call : int
+        m.
+    debias : {"reset", "keep", "conserve"}
+        As in `PushSum`.
+    robust : bool
+        Of robust Push-Sum over unreliable links.
+
+    Returns
+    -------
+    array (n, n)
+        K_m.
+
+    Examples
+    --------
+    >>> hgp.exact.push_sum_matrix(hgp.networks.FullyConnected(2), 1)
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
+    """
     _check_debias(debias, net)
     P = mixing_product(net, steps, call, robust)
     before = np.ones(net.n) if debias == "reset" or call == 0 else push_sum_weights(net, steps, call - 1)
@@ -59,7 +124,27 @@ def push_sum_matrix(net: Network, steps: int, call: int = 0, debias: str = "rese
 
 
 def push_sum_weights(net: Network, steps: int, call: int = 0) -> np.ndarray:
-    """ω_{m+1} = P_m … P_0 1 after call m = `call` when the weights are never reset, (n,)."""
+    """ω_{m+1} = P_m … P_0 1 after call m = `call` when the weights are never reset, (n,).
+
+    Parameters
+    ----------
+    net : Network
+        Which graphs.
+    steps : int
+        S.
+    call : int
+        m.
+
+    Returns
+    -------
+    array (n,)
+        ω before call m where it is carried from call to call.
+
+    Examples
+    --------
+    >>> hgp.exact.push_sum_weights(hgp.networks.FullyConnected(2), 3, call=1)
+    array([1., 1.])
+    """
     _check_debias("keep", net)
     _check(net, steps, call=call)
     omega = np.ones(net.n)
@@ -74,6 +159,30 @@ def push_sum_matrices(
     """K_0 … K_{M−1} and ω_1 … ω_M for M = `calls`, one product of mixing matrices per call.
 
     Over unreliable links, where weights are reset, ω_{m+1} is P_m 1.
+
+    Parameters
+    ----------
+    net : Network
+        Which graphs.
+    steps : int
+        S.
+    calls : int
+        How many.
+    debias : {"reset", "keep", "conserve"}
+        As in `PushSum`.
+    robust : bool
+        Of robust Push-Sum over unreliable links.
+
+    Returns
+    -------
+    two lists
+        K_0 … and the weights before each call.
+
+    Examples
+    --------
+    >>> K, weights = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 5, calls=2)
+    >>> len(K), K[0].sum(axis=1).round(12)
+    (2, array([1., 1., 1.]))
     """
     _check_debias(debias, net)
     _check(net, steps, calls=calls)

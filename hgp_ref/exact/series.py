@@ -35,6 +35,37 @@ def estimate(
 
     `batches_v`, `batches_u`: (M, n, b) instance indices per iteration, all instances if None. `weights`: ω_1 … ω_M for
     conserved mass.
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+    matrices : sequence of (n, n)
+        K_0 … K_{M−1}, such as `push_sum_matrices` gives.
+    eta : float
+        η.
+    batches_v, batches_u : sequences of arrays, optional
+        Mini-batches of each iteration for v and for u.
+    weights : sequence of arrays, optional
+        Where sums are conserved: ω before each call and after the last.
+
+    Returns
+    -------
+    array (n, d_lam)
+        v^(M).
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> K, _ = hgp.exact.push_sum_matrices(net, 5, calls=30)
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=5), iterations=30)
+    >>> bool(np.allclose(hgp.exact.estimate(problem, x, lam, K, eta=1.0), est.value))
+    True
     """
     f_x, f_lam = outer_gradients(problem, x, lam)  # (n, d_x), (n, d_lam)
     n, d = f_x.shape

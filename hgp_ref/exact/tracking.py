@@ -41,6 +41,11 @@ def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> f
     >>> ring = hgp.networks.Schedule([(np.arange(3), (np.arange(3) + 1) % 3)], n=3)
     >>> round(hgp.exact.tracking_rate(np.ones((3, 1, 1)), ring, 0.1), 4)
     0.9
+
+    Returns
+    -------
+    float
+        The spectral radius; below 1 the iteration converges.
     """
     H = arguments.real_array("H", H, (None, None, None), "(n, d, d)")
     n, d = H.shape[:2]

@@ -28,6 +28,33 @@ def hypergradient(problem: Problem, x: Array, lam: Array, method: str = "reduced
 
     `method` is "reduced" or "stacked"; `eta` > 0 enters only the stacked system and cancels. ValueError if the mean
     Hessian is not positive definite, or if the matrices would exceed `exact.derivatives.MEMORY_LIMIT`.
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        The inner solution and the hyper-parameters.
+    method : str
+        Which of the forms above.
+    eta : float
+        η of the stacked form; the result does not depend on it.
+
+    Returns
+    -------
+    array (n, d_lam)
+        Block i is client i's.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> total = lambda at: problem.outer_cost(hgp.exact.inner_solution(problem, at), at).sum()
+    >>> step = np.zeros((3, 2)); step[1, 0] = 1e-5
+    >>> difference = (total(lam + step) - total(lam - step)) / 2e-5
+    >>> bool(abs(difference - hgp.exact.hypergradient(problem, x, lam)[1, 0]) < 1e-7)
+    True
     """
     arguments.choice("method", method, ("reduced", "stacked"))
     eta = arguments.positive("eta", eta)

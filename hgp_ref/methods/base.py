@@ -29,6 +29,11 @@ class Method(ABC):
     `average(u)` makes the next call of the averaging, `average.kept(ubar)` is what goes on in place of ū, and
     `average.channel` is there for methods that need more than means. Arrays may carry a leading run axis. A vector that
     `hvp` was asked for must not be changed in place afterwards: the driver may have taken ∂²_{xλ} g of it, too.
+
+    Examples
+    --------
+    >>> isinstance(hgp.methods.Neumann(1.0), hgp.methods.Method)
+    True
     """
 
     transients = True  # whether what is left may grow for a while in a run that converges; if not, growth is divergence
@@ -53,6 +58,14 @@ class Method(ABC):
     def restart(self, state: Any, g: Array, w: Array, average: Mean, whole: Callable[[], Curvature]) -> Any:
         """The state of a new start from w, g = ∂_x f − ∂²_x g w; what `begin` has found in `state` may be kept."""
         return self.begin(self.start_from(g, w), average, whole)
+
+    def carry(self, state: Any) -> Array | None:
+        """What a later run may go on from together with w; None where the method cannot tell."""
+        return None
+
+    def resume(self, g: Array, w: Array, carried: Array) -> Any:
+        """The state of a run that goes on from w with what `carry` gave; g = ∂_x f − ∂²_x g w."""
+        return self.start_from(carried, w)
 
     @abstractmethod
     def step(self, state: Any, average: Mean, linearization: Curvature) -> tuple[Array, Any]:

@@ -36,6 +36,16 @@ class Chebyshev(Method):
         eigenvalues of its own ∂²_x g_i by Lanczos, on full batches also where steps use mini-batches, and flooding
         makes the extremes over clients known to all (its traffic is counted). Clients with eigenvalues that are not
         positive need `low`.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> method = hgp.methods.Chebyshev(0.1, 1.0)  # eigenvalues of the mean Hessian lie between
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), method=method, iterations=50)
+    >>> bool(np.allclose(est.value, hgp.exact.hypergradient(problem, x, lam)))
+    True
     """
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
@@ -80,6 +90,9 @@ class Chebyshev(Method):
                 "0 < low <= high: give low, a lower bound of the spectrum of the mean Hessian"
             )
         return replace(state, centre=(high + low) / 2, half=(high - low) / 2)
+
+    def carry(self, state: _State) -> Array:
+        return state.r
 
     def __repr__(self) -> str:
         return f"Chebyshev(low={self.low}, high={self.high})"

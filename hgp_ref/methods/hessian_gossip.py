@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from hgp_ref.averaging.talks import Talk
 from hgp_ref.backend import Array, array_namespace, device
 from hgp_ref.methods.base import Curvature, Method
 from hgp_ref.methods.rules import require_balanced
+
+ENTRIES = 2**23  # numbers in the unit vectors of one product, at most
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,15 @@ def hessians(linearization: Curvature, like: Array) -> Array:
 
 
 def unit_products(product: Callable[[Array], Array], like: Array) -> Array:
-    """(d, ..., n, k) from rows u ↦ A_i u_i: entry [j] is A_i e_j at every client; like (..., n, d)."""
+    """(d, ..., n, k) from rows u ↦ A_i u_i: entry [j] is A_i e_j at every client; like (..., n, d).
+
+    Unit vectors go as a run axis, at most ENTRIES numbers at a time.
+    """
     xp, d = array_namespace(like), like.shape[-1]
     unit = xp.reshape(xp.eye(d, dtype=like.dtype, device=device(like)), (d, *(1,) * (like.ndim - 1), d))
-    return product(unit + xp.zeros((d, *like.shape), dtype=like.dtype, device=device(like)))
+    most = max(1, ENTRIES // max(1, math.prod(like.shape)))
+    parts = [product(unit[j : min(j + most, d), ...] + xp.zeros_like(like)[None, ...]) for j in range(0, d, most)]
+    return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
 
 def flattened(columns: Array) -> Array:

@@ -1,48 +1,104 @@
 """How fast averages over a network become equal, as clients can find out themselves.
 
-Every client holds one number. After t rounds of Push-Sum the spread of their averages, max_i z_i/ω_i − min_i z_i/ω_i,
-which flooding makes known to all, is about C τ^t. It is looked at after t = 4, 8, 16, ... rounds until it is FALLEN
-times the first one; between the last two looks
+The long run. Client i holds cos(1 + i²), which is no pattern of any network. After t rounds of Push-Sum the spread of
+their averages, max_i z_i/ω_i − min_i z_i/ω_i, which flooding makes known to all, is about C τ^t. It is looked at after
+t = 6, 12, 24, ... rounds until it is FALLEN of the first one, which everybody can compute. Where that takes EARLY
+rounds at most, τ = (spread(t)/spread(0))^(1/t); else
 
-    τ = (spread(t) / spread(t/2))^(2/t),
+    τ = (spread(t)/spread(t/2))^(2/t),
 
-which leaves out the constant C and the first rounds, in which local differences vanish fast while those across the
-network do not.
+without the first rounds, in which local differences vanish fast while those across a large network do not.
+
+Windows. Graphs that change may happen to make everything equal at once (three clients who all hear each other), which
+says nothing of the next rounds. So in the first six rounds one client's second number is 1 and all others' 0, anew and
+at other clients in turn every WINDOW rounds (each sets its own, no message). That tends to 1/n, so that each client
+sees its own distance from it, and flooding tells the largest of their means over the windows: what a window leaves on
+average. τ is at least that, to the power 1/WINDOW.
+
+Other numbers may travel in the messages of the windows: as columns of P sum to 1, the mean of a column is no
+larger than the largest of its averages, however few the rounds.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from hgp_ref.averaging import Mean
-from hgp_ref.backend import Array, from_host, host_dtype, host_float64
-from hgp_ref.channels import Channel
+from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64
 
-FALLEN = 1e-2  # the share of the first spread at which τ is read off
-FIRST_LOOK = 4  # rounds
+WINDOW, WINDOWS = 2, 3  # rounds of a window, and how many there are
+FALLEN = 0.02  # the share of the first spread at which τ is read off
+EARLY = 12  # rounds until which C is taken to be 1
 MOST_ROUNDS = 2**14  # after which clients that still differ are taken to differ for ever: τ is then as it was seen
 
 
+@dataclass(frozen=True)
+class Mixing:
+    """What clients know after the conversation; with a run axis, arrays have one more axis in front."""
+
+    tau: float | np.ndarray  # 0 where averages become exact
+    most: np.ndarray  # above the means of the numbers that travelled along, (k,)
+    flooded: np.ndarray  # maxima of what was flooded along, (l,)
+
+
 def contraction(average: Mean, like: Array) -> float | np.ndarray:
-    """τ per round, one for each run of `average` where it has a run axis; 0 where averages become exact."""
-    channel = average.channel
-    own = np.cos(1.0 + np.arange(channel.clients.start, channel.clients.stop) ** 2.0)[:, None]  # no network's pattern
-    runs = np.broadcast_to(own, (*like.shape[:-1], 1))
-    z = from_host(np.ascontiguousarray(runs, dtype=host_dtype(like)), like=like)
-    first = before = now = _spread(channel, host_float64(z), z)
-    t, rounds = 0, FIRST_LOOK
+    """τ per round, one for each run of `average` where it has a run axis."""
+    none = np.zeros((like.shape[-2], 0))
+    return watch_mixing(average, like, none, none).tau
+
+
+def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.ndarray) -> Mixing:
+    """τ, while `averaged` (n, k) travels along; `flooded` (n, l) goes with the flooding."""
+    channel, lead, k = average.channel, like.shape[:-2], averaged.shape[1]
+    if channel.n == 1:
+        alone = (np.broadcast_to(a[0], (*lead, a.shape[1])) for a in (averaged, flooded))
+        return Mixing(np.zeros(lead) if lead else 0.0, *alone)
+    pattern = np.cos(1.0 + np.arange(channel.n) ** 2.0)
+    own = np.concatenate([pattern[channel.clients, None], averaged], axis=1)
     average.forget()
-    while np.any(now > FALLEN * first) and t < MOST_ROUNDS:
-        z = average.taking(rounds).sums(z)
-        before, now = now, _spread(channel, host_float64(z / average.weights), z)
-        t, looked = t + rounds, rounds
-        rounds = t
-    share = np.where(now > 0, now / np.where(before > 0, before, 1.0), 0.0)
-    rate = np.minimum(share, 1.0) ** (1.0 / (looked if t else 1))
-    return rate if rate.ndim else float(rate)
+    z, away = _windows(average, _beside(own, like))
+    y = host_float64(z / average.weights)
+    beside = np.broadcast_to(flooded, (*lead, *flooded.shape))
+    top = channel.largest(np.concatenate([y, -y[..., :1], away, beside], axis=-1), like)
+    spread, first = np.asarray(top[..., 0] + top[..., k + 1]), float(np.ptp(pattern))
+    window = np.minimum(top[..., k + 2], 1.0) ** (1.0 / WINDOW)
+    tau = np.maximum(_long_run(average, z[..., :1], spread / first), window)
+    known = Mixing(tau, top[..., 1 : k + 1], top[..., k + 3 :])
+    return known if lead else replace(known, tau=float(tau))
 
 
-def _spread(channel: Channel, values: np.ndarray, like: Array) -> np.ndarray:
-    """max − min over all clients of values (..., n, 1), for each run."""
-    top = channel.largest(np.concatenate([values, -values], axis=-1), like)
-    return np.asarray(top[..., 0] + top[..., 1])
+def _windows(average: Mean, z: Array) -> tuple[Array, np.ndarray]:
+    """z after all windows, and each client's mean distance from 1/n at their ends, (..., n, 1), 1 at the beginning."""
+    channel, xp = average.channel, array_namespace(z)
+    n, number = channel.n, np.arange(channel.n)
+    away = np.zeros((*z.shape[:-1], 1))
+    for w in range(WINDOWS):
+        impulse = _beside((number == w % n)[channel.clients, None], z)
+        mixed = average.taking(WINDOW).sums(xp.concat([z, impulse], axis=-1))
+        z = mixed[..., :-1]
+        away += np.abs(host_float64(mixed[..., -1:] / average.weights) - 1 / n) * n / (n - 1) / WINDOWS
+    return z, away
+
+
+def _long_run(average: Mean, z: Array, share: np.ndarray) -> np.ndarray:
+    """What a round leaves of the spread of z, of which `share` is left after the windows."""
+    t, before = WINDOW * WINDOWS, np.ones_like(share)
+    average.forget()
+    while np.any(share > FALLEN) and t < MOST_ROUNDS:
+        z = average.taking(t).sums(z)
+        y = host_float64(z / average.weights)
+        top = average.channel.largest(np.concatenate([y, -y], axis=-1), z)
+        first = float(np.ptp(np.cos(1.0 + np.arange(average.channel.n) ** 2.0)))
+        before, share, t = share, np.asarray(top[..., 0] + top[..., 1]) / first, 2 * t
+    if t <= EARLY:
+        return np.minimum(share, 1.0) ** (1.0 / t)
+    left = np.where(before > 0, share / np.where(before > 0, before, 1.0), 0.0)
+    return np.minimum(left, 1.0) ** (2.0 / t)
+
+
+def _beside(a: np.ndarray, like: Array) -> Array:
+    """Rows (n, k) for every run, in the library and dtype of `like`."""
+    rows = np.broadcast_to(a, (*like.shape[:-2], *a.shape))
+    return from_host(np.ascontiguousarray(rows, dtype=host_dtype(like)), like=like)

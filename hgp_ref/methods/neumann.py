@@ -18,6 +18,15 @@ class Neumann(Method):
     Parameters
     ----------
     eta : step size η.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), method=hgp.methods.Neumann(1.0), iterations=300)
+    >>> bool(np.allclose(est.value, hgp.exact.hypergradient(problem, x, lam)))
+    True
     """
 
     def __init__(self, eta: float = 1.0) -> None:
@@ -32,6 +41,9 @@ class Neumann(Method):
         return p, average.kept(ubar) - linearization.hvp(p)
 
     def residual(self, u: Array) -> Array:
+        return u
+
+    def carry(self, u: Array) -> Array:
         return u
 
     def __repr__(self) -> str:

@@ -108,5 +108,11 @@ class Refined(Method):
     def residual(self, state: _State) -> Array | None:
         return self.method.residual(state.inner)
 
+    def carry(self, state: _State) -> Array | None:
+        return self.method.carry(state.inner)
+
+    def resume(self, g: Array, w: Array, carried: Array) -> _State:
+        return _State(self.method.resume(g, w, carried), g, w, w)
+
     def __repr__(self) -> str:
         return f"Refined({self.method!r}, cycles={self.cycles}, steps={self.steps})"

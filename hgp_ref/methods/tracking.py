@@ -106,6 +106,9 @@ class Tracking(Method):
     def residual(self, state: _State) -> Array:
         return -state.y / state.omega  # a mean of what clients hold, where y is a sum
 
+    def carry(self, state: _State) -> Array:
+        return -state.y
+
     def __repr__(self) -> str:
         return f"Tracking(step={self.given})"
 

@@ -38,10 +38,10 @@ class Network(ABC):
 
     A subclass calls `super().__init__(n, seed, period)` and must provide two members: the property (or attribute)
     `expected_edges` and the method `out_lists(s)`. The rest follows from them and may be overridden by something
-    faster, not different: `csr`, `mixing_matrices`, `products`, `edges`, `out_neighbours`, `union`. Weights other than
-    1 / |N_j^out(s)| are given by `csr`, from which the matrices follow. What the methods of a class outside this
-    package return is checked (see `guard`). A class without self-loops sets `self_loops = False`; its graphs may then
-    be periodic, which `connectivity.obstacle` tells.
+    faster, not different: `csr`, `mixing_matrices`, `products`, `edges`, `out_neighbours`, `union`, and `heard`, what
+    arrives of `union`. Weights other than 1 / |N_j^out(s)| are given by `csr`, from which the matrices follow. What the
+    methods of a class outside this package return is checked (see `guard`). A class without self-loops sets
+    `self_loops = False`; its graphs may then be periodic, which `connectivity.obstacle` tells.
 
     Example:
 
@@ -55,6 +55,23 @@ class Network(ABC):
             def out_lists(self, s):
                 both = [sorted((j, (j + 1) % self.n)) for j in range(self.n)]
                 return np.arange(0, 2 * self.n + 1, 2), np.array(both, dtype=np.int32).ravel()
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    seed : int, optional
+        For networks that draw.
+    period : int, optional
+        After how many graphs the sequence repeats.
+
+    Examples
+    --------
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> net.mixing_matrix(1).sum(axis=0)
+    array([1., 1., 1.])
+    >>> bool(np.all(net.after(4).mixing_matrix(1) == net.mixing_matrix(5)))
+    True
     """
 
     n: int

@@ -125,6 +125,21 @@ class RandomDirected(BernoulliNetwork):
     """Directed edges j -> i with probability rho_ij ~ U[low, high], drawn anew at each step; self-loops always.
 
     P(s)[i, j] = 1 / outdegree of j: column-stochastic.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    low, high : float
+        Range of the rates ρ_ij.
+    seed : int
+        Another network: other rates, other graphs.
+
+    Examples
+    --------
+    >>> net = hgp.networks.RandomDirected(n=3, low=0.4, high=0.8, seed=0)
+    >>> net.mixing_matrix(1).sum(axis=0)
+    array([1., 1., 1.])
     """
 
     _symmetric = False
@@ -136,6 +151,21 @@ class RandomUndirected(BernoulliNetwork):
     """Edges {i, j} in both directions with probability rho_ij = rho_ji ~ U[low, high], drawn anew at each step.
 
     Self-loops always. P(s)[i, j] = 1 / degree of j: column-stochastic, not doubly stochastic.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    low, high : float
+        Range of the rates ρ_ij = ρ_ji.
+    seed : int
+        Another network: other rates, other graphs.
+
+    Examples
+    --------
+    >>> present = hgp.networks.RandomUndirected(n=4, seed=0).mixing_matrix(1) > 0
+    >>> bool(np.all(present == present.T))
+    True
     """
 
     _symmetric = True

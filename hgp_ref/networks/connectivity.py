@@ -23,7 +23,14 @@ NAMED = 10  # clients named in a message
 
 @dataclass(frozen=True)
 class Unreachable:
-    """Who is cut off from the largest strong component of the union over steps first .. first + count - 1."""
+    """Who is cut off from the largest strong component of the union over steps first .. first + count - 1.
+
+    Examples
+    --------
+    >>> cut = hgp.networks.unreachable(hgp.networks.SelfLoops(2), 1, 5)
+    >>> cut.components, cut.unheard, cut.unreached
+    (2, (1,), (1,))
+    """
 
     first: int
     count: int
@@ -49,13 +56,50 @@ class Unreachable:
 
 
 def strongly_connected(net: Network, first: int, count: int) -> bool:
-    """Is the union of the graphs of steps first .. first + count - 1 strongly connected?"""
+    """Is the union of the graphs of steps first .. first + count - 1 strongly connected?
+
+    Parameters
+    ----------
+    net : Network
+        Which graphs.
+    first, count : int
+        Steps first .. first + count - 1.
+
+    Returns
+    -------
+    bool
+        Of the union of their graphs.
+
+    Examples
+    --------
+    >>> relay = hgp.networks.Schedule([([0], [1]), ([1], [0])], n=2)
+    >>> hgp.networks.strongly_connected(relay, 1, 1), hgp.networks.strongly_connected(relay, 1, 2)
+    (False, True)
+    """
     useful = _useful(net, first, count)
     return _Condensation(net).extend(first, useful).size == 1
 
 
 def unreachable(net: Network, first: int, count: int) -> Unreachable | None:
-    """None if the union over the stretch is strongly connected, else who cannot be reached and who cannot reach."""
+    """None if the union over the stretch is strongly connected, else who cannot be reached and who cannot reach.
+
+    Parameters
+    ----------
+    net : Network
+        Which graphs.
+    first, count : int
+        Steps first .. first + count - 1.
+
+    Returns
+    -------
+    Unreachable or None
+        Who is cut off.
+
+    Examples
+    --------
+    >>> hgp.networks.unreachable(hgp.networks.Schedule([([0], [1])], n=2), 1, 10).unreached
+    (0,)
+    """
     useful = _useful(net, first, count)
     union = _Condensation(net).extend(first, useful)
     if union.size == 1:
@@ -73,6 +117,23 @@ def obstacle(net: Network, first: int, count: int) -> Unreachable | Periodic | N
     """What keeps averaging over the stretch from the mean, with a `message`; None if nothing is seen.
 
     Either the union of its graphs is not strongly connected, or, without self-loops, they are periodic.
+
+    Parameters
+    ----------
+    net : Network
+        Which graphs.
+    first, count : int
+        Steps first .. first + count - 1.
+
+    Returns
+    -------
+    Unreachable, Periodic or None
+        With a `message`.
+
+    Examples
+    --------
+    >>> hgp.networks.obstacle(hgp.networks.FullyConnected(3), 1, 5) is None
+    True
     """
     return unreachable(net, first, count) or periodic(net, first, count)
 
@@ -82,6 +143,24 @@ def smallest_window(net: Network, first: int, count: int) -> int | None:
 
     Windows lie wholly inside the stretch first .. first + count - 1: the last count mod B steps, which fill no window,
     are not judged. None if no B up to count works.
+
+    Parameters
+    ----------
+    net : Network
+        Which graphs.
+    first, count : int
+        Steps first .. first + count - 1.
+
+    Returns
+    -------
+    int or None
+        B.
+
+    Examples
+    --------
+    >>> relay = hgp.networks.Schedule([([0], [1]), ([1], [0])], n=2)
+    >>> hgp.networks.smallest_window(relay, 1, 20)
+    2
     """
     useful = _useful(net, first, count)
     arguments.integer("count", count, 1, arguments.LONGEST)  # every window of the stretch is looked at

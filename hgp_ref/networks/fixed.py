@@ -9,7 +9,19 @@ from hgp_ref.networks.room import allocate
 
 
 class FullyConnected(Network):
-    """Everyone sends to everyone: P(s) = 11^T / n, one step is the exact mean."""
+    """Everyone sends to everyone: P(s) = 11^T / n, one step is the exact mean.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+
+    Examples
+    --------
+    >>> hgp.networks.FullyConnected(2).mixing_matrix(1)
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
+    """
 
     def __init__(self, n: int) -> None:
         super().__init__(n, period=1)
@@ -36,7 +48,19 @@ class FullyConnected(Network):
 
 
 class SelfLoops(Network):
-    """Nobody sends to anybody else: P(s) = I, local computation."""
+    """Nobody sends to anybody else: P(s) = I, local computation.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+
+    Examples
+    --------
+    >>> hgp.networks.SelfLoops(2).mixing_matrix(1)
+    array([[1., 0.],
+           [0., 1.]])
+    """
 
     def __init__(self, n: int) -> None:
         super().__init__(n, period=1)
@@ -58,6 +82,19 @@ class OnePeerExponential(Network):
     """At step s client i sends half to itself and half to (i + 2^((s - 1) mod L)) mod n, L = ceil(log2 n).
 
     If n is a power of two, L steps give the exact mean. For n = 1 there is only the self-loop.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+
+    Examples
+    --------
+    >>> hgp.networks.OnePeerExponential(4).mixing_matrix(2)
+    array([[0.5, 0. , 0.5, 0. ],
+           [0. , 0.5, 0. , 0.5],
+           [0.5, 0. , 0.5, 0. ],
+           [0. , 0.5, 0. , 0.5]])
     """
 
     equal_shares = True

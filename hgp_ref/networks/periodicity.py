@@ -26,7 +26,14 @@ from hgp_ref.networks.base import Edges, Network
 
 @dataclass(frozen=True)
 class Periodic:
-    """Without self-loops the clients fall into groups whose values never meet at one of steps first, first + 1, ..."""
+    """Without self-loops the clients fall into groups whose values never meet at one of steps first, first + 1, ...
+
+    Examples
+    --------
+    >>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> hgp.networks.Periodic(first=1, count=4, groups=2).groups
+    2
+    """
 
     first: int
     count: int

@@ -15,7 +15,23 @@ from hgp_ref.networks.room import allocate
 
 
 class RandomOut(Network):
-    """P(s)[i, j] = 1 / (k + 1) for i = j and k distinct others i: a uniform set of k, independent over j and s."""
+    """P(s)[i, j] = 1 / (k + 1) for i = j and k distinct others i: a uniform set of k, independent over j and s.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    k : int
+        Receivers besides itself.
+    seed : int
+        Another network.
+
+    Examples
+    --------
+    >>> net = hgp.networks.RandomOut(n=1000, k=2, seed=0)
+    >>> net.out_neighbours(1, 5).size
+    3
+    """
 
     equal_shares = True
 

@@ -30,6 +30,25 @@ class Schedule(Network):
 
     A single networkx graph or scipy.sparse matrix stands for a list of it. `n` is needed only if no item is a matrix
     and the last clients send and receive nothing. Nothing but an array given as such has n x n entries.
+
+    Parameters
+    ----------
+    graphs : iterable
+        Matrices, edge lists or networkx graphs, as above.
+    n : int, optional
+        Clients, where the graphs do not tell.
+    weight : str, optional
+        The edge attribute of networkx graphs that holds weights.
+
+    Examples
+    --------
+    >>> relay = hgp.networks.Schedule([([0], [1]), ([1], [2]), ([2], [0])], n=3)
+    >>> relay.mixing_matrix(1)
+    array([[0.5, 0. , 0. ],
+           [0.5, 1. , 0. ],
+           [0. , 0. , 1. ]])
+    >>> hgp.networks.smallest_window(relay, 1, 30)
+    3
     """
 
     def __init__(self, graphs: Iterable[Any], n: int | None = None, weight: str | None = None) -> None:

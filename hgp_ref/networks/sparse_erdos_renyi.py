@@ -23,7 +23,22 @@ PRECISION = 192  # bits of the most probable degree's weight
 
 
 class SparseErdosRenyi(Network):
-    """P(s)[i, j] = 1 / outdegree of j; each client has mean_degree receivers besides itself on average."""
+    """P(s)[i, j] = 1 / outdegree of j; each client has mean_degree receivers besides itself on average.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    mean_degree : float
+        Receivers besides itself, on average.
+    seed : int
+        Another network.
+
+    Examples
+    --------
+    >>> hgp.networks.SparseErdosRenyi(n=1000, mean_degree=3.0, seed=0).expected_edges
+    4000.0
+    """
 
     equal_shares = True
 

@@ -93,7 +93,7 @@ class Unreliable(Network):
         t = arguments.integer("t", t, 0, self._last_step - 1)
         view = copy.copy(self)
         view.t = self.t + t
-        return view
+        return view if t else self
 
     def asleep(self, s: int) -> np.ndarray:
         """(n,) booleans: who sleeps at step s."""

@@ -17,7 +17,13 @@ class Elementwise(Unparametrised):
 
 
 class ReLU(Elementwise):
-    """max(a, 0), with σ'(0) = 0; NaN stays NaN."""
+    """max(a, 0), with σ'(0) = 0; NaN stays NaN.
+
+    Examples
+    --------
+    >>> hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3), hgp.neural.ReLU(), hgp.neural.Linear(3, 2)).dim
+    23
+    """
 
     def forward(self, p: list[Array], a: Array, xp: Namespace) -> tuple[Array, Array]:
         dead = a <= 0
@@ -31,7 +37,13 @@ class ReLU(Elementwise):
 
 
 class Tanh(Elementwise):
-    """σ = tanh, σ' = 1 - σ², σ'' = -2 σ σ'."""
+    """σ = tanh, σ' = 1 - σ², σ'' = -2 σ σ'.
+
+    Examples
+    --------
+    >>> hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3), hgp.neural.Tanh(), hgp.neural.Linear(3, 2)).dim
+    23
+    """
 
     def forward(self, p: list[Array], a: Array, xp: Namespace) -> tuple[Array, Array]:
         t = xp.tanh(a)
@@ -51,6 +63,11 @@ class Softplus(Elementwise):
     """σ = log(1 + exp a), σ' = 1 / (1 + exp(-a)), σ'' = σ' (1 - σ').
 
     PyTorch replaces σ by a beyond a = 20, which is wrong by up to 2e-9; here it is exact everywhere.
+
+    Examples
+    --------
+    >>> hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3), hgp.neural.Softplus(), hgp.neural.Linear(3, 2)).dim
+    23
     """
 
     def forward(self, p: list[Array], a: Array, xp: Namespace) -> tuple[Array, tuple[Array, Array]]:

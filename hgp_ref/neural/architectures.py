@@ -12,7 +12,23 @@ from hgp_ref.neural.sequential import Sequential
 
 
 def influence_cnn(classes: int = 10) -> Sequential:
-    """The network of the influence experiment on images of 28 x 28: 13,750 parameters for 10 classes."""
+    """The network of the influence experiment on images of 28 x 28: 13,750 parameters for 10 classes.
+
+    Parameters
+    ----------
+    classes : int
+        Outputs.
+
+    Returns
+    -------
+    Sequential
+        13,750 parameters for 10 classes.
+
+    Examples
+    --------
+    >>> hgp.neural.influence_cnn().dim
+    13750
+    """
     classes = arguments.integer("classes", classes)
     return Sequential(
         (1, 28, 28),
@@ -26,6 +42,21 @@ def personalization_cnn(classes: int = 62) -> Sequential:
     """The network of the personalization experiment on images of 28 x 28: 2,278,334 parameters for 62 classes.
 
     The paper's table lists the layers without their ReLUs; one follows each hidden layer.
+
+    Parameters
+    ----------
+    classes : int
+        Outputs.
+
+    Returns
+    -------
+    Sequential
+        2,278,334 parameters for 62 classes.
+
+    Examples
+    --------
+    >>> hgp.neural.personalization_cnn().dim
+    2278334
     """
     classes = arguments.integer("classes", classes)
     return Sequential(

@@ -19,7 +19,22 @@ Kept = tuple[Windows, Array]  # where the windows lie, and the images
 
 class Conv2d(Layer):
     """`kernel`, `stride`: an integer, or (height, width). padding: "valid" (or 0) for none, "same" for as many zeros
-    around the image as keep its size, one more below and to the right where their number is odd, as in PyTorch."""
+    around the image as keep its size, one more below and to the right where their number is odd, as in PyTorch.
+
+    Parameters
+    ----------
+    inputs, outputs : int
+        Channels.
+    kernel, stride : int or pair
+        As in PyTorch.
+    padding : int, pair or str
+        As in PyTorch.
+
+    Examples
+    --------
+    >>> hgp.neural.Sequential((1, 8, 8), hgp.neural.Conv2d(1, 4, 3)).dim
+    40
+    """
 
     def __init__(self, inputs: int, outputs: int, kernel: Any, stride: Any = 1, padding: Any = "valid") -> None:
         self.inputs, self.outputs = arguments.integer("inputs", inputs), arguments.integer("outputs", outputs)

@@ -16,7 +16,20 @@ from hgp_ref.philox import check_seed
 
 
 class Ensemble:
-    """`components` networks like `model`; used as a `Sequential` is."""
+    """`components` networks like `model`; used as a `Sequential` is.
+
+    Parameters
+    ----------
+    model : Sequential
+        The architecture of every component.
+    components : int
+        How many; their parameters stand one after the other in x.
+
+    Examples
+    --------
+    >>> hgp.neural.Ensemble(hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3)), 2).dim
+    30
+    """
 
     def __init__(self, model: Sequential, components: int) -> None:
         arguments.kind("model", model, Sequential)

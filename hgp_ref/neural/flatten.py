@@ -9,7 +9,13 @@ from hgp_ref.neural.layer import Shape, Unparametrised
 
 
 class Flatten(Unparametrised):
-    """The entries of an instance as a vector."""
+    """The entries of an instance as a vector.
+
+    Examples
+    --------
+    >>> hgp.neural.Sequential((2, 3, 3), hgp.neural.Flatten(), hgp.neural.Linear(18, 2)).dim
+    38
+    """
 
     def __repr__(self) -> str:
         return "Flatten()"

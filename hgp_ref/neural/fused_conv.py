@@ -20,7 +20,7 @@ from hgp_ref.neural.kernels import add_windows, choose, follow, give_back, take_
 from hgp_ref.neural.layer import Into, Layer, Parameters, Shape
 from hgp_ref.neural.pooling import MaxPool2d
 
-BLOCK_BYTES = 2**21  # windows of one block: they stay in a cache between being taken and being multiplied
+BLOCK_BYTES = 2**20  # windows of one block: they stay in a cache between being taken and being multiplied
 
 # sizes, a with the zeros around it, and which entry of its pooling window each output is (-1: none)
 Kept = tuple["_Place", np.ndarray, np.ndarray]

@@ -57,26 +57,28 @@ def choose(z, bias, relu, pool, out, which):
     none: a window that ReLU sets to zero."""
     (kh, kw), (sh, sw) = pool
     B, P, Q, outputs = out.shape
+    H, W = z.shape[1:3]
+    pixels, best, place, length = z.reshape(-1), out.reshape(-1), which.reshape(-1), np.uint64(outputs)
     for b in range(B):
         for p in range(P):
             for q in range(Q):
-                best, place = out[b, p, q], which[b, p, q]
-                first = z[b, p * sh, q * sw]
-                for o in range(outputs):
-                    best[o] = first[o] + bias[o]
-                    place[o] = 0
+                to = np.uint64((b * P + p) * Q + q) * length
+                begin = np.uint64((b * H + p * sh) * W + q * sw) * length
+                for o in range(length):
+                    best[to + o] = pixels[begin + o] + bias[o]
+                    place[to + o] = 0
                 for k in range(1, kh * kw):
-                    other = z[b, p * sh + k // kw, q * sw + k % kw]
-                    for o in range(outputs):
-                        v = other[o] + bias[o]
-                        wins = (v > best[o]) | (v != v)
-                        best[o] = v if wins else best[o]
-                        place[o] = k if wins else place[o]
+                    other = begin + np.uint64(k // kw * W + k % kw) * length
+                    for o in range(length):
+                        v = pixels[other + o] + bias[o]
+                        wins = (v > best[to + o]) | (v != v)
+                        best[to + o] = v if wins else best[to + o]
+                        place[to + o] = k if wins else place[to + o]
                 if relu:
-                    for o in range(outputs):
-                        dead = best[o] <= 0
-                        best[o] = 0 if dead else best[o]
-                        place[o] = -1 if dead else place[o]
+                    for o in range(length):
+                        dead = best[to + o] <= 0
+                        best[to + o] = 0 if dead else best[to + o]
+                        place[to + o] = -1 if dead else place[to + o]
 
 
 @njit(cache=True, nogil=True)
@@ -84,39 +86,46 @@ def follow(z_dot, bias_dot, which, pool, out):
     """out <- z_dot + bias_dot at the chosen places, 0 where there is none."""
     (kh, kw), (sh, sw) = pool
     B, P, Q, outputs = out.shape
+    H, W = z_dot.shape[1:3]
+    pixels, moved, place, length = z_dot.reshape(-1), out.reshape(-1), which.reshape(-1), np.uint64(outputs)
     for b in range(B):
         for p in range(P):
             for q in range(Q):
-                moved, place = out[b, p, q], which[b, p, q]
-                for o in range(outputs):
-                    moved[o] = 0
+                to = np.uint64((b * P + p) * Q + q) * length
+                begin = np.uint64((b * H + p * sh) * W + q * sw) * length
+                for o in range(length):
+                    moved[to + o] = 0
                 for k in range(kh * kw):
-                    other = z_dot[b, p * sh + k // kw, q * sw + k % kw]
-                    for o in range(outputs):
-                        moved[o] = other[o] + bias_dot[o] if place[o] == k else moved[o]
+                    other = begin + np.uint64(k // kw * W + k % kw) * length
+                    for o in range(length):
+                        moved[to + o] = pixels[other + o] + bias_dot[o] if place[to + o] == k else moved[to + o]
 
 
 @njit(cache=True, nogil=True)
 def give_back(delta, which, pool, out, column, sums):
     """out[b, pixel, column : column + outputs] <- delta at the chosen places, 0 elsewhere: the adjoint of `follow`
     in z; sums[b] <- that in bias."""
-    (kh, kw), (sh, sw), width = pool
+    (kh, kw), (sh, sw), W = pool
     B, P, Q, outputs = delta.shape
     disjoint = sh >= kh and sw >= kw
     if not disjoint or P * kh * Q * kw < out.shape[1]:
         out[:, :, column : column + outputs] = 0
     sums[...] = 0
+    back, place, pixels, total = delta.reshape(-1), which.reshape(-1), out.reshape(-1), sums.reshape(-1)
+    length, width = np.uint64(outputs), np.uint64(out.shape[2])
     for b in range(B):
+        sum_to = np.uint64(b) * length
         for p in range(P):
             for q in range(Q):
-                back, place = delta[b, p, q], which[b, p, q]
-                for o in range(outputs):
-                    sums[b, o] += back[o] if place[o] >= 0 else 0
+                begin = np.uint64((b * P + p) * Q + q) * length
+                for o in range(length):
+                    total[sum_to + o] += back[begin + o] if place[begin + o] >= 0 else 0
                 for k in range(kh * kw):
-                    pixel = out[b, (p * sh + k // kw) * width + q * sw + k % kw, column : column + outputs]
+                    pixel = b * out.shape[1] + (p * sh + k // kw) * W + q * sw + k % kw
+                    to = np.uint64(pixel) * width + np.uint64(column)
                     if disjoint:
-                        for o in range(outputs):
-                            pixel[o] = back[o] if place[o] == k else 0
+                        for o in range(length):
+                            pixels[to + o] = back[begin + o] if place[begin + o] == k else 0
                     else:
-                        for o in range(outputs):
-                            pixel[o] += back[o] if place[o] == k else 0
+                        for o in range(length):
+                            pixels[to + o] += back[begin + o] if place[begin + o] == k else 0

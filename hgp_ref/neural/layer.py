@@ -34,7 +34,13 @@ Into = list[Array] | None  # where the gradient of each parameter may be written
 
 
 class Layer(ABC):
-    """One layer. Only layers with parameters have `shapes` and `fan_in`."""
+    """One layer. Only layers with parameters have `shapes` and `fan_in`.
+
+    Examples
+    --------
+    >>> isinstance(hgp.neural.Linear(4, 3), hgp.neural.Layer)
+    True
+    """
 
     shapes: tuple[Shape, ...] = ()  # of the parameters, weight first
     fan_in: int = 0  # inputs that reach one output, for the initialisation

@@ -13,7 +13,18 @@ from hgp_ref.neural.layer import Into, Layer, Parameters, Shape
 
 
 class Linear(Layer):
-    """Each of `outputs` numbers is a weighted sum of all `inputs` and a bias."""
+    """Each of `outputs` numbers is a weighted sum of all `inputs` and a bias.
+
+    Parameters
+    ----------
+    inputs, outputs : int
+        Features.
+
+    Examples
+    --------
+    >>> hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3)).dim
+    15
+    """
 
     def __init__(self, inputs: int, outputs: int) -> None:
         self.inputs, self.outputs = arguments.integer("inputs", inputs), arguments.integer("outputs", outputs)

@@ -36,7 +36,18 @@ class Pool(Unparametrised):
 
 
 class MaxPool2d(Pool):
-    """The largest entry of each window; the gradient goes to the first of equal ones. NaN wins, as in PyTorch."""
+    """The largest entry of each window; the gradient goes to the first of equal ones. NaN wins, as in PyTorch.
+
+    Parameters
+    ----------
+    kernel, stride : int or pair
+        As in PyTorch.
+
+    Examples
+    --------
+    >>> hgp.neural.Sequential((1, 4, 4), hgp.neural.MaxPool2d(2), hgp.neural.Flatten(), hgp.neural.Linear(4, 2)).dim
+    10
+    """
 
     def forward(self, p: list[Array], a: Array, xp: Namespace) -> tuple[Array, tuple[Windows, Array]]:
         windows = self.windows(*a.shape[2:4])
@@ -63,7 +74,18 @@ class MaxPool2d(Pool):
 
 
 class AvgPool2d(Pool):
-    """The mean of each window."""
+    """The mean of each window.
+
+    Parameters
+    ----------
+    kernel, stride : int or pair
+        As in PyTorch.
+
+    Examples
+    --------
+    >>> hgp.neural.Sequential((1, 4, 4), hgp.neural.AvgPool2d(2), hgp.neural.Flatten(), hgp.neural.Linear(4, 2)).dim
+    10
+    """
 
     def forward(self, p: list[Array], a: Array, xp: Namespace) -> tuple[Array, Windows]:
         windows = self.windows(*a.shape[2:4])

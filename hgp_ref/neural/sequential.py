@@ -23,6 +23,17 @@ class Sequential:
     On NumPy a layer with parameters, the ReLU and the pooling behind it run as one compiled step; fused=False keeps the
     array-API text there too. Both give the same numbers up to rounding.
 
+    Parameters
+    ----------
+    input_shape : tuple
+        Of one instance, (C, H, W) or (features,).
+    *layers : Layer
+        One after the other.
+    fused : bool
+        Whether NumPy runs compiled steps.
+
+    Examples
+    --------
     >>> from hgp_ref.neural import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
     >>> model = Sequential((1, 8, 8), Conv2d(1, 4, 3), ReLU(), MaxPool2d(2), Flatten(), Linear(36, 10))
     >>> model.dim

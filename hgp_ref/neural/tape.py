@@ -76,7 +76,20 @@ class Tangent:
 
 
 class Tape:
-    """A forward pass that can be differentiated; see the module."""
+    """A forward pass that can be differentiated; see the module.
+
+    Parameters
+    ----------
+    layers, x, X, xp
+        Layers, parameters (n, dim), inputs (n, N, ...) and the array library; `Sequential.forward` gives them.
+
+    Examples
+    --------
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> tape = model.forward(model.init(2, 0), np.ones((2, 5, 4)))
+    >>> tape.output.shape
+    (2, 5, 3)
+    """
 
     def __init__(self, layers: Sequence[Layer], x: Array, X: Array, xp: Namespace) -> None:
         self._layers, self._xp, self._x = layers, xp, x

@@ -8,6 +8,7 @@ from hgp_ref.problems.hyper_cleaning import HyperCleaning
 from hgp_ref.problems.instance_weights import InstanceWeights
 from hgp_ref.problems.logistic import LogisticRegression
 from hgp_ref.problems.neural import NeuralProblem
+from hgp_ref.problems.neural_bias import PersonalBias
 from hgp_ref.problems.neural_cost import NeuralCost
 from hgp_ref.problems.neural_mask import PersonalMask
 from hgp_ref.problems.neural_mixture import PersonalMixture
@@ -27,6 +28,7 @@ __all__ = [
     "NeuralCost",
     "NeuralInstanceWeights",
     "NeuralProblem",
+    "PersonalBias",
     "PersonalMask",
     "PersonalMixture",
     "Problem",

@@ -68,6 +68,24 @@ def from_torch(*given: Any, **named: Any) -> Any:
 
     A cost that changes with x or lam but carries no graph to it (detached, or computed with integers) is a
     RuntimeError, as is any derivative under torch.inference_mode(): both would be zero without a word.
+
+    Parameters
+    ----------
+    *given, **named
+        Costs and sizes, or a module with a loss and data, as above.
+
+    Returns
+    -------
+    Problem
+        On torch tensors.
+
+    Examples
+    --------
+    >>> import torch
+    >>> inner = lambda i, x, lam, batch=None: ((x - i) ** 2).sum() / 2 + lam[0] * (x**2).sum() / 2
+    >>> problem = hgp.problems.from_torch(inner, lambda i, x, lam: x.sum(), n_clients=2, dim_x=3, dim_lam=1)
+    >>> tuple(problem.inner_grad(torch.ones(2, 3), torch.zeros(2, 1)).shape)
+    (2, 3)
     """
     get_backend("torch")  # an ImportError that names the extra
     import torch
@@ -93,6 +111,30 @@ def from_jax(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim
     shape to share: it is computed client by client.
 
     What jax.lax.stop_gradient cuts off has derivative zero; unlike in PyTorch this leaves no trace to look for.
+
+    Parameters
+    ----------
+    inner_cost, outer_cost : functions
+        Of (i, x, lam, batch) and (i, x, lam), for client i.
+    n_clients, dim_x, dim_lam : int
+        Sizes.
+    counts : array (n,), optional
+        Instances of each client.
+    vmap : bool
+        Whether all clients are computed by one call.
+
+    Returns
+    -------
+    Problem
+        On JAX arrays.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> inner = lambda i, x, lam, batch=None: jnp.sum((x - i) ** 2) / 2 + lam[0] * jnp.sum(x**2) / 2
+    >>> problem = hgp.problems.from_jax(inner, lambda i, x, lam: jnp.sum(x), n_clients=2, dim_x=3, dim_lam=1)
+    >>> problem.inner_grad(jnp.ones((2, 3)), jnp.zeros((2, 1))).shape
+    (2, 3)
     """
     get_backend("jax")
     from hgp_ref.problems.jax_costs import JaxProblem

@@ -28,6 +28,31 @@ def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, fir
 
     clients (n,): the number of each client, by default 0 .. n-1; a client draws the same whoever else is there, so
     the clients of a restricted problem (`problem.clients`) draw what they draw in the whole one.
+
+    Parameters
+    ----------
+    counts : array (n,)
+        Instances of each client.
+    size : int
+        b.
+    seed, stream : int
+        Which sequence of batches.
+    first, count : int
+        Which of them.
+    replace : bool
+        Whether an instance may come twice.
+    clients : integers, optional
+        Numbers of the clients that `counts` are of.
+
+    Returns
+    -------
+    array (count, n, b)
+        Indices; -1 pads.
+
+    Examples
+    --------
+    >>> hgp.problems.sample_batches([5, 5], size=2, seed=0, first=0, count=3).shape
+    (3, 2, 2)
     """
     counts = _check_counts(counts)
     size = arguments.integer("size", size, 1, 2**31 - 1)
@@ -56,10 +81,26 @@ def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, cou
 
     Examples
     --------
-    >>> sample_epochs([3, 2], seed=0, first=0, count=1).shape
+    >>> hgp.problems.sample_epochs([3, 2], seed=0, first=0, count=1).shape
     (1, 2, 3)
-    >>> bool((np.sort(sample_epochs([3, 2], 0, 5, 1)[0, 0]) == np.arange(3)).all())
+    >>> bool((np.sort(hgp.problems.sample_epochs([3, 2], 0, 5, 1)[0, 0]) == np.arange(3)).all())
     True
+
+    Parameters
+    ----------
+    counts : array (n,)
+        Instances of each client.
+    seed : int
+        Another sequence.
+    first, count : int
+        Which epochs.
+    clients : integers, optional
+        Numbers of the clients that `counts` are of.
+
+    Returns
+    -------
+    array
+        Orders of instances; -1 pads.
     """
     counts = _check_counts(counts)
     first = arguments.integer("first", first, 0, MAX_STEP)

@@ -194,6 +194,11 @@ class LogRates(Elementwise):
     >>> along_theta = hgp.exact.hypergradient(hgp.problems.LogRates(rates), x, np.log(lam))
     >>> bool(np.allclose(along_theta, lam * hgp.exact.hypergradient(rates, x, lam)))
     True
+
+    Parameters
+    ----------
+    inner : Problem
+        Whose λ are rates.
     """
 
     def _value(self, theta: Array) -> Array:

@@ -40,6 +40,17 @@ class HyperCleaning(Elementwise):
     >>> v = hgp.exact.hypergradient(problem, hgp.exact.inner_solution(problem, lam), lam)
     >>> tuple(map(int, np.unravel_index(v.argmax(), v.shape)))  # whose weight does most harm
     (0, 0)
+
+    Parameters
+    ----------
+    X, y : arrays or lists
+        Training data, some of whose labels may be wrong.
+    X_val, y_val : arrays or lists
+        Validation data.
+    l2 : float
+        Rate of the L2 term.
+    n_classes : int, optional
+        By default one more than the largest label.
     """
 
     conforms = True  # what as_problem need not check

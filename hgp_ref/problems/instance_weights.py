@@ -28,6 +28,28 @@ class InstanceWeights(LinearProblem):
     X, y, X_val, y_val: as in LogisticRegression (loss="binary") or SoftmaxRegression (loss="softmax", with n_classes).
     A mini-batch cost is the mean over the batch of lam_ik l_ik, plus the L2 term; the outer cost is the mean loss on
     validation instances.
+
+    Parameters
+    ----------
+    X, y : array (n, N, d) and (n, N), or lists
+        Training data.
+    X_val, y_val : likewise
+        Validation data.
+    loss : {"binary", "softmax"}
+        Logistic regression, or one of several classes.
+    n_classes : int, optional
+        With "softmax".
+    l2 : float
+        Rate of the L2 term.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
+    >>> problem = hgp.problems.InstanceWeights(data.X, data.y, data.X_val, data.y_val, l2=0.1)
+    >>> ones = np.ones((2, 20))
+    >>> x = hgp.exact.inner_solution(problem, ones)
+    >>> problem.dim_lam, problem.inner_cost(x, ones).shape
+    (20, (2,))
     """
 
     conforms = True  # what as_problem need not check

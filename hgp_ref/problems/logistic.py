@@ -13,6 +13,22 @@ class LogisticRegression(RegularizedLinear):
     X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: labels 0 or 1, (n, N) or lists of (N_i,).
     regularization: "coordinate", lam (n, d), or "client", lam (n, 1) for lam_i/2 |x|^2. No bias is added: append a
     column of ones for one (it is then regularised like any other coordinate).
+
+    Parameters
+    ----------
+    X, y : array (n, N, d) and (n, N), or lists
+        Training data; y in {0, 1}.
+    X_val, y_val : likewise
+        Validation data.
+    regularization : {"coordinate", "client"}
+        A rate for every coordinate, or one for a client.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> problem.inner_cost(np.zeros((3, 6)), np.zeros((3, 6))).round(4)
+    array([0.6931, 0.6931, 0.6931])
     """
 
     conforms = True  # what as_problem need not check

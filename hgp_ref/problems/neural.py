@@ -36,6 +36,27 @@ class NeuralProblem(Portable):
     model: a `Sequential` (or `Ensemble`) whose outputs are logits of C classes. cost, outer_cost: l and l' (the same if
     None). X: (n, N, *model.input_shape) or a list of n arrays (N_i, ...); y: classes 0 .. C-1, (n, N) or a list.
     `broadcasts` is False: many runs are many calls.
+
+    Parameters
+    ----------
+    model : Sequential or Ensemble
+        Whose outputs are logits.
+    cost : NeuralCost
+        How λ acts on the loss.
+    X, y, X_val, y_val : arrays or lists
+        Data of the clients.
+    outer : NeuralCost, optional
+        The same for f_i; `cost` by default.
+    l2, outer_l2 : float
+        Rates of the L2 terms on x and on λ.
+
+    Examples
+    --------
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> X, y = np.ones((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
+    >>> problem = hgp.problems.PersonalMask(model, X, y)
+    >>> isinstance(problem, hgp.problems.NeuralProblem), problem.dim_x
+    (True, 15)
     """
 
     broadcasts = False

@@ -26,7 +26,41 @@ from hgp_ref.problems.losses import SoftmaxLoss
 
 
 class NeuralCost(ABC):
-    """Cross-entropy that λ acts on; see the module. `loss` has the derivatives of cross-entropy in its logits."""
+    """Cross-entropy that λ acts on; see the module. `loss` has the derivatives of cross-entropy in its logits.
+
+    Parameters
+    ----------
+    classes : C, the number of classes.
+    dim_lam : d_λ, numbers in a client's λ.
+
+    Examples
+    --------
+    A bias of each client's own on the logits, l = CE(z + λ_i, y), a = z + λ_i: ∂l/∂z = ∂l/∂λ = CE'(a).
+
+    >>> class OwnBias(hgp.problems.NeuralCost):
+    ...     def value(self, z, lam, view, xp):
+    ...         return self.loss.value(z + lam[:, None, :], view.targets, xp=xp)
+    ...     def slope(self, z, lam, view, xp):
+    ...         return self.loss.slope(z + lam[:, None, :], view.targets, xp=xp)
+    ...     def bend(self, z, lam, view, z_dot, xp):
+    ...         return self.curved(z + lam[:, None, :], z_dot, xp)
+    ...     def along_lam(self, z, lam, view, xp):
+    ...         return xp.sum(view.mean[..., None] * self.slope(z, lam, view, xp), axis=1)
+    ...     def cross(self, z, lam, view, z_dot, xp):
+    ...         return xp.sum(view.mean[..., None] * self.bend(z, lam, view, z_dot, xp), axis=1)
+    ...     def scores(self, z, lam, xp):
+    ...         return z + lam[:, None, :]
+
+    >>> import numpy as np, hgp_ref as hgp
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.standard_normal((2, 6, 4)), rng.integers(0, 3, (2, 6))
+    >>> problem = hgp.problems.NeuralProblem(model, OwnBias(3, 3), X, y, l2=0.1, outer_l2=0.1)
+    >>> x, lam = model.init(2), np.zeros((2, 3))
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=0.5, iterations=400)
+    >>> bool(np.abs(est.value - hgp.exact.hypergradient(problem, x, lam)).max() < 1e-8)
+    True
+    """
 
     def __init__(self, classes: int, dim_lam: int) -> None:
         self.loss, self.dim_lam = SoftmaxLoss(classes), dim_lam

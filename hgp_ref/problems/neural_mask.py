@@ -66,6 +66,26 @@ class PersonalMask(NeuralProblem):
 
     f_i is the mean loss on training instances (or on X_val, y_val, if given) plus (outer_l2/2)|λ_i|². scale: s; the
     number of classes by default, as the authors ran it, so that λ = 0 changes nothing; their text has s = 1.
+
+    Parameters
+    ----------
+    model : Sequential
+        Whose outputs are logits.
+    X, y : arrays or lists
+        Training data.
+    X_val, y_val : arrays or lists, optional
+        Validation data; by default f_i is on training data.
+    l2, outer_l2 : float
+        Rates of the L2 terms on x and on λ.
+    scale : float, optional
+        s.
+
+    Examples
+    --------
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> X, y = np.ones((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
+    >>> hgp.problems.PersonalMask(model, X, y).dim_lam
+    3
     """
 
     weighs_instances = False

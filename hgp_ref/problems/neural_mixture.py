@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hgp_ref.backend import Array, Namespace
+from hgp_ref.backend import Array, Namespace, device
 from hgp_ref.neural import Ensemble, Sequential
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.losses import softmax
 from hgp_ref.problems.neural import NeuralProblem
 from hgp_ref.problems.neural_cost import NeuralCost
 from hgp_ref.problems.neural_data import classes_of
+from hgp_ref.problems.neural_parts import Rows
 
 
 class MixedCrossEntropy(NeuralCost):
@@ -29,14 +30,14 @@ class MixedCrossEntropy(NeuralCost):
         return _log_sum_exp(lam, xp)[:, None] - _log_sum_exp(joint, xp)
 
     def slope(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
-        return self._responsibility(z, lam, view, xp)[..., None] * self._slopes(z, view, xp)
+        return self.responsibility(z, lam, view, xp)[..., None] * self._slopes(z, view, xp)
 
     def bend(self, z: Array, lam: Array, view: View, z_dot: Array, xp: Namespace) -> Array:
         r, r_dot, slopes = self._moving(z, lam, view, z_dot, xp)
         return r_dot[..., None] * slopes + r[..., None] * self.curved(z, z_dot, xp)
 
     def along_lam(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
-        gap = softmax(lam, xp=xp)[:, None, :] - self._responsibility(z, lam, view, xp)
+        gap = softmax(lam, xp=xp)[:, None, :] - self.responsibility(z, lam, view, xp)
         return xp.sum(view.mean[..., None] * gap, axis=1)
 
     def cross(self, z: Array, lam: Array, view: View, z_dot: Array, xp: Namespace) -> Array:
@@ -57,13 +58,13 @@ class MixedCrossEntropy(NeuralCost):
     def _targets(self, z: Array, view: View, xp: Namespace) -> Array:
         return xp.broadcast_to(view.targets[:, :, None, :], z.shape)
 
-    def _responsibility(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
+    def responsibility(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
         """r.  # (n, N, K)"""
         return softmax(lam[:, None, :] + self._log_likelihood(z, view, xp), xp=xp)
 
     def _moving(self, z: Array, lam: Array, view: View, z_dot: Array, xp: Namespace) -> tuple[Array, Array, Array]:
         """r, ṙ and CE'."""
-        r, slopes = self._responsibility(z, lam, view, xp), self._slopes(z, view, xp)
+        r, slopes = self.responsibility(z, lam, view, xp), self._slopes(z, view, xp)
         e_dot = -xp.sum(slopes * z_dot, axis=-1)
         return r, r * (e_dot - xp.sum(r * e_dot, axis=-1, keepdims=True)), slopes
 
@@ -73,6 +74,26 @@ class PersonalMixture(NeuralProblem):
 
     x holds the components' parameters one after the other; `problem.model.init(n, seed)` starts component k from
     seed + k. f_i is the mean loss on training instances (or on X_val, y_val, if given) plus (outer_l2/2)|λ_i|².
+
+    Parameters
+    ----------
+    model : Sequential
+        The architecture of every component.
+    X, y : arrays or lists
+        Training data.
+    X_val, y_val : arrays or lists, optional
+        Validation data; by default f_i is on training data.
+    components : int
+        How many networks are mixed.
+    l2, outer_l2 : float
+        Rates of the L2 terms on x and on λ.
+
+    Examples
+    --------
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> X, y = np.ones((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
+    >>> hgp.problems.PersonalMixture(model, X, y, components=2).dim_x
+    30
     """
 
     weighs_instances = False
@@ -82,6 +103,17 @@ class PersonalMixture(NeuralProblem):
         ensemble = Ensemble(model, components)
         cost = MixedCrossEntropy(classes_of(model), ensemble.components)
         super().__init__(ensemble, cost, X, y, X_val, y_val, l2=l2, outer_l2=outer_l2)
+
+    def responsibilities(self, x: Array, lam: Array) -> Array:
+        """r of every training instance, 0 behind a client's own: the E step of a mixture.  # (n, N, K)"""
+        parts, xp = self._enter(x, lam), self._xp
+        longest, rows = int(self.counts.max()), Rows((self.n_clients, int(self.counts.max()), lam.shape[1]), x)
+        for part in parts:
+            z = self.model.logits(x[part.clients, :], part.images)
+            r = self.cost.responsibility(z, lam[part.clients, :], part.view, xp)  # type: ignore[attr-defined]
+            rest = xp.zeros((r.shape[0], longest - r.shape[1], r.shape[2]), dtype=r.dtype, device=device(r))
+            rows.put(part.clients, xp.concat([r, rest], axis=1))
+        return rows.array(xp)
 
 
 def _log_sum_exp(a: Array, xp: Namespace) -> Array:

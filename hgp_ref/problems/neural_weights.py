@@ -58,6 +58,24 @@ class NeuralInstanceWeights(NeuralProblem):
     X: (n, N, *model.input_shape) or a list of n arrays (N_i, ...); y: classes, (n, N) or a list; X_val, y_val likewise.
     λ is (n, N_max); its columns beyond N_i are padding with zero derivative. A mini-batch cost is the mean over the
     batch of λ_ik CE_ik, plus the L2 term.
+
+    Parameters
+    ----------
+    model : Sequential
+        Whose outputs are logits.
+    X, y : arrays or lists
+        Training data, as above.
+    X_val, y_val : arrays or lists
+        Validation data.
+    l2 : float
+        Rate of the L2 term.
+
+    Examples
+    --------
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> X, y = np.ones((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
+    >>> hgp.problems.NeuralInstanceWeights(model, X, y, X, y).dim_lam
+    5
     """
 
     weighs_instances = True

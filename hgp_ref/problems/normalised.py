@@ -49,6 +49,24 @@ def as_problem(problem: Problem, needs: Sequence[str] = METHODS) -> Normalised:
     """`problem` with all members, its own or made up from the others; itself if it is already so.
 
     `needs` are the methods that the caller is going to use: the problem must have these, and may lack the others.
+
+    Parameters
+    ----------
+    problem : Problem
+        Any object with the members of the protocol.
+    needs : sequence of str
+        Members that will be asked for.
+
+    Returns
+    -------
+    Problem
+        With everything else that the core asks for.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2)
+    >>> hgp.problems.as_problem(problem).n_clients
+    3
     """
     if isinstance(problem, Normalised):
         _require_members(problem.given, needs)

@@ -45,7 +45,16 @@ from hgp_ref.backend import Array
 
 @runtime_checkable
 class Linearization(Protocol):
-    """Second derivatives of g at a fixed point (x, lam, batch), applied to vectors as often as needed."""
+    """Second derivatives of g at a fixed point (x, lam, batch), applied to vectors as often as needed.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> problem.linearize(x, lam).hvp(x).shape, problem.linearize(x, lam).cross(x).shape
+    ((3, 4), (3, 2))
+    """
 
     def hvp(self, u: Array) -> Array:
         """d²_x g_i(x_i, lam_i) u_i for every client.  # (n, dim_x)"""
@@ -66,7 +75,13 @@ class FullLinearization(Linearization, Protocol):
 
 @runtime_checkable
 class Problem(Protocol):
-    """Client costs g_i (inner) and f_i (outer) with the derivatives that hyper-gradients need."""
+    """Client costs g_i (inner) and f_i (outer) with the derivatives that hyper-gradients need.
+
+    Examples
+    --------
+    >>> isinstance(hgp.problems.Quadratic.random(3, 4, 2), hgp.problems.Problem)
+    True
+    """
 
     n_clients: int
     dim_x: int

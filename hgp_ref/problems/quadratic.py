@@ -29,6 +29,21 @@ class Quadratic(Portable):
     A: (n, d_x, d_x) symmetric; b: (n, d_x); C: (n, d_lam, d_x); target t: (n, d_x);
     outer_hessian Q: (n, d_x, d_x) symmetric, the identity by default; coupling D: (n, d_lam, d_x), 0 by default;
     outer_reg: the number mu.
+
+    Parameters
+    ----------
+    A, b, C, target : arrays
+        As above.
+    outer_hessian, coupling : arrays, optional
+        Q and D.
+    outer_reg : float
+        μ.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0, condition=10)
+    >>> problem.n_clients, problem.dim_x, problem.dim_lam
+    (3, 4, 2)
     """
 
     broadcasts = True

@@ -15,6 +15,23 @@ class SoftmaxRegression(RegularizedLinear):
 
     X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: classes 0 .. C-1, (n, N) or lists of (N_i,).
     n_classes: C, by default the largest label plus one. regularization: as in LogisticRegression.
+
+    Parameters
+    ----------
+    X, y : array (n, N, d) and (n, N), or lists
+        Training data and classes.
+    X_val, y_val : likewise
+        Validation data.
+    n_classes : int, optional
+        By default one more than the largest label.
+    regularization : {"coordinate", "client"}
+        A rate for every coordinate, or one for a client.
+
+    Examples
+    --------
+    >>> data = hgp.data.digits(n_clients=3)
+    >>> hgp.problems.SoftmaxRegression(data.X, data.y, data.X_val, data.y_val, 10).dim_x
+    650
     """
 
     conforms = True  # what as_problem need not check

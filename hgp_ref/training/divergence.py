@@ -74,7 +74,9 @@ class TrainingWatch:
         return self.average.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))
 
     def _raise(self, what: str, z: Array) -> None:
-        raise DivergenceError(f"training diverged: {what}: {self._remedy(z)}")
+        added = {name: getattr(self.rule, name) for name in ("momentum", "weight_decay", "prox")}
+        named = "".join(f", {name}={value:g}" for name, value in added.items() if value)
+        raise DivergenceError(f"training diverged: {what}{named}: {self._remedy(z)}")
 
     def _remedy(self, z: Array) -> str:
         """A smaller rate helps unless the mean inner cost falls without end."""

@@ -16,6 +16,15 @@ class Fit(Result):
     """The trained parameters and what a reader needs to judge and repeat them.
 
     With a run axis on `lam`, or several seeds, `x` has it too; gap, norm and the fields of `traffic` are arrays then.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=300, lr=0.5)
+    >>> fit.x.shape, fit.steps
+    ((3, 4), 300)
     """
 
     x: Array  # (n, d_x), each client's debiased parameters

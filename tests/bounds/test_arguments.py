@@ -62,6 +62,10 @@ CASES = {
         {"beta": (*ARRAY, -np.ones(n), np.ones(n) * math.nan), "w_norm": NUMBER, "low": NUMBER, "high": NUMBER,
          "iterations": (-1, 2.5, None, "3", True), "spectrum": (*ARRAY, (0.6,), (math.nan, 1.0), (0.6, 2.1))},
     ),
+    "chebyshev_push_sum": (
+        {"c": C, "low": 0.1, "high": 5.0},
+        {"c": OBJECT, "low": NUMBER, "high": NUMBER, "iterations": PRINTED["iterations"]},
+    ),
     "corollary1": ({"c": C}, {"c": OBJECT, **PRINTED}),
     "corollary1_repaired": ({"c": C}, {"c": OBJECT, **PRINTED}),
     "corollary2": (
@@ -117,7 +121,7 @@ CASES = {
     ),
 }  # fmt: skip
 ELSEWHERE = {"certify", "known_lipschitz"}  # certificates have tests of their own
-ALIASES = {"bound_a", "bound_b", "bound_d", "bound_e"}
+ALIASES = {"bound_a", "bound_b", "bound_d", "bound_e", "bound_f"}
 BAD = [(name, argument, k) for name, (_, bad) in CASES.items() for argument in bad for k in range(len(bad[argument]))]
 
 
@@ -142,6 +146,7 @@ def test_every_public_function_is_tried():
     for letter, name in (("a", "contracting_clients"), ("b", "convex_mean"), ("d", "minibatch_tail")):
         assert getattr(bounds, f"bound_{letter}") is getattr(bounds, name)
     assert bounds.bound_e is bounds.mean_square_error
+    assert bounds.bound_f is bounds.chebyshev_push_sum
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "best"])

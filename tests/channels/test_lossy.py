@@ -14,7 +14,7 @@ from kinds import NETWORK_KINDS
 
 import hgp_ref as hgp
 from hgp_ref import exact, threads
-from hgp_ref.channels import CARRIED, FRESH, Lossy, Simulated, Traffic, connect, lossy_calls
+from hgp_ref.channels import BALANCED, CARRIED, FRESH, Lossy, Simulated, Traffic, connect, lossy_calls
 from hgp_ref.channels import deliveries as deliveries_module
 from hgp_ref.networks import FullyConnected, RandomDirected, RandomOut, Unreliable
 
@@ -80,6 +80,19 @@ def test_calls_are_blocks_of_augmented_matrices(robust, n, S, rule):
             assert_close(P[call], exact.mixing_product(net, S, call, robust), RTOL)
             K = exact.push_sum_matrix(net, S, call, robust=robust)
             assert K.min() >= 0 and np.abs(K.sum(axis=1) - 1).max() < 1e-13
+
+
+def test_calls_of_different_lengths_follow_each_other_whatever_was_foreseen():
+    net, steps = Unreliable(RandomDirected(4, seed=1), loss=0.3, delay=2, seed=1), (3, 3, 1, 5)
+    z = np.random.default_rng(0).normal(size=(4, 2))
+    for ahead in (steps, (3, 1, 1, 5), ()):
+        channel, used = open_channel(net, True), 0
+        channel.foresee(ahead)
+        for S in steps:
+            P = exact.augmented_product(net, used + 1, S)[:4, :4]
+            assert_close(channel.average(z, S), P @ z / P.sum(axis=1, keepdims=True), RTOL)
+            used += S
+        assert channel.traffic.messages == open_channel(net, True).matrices(steps)[1].sum()
 
 
 def test_carried_sums_are_products_of_augmented_matrices():
@@ -173,6 +186,9 @@ def test_plain_push_sum_says_how_much_it_loses():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         hgp.RobustPushSum(net, 8).apply(z)
+        late = Unreliable(net.net, loss=0.0, delay=4, seed=1)
+        assert_close(hgp.PushSum(late, 300).apply(z), np.tile(z.mean(axis=0), (5, 1)), RTOL)  # late, but not lost
+        assert not connect(late).loses_mass and connect(net).loses_mass
 
 
 @pytest.mark.parametrize(("loss", "delay"), [(0.1, 0), (0.1, 5), (0.3, 5)])
@@ -217,8 +233,10 @@ def test_maxima_that_never_arrive_are_refused():
 def test_what_makes_no_sense_over_such_links_is_refused():
     net = Unreliable(FullyConnected(3), loss=0.2, seed=1)
     z = np.ones((3, 2))
+    with pytest.raises(ValueError, match="net: Unreliable.* given, which loses or delays .* needed others for Gossip"):
+        hgp.Gossip(net, 2)
     with pytest.raises(ValueError, match="needed PushSum, or RobustPushSum, in place of Gossip"):
-        hgp.Gossip(net, 2).apply(z)
+        open_channel(net, True).mix(z, 2, BALANCED)
     with pytest.raises(ValueError, match="mode='composed' given, needed 'auto' or 'stepping'"):
         hgp.RobustPushSum(net, 2, debias="conserve", mode="composed").apply(z)
     with pytest.raises(ValueError, match="debias='keep' given, needed one of reset, conserve"):

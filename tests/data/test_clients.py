@@ -97,7 +97,7 @@ def test_clusters_are_drawn_as_the_text_or_the_program_says():
     assert not np.array_equal(draw_clusters(3, 0)[0], draw_clusters(3, 1)[0])
     with pytest.raises(ValueError, match="variant='text' given"):
         draw_clusters(variant="text")
-    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(module, extraglobs={"hgp": hgp, "np": np}).failed == 0
 
 
 def test_the_mixture_in_this_form():
@@ -123,6 +123,19 @@ def test_what_does_not_fit_is_refused():
         Clients(data.X, data.y, data.X_val, [data.y_val[0], data.y_val[1][:2], data.y_val[2]], 2, "wrong")
 
 
+@pytest.mark.parametrize("wrong", [-1, 2, 0.5, np.nan])
+@pytest.mark.parametrize("field", ["y", "y_val", "y_test"])
+def test_labels_are_classes(field, wrong):
+    data = make()
+    labels = [part.astype(float) for part in getattr(data, field)]
+    dataclasses.replace(data, **{field: labels})  # whole numbers may be floats
+    labels[1][-1] = wrong
+    with pytest.raises(ValueError, match=rf"{field}\[1\]: label {wrong}.* given, needed whole numbers from 0 to 1"):
+        dataclasses.replace(data, **{field: labels})
+    with pytest.raises(ValueError, match=rf"{field}\[0\]: shape \(\d+, 1\) given, needed \(N_i,\)"):
+        dataclasses.replace(data, **{field: [part[:, None] for part in getattr(data, field)]})
+
+
 @pytest.mark.parametrize(
     ("field", "value", "error", "message"),
     [
@@ -132,6 +145,7 @@ def test_what_does_not_fit_is_refused():
         ("X_val", [], ValueError, "X_val: 0 clients given, needed 3 as in X"),
         ("y_test", [np.array(["a"])] * 3, TypeError, r"y_test\[0\]: <U1 of shape \(1,\) given"),
         ("n_classes", 2.0, TypeError, "n_classes=2.0 given"),
+        ("n_classes", 1, ValueError, r"y\[\d\]: label 1 given, needed whole numbers from 0 to 0"),
         ("name", None, TypeError, "name=None given"),
         ("clusters", np.array([0, 1, 2]), ValueError, "clusters=.* given, needed numbers from 0 to 1"),
         ("clusters", np.array([0, 1]), ValueError, r"clusters: shape \(2,\) given, needed \(3,\)"),

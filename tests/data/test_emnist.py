@@ -61,10 +61,16 @@ def test_missing_folder_and_file_say_where_to_get_it(small, tmp_path, monkeypatc
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     with pytest.raises(FileNotFoundError, match="nist.gov"):
         emnist_byclass()
+    monkeypatch.setenv(FOLDER_VARIABLE, "")
+    with pytest.raises(FileNotFoundError, match="no folder of EMNIST given"):
+        emnist_byclass()
     with pytest.raises(FileNotFoundError, match="is not a folder"):
         emnist_byclass(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="test-images.* is missing"):
         emnist_byclass(small[0], "test")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="train-images.* is missing"):  # which is asked before its sum
+        emnist_byclass(tmp_path / "empty", "train")
     with pytest.raises(ValueError, match="split='valid'"):
         emnist_byclass(small[0], "valid")
 
@@ -114,6 +120,24 @@ def test_a_damaged_archive_is_refused(archive):
         emnist_byclass(other, "train", sums=sums)
 
 
+@pytest.mark.parametrize(
+    ("local", "central", "value"),
+    [((b"PK\x03\x04", 6), (b"PK\x01\x02", 8), 1), ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10), 14)],
+    ids=["encrypted", "packed by LZMA, which it is not"],
+)
+def test_an_archive_that_cannot_be_unpacked_is_named(local, central, value, archive):
+    """A flag or a method in the headers of every entry that its bytes do not have."""
+    path, raw = archive[0], bytearray(archive[0].read_bytes())
+    for name, place in (local, central):
+        at = raw.find(name)
+        while at >= 0:
+            raw[at + place] = value
+            at = raw.find(name, at + 4)
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match="gzip.zip is not a zip archive that can be read"):
+        emnist_byclass(path, "train", sums={ARCHIVE: hashlib.sha256(raw).hexdigest()})
+
+
 def test_a_download_is_whole_and_checked(archive, tmp_path, monkeypatch):
     path, sums, images, _ = archive
     there = tmp_path / "new" / "folder"
@@ -155,6 +179,8 @@ def test_steps_keep_the_class(small):
         (b"\0\0\x08\x01" + b"\0\0\0\x05" + bytes(4), "announces"),
         (b"\0\0\x08\x01" + b"\0\0\0\x03" + bytes(4), "announces"),
         (b"\0\0\x08\x03" + b"\xff\xff\xff\xff" * 3, "announces"),
+        (b"\0\0\x08\x04" + bytes(4) + b"\xff" * 12, "data announces .* which no array has"),
+        (b"\0\0\x08\xff" + b"\0\0\0\x01" * 255 + b"x", "data announces .* which no array has"),
     ],
 )
 def test_bad_idx(data, message):

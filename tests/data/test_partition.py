@@ -8,6 +8,7 @@ import doctest
 import numpy as np
 import pytest
 
+import hgp_ref as hgp
 import hgp_ref.data.partition as module
 from hgp_ref.data import breast_cancer, digits, dirichlet_partition
 
@@ -92,7 +93,7 @@ def test_labels_of_any_kind_that_sorts(labels):
 
 
 def test_docstring_example():
-    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(module, extraglobs={"hgp": hgp, "np": np}).failed == 0
 
 
 @pytest.mark.parametrize(

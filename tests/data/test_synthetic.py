@@ -7,6 +7,7 @@ import doctest
 import numpy as np
 import pytest
 
+import hgp_ref as hgp
 import hgp_ref.data.synthetic as module
 from hgp_ref.data import synthetic_mixture
 
@@ -106,7 +107,7 @@ def test_bad_arguments(wrong, message):
 
 
 def test_docstring_example():
-    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(module, extraglobs={"hgp": hgp, "np": np}).failed == 0
 
 
 WRONG_KINDS = [{"dim": 2.0}, {"n_train": True}, {"alpha": "1"}, {"bias": 0}, {"seed": None}]

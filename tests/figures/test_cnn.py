@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from figures import cli, cnn
+from figures import cli, cnn, cnn_clients, cnn_controls, cnn_parts
 from figures.options import Options
 from reporting.store import obtain
 
@@ -43,6 +43,26 @@ def test_what_is_removed_and_how(tiny):
     assert np.array_equal(d["predicted"][0, :4], d["per_instance"][alone[:, 0], alone[:, 1]])
     assert np.all(np.diff(np.abs(d["predicted"][0, :4])) <= 0)
     assert np.all(d["continued"] != 0) and np.all(d["scratch"] != 0) and d["low"] < d["high"]
+
+
+def test_settling_takes_the_gradient_away(tiny):
+    settings = {**cnn.experiment("reduced", mini_batch=True, quick=True).settings, "settle_steps": 400}
+    settled = cnn_parts.train(settings)
+    assert settled["gradient"] < 0.2 * tiny.data["gradient"] < 0.2 * tiny.data["gradient_sgp"]
+    assert np.array_equal(settled["cost_sgp"], tiny.data["cost_sgp"])  # `scratch` compares SGP with SGP
+    problem, lam, *_ = cnn_clients.from_settings(settings)
+    left = np.linalg.norm(problem.inner_grad(settled["x"], lam).mean(axis=0))
+    assert left == pytest.approx(float(settled["gradient"]), rel=1e-12)
+
+
+def test_a_control_changes_what_it_names(capsys):
+    few = {name: value for name, value in cnn.QUICK.items() if name not in ("groups", "share")}
+    rows = [cnn_controls.row("name", {**few, "share": share}) for share in (150, 120)]
+    assert [len(row) for row in rows] == [len(cnn_controls.HEADER)] * 2 and rows[0][1] == "90" and rows[1][1] == "72"
+    base = cnn.experiment("reduced", mini_batch=False, seed=0).settings
+    for name, changes in cnn_controls.CONTROLS.items():
+        assert all(base[key] != value for key, value in changes.items()), name
+    assert cnn_controls.main(["nothing"]) == 2 and "there are: as it is, not settled" in capsys.readouterr().err
 
 
 def test_the_cost_is_said_before_it_begins_and_counts_what_is_left(tmp_path, capsys):

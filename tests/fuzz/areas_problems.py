@@ -49,6 +49,7 @@ function(
     problems.PersonalMask,
     lambda: dict(model=small.model(), **small.data(), scale=None, **NEURAL),
 )
+function("problems.PersonalBias", problems.PersonalBias, lambda: dict(model=small.model(), **small.data(), **NEURAL))
 function(
     "problems.PersonalMixture",
     problems.PersonalMixture,
@@ -70,6 +71,7 @@ PROBLEMS = {
     "LogRates": lambda: problems.LogRates(small.logistic()),
     "NeuralInstanceWeights": small.neural_weights,
     "PersonalMask": small.mask,
+    "PersonalBias": lambda: problems.PersonalBias(small.model(), **small.data()),
     "PersonalMixture": small.mixture,
 }
 for kind, make in PROBLEMS.items():
@@ -93,6 +95,9 @@ for kind, make in PROBLEMS.items():
             lambda at=at: dict(u=at()["x"]),
             passes_nan=True,
         )
+method(
+    "problems.PersonalMixture.responsibilities", small.mixture, lambda: small.point(small.mixture()), passes_nan=True
+)
 function("problems.as_problem", problems.as_problem, lambda: dict(problem=small.quadratic(), needs=("inner_grad",)))
 SAMPLE = dict(counts=[6, 6, 6], size=2, seed=0, first=0, count=3, stream=0, replace=False)
 function("problems.sample_batches", problems.sample_batches, lambda: SAMPLE | dict(clients=None))
@@ -181,7 +186,10 @@ function(
 function(
     "attribution.retrain_from",
     attribution.retrain_from,
-    lambda: dict(problem=small.weights(), **small.point(small.weights()), removals=[(0, 1)], eta=0.3, steps=8),
+    lambda: (
+        dict(problem=small.weights(), **small.point(small.weights()), removals=[(0, 1)], eta=0.3, steps=8)
+        | dict(fraction=0.5)
+    ),
 )
 function("attribution.all_instances", attribution.all_instances, lambda: dict(counts=COUNTS))
 function(

@@ -128,3 +128,28 @@ function(
     hgp.exact.tracking_rate,
     lambda: dict(H=small.derivatives()["H"], net=hgp.networks.OnePeerExponential(3), step=0.1, steps=2),
 )
+
+# planning
+function(
+    "planning.plan",
+    hgp.plan,
+    lambda: (
+        dict(problem=small.quadratic(), **small.point(small.quadratic()), net=small.net(), target=1e-3)
+        | dict(relative=True, use_pilot=None)
+    ),
+)
+function(
+    "planning.plan (budget)",
+    hgp.plan,
+    lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), net=small.net(), budget=1e5),
+)
+method(
+    "planning.Plan.run",
+    lambda: hgp.plan(small.quadratic(), **small.point(small.quadratic()), net=small.net(), target=1e-3),
+    lambda: dict(certify=True, by_clients=False, strong_convexity=None),
+)
+method(
+    "planning.Found.rounds_to",
+    lambda: hgp.plan(small.quadratic(), **small.point(small.quadratic()), net=small.net(), target=1e-3).found,
+    lambda: dict(share=0.1),
+)

@@ -10,7 +10,8 @@ import hgp_ref
 
 MODULES = (
     *("averaging", "channels", "attribution", "bounds", "certificates", "data", "exact", "methods", "networks"),
-    *("problems", "training", "estimators", "results", "neural", "backend", "bilevel", "mpi"),
+    *("planning", "problems", "training", "estimators", "results", "neural", "backend", "bilevel", "mpi"),
+    "personalization",
 )
 
 DRIVEN = "called in every iteration by the package, with arrays that its doors have looked at"
@@ -69,11 +70,12 @@ EXEMPT: dict[str, str] = {
                 "attribution.Retraining",
                 "attribution.Scores",
             ),
+            *("planning.Found", "planning.Outcome", "planning.Plan", "Plan"),
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Unreachable"),
             *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
             *("backend.Backend", "bounds.Certificate", "bilevel.Path", "bilevel.OuterStep", "mpi.Handed"),
-            "bilevel.Frozen",
+            *("bilevel.Frozen", "personalization.Personalized"),
         )
     },
     **{
@@ -81,6 +83,10 @@ EXEMPT: dict[str, str] = {
         for module in ("averaging", "channels")
         for member in ("of", "side_by_side", "of_run", "per_run")
     },
+    **{f"personalization.Task.{name}": DRIVEN for name in ("judge", "moved", "over", "start", "there", "zeros")},
+    **{f"personalization.Push.{name}": DRIVEN for name in ("rates",)},
+    **{f"personalization.Rounds.{name}": DRIVEN for name in ("rates", "average", "weights")},
+    **{f"personalization.Outer.{name}": DRIVEN for name in ("data", "estimate")},
     "errors.DivergenceError": "an exception",
 }
 

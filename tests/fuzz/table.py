@@ -39,6 +39,13 @@ def method(name: str, owner: Callable[[], Any], good: Callable[[], Arguments] = 
 
 def full() -> dict[str, Target]:
     """The whole table."""
-    from fuzz import areas_bilevel, areas_core, areas_data, areas_problems, areas_theory  # noqa: F401 - each adds its area
+    from fuzz import (  # noqa: F401 - each adds its area
+        areas_bilevel,
+        areas_core,
+        areas_data,
+        areas_personalization,
+        areas_problems,
+        areas_theory,
+    )
 
     return TARGETS

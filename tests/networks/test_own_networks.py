@@ -270,7 +270,7 @@ def test_the_docstring_names_every_member():
 
 
 def test_the_example_of_the_docstring_runs():
-    source = Network.__doc__.split("Example:")[1]
+    source = Network.__doc__.split("Example:")[1].split("Parameters")[0]
     scope = {"Network": Network, "np": np, "__name__": __name__}
     exec("\n".join(line.removeprefix("        ") for line in source.splitlines()), scope)
     np.testing.assert_array_equal(scope["Ring"](3).mixing_matrix(1), RING)

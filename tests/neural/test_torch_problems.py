@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from helpers import assert_close
 
-from hgp_ref.problems import from_torch
+from hgp_ref import neural
+from hgp_ref.problems import NeuralInstanceWeights, PersonalMask, PersonalMixture, from_torch
 
 from .problem_cases import CLASSES, COUNTS, instances, make, network
 from .stacks import to_torch
@@ -77,3 +78,29 @@ def test_derivatives_equal_those_of_double_backward(kind, mini):
         np.testing.assert_allclose(ours, expected, rtol=0, atol=RTOL * max(np.abs(expected).max(), 1e-300))
         if np.abs(expected).max() > 0:
             assert_close(ours, expected, RTOL)
+
+
+@pytest.mark.parametrize("kind", ["weights", "mask", "mixture"])
+def test_the_networks_of_the_paper(kind):
+    """Gradient, hvp and cross of the influence network under weights, of the personalization network under λ."""
+    rng = np.random.default_rng(0)
+    model = neural.influence_cnn() if kind == "weights" else neural.personalization_cnn(CLASSES)
+    X, y = rng.random((1, 3, 1, 28, 28)), rng.integers(0, CLASSES, (1, 3))
+    problem = {
+        "weights": lambda: NeuralInstanceWeights(model, X, y, X, y, l2=0.1),
+        "mask": lambda: PersonalMask(model, X, y, l2=0.1),
+        "mixture": lambda: PersonalMixture(model, X, y, components=2, l2=0.1),
+    }[kind]()
+    x, lam = problem.model.init(1), rng.random((1, problem.dim_lam))
+    u = rng.standard_normal(x.shape)
+    images, labels = torch.from_numpy(X), torch.from_numpy(y)
+
+    def inner(i, x, lam, batch):
+        each = losses(kind, model, x, lam, images[i], labels[i])
+        return (lam * each if kind == "weights" else each).mean() + 0.05 * (x @ x)
+
+    theirs = from_torch(inner, lambda i, x, lam: x @ x, 1, problem.dim_x, problem.dim_lam)
+    reference = theirs.linearize(*(torch.from_numpy(a) for a in (x, lam)))
+    assert_close(problem.inner_grad(x, lam), theirs.inner_grad(*map(torch.from_numpy, (x, lam))).numpy(), RTOL)
+    for ours, value in zip(problem.linearize(x, lam).products(u), reference.products(torch.from_numpy(u)), strict=True):
+        assert_close(ours, value.numpy(), RTOL)

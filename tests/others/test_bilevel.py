@@ -206,6 +206,12 @@ class TestAtAPoint:
         others = [f(self.problem, self.x, lam) for f in (exact.client_hypergradient, exact.local_hypergradient)]
         assert all(np.linalg.norm(est.value - o) > 0.3 * np.linalg.norm(truth) for o in others)
 
+    def test_a_callback_sees_what_is_kept_and_may_stop(self):
+        seen = []
+        call = lambda m, v: seen.append(m) or v.fill(0) or m == 6  # noqa: E731
+        est = bilevel.at_point("ma_dsbo", self.problem, self.x, self.lam, self.net, 20, 2, call, step=0.1)
+        assert seen == [2, 4, 6] == est.iterations.tolist() and est.history.shape[0] == 3 and est.value.any()
+
     def test_growth_is_an_error(self):
         with pytest.raises(hgp.DivergenceError, match="dbo holds NaN or infinite values"):
             self.run("dbo", 3000, step=50.0)

@@ -60,6 +60,7 @@ def at_point(
     net: Network,
     iterations: int = 100,
     every: int = 1,
+    callback: Callable[[int, Array], object] | None = None,
     **settings: Any,
 ) -> Frozen:
     """The hyper-gradient that a bilevel method of others forms, with x and λ frozen: only what approaches it moves.
@@ -76,6 +77,7 @@ def at_point(
     problem, x, lam : as for `hgp.hypergradient`; "fab" needs x to be the inner solution.
     net : as the method needs it.
     iterations, every : how many, and how often v is kept.
+    callback : called as callback(m, v) wherever v is kept; a true result stops.
 
     Returns
     -------
@@ -104,6 +106,8 @@ def at_point(
     x, lam = check_point(problem, x, lam)
     M = arguments.integer("iterations", iterations, 1, arguments.LONGEST)
     every = arguments.integer("every", every, 1, arguments.LONGEST)
+    if callback is not None:
+        arguments.function("callback", callback)
     mean = open_mean([one_round(method, network, net)], problem.n_clients, x, M)
     point = Points(problem, x).next(x, lam)
     state, values, marks, floats, rounds = hyper.begin(point), [], [], [], []
@@ -118,6 +122,8 @@ def at_point(
             marks.append(m)
             floats.append(int(mean.channel.traffic.floats))
             rounds.append(int(mean.channel.traffic.rounds))
+            if callback is not None and callback(m, array_namespace(x).asarray(values[-1], copy=True)):
+                break
     return Frozen(
         value=values[-1],
         history=array_namespace(x).stack(values),

@@ -13,7 +13,7 @@ from hgp_ref.bilevel.others.joint import Own, SingleLoop
 from hgp_ref.bilevel.others.points import Point
 from hgp_ref.bilevel.others.run import run
 from hgp_ref.bilevel.path import Path
-from hgp_ref.methods.hessian_gossip import HessianGossip, damped, flattened, hessians, inverse_times, unit_products
+from hgp_ref.methods.hessian_gossip import HessianGossip, damped, hessians, inverse_times
 from hgp_ref.methods.rules import Consensus
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem
@@ -61,7 +61,10 @@ class MeanHessian(Hyper):
 
     def _own(self, point: Point) -> tuple[Array, ...]:
         own = (point.outer[0], hessians(point.lin, point.x))
-        return (*own, point.outer[1], flattened(unit_products(point.lin.cross, point.x))) if self.shared else own
+        if not self.shared:
+            return own
+        J = point.jacobians()
+        return (*own, point.outer[1], array_namespace(J).reshape(J, (J.shape[0], -1)))
 
 
 def gbdsbo(
@@ -91,6 +94,11 @@ def gbdsbo(
     ell, terms : ℓ and the degree b of the polynomial.
     shared : whether all clients share one λ.
     options : x0, project, batch_size, seed, every, callback: see `bilevel.others.run.run`.
+
+    Returns
+    -------
+    Path
+        λ of every outer step, the outer cost there, and what was sent until it was known.
 
     Examples
     --------

@@ -14,7 +14,6 @@ from hgp_ref.bilevel.others.networks import STATIC
 from hgp_ref.bilevel.others.points import Point
 from hgp_ref.bilevel.others.run import run
 from hgp_ref.bilevel.path import Path
-from hgp_ref.methods.hessian_gossip import unit_products
 from hgp_ref.methods.rules import Consensus, Moving, Tracked, follow, followed
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem
@@ -82,7 +81,7 @@ class JacobianTracking(Hyper):
     def _right(self, point: Point) -> Array:
         """J_iᵀ by columns, in the block of client i unless λ is shared.  # (k, n, d_x)"""
         xp = array_namespace(point.x)
-        J = xp.moveaxis(unit_products(point.lin.cross, point.x), 0, -1)  # (n, d_lam, d_x)
+        J = point.jacobians()  # (n, d_lam, d_x)
         n, p, q = J.shape
         if self.shared:
             return xp.moveaxis(J, 0, 1)
@@ -142,6 +141,11 @@ def dbo(
     shared : whether all clients share one λ, which is then mixed, too.
     tracking : DBOGT, where λ is shared.
     options : x0, project, batch_size, seed, every, callback: see `bilevel.others.run.run`.
+
+    Returns
+    -------
+    Path
+        λ of every outer step, the outer cost there, and what was sent until it was known.
 
     Examples
     --------

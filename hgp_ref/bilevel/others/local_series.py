@@ -49,6 +49,11 @@ def mdbo(
     shared : whether all clients share one λ.
     options : x0, project, batch_size, seed, every, callback: see `bilevel.others.run.run`.
 
+    Returns
+    -------
+    Path
+        λ of every outer step, the outer cost there, and what was sent until it was known.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
@@ -83,6 +88,16 @@ def vrdbo(
         u ← (1 − θ) (u − d₋) + d,    d₋ the direction one iteration ago, on this iteration's mini-batch.
 
     On full batches u = d whatever θ is. Parameters and class are those of `mdbo`.
+
+    Parameters
+    ----------
+    problem, net, lam, outer_steps, lr, inner_lr, ell, terms, eta, momentum, shared
+        As for `mdbo`.
+
+    Returns
+    -------
+    Path
+        λ of every outer step, the outer cost there, and what was sent until it was known.
 
     Examples
     --------

@@ -49,6 +49,11 @@ def ma_dsbo(
     shared : whether all clients share one λ.
     options : x0, project, batch_size, seed, every, callback: see `bilevel.others.run.run`.
 
+    Returns
+    -------
+    Path
+        λ of every outer step, the outer cost there, and what was sent until it was known.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

@@ -76,6 +76,11 @@ def fab(
     nodes : of the quadrature for ∂_λ g(y) − ∂_λ g(x), exact for polynomials in x of degree 2 · nodes.
     options : x0, project, batch_size, seed, every, callback: see `bilevel.others.run.run`.
 
+    Returns
+    -------
+    Path
+        λ of every outer step, the outer cost there, and what was sent until it was known.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hgp_ref.backend import Array
+from hgp_ref.backend import Array, array_namespace
+from hgp_ref.methods.hessian_gossip import unit_products
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
 from hgp_ref.problems.protocol import FullLinearization
@@ -27,6 +28,12 @@ class Point:
     def lin(self) -> FullLinearization:
         """Second derivatives of g."""
         return self.problem.linearize(self.x, self.lam, **self._batch)
+
+    def jacobians(self) -> Array:
+        """J_i: the problem's closed form, or products with unit vectors.  # (n, d_lam, d_x)"""
+        if self.problem.jacobian is not None:
+            return self.problem.jacobian(self.x, self.lam, **self._batch)
+        return array_namespace(self.x).moveaxis(unit_products(self.lin.cross, self.x), 0, -1)
 
     def inner_grad(self, x: Array) -> Array:
         """∂_x g at another x.  # (n, d_x)"""

@@ -1,0 +1,145 @@
+"""Outer cost over floats sent on hyper-cleaning: HGP and the other bilevel methods, each with its best outer step.
+
+n = 6 clients with 12 training instances of a mixture of Gaussians (3 classes, 4 features: d_x = 12, d_λ = 12), three in
+ten labels wrong; f is the validation loss. λ_i belongs to client i, λ = 0 and x its inner solution at the start. Inner
+steps follow from L by rule, the outer step is one of six, chosen on seed 0 and shown on others. The cost is judged at
+the exact inner solution of each λ, not at the clients' own x.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import hgp_ref as hgp
+from figures.comparison_cases import gaussians
+from figures.options import Data, Options, Row
+from hgp_ref import bilevel
+from reporting.store import Arrays, Experiment
+from reporting.style import COLOURS, new_figure
+
+SHOWS = "Hyper-cleaning: validation cost against floats sent, for HGP and eight other bilevel methods"
+BY_VARIANT = False
+N, SIZE, FEATURES, CLASSES, WRONG, L2 = 6, 12, 4, 3, 0.3, 0.05
+OUTER = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # the grid
+ENTRIES = 12  # of a path that are judged
+
+
+def problem(seed: int) -> tuple[hgp.problems.HyperCleaning, np.ndarray, float]:
+    """The problem, x at λ = 0, and L."""
+    X, y, X_val, y_val = gaussians(N, SIZE, seed, FEATURES, CLASSES)
+    rng = np.random.default_rng([4, seed])
+    y = np.where(rng.random(y.shape) < WRONG, (y + rng.integers(1, CLASSES, y.shape)) % CLASSES, y)
+    cleaning = hgp.problems.HyperCleaning(X, y, X_val, y_val, l2=L2, n_classes=CLASSES)
+    lam = np.zeros((N, SIZE))
+    x = hgp.exact.inner_solution(cleaning, lam)
+    return cleaning, x, float(np.linalg.eigvalsh(hgp.exact.hessians(cleaning, x, lam)).max())
+
+
+def _static(seed: int) -> hgp.networks.Network:
+    return hgp.networks.StaticUndirected(N, p=0.5, seed=seed)
+
+
+def _directed(seed: int) -> hgp.networks.Network:
+    rate = (_static(seed).expected_edges - N) / (N * (N - 1))
+    return hgp.networks.RandomDirected(N, low=rate, high=rate, seed=seed)
+
+
+Run = Callable[[hgp.problems.HyperCleaning, np.ndarray, float, float, int, int], bilevel.Path]
+
+
+def _hgp(cleaning, x, L, lr, seed, K):  # type: ignore[no-untyped-def]
+    return bilevel.optimise(
+        cleaning, _directed(seed), np.zeros((N, SIZE)), max(2, K // 12), train={"steps": 60, "lr": 0.5 / L},
+        estimate={"steps": 4, "iterations": 40, "eta": 1 / L}, update=bilevel.GradientDescent(lr), x0=x,
+    )  # fmt: skip
+
+
+def _other(name: str, net: Callable[[int], hgp.networks.Network], share: float,
+           settings: Callable[[float], dict[str, float]]) -> Run:  # fmt: skip
+    """A method with its inner steps by rule; share: its outer iterations, of those of a single loop."""
+
+    def run(cleaning, x, L, lr, seed, K):  # type: ignore[no-untyped-def]
+        steps = max(ENTRIES, int(K * share))
+        return getattr(bilevel, name)(cleaning, net(seed), np.zeros((N, SIZE)), steps, lr=lr * min(1.0, share * 10),
+                                      x0=x, every=max(1, steps // ENTRIES), **settings(L))  # fmt: skip
+
+    return run
+
+
+RUNS: dict[str, Run] = {
+    "HGP (directed)": _hgp,
+    "FAB (directed)": _other("fab", _directed, 1.0, lambda L: {"inner_lr": 0.1 / (100 * L), "penalty": 100.0}),
+    "SPARKLE-ED": _other("sparkle", _static, 1.0, lambda L: {"inner_lr": 0.8 / L, "aux_lr": 0.8 / L}),
+    "D-SOBA": _other("d_soba", _static, 1.0, lambda L: {"inner_lr": 0.2 / L, "aux_lr": 0.2 / L}),
+    "MA-DSBO": _other("ma_dsbo", _static, 0.1, lambda L: {"inner_lr": 0.2 / L, "higp_lr": 0.2 / L}),
+    "DBO": _other("dbo", _static, 0.02, lambda L: {"inner_lr": 0.2 / L, "jhip_lr": 0.2 / L}),
+    "GBDSBO": _other("gbdsbo", _static, 0.3, lambda L: {"inner_lr": 0.2 / L, "mixing": 0.1, "ell": L, "terms": 40}),
+    "MDBO": _other("mdbo", _static, 0.5, lambda L: {"inner_lr": 0.4 / L, "ell": L, "terms": 40, "eta": 0.5}),
+    "FedNest (server)": _other(
+        "fednest", lambda seed: hgp.networks.FullyConnected(N), 0.1, lambda L: {"inner_lr": 0.5 / L, "ell": L}
+    ),
+}
+
+
+def experiments(options: Options) -> dict[str, Experiment]:
+    """A part for each method."""
+    settings = {
+        "revision": 1,
+        "outer": OUTER,
+        "iterations": 40 if options.quick else 2000 if options.size == "paper" else 200,
+        "methods": list(RUNS),
+        "seeds": [1] if options.quick else [1, 2, 3],
+        "seed": 0,
+        "backend": "numpy",
+        "dtype": "float64",
+    }
+
+    def compute(part: str, finished: Mapping[str, Arrays]) -> Arrays:
+        run, K = RUNS[list(RUNS)[int(part)]], int(settings["iterations"])  # type: ignore[call-overload]
+        trials = [judged(run, lr, 0, K) for lr in OUTER]
+        best = min(range(len(OUTER)), key=lambda k: trials[k][-1, 1])
+        shown = [judged(run, OUTER[best], seed, K) for seed in settings["seeds"]]  # type: ignore[attr-defined]
+        return {"chosen": np.array(OUTER[best]), "curves": np.stack(shown)}
+
+    def join(parts: Mapping[str, Arrays]) -> Arrays:
+        return {f"{part}/{name}": a for part, arrays in parts.items() for name, a in arrays.items()}
+
+    return {"runs": Experiment("comparison_cleaning", settings, tuple(map(str, range(len(RUNS)))), compute, join)}
+
+
+def judged(run: Run, lr: float, seed: int, K: int) -> np.ndarray:
+    """(ENTRIES, 2): floats per client in units of d_x, and Σ f at the exact inner solution; inf for what diverged."""
+    cleaning, x, L = problem(seed)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of estimates that have not converged
+            path = run(cleaning, x, L, lr, seed, K)
+        keep = np.unique(np.linspace(0, len(path.lam) - 1, ENTRIES).round().astype(int))
+        costs = [cleaning.outer_cost(hgp.exact.inner_solution(cleaning, path.lam[k]), path.lam[k]).sum() for k in keep]
+    except (hgp.DivergenceError, ValueError, RuntimeError):
+        return np.full((ENTRIES, 2), np.inf)
+    curve = np.stack([path.floats[keep] / (N * cleaning.dim_x), costs], axis=1)
+    return np.concatenate([curve, np.repeat(curve[-1:], ENTRIES - len(curve), axis=0)])
+
+
+def draw(data: Data, options: Options) -> Figure:
+    """Medians over seeds not used for choosing."""
+    figure = new_figure(5.2, 3.0)
+    ax = figure.subplots()
+    for k, name in enumerate(RUNS):
+        floats, cost = np.median(data["runs"][f"{k}/curves"], axis=0).T
+        style = "-" if k == 0 else (0, (4, 1.3)) if k < 7 else (0, (1.2, 1.2))
+        ax.plot(np.maximum(floats, 1.0), cost, color=COLOURS[k % 7], linestyle=style, linewidth=1.9 if k == 0 else 1.1,
+                label=name)  # fmt: skip
+    ax.set(xscale="log", xlabel="floats sent per client, in units of $d_x$", ylabel="Σ f at the exact inner solution")
+    figure.legend(loc="outside right center", handlelength=2.6)
+    return figure
+
+
+def compare(data: Data, options: Options) -> list[Row]:
+    """The paper prints no numbers for this."""
+    return []

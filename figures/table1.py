@@ -1,0 +1,72 @@
+"""Table 1 with numbers: what each method computes, where it works, what it sends, and how that grows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from figures import comparison_growth, comparison_runs
+from figures.comparison_cases import NETWORKS
+from figures.comparison_methods import METHODS
+from figures.options import Data, Options, Row
+from reporting.store import Experiment
+from reporting.table import Table
+
+SHOWS = "Class, networks, floats and rounds to errors 1e-2, 1e-4, 1e-6, and exponents of growth, of HGP and nine others"
+BY_VARIANT = False
+PROBLEM = 1  # quadratic, κ = 10; with --quick the only one there is
+
+
+def experiments(options: Options) -> dict[str, Experiment]:
+    """The runs of `comparison`, and the ledger over sizes."""
+    return {
+        "runs": comparison_runs.experiment(options.quick, options.size),
+        "growth": comparison_growth.experiment(options.quick),
+    }
+
+
+def table(data: Data, options: Options) -> Table:
+    """Floats per client in units of d_x / rounds, medians over seeds not used for choosing; — where not reached."""
+    problem = 0 if options.quick else PROBLEM
+    rows = []
+    for m in METHODS:
+        for k, kind in enumerate(NETWORKS):
+            if not m.works_on(kind):
+                continue
+            kept = data["runs"][f"{problem}-{k}/{m.name}/reached"]
+            cost = [_cell(kept[:, t]) for t in range(kept.shape[1])]
+            network = "server" if m.networks == "server" else kind
+            rows.append((m.name, m.kind, network, *cost, *_exponents(data, m.name)))
+    header = ("method", "class", "network", *(f"floats/rounds to {t:g}" for t in comparison_runs.TARGETS),
+              "exponent in d_x", "in d_λ")  # fmt: skip
+    return Table("", header, tuple(rows))
+
+
+def compare(data: Data, options: Options) -> list[Row]:
+    """Exponents: HGP sends as d_x, Yang's GBDSBO as d_x², Chen's DBO as d_x d_λ."""
+    rows = []
+    for name, expected in {"HGP": (1, 0), "GBDSBO": (2, 0), "DBO": (1, 1)}.items():
+        for what, ours, power in zip(("d_x", "d_λ"), _fitted(data, name), expected, strict=True):
+            if power:
+                rows.append(Row(f"{name}: exponent in {what}", ours, power, abs(ours - power) < 0.1))
+    return rows
+
+
+def _fitted(data: Data, name: str) -> tuple[float, float]:
+    x, lam = (
+        comparison_growth.exponent(data["growth"][f"{part}/sizes"], data["growth"][f"{part}/{name}"])
+        for part in ("x", "lam")
+    )
+    return x, lam
+
+
+def _exponents(data: Data, name: str) -> tuple[str, str]:
+    if name not in comparison_growth.RUNS:
+        return "nothing sent", "nothing sent"
+    x, lam = _fitted(data, name)
+    return f"{x:.2f}", f"{abs(lam):.2f}"
+
+
+def _cell(kept: np.ndarray) -> str:
+    """Median over seeds, — unless more than half of them got there."""
+    floats, rounds = np.median(np.where(np.isfinite(kept), kept, np.inf), axis=0)
+    return f"{floats:.0f}/{rounds:.0f}" if np.isfinite(floats) else "—"

@@ -1,0 +1,48 @@
+"""Personal models of clients that train together: HGP-PL, HGP-MTL and the baselines of the paper's table.
+
+Every method is a function (task, net, recipe, its own settings) → `Personalized`:
+
+    local           own data alone                               local_training
+    fedavg          one model for all (SGP / FedAvg)             global_model
+    fedprox         the same, held near by a proximal term       proximal
+    fedavg_plus     one model, tuned by each client              tuning
+    clustered_fl    one model for each cluster, found on the way clustering
+    pfedme          Moreau envelopes                             moreau
+    fedem           mixtures by EM                               mixtures
+    hgp_pl          a mask on the logits by hyper-gradients      personal_layer
+    hgp_mtl         a mixture by hyper-gradients                 multi_task
+    class_prior     one model, shifted by class frequencies      priors (a control)
+"""
+
+from hgp_ref.personalization.clustering import clustered_fl
+from hgp_ref.personalization.global_model import fedavg
+from hgp_ref.personalization.local_training import local
+from hgp_ref.personalization.mixtures import fedem
+from hgp_ref.personalization.moreau import pfedme
+from hgp_ref.personalization.multi_task import hgp_mtl
+from hgp_ref.personalization.outer_loop import Outer
+from hgp_ref.personalization.personal_layer import hgp_pl
+from hgp_ref.personalization.priors import class_prior
+from hgp_ref.personalization.proximal import fedprox
+from hgp_ref.personalization.recipes import Push, Rounds
+from hgp_ref.personalization.result import Personalized
+from hgp_ref.personalization.task import Task
+from hgp_ref.personalization.tuning import fedavg_plus
+
+__all__ = [
+    "Outer",
+    "Personalized",
+    "Push",
+    "Rounds",
+    "Task",
+    "class_prior",
+    "clustered_fl",
+    "fedavg",
+    "fedavg_plus",
+    "fedem",
+    "fedprox",
+    "hgp_mtl",
+    "hgp_pl",
+    "local",
+    "pfedme",
+]

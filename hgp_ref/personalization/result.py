@@ -1,0 +1,64 @@
+"""What a personalization method returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.backend import Array
+from hgp_ref.channels import Traffic
+from hgp_ref.results import Result
+
+PARTS = ("validation", "test")
+
+
+@dataclass(frozen=True)
+class Personalized(Result):
+    """Each client's accuracy at every look, what was trained and what it cost.
+
+    `best` is the look with the largest mean validation accuracy, the earlier one of two alike; test data have no part
+    in that choice.
+
+    Examples
+    --------
+    >>> seen = np.array([[0.5, 0.7], [0.8, 0.6]])  # two looks, two clients
+    >>> sizes = {"validation": np.array([10, 10]), "test": np.array([30, 10])}
+    >>> result = hgp.personalization.Personalized(
+    ...     "mine", np.array([1, 2]), seen, seen, sizes, np.zeros((2, 1)), None, hgp.Traffic())
+    >>> result.best, round(result.accuracy(), 3), round(result.bottom(), 3)
+    (1, 0.75, 0.62)
+    """
+
+    method: str
+    turns: np.ndarray  # (K,) rounds, steps or outer steps at which it was looked at
+    validation: np.ndarray  # (K, n) accuracy of each client
+    test: np.ndarray  # (K, n)
+    sizes: dict[str, np.ndarray]  # (n,) instances of each client in "validation" and "test"
+    x: Array  # (n, d_x) at the end
+    lam: Array | None  # (n, d_λ) at the end, where the method has any
+    traffic: Traffic
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what went wrong or happened on the way
+
+    @property
+    def best(self) -> int:
+        """The look that validation data choose."""
+        return int(np.argmax(self.curve("validation")))
+
+    def curve(self, part: str = "test", *, weighted: bool = True) -> np.ndarray:
+        """Mean accuracy over clients at each look, by their sizes or (weighted=False) not.  # (K,)"""
+        accuracy = getattr(self, arguments.choice("part", part, PARTS))
+        weights = self.sizes[part] if arguments.boolean("weighted", weighted) else np.ones(accuracy.shape[1])
+        return np.asarray(accuracy @ (weights / weights.sum()))
+
+    def accuracy(self, part: str = "test", *, weighted: bool = True) -> float:
+        """Mean accuracy at the best look."""
+        return float(self.curve(part, weighted=weighted)[self.best])
+
+    def bottom(self, share: float = 0.1, part: str = "test") -> float:
+        """Accuracy at the best look of the client below which a share of the clients is (linear between two)."""
+        accuracy = getattr(self, arguments.choice("part", part, PARTS))
+        return float(np.quantile(accuracy[self.best], arguments.probability("share", share)))

@@ -1,0 +1,72 @@
+"""What each method would need for a given relative error, by what is known of problem and network.
+
+Series and Chebyshev. They aim at AIM of the target, since certificates are larger than errors. M follows from their
+rate q (error about 2q^M), S_0 from the floor: an average over S_0 rounds
+leaves τ^{S_0} of a disagreement, which ends up in w about FLOOR times. S falls to 1 (`falling_steps`). With cycles,
+each reaches the c-th root of the target, and the averages at a restart take S_0 steps of the whole target. Graphs that
+differ from each other make short calls fail now and then: UNEVEN on what these methods need.
+
+Gradient tracking. No floor; rate and S by `tracking_model`, two vectors a message.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hgp_ref.averaging import falling_steps
+from hgp_ref.methods import Chebyshev, Method, Neumann, Refined, Tracking
+from hgp_ref.planning.found import Found
+from hgp_ref.planning.tracking_model import best_pace
+
+AIM = 0.25
+FLOOR = 5.0
+UNEVEN = 1.3
+MOST_CYCLES = 8
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method with its settings, and what it is expected to need."""
+
+    method: Method
+    steps: int | tuple[int, ...]
+    iterations: int
+    rounds: int
+    vectors: int  # in a message
+    error: float  # relative, expected
+    margin: float = 1.0
+
+    def floats(self, d: int) -> float:
+        """Numbers per edge that all messages hold, with a margin where graphs may disappoint."""
+        return self.margin * self.rounds * (self.vectors * d + 1)
+
+
+def candidates(found: Found, target: float) -> list[Candidate]:
+    """All that can be predicted; none where the spectrum of H̄ has no known positive lower bound."""
+    if not found.low > 0:
+        return []
+    low, high = found.low, max(found.high, found.low)
+    kappa = high / low
+    root = math.sqrt(kappa)
+    made = [
+        _falling(Neumann(2 / (low + high)), (kappa - 1) / (kappa + 1), found, target, 1),
+        *(_falling(Chebyshev(low, high), (root - 1) / (root + 1), found, target, c) for c in range(1, MOST_CYCLES + 1)),
+    ]
+    pace = best_pace(found, target)
+    if pace is not None:
+        M = pace.iterations(target)
+        made.append(Candidate(Tracking(pace.step), pace.S, M, pace.S * M, 2, target / 2))
+    return made
+
+
+def _falling(method: Method, q: float, found: Found, target: float, cycles: int) -> Candidate:
+    """A method with rate q and S that falls, restarted in `cycles` cycles."""
+    goal = (AIM * target) ** (1 / cycles)
+    M = max(1, math.ceil(math.log(2 / goal) / -math.log(max(q, 1e-6))))
+    one = falling_steps(found.rounds_to(min(goal / FLOOR, 0.5)), M)
+    restart = found.rounds_to(min(target / FLOOR, 0.5))
+    steps = one + one[1:] * (cycles - 1)
+    rounds = sum(steps) + 2 * restart * (cycles - 1)
+    whole = method if cycles == 1 else Refined(method, cycles, restart)
+    return Candidate(whole, steps, cycles * M, rounds, 1, AIM * target, UNEVEN)

@@ -1,0 +1,165 @@
+"""What clients find out before a plan: of their Hessians, of their network, and what that costs.
+
+1. Every client takes the extreme eigenvalues of its own H_i by Lanczos. No message.
+2. One conversation of scalars (`methods.mixing`): τ, the contraction of a round of Push-Sum; bounds of mean_i
+   λ_min(H_i) ≤ ᾱ and of mean_i λ_max(H_i) ≥ L̄; by flooding max_i ‖H_i‖, max_i ‖∂_x f_i‖ and max_i ‖J_i‖.
+3. In a pilot, a few steps of Lanczos on H̄ itself, from a vector that everybody knows: each is one average of H_i q over
+   so many rounds that about ACCURATE of its disagreement is left. With Ritz values θ_1 … θ_k and the residuals e_1, e_k
+   that they leave (|β_k| times the last entry of their vectors), the interval becomes
+
+       [CAREFUL · √(θ_1 · max(θ_1 − e_1, what 2. gave)),  min(θ_k + e_k, what 2. gave)],
+
+   between what is certain and what was seen; and ζ is the largest ‖H_i q − H̄q‖.
+
+A few graphs of a few clients say little of τ: 12/n rounds that leave UNKNOWN each are added to what was seen.
+Everything is an estimate except what 2. says of means: good enough to choose by, and certified after the run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hgp_ref import arguments
+from hgp_ref.averaging import Mean, open_mean, push_sum_over
+from hgp_ref.backend import Array, array_namespace, host_float64
+from hgp_ref.channels import Traffic
+from hgp_ref.methods.mixing import watch_mixing
+from hgp_ref.methods.spectrum import SAFETY, extremes, row_norms, start_rows
+from hgp_ref.networks import Network
+from hgp_ref.problems.normalised import Normalised
+from hgp_ref.results import Result
+
+ACCURATE = 0.05  # share of the disagreement that is left in an average of the pilot
+CAREFUL = 0.9  # of the lower end, whose overestimate costs more than an underestimate
+MOST_PRODUCTS = 8  # of H̄ in a pilot
+LOOKED_AT = 100  # graphs in which clients that are cut off are looked for
+PROBES = 4  # products with J_i behind ‖J_i‖
+UNKNOWN, SEEN = 0.5, 6  # what a round is taken to leave before anything was seen; rounds that are seen at least
+FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ below which averages are taken to be exact, and the largest that is reckoned with
+
+
+@dataclass(frozen=True)
+class Found(Result):
+    """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.found`.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
+    >>> plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(n=3, seed=1), target=1e-3)
+    >>> 0 < plan.found.low <= plan.found.high, 0 <= plan.found.tau < 1, plan.found.traffic.rounds > 0
+    (True, True, True)
+    """
+
+    low: float  # of the spectrum of H̄; not positive where nothing is known
+    high: float
+    largest: float  # max_i ‖H_i‖
+    zeta: float  # how far clients' Hessians are apart, ‖(I − Θ)HΘ‖
+    tau: float  # contraction of a round of Push-Sum
+    size: float | None  # max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; None if not asked for
+    products: int  # of H̄ in the pilot; 0 without
+    traffic: Traffic
+
+    @property
+    def graphs(self) -> int:
+        """How many graphs were used."""
+        return int(self.traffic.rounds)
+
+    def rounds_to(self, share: float) -> int:
+        """Rounds of Push-Sum that leave `share` of a disagreement, at least 1."""
+        share = arguments.between("share", share, 1e-300, 1.0)
+        return max(1, math.ceil(math.log(share) / math.log(min(max(self.tau, FAST), SLOWEST))))
+
+
+def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Found, Mean]:
+    """Steps 1 and 2, and the mean over whose channel they were made; sizes only where the target is absolute."""
+    linearization = problem.linearize(x, lam)
+    gradient = problem.outer_grad(x, lam)[0]
+    average = open_mean([push_sum_over(net, 1)], problem.n_clients, x, LOOKED_AT)
+    low, high = extremes(linearization.hvp, start_rows(x))
+    sizes = host_float64(row_norms(gradient))
+    extreme = np.maximum(np.abs(low), np.abs(high))
+    scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []
+    flooded = np.stack([SAFETY * extreme, *scales], axis=1)
+    mixing = watch_mixing(average, x, np.stack([-low, SAFETY * high], axis=1), flooded)
+    least, top = -float(mixing.most[0]), mixing.flooded
+    found = Found(
+        low=least,
+        high=float(mixing.most[1]),
+        largest=float(top[0]),
+        zeta=float(top[0]) / 2 - min(least, float(top[0])) / 2,
+        tau=_with_prior(float(mixing.tau), problem.n_clients),
+        size=float(top[1]) * float(top[2]) if with_size else None,
+        products=0,
+        traffic=average.channel.traffic,
+    )
+    return found, average
+
+
+def _with_prior(tau: float, n: int) -> float:
+    """τ and 12/n rounds of UNKNOWN; of a single client, and of everybody hearing everybody, nothing is unknown."""
+    weight = 12 / n
+    seen = SEEN * math.log(max(tau, FAST))
+    return tau if n == 1 else math.exp((seen + weight * math.log(UNKNOWN)) / (SEEN + weight))
+
+
+def _cross_norms(cross: object, x: Array) -> np.ndarray:
+    """Estimates of ‖J_i‖, (n,): the largest ‖J_i z‖/‖z‖ over a few vectors, times √d / 2 where d is large."""
+    xp = array_namespace(x)
+    rows = start_rows(x)
+    seen = [
+        host_float64(row_norms(cross(z)) / row_norms(z))  # type: ignore[operator]
+        for z in (xp.roll(rows, k, axis=-1) for k in range(PROBES))
+    ]
+    return np.max(seen, axis=0) * max(1.0, math.sqrt(x.shape[-1]) / 2)
+
+
+def products_worth(found: Found, d: int) -> int:
+    """How many products of H̄ a pilot takes: about half of what Chebyshev needs for a factor e, 2 at least."""
+    kappa = found.high / found.low if found.low > 0 else MOST_PRODUCTS**2 * 4.0
+    return min(d, MOST_PRODUCTS, max(2, round(math.sqrt(kappa) / 2)))
+
+
+def pilot(found: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
+    """Step 3."""
+    k = products_worth(found, x.shape[-1])
+    better = average.taking(found.rounds_to(ACCURATE))
+    xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp
+    rows = start_rows(x)
+    Q, Y, apart = [rows / row_norms(rows)[..., None]], [], []
+    beta = xp.zeros_like(x[..., :1])
+    for _ in range(k):
+        bent = hvp(Q[-1])
+        y = better(bent)
+        Y.append(y)
+        apart.append(host_float64(row_norms(bent - y)))
+        z = y
+        for _ in range(2):  # orthogonal to all before, once more for what rounding leaves
+            for q in Q:
+                z = z - xp.sum(q * z, axis=-1, keepdims=True) * q
+        beta = row_norms(z)[..., None]
+        Q.append(z / (beta + float(xp.finfo(x.dtype).smallest_normal)))
+    T = np.stack([[host_float64(xp.sum(q * y, axis=-1)) for q in Q[:k]] for y in Y])  # (k, k, n)
+    theta, left = _ritz(np.moveaxis(T, -1, 0), host_float64(beta)[:, 0])
+    zeta = np.max(apart, axis=0)
+    flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], theta[:, 1] + left[:, 1], zeta], axis=1)
+    first, sure, high, zeta_most = (float(a) for a in average.channel.largest(flooded, x))
+    certain = max(found.low, sure, 0.0)
+    low = CAREFUL * math.sqrt(first * min(certain, first)) if first > 0 and certain > 0 else max(first / 2, found.low)
+    return replace(
+        found,
+        low=low,
+        high=min(found.high, max(high, low)),
+        zeta=zeta_most,
+        products=k,
+        traffic=average.channel.traffic,
+    )
+
+
+def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Extreme eigenvalues of the symmetric parts of T (n, k, k), and the residuals |β| |last entry|, (n, 2) each."""
+    values, vectors = np.linalg.eigh((T + np.swapaxes(T, 1, 2)) / 2)
+    return values[:, [0, -1]], np.abs(beta[:, None] * vectors[:, -1, [0, -1]])

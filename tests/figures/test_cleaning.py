@@ -1,0 +1,74 @@
+"""Hyper-cleaning: what the figure claims, on several draws of the data; its centre against the exact reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hgp_ref as hgp
+from figures import cleaning, hyper_cleaning, table_hyper_cleaning
+from figures.cleaning_clients import noisy_clients
+from figures.options import Options
+
+pytest.importorskip("sklearn")
+HGP, ZERO, ALONE, NONE = (cleaning.ARMS.index(arm) for arm in ("hgp", "zero", "alone", "none"))
+
+
+def test_wrong_labels_are_as_many_as_asked_and_never_the_right_one():
+    settings = cleaning.experiment().settings
+    few, many = (noisy_clients(settings, share) for share in (0.1, 0.6))
+    assert abs(few.wrong.mean() - 0.1) < 0.03 and abs(many.wrong.mean() - 0.6) < 0.05
+    assert (few.X == many.X).all() and (few.truth == many.truth).all()
+    assert (few.wrong <= many.wrong).all()  # more wrong labels are those and others
+    assert few.y.min() >= 0 and few.y.max() <= 9
+    seen = np.concatenate([few.X.reshape(-1, 65), few.X_val.reshape(-1, 65), few.X_test])
+    assert len(seen) == 10 * 140 + 397
+
+
+def test_the_area_under_the_curve_counts_pairs():
+    rng = np.random.default_rng(0)
+    score, positive = rng.integers(0, 5, 40).astype(float), rng.random(40) < 0.4
+    pairs = [(a > b) + 0.5 * (a == b) for a in score[positive] for b in score[~positive]]
+    assert cleaning.auc(score, positive) == pytest.approx(np.mean(pairs))
+
+
+def test_the_centre_is_the_problem_of_all_clients():
+    """Pooled data have the mean of the clients' costs, so their hyper-gradient is d_λ Σ f / n."""
+    settings = cleaning.experiment(quick=True).settings | {"train": 6, "validation": 4, "n": 3}
+    data = noisy_clients(settings, 0.3)
+    data = type(data)(**{**vars(data), "X": data.X[..., ::8], "X_val": data.X_val[..., ::8]})
+    together, pooled = data.problem(0.1, "numpy", "float64"), data.pooled(0.1)
+    lam = np.random.default_rng(1).normal(size=(3, 6))
+    x = hgp.exact.inner_solution(together, lam)
+    flat = lam.reshape(1, -1)
+    assert np.allclose(hgp.exact.inner_solution(pooled, flat)[0], x[0], rtol=0, atol=1e-9)
+    expected = hgp.exact.hypergradient(together, x, lam) / 3
+    assert np.allclose(hgp.exact.hypergradient(pooled, x[:1], flat).reshape(3, 6), expected, rtol=1e-8, atol=1e-14)
+
+
+@pytest.mark.slow
+def test_cleaning_at_thirty_per_cent():
+    """Three draws of data and wrong labels: at least 3 points of accuracy on average, and M = 0 leaves λ alone."""
+    runs = []
+    for seed in range(3):
+        one = cleaning.experiment(seed=seed)
+        runs.append(one.compute("0.3", {}))
+        assert runs[-1]["moved"] == 0.0
+    accuracy, area = (np.array([run[name] for run in runs]) for name in ("accuracy", "auc"))
+    gain = 100 * (accuracy[:, [HGP]] - accuracy[:, [ZERO, NONE, ALONE]]).mean(axis=0)
+    assert gain[0] >= 3 and gain[1] >= 3 and gain[2] > 1
+    assert area[:, HGP].mean() >= 0.95 and min(run["auc_first"] for run in runs) > 0.97
+    assert np.all(area[:, HGP] > area[:, ALONE] + 0.05) and np.all(area[:, ZERO] == 0.5)
+    centre = np.mean([run["centre_accuracy"] for run in runs])
+    assert accuracy[:, HGP].mean() > centre - 0.01
+
+
+def test_figure_and_table_of_a_quick_run(tmp_path):
+    one = cleaning.experiment(quick=True)
+    data = {"cleaning": one.join({part: one.compute(part, {}) for part in one.parts})}
+    table = table_hyper_cleaning.table(data, Options(quick=True))
+    assert [row[0] for row in table.rows] == ["30 %", "60 %"]
+    figure = hyper_cleaning.draw(data, Options(quick=True))
+    assert len(figure.axes) == 3 and len(figure.axes[2].texts) == hyper_cleaning.STRIP
+    rows = hyper_cleaning.compare(data, Options())
+    assert [type(row.met) for row in rows] == [bool, bool]

@@ -1,0 +1,133 @@
+"""Clustered-FL splits what belongs apart and nothing else; methods agree on every library; what is wrong is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import open_library
+
+import hgp_ref as hgp
+from hgp_ref import personalization as personal
+from hgp_ref.backend import to_host
+from hgp_ref.data import Clients
+from hgp_ref.neural import Linear, Sequential
+from hgp_ref.personalization import Outer, Push, Rounds, Task
+from hgp_ref.personalization.clustering import bipartition, means_inside
+
+from .test_methods_by_hand import COUNTS, ROUNDS, C, D, clients
+
+MODEL = Sequential((D,), Linear(D, C))
+
+
+def two_kinds(n=6, N=40, seed=0):
+    """Even clients label by one rule, odd ones by its opposite: no common model serves both."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(D, C))
+    parts = []
+    for _ in range(3):
+        X = [rng.normal(size=(N, D)) for _ in range(n)]
+        parts += [X, [np.argmax((X[i] @ truth) * (1 if i % 2 == 0 else -1), axis=1) for i in range(n)]]
+    X, y, X_val, y_val, X_test, y_test = parts
+    return Clients(X, y, X_val, y_val, C, "two kinds", X_test, y_test)
+
+
+def test_two_obvious_clusters_are_split_and_gain():
+    task = Task(MODEL, two_kinds(), l2=1e-3, look=60)
+    recipe = Rounds(rounds=60, lr=0.5, momentum=0.0, batch_size=None, milestones=())
+    net = hgp.networks.FullyConnected(6)
+    given = dict(tol_mean=0.05, tol_client=0.1, first_split=20)
+    split = personal.clustered_fl(task, net, recipe, **given)
+    assert {frozenset(c) for c in split.settings["clusters"]} == {frozenset({0, 2, 4}), frozenset({1, 3, 5})}
+    assert len(split.notes) == 1 and split.notes[0].startswith("round ")
+    together = personal.fedavg(task, net, recipe)
+    assert split.accuracy() > 0.85 > 0.6 > together.accuracy()
+    np.testing.assert_array_equal(split.x[0], split.x[2])
+    assert split.traffic.messages < together.traffic.messages  # clusters speak among themselves
+    published = personal.clustered_fl(task, net, recipe, as_published=True, **{**given, "tol_client": 1.6})
+    assert published.notes == ()
+    np.testing.assert_allclose(published.x, together.x, rtol=1e-10)
+
+
+def test_one_kind_of_clients_is_not_split():
+    task = Task(MODEL, clients((30, 30, 30)), look=40)
+    recipe = Rounds(rounds=40, lr=0.5, momentum=0.0, batch_size=None, milestones=())
+    one = personal.clustered_fl(task, hgp.networks.FullyConnected(3), recipe, tol_client=0.5)
+    assert one.settings["clusters"] == [[0, 1, 2]]
+    np.testing.assert_allclose(one.x, personal.fedavg(task, hgp.networks.FullyConnected(3), recipe).x, rtol=1e-10)
+
+
+def test_bipartition_has_the_smallest_largest_angle():
+    rng = np.random.default_rng(3)
+    u, v = rng.normal(size=(2, 50))
+    rows = np.stack([u, v, 2 * u, -0.1 * u + v, 0.3 * u]) + 0.01 * rng.normal(size=(5, 50))
+    first, second = bipartition(rows)
+    assert first.tolist() == [0, 2, 4] and second.tolist() == [1, 3]
+
+
+def test_means_inside_clusters():
+    u, weights = np.arange(8.0).reshape(4, 2), np.array([1, 3, 2, 2])
+    mean, sent = means_inside(u, [np.array([0, 1]), np.array([2]), np.array([3])], weights)
+    np.testing.assert_allclose(mean, [[1.5, 2.5], [1.5, 2.5], [4, 5], [6, 7]])
+    assert sent.messages == 2 and sent.floats == 6
+
+
+METHODS = {
+    "local": lambda task, net: personal.local(task, net, ROUNDS),
+    "fedprox": lambda task, net: personal.fedprox(task, net, ROUNDS),
+    "fedavg_plus": lambda task, net: personal.fedavg_plus(task, net, ROUNDS),
+    "clustered_fl": lambda task, net: personal.clustered_fl(
+        task, net, ROUNDS, first_split=2, tol_client=0.0, tol_mean=9.0
+    ),
+    "pfedme": lambda task, net: personal.pfedme(task, net, ROUNDS, mu=2.0),
+    "fedem": lambda task, net: personal.fedem(task, net, ROUNDS, components=2),
+    "class_prior": lambda task, net: personal.class_prior(task, net, ROUNDS),
+    "hgp_pl": lambda task, net: personal.hgp_pl(
+        task, net, Push(10, 0.3, batch_size=4), Outer(1, iterations=2, steps=2)
+    ),
+    "hgp_mtl": lambda task, net: personal.hgp_mtl(
+        task, net, ROUNDS, Outer(1, iterations=2, averaging="exact"), components=2
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", ["array_api_strict", "torch"])  # JAX compiles every shape
+@pytest.mark.parametrize("method", METHODS)
+def test_every_library_gives_the_same(method, backend):
+    library = open_library(backend)
+    net = hgp.networks.FullyConnected(3)
+    here = METHODS[method](Task(MODEL, clients(), look=4, seed=1), net)
+    there = METHODS[method](Task(MODEL, clients(), look=4, seed=1, like=library.asarray(np.zeros(1))), net)
+    assert type(there.x) is type(library.asarray(np.zeros(1)))
+    np.testing.assert_allclose(to_host(there.x), here.x, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(there.test, here.test)
+    assert there.traffic == here.traffic
+
+
+def test_training_that_diverges_is_reported():
+    task, net = Task(MODEL, clients(), look=1), hgp.networks.FullyConnected(3)
+    wild = Rounds(rounds=200, lr=1e4, momentum=0.9, batch_size=4, milestones=())
+    for method in (personal.pfedme, personal.fedem, personal.clustered_fl, personal.fedavg):
+        with pytest.raises(hgp.DivergenceError, match="take a smaller lr|learning rate"):
+            method(Task(MODEL, clients(), l2=10.0, look=1), net, wild)
+    assert task.n == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"model": "cnn"}, TypeError, "model: str given"),
+        ({"data": [1]}, TypeError, "data="),
+        ({"l2": -1.0}, ValueError, "l2=-1.0 given"),
+        ({"look": 0}, ValueError, "look=0 given"),
+    ],
+)
+def test_a_bad_task_is_named(change, error, message):
+    with pytest.raises(error, match=message):
+        Task(**{"model": MODEL, "data": clients(), **change})
+
+
+def test_results_are_kept_in_files(tmp_path):
+    result = personal.fedavg(Task(MODEL, clients(), look=4), hgp.networks.FullyConnected(3), ROUNDS)
+    again = hgp.load(result.save(tmp_path / "fedavg.npz"))
+    np.testing.assert_array_equal(again.test, result.test)
+    assert again.best == result.best and again.sizes["test"].tolist() == [7, 7, 7] and len(COUNTS) == 3

@@ -1,0 +1,261 @@
+"""Each baseline against a loop of a few lines, written out client by client for softmax regression (convex)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hgp_ref as hgp
+from hgp_ref import personalization as personal
+from hgp_ref.data import Clients
+from hgp_ref.neural import Linear, Sequential
+from hgp_ref.personalization import Outer, Push, Rounds, Task
+from hgp_ref.problems import sample_batches, sample_epochs
+
+D, C, L2, SEED = 3, 4, 0.01, 5
+COUNTS = (9, 5, 12)
+
+
+def clients(counts=COUNTS, shift=None, seed=0):
+    """Labelled points; client i's inputs moved by shift[i]."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(D, C))
+
+    def draw(i, N):
+        X = rng.normal(size=(N, D)) + (0 if shift is None else shift[i])
+        return X, np.argmax(X @ truth + rng.normal(size=(N, C)), axis=1)
+
+    parts = [[draw(i, N) for i, N in enumerate(counts)] for counts in (counts, [6] * len(counts), [7] * len(counts))]
+    (X, y), (Xv, yv), (Xt, yt) = ([list(part) for part in zip(*each, strict=True)] for each in parts)
+    return Clients(X, y, Xv, yv, C, "points", Xt, yt)
+
+
+@pytest.fixture
+def task():
+    return Task(Sequential((D,), Linear(D, C)), clients(), l2=L2, seed=SEED, look=3)
+
+
+NET = hgp.networks.FullyConnected(3)
+ROUNDS = Rounds(rounds=7, lr=0.3, milestones=(4,), decay=0.5, momentum=0.0, batch_size=4)
+RATES = [0.3] * 4 + [0.15] * 3
+
+
+def losses(X, y, x):
+    """Cross-entropy of each instance, x = (weight (C, D), bias (C,))."""
+    z = X @ x[: C * D].reshape(C, D).T + x[C * D :]
+    z = z - z.max(axis=1, keepdims=True)
+    return np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]
+
+
+def gradient(X, y, x, weights=None):
+    """Of the mean loss, instances weighted, and of (l2/2)|x|²."""
+    z = X @ x[: C * D].reshape(C, D).T + x[C * D :]
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    p = p / p.sum(axis=1, keepdims=True)
+    p[np.arange(len(y)), y] -= 1
+    p = p * (np.ones(len(y)) if weights is None else weights)[:, None] / len(y)
+    return np.concatenate([(p.T @ X).ravel(), p.sum(axis=0)]) + L2 * x
+
+
+def batches(i, epoch, size=4):
+    order = sample_epochs(COUNTS, SEED, epoch, 1)[0, i, : COUNTS[i]]
+    return [order[k : k + size] for k in range(0, COUNTS[i], size)]
+
+
+def epoch_of(task, i, epoch, w, rate, prox=0.0, anchor=None, momentum=0.0, b=None, weights=None):
+    """w and momentum after one epoch of client i."""
+    X, y = task.data.X[i], task.data.y[i]
+    b = np.zeros_like(w) if b is None else b
+    for k in batches(i, epoch):
+        step = gradient(X[k], y[k], w, None if weights is None else weights[k])
+        b = momentum * b + step + prox * (w - (w if anchor is None else anchor))
+        w = w - rate * b
+    return w, b
+
+
+def by_size(w):
+    return np.average(w, axis=0, weights=COUNTS)
+
+
+def close(a, b):
+    np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("prox", [0.0, 0.7])
+def test_fedavg_and_fedprox(task, prox):
+    z = task.start()[0]
+    for r, rate in enumerate(RATES):
+        z = by_size([epoch_of(task, i, r, z, rate, prox, z)[0] for i in range(3)])
+    result = personal.fedprox(task, NET, ROUNDS, mu=prox) if prox else personal.fedavg(task, NET, ROUNDS)
+    close(result.x, np.tile(z, (3, 1)))
+    assert result.turns.tolist() == [3, 6, 7] and result.validation.shape == (3, 3)
+    assert result.traffic.rounds == 7 and result.traffic.messages == 7 * 6
+
+
+def test_local(task):
+    expected, momentum = np.array(task.start()), [None] * 3
+    for r, rate in enumerate(RATES):
+        for i in range(3):
+            expected[i], momentum[i] = epoch_of(task, i, r, expected[i], rate, momentum=0.9, b=momentum[i])
+    rounds = Rounds(rounds=7, lr=0.3, milestones=(4,), decay=0.5, momentum=0.9, batch_size=4)
+    result = personal.local(task, NET, rounds)
+    close(result.x, expected)
+    assert result.traffic.messages == 0 and result.method == "Local"
+    push = personal.local(task, NET, Push(steps=9, lr=0.2, batch_size=4, milestones=()))
+    drawn = sample_batches(COUNTS, 4, SEED, 0, 9)
+    w = task.start()[1]
+    for s in range(9):
+        k = drawn[s, 1][drawn[s, 1] >= 0]
+        w = w - 0.2 * gradient(task.data.X[1][k], task.data.y[1][k], w)
+    close(push.x[1], w)
+
+
+def test_accuracies_are_those_of_the_models(task):
+    result = personal.local(task, NET, ROUNDS)
+    for i in range(3):
+        x = result.x[i]
+        guess = np.argmax(task.data.X_test[i] @ x[: C * D].reshape(C, D).T + x[C * D :], axis=1)
+        assert result.test[-1, i] == pytest.approx(np.mean(guess == task.data.y_test[i]))
+    chosen = np.argmax(result.validation @ np.array([6, 6, 6]))
+    assert result.best == chosen and result.accuracy() == pytest.approx(result.test[chosen].mean())
+    assert result.bottom() == pytest.approx(np.quantile(result.test[chosen], 0.1))
+
+
+@pytest.mark.parametrize("as_published", [False, True])
+def test_fedavg_plus(task, as_published):
+    """What is judged is one more epoch from the shared model; the shared model itself goes on untouched."""
+    recipe = Rounds(rounds=7, lr=0.3, milestones=(4,), decay=0.5, momentum=0.5, batch_size=4)
+    result = personal.fedavg_plus(task, NET, recipe, as_published=as_published)
+    close(result.x, personal.fedavg(task, NET, recipe).x)
+    seen, b, tuned = [], [None] * 3, np.zeros((3, C * D + C))
+    z, momenta = task.start()[0], [None] * 3
+    for r, rate in enumerate(RATES):
+        w = []
+        for i in range(3):
+            moved, momenta[i] = epoch_of(task, i, r, z, rate, momentum=0.5, b=momenta[i])
+            w.append(moved)
+        z = by_size(w)
+        if r + 1 in (3, 6, 7):
+            for i in range(3):
+                kept = b[i] if as_published else None
+                tuned[i], b[i] = epoch_of(task, i, 2**40 + r, z, 0.3 if as_published else rate, momentum=0.5, b=kept)
+            seen.append(task.plain.accuracy(tuned, np.zeros((3, 1)), *task.data.test))
+    close(result.test, np.stack(seen))
+
+
+@pytest.mark.parametrize("as_published", [False, True])
+def test_pfedme(task, as_published):
+    mu, inner, nu, beta = 2.0, 3, 0.2, 0.8
+    theta = np.array(task.start())
+    w = theta[0].copy()
+    for r, rate in enumerate(RATES):
+        own = np.tile(w, (3, 1))
+        for i in range(3):
+            X, y = task.data.X[i], task.data.y[i]
+            if as_published:
+                theta[i], _ = epoch_of(task, i, r, theta[i], rate, mu, w)
+                continue
+            for k in batches(i, r):
+                for _ in range(inner):
+                    theta[i] = theta[i] - rate * (gradient(X[k], y[k], theta[i]) + mu * (theta[i] - own[i]))
+                own[i] = own[i] - nu * mu * (own[i] - theta[i])
+        w = by_size(theta) if as_published else (1 - beta) * w + beta * by_size(own)
+    given = dict(mu=mu, as_published=as_published)
+    result = personal.pfedme(task, NET, ROUNDS, inner_steps=inner, local_rate=nu, beta=beta, **given)
+    close(result.x, theta)
+
+
+def test_pfedme_tends_to_the_minimum_of_the_envelopes():
+    """With exact proximal points and plain averages the fixed point has Σ (w − θ_i(w)) = 0."""
+    task = Task(Sequential((D,), Linear(D, C)), clients((10, 10, 10)), l2=0.1, seed=SEED, look=500)
+    recipe = Rounds(rounds=400, lr=0.3, milestones=(), momentum=0.0, batch_size=None)
+    theta = personal.pfedme(task, NET, recipe, mu=1.0, inner_steps=40).x
+    w = theta + task.plain.inner_grad(theta, np.zeros((3, 1)))  # from ∂g(θ) + μ (θ − w) = 0
+    np.testing.assert_allclose(w, np.tile(w.mean(axis=0), (3, 1)), atol=1e-3)
+    np.testing.assert_allclose(theta.mean(axis=0), w.mean(axis=0), atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["exact", "gossip"])
+def test_fedem(task, kind):
+    """E and M steps from the equations, and the mean by size or by the network's weights."""
+    K, recipe = 2, Rounds(rounds=5, lr=0.3, milestones=(3,), decay=0.5, momentum=0.3, batch_size=4)
+    net = NET if kind == "exact" else hgp.networks.StaticUndirected(3, 0.9, seed=1)
+    recipe = recipe if kind == "exact" else Rounds(**{**vars(recipe), "averaging": "gossip", "by_size": False})
+    W = np.tile(np.array(COUNTS) / sum(COUNTS), (3, 1)) if kind == "exact" else net.mixing_matrix(1)
+    theta = [np.array(task.model.init(3, SEED + m)) for m in range(K)]
+    log_pi, b = np.log(np.full((3, K), 1 / K)), [[None] * 3 for _ in range(K)]
+    for r, rate in enumerate([0.3] * 3 + [0.15] * 2):
+        moved = [np.empty_like(t) for t in theta]
+        for i in range(3):
+            X, y = task.data.X[i], task.data.y[i]
+            joint = np.stack([log_pi[i, m] - losses(X, y, theta[m][i]) for m in range(K)], axis=1)
+            q = np.exp(joint) / np.exp(joint).sum(axis=1, keepdims=True)
+            log_pi[i] = np.log(q.mean(axis=0))
+            for m in range(K):
+                moved[m][i], b[m][i] = epoch_of(task, i, r, theta[m][i], rate, momentum=0.3, b=b[m][i], weights=q[:, m])
+        theta = [W @ t for t in moved]
+    result = personal.fedem(task, net, recipe, components=K)
+    close(result.x, np.concatenate(theta, axis=1))
+    close(result.lam, log_pi)
+
+
+def test_hgp_pl_is_the_outer_loop_of_a_mask(task):
+    recipe, net = Push(steps=30, lr=0.3, batch_size=4), hgp.networks.RandomDirected(3, seed=2)
+    outer = Outer(outer_steps=2, iterations=3, steps=4, eta=0.2, batch_size=4)
+    result = personal.hgp_pl(task, net, recipe, outer)
+    problem = hgp.problems.PersonalMask(task.model, *task.data.train, l2=L2, outer_l2=1e-3)
+    lam, m, s, graphs, drawn = np.zeros((3, C)), 0.0, 0.0, 0, 0
+    for k in range(3):
+        options = dict(milestones=None, variant="nedic", batch_size=4, seed=SEED, x0=task.start(), first_batch=drawn)
+        fit = hgp.sgp(problem, net.after(graphs), lam, 30, 0.3, **options)
+        close(result.test[k], problem.accuracy(fit.x, lam, *task.data.test))
+        graphs, drawn = graphs + 30, drawn + 30
+        if k == 2:
+            break
+        avg = hgp.PushSum(net.after(graphs), 4)
+        asked = dict(eta=0.2, iterations=3, batch_size=4, shared_batch=True, seed=SEED, first_batch=drawn)
+        v = hgp.hypergradient(problem, fit.x, lam, avg, **asked).value
+        graphs, drawn = graphs + 12, drawn + 3
+        m, s = 0.9 * m + 0.1 * v, 0.999 * s + 0.001 * v * v
+        lam = lam - 0.1 * (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(s / (1 - 0.999 ** (k + 1))) + 1e-8)
+    close(result.lam, lam)
+    close(result.x, fit.x)
+
+
+def test_without_terms_a_mask_follows_its_own_gradient_and_sends_nothing_for_it(task):
+    net, recipe = hgp.networks.RandomDirected(3, seed=2), Push(steps=10, lr=0.3, batch_size=None)
+    result = personal.hgp_pl(task, net, recipe, Outer(outer_steps=1, iterations=0))
+    trained = personal.fedavg(task, net, recipe)
+    problem = hgp.problems.PersonalMask(task.model, *task.data.train, l2=L2, outer_l2=1e-3)
+    direct = problem.outer_grad(trained.x, np.zeros((3, C)))[1]
+    np.testing.assert_allclose(result.lam, -0.1 * np.sign(direct), rtol=1e-4)  # Adam's first step
+    assert result.traffic.messages == sum(net.edges(s)[0].size - 3 for s in range(1, 21))
+
+
+def test_f_may_be_on_validation_data(task):
+    net, recipe = hgp.networks.RandomDirected(3, seed=2), Push(steps=10, lr=0.3, batch_size=None)
+    costs = {}
+    for on in ("train", "validation"):
+        outer = Outer(outer_steps=0, outer_on=on, outer_l2=0.0)
+        result = personal.hgp_mtl(task, net, recipe, outer, components=2)
+        costs[on] = result.settings["outer_cost"][0]
+        X, y = task.data.part(on)
+        mixture = hgp.problems.PersonalMixture(task.model, X, y, components=2, outer_l2=0.0)
+        assert costs[on] == pytest.approx(mixture.outer_cost(result.x, result.lam).sum())
+    assert costs["train"] != costs["validation"]
+
+
+def test_class_prior_is_bayes_rule(task):
+    result = personal.class_prior(task, NET, ROUNDS)
+    counts = np.array([[np.sum(y == c) + 1 for c in range(C)] for y in task.data.y])
+    p = counts / counts.sum(axis=1, keepdims=True)
+    close(result.lam, np.log(p) - np.log(p.mean(axis=0)))
+    close(result.x, personal.fedavg(task, NET, ROUNDS).x)
+    z = task.data.X_test[0] @ result.x[0][: C * D].reshape(C, D).T + result.x[0][C * D :] + result.lam[0]
+    assert result.test[-1, 0] == pytest.approx(np.mean(np.argmax(z, axis=1) == task.data.y_test[0]))
+
+
+def test_methods_of_rounds_refuse_steps(task):
+    for method in (personal.fedprox, personal.clustered_fl, personal.pfedme, personal.fedem):
+        with pytest.raises(TypeError, match=r"needed Rounds\(...\)"):
+            method(task, NET, Push())

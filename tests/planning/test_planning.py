@@ -1,0 +1,231 @@
+"""Plans: what they find out, what they choose, that they keep what they promise, and go on where they miss."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+from helpers import LIBRARIES, assert_close, open_library
+from kinds import logistic, quadratic
+
+import hgp_ref as hgp
+from hgp_ref import exact
+from hgp_ref.methods import Chebyshev, Refined, Tracking
+from hgp_ref.planning.tracking_model import rates
+
+
+def relative_error(problem, x, lam, est):
+    truth = exact.hypergradient(problem, x, lam)
+    return np.linalg.norm(est.value - truth) / np.linalg.norm(truth)
+
+
+def conditioned(condition, n=6, d=12, seed=0):
+    problem = hgp.problems.Quadratic.random(n, d, 3, seed=seed, condition=condition, heterogeneity=0.2)
+    rng = np.random.default_rng(seed)
+    return problem, rng.normal(size=(n, d)), rng.normal(size=(n, 3))
+
+
+CASES = {
+    "logistic": (logistic, hgp.networks.RandomDirected(3, seed=1)),
+    "sparse": (lambda: quadratic(n=6, d=5), hgp.networks.RandomDirected(6, low=0.2, high=0.4, seed=3)),
+    "condition 100": (lambda: conditioned(100.0), hgp.networks.RandomDirected(6, seed=2)),
+    "everybody": (lambda: conditioned(30.0), hgp.networks.FullyConnected(6)),
+    "finite time": (lambda: quadratic(n=4), hgp.networks.OnePeerExponential(4)),
+    "alone": (lambda: quadratic(n=1), hgp.networks.SelfLoops(1)),
+    "one number": (lambda: quadratic(n=3, d=1, d_lam=1), hgp.networks.RandomDirected(3, seed=1)),
+}
+
+
+@pytest.mark.parametrize("target", [1e-2, 1e-6, 1e-10])
+@pytest.mark.parametrize("case", CASES)
+def test_a_plan_keeps_its_promise(case, target):
+    make, net = CASES[case]
+    problem, x, lam = make()
+    plan = hgp.plan(problem, x, lam, net, target=target)
+    out = plan.run()
+    assert out.met and out.bound <= target and relative_error(problem, x, lam, out) <= out.bound
+    assert plan.error <= target and plan.iterations >= 1 and plan.target == target
+    assert out.traffic.rounds >= plan.found.traffic.rounds
+    assert isinstance(out, hgp.Estimate) and np.all(np.isfinite(out.certificate.bound))
+    text = str(plan)
+    assert f"error of {target:.1e}" in text and repr(plan.method) in text and 4 <= len(text.splitlines()) <= 6
+
+
+def test_expected_and_true_traffic_are_of_one_size():
+    for case in ("logistic", "sparse", "condition 100"):
+        make, net = CASES[case]
+        problem, x, lam = make()
+        plan = hgp.plan(problem, x, lam, net, target=1e-6)
+        out = plan.run()
+        assert 0.3 < out.traffic.floats / plan.traffic.floats < 3
+        assert plan.compared[0][1] <= plan.compared[-1][1]
+
+
+def test_constants_are_counted_and_the_run_begins_after_them():
+    problem, x, lam = conditioned(100.0)
+    net = hgp.networks.RandomDirected(6, seed=2)
+    plan = hgp.plan(problem, x, lam, net, target=1e-5, use_pilot=True)
+    found, H = plan.found, exact.hessians(problem, x, lam)
+    assert found.products >= 2 and found.traffic.rounds > 6
+    sent = sum(net.edges(s)[0].size - 6 for s in range(1, found.graphs + 1))
+    assert found.traffic.messages == sent
+    mean = np.linalg.eigvalsh(H.mean(axis=0))
+    assert 0.3 * mean[0] < found.low < 2 * mean[0] and mean[-1] * 0.9 < found.high < 1.3 * mean[-1]
+    without = hgp.plan(problem, x, lam, net, target=1e-5, use_pilot=False).found
+    assert without.products == 0 and without.traffic.floats < found.traffic.floats
+    assert without.low <= np.linalg.eigvalsh(H)[:, 0].mean() * (1 + 1e-9), "certain: a mean of clients' own"
+    est = hgp.hypergradient(problem, x, lam, plan.averaging, method=plan.method, iterations=plan.iterations)
+    once = plan.run(certify=False)
+    assert_close(once.value, est.value, 1e-12)
+    assert once.met is None and once.traffic == found.traffic + est.traffic
+    assert plan.averaging.net.edges(1)[0].tolist() == net.edges(found.graphs + 1)[0].tolist()
+
+
+def test_no_client_need_be_convex():
+    rng = np.random.default_rng(3)
+    apart = rng.normal(size=(5, 4, 4))
+    apart = apart + np.swapaxes(apart, 1, 2)
+    A = np.diag(np.linspace(0.5, 1.0, 4)) + 0.3 * (apart - apart.mean(axis=0))
+    assert np.linalg.eigvalsh(A).min() < -0.3
+    problem = hgp.problems.Quadratic(A, rng.normal(size=(5, 4)), rng.normal(size=(5, 2, 4)), rng.normal(size=(5, 4)))
+    x, lam, net = rng.normal(size=(5, 4)), rng.normal(size=(5, 2)), hgp.networks.RandomDirected(5, seed=2)
+    out = hgp.plan(problem, x, lam, net, target=1e-6).run()
+    assert out.met and relative_error(problem, x, lam, out) <= 1e-6
+    with pytest.raises(ValueError, match="problem: the mean Hessian has no known positive lower bound"):
+        hgp.plan(problem, x, lam, net, target=1e-6, use_pilot=False)
+
+
+@pytest.mark.parametrize(("case", "budgets"), [("logistic", (1500, 2500)), ("condition 100", (6e4, 1.2e5))])
+def test_absolute_targets_and_budgets(case, budgets):
+    make, net = CASES[case]
+    problem, x, lam = make()
+    truth = exact.hypergradient(problem, x, lam)
+    out = hgp.plan(problem, x, lam, net, target=1e-5, relative=False).run()
+    assert out.met and out.bound <= 1e-5 and np.linalg.norm(out.value - truth) <= out.bound
+    small, large = (hgp.plan(problem, x, lam, net, budget=b) for b in budgets)
+    assert large.error < small.error
+    for plan, budget in zip((small, large), budgets, strict=True):
+        assert plan.traffic.floats <= budget
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "the certified error", RuntimeWarning)  # expected is not certain
+            assert plan.run().traffic.floats <= 1.2 * budget, "graphs have more edges or fewer than expected"
+        assert "within" in str(plan)
+    with pytest.raises(ValueError, match=r"budget=100 given, of which \d+ floats .* needed about"):
+        hgp.plan(problem, x, lam, net, budget=100)
+
+
+@pytest.mark.parametrize("case", ["logistic", "condition 100"])
+def test_a_run_that_falls_short_goes_on_instead_of_starting_again(case):
+    make, net = CASES[case]
+    problem, x, lam = make()
+    plan = hgp.plan(problem, x, lam, net, target=1e-7)
+    assert isinstance(plan.method, Tracking if case == "logistic" else Refined)
+    whole = plan.run()
+    if case == "logistic":
+        short = dataclasses.replace(plan, iterations=8)
+    else:
+        short = dataclasses.replace(plan, method=plan.method.method, iterations=25, steps=6)
+    out = short.run()
+    assert out.continued >= 1 and out.met and relative_error(problem, x, lam, out) <= 1e-7
+    first = short.run(certify=False)
+    assert first.traffic.floats < out.traffic.floats < first.traffic.floats + 1.5 * whole.traffic.floats
+
+
+def test_a_run_that_diverges_is_begun_again_more_gently_and_counted():
+    problem, x, lam = quadratic(n=6, d=5)
+    net = hgp.networks.RandomDirected(6, low=0.2, high=0.4, seed=3)
+    plan = hgp.plan(problem, x, lam, net, target=1e-5)
+    wild = dataclasses.replace(plan, method=Tracking(6.0), steps=1, iterations=60)
+    out = wild.run()
+    assert out.met and relative_error(problem, x, lam, out) <= 1e-5
+    assert out.method.given < 6.0
+    narrow = dataclasses.replace(plan, method=Chebyshev(0.19, 0.2), steps=12, iterations=60)
+    assert narrow.run().met
+
+
+def test_clients_can_decide_by_themselves():
+    make, net = CASES["logistic"]
+    problem, x, lam = make()
+    plan = hgp.plan(problem, x, lam, net, target=1e-4)
+    out, centre = plan.run(by_clients=True), plan.run()
+    assert out.met and out.certificate.decentralised is not None
+    assert relative_error(problem, x, lam, out) <= out.bound
+    assert out.traffic.floats > centre.traffic.floats
+
+
+def test_what_cannot_be_met_is_said_with_numbers():
+    make, net = CASES["logistic"]
+    problem, x, lam = make()
+    plan = hgp.plan(problem, x, lam, net, target=1e-6)
+    beyond = dataclasses.replace(plan, target=1e-17)
+    with pytest.warns(RuntimeWarning, match=r"certified error is \d.*e-1\d where 1.00e-17 was asked for"):
+        assert beyond.run().met is False
+
+
+def test_nothing_to_do():
+    problem = hgp.problems.Quadratic(np.stack([np.eye(2)] * 3), np.ones((3, 2)), np.ones((3, 1, 2)), np.ones((3, 2)))
+    x, lam = np.ones((3, 2)), np.zeros((3, 1))  # ∂_x f = 0 at the target
+    out = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(3, seed=1), target=1e-6).run()
+    assert out.met and not np.any(out.value)
+
+
+@pytest.mark.parametrize("library", [lib for lib in LIBRARIES if lib not in ("numpy", "jax")])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_every_library(library, dtype):
+    lib = open_library(library)
+    problem, x, lam = quadratic()
+    net = hgp.networks.RandomDirected(3, seed=1)
+    there = problem.to(lib.backend, dtype=dtype)
+    x_there, lam_there = (lib.asarray(a, dtype=dtype) for a in (x, lam))
+    target = 1e-8 if dtype == "float64" else 1e-2
+    plan = hgp.plan(there, x_there, lam_there, net, target=target)
+    here = hgp.plan(problem, x, lam, net, target=target)
+    assert type(plan.method) is type(here.method) and plan.found.tau == pytest.approx(here.found.tau, rel=1e-3)
+    out = plan.run()
+    assert out.met
+    truth = exact.hypergradient(problem, x, lam)
+    assert np.linalg.norm(lib.to_numpy(out.value) - truth) <= 2 * target * np.linalg.norm(truth)
+
+
+def test_the_model_of_tracking_is_exact_for_two_clients():
+    for tau in (0.0, 0.3, 0.7):
+        W = np.array([[1 + tau, 1 - tau], [1 - tau, 1 + tau]]) / 2
+        net = hgp.networks.Schedule([W])
+        for lam, zeta in ((1.0, 0.0), (1.0, 0.4), (0.3, 0.6)):
+            H = np.array([lam + zeta, lam - zeta]).reshape(2, 1, 1)
+            for step in (0.1, 0.5):
+                model = rates(np.array([step]), lam, lam, zeta, tau, phases=(0.0,))[0]
+                both = max(exact.tracking_rate(h, net, step) for h in (H, np.full((2, 1, 1), lam)))
+                assert model == pytest.approx(both, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"target": 0.0}, ValueError, "target=0.0 given"),
+        ({"target": 1e-3, "budget": 1e4}, ValueError, "budget=10000.0 given beside target"),
+        ({"budget": -1.0}, ValueError, "budget=-1.0 given"),
+        ({"use_pilot": 1}, TypeError, "use_pilot=1 given"),
+        ({"relative": None}, TypeError, "relative=None given"),
+        ({"net": 3}, TypeError, "net: needed a network"),
+        ({"x": np.ones((3, 7))}, ValueError, "x: shape"),
+    ],
+)
+def test_bad_input_is_named(options, error, message):
+    problem, x, lam = quadratic()
+    given = {"problem": problem, "x": x, "lam": lam, "net": hgp.networks.RandomDirected(3, seed=1)} | options
+    with pytest.raises(error, match=message):
+        hgp.plan(**given)
+
+
+def test_plans_and_outcomes_are_results(tmp_path):
+    problem, x, lam = quadratic()
+    plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(3, seed=1), target=1e-3)
+    again = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(3, seed=1), target=1e-3)
+    assert plan.found == again.found and plan.steps == again.steps
+    out = plan.run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_close(hgp.load(out.save(tmp_path / "out.npz")).value, out.value, 0.0)
