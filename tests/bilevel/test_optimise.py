@@ -199,7 +199,7 @@ def test_training_that_fails_at_once_is_an_error():
         (dict(estimate=dict(average=lambda net, steps: 3)), TypeError, "needed an averaging"),
         (dict(update="adam"), TypeError, "update='adam' given"),
         (dict(project=3), TypeError, "project=3"),
-        (dict(project=lambda lam: lam[0]), ValueError, "project's λ: shape"),
+        (dict(project=lambda lam: lam[0]), ValueError, "what project returned: shape"),
         (dict(train=lambda *given, **options: None), TypeError, "train: returned NoneType"),
         (dict(estimate=lambda *given, **options: None), TypeError, "estimate: returned NoneType"),
         (dict(outer_steps=1.5), TypeError, "outer_steps=1.5"),
@@ -265,7 +265,7 @@ def test_the_loop_ends_when_the_measure_has_not_fallen_for_long_enough():
     assert (path.best_x == kept[3][0]).all() and (path.lam == np.stack([lam for _, lam in kept])).all()
     plain = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE)
     assert (path.best_x == plain.x).all()
-    with pytest.raises(ValueError, match="measure's answer=nan"):
+    with pytest.raises(ValueError, match="measure\\(x, lam\\)=nan"):
         optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, measure=lambda x, lam: float("nan"))
     with pytest.raises(ValueError, match="patience=2 given without measure"):
         optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, patience=2)
