@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hgp_ref._kernels import crossing
+from hgp_ref._kernels import crossing, crossing_sums
 from hgp_ref._kernels.crossing import Heard, Pulled
 from hgp_ref._kernels.lists import Csr
 from hgp_ref._kernels.mixing import pull_vector_step, push_vector_step
@@ -82,13 +82,13 @@ class PushedPlan(Plan):
         out[...] = 0
         early, _ = self._own_edges(held.shape[1])
         if early is not None:
-            crossing.add_heard(self._places[self._own], early, held, out)
+            crossing_sums.add_heard(self._places[self._own], early, held, out)
 
     def with_lower(self, held: np.ndarray, out: np.ndarray) -> None:
         self._add(slice(0, self._own.start), held, out)
         _, late = self._own_edges(held.shape[1])
         if late is not None:
-            crossing.add_heard(self._places[self._own], late, held, out)
+            crossing_sums.add_heard(self._places[self._own], late, held, out)
 
     def with_higher(self, held: np.ndarray, out: np.ndarray) -> None:
         self._add(slice(self._own.stop, self.heard[0].size), held, out)
@@ -101,7 +101,7 @@ class PushedPlan(Plan):
 
     def _add(self, which: slice, held: np.ndarray, out: np.ndarray) -> None:
         if which.start < which.stop:
-            crossing.add_heard(self._places[which], self._part(which), held, out)
+            crossing_sums.add_heard(self._places[which], self._part(which), held, out)
 
     def _own_edges(self, columns: int) -> tuple[Heard | None, Heard | None]:
         """Edges between clients here that may be added at once, and those that wait for lower ranks."""
@@ -167,7 +167,7 @@ class PulledPlan(Plan):
 
     def _pull(self, rows: np.ndarray, first: int, last: int, held: np.ndarray, out: np.ndarray, fresh: bool) -> None:
         cuts = self.pulled.cuts
-        crossing.pull_part(rows, cuts[first], cuts[last], self.pulled, held, out, fresh)
+        crossing_sums.pull_part(rows, cuts[first], cuts[last], self.pulled, held, out, fresh)
 
 
 def plan(net: Network, s: int, starts: np.ndarray, rank: int) -> Plan:
