@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import exact
+from hgp_ref import exact, mpi_check
 from hgp_ref.averaging import ExactAverage, Gossip, PushSum, RobustPushSum
 from hgp_ref.backend import EXTRAS, Array, Backend, array_namespace, get_backend, host_float64, scalar, to_host
 from hgp_ref.estimators import hypergradient
@@ -227,7 +227,10 @@ def main(arguments: Sequence[str] | None = None, *, scale: int = 1) -> int:
     )
     parser.add_argument("--backend", default="numpy", choices=["numpy", *EXTRAS])
     parser.add_argument("--dtype", default="float64", choices=["float32", "float64"])
+    parser.add_argument("--mpi", action="store_true", help="under mpiexec: clients spread over ranks, NumPy")
     options = parser.parse_args(arguments)
+    if options.mpi:
+        return mpi_check.main(options.dtype, scale)
     try:
         backend = get_backend(options.backend)
     except (ImportError, RuntimeError) as error:
