@@ -1,6 +1,7 @@
 """What a relative error of 1e-6 costs in rounds of d-vectors: every method by grid search, and the planner.
 
-Settings are chosen on CHOOSE networks of each problem by the median, and shown on ten others, as is the plan of
+Settings are chosen on CHOOSE networks of each problem by the upper quartile (by the median, methods with a floor are
+chosen where they fail on half of the networks), and shown on ten others, as is the plan of
 `hgp.plan`, whose own messages for finding constants are added (floats per edge, divided by d). A message of two vectors
 counts double. The error is looked at by somebody who knows the truth; what `plan.run()` sends until its certificate
 says 1e-6 stands beside it.
@@ -21,7 +22,7 @@ from verification.three_problems import Priced, three_problems
 TITLE = "Messages to an error of 1e-6"
 FEWER = {"P1": 1.8, "P2": 2.5, "P3": 6.0}  # times, against the best constant S of HGP
 PLANNED = 1.3  # times the best of the grid, at most
-CHOOSE = 3  # networks on which the grid is searched
+CHOOSE, QUANTILE = 9, 0.75  # networks on which the grid is searched, and what of them is made small
 
 
 def verify(run: Run) -> Result:
@@ -49,7 +50,7 @@ def compare(name: str, priced: Priced, run: Run) -> tuple[list[Row], list[list[s
     shown_on = [priced.network(s) for s in run.seeds(10, stream=72)]
     best: dict[str, tuple[float, Trial]] = {}
     for trial in grid(name, case):
-        found = float(np.median(prices(case, trial, chosen_on)))
+        found = float(np.quantile(prices(case, trial, chosen_on), QUANTILE, method="higher"))
         if trial.kind not in best or found < best[trial.kind][0]:
             best[trial.kind] = (found, trial)
     tested = {kind: prices(case, trial, shown_on) for kind, (_, trial) in best.items()}
