@@ -25,7 +25,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, detached, host_float64, to_host
 from hgp_ref.bilevel.clock import Clock
-from hgp_ref.bilevel.inner import Train, trained
+from hgp_ref.bilevel.inner import Train, own, trained
 from hgp_ref.bilevel.outer import Estimator
 from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.progress import Progress
@@ -117,11 +117,11 @@ class Loop:
 
     def _proposed(self, at: Progress, lam: Array, v: Array) -> Array:
         """Π(update(λ, v)); the update's state moves on."""
-        answer = self.update.step(at.state, lam, v)
+        answer = self.update.step(at.state, own(lam), own(v))
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], tuple):
             raise TypeError(f"update: step returned {type(answer).__name__}, needed (lam, state) with a tuple as state")
         proposed, at.state = answer
-        return self.projected(_like(lam, "what update returned", proposed))
+        return self.projected(own(_like(lam, "what update returned", proposed)))
 
     def projected(self, lam: Array) -> Array:
         """Π(λ), or with log=True log Π(exp θ)."""
