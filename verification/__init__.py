@@ -32,4 +32,6 @@ NAMES = (
     "errata",
 )
 
-__all__ = ["NAMES"]
+LONG = ("communication", "search_methods")  # minutes each: only where asked for by name
+
+__all__ = ["LONG", "NAMES"]
