@@ -80,6 +80,8 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     gradient = problem.outer_grad(x, lam)[0]
     average = open_mean([push_sum_over(net, 1)], problem.n_clients, x, LOOKED_AT)
     low, high = extremes(linearization.hvp, start_rows(x))
+    if not np.isfinite(low + high).all():
+        raise ValueError("problem: its hvp returns NaN or infinite values at (x, lam), needed finite numbers")
     sizes = host_float64(row_norms(gradient))
     extreme = np.maximum(np.abs(low), np.abs(high))
     scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []

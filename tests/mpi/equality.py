@@ -245,10 +245,10 @@ def certificates():
             for field in ("decentralised", "c3", "c4", "decentralised_inexact", "consistency"):
                 if getattr(whole, field) is not None:
                     same(f"certify, {field}", getattr(whole, field), getattr(own, field), k, axis=-1)
-            same("certify, bound", whole.decentralised_bound, own.bound, k, axis=-1)
+            same("certify, bound", whole.decentralised_bound, own.decentralised_bound, k, axis=-1)
         else:  # those of each process together: valid for all, not the same numbers
-            assert (own.bound >= whole.decentralised_bound[..., k] * (1 - 1e-12)).all()
-            assert (own.bound <= whole.decentralised_bound[..., k] * 2).all(), "and not by much"
+            assert (own.decentralised_bound >= whole.decentralised_bound[..., k] * (1 - 1e-12)).all()
+            assert (own.decentralised_bound <= whole.decentralised_bound[..., k] * 2).all(), "and not by much"
         equal("certify, traffic", whole.traffic, own.traffic)
         equal("certify, against", whole.against, own.against)
         equal("certify, ledger", averagings[0].ledger, averagings[1].ledger)

@@ -141,3 +141,9 @@ def test_results_are_kept_in_files(tmp_path):
     again = hgp.load(result.save(tmp_path / "fedavg.npz"))
     np.testing.assert_array_equal(again.test, result.test)
     assert again.best == result.best and again.sizes["test"].tolist() == [7, 7, 7] and len(COUNTS) == 3
+
+
+def test_updates_that_are_all_alike_still_make_two_groups():
+    """Ties in complete linkage once left one of the two groups empty."""
+    first, second = bipartition(np.ones((4, 3)))
+    assert first.size and second.size and sorted([*first, *second]) == [0, 1, 2, 3]
