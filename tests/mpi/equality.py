@@ -252,7 +252,8 @@ def certificates():
         equal("certify, traffic", whole.traffic, own.traffic)
         equal("certify, against", whole.against, own.against)
         equal("certify, ledger", averagings[0].ledger, averagings[1].ledger)
-        equal("nobody sees all clients", (own.centralised, own.c1, own.residual), (None, None, None))
+        if COMM.size > 1:
+            equal("nobody sees all clients", (own.centralised, own.c1, own.residual), (None, None, None))
         error = np.linalg.norm(own_est.value - hgp.exact.hypergradient(problem, x, lam)[k], axis=-1)
         assert (error <= own.bound).all() and str(own)
 
