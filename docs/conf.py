@@ -98,6 +98,7 @@ html_theme_options = {
     "show_prev_next": True,
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,
+    "collapse_navigation": True,  # a page of the API carries the names of its own module only: a third of the size
     "navigation_with_keys": False,
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",

@@ -36,8 +36,8 @@ PLAIN = 30.0  # σ(λ) is 1 to 1e-13
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "reduced": {"data": "digits", "side": 8, "train": 100, "validation": 40, "test": 397, "train_steps": 100,
                 "iterations": 100, "outer_steps": 10},
-    "emnist": {"data": "emnist", "side": 14, "train": 500, "validation": 200, "test": 4000, "train_steps": 300,
-               "iterations": 200, "outer_steps": 12},
+    "emnist": {"data": "emnist", "side": 14, "train": 200, "validation": 80, "test": 4000, "train_steps": 100,
+               "iterations": 100, "outer_steps": 10},
 }  # fmt: skip
 QUICK = {"train": 30, "validation": 10, "test": 200, "train_steps": 40, "iterations": 20, "outer_steps": 3}
 

@@ -1,7 +1,7 @@
 """Clients with wrong labels: digits, in equal shares, of which some training labels are replaced by another class.
 
     reduced  scikit-learn's digits, 8 × 8: 10 clients with 100 training and 40 validation images, 397 test images
-    emnist   EMNIST digits (HGP_REF_EMNIST), averaged to 14 × 14: 500 and 200 images a client, 4000 test images
+    emnist   EMNIST digits (HGP_REF_EMNIST), averaged to 14 × 14: 200 and 80 images a client, 4000 test images
 
 Validation and test labels are right. A column of ones is appended to the pixels, which are in [0, 1].
 """

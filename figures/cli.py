@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -116,6 +117,14 @@ def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
     return "\n".join(lines)
 
 
+def to_json(products: Sequence[Product], root: Path) -> str:
+    """Everything about the products for the page of results; paths relative to `root`."""
+    plain = [
+        asdict(p) | {"paths": [Path(os.path.relpath(path, root)).as_posix() for path in p.paths]} for p in products
+    ]
+    return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 if every comparison holds."""
     parser = argparse.ArgumentParser(prog="python -m figures", description="Regenerate figures and tables.")
@@ -166,6 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, FileNotFoundError) as error:  # a data set that needs an extra, or files
         print(f"figures: {error}", file=sys.stderr)
         return 2
+    write_whole(given.out / "products.json", to_json(products, given.out.parent).encode())
     print(summary(products, every_row=given.rows))
     print(f"{time.perf_counter() - start:.1f} s")
     return int(any(row.met is False for product in products for row in product.rows))

@@ -11,7 +11,7 @@ COMMANDS = ("check",)
 def main(arguments: Sequence[str]) -> int:
     """Run the command named first; 2 if there is none of that name."""
     if not arguments or arguments[0] not in COMMANDS:
-        print("usage: python -m hgp_ref check [--backend NAME] [--dtype float32|float64]", file=sys.stderr)
+        print("usage: python -m hgp_ref check [--backend NAME] [--dtype float32|float64] [--mpi]", file=sys.stderr)
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
     from hgp_ref import selftest
 

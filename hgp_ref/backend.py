@@ -182,7 +182,10 @@ def all_finite(x: Array) -> bool:
     if not compat.is_array_api_obj(x) or isinstance(x, np.generic):
         raise _no_array("x", x)
     xp = compat.array_namespace(x)
-    return bool(to_host(xp.all(xp.isfinite(x))))
+    try:
+        return bool(to_host(xp.all(xp.isfinite(x))))
+    except TypeError as error:
+        raise TypeError(f"x: array of {x.dtype} given, needed an array of numbers") from error
 
 
 @dataclass(frozen=True)

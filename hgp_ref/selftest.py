@@ -14,15 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from hgp_ref import exact
-from hgp_ref.averaging import ExactAverage, Gossip, PushSum
+from hgp_ref import exact, mpi_check
+from hgp_ref.averaging import ExactAverage, Gossip, PushSum, RobustPushSum
 from hgp_ref.backend import EXTRAS, Array, Backend, array_namespace, get_backend, host_float64, scalar, to_host
 from hgp_ref.estimators import hypergradient
-from hgp_ref.networks import FullyConnected, OnePeerExponential, RandomDirected, RandomOut, StaticUndirected
+from hgp_ref.networks import FullyConnected, OnePeerExponential, RandomDirected, RandomOut, StaticUndirected, Unreliable
 from hgp_ref.problems import InstanceWeights, LogisticRegression, Quadratic, SoftmaxRegression, sample_batches
 from hgp_ref.training import sgp
 
@@ -88,6 +89,7 @@ class Comparison:
     def averages(self) -> Iterator[Case]:
         """Push-Sum and gossip against explicit products of mixing matrices."""
         random, static = RandomDirected(N, seed=1), StaticUndirected(N, p=0.8, seed=1, weights="metropolis")
+        lossy, robust_matrix = Unreliable(random, loss=0.2, delay=2), partial(exact.push_sum_matrix, robust=True)
         u = np.cos(np.arange(7.0 * N)).reshape(N, 7)
         cases = {
             "Push-Sum composed, RandomDirected": (PushSum(random, 5, mode="composed"), exact.push_sum_matrix),
@@ -95,6 +97,8 @@ class Comparison:
             "Push-Sum stepping, RandomOut": (PushSum(RandomOut(N, 2), 3, mode="stepping"), exact.push_sum_matrix),
             "Push-Sum, OnePeerExponential": (PushSum(OnePeerExponential(N), 3), exact.push_sum_matrix),
             "Gossip, StaticUndirected": (Gossip(static, 3), exact.mixing_product),
+            "robust Push-Sum composed, Unreliable": (RobustPushSum(lossy, 5, mode="composed"), robust_matrix),
+            "robust Push-Sum stepping, Unreliable": (RobustPushSum(lossy, 5, mode="stepping"), robust_matrix),
         }
         for name, (avg, matrix) in cases.items():
 
@@ -223,7 +227,10 @@ def main(arguments: Sequence[str] | None = None, *, scale: int = 1) -> int:
     )
     parser.add_argument("--backend", default="numpy", choices=["numpy", *EXTRAS])
     parser.add_argument("--dtype", default="float64", choices=["float32", "float64"])
+    parser.add_argument("--mpi", action="store_true", help="under mpiexec: clients spread over ranks, NumPy")
     options = parser.parse_args(arguments)
+    if options.mpi:
+        return mpi_check.main(options.dtype, scale)
     try:
         backend = get_backend(options.backend)
     except (ImportError, RuntimeError) as error:

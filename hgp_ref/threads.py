@@ -40,7 +40,7 @@ def limited(number: int) -> Iterator[None]:
 
 def over_rows(kernel: Callable[..., Any], rows: int, work: int, *arguments: Any) -> None:
     """kernel(begin, end, *arguments) for rows 0 .. rows-1, in parts that run at once; `work` in multiply-adds."""
-    parts = max(1, min(limit(), rows, work // GRAIN))
+    parts = max(1, min(limit(), rows, work // GRAIN)) if work >= 2 * GRAIN else 1
     cuts = [rows * p // parts for p in range(parts + 1)]
     if parts == 1:
         kernel(0, rows, *arguments)

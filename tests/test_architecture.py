@@ -51,7 +51,7 @@ ALLOWED = {
     "results": {"arguments", "backend", "equality", "files"},
     **{name: (BASE | set(ORDER[:k])) - BARRED.get(name, set()) for k, name in enumerate(ORDER)},
 }
-TOP = {"", "__init__", "__main__", "selftest"}  # these put the parts together
+TOP = {"", "__init__", "__main__", "mpi_check", "selftest"}  # these put the parts together
 MOVED = {"bounds/__init__.py": "hgp_ref.certificates"}  # names that moved up are still found below, on first use only
 OUTSIDE = {"reporting", "verification", "figures", "benchmarks", "tests"}
 CORE = {"numpy", "scipy", "numba", "array_api_compat"}

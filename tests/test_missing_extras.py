@@ -39,6 +39,7 @@ def without(missing: tuple[str, ...], *command: str) -> subprocess.CompletedProc
         ("matplotlib", "figures", ("benchmarks", "precision", "--quick")),
         ("torch", "torch", ("benchmarks", "mixing", "--quick")),
         ("networkx", "dev", ("benchmarks", "precision", "sampling", "--quick")),
+        ("mpi4py", "mpi", ("hgp_ref", "check", "--mpi")),
         ("sklearn", "data", ("figures", "influence_digits", "--quick", "--out", "OUT")),
     ],
 )

@@ -157,6 +157,39 @@ def test_refined_tracking_begins_anew_without_what_is_under_way():
     assert np.abs(est.value - truth).max() < 1e-6 * np.abs(truth).max()
 
 
+def test_what_is_under_way_cannot_be_resumed():
+    """At the end of a tracking run part of y is under way: going on without it would go elsewhere."""
+    problem, x, lam = quadratic(n=4)
+    net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
+    avg, tracking = hgp.RobustPushSum(net, 1), hgp.methods.Tracking(0.1)
+    est = hgp.hypergradient(problem, x, lam, avg, method=tracking, iterations=40)
+    with pytest.raises(ValueError, match="resume: .* may be under way at the end of a run: give w0 instead"):
+        hgp.hypergradient(problem, x, lam, avg, method=tracking, iterations=40, resume=est)
+    series = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 30), 0.3, 40)
+    hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net.after(1200), 30), 0.3, 40, resume=series)  # nothing is
+
+
+@pytest.mark.parametrize("by_clients", [False, True])
+def test_plans_are_made_and_met_over_links_that_lose(by_clients):
+    problem, _, lam = quadratic(n=4)
+    x = exact.inner_solution(problem, lam)
+    net = Unreliable(RandomDirected(4, seed=1), loss=0.1, delay=2, seed=3)
+    outcome = hgp.plan(problem, x, lam, net, target=1e-3).run(by_clients=by_clients)
+    truth = exact.hypergradient(problem, x, lam)
+    assert outcome.met and np.linalg.norm(outcome.value - truth) <= 1e-3 * np.linalg.norm(truth)
+    assert isinstance(outcome.averaging, hgp.RobustPushSum)
+
+
+def test_the_outer_loop_over_links_that_lose():
+    problem, _, lam = quadratic(n=4)
+    net = Unreliable(RandomDirected(4, seed=1), loss=0.1, delay=1, seed=3)
+    with pytest.warns(RuntimeWarning, match="^sgp: ") as said:
+        path = hgp.bilevel.optimise(
+            problem, net, lam, outer_steps=2, train=dict(steps=300, lr=0.1), estimate=dict(steps=30, iterations=40)
+        )
+    assert path.outer_cost[-1] < path.outer_cost[0] and all(str(w.message).startswith("sgp: ") for w in said)
+
+
 def test_pushed_rows_are_refused():
     problem, x, lam = quadratic(n=4)
     net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)

@@ -21,10 +21,17 @@ NAMES = (
     "inexact",
     "chebyshev",
     "unreliable",
+    "falling_steps",
+    "tracking",
+    "refinement",
+    "communication",
     "tightness",
     "search",
+    "search_methods",
     "optimiser",
     "errata",
 )
 
-__all__ = ["NAMES"]
+LONG = ("communication", "search_methods")  # minutes each: only where asked for by name
+
+__all__ = ["LONG", "NAMES"]

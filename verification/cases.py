@@ -115,8 +115,15 @@ def quadratic(
     return case_of(name or f"quadratic n={n} d={dim}", problem, lam)
 
 
-def mixing_products(net: Any, steps: int, calls: int) -> np.ndarray:
-    """P_0 … P_{M−1}, (M, n, n): explicit products of the network's matrices, all calls side by side."""
+def mixing_products(net: Any, steps: int | Sequence[int], calls: int) -> np.ndarray:
+    """P_0 … P_{M−1}, (M, n, n): explicit products of the network's matrices; `steps` may differ from call to call."""
+    if not isinstance(steps, int):
+        each = [*steps[:calls], *[steps[-1]] * (calls - len(steps))]
+        W, P = iter(net.mixing_matrices(1, sum(each))), np.tile(np.eye(net.n), (calls, 1, 1))
+        for m, S in enumerate(each):
+            for _ in range(S):
+                P[m] = next(W) @ P[m]
+        return P
     if net.period == 1:
         calls, repeat = 1, calls
     else:
@@ -128,7 +135,9 @@ def mixing_products(net: Any, steps: int, calls: int) -> np.ndarray:
     return np.repeat(P, repeat, axis=0)
 
 
-def push_sum_matrices(net: Any, steps: int, calls: int, debias: str = "reset") -> tuple[np.ndarray, np.ndarray]:
+def push_sum_matrices(
+    net: Any, steps: int | Sequence[int], calls: int, debias: str = "reset"
+) -> tuple[np.ndarray, np.ndarray]:
     """K_0 … K_{M−1} (M, n, n) and ω_1 … ω_M (M, n), as `hgp_ref.exact.push_sum_matrices` gives them, but faster."""
     P = mixing_products(net, steps, calls)
     after, omega = np.empty(P.shape[:2]), np.ones(net.n)

@@ -1,13 +1,16 @@
-"""`hgp.methods.Chebyshev` in place of the Neumann series: its bound, and certificate C with Push-Sum."""
+"""`hgp.methods.Chebyshev` in place of the Neumann series: its bounds with exact averages, with Push-Sum (F), and C."""
 
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.bounds import chebyshev, residual_bounds
+from hgp_ref.bounds import chebyshev, chebyshev_push_sum, residual_bounds
 from verification import explicit
 from verification.cases import Case, matrices_of, quadratic
+from verification.curves import standard_cases
 from verification.rows import Row, judged
 from verification.run import Result, Run
 
@@ -21,9 +24,36 @@ def verify(run: Run) -> Result:
     for condition in (10.0, 100.0, 1000.0, 1e4):
         case = quadratic(5, 10, seed=run.seed, condition=condition)
         rows += exact_rows(case, condition)
+    facts: dict[str, float] = {}
+    for case in (standard_cases(run), standard_cases(run)[:1])[run.quick]:
+        rows += push_sum_bound(case, run, facts)
     for condition in run.pick((100.0, 1000.0), (100.0,)):
         rows += push_sum_rows(quadratic(10, 10, seed=run.seed, condition=condition, heterogeneity=0.05), condition, run)
-    return Result(rows)
+    return Result(rows, facts=facts)
+
+
+def push_sum_bound(case: Case, run: Run, facts: dict[str, float]) -> list[Row]:
+    """F for several S and M, with the interval of H̄ and with that of the clients; the closest of all M."""
+    eigenvalues, mean = np.linalg.eigvalsh(case.H), np.linalg.eigvalsh(case.H.mean(axis=0))
+    intervals = {"H̄": (mean[0], mean[-1]), "the clients": (eigenvalues.min(), eigenvalues.max())}
+    rows = []
+    for S in (3, 5, 10, 20, hgp.falling_steps(12, 40)):
+        avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=run.seed + 5), S)
+        c = case.constants(1.0, matrices_of(avg, 40), 20)
+        for words, (low, high) in intervals.items():
+            method = hgp.methods.Chebyshev(float(low), float(high))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "not converged", RuntimeWarning)  # few steps of a sparse network
+                found = case.errors(case.estimate(avg, method=method, iterations=40, history=True))
+            bounds = np.array([chebyshev_push_sum(c, low, high, M).total or np.inf for M in range(1, 41)])
+            ratio = np.where(found > 10 * c.rounding, bounds / found, np.inf)
+            k = int(ratio.argmin())
+            shown = S if isinstance(S, int) else "12, falling"
+            setting = f"{case.name}, S={shown}, interval of {words}, M={k + 1}"
+            rows.append(judged("F", setting, found[k], bounds[k], rounding=c.rounding))
+            if words == "H̄":
+                facts[f"F/error: {case.name}, S={shown}, median over M"] = float(np.median(ratio[np.isfinite(ratio)]))
+    return rows
 
 
 def exact_rows(case: Case, condition: float) -> list[Row]:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from verification.run import Result, Run
 
 SLOWEST_FIRST = (
+    "communication",
     "search",
+    "search_methods",
     "optimiser",
     "contracting_clients",
     "mean_square",

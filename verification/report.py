@@ -8,7 +8,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import reporting
 from reporting.table import numeric
+from verification.equations import mathml
 from verification.errata import ERRATA
 from verification.jobs import Done
 from verification.rows import (
@@ -27,7 +29,7 @@ from verification.run import Picture
 from verification.statements import GLOSSARY
 from verification.table import HEAD, cells, ratio, short
 
-STYLE = Path(__file__).with_name("report.css")
+STYLE = Path(reporting.__file__).with_name("page.css")
 WIDE = 5.0  # inches; wider figures scroll on a phone
 CORRECTED_STATEMENTS = ("Lemma 1", "Lemma 2, n c", "Remark", "Corollary 1, repaired", "A", "B", "C1", "C2", "C3",
                         "C4", "certify", "certify, decentralised", "D (azuma)", "D (bernstein)", "E", "2*",
@@ -100,7 +102,7 @@ def _short(title: str) -> str:
 
 def _glossary() -> Iterator[str]:
     yield "<h2>What the statements say</h2><dl class='statements'>"
-    yield from (f"<dt>{escape(name)}</dt><dd>{escape(words)}</dd>" for name, words in GLOSSARY.items())
+    yield from (f"<dt>{escape(name)}</dt><dd>{mathml(name)}{escape(words)}</dd>" for name, words in GLOSSARY.items())
     yield "</dl>"
 
 

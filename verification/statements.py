@@ -27,4 +27,8 @@ GLOSSARY = {
     "every edge make up for both: averages and hyper-gradients tend to the truth, where plain Push-Sum has a floor. A "
     "and B hold with the realised matrices, C3 and C4 with the averages since the oldest share still under way.",
     "Chebyshev": "the error of a Chebyshev iteration in place of the Neumann series.",
+    "F": "the same with averages that are not exact: injections of averaging errors into the exact recursion, each "
+    "amplified by at most 1/low.",
+    "tracking, refinement, falling S": "methods that need fewer messages: rates, floors, contraction and rounds as "
+    "their docstrings state them.",
 }

@@ -1,4 +1,4 @@
-"""What the theme leaves without words: the arrows that open a part of the sidebar get a name to be read aloud."""
+"""What the theme leaves behind: arrows of the sidebar without a name to be read aloud, and maps of its own sources."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ def name_arrows(app: Sphinx, error: Exception | None) -> None:
     """In every page that was written."""
     if error or app.builder.format != "html":
         return
+    for path in (Path(app.outdir) / "_static").rglob("*.map"):  # 3 MB that only the theme's authors look at
+        path.unlink()
     for path in Path(app.outdir).rglob("*.html"):
         text = path.read_text(encoding="utf-8")
         if BARE in text:

@@ -10,15 +10,12 @@ Whoever is heard here from elsewhere finds this range under its own `sent`, beca
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from hgp_ref._kernels import registers
-from hgp_ref._kernels.mixing import NARROW, WIDE, within
-from hgp_ref._kernels.registers import LINE
+from hgp_ref._kernels.mixing import within
 from hgp_ref.compiled import njit
-from hgp_ref.threads import over_rows
 
 # senders (k,), where the edges of each begin (k + 1,), receivers from 0 = client `begin` on (e,), weights (e,)
 Heard = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -60,32 +57,59 @@ def _fill_heard(indptr, receivers, begin, end, senders, where, here, weights):
             where[count] = edges
 
 
-def heard_of_rows(indptr: np.ndarray, senders: np.ndarray, weights: np.ndarray, begin: int, end: int) -> Heard:
-    """The same from a matrix by rows."""
-    own = indptr[begin : end + 1]
-    edges = slice(int(own[0]), int(own[-1]))
-    where = np.zeros(indptr.size + 1, dtype=np.int64)
-    here, sorted_weights = np.empty(edges.stop - edges.start, np.int32), np.empty(edges.stop - edges.start)
-    _by_sender(own - own[0], senders[edges], weights[edges], where, here, sorted_weights)
-    counts = np.diff(where[:-1])
-    each = np.flatnonzero(counts)
-    ends = np.cumsum(counts[each], dtype=np.int64)
-    return each, np.concatenate([np.zeros(1, np.int64), ends]), here, sorted_weights
+@dataclass(frozen=True)
+class Pulled:
+    """Rows begin .. end-1 of a matrix by rows, every sender named by where its row stands: here, or after these."""
+
+    elsewhere: np.ndarray  # senders that are not here, sorted
+    cuts: np.ndarray  # (4, m): where the edges of each row begin, those from here, those from above, and their end
+    places: np.ndarray  # (e,) int32
+    weights: np.ndarray  # (e,)
+    early: np.ndarray  # rows that hear nobody below
+    late: np.ndarray  # the others
+    higher: np.ndarray  # rows that hear somebody above
+
+
+def pulled(indptr: np.ndarray, senders: np.ndarray, weights: np.ndarray, begin: int, end: int) -> Pulled:
+    """The rows of the clients here, from those of all."""
+    return Pulled(*_pulled(indptr, senders, weights, begin, end))
 
 
 @njit(cache=True, nogil=True)
-def _by_sender(own, senders, weights, where, here, sorted_weights):
-    """A counting sort; where (n + 2,), zero on entry, is where each sender begins, one place further on."""
-    for e in range(senders.size):
-        where[senders[e] + 2] += 1
-    for j in range(2, where.size):
-        where[j] += where[j - 1]
-    for i in range(own.size - 1):  # receivers in order, so every list comes out sorted
-        for e in range(own[i], own[i + 1]):
-            j = senders[e] + 1
-            here[where[j]] = i
-            sorted_weights[where[j]] = weights[e]
-            where[j] += 1
+def _pulled(indptr, senders, weights, begin, end):
+    m, base = end - begin, indptr[begin]
+    size = indptr[end] - base
+    place, cuts, places = np.zeros(indptr.size - 1, np.int32), np.empty((4, m), np.int64), np.empty(size, np.int32)
+    for e in range(base, base + size):
+        place[senders[e]] = 1
+    elsewhere, count = np.empty(min(size, place.size), np.int64), 0
+    for j in range(place.size):
+        if begin <= j < end:
+            place[j] = j - begin
+        elif place[j]:
+            elsewhere[count] = j
+            place[j] = m + count
+            count += 1
+    rows, kinds = np.empty((3, m), np.int64), np.zeros(3, np.int64)
+    for i in range(m):
+        e, last = indptr[begin + i] - base, indptr[begin + i + 1] - base
+        cuts[0, i], cuts[3, i] = e, last
+        while e < last and senders[base + e] < begin:  # senders are sorted
+            e += 1
+        cuts[1, i] = e
+        while e < last and senders[base + e] < end:
+            e += 1
+        cuts[2, i] = e
+        for k in range(cuts[0, i], last):
+            places[k] = place[senders[base + k]]
+        kind = 0 if cuts[0, i] == cuts[1, i] else 1
+        rows[kind, kinds[kind]] = i
+        kinds[kind] += 1
+        if e < last:
+            rows[2, kinds[2]] = i
+            kinds[2] += 1
+    early, late, higher = rows[0, : kinds[0]], rows[1, : kinds[1]], rows[2, : kinds[2]]
+    return elsewhere[:count], cuts, places, weights[base : base + size].copy(), early, late, higher
 
 
 def divided(heard: Heard, late: np.ndarray) -> tuple[Heard, Heard]:
@@ -145,70 +169,25 @@ def _sent_of_lists(indptr, receivers, starts, here, where, clients):
 
 def sent_of_rows(indptr: np.ndarray, senders: np.ndarray, starts: np.ndarray, here: int) -> Sent:
     """The same from a matrix by rows."""
-    marks = np.full(int(starts[here + 1] - starts[here]), -1, dtype=np.int64)
-    parts = []
+    where = np.zeros(starts.size, dtype=np.int64)
+    clients = np.empty(int(starts[here + 1] - starts[here]) * (starts.size - 2), dtype=np.int64)
+    _sent_of_rows(indptr, senders, starts, here, where, clients)
+    return where, clients[: where[-1]]
+
+
+@njit(cache=True, nogil=True)
+def _sent_of_rows(indptr, senders, starts, here, where, clients):
+    begin, m = starts[here], starts[here + 1] - starts[here]
+    heard = np.full(m, -1, dtype=np.int64)  # by which range last
+    count = 0
     for q in range(starts.size - 1):
-        edges = senders[indptr[starts[q]] : indptr[starts[q + 1]]] if q != here else senders[:0]
-        _mark(edges, int(starts[here]), q, marks)
-        parts.append(np.flatnonzero(marks == q) + starts[here])
-    where = np.concatenate([np.zeros(1, np.int64), np.cumsum([part.size for part in parts], dtype=np.int64)])
-    return where, np.concatenate(parts)
-
-
-@njit(cache=True, nogil=True)
-def _mark(clients, begin, mark, marks):
-    for e in range(clients.size):
-        j = clients[e] - begin
-        if 0 <= j < marks.size:
-            marks[j] = mark
-
-
-def add_heard(places: np.ndarray, heard: Heard, z: np.ndarray, out: np.ndarray) -> None:
-    """out[i] += weight · z[places[k]] for the edges of the k-th sender, one sender after the other.
-
-    From out = 0 and senders in increasing order these are the sums of `mixing.pull_step`, bit for bit.
-    """
-    _, where, here, weights = heard
-    over_rows(_add_blocks, out.shape[0], here.size * z.shape[1], places, where, here, weights, z, out)
-
-
-def _add_block(width: int) -> Any:
-    """`width` bytes of what stands in row j, from column c on, to the rows of its receivers."""
-
-    @njit(cache=False, nogil=True, forceinline=True)
-    def block(receivers, weights, z, out, first, last, j, c):
-        sent = registers.load(z, j, c, width)
-        for e in range(first, last):
-            i = np.uint32(receivers[np.uint64(e)])
-            added = registers.times(weights[np.uint64(e)], sent)
-            registers.store(registers.plus(registers.load(out, i, c, width), added), out, i, c)
-
-    return block
-
-
-_add_wide, _add_line, _add_narrow = (_add_block(width) for width in (WIDE, LINE, NARROW))
-
-
-@njit(cache=True, nogil=True)
-def _add_blocks(begin, end, places, where, receivers, weights, z, out):
-    """Rows begin .. end-1 of out, in blocks of columns, and what few columns are left one by one."""
-    d = z.shape[1]
-    wide, line, narrow = WIDE // z.itemsize, LINE // z.itemsize, NARROW // z.itemsize
-    for k in range(places.size):
-        j, first, last = places[k], where[k], where[k + 1]
-        if end - begin < out.shape[0]:
-            first, last = within(receivers, first, last, begin, end)
-        c = 0
-        while c + wide <= d:
-            _add_wide(receivers, weights, z, out, first, last, j, c)
-            c += wide
-        while c + line <= d:
-            _add_line(receivers, weights, z, out, first, last, j, c)
-            c += line
-        while c + narrow <= d:
-            _add_narrow(receivers, weights, z, out, first, last, j, c)
-            c += narrow
-        for b in range(c, d):
-            sent = z[j, b]
-            for e in range(first, last):
-                out[np.uint64(np.uint32(receivers[np.uint64(e)])), b] += z.dtype.type(weights[np.uint64(e)]) * sent
+        if q != here:
+            for e in range(indptr[starts[q]], indptr[starts[q + 1]]):
+                j = senders[e] - begin
+                if 0 <= j < m:
+                    heard[j] = q
+            for j in range(m):
+                if heard[j] == q:
+                    clients[count] = begin + j
+                    count += 1
+        where[q + 1] = count

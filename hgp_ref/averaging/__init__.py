@@ -6,7 +6,7 @@ from hgp_ref.averaging.falling import falling_steps
 from hgp_ref.averaging.gossip import Gossip
 from hgp_ref.averaging.mean import Mean, open_mean
 from hgp_ref.averaging.push_sum import PushSum
-from hgp_ref.averaging.robust_push_sum import RobustPushSum
+from hgp_ref.averaging.robust_push_sum import RobustPushSum, push_sum_over
 from hgp_ref.averaging.server_average import ServerAverage
 from hgp_ref.averaging.talks import Pushed, exchange
 from hgp_ref.channels import Traffic
@@ -24,4 +24,5 @@ __all__ = [
     "exchange",
     "falling_steps",
     "open_mean",
+    "push_sum_over",
 ]

@@ -52,4 +52,4 @@ def falling_steps(steps: int, iterations: int, slope: float | None = None) -> tu
     S_0 = arguments.integer("steps", steps, 1, arguments.LONGEST)
     M = arguments.integer("iterations", iterations, 1, MOST)
     fall = S_0 / M if slope is None else arguments.nonnegative("slope", slope)
-    return tuple(max(1, math.ceil(S_0 - m * fall - ROUNDED)) for m in range(M))
+    return tuple(math.ceil(max(1.0, S_0 - m * fall - ROUNDED)) for m in range(M))

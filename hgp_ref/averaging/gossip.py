@@ -40,6 +40,11 @@ class Gossip(Averaging):
         super().__init__()
         self.net: Network = check_network(net)
         self.n, self.steps, self.mode = net.n, read_steps(steps), arguments.choice("mode", mode, MODES)
+        if not self.connect().keeps_mass:
+            raise ValueError(
+                f"net: {net!r} given, which loses or delays messages; needed others for Gossip, or PushSum or "
+                "RobustPushSum: without weights nobody can tell how much of a sum is missing"
+            )
         for s in range(1, (net.period or 1) + 1):
             indptr, _, shares = net.csr(s)
             check_balanced(np.add.reduceat(shares, indptr[:-1]), 1, f"{net!r} (step {s})")

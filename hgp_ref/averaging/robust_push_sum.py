@@ -59,3 +59,28 @@ class RobustPushSum(PushSum):
 
     def __repr__(self) -> str:
         return "Robust" + super().__repr__()
+
+
+def push_sum_over(net: Network, steps: int | Sequence[int], debias: str = "reset", mode: str = "auto") -> PushSum:
+    """PushSum where links carry everything in time, RobustPushSum where they lose or delay messages.
+
+    Parameters
+    ----------
+    net, steps, mode : as in PushSum.
+    debias : "reset" or "conserve".
+
+    Returns
+    -------
+    The averaging.
+
+    Examples
+    --------
+    >>> import hgp_ref as hgp
+    >>> net = hgp.networks.FullyConnected(3)
+    >>> hgp.averaging.push_sum_over(net, 4)
+    PushSum(FullyConnected(n=3), steps=4)
+    >>> type(hgp.averaging.push_sum_over(hgp.networks.Unreliable(net, loss=0.1), 4)).__name__
+    'RobustPushSum'
+    """
+    robust = RobustPushSum(net, steps, debias, mode)
+    return PushSum(net, steps, debias, mode) if robust.connect().keeps_mass else robust

@@ -62,7 +62,7 @@ def write(file: FilePath, at: Progress, settings: Mapping[str, Any]) -> None:
     """Keep the state of the loop in `file`."""
     for entry in at.state:
         if not isinstance(entry, str | bool | int | float | None):
-            arguments.array("update's state, to be kept in file", entry)
+            arguments.array("state of update, to be kept in file", entry)
     xp = array_namespace(at.x)
     Checkpoint(
         settings=_texts(settings),

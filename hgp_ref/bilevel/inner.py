@@ -9,6 +9,7 @@ from typing import Any
 from hgp_ref import arguments
 from hgp_ref.backend import Array, all_finite, array_namespace, detached
 from hgp_ref.bilevel.clock import Clock
+from hgp_ref.bilevel.inputs import takes
 from hgp_ref.channels import Traffic, connect
 from hgp_ref.errors import DivergenceError
 from hgp_ref.networks import Network
@@ -22,9 +23,24 @@ Train = Callable[..., Any]
 def trainer(train: Mapping[str, Any] | Train) -> Train:
     """train(problem, net, lam, x0=, seed=, first_batch=, outer_step=) → an object with x (n, d_x) and traffic."""
     if callable(train):
+        takes("train", train, "problem", "net", "lam", x0="", seed="", first_batch="", outer_step="")
         return train
     settings = read_settings("train", train, sgp)
-    return lambda problem, net, lam, outer_step, **options: sgp(problem, net, lam, **options, **settings)
+
+    def run(problem: Any, net: Network, lam: Array, outer_step: int, care: int = 0, **options: Any) -> Any:
+        return sgp(problem, net, lam, **options, **(_careful(settings, care) if care else settings))
+
+    run.careful = True  # type: ignore[attr-defined]  # it takes `care`, which a function of the caller's need not
+    return run
+
+
+def _careful(settings: Mapping[str, Any], care: int) -> dict[str, Any]:
+    """Half the learning rate and twice the steps, `care` times over: SGP's bias is halved each time."""
+    usual = inspect.signature(sgp).parameters
+    steps, lr = (settings.get(name, usual[name].default) for name in ("steps", "lr"))
+    milestones = settings.get("milestones")
+    at = None if milestones is None else [2**care * s for s in milestones]
+    return {**settings, "steps": 2**care * steps, "lr": lr / 2**care, "milestones": at}
 
 
 def read_settings(name: str, given: object, function: Callable[..., Any], more: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -38,16 +54,18 @@ def read_settings(name: str, given: object, function: Callable[..., Any], more: 
     return dict(given)
 
 
-def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Array | None, clock: Clock, step: int
-            ) -> Array:  # fmt: skip
+def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Array | None, clock: Clock, step: int,
+            care: int = 0) -> Array:  # fmt: skip
     """x at λ; the clock moves on. DivergenceError where it is not finite."""
     given = {"x0": own(x0), "seed": clock.seed, "first_batch": clock.batches, "outer_step": step}
+    if care and getattr(train, "careful", False):
+        given["care"] = care
     fit = train(problem.given, clock.net(net), own(lam), **given)
     x, sent = getattr(fit, "x", None), getattr(fit, "traffic", None)
     if x is None or not isinstance(sent, Traffic):
         raise TypeError(f"train: returned {type(fit).__name__}, needed an object with x (n, d_x) and a Traffic")
-    arguments.same_kind(**{"train's x": x, "lam": lam})
-    arguments.shape("train's x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    arguments.same_kind(**{"what train returned: x": x, "lam": lam})
+    arguments.shape("what train returned: x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
     clock.pass_on(sent, getattr(fit, "steps", 0))
     if connect(net).anyone(not all_finite(x)):
         raise DivergenceError("diverged: training returned NaN or infinite parameters")

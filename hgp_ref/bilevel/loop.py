@@ -15,8 +15,9 @@ With log=True all this is done to θ = log λ, problem and hyper-gradients being
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, detached, host_float64, to_host
 from hgp_ref.bilevel.clock import Clock
-from hgp_ref.bilevel.inner import Train, trained
+from hgp_ref.bilevel.inner import Train, own, trained
 from hgp_ref.bilevel.outer import Estimator
 from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.progress import Progress
@@ -35,6 +36,7 @@ from hgp_ref.networks import Network
 from hgp_ref.problems.normalised import Normalised
 
 RETRIES = 4  # of an estimate that diverged, each with half the η
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 HALVINGS = 8  # of a step to a λ at which training fails
 
 
@@ -60,7 +62,10 @@ class Loop:
         if not isinstance(state, tuple):
             raise TypeError(f"update: start returned {type(state).__name__}, needed a tuple")
         at = Progress(Clock(seed), state)
-        self.accept(at, lam, *self.evaluate(at, lam))
+        try:
+            self.accept(at, lam, *self.evaluate(at, lam))
+        except DivergenceError as error:
+            raise DivergenceError(f"lam: no training at λ_0, {error}") from error
         return at
 
     def step(self, at: Progress) -> None:
@@ -80,11 +85,15 @@ class Loop:
             norm, iterations = None if est is None else self.norm(est.value), int(getattr(est, "iterations", 0))
             at.steps.append(OuterStep(trained_for, spent, norm, iterations, scale, "; ".join(trouble)))
 
-    def _estimate(self, at: Progress, trouble: list[str]) -> Any:
-        """The hyper-gradient at λ_k, None if all attempts diverged."""
+    def care(self, at: Progress) -> int:
+        """How much better than usual to train, 0 or more."""
+        return 0
+
+    def _estimate(self, at: Progress, trouble: list[str], more: Mapping[str, Any] = NOTHING) -> Any:
+        """The hyper-gradient at λ_k, with other S, M or w0 if given; None if all attempts diverged."""
         for _ in range(RETRIES + 1):
             try:
-                return self.estimate(self.problem, self.net, at.x, at.lam[-1], at.clock, at.k, at.shrink)
+                return self.estimate(self.problem, self.net, at.x, at.lam[-1], at.clock, at.k, at.shrink, more)
             except DivergenceError as error:
                 trouble.append(f"hyper-gradient refused: {error}")
                 if not self.estimate.can_shrink:
@@ -108,18 +117,18 @@ class Loop:
 
     def _proposed(self, at: Progress, lam: Array, v: Array) -> Array:
         """Π(update(λ, v)); the update's state moves on."""
-        answer = self.update.step(at.state, lam, v)
+        answer = self.update.step(at.state, own(lam), own(v))
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], tuple):
             raise TypeError(f"update: step returned {type(answer).__name__}, needed (lam, state) with a tuple as state")
         proposed, at.state = answer
-        return self.projected(_like(lam, "update's λ", proposed))
+        return self.projected(own(_like(lam, "what update returned", proposed)))
 
     def projected(self, lam: Array) -> Array:
         """Π(λ), or with log=True log Π(exp θ)."""
         if self.project is None:
             return detached(lam)
         xp = array_namespace(lam)
-        allowed = _like(lam, "project's λ", self.project(xp.asarray(self.as_lam(lam), copy=True)))
+        allowed = _like(lam, "what project returned", self.project(xp.asarray(self.as_lam(lam), copy=True)))
         if not self.log:
             return detached(allowed)
         if not bool(to_host(xp.all(allowed > 0))):
@@ -135,7 +144,7 @@ class Loop:
         before = at.clock.traffic
         if x0 is None:
             x0 = at.x if self.warm_start and at.x is not None else self.x0
-        x = trained(self.train, self.problem, self.net, lam, x0, at.clock, len(at.lam))
+        x = trained(self.train, self.problem, self.net, lam, x0, at.clock, len(at.lam), self.care(at))
         cost = self.total(self.problem.outer_cost(x, lam))
         if not np.isfinite(cost):
             raise DivergenceError(f"diverged: the outer cost is {cost} after training")
@@ -152,7 +161,7 @@ class Loop:
         if self.measure is not None:
             xp = array_namespace(x)
             told = self.measure(xp.asarray(x, copy=True), xp.asarray(self.as_lam(lam), copy=True))
-            at.measure.append(self._everywhere(arguments.number("measure's answer", told)))
+            at.measure.append(self._everywhere(arguments.number("measure(x, lam)", told)))
             if at.measure[-1] < at.measure[at.best] or at.k == 0:
                 at.best, at.best_x = at.k, x
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.averaging.base import check_network
-from hgp_ref.backend import Array, array_namespace, detached, to_host
+from hgp_ref.backend import Array, array_namespace, detached
+from hgp_ref.bilevel.certified import CertifiedLoop, rule_of
 from hgp_ref.bilevel.checkpoint import describe, read, write
 from hgp_ref.bilevel.inner import own, trainer
+from hgp_ref.bilevel.inputs import channel_of, patience_of, place_of, start_of, takes, update_of
 from hgp_ref.bilevel.loop import Loop
 from hgp_ref.bilevel.outer import Estimator
 from hgp_ref.bilevel.path import Path
 from hgp_ref.bilevel.progress import Progress
-from hgp_ref.bilevel.updates import Adam, Update
-from hgp_ref.channels import Channel, connect
+from hgp_ref.bilevel.updates import Update
 from hgp_ref.networks import Network
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import LogRates, Problem, as_problem
-from hgp_ref.problems.normalised import Normalised
 from hgp_ref.progress import bar
 
 SAME = 1e-4  # relative: outer costs of one problem at one point, on another machine or library
@@ -47,6 +47,7 @@ def optimise(
     x0: Array | None = None,
     measure: Callable[[Array, Array], float] | None = None,
     patience: int | None = None,
+    certify: float | Mapping[str, Any] | None = None,
     file: str | os.PathLike[str] | None = None,
     callback: Callable[[int, Array, Array, float], object] | None = None,
     progress: bool = False,
@@ -80,6 +81,10 @@ def optimise(
     measure : a function measure(x, lam) → number, the smaller the better, such as an error on data that neither cost
         sees. `path.best` says where it was smallest, `path.best_x` holds x there.
     patience : end the loop once the measure has not fallen below its smallest for so many steps.
+    certify : θ in (0, 1), or dict(theta=, lipschitz=): take only steps that are certified to lower F, raising S, M and
+        training only when bound ≤ θ‖v‖ fails; by rules and from numbers that clients have, see
+        `hgp_ref.bilevel.certified`. Needs `GradientDescent`, full batches, and a problem with `lipschitz(lam)` (such as
+        one with positive L2 rates) unless constants are given.
     file : where to keep the loop after each step. If the file is there, the loop goes on from it; settings, problem and
         λ_0 must be the same (`outer_steps` may grow), and the path is, byte for byte, that of a run in one go.
     callback : called as callback(k, lam, x, outer_cost) after training at λ_k; a true result ends the loop.
@@ -103,18 +108,24 @@ def optimise(
     """
     problem = as_problem(problem)
     K = arguments.integer("outer_steps", outer_steps, 0, arguments.LONGEST)
-    start = _start(problem, lam, x0, log)
-    patience = _patience(patience, measure)
-    for name, given in (("project", project), ("measure", measure), ("callback", callback)):
-        if given is not None:
-            arguments.function(name, given)
+    start = start_of(problem, lam, x0, log)
+    patience = patience_of(patience, measure)
+    if project is not None:
+        takes("project", project, "lam")
+    if measure is not None:
+        takes("measure", measure, "x", "lam")
+    if callback is not None:
+        takes("callback", callback, "k", "lam", "x", "outer_cost")
     warm_start, progress = arguments.boolean("warm_start", warm_start), arguments.boolean("progress", progress)
-    settings: dict[str, Any] = dict(net=net, outer_steps=K, train=train, estimate=estimate, update=_update(update))
+    settings: dict[str, Any] = dict(net=net, outer_steps=K, train=train, estimate=estimate, update=update_of(update))
     settings |= dict(project=project, warm_start=warm_start, seed=check_seed(seed), log=log, patience=patience)
-    loop = Loop(
+    rule = rule_of(certify, estimate, settings["update"])
+    settings |= dict(certify=rule)
+    kind: Any = Loop if rule is None else partial(CertifiedLoop, rule=rule)
+    loop = kind(
         problem=as_problem(LogRates(problem.given)) if log else problem,
         net=net,
-        channel=_channel(net, problem.n_clients),
+        channel=channel_of(net, problem.n_clients),
         train=trainer(train),
         estimate=Estimator(estimate),
         update=settings["update"],
@@ -127,7 +138,7 @@ def optimise(
     settings = {name: describe(value) for name, value in settings.items()}
     present = {name: value is not None for name, value in dict(x0=x0, measure=measure, callback=callback).items()}
     loop.channel.agree("hgp.bilevel.optimise", **settings, **present)
-    place = _place(file, loop.channel)
+    place = place_of(file, loop.channel)
     shown = bar(K, "optimise", progress and loop.channel.clients.start == 0)
     try:
         at = _opened(loop, start, settings, place)
@@ -144,52 +155,6 @@ def optimise(
     finally:
         shown.close()
     return _path(loop, at, settings)
-
-
-def _start(problem: Normalised, lam: Array, x0: Array | None, log: bool) -> Array:
-    """λ_0 in an array of its own, or its logarithm; arrays are looked at."""
-    arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
-    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
-    arguments.finite("lam", lam)
-    if x0 is not None:
-        arguments.shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
-        arguments.finite("x0", x0)
-    xp, lam = array_namespace(lam), detached(lam)
-    if not arguments.boolean("log", log):
-        return xp.asarray(lam, copy=True)
-    if not bool(to_host(xp.all(lam > 0))):
-        raise ValueError("lam: holds entries that are not positive, needed lam > 0 with log=True")
-    return xp.log(lam)
-
-
-def _patience(patience: int | None, measure: object) -> int | None:
-    if patience is not None and measure is None:
-        raise ValueError(f"patience={patience!r} given without measure, needed both")
-    return None if patience is None else arguments.integer("patience", patience)
-
-
-def _update(update: Update | None) -> Update:
-    update = Adam(0.1) if update is None else update
-    for name in ("start", "step"):
-        if isinstance(update, type) or not callable(getattr(update, name, None)):
-            raise TypeError(f"update={update!r} given, needed Adam(...), GradientDescent(...) or an object like them")
-    return update
-
-
-def _channel(net: Network, clients: int) -> Channel:
-    channel = connect(check_network(net))
-    held = channel.clients.stop - channel.clients.start
-    if held != clients:
-        raise ValueError(f"net: {net!r} has {held} clients, but the problem has {clients}")
-    return channel
-
-
-def _place(file: str | os.PathLike[str] | None, channel: Channel) -> FilePath | None:
-    if file is None:
-        return None
-    if channel.clients != slice(0, channel.n):
-        raise ValueError(f"file={file!r} given, but clients live in several processes; needed all of them in this one")
-    return arguments.path("file", file)
 
 
 def _opened(loop: Loop, start: Array, settings: Mapping[str, Any], place: FilePath | None) -> Progress:

@@ -32,6 +32,9 @@ class OuterStep(Result):
     iterations: int  # of the estimate
     scale: float = 1.0  # share of the update's step that was taken; 0 where it was refused
     note: str = ""  # what went wrong, if anything
+    bound: float | None = None  # on ‖v − ∇F(λ_k)‖, where steps are certified
+    averaging_steps: int | None = None  # S, where it may change
+    interval: tuple[float, float] | None = None  # in which F(λ_{k+1}) lies, where steps are certified
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
+from hgp_ref import arguments, rigorous
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array
 from hgp_ref.certificates.point import Point
@@ -90,19 +90,20 @@ def constants(lipschitz: object) -> Lipschitz:
 def common_constants(nu: Lipschitz | None, channel: Channel) -> Lipschitz | None:
     """Constants of all clients from those of the clients in each process, None where one has none.
 
-    Lipschitz constants are the largest. The mean Hessian of all clients is a mean of those of the processes, so the
-    smallest modulus holds for it.
+    Lipschitz constants are the largest. The mean Hessian is a mean of those of the processes, each weighed by its
+    number of clients, and λ_min is concave: the mean of their moduli is one of it.
     """
-    none = nu is None or nu.strong_convexity is None
-    told = np.zeros(4) if nu is None else np.array([nu.nu_flam, nu.nu_fx, nu.nu_J, nu.nu_H])
-    modulus = 0.0 if nu is None or nu.strong_convexity is None else nu.strong_convexity
-    flags = [nu is None, none, none or not (nu and nu.holds_apart)]
-    top = channel.max_over_clients(np.concatenate([told, [-modulus], flags])[:, None])
-    if top[5]:
-        return None
     names = ("nu_flam", "nu_fx", "nu_J", "nu_H")
-    constants = {name: float(value) for name, value in zip(names, top[:4], strict=True)}
-    return Lipschitz(**constants, strong_convexity=None if top[6] else float(-top[4]), holds_apart=not top[7])
+    told = np.zeros(4) if nu is None else np.array([getattr(nu, name) for name in names])
+    modulus = None if nu is None else nu.strong_convexity
+    flags = [nu is None, modulus is None, nu is None or not nu.holds_apart]
+    *top, unknown, without, apart = channel.max_over_clients(np.concatenate([told, flags])[:, None])
+    rows = np.full((channel.clients.stop - channel.clients.start, 1), modulus or 0.0)
+    mean = float(channel.mean_over_clients(rows)[0, 0]) * (1 - 2 * channel.n * rigorous.EPS)
+    if unknown:
+        return None
+    constants = {name: float(value) for name, value in zip(names, top, strict=True)}
+    return Lipschitz(**constants, strong_convexity=None if without else mean, holds_apart=not apart)
 
 
 def common_modulus(strong_convexity: float | str | None, nu: Lipschitz | None) -> float:

@@ -66,6 +66,7 @@ class Channel(ABC):
     weights: Array = None  # before any call
     keeps_mass = True  # whether Σ_i (P z)_i = Σ_i z_i: all that is sent in a call is received in it
     loses_mass = False  # whether some of it is never received, in no later call either
+    underway = False  # whether something that was sent may still arrive in the next call
 
     @property
     def traffic(self) -> Traffic:

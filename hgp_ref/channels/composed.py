@@ -33,7 +33,11 @@ class ComposedCalls(ForeseenCalls):
         self.messages = messages
         self.after = _following(P, weights, omega, steps, name)  # (calls, [runs,] n)
         K = P / self.after[..., None] if divide and weights is not BALANCED else P
-        self._K = from_host(np.ascontiguousarray(K, dtype=host_dtype(like)), like=like)
+        self._K = from_host(np.ascontiguousarray(self.here(K), dtype=host_dtype(like)), like=like)
+
+    def here(self, K: np.ndarray) -> np.ndarray:
+        """What of the matrices (calls, ..., n, n) serves the clients in this process."""
+        return K
 
     def __call__(self, z: Array) -> Array:
         K = self._K[self.used, ...]

@@ -65,6 +65,11 @@ class Lossy(Simulated):
     def loses_mass(self) -> bool:  # type: ignore[override]
         return not self.robust and self.net.loss > 0
 
+    @property
+    def underway(self) -> bool:  # type: ignore[override]
+        self.settle()
+        return bool(self._mail.entries.due.size)
+
     def use_running_sums(self) -> None:
         self.robust = True
 

@@ -138,6 +138,10 @@ class Runs(Channel):
     def loses_mass(self) -> bool:  # type: ignore[override]
         return any(channel.loses_mass for channel in self.channels)
 
+    @property
+    def underway(self) -> bool:  # type: ignore[override]
+        return any(channel.underway for channel in self.channels)
+
     def forget(self) -> None:
         for channel in self.channels:
             channel.forget()

@@ -8,7 +8,7 @@ import numpy as np
 
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, host_dtype
-from hgp_ref.errors import DivergenceError
+from hgp_ref.errors import DivergenceError, NonFiniteError
 from hgp_ref.methods import Method
 from hgp_ref.methods.spectrum import extremes, range_of_mean, row_norms, start_rows
 from hgp_ref.problems.normalised import Normalised
@@ -93,7 +93,7 @@ class GrowthWatch:
         linearization = self.problem.linearize(self.x, self.lam)
         spectrum = range_of_mean(self.average.channel, linearization, self.x)
         if not np.isfinite(spectrum).all():
-            raise ValueError("problem: hvp(u) returned NaN or infinite values for finite u, needed finite numbers")
+            raise NonFiniteError("problem: hvp(u) returned NaN or infinite values for finite u, needed finite numbers")
         return spectrum
 
     def _message(self, m: int, which: np.ndarray, spectrum: tuple[float, float]) -> str:

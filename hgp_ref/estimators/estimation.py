@@ -160,7 +160,7 @@ def hypergradient(
         norms=np.stack(watch.norms),
         looks=np.array(watch.looks),
         whole_cross=whole_cross,
-        carried=working.carry(run.state),
+        carried=None if average.channel.underway else working.carry(run.state),
     )
 
 
@@ -190,7 +190,10 @@ def _start(problem: Normalised, x: Array, lam: Array, runs: int | None) -> tuple
     """∂_x f and ∂_λ f, once for each run."""
     gradients = problem.outer_grad(x, lam)
     for k, gradient in enumerate(gradients):
-        arguments.finite(f"problem.outer_grad(x, lam)[{k}]", gradient)
+        if not all_finite(gradient):
+            raise NonFiniteError(
+                f"problem.outer_grad(x, lam)[{k}]: holds NaN or infinite values, needed finite numbers"
+            )
     if runs is None:
         return gradients
     xp = array_namespace(x)

@@ -76,7 +76,7 @@ def _earlier(linearization: FullLinearization, method: Method, resume: Any, f_x:
     if resume.carried is None or type(resume.method) is not type(method):
         raise ValueError(
             f"resume: an estimate by {resume.method!r} given, needed one by a {type(method).__name__} that tells what "
-            "it carries"
+            "it carries (over links that delay, part of that may be under way at the end of a run: give w0 instead)"
         )
     parts = {"w": f_x.shape, "carried": f_x.shape, "value": f_lam.shape}
     for name, needed in parts.items():

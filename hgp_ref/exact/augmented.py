@@ -22,6 +22,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.exact.derivatives import require_memory
 from hgp_ref.networks import Unreliable
+from hgp_ref.philox import MAX_STEP
 
 
 def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray:
@@ -91,7 +92,10 @@ def augmented_product(net: Unreliable, first: int, steps: int, robust: bool = Tr
     >>> hgp.exact.augmented_product(net, first=1, steps=3).sum(axis=0)
     array([1., 1., 1., 1.])
     """
-    first, steps = arguments.integer("first", first, 1), arguments.integer("steps", steps, 1, arguments.LONGEST)
+    first, steps = (
+        arguments.integer("first", first, 1, MAX_STEP),
+        arguments.integer("steps", steps, 1, arguments.LONGEST),
+    )
     product = augmented_matrix(net, first, robust)
     for s in range(first + 1, first + steps):
         product = augmented_matrix(net, s, robust) @ product

@@ -46,14 +46,15 @@ def extremes(product: Callable[[Array], Array], start: Array, steps: int = PRODU
     before, q = xp.zeros_like(start), start / row_norms(start)[..., None]
     beta = xp.zeros_like(start[..., :1])
     diagonal, beside = [], []
-    for _ in range(min(steps, start.shape[-1])):
-        z = product(q) - beta * before
-        alpha = xp.sum(q * z, axis=-1, keepdims=True)
-        z = z - alpha * q
-        diagonal.append(alpha)
-        beta = row_norms(z)[..., None]
-        beside.append(beta)
-        before, q = q, z / (beta + tiny)
+    with np.errstate(over="ignore", invalid="ignore"):  # `_ritz` looks at what is not finite
+        for _ in range(min(steps, start.shape[-1])):
+            z = product(q) - beta * before
+            alpha = xp.sum(q * z, axis=-1, keepdims=True)
+            z = z - alpha * q
+            diagonal.append(alpha)
+            beta = row_norms(z)[..., None]
+            beside.append(beta)
+            before, q = q, z / (beta + tiny)
     alphas, betas = (host_float64(xp.concat(parts, axis=-1)) for parts in (diagonal, beside))
     return _ritz(alphas, betas, spent=100 * float(xp.finfo(start.dtype).eps))
 

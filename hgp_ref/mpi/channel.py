@@ -11,22 +11,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64, is_numpy, to_host
+from hgp_ref.backend import Array, from_host, host_dtype, is_numpy
 from hgp_ref.channels.base import BALANCED, CARRIED, FRESH, Channel, Weights, connect
 from hgp_ref.channels.calls import check_balanced, check_heard, weights_before
-from hgp_ref.channels.flooding import Flooded, flood_max, hear
 from hgp_ref.channels.simulated import MODES
 from hgp_ref.channels.stepping import step_weights
-from hgp_ref.channels.traffic import Traffic
+from hgp_ref.mpi.composed import ComposedCrossing
 from hgp_ref.mpi.device_rows import DeviceRows
 from hgp_ref.mpi.host_rows import HostRows
 from hgp_ref.mpi.network import Spread
 from hgp_ref.mpi.plan import Plan
+from hgp_ref.mpi.reports import BetweenRanks
 
-MEAN_BYTES = 64 * 2**20  # of all clients' rows that one rank holds at a time to take their mean
 
-
-class Crossing(Channel):
+class Crossing(BetweenRanks):
     """The graphs of a spread network; arrays hold the rows of this rank's clients."""
 
     def __init__(self, net: Spread) -> None:
@@ -106,68 +104,8 @@ class Crossing(Channel):
             self._omega = step_weights(self.net, self.step, graphs, self._omega)
         self.step += graphs
 
-    def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        self.agree("maxima over clients", columns=values.shape[1], dtype=host_dtype(like), max_rounds=max_rounds)
-        top, rounds, messages = flood_max(self.net, values, self.step + 1, max_rounds, FloodedRanks(self.net))
-        self.step += rounds
-        self._sent += Traffic.of(messages, values.shape[1], host_dtype(like).itemsize, rounds)
-        return top
-
-    def agree(self, what: str, **settings: object) -> None:
-        self.ranks.agree(what, {"net": self.net, "graphs used": self.step, **settings})
-
-    def anyone(self, flag: bool) -> bool:
-        return bool(self.ranks.one_each(np.array([flag]), "whether to go on").any())
-
-    def max_over_clients(self, a: Array) -> np.ndarray:
-        top = host_float64(array_namespace(a).max(a, axis=-1))
-        return self.ranks.one_each(top.reshape(-1), "maxima over clients").max(axis=0).reshape(top.shape)
-
-    def mean_over_clients(self, a: Array) -> Array:
-        rows = np.moveaxis(to_host(a), -2, 0)  # (m, ..., d)
-        d, sizes = rows.shape[-1], np.diff(self.net.starts)
-        widest = MEAN_BYTES // max(1, self.n * rows[0, ..., :1].nbytes)
-        parts = []
-        for columns in blocks(d, widest):
-            every = self.ranks.collect(np.ascontiguousarray(rows[..., columns]), sizes, "a mean over clients")
-            parts.append(super().mean_over_clients(np.moveaxis(every, 0, -2)))
-        return from_host(np.concatenate(parts, axis=-1), like=a)
-
-
-def blocks(d: int, widest: int) -> list[slice]:
-    """Columns 0 .. d-1 in parts of about `widest`, none of them a single column unless d is 1.
-
-    Sums of two columns or more run over rows in order, whatever their number; NumPy adds up one column in another way.
-    """
-    cuts = list(range(0, d, max(2, widest))) or [0]
-    if len(cuts) > 1 and d - cuts[-1] == 1:
-        cuts.pop()
-    return [slice(a, b) for a, b in zip(cuts, [*cuts[1:], d], strict=True)]
-
-
-class FloodedRanks(Flooded):
-    """Flooding over the same edges, rows of other ranks by messages."""
-
-    net: Spread
-
-    def top(self, values: np.ndarray) -> np.ndarray:
-        return self.net.ranks.one_each(values.max(axis=0), "maxima over clients").max(axis=0)
-
-    def hear(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
-        plan = self.net.plan(s)
-        known = HostRows(self.net.ranks, held).exchanged(plan)
-        indptr, places, _ = plan.rows()
-        return hear(indptr, places, known)[: len(held)], plan.messages
-
-    def anyone(self, flag: bool) -> bool:
-        return bool(self.net.ranks.one_each(np.array([flag]), "whether maxima still travel").any())
-
-    def everybody(self, flags: np.ndarray) -> np.ndarray:
-        return self.net.ranks.collect(flags[:, None], np.diff(self.net.starts), "whom maxima do not reach")[:, 0]
-
 
 @connect.register
 def _(net: Spread, mode: str = "auto") -> Channel:
-    if arguments.choice("mode", mode, MODES) == "composed":
-        raise ValueError("mode='composed' given over a network that is spread over ranks, needed 'auto' or 'stepping'")
-    return Crossing(net)
+    """Steps unless told to compose: only steps are the simulation's bit for bit."""
+    return ComposedCrossing(net) if arguments.choice("mode", mode, MODES) == "composed" else Crossing(net)

@@ -14,6 +14,7 @@ from hgp_ref._kernels.mixing import padded_rows
 from hgp_ref.backend import Array, addressable, array_namespace, device, from_host, host_dtype, settle, to_host
 from hgp_ref.mpi.plan import Plan
 from hgp_ref.mpi.ranks import Ranks
+from hgp_ref.mpi.route import Route
 
 
 class DeviceRows:
@@ -26,12 +27,12 @@ class DeviceRows:
                 "hgp.mpi.spread(..., direct=False), the host door"
             )
         self.ranks, self.held = ranks, z
-        self._exchange = self._direct if direct else self._by_host
+        self.exchange = self._direct if direct else self._by_host
 
     def step(self, plan: Plan, meanwhile: Callable[[], Any]) -> None:
         """held ← W_s held; `meanwhile` is done while messages travel."""
         z, xp = self.held, array_namespace(self.held)
-        come = self._exchange(plan, meanwhile)
+        come = self.exchange(plan, meanwhile)
         known = z if come is None else xp.concat([z, come], axis=-2)
         senders, shares = self._padded(plan)
         total = xp.zeros_like(z)
@@ -46,11 +47,11 @@ class DeviceRows:
         to_device = (senders, shares.astype(host_dtype(self.held)))
         return from_host(to_device[0], like=self.held), from_host(to_device[1], like=self.held)
 
-    def _sent(self, plan: Plan) -> Array:
+    def _sent(self, plan: Route) -> Array:
         """The rows that go out, (..., rows, d)."""
         return array_namespace(self.held).take(self.held, from_host(plan.sends, like=self.held), axis=-2)
 
-    def _by_host(self, plan: Plan, meanwhile: Callable[[], Any]) -> Array | None:
+    def _by_host(self, plan: Route, meanwhile: Callable[[], Any]) -> Array | None:
         lead, d = self.held.shape[:-2], self.held.shape[-1]
         out = to_host(self._sent(plan)) if plan.to else np.empty((*lead, 0, d), host_dtype(self.held))
         packed = np.ascontiguousarray(np.moveaxis(out, -2, 0))
@@ -59,7 +60,7 @@ class DeviceRows:
                    lambda a, b: packed[a:b].reshape(-1).view(np.uint8), packed.nbytes, meanwhile)  # fmt: skip
         return from_host(np.ascontiguousarray(np.moveaxis(come, 0, -2)), like=self.held) if plan.come else None
 
-    def _direct(self, plan: Plan, meanwhile: Callable[[], Any]) -> Array | None:
+    def _direct(self, plan: Route, meanwhile: Callable[[], Any]) -> Array | None:
         xp, lead, d = array_namespace(self.held), self.held.shape[:-2], self.held.shape[-1]
         options = {"dtype": self.held.dtype, "device": device(self.held)}
         parts = {a: xp.empty((*lead, b - a, d), **options) for _, a, b in plan.come}
@@ -70,7 +71,7 @@ class DeviceRows:
         self._post(plan, lambda a, b: parts[a], lambda a, b: packed[a], nbytes, meanwhile)
         return xp.concat([parts[a] for _, a, _ in plan.come], axis=-2) if parts else None
 
-    def _post(self, plan: Plan, into: Callable[[int, int], Any], out: Callable[[int, int], Any], nbytes: int,
+    def _post(self, plan: Route, into: Callable[[int, int], Any], out: Callable[[int, int], Any], nbytes: int,
               meanwhile: Callable[[], Any]) -> None:  # fmt: skip
         comm = self.ranks.comm
         requests = [comm.Irecv(into(a, b), q) for q, a, b in plan.come]

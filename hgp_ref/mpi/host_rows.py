@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref._kernels.crossing import Heard, add_heard
 from hgp_ref._kernels.mixing import empty_like
 from hgp_ref.mpi.plan import Plan
 from hgp_ref.mpi.ranks import Ranks
-
-OVERLAP_FROM = 32  # columns from which on adding is worth sorting edges by whether their receivers wait for others
+from hgp_ref.mpi.route import Route
 
 
 class HostRows:
@@ -29,38 +27,23 @@ class HostRows:
         requests = self._exchange(plan, held)
         lower = [request for rank, request in requests if rank < self.ranks.rank]
         higher = [request for rank, request in requests if rank >= self.ranks.rank]
-        out[...] = 0
-        early, late = self._own(plan, held.shape[1])
-        places = plan.places[plan.own]
-        if early is not None:
-            add_heard(places, early, held, out)
+        plan.at_once(held, out)
         meanwhile()
         self.ranks.wait(lower, f"step {plan.step}")
-        self._add(plan, slice(0, plan.own.start), held, out)
-        if late is not None:
-            add_heard(places, late, held, out)
+        plan.with_lower(held, out)
         self.ranks.wait(higher, f"step {plan.step}")
-        self._add(plan, slice(plan.own.stop, plan.heard[0].size), held, out)
+        plan.with_higher(held, out)
         self.held, self.next = self.next, held
 
-    @staticmethod
-    def _own(plan: Plan, columns: int) -> tuple[Heard | None, Heard | None]:
-        """Edges between clients here that may be added at once, and those that wait for lower ranks."""
-        if plan.own.start == 0:
-            return plan.part(plan.own), None
-        return plan.divided if columns >= OVERLAP_FROM else (None, plan.part(plan.own))
+    def exchanged(self, route: Route, meanwhile: Callable[[], Any] = lambda: None) -> np.ndarray:
+        """What clients here hold, followed by the rows that come in."""
+        held = self._with_room(route)
+        requests = [request for _, request in self._exchange(route, held)]
+        meanwhile()
+        self.ranks.wait(requests, f"step {route.step}")
+        return held[: self.m + route.elsewhere]
 
-    def exchanged(self, plan: Plan) -> np.ndarray:
-        """What clients here hold, followed by the rows that come in for this step."""
-        held = self._with_room(plan)
-        self.ranks.wait([request for _, request in self._exchange(plan, held)], f"step {plan.step}")
-        return held[: self.m + plan.elsewhere]
-
-    def _add(self, plan: Plan, which: slice, held: np.ndarray, out: np.ndarray) -> None:
-        if which.start < which.stop:
-            add_heard(plan.places[which], plan.part(which), held, out)
-
-    def _with_room(self, plan: Plan) -> np.ndarray:
+    def _with_room(self, plan: Route) -> np.ndarray:
         """held, with rows for what comes in."""
         needed = self.m + plan.elsewhere
         if self.held.shape[0] < needed:
@@ -69,13 +52,16 @@ class HostRows:
             self.held = larger
         return self.held
 
-    def _exchange(self, plan: Plan, held: np.ndarray) -> list[tuple[int, Any]]:
+    def _exchange(self, plan: Route, held: np.ndarray) -> list[tuple[int, Any]]:
         """Post all messages; (rank to wait for, request), those sent under this rank."""
         comm, m = self.ranks.comm, self.m
         if not held.shape[1]:
             return []
         requests = [(q, comm.Irecv(held[m + a : m + b].view(np.uint8), q)) for q, a, b in plan.come]
-        packed = held[plan.sends]
-        requests += [(self.ranks.rank, comm.Isend(packed[a:b].view(np.uint8), q)) for q, a, b in plan.to]
-        self.ranks.count(len(plan.to), plan.sends.size, packed.nbytes)
+        for q, a, b in plan.to:
+            first, last = int(plan.sends[a]), int(plan.sends[b - 1])
+            neighbours = last - first == b - a - 1  # sorted, so these are all in between: nothing to be packed
+            rows = held[first : last + 1] if neighbours else held[plan.sends[a:b]]
+            requests.append((self.ranks.rank, comm.Isend(rows.view(np.uint8), q)))
+        self.ranks.count(len(plan.to), plan.sends.size, plan.sends.size * held[:1].nbytes)
         return requests

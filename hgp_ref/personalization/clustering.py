@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import numpy as np
-from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import squareform
 
 from hgp_ref import arguments
@@ -69,7 +69,7 @@ def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 
     recipe = need_rounds(recipe, "Clustered-FL")
     need_task(task).over(net)
     limits = arguments.nonnegative("tol_mean", tol_mean), arguments.nonnegative("tol_client", tol_client)
-    first_split = arguments.integer("first_split", first_split)
+    first_split = arguments.integer("first_split", first_split, 1, arguments.LONGEST)
     published = arguments.boolean("as_published", as_published)
     problem, lam, judge = as_problem(task.plain), task.zeros(), task.judge(task.plain, recipe.turns)
     steps = Epochs(problem, recipe.batch_size, task.seed, lam)
@@ -121,9 +121,9 @@ def split_all(clusters: Clusters, moved: Array, mean: Array, tol_mean: float, to
 
 
 def bipartition(updates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two groups of rows, by complete linkage on 1 − cosine."""
+    """Two groups of rows, neither of them empty, by complete linkage on 1 − cosine: its last merger undone."""
     unit = updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), np.finfo(float).tiny)
     apart = np.clip(1.0 - unit @ unit.T, 0.0, 2.0)
     np.fill_diagonal(apart, 0.0)
-    label = fcluster(linkage(squareform(apart, checks=False), "complete"), 2, "maxclust")
+    label = cut_tree(linkage(squareform(apart, checks=False), "complete"), n_clusters=2)[:, 0]
     return np.flatnonzero(label == label[0]), np.flatnonzero(label != label[0])

@@ -21,6 +21,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace
+from hgp_ref.memory import room
 from hgp_ref.networks import Network
 from hgp_ref.personalization.recipes import Recipe, need_rounds
 from hgp_ref.personalization.result import Personalized
@@ -56,7 +57,8 @@ def fedem(task: Task, net: Network, recipe: Recipe, *, components: int = 3) -> P
     (4, 2)
     """
     need_task(task).over(net)
-    recipe, K = need_rounds(recipe, "FedEM"), arguments.integer("components", components)
+    recipe, K = need_rounds(recipe, "FedEM"), arguments.integer("components", components, 1, arguments.LONGEST)
+    room(f"components={K}", task.n * task.model.dim * K)
     mixture = task.moved(PersonalMixture(task.model, *task.data.train, components=K, l2=task.l2, outer_l2=0.0))
     weighted = as_problem(task.moved(NeuralInstanceWeights(task.model, *task.data.train, *task.data.train, task.l2)))
     judge, theta, log_pi = task.judge(mixture, recipe.turns), task.start(mixture.model), task.zeros(K)

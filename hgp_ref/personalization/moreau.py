@@ -64,7 +64,7 @@ def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_
     need_task(task).over(net)
     recipe, mu = need_rounds(recipe, "pFedMe"), arguments.positive("mu", mu)
     inner_steps, published = (
-        arguments.integer("inner_steps", inner_steps),
+        arguments.integer("inner_steps", inner_steps, 1, arguments.LONGEST),
         arguments.boolean("as_published", as_published),
     )
     nu = 1 / mu if local_rate is None else arguments.positive("local_rate", local_rate)

@@ -7,6 +7,8 @@ x_1 … x_K trained together on the mixture's loss, λ_i by hyper-gradients (`ou
 
 from __future__ import annotations
 
+from hgp_ref import arguments
+from hgp_ref.memory import room
 from hgp_ref.networks import Network
 from hgp_ref.personalization.outer_loop import Outer, need_outer, personalize
 from hgp_ref.personalization.recipes import Recipe
@@ -45,6 +47,8 @@ def hgp_mtl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None
     """
     need_task(task)
     outer = need_outer(Outer(outer_l2=1e-2) if outer is None else outer)
+    components = arguments.integer("components", components, 1, arguments.LONGEST)
+    room(f"components={components}", task.n * task.model.dim * components)
     data = outer.data(task.data)
     problem = PersonalMixture(task.model, *data, components=components, l2=task.l2, outer_l2=outer.outer_l2)
     problem = task.moved(problem)

@@ -52,7 +52,10 @@ def fedavg_plus(task: Task, net: Network, recipe: Recipe, *, epochs: int = 1, tu
     >>> personal.fedavg_plus(task, net, personal.Rounds(rounds=10, lr=0.1)).accuracy() > 0.8
     True
     """
-    epochs, as_published = arguments.integer("epochs", epochs), arguments.boolean("as_published", as_published)
+    epochs, as_published = (
+        arguments.integer("epochs", epochs, 1, arguments.LONGEST),
+        arguments.boolean("as_published", as_published),
+    )
     need_task(task).over(net)
     rates = need_recipe(recipe).rates()
     if tuning_rate is not None:

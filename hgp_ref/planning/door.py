@@ -100,7 +100,7 @@ def _goal(target: float | None, relative: bool, found: Found) -> float:
     if target is None:
         return 1e-4
     scale = 1.0 if relative or found.size is None else found.size / max(found.low, 1e-300)
-    return float(min(target / scale if scale > 0 else LOOSEST, LOOSEST))
+    return float(np.clip(target / scale if scale > 0 else LOOSEST, 1e-300, LOOSEST))
 
 
 def _pilot_pays(found: Found, goal: float, d: int) -> bool:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.averaging import Mean, PushSum, open_mean
+from hgp_ref.averaging import Mean, open_mean, push_sum_over
 from hgp_ref.backend import Array, array_namespace, host_float64
 from hgp_ref.channels import Traffic
 from hgp_ref.methods.mixing import watch_mixing
@@ -78,8 +78,10 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     """Steps 1 and 2, and the mean over whose channel they were made; sizes only where the target is absolute."""
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
-    average = open_mean([PushSum(net, 1)], problem.n_clients, x, LOOKED_AT)
+    average = open_mean([push_sum_over(net, 1)], problem.n_clients, x, LOOKED_AT)
     low, high = extremes(linearization.hvp, start_rows(x))
+    if not np.isfinite(low + high).all():
+        raise ValueError("problem: its hvp returns NaN or infinite values at (x, lam), needed finite numbers")
     sizes = host_float64(row_norms(gradient))
     extreme = np.maximum(np.abs(low), np.abs(high))
     scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []

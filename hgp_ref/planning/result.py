@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.averaging import PushSum
+from hgp_ref.averaging import PushSum, push_sum_over
 from hgp_ref.backend import Array
 from hgp_ref.certificates import Certificate
 from hgp_ref.channels import Traffic
@@ -73,7 +73,7 @@ class Plan(Result):
     @property
     def averaging(self) -> PushSum:
         """The averaging of the run, over graphs that come after those that were used to find constants."""
-        return PushSum(self.net.after(self.found.graphs), self.steps)
+        return push_sum_over(self.net.after(self.found.graphs), self.steps)
 
     def run(self, *, certify: bool = True, by_clients: bool = False, **certificate: Any) -> Outcome:
         """Run the plan and certify it; go on where the certificate misses the target.

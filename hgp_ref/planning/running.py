@@ -7,7 +7,7 @@ import warnings
 from dataclasses import fields
 from typing import Any
 
-from hgp_ref.averaging import PushSum, falling_steps
+from hgp_ref.averaging import PushSum, RobustPushSum, falling_steps, push_sum_over
 from hgp_ref.backend import host_float64
 from hgp_ref.certificates import Certificate, certify
 from hgp_ref.channels import Traffic
@@ -29,7 +29,7 @@ def carry_out(plan: Plan, certified: bool, by_clients: bool, options: dict[str, 
     est, sent, method = _first_run(plan)
     certificate, bound, continued, stalled = None, math.inf, 0, 0
     while certified:
-        certificate, cost = _certificate(plan, est, sent, by_clients, options)
+        certificate, cost = _certificate(plan, est, sent, by_clients, continued, options)
         before, bound = bound, _in_units(plan, certificate, est, by_clients)
         sent, stalled = sent + cost, stalled + 1 if bound > GAIN * before else 0
         if bound <= plan.target or continued == ATTEMPTS or stalled == PATIENCE or plan.budget is not None:
@@ -51,7 +51,7 @@ def _first_run(plan: Plan) -> tuple[Estimate, Traffic, Method]:
     """The planned run, begun again with gentler settings where it diverges; everything that was sent is counted."""
     sent, method = plan.found.traffic, plan.method
     for attempt in range(ATTEMPTS + 1):
-        avg = PushSum(plan.net.after(sent.rounds), plan.steps)
+        avg = push_sum_over(plan.net.after(sent.rounds), plan.steps)
         try:
             est = _run(plan, avg, method, *_length(plan, method))
             return est, sent + avg.ledger, method
@@ -93,12 +93,19 @@ def gentler(method: Method) -> Method:
 
 
 def _certificate(
-    plan: Plan, est: Estimate, sent: Traffic, by_clients: bool, options: dict[str, Any]
+    plan: Plan, est: Estimate, sent: Traffic, by_clients: bool, continued: int, options: dict[str, Any]
 ) -> tuple[Certificate, Traffic]:
-    """The certificate of an estimate, and what clients sent for it."""
+    """The certificate of an estimate, and what clients sent for it.
+
+    Over links that delay, averages count from the oldest share under way on: that takes more steps, and none knows how
+    many.
+    """
     if not by_clients:
         return certify(plan.problem, plan.x, plan.lam, est, **options), Traffic()
-    avg = PushSum(plan.net.after(sent.rounds), plan.found.rounds_to(min(plan.target / FLOOR, 0.5)))
+    steps = plan.found.rounds_to(min(plan.target / FLOOR, 0.5))
+    avg = push_sum_over(plan.net.after(sent.rounds), steps)
+    if isinstance(avg, RobustPushSum):
+        avg = RobustPushSum(avg.net, (2 + continued) * steps)
     certificate = certify(plan.problem, plan.x, plan.lam, est, avg, first_call=0, **options)
     return certificate, certificate.traffic or Traffic()
 
@@ -126,16 +133,18 @@ def _more(
 ) -> tuple[Estimate, Traffic, Method]:
     """The estimate after the run has gone on by about what is missing."""
     share = min(max(MARGIN * plan.target / bound, 1e-12), 0.5) if math.isfinite(bound) else 0.1
+    if isinstance(method, Tracking) and est.carried is None and plan.found.low > 0:  # part of it is under way
+        method = Chebyshev(plan.found.low, plan.found.high)
     if isinstance(method, Tracking):
         rate = min(max(float(est.growth), 1e-300) ** (1 / est.iterations), 0.999)
         M = min(math.ceil(LONGER * max(2.0, math.log(share) / math.log(rate))), MOST * plan.iterations)
         tol: float | None = share
-        avg = PushSum(plan.net.after(sent.rounds), plan.steps)
-        start: dict[str, Any] = {"resume": est}
+        avg = push_sum_over(plan.net.after(sent.rounds), plan.steps)
+        start: dict[str, Any] = {"w0": est.w} if est.carried is None else {"resume": est}
     else:
         inner = method.method if isinstance(method, Refined) else method
         steps, M = _cycle(plan, inner, share, continued)
-        avg = PushSum(plan.net.after(sent.rounds), steps)
+        avg = push_sum_over(plan.net.after(sent.rounds), steps)
         method, start, tol = inner, {"w0": est.w}, None
     try:
         return _run(plan, avg, method, M, tol, **start), avg.ledger, method

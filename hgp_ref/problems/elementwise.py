@@ -136,7 +136,7 @@ class Elementwise(ABC):
         return closed(x, self._at(x, lam), batch) * self._slope(lam)[..., None]
 
     def _lipschitz(self, lam: Array) -> Lipschitz | None:
-        arguments.array("lam", lam)
+        arguments.same_kind(lam=lam)
         arguments.shape("lam", lam, (self.n_clients, self.dim_lam), "(n_clients, dim_lam)", run_axes=False)
         told: Any = self._inner.lipschitz(self._value(lam))  # type: ignore[misc]
         if told is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.averaging import PushSum, RobustPushSum, open_mean
+from hgp_ref.averaging import PushSum, RobustPushSum, open_mean, push_sum_over
 from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.networks import Network
 from hgp_ref.philox import MAX_STEP, check_seeds
@@ -147,21 +147,20 @@ def sgp(
 
 def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
     """Push-Sum whose weights and sums run on; with running sums where links lose or delay messages."""
-    plain = PushSum(net, 1, debias="conserve", mode=mode)
-    channel = plain.connect()
-    held = channel.clients.stop - channel.clients.start
-    if held != problem.n_clients:
+    average = push_sum_over(net, 1, debias="conserve", mode=mode)
+    clients = average.connect().clients
+    if clients.stop - clients.start != problem.n_clients:
+        held = clients.stop - clients.start
         raise ValueError(f"net: {net!r} has {held} clients, but the problem has {problem.n_clients}")
-    if channel.keeps_mass:
-        return plain
-    robust = RobustPushSum(net, 1, debias="conserve", mode=mode)
-    warnings.warn(
-        f"sgp: {net!r} loses or delays messages; training goes over {robust!r} in place of PushSum, which would lose "
-        "parameters. While mass is under way weights are small and steps lr / weight large: it may take a smaller lr",
-        RuntimeWarning,
-        stacklevel=3,
-    )
-    return robust
+    if isinstance(average, RobustPushSum):
+        warnings.warn(
+            f"sgp: {net!r} loses or delays messages; training goes over {average!r} in place of PushSum, which would "
+            "lose parameters. While mass is under way weights are small and steps lr / weight large: it may take a "
+            "smaller lr",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return average
 
 
 def _one_per_seed(lam: Array, seeds: list[int]) -> Array:

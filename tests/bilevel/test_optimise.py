@@ -164,6 +164,43 @@ def test_a_hypergradient_that_stays_infinite_leaves_lam_alone():
     assert path.steps[0].gradient_norm is None
 
 
+def test_derivatives_that_are_not_finite_refuse_the_step():
+    """An own problem whose hvp is NaN from some λ on: what was reached stays."""
+    problem, _, lam = logistic()
+
+    class Broken:
+        n_clients, dim_x, dim_lam = problem.n_clients, problem.dim_x, problem.dim_lam
+        inner_cost, inner_grad, outer_cost = problem.inner_cost, problem.inner_grad, problem.outer_cost
+        outer_grad = problem.outer_grad
+
+        def linearize(self, x, lam_now, batch=None):
+            at = problem.linearize(x, lam_now)
+            spoilt = 1.0 if (lam_now == lam).all() else np.nan
+            return SimpleNamespace(hvp=lambda u: spoilt * at.hvp(u), cross=at.cross)
+
+    with pytest.warns(RuntimeWarning, match=r"hyper-gradient refused: problem: hvp\(u\) returned NaN"):
+        path = optimise(Broken(), NET, lam, 9, TRAIN, ESTIMATE, Adam(0.02))
+    assert path.stopped == "divergence" and [step.scale for step in path.steps] == [1.0, 0.0, 0.0]
+    assert (path.lam[1] == path.lam[3]).all() and np.isfinite(path.lam).all()
+
+
+def test_an_update_that_writes_into_lam_does_no_harm():
+    problem, _, lam = quadratic()
+
+    class InPlace:
+        def start(self, lam):
+            return ()
+
+        def step(self, state, lam, v):
+            lam -= 0.1 * v
+            v[...] = 0
+            return lam, state
+
+    path = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE, InPlace())
+    assert_close(path.lam, optimise(problem, NET, lam, 3, TRAIN, ESTIMATE, GradientDescent(0.1)).lam, 1e-14)
+    assert (path.lam[0] == lam).all()
+
+
 def test_a_step_to_where_training_fails_is_halved():
     """g = λ x²/2 − x has no minimum for λ < 0; f = λ pulls λ down by 8 a step."""
     problem, _, lam = logistic(regularization="client")
@@ -199,7 +236,7 @@ def test_training_that_fails_at_once_is_an_error():
         (dict(estimate=dict(average=lambda net, steps: 3)), TypeError, "needed an averaging"),
         (dict(update="adam"), TypeError, "update='adam' given"),
         (dict(project=3), TypeError, "project=3"),
-        (dict(project=lambda lam: lam[0]), ValueError, "project's λ: shape"),
+        (dict(project=lambda lam: lam[0]), ValueError, "what project returned: shape"),
         (dict(train=lambda *given, **options: None), TypeError, "train: returned NoneType"),
         (dict(estimate=lambda *given, **options: None), TypeError, "estimate: returned NoneType"),
         (dict(outer_steps=1.5), TypeError, "outer_steps=1.5"),
@@ -265,7 +302,7 @@ def test_the_loop_ends_when_the_measure_has_not_fallen_for_long_enough():
     assert (path.best_x == kept[3][0]).all() and (path.lam == np.stack([lam for _, lam in kept])).all()
     plain = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE)
     assert (path.best_x == plain.x).all()
-    with pytest.raises(ValueError, match="measure's answer=nan"):
+    with pytest.raises(ValueError, match="measure\\(x, lam\\)=nan"):
         optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, measure=lambda x, lam: float("nan"))
     with pytest.raises(ValueError, match="patience=2 given without measure"):
         optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, patience=2)

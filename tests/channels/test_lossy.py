@@ -14,7 +14,7 @@ from kinds import NETWORK_KINDS
 
 import hgp_ref as hgp
 from hgp_ref import exact, threads
-from hgp_ref.channels import CARRIED, FRESH, Lossy, Simulated, Traffic, connect, lossy_calls
+from hgp_ref.channels import BALANCED, CARRIED, FRESH, Lossy, Simulated, Traffic, connect, lossy_calls
 from hgp_ref.channels import deliveries as deliveries_module
 from hgp_ref.networks import FullyConnected, RandomDirected, RandomOut, Unreliable
 
@@ -233,8 +233,10 @@ def test_maxima_that_never_arrive_are_refused():
 def test_what_makes_no_sense_over_such_links_is_refused():
     net = Unreliable(FullyConnected(3), loss=0.2, seed=1)
     z = np.ones((3, 2))
+    with pytest.raises(ValueError, match="net: Unreliable.* given, which loses or delays .* needed others for Gossip"):
+        hgp.Gossip(net, 2)
     with pytest.raises(ValueError, match="needed PushSum, or RobustPushSum, in place of Gossip"):
-        hgp.Gossip(net, 2).apply(z)
+        open_channel(net, True).mix(z, 2, BALANCED)
     with pytest.raises(ValueError, match="mode='composed' given, needed 'auto' or 'stepping'"):
         hgp.RobustPushSum(net, 2, debias="conserve", mode="composed").apply(z)
     with pytest.raises(ValueError, match="debias='keep' given, needed one of reset, conserve"):

@@ -23,6 +23,17 @@ function(
         | dict(project=None, warm_start=True, x0=np.zeros((3, 4)), callback=lambda *given: False, progress=False)
         | dict(log=True, measure=lambda x, lam: 1.0, patience=3, file=None)
     ),
+    speaks_of=("x",),  # made like lam
+)
+function(
+    "bilevel.optimise (certified)",
+    bilevel.optimise,
+    lambda: (
+        dict(problem=small.logistic(), net=small.net(), lam=small.point(small.logistic())["lam"], outer_steps=1)
+        | dict(train=dict(steps=8, lr=0.3), estimate=dict(steps=2, iterations=4), certify=0.5)
+        | dict(update=bilevel.GradientDescent(0.1))
+    ),
+    speaks_of=("x",),  # made like lam
 )
 
 # methods of others

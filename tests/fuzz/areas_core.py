@@ -57,6 +57,11 @@ function(
     averaging.RobustPushSum,
     lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
 )
+function(
+    "averaging.push_sum_over",
+    averaging.push_sum_over,
+    lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
+)
 function("averaging.Gossip", averaging.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
 for kind in ("ExactAverage", "ServerAverage"):
     function(f"averaging.{kind}", getattr(averaging, kind), lambda: dict(n=3))

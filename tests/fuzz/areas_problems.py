@@ -37,7 +37,8 @@ function(
 )
 function("problems.HyperCleaning", problems.HyperCleaning, lambda: small.data(classes=3) | dict(l2=0.1, n_classes=3))
 function("problems.LogRates", problems.LogRates, lambda: dict(inner=small.logistic()))
-method("problems.HyperCleaning.weights", small.cleaning, lambda: dict(lam=small.point(small.cleaning())["lam"]))
+method("problems.HyperCleaning.weights", small.cleaning, lambda: dict(lam=small.point(small.cleaning())["lam"]),
+       passes_nan=True)  # fmt: skip
 NEURAL = dict(l2=0.001, outer_l2=0.001)
 function(
     "problems.NeuralInstanceWeights",

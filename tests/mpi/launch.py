@@ -48,11 +48,15 @@ def launcher() -> str:
 
 def run(ranks: int, program: str, *arguments: str, seconds: float = 300.0,
         meanwhile: Callable[[subprocess.Popen[str], list[int]], None] | None = None) -> Run:  # fmt: skip
-    """tests/mpi/<program>.py on so many ranks; `meanwhile` gets the launcher and the pids that the ranks have said."""
+    """tests/mpi/<program>.py on so many ranks, or what follows "-m".
+
+    `meanwhile` gets the launcher and the pids that the ranks have said.
+    """
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                    **dict.fromkeys(OPEN_MPI, "1")}  # fmt: skip
-    command = [launcher(), "-n", str(ranks), sys.executable, "-u", str(HERE / f"{program}.py"), *arguments]
+    called = [program, *arguments] if program == "-m" else [str(HERE / f"{program}.py"), *arguments]
+    command = [launcher(), "-n", str(ranks), sys.executable, "-u", *called]
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
                                env=environment, start_new_session=True)  # fmt: skip

@@ -49,9 +49,11 @@ def networks():
     refuses("direct", lambda: spread(out(N, 2), COMM, direct="yes"), TypeError)
     refuses("net: needed a network", lambda: spread("ring"), TypeError)
     refuses("spread already", lambda: spread(spread(out(N, 2))), TypeError)
+    lossy = hgp.networks.Unreliable(out(N, 2), loss=0.1)
+    refuses("Unreliable has a channel of its own", lambda: spread(lossy), TypeError)
     refuses("comm: int given", lambda: spread(out(N, 2), 3), TypeError)
     refuses("COMM_NULL", lambda: spread(out(N, 2), MPI.COMM_NULL))
-    refuses("composed", lambda: connect(spread(out(N, 2)), "composed"))
+    refuses("mode", lambda: connect(spread(out(N, 2)), "compose"))
     own = hgp.__version__
     hgp.__version__ = differ(own, "0.0.1")
     refuses("hgp_ref: .* 0.0.1 on rank", lambda: spread(out(N, 2)))

@@ -12,7 +12,7 @@ from hgp_ref.backend import to_host
 from hgp_ref.data import Clients
 from hgp_ref.neural import Linear, Sequential
 from hgp_ref.personalization import Outer, Push, Rounds, Task
-from hgp_ref.personalization.clustering import bipartition, means_inside
+from hgp_ref.personalization.clustering import bipartition, means_inside, split_all
 
 from .test_methods_by_hand import COUNTS, ROUNDS, C, D, clients
 
@@ -62,6 +62,16 @@ def test_bipartition_has_the_smallest_largest_angle():
     rows = np.stack([u, v, 2 * u, -0.1 * u + v, 0.3 * u]) + 0.01 * rng.normal(size=(5, 50))
     first, second = bipartition(rows)
     assert first.tolist() == [0, 2, 4] and second.tolist() == [1, 3]
+
+
+def test_the_largest_norm_decides_and_as_published_the_largest_coordinate():
+    """Updates of norm 2 in 100 coordinates of 0.2 each, of two opposite kinds, whose mean is zero."""
+    moved = np.full((4, 100), 0.2) * np.array([1, -1, 1, -1])[:, None]
+    given = ([np.arange(4)], moved, np.zeros((4, 100)), 0.4, 1.6)
+    clusters, words = split_all(*given, published=False)
+    assert [c.tolist() for c in clusters] == [[0, 2], [1, 3]] and words == ["[0, 2] | [1, 3]"]
+    assert len(split_all(*given, published=True)[0]) == 1
+    assert len(split_all(*given[:2], moved, *given[3:], published=False)[0]) == 1  # the mean has not come to rest
 
 
 def test_means_inside_clusters():
@@ -131,3 +141,9 @@ def test_results_are_kept_in_files(tmp_path):
     again = hgp.load(result.save(tmp_path / "fedavg.npz"))
     np.testing.assert_array_equal(again.test, result.test)
     assert again.best == result.best and again.sizes["test"].tolist() == [7, 7, 7] and len(COUNTS) == 3
+
+
+def test_updates_that_are_all_alike_still_make_two_groups():
+    """Ties in complete linkage once left one of the two groups empty."""
+    first, second = bipartition(np.ones((4, 3)))
+    assert first.size and second.size and sorted([*first, *second]) == [0, 1, 2, 3]

@@ -10,6 +10,7 @@ from hgp_ref import personalization as personal
 from hgp_ref.data import Clients
 from hgp_ref.neural import Linear, Sequential
 from hgp_ref.personalization import Outer, Push, Rounds, Task
+from hgp_ref.personalization.task import Judge
 from hgp_ref.problems import sample_batches, sample_epochs
 
 D, C, L2, SEED = 3, 4, 0.01, 5
@@ -122,10 +123,13 @@ def test_accuracies_are_those_of_the_models(task):
 
 
 @pytest.mark.parametrize("as_published", [False, True])
-def test_fedavg_plus(task, as_published):
+def test_fedavg_plus(task, as_published, monkeypatch):
     """What is judged is one more epoch from the shared model; the shared model itself goes on untouched."""
+    judged, look = [], Judge.look
+    monkeypatch.setattr(Judge, "look", lambda judge, turn, x, lam: (judged.append(x), look(judge, turn, x, lam)))
     recipe = Rounds(rounds=7, lr=0.3, milestones=(4,), decay=0.5, momentum=0.5, batch_size=4)
     result = personal.fedavg_plus(task, NET, recipe, as_published=as_published)
+    judged = judged[:3]
     close(result.x, personal.fedavg(task, NET, recipe).x)
     seen, b, tuned = [], [None] * 3, np.zeros((3, C * D + C))
     z, momenta = task.start()[0], [None] * 3
@@ -139,6 +143,7 @@ def test_fedavg_plus(task, as_published):
             for i in range(3):
                 kept = b[i] if as_published else None
                 tuned[i], b[i] = epoch_of(task, i, 2**40 + r, z, 0.3 if as_published else rate, momentum=0.5, b=kept)
+            close(judged[len(seen)], tuned)
             seen.append(task.plain.accuracy(tuned, np.zeros((3, 1)), *task.data.test))
     close(result.test, np.stack(seen))
 

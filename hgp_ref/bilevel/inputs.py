@@ -1,0 +1,74 @@
+"""The arguments of `optimise`, checked."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path as FilePath
+
+from hgp_ref import arguments
+from hgp_ref.averaging.base import check_network
+from hgp_ref.backend import Array, array_namespace, detached, to_host
+from hgp_ref.bilevel.updates import Adam, Update
+from hgp_ref.channels import Channel, connect
+from hgp_ref.networks import Network
+from hgp_ref.problems.normalised import Normalised
+
+
+def start_of(problem: Normalised, lam: Array, x0: Array | None, log: bool) -> Array:
+    """λ_0 in an array of its own, or its logarithm; arrays are looked at."""
+    arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
+    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+    arguments.finite("lam", lam)
+    if x0 is not None:
+        arguments.shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+        arguments.finite("x0", x0)
+    xp, lam = array_namespace(lam), detached(lam)
+    if not arguments.boolean("log", log):
+        return xp.asarray(lam, copy=True)
+    if not bool(to_host(xp.all(lam > 0))):
+        raise ValueError("lam: holds entries that are not positive, needed lam > 0 with log=True")
+    return xp.log(lam)
+
+
+def takes(name: str, function: object, *given: str, **named: str) -> None:
+    """TypeError unless `function` can be called with so many arguments, and with those named."""
+    arguments.function(name, function)
+    needed = f"{name}({', '.join([*given, *(f'{key}=' for key in named)])})"
+    try:
+        inspect.signature(function).bind(*given, **named)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:  # ValueError: a built-in one that does not tell
+        raise TypeError(f"{name}={function!r} given, needed a function that takes {needed}: {error}") from error
+
+
+def patience_of(patience: int | None, measure: object) -> int | None:
+    if patience is not None and measure is None:
+        raise ValueError(f"patience={patience!r} given without measure, needed both")
+    return None if patience is None else arguments.integer("patience", patience)
+
+
+def update_of(update: Update | None) -> Update:
+    update = Adam(0.1) if update is None else update
+    for name in ("start", "step"):
+        if isinstance(update, type) or not callable(getattr(update, name, None)):
+            raise TypeError(f"update={update!r} given, needed Adam(...), GradientDescent(...) or an object like them")
+    return update
+
+
+def channel_of(net: Network, clients: int) -> Channel:
+    channel = connect(check_network(net))
+    held = channel.clients.stop - channel.clients.start
+    if held != clients:
+        raise ValueError(f"net: {net!r} has {held} clients, but the problem has {clients}")
+    return channel
+
+
+def place_of(file: str | os.PathLike[str] | None, channel: Channel) -> FilePath | None:
+    if file is None:
+        return None
+    if channel.clients != slice(0, channel.n):
+        raise ValueError(f"file={file!r} given, but clients live in several processes; needed all of them in this one")
+    place = arguments.path("file", file)
+    if place.exists() and not place.is_file():
+        raise ValueError(f"file={file!r} given, which is no regular file; needed one, or a new name")
+    return place

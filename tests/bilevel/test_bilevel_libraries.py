@@ -1,0 +1,57 @@
+"""The outer loop gives NumPy's numbers on every array library, and leaves arrays where they were."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import NET, PROBLEMS, point
+from helpers import LIBRARIES, assert_same, open_library
+
+from hgp_ref.bilevel import Adam, Box, GradientDescent, optimise
+from hgp_ref.networks import FullyConnected
+
+PAIRS = [(lib, dtype) for lib in LIBRARIES if lib != "jax" for dtype in ("float64", "float32")]
+PAIRS += [pytest.param(("jax", "float64"), marks=pytest.mark.slow)]
+RUNS = {
+    "log rates, mini-batches": ("logistic", dict(train=dict(steps=10, lr=0.4, batch_size=3), update=Adam(0.1), log=True,
+                                                 estimate=dict(steps=3, iterations=8, batch_size=3))),
+    "hyper-cleaning in a box": ("hyper-cleaning", dict(train=dict(steps=10, lr=0.4), project=Box(-0.1, 0.7),
+                                                       estimate=dict(steps=3, iterations=8), update=Adam(0.3))),
+}  # fmt: skip
+
+
+@pytest.fixture(params=PAIRS, ids="-".join, scope="module")
+def pair(request):
+    return open_library(request.param[0]), request.param[1]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_loop(pair, name, tmp_path):
+    lib, dtype = pair
+    kind, settings = RUNS[name]
+    host = PROBLEMS[kind]()
+    _, lam = point(host)
+    expected = optimise(host, NET, lam, 3, **settings)
+    there, moved = host.to(lib.backend, dtype=dtype), lib.asarray(lam, dtype=dtype)
+    path = optimise(there, NET, moved, 3, **settings)
+    rtol = 1e-11 if dtype == "float64" else 3e-4
+    assert_same(path.lam, expected.lam.astype(dtype), lib, rtol)
+    assert_same(path.x, expected.x.astype(dtype), lib, rtol)
+    np.testing.assert_allclose(path.outer_cost, expected.outer_cost, rtol=rtol)
+    assert path.floats.tolist() == expected.floats.tolist()
+    file = tmp_path / "loop.npz"
+    optimise(there, NET, moved, 1, **settings, file=file)
+    again = optimise(there, NET, moved, 3, **settings, file=file)
+    assert_same(again.lam, lib.to_numpy(path.lam), lib, rtol=0)
+
+
+def test_certified_steps(pair):
+    lib, dtype = pair
+    host = PROBLEMS["logistic"]()
+    _, lam = point(host)
+    given = dict(train=dict(steps=60, lr=1.0), estimate=dict(steps=3, iterations=10), log=True, certify=0.5)
+    given |= dict(update=GradientDescent(5.0))
+    path = optimise(host.to(lib.backend, dtype=dtype), FullyConnected(4), lib.asarray(lam, dtype=dtype), 2, **given)
+    assert len(path.outer_cost) == 3 and np.all(np.diff(path.outer_cost) < 0)
+    assert all(step.interval[0] <= cost <= step.interval[1]
+               for step, cost in zip(path.steps, path.outer_cost[1:], strict=True))  # fmt: skip

@@ -1,0 +1,145 @@
+"""Certified outer steps: intervals hold the re-solved outer cost, which never rises; S and M are raised when asked."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from kinds import logistic, quadratic
+
+import hgp_ref as hgp
+from hgp_ref.bilevel import Adam, Box, GradientDescent, certified, intervals, optimise
+from hgp_ref.bounds.lipschitz import known_lipschitz
+from hgp_ref.certificates.conversation import Conversation
+from hgp_ref.problems import LogRates, as_problem
+
+NET = hgp.networks.RandomDirected(n=3, seed=1)
+SGP = dict(steps=200, lr=1.0)
+
+
+def exact_training(problem, net, lam, **options):
+    return SimpleNamespace(x=hgp.exact.inner_solution(problem, lam), traffic=hgp.Traffic())
+
+
+def F(problem, lam):
+    return float(problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum())
+
+
+CASES = {
+    "exact training": (NET, exact_training, False, None),
+    "exact training, a box": (NET, exact_training, False, Box(0.02, 0.4)),
+    "SGP, everybody connected, log rates": (hgp.networks.FullyConnected(3), SGP, True, None),
+    "SGP, directed": (NET, SGP, False, None),
+}
+KINDS = [pytest.param(name, marks=pytest.mark.slow if name == "SGP, directed" else ()) for name in CASES]
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_the_outer_cost_never_rises(case):
+    net, train, log, project = CASES[case]
+    problem, _, lam = logistic(N=30)
+    path = optimise(problem, net, lam, 5, train, dict(steps=3, iterations=10), GradientDescent(5.0 if log else 0.5),
+                    project, log=log, certify=0.5)  # fmt: skip
+    true = np.array([F(problem, one) for one in path.lam])
+    assert len(true) >= 2 and path.stopped in ("steps", "certificate", "resolution")
+    assert np.all(np.diff(true) < 0) and np.all(np.diff(path.outer_cost) <= 0)
+    for k, step in enumerate(path.steps):
+        assert step.interval[0] <= true[k + 1] <= step.interval[1]
+        variable = LogRates(problem) if log else problem
+        at = np.log(path.lam[k]) if log else path.lam[k]
+        d = hgp.exact.hypergradient(variable, hgp.exact.inner_solution(variable, at), at)
+        # the step is D = v without a projection: its distance from ∇F is what the bound bounds
+        if project is None:
+            moved = np.log(path.lam[k] / path.lam[k + 1]) if log else path.lam[k] - path.lam[k + 1]
+            assert np.linalg.norm(moved / step.scale - d) <= step.bound <= 0.5 * step.gradient_norm
+            assert true[k] - true[k + 1] >= certified.DECREASE * 0.5 * step.scale * step.gradient_norm**2
+
+
+def test_s_and_m_are_raised_only_when_the_bound_asks_for_it():
+    problem, _, lam = logistic(N=30)
+    given = dict(train=exact_training, update=GradientDescent(0.5), outer_steps=4)
+    plenty = optimise(problem, NET, lam, **given, estimate=dict(steps=30, iterations=200), certify=0.5)
+    assert {(step.averaging_steps, step.iterations) for step in plenty.steps} == {(30, 200)}
+    scarce = optimise(problem, NET, lam, **given, estimate=dict(steps=1, iterations=1), certify=0.5)
+    asked = [(step.averaging_steps, step.iterations) for step in scarce.steps]
+    assert asked == sorted(asked) and asked[-1] > (1, 1)
+    strict = optimise(problem, NET, lam, **given, estimate=dict(steps=1, iterations=1), certify=0.05)
+    assert strict.steps[0].bound <= 0.05 * strict.steps[0].gradient_norm
+    products = [(step.averaging_steps * step.iterations) for step in (strict.steps[0], scarce.steps[0])]
+    assert products[0] > products[1]
+
+
+def test_a_step_that_is_too_long_is_halved():
+    """F is quadratic with curvature q along v: the decrease asked for is met by γ ≤ 2 (1 − c(1 − θ))/q alone."""
+    problem, lam = quadratic()[0], np.zeros((3, 2))
+    v = hgp.exact.hypergradient(problem, hgp.exact.inner_solution(problem, lam), lam)
+    q = (F(problem, lam + v) + F(problem, lam - v) - 2 * F(problem, lam)) / np.sum(v**2)
+    longest = 2 * (1 - certified.DECREASE * 0.5) / q
+    for factor, halvings in ((0.9, 0), (1.1, 1), (1.9, 1), (2.1, 2), (30.0, 5)):
+        update = GradientDescent(factor * longest)
+        path = optimise(problem, NET, lam, 1, exact_training, dict(steps=40, iterations=200), update, certify=0.5)
+        assert path.steps[0].scale == update.lr / 2**halvings
+        assert path.outer_cost[1] < path.outer_cost[0]
+
+
+def test_a_certified_run_is_taken_up_again(tmp_path):
+    problem, _, lam = logistic(N=30)
+    given = dict(train=dict(steps=100, lr=1.0), estimate=dict(steps=3, iterations=5), update=GradientDescent(5.0))
+    given |= dict(certify=0.5, log=True)
+    net = hgp.networks.FullyConnected(3)
+    optimise(problem, net, lam, 1, **given, file=tmp_path / "loop.npz")
+    path = optimise(problem, net, lam, 3, **given, file=tmp_path / "loop.npz")
+    assert path == optimise(problem, net, lam, 3, **given)
+
+
+# The intervals themselves
+
+
+@pytest.mark.parametrize("steps", [1, 3, 40])
+def test_sums_lie_between(steps):
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        net = hgp.networks.RandomDirected(n=5, seed=seed)
+        talk = Conversation(hgp.PushSum(net, steps), 0, np.ones((5, 1)))
+        parts = rng.normal(size=(2, 5)) * [[1e-9], [1e6]]
+        for found, part in zip(intervals.totals(talk, *parts), parts, strict=True):
+            assert found.low <= part.sum() <= found.high
+            assert steps < 40 or found.high - found.low < 1e-9 * np.abs(part).sum()
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_distance_and_cost_are_bounded_wherever_x_is(log):
+    problem, _, lam = logistic(N=30)
+    variable = as_problem(LogRates(problem) if log else problem)
+    at = np.log(lam) if log else lam
+    solution = hgp.exact.inner_solution(problem, lam)
+    nu = known_lipschitz(variable.given, at)
+    rng = np.random.default_rng(1)
+    for size in (0.0, 1e-6, 1e-2, 1.0):
+        x = solution + size * rng.normal(size=solution.shape)
+        talk = Conversation(hgp.PushSum(NET, 6), 0, x)
+        e = intervals.distances(variable, x, at, nu, talk)
+        assert np.all(np.linalg.norm(x - solution, axis=1) <= e)
+        found = intervals.outer_cost(variable, x, at, nu, talk)
+        assert found.low <= F(problem, lam) <= found.high
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (dict(certify=1.0), "certify=1 given, needed a number strictly between"),
+        (dict(certify="yes"), "certify='yes' given"),
+        (dict(certify=dict(gamma=1)), "certify: 'gamma' given"),
+        (dict(update=Adam(0.1)), r"certify: update=Adam\(.* given, needed GradientDescent"),
+        (dict(estimate=dict(batch_size=3)), "certify: needed keywords as estimate, without batch_size"),
+        (dict(estimate=lambda *given, **options: None), "certify: needed keywords as estimate"),
+        (dict(estimate=dict(iterations=0)), "with iterations >= 1"),
+        (dict(lam=np.zeros((3, 4))), "certify: the problem tells no Lipschitz constants"),
+    ],
+)
+def test_what_cannot_be_certified_is_refused(change, words):
+    problem, _, lam = logistic()
+    given = dict(problem=problem, net=NET, lam=lam, outer_steps=1, train=SGP, estimate=dict(steps=2, iterations=2))
+    with pytest.raises((TypeError, ValueError), match=words):
+        optimise(**given | dict(update=GradientDescent(0.1), certify=0.5) | change)
