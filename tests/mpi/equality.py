@@ -254,6 +254,7 @@ def certificates():
         equal("certify, ledger", averagings[0].ledger, averagings[1].ledger)
         if COMM.size > 1:
             equal("nobody sees all clients", (own.centralised, own.c1, own.residual), (None, None, None))
+            np.testing.assert_array_equal(own.bound, own.decentralised_bound, strict=True)
         error = np.linalg.norm(own_est.value - hgp.exact.hypergradient(problem, x, lam)[k], axis=-1)
         assert (error <= own.bound).all() and str(own)
 
