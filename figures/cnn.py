@@ -52,7 +52,8 @@ REDUCED = {
 }  # fmt: skip
 QUICK = {"share": 150, "train_steps": 60, "settle_steps": 10, "milestones": [36, 48], "iterations": 15, "removals": 4,
          "groups": 2, "group_size": 2, "batch": 8, "repeats": 3, "block": 2, "more_block": 4}  # fmt: skip
-SIZES = {"reduced": REDUCED, "emnist": {**REDUCED, "data": "emnist", "side": 14}, "paper": PAPER}
+EMNIST = {**REDUCED, "data": "emnist", "side": 14, "removals": 30, "groups": 8}
+SIZES = {"reduced": REDUCED, "emnist": EMNIST, "paper": PAPER}
 DAMPING = (0.0, 0.01, 0.1, 1.0)  # δ
 BLOCKS = {"continued": "more_block", **dict.fromkeys(STEPS, "more_block"), "scratch": "block"}  # removals in a part
 WAYS, MINI_WAYS = ("continued", "scratch"), tuple(BLOCKS)

@@ -1,7 +1,7 @@
 """Clients with images of digits for the influence experiment with a CNN, in three sizes.
 
     reduced  scikit-learn's 1797 digits (8 × 8 pixels) and a small network of the same kind; a minute and a half in all
-    emnist   as many EMNIST digits, averaged to 14 × 14, and the same kind of network; needs EMNIST
+    emnist   as many EMNIST digits, averaged to 14 × 14, the same kind of network, more removals: ten minutes
     paper    EMNIST digits at 28 × 28 and the paper's network: 1 % of byclass drawn first, then labels 0 – 9 kept
 
 Instances go to clients by label, Dirichlet(0.4), and each client splits its own 60/20/20 into training, validation and
