@@ -41,11 +41,8 @@ def clients(
 ) -> tuple[Any, Any, Any, tuple[list[np.ndarray], list[np.ndarray]], list[np.ndarray]]:
     """The problem, λ = 1, the initial x, each client's test images and labels, and its training labels."""
     images, labels = _digits(share, seed) if data == "digits" else _emnist(share, side, seed)
-    split, library, model = (
-        _split(images - images.mean(), labels, n, alpha, seed),
-        get_backend(backend),
-        network(side, smooth),
-    )
+    split = _split(images - images.mean(), labels, n, alpha, seed)
+    library, model = get_backend(backend), network(side, smooth)
     lam = library.asarray(np.ones((n, int(split.counts.max()))), dtype=dtype)
     problem = hgp.problems.NeuralInstanceWeights(model, *split.train, *split.validation, l2=l2).to(lam, dtype)
     X_test = [library.asarray(X, dtype=dtype) for X in split.X_test]
@@ -59,7 +56,7 @@ def _split(images: np.ndarray, labels: np.ndarray, n: int, alpha: float, seed: i
     cuts = [np.split(p, [round(0.6 * p.size), round(0.8 * p.size)]) for p in parts]
     X, X_val, X_test = ([images[cut[k]] for cut in cuts] for k in range(3))
     y, y_val, y_test = ([labels[cut[k]] for cut in cuts] for k in range(3))
-    return Clients(X, y, X_val, y_val, 10, "digits", X_test, y_test)
+    return Clients(X, y, X_val, y_val, n_classes=10, name="digits", X_test=X_test, y_test=y_test)
 
 
 def from_settings(settings: Mapping[str, Any]) -> Any:
