@@ -49,9 +49,10 @@ def main() -> None:
         l2, steps, M, K, update = choice
         each = np.array([judged(seed, *choice) for seed in SEEDS])
         zero, cleaned, perfect, area = each.mean(axis=0)
-        print(f"L2 {l2:g}, {steps} steps, M = {M}, K = {K}, {type(update).__name__}({update.lr:g}): M = 0 {zero:.1f}, HGP "
-              f"{cleaned:.1f} ({cleaned - zero:+.1f}, worst {np.min(each[:, 1] - each[:, 0]):+.1f}), perfect "
-              f"{perfect:.1f}; AUC {area:.3f}, worst {each[:, 3].min():.3f}", flush=True)  # fmt: skip
+        words = f"L2 {l2:g}, {steps} steps, M = {M}, K = {K}, {type(update).__name__}({update.lr:g})"
+        gains = f"{cleaned - zero:+.1f}, worst {np.min(each[:, 1] - each[:, 0]):+.1f}"
+        print(f"{words}: M = 0 {zero:.1f}, HGP {cleaned:.1f} ({gains}), perfect {perfect:.1f}; AUC {area:.3f}, worst "
+              f"{each[:, 3].min():.3f}", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ __all__ = ["BY_SIZE", "BY_VARIANT", "SHOWS", "SIZES", "compare", "experiments", 
 SHOWS = "Hyper-cleaning: test accuracy and AUC at each share of wrong labels, six ways"
 BY_VARIANT = False
 BY_SIZE = True
-HEADER = ("wrong labels", "no cleaning", "the same, best L2 rate", "M = 0", "alone", "HGP", "all data at one place", "AUC alone", "AUC HGP",
-          "AUC of its first hyper-gradient", "validation cost, first", "last")  # fmt: skip
+HEADER = ("wrong labels", "no cleaning", "the same, best L2 rate", "M = 0", "alone", "HGP", "all data at one place",
+          "AUC alone", "AUC HGP", "AUC of its first hyper-gradient", "validation cost, first", "last")  # fmt: skip
 
 
 def table(data: Data, options: Options) -> Table:

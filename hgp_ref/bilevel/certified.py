@@ -17,9 +17,13 @@ compute over the network:
    If the intervals are too wide to tell, γ is doubled, since more is gained then; where that has failed already, x and
    x⁺ are trained further and more steps are spent on sums. F itself is the judge here: v only has to point down.
 
-Further training starts from x, with half the rate and twice the steps of the time before; a function `train` is just
-called again. What was raised stays raised. The loop ends with "certificate" where 1 fails, with "resolution" where 2
-does (the decrease that is left is smaller than what training and sums can resolve) and with "stationary" where D = 0.
+Further training corrects x by Newton's steps over means (`correction`), CORRECTIONS of them, and does so after every
+training from then on; with 4 S steps for each mean and M terms, twice as many each time that it is asked for again.
+What was raised stays raised.
+
+The loop ends with "certificate" where 1 fails, with "resolution" where 2 does (the decrease that is left is smaller
+than what training and sums can resolve) and with "stationary" where D = 0; `path.note` says in words what stood in the
+way and what would help.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array, host_float64
+from hgp_ref.bilevel.correction import stationarity
 from hgp_ref.bilevel.intervals import Interval, outer_cost, totals
 from hgp_ref.bilevel.loop import Loop
 from hgp_ref.bilevel.path import OuterStep
@@ -49,7 +54,8 @@ DECREASE = 0.1  # c
 GAIN = 0.75  # a bound that doubling M leaves above this share of itself is the averaging's
 LIMIT = 12  # raises for one hyper-gradient
 TRIALS = 24  # of one step
-MOST_CARE = 5  # how often further training doubles its steps
+MOST_CARE = 6  # how often further training is asked for
+CORRECTIONS = 2  # of x, each time
 OPTIONS = ("theta", "lipschitz")
 
 
@@ -103,7 +109,7 @@ class CertifiedLoop(Loop):
         spent = at.clock.traffic - before
         scale = 0.0 if at.stopped else self._descend(at, est.value)
         if trouble:
-            warnings.warn(f"outer step {at.k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=4)
+            warnings.warn(f"outer step {at.k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=3)
         if not at.stopped:
             at.steps.append(
                 OuterStep(
@@ -135,14 +141,27 @@ class CertifiedLoop(Loop):
                 self._train_further(at)
                 last = None
                 continue
-            if inner > needed:  # nothing that could be raised would help
+            if inner > needed:  # neither M nor S would help
                 break
             name = "M" if last is None else last[0]
             if last is not None and bound > GAIN * last[1]:
                 name = "S" if name == "M" else "M"
             at.kept[name], last = 2 * at.kept[name], (name, bound)
-        at.stopped = "certificate"
+        at.stopped, at.note = "certificate", self._why(at, bound, inner, needed)
         return est, bound
+
+    def _why(self, at: Progress, bound: float, inner: float, needed: float) -> str:
+        """What kept the error of the hyper-gradient above what a step may have."""
+        words = f"the bound on the error of the hyper-gradient is {bound:.2g}, needed {needed:.2g} = θ‖D‖"
+        if not np.isfinite(bound):
+            return f"{words}: x is too far from x(λ) for a bound; train longer, or with a smaller rate"
+        if inner > needed / 2:
+            return (f"{words}; {inner:.2g} of it is owed to x, which was corrected {at.kept['care']} times: train "
+                    "longer or with a smaller rate, give a larger θ, or keep λ from where the inner cost is hardly "
+                    "convex (project=)")  # fmt: skip
+        return (f"{words}; x is to blame for {inner:.2g} of it, the rest is the series' with S = {at.kept['S']} and "
+                f"M = {at.kept['M']} after {LIMIT} attempts: start from larger ones, or take a faster "
+                "method")  # fmt: skip
 
     def _series(self, at: Progress, trouble: list[str]) -> Any:
         more = {"steps": at.kept["S"], "iterations": at.kept["M"], "w0": at.kept["w"]}
@@ -176,12 +195,13 @@ class CertifiedLoop(Loop):
 
     def _descend(self, at: Progress, v: Array) -> float:
         """Accept a λ at which F is certainly lower; the γ of it, 0 if there is none."""
-        lam, first, failed = at.lam[-1], True, np.inf  # the smallest γ that has failed
+        lam, first, failed, unknown = at.lam[-1], True, np.inf, 0  # the smallest γ that has failed
         for _ in range(TRIALS):
             gamma = at.kept["gamma"]
             proposed = self.projected(lam - gamma * v)
             try:
                 if self.channel.anyone(self._known(proposed) is None):
+                    unknown += 1
                     raise DivergenceError("nothing can be certified at the proposed λ")
                 x, cost = self.evaluate(at, proposed)
                 there, moved = self._interval(at, x, proposed, lam - proposed)
@@ -203,19 +223,52 @@ class CertifiedLoop(Loop):
                 self._train_further(at)
             else:
                 break
-        at.stopped = "resolution"
+        at.stopped, at.note = "resolution", self._why_not_lower(at, v, unknown)
         return 0.0
+
+    def _why_not_lower(self, at: Progress, v: Array, unknown: int) -> str:
+        """What kept F from being seen to fall."""
+        words = (f"F(λ) lies between {at.kept['low']:.10g} and {at.kept['high']:.10g}, and no step tried (the last "
+                 f"with γ = {at.kept['gamma']:.2g}, ‖v‖ = {self.norm(v):.2g}) was seen to lower it: ")  # fmt: skip
+        if unknown:
+            return (f"{words}{unknown} of them led to where the problem tells no strong convexity; keep λ away from "
+                    "there, by log=True or project=")  # fmt: skip
+        return f"{words}train longer or with a smaller rate, or start from larger S and M; or λ is as good as it gets"
 
     # What both need
 
-    def care(self, at: Progress) -> int:
-        return int(at.kept.get("care", 0))
+    def evaluate(self, at: Progress, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
+        before = at.clock.traffic
+        x, cost = super().evaluate(at, lam, x0)
+        if not at.kept.get("care", 0):
+            return x, cost
+        x, cost = self._corrected(at, x, lam)
+        at.training = at.clock.traffic - before
+        return x, cost
+
+    def _corrected(self, at: Progress, x: Array, lam: Array) -> tuple[Array, float]:
+        """x after Newton's steps over means, and Σ f_i there."""
+        more = {"steps": 4 * at.kept["S"], "iterations": at.kept["M"] * 2 ** (at.kept["care"] - 1)}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "not converged")  # a share of p is enough
+            for _ in range(CORRECTIONS):
+                try:
+                    p = self.estimate(stationarity(self.problem), self.net, x, lam, at.clock, at.k, at.shrink, more).w
+                except DivergenceError:
+                    break
+                avg = self._averaging(at)
+                x = avg.apply(x - p)
+                at.clock.pass_on(avg.ledger, 0)
+        cost = self.total(self.problem.outer_cost(x, lam))
+        if not np.isfinite(cost):
+            raise DivergenceError(f"diverged: the outer cost is {cost} after corrections of x")
+        return x, cost
 
     def _train_further(self, at: Progress) -> None:
         """A better x at λ_k, and more steps for sums from now on; F's interval there only shrinks."""
         at.kept["care"] += 1
         lam = at.lam[-1]
-        x, cost = self.evaluate(at, lam, at.x)
+        x, cost = self._corrected(at, at.x, lam)
         new, _ = self._interval(at, x, lam)
         old = Interval(at.kept["low"], at.kept["high"])
         if new.high - new.low < old.high - old.low and (at.k == 0 or cost <= at.outer_cost[-2]):

@@ -49,7 +49,9 @@ NUMBERS = ("outer_cost", "floats", "rounds", "measure", "shrink", "refused", "be
 def describe(value: Any) -> Any:
     """Settings as they are kept: numbers and text as they are, others by their repr without the place in memory."""
     if isinstance(value, Mapping):
-        return {name: describe(item) for name, item in value.items()}
+        return {name: describe(value[name]) for name in sorted(value, key=str)}
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, list | tuple):
         return type(value)(describe(item) for item in value)
     if value is None or isinstance(value, str | bool | int | float):
@@ -127,5 +129,5 @@ def read(file: FilePath, settings: Mapping[str, Any], lam: Array, witness: Witne
 
 
 assert {field.name for field in fields(Progress)} == {
-    *NUMBERS, "clock", "state", "lam", "x", "steps", "training", "best_x", "kept", "stopped"
+    *NUMBERS, "clock", "state", "lam", "x", "steps", "training", "best_x", "kept", "stopped", "note"
 }  # fmt: skip

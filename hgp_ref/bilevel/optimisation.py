@@ -87,6 +87,7 @@ def optimise(
         one with positive L2 rates) unless constants are given.
     file : where to keep the loop after each step. If the file is there, the loop goes on from it; settings, problem and
         λ_0 must be the same (`outer_steps` may grow), and the path is, byte for byte, that of a run in one go.
+        Functions and objects of one's own are compared by their repr alone.
     callback : called as callback(k, lam, x, outer_cost) after training at λ_k; a true result ends the loop.
     progress : show a bar.
 
@@ -196,4 +197,5 @@ def _path(loop: Loop, at: Progress, settings: dict[str, Any]) -> Path:
         measure=np.array(at.measure) if measured else None,
         best=at.best if measured else None,
         best_x=at.best_x,
+        note=at.note,
     )

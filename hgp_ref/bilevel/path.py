@@ -67,6 +67,7 @@ class Path(Result):
     measure: np.ndarray | None = None  # (K+1,), what the caller's measure said, the smaller the better
     best: int | None = None  # where it was smallest
     best_x: Array | None = None  # (n, d_x), trained at that λ
+    note: str = ""  # what ended it, in words, where a certificate did
 
     def plot(self, over: str = "step") -> Any:
         """A matplotlib figure of the outer cost and of λ over steps, "floats" or "rounds".

@@ -1,9 +1,9 @@
 """What tells one run from another beyond the text of its settings, so that no file goes on with another's numbers.
 
-    the problem   costs and lengths of gradients of every client at the x and λ of the file
-    the graphs    a digest of the first ones: two schedules of many graphs may have one text
-    x0            a digest of its numbers, for loops that start each training from it
-    measure       whether there is one: its numbers belong to every λ of a path
+the problem   costs and lengths of gradients of every client at the x and λ of the file
+the graphs    a digest of the first ones: two schedules of many graphs may have one text
+x0            a digest of its numbers, for loops that start each training from it
+measure       whether there is one: its numbers belong to every λ of a path
 """
 
 from __future__ import annotations
@@ -56,5 +56,7 @@ def differs(kept: np.ndarray, now: np.ndarray) -> str:
         size = max(np.abs(before).max(), np.abs(after).max())
         if not np.abs(before - after).max() <= SAME * size:
             k = int(np.abs(before - after).argmax())
-            return f"{name} at its x and λ is {before[k]!r} for client {k}, but that of the problem given is {after[k]!r}"
+            return (
+                f"{name} at its x and λ is {before[k]!r} for client {k}, but that of the problem given is {after[k]!r}"
+            )
     return ""

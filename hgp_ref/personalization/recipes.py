@@ -18,13 +18,25 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging, ExactAverage, Gossip, PushSum
 from hgp_ref.backend import Array
-from hgp_ref.networks import Network
+from hgp_ref.networks import FullyConnected, Network
+from hgp_ref.networks.after import After
 from hgp_ref.training import Fit, local_rounds, sgp
 from hgp_ref.training.descent import read_rates
 from hgp_ref.training.gradient_push import VARIANTS
 
+
+def exact(net: Network, steps: int) -> ExactAverage:
+    """The mean itself, for clients who all hear each other."""
+    if not isinstance(net.net if isinstance(net, After) else net, FullyConnected):
+        raise ValueError(
+            f"averaging='exact' given, but over {net!r} not everybody hears everybody; needed FullyConnected, or "
+            "averaging='gossip' or 'push_sum'"
+        )
+    return ExactAverage(net.n)
+
+
 AVERAGINGS: dict[str, Callable[[Network, int], Averaging]] = {
-    "exact": lambda net, steps: ExactAverage(net.n),
+    "exact": exact,
     "gossip": Gossip,
     "push_sum": PushSum,
 }
@@ -71,7 +83,7 @@ class Push:
 class Rounds:
     """`rounds` rounds of `epochs` local epochs; averaging "exact", "gossip" or "push_sum" with `steps` graphs a round.
 
-    by_size : weigh models by training sizes.
+    by_size : weigh models by training sizes. "exact" needs a network over which everybody hears everybody.
 
     Examples
     --------
@@ -118,9 +130,8 @@ class Rounds:
                  **options: Any) -> Fit:  # fmt: skip
         given = {name: value for name, value in asdict(self).items() if name not in ("averaging", "steps", "by_size")}
         weights = self.weights(problem)
-        return local_rounds(
-            problem, self.average(net), lam, first_epoch=first_batch, weights=weights, **given, **options
-        )
+        first = first_batch * self.epochs  # what the loop counts are rounds
+        return local_rounds(problem, self.average(net), lam, first_epoch=first, weights=weights, **given, **options)
 
 
 Recipe = Push | Rounds
