@@ -12,6 +12,7 @@ sends 2 n (R − 1)/R: less on graphs that join everybody, more where few edges 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,8 @@ class Strips:
         self.ranks, (m, columns), self.dtype = ranks, z.shape, z.dtype
         line = LINE // z.itemsize
         ends = [*(columns * q // ranks.size // line * line for q in range(1, ranks.size)), columns]
-        self.rows = [slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True)]
-        self.cuts = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        self.rows = [slice(int(a), int(b)) for a, b in pairwise(starts)]
+        self.cuts = [slice(a, b) for a, b in pairwise([0, *ends])]
         self.here, self.own = self.rows[ranks.rank], self.cuts[ranks.rank]
         strip = np.broadcast_to(z[:1, self.own], (int(starts[-1]), self.own.stop - self.own.start))
         self.held, self.free = empty_like(strip), empty_like(strip)  # (n, c)

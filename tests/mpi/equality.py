@@ -61,7 +61,9 @@ def channels(kinds, sizes):
                 z, name = rng.standard_normal(shape).astype(dtype), f"{kind}, {n} clients, {dtype} {shape}"
                 over = base.after(k), net.after(k)
                 for mode in ("stepping", "auto"):  # by rows, and by whichever way is cheaper
-                    channel_cases(f"{name}, {mode}", connect(over[0], "stepping"), connect(over[1], mode), z, net.clients)
+                    channel_cases(
+                        f"{name}, {mode}", connect(over[0], "stepping"), connect(over[1], mode), z, net.clients
+                    )
 
 
 def channel_cases(name, whole, own, z, clients):
