@@ -144,8 +144,8 @@ def document(found: Sequence[Timed]) -> str:
     where = describe()
     model = fitted(found)
     head = (
-        f"Written by `python -m benchmarks.mpi`: {where['machine']}, one thread a rank, fastest of the repetitions, load "
-        f"{where['load']} at the end; the process that holds all clients took turns with the ranks."
+        f"Written by `python -m benchmarks.mpi`: {where['machine']}, one thread a rank, fastest of the repetitions, "
+        f"load {where['load']} at the end; the process that holds all clients took turns with the ranks."
     )
     same = (
         '“Steps” equals the simulation\'s `mode="stepping"` bit for bit and is compared with it; “composed” equals '

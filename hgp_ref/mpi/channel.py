@@ -80,12 +80,12 @@ class Crossing(BetweenRanks):
         if self._goes_by_columns(flat, steps):
             if self._strips is None or not self._strips.fit(flat):
                 self._strips = Strips(self.ranks, self.net.starts, flat)
-            mixed, *after = self._strips.mix(flat, self.net, self.step + 1, steps, omega)
+            mixed, omega, messages = self._strips.mix(flat, self.net, self.step + 1, steps, omega)
         else:
             rows = HostRows(self.ranks, flat)
-            after = self._steps(rows, steps, omega)
+            omega, messages = self._steps(rows, steps, omega)
             mixed = rows.held[: rows.m]
-        return np.moveaxis(mixed.reshape(folded.shape), 0, -2), *after
+        return np.moveaxis(mixed.reshape(folded.shape), 0, -2), omega, messages
 
     def _goes_by_columns(self, flat: np.ndarray, steps: int) -> bool:
         kind = (flat.shape[1], flat.dtype, steps)

@@ -93,7 +93,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
         high=float(mixing.most[1]),
         largest=float(top[0]),
         zeta=float(top[0]) / 2 - min(least, float(top[0])) / 2,
-        tau=_with_prior(float(mixing.tau), problem.n_clients),
+        tau=_with_prior(float(mixing.tau), net.n),
         size=float(top[1]) * float(top[2]) if with_size else None,
         products=0,
         traffic=average.channel.traffic,

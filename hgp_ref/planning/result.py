@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from hgp_ref import arguments
 from hgp_ref.averaging import PushSum, push_sum_over
 from hgp_ref.backend import Array
@@ -85,7 +83,8 @@ class Plan(Result):
         Parameters
         ----------
         certify : whether to bound the error; without, the run ends as planned.
-        by_clients : whether the clients compute the bound themselves, over the network and counted, and decide by it.
+        by_clients : whether the clients compute the bound themselves, over the network and counted, and decide by it;
+            they do in any case where some live in other processes.
         certificate : options of `hgp.certify`, such as `strong_convexity`.
 
         Returns
@@ -107,7 +106,8 @@ class Plan(Result):
         from hgp_ref.planning.running import carry_out
 
         certify, by_clients = arguments.boolean("certify", certify), arguments.boolean("by_clients", by_clients)
-        return carry_out(self, certify, by_clients, certificate)
+        elsewhere = self.net.clients != slice(0, self.net.n)
+        return carry_out(self, certify, by_clients or elsewhere, certificate)
 
     def __str__(self) -> str:
         found, unit = self.found, "of the hyper-gradient" if self.relative else "absolute"
@@ -133,8 +133,3 @@ def method_name(method: Method) -> str:
     inner = getattr(method, "method", None)
     cycles = getattr(method, "cycles", None)
     return f"{type(inner).__name__} × {cycles}" if inner is not None else type(method).__name__
-
-
-def size_of(value: np.ndarray) -> float:
-    """‖v‖ over all clients."""
-    return float(np.linalg.norm(value))

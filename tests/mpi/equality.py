@@ -313,6 +313,31 @@ def outer_loop(kinds, dtypes=DTYPES):
                         equal(f"optimise, {field}", getattr(whole, field), getattr(own, field))
 
 
+def plans():
+    """What clients find out, choose, and certify themselves; on several ranks they do in any case."""
+    rng = np.random.default_rng(7)
+    problem = hgp.problems.Quadratic.random(N, 4, 2, seed=1)
+    x, lam = rng.normal(size=(N, 4)), np.zeros((N, 2))
+    base = NETWORK_KINDS["RandomDirected"](N)
+    net = hgp.mpi.spread(base, COMM)
+    k = net.clients
+    for relative, target in ((True, 1e-4), (False, 5e-3)):
+        whole = hgp.plan(problem, x, lam, Stepping(base), target=target, relative=relative).run(by_clients=True)
+        own = hgp.plan(problem.restrict(k), x[k], lam[k], net, target=target, relative=relative).run(
+            by_clients=COMM.size < 2
+        )
+        same(f"plan, relative={relative}", whole.value, own.value, k)
+        for field in ("bound", "met", "continued", "iterations", "traffic"):
+            equal(f"plan, {field}", getattr(whole, field), getattr(own, field))
+    if COMM.size > 1:
+        try:
+            hgp.certify(problem.restrict(k), x[k], lam[k], own)
+        except ValueError as error:
+            equal("certify without avg", True, "no process sees all clients" in str(error))
+        else:
+            raise AssertionError("a certificate of a rank's own clients is none")
+
+
 class Stepping(After):
     """The simulation that always steps."""
 
@@ -419,7 +444,7 @@ def main(parts):
         gossip,
         layouts,
     )
-    choice(), certificates(), rounds(), composed(), gossip(), influence(), layouts(), stopped_everywhere()
+    choice(), plans(), certificates(), rounds(), composed(), gossip(), influence(), layouts(), stopped_everywhere()
     if COMM.rank == 0:
         print(f"{compared} comparisons agree on {COMM.size} ranks")
 
