@@ -422,7 +422,7 @@ def stopped_everywhere():
 
 def main(parts):
     warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", "not converged|.*strongly connected|debias|.*reach", RuntimeWarning)
+    warnings.filterwarnings("ignore", "not converged|the certified error|.*strongly connected|debias|.*reach", RuntimeWarning)
     some = ("RandomDirected", "RandomOut", "Schedule", "OnePeerExponential")
     if "few" in parts:
         channels(NETWORK_KINDS, (5,))
