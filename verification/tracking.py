@@ -26,7 +26,9 @@ def verify(run: Run) -> Result:
         lines.append(line)
     rows += [*floor_rows(run), *model_rows()]
     head = ("network", "safe ηL", "largest stable ηL", "rate at the safe step")
-    return Result(rows, tables=[Table("η = (1 − τ) min(ω, 1 − τ)/L against the largest stable step, S = 1", head, lines)])
+    return Result(
+        rows, tables=[Table("η = (1 − τ) min(ω, 1 − τ)/L against the largest stable step, S = 1", head, lines)]
+    )
 
 
 def repeating(run: Run) -> dict[str, hgp.networks.Network]:

@@ -99,9 +99,7 @@ def _weights(average: Mean, z: Array) -> np.ndarray:
     return host_float64(xp.ones_like(z[..., :1]) * average.weights)
 
 
-def _long_run(
-    average: Mean, z: Array, share: np.ndarray, lightest: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _long_run(average: Mean, z: Array, share: np.ndarray, lightest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What a round leaves of the spread of z, of which `share` is left after the windows; and the smallest ω."""
     t, before = WINDOW * WINDOWS, np.ones_like(share)
     average.forget()

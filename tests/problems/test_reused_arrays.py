@@ -42,9 +42,7 @@ LOOPS = {
 def test_estimates(method):
     problem, x, lam = quadratic()
     avg = hgp.Gossip(STATIC, 1) if method in GOSSIP else hgp.PushSum(NET, 2)
-    fresh, reused = (
-        hgp.hypergradient(p, x, lam, avg, method=method, iterations=7) for p in (problem, Reuses(problem))
-    )
+    fresh, reused = (hgp.hypergradient(p, x, lam, avg, method=method, iterations=7) for p in (problem, Reuses(problem)))
     assert_close(reused.value, fresh.value, 1e-12)
 
 
