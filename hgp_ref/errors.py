@@ -15,7 +15,6 @@ def outside() -> int:
     return level
 
 
-
 class DivergenceError(ArithmeticError):
     """An iteration grows instead of converging.
 
