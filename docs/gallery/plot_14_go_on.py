@@ -45,7 +45,7 @@ axes.set(xlabel="iterations", ylabel="relative error")
 axes.legend()
 
 # %%
-# Keep it: arrays and JSON, compared by value. ``est.plot(truth)`` draws what is left of the series and the error over m.
+# Keep it: arrays and JSON, compared by value. ``est.plot(truth)`` draws what is left of the series, and the error.
 
 file = Path(mkdtemp()) / "better.npz"
 better.save(file)

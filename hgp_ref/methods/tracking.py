@@ -57,6 +57,11 @@ class Tracking(Method):
         which for all 0 ≤ ζ ≤ λ ≤ L and all φ is stable up to 4 (1 − τ)²/L at least where τ ≥ 0.8, and up to
         1/L where τ is small (`python -m verification tracking`).
 
+    Raises
+    ------
+    TypeError, ValueError
+        `step` must be positive or None.
+
     Examples
     --------
     One step of the network a call, where Algorithm 2 keeps an error of a third:
