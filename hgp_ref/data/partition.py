@@ -35,7 +35,7 @@ def dirichlet_partition(
     seed : int
         Another partition.
     min_per_client : int
-        Draw again until every client has so many.
+        How many instances a client must get; a draw that leaves one with fewer is an error, not drawn again.
 
     Returns
     -------

@@ -27,8 +27,8 @@ class Conv2d(Layer):
         Channels.
     kernel, stride : int or pair
         As in PyTorch.
-    padding : int, pair or str
-        As in PyTorch.
+    padding : {"valid", "same"} or 0
+        Zeros around the image, as above; no other number of them.
 
     Raises
     ------

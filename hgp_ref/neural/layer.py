@@ -63,8 +63,9 @@ class Layer(ABC):
         """δ'."""
 
     @abstractmethod
-    def tangent(self, p: Parameters, kept: Any, p_dot: Parameters, a_dot: Array | None, xp: Namespace) -> Array:
-        """ż; `a_dot` is None where the input does not depend on the parameters."""
+    def tangent(self, p: Parameters, kept: Any, p_dot: Parameters, a_dot: Array | None,
+                xp: Namespace) -> Array | None:  # fmt: skip
+        """ż; `a_dot` is None where the input does not move, ż where the output does not either."""
 
     @abstractmethod
     def backward_tangent(self, p: Parameters, kept: Any, p_dot: Parameters, a_dot: Array | None, delta: Array,
@@ -95,7 +96,8 @@ class Unparametrised(Layer):
     def pull(self, p: Parameters, kept: Any, delta: Array, xp: Namespace) -> Array:
         return self.back(kept, delta, xp)
 
-    def tangent(self, p: Parameters, kept: Any, p_dot: Parameters, a_dot: Array | None, xp: Namespace) -> Array:
+    def tangent(self, p: Parameters, kept: Any, p_dot: Parameters, a_dot: Array | None,
+                xp: Namespace) -> Array | None:  # fmt: skip
         return None if a_dot is None else self.push(kept, a_dot, xp)
 
     def backward_tangent(self, p: Parameters, kept: Any, p_dot: Parameters, a_dot: Array | None, delta: Array,

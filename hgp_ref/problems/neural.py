@@ -33,7 +33,7 @@ from hgp_ref.problems.neural_parts import Model, Parts, Rows, add_scaled, weight
 class NeuralProblem(Portable):
     """Clients that train `model` under `cost`.
 
-    model: a `Sequential` (or `Ensemble`) whose outputs are logits of C classes. cost, outer_cost: l and l' (the same if
+    model: a `Sequential` (or `Ensemble`) whose outputs are logits of C classes. cost, outer: l and l' (the same if
     None). X: (n, N, *model.input_shape) or a list of n arrays (N_i, ...); y: classes 0 .. C-1, (n, N) or a list.
     `broadcasts` is False: many runs are many calls.
 

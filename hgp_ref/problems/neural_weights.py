@@ -44,10 +44,10 @@ class WeightedCrossEntropy(NeuralCost):
 
     def _spread(self, each: Array, view: View, xp: Namespace) -> Array:
         """Numbers of instances put where their λ stand; an instance that is there twice adds up.  # (n, d_λ)"""
-        numbers = xp.arange(self.dim_lam, dtype=xp.int64, device=device(each))
         if view.index is None:
             rest = xp.zeros((each.shape[0], self.dim_lam - each.shape[1]), dtype=each.dtype, device=device(each))
             return xp.concat([each, rest], axis=1)
+        numbers = xp.arange(self.dim_lam, dtype=xp.int64, device=device(each))
         places = xp.astype(view.index[..., None] == numbers, each.dtype)  # (n, b, d_λ)
         return xp.matmul(each[:, None, :], places)[:, 0, :]
 

@@ -62,7 +62,7 @@ class TorchInstances:
         return some
 
 
-def read_instances(names: tuple[str, str], X: Any, y: Any) -> TorchInstances:
+def read_tensors(names: tuple[str, str], X: Any, y: Any) -> TorchInstances:
     """Arrays (n, N, ...), or lists of n arrays (N_i, ...), torch's or NumPy's."""
     parts = [_parts(name, a) for name, a in zip(names, (X, y), strict=True)]
     if len(parts[0]) != len(parts[1]):

@@ -22,7 +22,7 @@ from hgp_ref.backend import Array
 from hgp_ref.problems.adapters import Adapter
 from hgp_ref.problems.arrays import chosen
 from hgp_ref.problems.torch_graph import require_recording
-from hgp_ref.problems.torch_instances import TorchInstances, read_instances
+from hgp_ref.problems.torch_instances import TorchInstances, read_tensors
 from hgp_ref.problems.torch_point import ModuleLinearization, Point
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class TorchModuleProblem(Adapter):
             raise ValueError(f"{missing}: None given, needed both X_val and y_val or none")
         self.module, self._named = module, {name: p.shape for name, p in _trained(module)}
         self.chunk = None if chunk is None else arguments.integer("chunk", chunk)
-        train = read_instances(("X", "y"), X, y)
-        val = train if X_val is None else read_instances(("X_val", "y_val"), X_val, y_val)
+        train = read_tensors(("X", "y"), X, y)
+        val = train if X_val is None else read_tensors(("X_val", "y_val"), X_val, y_val)
         if len(val.X) != len(train.X):
             raise ValueError(f"X_val: {len(val.X)} clients given, needed {len(train.X)} as in X")
         dim_x = sum(shape.numel() for shape in self._named.values())
