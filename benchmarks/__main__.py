@@ -27,11 +27,11 @@ RESULTS = Path("results/benchmarks")
 
 def parser() -> argparse.ArgumentParser:
     """Arguments of the command."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure hgp_ref beside its peers.")
-    made.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(NAMES)}")
-    made.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
-    made.add_argument("--json", type=Path, help=f"where to write the numbers (default: {RESULTS}/benchmarks.json)")
-    return made
+    cli = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure hgp_ref beside its peers.")
+    cli.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(NAMES)}")
+    cli.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
+    cli.add_argument("--json", type=Path, help=f"where to write the numbers (default: {RESULTS}/benchmarks.json)")
+    return cli
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] == "versus":
         return versus.main(words[1:])
-    made = parser()
-    given = made.parse_args(words)
+    cli = parser()
+    given = cli.parse_args(words)
     unknown = [name for name in given.names if name not in NAMES]
     if unknown:
-        made.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
+        cli.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     path = given.json or RESULTS / ("quick.json" if given.quick else "benchmarks.json")
     names = given.names or list(NAMES)
     for name in names:  # before anything is measured
@@ -51,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reports: list[Report] = []
     shown = bar(len(names), "benchmarks", True, lines=True)
     for name in names:
-        found = measure(name, given.quick)
-        print(table(found, judge=not given.quick), flush=True)
-        reports += found
+        measured = measure(name, given.quick)
+        print(table(measured, judge=not given.quick), flush=True)
+        reports += measured
         shown.update(1, name)
     shown.close()
     print("\nsmall sizes: bars are not judged" if given.quick else "\n" + summary(reports))

@@ -34,7 +34,7 @@ def _relative(single: np.ndarray, double: np.ndarray) -> float:
 
 
 def _hypergradients(quick: bool) -> list[tuple[str, float, float]]:
-    found = []
+    rows = []
     M = 50 if quick else 1000
     x = 0.5 * np.ones((3, 6))
     for S in (1, 100):
@@ -43,14 +43,14 @@ def _hypergradients(quick: bool) -> list[tuple[str, float, float]]:
             problem, _ = mixture(dtype)
             avg = hgp.PushSum(hgp.networks.RandomDirected(3, seed=0), S)
             runs.append(_estimate(problem, x.astype(dtype), np.zeros((3, 6), dtype), avg, M))
-        found.append(_compare(f"figure, S = {S}", runs, 100 + 6 + 3, M))
+        rows.append(_compare(f"figure, S = {S}", runs, 100 + 6 + 3, M))
     n, N, d = (10, 20, 300) if quick else (100, 100, 1000)
-    found.append(
+    rows.append(
         _of_logistic("dense", n, N, d, lambda n: hgp.networks.RandomDirected(n, seed=1), n, 20 if quick else 100)
     )
     n = 200 if quick else 10_000
-    found.append(_of_logistic("many clients", n, 20, 20, lambda n: hgp.networks.RandomOut(n, 4, seed=1), 5, 50))
-    return found
+    rows.append(_of_logistic("many clients", n, 20, 20, lambda n: hgp.networks.RandomOut(n, 4, seed=1), 5, 50))
+    return rows
 
 
 def _of_logistic(name: str, n: int, N: int, d: int, network: Any, heard: int, M: int) -> tuple[str, float, float]:
@@ -72,7 +72,7 @@ def _compare(name: str, runs: list[Any], terms: int, M: int) -> tuple[str, float
 
 
 def _averagings(quick: bool) -> list[tuple[str, float, float]]:
-    found = []
+    rows = []
     n = 500 if quick else 100_000
     for name, net, heard, d in (
         ("composed, n = 100", hgp.networks.RandomDirected(100, seed=1), 100, 20_000),
@@ -81,5 +81,5 @@ def _averagings(quick: bool) -> list[tuple[str, float, float]]:
         u = np.random.default_rng(0).standard_normal((net.n, d), dtype=np.float32)
         avg = hgp.PushSum(net, 10)
         error = np.abs(avg.apply(u) - avg.apply(u.astype(np.float64))).max() / np.abs(u).max()  # means may cancel
-        found.append((name, float(error), EPS * (10 * heard + 1)))
-    return found
+        rows.append((name, float(error), EPS * (10 * heard + 1)))
+    return rows

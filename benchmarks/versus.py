@@ -39,31 +39,31 @@ ORDER = (("old", "new"), ("new", "old"))
 
 def parser() -> argparse.ArgumentParser:
     """Arguments of the command."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks versus", description=(__doc__ or "").splitlines()[0])
-    made.add_argument("ref", metavar="REF", help="the commit, branch or tag to compare with")
-    made.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"all by default: {', '.join(NAMES)}")
-    made.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
-    made.add_argument("--rounds", type=int, default=4, help="times that both processes start (default: 4)")
-    made.add_argument("--pairs", type=int, default=5, help="pairs of measurements in a round (default: 5)")
-    made.add_argument("--limit", type=float, default=LIMIT, help=f"largest median ratio allowed (default: {LIMIT})")
-    made.add_argument("--json", type=Path, default=Path("results/benchmarks/versus.json"), help="where numbers go")
-    return made
+    cli = argparse.ArgumentParser(prog="python -m benchmarks versus", description=(__doc__ or "").splitlines()[0])
+    cli.add_argument("ref", metavar="REF", help="the commit, branch or tag to compare with")
+    cli.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"all by default: {', '.join(NAMES)}")
+    cli.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
+    cli.add_argument("--rounds", type=int, default=4, help="times that both processes start (default: 4)")
+    cli.add_argument("--pairs", type=int, default=5, help="pairs of measurements in a round (default: 5)")
+    cli.add_argument("--limit", type=float, default=LIMIT, help=f"largest median ratio allowed (default: {LIMIT})")
+    cli.add_argument("--json", type=Path, default=Path("results/benchmarks/versus.json"), help="where numbers go")
+    return cli
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, show and write; 1 if a ratio is above the limit."""
-    made = parser()
-    given = made.parse_args(arguments)
+    cli = parser()
+    given = cli.parse_args(arguments)
     unknown = [name for name in given.names if name not in NAMES]
     if unknown:
-        made.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
+        cli.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     for option in ("rounds", "pairs"):
         if getattr(given, option) < 1:
-            made.error(f"--{option}={getattr(given, option)} given, needed an integer >= 1")
+            cli.error(f"--{option}={getattr(given, option)} given, needed an integer >= 1")
     try:
         commit = _git("rev-parse", "--verify", "--quiet", f"{given.ref}^{{commit}}").decode().strip()
     except subprocess.CalledProcessError:
-        made.error(f"REF={given.ref!r} given, needed a commit of the repository at {ROOT}")
+        cli.error(f"REF={given.ref!r} given, needed a commit of the repository at {ROOT}")
     reports = compare(commit, given.names or list(NAMES), given.quick, (given.rounds, given.pairs), given.limit)
     judged = not given.quick
     print("\n" + summary(reports) if judged else "\nsmall sizes: bars are not judged")

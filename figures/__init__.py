@@ -29,6 +29,7 @@ NAMES = (
     "table_error",
     "table_influence",
     "table_curvature",
+    "table_minibatch",
     "table_personalization",
     "table_controls",
     "figA3",

@@ -89,7 +89,7 @@ def _clean(settings: Mapping[str, Any], share: float) -> Arrays:
     x |= {"none": hgp.sgp(problem, net, start + PLAIN, **total).x}
     x |= {"alone": hgp.sgp(problem, net, paths["alone"].lam[-1, ...], **total).x}
     lam = {name: to_host(path.lam) for name, path in paths.items()}
-    found = {
+    arrays = {
         "accuracy": np.array([data.accuracy(to_host(x[arm])).mean() for arm in ARMS]),
         "auc": np.array([np.nan, *(auc(-lam[arm][-1], data.wrong) for arm in ARMS[1:])]),
         "auc_first": np.array(auc(-lam["hgp"][1], data.wrong)),
@@ -101,8 +101,8 @@ def _clean(settings: Mapping[str, Any], share: float) -> Arrays:
         "floats": np.array(paths["hgp"].traffic.floats),
     }
     if share == SHOWN:
-        found |= {"pixels": data.pixels, **_centre(settings, data)}
-    return found
+        arrays |= {"pixels": data.pixels, **_centre(settings, data)}
+    return arrays
 
 
 def _path(settings: Mapping[str, Any], problem: Any, net: Any, start: Any, **changes: int) -> hgp.bilevel.Path:

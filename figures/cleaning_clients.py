@@ -45,9 +45,9 @@ class Noisy:
 
     def problem(self, l2: float, backend: str, dtype: str) -> hgp.problems.HyperCleaning:
         """Softmax regression with a weight on each training image."""
-        made = get_backend(backend)
-        X, X_val = (made.asarray(a, dtype=dtype) for a in (self.X, self.X_val))
-        y, y_val = (made.asarray(a.astype(dtype)) for a in (self.y, self.y_val))
+        library = get_backend(backend)
+        X, X_val = (library.asarray(a, dtype=dtype) for a in (self.X, self.X_val))
+        y, y_val = (library.asarray(a.astype(dtype)) for a in (self.y, self.y_val))
         return hgp.problems.HyperCleaning(X, y, X_val, y_val, l2, n_classes=10)
 
     def pooled(self, l2: float) -> hgp.problems.HyperCleaning:

@@ -38,12 +38,12 @@ def row(name: str, changes: Mapping[str, Any]) -> tuple[str, ...]:
     settings = experiment("reduced", mini_batch=False, **{"seed": 0, **given}).settings
     problem = from_settings(settings)[0]
     trained = train(settings)
-    found = predict(settings, trained["x"])
+    arrays = predict(settings, trained["x"])
     whole, tenth = (
-        scores(more_steps(settings, trained["x"], found["removed"], part) / part, found["predicted"][0])
+        scores(more_steps(settings, trained["x"], arrays["removed"], part) / part, arrays["predicted"][0])
         for part in (1.0, 0.1)
     )
-    spectrum = (f"{settings['eta'] * float(found['high']):.2f}", f"{float(found['low']):.4f}")
+    spectrum = (f"{settings['eta'] * float(arrays['high']):.2f}", f"{float(arrays['low']):.4f}")
     numbers = (f"{value:.3f}" for value in (whole.r2, tenth.r2, whole.spearman, whole.f1))
     return (name, str(problem.counts.sum()), f"{float(trained['gradient']):.4f}", *spectrum, *numbers)
 

@@ -51,18 +51,14 @@ class Method:
         return self.networks == NETWORKS[1] or (network == NETWORKS[0])
 
 
-class _Watched:
-    """An averaging whose channel can be looked at while a run uses it."""
+class WatchedPushSum(hgp.PushSum):
+    """Push-Sum whose channel can be looked at while a run uses it."""
 
     channel: Channel
 
     def connect(self) -> Channel:
-        self.channel = super().connect()  # type: ignore[misc]
+        self.channel = super().connect()
         return self.channel
-
-
-class WatchedPushSum(_Watched, hgp.PushSum):
-    """Push-Sum, watched."""
 
 
 def unit(case: Case) -> int:

@@ -45,8 +45,8 @@ def compare(data: Data, options: Options) -> list[Row]:
     """R² and F1 beside the paper's table and what its program gives."""
     if options.quick or options.variant != "published":
         return []
-    found = scores(data["removal"]["actual"], data["removal"]["predicted"])
+    score = scores(data["removal"]["actual"], data["removal"]["predicted"])
     return [
-        Row("influence, R²", found.r2, R2_PUBLISHED, found.r2 >= R2_PAPER, f"the paper prints {R2_PAPER:.2f}"),
-        Row("influence, F1", found.f1, F1_PUBLISHED, found.f1 >= F1_PAPER, f"the paper prints {F1_PAPER:.2f}"),
+        Row("influence, R²", score.r2, R2_PUBLISHED, score.r2 >= R2_PAPER, f"the paper prints {R2_PAPER:.2f}"),
+        Row("influence, F1", score.f1, F1_PUBLISHED, score.f1 >= F1_PAPER, f"the paper prints {F1_PAPER:.2f}"),
     ]

@@ -34,8 +34,8 @@ def corrections(settings: dict[str, Any], seed: int) -> dict[str, list[float]]:
         direct = problem.outer_grad(x, lam)[1]
         avg = hgp.PushSum(net.after(settings["steps"]), settings["consensus_steps"])
         eta = settings["eta"]["push"]
-        found = [hgp.hypergradient(problem, x, lam, avg, eta=eta, seed=seed, **way).value for way in WAYS]
-        shares[on] = [float(np.linalg.norm(v - direct) / np.linalg.norm(direct)) for v in found]
+        estimates = [hgp.hypergradient(problem, x, lam, avg, eta=eta, seed=seed, **way).value for way in WAYS]
+        shares[on] = [float(np.linalg.norm(v - direct) / np.linalg.norm(direct)) for v in estimates]
     return shares
 
 

@@ -12,7 +12,7 @@ from figures.personal import GROUPS, looks, parts, scores
 from reporting.store import Arrays
 from reporting.table import Table
 
-SAME = 1.0  # points: differences that no more than this of seeds have are called none
+NO_GAIN = 1.0  # points: a mean difference up to this is called none
 
 
 def page(d: Arrays, settings: Mapping[str, Any], tables: Sequence[Table], stamps: Mapping[str, Any]) -> str:
@@ -54,12 +54,12 @@ def findings(d: Arrays, seeds: list[int]) -> list[str]:
             for net in ("FixU", "RandU", "RandD")
         ),
     ]
-    if correction.mean() <= SAME < gain("RandD", "hgp_pl_m0", "fedavg").mean():
+    if correction.mean() <= NO_GAIN < gain("RandD", "hgp_pl_m0", "fedavg").mean():
         lines.append(
             "- So it is the personal mask that gains, and each client's own ∂_λ f finds it: the gain of HGP-PL in this "
             "experiment is not owed to the hyper-gradients that clients estimate together."
         )
-    if there.mean() <= SAME < gain("RandD", "hgp_pl_validation_m0", "fedavg").mean():
+    if there.mean() <= NO_GAIN < gain("RandD", "hgp_pl_validation_m0", "fedavg").mean():
         lines.append(
             "- Nor does the correction (M = 10) show in accuracy with f on validation data: the mask has a direct "
             "gradient there too. Hyper-cleaning, whose λ has none, is a task that needs hyper-gradients."

@@ -70,13 +70,13 @@ def experiment(dataset: str, *, quick: bool = False, backend: str = "numpy") -> 
 def _problem(dataset: str, n: int, alpha: float, l2: float, seed: int, backend: str, dtype: str) -> tuple[Any, Any]:
     """The problem and λ = 1."""
     data = getattr(hgp_ref.data, dataset)(n, alpha=alpha, seed=seed)
-    made = get_backend(backend)
+    library = get_backend(backend)
     X, y, X_val, y_val = (
-        [made.asarray(a, dtype=dtype) for a in clients] for clients in (data.X, data.y, data.X_val, data.y_val)
+        [library.asarray(a, dtype=dtype) for a in clients] for clients in (data.X, data.y, data.X_val, data.y_val)
     )
     loss = {"loss": "binary"} if data.n_classes == 2 else {"loss": "softmax", "n_classes": data.n_classes}
     problem = hgp.problems.InstanceWeights(X, y, X_val, y_val, l2=l2, **loss)
-    return problem, made.asarray(np.ones((problem.n_clients, problem.dim_lam)), dtype=dtype)
+    return problem, library.asarray(np.ones((problem.n_clients, problem.dim_lam)), dtype=dtype)
 
 
 def _from(settings: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -105,7 +105,7 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
         lr=1 / largest,
         milestones=settings["milestones"],
     )
-    found = attribution.influence(
+    predictions = attribution.influence(
         problem,
         fit.x,
         lam,
@@ -114,16 +114,16 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
         iterations=settings["iterations"],
     )
     truth = -to_host(lam) * hgp.exact.hypergradient(problem, exact, lam)
-    chosen = np.array(found.most_influential(settings["removals"]))
+    chosen = np.array(predictions.most_influential(settings["removals"]))
     clients = range(settings["clients"])
     return {
         "x_exact": to_host(exact)[0],
         "chosen": chosen,
-        "counts": found.counts,
-        "predicted": found.per_instance[chosen[:, 0], chosen[:, 1]],
+        "counts": predictions.counts,
+        "predicted": predictions.per_instance[chosen[:, 0], chosen[:, 1]],
         "predicted_true": truth[chosen[:, 0], chosen[:, 1]],
         "newton_step": newton_step_changes(problem, lam, exact, chosen),
-        "predicted_clients": found.per_instance.sum(axis=1)[clients],
+        "predicted_clients": predictions.per_instance.sum(axis=1)[clients],
         "predicted_clients_true": truth.sum(axis=1)[clients],
         "spectrum": np.linalg.eigvalsh(H.mean(axis=0)),
         "largest": np.array(largest),

@@ -80,7 +80,7 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
     problem, lam, net = _from(settings)
     fit = hgp.sgp(problem, net, lam, **_sgp(settings))
     other = network(settings, settings["seed"] + 1, settings["iterations"] * settings["steps"])
-    found = influence(
+    predictions = influence(
         problem,
         fit.x,
         lam,
@@ -88,15 +88,15 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
         eta=settings["eta"],
         iterations=settings["iterations"],
     )
-    chosen = np.array(found.most_influential(settings["removals"]))  # (R, 2): client, index
+    chosen = np.array(predictions.most_influential(settings["removals"]))  # (R, 2): client, index
     exact = hgp.exact.inner_solution(problem, lam)
     truth = -to_host(lam) * hgp.exact.hypergradient(problem, exact, lam)
     return {
         "x": to_host(fit.x),
-        "per_instance": found.per_instance,
+        "per_instance": predictions.per_instance,
         "per_instance_true": truth,
         "chosen": chosen,
-        "predicted": found.per_instance[chosen[:, 0], chosen[:, 1]],
+        "predicted": predictions.per_instance[chosen[:, 0], chosen[:, 1]],
         "predicted_true": truth[chosen[:, 0], chosen[:, 1]],
         "newton_step": newton_step_changes(problem, lam, exact, chosen),
     }

@@ -30,10 +30,10 @@ def experiments(options: Options) -> dict[str, Experiment]:
 def table(data: Data, options: Options) -> Table:
     """A line for each damping: scores of single instances in both ways of retraining."""
     rows = []
-    for key, made in experiments(options).items():
-        d, eta, M = data[key], made.settings["eta"], made.settings["iterations"]
+    for key, experiment in experiments(options).items():
+        d, eta, M = data[key], experiment.settings["eta"], experiment.settings["iterations"]
         chosen = of_kind(d, KINDS[0])
-        for k, damping in enumerate(made.settings["damping"]):
+        for k, damping in enumerate(experiment.settings["damping"]):
             low = float(d["low"]) + damping
             values = [scores(d[way][chosen], d["predicted"][k, chosen]) for way in WAYS]
             numbers = [f"{number:.3f}" for one in values for number in (one.r2, one.spearman)]

@@ -21,10 +21,10 @@ def table(data: Data, options: Options) -> Table:
     """One row for each share of wrong labels."""
     d, rows = data["cleaning"], []
     for k, share in enumerate(d["shares"]):
-        accuracy, found = (dict(zip(ARMS, d[name][k], strict=True)) for name in ("accuracy", "auc"))
+        accuracy, area = (dict(zip(ARMS, d[name][k], strict=True)) for name in ("accuracy", "auc"))
         centre = f"{d['centre_accuracy']:.3f} (AUC {d['centre_auc']:.3f})" if share == SHOWN else ""
         ways = tuple(f"{accuracy[arm]:.3f}" for arm in ("none", "zero", "alone", "hgp"))
-        areas = (f"{found['alone']:.3f}", f"{found['hgp']:.3f}", f"{d['auc_first'][k]:.3f}")
+        areas = (f"{area['alone']:.3f}", f"{area['hgp']:.3f}", f"{d['auc_first'][k]:.3f}")
         rows.append(
             (f"{100 * share:.0f} %", *ways, centre, *areas, f"{d['cost'][k][0]:.2f}", f"{d['cost'][k][-1]:.2f}")
         )

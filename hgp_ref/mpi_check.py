@@ -30,7 +30,7 @@ Comparison = tuple[str, bool]
 Row = tuple[str, str, float, float]  # what, size, seconds of one process, seconds of all ranks
 SMALL, LARGE = 8, 4 * 2**20  # bytes of the messages that tell latency and bandwidth
 REPEATS = 5
-DIGITS = 1e3  # milliseconds
+MILLISECONDS = 1e3  # in a second
 
 
 def main(dtype: str, scale: int = 1) -> int:
@@ -112,12 +112,12 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 def between(comm: Any, first: int, last: int) -> tuple[float, float]:
     """Seconds of a short message one way, and bytes a second of long ones; on every rank."""
-    found = np.zeros(2)
+    measured = np.zeros(2)
     if comm.rank in (first, last):
         short, long = (_round_trip(comm, first, last, size) for size in (SMALL, LARGE))
-        found[:] = short / 2, 2 * LARGE / long
-    comm.Bcast(found, root=first)
-    return float(found[0]), float(found[1])
+        measured[:] = short / 2, 2 * LARGE / long
+    comm.Bcast(measured, root=first)
+    return float(measured[0]), float(measured[1])
 
 
 def _round_trip(comm: Any, first: int, last: int, size: int) -> float:
@@ -199,6 +199,6 @@ def scaling_table(rows: list[Row], ranks: int) -> str:
     """Operations with their times, a line each."""
     lines = [f"{'milliseconds':36}{'size':36}{'one process':>12}{f'{ranks} ranks':>12}{'gain':>8}"]
     for what, size, alone, together in rows:
-        times = f"{DIGITS * alone:12.3f}{DIGITS * together:12.3f}{alone / together:7.2f}×"
+        times = f"{MILLISECONDS * alone:12.3f}{MILLISECONDS * together:12.3f}{alone / together:7.2f}×"
         lines.append(f"{what:36}{size:36}{times}")
     return "\n".join([*lines, "weak: as many times the clients as there are ranks, so that 1.00 is all one can have"])

@@ -29,32 +29,32 @@ DEFAULT_OUT = Path("results/verification")
 
 def parser() -> argparse.ArgumentParser:
     """Arguments of the command."""
-    made = argparse.ArgumentParser(prog="python -m verification", description="Check every statement of the paper.")
+    cli = argparse.ArgumentParser(prog="python -m verification", description="Check every statement of the paper.")
     names = f"all but {' and '.join(LONG)} by default: {', '.join(NAMES)}; `errata 4 25` runs these errata alone"
-    made.add_argument("names", nargs="*", metavar="NAME", help=names)
-    made.add_argument("--quick", action="store_true", help="fewer and smaller settings, under 20 seconds")
-    made.add_argument("--backend", default="numpy", help="array library of the runs that are judged (default: numpy)")
-    made.add_argument("--seed", type=int, default=0, help="another sample of problems and networks (default: 0)")
-    made.add_argument("--out", type=Path, default=DEFAULT_OUT, help=f"folder of the reports (default: {DEFAULT_OUT})")
-    made.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)")
-    made.add_argument("--write", type=Path, metavar="FILE", help="also write ERRATA.md with the numbers of this run")
-    return made
+    cli.add_argument("names", nargs="*", metavar="NAME", help=names)
+    cli.add_argument("--quick", action="store_true", help="fewer and smaller settings, under 20 seconds")
+    cli.add_argument("--backend", default="numpy", help="array library of the runs that are judged (default: numpy)")
+    cli.add_argument("--seed", type=int, default=0, help="another sample of problems and networks (default: 0)")
+    cli.add_argument("--out", type=Path, default=DEFAULT_OUT, help=f"folder of the reports (default: {DEFAULT_OUT})")
+    cli.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)")
+    cli.add_argument("--write", type=Path, metavar="FILE", help="also write ERRATA.md with the numbers of this run")
+    return cli
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, write; 0 if every corrected statement held and every erratum showed."""
-    made = parser()
-    given = made.parse_args(arguments)
-    names, numbers = select(given.names, made)
+    cli = parser()
+    given = cli.parse_args(arguments)
+    names, numbers = select(given.names, cli)
     if given.write and "errata" not in names:
-        made.error("--write needs the errata among the names")
+        cli.error("--write needs the errata among the names")
     if given.write and (given.quick or numbers or given.seed):
-        made.error("--write needs a full run of all errata with seed 0")
+        cli.error("--write needs a full run of all errata with seed 0")
     run = Run(given.seed, given.quick, given.backend)
     try:
         get_backend(given.backend)
     except (ImportError, RuntimeError, ValueError) as error:
-        made.error(str(error))
+        cli.error(str(error))
     start = time.perf_counter()
     try:
         done = collect(names, run, numbers, given.jobs)
@@ -76,32 +76,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def select(names: Sequence[str], made: argparse.ArgumentParser) -> tuple[list[str], list[int]]:
+def select(names: Sequence[str], cli: argparse.ArgumentParser) -> tuple[list[str], list[int]]:
     """Statements in their order, and the numbers of errata."""
     numbers = [int(n) for n in names if n.isdigit()]
     chosen = [n for n in names if not n.isdigit()]
     unknown = [n for n in chosen if n not in NAMES]
     if unknown:
-        made.error(f"unknown name {unknown[0]!r}; choose from {', '.join(NAMES)}")
+        cli.error(f"unknown name {unknown[0]!r}; choose from {', '.join(NAMES)}")
     absent = [n for n in numbers if n not in ERRATA]
     if absent:
-        made.error(f"there is no erratum {absent[0]}; they are numbered 1 to {max(ERRATA)}")
+        cli.error(f"there is no erratum {absent[0]}; they are numbered 1 to {max(ERRATA)}")
     if numbers and "errata" not in chosen:
-        made.error("numbers choose among the errata: python -m verification errata 4 25")
+        cli.error("numbers choose among the errata: python -m verification errata 4 25")
     return [n for n in NAMES if n in chosen or not (chosen or n in LONG)], numbers
 
 
 def collect(names: Sequence[str], run: Run, numbers: Sequence[int], jobs: int) -> list[Done]:
     """All statements in the order of `names`, with a bar while they run."""
-    found: dict[str, Done] = {}
+    results: dict[str, Done] = {}
     shown = bar(len(names), "verification", show=True, lines=True)
     try:
         for one in finished(names, run, numbers, jobs):
-            found[one.name] = one
+            results[one.name] = one
             shown.update(1, one.name)
     finally:
         shown.close()
-    return [found[name] for name in names]
+    return [results[name] for name in names]
 
 
 def summary(document: dict[str, object]) -> str:

@@ -39,11 +39,12 @@ def steps_of_the_certificate(run: Run) -> tuple[list[Row], dict[str, float], Tab
             errors = np.linalg.norm(est.value - case.truth, axis=1)
             line = [f"{case.name}, S={S}"]
             for k in (1, 2, 4):
-                found = hgp.certify(case.problem, case.x, case.lam, est, hgp.PushSum(net, k * S))
-                ratio, rounds = float(np.median(found.decentralised / errors)), found.traffic.rounds / (M * S)
+                certificate = hgp.certify(case.problem, case.x, case.lam, est, hgp.PushSum(net, k * S))
+                ratio = float(np.median(certificate.decentralised / errors))
+                rounds = certificate.traffic.rounds / (M * S)
                 facts[f"{line[0]}, M={M}: clients' bound/error with {k} S steps"] = ratio
                 line.append(f"{ratio:.3g} ({100 * rounds:.1f} %)")
-                worst = float(np.max(errors / found.decentralised))
+                worst = float(np.max(errors / certificate.decentralised))
                 rows.append(judged("certify, decentralised", f"{line[0]}, {k} S steps: error/bound", worst, 1.0))
             lines.append(line)
     head = ("run", *(f"bound/error with {k} S steps (rounds, of the run's)" for k in (1, 2, 4)))
@@ -61,9 +62,10 @@ def certified(case: Case, S: int, run: Run) -> list[Row]:
         runs["b=20"] = (case, {"batch_size": 20, "seed": run.seed})
     for words, (at, options) in runs.items():
         est = at.estimate(avg, eta=1.0, iterations=100, **options)
-        found = hgp.certify(at.problem, at.x, at.lam, est, hgp.PushSum(net, max(S, 5)))
+        certificate = hgp.certify(at.problem, at.x, at.lam, est, hgp.PushSum(net, max(S, 5)))
         errors = np.linalg.norm(est.value - case.truth, axis=1)
-        for name, bounds in (("certify", found.bound), ("certify, decentralised", found.decentralised_bound)):
+        pairs = (("certify", certificate.bound), ("certify, decentralised", certificate.decentralised_bound))
+        for name, bounds in pairs:
             setting = f"{case.name}, S={S}, M=100, {words}"
             if bounds is None:
                 rows.append(
@@ -79,14 +81,14 @@ def certificates(case: Case, S: int, M: int, run: Run) -> list[Row]:
     """v_i − d_i = J_i H̄⁻¹ r̃_i to rounding, and each bound at the client where it is closest."""
     avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=1000 * run.seed + 1), S)
     est = case.estimate(avg, run.backend, eta=1.0, iterations=M)
-    found = residual_bounds(case.H, case.J, case.f_x, host64(est.w))
+    bounded = residual_bounds(case.H, case.J, case.f_x, host64(est.w))
     errors = np.linalg.norm(host64(est.value) - case.truth, axis=1)
     rounding = case.constants(1.0, np.full((1, case.n, case.n), 1 / case.n)).rounding
     setting = f"{case.name}, S={S}, M={M}"
-    gap = float(np.abs(found.identity - errors).max())
+    gap = float(np.abs(bounded.identity - errors).max())
     rows = [judged("C, identity", f"{setting}: |‖J H̄⁻¹ r̃‖ − error|", gap, 2 * rounding)]
     for name in NAMES:
-        bounds = getattr(found, name)
+        bounds = getattr(bounded, name)
         k = int(np.argmin(bounds / np.maximum(errors, 1e-300)))
         rows.append(judged(name.upper(), f"{setting}, client {k}", errors[k], bounds[k], rounding=rounding))
     return rows

@@ -44,13 +44,13 @@ def push_sum_bound(case: Case, run: Run, facts: dict[str, float]) -> list[Row]:
             method = hgp.methods.Chebyshev(float(low), float(high))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "not converged", RuntimeWarning)  # few steps of a sparse network
-                found = case.errors(case.estimate(avg, method=method, iterations=40, history=True))
+                errors = case.errors(case.estimate(avg, method=method, iterations=40, history=True))
             bounds = np.array([chebyshev_push_sum(c, low, high, M).total or np.inf for M in range(1, 41)])
-            ratio = np.where(found > 10 * c.rounding, bounds / found, np.inf)
+            ratio = np.where(errors > 10 * c.rounding, bounds / errors, np.inf)
             k = int(ratio.argmin())
             shown = S if isinstance(S, int) else "12, falling"
             setting = f"{case.name}, S={shown}, interval of {words}, M={k + 1}"
-            rows.append(judged("F", setting, found[k], bounds[k], rounding=c.rounding))
+            rows.append(judged("F", setting, errors[k], bounds[k], rounding=c.rounding))
             if words == "H̄":
                 facts[f"F/error: {case.name}, S={shown}, median over M"] = float(np.median(ratio[np.isfinite(ratio)]))
     return rows
@@ -65,12 +65,12 @@ def exact_rows(case: Case, condition: float) -> list[Row]:
     rows = []
     for words, low, high in (("of H̄", *spectrum), ("of the clients", eigenvalues.min(), eigenvalues.max())):
         method = hgp.methods.Chebyshev(float(low), float(high))
-        found = case.errors(case.estimate(hgp.ExactAverage(case.n), method=method, iterations=120, history=True))
+        errors = case.errors(case.estimate(hgp.ExactAverage(case.n), method=method, iterations=120, history=True))
         bounds = np.array([chebyshev(c.beta, w_norm, low, high, M, spectrum).total for M in range(1, 121)])
-        ratio = np.where(found > 10 * c.rounding, bounds / found, np.inf)
+        ratio = np.where(errors > 10 * c.rounding, bounds / errors, np.inf)
         k = int(ratio.argmin())
         setting = f"{case.name}, condition {condition:g}, interval {words}, M={k + 1}"
-        rows.append(judged("Chebyshev", setting, found[k], bounds[k], rounding=c.rounding))
+        rows.append(judged("Chebyshev", setting, errors[k], bounds[k], rounding=c.rounding))
     return rows
 
 
@@ -81,18 +81,18 @@ def push_sum_rows(case: Case, condition: float, run: Run) -> list[Row]:
     matrices = matrices_of(avg, M)
     eigenvalues = np.linalg.eigvalsh(case.H)
     method = hgp.methods.Chebyshev(float(eigenvalues.min()), float(eigenvalues.max()))
-    found = case.errors(case.estimate(avg, method=method, iterations=SHORT, history=True))
+    errors = case.errors(case.estimate(avg, method=method, iterations=SHORT, history=True))
     rows = []
     for m in (5, 20, 60):
         w = case.estimate(avg, method=method, iterations=m).w
         bound = float(np.linalg.norm(residual_bounds(case.H, case.J, case.f_x, w).c2))
         rows.append(
-            judged("C2 of Chebyshev", f"{case.name}, condition {condition:g}, S={S}, M={m}", found[m - 1], bound)
+            judged("C2 of Chebyshev", f"{case.name}, condition {condition:g}, S={S}, M={m}", errors[m - 1], bound)
         )
     mean = np.linalg.eigvalsh(case.H.mean(axis=0))
     others = {"η = 1/L": 1 / case.L, "the best η": 2 / (eigenvalues.max() + mean[0])}
     goal = 0.01 * float(np.linalg.norm(case.truth - case.f_lam))
-    needed = first_below(found, goal)
+    needed = first_below(errors, goal)
     for words, eta in others.items():
         setting = f"{case.name}, condition {condition:g}, S={S}: iterations to 1 %, against HGP with {words}"
         rows.append(

@@ -50,9 +50,9 @@ def compare(name: str, priced: Priced, run: Run) -> tuple[list[Row], list[list[s
     shown_on = [priced.network(s) for s in run.seeds(10, stream=72)]
     best: dict[str, tuple[float, Trial]] = {}
     for trial in grid(name, case):
-        found = float(np.quantile(prices(case, trial, chosen_on), QUANTILE, method="higher"))
-        if trial.kind not in best or found < best[trial.kind][0]:
-            best[trial.kind] = (found, trial)
+        price = float(np.quantile(prices(case, trial, chosen_on), QUANTILE, method="higher"))
+        if trial.kind not in best or price < best[trial.kind][0]:
+            best[trial.kind] = (price, trial)
     tested = {kind: prices(case, trial, shown_on) for kind, (_, trial) in best.items()}
     medians = {kind: float(np.median(p)) for kind, p in tested.items()}
     lines = [[name, kind, best[kind][1].words, *_numbers(tested[kind])] for kind in sorted(medians, key=medians.get)]  # type: ignore[arg-type]

@@ -23,11 +23,11 @@ def verify(run: Run) -> Result:
         for S in STEPS:
             rows += smallest_ratio(curve(case, S, run, M=run.pick(400, 200), count=run.pick(24, 10)), "B")
     M = run.pick(200, 100)
-    found = {S: non_convex_curve(run, S, M) for S in (5, 10, 20, 40)}
-    for one in found.values():
+    curves = {S: non_convex_curve(run, S, M) for S in (5, 10, 20, 40)}
+    for one in curves.values():
         rows += smallest_ratio(one, "B")
-    errors = {S: non_convex_errors(run, S, M) for S in found}
-    shown = nonconvex.draw(errors, {S: (one.m, one.bounds["B"]) for S, one in found.items()})
+    errors = {S: non_convex_errors(run, S, M) for S in curves}
+    shown = nonconvex.draw(errors, {S: (one.m, one.bounds["B"]) for S, one in curves.items()})
     return Result(rows, [shown, floor.draw(floor_against_eta(run))])
 
 

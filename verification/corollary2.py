@@ -22,14 +22,14 @@ def verify(run: Run) -> Result:
     rows: list[Row] = []
     for size in run.pick((5, 20, 50), (20,)):
         for S in (2, 10):
-            found = batches(run, run.pick(400, 60), S=S, size=size)
-            quantile = float(np.quantile(found.errors, 1 - FAILURE))
-            bound = corollary2(found.constants, found.samples, size, FAILURE)
-            rows.append(against("Corollary 2", f"{found.setting}, 90 % quantile", quantile, bound, form=PRINTED))
-        H = found.H[0]
+            sampled = batches(run, run.pick(400, 60), S=S, size=size)
+            quantile = float(np.quantile(sampled.errors, 1 - FAILURE))
+            bound = corollary2(sampled.constants, sampled.samples, size, FAILURE)
+            rows.append(against("Corollary 2", f"{sampled.setting}, 90 % quantile", quantile, bound, form=PRINTED))
+        H = sampled.H[0]
         single = float(np.linalg.norm(H - H.mean(axis=0), 2, axis=(1, 2)).max())
         worst = H[[int(np.linalg.norm(H - H.mean(axis=0), 2, axis=(1, 2)).argmax())] * size].mean(axis=0)
-        setting = f"{found.case.name}, client 0, b={size} with replacement: sup ‖Ĥ − H‖ against C/√b"
+        setting = f"{sampled.case.name}, client 0, b={size} with replacement: sup ‖Ĥ − H‖ against C/√b"
         largest = float(np.linalg.norm(worst - H.mean(axis=0), 2))
         rows.append(judged("Corollary 2, κ", setting, largest, single / np.sqrt(size), form=PRINTED))
     return Result(rows)

@@ -74,11 +74,11 @@ def evaluate(
     why = {}
     for k, at in enumerate(map(int, m)):
         a, b = contracting_clients(c, at), convex_mean(c, at)
-        found = {"A": a, "B": b, "min(A, B)": best(a, b), "Corollary 1": corollary1(c, at)}
+        here = {"A": a, "B": b, "min(A, B)": best(a, b), "Corollary 1": corollary1(c, at)}
         residual = residual_bounds(case.H, case.J, case.f_x, w[at - 1])
-        clients = {name: bound.per_client for name, bound in found.items() if bound.per_client is not None}
+        clients = {name: bound.per_client for name, bound in here.items() if bound.per_client is not None}
         clients |= {"C1": residual.c1, "C2": residual.c2, "C3": residual.c3}
-        for name, bound in found.items():
+        for name, bound in here.items():
             bounds[name][k] = np.nan if bound.total is None else bound.total
             why[name] = bound.why
         for name, values in clients.items():

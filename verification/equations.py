@@ -51,5 +51,5 @@ def mathml(name: str) -> str:
     """The equation of a statement as a <math> element; empty where it has none."""
     if name not in EQUATIONS:
         return ""
-    made = convert(EQUATIONS[name], display="block").replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
-    return f"<div class='scroll' tabindex='0' role='group' aria-label='equation of {name}'>{made}</div>"
+    markup = convert(EQUATIONS[name], display="block").replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
+    return f"<div class='scroll' tabindex='0' role='group' aria-label='equation of {name}'>{markup}</div>"

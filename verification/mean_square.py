@@ -40,9 +40,9 @@ def enumerated(run: Run, size: int, shared: bool, replace: bool) -> Row:
     draws = list(product(range(3), repeat=size)) if replace else list(combinations(range(3), size))
     H_means = np.array([[h[list(b)].mean(axis=0) for b in draws] for h in H])  # (2, draws, d, d)
     J_means = np.array([[j[list(b)].mean(axis=0) for b in draws] for j in J])
-    found = mean_over_draws(case, K, eta, H_means, J_means, shared)
+    over_draws = mean_over_draws(case, K, eta, H_means, J_means, shared)
     words = f"b={size}, {'one sample' if shared else 'two samples'}, {'with' if replace else 'without'} replacement"
-    gap = float(np.abs(found - mse.per_client).max() / mse.total)
+    gap = float(np.abs(over_draws - mse.per_client).max() / mse.total)
     return judged("E", f"logistic n=2 d=2, M=2, all batches: {words}, relative difference", gap, 1e-11)
 
 
@@ -101,18 +101,18 @@ def forward(
 
 def monte_carlo(run: Run, options: dict[str, object]) -> Row:
     """The mean of ‖v − d‖² over runs, at most five standard errors from its exact value."""
-    found = batches(run, run.pick(2000, 300), M=60, **options)  # type: ignore[arg-type]
+    sampled = batches(run, run.pick(2000, 300), M=60, **options)  # type: ignore[arg-type]
     mse = mean_square_error(
-        found.H,
-        found.J,
-        found.case.f_x,
-        found.eta,
-        found.matrices,
-        found.size,
-        replace=found.replace,
-        shared=found.shared,
+        sampled.H,
+        sampled.J,
+        sampled.case.f_x,
+        sampled.eta,
+        sampled.matrices,
+        sampled.size,
+        replace=sampled.replace,
+        shared=sampled.shared,
     )
-    squares = found.errors**2
+    squares = sampled.errors**2
     standard_error = squares.std(ddof=1) / np.sqrt(len(squares))
-    setting = f"{found.setting}: |mean over {len(squares)} runs − E| against 5 standard errors"
+    setting = f"{sampled.setting}: |mean over {len(squares)} runs − E| against 5 standard errors"
     return judged("E", setting, abs(squares.mean() - mse.total), 5 * standard_error)

@@ -35,12 +35,12 @@ def verify(run: Run) -> Result:
     drawn: dict[str, dict[str, np.ndarray]] = {}
     runs = run.pick(400, 100)
     for options in settings(run):
-        found = batches(run, runs, **options)  # type: ignore[arg-type]
-        setting = found.setting + (f", η={found.eta:g}" if found.eta != 1 else "")
+        sampled = batches(run, runs, **options)  # type: ignore[arg-type]
+        setting = sampled.setting + (f", η={sampled.eta:g}" if sampled.eta != 1 else "")
         ratios = {}
         for failure in FAILURES:
             for form in FORMS:
-                row, ratio = cover(found, setting, failure, form)
+                row, ratio = cover(sampled, setting, failure, form)
                 rows.append(row)
                 if ratio is not None:
                     ratios[f"{form}, ϵ = {failure:g}"] = ratio
@@ -74,17 +74,17 @@ def close_rows(run: Run) -> tuple[list[Row], dict[str, np.ndarray]]:
     return rows, ratios
 
 
-def cover(found: Batches, setting: str, failure: float, form: str) -> tuple[Row, np.ndarray | None]:
+def cover(sampled: Batches, setting: str, failure: float, form: str) -> tuple[Row, np.ndarray | None]:
     """The row of one setting, and error/bound of its runs.
 
     The measured number is the error that at most a share ϵ of the runs exceeds: it is below the bound exactly if at
     most that share of runs is beyond the bound.
     """
     name = f"D ({form})"
-    bound = minibatch_tail(found.constants, found.samples, found.size, failure, form=form, shared=found.shared)
+    bound = minibatch_tail(sampled.constants, sampled.samples, sampled.size, failure, form=form, shared=sampled.shared)
     if bound.total is None:
         return without_number(name, setting, None, bound.why), None
-    return covered(name, setting, found.errors, bound.total, failure), found.errors / bound.total
+    return covered(name, setting, sampled.errors, bound.total, failure), sampled.errors / bound.total
 
 
 def covered(name: str, setting: str, errors: np.ndarray, bound: float, failure: float) -> Row:

@@ -29,11 +29,11 @@ def minibatch_rows(run: Run) -> list[Row]:
     """The 90 % quantile of the error over runs against the bound at ϵ = 0.1 with realised ε."""
     rows = []
     for S in (1, 2, 10, 100):
-        found = batches(run, run.pick(400, 60), S=S)
-        quantile = float(np.quantile(found.errors, 1 - FAILURE))
+        sampled = batches(run, run.pick(400, 60), S=S)
+        quantile = float(np.quantile(sampled.errors, 1 - FAILURE))
         for text in ("main", "appendix"):
-            bound = theorem1(found.constants, found.samples, FAILURE, text=text)
-            rows.append(against(f"{NAME} ({text})", f"{found.setting}, 90 % quantile", quantile, bound, form=PRINTED))
+            bound = theorem1(sampled.constants, sampled.samples, FAILURE, text=text)
+            rows.append(against(f"{NAME} ({text})", f"{sampled.setting}, 90 % quantile", quantile, bound, form=PRINTED))
     return rows
 
 

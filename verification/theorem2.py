@@ -21,11 +21,11 @@ def verify(run: Run) -> Result:
     """Logistic regression at perturbed solutions, and the counterexample where ∂_λ f depends on x."""
     rows = logistic_rows(run)
     shifts = np.linspace(0, 0.2, 5)
-    found = np.array([inexact_errors(float(s)) for s in shifts])
-    for shift, (error, printed, _) in zip(shifts, found, strict=True):
+    sides = np.array([inexact_errors(float(s)) for s in shifts])
+    for shift, (error, printed, _) in zip(shifts, sides, strict=True):
         setting = f"g = (x − a)²/2, f = λx, x̂ = x + {shift:.2f}"
         rows.append(judged(NAME, setting, error, printed, form=PRINTED, rounding=1e-14))
-    return Result(rows, [missing_term.draw(shifts, found)])
+    return Result(rows, [missing_term.draw(shifts, sides)])
 
 
 def logistic_rows(run: Run) -> list[Row]:

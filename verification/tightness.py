@@ -37,11 +37,11 @@ def verify(run: Run) -> Result:
 def families(run: Run) -> dict[str, list[Case]]:
     """Problems of the same kind with different data."""
     seeds = [100 * run.seed + k for k in range(run.pick(10, 3))]
-    found = {"logistic n=3 d=5": [logistic(3, 5, seed=s, rate=0.05) for s in seeds]}
+    cases = {"logistic n=3 d=5": [logistic(3, 5, seed=s, rate=0.05) for s in seeds]}
     if not run.quick:
-        found["quadratic n=3 d=5"] = [quadratic(3, 5, seed=s) for s in seeds[:4]]
-        found["quadratic n=10 d=8"] = [quadratic(10, 8, seed=s) for s in seeds[:4]]
-    return found
+        cases["quadratic n=3 d=5"] = [quadratic(3, 5, seed=s) for s in seeds[:4]]
+        cases["quadratic n=10 d=8"] = [quadratic(10, 8, seed=s) for s in seeds[:4]]
+    return cases
 
 
 def sample(case: Case, run: Run) -> list[Curve]:
@@ -59,23 +59,23 @@ def sharpest(case: str, ratios: dict[str, np.ndarray]) -> list[Row]:
     """The largest error/bound of every bound."""
     rows = []
     for name, values in ratios.items():
-        found = values[np.isfinite(values)]
-        if len(found):
-            setting = f"{case}, S ≥ 5, {len(found)} points: largest error/bound"
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            setting = f"{case}, S ≥ 5, {len(finite)} points: largest error/bound"
             form = PRINTED if name == "Corollary 1" else CORRECTED
-            rows.append(judged(f"{name}, sharpest", setting, 1 / found.min(), 1.0, rounding=1e-9, form=form))
+            rows.append(judged(f"{name}, sharpest", setting, 1 / finite.min(), 1.0, rounding=1e-9, form=form))
     return rows
 
 
 def facts(pooled: dict[str, dict[str, np.ndarray]]) -> dict[str, float]:
     """Median and largest ratio of every bound on every family."""
-    found = {}
+    numbers = {}
     for case, ratios in pooled.items():
         for name, values in ratios.items():
             if np.isfinite(values).any():
-                found[f"{case}: {name}, median bound/error"] = float(np.nanmedian(values))
-                found[f"{case}: {name}, largest bound/error"] = float(np.nanmax(values))
-    return found
+                numbers[f"{case}: {name}, median bound/error"] = float(np.nanmedian(values))
+                numbers[f"{case}: {name}, largest bound/error"] = float(np.nanmax(values))
+    return numbers
 
 
 def all_m(pooled: dict[str, dict[str, np.ndarray]]) -> Table:

@@ -41,8 +41,8 @@ def _verify(run: Run) -> Result:
         if setting.reachable:
             C.append(certificate_row(setting, run))
     counts = {"settings": len(A), "certified runs": len(C)}
-    found = {"A": A, "B": B, "C3, C4": C, "augmented matrices": explicit}
-    for name, each in found.items():
+    statements = {"A": A, "B": B, "C3, C4": C, "augmented matrices": explicit}
+    for name, each in statements.items():
         counts[f"violations of {name}"] = sum(row.failed for row in each)
         rows += [row for row in each if row.failed] or [closest(each)]
     return Result(rows, facts={name: float(number) for name, number in counts.items()})
@@ -140,10 +140,10 @@ def certificate_row(setting: Links, run: Run) -> Row:
     case, avg = setting.case, hgp.RobustPushSum(setting.net, setting.S)
     est = case.estimate(avg, eta=0.5 / case.L, iterations=setting.M)
     known = float(np.linalg.eigvalsh(case.H.mean(axis=0))[0]) * (1 - 1e-9)
-    found = hgp.certify(case.problem, case.x, case.lam, est, avg, strong_convexity=known)
+    certificate = hgp.certify(case.problem, case.x, case.lam, est, avg, strong_convexity=known)
     errors = np.linalg.norm(host64(est.value) - case.truth, axis=1)
-    k = int(np.argmax(errors / found.decentralised_bound))
-    return judged("C3, C4, unreliable links", setting.words, errors[k], found.decentralised_bound[k])
+    k = int(np.argmax(errors / certificate.decentralised_bound))
+    return judged("C3, C4, unreliable links", setting.words, errors[k], certificate.decentralised_bound[k])
 
 
 def closest(rows: list[Row]) -> Row:

@@ -2,7 +2,7 @@
 Hyper-cleaning: finding wrong labels together
 =============================================
 
-A third of the training labels are wrong, and nobody knows which. With a weight σ(λ_ik) on each training instance and a
+Three in ten training labels are wrong, and nobody knows which. With a weight σ(λ_ik) on each training instance and a
 few clean validation instances, the hyper-gradient of the validation cost of all tells: weights that do harm go down.
 """
 

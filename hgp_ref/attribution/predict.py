@@ -100,6 +100,8 @@ def influence(
     clients: Iterable[int] | None = None,
     batch_size: int | None = None,
     seed: int = 0,
+    shared_batch: bool = False,
+    whole_cross: bool = False,
     progress: bool = False,
 ) -> Influence:
     """Predicted change of Σ_k f_k for each removal, at the trained x (n, d_x) and weights lam (n, N_max).
@@ -123,6 +125,12 @@ def influence(
         η and M of Algorithm 2.
     instances, groups, clients : optional
         What is removed, as in `as_removals`; every instance alone by default.
+    batch_size, seed, shared_batch : optional
+        Mini-batches of HGP. The prediction is unbiased with exact averaging, and noisy: an instance is in one batch of
+        N_i/b, where it counts N_i/b times as much. With the ū of full batches its variance would be
+        (N_i/b − 1) Σ_m (λ_ik η J_ik ū^(m))², J_ik the row of ∂²_{xλ} g_i for instance k; that ū is noisy adds to it.
+    whole_cross : bool
+        Take ∂²_{xλ} g on full batches, once at the end: this part of the noise is gone.
 
     Returns
     -------
@@ -166,6 +174,8 @@ def influence(
         iterations=iterations,
         batch_size=batch_size,
         seed=seed,
+        shared_batch=shared_batch,
+        whole_cross=whole_cross,
         progress=progress,
     )
     per_instance = -host_float64(lam) * to_host(estimate.value)  # (n, N_max)

@@ -42,9 +42,9 @@ def totals(talk: Conversation, *parts: np.ndarray) -> list[Interval]:
     """Σ_i of each of `parts`, (n,) numbers each."""
     blur, n = talk.rounding(), talk.n
     outputs = talk.average(*parts)
-    found = talk.largest(*(y.high for y in outputs), *(-y.low for y in outputs), *map(np.abs, parts))
+    extremes = talk.largest(*(y.high for y in outputs), *(-y.low for y in outputs), *map(np.abs, parts))
     tops, bottoms, sizes = (
-        [float(a[0]) for a in found[k * len(parts) : (k + 1) * len(parts)]] for k in range(3)
+        [float(a[0]) for a in extremes[k * len(parts) : (k + 1) * len(parts)]] for k in range(3)
     )  # bottoms hold −min
     return [
         Interval(n * (-bottom - blur * size), n * (top + blur * size))

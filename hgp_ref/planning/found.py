@@ -27,7 +27,7 @@ from hgp_ref.averaging import Mean, open_mean, push_sum_over
 from hgp_ref.backend import Array, array_namespace, host_float64
 from hgp_ref.channels import Traffic
 from hgp_ref.methods.mixing import watch_mixing
-from hgp_ref.methods.spectrum import SAFETY, extremes, row_norms, start_rows
+from hgp_ref.methods.spectrum import SAFETY, client_extremes, row_norms, start_rows
 from hgp_ref.networks import Network
 from hgp_ref.problems.normalised import Normalised
 from hgp_ref.results import Result
@@ -99,9 +99,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
     average = open_mean([push_sum_over(net, 1)], problem.n_clients, x, LOOKED_AT)
-    low, high = extremes(linearization.hvp, start_rows(x))
-    if not np.isfinite(low + high).all():
-        raise ValueError("problem: its hvp returns NaN or infinite values at (x, lam), needed finite numbers")
+    low, high = client_extremes(linearization, x)
     sizes = host_float64(row_norms(gradient))
     extreme = np.maximum(np.abs(low), np.abs(high))
     scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []

@@ -80,7 +80,7 @@ def _run(plan: Plan, avg: PushSum, method: Method, iterations: int, tol: float |
 
 
 def gentler(method: Method) -> Method:
-    """The same method with half the step, or an interval that is wider by half at both ends."""
+    """The same method with half the step (the series: two thirds), or an interval wider by half at both ends."""
     if isinstance(method, Refined):
         return Refined(gentler(method.method), method.cycles, method.steps)
     if isinstance(method, Tracking):

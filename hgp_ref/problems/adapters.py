@@ -99,6 +99,8 @@ def from_torch(*given: Any, **named: Any) -> Any:
     )
     if isinstance(first, torch.nn.Module) and not sized:  # a module may also be a cost
         return TorchModuleProblem(*given, **named)
+    if "X" in named or (len(given) > 2 and (hasattr(given[2], "shape") or isinstance(given[2], list | tuple))):
+        raise TypeError(f"module: {type(first).__name__} given with data, needed a torch.nn.Module")
     return TorchProblem(*given, **named)
 
 

@@ -24,6 +24,7 @@ from hgp_ref.backend import Array, array_namespace
 from hgp_ref.neural import Ensemble, Sequential
 from hgp_ref.problems.arrays import Portable, check_argument, check_batch, chosen, mover, taker
 from hgp_ref.problems.instances import View
+from hgp_ref.problems.neural_answers import ask, ask_scores
 from hgp_ref.problems.neural_cost import NeuralCost
 from hgp_ref.problems.neural_data import read_images
 from hgp_ref.problems.neural_linearization import NeuralLinearization
@@ -128,7 +129,9 @@ class NeuralProblem(Portable):
             along_x.put(
                 at, tape.backward(self.weighted_slope(self.outer, tape.output, own, part.view), along_x.out(at))
             )
-            along_lam.put(at, self.outer.along_lam(tape.output, own, part.view, self._xp) + self.outer_l2 * own)
+            along_lam.put(
+                at, ask(self.outer, "along_lam", tape.output, own, part.view, xp=self._xp) + self.outer_l2 * own
+            )
         return along_x.array(self._xp), along_lam.array(self._xp)
 
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
@@ -155,10 +158,10 @@ class NeuralProblem(Portable):
         given = self._val if X is None else read_images(self.model, X, y, self.cost.loss, ("X", "y"))
         if len(given.counts) != self.n_clients:
             raise ValueError(f"X: {len(given.counts)} clients given, needed {self.n_clients} as the problem has")
-        xp, rows = self._xp, Rows((self.n_clients,), x)
+        xp, rows, classes = self._xp, Rows((self.n_clients,), x), int(given.all.targets.shape[-1])
         for part in Parts(self.model, given, given.all):
             z = self.model.logits(x[part.clients, :], part.images)
-            guess = xp.argmax(self.cost.scores(z, lam[part.clients, :], xp), axis=-1)  # (n, N)
+            guess = xp.argmax(ask_scores(self.cost, z, lam[part.clients, :], classes, xp), axis=-1)  # (n, N)
             truth = xp.argmax(xp.astype(part.view.targets, xp.int32), axis=-1)
             rows.put(part.clients, xp.sum(part.view.mean * xp.astype(guess == truth, x.dtype), axis=-1))
         return rows.array(xp)
@@ -203,13 +206,13 @@ class NeuralProblem(Portable):
 
     def weighted_slope(self, cost: NeuralCost, z: Array, lam: Array, view: View) -> Array:
         """mean ∂l/∂z: what goes into a backward pass.  # like z"""
-        return weighted(view.mean, cost.slope(z, lam, view, self._xp))
+        return weighted(view.mean, ask(cost, "slope", z, lam, view, xp=self._xp))
 
     def _mean_cost(self, cost: NeuralCost, parts: Parts, x: Array, lam: Array) -> Array:
         xp, rows = self._xp, Rows((self.n_clients,), x)
         for part in parts:
             z = self.model.logits(x[part.clients, :], part.images)
-            value = cost.value(z, lam[part.clients, :], part.view, xp)
+            value = ask(cost, "value", z, lam[part.clients, :], part.view, xp=xp)
             rows.put(part.clients, xp.sum(part.view.mean * value, axis=-1))
         return rows.array(xp)
 

@@ -32,8 +32,8 @@ Optional members, each used where it is present and never required:
 - `on(batch)` of a built-in full-batch linearization: the same point on a mini-batch, without computing l' and l'' anew.
 - `products(u)` of a linearization: (hvp(u), cross(u)) where both share work.
 
-What a problem may do. It may return the same array again and again with new contents: whoever keeps an answer copies
-it. It must not change its arguments, and answers must not change later while the caller still uses the last one.
+What a problem may do. It may return the same array again and again with new contents: `as_problem` copies its answers.
+It must not change its arguments.
 """
 
 from __future__ import annotations

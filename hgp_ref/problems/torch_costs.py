@@ -82,11 +82,11 @@ class _Differentiation:
         clients = range(self.problem.n_clients)
         with torch.enable_grad():
             costs = [self.cost(i, self.leaves["x"][i], self.leaves["lam"][i]) for i in clients]
-        found = gradients(costs, [row for name in along for row in self.leaves[name]], keep=keep, retain=keep)
+        rows = gradients(costs, [row for name in along for row in self.leaves[name]], keep=keep, retain=keep)
         slots = [(name, i) for name in along for i in clients]
         return [
             self._zero(name, i, self.cost, "its derivative") if row is None else row
-            for (name, i), row in zip(slots, found, strict=True)
+            for (name, i), row in zip(slots, rows, strict=True)
         ]
 
     def slope(self, i: int, x: Array, lam: Array) -> Array:
@@ -129,9 +129,9 @@ class TorchLinearization(PulledBack):
         self._problem._check_shape("u", u, self._problem.dim_x)
         with torch.enable_grad():
             products = [(slope * row).sum() for slope, row in zip(self._slopes, u.detach(), strict=True)]
-        found = gradients(products, [row for name in along for row in self._point.leaves[name]], retain=True)
+        rows = gradients(products, [row for name in along for row in self._point.leaves[name]], retain=True)
         n = self._problem.n_clients
-        return [torch.stack([self._row(name, i, found[k * n + i]) for i in range(n)]) for k, name in enumerate(along)]
+        return [torch.stack([self._row(name, i, rows[k * n + i]) for i in range(n)]) for k, name in enumerate(along)]
 
     def _row(self, name: str, i: int, row: Array | None) -> Array:
         return self._point._zero(name, i, self._point.slope, "its second derivative") if row is None else row

@@ -37,7 +37,7 @@ class TrainingWatch:
             self.reach = np.maximum(self.reach, size)
         grown = (size > GROWTH_LIMIT * self.reach) & (slope > GROWTH_LIMIT * self.gradient)
         if np.any(grown | ~np.isfinite(size) | ~np.isfinite(slope)):
-            self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, learning rate {rate:g}", z)
+            self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, learning rate {rate:g}")
 
     def conclude(self, x: Array) -> tuple[float | np.ndarray, float | np.ndarray]:
         """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ on the host; refuses training that ends far off."""
@@ -46,13 +46,12 @@ class TrainingWatch:
         gap = channel.max_over_clients(row_norms(x - mean))
         norm = self._mean_gradient(x)
         if not np.all(np.isfinite(gap) & np.isfinite(norm)):
-            self._raise(f"parameters up to {np.max(self._largest(x)):.2g}, whose norms are beyond floating point", x)
+            self._raise(f"parameters up to {np.max(self._largest(x)):.2g}, whose norms are beyond floating point")
         moved = self._largest(x) > CLEAR_GROWTH * self.reach
         if np.any(moved & (norm > CLEAR_GROWTH * self.gradient)):
             self._raise(
                 f"the mean gradient is {np.max(norm):.2g} at its end, clients' gradients were at most "
-                f"{np.max(self.gradient):.2g} at its start, learning rate {self.lr:g}",
-                x,
+                f"{np.max(self.gradient):.2g} at its start, learning rate {self.lr:g}"
             )
         return (gap, norm) if x.ndim > 2 else (float(gap), float(norm))
 
@@ -73,12 +72,12 @@ class TrainingWatch:
         xp = array_namespace(a)
         return self.average.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))
 
-    def _raise(self, what: str, z: Array) -> None:
+    def _raise(self, what: str) -> None:
         added = {name: getattr(self.rule, name) for name in ("momentum", "weight_decay", "prox")}
         named = "".join(f", {name}={value:g}" for name, value in added.items() if value)
-        raise DivergenceError(f"training diverged: {what}{named}: {self._remedy(z)}")
+        raise DivergenceError(f"training diverged: {what}{named}: {self._remedy()}")
 
-    def _remedy(self, z: Array) -> str:
+    def _remedy(self) -> str:
         """A smaller rate helps unless the mean inner cost falls without end."""
         problem = self.rule.problem
         if not callable(optional(problem.given, "linearize")):

@@ -202,7 +202,7 @@ def test_an_update_that_writes_into_lam_does_no_harm():
 
 
 def test_a_step_to_where_training_fails_is_halved():
-    """g = λ x²/2 − x has no minimum for λ < 0; f = λ pulls λ down by 8 a step."""
+    """A negative L2 rate leaves g without a minimum; a hyper-gradient of 1 pulls every rate down by 8 a step."""
     problem, _, lam = logistic(regularization="client")
     down = lambda problem, net, x, lam, **options: SimpleNamespace(  # noqa: E731
         value=np.ones_like(lam), traffic=hgp.Traffic()

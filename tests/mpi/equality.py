@@ -367,6 +367,8 @@ def stopped_everywhere():
 def main(parts):
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "not converged|.*strongly connected|debias|.*reach", RuntimeWarning)
+    # a flag that OpenBLAS raises over finite float32 products of five columns: tests/problems/test_spurious_flags.py
+    warnings.filterwarnings("ignore", "invalid value encountered in matmul", RuntimeWarning)
     some = ("RandomDirected", "RandomOut", "Schedule", "OnePeerExponential")
     if "few" in parts:
         channels(NETWORK_KINDS, (5,))

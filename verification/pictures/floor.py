@@ -8,12 +8,12 @@ from verification.pictures.base import COLOURS, DASHES, panels, picture
 from verification.run import Picture
 
 
-def draw(found: dict[str, np.ndarray]) -> Picture:
+def draw(curves: dict[str, np.ndarray]) -> Picture:
     """Error, the printed floor and bound B against η."""
     with panels(1, 1, 3.6, 2.7) as (figure, [[axes]]):
         lines = (("printed", r"printed, $2\beta\epsilon/(\eta\alpha^2)$"), ("B", "bound B"), ("error", "error"))
         for k, (name, label) in enumerate(lines):
-            axes.plot(found["eta"], found[name], color=(*COLOURS[1::-1], "#000000")[k], linestyle=DASHES[k],
+            axes.plot(curves["eta"], curves[name], color=(*COLOURS[1::-1], "#000000")[k], linestyle=DASHES[k],
                       marker="o", ms=3, label=label)  # fmt: skip
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")

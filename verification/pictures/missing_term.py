@@ -8,12 +8,12 @@ from verification.pictures.base import COLOURS, DASHES, panels, picture
 from verification.run import Picture
 
 
-def draw(shifts: np.ndarray, found: np.ndarray) -> Picture:
-    """Error, Theorem 2 and 2* against the inner error; `found` is (shifts, 3)."""
+def draw(shifts: np.ndarray, sides: np.ndarray) -> Picture:
+    """Error, Theorem 2 and 2* against the inner error; `sides` is (shifts, 3)."""
     with panels(1, 1, 3.6, 2.5) as (figure, [[axes]]):
-        axes.plot(shifts, found[:, 2], color=COLOURS[2], linewidth=3.5, alpha=0.5, label="2*, corrected")
-        axes.plot(shifts, found[:, 0], color="#000000", linestyle=DASHES[0], label="error")
-        axes.plot(shifts, found[:, 1], color=COLOURS[1], linestyle=DASHES[1], label="Theorem 2 as printed")
+        axes.plot(shifts, sides[:, 2], color=COLOURS[2], linewidth=3.5, alpha=0.5, label="2*, corrected")
+        axes.plot(shifts, sides[:, 0], color="#000000", linestyle=DASHES[0], label="error")
+        axes.plot(shifts, sides[:, 1], color=COLOURS[1], linestyle=DASHES[1], label="Theorem 2 as printed")
         axes.set_xlabel(r"error of the inner solution, $|\hat{x}_i - x|$")
         axes.legend()
         return picture(
