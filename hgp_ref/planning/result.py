@@ -24,6 +24,13 @@ class Outcome(Estimate):
     `traffic` holds everything: finding constants, the run, what it went on with, and the clients' certificate if it was
     they who made it.
 
+    Attributes
+    ----------
+    certificate : the bound on the error, where it was asked for.
+    bound : certified, in the units of the target; None where nothing was certified.
+    met : whether the bound is at most the target.
+    continued : how often the run went on after its first end.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
@@ -35,14 +42,31 @@ class Outcome(Estimate):
     """
 
     certificate: Certificate | None = None
-    bound: float | None = None  # certified, in the units of the target; None where nothing was certified
-    met: bool | None = None  # whether the bound is at most the target
-    continued: int = 0  # how often the run went on after its first end
+    bound: float | None = None
+    met: bool | None = None
+    continued: int = 0
 
 
 @dataclass(frozen=True)
 class Plan(Result):
     """What `hgp.plan` chose.
+
+    Attributes
+    ----------
+    method : how w* is approached.
+    steps : S, or S_0, S_1, … of the averaging.
+    iterations : M.
+    traffic : expected, what was already sent to find constants included.
+    error : expected, in the units of the target.
+    target : error asked for.
+    relative : whether target and error are shares of ‖d‖.
+    found : what the clients found out.
+    compared : methods and the floats that each was expected to need, the best first.
+    problem : to which it belongs.
+    x : the point.
+    lam : λ there.
+    net : the network.
+    budget : floats that may be sent in all, where that was asked for.
 
     Examples
     --------
@@ -54,19 +78,19 @@ class Plan(Result):
     """
 
     method: Method
-    steps: int | tuple[int, ...]  # S, or S_0, S_1, … of the averaging
-    iterations: int  # M
-    traffic: Traffic  # expected, what was already sent to find constants included
-    error: float  # expected, in the units of the target
+    steps: int | tuple[int, ...]
+    iterations: int
+    traffic: Traffic
+    error: float
     target: float
-    relative: bool  # whether target and error are shares of ‖d‖
+    relative: bool
     found: Found
-    compared: tuple[tuple[str, float], ...]  # methods and the floats that each was expected to need, the best first
+    compared: tuple[tuple[str, float], ...]
     problem: Any
     x: Array
     lam: Array
     net: Network
-    budget: float | None = None  # floats that may be sent in all, where that was asked for
+    budget: float | None = None
 
     @property
     def averaging(self) -> PushSum:

@@ -83,6 +83,13 @@ def sgp(
     -------
     Fit, with `x` (n, d_x), the consensus gap and the gradient that is left. Training that grows raises DivergenceError.
 
+    Raises
+    ------
+    TypeError, ValueError
+        λ or x0 does not fit the problem or the network, settings are out of their range.
+    DivergenceError
+        x or its gradient is not finite any more, or grew without end.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
