@@ -9,8 +9,9 @@ instances, and find the actual change in two ways:
                is the derivative of where ∂g(x) = 0, convex or not (`hgp_ref.attribution.retraining`)
 
 Where training ends in another valley after a small change, `scratch` sees it and no derivative at x can; what is lost
-there but not in `continued` is no fault of the estimate. With mini-batches, training and HGP draw batches; settling and
-`continued` stay full-batch, which is what they estimate. `scratch` compares SGP with SGP, unsettled.
+there but not in `continued` is no fault of the estimate. `scratch` compares SGP with SGP, unsettled. With mini-batches,
+training and HGP draw batches; settling and `continued` stay full-batch, which is what they estimate. What the noise of
+batches does is derived in `figures.cnn_batches`, which takes steps from x on mini-batches too.
 
 Groups are of one client and one label. Beside the predictions: extreme eigenvalues of H̄ at x, the gradient that is left
 there, and predictions with damping, that is with H̄ + δI in place of H̄.
@@ -31,7 +32,9 @@ from typing import Any
 
 import numpy as np
 
-from figures.cnn_parts import cost_in_words, more_steps, predict, retrain_from_scratch, train
+from figures.cnn_batches import STEPS, mini_batch_steps, repeat
+from figures.cnn_cost import cost_in_words, kind_of
+from figures.cnn_parts import more_steps, predict, retrain_from_scratch, train
 from reporting.store import Arrays, Experiment
 
 PAPER = {
@@ -48,9 +51,12 @@ REDUCED = {
     "block": 4, "more_block": 16,
 }  # fmt: skip
 QUICK = {"share": 150, "train_steps": 60, "settle_steps": 10, "milestones": [36, 48], "iterations": 15, "removals": 4,
-         "groups": 2, "group_size": 2, "batch": 8, "block": 2, "more_block": 4}  # fmt: skip
-SIZES = {"reduced": REDUCED, "emnist": {**REDUCED, "data": "emnist", "side": 14}, "paper": PAPER}
+         "groups": 2, "group_size": 2, "batch": 8, "repeats": 3, "block": 2, "more_block": 4}  # fmt: skip
+EMNIST = {**REDUCED, "data": "emnist", "side": 14, "removals": 30, "groups": 8}
+SIZES = {"reduced": REDUCED, "emnist": EMNIST, "paper": PAPER}
 DAMPING = (0.0, 0.01, 0.1, 1.0)  # δ
+BLOCKS = {"continued": "more_block", **dict.fromkeys(STEPS, "more_block"), "scratch": "block"}  # removals in a part
+WAYS, MINI_WAYS = ("continued", "scratch"), tuple(BLOCKS)
 
 
 def experiment(
@@ -58,18 +64,19 @@ def experiment(
 ) -> Experiment:
     """Predicted and actual changes, with mini-batches or without; `changes` replace settings of the size."""
     settings = {
-        "revision": 2,
+        "revision": 3,
         "n": 3, "alpha": 0.4, "low": 0.4, "high": 0.8, "steps": 100, "seed": seed, "backend": backend,
-        "damping": list(DAMPING), "smooth": False, "decay": 0.1, "ways": ["continued", "scratch"],
+        "damping": list(DAMPING), "smooth": False, "decay": 0.1, "ways": list(MINI_WAYS if mini_batch else WAYS),
+        "repeats": 8,  # sequences of batches that predictions are made with
         **SIZES[size or "reduced"], **(QUICK if quick else {}), **changes,
     }  # fmt: skip
     if not mini_batch:
-        settings["batch"] = None
+        settings |= {"batch": None, "repeats": 0}
+    removals = settings["removals"] + settings["groups"]
     blocks = {
-        f"{way}-{first}": slice(first, first + size_of_block)
-        for way, size_of_block in (("continued", settings["more_block"]), ("scratch", settings["block"]))
-        if way in settings["ways"]
-        for first in range(0, settings["removals"] + settings["groups"], size_of_block)
+        f"{way}-{first}": slice(first, first + settings[BLOCKS[way]])
+        for way in settings["ways"]
+        for first in range(0, removals, settings[BLOCKS[way]])
     }
 
     def compute(part: str, finished: Mapping[str, Arrays]) -> Arrays:
@@ -78,23 +85,27 @@ def experiment(
         x = finished["train"]["x"]
         if part == "predict":
             return predict(settings, x)
-        removed = finished["predict"]["removed"][blocks[part]]
-        if part.startswith("continued"):
+        if part == "repeat":
+            return repeat(settings, x, finished["predict"]["removed"])
+        way, removed = kind_of(part), finished["predict"]["removed"][blocks[part]]
+        if way == "continued":
             return {"actual": more_steps(settings, x, removed)}
-        return {"actual": retrain_from_scratch(settings, removed) - finished["train"]["cost_sgp"]}
+        if way == "scratch":
+            return {"actual": retrain_from_scratch(settings, removed) - finished["train"]["cost_sgp"]}
+        return {"actual": mini_batch_steps(settings, x, removed, way)}
 
-    all_parts = ("train", "predict", *blocks)
+    all_parts = ("train", "predict", *(["repeat"] if settings["repeats"] else []), *blocks)
 
     def cost(parts: Sequence[str]) -> str:
         return cost_in_words(settings, parts, all_parts)
 
-    return Experiment("cnn", settings, all_parts, compute, _join, cost if size == "paper" else None)
+    return Experiment("cnn", settings, all_parts, compute, _join, cost if size in ("emnist", "paper") else None)
 
 
 def _join(parts: Mapping[str, Arrays]) -> Arrays:
     actual = {
-        way: np.concatenate([arrays["actual"] for part, arrays in parts.items() if part.startswith(way)])
-        for way in ("continued", "scratch")
-        if any(part.startswith(way) for part in parts)
+        way: np.concatenate([arrays["actual"] for part, arrays in parts.items() if kind_of(part) == way])
+        for way in BLOCKS
+        if way in map(kind_of, parts)
     }
-    return {**parts["train"], **parts["predict"], **actual}
+    return {**parts["train"], **parts["predict"], **parts.get("repeat", {}), **actual}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,10 +50,9 @@ def _settle(settings: Settings, problem: Any, x: Array, lam: Array) -> Array:
 def predict(settings: Settings, x_host: np.ndarray) -> Arrays:
     """HGP's predictions for every damping δ, of the most influential instances (as found without) and of groups."""
     problem, lam, x0, _, _ = from_settings(settings)
-    x = from_host(x_host, like=x0)
-    found = [_influence(settings, x, damping) for damping in settings["damping"]]
+    found = [predict_with(settings, x_host, damping) for damping in settings["damping"]]
     removals = [((i, k),) for i, k in found[0].most_influential(settings["removals"])] + _groups(settings)
-    low, high = _spectrum(problem, x, lam)
+    low, high = _spectrum(problem, from_host(x_host, like=x0), lam)
     return {
         "removed": _padded(removals),  # (R, longest, 2)
         "predicted": np.array([[sum(one.per_instance[pair] for pair in r) for r in removals] for one in found]),
@@ -68,39 +66,14 @@ def more_steps(settings: Settings, x: np.ndarray, removed: np.ndarray, fraction:
     """Actual changes after M more steps of size η from x."""
     problem, lam, x0, _, _ = from_settings(settings)
     given = {"eta": settings["eta"], "steps": settings["iterations"], "fraction": fraction}
-    return retrain_from(problem, from_host(x, like=x0), lam, _removals(removed), **given).actual
+    return retrain_from(problem, from_host(x, like=x0), lam, removals_of(removed), **given).actual
 
 
 def retrain_from_scratch(settings: Settings, removed: np.ndarray) -> np.ndarray:
     """Σ f_k after training without each of the removals."""
     problem, lam, _, _, _ = from_settings(settings)
-    x = _sgp(settings, without(lam, _removals(removed))).x  # (R, n, d)
+    x = _sgp(settings, without(lam, removals_of(removed))).x  # (R, n, d)
     return np.array([_total(problem, x[r, ...], lam) for r in range(x.shape[0])])
-
-
-def cost_in_words(settings: Settings, parts: Sequence[str], all_parts: Sequence[str]) -> str:
-    """CPU seconds that `parts`, some of `all_parts`, will take, from a few timed steps; a busy machine takes longer."""
-    problem, lam, x0, _, _ = from_settings(settings)
-    batch = None if settings["batch"] is None else from_host(_some_batch(problem, settings["batch"]), like=lam)
-    linearization = problem.linearize(x0, lam, batch)
-    full = _seconds(lambda: problem.inner_grad(x0, lam))
-    step = full if batch is None else _seconds(lambda: problem.inner_grad(x0, lam, batch))
-    products = _seconds(lambda: linearization.products(x0))
-    if batch is not None:  # activations are made anew for each batch
-        products += step
-    M, T, removals = settings["iterations"], settings["train_steps"], settings["removals"] + settings["groups"]
-    number = {way: sum(part.startswith(way) for part in parts) for way in ("train", "predict", "continued", "scratch")}
-    of_all = {way: number[way] / max(1, sum(p.startswith(way) for p in all_parts)) for way in ("continued", "scratch")}
-    total = (
-        number["train"] * (T * step + settings["settle_steps"] * full)
-        + number["predict"] * (len(settings["damping"]) * M + LANCZOS) * products
-    )
-    total += (of_all["continued"] * removals + number["continued"]) * M * full + of_all["scratch"] * removals * T * step
-    return (
-        f"{settings['data']} {settings['side']} × {settings['side']}, {problem.counts.sum()} training images, "
-        f"{problem.dim_x} parameters: a gradient takes {step:.2g} CPU s, a Hessian-vector product {products:.2g}; "
-        f"{len(parts)} parts to compute, about {total:.0f} CPU s = {total / 3600:.1f} h; each part is kept when done"
-    )
 
 
 def _sgp(settings: Settings, lam: Array) -> Any:
@@ -111,21 +84,22 @@ def _sgp(settings: Settings, lam: Array) -> Any:
     return hgp.sgp(problem, _network(settings, settings["seed"]), lam, **given)
 
 
-def _influence(settings: Settings, x: Array, damping: float) -> Any:
-    """HGP with H̄ + δI: an L2 rate that is larger by δ changes the Hessian so, and nothing else that HGP uses."""
-    problem, lam, _, _, _ = from_settings(settings)
+def predict_with(settings: Settings, x_host: np.ndarray, damping: float = 0.0, **choices: Any) -> Any:
+    """HGP with H̄ + δI: an L2 rate that is larger by δ changes the Hessian so, and nothing else that HGP uses.
+
+    choices: of `influence`, in place of what the settings say.
+    """
+    problem, lam, x0, _, _ = from_settings(settings)
     damped = copy.copy(problem)
     damped.l2 = problem.l2 + damping
-    return influence(
-        damped,
-        x,
-        lam,
-        hgp.PushSum(_network(settings, settings["seed"] + 1), settings["steps"]),
-        eta=settings["eta"],
-        iterations=settings["iterations"],
-        batch_size=settings["batch"],
-        seed=settings["seed"],
-    )
+    given = {"eta": settings["eta"], "iterations": settings["iterations"]}
+    given |= {"batch_size": settings["batch"], "seed": settings["seed"], **choices}
+    return influence(damped, from_host(x_host, like=x0), lam, averaging(settings), **given)
+
+
+def averaging(settings: Settings) -> Any:
+    """Push-Sum over graphs of HGP's own."""
+    return hgp.PushSum(_network(settings, settings["seed"] + 1), settings["steps"])
 
 
 def _groups(settings: Settings) -> list[Removal]:
@@ -169,22 +143,6 @@ def _padded(removals: Sequence[Removal]) -> np.ndarray:
     return array
 
 
-def _removals(removed: np.ndarray) -> list[Removal]:
+def removals_of(removed: np.ndarray) -> list[Removal]:
+    """The inverse of `_padded`."""
     return [tuple((int(i), int(k)) for i, k in row if i >= 0) for row in removed]
-
-
-def _some_batch(problem: Any, size: int) -> np.ndarray:
-    """The first `size` instances of each client, padded with −1."""
-    index = np.arange(size)
-    return np.where(index < problem.counts[:, None], index, -1)
-
-
-def _seconds(call: Callable[[], object], times: int = 3) -> float:
-    """CPU seconds of the shortest of a few runs, after one that compiles."""
-    call()
-    spans = []
-    for _ in range(times):
-        start = time.process_time()
-        call()
-        spans.append(time.process_time() - start)
-    return min(spans)

@@ -6,6 +6,9 @@ what a hyper-gradient is the derivative of, below training again from scratch, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -32,7 +35,9 @@ def experiments(options: Options) -> dict[str, Experiment]:
 
 def draw(data: Data, options: Options) -> Figure:
     """A panel for each way of retraining and each kind of removal."""
-    return draw_panels(data["cnn"], "removed from a CNN's training data, full batch")
+    d = data["cnn"]
+    rows = [Panels(words, d[way], d["predicted"][0]) for way, words in WAYS.items()]
+    return draw_panels(d, rows, "removed from a CNN's training data, full batch")
 
 
 def compare(data: Data, options: Options) -> list[Row]:
@@ -46,16 +51,28 @@ def of_kind(d: Arrays, kind: str) -> np.ndarray:
     return np.asarray(single if kind == KINDS[0] else ~single)
 
 
-def draw_panels(d: Arrays, title: str) -> Figure:
+@dataclass(frozen=True)
+class Panels:
+    """A row of panels: a way of retraining, what it changed and what was predicted, (R,) each."""
+
+    words: str
+    actual: np.ndarray
+    predicted: np.ndarray
+    spread: np.ndarray | None = None  # (R,) standard deviation of predictions over batches, where they are noisy
+
+
+def draw_panels(d: Arrays, rows: Sequence[Panels], title: str) -> Figure:
     """Ways of retraining by kinds of removal."""
-    figure = new_figure(width=2 * COLUMN, height=2 * COLUMN)
-    panels = figure.subplots(len(WAYS), 2)
-    for row, (way, words) in zip(panels, WAYS.items(), strict=True):
-        for axes, kind in zip(row, KINDS, strict=True):
+    figure = new_figure(width=2 * COLUMN, height=len(rows) * COLUMN)
+    panels = figure.subplots(len(rows), 2)
+    for across, row in zip(panels, rows, strict=True):
+        for axes, kind in zip(across, KINDS, strict=True):
             chosen = of_kind(d, kind)
-            add_scatter(axes, d[way][chosen], d["predicted"][0, chosen], d["removed"][chosen, 0, 0], "$f$")
+            spread = None if row.spread is None else row.spread[chosen]
+            client = d["removed"][chosen, 0, 0]
+            add_scatter(axes, row.actual[chosen], row.predicted[chosen], client, "$f$", spread=spread)
             axes.texts[-1].set(x=0.03, y=0.98, ha="left", va="top")  # predictions fall short: points lie to the right
-            axes.set_title(f"{kind}, {words}", loc="left")
+            axes.set_title(f"{kind}, {row.words}", loc="left")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, title=title, handlelength=1.0)
     return figure

@@ -15,10 +15,23 @@ MARKERS = "osD^vP>Xph"
 
 
 def add_scatter(
-    axes: Any, actual: np.ndarray, predicted: np.ndarray, client: np.ndarray, unit: str, *, legend: bool = True
+    axes: Any,
+    actual: np.ndarray,
+    predicted: np.ndarray,
+    client: np.ndarray,
+    unit: str,
+    *,
+    legend: bool = True,
+    spread: np.ndarray | None = None,
 ) -> None:
-    """A point for each removal, marked by client, over the diagonal of perfect prediction, with the three scores."""
+    """A point for each removal, marked by client, over the diagonal of perfect prediction, with the three scores.
+
+    spread: one standard deviation of each prediction, drawn above and below it.
+    """
     values = np.concatenate([actual, predicted])
+    if spread is not None:
+        values = np.concatenate([values, predicted - spread, predicted + spread])
+        axes.errorbar(actual, predicted, spread, linestyle="", ecolor="#BBBBBB", elinewidth=0.7, zorder=1)
     margin = 0.06 * (np.ptp(values) or 1.0)
     low, high = float(values.min() - margin), float(values.max() + margin)
     axes.axline((low, low), (high, high), color="#999999", linewidth=0.8, zorder=1)

@@ -64,6 +64,9 @@ def _network_rows(d: Arrays, name: str, printed: tuple[str, ...]) -> list[tuple[
         for way, end in zip(WAYS, ("more steps from x", "SGP"), strict=True):
             beside = printed if (word, end) == ("instances", "SGP") else ("", "")
             rows.append((name, f"{word}, {end}", *_row(d[way][chosen], d["predicted"][0, chosen]), *beside))
+        if "held" in d:  # mini-batches: what this one sequence of them is right about
+            row = _row(d["held"][chosen], d["shared"][chosen])
+            rows.append((name, f"{word}, more steps on HGP's batches", *row, "", ""))
     return rows
 
 

@@ -136,3 +136,62 @@ def test_what_is_refused(trained):
         retrain_from(problem, x, lam, [(0, 0)], eta=0.1, steps=2 * 10**9)
     with pytest.raises(DivergenceError, match="take a smaller eta"):
         retrain_from(problem, x, lam, [(0, 0)], eta=1e6, steps=200)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 40])
+def test_a_mini_batch_prediction_is_the_slope_of_steps_on_its_batches_the_last_one_first(trained, steps):
+    """Held at x the identity is exact for every single sequence of batches: no expectation, error of second order."""
+    problem, x, lam = trained
+    given = {"batch_size": 3, "seed": 5}
+    found = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=steps, shared_batch=True, **given)
+    one, other = (0, 2), (1, 3)
+    for pair in (one, other):
+        both = [
+            retrain_from(problem, x, lam, [pair], eta=0.3, steps=steps, held=True, fraction=t, **given).actual[0]
+            for t in (1e-3, 2e-3)
+        ]
+        slope = (2 * both[0] - both[1] / 2) / 1e-3  # the second order cancels
+        assert slope == pytest.approx(found.per_instance[pair], rel=1e-5, abs=1e-12)
+    assert np.array_equal(
+        retrain_from(problem, x, lam, [one], eta=0.3, steps=steps, held=True, **given).x_base,
+        np.broadcast_to(x.mean(axis=0), x.shape),
+    )
+    plain = retrain_from(problem, x, lam, [one], eta=0.3, steps=steps, **given)
+    assert not np.allclose(plain.x_base, x, atol=1e-4)  # where all data move away from x
+
+
+def test_the_order_of_batches_matters(trained):
+    problem, x, lam = trained
+    given = {"batch_size": 3, "seed": 5}
+    forward = x.mean(axis=0) + np.zeros_like(x)
+    for batch in hgp.problems.sample_batches(problem.counts, 3, 5, 0, 4):
+        forward = forward - 0.3 * problem.inner_grad(forward, lam, batch).mean(axis=0)
+    backward = retrain_from(problem, x, lam, [(0, 0)], eta=0.3, steps=4, **given).x_base
+    again = x.mean(axis=0) + np.zeros_like(x)
+    for batch in hgp.problems.sample_batches(problem.counts, 3, 5, 0, 4)[::-1]:
+        again = again - 0.3 * problem.inner_grad(again, lam, batch).mean(axis=0)
+    assert np.allclose(backward, again, rtol=0, atol=1e-14) and not np.allclose(backward, forward, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:not converged")  # the mean Hessian is not positive there
+def test_held_steps_need_no_stationary_point():
+    """The slope of held steps is v^(M) wherever x is: what is left of the gradient plays no part."""
+    problem = NeuralInstanceWeights(network(), *data(SIZES, 0), *data((3, 3, 3), 1), l2=0.05)
+    lam, x = np.ones((3, problem.dim_lam)), problem.model.init(3)
+    predicted = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=20).per_instance[1, 2]
+    changes = {
+        held: retrain_from(problem, x, lam, [(1, 2)], eta=0.3, steps=20, held=held, fraction=1e-4).actual[0] / 1e-4
+        for held in (True, False)
+    }
+    assert changes[True] == pytest.approx(predicted, rel=1e-3)
+    assert abs(changes[False] / predicted - 1) > 0.01  # the gradient that is left does matter to plain steps
+
+
+def test_choices_of_mini_batches_reach_the_run(trained):
+    problem, x, lam = trained
+    given = {"eta": 0.3, "iterations": 6, "batch_size": 2, "seed": 3}
+    net = hgp.ExactAverage(3)
+    for choice in ({"shared_batch": True}, {"whole_cross": True}, {}):
+        found = influence(problem, x, lam, net, **given, **choice)
+        value = hgp.hypergradient(problem, x, lam, net, **given, **choice).value
+        assert np.array_equal(found.estimate.value, value)

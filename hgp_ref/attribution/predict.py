@@ -41,6 +41,14 @@ from hgp_ref.results import Result
 class Influence(Result):
     """Predicted changes of Σ_k f_k; see the top of this module for sign and scale. Arrays are on the host.
 
+    Attributes
+    ----------
+    predicted : (R,), one for each removal.
+    removals : R tuples of (client, index).
+    per_instance : (n, N_max), the prediction for every single instance; 0 beyond a client's N_i.
+    counts : (n,), N_i.
+    estimate : the run behind it: traffic, w, settings; pass it to `certify` for an error bound.
+
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
@@ -53,16 +61,24 @@ class Influence(Result):
     ((2, 20), [(0, 10), (1, 10)])
     """
 
-    predicted: np.ndarray  # (R,), one for each removal
-    removals: tuple[Removal, ...]  # R tuples of (client, index)
-    per_instance: np.ndarray  # (n, N_max), the prediction for every single instance; 0 beyond a client's N_i
-    counts: np.ndarray  # (n,), N_i
-    estimate: Estimate  # the run behind it: traffic, w, settings; pass it to `certify` for an error bound
+    predicted: np.ndarray
+    removals: tuple[Removal, ...]
+    per_instance: np.ndarray
+    counts: np.ndarray
+    estimate: Estimate
 
     def most_influential(self, count: int) -> list[Pair]:
         """The `count` single instances with the largest |prediction| over all clients, the largest first.
 
         `retrain` takes them as they are: one removal each.
+
+        Parameters
+        ----------
+        count : how many.
+
+        Returns
+        -------
+        list of (client, index), the largest |prediction| first.
         """
         pairs = [removal[0] for removal in all_instances(self.counts)]
         if arguments.integer("count", count, 0) > len(pairs):
@@ -84,6 +100,8 @@ def influence(
     clients: Iterable[int] | None = None,
     batch_size: int | None = None,
     seed: int = 0,
+    shared_batch: bool = False,
+    whole_cross: bool = False,
     progress: bool = False,
 ) -> Influence:
     """Predicted change of Σ_k f_k for each removal, at the trained x (n, d_x) and weights lam (n, N_max).
@@ -107,11 +125,26 @@ def influence(
         η and M of Algorithm 2.
     instances, groups, clients : optional
         What is removed, as in `as_removals`; every instance alone by default.
+    batch_size, seed, shared_batch : optional
+        Mini-batches of HGP. The prediction is unbiased with exact averaging, and noisy: an instance is in one batch of
+        N_i/b, where it counts N_i/b times as much. With the ū of full batches its variance would be
+        (N_i/b − 1) Σ_m (λ_ik η J_ik ū^(m))², J_ik the row of ∂²_{xλ} g_i for instance k; that ū is noisy adds to it.
+    whole_cross : bool
+        Take ∂²_{xλ} g on full batches, once at the end: this part of the noise is gone.
 
     Returns
     -------
     Influence
         `predicted` for each removal, `per_instance` for every instance, and the run behind it.
+
+    Raises
+    ------
+    TypeError
+        `avg` is not one averaging.
+    ValueError
+        x, λ or the removals do not fit the problem.
+    DivergenceError
+        The series grows: see `hypergradient`.
 
     Examples
     --------
@@ -141,6 +174,8 @@ def influence(
         iterations=iterations,
         batch_size=batch_size,
         seed=seed,
+        shared_batch=shared_batch,
+        whole_cross=whole_cross,
         progress=progress,
     )
     per_instance = -host_float64(lam) * to_host(estimate.value)  # (n, N_max)

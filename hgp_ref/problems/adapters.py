@@ -79,6 +79,13 @@ def from_torch(*given: Any, **named: Any) -> Any:
     Problem
         On torch tensors.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Data given with something that is no torch.nn.Module, costs that are no functions, sizes that are no integers.
+    ImportError
+        PyTorch is not installed: `pip install 'hgp_ref[torch]'`.
+
     Examples
     --------
     >>> import torch
@@ -99,6 +106,8 @@ def from_torch(*given: Any, **named: Any) -> Any:
     )
     if isinstance(first, torch.nn.Module) and not sized:  # a module may also be a cost
         return TorchModuleProblem(*given, **named)
+    if "X" in named or (len(given) > 2 and (hasattr(given[2], "shape") or isinstance(given[2], list | tuple))):
+        raise TypeError(f"module: {type(first).__name__} given with data, needed a torch.nn.Module")
     return TorchProblem(*given, **named)
 
 

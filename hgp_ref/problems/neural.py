@@ -24,6 +24,7 @@ from hgp_ref.backend import Array, array_namespace
 from hgp_ref.neural import Ensemble, Sequential
 from hgp_ref.problems.arrays import Portable, check_argument, check_batch, chosen, mover, taker
 from hgp_ref.problems.instances import View
+from hgp_ref.problems.neural_answers import ask, ask_scores
 from hgp_ref.problems.neural_cost import NeuralCost
 from hgp_ref.problems.neural_data import read_images
 from hgp_ref.problems.neural_linearization import NeuralLinearization
@@ -49,6 +50,11 @@ class NeuralProblem(Portable):
         The same for f_i; `cost` by default.
     l2, outer_l2 : float
         Rates of the L2 terms on x and on λ.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `model` must be a Sequential or an Ensemble, images fit its input, labels its classes, rates be ≥ 0.
 
     Examples
     --------
@@ -123,7 +129,9 @@ class NeuralProblem(Portable):
             along_x.put(
                 at, tape.backward(self.weighted_slope(self.outer, tape.output, own, part.view), along_x.out(at))
             )
-            along_lam.put(at, self.outer.along_lam(tape.output, own, part.view, self._xp) + self.outer_l2 * own)
+            along_lam.put(
+                at, ask(self.outer, "along_lam", tape.output, own, part.view, xp=self._xp) + self.outer_l2 * own
+            )
         return along_x.array(self._xp), along_lam.array(self._xp)
 
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
@@ -131,23 +139,44 @@ class NeuralProblem(Portable):
         return NeuralLinearization(self, x, lam, self._enter(x, lam, batch))
 
     def accuracy(self, x: Array, lam: Array, X: Any = None, y: Any = None) -> Array:
-        """Share of instances whose class client i predicts with x_i and λ_i; of X, y or the outer cost's.  # (n,)"""
+        """Share of instances whose class client i predicts with x_i and λ_i; of X, y or the outer cost's.  # (n,)
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+        X : (n, N, *input_shape) or a list; by default the data of the outer cost.
+        y : their labels.
+
+        Returns
+        -------
+        (n,).
+        """
         self._enter(x, lam)
         if X is None and y is not None:
             raise ValueError("X: None given with y, needed both X and y or none")
         given = self._val if X is None else read_images(self.model, X, y, self.cost.loss, ("X", "y"))
         if len(given.counts) != self.n_clients:
             raise ValueError(f"X: {len(given.counts)} clients given, needed {self.n_clients} as the problem has")
-        xp, rows = self._xp, Rows((self.n_clients,), x)
+        xp, rows, classes = self._xp, Rows((self.n_clients,), x), int(given.all.targets.shape[-1])
         for part in Parts(self.model, given, given.all):
             z = self.model.logits(x[part.clients, :], part.images)
-            guess = xp.argmax(self.cost.scores(z, lam[part.clients, :], xp), axis=-1)  # (n, N)
+            guess = xp.argmax(ask_scores(self.cost, z, lam[part.clients, :], classes, xp), axis=-1)  # (n, N)
             truth = xp.argmax(xp.astype(part.view.targets, xp.int32), axis=-1)
             rows.put(part.clients, xp.sum(part.view.mean * xp.astype(guess == truth, x.dtype), axis=-1))
         return rows.array(xp)
 
     def restrict(self, clients: Any) -> NeuralProblem:
-        """The same problem with some of its clients: a slice, or a sequence of indices."""
+        """The same problem with some of its clients: a slice, or a sequence of indices.
+
+        Parameters
+        ----------
+        clients : a slice or a sequence of indices.
+
+        Returns
+        -------
+        NeuralProblem.
+        """
         which, some = chosen(clients, self.n_clients), copy.copy(self)
         some._train = self._train.restrict(which, taker(which))
         some._val = some._train if self._val is self._train else self._val.restrict(which, taker(which))
@@ -156,7 +185,17 @@ class NeuralProblem(Portable):
         return some
 
     def to(self, target: Any, dtype: Any = None) -> NeuralProblem:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype.
+
+        Parameters
+        ----------
+        target : name of a library, or an array to be beside.
+        dtype : such as "float32"; None keeps it.
+
+        Returns
+        -------
+        NeuralProblem.
+        """
         move, moved = mover(target, dtype), copy.copy(self)
         moved._train = self._train.to(move)
         moved._val = moved._train if self._val is self._train else self._val.to(move)
@@ -167,13 +206,13 @@ class NeuralProblem(Portable):
 
     def weighted_slope(self, cost: NeuralCost, z: Array, lam: Array, view: View) -> Array:
         """mean ∂l/∂z: what goes into a backward pass.  # like z"""
-        return weighted(view.mean, cost.slope(z, lam, view, self._xp))
+        return weighted(view.mean, ask(cost, "slope", z, lam, view, xp=self._xp))
 
     def _mean_cost(self, cost: NeuralCost, parts: Parts, x: Array, lam: Array) -> Array:
         xp, rows = self._xp, Rows((self.n_clients,), x)
         for part in parts:
             z = self.model.logits(x[part.clients, :], part.images)
-            value = cost.value(z, lam[part.clients, :], part.view, xp)
+            value = ask(cost, "value", z, lam[part.clients, :], part.view, xp=xp)
             rows.put(part.clients, xp.sum(part.view.mean * value, axis=-1))
         return rows.array(xp)
 

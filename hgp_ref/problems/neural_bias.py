@@ -45,10 +45,14 @@ class PersonalBias(NeuralProblem):
 
     Parameters
     ----------
-    model : a `Sequential` whose outputs are logits.
-    X, y : training instances and their classes, of each client.
-    X_val, y_val : instances of f, those of training by default.
-    l2, outer_l2 : rates of L2 of x and of λ.
+    model : Sequential
+        Whose outputs are logits.
+    X, y : arrays or lists
+        Training instances and their classes, of each client.
+    X_val, y_val : arrays or lists, optional
+        Instances of f, those of training by default.
+    l2, outer_l2 : float
+        Rates of the L2 terms on x and on λ.
 
     Examples
     --------

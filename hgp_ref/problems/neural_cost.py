@@ -13,13 +13,15 @@ which moves outputs by ż, five functions give every derivative that hyper-gradi
 
 Arguments: z (n, N, *output_shape), lam (n, d_λ), view with `targets` (n, N, C) one-hot booleans, `mean` (n, N) the
 weight of each instance in its client's mean and `index` (n, N) or None, which instances they are; xp the array library.
-n may be any run of clients and N their number of instances, so nothing may mix clients.
+n may be any run of clients and N their number of instances, so nothing may mix clients. Answers are checked for their
+shape and dtype; z, lam and ż must be left as they are (on NumPy they are read-only).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from hgp_ref import arguments
 from hgp_ref.backend import Array, Namespace
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.losses import SoftmaxLoss
@@ -30,8 +32,15 @@ class NeuralCost(ABC):
 
     Parameters
     ----------
-    classes : C, the number of classes.
-    dim_lam : d_λ, numbers in a client's λ.
+    classes : int
+        C, the number of classes.
+    dim_lam : int
+        d_λ, numbers in a client's λ.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `classes` and `dim_lam` must be integers ≥ 1.
 
     Examples
     --------
@@ -63,7 +72,7 @@ class NeuralCost(ABC):
     """
 
     def __init__(self, classes: int, dim_lam: int) -> None:
-        self.loss, self.dim_lam = SoftmaxLoss(classes), dim_lam
+        self.loss, self.dim_lam = SoftmaxLoss(classes), arguments.integer("dim_lam", dim_lam, 1, arguments.LONGEST)
 
     @abstractmethod
     def value(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hgp_ref.backend import Array
 from hgp_ref.problems.arrays import check_argument
+from hgp_ref.problems.neural_answers import ask
 from hgp_ref.problems.neural_parts import Part, Parts, Rows, add_scaled, weighted
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class NeuralLinearization:
             at, opened = part.clients, self._open(k, part)
             moved = opened.tape.tangent(u[at, :])
             if cross:
-                crossed.put(at, problem.cost.cross(opened.z, opened.lam, part.view, moved.output, xp))
+                crossed.put(at, ask(problem.cost, "cross", opened.z, opened.lam, part.view, moved.output, xp=xp))
             if bend:
                 bent.put(at, opened.bend(u[at, :], moved, bent.out(at)))
         return bent.array(xp) if bend else None, crossed.array(xp) if cross else None
@@ -77,5 +78,5 @@ class _Opened:
         problem, view = self._problem, self._part.view
         if self._adjoint is None:
             self._adjoint = self.tape.adjoint(problem.weighted_slope(problem.cost, self.z, self.lam, view))
-        c_dot = weighted(view.mean, problem.cost.bend(self.z, self.lam, view, moved.output, problem._xp))
+        c_dot = weighted(view.mean, ask(problem.cost, "bend", self.z, self.lam, view, moved.output, xp=problem._xp))
         return add_scaled(self._adjoint.tangent(moved, c_dot, out), problem.l2, u)

@@ -45,13 +45,14 @@ class TorchModuleProblem(Adapter):
         if (X_val is None) != (y_val is None):
             missing = "X_val" if X_val is None else "y_val"
             raise ValueError(f"{missing}: None given, needed both X_val and y_val or none")
-        self.module, self._named = module, {name: p.shape for name, p in _trained(module)}
+        self.module, self._trained = module, [p for _, p in _trained(module)]
+        self._slots = _slots(module, self._trained)
         self.chunk = None if chunk is None else arguments.integer("chunk", chunk)
         train = read_tensors(("X", "y"), X, y)
         val = train if X_val is None else read_tensors(("X_val", "y_val"), X_val, y_val)
         if len(val.X) != len(train.X):
             raise ValueError(f"X_val: {len(val.X)} clients given, needed {len(train.X)} as in X")
-        dim_x = sum(shape.numel() for shape in self._named.values())
+        dim_x = sum(p.numel() for p in self._trained)
         if dim_x == 0:
             raise ValueError(f"module: {type(module).__name__} without parameters given, needed one to train at least")
         self._data: dict[str, TorchInstances] = {"inner_cost": train, "outer_cost": val}
@@ -64,7 +65,7 @@ class TorchModuleProblem(Adapter):
         """The module's own parameters, the same for every client: a point to start from.  # (n, d_x)"""
         import torch
 
-        row = torch.nn.utils.parameters_to_vector(p for _, p in _trained(self.module)).detach()
+        row = torch.nn.utils.parameters_to_vector(self._trained).detach()
         return row.repeat(self.n_clients, 1)
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
@@ -113,7 +114,16 @@ class TorchModuleProblem(Adapter):
             total = (mean * each).sum()
             return total if penalty is None else total + _scalar(name, penalty(x, lam))
 
-        costs = vmap(one)(x, lam, data.X, data.y, data.mean(x))
+        try:
+            costs = vmap(one)(x, lam, data.X, data.y, data.mean(x))
+        except RuntimeError as error:
+            if self.module.training and any(word in str(error) for word in ("random", "in-place", "in place")):
+                raise RuntimeError(
+                    f"module: {type(self.module).__name__} in training mode draws random numbers or changes its "
+                    "buffers (dropout, running statistics), which one call for all clients cannot do; "
+                    f"needed module.eval() ({error})"
+                ) from error
+            raise
         self._check_alone(name, x, lam, data)
         return costs
 
@@ -121,9 +131,14 @@ class TorchModuleProblem(Adapter):
         """The loss of every instance of one client.  # (N,)"""
         from torch.func import functional_call
 
-        parts = x.split([shape.numel() for shape in self._named.values()])
-        named = {key: part.view(shape) for (key, shape), part in zip(self._named.items(), parts, strict=True)}
-        return (self._inner if name == "inner_cost" else self._outer)(functional_call(self.module, named, (X,)), y, lam)
+        parts = x.split([p.numel() for p in self._trained])
+        own = [part.view(p.shape) for part, p in zip(parts, self._trained, strict=True)]
+        given = {slot: own[k] for slot, k in self._slots.items()}
+        given |= {
+            slot: buffer.detach().clone() for slot, buffer in self.module.named_buffers()
+        }  # a call may change them
+        outputs = functional_call(self.module, given, (X,), tie_weights=False)
+        return (self._inner if name == "inner_cost" else self._outer)(outputs, y, lam)
 
     def _check_alone(self, name: str, x: Array, lam: Array, data: TorchInstances) -> None:
         """ValueError where padding changes the losses of a client's own instances; one client with padding tells."""
@@ -180,6 +195,21 @@ def _trained(module: Module) -> list[tuple[str, Any]]:
         if not p.is_floating_point():
             raise TypeError(f"module: parameter {name} of {p.dtype} given, needed real floating-point numbers")
     return trained
+
+
+def _slots(module: Module, trained: list[Any]) -> dict[str, int]:
+    """Every place of the module that holds one of its trained parameters, and which of them.
+
+    A parameter that two layers share has a place in each. A layer that the module has under two names is one layer
+    with one place: `functional_call` would exchange its parameter twice, and leave the last one there.
+    """
+    number = {id(p): k for k, p in enumerate(trained)}
+    return {
+        f"{prefix}.{name}" if prefix else name: number[id(p)]
+        for prefix, layer in module.named_modules()
+        for name, p in layer.named_parameters(recurse=False, remove_duplicate=False)
+        if id(p) in number
+    }
 
 
 def _check_losses(name: str, each: Array, mean: Array) -> None:

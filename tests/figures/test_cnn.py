@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 
-from figures import cli, cnn, cnn_clients, cnn_controls, cnn_parts
+from figures import cli, cnn, cnn_batches, cnn_clients, cnn_controls, cnn_cost, cnn_parts, table_minibatch
 from figures.options import Options
+from hgp_ref.attribution import retrain_from, scores
 from reporting.store import obtain
 
 pytest.importorskip("matplotlib")
@@ -43,6 +45,56 @@ def test_what_is_removed_and_how(tiny):
     assert np.array_equal(d["predicted"][0, :4], d["per_instance"][alone[:, 0], alone[:, 1]])
     assert np.all(np.diff(np.abs(d["predicted"][0, :4])) <= 0)
     assert np.all(d["continued"] != 0) and np.all(d["scratch"] != 0) and d["low"] < d["high"]
+
+
+def test_steps_on_the_batches_of_hgp_are_what_it_predicts(tiny):
+    """A little of each weight, held to x: the prediction of one sequence for J and H̄ is the slope."""
+    d, settings = tiny.data, cnn.experiment("reduced", mini_batch=True, quick=True).settings
+    problem, lam, *_ = cnn_clients.from_settings(settings)
+    given = {"eta": settings["eta"], "steps": settings["iterations"], "batch_size": settings["batch"]}
+    some = cnn_parts.removals_of(d["removed"])[:2]
+    little = retrain_from(problem, d["x"], lam, some, seed=settings["seed"], held=True, fraction=1e-4, **given)
+    assert np.allclose(little.actual / 1e-4, d["shared"][:2], rtol=0.02)
+    for way, of in cnn_batches.STEPS.items():
+        seed = settings["seed"] + settings["repeats"] * of["other"]
+        whole = retrain_from(problem, d["x"], lam, some, seed=seed, held=of["held"], **given)
+        assert np.array_equal(whole.actual, d[way][:2]), way
+
+
+def test_predictions_are_made_again_on_other_batches(tiny):
+    d, single = tiny.data, tiny.data["removed"][:, 1, 0] < 0
+    assert d["repeated"].shape == d["whole"].shape == (3, 6) and np.array_equal(d["repeated"][0], d["predicted"][0])
+    first = d["removed"][single, 0]
+    assert np.array_equal(d["full"][single], d["full_per_instance"][first[:, 0], first[:, 1]])
+    settings = cnn.experiment("reduced", mini_batch=True, quick=True).settings
+    full = cnn_parts.predict_with(settings, d["x"], batch_size=None).per_instance
+    assert np.allclose(full, d["full_per_instance"], rtol=1e-10, atol=1e-16)
+    assert np.all(np.std(d["whole"], axis=0) < np.std(d["repeated"], axis=0)[single].max())
+
+
+@pytest.mark.parametrize("removal", [((1, 2),), ((1, 0), (1, 3))], ids=["one", "group"])
+def test_the_noise_of_sampling_is_that_of_all_batches_there_are(removal):
+    """Every choice of 2 of 5 instances in each of two iterations: 100 sums, and their standard deviation exactly."""
+    terms, N, b = np.random.default_rng(0).standard_normal((2, 2, 5)), 5, 2
+    members = [k for _, k in removal]
+    once = [[N / b * sum(terms[m, 1, k] for k in members if k in batch) for batch in combinations(range(N), b)]
+            for m in range(2)]  # fmt: skip
+    totals = np.add.outer(*map(np.array, once))
+    assert totals.mean() == pytest.approx(terms[:, 1, members].sum())
+    noise = cnn_batches.sampling_noise(terms, np.array([4, 5]), removal, b)
+    assert noise == pytest.approx(totals.std(), rel=1e-12)
+    assert cnn_batches.sampling_noise(terms, np.array([4, 5]), removal, 5) == 0
+
+
+def test_the_table_of_mini_batches_tells_its_rows_apart(tiny):
+    rows = table_minibatch.table({"mini": tiny.data}, Options(quick=True)).rows
+    assert len({row[:2] for row in rows}) == len(rows) == 15
+    d, chosen = tiny.data, tiny.data["removed"][:, 1, 0] < 0
+    by_name = {row[:2]: row for row in rows}
+    own = by_name["mini-batches, one sequence for J and H̄", "M steps on the same batches, held to x"]
+    assert own[2] == f"{scores(d['held'][chosen], d['shared'][chosen]).r2:.3f}"
+    noise = np.sqrt(np.mean(d["noise"][chosen] ** 2)) / np.std(d["continued"][chosen])
+    assert rows[0][5] == f"{noise:.2f}"
 
 
 def test_settling_takes_the_gradient_away(tiny):
@@ -82,7 +134,7 @@ def test_the_cost_is_said_before_it_begins_and_counts_what_is_left(tmp_path, cap
         with pytest.raises(KeyboardInterrupt):
             obtain(replace(one, cost=cost, compute=stops), tmp_path)
     assert told == [list(one.parts), list(one.parts[1:])] and "cnn: so long" in capsys.readouterr().err
-    words = cnn.cost_in_words(one.settings, one.parts, one.parts)
+    words = cnn_cost.cost_in_words(one.settings, one.parts, one.parts)
     assert "a gradient takes" in words and f"{len(one.parts)} parts to compute" in words
 
 

@@ -169,6 +169,7 @@ function(
     lambda: (
         dict(problem=small.weights(), **small.point(small.weights()), avg=small.avg(), eta=0.5, iterations=8)
         | dict(instances=None, groups=None, clients=None, batch_size=None, seed=0, progress=False)
+        | dict(shared_batch=False, whole_cross=False)
     ),
 )
 LAM = lambda: small.point(small.weights())["lam"]  # noqa: E731
@@ -189,7 +190,7 @@ function(
     attribution.retrain_from,
     lambda: (
         dict(problem=small.weights(), **small.point(small.weights()), removals=[(0, 1)], eta=0.3, steps=8)
-        | dict(fraction=0.5)
+        | dict(fraction=0.5, batch_size=3, seed=0, held=True)
     ),
 )
 function("attribution.all_instances", attribution.all_instances, lambda: dict(counts=COUNTS))

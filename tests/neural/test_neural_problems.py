@@ -302,3 +302,75 @@ def test_errors_say_what_was_given_and_what_is_needed(call, error, says):
     with pytest.raises(error) as caught:
         call()
     assert says in str(caught.value)
+
+
+class Bias(hgp.problems.NeuralCost):
+    """λ added to the logits; each answer goes through `spoil` of its name."""
+
+    spoil = {}  # noqa: RUF012
+
+    def value(self, z, lam, view, xp):
+        return self._said("value", self.loss.value(z + lam[:, None, :], view.targets, xp=xp))
+
+    def slope(self, z, lam, view, xp):
+        return self._said("slope", self.loss.slope(z + lam[:, None, :], view.targets, xp=xp))
+
+    def bend(self, z, lam, view, z_dot, xp):
+        return self._said("bend", self.curved(z + lam[:, None, :], z_dot, xp))
+
+    def along_lam(self, z, lam, view, xp):
+        each = self.loss.slope(z + lam[:, None, :], view.targets, xp=xp)
+        return self._said("along_lam", xp.sum(view.mean[..., None] * each, axis=1))
+
+    def cross(self, z, lam, view, z_dot, xp):
+        each = self.curved(z + lam[:, None, :], z_dot, xp)
+        return self._said("cross", xp.sum(view.mean[..., None] * each, axis=1))
+
+    def scores(self, z, lam, xp):
+        return self._said("scores", z + lam[:, None, :])
+
+    def _said(self, name, answer):
+        return self.spoil.get(name, lambda a: a)(answer)
+
+
+SPOILT = {
+    "one client's": lambda a: a[0],
+    "of one entry": lambda a: a[..., :1],
+    "a number": lambda a: float(a.sum()),
+    "a scalar": lambda a: a.sum(),
+    "short floats": lambda a: a.astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+@pytest.mark.parametrize("name", ["value", "slope", "bend", "along_lam", "cross", "scores"])
+def test_an_answer_of_a_wrong_shape_or_kind_is_named_and_not_spread(name, how):
+    rng = np.random.default_rng(0)
+    model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    cost = Bias(3, 3)
+    problem = hgp.problems.NeuralProblem(
+        model, cost, rng.standard_normal((3, 6, 4)), rng.integers(0, 3, (3, 6)), l2=0.1
+    )
+    x, lam = model.init(3), np.zeros((3, 3))
+    calls = {
+        "value": problem.inner_cost, "slope": problem.inner_grad, "along_lam": problem.outer_grad,
+        "bend": lambda x, lam: problem.linearize(x, lam).hvp(x), "scores": problem.accuracy,
+        "cross": lambda x, lam: problem.linearize(x, lam).cross(x),
+    }  # fmt: skip
+    calls[name](x, lam)
+    cost.spoil = {name: SPOILT[how]}
+    with pytest.raises((ValueError, TypeError), match=rf"Bias\.{name} returned .*, needed"):
+        calls[name](x, lam)
+
+
+def test_a_cost_cannot_write_into_what_it_is_given():
+    class Writes(Bias):
+        def slope(self, z, lam, view, xp):
+            z += lam[:, None, :]
+            return self.loss.slope(z, view.targets, xp=xp)
+
+    rng = np.random.default_rng(0)
+    model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    problem = hgp.problems.NeuralProblem(model, Writes(3, 3), rng.random((2, 6, 4)), rng.integers(0, 3, (2, 6)))
+    with pytest.raises(ValueError, match="read-only"):
+        problem.inner_grad(model.init(2), np.ones((2, 3)))

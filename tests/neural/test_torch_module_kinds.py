@@ -117,3 +117,47 @@ def test_short_integers_are_indices():
     expected = problem.inner_grad(problem.parameters(), LAM, batch)
     for dtype in (torch.int8, torch.int16, torch.int32):
         assert torch.equal(problem.inner_grad(problem.parameters(), LAM, batch.to(dtype)), expected)
+
+
+class Shared(nn.Module):
+    """One layer under two names, and one parameter in two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.d = nn.Linear(4, 4), nn.Linear(4, 3), nn.Linear(4, 4)
+        self.c, self.d.weight = self.a, self.a.weight
+
+    def forward(self, X):
+        return self.b(torch.tanh(self.d(self.c(torch.tanh(self.a(X))))))
+
+
+def test_a_layer_under_two_names_is_one_layer_and_the_module_is_left_as_it_is():
+    torch.manual_seed(0)
+    net, (X, y) = Shared().double(), data(EQUAL)
+    before, identity = {name: a.clone() for name, a in net.state_dict().items()}, [id(p) for p in net.parameters()]
+    problem = from_torch(net, loss, X, y, dim_lam=1)
+    x = problem.parameters()
+    assert problem.dim_x == sum(p.numel() for p in net.parameters()) == x.shape[1]
+    lin = problem.linearize(x, LAM)
+    slopes = problem.inner_grad(x, LAM), lin.hvp(torch.ones_like(x))
+    problem.inner_cost(x, LAM), problem.outer_grad(x, LAM)
+    assert [id(p) for p in net.parameters()] == identity and all(p.requires_grad for p in net.parameters())
+    assert all(torch.equal(before[name], a) for name, a in net.state_dict().items())
+    assert torch.equal(problem.parameters(), x)
+    assert_close(problem.inner_cost(x, LAM).numpy(), one_by_one(net, X, y).numpy(), 1e-12)
+    for a, b, slope, bent in zip(X, y, *slopes, strict=True):
+        rows = torch.autograd.grad(nn.functional.cross_entropy(net(a), b), list(net.parameters()), create_graph=True)
+        first = torch.cat([row.flatten() for row in rows])
+        second = torch.autograd.grad(first.sum(), list(net.parameters()))
+        assert_close(slope.numpy(), first.detach().numpy(), 1e-12)
+        assert_close(bent.numpy(), torch.cat([row.flatten() for row in second]).numpy(), 1e-10)
+
+
+def test_a_module_in_training_mode_that_cannot_run_is_named_and_keeps_its_buffers():
+    net, (X, y) = normalised().double(), data(EQUAL)
+    problem = from_torch(net, loss, X, y, dim_lam=1)
+    with pytest.raises(RuntimeError, match=r"module: Sequential in training mode .*needed module.eval\(\)"):
+        problem.inner_cost(problem.parameters(), LAM)
+    assert int(net[1].num_batches_tracked) == 0 and not net[1].running_mean.any()
+    with pytest.raises(TypeError, match=r"module: function given with data, needed a torch.nn.Module"):
+        from_torch(loss, loss, X, y, dim_lam=1)
