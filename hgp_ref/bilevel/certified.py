@@ -29,7 +29,6 @@ way and what would help.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,12 +37,13 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array, host_float64
+from hgp_ref.bilevel import reasons
 from hgp_ref.bilevel.correction import stationarity
 from hgp_ref.bilevel.intervals import Interval, outer_cost, totals
 from hgp_ref.bilevel.loop import Loop
 from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.progress import Progress
-from hgp_ref.bilevel.updates import GradientDescent
+from hgp_ref.bilevel.rule import Rule
 from hgp_ref.bounds.lipschitz import known_lipschitz
 from hgp_ref.certificates import certify
 from hgp_ref.certificates.conversation import Conversation
@@ -56,35 +56,6 @@ LIMIT = 12  # raises for one hyper-gradient
 TRIALS = 24  # of one step
 MOST_CARE = 6  # how often further training is asked for
 CORRECTIONS = 2  # of x, each time
-OPTIONS = ("theta", "lipschitz")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """θ, and constants for problems that do not tell theirs."""
-
-    theta: float = 0.5
-    lipschitz: Lipschitz | None = None
-
-
-def rule_of(certify: float | Mapping[str, Any] | None, estimate: Any, update: object) -> Rule | None:
-    """What `optimise(certify=)` asks for; an error where steps cannot be certified."""
-    if certify is None:
-        return None
-    given: dict[str, Any] = dict(certify) if isinstance(certify, Mapping) else {"theta": certify}
-    for name in given:
-        if name not in OPTIONS:
-            raise ValueError(f"certify: {name!r} given, needed some of {', '.join(OPTIONS)}")
-    theta = arguments.number("certify", given.get("theta", 0.5), "a number strictly between 0 and 1")
-    if not 0 < theta < 1:
-        raise ValueError(f"certify={theta:g} given, needed a number strictly between 0 and 1")
-    if given.get("lipschitz") is not None:
-        arguments.kind("certify['lipschitz']", given["lipschitz"], Lipschitz)
-    if not isinstance(estimate, Mapping) or estimate.get("batch_size") is not None or estimate.get("iterations") == 0:
-        raise ValueError("certify: needed keywords as estimate, without batch_size and with iterations >= 1")
-    if not isinstance(update, GradientDescent):
-        raise ValueError(f"certify: update={update!r} given, needed GradientDescent(lr), whose lr is the first γ")
-    return Rule(theta, given.get("lipschitz"))
 
 
 @dataclass
@@ -147,21 +118,8 @@ class CertifiedLoop(Loop):
             if last is not None and bound > GAIN * last[1]:
                 name = "S" if name == "M" else "M"
             at.kept[name], last = 2 * at.kept[name], (name, bound)
-        at.stopped, at.note = "certificate", self._why(at, bound, inner, needed)
+        at.stopped, at.note = "certificate", reasons.too_rough(at.kept, bound, inner, needed)
         return est, bound
-
-    def _why(self, at: Progress, bound: float, inner: float, needed: float) -> str:
-        """What kept the error of the hyper-gradient above what a step may have."""
-        words = f"the bound on the error of the hyper-gradient is {bound:.2g}, needed {needed:.2g} = θ‖D‖"
-        if not np.isfinite(bound):
-            return f"{words}: x is too far from x(λ) for a bound; train longer, or with a smaller rate"
-        if inner > needed / 2:
-            return (f"{words}; {inner:.2g} of it is owed to x, which was corrected {at.kept['care']} times: train "
-                    "longer or with a smaller rate, give a larger θ, or keep λ from where the inner cost is hardly "
-                    "convex (project=)")  # fmt: skip
-        return (f"{words}; x is to blame for {inner:.2g} of it, the rest is the series' with S = {at.kept['S']} and "
-                f"M = {at.kept['M']} after {LIMIT} attempts: start from larger ones, or take a faster "
-                "method")  # fmt: skip
 
     def _series(self, at: Progress, trouble: list[str]) -> Any:
         more = {"steps": at.kept["S"], "iterations": at.kept["M"], "w0": at.kept["w"]}
@@ -223,17 +181,8 @@ class CertifiedLoop(Loop):
                 self._train_further(at)
             else:
                 break
-        at.stopped, at.note = "resolution", self._why_not_lower(at, v, unknown)
+        at.stopped, at.note = "resolution", reasons.not_lower(at.kept, self.norm(v), unknown)
         return 0.0
-
-    def _why_not_lower(self, at: Progress, v: Array, unknown: int) -> str:
-        """What kept F from being seen to fall."""
-        words = (f"F(λ) lies between {at.kept['low']:.10g} and {at.kept['high']:.10g}, and no step tried (the last "
-                 f"with γ = {at.kept['gamma']:.2g}, ‖v‖ = {self.norm(v):.2g}) was seen to lower it: ")  # fmt: skip
-        if unknown:
-            return (f"{words}{unknown} of them led to where the problem tells no strong convexity; keep λ away from "
-                    "there, by log=True or project=")  # fmt: skip
-        return f"{words}train longer or with a smaller rate, or start from larger S and M; or λ is as good as it gets"
 
     # What both need
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, detached
-from hgp_ref.bilevel.certified import CertifiedLoop, rule_of
+from hgp_ref.bilevel.certified import CertifiedLoop
 from hgp_ref.bilevel.checkpoint import describe, read, write
 from hgp_ref.bilevel.inner import own, trainer
 from hgp_ref.bilevel.inputs import channel_of, patience_of, place_of, start_of, takes, update_of
@@ -20,6 +20,7 @@ from hgp_ref.bilevel.loop import Loop
 from hgp_ref.bilevel.outer import Estimator
 from hgp_ref.bilevel.path import Path
 from hgp_ref.bilevel.progress import Progress
+from hgp_ref.bilevel.rule import rule_of
 from hgp_ref.bilevel.updates import Update
 from hgp_ref.bilevel.witness import Witness
 from hgp_ref.networks import Network
@@ -97,6 +98,14 @@ def optimise(
 
     A hyper-gradient that diverges never reaches the update, and a λ at which training fails is stepped back from:
     `hgp_ref.bilevel.loop` says by which rule. Both warn and are noted in `path.steps`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        λ or x0 does not fit the problem, settings are out of their range, or `file` holds another run or more steps
+        than are asked for.
+    DivergenceError
+        The first training diverged: without it there is nothing to go on from.
 
     Examples
     --------

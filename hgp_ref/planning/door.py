@@ -14,7 +14,7 @@ from hgp_ref.backend import Array, detached, host_dtype
 from hgp_ref.channels import Traffic
 from hgp_ref.networks import Network
 from hgp_ref.planning.candidates import Candidate, candidates
-from hgp_ref.planning.found import ACCURATE, Found, find, pilot, products_worth
+from hgp_ref.planning.enquiry import ACCURATE, Found, find, pilot, products_worth
 from hgp_ref.planning.result import Plan, method_name
 from hgp_ref.problems import Problem, as_problem
 
@@ -54,6 +54,13 @@ def plan(
     Returns
     -------
     Plan, with `method`, `steps`, `iterations`, expected `error` and `traffic`; `print(plan)` says why.
+
+    Raises
+    ------
+    TypeError, ValueError
+        x or λ does not fit the problem; target and budget must be positive and not be given together.
+    ValueError
+        No positive lower bound of the mean Hessian can be known, or the budget is too small for any plan.
 
     Examples
     --------

@@ -27,7 +27,7 @@ from hgp_ref.averaging import Mean, open_mean, push_sum_over
 from hgp_ref.backend import Array, array_namespace, host_float64
 from hgp_ref.channels import Traffic
 from hgp_ref.methods.mixing import watch_mixing
-from hgp_ref.methods.spectrum import SAFETY, extremes, row_norms, start_rows
+from hgp_ref.methods.spectrum import SAFETY, client_extremes, row_norms, start_rows
 from hgp_ref.networks import Network
 from hgp_ref.problems.normalised import Normalised
 from hgp_ref.results import Result
@@ -43,7 +43,18 @@ FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ below which averages are taken to be exact,
 
 @dataclass(frozen=True)
 class Found(Result):
-    """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.found`.
+    """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.enquiry`.
+
+    Attributes
+    ----------
+    low : of the spectrum of H̄; not positive where nothing is known.
+    high : the other end of it.
+    largest : max_i ‖H_i‖.
+    zeta : how far clients' Hessians are apart, ‖(I − Θ)HΘ‖.
+    tau : contraction of a round of Push-Sum.
+    size : max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; None if not asked for.
+    products : of H̄ in the pilot; 0 without.
+    traffic : what finding it took.
 
     Examples
     --------
@@ -54,13 +65,13 @@ class Found(Result):
     (True, True, True)
     """
 
-    low: float  # of the spectrum of H̄; not positive where nothing is known
+    low: float
     high: float
-    largest: float  # max_i ‖H_i‖
-    zeta: float  # how far clients' Hessians are apart, ‖(I − Θ)HΘ‖
-    tau: float  # contraction of a round of Push-Sum
-    size: float | None  # max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; None if not asked for
-    products: int  # of H̄ in the pilot; 0 without
+    largest: float
+    zeta: float
+    tau: float
+    size: float | None
+    products: int
     traffic: Traffic
 
     @property
@@ -69,7 +80,16 @@ class Found(Result):
         return int(self.traffic.rounds)
 
     def rounds_to(self, share: float) -> int:
-        """Rounds of Push-Sum that leave `share` of a disagreement, at least 1."""
+        """Rounds of Push-Sum that leave `share` of a disagreement, at least 1.
+
+        Parameters
+        ----------
+        share : in (0, 1).
+
+        Returns
+        -------
+        int.
+        """
         share = arguments.between("share", share, 1e-300, 1.0)
         return max(1, math.ceil(math.log(share) / math.log(min(max(self.tau, FAST), SLOWEST))))
 
@@ -79,9 +99,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
     average = open_mean([push_sum_over(net, 1)], problem.n_clients, x, LOOKED_AT)
-    low, high = extremes(linearization.hvp, start_rows(x))
-    if not np.isfinite(low + high).all():
-        raise ValueError("problem: its hvp returns NaN or infinite values at (x, lam), needed finite numbers")
+    low, high = client_extremes(linearization, x)
     sizes = host_float64(row_norms(gradient))
     extreme = np.maximum(np.abs(low), np.abs(high))
     scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []
@@ -93,7 +111,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
         high=float(mixing.most[1]),
         largest=float(top[0]),
         zeta=float(top[0]) / 2 - min(least, float(top[0])) / 2,
-        tau=_with_prior(float(mixing.tau), problem.n_clients),
+        tau=_with_prior(float(mixing.tau), net.n),
         size=float(top[1]) * float(top[2]) if with_size else None,
         products=0,
         traffic=average.channel.traffic,
