@@ -111,6 +111,7 @@ def fednest(
     True
     """
     shared = arguments.boolean("shared", shared)
+    lr, inner_lr = arguments.positives(lr=lr, inner_lr=inner_lr)
     hyper = RandomTermMean(terms, ell, options.get("seed", 0))
     lam_rule = Svrg(lr, local_steps) if shared else Own(lr)
     T = arguments.integer("inner_steps", inner_steps, 1, arguments.LONGEST)

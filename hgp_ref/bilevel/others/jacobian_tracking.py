@@ -158,6 +158,7 @@ def dbo(
     True
     """
     shared, tracking = arguments.boolean("shared", shared), arguments.boolean("tracking", tracking)
+    lr, inner_lr, jhip_lr = arguments.positives(lr=lr, inner_lr=inner_lr, jhip_lr=jhip_lr)
     hyper = JacobianTracking(jhip_lr, shared=shared, tracked=not shared)
     lam_rule = Own(lr) if not shared else Tracked(lr) if tracking else Consensus(lr)
     T, N = (

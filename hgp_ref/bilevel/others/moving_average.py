@@ -64,6 +64,7 @@ def ma_dsbo(
     >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
     True
     """
+    lr, inner_lr, higp_lr = arguments.positives(lr=lr, inner_lr=inner_lr, higp_lr=higp_lr)
     lam_rule = Consensus(lr) if arguments.boolean("shared", shared) else Own(lr)
     T, N = (
         arguments.integer("inner_steps", inner_steps, 1, arguments.LONGEST),

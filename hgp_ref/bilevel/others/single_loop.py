@@ -61,6 +61,7 @@ def d_soba(
     >>> bool(cost(path.lam[-1]) < 0.8 * cost(path.lam[0]))
     True
     """
+    lr, inner_lr, aux_lr = arguments.positives(lr=lr, inner_lr=inner_lr, aux_lr=aux_lr)
     lam_rule = Diffusion(lr) if arguments.boolean("shared", shared) else Own(lr)
     filtered = Average(arguments.between("momentum", momentum, 0, 1))
     z = Auxiliary(Diffusion(aux_lr))
@@ -117,6 +118,7 @@ def sparkle(
     >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
     True
     """
+    lr, inner_lr, aux_lr = arguments.positives(lr=lr, inner_lr=inner_lr, aux_lr=aux_lr)
     for name, rule in (("x", x), ("z", z), ("outer", outer)):
         arguments.choice(name, rule, ("ED", "EXTRA", "GT"))
     lam_rule = read_rule("outer", outer, lr) if arguments.boolean("shared", shared) else Own(lr)
