@@ -32,6 +32,4 @@ NAMES = (
     "errata",
 )
 
-LONG = ("communication", "search_methods")  # minutes each: only where asked for by name
-
-__all__ = ["LONG", "NAMES"]
+__all__ = ["NAMES"]

@@ -77,7 +77,7 @@ def fednest(
     shared: bool = False,
     **options: Any,
 ) -> Path:
-    """FedNest (Algorithms 1–4 of the paper, not its published program): in each outer iteration
+    """FedNest (as its paper describes it, not its published program): in each outer iteration
 
         T times    FedInn   d̄ = mean ∂_x g_i(x), τ times y_i ← y_i − β (∂_x g_i(y_i) − ∂_x g_i(x) + d̄), x = mean y_i,
         then       FedIHGP  p ← (N/ℓ) mean ∂_x f_i, N' times p ← mean (I − H_i/ℓ) p, N' uniform on 0 .. N−1,

@@ -81,7 +81,7 @@ def gbdsbo(
     shared: bool = False,
     **options: Any,
 ) -> Path:
-    """GBDSBO (Algorithm 1 of arXiv 2206.10870): in each iteration one round of all of
+    """GBDSBO (arXiv 2206.10870): in each iteration one round of all of
 
         λ ← W λ − α (s − U Q h),    x ← W x − β' ∂_x g_i,    and s, h, U, V as in `MeanHessian`.
 

@@ -124,7 +124,7 @@ def dbo(
     tracking: bool = False,
     **options: Any,
 ) -> Path:
-    """DBO (Algorithm 1 of arXiv 2206.05670; with `tracking` DBOGT): in each outer iteration
+    """DBO (arXiv 2206.05670; with `tracking` DBOGT): in each outer iteration
 
         T times    x_i ← Σ_j W_ij x_j − β ∂_x g_i(x_i, λ_i),
         N times    JHIP (`JacobianTracking`), from the Z of before,

@@ -29,7 +29,7 @@ def d_soba(
     shared: bool = False,
     **options: Any,
 ) -> Path:
-    """D-SOBA (Algorithm 1 of arXiv 2402.03167), class Global: one round an iteration of
+    """D-SOBA (arXiv 2402.03167), class Global: one round an iteration of
 
         x ← W (x − β ∂_x g_i),               z ← W (z − γ (H_i z_i − ∂_x f_i)),
         h ← (1 − θ) h + θ (∂_λ f_i − J_i z_i),    λ ← W (λ − α h),
@@ -85,7 +85,7 @@ def sparkle(
     shared: bool = False,
     **options: Any,
 ) -> Path:
-    """SPARKLE (Algorithm 1 of arXiv 2411.14166), class Global: the directions of `d_soba`, each variable with its own
+    """SPARKLE (arXiv 2411.14166), class Global: the directions of `d_soba`, each variable with its own
     correction for clients that differ, "ED", "EXTRA" or "GT" (see `hgp_ref.methods.rules`), here with d eliminated:
 
         ED     s^{k+2} = W (2s^{k+1} − s^k − α Δd),            EXTRA  s^{k+2} = 2W s^{k+1} − W s^k − α Δd,
