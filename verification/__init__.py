@@ -25,6 +25,7 @@ NAMES = (
     "tracking",
     "refinement",
     "communication",
+    "plans",
     "tightness",
     "search",
     "search_methods",

@@ -206,6 +206,22 @@ class TestAtAPoint:
         others = [f(self.problem, self.x, lam) for f in (exact.client_hypergradient, exact.local_hypergradient)]
         assert all(np.linalg.norm(est.value - o) > 0.3 * np.linalg.norm(truth) for o in others)
 
+    def test_fednest_is_global_in_expectation(self):
+        """The mean over all N' < N, which are equally likely, up to the (1 − 1/κ)^N that N terms leave."""
+        terms, means = 80, {}
+        draw = 0
+        while len(means) < terms:
+            term = RandomTerm(terms, 1.0, seed=2, draw=draw)
+            if term.last not in means:
+                net = hgp.networks.FullyConnected(6)
+                means[term.last] = self.run("fednest", terms, net, terms=terms, ell=1.0, seed=2, draw=draw).value
+            draw += 1
+        value = np.mean(list(means.values()), axis=0)
+        truth = exact.hypergradient(self.problem, self.x, self.lam)
+        assert np.linalg.norm(value - truth) < 2e-3 * np.linalg.norm(truth)
+        others = [f(self.problem, self.x, self.lam) for f in (exact.client_hypergradient, exact.local_hypergradient)]
+        assert all(np.linalg.norm(value - o) > 0.3 * np.linalg.norm(truth) for o in others)
+
     def test_a_callback_sees_what_is_kept_and_may_stop(self):
         seen = []
         call = lambda m, v: seen.append(m) or v.fill(0) or m == 6  # noqa: E731
