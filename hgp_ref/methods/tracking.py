@@ -61,6 +61,11 @@ class Tracking(Method):
         those that were seen, its ω falls by half in each of them, and errors at the level of rounding may then be
         blown up for a while.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `step` must be positive or None.
+
     Examples
     --------
     One step of the network a call, where Algorithm 2 keeps an error of a third:

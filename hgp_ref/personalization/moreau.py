@@ -50,6 +50,13 @@ def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_
     -------
     Personalized: accuracies of every client at every look, and what was sent.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `beta`, `mu` and `local_rate` must be positive, `inner_steps` an integer ≥ 1.
+    DivergenceError
+        Training diverged.
+
     Examples
     --------
     >>> from hgp_ref.neural import Flatten, Linear, Sequential

@@ -33,6 +33,13 @@ def hgp_mtl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None
     -------
     Personalized: accuracies of every client at every look, and what was sent.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `components` must be an integer ≥ 1, `net` of as many clients.
+    DivergenceError
+        The first training diverged.
+
     Examples
     --------
     >>> from hgp_ref.neural import Flatten, Linear, Sequential

@@ -33,6 +33,13 @@ def hgp_pl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None,
     -------
     Personalized: accuracies of every client at every look, and what was sent.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be of as many clients as the data.
+    DivergenceError
+        The first training diverged.
+
     Examples
     --------
     >>> from hgp_ref.neural import Flatten, Linear, Sequential

@@ -55,6 +55,13 @@ def plan(
     -------
     Plan, with `method`, `steps`, `iterations`, expected `error` and `traffic`; `print(plan)` says why.
 
+    Raises
+    ------
+    TypeError, ValueError
+        x or λ does not fit the problem; target and budget must be positive and not be given together.
+    ValueError
+        No positive lower bound of the mean Hessian can be known, or the budget is too small for any plan.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

@@ -45,6 +45,17 @@ FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ below which averages are taken to be exact,
 class Found(Result):
     """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.found`.
 
+    Attributes
+    ----------
+    low : of the spectrum of H̄; not positive where nothing is known.
+    high : the other end of it.
+    largest : max_i ‖H_i‖.
+    zeta : how far clients' Hessians are apart, ‖(I − Θ)HΘ‖.
+    tau : contraction of a round of Push-Sum.
+    size : max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; None if not asked for.
+    products : of H̄ in the pilot; 0 without.
+    traffic : what finding it took.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
@@ -54,13 +65,13 @@ class Found(Result):
     (True, True, True)
     """
 
-    low: float  # of the spectrum of H̄; not positive where nothing is known
+    low: float
     high: float
-    largest: float  # max_i ‖H_i‖
-    zeta: float  # how far clients' Hessians are apart, ‖(I − Θ)HΘ‖
-    tau: float  # contraction of a round of Push-Sum
-    size: float | None  # max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; None if not asked for
-    products: int  # of H̄ in the pilot; 0 without
+    largest: float
+    zeta: float
+    tau: float
+    size: float | None
+    products: int
     traffic: Traffic
 
     @property
@@ -69,7 +80,16 @@ class Found(Result):
         return int(self.traffic.rounds)
 
     def rounds_to(self, share: float) -> int:
-        """Rounds of Push-Sum that leave `share` of a disagreement, at least 1."""
+        """Rounds of Push-Sum that leave `share` of a disagreement, at least 1.
+
+        Parameters
+        ----------
+        share : in (0, 1).
+
+        Returns
+        -------
+        int.
+        """
         share = arguments.between("share", share, 1e-300, 1.0)
         return max(1, math.ceil(math.log(share) / math.log(min(max(self.tau, FAST), SLOWEST))))
 
@@ -91,7 +111,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
         high=float(mixing.most[1]),
         largest=float(top[0]),
         zeta=float(top[0]) / 2 - min(least, float(top[0])) / 2,
-        tau=_with_prior(float(mixing.tau), problem.n_clients),
+        tau=_with_prior(float(mixing.tau), net.n),
         size=float(top[1]) * float(top[2]) if with_size else None,
         products=0,
         traffic=average.channel.traffic,
