@@ -68,10 +68,10 @@ def rounds_after(trial: Trial, avg: hgp.PushSum) -> np.ndarray:
     if not isinstance(trial.method, Refined):
         return np.cumsum(avg.steps_of(0, M))
     length = -(-M // trial.method.cycles)
-    at_restart = 2 * int(np.max(trial.method.steps))
+    restarts = np.atleast_1d(trial.method.steps)
     scheduled, each = iter(avg.steps_of(0, M)), []
     for m in range(M):
-        each.append(at_restart if m and m % length == 0 else next(scheduled))
+        each.append(2 * restarts[: m // length][-1] if m and m % length == 0 else next(scheduled))
     return np.cumsum(each)
 
 
