@@ -14,7 +14,7 @@ from hgp_ref.backend import Array, array_namespace, detached, host_dtype
 from hgp_ref.channels import Traffic
 from hgp_ref.networks import Network
 from hgp_ref.planning.candidates import Candidate, candidates
-from hgp_ref.planning.found import ACCURATE, Found, find, pilot, products_worth
+from hgp_ref.planning.enquiry import ACCURATE, Found, find, pilot, products_worth
 from hgp_ref.planning.result import Plan, method_name
 from hgp_ref.problems import Problem, as_problem
 

@@ -13,7 +13,7 @@ from hgp_ref.channels import Traffic
 from hgp_ref.estimators import Estimate
 from hgp_ref.methods import Method
 from hgp_ref.networks import Network
-from hgp_ref.planning.found import Found
+from hgp_ref.planning.enquiry import Found
 from hgp_ref.results import Result
 
 

@@ -46,7 +46,7 @@ FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ below which averages are taken to be exact,
 
 @dataclass(frozen=True)
 class Found(Result):
-    """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.found`.
+    """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.enquiry`.
 
     Attributes
     ----------
