@@ -161,6 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         get_backend(given.backend)
     except (ImportError, RuntimeError, ValueError) as error:
         parser.error(str(error))
+    for name in names:
+        if given.backend != "numpy" and getattr(_module(name), "NUMPY", False):
+            print(f"{name}: computed with NumPy, whatever --backend says", file=sys.stderr)
     variants = VARIANTS if given.variant == "both" else (given.variant,)
     start = time.perf_counter()
     try:

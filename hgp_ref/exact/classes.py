@@ -65,7 +65,7 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     Returns
     -------
     array
-        Of the class that the other methods estimate.
+        Class Client, the limit of `bilevel.at_point("dbo", ..., tracked=False)`.
 
     Raises
     ------

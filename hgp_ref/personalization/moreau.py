@@ -39,7 +39,7 @@ def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_
     ----------
     task : model, clients' data and when to look.
     net : who hears whom, as many clients as the data have.
-    recipe : how clients train, `Rounds`.
+    recipe : how clients train, `Rounds`; its momentum is not used, as in the method's paper.
     mu : μ > 0.
     inner_steps : gradient steps towards θ_i on a mini-batch, of rate recipe.lr.
     local_rate : ν; 1/μ by default, with which w_i ← θ_i.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from hgp_ref import arguments
 from hgp_ref.averaging import PushSum, push_sum_over
 from hgp_ref.backend import Array
@@ -15,7 +13,7 @@ from hgp_ref.channels import Traffic
 from hgp_ref.estimators import Estimate
 from hgp_ref.methods import Method
 from hgp_ref.networks import Network
-from hgp_ref.planning.found import Found
+from hgp_ref.planning.enquiry import Found
 from hgp_ref.results import Result
 
 
@@ -103,13 +101,15 @@ class Plan(Result):
         """Run the plan and certify it; go on where the certificate misses the target.
 
         Gradient tracking goes on where it stands, another method by a cycle of refinement: w is averaged again and the
-        method solves for what is left. A run that diverges is begun again with a smaller step (a wider interval). Where
-        a budget was given, the run ends as planned.
+        method solves for what is left. A run that diverges is begun again with a smaller step (a wider interval), one
+        that has grown for want of agreement between clients with longer calls. Where a budget was given, a run goes on
+        only within it. Of all that was certified, the best is returned.
 
         Parameters
         ----------
         certify : whether to bound the error; without, the run ends as planned.
-        by_clients : whether the clients compute the bound themselves, over the network and counted, and decide by it.
+        by_clients : whether the clients compute the bound themselves, over the network and counted, and decide by it;
+            they do in any case where some live in other processes.
         certificate : options of `hgp.certify`, such as `strong_convexity`.
 
         Returns
@@ -131,7 +131,10 @@ class Plan(Result):
         from hgp_ref.planning.running import carry_out
 
         certify, by_clients = arguments.boolean("certify", certify), arguments.boolean("by_clients", by_clients)
-        return carry_out(self, certify, by_clients, certificate)
+        if not isinstance(self.net, Network):
+            raise ValueError("plan: read from a file, which keeps problem and network in words; needed one of hgp.plan")
+        elsewhere = self.net.clients != slice(0, self.net.n)
+        return carry_out(self, certify, by_clients or elsewhere, certificate)
 
     def __str__(self) -> str:
         found, unit = self.found, "of the hyper-gradient" if self.relative else "absolute"
@@ -157,8 +160,3 @@ def method_name(method: Method) -> str:
     inner = getattr(method, "method", None)
     cycles = getattr(method, "cycles", None)
     return f"{type(inner).__name__} × {cycles}" if inner is not None else type(method).__name__
-
-
-def size_of(value: np.ndarray) -> float:
-    """‖v‖ over all clients."""
-    return float(np.linalg.norm(value))

@@ -43,7 +43,6 @@ class Fit(Result):
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
     >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
     >>> fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=300, lr=0.5)
     >>> fit.x.shape, fit.steps
     ((3, 4), 300)

@@ -132,11 +132,10 @@ def vrdbo(
 def _method(
     name: str, lr: float, inner_lr: float, ell: float, terms: int, eta: float, filtered: Filter, shared: bool
 ) -> SingleLoop:
+    lr, inner_lr = arguments.positives(lr=lr, inner_lr=inner_lr)
     hyper = LocalSeries(arguments.integer("terms", terms, 1, arguments.LONGEST), arguments.positive("ell", ell))
     damping = arguments.between("eta", eta, 0, 1)
     if damping == 0:
         raise ValueError(f"eta={eta!r} given, needed a number in (0, 1]")
-    lam_rule = (
-        Tracked(lr, damping) if arguments.boolean("shared", shared) else Own(damping * arguments.positive("lr", lr))
-    )
+    lam_rule = Tracked(lr, damping) if arguments.boolean("shared", shared) else Own(damping * lr)
     return SingleLoop(name, Tracked(inner_lr, damping), hyper, lam_rule, filtered, filtered)
