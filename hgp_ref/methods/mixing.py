@@ -43,6 +43,7 @@ class Mixing:
 
     tau: float | np.ndarray  # 0 where averages become exact
     lightest: float | np.ndarray  # the smallest weight ω that was seen, at most 1
+    rounds: int  # that were looked at
     most: np.ndarray  # above the means of the numbers that travelled along, (k,)
     flooded: np.ndarray  # maxima of what was flooded along, (l,)
 
@@ -58,7 +59,8 @@ def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.n
     channel, lead, k = average.channel, like.shape[:-2], averaged.shape[1]
     if channel.n == 1:
         alone = (np.broadcast_to(a[0], (*lead, a.shape[1])) for a in (averaged, flooded))
-        return Mixing(*((np.zeros(lead), np.ones(lead)) if lead else (0.0, 1.0)), *alone)
+        tau, lightest = (np.zeros(lead), np.ones(lead)) if lead else (0.0, 1.0)
+        return Mixing(tau, lightest, 0, *alone)
     own = np.concatenate([_pattern(channel.n)[channel.clients, None], averaged], axis=1)
     average.forget()
     z, away, light = _windows(average, _beside(own, like))
@@ -67,8 +69,8 @@ def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.n
     top = channel.largest(np.concatenate([y, -y[..., :1], away, -light, beside], axis=-1), like)
     spread = np.asarray(top[..., 0] + top[..., k + 1]) / np.ptp(_pattern(channel.n))
     window = np.minimum(top[..., k + 2], 1.0) ** (1.0 / WINDOW)
-    tau, lightest = _long_run(average, z[..., :1], spread, -top[..., k + 3])
-    known = Mixing(np.maximum(tau, window), lightest, top[..., 1 : k + 1], top[..., k + 4 :])
+    tau, lightest, rounds = _long_run(average, z[..., :1], spread, -top[..., k + 3])
+    known = Mixing(np.maximum(tau, window), lightest, rounds, top[..., 1 : k + 1], top[..., k + 4 :])
     return known if lead else replace(known, tau=float(known.tau), lightest=float(lightest))
 
 
@@ -99,8 +101,8 @@ def _weights(average: Mean, z: Array) -> np.ndarray:
     return host_float64(xp.ones_like(z[..., :1]) * average.weights)
 
 
-def _long_run(average: Mean, z: Array, share: np.ndarray, lightest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What a round leaves of the spread of z, of which `share` is left after the windows; and the smallest ω."""
+def _long_run(average: Mean, z: Array, share: np.ndarray, lightest: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """What a round leaves of the spread of z, of which `share` is left after the windows; smallest ω; rounds."""
     t, before = WINDOW * WINDOWS, np.ones_like(share)
     average.forget()
     while np.any(share > FALLEN) and t < MOST_ROUNDS:
@@ -110,9 +112,9 @@ def _long_run(average: Mean, z: Array, share: np.ndarray, lightest: np.ndarray) 
         spread = np.asarray(top[..., 0] + top[..., 1]) / np.ptp(_pattern(average.channel.n))
         before, share, t, lightest = share, spread, 2 * t, np.minimum(lightest, -top[..., 2])
     if t <= EARLY:
-        return np.minimum(share, 1.0) ** (1.0 / t), lightest
+        return np.minimum(share, 1.0) ** (1.0 / t), lightest, t
     left = np.where(before > 0, share / np.where(before > 0, before, 1.0), 0.0)
-    return np.minimum(left, 1.0) ** (2.0 / t), lightest
+    return np.minimum(left, 1.0) ** (2.0 / t), lightest, t
 
 
 def _beside(a: np.ndarray, like: Array) -> Array:
