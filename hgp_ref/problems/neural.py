@@ -84,6 +84,10 @@ class NeuralProblem(Portable):
         self.n_clients, self.dim_x, self.dim_lam = int(train.shape[0]), model.dim, cost.dim_lam
         self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
 
+    def __repr__(self) -> str:
+        sizes = f"n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}"
+        return f"<{type(self).__name__} of {self.model!r}: {sizes}>"
+
     def _like(self) -> Array:
         return self._train.all.features
 

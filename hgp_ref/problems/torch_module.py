@@ -61,6 +61,10 @@ class TorchModuleProblem(Adapter):
         self._alone: set[str] = set()  # costs that were seen to treat each instance by itself
         super().__init__(loss, outer_loss or loss, len(train.X), dim_x, dim_lam, train.counts)
 
+    def __repr__(self) -> str:
+        sizes = f"n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}"
+        return f"<{type(self).__name__} of a {type(self.module).__name__}: {sizes}>"
+
     def parameters(self) -> Array:
         """The module's own parameters, the same for every client: a point to start from.  # (n, d_x)"""
         import torch
