@@ -45,7 +45,7 @@ docs: $(VENV)/.ready-docs
 	@echo "site: docs/_build/html/index.html"
 
 docs-test: docs
-	$(BIN)/python -m pytest -q docs/browser
+	$(BIN)/python -m pytest -q -rs docs/browser
 
 lint: $(VENV)/.ready-all
 	$(BIN)/ruff check .

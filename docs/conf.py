@@ -23,6 +23,7 @@ extensions = [
     "myst_parser",
     "sphinx_gallery.gen_gallery",
     "mathml",  # from here on in docs/_ext
+    "figure_row",
     "accessible",
     "docstrings",
     "reference",
@@ -33,7 +34,6 @@ exclude_patterns = [
     "_build",
     "figures/README.md",
     "measured",
-    "generated/table_error.md",
     "gallery",
     "browser",
     "generated/gallery/**/*.ipynb",
@@ -86,7 +86,7 @@ html_static_path = ["_static", "generated/static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
-WITHOUT_SIDEBAR = ("start", "faq", "methods", "explorer", "experiments", "benchmarks", "generated/*")
+WITHOUT_SIDEBAR = ("start", "faq", "methods", "explorer", "machines", "benchmarks", "generated/*")
 html_sidebars = {page: [] for page in WITHOUT_SIDEBAR}
 html_theme_options = {
     "logo": {"text": "hgp_ref"},

@@ -6,7 +6,7 @@ Computing and drawing are apart, joined by files (see `store`). Every figure mod
     BY_VARIANT                     whether it exists as `paper` and as `published`
     BY_SIZE                        whether it exists in several sizes (left out: it does not)
     SIZES                          which ones, the first by default (left out: those of `options`)
-    pages(data, options, stamps)   names and texts of files for the documentation (left out: none)
+    pages(data, options, stamps)   names and texts of files for the documentation (left out: its table)
     experiments(options)           the experiments it needs, by name
     draw(data, options)            a figure, or `table(data, options)` a table
     compare(data, options)         rows of numbers beside those of the paper

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from figures import NAMES
-from figures.options import PERSONAL_SIZES, SIZES, VARIANTS, Options, Product, Row
+from figures.options import PERSONAL_SIZES, SIZES, VARIANTS, Data, Options, Product, Row
 from hgp_ref.backend import get_backend
 from hgp_ref.files import write_whole
 from reporting.store import Result, obtain
@@ -53,9 +54,10 @@ def make(
         paths = save(figure, stem)
         if thumbnails is not None:
             paths.append(save_thumbnail(figure, thumbnails / f"{_label(name, module, options)}.png"))
-    if docs is not None and hasattr(module, "pages"):
+    if docs is not None:
         stamps = {key: result.stamp for key, result in results.items()}
-        paths += [write_whole_text(docs / file, text) for file, text in module.pages(data, options, stamps).items()]
+        pages = _pages(module, _label(name, module, options), data, options, stamps)
+        paths += [write_whole_text(docs / file, text) for file, text in pages.items()]
     return Product(
         name=name,
         variant=options.variant if module.BY_VARIANT else "",
@@ -86,7 +88,9 @@ def make_all(
             kept = {"thumbnails": thumbnails, "docs": docs}
             products.append(make(name, chosen, out, recompute=recompute, ready=ready, **kept))
     if thumbnails is not None:
-        write_whole(thumbnails / "README.md", _index(products).encode())
+        index = thumbnails / "README.md"
+        before = index.read_text(encoding="utf-8") if index.exists() else ""
+        write_whole(index, _index(products, before).encode())
     return products
 
 
@@ -139,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default="numpy", metavar="NAME", help="array library that computes")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"default: {DEFAULT_OUT}")
     parser.add_argument("--thumbnails", type=Path, metavar="DIR", help="also write small PNGs and an index there")
-    parser.add_argument("--docs", type=Path, metavar="DIR", help="also write pages of the documentation there")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="also write tables for the documentation there")
     parser.add_argument("--rows", action="store_true", help="print every number that is compared")
     given = parser.parse_args(arguments)
     names = list(NAMES) if given.names in ([], ["all"]) else given.names
@@ -233,13 +237,21 @@ def _verdict(row: Row) -> str:
     return {True: "ok", False: "OFF", None: ""}[row.met]
 
 
-def _index(products: Sequence[Product]) -> str:
-    """A page with the thumbnails, for the README to link to or to copy from."""
-    rows = []
+def _pages(module: ModuleType, label: str, data: Data, options: Options, stamps: dict[str, Any]) -> dict[str, str]:
+    """Files for the documentation: those that a module makes, or its table."""
+    if hasattr(module, "pages"):
+        return dict(module.pages(data, options, stamps))
+    return {f"{label}.md": module.table(data, options).markdown() + "\n"} if hasattr(module, "table") else {}
+
+
+def _index(products: Sequence[Product], before: str = "") -> str:
+    """A page with the thumbnails; pictures of the page `before` that were not drawn anew keep their lines."""
+    kept = [tuple(line[2:-2].split(" | ")) for line in before.splitlines() if line.startswith("| ![")]
+    rows = {row[0].rpartition("(")[2]: row for row in kept}
     for p in products:
         thumbnail = [path for path in p.paths if path.suffix == ".png"][-1:]
         if not thumbnail:
             continue
-        variant = f" --variant {p.variant}" if p.variant else ""
-        rows.append((f"![{p.name}]({thumbnail[0].name})", p.shows, f"`python -m figures {p.name}{variant}`"))
-    return Table("", ("figure", "shows", "command"), rows).markdown() + "\n"
+        file, variant = thumbnail[0].name, f" --variant {p.variant}" if p.variant else ""
+        rows[f"{file})"] = (f"![{p.shows}]({file})", p.shows, f"`python -m figures {p.name}{variant}`")
+    return Table("", ("figure", "shows", "command"), tuple(rows.values())).markdown() + "\n"

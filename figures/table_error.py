@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from figures.estimation import experiment
 from figures.options import Data, Options, Row, near
 from figures.reference import (
@@ -40,6 +43,15 @@ def table(data: Data, options: Options) -> Table:
         known = (f"{paper:.3g}", f"{ours / paper:.2f}") if paper is not None else ("", "")
         rows.append((kind, str(S), str(m), f"{ours:.3g}", *known))
     return Table("", ("experiment", "S", "m", "error here", "published program", "ratio"), tuple(rows))
+
+
+def pages(data: Data, options: Options, stamps: Mapping[str, Any]) -> dict[str, str]:
+    """The last iteration alone, for the documentation."""
+    whole = table(data, options)
+    m = whole.header.index("m")
+    last = max((row[m] for row in whole.rows), key=int)
+    rows = [(*row[:m], *row[m + 1 :]) for row in whole.rows if row[m] == last]
+    return {"table_error.md": Table("", (*whole.header[:m], *whole.header[m + 1 :]), rows).markdown() + "\n"}
 
 
 def compare(data: Data, options: Options) -> list[Row]:

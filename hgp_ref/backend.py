@@ -33,6 +33,11 @@ def array_namespace(*arrays: Array) -> Namespace:
     module
         Its functions.
 
+    Raises
+    ------
+    TypeError
+        One of them is no array, or they belong to several libraries.
+
     Examples
     --------
     >>> hgp.backend.array_namespace(np.ones(2)).__name__.split(".")[-1]
@@ -53,7 +58,13 @@ def array_namespace(*arrays: Array) -> Namespace:
 
 
 def device(x: Array) -> Any:
-    """The device that `x` lives on."""
+    """The device that `x` lives on.
+
+    Raises
+    ------
+    TypeError
+        `x` is no array.
+    """
     if isinstance(x, np.ndarray):
         return "cpu"  # asked in every product, so no detour
     try:
@@ -84,6 +95,11 @@ def to_host(x: Array) -> np.ndarray:
     numpy.ndarray
         Sharing memory where that is possible.
 
+    Raises
+    ------
+    TypeError
+        `x` is no array.
+
     Examples
     --------
     >>> hgp.backend.to_host(np.ones(2))
@@ -105,7 +121,13 @@ def to_host(x: Array) -> np.ndarray:
 
 
 def addressable(x: Array) -> bool:
-    """Whether others than its library may read and write the memory of `x`, as MPI does: NumPy, CuPy, PyTorch."""
+    """Whether others than its library may read and write the memory of `x`, as MPI does: NumPy, CuPy, PyTorch.
+
+    Raises
+    ------
+    TypeError
+        `x` is no array.
+    """
     if isinstance(x, np.generic) or not compat.is_array_api_obj(x):
         raise _no_array("x", x)
     return isinstance(x, np.ndarray) or compat.is_torch_array(x) or compat.is_cupy_array(x)
@@ -121,7 +143,13 @@ def settle(x: Array) -> None:
 
 
 def host_float64(x: Array) -> np.ndarray:
-    """A host array of its own with the values of `x` in float64."""
+    """A host array of its own with the values of `x` in float64.
+
+    Raises
+    ------
+    TypeError
+        `x` holds no real numbers.
+    """
     host = to_host(x)
     if host.dtype.kind not in "fiub":
         raise TypeError(f"x: needed real numbers, got {host.dtype}")
@@ -144,6 +172,11 @@ def from_host(a: np.ndarray, *, like: Array) -> Array:
     -------
     array
         With the dtype of `a`.
+
+    Raises
+    ------
+    TypeError
+        `a` is not on the host, or `like` is no array.
 
     Examples
     --------
@@ -170,7 +203,13 @@ def detached(x: Array) -> Array:
 
 
 def scalar(x: Array) -> float:
-    """The value of an array with one element, on the host."""
+    """The value of an array with one element, on the host.
+
+    Raises
+    ------
+    ValueError
+        `x` is not one real number.
+    """
     host = to_host(x)
     if host.size != 1 or host.dtype.kind not in "biuf":
         raise ValueError(f"x: shape {host.shape} of {host.dtype} given, needed one real number")
@@ -178,7 +217,13 @@ def scalar(x: Array) -> float:
 
 
 def all_finite(x: Array) -> bool:
-    """Whether no entry of `x` is NaN or infinite (one scalar goes to the host)."""
+    """Whether no entry of `x` is NaN or infinite (one scalar goes to the host).
+
+    Raises
+    ------
+    TypeError
+        `x` is no array of numbers.
+    """
     if not compat.is_array_api_obj(x) or isinstance(x, np.generic):
         raise _no_array("x", x)
     xp = compat.array_namespace(x)
@@ -192,6 +237,12 @@ def all_finite(x: Array) -> bool:
 class Backend:
     """An array library chosen by name, and the device on which it makes arrays.
 
+    Attributes
+    ----------
+    name : of the library.
+    xp : its array-API namespace.
+    device : where arrays are made; None for the library's own choice.
+
     Examples
     --------
     >>> hgp.backend.get_backend("numpy").name
@@ -203,7 +254,17 @@ class Backend:
     device: Any
 
     def asarray(self, a: Any, dtype: str | None = None) -> Array:
-        """Host data `a` as an array of this library; `dtype` is a name such as "float32" (None keeps that of `a`)."""
+        """Host data `a` as an array of this library; `dtype` is a name such as "float32" (None keeps that of `a`).
+
+        Parameters
+        ----------
+        a : what NumPy can read.
+        dtype : name of a dtype.
+
+        Returns
+        -------
+        array of this library, on its device.
+        """
         try:
             host = np.array(a, dtype=dtype)
         except (TypeError, ValueError, RuntimeError, OverflowError, SyntaxError) as error:
@@ -234,6 +295,17 @@ def get_backend(name: str) -> Backend:
     -------
     Backend
         With `asarray` for host data.
+
+    Raises
+    ------
+    TypeError
+        `name` is no name.
+    ValueError
+        No such library is known.
+    ImportError
+        It is not installed; the message says which extra brings it.
+    RuntimeError
+        CuPy finds no GPU.
 
     Examples
     --------
@@ -278,7 +350,13 @@ def _require_gpu(cupy: Any) -> None:
 
 
 def host_dtype(x: Array) -> np.dtype:
-    """The NumPy dtype with the same name as the dtype of `x`."""
+    """The NumPy dtype with the same name as the dtype of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is no array.
+    """
     try:
         return np.dtype(str(x.dtype).rsplit(".", 1)[-1])
     except (AttributeError, TypeError) as error:

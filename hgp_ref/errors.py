@@ -1,4 +1,18 @@
-"""Errors that users may want to catch."""
+"""Errors that users may want to catch, and where warnings belong."""
+
+from __future__ import annotations
+
+import sys
+
+PACKAGE = __name__.partition(".")[0]
+
+
+def outside() -> int:
+    """The `stacklevel` at which a warning names the caller's own line, through however many functions of ours."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 class DivergenceError(ArithmeticError):

@@ -94,6 +94,13 @@ def load(path: str | os.PathLike[str]) -> Any:
     Result
         Equal to the one that was saved.
 
+    Raises
+    ------
+    ValueError
+        The file is damaged, of another version, or no result of this package.
+    OSError
+        It cannot be read.
+
     Examples
     --------
     >>> fit = hgp.attribution.Scores(r2=1.0, f1=1.0, spearman=1.0)

@@ -14,6 +14,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 from hgp_ref.files import write_whole
 
@@ -83,13 +84,22 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 
 
 def save_thumbnail(figure: Figure, path: Path) -> Path:
-    """Write a PNG of at most 60 KB for a table of figures."""
+    """Write a PNG of at most 60 KB for a table of figures, with fewer colours and then fewer dots where it must be."""
     for dpi in (110, 90, 70, 55):
         data = _rendered(figure, "png", dpi=dpi)
-        if len(data) <= THUMBNAIL_BYTES:
-            write_whole(path, data)
-            return path
+        for smaller in (data, _few_colours(data)):
+            if len(smaller) <= THUMBNAIL_BYTES:
+                write_whole(path, smaller)
+                return path
     raise ValueError(f"{path.name}: the thumbnail has {len(data)} bytes at 55 dpi, needed {THUMBNAIL_BYTES} or fewer")
+
+
+def _few_colours(png: bytes) -> bytes:
+    """The same picture with a palette of 64 colours."""
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(buffer, "png", optimize=True)
+    return buffer.getvalue()
 
 
 def _rendered(figure: Figure, kind: str, **options: object) -> bytes:

@@ -1,8 +1,7 @@
-"""What the package computes while the site is built: the numbers of the explorer, two tables, bars of benchmarks."""
+"""What the package computes while the site is built: the numbers of the explorer, bars of benchmarks."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -41,14 +40,6 @@ def explorer() -> dict[str, Any]:
     return {"S": STEPS, "M": M.tolist(), "error": rounded[:-1], "truncation": rounded[-1], "floor": floors}
 
 
-def errors_by_steps(path: Path) -> str:
-    """The published experiment at m = 1000, from what `python -m figures table_error` wrote."""
-    rows = [row for row in csv.DictReader(path.open(encoding="utf-8")) if row["m"] == "1000"]
-    head = "| experiment | S | error here | published program | ratio |\n|---|---|---|---|---|\n"
-    names = ("experiment", "S", "error here", "published program", "ratio")
-    return head + "".join(f"| {' | '.join(row[name] for name in names)} |\n" for row in rows)
-
-
 def bars(table: str) -> str:
     """Every "N × faster than" of the page's table as a bar, SVG."""
     found = []
@@ -85,8 +76,6 @@ def write(app: Sphinx) -> None:
     docs = Path(app.srcdir)
     text = f"window.EXPLORER = {json.dumps(explorer())};\n"
     write_if_new(docs / "generated" / "static" / "explorer-data.js", text)
-    errors = docs / "measured" / "table_error.csv"
-    write_if_new(docs / "generated" / "table_error.md", errors_by_steps(errors))
     page = docs / "benchmarks.md"
     write_if_new(docs / "generated" / "benchmarks.svg", bars(page.read_text(encoding="utf-8")))
 

@@ -69,6 +69,17 @@ def write(app: Sphinx) -> None:
             path.unlink()
 
 
+def by_other_name(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
+    """`hgp_ref.plan` leads to the page of `hgp_ref.planning.plan`."""
+    homes = {alias: name.path for name in public_names() for alias in name.aliases}
+    target = str(node.get("reftarget", "")).lstrip("~.")
+    if node.get("refdomain") != "py" or target not in homes:
+        return None
+    return env.domains["py"].resolve_xref(
+        env, node["refdoc"], app.builder, node["reftype"], homes[target], node, content
+    )
+
+
 INTRODUCTION = """Every public name has a page: what it computes, its parameters, what it returns, and an example
 that the tests run. ``import hgp_ref as hgp`` is assumed throughout, and ``import numpy as np``.
 """
@@ -77,4 +88,5 @@ that the tests run. ``import hgp_ref as hgp`` is assumed throughout, and ``impor
 def setup(app: Sphinx) -> dict[str, Any]:
     """Before files are looked for."""
     app.connect("builder-inited", write, priority=200)
+    app.connect("missing-reference", by_other_name)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

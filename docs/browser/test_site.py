@@ -12,9 +12,9 @@ from axe_playwright_python.base import AXE_FILE_PATH
 from conftest import PICTURES, SITE, Watched
 from playwright.sync_api import Browser
 
-MAIN = """index start methods theory/index theory/error experiments benchmarks explorer faq generated/errata
-          generated/glossary generated/gallery/index generated/gallery/plot_06_methods generated/api/index
-          generated/api/hgp_ref.estimators.hypergradient search""".split()
+MAIN = """index start methods theory/index theory/error experiments/index experiments/personalization benchmarks
+          explorer faq generated/errata generated/glossary generated/gallery/index generated/gallery/plot_06_methods
+          generated/api/index generated/api/hgp_ref.estimators.hypergradient search""".split()
 WITH_EQUATIONS = ["index.html", "start.html", "methods.html", "theory/index.html", "theory/error.html"]
 PHONE, LAPTOP = 380, 1280
 MEGABYTES = 30

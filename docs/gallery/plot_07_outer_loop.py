@@ -42,3 +42,13 @@ image = right.imshow(np.asarray(path.lam[-1]), aspect="auto", cmap="cividis")
 right.grid(False)
 right.set(xlabel="coordinate", ylabel="client", title="final L2 rates")
 figure.colorbar(image)
+
+# %%
+# More of :func:`hgp_ref.bilevel.optimise`: ``project=`` keeps λ in a set (:class:`~hgp_ref.bilevel.Box`,
+# :class:`~hgp_ref.bilevel.NonNegative`, :class:`~hgp_ref.bilevel.Simplex`), ``measure=`` and ``patience=`` stop early,
+# ``file=`` goes on after a kill with the same bytes, and ``train=`` and ``estimate=`` may be functions of your own. A
+# hyper-gradient that diverged never reaches the update: it is estimated again with half the η, or the step is refused;
+# ``path.steps`` says why. With ``certify=0.5`` only steps are taken that provably lower the outer cost, from numbers
+# that clients have.
+
+print([step.note for step in path.steps if step.note] or "no step was refused")

@@ -19,6 +19,12 @@ class Scores(Result):
     `f1` if no change is negative, neither actual nor predicted, since there is then nothing to find (as when all of
     the most influential instances are helpful ones).
 
+    Attributes
+    ----------
+    r2 : R² of the predictions; NaN where all actual changes are equal.
+    f1 : F1 of finding the changes below 0; NaN where there is none.
+    spearman : rank correlation.
+
     Examples
     --------
     >>> print(hgp.attribution.scores(np.array([1.0, -2.0, 3.0]), np.array([0.9, -1.8, 3.3])))

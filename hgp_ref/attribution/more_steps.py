@@ -77,6 +77,13 @@ def retrain_from(
     Retraining
         `actual` changes of the total outer cost, one for each removal.
 
+    Raises
+    ------
+    TypeError, ValueError
+        x, λ or the removals do not fit the problem; `eta` must be positive, `fraction` in [0, 1].
+    DivergenceError
+        The steps left the range of numbers.
+
     Examples
     --------
     >>> clients = hgp.data.synthetic_mixture(n_clients=3, seed=1).clients()

@@ -41,6 +41,14 @@ from hgp_ref.results import Result
 class Influence(Result):
     """Predicted changes of Σ_k f_k; see the top of this module for sign and scale. Arrays are on the host.
 
+    Attributes
+    ----------
+    predicted : (R,), one for each removal.
+    removals : R tuples of (client, index).
+    per_instance : (n, N_max), the prediction for every single instance; 0 beyond a client's N_i.
+    counts : (n,), N_i.
+    estimate : the run behind it: traffic, w, settings; pass it to `certify` for an error bound.
+
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
@@ -53,16 +61,24 @@ class Influence(Result):
     ((2, 20), [(0, 10), (1, 10)])
     """
 
-    predicted: np.ndarray  # (R,), one for each removal
-    removals: tuple[Removal, ...]  # R tuples of (client, index)
-    per_instance: np.ndarray  # (n, N_max), the prediction for every single instance; 0 beyond a client's N_i
-    counts: np.ndarray  # (n,), N_i
-    estimate: Estimate  # the run behind it: traffic, w, settings; pass it to `certify` for an error bound
+    predicted: np.ndarray
+    removals: tuple[Removal, ...]
+    per_instance: np.ndarray
+    counts: np.ndarray
+    estimate: Estimate
 
     def most_influential(self, count: int) -> list[Pair]:
         """The `count` single instances with the largest |prediction| over all clients, the largest first.
 
         `retrain` takes them as they are: one removal each.
+
+        Parameters
+        ----------
+        count : how many.
+
+        Returns
+        -------
+        list of (client, index), the largest |prediction| first.
         """
         pairs = [removal[0] for removal in all_instances(self.counts)]
         if arguments.integer("count", count, 0) > len(pairs):
@@ -120,6 +136,15 @@ def influence(
     -------
     Influence
         `predicted` for each removal, `per_instance` for every instance, and the run behind it.
+
+    Raises
+    ------
+    TypeError
+        `avg` is not one averaging.
+    ValueError
+        x, λ or the removals do not fit the problem.
+    DivergenceError
+        The series grows: see `hypergradient`.
 
     Examples
     --------

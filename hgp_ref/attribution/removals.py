@@ -99,6 +99,11 @@ def as_removals(
     tuple of removals
         Tuples of (client, index) pairs.
 
+    Raises
+    ------
+    ValueError
+        More than one of instances, groups and clients is given, or one of them names what is not there.
+
     Examples
     --------
     >>> hgp.attribution.as_removals(np.array([2, 1]), groups=[[(0, 1), (1, 0)]])

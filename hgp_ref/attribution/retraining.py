@@ -31,6 +31,13 @@ from hgp_ref.training import sgp
 class Retraining(Result):
     """Actual changes, the cost with nothing removed, and the models. Arrays are on the host.
 
+    Attributes
+    ----------
+    actual : (R,), change of Σ_k f_k by each removal.
+    cost : Σ_k f_k with nothing removed.
+    x : (R, n, d_x), retrained without each.
+    x_base : (n, d_x), with nothing removed.
+
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
@@ -41,10 +48,10 @@ class Retraining(Result):
     ((2,), True)
     """
 
-    actual: np.ndarray  # (R,)
-    cost: float  # Σ_k f_k with nothing removed
-    x: np.ndarray  # (R, n, d_x)
-    x_base: np.ndarray  # (n, d_x)
+    actual: np.ndarray
+    cost: float
+    x: np.ndarray
+    x_base: np.ndarray
 
 
 def retrain(problem: Problem, lam: Array, removals: Sequence[Removal | Pair], *, x0: Array | None = None) -> Retraining:
@@ -68,6 +75,13 @@ def retrain(problem: Problem, lam: Array, removals: Sequence[Removal | Pair], *,
     -------
     Retraining
         `actual` changes of the total outer cost, one for each removal.
+
+    Raises
+    ------
+    ValueError
+        λ or the removals do not fit the problem.
+    RuntimeError
+        The inner problem cannot be solved to machine precision.
 
     Examples
     --------
@@ -106,6 +120,13 @@ def retrain_sgp(
     -------
     Retraining
         `actual` changes of the total outer cost, one for each removal.
+
+    Raises
+    ------
+    ValueError
+        λ or the removals do not fit the problem.
+    DivergenceError
+        Training diverged.
 
     Examples
     --------

@@ -39,10 +39,25 @@ class Averaging(ABC):
 
     @abstractmethod
     def connect(self) -> Channel:
-        """A channel of its own, at the first graph."""
+        """A channel of its own, at the first graph.
+
+        Returns
+        -------
+        Channel.
+        """
 
     def steps_of(self, first: int, calls: int) -> Sequence[int]:
-        """S_m of the calls m = first .. first + calls - 1."""
+        """S_m of the calls m = first .. first + calls - 1.
+
+        Parameters
+        ----------
+        first : m of the first call.
+        calls : how many.
+
+        Returns
+        -------
+        sequence of S_m.
+        """
         first = arguments.integer("first", first, 0)
         calls = arguments.integer("calls", calls, 0, arguments.LONGEST)
         if isinstance(self.steps, int):
@@ -51,7 +66,16 @@ class Averaging(ABC):
         return given + self.steps[-1:] * (calls - len(given))
 
     def graphs_before(self, call: int) -> int:
-        """S_0 + ... + S_{m-1}: how many graphs the calls before call m use."""
+        """S_0 + ... + S_{m-1}: how many graphs the calls before call m use.
+
+        Parameters
+        ----------
+        call : m.
+
+        Returns
+        -------
+        int.
+        """
         call = arguments.integer("call", call, 0, arguments.LONGEST)
         if isinstance(self.steps, int):
             return call * self.steps
@@ -63,6 +87,15 @@ class Averaging(ABC):
 
         u is (n, d), or (..., n, d) with run axes; the result has its library, device and dtype. A pure function of
         (u, call); beside its result it adds what was sent to `ledger`.
+
+        Parameters
+        ----------
+        u : (..., n, d), a row for each client.
+        call : m: which graphs are used.
+
+        Returns
+        -------
+        array like u.
         """
         call = arguments.integer("call", call, 0, arguments.LONGEST)
         arguments.same_kind(u=u)

@@ -17,6 +17,11 @@ class ExactAverage(Averaging):
     n : int
         Clients.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `n` must be an integer ≥ 1.
+
     Examples
     --------
     >>> hgp.ExactAverage(2).apply(np.array([[1.0], [3.0]]), 0)

@@ -41,6 +41,11 @@ def falling_steps(steps: int, iterations: int, slope: float | None = None) -> tu
     -------
     tuple of M integers, each at least 1.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `steps` and `iterations` must be integers ≥ 1, `slope` a number ≥ 0.
+
     Examples
     --------
     >>> import hgp_ref as hgp

@@ -29,6 +29,11 @@ class Gossip(Averaging):
     mode : {"auto", "composed", "stepping"}
         How the steps of a call are made; the result is the same up to rounding.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must have rows that sum to one and lose nothing, `steps` hold integers ≥ 1.
+
     Examples
     --------
     >>> avg = hgp.Gossip(hgp.networks.OnePeerExponential(4), steps=2)

@@ -184,6 +184,13 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
     Mean
         At work over a channel of its own.
 
+    Raises
+    ------
+    TypeError
+        What `connect` returns is no channel.
+    ValueError
+        The averaging has another number of clients than there are rows.
+
     Examples
     --------
     >>> net = hgp.networks.FullyConnected(2)

@@ -41,6 +41,11 @@ class PushSum(Averaging):
     mode : {"auto", "composed", "stepping"}
         How the steps of a call are made; the result is the same up to rounding.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be a network, `steps` hold integers ≥ 1, `debias` and `mode` be one of theirs.
+
     Examples
     --------
     >>> net = hgp.networks.RandomDirected(n=3, seed=0)

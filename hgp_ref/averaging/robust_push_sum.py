@@ -40,6 +40,11 @@ class RobustPushSum(PushSum):
         totals from call to call, and iterations go on from the sums, so that nothing is ever lost: what `sgp` uses.
     mode : as in PushSum.
 
+    Raises
+    ------
+    TypeError, ValueError
+        As PushSum; there is no "keep".
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

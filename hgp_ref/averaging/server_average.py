@@ -9,6 +9,11 @@ from hgp_ref.channels import Server
 class ServerAverage(ExactAverage):
     """Θ = 11ᵀ/n ⊗ I through a server: n messages of one vector to it and n back, one round a call.
 
+    Parameters
+    ----------
+    n : int
+        Clients.
+
     Examples
     --------
     >>> import numpy as np
@@ -16,11 +21,6 @@ class ServerAverage(ExactAverage):
     >>> avg = ServerAverage(5)
     >>> avg.apply(np.arange(10.0).reshape(5, 2))[0].tolist(), avg.ledger.messages
     ([4.0, 5.0], 10)
-
-    Parameters
-    ----------
-    n : int
-        Clients.
     """
 
     def connect(self) -> Server:

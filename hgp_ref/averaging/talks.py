@@ -47,18 +47,6 @@ Talk = Generator[Offer, list[Array], Any]
 def exchange(mean: Mean, *talks: Talk) -> list[Any]:
     """What the talks return; in each phase those that still talk send what they offer in one message.
 
-    Examples
-    --------
-    >>> import numpy as np, hgp_ref as hgp
-    >>> from hgp_ref.averaging import Pushed, exchange, open_mean
-    >>> mean = open_mean([hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 1)], 3, np.zeros((3, 2)), 1)
-    >>> def both(s, t):
-    ...     s, t = yield s, Pushed(t)
-    ...     return s, t
-    >>> ((s, t),) = exchange(mean, both(np.ones((3, 2)), np.arange(6.0).reshape(3, 2)))
-    >>> bool(np.allclose(s, 1)), t.sum(axis=0).round(12).tolist(), mean.channel.traffic.rounds
-    (True, [6.0, 9.0], 1)
-
     Parameters
     ----------
     mean : Mean
@@ -70,6 +58,18 @@ def exchange(mean: Mean, *talks: Talk) -> list[Any]:
     -------
     list
         What became of each.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> from hgp_ref.averaging import Pushed, exchange, open_mean
+    >>> mean = open_mean([hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 1)], 3, np.zeros((3, 2)), 1)
+    >>> def both(s, t):
+    ...     s, t = yield s, Pushed(t)
+    ...     return s, t
+    >>> ((s, t),) = exchange(mean, both(np.ones((3, 2)), np.arange(6.0).reshape(3, 2)))
+    >>> bool(np.allclose(s, 1)), t.sum(axis=0).round(12).tolist(), mean.channel.traffic.rounds
+    (True, [6.0, 9.0], 1)
     """
     together = beside(*talks)
     try:

@@ -97,6 +97,14 @@ def optimise(
     A hyper-gradient that diverges never reaches the update, and a λ at which training fails is stepped back from:
     `hgp_ref.bilevel.loop` says by which rule. Both warn and are noted in `path.steps`.
 
+    Raises
+    ------
+    TypeError, ValueError
+        λ or x0 does not fit the problem, settings are out of their range, or `file` holds another run or more steps
+        than are asked for.
+    DivergenceError
+        The first training diverged: without it there is nothing to go on from.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

@@ -16,6 +16,18 @@ from hgp_ref.results import Result
 class OuterStep(Result):
     """What was done between λ_k and λ_{k+1}.
 
+    Attributes
+    ----------
+    train : of training at λ_k.
+    estimate : of the hyper-gradient at λ_k, refused ones included.
+    gradient_norm : ‖v‖ over all clients; None where there is none.
+    iterations : of the estimate.
+    scale : share of the update's step that was taken; 0 where it was refused.
+    note : what went wrong, if anything.
+    bound : on ‖v − ∇F(λ_k)‖, where steps are certified.
+    averaging_steps : S, where it may change.
+    interval : in which F(λ_{k+1}) lies, where steps are certified.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -26,15 +38,15 @@ class OuterStep(Result):
     50
     """
 
-    train: Traffic  # of training at λ_k
-    estimate: Traffic  # of the hyper-gradient at λ_k, refused ones included
-    gradient_norm: float | None  # ‖v‖ over all clients; None where there is none
-    iterations: int  # of the estimate
-    scale: float = 1.0  # share of the update's step that was taken; 0 where it was refused
-    note: str = ""  # what went wrong, if anything
-    bound: float | None = None  # on ‖v − ∇F(λ_k)‖, where steps are certified
-    averaging_steps: int | None = None  # S, where it may change
-    interval: tuple[float, float] | None = None  # in which F(λ_{k+1}) lies, where steps are certified
+    train: Traffic
+    estimate: Traffic
+    gradient_norm: float | None
+    iterations: int
+    scale: float = 1.0
+    note: str = ""
+    bound: float | None = None
+    averaging_steps: int | None = None
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,22 @@ class Path(Result):
 
     `floats` and `rounds` are cumulative: entry k is what it took until `outer_cost[k]` was known, the last one is the
     total. They are what outer costs of different methods are drawn over.
+
+    Attributes
+    ----------
+    lam : (K+1, n, d_λ).
+    x : (n, d_x), trained at the last λ.
+    outer_cost : (K+1,), Σ_k f_k.
+    traffic : in all.
+    floats : (K+1,), sent until each λ was known.
+    rounds : (K+1,), of the network until then.
+    stopped : "steps", "callback", "patience" or "divergence", and what a method has besides.
+    method : which bilevel method.
+    settings : what repeats it.
+    steps : what each of the K steps took, where the method tells.
+    measure : (K+1,), what the caller's measure said, the smaller the better.
+    best : where it was smallest.
+    best_x : (n, d_x), trained at that λ.
 
     Examples
     --------
@@ -54,24 +82,32 @@ class Path(Result):
     ((3, 3, 2), (3,), 2)
     """
 
-    lam: Array  # (K+1, n, d_λ)
-    x: Array  # (n, d_x), trained at the last λ
-    outer_cost: np.ndarray  # (K+1,), Σ_k f_k
-    traffic: Traffic  # in all
-    floats: np.ndarray  # (K+1,)
-    rounds: np.ndarray  # (K+1,)
-    stopped: str  # "steps", "callback", "patience" or "divergence", and what a method has besides
-    method: str  # which bilevel method
-    settings: dict[str, Any] = field(default_factory=dict)  # what repeats it
-    steps: tuple[OuterStep, ...] = ()  # what each of the K steps took, where the method tells
-    measure: np.ndarray | None = None  # (K+1,), what the caller's measure said, the smaller the better
-    best: int | None = None  # where it was smallest
-    best_x: Array | None = None  # (n, d_x), trained at that λ
+    lam: Array
+    x: Array
+    outer_cost: np.ndarray
+    traffic: Traffic
+    floats: np.ndarray
+    rounds: np.ndarray
+    stopped: str
+    method: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    steps: tuple[OuterStep, ...] = ()
+    measure: np.ndarray | None = None
+    best: int | None = None
+    best_x: Array | None = None
 
     def plot(self, over: str = "step") -> Any:
         """A matplotlib figure of the outer cost and of λ over steps, "floats" or "rounds".
 
         Needs `pip install 'hgp_ref[figures]'`.
+
+        Parameters
+        ----------
+        over : "step", "floats" or "rounds".
+
+        Returns
+        -------
+        matplotlib Figure; needs `pip install 'hgp_ref[figures]'`.
         """
         from hgp_ref.bilevel.plot import plot_path
 

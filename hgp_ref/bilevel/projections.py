@@ -24,6 +24,16 @@ def _checked(lam: Array) -> None:
 class Box:
     """low ≤ λ_ij ≤ high.
 
+    Parameters
+    ----------
+    low : smallest value of any λ.
+    high : largest one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `low` and `high` must be numbers with low ≤ high.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
@@ -70,6 +80,15 @@ class Simplex:
 
     τ = (Σ_{j ∈ A} λ_j − total)/|A| over the entries A that stay positive; A starts as all of them and loses those that
     are not above τ, until it loses none (at most d_λ times) [1].
+
+    Parameters
+    ----------
+    total : to which the entries of each λ_i sum.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `total` must be positive.
 
     Examples
     --------

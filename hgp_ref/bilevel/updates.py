@@ -30,16 +30,45 @@ class Update(ABC):
 
     @abstractmethod
     def start(self, lam: Array) -> State:
-        """The state before the first step."""
+        """The state before the first step.
+
+        Parameters
+        ----------
+        lam : (n, d_λ).
+
+        Returns
+        -------
+        tuple of arrays: the state.
+        """
 
     @abstractmethod
     def step(self, state: State, lam: Array, v: Array) -> tuple[Array, State]:
-        """The next λ, in an array of its own, and the next state."""
+        """The next λ, in an array of its own, and the next state.
+
+        Parameters
+        ----------
+        state : what `start` or the last step gave.
+        lam : (n, d_λ).
+        v : (n, d_λ), the hyper-gradient there.
+
+        Returns
+        -------
+        (λ, state).
+        """
 
 
 @dataclass(frozen=True)
 class GradientDescent(Update):
     """λ ← λ − γ v.
+
+    Parameters
+    ----------
+    lr : γ.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `lr` must be positive.
 
     Examples
     --------
@@ -49,7 +78,7 @@ class GradientDescent(Update):
     (array([[0.5, 2. ]]), ())
     """
 
-    lr: float  # γ
+    lr: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lr", arguments.positive("lr", self.lr))
@@ -70,6 +99,17 @@ class Adam(Update):
     The first step moves every entry by about γ, however small its hyper-gradient: a hyper-gradient that has diverged
     looks like any other afterwards, which is why `optimise` keeps it out.
 
+    Parameters
+    ----------
+    lr : γ.
+    betas : β₁, β₂.
+    eps : ε.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `lr` and `eps` must be positive, `betas` two numbers in [0, 1).
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
@@ -81,9 +121,9 @@ class Adam(Update):
     [1] D. P. Kingma, J. Ba. Adam: a method for stochastic optimization. ICLR 2015.
     """
 
-    lr: float = 0.1  # γ
-    betas: tuple[float, float] = (0.9, 0.999)  # β₁, β₂
-    eps: float = 1e-8  # ε
+    lr: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lr", arguments.positive("lr", self.lr))

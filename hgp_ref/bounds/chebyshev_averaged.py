@@ -67,6 +67,16 @@ def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | 
     low, high : the interval that the method used.
     iterations : M.
 
+    Returns
+    -------
+    Bound
+        `total` bounds ‖v − d‖ and `per_client` ‖v_i − d_i‖.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `c` must be Constants, `low` and `high` numbers; an interval that misses the spectrum is "not applicable".
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
@@ -79,11 +89,6 @@ def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | 
     >>> bound = hgp.bounds.bound_f(hgp.bounds.realised_constants(H, J, f_x, 1.0, K), 0.09, 1.1)
     >>> bool(np.linalg.norm(est.value - hgp.exact.hypergradient(problem, x, lam)) <= bound.total)
     True
-
-    Returns
-    -------
-    Bound
-        `total` bounds ‖v − d‖ and `per_client` ‖v_i − d_i‖.
     """
     M = check_iterations(c, iterations)
     low, high = arguments.number("low", low), arguments.number("high", high)

@@ -42,6 +42,11 @@ def chebyshev(
     Bound
         Not applicable where the spectrum leaves the interval.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `beta` must be (n,), `spectrum` two numbers, `w_norm` ≥ 0, `iterations` an integer ≥ 0.
+
     Examples
     --------
     >>> round(hgp.bounds.chebyshev(np.ones(3), 1.0, 0.1, 1.0, 20, (0.1, 1.0)).total, 8)

@@ -35,6 +35,44 @@ SIGNED = ("alpha", "L", "alpha_bar", "L_bar", "smallest_entry")  # all other con
 class Constants:
     """Constants of one setting; arrays over the M averaging calls are (M,), over the clients (n,).
 
+    Attributes
+    ----------
+    n : clients.
+    d_x : dimension of x.
+    d_lam : dimension of λ.
+    eta : η.
+    iterations : M.
+    gamma : (M,), γ_m: largest absolute row sum of E_m.
+    eps : (M,), ‖E_m‖.
+    eps_par : (M,), ‖ΠE_m‖.
+    eps_perp : (M,), ‖(I − Π)E_m‖.
+    alpha : min_i λ_min(H_i).
+    L : max_i λ_max(H_i).
+    sigma_min : min_i σ_min(H_i), which the paper prints for alpha.
+    alpha_bar : λ_min(H̄).
+    L_bar : λ_max(H̄).
+    beta : ‖J_i‖.
+    J_stacked : ‖[J_1; …; J_n]‖.
+    rho : max_i ‖I − ηH_i‖.
+    rho_bar : ‖I − ηH̄‖.
+    zeta : ‖(I − Θ)HΘ‖.
+    zeta_inf : max_i ‖H_i − H̄‖.
+    rho_perp : ‖(I − Θ)(I − ηH)(I − Θ)‖.
+    G_inf : max_i ‖∂_x f_i‖.
+    g_bar : ‖mean ∂_x f_i‖.
+    a0 : ‖Θ ∂_x f‖ = √n ‖ḡ‖.
+    s0 : ‖(I − Θ) ∂_x f‖.
+    f_norm : ‖∂_x f‖.
+    row_sum_error : max |K_m 1 − 1|.
+    smallest_entry : min K_m[i,j].
+    f_lam : ‖∂_λ f‖, which only rounding depends on.
+    steps : S, which only rounding depends on.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arrays must have n or M entries, norms be ≥ 0 and finite, η positive.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -52,32 +90,32 @@ class Constants:
     d_x: int
     d_lam: int
     eta: float
-    iterations: int  # M
+    iterations: int
     gamma: np.ndarray
     eps: np.ndarray
     eps_par: np.ndarray
     eps_perp: np.ndarray
-    alpha: float  # min_i λ_min(H_i)
-    L: float  # max_i λ_max(H_i)
-    sigma_min: float  # min_i σ_min(H_i), which the paper prints for alpha
-    alpha_bar: float  # λ_min(H̄)
-    L_bar: float  # λ_max(H̄)
-    beta: np.ndarray  # ‖J_i‖
-    J_stacked: float  # ‖[J_1; …; J_n]‖
+    alpha: float
+    L: float
+    sigma_min: float
+    alpha_bar: float
+    L_bar: float
+    beta: np.ndarray
+    J_stacked: float
     rho: float
     rho_bar: float
     zeta: float
     zeta_inf: float
     rho_perp: float
-    G_inf: float  # max_i ‖∂_x f_i‖
-    g_bar: float  # ‖mean ∂_x f_i‖
-    a0: float  # ‖Θ ∂_x f‖ = √n ‖ḡ‖
-    s0: float  # ‖(I − Θ) ∂_x f‖
-    f_norm: float  # ‖∂_x f‖
-    row_sum_error: float  # max |K_m 1 − 1|
-    smallest_entry: float  # min K_m[i,j]
-    f_lam: float = 0.0  # ‖∂_λ f‖, which only rounding depends on
-    steps: int = 1  # S, which only rounding depends on
+    G_inf: float
+    g_bar: float
+    a0: float
+    s0: float
+    f_norm: float
+    row_sum_error: float
+    smallest_entry: float
+    f_lam: float = 0.0
+    steps: int = 1
 
     def __post_init__(self) -> None:
         """ValueError or TypeError where a field is not a constant of any setting."""
@@ -139,6 +177,13 @@ def realised_constants(
     -------
     Constants
         What every bound takes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Shapes must fit together, numbers be finite, η positive.
+    ValueError
+        A constant leaves the floating-point range.
 
     Examples
     --------

@@ -42,6 +42,11 @@ def convex_mean(c: Constants, iterations: int | None = None) -> Bound:
     Bound
         `total` bounds ‖v − d‖ and `per_client` ‖v_i − d_i‖; not applicable where H̄ is not positive definite.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `c` must be Constants, `iterations` at most as many calls as they hold.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)

@@ -59,6 +59,11 @@ def inexact(
     array (n,)
         Bounds on ‖d̂_i − d_i‖.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `nu` must be Lipschitz, `apart` and `beta` (n,) and ≥ 0, `alpha_bar` positive.
+
     Examples
     --------
     >>> nu = hgp.bounds.Lipschitz(nu_flam=0.0, nu_fx=1.0, nu_J=0.0, nu_H=0.5, strong_convexity=0.1)
@@ -93,6 +98,11 @@ def inexact_total(nu: Lipschitz, distance: float, w_norm: float, beta: float, al
     -------
     float
         A bound on ‖d̂ − d‖.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `nu` must be Lipschitz, the others numbers ≥ 0, `alpha_bar` positive.
 
     Examples
     --------
@@ -138,6 +148,13 @@ def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) 
     -------
     pair of floats
         A bound on ‖x̄ − x‖ and a lower bound on λ_min of the mean Hessian at x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `nu` must be Lipschitz, `gradient` ≥ 0.
+    ValueError
+        The mean Hessian at x is not positive definite, or x is too far off for these constants.
 
     Examples
     --------

@@ -38,6 +38,11 @@ def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     float
         A bound on σ_max(E); not one, in the printed form.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `n` must be an integer ≥ 1, `entry` ≥ 0, `form` one of the two.
+
     Examples
     --------
     >>> hgp.bounds.lemma2(4, 0.1), hgp.bounds.lemma2(4, 0.1, "printed")
@@ -68,6 +73,11 @@ def lemma2_worst_case(constants: WorstCase, steps: int, form: str = "corrected")
     float
         A bound over all graphs that the constants allow.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `constants` must be a WorstCase, `steps` an integer ≥ 1, `form` one of the two.
+
     Examples
     --------
     >>> round(hgp.bounds.lemma2_worst_case(hgp.bounds.worst_case(3), 500), 6)
@@ -93,6 +103,11 @@ def lemma2_realised(K: np.ndarray, form: str = "corrected") -> float:
     -------
     float
         With c its largest deviation from 1/n.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `K` must be (n, n), real and finite.
 
     Examples
     --------

@@ -28,6 +28,11 @@ def known_lipschitz(problem: Problem, lam: Array) -> Lipschitz | None:
     Lipschitz or None
         What the problem's own `lipschitz(lam)` says; None where it has none.
 
+    Raises
+    ------
+    TypeError
+        The problem's `lipschitz` returns something else.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)

@@ -36,14 +36,19 @@ from hgp_ref.bounds.scaled import power_of_two
 class MeanSquareError:
     """E‖v_i − d_i‖² = bias² + variance, each (n,).
 
+    Attributes
+    ----------
+    bias : ‖E v_i − d_i‖.
+    variance : E‖v_i − E v_i‖².
+
     Examples
     --------
     >>> hgp.bounds.MeanSquareError(bias=np.array([0.1]), variance=np.array([0.02])).variance
     array([0.02])
     """
 
-    bias: np.ndarray  # ‖E v_i − d_i‖
-    variance: np.ndarray  # E‖v_i − E v_i‖²
+    bias: np.ndarray
+    variance: np.ndarray
 
     @property
     def per_client(self) -> np.ndarray:
@@ -90,6 +95,13 @@ def mean_square_error(
     -------
     MeanSquareError
         `bias` and `variance` of each client.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Shapes must fit together, η be positive, `size` at most the number of instances without replacement.
+    ValueError
+        The mean square leaves the floating-point range.
 
     Examples
     --------

@@ -79,6 +79,11 @@ def minibatch_tail(
     Bound
         `total` holds with probability 1 − ϵ, and so does each entry of `per_client`.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `c`, `s` must be Constants and SampleConstants, `size` an integer ≥ 1, `form` one of the two.
+
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)

@@ -19,6 +19,13 @@ from hgp_ref import arguments
 class WorstCase:
     """log δ and log τ for n clients whose graphs are jointly strongly connected over every B steps.
 
+    Attributes
+    ----------
+    n : clients.
+    window : B, within which the graphs connect.
+    log_delta : log δ.
+    log_tau : log τ.
+
     Examples
     --------
     >>> constants = hgp.bounds.worst_case(10, window=2)
@@ -42,12 +49,30 @@ class WorstCase:
         return math.exp(self.log_tau)
 
     def entry(self, steps: int) -> float:
-        """(8/δ) τ^{S−1} ≥ |E_ij|."""
+        """(8/δ) τ^{S−1} ≥ |E_ij|.
+
+        Parameters
+        ----------
+        steps : S.
+
+        Returns
+        -------
+        float, perhaps inf.
+        """
         steps = arguments.integer("steps", steps)
         return _exp(math.log(8) - self.log_delta + _power(self.log_tau, steps - 1))
 
     def printed(self, steps: int) -> float:
-        """(8/δ) τ^S, the same with the exponent that the paper prints."""
+        """(8/δ) τ^S, the same with the exponent that the paper prints.
+
+        Parameters
+        ----------
+        steps : S.
+
+        Returns
+        -------
+        float, perhaps inf.
+        """
         steps = arguments.integer("steps", steps)
         return _exp(math.log(8) - self.log_delta + _power(self.log_tau, steps))
 
@@ -55,6 +80,15 @@ class WorstCase:
         """Smallest S with (8 f/δ) τ^S ≤ ½ ηα/(1 − ηα): Theorem 1's condition on S, printed with f = √n.
 
         `factor` f is n by default, as Lemma 2 needs it. The result is a float: it may be astronomical, or infinite.
+
+        Parameters
+        ----------
+        eta_alpha : ηα.
+        factor : f.
+
+        Returns
+        -------
+        float: it may be beyond all integers.
         """
         if not 0 < arguments.number("eta_alpha", eta_alpha) < 1:
             raise ValueError(f"eta_alpha={eta_alpha} given, needed a number strictly between 0 and 1")
@@ -81,6 +115,11 @@ def worst_case(n: int, window: int = 1) -> WorstCase:
     -------
     WorstCase
         log δ and log τ.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `n` and `window` must be integers ≥ 1.
 
     Examples
     --------

@@ -37,6 +37,14 @@ from hgp_ref.bounds.scaled import power_of_two
 class ResidualBounds:
     """Per client, (n,) each: the error itself by the identity, and its bounds.
 
+    Attributes
+    ----------
+    identity : ‖J_i H̄⁻¹ r̃_i‖.
+    c1 : (n,), C1.
+    c2 : (n,), C2.
+    c3 : (n,), C3.
+    c4 : (n,), C4.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -48,7 +56,7 @@ class ResidualBounds:
     (3,)
     """
 
-    identity: np.ndarray  # ‖J_i H̄⁻¹ r̃_i‖
+    identity: np.ndarray
     c1: np.ndarray
     c2: np.ndarray
     c3: np.ndarray
@@ -72,6 +80,13 @@ def residual_bounds(H: np.ndarray, J: np.ndarray, f_x: np.ndarray, w: np.ndarray
     -------
     ResidualBounds
         C1 – C4 and the identity, (n,) each.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Shapes must fit together, numbers be finite.
+    ValueError
+        The bounds leave the floating-point range, or H̄ is not positive definite.
 
     Examples
     --------

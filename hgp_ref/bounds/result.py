@@ -14,11 +14,14 @@ from hgp_ref.rigorous import norm
 class Bound:
     """A bound on the error of v^(M), or the reason why there is none.
 
-    total       bound on ‖v − d‖ over all clients together; None if not applicable
-    per_client  bounds on ‖v_i − d_i‖, (n,); None if not applicable or if the statement has no such form
-    applicable  whether every condition of the statement holds
-    why         the failed condition, with its numbers; empty if applicable
-    terms       the parts of `total` by name
+    Attributes
+    ----------
+    name : of the statement.
+    total : bound on ‖v − d‖ over all clients together; None if not applicable.
+    per_client : bounds on ‖v_i − d_i‖, (n,); None if not applicable or if the statement has no such form.
+    applicable : whether every condition of the statement holds.
+    why : the failed condition, with its numbers; empty if applicable.
+    terms : the parts of `total` by name.
 
     Examples
     --------
@@ -73,6 +76,13 @@ def best(*bounds: Bound) -> Bound:
     -------
     Bound
         The smallest total among those that apply.
+
+    Raises
+    ------
+    TypeError
+        No bound is given, or something else.
+    ValueError
+        They are on different numbers of clients.
 
     Examples
     --------

@@ -24,6 +24,21 @@ from hgp_ref.problems.protocol import Problem
 class SampleConstants:
     """Suprema and root mean squares over the instances of all clients.
 
+    Attributes
+    ----------
+    kappa_x : κ_x, max over instances of ‖H_i^(s) − H_i‖.
+    kappa_lam : κ_λ, the same of J.
+    sigma_x : σ_x, the root of the largest ‖mean_s (H_i^(s) − H_i)ᵀ(H_i^(s) − H_i)‖ of a client.
+    sigma_lam : σ_λ, the same of J.
+    rho : max over instances of ‖I − ηH_i^(s)‖.
+    alpha : min over instances of σ_min(H_i^(s)), as Theorem 1 prints it.
+    beta : max over instances of ‖J_i^(s)‖.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Constants must be numbers ≥ 0.
+
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
@@ -41,8 +56,8 @@ class SampleConstants:
     sigma_x: float
     sigma_lam: float
     rho: float
-    alpha: float  # min over instances of σ_min(H_i^(s)), as Theorem 1 prints it
-    beta: float  # max over instances of ‖J_i^(s)‖
+    alpha: float
+    beta: float
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -63,6 +78,13 @@ def sample_derivatives(problem: Problem, x: Array, lam: Array) -> tuple[list[np.
     -------
     two lists of arrays
         For each client (N_i, d_x, d_x) and (N_i, d_lam, d_x).
+
+    Raises
+    ------
+    TypeError
+        The problem has no instances.
+    ValueError
+        x or λ does not fit it.
 
     Examples
     --------
@@ -134,6 +156,11 @@ def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: floa
     -------
     SampleConstants
         κ, σ, and ρ, α, β over single instances.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Shapes must fit together, numbers be finite, η positive.
 
     Examples
     --------

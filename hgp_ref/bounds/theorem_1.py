@@ -62,6 +62,11 @@ def theorem1(
     Bound
         Not applicable, and why, where the printed conditions fail.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `c`, `s` must be Constants and SampleConstants, `text` one of the two.
+
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
@@ -107,6 +112,11 @@ def corollary1(c: Constants, iterations: int | None = None, *, consensus: float 
     -------
     Bound
         Not applicable, and why, where the printed conditions fail.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `c` must be Constants, `iterations` at most as many calls as they hold.
 
     Examples
     --------
@@ -163,6 +173,11 @@ def corollary2(
     Bound
         Not applicable, and why, where the printed conditions fail.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `c`, `s` must be Constants and SampleConstants, `size` an integer ≥ 1, `C` a number ≥ 0.
+
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
@@ -208,6 +223,11 @@ def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensu
     -------
     Bound
         Not applicable, and why, where ρ ≥ 1 or averaging is too rough.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `c` must be Constants, `iterations` at most as many calls as they hold.
 
     Examples
     --------

@@ -64,6 +64,11 @@ def theorem2(
     Bound
         Not applicable, and why, where the printed conditions fail.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Constants must be numbers ≥ 0, `samples` SampleConstants or None.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)

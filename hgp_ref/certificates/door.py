@@ -112,6 +112,8 @@ def certify(
     strong_convexity = inputs.modulus(strong_convexity)
     first_call = None if first_call is None else arguments.integer("first_call", first_call, 0, arguments.LONGEST)
     max_rounds = None if max_rounds is None else arguments.integer("max_rounds", max_rounds, 0)
+    if avg is None:
+        inputs.all_here(est)
     averagings = inputs.averagings(avg, problem.n_clients, value.shape[0] if value.ndim == 3 else None)
     passed = [inputs.graphs_of(est) if first_call is None else a.graphs_before(first_call) for a in averagings or []]
     talks = [Conversation(a, used, x, max_rounds) for a, used in zip(averagings or [], passed, strict=True)]

@@ -40,6 +40,18 @@ def point_arrays(problem: Problem, x: Array, lam: Array, value: Array) -> None:
     arguments.finite("lam", lam)
 
 
+def all_here(est: Any) -> None:
+    """ValueError where the run of `est` had clients in other processes: without them there is no mean Hessian."""
+    used = getattr(est, "averaging", None)
+    for one in used if isinstance(used, list | tuple) else [used]:
+        net = getattr(one, "net", None)
+        if net is not None and net.clients != slice(0, net.n):
+            raise ValueError(
+                f"avg: None given for a run over {net!r}, needed an averaging over the same network: no process sees "
+                "all clients, so that only they can bound the error together (C3, C4)"
+            )
+
+
 def averagings(avg: Averaging | Sequence[Averaging] | None, clients: int, runs: int | None) -> list[Averaging] | None:
     """One averaging per run, None if none was given."""
     if avg is None:

@@ -27,6 +27,12 @@ from hgp_ref.results import Result
 class MeasuredResidual(Result):
     """How well each client's w solves its equation, (n,) each; no bound on the error of v.
 
+    Attributes
+    ----------
+    residual : ‖ḡ − H̄ w_i‖, at most, rounding included.
+    relative : the same divided by ‖ḡ‖: 1 for w = 0.
+    consistency : ‖v_i − (∂_λ f_i − J_i w_i)‖, at most, rounding included.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -38,9 +44,9 @@ class MeasuredResidual(Result):
     True
     """
 
-    residual: np.ndarray  # ‖ḡ − H̄ w_i‖, at most, rounding included
-    relative: np.ndarray  # the same divided by ‖ḡ‖: 1 for w = 0
-    consistency: np.ndarray  # ‖v_i − (∂_λ f_i − J_i w_i)‖, at most, rounding included
+    residual: np.ndarray
+    relative: np.ndarray
+    consistency: np.ndarray
 
 
 class _ProductsOnly(MatrixFreePoint):
@@ -70,6 +76,11 @@ def measured_residual(problem: Problem, x: Array, lam: Array, est: Any) -> Measu
     -------
     MeasuredResidual
         `residual`, `relative` and `consistency` of each client.
+
+    Raises
+    ------
+    ValueError
+        x, λ and the estimate do not fit together, or it has a run axis.
 
     Examples
     --------

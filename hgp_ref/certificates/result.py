@@ -22,6 +22,28 @@ class Certificate(Result):
     matrix-free form (large d_x) there are no C2, C3 and identity. Where clients are spread over several processes there
     is only what they computed themselves, and `bound` is `decentralised_bound`.
 
+    Attributes
+    ----------
+    centralised : consistency + min(C1, C2) + rounding.
+    c1 : (n,), C1.
+    c2 : (n,), C2.
+    identity : ‖J_i (w* − w_i)‖: the error of ∂_λ f_i − J_i w_i itself, up to rounding.
+    consistency : ‖v_i − (∂_λ f_i − J_i w_i)‖.
+    rounding : allowance for arithmetic on gradients and products, not for cancellation inside them.
+    residual : ‖ḡ − H̄ w_i‖.
+    alpha_bar : a lower bound on λ_min(H̄) at x.
+    inexact : (n,), what an inexact inner solution may add; None if constants are not known.
+    inner_gradient : ‖mean ∂_x g‖ at the mean of x: 0 at the inner solution.
+    consensus_gap : max_i ‖x_i − mean of x‖.
+    decentralised : consistency + min(C3, C4) + the client's own rounding.
+    c3 : (n,), C3.
+    c4 : (n,), C4.
+    decentralised_inexact : (n,), the same as `inexact` from what clients know.
+    traffic : of the decentralised computation.
+    matrix_free : whether products alone were used.
+    against : which hyper-gradient it compares with.
+    assumptions : what it rests on.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -34,23 +56,23 @@ class Certificate(Result):
     ((3,), 'the hyper-gradient at the exact inner solution')
     """
 
-    centralised: np.ndarray | None  # consistency + min(C1, C2) + rounding
+    centralised: np.ndarray | None
     c1: np.ndarray | None
     c2: np.ndarray | None
-    identity: np.ndarray | None  # ‖J_i (w* − w_i)‖: the error of ∂_λ f_i − J_i w_i itself, up to rounding
-    consistency: np.ndarray  # ‖v_i − (∂_λ f_i − J_i w_i)‖
-    rounding: np.ndarray | None  # allowance for arithmetic on gradients and products, not for cancellation inside them
-    residual: np.ndarray | None  # ‖ḡ − H̄ w_i‖
-    alpha_bar: float  # a lower bound on λ_min(H̄) at x
-    inexact: np.ndarray | None  # (n,), what an inexact inner solution may add; None if constants are not known
-    inner_gradient: float | None  # ‖mean ∂_x g‖ at the mean of x: 0 at the inner solution
-    consensus_gap: float | None  # max_i ‖x_i − mean of x‖
-    decentralised: np.ndarray | None  # consistency + min(C3, C4) + the client's own rounding
+    identity: np.ndarray | None
+    consistency: np.ndarray
+    rounding: np.ndarray | None
+    residual: np.ndarray | None
+    alpha_bar: float
+    inexact: np.ndarray | None
+    inner_gradient: float | None
+    consensus_gap: float | None
+    decentralised: np.ndarray | None
     c3: np.ndarray | None
     c4: np.ndarray | None
     decentralised_inexact: np.ndarray | None
-    traffic: Traffic | None  # of the decentralised computation
-    matrix_free: bool  # whether products alone were used
+    traffic: Traffic | None
+    matrix_free: bool
     against: str
     assumptions: tuple[str, ...]
 
@@ -71,7 +93,12 @@ class Certificate(Result):
         return None if self.decentralised_inexact is None else self.decentralised + self.decentralised_inexact
 
     def plot(self) -> Any:
-        """A matplotlib figure of the bound's parts for every client; needs `pip install 'hgp_ref[figures]'`."""
+        """A matplotlib figure of the bound's parts for every client; needs `pip install 'hgp_ref[figures]'`.
+
+        Returns
+        -------
+        matplotlib Figure.
+        """
         from hgp_ref.certificates.plot import draw
 
         return draw(self)

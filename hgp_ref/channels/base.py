@@ -79,14 +79,47 @@ class Channel(ABC):
 
     @abstractmethod
     def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
-        """The sums P z over the next `steps` graphs, z (..., n, d); `self.weights` becomes P ω (see FRESH, CARRIED)."""
+        """The sums P z over the next `steps` graphs, z (..., n, d); `self.weights` becomes P ω (see FRESH, CARRIED).
+
+        Parameters
+        ----------
+        z : (..., n, d), or the rows of this process's clients.
+        steps : graphs of the call.
+        weights : FRESH, CARRIED or BALANCED.
+
+        Returns
+        -------
+        array like z.
+        """
 
     @abstractmethod
     def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        """Maxima over all clients of the columns of host `values` (n, k), exact, by flooding; sent as dtype of like."""
+        """Maxima over all clients of the columns of host `values` (n, k), exact, by flooding; sent as dtype of like.
+
+        Parameters
+        ----------
+        values : (n, k) on the host.
+        like : an array in whose dtype they travel.
+        max_rounds : after how many steps to give up.
+
+        Returns
+        -------
+        (k,) on the host, the same for everybody.
+        """
 
     def average(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
-        """P z, divided by ω where weights travel: client i's estimate of the mean of the rows of z."""
+        """P z, divided by ω where weights travel: client i's estimate of the mean of the rows of z.
+
+        Parameters
+        ----------
+        z : (..., n, d).
+        steps : graphs of the call.
+        weights : FRESH, CARRIED or BALANCED.
+
+        Returns
+        -------
+        array like z.
+        """
         mixed = self.mix(z, steps, weights)
         return mixed if weights is BALANCED else mixed / self.weights
 
@@ -133,7 +166,15 @@ class Channel(ABC):
             self._sent = before
 
     def count(self, messages: int, z: Array, weights: Weights, rounds: int = 1) -> None:
-        """Add `messages` messages of rows of z to the traffic, once for each entry of its run axes."""
+        """Add `messages` messages of rows of z to the traffic, once for each entry of its run axes.
+
+        Parameters
+        ----------
+        messages : how many.
+        z : rows of which they carry.
+        weights : whether a weight goes with each.
+        rounds : steps that this took.
+        """
         runs = math.prod(z.shape[:-2])
         floats = z.shape[-1] + (weights is not BALANCED)
         self._sent += Traffic.of(messages * runs, floats, host_dtype(z).itemsize, rounds)
@@ -145,17 +186,43 @@ class Channel(ABC):
     # What someone who sees all clients reads off, for reports and to stop runs; not part of what clients send.
 
     def anyone(self, flag: bool) -> bool:
-        """Whether some process says so: a run stops everywhere or nowhere."""
+        """Whether some process says so: a run stops everywhere or nowhere.
+
+        Parameters
+        ----------
+        flag : of this process.
+
+        Returns
+        -------
+        bool, the same in every process.
+        """
         return flag
 
     def max_over_clients(self, a: Array) -> np.ndarray:
-        """max_i a_i over all clients, a (..., n); on the host, float64."""
+        """max_i a_i over all clients, a (..., n); on the host, float64.
+
+        Parameters
+        ----------
+        a : (..., n).
+
+        Returns
+        -------
+        (...,) on the host.
+        """
         return host_float64(array_namespace(a).max(a, axis=-1))
 
     def mean_over_clients(self, a: Array) -> Array:
         """The mean over all clients of the rows of a (..., n, d), as one row (..., 1, d).
 
         On NumPy the order of its sums follows the memory, so that is made the same for whoever holds the rows.
+
+        Parameters
+        ----------
+        a : (..., n, d).
+
+        Returns
+        -------
+        (..., 1, d).
         """
         a = np.ascontiguousarray(a) if is_numpy(a) else a
         return array_namespace(a).mean(a, axis=-2, keepdims=True)
@@ -179,6 +246,11 @@ def connect(net: Network, mode: str = "auto") -> Channel:
     -------
     Channel
         At its first graph.
+
+    Raises
+    ------
+    TypeError
+        `net` is no network.
 
     Examples
     --------

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from itertools import groupby
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from hgp_ref.backend import Array, array_namespace, host_dtype
 from hgp_ref.channels.base import BALANCED, CARRIED, FRESH, Channel, Weights, connect
 from hgp_ref.channels.calls import PreparedCalls
 from hgp_ref.channels.lossy_calls import LossyCall, Mail
-from hgp_ref.channels.products import CHUNK_BYTES
+from hgp_ref.channels.products import chunks
 from hgp_ref.channels.simulated import Simulated
 from hgp_ref.channels.traffic import Traffic
 from hgp_ref.networks import Unreliable
@@ -80,16 +79,10 @@ class Lossy(Simulated):
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """P of the next calls with fresh weights, and their messages."""
         P, messages = np.empty((len(steps), self.n, self.n)), np.empty(len(steps), dtype=np.int64)
-        step, call = self.step, 0
-        for S, group in groupby(steps):
-            calls, most = len(list(group)), max(1, CHUNK_BYTES // (8 * S * self.n**2))
-            for c in range(call, call + calls, most):
-                part = slice(c, min(c + most, call + calls))
-                W = self.net.mixing_matrices(step + 1, (part.stop - c) * S)
-                rule = (self.net.t + step + 1, *self.net.rule, self.robust)
-                links.products(W, S, *rule, P[part], messages[part])
-                step += (part.stop - c) * S
-            call += calls
+        first = self.net.t + self.step + 1
+        for part, W, S in chunks(self.net, self.step, steps):
+            links.products(W, S, first, *self.net.rule, self.robust, P[part], messages[part])
+            first += len(W)
         return P, messages
 
     def composes(self, z: Array, steps: int, weights: Weights = FRESH) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -29,14 +29,22 @@ def products(net: Network, step: int, steps: Sequence[int]) -> tuple[np.ndarray,
 def _multiplied(net: Network, step: int, calls: int, S: int) -> tuple[np.ndarray, np.ndarray]:
     """A network that never changes is composed once."""
     n, distinct = net.n, 1 if net.period == 1 else calls
-    most = max(1, CHUNK_BYTES // (8 * S * n * n))
     P, messages = np.empty((calls, n, n)), np.empty(calls, dtype=np.int64)
-    for c in range(0, distinct, most):
-        part = slice(c, min(c + most, distinct))
-        W = net.mixing_matrices(step + c * S + 1, (part.stop - c) * S)
+    for part, W, _ in chunks(net, step, (S,) * distinct):
         P[part], messages[part] = compose(W, S, net.expected_edges), count_messages(W, S)
     P[distinct:], messages[distinct:] = P[0], messages[0]
     return P, messages
+
+
+def chunks(net: Network, step: int, steps: Sequence[int]) -> Iterator[tuple[slice, np.ndarray, int]]:
+    """Which calls, W of all their graphs, and the S that they share: CHUNK_BYTES of W at a time, at least one call."""
+    call = 0
+    for S, group in groupby(steps):
+        end, most = call + len(list(group)), max(1, CHUNK_BYTES // (8 * S * net.n**2))
+        while call < end:
+            calls = min(most, end - call)
+            yield slice(call, call + calls), net.mixing_matrices(step + 1, calls * S), S
+            call, step = call + calls, step + calls * S
 
 
 def composing_pays(net: Network, steps: int, columns: int) -> bool:

@@ -29,6 +29,11 @@ class Runs(Channel):
     channels : sequence of Channel
         One for each run.
 
+    Raises
+    ------
+    ValueError
+        The channels are of different numbers of clients.
+
     Examples
     --------
     >>> net = hgp.networks.RandomDirected(n=3, seed=0)

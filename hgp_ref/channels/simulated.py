@@ -40,6 +40,11 @@ class Simulated(Channel):
     mode : {"auto", "composed", "stepping"}
         How the steps of a call are made.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `mode` must be one of the three.
+
     Examples
     --------
     >>> channel = hgp.channels.Simulated(hgp.networks.FullyConnected(2))

@@ -17,7 +17,7 @@ from hgp_ref.channels.base import BALANCED, Weights
 from hgp_ref.channels.calls import ForeseenCalls, PreparedCalls, check_balanced, check_heard, weights_before
 from hgp_ref.channels.messages import messages_of
 from hgp_ref.networks import Network
-from hgp_ref.networks.base import Csr
+from hgp_ref.networks.base import Csr, Edges
 
 
 class SteppingCalls(PreparedCalls):
@@ -118,11 +118,21 @@ class DeviceCalls(ForeseenCalls, SteppingCalls):
 
 def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
     """out = W_s z; the number of messages, and W_s ω."""
-    if net.equal_shares:
-        lists = net.out_lists(s)
-        push_step(*lists, z, out)
-        return messages_of(net, *lists), push_vector_step(*lists, omega)
-    graph = net.csr(s)
+    return mix_along(net, drawn(net, s), z, out, omega)
+
+
+def drawn(net: Network, s: int) -> Edges | Csr:
+    """Graph s as a step takes it: lists of receivers where every sender splits equally, else rows with weights."""
+    return net.out_lists(s) if net.equal_shares else net.csr(s)
+
+
+def mix_along(
+    net: Network, graph: Edges | Csr, z: np.ndarray, out: np.ndarray, omega: np.ndarray
+) -> tuple[int, np.ndarray]:
+    """The same for a graph of `net` that was `drawn`."""
+    if len(graph) == 2:
+        push_step(*graph, z, out)
+        return messages_of(net, *graph), push_vector_step(*graph, omega)
     pull_step(*graph, z, out)
     return messages_of(net, *graph[:2]), pull_vector_step(*graph, omega)
 

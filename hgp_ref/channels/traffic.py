@@ -20,6 +20,13 @@ class Traffic(Result):
     A message is one vector, with its Push-Sum weight where there is one, over one edge that is not a self-loop.
     A round is one step of the network, in which all clients send at once. With a run axis every field is an array.
 
+    Parameters
+    ----------
+    messages : messages between clients.
+    floats : numbers in them.
+    bytes : bytes in them.
+    rounds : steps of the network.
+
     Examples
     --------
     >>> net = hgp.networks.FullyConnected(3)
@@ -42,21 +49,60 @@ class Traffic(Result):
 
     @staticmethod
     def of(messages: int, floats_per_message: int, itemsize: int, rounds: int) -> Traffic:
-        """Traffic of `messages` messages of `floats_per_message` numbers of `itemsize` bytes in `rounds` rounds."""
+        """Traffic of `messages` messages of `floats_per_message` numbers of `itemsize` bytes in `rounds` rounds.
+
+        Parameters
+        ----------
+        messages : between clients.
+        floats_per_message : numbers in each.
+        itemsize : bytes of a number.
+        rounds : steps of the network.
+
+        Returns
+        -------
+        Traffic.
+        """
         floats = int(messages) * floats_per_message
         return Traffic(int(messages), floats, floats * itemsize, int(rounds))
 
     @staticmethod
     def side_by_side(runs: Sequence[Traffic]) -> Traffic:
-        """The traffic of several runs along a run axis."""
+        """The traffic of several runs along a run axis.
+
+        Parameters
+        ----------
+        runs : the traffic of each.
+
+        Returns
+        -------
+        Traffic whose fields are arrays (runs,).
+        """
         return Traffic(*(np.array([getattr(run, f) for run in runs]) for f in FIELDS))
 
     def of_run(self, r: int) -> Traffic:
-        """The traffic of run r."""
+        """The traffic of run r.
+
+        Parameters
+        ----------
+        r : its number.
+
+        Returns
+        -------
+        Traffic of plain numbers.
+        """
         return Traffic(*(int(getattr(self, f)[r]) for f in FIELDS))
 
     def per_run(self, lead: tuple[int, ...]) -> Traffic:
-        """The traffic of each of the runs `lead`, alike, that went over one channel together."""
+        """The traffic of each of the runs `lead`, alike, that went over one channel together.
+
+        Parameters
+        ----------
+        lead : shape of the run axes.
+
+        Returns
+        -------
+        Traffic whose fields are arrays of that shape.
+        """
         runs = int(np.prod(lead, dtype=np.int64))
         shares = (self.messages // runs, self.floats // runs, self.bytes // runs, self.rounds)
         return Traffic(*(np.full(lead, share) for share in shares)) if lead else self

@@ -33,6 +33,25 @@ class Clients(Result):
     A part that a data set does not have is an empty list. Clients in clusters see their inputs as
     (X - means[c]) / stds[c], c = clusters[i]; `clustered` makes them so.
 
+    Parameters
+    ----------
+    X : n arrays (N_i, ...).
+    y : n arrays (N_i,) of labels 0 … n_classes − 1.
+    X_val : the same for validation.
+    y_val : their labels.
+    n_classes : number of classes.
+    name : of the data.
+    X_test : the same for tests; empty where there are none.
+    y_test : their labels.
+    clusters : (n,) the cluster of each client.
+    means : (number of clusters,).
+    stds : (number of clusters,).
+
+    Raises
+    ------
+    TypeError, ValueError
+        Every part needs as many clients as X, every client as many labels as inputs, labels 0 … n_classes − 1.
+
     Examples
     --------
     >>> clients = hgp.data.synthetic_mixture(n_clients=2, n_train=10, n_val=5, n_test=5).clients()
@@ -40,16 +59,16 @@ class Clients(Result):
     (2, [10, 10])
     """
 
-    X: list[np.ndarray]  # n arrays (N_i, ...)
-    y: list[np.ndarray]  # n arrays (N_i,) of labels 0 … n_classes − 1
+    X: list[np.ndarray]
+    y: list[np.ndarray]
     X_val: list[np.ndarray]
     y_val: list[np.ndarray]
     n_classes: int
     name: str
     X_test: list[np.ndarray] = field(default_factory=list)
     y_test: list[np.ndarray] = field(default_factory=list)
-    clusters: np.ndarray | None = None  # (n,) the cluster of each client
-    means: np.ndarray | None = None  # (number of clusters,)
+    clusters: np.ndarray | None = None
+    means: np.ndarray | None = None
     stds: np.ndarray | None = None
 
     def __post_init__(self) -> None:
@@ -117,11 +136,29 @@ class Clients(Result):
         return self.counts_of("train")
 
     def counts_of(self, part: str) -> np.ndarray:
-        """Instances of each client in "train", "validation" or "test", (n,)."""
+        """Instances of each client in "train", "validation" or "test", (n,).
+
+        Parameters
+        ----------
+        part : its name.
+
+        Returns
+        -------
+        (n,) integers.
+        """
         return np.array([len(y) for y in self.part(part)[1]])
 
     def part(self, part: str) -> Part:
-        """Inputs and labels of "train", "validation" or "test"; ValueError if the data have no such part."""
+        """Inputs and labels of "train", "validation" or "test"; ValueError if the data have no such part.
+
+        Parameters
+        ----------
+        part : its name.
+
+        Returns
+        -------
+        (inputs, labels), n arrays each.
+        """
         inputs, labels = (getattr(self, name) for name in PARTS[arguments.choice("part", part, PARTS)])
         if not inputs:
             raise ValueError(f"part={part!r} given, but {self.name} has no such part")
@@ -143,7 +180,16 @@ class Clients(Result):
         return self.part("test")
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Clients:
-        """The same data with some of the clients, a slice or indices."""
+        """The same data with some of the clients, a slice or indices.
+
+        Parameters
+        ----------
+        clients : a slice or a sequence of indices.
+
+        Returns
+        -------
+        Clients.
+        """
         which = chosen(clients, self.n_clients)
         numbers = np.arange(self.n_clients)[which]
         lists = {name: getattr(self, name) for names in PARTS.values() for name in names}
@@ -153,7 +199,16 @@ class Clients(Result):
         return replace(self, **taken, clusters=None if self.clusters is None else self.clusters[which])
 
     def map_inputs(self, change: Callable[[int, np.ndarray], np.ndarray]) -> Clients:
-        """The same data with change(i, X_i) for the inputs of client i, in every part."""
+        """The same data with change(i, X_i) for the inputs of client i, in every part.
+
+        Parameters
+        ----------
+        change : a function (i, X_i) → array.
+
+        Returns
+        -------
+        Clients.
+        """
         arguments.function("change", change)
 
         def changed_input(i: int, X: np.ndarray) -> np.ndarray:
@@ -174,6 +229,16 @@ class Clients(Result):
 
         Client i is in cluster i mod C, or with a seed in one drawn by a random order of the clients (NumPy's generator
         seeded with [seed, 3]). `draw_clusters` draws means and stds as the paper does.
+
+        Parameters
+        ----------
+        means : one for each cluster.
+        stds : one for each cluster.
+        seed : of who is in which.
+
+        Returns
+        -------
+        Clients, with `clusters`, `means` and `stds`.
         """
         if self.clusters is not None:
             raise ValueError(f"clustered: {self.name} is in clusters already, needed data that are not")

@@ -35,6 +35,11 @@ def draw_clusters(n_clusters: int = 3, seed: int = 0, variant: str = "paper") ->
     two arrays (n_clusters,)
         Means and standard deviations.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `n_clusters` must be an integer ≥ 1, `variant` one of the two.
+
     Examples
     --------
     >>> means, stds = hgp.data.draw_clusters(3, seed=1, variant="published")

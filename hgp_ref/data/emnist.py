@@ -48,7 +48,13 @@ UNSIGNED_BYTE = 8  # IDX type code
 
 @dataclass(frozen=True)
 class Emnist(Images):
-    """Images and labels of one split of EMNIST byclass, or some of them."""
+    """Images and labels of one split of EMNIST byclass, or some of them.
+
+    Attributes
+    ----------
+    name : of the data.
+    n_classes : ten digits and 52 letters.
+    """
 
     name: str = "EMNIST byclass"
     n_classes: int = 62
@@ -58,6 +64,13 @@ def download_emnist(folder: str | Path, *, url: str = URL, sums: Mapping[str, st
     """NIST's archive (560 MB) in `folder`, its sum compared; nothing is done if it is there already.
 
     The sum known here is that of public loaders (see the module): if NIST's file should have another, give it in sums.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `url` must be an address, `sums` have the archive's SHA-256.
+    OSError
+        The download fails.
     """
     place = arguments.path("folder", folder)
     arguments.kind("url", url, str)
@@ -81,6 +94,15 @@ def emnist_byclass(
     names to SHA-256 sums in hexadecimal; a file whose sum is not in it is refused. The sums known here are those of the
     archive, which has both splits (697,932 and 116,323 images), and of the unpacked test split; for the unpacked
     train split give the sums of your files.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `split` must be "train" or "test".
+    FileNotFoundError
+        The files are not there; the message says how to get them.
+    ValueError
+        A file's SHA-256 differs, or images and labels do not fit together.
     """
     arguments.choice("split", split, ("train", "test"))
     upright = arguments.boolean("upright", upright)

@@ -29,6 +29,20 @@ Self = TypeVar("Self", bound="Images")
 class Images(Result):
     """N images with their labels.
 
+    Parameters
+    ----------
+    images : (N, H, W), uint8 as read.
+    labels : (N,) integers 0 … n_classes − 1.
+    split : "train" or "test", where there are two.
+    name : of the data.
+    n_classes : given as 0: the largest label and one.
+    white : the value of the brightest pixel.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Images must be (N, H, W), finite, labels (N,) integers 0 … n_classes − 1.
+
     Examples
     --------
     >>> images = hgp.data.Images(np.zeros((4, 8, 8)), np.array([0, 1, 2, 1]), n_classes=3)
@@ -36,12 +50,12 @@ class Images(Result):
     array([0, 0])
     """
 
-    images: np.ndarray  # (N, H, W), uint8 as read
-    labels: np.ndarray  # (N,) integers 0 … n_classes − 1
+    images: np.ndarray
+    labels: np.ndarray
     split: str = ""
     name: str = "images"
-    n_classes: int = 0  # given as 0: the largest label and one
-    white: int = 255  # the value of the brightest pixel
+    n_classes: int = 0
+    white: int = 255
 
     def __post_init__(self) -> None:
         arguments.plain_numbers("images", self.images, "uif")
@@ -67,7 +81,16 @@ class Images(Result):
         return len(self.labels)
 
     def take(self: Self, which: np.ndarray) -> Self:
-        """The images with the numbers `which`, or those where `which` (N,) is True."""
+        """The images with the numbers `which`, or those where `which` (N,) is True.
+
+        Parameters
+        ----------
+        which : indices, or booleans (N,).
+
+        Returns
+        -------
+        Images.
+        """
         numbers, N = arguments.host_array("which", which), len(self)
         if numbers.dtype.kind == "b" and numbers.shape == (N,):
             numbers = np.flatnonzero(numbers)
@@ -83,6 +106,15 @@ class Images(Result):
 
         Drawn without replacement by NumPy's generator seeded with [seed, 4]. 10 % of the 814,255 images of EMNIST
         byclass are 81,425.
+
+        Parameters
+        ----------
+        size : an integer, or a share as a float.
+        seed : of the choice.
+
+        Returns
+        -------
+        Images.
         """
         N = len(self)
         if isinstance(size, float | np.floating):
@@ -96,7 +128,16 @@ class Images(Result):
         return self.take(np.sort(rng.permutation(N)[:count]))
 
     def only(self: Self, labels: Iterable[int]) -> Self:
-        """The images that carry one of `labels`, which become 0, 1, 2 … in the order given."""
+        """The images that carry one of `labels`, which become 0, 1, 2 … in the order given.
+
+        Parameters
+        ----------
+        labels : those to keep.
+
+        Returns
+        -------
+        Images.
+        """
         if not isinstance(labels, Iterable) or getattr(labels, "ndim", 1) == 0:
             raise TypeError(f"labels={labels!r} given ({type(labels).__name__}), needed a list of labels")
         wanted = [arguments.integer(f"labels[{k}]", c, 0, self.n_classes - 1) for k, c in enumerate(labels)]
@@ -110,11 +151,25 @@ class Images(Result):
         return replace(self, images=self.images[which], labels=number[self.labels[which]], n_classes=len(wanted))
 
     def upright(self: Self) -> Self:
-        """The images with rows and columns exchanged: EMNIST is stored transposed."""
+        """The images with rows and columns exchanged: EMNIST is stored transposed.
+
+        Returns
+        -------
+        Images.
+        """
         return replace(self, images=np.ascontiguousarray(self.images.transpose(0, 2, 1)))
 
     def shrunk(self: Self, size: int) -> Self:
-        """Images of size × size pixels, each the mean of a block of pixels (28 to 14: blocks of 2 × 2), as float64."""
+        """Images of size × size pixels, each the mean of a block of pixels (28 to 14: blocks of 2 × 2), as float64.
+
+        Parameters
+        ----------
+        size : pixels of a side; it must divide those there are.
+
+        Returns
+        -------
+        Images.
+        """
         size = arguments.integer("size", size)
         N, H, W = self.images.shape
         if H % size or W % size:
@@ -127,6 +182,19 @@ class Images(Result):
         """The images over clients by label, Dirichlet(alpha 1_n) for each, then 60 / 20 / 20 inside each client.
 
         See `data.split` for the rule and the generators.
+
+        Parameters
+        ----------
+        n_clients : n.
+        alpha : of the Dirichlet distribution: the smaller, the more clients differ.
+        seed : of partition and split.
+        validation : share.
+        test : share.
+        dtype : of the inputs.
+
+        Returns
+        -------
+        Clients.
         """
         arguments.choice("dtype", dtype, ("float32", "float64"))
         shares = check_shares(validation, test)

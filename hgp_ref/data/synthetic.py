@@ -43,6 +43,19 @@ NOISE = 0.1  # standard deviation of ε
 class SyntheticMixture(Result):
     """Three splits of labelled data for n clients; inputs end with a column of ones if `bias` was asked for.
 
+    Attributes
+    ----------
+    X : (n, n_train, d).
+    y : (n, n_train) in {0, 1}.
+    X_val : (n, n_val, d).
+    y_val : (n, n_val).
+    X_test : (n, n_test, d).
+    y_test : (n, n_test).
+    mixture : (n, n_components), π.
+    components : (n_components, dim), θ.
+    variant : "paper" or "published".
+    seed : of the generator.
+
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=10, n_val=5, n_test=5)
@@ -50,19 +63,24 @@ class SyntheticMixture(Result):
     ((2, 10, 6), 2)
     """
 
-    X: np.ndarray  # (n, n_train, d)
-    y: np.ndarray  # (n, n_train) in {0, 1}
-    X_val: np.ndarray  # (n, n_val, d)
-    y_val: np.ndarray  # (n, n_val)
-    X_test: np.ndarray  # (n, n_test, d)
-    y_test: np.ndarray  # (n, n_test)
-    mixture: np.ndarray  # (n, n_components), π
-    components: np.ndarray  # (n_components, dim), θ
+    X: np.ndarray
+    y: np.ndarray
+    X_val: np.ndarray
+    y_val: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+    mixture: np.ndarray
+    components: np.ndarray
     variant: str
     seed: int
 
     def clients(self) -> Clients:
-        """The same data with a list entry for each client."""
+        """The same data with a list entry for each client.
+
+        Returns
+        -------
+        Clients.
+        """
         names = ("X", "y", "X_val", "y_val", "X_test", "y_test")
         lists: dict[str, Any] = {name: list(getattr(self, name)) for name in names}
         return Clients(**lists, n_classes=2, name=f"synthetic mixture ({self.variant})")
@@ -105,6 +123,11 @@ def synthetic_mixture(
     -------
     SyntheticMixture
         Three splits of every client.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Numbers of clients and instances must be integers ≥ 1, `alpha` positive, `variant` one of the two.
 
     Examples
     --------

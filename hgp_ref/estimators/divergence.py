@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from hgp_ref.averaging import Mean
-from hgp_ref.backend import Array, host_dtype
+from hgp_ref.backend import Array, host_dtype, host_float64
 from hgp_ref.errors import DivergenceError, NonFiniteError
 from hgp_ref.methods import Method
 from hgp_ref.methods.spectrum import extremes, range_of_mean, row_norms, start_rows
@@ -25,7 +25,8 @@ class GrowthWatch:
     whose terms are larger at its end than at half time has diverged if η λ_max(H̄) ≥ 2 or if they are 1000 times the
     first one. Otherwise it may be a transient (negative curvature at some client, single mini-batches) and gets a
     warning, as does a run whose terms do not shrink at all or are larger at its end than the first one. A method that
-    knows no transients (`Method.transients`) has diverged if that happens with full batches.
+    knows no transients (`Method.transients`) has diverged if that happens with full batches, unless half of all digits
+    are settled at the end: then it gets the warning.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class GrowthWatch:
         self.average, self.mini_batches = average, mini_batches
         self.norms, self.looks = [self._norm(first)], [0]
         limits = np.finfo(host_dtype(first))
+        self.eps = float(limits.eps)
         self.slack = 1.0 + float(np.sqrt(limits.eps))
         self.vanished = float(limits.tiny)  # below it products round to what they were: terms no longer shrink
 
@@ -65,7 +67,8 @@ class GrowthWatch:
             spectrum = self._mean_range()
             eta = getattr(self.method, "eta", 0.0)
             steady = not (self.method.transients or self.mini_batches)
-            lost = growing & (steady | (eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
+            unstable = steady & (end > np.sqrt(self.eps) * self._first)  # below it, what is left of rounding may waver
+            lost = growing & (unstable | (eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
             if np.any(lost):
                 raise DivergenceError("diverged: " + self._message(m, lost, spectrum))
             warnings.warn("not converged: " + self._message(m, doubtful, spectrum), RuntimeWarning, stacklevel=5)
@@ -85,9 +88,10 @@ class GrowthWatch:
         return np.where(self.norms[0] > 0, self.norms[0], np.inf)
 
     def _rounding(self, w: Array) -> np.ndarray:
-        """What rounding may leave of ∂_x f − ∂²_x g w."""
-        bent = self.problem.linearize(self.x, self.lam).hvp(w)
-        return ROUNDINGS * float(np.finfo(host_dtype(w)).eps) * self._norm(bent)
+        """What rounding may leave of ∂_x f − ∂²_x g w: eps ‖∂²_x g_i‖ ‖w_i‖ of each product."""
+        low, high = extremes(self.problem.linearize(self.x, self.lam).hvp, start_rows(self.x))
+        sizes = np.maximum(np.abs(low), np.abs(high)) * host_float64(row_norms(w))  # of ∂²_x g_i w_i, (..., n)
+        return ROUNDINGS * float(np.finfo(host_dtype(w)).eps) * self.average.channel.max_over_clients(sizes)
 
     def _mean_range(self) -> tuple[float, float]:
         linearization = self.problem.linearize(self.x, self.lam)

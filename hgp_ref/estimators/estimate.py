@@ -21,6 +21,29 @@ class Estimate(Result):
     With a list of averagings or seeds, `value`, `w`, `history`, `growth` and the fields of `traffic` carry a leading
     run axis.
 
+    Attributes
+    ----------
+    value : v^(M), (n, d_lam).
+    w : w^(M), (n, d_x): each client's estimate of w* = (Σ H)⁻¹ Σ ∂_x f.
+    history : v^(1) .. v^(M), (M, n, d_lam).
+    traffic : what clients sent.
+    eta : of Algorithm 2; None for a method without it.
+    iterations : how many were done.
+    batch_size : of the mini-batches; None for full batches.
+    averaging : the averaging, or the list of them.
+    stopped : "iterations", "tolerance" or "callback".
+    growth : max_i ‖r_i^(M)‖ / max_i ‖r_i^(0)‖: what is left (r is u in Algorithm 2).
+    method : how w* was approached.
+    seed : of the mini-batches.
+    first_batch : where their sequence began.
+    shared_batch : whether one batch served H and J.
+    replace : whether they were drawn with replacement.
+    tol : the tolerance asked for.
+    norms : max_i ‖r_i^(m)‖ where it was looked at, (looks, [runs]); the first is at m = 0.
+    looks : these m, (looks,).
+    whole_cross : whether J was of full batches.
+    carried : what the method had left, from which `resume` goes on, (n, d_x).
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -32,32 +55,41 @@ class Estimate(Result):
     ((3, 2), (3, 4), 'iterations', 200)
     """
 
-    value: Array  # v^(M), (n, d_lam)
-    w: Array  # w^(M), (n, d_x): each client's estimate of w* = (Σ H)⁻¹ Σ ∂_x f
-    history: Array | None  # v^(1) .. v^(M), (M, n, d_lam)
+    value: Array
+    w: Array
+    history: Array | None
     traffic: Traffic
-    eta: float | None  # of Algorithm 2; None for a method without it
-    iterations: int  # how many were done
+    eta: float | None
+    iterations: int
     batch_size: int | None
-    averaging: Averaging | list[Averaging]  # the averaging, or the list of them
-    stopped: str  # "iterations", "tolerance" or "callback"
-    growth: float | np.ndarray  # max_i ‖r_i^(M)‖ / max_i ‖r_i^(0)‖: what is left (r is u in Algorithm 2)
+    averaging: Averaging | list[Averaging]
+    stopped: str
+    growth: float | np.ndarray
     method: Method
     seed: int | list[int]
     first_batch: int
     shared_batch: bool
     replace: bool
     tol: float | None
-    norms: np.ndarray  # max_i ‖r_i^(m)‖ where it was looked at, (looks, [runs]); the first is at m = 0
-    looks: np.ndarray  # these m, (looks,)
+    norms: np.ndarray
+    looks: np.ndarray
     whole_cross: bool = False
-    carried: Array | None = None  # what the method had left, from which `resume` goes on, (n, d_x)
+    carried: Array | None = None
 
     def plot(self, truth: Array | None = None, ax: Any = None) -> Any:
         """Draw what is left of the series over m, and with `history` how far v^(m) is from `truth`, or from v^(M).
 
         Needs the extra `figures`. `truth` is (n, d_lam), such as `hgp.exact.hypergradient(problem, x, lam)`. Returns
         the axes that were drawn on.
+
+        Parameters
+        ----------
+        truth : (n, d_λ), to compare with.
+        ax : axes to draw into; new ones by default.
+
+        Returns
+        -------
+        matplotlib Axes; needs `pip install 'hgp_ref[figures]'`.
         """
         from hgp_ref.estimators.plot import plot_estimate
 

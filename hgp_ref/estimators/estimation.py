@@ -83,6 +83,15 @@ def hypergradient(
 
     A run whose terms grow raises DivergenceError; a run over networks that are not jointly strongly connected warns.
 
+    Raises
+    ------
+    TypeError, ValueError
+        x, λ, w0 do not fit the problem or the averaging; `iterations`, `tol`, `eta`, `batch_size` are out of their
+        range.
+    DivergenceError
+        The terms grow: η is too large for the spectrum (the message estimates η λ_max), or the estimate is not
+        finite.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

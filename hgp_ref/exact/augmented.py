@@ -30,13 +30,6 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
 
     `robust` is whether messages carry running sums; if not, b_ij^0 collects what is lost for good.
 
-    Examples
-    --------
-    >>> import hgp_ref as hgp
-    >>> net = hgp.networks.Unreliable(hgp.networks.FullyConnected(2), loss=1.0, delay=0)
-    >>> hgp.exact.augmented_matrix(net, s=1).tolist()  # both keep one half and lose the other on the way
-    [[0.5, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0], [0.0, 0.5, 1.0, 0.0], [0.5, 0.0, 0.0, 1.0]]
-
     Parameters
     ----------
     net : Unreliable
@@ -50,6 +43,20 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
     -------
     array (N, N)
         A_s.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be Unreliable, `s` a step.
+    ValueError
+        The matrix would not fit into memory.
+
+    Examples
+    --------
+    >>> import hgp_ref as hgp
+    >>> net = hgp.networks.Unreliable(hgp.networks.FullyConnected(2), loss=1.0, delay=0)
+    >>> hgp.exact.augmented_matrix(net, s=1).tolist()  # both keep one half and lose the other on the way
+    [[0.5, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0], [0.0, 0.5, 1.0, 0.0], [0.5, 0.0, 0.0, 1.0]]
     """
     arguments.kind("net", net, Unreliable)
     robust = arguments.boolean("robust", robust)
@@ -85,6 +92,11 @@ def augmented_product(net: Unreliable, first: int, steps: int, robust: bool = Tr
     -------
     array (N, N)
         Column-stochastic.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `first` and `steps` must be integers ≥ 1.
 
     Examples
     --------

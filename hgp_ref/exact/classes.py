@@ -26,15 +26,6 @@ from hgp_ref.problems.protocol import Problem
 def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     """d mean_k f_k / dλ for one λ that all clients share, (d_λ,): the mean over clients of `exact.hypergradient`.
 
-    Examples
-    --------
-    >>> import numpy as np, hgp_ref as hgp
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
-    >>> x, lam = np.ones((4, 3)), np.zeros((4, 2))
-    >>> client = hgp.exact.client_hypergradient(problem, x, lam, shared=True)
-    >>> bool(np.allclose(client.mean(axis=0), hgp.exact.shared_hypergradient(problem, x, lam)))
-    True
-
     Parameters
     ----------
     problem : Problem
@@ -46,21 +37,21 @@ def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     -------
     array
         For one λ that all clients share.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((4, 3)), np.zeros((4, 2))
+    >>> client = hgp.exact.client_hypergradient(problem, x, lam, shared=True)
+    >>> bool(np.allclose(client.mean(axis=0), hgp.exact.shared_hypergradient(problem, x, lam)))
+    True
     """
     return hypergradient(problem, x, lam).mean(axis=0)
 
 
 def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = False) -> np.ndarray:
     """d f_i / dλ_i of each client's own cost through the solution that all share, (n, d_λ); along a shared λ if asked.
-
-    Examples
-    --------
-    >>> import numpy as np, hgp_ref as hgp
-    >>> problem = hgp.problems.Quadratic.random(n=1, dim_x=3, dim_lam=2, seed=1)
-    >>> x, lam = np.ones((1, 3)), np.zeros((1, 2))
-    >>> alone = hgp.exact.hypergradient(problem, x, lam)
-    >>> bool(np.allclose(hgp.exact.client_hypergradient(problem, x, lam), alone))
-    True
 
     Parameters
     ----------
@@ -74,7 +65,21 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     Returns
     -------
     array
-        Of the class that the other methods estimate.
+        Class Client, the limit of `bilevel.at_point("dbo", ..., tracked=False)`.
+
+    Raises
+    ------
+    ValueError
+        x or λ does not fit the problem, or the mean Hessian is not positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> problem = hgp.problems.Quadratic.random(n=1, dim_x=3, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((1, 3)), np.zeros((1, 2))
+    >>> alone = hgp.exact.hypergradient(problem, x, lam)
+    >>> bool(np.allclose(hgp.exact.client_hypergradient(problem, x, lam), alone))
+    True
     """
     shared = arguments.boolean("shared", shared)
     enter(problem, x, lam, ("outer_grad",))
@@ -90,15 +95,6 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
 def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     """∂_λ f_i − J_i H_i⁻¹ ∂_x f_i, (n, d_λ): what each client would find alone.
 
-    Examples
-    --------
-    >>> import numpy as np, hgp_ref as hgp
-    >>> problem = hgp.problems.Quadratic.random(n=1, dim_x=3, dim_lam=2, seed=1)
-    >>> x, lam = np.ones((1, 3)), np.zeros((1, 2))
-    >>> alone = hgp.exact.hypergradient(problem, x, lam)
-    >>> bool(np.allclose(hgp.exact.local_hypergradient(problem, x, lam), alone))
-    True
-
     Parameters
     ----------
     problem : Problem
@@ -110,6 +106,20 @@ def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     -------
     array (n, d_lam)
         From each client's own Hessian.
+
+    Raises
+    ------
+    ValueError
+        x or λ does not fit the problem, or a client's Hessian is not positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> problem = hgp.problems.Quadratic.random(n=1, dim_x=3, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((1, 3)), np.zeros((1, 2))
+    >>> alone = hgp.exact.hypergradient(problem, x, lam)
+    >>> bool(np.allclose(hgp.exact.local_hypergradient(problem, x, lam), alone))
+    True
     """
     enter(problem, x, lam, ("outer_grad",))
     H, J = hessians(problem, x, lam), jacobians(problem, x, lam)

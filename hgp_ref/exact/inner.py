@@ -53,6 +53,13 @@ def inner_solution(
     array (n, d_x)
         The same row for every client, in the library of `lam`.
 
+    Raises
+    ------
+    TypeError, ValueError
+        λ does not fit the problem.
+    RuntimeError
+        Newton's method did not bring the mean gradient down to rounding; the message says why.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)

@@ -42,6 +42,11 @@ def theta(n: int, d: int) -> np.ndarray:
     array (nd, nd)
         Θ.
 
+    Raises
+    ------
+    ValueError
+        `n` or `d` is no integer ≥ 1, or Θ would not fit into memory.
+
     Examples
     --------
     >>> hgp.exact.theta(2, 1)
@@ -73,6 +78,11 @@ def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False
     -------
     array (n, n)
         P_m.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be a network, `steps` ≥ 1 and `call` ≥ 0 integers.
 
     Examples
     --------
@@ -111,6 +121,11 @@ def push_sum_matrix(net: Network, steps: int, call: int = 0, debias: str = "rese
     array (n, n)
         K_m.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be a network, `steps` ≥ 1 and `call` ≥ 0 integers, `debias` one of its values.
+
     Examples
     --------
     >>> hgp.exact.push_sum_matrix(hgp.networks.FullyConnected(2), 1)
@@ -139,6 +154,11 @@ def push_sum_weights(net: Network, steps: int, call: int = 0) -> np.ndarray:
     -------
     array (n,)
         ω before call m where it is carried from call to call.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be a network, `steps` ≥ 1 and `call` ≥ 0 integers.
 
     Examples
     --------
@@ -177,6 +197,13 @@ def push_sum_matrices(
     -------
     two lists
         K_0 … and the weights before each call.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be a network, `steps` and `calls` integers ≥ 1, `debias` one of its values.
+    ValueError
+        The matrices would not fit into memory.
 
     Examples
     --------

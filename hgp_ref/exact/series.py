@@ -56,6 +56,13 @@ def estimate(
     array (n, d_lam)
         v^(M).
 
+    Raises
+    ------
+    TypeError, ValueError
+        Matrices must be (n, n) and as many as batches and weights, η positive.
+    ValueError
+        The series leaves the range of floating point.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)

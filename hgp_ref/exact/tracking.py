@@ -35,17 +35,22 @@ def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> f
     step : η.
     steps : S, graphs of a call.
 
+    Returns
+    -------
+    float
+        The spectral radius; below 1 the iteration converges.
+
+    Raises
+    ------
+    TypeError, ValueError
+        H must be (n, d, d), `step` positive, `net` of n clients and one that repeats itself.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
     >>> ring = hgp.networks.Schedule([(np.arange(3), (np.arange(3) + 1) % 3)], n=3)
     >>> round(hgp.exact.tracking_rate(np.ones((3, 1, 1)), ring, 0.1), 4)
     0.9
-
-    Returns
-    -------
-    float
-        The spectral radius; below 1 the iteration converges.
     """
     H = arguments.real_array("H", H, (None, None, None), "(n, d, d)")
     n, d = H.shape[:2]

@@ -45,6 +45,13 @@ def hypergradient(problem: Problem, x: Array, lam: Array, method: str = "reduced
     array (n, d_lam)
         Block i is client i's.
 
+    Raises
+    ------
+    TypeError, ValueError
+        x or λ does not fit the problem; `method` must be one of the two.
+    ValueError
+        The mean Hessian is not positive definite, or a matrix would not fit into memory.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)

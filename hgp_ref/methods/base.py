@@ -40,37 +40,129 @@ class Method(ABC):
     remedy = ""  # what helps a run that grows, in words
 
     def for_run(self, iterations: int) -> Method:
-        """The method of a run of at most so many iterations: itself, unless that matters."""
+        """The method of a run of at most so many iterations: itself, unless that matters.
+
+        Parameters
+        ----------
+        iterations : M.
+
+        Returns
+        -------
+        Method.
+        """
         return self
 
     @abstractmethod
     def start(self, g: Array) -> Any:
-        """The state before the first step, from g = ∂_x f − ∂²_x g w₀ of every client."""
+        """The state before the first step, from g = ∂_x f − ∂²_x g w₀ of every client.
+
+        Parameters
+        ----------
+        g : (..., n, d_x).
+
+        Returns
+        -------
+        the state, whatever the method needs.
+        """
 
     def start_from(self, g: Array, w: Array) -> Any:
-        """The same where w₀ = w is not 0, for methods that average w itself."""
+        """The same where w₀ = w is not 0, for methods that average w itself.
+
+        Parameters
+        ----------
+        g : (..., n, d_x), ∂_x f − ∂²_x g w.
+        w : (..., n, d_x).
+
+        Returns
+        -------
+        the state.
+        """
         return self.start(g)
 
     def begin(self, state: Any, average: Mean, whole: Callable[[], Curvature]) -> Any:
-        """The state with what must be known before the first step; whole() is ∂²_x g on full batches, for all runs."""
+        """The state with what must be known before the first step; whole() is ∂²_x g on full batches, for all runs.
+
+        Parameters
+        ----------
+        state : of `start`.
+        average : the mean over the network.
+        whole : () → a linearization on full batches.
+
+        Returns
+        -------
+        the state.
+        """
         return state
 
     def restart(self, state: Any, g: Array, w: Array, average: Mean, whole: Callable[[], Curvature]) -> Any:
-        """The state of a new start from w, g = ∂_x f − ∂²_x g w; what `begin` has found in `state` may be kept."""
+        """The state of a new start from w, g = ∂_x f − ∂²_x g w; what `begin` has found in `state` may be kept.
+
+        Parameters
+        ----------
+        state : of the cycle before.
+        g : (..., n, d_x), ∂_x f − ∂²_x g w.
+        w : (..., n, d_x), where it starts.
+        average : the mean over the network.
+        whole : () → a linearization on full batches.
+
+        Returns
+        -------
+        the state.
+        """
         return self.begin(self.start_from(g, w), average, whole)
 
     def carry(self, state: Any) -> Array | None:
-        """What a later run may go on from together with w; None where the method cannot tell."""
+        """What a later run may go on from together with w; None where the method cannot tell.
+
+        Parameters
+        ----------
+        state : at the end of a run.
+
+        Returns
+        -------
+        (..., n, d_x) or None.
+        """
         return None
 
     def resume(self, g: Array, w: Array, carried: Array) -> Any:
-        """The state of a run that goes on from w with what `carry` gave; g = ∂_x f − ∂²_x g w."""
+        """The state of a run that goes on from w with what `carry` gave; g = ∂_x f − ∂²_x g w.
+
+        Parameters
+        ----------
+        g : (..., n, d_x), ∂_x f − ∂²_x g w.
+        w : (..., n, d_x).
+        carried : what `carry` gave.
+
+        Returns
+        -------
+        the state.
+        """
         return self.start_from(carried, w)
 
     @abstractmethod
     def step(self, state: Any, average: Mean, linearization: Curvature) -> tuple[Array, Any]:
-        """The increment p of w, and the next state."""
+        """The increment p of w, and the next state.
+
+        Parameters
+        ----------
+        state : of the step before.
+        average : the mean over the network: average(u).
+        linearization : hvp(u) is ∂²_x g u.
+
+        Returns
+        -------
+        (p, state).
+        """
 
     def residual(self, state: Any) -> Array | None:
-        """What is left of ∂_x f − ∂²_x g w, whose mean over clients tends to 0; None to watch increments."""
+        """What is left of ∂_x f − ∂²_x g w, whose mean over clients tends to 0; None to watch increments.
+
+        Parameters
+        ----------
+        state : after a step.
+
+        Returns
+        -------
+        (..., n, d_x) or None.
+        """
         return None

@@ -37,6 +37,11 @@ class Chebyshev(Method):
         makes the extremes over clients known to all (its traffic is counted). Clients with eigenvalues that are not
         positive need `low`.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `low` and `high` must be positive, low ≤ high.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)

@@ -36,6 +36,11 @@ class Descent(Method):
     rule : one of the names above.
     step : its step size.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `rule` must be one of its values, `step` positive.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

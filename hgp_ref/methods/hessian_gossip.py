@@ -43,6 +43,11 @@ class HessianGossip(Method):
     ell : ℓ >= the largest eigenvalue of any client's Hessian.
     terms : degree b of the polynomial.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `step` must lie in (0, 1], `ell` be positive, `terms` an integer ≥ 1.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

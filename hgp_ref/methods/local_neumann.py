@@ -20,6 +20,11 @@ class LocalNeumann(Method):
     ----------
     eta : step size η, 1/ℓ of the papers.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `eta` must be positive.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

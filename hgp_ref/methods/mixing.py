@@ -10,10 +10,13 @@ rounds at most, τ = (spread(t)/spread(0))^(1/t); else
 without the first rounds, in which local differences vanish fast while those across a large network do not.
 
 Windows. Graphs that change may happen to make everything equal at once (three clients who all hear each other), which
-says nothing of the next rounds. So in the first six rounds one client's second number is 1 and all others' 0, anew and
-at other clients in turn every WINDOW rounds (each sets its own, no message). That tends to 1/n, so that each client
-sees its own distance from it, and flooding tells the largest of their means over the windows: what a window leaves on
-average. τ is at least that, to the power 1/WINDOW.
+says nothing of the next rounds. So in the first six rounds one client's second number is 1 and all others' 0, and the
+third number of all is 1, anew and at other clients in turn every WINDOW rounds (each sets its own, no message). The
+second over the third tends to 1/n, so that each client sees its own distance from it, and flooding tells the largest of
+their means over the windows: what a window leaves on average. τ is at least that, to the power 1/WINDOW.
+
+Weights. A client that hears few has a small ω, and what it divides by ω is large. Flooding tells the smallest ω that
+was seen at the end of a window or of a stretch of the long run.
 
 Other numbers may travel in the messages of the windows: as columns of P sum to 1, the mean of a column is no
 larger than the largest of its averages, however few the rounds.
@@ -39,63 +42,77 @@ class Mixing:
     """What clients know after the conversation; with a run axis, arrays have one more axis in front."""
 
     tau: float | np.ndarray  # 0 where averages become exact
+    lightest: float | np.ndarray  # the smallest weight ω that was seen, at most 1
     most: np.ndarray  # above the means of the numbers that travelled along, (k,)
     flooded: np.ndarray  # maxima of what was flooded along, (l,)
 
 
-def contraction(average: Mean, like: Array) -> float | np.ndarray:
-    """τ per round, one for each run of `average` where it has a run axis."""
+def mixing(average: Mean, like: Array) -> Mixing:
+    """The conversation alone; τ and ω of each run of `average` where it has a run axis."""
     none = np.zeros((like.shape[-2], 0))
-    return watch_mixing(average, like, none, none).tau
+    return watch_mixing(average, like, none, none)
 
 
 def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.ndarray) -> Mixing:
-    """τ, while `averaged` (n, k) travels along; `flooded` (n, l) goes with the flooding."""
+    """The conversation, while `averaged` (n, k) travels along; `flooded` (n, l) goes with the flooding."""
     channel, lead, k = average.channel, like.shape[:-2], averaged.shape[1]
     if channel.n == 1:
         alone = (np.broadcast_to(a[0], (*lead, a.shape[1])) for a in (averaged, flooded))
-        return Mixing(np.zeros(lead) if lead else 0.0, *alone)
-    pattern = np.cos(1.0 + np.arange(channel.n) ** 2.0)
-    own = np.concatenate([pattern[channel.clients, None], averaged], axis=1)
+        return Mixing(*((np.zeros(lead), np.ones(lead)) if lead else (0.0, 1.0)), *alone)
+    own = np.concatenate([_pattern(channel.n)[channel.clients, None], averaged], axis=1)
     average.forget()
-    z, away = _windows(average, _beside(own, like))
+    z, away, light = _windows(average, _beside(own, like))
     y = host_float64(z / average.weights)
     beside = np.broadcast_to(flooded, (*lead, *flooded.shape))
-    top = channel.largest(np.concatenate([y, -y[..., :1], away, beside], axis=-1), like)
-    spread, first = np.asarray(top[..., 0] + top[..., k + 1]), float(np.ptp(pattern))
+    top = channel.largest(np.concatenate([y, -y[..., :1], away, -light, beside], axis=-1), like)
+    spread = np.asarray(top[..., 0] + top[..., k + 1]) / np.ptp(_pattern(channel.n))
     window = np.minimum(top[..., k + 2], 1.0) ** (1.0 / WINDOW)
-    tau = np.maximum(_long_run(average, z[..., :1], spread / first), window)
-    known = Mixing(tau, top[..., 1 : k + 1], top[..., k + 3 :])
-    return known if lead else replace(known, tau=float(tau))
+    tau, lightest = _long_run(average, z[..., :1], spread, -top[..., k + 3])
+    known = Mixing(np.maximum(tau, window), lightest, top[..., 1 : k + 1], top[..., k + 4 :])
+    return known if lead else replace(known, tau=float(known.tau), lightest=float(lightest))
 
 
-def _windows(average: Mean, z: Array) -> tuple[Array, np.ndarray]:
-    """z after all windows, and each client's mean distance from 1/n at their ends, (..., n, 1), 1 at the beginning."""
+def _pattern(n: int) -> np.ndarray:
+    return np.cos(1.0 + np.arange(n) ** 2.0)
+
+
+def _windows(average: Mean, z: Array) -> tuple[Array, np.ndarray, np.ndarray]:
+    """z after all windows; each client's mean distance from 1/n at their ends, 1 at the beginning, and its least ω.
+
+    The latter two (..., n, 1).
+    """
     channel, xp = average.channel, array_namespace(z)
     n, number = channel.n, np.arange(channel.n)
-    away = np.zeros((*z.shape[:-1], 1))
+    away, light = np.zeros((*z.shape[:-1], 1)), np.ones((*z.shape[:-1], 1))
     for w in range(WINDOWS):
-        impulse = _beside((number == w % n)[channel.clients, None], z)
-        mixed = average.taking(WINDOW).sums(xp.concat([z, impulse], axis=-1))
-        z = mixed[..., :-1]
-        away += np.abs(host_float64(mixed[..., -1:] / average.weights) - 1 / n) * n / (n - 1) / WINDOWS
-    return z, away
+        own = np.stack([number == w % n, np.ones(n)], axis=1)[channel.clients]
+        mixed = average.taking(WINDOW).sums(xp.concat([z, _beside(own, z)], axis=-1))
+        z = mixed[..., :-2]
+        away += np.abs(host_float64(mixed[..., -2:-1] / mixed[..., -1:]) - 1 / n) * n / (n - 1) / WINDOWS
+        light = np.minimum(light, _weights(average, z))
+    return z, away, light
 
 
-def _long_run(average: Mean, z: Array, share: np.ndarray) -> np.ndarray:
-    """What a round leaves of the spread of z, of which `share` is left after the windows."""
+def _weights(average: Mean, z: Array) -> np.ndarray:
+    """ω on the host, (..., n, 1)."""
+    xp = array_namespace(z)
+    return host_float64(xp.ones_like(z[..., :1]) * average.weights)
+
+
+def _long_run(average: Mean, z: Array, share: np.ndarray, lightest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What a round leaves of the spread of z, of which `share` is left after the windows; and the smallest ω."""
     t, before = WINDOW * WINDOWS, np.ones_like(share)
     average.forget()
     while np.any(share > FALLEN) and t < MOST_ROUNDS:
         z = average.taking(t).sums(z)
         y = host_float64(z / average.weights)
-        top = average.channel.largest(np.concatenate([y, -y], axis=-1), z)
-        first = float(np.ptp(np.cos(1.0 + np.arange(average.channel.n) ** 2.0)))
-        before, share, t = share, np.asarray(top[..., 0] + top[..., 1]) / first, 2 * t
+        top = average.channel.largest(np.concatenate([y, -y, -_weights(average, z)], axis=-1), z)
+        spread = np.asarray(top[..., 0] + top[..., 1]) / np.ptp(_pattern(average.channel.n))
+        before, share, t, lightest = share, spread, 2 * t, np.minimum(lightest, -top[..., 2])
     if t <= EARLY:
-        return np.minimum(share, 1.0) ** (1.0 / t)
+        return np.minimum(share, 1.0) ** (1.0 / t), lightest
     left = np.where(before > 0, share / np.where(before > 0, before, 1.0), 0.0)
-    return np.minimum(left, 1.0) ** (2.0 / t)
+    return np.minimum(left, 1.0) ** (2.0 / t), lightest
 
 
 def _beside(a: np.ndarray, like: Array) -> Array:

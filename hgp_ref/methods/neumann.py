@@ -19,6 +19,11 @@ class Neumann(Method):
     ----------
     eta : step size η.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `eta` must be positive.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)

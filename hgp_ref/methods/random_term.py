@@ -31,6 +31,11 @@ class RandomTerm(Method):
     terms, ell : N and ℓ >= the largest eigenvalue of any client's Hessian.
     seed, draw : N' is number `draw` of the sequence of `seed`.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `terms` must be an integer ≥ 1, `ell` positive.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

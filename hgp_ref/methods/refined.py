@@ -40,6 +40,11 @@ class Refined(Method):
     steps : steps of the averages at a restart, larger than those in between; a sequence gives those of the first,
         second, ... restart, and its last entry is repeated.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `method` must be a method, `cycles` and `steps` integers ≥ 1.
+
     Examples
     --------
     Calls of four steps, six of forty at three restarts:

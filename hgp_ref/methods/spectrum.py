@@ -12,6 +12,7 @@ import numpy as np
 
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64
 from hgp_ref.channels import Channel
+from hgp_ref.errors import NonFiniteError
 from hgp_ref.methods.base import Curvature
 
 PRODUCTS = 30
@@ -21,9 +22,17 @@ SAFETY = 1.05  # on what Lanczos finds from inside, for the largest eigenvalue
 def range_over_clients(channel: Channel, linearization: Curvature, like: Array) -> tuple[float, float]:
     """Bounds of the spectrum of H̄ that clients can find: the extremes over all H_i, by Lanczos and flooding."""
     one = like[(*(0,) * (like.ndim - 2), ...)]  # (n, d): all runs share the Hessians
-    low, high = extremes(linearization.hvp, start_rows(one))
+    low, high = client_extremes(linearization, one)
     top = channel.largest(np.stack([high, -low], axis=1), like)
     return float(-top[1]), float(SAFETY * top[0])
+
+
+def client_extremes(linearization: Curvature, like: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest eigenvalue of every client's own H_i, (n,) each, as Lanczos finds them; finite."""
+    low, high = extremes(linearization.hvp, start_rows(like))
+    if not np.isfinite(low + high).all():
+        raise NonFiniteError("problem: hvp(u) returned NaN or infinite values for finite u, needed finite numbers")
+    return low, high
 
 
 def range_of_mean(channel: Channel, linearization: Curvature, like: Array) -> tuple[float, float]:
@@ -39,22 +48,27 @@ def range_of_mean(channel: Channel, linearization: Curvature, like: Array) -> tu
 
 
 def extremes(product: Callable[[Array], Array], start: Array, steps: int = PRODUCTS) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest and largest Ritz value of each of m symmetric operators, (m,) each; `product` maps rows (m, d)."""
+    """Smallest and largest Ritz value of each of m symmetric operators, (m,) each; `product` maps rows (m, d).
+
+    NaN for an operator whose products are not finite; it goes on with rows of zeros, so that `product` never sees them.
+    """
     xp = array_namespace(start)
     tiny = float(xp.finfo(start.dtype).smallest_normal)
 
     before, q = xp.zeros_like(start), start / row_norms(start)[..., None]
     beta = xp.zeros_like(start[..., :1])
     diagonal, beside = [], []
-    with np.errstate(over="ignore", invalid="ignore"):  # `_ritz` looks at what is not finite
-        for _ in range(min(steps, start.shape[-1])):
-            z = product(q) - beta * before
+    for _ in range(min(steps, start.shape[-1])):
+        z = product(q)
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite products; `_ritz` judges α and β
+            z = z - beta * before
             alpha = xp.sum(q * z, axis=-1, keepdims=True)
             z = z - alpha * q
             diagonal.append(alpha)
             beta = row_norms(z)[..., None]
             beside.append(beta)
             before, q = q, z / (beta + tiny)
+            beta, q = (xp.where(xp.isfinite(a), a, xp.zeros_like(a)) for a in (beta, q))
     alphas, betas = (host_float64(xp.concat(parts, axis=-1)) for parts in (diagonal, beside))
     return _ritz(alphas, betas, spent=100 * float(xp.finfo(start.dtype).eps))
 

@@ -11,7 +11,7 @@ from hgp_ref import arguments
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.methods.base import Curvature, Method
-from hgp_ref.methods.mixing import contraction
+from hgp_ref.methods.mixing import mixing
 from hgp_ref.methods.spectrum import range_over_clients
 
 
@@ -46,16 +46,25 @@ class Tracking(Method):
     ----------
     step : η. If None the clients find a safe one before the first step, whose traffic is counted:
 
-            η = (1 − τ^S)² / L,
+            η = (1 − τ^S) min(ω, 1 − τ^S) / L,
 
         with L from Lanczos and flooding (`spectrum`), τ how much a round of Push-Sum shrinks the spread of their
-        averages (`mixing`), S the smallest number of steps of any call. Why: let W have an eigenvalue τ e^{iφ} and H_i
-        = λ ± ζ around a mean λ. Consensus, disagreement of w and disagreement of y then follow the map
+        averages and ω the smallest weight (`mixing`), S the smallest number of steps of any call. Why: let W have an
+        eigenvalue τ e^{iφ} and H_i = λ ± ζ around a mean λ. Consensus, disagreement of w and disagreement of y then
+        follow the map
 
             (a, Δ, δ) ← (a − η(λa + ζΔ),  τe^{iφ}(Δ − ηδ),  τe^{iφ}δ + λ(Δ⁺ − Δ) + ζ(a⁺ − a)),
 
-        which for all 0 ≤ ζ ≤ λ ≤ L and all φ is stable up to 4 (1 − τ)²/L at least where τ ≥ 0.8, and up to
-        1/L where τ is small (`python -m verification tracking`).
+        which for all 0 ≤ ζ ≤ λ ≤ L and all φ is stable at (1 − τ)²/L, at three times that where τ ≥ 0.7, and at 1/L
+        where τ ≤ 0.1 (`python -m verification tracking`). It has weights of 1; a client that hears few moves by
+        η y_i/ω_i, hence the ω. That is a rule, not a proof: graphs to come may leave a client deaf for longer than
+        those that were seen, its ω falls by half in each of them, and errors at the level of rounding may then be
+        blown up for a while.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `step` must be positive or None.
 
     Examples
     --------
@@ -114,13 +123,15 @@ class Tracking(Method):
 
 
 def safe_step(average: Mean, whole: Curvature, like: Array) -> float | Array:
-    """(1 − τ^S)² / L, one for each run where there are several, (runs, 1, 1)."""
+    """(1 − τ^S) min(ω, 1 − τ^S) / L, one for each run where there are several, (runs, 1, 1)."""
     low, high = range_over_clients(average.channel, whole, like)
     L = max(abs(low), abs(high))
     if not L > 0:
         raise ValueError(f"step: the clients' Hessians have no eigenvalue above {L:g}, so that none is safe: give step")
     least = np.array([np.min(a.steps) for a in average.averagings], dtype=np.float64)
-    eta = (1.0 - np.asarray(contraction(average, like)) ** (least if like.ndim > 2 else least[0])) ** 2 / L
+    seen = mixing(average, like)
+    gap = 1.0 - np.asarray(seen.tau) ** (least if like.ndim > 2 else least[0])
+    eta = gap * np.minimum(gap, seen.lightest) / L
     if not np.all(eta > 0):
         raise ValueError("step: averages over this network do not become equal, so that no step is safe; give step")
     return float(eta) if eta.ndim == 0 else from_host(eta.astype(host_dtype(like))[:, None, None], like=like)

@@ -1,5 +1,8 @@
 """The channel between ranks: the sums of the simulation's stepping mode, bit for bit.
 
+A call on NumPy arrays goes by rows (`host_rows`: in every step those that cross) or, unless mode="stepping" was asked
+for, by columns where that sends less (`by_columns`: all steps on some columns of all clients).
+
 Weights are a function of the graphs, which every rank draws in full: each carries ω of all clients, and sends none. The
 ledger counts what clients send each other, as the simulation does; `net.handed` what ranks hand to MPI.
 """
@@ -16,6 +19,7 @@ from hgp_ref.channels.base import BALANCED, CARRIED, FRESH, Channel, Weights, co
 from hgp_ref.channels.calls import check_balanced, check_heard, weights_before
 from hgp_ref.channels.simulated import MODES
 from hgp_ref.channels.stepping import step_weights
+from hgp_ref.mpi.by_columns import Strips, columns_pay
 from hgp_ref.mpi.composed import ComposedCrossing
 from hgp_ref.mpi.device_rows import DeviceRows
 from hgp_ref.mpi.host_rows import HostRows
@@ -27,13 +31,15 @@ from hgp_ref.mpi.reports import BetweenRanks
 class Crossing(BetweenRanks):
     """The graphs of a spread network; arrays hold the rows of this rank's clients."""
 
-    def __init__(self, net: Spread) -> None:
+    def __init__(self, net: Spread, mode: str = "auto") -> None:
         super().__init__(net.n, net.clients)
-        self.net, self.ranks = net, net.ranks
+        self.net, self.ranks, self.mode = net, net.ranks, mode
         self._omega = np.ones(net.n)
         self._like: Array | None = None  # what was mixed last
         self._agreed: set[tuple[object, ...]] = set()  # kinds of calls that all ranks have made alike
         self._foreseen = 0  # graphs that will be used, as far as that is known
+        self._wide: dict[tuple[object, ...], bool] = {}  # kinds of calls, and whether they go by columns
+        self._strips: Strips | None = None  # those of the last call that did
 
     @property
     def weights(self) -> Array:
@@ -70,9 +76,23 @@ class Crossing(BetweenRanks):
 
     def _on_host(self, z: np.ndarray, steps: int, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         folded = np.moveaxis(z, -2, 0)  # (m, ..., d): leading axes join the columns
-        rows = HostRows(self.ranks, folded.reshape(folded.shape[0], -1))
-        after = self._steps(rows, steps, omega)
-        return np.moveaxis(rows.held[: rows.m].reshape(folded.shape), 0, -2), *after
+        flat = folded.reshape(folded.shape[0], -1)
+        if self._goes_by_columns(flat, steps):
+            if self._strips is None or not self._strips.fit(flat):
+                self._strips = Strips(self.ranks, self.net.starts, flat)
+            mixed, omega, messages = self._strips.mix(flat, self.net, self.step + 1, steps, omega)
+        else:
+            rows = HostRows(self.ranks, flat)
+            omega, messages = self._steps(rows, steps, omega)
+            mixed = rows.held[: rows.m]
+        return np.moveaxis(mixed.reshape(folded.shape), 0, -2), omega, messages
+
+    def _goes_by_columns(self, flat: np.ndarray, steps: int) -> bool:
+        kind = (flat.shape[1], flat.dtype, steps)
+        if kind not in self._wide:
+            asked = (self.net, self.step + 1, steps, flat[:1].nbytes, self.net.starts)
+            self._wide[kind] = self.mode == "auto" and columns_pay(*asked)
+        return self._wide[kind]
 
     def _on_device(self, z: Array, steps: int, omega: np.ndarray) -> tuple[Array, np.ndarray, int]:
         rows = DeviceRows(self.ranks, z, self.net.direct)
@@ -108,4 +128,4 @@ class Crossing(BetweenRanks):
 @connect.register
 def _(net: Spread, mode: str = "auto") -> Channel:
     """Steps unless told to compose: only steps are the simulation's bit for bit."""
-    return ComposedCrossing(net) if arguments.choice("mode", mode, MODES) == "composed" else Crossing(net)
+    return ComposedCrossing(net) if arguments.choice("mode", mode, MODES) == "composed" else Crossing(net, mode)

@@ -43,6 +43,7 @@ class RankCalls(ComposedCalls):
         self.net, self.m = net, end - begin
         self._order = np.r_[begin:end, 0:begin, end : net.n]
         self._route = everything(net.starts, net.ranks.rank, step)
+        self._rows: HostRows | None = None  # room for everybody's rows, from the first call on
         super().__init__(P, messages, omega, steps, weights, like, divide, repr(net.net))
 
     def here(self, K: np.ndarray) -> np.ndarray:
@@ -55,10 +56,14 @@ class RankCalls(ComposedCalls):
 
     def _on_host(self, K: np.ndarray, z: np.ndarray) -> np.ndarray:
         folded = np.moveaxis(z, -2, 0)
-        rows = HostRows(self.net.ranks, folded.reshape(self.m, -1))
+        flat = folded.reshape(self.m, -1)
+        if self._rows is None:
+            self._rows = HostRows(self.net.ranks, flat, self.net.n - self.m)
+        else:
+            self._rows.held[: self.m] = flat
         parts = []  # what is here is multiplied while the rest travels
-        known = rows.exchanged(self._route, lambda: parts.append(K[:, : self.m] @ rows.held[: self.m]))
-        total = parts[0] if self.m == self.net.n else parts[0] + K[:, self.m :] @ known[self.m :]
+        known = self._rows.exchanged(self._route, lambda: parts.append(K[:, : self.m] @ flat))
+        total = parts[0] if self.m == self.net.n else np.add(parts[0], K[:, self.m :] @ known[self.m :], out=parts[0])
         return np.moveaxis(total.reshape(folded.shape), 0, -2)
 
     def _on_device(self, K: Array, z: Array) -> Array:

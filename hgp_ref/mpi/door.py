@@ -47,6 +47,13 @@ def spread(
     -------
     Spread, a network with `clients`, the slice of this rank's clients.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be a network that is not spread yet; ranks must have been told the same.
+    ImportError
+        mpi4py is not installed.
+
     Notes
     -----
     Before anything is sent, ranks compare versions of the libraries, the network and its first graphs; every function
@@ -83,6 +90,11 @@ def gather(a: Array, net: Network, axis: int | None = None) -> Array:
     Returns
     -------
     The whole array, in the library and on the device of `a`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `a` must have this rank's rows along `axis`, `net` be a network.
 
     Examples
     --------

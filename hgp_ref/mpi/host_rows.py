@@ -16,14 +16,20 @@ from hgp_ref.mpi.route import Route
 class HostRows:
     """Two arrays of equal width that take turns: what clients here hold, followed by what comes in."""
 
-    def __init__(self, ranks: Ranks, z: np.ndarray) -> None:
+    next: np.ndarray | None = None  # from the first step on
+
+    def __init__(self, ranks: Ranks, z: np.ndarray, room: int = 0) -> None:
+        """`room`: rows that come in, as far as that is known."""
         self.ranks, self.m = ranks, z.shape[0]
-        self.held, self.next = (empty_like(z) for _ in range(2))
-        self.held[...] = z
+        self.held = empty_like(np.broadcast_to(z[:1], (self.m + room, z.shape[1])))
+        self.held[: self.m] = z
 
     def step(self, plan: Plan, meanwhile: Callable[[], Any]) -> None:
         """held ← W_s held; `meanwhile` is done while messages travel."""
-        held, out = self._with_room(plan), self.next[: self.m]
+        held = self._with_room(plan)
+        if self.next is None:
+            self.next = empty_like(held)
+        out = self.next[: self.m]
         requests = self._exchange(plan, held)
         lower = [request for rank, request in requests if rank < self.ranks.rank]
         higher = [request for rank, request in requests if rank >= self.ranks.rank]

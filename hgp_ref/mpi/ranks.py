@@ -34,12 +34,19 @@ class Handed(Result):
 
     A message holds all rows of one step for one rank, each client's once however many hear it there. Push-Sum's
     weights are not among them: they are a function of the graphs, which every rank draws for itself.
+
+    Attributes
+    ----------
+    messages : between ranks.
+    rows : clients' rows in them.
+    bytes : bytes in them.
+    collected_bytes : for maxima and means over all clients, agreement and `gather`.
     """
 
     messages: int = 0
     rows: int = 0
     bytes: int = 0
-    collected_bytes: int = 0  # for maxima and means over all clients, agreement and `gather`
+    collected_bytes: int = 0
 
 
 class Ranks:

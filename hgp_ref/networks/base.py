@@ -65,6 +65,11 @@ class Network(ABC):
     period : int, optional
         After how many graphs the sequence repeats.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `n` must be an integer ≥ 1, `seed` one of 64 bits, `period` ≥ 1 or None.
+
     Examples
     --------
     >>> net = hgp.networks.RandomDirected(n=3, seed=0)
@@ -108,29 +113,85 @@ class Network(ABC):
 
     @abstractmethod
     def out_lists(self, s: int) -> Edges:
-        """(indptr int64 (n+1,), receivers int32): sender j reaches receivers[indptr[j] : indptr[j + 1]], sorted."""
+        """(indptr int64 (n+1,), receivers int32): sender j reaches receivers[indptr[j] : indptr[j + 1]], sorted.
+
+        Parameters
+        ----------
+        s : the step, from 1.
+
+        Returns
+        -------
+        (indptr, receivers).
+        """
 
     def edges(self, s: int) -> Edges:
-        """(senders, receivers), int64, self-loops included, sorted by sender, then receiver."""
+        """(senders, receivers), int64, self-loops included, sorted by sender, then receiver.
+
+        Parameters
+        ----------
+        s : the step, from 1.
+
+        Returns
+        -------
+        (senders, receivers).
+        """
         return pairs_from_lists(*self.out_lists(s))
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
-        """Receivers of one sender at step s, sorted, int64, itself included; sampled for that sender alone."""
+        """Receivers of one sender at step s, sorted, int64, itself included; sampled for that sender alone.
+
+        Parameters
+        ----------
+        s : the step, from 1.
+        sender : a client.
+
+        Returns
+        -------
+        (out-degree,) integers.
+        """
         indptr, receivers = self.out_lists(s)
         j = self._client("sender", sender)
         return receivers[indptr[j] : indptr[j + 1]].astype(np.int64)
 
     def csr(self, s: int) -> Csr:
-        """P(s) by rows: (indptr int64 (n+1,), indices int32 = senders, sorted in each row, weights float64)."""
+        """P(s) by rows: (indptr int64 (n+1,), indices int32 = senders, sorted in each row, weights float64).
+
+        Parameters
+        ----------
+        s : the step, from 1.
+
+        Returns
+        -------
+        (indptr, indices, weights).
+        """
         indptr, receivers = self.out_lists(s)
         return rows_from_lists(indptr, receivers, 1.0 / np.diff(indptr))
 
     def mixing_matrix(self, s: int) -> np.ndarray:
-        """P(s), (n, n) float64: entry [i, j] is the weight of j -> i."""
+        """P(s), (n, n) float64: entry [i, j] is the weight of j -> i.
+
+        Parameters
+        ----------
+        s : the step, from 1.
+
+        Returns
+        -------
+        (n, n), columns sum to one.
+        """
         return self.mixing_matrices(self._step(s), 1)[0]
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        """P(first), ..., P(first + count - 1), (count, n, n) float64."""
+        """P(first), ..., P(first + count - 1), (count, n, n) float64.
+
+        Parameters
+        ----------
+        first : the first step, from 1.
+        count : how many.
+
+        Returns
+        -------
+        (count, n, n).
+        """
         first, count = self._stretch(first, count)
         if self.period is not None and count > self.period:
             out = allocate(self, (count, self.n, self.n))
@@ -144,11 +205,31 @@ class Network(ABC):
         """P(first + (c + 1) S - 1) ... P(first + c S), c < calls, (calls, n, n), and messages (calls,), in one sweep.
 
         None where that is no faster than multiplying `mixing_matrices`, which is so unless a subclass says otherwise.
+
+        Parameters
+        ----------
+        first : the first step, from 1.
+        calls : how many products.
+        steps : S, graphs of each.
+
+        Returns
+        -------
+        (products, messages), or None where there is no faster way than one by one.
         """
         return None
 
     def union(self, first: int, count: int) -> Edges:
-        """(senders, receivers) of the edges of steps first .. first + count - 1, in no order, perhaps repeated."""
+        """(senders, receivers) of the edges of steps first .. first + count - 1, in no order, perhaps repeated.
+
+        Parameters
+        ----------
+        first : the first step, from 1.
+        count : how many.
+
+        Returns
+        -------
+        (senders, receivers).
+        """
         first, count = self._stretch(first, arguments.integer("count", count, 0, arguments.LONGEST))
         lists = [self.edges(first + t) for t in range(count)]
         nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
@@ -156,7 +237,17 @@ class Network(ABC):
         return senders, receivers
 
     def heard(self, first: int, count: int) -> Edges:
-        """(senders, receivers) of the edges of the stretch whose messages arrive, sooner or later: by default all."""
+        """(senders, receivers) of the edges of the stretch whose messages arrive, sooner or later: by default all.
+
+        Parameters
+        ----------
+        first : the first step, from 1.
+        count : how many.
+
+        Returns
+        -------
+        (senders, receivers).
+        """
         return self.union(first, count)
 
     def after(self, t: int) -> Network:
@@ -164,6 +255,14 @@ class Network(ABC):
 
         Whoever runs again and again over one network takes `net.after(t)` with the steps used up so far, rather than
         the same first graphs each time.
+
+        Parameters
+        ----------
+        t : how many steps to pass over.
+
+        Returns
+        -------
+        Network.
         """
         from hgp_ref.networks.after import After  # which is a Network itself
 

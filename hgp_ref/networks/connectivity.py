@@ -25,6 +25,16 @@ NAMED = 10  # clients named in a message
 class Unreachable:
     """Who is cut off from the largest strong component of the union over steps first .. first + count - 1.
 
+    Attributes
+    ----------
+    first : the first step looked at.
+    count : how many.
+    components : number of strong components.
+    largest : clients in the largest of them.
+    member : one of these clients.
+    unheard : clients whose messages never reach the largest component.
+    unreached : clients that messages of the largest component never reach.
+
     Examples
     --------
     >>> cut = hgp.networks.unreachable(hgp.networks.SelfLoops(2), 1, 5)
@@ -34,11 +44,11 @@ class Unreachable:
 
     first: int
     count: int
-    components: int  # number of strong components
-    largest: int  # clients in the largest of them
-    member: int  # one of these clients
-    unheard: tuple[int, ...]  # clients whose messages never reach the largest component
-    unreached: tuple[int, ...]  # clients that messages of the largest component never reach
+    components: int
+    largest: int
+    member: int
+    unheard: tuple[int, ...]
+    unreached: tuple[int, ...]
 
     @property
     def message(self) -> str:
@@ -155,6 +165,11 @@ def smallest_window(net: Network, first: int, count: int) -> int | None:
     -------
     int or None
         B.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `count` must be an integer ≥ 1.
 
     Examples
     --------

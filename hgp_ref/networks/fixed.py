@@ -109,7 +109,16 @@ class OnePeerExponential(Network):
         return float(self.n if self.n == 1 else 2 * self.n)
 
     def hop(self, s: int) -> int:
-        """2^((s - 1) mod L), how far messages go at step s."""
+        """2^((s - 1) mod L), how far messages go at step s.
+
+        Parameters
+        ----------
+        s : the step, from 1.
+
+        Returns
+        -------
+        int.
+        """
         return 1 << (self._step(s) - 1) % self.hops
 
     def out_lists(self, s: int) -> Edges:

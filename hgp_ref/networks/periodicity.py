@@ -28,6 +28,12 @@ from hgp_ref.networks.base import Edges, Network
 class Periodic:
     """Without self-loops the clients fall into groups whose values never meet at one of steps first, first + 1, ...
 
+    Attributes
+    ----------
+    first : the first step looked at.
+    count : how many.
+    groups : into which clients fall that hear each other in turn only.
+
     Examples
     --------
     >>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])

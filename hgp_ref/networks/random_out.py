@@ -26,6 +26,11 @@ class RandomOut(Network):
     seed : int
         Another network.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `k` must be an integer in [0, n − 1].
+
     Examples
     --------
     >>> net = hgp.networks.RandomOut(n=1000, k=2, seed=0)

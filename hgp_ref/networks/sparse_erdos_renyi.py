@@ -34,6 +34,11 @@ class SparseErdosRenyi(Network):
     seed : int
         Another network.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `mean_degree` must be a number in [0, n − 1].
+
     Examples
     --------
     >>> hgp.networks.SparseErdosRenyi(n=1000, mean_degree=3.0, seed=0).expected_edges

@@ -41,6 +41,13 @@ class StaticUndirected(Network):
     weights : {"metropolis", "fastest"}
         The rule above; "fastest" needs cvxpy (``pip install 'hgp_ref[fastmixing]'``).
 
+    Raises
+    ------
+    TypeError, ValueError
+        `p` must be a probability, `weights` one of the two.
+    ImportError
+        `weights="fastest"` without cvxpy: `pip install 'hgp_ref[fastmixing]'`.
+
     Examples
     --------
     >>> net = hgp.networks.StaticUndirected(n=6, p=0.5, seed=0)

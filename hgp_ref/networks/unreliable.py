@@ -47,6 +47,11 @@ class Unreliable(Network):
     stretch : with a probability, clients sleep for whole stretches of so many steps: step s belongs to stretch
         (s - 1 + b_j) div stretch of client j, which begins its stretches b_j steps earlier, drawn once for each client.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `loss` and `sleep` must be probabilities (or `sleep` stretches of steps), `delay` an integer ≥ 0.
+
     Examples
     --------
     >>> import hgp_ref as hgp
@@ -96,7 +101,16 @@ class Unreliable(Network):
         return view if t else self
 
     def asleep(self, s: int) -> np.ndarray:
-        """(n,) booleans: who sleeps at step s."""
+        """(n,) booleans: who sleeps at step s.
+
+        Parameters
+        ----------
+        s : the step, from 1.
+
+        Returns
+        -------
+        (n,) booleans.
+        """
         step, out = self._at(s), np.zeros(self.n, dtype=np.bool_)
         if not isinstance(self.sleep, float):
             out[[client for client, first, last in self.sleep if first <= step <= last]] = True
@@ -106,12 +120,30 @@ class Unreliable(Network):
         return out
 
     def delays(self, s: int) -> np.ndarray:
-        """By how many steps the message of each edge of csr(s) is late, int64; -1 if it is lost, 0 for self-loops."""
+        """By how many steps the message of each edge of csr(s) is late, int64; -1 if it is lost, 0 for self-loops.
+
+        Parameters
+        ----------
+        s : the step, from 1.
+
+        Returns
+        -------
+        (edges,) int64.
+        """
         indptr, senders, _ = self.csr(s)
         return self._delays(s, indptr, senders)
 
     def links(self, s: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """csr(s) and delays(s) together: (indptr, senders, weights, delays)."""
+        """csr(s) and delays(s) together: (indptr, senders, weights, delays).
+
+        Parameters
+        ----------
+        s : the step, from 1.
+
+        Returns
+        -------
+        (indptr, senders, weights, delays).
+        """
         graph = self.csr(s)
         return *graph, self._delays(s, *graph[:2])
 

@@ -24,6 +24,11 @@ def influence_cnn(classes: int = 10) -> Sequential:
     Sequential
         13,750 parameters for 10 classes.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `classes` must be an integer ≥ 1.
+
     Examples
     --------
     >>> hgp.neural.influence_cnn().dim
@@ -52,6 +57,11 @@ def personalization_cnn(classes: int = 62) -> Sequential:
     -------
     Sequential
         2,278,334 parameters for 62 classes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `classes` must be an integer ≥ 1.
 
     Examples
     --------

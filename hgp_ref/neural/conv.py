@@ -30,6 +30,11 @@ class Conv2d(Layer):
     padding : {"valid", "same"} or 0
         Zeros around the image, as above; no other number of them.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Channels, kernel and stride must be integers ≥ 1; padding "same" needs stride 1.
+
     Examples
     --------
     >>> hgp.neural.Sequential((1, 8, 8), hgp.neural.Conv2d(1, 4, 3)).dim

@@ -25,6 +25,11 @@ class Ensemble:
     components : int
         How many; their parameters stand one after the other in x.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `model` must be a Sequential, `components` an integer ≥ 1.
+
     Examples
     --------
     >>> hgp.neural.Ensemble(hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3)), 2).dim
@@ -41,34 +46,94 @@ class Ensemble:
         return f"Ensemble({self.model!r}, {self.components})"
 
     def forward(self, x: Array, X: Array) -> EnsembleTape:
-        """As `Sequential.forward`; outputs are (n, N, K, *model.output_shape)."""
+        """As `Sequential.forward`; outputs are (n, N, K, *model.output_shape).
+
+        Parameters
+        ----------
+        x : (n, d).
+        X : (n, N, *input_shape).
+
+        Returns
+        -------
+        EnsembleTape.
+        """
         arguments.same_kind(x=x, X=X)
         if x.ndim != 2 or x.shape[1] != self.dim:
             raise ValueError(f"x: shape {tuple(x.shape)} given, needed (n, {self.dim}) = (n, components * model.dim)")
         return EnsembleTape([self.model.forward(part, X) for part in self.split(x)], self, array_namespace(x))
 
     def logits(self, x: Array, X: Array) -> Array:
-        """Outputs of every instance.  # (n, N, K, *model.output_shape)"""
+        """Outputs of every instance.  # (n, N, K, *model.output_shape)
+
+        Parameters
+        ----------
+        x : (n, d).
+        X : (n, N, *input_shape).
+
+        Returns
+        -------
+        (n, N, K, *model.output_shape).
+        """
         return self.forward(x, X).output
 
     def init(self, n: int, seed: int = 0, *, like: Array | None = None, dtype: Any = None,
              same_for_all: bool = True) -> Array:  # fmt: skip
-        """As `Sequential.init`, component k with seed + k.  # (n, d)"""
+        """As `Sequential.init`, component k with seed + k.  # (n, d)
+
+        Parameters
+        ----------
+        n : clients.
+        seed : of component 0.
+        like : an array in whose library and on whose device.
+        dtype : such as "float32".
+        same_for_all : whether clients begin alike.
+
+        Returns
+        -------
+        (n, d).
+        """
         seed = check_seed(seed)
         options: dict[str, Any] = {"like": like, "dtype": dtype, "same_for_all": same_for_all}
         parts = [self.model.init(n, seed + k, **options) for k in range(self.components)]
         return array_namespace(parts[0]).concat(parts, axis=1)
 
     def numbers(self, kept: bool = True) -> int:
-        """As `Sequential.numbers`."""
+        """As `Sequential.numbers`.
+
+        Parameters
+        ----------
+        kept : whether those that are kept are meant.
+
+        Returns
+        -------
+        int.
+        """
         return self.components * self.model.numbers(kept)
 
     def places(self, out: Array | None) -> list[Array | None]:
-        """Where each component's gradient goes in `out`, if there is one."""
+        """Where each component's gradient goes in `out`, if there is one.
+
+        Parameters
+        ----------
+        out : (n, d) or None.
+
+        Returns
+        -------
+        K views of it, or Nones.
+        """
         return [None] * self.components if out is None else list(self.split(out))
 
     def split(self, x: Array) -> list[Array]:
-        """The parameters of each component.  # K arrays (n, model.dim)"""
+        """The parameters of each component.  # K arrays (n, model.dim)
+
+        Parameters
+        ----------
+        x : (n, d).
+
+        Returns
+        -------
+        K arrays (n, model.dim).
+        """
         d = self.model.dim
         return [x[:, k * d : (k + 1) * d] for k in range(self.components)]
 

@@ -20,6 +20,11 @@ class Linear(Layer):
     inputs, outputs : int
         Features.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `inputs` and `outputs` must be integers ≥ 1.
+
     Examples
     --------
     >>> hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3)).dim

@@ -32,6 +32,11 @@ class Sequential:
     fused : bool
         Whether NumPy runs compiled steps.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Layers must be layers of this package, one of them with parameters, and take each other's shapes.
+
     Examples
     --------
     >>> from hgp_ref.neural import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
@@ -59,12 +64,32 @@ class Sequential:
         return f"Sequential({self.input_shape}, {', '.join(map(repr, self.layers))})"
 
     def forward(self, x: Array, X: Array) -> Tape:
-        """Outputs of every instance, with what their derivatives need; x (n, d), X (n, N, *input_shape)."""
+        """Outputs of every instance, with what their derivatives need; x (n, d), X (n, N, *input_shape).
+
+        Parameters
+        ----------
+        x : (n, d).
+        X : (n, N, *input_shape).
+
+        Returns
+        -------
+        Tape.
+        """
         xp = self._check(x, X)
         return Tape(self._fused if is_numpy(x) else self.layers, x, X, xp)
 
     def logits(self, x: Array, X: Array) -> Array:
-        """Outputs of every instance; x (n, d), X (n, N, *input_shape).  # (n, N, *output_shape)"""
+        """Outputs of every instance; x (n, d), X (n, N, *input_shape).  # (n, N, *output_shape)
+
+        Parameters
+        ----------
+        x : (n, d).
+        X : (n, N, *input_shape).
+
+        Returns
+        -------
+        (n, N, *output_shape).
+        """
         return self.forward(x, X).output
 
     def init(self, n: int, seed: int = 0, *, like: Array | None = None, dtype: Any = None,
@@ -74,13 +99,34 @@ class Sequential:
         Numbers of client i are a pure function of (seed, i), and of (seed, 0) for all with same_for_all: the same on
         every library. like: an array whose library, device and (unless `dtype` is given) dtype the result has;
         without it, NumPy and float64.  # (n, d)
+
+        Parameters
+        ----------
+        n : clients.
+        seed : of the generator.
+        like : an array in whose library and on whose device.
+        dtype : such as "float32".
+        same_for_all : whether clients begin alike.
+
+        Returns
+        -------
+        (n, d).
         """
         n, same = arguments.integer("n", n), arguments.boolean("same_for_all", same_for_all)
         return draw([(math.prod(shape), layer.fan_in) for layer in self.layers for shape in layer.shapes],
                     n, seed, like, dtype, same)  # fmt: skip
 
     def numbers(self, kept: bool = True) -> int:
-        """Numbers per instance that a tape and its adjoint keep or, with kept=False, that one pass has at hand."""
+        """Numbers per instance that a tape and its adjoint keep or, with kept=False, that one pass has at hand.
+
+        Parameters
+        ----------
+        kept : whether those that are kept are meant.
+
+        Returns
+        -------
+        int.
+        """
         kept = arguments.boolean("kept", kept)
         steps = sum(math.prod(shape) for shape in self.shapes)
         rows = [math.prod(shape[1:]) * layer.fan_in for layer, shape in zip(self.layers, self.shapes[1:], strict=True)]

@@ -68,11 +68,18 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Tangent:
-    """How everything moves along u; made by `Tape.tangent`."""
+    """How everything moves along u; made by `Tape.tangent`.
 
-    output: Array  # (n, N, *output_shape)
-    parameters: list[Parameters]  # u, layer by layer
-    inputs: list[Array | None]  # ȧ of each layer, None where it does not move
+    Attributes
+    ----------
+    output : (n, N, *output_shape).
+    parameters : u, layer by layer.
+    inputs : ȧ of each layer, None where it does not move.
+    """
+
+    output: Array
+    parameters: list[Parameters]
+    inputs: list[Array | None]
 
 
 class Tape:

@@ -56,6 +56,13 @@ def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 
     -------
     Personalized: accuracies of every client at every look, and what was sent.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Tolerances must be ≥ 0, `first_split` an integer ≥ 1, `net` of as many clients.
+    DivergenceError
+        Training diverged.
+
     Examples
     --------
     >>> from hgp_ref.neural import Flatten, Linear, Sequential

@@ -46,6 +46,13 @@ def fedem(task: Task, net: Network, recipe: Recipe, *, components: int = 3) -> P
     -------
     Personalized: accuracies of every client at every look, and what was sent.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `components` must be an integer ≥ 1, `net` of as many clients.
+    DivergenceError
+        Training diverged.
+
     Examples
     --------
     >>> from hgp_ref.neural import Flatten, Linear, Sequential

@@ -39,7 +39,7 @@ def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_
     ----------
     task : model, clients' data and when to look.
     net : who hears whom, as many clients as the data have.
-    recipe : how clients train, `Rounds`.
+    recipe : how clients train, `Rounds`; its momentum is not used, as in the method's paper.
     mu : μ > 0.
     inner_steps : gradient steps towards θ_i on a mini-batch, of rate recipe.lr.
     local_rate : ν; 1/μ by default, with which w_i ← θ_i.
@@ -49,6 +49,13 @@ def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_
     Returns
     -------
     Personalized: accuracies of every client at every look, and what was sent.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `beta`, `mu` and `local_rate` must be positive, `inner_steps` an integer ≥ 1.
+    DivergenceError
+        Training diverged.
 
     Examples
     --------

@@ -33,13 +33,19 @@ def hgp_mtl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None
     -------
     Personalized: accuracies of every client at every look, and what was sent.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `components` must be an integer ≥ 1, `net` of as many clients.
+    DivergenceError
+        The first training diverged.
+
     Examples
     --------
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
     >>> personal = hgp.personalization
     >>> data = hgp.data.digit_images().clients(4, seed=0)
     >>> task = personal.Task(Sequential((1, 8, 8), Flatten(), Linear(64, 10)), data)
-    >>> net = hgp.networks.FullyConnected(4)
     >>> net = hgp.networks.RandomDirected(4, seed=0)
     >>> outer = personal.Outer(outer_steps=1, steps=5)
     >>> personal.hgp_mtl(task, net, personal.Push(steps=60, lr=0.5), outer, components=2).lam.shape

@@ -29,8 +29,22 @@ from hgp_ref.personalization.task import Task
 class Outer:
     """The outer loop: K steps of Adam at `rate`, HGP with M = iterations, S = steps and η = eta.
 
-    outer_on : "train" as in the paper, or "validation": whose loss f_i is. batch_size : of HGP's products, one batch
-    for u and v together as the paper has it; None for full batches.
+    Parameters
+    ----------
+    outer_steps : updates of λ.
+    rate : of Adam.
+    outer_l2 : γ of ½γ‖λ_i‖² in f_i.
+    iterations : M.
+    steps : S.
+    eta : η.
+    batch_size : of HGP's products, one batch for u and v together as the paper has it; None for full batches.
+    averaging : "push_sum", "gossip" or "exact".
+    outer_on : "train" as in the paper, or "validation": whose loss f_i is.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Numbers of steps must be integers, rates positive, `averaging` and `outer_on` one of theirs.
 
     Examples
     --------

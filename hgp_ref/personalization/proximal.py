@@ -33,6 +33,13 @@ def fedprox(task: Task, net: Network, recipe: Recipe, *, mu: float = 0.01) -> Pe
     -------
     Personalized: accuracies of every client at every look, and what was sent.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `mu` must be ≥ 0, `net` of as many clients.
+    DivergenceError
+        Training diverged.
+
     Examples
     --------
     >>> from hgp_ref.neural import Flatten, Linear, Sequential

@@ -34,6 +34,21 @@ AVERAGINGS: dict[str, Callable[[Network, int], Averaging]] = {
 class Push:
     """`steps` steps of stochastic gradient push.
 
+    Parameters
+    ----------
+    steps : of gradient push.
+    lr : the rate at the start.
+    milestones : steps at which it falls; by default after 3/5 and 4/5 of them.
+    decay : by which factor.
+    momentum : of the steps.
+    batch_size : None for full batches.
+    variant : "nedic" or "assran": see `hgp.sgp`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `steps` must be an integer ≥ 1, rates positive, `variant` one of the two.
+
     Examples
     --------
     >>> hgp.personalization.Push(steps=4, lr=1.0, milestones=(2,)).rates()
@@ -59,7 +74,12 @@ class Push:
         return self.steps
 
     def rates(self) -> np.ndarray:
-        """The rate of each turn, (turns,)."""
+        """The rate of each turn, (turns,).
+
+        Returns
+        -------
+        (turns,).
+        """
         return read_rates(self.turns, self.lr, self.milestones, self.decay)[1]
 
     def __call__(self, problem: Any, net: Network, lam: Array, *, first_batch: int = 0, outer_step: int = 0,
@@ -71,7 +91,23 @@ class Push:
 class Rounds:
     """`rounds` rounds of `epochs` local epochs; averaging "exact", "gossip" or "push_sum" with `steps` graphs a round.
 
-    by_size : weigh models by training sizes.
+    Parameters
+    ----------
+    rounds : of local training and averaging.
+    lr : the rate at the start.
+    milestones : rounds at which it falls; by default after 3/5 and 4/5 of them.
+    decay : by which factor.
+    momentum : of local steps.
+    batch_size : None for full batches.
+    epochs : local epochs of a round.
+    averaging : "exact", "gossip" or "push_sum".
+    steps : S of the averaging.
+    by_size : whether models are weighed by training sizes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Numbers of rounds, epochs and steps must be integers ≥ 1, rates positive, `averaging` one of its values.
 
     Examples
     --------
@@ -103,15 +139,38 @@ class Rounds:
         return self.rounds
 
     def rates(self) -> np.ndarray:
-        """The rate of each turn, (turns,)."""
+        """The rate of each turn, (turns,).
+
+        Returns
+        -------
+        (turns,).
+        """
         return read_rates(self.turns, self.lr, self.milestones, self.decay)[1]
 
     def average(self, net: Network) -> Averaging:
-        """The averaging of every round over `net`."""
+        """The averaging of every round over `net`.
+
+        Parameters
+        ----------
+        net : the network.
+
+        Returns
+        -------
+        Averaging.
+        """
         return AVERAGINGS[self.averaging](net, self.steps)
 
     def weights(self, problem: Any) -> np.ndarray | None:
-        """Training sizes, where models are weighed by them."""
+        """Training sizes, where models are weighed by them.
+
+        Parameters
+        ----------
+        problem : whose counts are the sizes.
+
+        Returns
+        -------
+        (n,) or None.
+        """
         return problem.counts if self.by_size else None
 
     def __call__(self, problem: Any, net: Network, lam: Array, *, first_batch: int = 0, outer_step: int = 0,

@@ -22,6 +22,19 @@ class Personalized(Result):
     `best` is the look with the largest mean validation accuracy, the earlier one of two alike; test data have no part
     in that choice.
 
+    Attributes
+    ----------
+    method : its name.
+    turns : (K,) rounds, steps or outer steps at which it was looked at.
+    validation : (K, n) accuracy of each client.
+    test : (K, n), the same on test data.
+    sizes : (n,) instances of each client in "validation" and "test".
+    x : (n, d_x) at the end.
+    lam : (n, d_λ) at the end, where the method has any.
+    traffic : what clients sent.
+    settings : what repeats it.
+    notes : what went wrong or happened on the way.
+
     Examples
     --------
     >>> seen = np.array([[0.5, 0.7], [0.8, 0.6]])  # two looks, two clients
@@ -33,15 +46,15 @@ class Personalized(Result):
     """
 
     method: str
-    turns: np.ndarray  # (K,) rounds, steps or outer steps at which it was looked at
-    validation: np.ndarray  # (K, n) accuracy of each client
-    test: np.ndarray  # (K, n)
-    sizes: dict[str, np.ndarray]  # (n,) instances of each client in "validation" and "test"
-    x: Array  # (n, d_x) at the end
-    lam: Array | None  # (n, d_λ) at the end, where the method has any
+    turns: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    sizes: dict[str, np.ndarray]
+    x: Array
+    lam: Array | None
     traffic: Traffic
     settings: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what went wrong or happened on the way
+    notes: tuple[str, ...] = ()
 
     @property
     def best(self) -> int:
@@ -49,16 +62,46 @@ class Personalized(Result):
         return int(np.argmax(self.curve("validation")))
 
     def curve(self, part: str = "test", *, weighted: bool = True) -> np.ndarray:
-        """Mean accuracy over clients at each look, by their sizes or (weighted=False) not.  # (K,)"""
+        """Mean accuracy over clients at each look, by their sizes or (weighted=False) not.  # (K,)
+
+        Parameters
+        ----------
+        part : "validation" or "test".
+        weighted : whether by sizes.
+
+        Returns
+        -------
+        (K,).
+        """
         accuracy = getattr(self, arguments.choice("part", part, PARTS))
         weights = self.sizes[part] if arguments.boolean("weighted", weighted) else np.ones(accuracy.shape[1])
         return np.asarray(accuracy @ (weights / weights.sum()))
 
     def accuracy(self, part: str = "test", *, weighted: bool = True) -> float:
-        """Mean accuracy at the best look."""
+        """Mean accuracy at the best look.
+
+        Parameters
+        ----------
+        part : "validation" or "test".
+        weighted : whether by sizes.
+
+        Returns
+        -------
+        float in [0, 1].
+        """
         return float(self.curve(part, weighted=weighted)[self.best])
 
     def bottom(self, share: float = 0.1, part: str = "test") -> float:
-        """Accuracy at the best look of the client below which a share of the clients is (linear between two)."""
+        """Accuracy at the best look of the client below which a share of the clients is (linear between two).
+
+        Parameters
+        ----------
+        share : 0.1 for the bottom 10 %.
+        part : "validation" or "test".
+
+        Returns
+        -------
+        float in [0, 1].
+        """
         accuracy = getattr(self, arguments.choice("part", part, PARTS))
         return float(np.quantile(accuracy[self.best], arguments.probability("share", share)))

@@ -34,8 +34,19 @@ from hgp_ref.problems.neural_data import classes_of
 class Task:
     """Model, data with three parts, L2 rate, seed of initial parameters and of orders, and when to look.
 
-    like : an array whose library, device and dtype are used; by default those of the data. look : turns between two
-    looks at accuracies; the last turn is always looked at.
+    Parameters
+    ----------
+    model : the network that everybody trains.
+    data : with validation and test parts.
+    l2 : weight decay.
+    seed : of initial parameters and batches.
+    look : turns between two looks at accuracies; the last turn is always looked at.
+    like : an array whose library, device and dtype are used; by default those of the data.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `data` must be Clients with validation and test parts, `l2` ≥ 0.
 
     Examples
     --------

@@ -42,6 +42,13 @@ def fedavg_plus(task: Task, net: Network, recipe: Recipe, *, epochs: int = 1, tu
     -------
     Personalized: accuracies of every client at every look, and what was sent.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `epochs` must be an integer ≥ 1, `tuning_rate` positive, `net` of as many clients.
+    DivergenceError
+        Training diverged.
+
     Examples
     --------
     >>> from hgp_ref.neural import Flatten, Linear, Sequential

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from hgp_ref import arguments
 from hgp_ref.averaging import PushSum, push_sum_over
 from hgp_ref.backend import Array
@@ -15,7 +13,7 @@ from hgp_ref.channels import Traffic
 from hgp_ref.estimators import Estimate
 from hgp_ref.methods import Method
 from hgp_ref.networks import Network
-from hgp_ref.planning.found import Found
+from hgp_ref.planning.enquiry import Found
 from hgp_ref.results import Result
 
 
@@ -25,6 +23,13 @@ class Outcome(Estimate):
 
     `traffic` holds everything: finding constants, the run, what it went on with, and the clients' certificate if it was
     they who made it.
+
+    Attributes
+    ----------
+    certificate : the bound on the error, where it was asked for.
+    bound : certified, in the units of the target; None where nothing was certified.
+    met : whether the bound is at most the target.
+    continued : how often the run went on after its first end.
 
     Examples
     --------
@@ -37,14 +42,31 @@ class Outcome(Estimate):
     """
 
     certificate: Certificate | None = None
-    bound: float | None = None  # certified, in the units of the target; None where nothing was certified
-    met: bool | None = None  # whether the bound is at most the target
-    continued: int = 0  # how often the run went on after its first end
+    bound: float | None = None
+    met: bool | None = None
+    continued: int = 0
 
 
 @dataclass(frozen=True)
 class Plan(Result):
     """What `hgp.plan` chose.
+
+    Attributes
+    ----------
+    method : how w* is approached.
+    steps : S, or S_0, S_1, … of the averaging.
+    iterations : M.
+    traffic : expected, what was already sent to find constants included.
+    error : expected, in the units of the target.
+    target : error asked for.
+    relative : whether target and error are shares of ‖d‖.
+    found : what the clients found out.
+    compared : methods and the floats that each was expected to need, the best first.
+    problem : to which it belongs.
+    x : the point.
+    lam : λ there.
+    net : the network.
+    budget : floats that may be sent in all, where that was asked for.
 
     Examples
     --------
@@ -56,19 +78,19 @@ class Plan(Result):
     """
 
     method: Method
-    steps: int | tuple[int, ...]  # S, or S_0, S_1, … of the averaging
-    iterations: int  # M
-    traffic: Traffic  # expected, what was already sent to find constants included
-    error: float  # expected, in the units of the target
+    steps: int | tuple[int, ...]
+    iterations: int
+    traffic: Traffic
+    error: float
     target: float
-    relative: bool  # whether target and error are shares of ‖d‖
+    relative: bool
     found: Found
-    compared: tuple[tuple[str, float], ...]  # methods and the floats that each was expected to need, the best first
+    compared: tuple[tuple[str, float], ...]
     problem: Any
     x: Array
     lam: Array
     net: Network
-    budget: float | None = None  # floats that may be sent in all, where that was asked for
+    budget: float | None = None
 
     @property
     def averaging(self) -> PushSum:
@@ -85,7 +107,8 @@ class Plan(Result):
         Parameters
         ----------
         certify : whether to bound the error; without, the run ends as planned.
-        by_clients : whether the clients compute the bound themselves, over the network and counted, and decide by it.
+        by_clients : whether the clients compute the bound themselves, over the network and counted, and decide by it;
+            they do in any case where some live in other processes.
         certificate : options of `hgp.certify`, such as `strong_convexity`.
 
         Returns
@@ -107,7 +130,8 @@ class Plan(Result):
         from hgp_ref.planning.running import carry_out
 
         certify, by_clients = arguments.boolean("certify", certify), arguments.boolean("by_clients", by_clients)
-        return carry_out(self, certify, by_clients, certificate)
+        elsewhere = self.net.clients != slice(0, self.net.n)
+        return carry_out(self, certify, by_clients or elsewhere, certificate)
 
     def __str__(self) -> str:
         found, unit = self.found, "of the hyper-gradient" if self.relative else "absolute"
@@ -133,8 +157,3 @@ def method_name(method: Method) -> str:
     inner = getattr(method, "method", None)
     cycles = getattr(method, "cycles", None)
     return f"{type(inner).__name__} × {cycles}" if inner is not None else type(method).__name__
-
-
-def size_of(value: np.ndarray) -> float:
-    """‖v‖ over all clients."""
-    return float(np.linalg.norm(value))

@@ -7,15 +7,17 @@ import warnings
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from hgp_ref.averaging import PushSum, RobustPushSum, falling_steps, push_sum_over
-from hgp_ref.backend import host_float64
+from hgp_ref.backend import Array, host_float64
 from hgp_ref.certificates import Certificate, certify
-from hgp_ref.channels import Traffic
+from hgp_ref.channels import Traffic, connect
 from hgp_ref.errors import DivergenceError
 from hgp_ref.estimators import Estimate, hypergradient
 from hgp_ref.methods import Chebyshev, Method, Neumann, Refined, Tracking
 from hgp_ref.planning.candidates import FLOOR
-from hgp_ref.planning.result import Outcome, Plan, size_of
+from hgp_ref.planning.result import Outcome, Plan
 
 ATTEMPTS = 8  # times that a run is begun again or goes on
 MOST = 10  # times the iterations that were expected, of a continuation
@@ -118,14 +120,20 @@ def _in_units(plan: Plan, certificate: Certificate, est: Estimate, by_clients: b
     per_client = certificate.decentralised if by_clients else certificate.centralised
     if per_client is None:
         return math.inf
-    bound = size_of(per_client)
+    bound = _size(plan, per_client)
     if not plan.relative:
         return bound
-    least = size_of(host_float64(est.value)) - bound
-    rounding = 0.0 if certificate.rounding is None else size_of(certificate.rounding)
+    least = _size(plan, est.value) - bound
+    rounding = 0.0 if certificate.rounding is None else _size(plan, certificate.rounding)
     if bound <= 2 * rounding and least <= 0:
         return 0.0  # a hyper-gradient of 0, known up to rounding
     return bound / least if least > 0 else math.inf
+
+
+def _size(plan: Plan, rows: Array) -> float:
+    """‖v‖ over all clients, wherever they live, of the rows (n, ...) of those here."""
+    v = host_float64(rows).reshape(rows.shape[0], -1)
+    return math.sqrt(plan.net.n * float(connect(plan.net).mean_over_clients(np.sum(v * v, axis=1)[:, None])[0, 0]))
 
 
 def _more(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hgp_ref.planning.found import Found
+from hgp_ref.planning.enquiry import Found
 
 PHASES = (0.0, 0.5)
 STEPS = (1, 2, 3, 4)  # S that are compared
@@ -55,13 +55,13 @@ def rates(
     return radius.reshape(len(steps), -1).max(axis=1)
 
 
-def best_pace(found: Found, target: float) -> Pace | None:
+def best_pace(known: Found, target: float) -> Pace | None:
     """The step and S with the least S · iterations; None where the model is stable for none."""
-    grid = np.geomspace(1e-3, 2.0, 40) / found.high
+    grid = np.geomspace(1e-3, 2.0, 40) / known.high
     paces = []
     for S in STEPS:
-        rate = rates(grid, found.low, found.high, found.zeta, found.tau**S)
-        safe = rates(SAFE * grid, found.low, found.high, found.zeta, found.tau**S) < 1
+        rate = rates(grid, known.low, known.high, known.zeta, known.tau**S)
+        safe = rates(SAFE * grid, known.low, known.high, known.zeta, known.tau**S) < 1
         if not safe.any():
             continue
         k = int(np.argmin(np.where(safe, rate, np.inf)))

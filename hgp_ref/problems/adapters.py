@@ -79,6 +79,13 @@ def from_torch(*given: Any, **named: Any) -> Any:
     Problem
         On torch tensors.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Data given with something that is no torch.nn.Module, costs that are no functions, sizes that are no integers.
+    ImportError
+        PyTorch is not installed: `pip install 'hgp_ref[torch]'`.
+
     Examples
     --------
     >>> import torch

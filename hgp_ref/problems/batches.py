@@ -49,6 +49,11 @@ def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, fir
     array (count, n, b)
         Indices; -1 pads.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `counts` must be integers ≥ 1, `size` an integer ≥ 1; numbers of batches at most 2⁶⁴.
+
     Examples
     --------
     >>> hgp.problems.sample_batches([5, 5], size=2, seed=0, first=0, count=3).shape
@@ -79,13 +84,6 @@ def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, cou
     Row i of an epoch is a permutation of 0 .. counts[i] - 1 followed by -1, and a pure function of (seed, epoch, number
     of the client): all orders are equally likely. `clients` as in `sample_batches`.  # (count, n, max counts) int64
 
-    Examples
-    --------
-    >>> hgp.problems.sample_epochs([3, 2], seed=0, first=0, count=1).shape
-    (1, 2, 3)
-    >>> bool((np.sort(hgp.problems.sample_epochs([3, 2], 0, 5, 1)[0, 0]) == np.arange(3)).all())
-    True
-
     Parameters
     ----------
     counts : array (n,)
@@ -101,6 +99,18 @@ def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, cou
     -------
     array
         Orders of instances; -1 pads.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `counts` must be integers ≥ 1, `size` an integer ≥ 1.
+
+    Examples
+    --------
+    >>> hgp.problems.sample_epochs([3, 2], seed=0, first=0, count=1).shape
+    (1, 2, 3)
+    >>> bool((np.sort(hgp.problems.sample_epochs([3, 2], 0, 5, 1)[0, 0]) == np.arange(3)).all())
+    True
     """
     counts = _check_counts(counts)
     first = arguments.integer("first", first, 0, MAX_STEP)

@@ -34,8 +34,19 @@ CHUNK_NUMBERS = 2**22  # numbers of the clients taken to the host at a time
 class Lipschitz:
     """Lipschitz constants along x, largest over clients: of ∂_λ f_i, ∂_x f_i, J_i and H_i (spectral norm).
 
-    `strong_convexity`: a lower bound on λ_min of the mean Hessian at every common x, if one is known. `holds_apart`: it
-    also bounds λ_min(mean_i H_i(x_i)) where the x_i differ, as when it comes from L2 rates.
+    Parameters
+    ----------
+    nu_flam : of ∂_λ f_i along x.
+    nu_fx : of ∂_x f_i.
+    nu_J : of ∂²_{xλ} g_i.
+    nu_H : of ∂²_x g_i.
+    strong_convexity : a lower bound on λ_min of the mean Hessian at every common x, if one is known.
+    holds_apart : whether it also bounds λ_min(mean_i H_i(x_i)) where the x_i differ, as when it comes from L2 rates.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Constants must be numbers ≥ 0, `strong_convexity` positive or None.
 
     Examples
     --------

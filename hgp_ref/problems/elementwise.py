@@ -184,6 +184,11 @@ class LogRates(Elementwise):
     Rates such as L2 terms must be positive and may differ by orders of magnitude; θ may be any number, and equal steps
     of it are equal ratios of λ. `bilevel.optimise(..., log=True)` uses this.
 
+    Parameters
+    ----------
+    inner : Problem
+        Whose λ are rates.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
@@ -194,11 +199,6 @@ class LogRates(Elementwise):
     >>> along_theta = hgp.exact.hypergradient(hgp.problems.LogRates(rates), x, np.log(lam))
     >>> bool(np.allclose(along_theta, lam * hgp.exact.hypergradient(rates, x, lam)))
     True
-
-    Parameters
-    ----------
-    inner : Problem
-        Whose λ are rates.
     """
 
     def _value(self, theta: Array) -> Array:

@@ -27,6 +27,17 @@ class HyperCleaning(Elementwise):
     X, y, X_val, y_val: as in SoftmaxRegression; l2: the L2 rate of x. lam is (n, N_max), its columns beyond N_i are
     padding with zero derivative; λ = 0 weighs all instances by 1/2.
 
+    Parameters
+    ----------
+    X, y : arrays or lists
+        Training data, some of whose labels may be wrong.
+    X_val, y_val : arrays or lists
+        Validation data.
+    l2 : float
+        Rate of the L2 term.
+    n_classes : int, optional
+        By default one more than the largest label.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
@@ -40,17 +51,6 @@ class HyperCleaning(Elementwise):
     >>> v = hgp.exact.hypergradient(problem, hgp.exact.inner_solution(problem, lam), lam)
     >>> tuple(map(int, np.unravel_index(v.argmax(), v.shape)))  # whose weight does most harm
     (0, 0)
-
-    Parameters
-    ----------
-    X, y : arrays or lists
-        Training data, some of whose labels may be wrong.
-    X_val, y_val : arrays or lists
-        Validation data.
-    l2 : float
-        Rate of the L2 term.
-    n_classes : int, optional
-        By default one more than the largest label.
     """
 
     conforms = True  # what as_problem need not check
@@ -63,12 +63,31 @@ class HyperCleaning(Elementwise):
         self.l2, self.n_classes = weighted.l2, weighted._loss.logits
 
     def weights(self, lam: Array) -> Array:
-        """σ(λ).  # (n, N_max)"""
+        """σ(λ).  # (n, N_max)
+
+        Parameters
+        ----------
+        lam : (n, N_max).
+
+        Returns
+        -------
+        (n, N_max) in (0, 1).
+        """
         check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
         return self._value(lam)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖diag(σ') J_i‖_F from the lengths of its rows.  # (n,) on the host"""
+        """‖diag(σ') J_i‖_F from the lengths of its rows.  # (n,) on the host
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, N_max).
+
+        Returns
+        -------
+        (n,) on the host.
+        """
         weighted: Any = self._inner.given
         lengths = weighted._row_lengths(x, self._at(x, lam))
         return rigorous.norms(constants.host(self._slope(lam)) * lengths)

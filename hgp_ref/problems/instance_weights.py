@@ -42,6 +42,11 @@ class InstanceWeights(LinearProblem):
     l2 : float
         Rate of the L2 term.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Data must fit together, `loss` be one of the two, `l2` ≥ 0.
+
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
@@ -95,7 +100,18 @@ class InstanceWeights(LinearProblem):
         return xp.astype(index[..., None] == instances, like.dtype)
 
     def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """Row k is the gradient of (1/N_i) l_ik; rows outside the batch are zero.  # (n, N_max, d_x)"""
+        """Row k is the gradient of (1/N_i) l_ik; rows outside the batch are zero.  # (n, N_max, d_x)
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+        batch : (n, b) indices of instances; None for all of them.
+
+        Returns
+        -------
+        (n, N_max, d_x).
+        """
         view, lead = self._enter(x, lam, batch)
         xp = self._xp
         slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
@@ -106,7 +122,17 @@ class InstanceWeights(LinearProblem):
         return expand(rows, lead, 3, xp=xp)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows.  # (n,) on the host"""
+        """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows.  # (n,) on the host
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, N_max).
+
+        Returns
+        -------
+        (n,) on the host.
+        """
         return rigorous.norms(self._row_lengths(x, lam))
 
     def _row_lengths(self, x: Array, lam: Array) -> np.ndarray:
@@ -117,7 +143,16 @@ class InstanceWeights(LinearProblem):
         return constants.host(view.mean) * lengths
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """Constants along x; the modulus is l2 where no weight is negative. None beyond floating point."""
+        """Constants along x; the modulus is l2 where no weight is negative. None beyond floating point.
+
+        Parameters
+        ----------
+        lam : (n, N_max).
+
+        Returns
+        -------
+        Lipschitz or None.
+        """
         self._check_lam(lam)
         mean, features = constants.host(self._train.all.mean), self._train.all.features
         weight = mean * constants.host(lam)

@@ -51,6 +51,11 @@ class NeuralProblem(Portable):
     l2, outer_l2 : float
         Rates of the L2 terms on x and on λ.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `model` must be a Sequential or an Ensemble, images fit its input, labels its classes, rates be ≥ 0.
+
     Examples
     --------
     >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
@@ -138,7 +143,19 @@ class NeuralProblem(Portable):
         return NeuralLinearization(self, x, lam, self._enter(x, lam, batch))
 
     def accuracy(self, x: Array, lam: Array, X: Any = None, y: Any = None) -> Array:
-        """Share of instances whose class client i predicts with x_i and λ_i; of X, y or the outer cost's.  # (n,)"""
+        """Share of instances whose class client i predicts with x_i and λ_i; of X, y or the outer cost's.  # (n,)
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+        X : (n, N, *input_shape) or a list; by default the data of the outer cost.
+        y : their labels.
+
+        Returns
+        -------
+        (n,).
+        """
         self._enter(x, lam)
         if X is None and y is not None:
             raise ValueError("X: None given with y, needed both X and y or none")
@@ -154,7 +171,16 @@ class NeuralProblem(Portable):
         return rows.array(xp)
 
     def restrict(self, clients: Any) -> NeuralProblem:
-        """The same problem with some of its clients: a slice, or a sequence of indices."""
+        """The same problem with some of its clients: a slice, or a sequence of indices.
+
+        Parameters
+        ----------
+        clients : a slice or a sequence of indices.
+
+        Returns
+        -------
+        NeuralProblem.
+        """
         which, some = chosen(clients, self.n_clients), copy.copy(self)
         some._train = self._train.restrict(which, taker(which))
         some._val = some._train if self._val is self._train else self._val.restrict(which, taker(which))
@@ -163,7 +189,17 @@ class NeuralProblem(Portable):
         return some
 
     def to(self, target: Any, dtype: Any = None) -> NeuralProblem:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype.
+
+        Parameters
+        ----------
+        target : name of a library, or an array to be beside.
+        dtype : such as "float32"; None keeps it.
+
+        Returns
+        -------
+        NeuralProblem.
+        """
         move, moved = mover(target, dtype), copy.copy(self)
         moved._train = self._train.to(move)
         moved._val = moved._train if self._val is self._train else self._val.to(move)

@@ -80,6 +80,11 @@ class PersonalMask(NeuralProblem):
     scale : float, optional
         s.
 
+    Raises
+    ------
+    TypeError, ValueError
+        As for the other neural problems; `scale` must be positive.
+
     Examples
     --------
     >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))

@@ -62,6 +62,11 @@ def as_problem(problem: Problem, needs: Sequence[str] = METHODS) -> Normalised:
     Problem
         With everything else that the core asks for.
 
+    Raises
+    ------
+    TypeError
+        A member of the protocol is missing or cannot be called; the message names all that are.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2)

@@ -32,8 +32,8 @@ Optional members, each used where it is present and never required:
 - `on(batch)` of a built-in full-batch linearization: the same point on a mini-batch, without computing l' and l'' anew.
 - `products(u)` of a linearization: (hvp(u), cross(u)) where both share work.
 
-What a problem may do. It may return the same array again and again with new contents: whoever keeps an answer copies
-it. It must not change its arguments, and answers must not change later while the caller still uses the last one.
+What a problem may do. It may return the same array again and again with new contents: `as_problem` copies its answers.
+It must not change its arguments.
 """
 
 from __future__ import annotations
@@ -57,11 +57,29 @@ class Linearization(Protocol):
     """
 
     def hvp(self, u: Array) -> Array:
-        """d²_x g_i(x_i, lam_i) u_i for every client.  # (n, dim_x)"""
+        """d²_x g_i(x_i, lam_i) u_i for every client.  # (n, dim_x)
+
+        Parameters
+        ----------
+        u : (n, d_x).
+
+        Returns
+        -------
+        (n, d_x).
+        """
         ...
 
     def cross(self, u: Array) -> Array:
-        """d²_{x lam} g_i(x_i, lam_i) u_i, the derivative of <d_x g_i, u_i> along lam_i.  # (n, dim_lam)"""
+        """d²_{x lam} g_i(x_i, lam_i) u_i, the derivative of <d_x g_i, u_i> along lam_i.  # (n, dim_lam)
+
+        Parameters
+        ----------
+        u : (n, d_x).
+
+        Returns
+        -------
+        (n, d_λ).
+        """
         ...
 
 
@@ -88,21 +106,74 @@ class Problem(Protocol):
     dim_lam: int
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """g_i(x_i, lam_i).  # (n,)"""
+        """g_i(x_i, lam_i).  # (n,)
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+        batch : (n, b) indices of instances; None for all of them.
+
+        Returns
+        -------
+        (n,).
+        """
         ...
 
     def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """d_x g_i(x_i, lam_i).  # (n, dim_x)"""
+        """d_x g_i(x_i, lam_i).  # (n, dim_x)
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+        batch : (n, b) indices of instances; None for all of them.
+
+        Returns
+        -------
+        (n, d_x).
+        """
         ...
 
     def outer_cost(self, x: Array, lam: Array) -> Array:
-        """f_i(x_i, lam_i); the outer objective is their sum.  # (n,)"""
+        """f_i(x_i, lam_i); the outer objective is their sum.  # (n,)
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+
+        Returns
+        -------
+        (n,).
+        """
         ...
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        """d_x f_i and d_lam f_i.  # (n, dim_x), (n, dim_lam)"""
+        """d_x f_i and d_lam f_i.  # (n, dim_x), (n, dim_lam)
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+
+        Returns
+        -------
+        (n, d_x) and (n, d_λ).
+        """
         ...
 
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> Linearization:
-        """Fix the point and keep what can be kept; the result must not change if x is changed later."""
+        """Fix the point and keep what can be kept; the result must not change if x is changed later.
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+        batch : (n, b) indices of instances; None for all of them.
+
+        Returns
+        -------
+        Linearization.
+        """
         ...

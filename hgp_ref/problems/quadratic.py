@@ -39,6 +39,11 @@ class Quadratic(Portable):
     outer_reg : float
         μ.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Shapes must fit together, A and Q be symmetric, numbers finite.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0, condition=10)
@@ -81,6 +86,19 @@ class Quadratic(Portable):
         """A random problem on NumPy in float64: eigenvalues of every A_i in [1/condition, 1].
 
         `heterogeneity` in [0, 1] goes from equal clients to independent ones. C_i and t_i are standard normal.
+
+        Parameters
+        ----------
+        n : clients.
+        dim_x : d_x.
+        dim_lam : d_λ.
+        seed : of the generator.
+        condition : largest by smallest eigenvalue allowed.
+        heterogeneity : how far clients are apart: 0 makes them alike.
+
+        Returns
+        -------
+        Quadratic.
         """
         n, dim_x = arguments.integer("n", n), arguments.integer("dim_x", dim_x)
         dim_lam = arguments.integer("dim_lam", dim_lam)
@@ -145,15 +163,46 @@ class Quadratic(Portable):
         return QuadraticLinearization(self, self._check(x, lam, batch))
 
     def hessian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """A_i.  # (n, d_x, d_x)"""
+        """A_i.  # (n, d_x, d_x)
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+        batch : (n, b) indices of instances; None for all of them.
+
+        Returns
+        -------
+        (n, d_x, d_x).
+        """
         return expand(self._A, self._check(x, lam, batch), 3, xp=self._xp)
 
     def jacobian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """C_i.  # (n, d_lam, d_x)"""
+        """C_i.  # (n, d_lam, d_x)
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+        batch : (n, b) indices of instances; None for all of them.
+
+        Returns
+        -------
+        (n, d_λ, d_x).
+        """
         return expand(self._C, self._check(x, lam, batch), 3, xp=self._xp)
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Quadratic:
-        """The same problem with some of its clients, a slice or indices."""
+        """The same problem with some of its clients, a slice or indices.
+
+        Parameters
+        ----------
+        clients : a slice or a sequence of indices.
+
+        Returns
+        -------
+        Quadratic.
+        """
         which = chosen(clients, self.n_clients)
         part = self._with(taker(which))
         part.clients = self.clients[which]
@@ -161,7 +210,17 @@ class Quadratic(Portable):
         return part
 
     def to(self, target: Any, dtype: Any = None) -> Quadratic:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype.
+
+        Parameters
+        ----------
+        target : name of a library, or an array to be beside.
+        dtype : such as "float32"; None keeps it.
+
+        Returns
+        -------
+        Quadratic.
+        """
         moved = self._with(mover(target, dtype))
         moved._xp = arguments.same_kind(A=moved._A)
         return moved
@@ -181,11 +240,30 @@ class Quadratic(Portable):
         return matvec(self._xp.matrix_transpose(matrix), lam, xp=self._xp)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖C_i‖ from above.  # (n,) on the host"""
+        """‖C_i‖ from above.  # (n,) on the host
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+
+        Returns
+        -------
+        (n,) on the host.
+        """
         return rigorous.spectral_norms(constants.host(self._C))
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, and λ_min(mean A_i) as the modulus; all on the safe side."""
+        """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, and λ_min(mean A_i) as the modulus; all on the safe side.
+
+        Parameters
+        ----------
+        lam : (n, d_λ).
+
+        Returns
+        -------
+        Lipschitz or None.
+        """
         norm = {name: 0.0 if a is None else float(rigorous.spectral_norms(constants.host(a)).max())
                 for name, a in (("Q", self._Q), ("D", self._D))}  # fmt: skip
         A = constants.host(self._A) / self.n_clients  # before the sum, which may leave the range

@@ -16,9 +16,13 @@ Answers = Mapping[str, Shape]  # what a call returns, in order: a name for messa
 
 
 def checked(returned: tuple[Array, ...], answers: Answers, lead: Shape, like: Array) -> tuple[Array, ...]:
-    """The arrays that a problem returned, without graphs; an error unless they meet `answers` with run axes `lead`."""
+    """Copies of what a problem returned, which may reuse its arrays, without graphs.
+
+    An error unless they meet `answers` with run axes `lead`.
+    """
+    xp = array_namespace(like)
     return tuple(
-        detached(arguments.answer(name, a, (*lead, *shape), like=like))
+        xp.asarray(detached(arguments.answer(name, a, (*lead, *shape), like=like)), copy=True)
         for a, (name, shape) in zip(returned, answers.items(), strict=True)
     )
 
@@ -28,10 +32,7 @@ def each_run(
 ) -> tuple[Array, ...]:
     """call(r) for every run r, an index into the run axes `lead`; each array of the answers stacked along `lead`."""
     xp = array_namespace(like)
-    rows = [
-        [xp.asarray(a, copy=True) for a in checked(call(r), answers, (), like)]  # the problem may reuse its arrays
-        for r in np.ndindex(*lead)
-    ]
+    rows = [checked(call(r), answers, (), like) for r in np.ndindex(*lead)]
     return tuple(
         xp.reshape(xp.stack(column), (*lead, *shape))
         for column, shape in zip(zip(*rows, strict=True), answers.values(), strict=True)
@@ -67,8 +68,7 @@ class CheckedLinearization:
     def products(self, u: Array) -> tuple[Array, Array]:
         """hvp(u) and cross(u), with the work shared that the problem's own linearization shares."""
         if not all(hasattr(lin, "products") for lin in self._each.values()):
-            xp = array_namespace(u)
-            return xp.asarray(self.hvp(u), copy=True), self.cross(u)  # both may be answered in one reused array
+            return self.hvp(u), self.cross(u)
         return self._apply(lambda lin, u: pair("products(u)", lin.products(u)), self._products, u)
 
     def _apply(self, product: Callable[[Any, Array], tuple[Array, ...]], answers: Answers, u: Array) -> Any:

@@ -17,22 +17,41 @@ class Fit(Result):
 
     With a run axis on `lam`, or several seeds, `x` has it too; gap, norm and the fields of `traffic` are arrays then.
 
+    Attributes
+    ----------
+    x : (n, d_x), each client's debiased parameters.
+    consensus_gap : max_i ‖x_i − x̄‖.
+    grad_norm : ‖mean_i ∂_x g_i(x̄, λ_i)‖ on full batches, with weight decay: zero at the inner solution.
+    steps : how many were done; of local rounds, rounds.
+    traffic : what clients sent.
+    lr : the rate at the start.
+    milestones : where it fell.
+    decay : by which factor.
+    variant : "assran" or "nedic".
+    batch_size : None for full batches.
+    seed : of the mini-batches.
+    first_batch : where their sequence began.
+    tol : the tolerance asked for.
+    stopped : "steps", "tolerance" or "callback".
+    momentum : of the steps.
+    weight_decay : beside what the problem has.
+    prox : weight of the pull towards the model of the round.
+    rates : of each step or round, (steps,).
+    epochs : local epochs of a round; None for gradient push.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
     >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
     >>> fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=300, lr=0.5)
     >>> fit.x.shape, fit.steps
     ((3, 4), 300)
     """
 
-    x: Array  # (n, d_x), each client's debiased parameters
-    consensus_gap: float | np.ndarray  # max_i ‖x_i − x̄‖
-    grad_norm: (
-        float | np.ndarray
-    )  # ‖mean_i ∂_x g_i(x̄, λ_i)‖ on full batches, with weight decay: zero at the inner solution
-    steps: int  # how many were done; of local rounds, rounds
+    x: Array
+    consensus_gap: float | np.ndarray
+    grad_norm: float | np.ndarray
+    steps: int
     traffic: Traffic
     lr: float
     milestones: tuple[int, ...]
@@ -42,9 +61,9 @@ class Fit(Result):
     seed: int | list[int]
     first_batch: int
     tol: float | None
-    stopped: str  # "steps", "tolerance" or "callback"
+    stopped: str
     momentum: float = 0.0
     weight_decay: float = 0.0
     prox: float = 0.0
-    rates: np.ndarray | None = None  # of each step or round, (steps,)
-    epochs: int | None = None  # local epochs of a round; None for gradient push
+    rates: np.ndarray | None = None
+    epochs: int | None = None

@@ -10,6 +10,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.averaging import PushSum, RobustPushSum, open_mean, push_sum_over
 from hgp_ref.backend import Array, array_namespace, detached, device
+from hgp_ref.errors import outside
 from hgp_ref.networks import Network
 from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
@@ -81,6 +82,13 @@ def sgp(
     Returns
     -------
     Fit, with `x` (n, d_x), the consensus gap and the gradient that is left. Training that grows raises DivergenceError.
+
+    Raises
+    ------
+    TypeError, ValueError
+        λ or x0 does not fit the problem or the network, settings are out of their range.
+    DivergenceError
+        x or its gradient is not finite any more, or grew without end.
 
     Examples
     --------
@@ -154,11 +162,11 @@ def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
         raise ValueError(f"net: {net!r} has {held} clients, but the problem has {problem.n_clients}")
     if isinstance(average, RobustPushSum):
         warnings.warn(
-            f"sgp: {net!r} loses or delays messages; training goes over {average!r} in place of PushSum, which would "
-            "lose parameters. While mass is under way weights are small and steps lr / weight large: it may take a "
-            "smaller lr",
+            f"sgp: {type(net).__name__} links lose or delay messages; training goes over RobustPushSum with "
+            "debias='conserve' in place of PushSum, which would lose parameters. While mass is under way weights are "
+            "small and steps lr / weight large: it may take a smaller lr",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=outside(),
         )
     return average
 

@@ -76,6 +76,13 @@ def local_rounds(
     -------
     Fit, with `x` (n, d_x) after the last average. Training that grows raises DivergenceError.
 
+    Raises
+    ------
+    TypeError, ValueError
+        λ or x0 does not fit the problem or the averaging, settings are out of their range.
+    DivergenceError
+        x or its gradient is not finite any more, or grew without end.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

@@ -72,6 +72,18 @@ def test_thumbnails_are_small_and_listed(products, out):
     assert all(path.name in index for path in thumbnails)
 
 
+def test_the_index_keeps_the_lines_of_pictures_that_were_not_drawn_anew(products):
+    before = cli._index([p for p in products if p.name == "fig1a"]).replace("fig1a", "other")
+    after = cli._index([p for p in products if p.name == "fig1a"], before)
+    assert set(before.splitlines()) < set(after.splitlines()) and cli._index([], after) == after
+
+
+def test_tables_are_written_for_the_documentation(products, out, tmp_path):
+    cli.make_all(("table_error",), Options(quick=True), ("paper",), out, docs=tmp_path)
+    lines = (tmp_path / "table_error.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("| experiment | S | error here |") and len(lines) == 2 + 15  # the last m of each run
+
+
 def test_a_second_run_computes_nothing_and_draws_the_same(products, out):
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     again = cli.make_all(("fig1c", "table_error"), Options(quick=True), ("paper",), out)

@@ -10,7 +10,8 @@ from kinds import logistic, quadratic
 import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.methods import Neumann, Tracking
-from hgp_ref.methods.mixing import contraction
+from hgp_ref.methods.mixing import mixing
+from hgp_ref.methods.tracking import safe_step
 
 RTOL = 1e-12
 NET = hgp.networks.RandomDirected(n=3, seed=1)
@@ -96,7 +97,7 @@ def test_runs_go_side_by_side_whatever_they_average_with(mode):
         alone = hgp.hypergradient(problem, x, lam, avg, method=Tracking(0.3), iterations=12)
         assert_close(many.value[r], alone.value, RTOL)
         assert many.traffic.of_run(r) == alone.traffic
-    safe = hgp.hypergradient(problem, x, lam, averagings, method=Tracking(), iterations=400)
+    safe = hgp.hypergradient(problem, x, lam, averagings, method=Tracking(), iterations=1500)
     truth = exact.hypergradient(problem, x, lam)
     assert_close(safe.value, np.broadcast_to(truth, safe.value.shape), 1e-10)
 
@@ -203,12 +204,65 @@ def test_instability_is_said_and_a_safe_step_is_found():
     assert np.linalg.norm(est.value - truth) < 1e-2 * np.linalg.norm(truth)
 
 
+def uneven():
+    """Networks whose Push-Sum weights differ by a lot: a chain with returns to its first client, and a heavy hub."""
+    n = 8
+    chain = ([*range(n - 1), *range(1, n)], [*range(1, n), *[0] * (n - 1)])
+    hub = np.array([[0.95, 0.3, 0.3], [0.025, 0.7, 0.0], [0.025, 0.0, 0.7]])
+    return {"chain": hgp.networks.Schedule([chain], n=n), "hub": hgp.networks.Schedule([hub])}
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("kind", ["chain", "hub"])
+def test_the_step_is_safe_where_weights_are_uneven(kind, steps):
+    net = uneven()[kind]
+    n = net.n
+    H = np.linspace(0.2, 1.0, n).reshape(n, 1, 1)
+    problem = hgp.problems.Quadratic(H, np.zeros((n, 1)), np.ones((n, 1, 1)), np.ones((n, 1)))
+    x = np.zeros((n, 1))
+    mean = hgp.averaging.open_mean([hgp.PushSum(net, steps)], n, x, 1)
+    seen = mixing(mean, x)
+    omega = np.linalg.matrix_power(net.mixing_matrix(1), 10_000).sum(axis=1)
+    assert 0.3 * omega.min() < seen.lightest < 1.5 * omega.min() and 0 < seen.tau < 1
+    assert exact.tracking_rate(H, net, safe_step(mean, problem.linearize(x, x), x), steps) < 1
+    M = 3000 if kind == "chain" else 600
+    est = hgp.hypergradient(problem, x, x, hgp.PushSum(net, steps), method=Tracking(), iterations=M)
+    assert_close(est.value, exact.hypergradient(problem, x, x), 1e-3)
+
+
+def test_sparse_graphs_have_a_step_and_converged_runs_are_returned():
+    """Five clients that hear little: weights fall to a hundredth now and then, y to rounding."""
+    n = 5
+    A, target = np.linspace(0.5, 1, n)[:, None, None], np.arange(1.0, n + 1)[:, None]
+    problem = hgp.problems.Quadratic(A, np.zeros((n, 1)), np.ones((n, 1, 1)), target)
+    x = np.zeros((n, 1))
+    truth = exact.hypergradient(problem, x, x)
+    for seed in (2, 14, 27):
+        avg = hgp.PushSum(hgp.networks.RandomDirected(n, low=0.1, high=0.3, seed=seed), 1)
+        est = hgp.hypergradient(problem, x, x, avg, method=Tracking(), iterations=2500)
+        assert_close(est.value, truth, 1e-10)
+
+
+@pytest.mark.parametrize("M", [700, 701, 1000])
+def test_rounding_of_a_weak_direction_is_no_divergence(M):
+    """w* is κ times what H w* is, and so is its rounding."""
+    H = np.diag([1.0, 1 / 300])
+    problem = hgp.problems.Quadratic(
+        np.stack([H] * 3), np.zeros((3, 2)), np.ones((3, 1, 2)), np.array([[0.0, 1.0], [0.0, 2.0], [0.0, 3.0]])
+    )
+    x, lam = np.zeros((3, 2)), np.zeros((3, 1))
+    net = hgp.networks.Schedule([np.full((3, 3), 0.2) + 0.4 * np.eye(3)])
+    truth = exact.hypergradient(problem, x, lam)
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 2), method=Tracking(1.0), iterations=20 * M)
+    assert_close(est.value, truth, 1e-10)
+
+
 def test_what_clients_find_of_their_network():
     for net, tau in ((ring(3), 0.5), (ring(10), np.cos(np.pi / 10)), (hgp.networks.FullyConnected(4), 0.0)):
         avg = hgp.PushSum(net, 1)
         mean = hgp.averaging.open_mean([avg], net.n, np.ones((net.n, 2)), 1)
-        assert contraction(mean, np.ones((net.n, 2))) == pytest.approx(tau, abs=0.05)
-    assert contraction(hgp.averaging.open_mean([hgp.ExactAverage(1)], 1, np.ones((1, 2)), 1), np.ones((1, 2))) == 0
+        assert mixing(mean, np.ones((net.n, 2))).tau == pytest.approx(tau, abs=0.05)
+    assert mixing(hgp.averaging.open_mean([hgp.ExactAverage(1)], 1, np.ones((1, 2)), 1), np.ones((1, 2))).tau == 0
 
 
 @pytest.mark.parametrize("step", [0.0, -1.0, float("nan"), "0.1"])

@@ -100,6 +100,13 @@ def fednest(
     Path
         λ of every outer step, the outer cost there, and what was sent until it was known.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be FullyConnected, rates and ℓ positive, numbers of steps integers ≥ 1.
+    DivergenceError
+        x or λ is not finite any more.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

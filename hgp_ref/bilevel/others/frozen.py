@@ -41,13 +41,24 @@ HYPERS: dict[str, tuple[str, Callable[..., Hyper]]] = {
 
 @dataclass(frozen=True)
 class Frozen(Result):
-    """v after the last iteration and after every `every`-th, with what was sent until then."""
+    """v after the last iteration and after every `every`-th, with what was sent until then.
 
-    value: Array  # (n, d_lam)
-    history: Array  # (entries, n, d_lam)
-    iterations: np.ndarray  # (entries,)
-    floats: np.ndarray  # (entries,), cumulative
-    rounds: np.ndarray  # (entries,), cumulative
+    Attributes
+    ----------
+    value : (n, d_lam), the estimate at the end.
+    history : (entries, n, d_lam), at the iterations looked at.
+    iterations : (entries,), these.
+    floats : (entries,), cumulative.
+    rounds : (entries,), cumulative.
+    traffic : in all.
+    method : its name.
+    """
+
+    value: Array
+    history: Array
+    iterations: np.ndarray
+    floats: np.ndarray
+    rounds: np.ndarray
     traffic: Traffic
     method: str
 
@@ -82,6 +93,13 @@ def at_point(
     Returns
     -------
     Frozen. What does not stay finite raises DivergenceError.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The method is not known or does not take such settings; x and λ must fit the problem.
+    DivergenceError
+        What the method holds is not finite any more.
 
     Examples
     --------

@@ -54,6 +54,13 @@ def mdbo(
     Path
         λ of every outer step, the outer cost there, and what was sent until it was known.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be one undirected graph, rates and ℓ positive, `eta` and `momentum` in (0, 1].
+    DivergenceError
+        x or λ is not finite any more.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
@@ -98,6 +105,13 @@ def vrdbo(
     -------
     Path
         λ of every outer step, the outer cost there, and what was sent until it was known.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be one undirected graph, rates and ℓ positive, `eta` and `momentum` in (0, 1].
+    DivergenceError
+        x or λ is not finite any more.
 
     Examples
     --------

@@ -54,6 +54,13 @@ def ma_dsbo(
     Path
         λ of every outer step, the outer cost there, and what was sent until it was known.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be one undirected graph, rates positive, numbers of steps integers ≥ 1, `momentum` in [0, 1].
+    DivergenceError
+        x or λ is not finite any more.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

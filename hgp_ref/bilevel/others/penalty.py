@@ -81,6 +81,13 @@ def fab(
     Path
         λ of every outer step, the outer cost there, and what was sent until it was known.
 
+    Raises
+    ------
+    TypeError, ValueError
+        Rates and the penalty must be positive; x0 and λ must fit the problem.
+    DivergenceError
+        x or λ is not finite any more.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

@@ -51,6 +51,13 @@ def d_soba(
     Path
         λ of every outer step, the outer cost there, and what was sent until it was known.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be one undirected graph, steps positive, `momentum` in [0, 1].
+    DivergenceError
+        x or λ is not finite any more.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
@@ -106,6 +113,13 @@ def sparkle(
     -------
     Path
         λ of every outer step, the outer cost there, and what was sent until it was known.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Rules must be "ED", "EXTRA" or "GT", `net` one undirected graph, rates positive.
+    DivergenceError
+        x or λ is not finite any more.
 
     Examples
     --------

@@ -27,7 +27,7 @@ from hgp_ref.averaging import Mean, open_mean, push_sum_over
 from hgp_ref.backend import Array, array_namespace, host_float64
 from hgp_ref.channels import Traffic
 from hgp_ref.methods.mixing import watch_mixing
-from hgp_ref.methods.spectrum import SAFETY, extremes, row_norms, start_rows
+from hgp_ref.methods.spectrum import SAFETY, client_extremes, row_norms, start_rows
 from hgp_ref.networks import Network
 from hgp_ref.problems.normalised import Normalised
 from hgp_ref.results import Result
@@ -43,7 +43,18 @@ FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ below which averages are taken to be exact,
 
 @dataclass(frozen=True)
 class Found(Result):
-    """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.found`.
+    """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.enquiry`.
+
+    Attributes
+    ----------
+    low : of the spectrum of H̄; not positive where nothing is known.
+    high : the other end of it.
+    largest : max_i ‖H_i‖.
+    zeta : how far clients' Hessians are apart, ‖(I − Θ)HΘ‖.
+    tau : contraction of a round of Push-Sum.
+    size : max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; None if not asked for.
+    products : of H̄ in the pilot; 0 without.
+    traffic : what finding it took.
 
     Examples
     --------
@@ -54,13 +65,13 @@ class Found(Result):
     (True, True, True)
     """
 
-    low: float  # of the spectrum of H̄; not positive where nothing is known
+    low: float
     high: float
-    largest: float  # max_i ‖H_i‖
-    zeta: float  # how far clients' Hessians are apart, ‖(I − Θ)HΘ‖
-    tau: float  # contraction of a round of Push-Sum
-    size: float | None  # max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; None if not asked for
-    products: int  # of H̄ in the pilot; 0 without
+    largest: float
+    zeta: float
+    tau: float
+    size: float | None
+    products: int
     traffic: Traffic
 
     @property
@@ -69,7 +80,16 @@ class Found(Result):
         return int(self.traffic.rounds)
 
     def rounds_to(self, share: float) -> int:
-        """Rounds of Push-Sum that leave `share` of a disagreement, at least 1."""
+        """Rounds of Push-Sum that leave `share` of a disagreement, at least 1.
+
+        Parameters
+        ----------
+        share : in (0, 1).
+
+        Returns
+        -------
+        int.
+        """
         share = arguments.between("share", share, 1e-300, 1.0)
         return max(1, math.ceil(math.log(share) / math.log(min(max(self.tau, FAST), SLOWEST))))
 
@@ -79,30 +99,28 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
     average = open_mean([push_sum_over(net, 1)], problem.n_clients, x, LOOKED_AT)
-    low, high = extremes(linearization.hvp, start_rows(x))
-    if not np.isfinite(low + high).all():
-        raise ValueError("problem: its hvp returns NaN or infinite values at (x, lam), needed finite numbers")
+    low, high = client_extremes(linearization, x)
     sizes = host_float64(row_norms(gradient))
     extreme = np.maximum(np.abs(low), np.abs(high))
     scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []
     flooded = np.stack([SAFETY * extreme, *scales], axis=1)
     mixing = watch_mixing(average, x, np.stack([-low, SAFETY * high], axis=1), flooded)
     least, top = -float(mixing.most[0]), mixing.flooded
-    found = Found(
+    known = Found(
         low=least,
         high=float(mixing.most[1]),
         largest=float(top[0]),
         zeta=float(top[0]) / 2 - min(least, float(top[0])) / 2,
-        tau=_with_prior(float(mixing.tau), problem.n_clients),
+        tau=_with_prior(float(mixing.tau), net.n),
         size=float(top[1]) * float(top[2]) if with_size else None,
         products=0,
         traffic=average.channel.traffic,
     )
-    return found, average
+    return known, average
 
 
 def _with_prior(tau: float, n: int) -> float:
-    """τ and 12/n rounds of UNKNOWN; of a single client, and of everybody hearing everybody, nothing is unknown."""
+    """τ of the rounds that were seen and of 12/n more that leave UNKNOWN each; alone there is nothing to be seen."""
     weight = 12 / n
     seen = SEEN * math.log(max(tau, FAST))
     return tau if n == 1 else math.exp((seen + weight * math.log(UNKNOWN)) / (SEEN + weight))
@@ -119,16 +137,16 @@ def _cross_norms(cross: object, x: Array) -> np.ndarray:
     return np.max(seen, axis=0) * max(1.0, math.sqrt(x.shape[-1]) / 2)
 
 
-def products_worth(found: Found, d: int) -> int:
+def products_worth(known: Found, d: int) -> int:
     """How many products of H̄ a pilot takes: about half of what Chebyshev needs for a factor e, 2 at least."""
-    kappa = found.high / found.low if found.low > 0 else MOST_PRODUCTS**2 * 4.0
+    kappa = known.high / known.low if known.low > 0 else MOST_PRODUCTS**2 * 4.0
     return min(d, MOST_PRODUCTS, max(2, round(math.sqrt(kappa) / 2)))
 
 
-def pilot(found: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
+def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
     """Step 3."""
-    k = products_worth(found, x.shape[-1])
-    better = average.taking(found.rounds_to(ACCURATE))
+    k = products_worth(known, x.shape[-1])
+    better = average.taking(known.rounds_to(ACCURATE))
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp
     rows = start_rows(x)
     Q, Y, apart = [rows / row_norms(rows)[..., None]], [], []
@@ -149,12 +167,12 @@ def pilot(found: Found, average: Mean, problem: Normalised, x: Array, lam: Array
     zeta = np.max(apart, axis=0)
     flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], theta[:, 1] + left[:, 1], zeta], axis=1)
     first, sure, high, zeta_most = (float(a) for a in average.channel.largest(flooded, x))
-    certain = max(found.low, sure, 0.0)
-    low = CAREFUL * math.sqrt(first * min(certain, first)) if first > 0 and certain > 0 else max(first / 2, found.low)
+    certain = max(known.low, sure, 0.0)
+    low = CAREFUL * math.sqrt(first * min(certain, first)) if first > 0 and certain > 0 else max(first / 2, known.low)
     return replace(
-        found,
+        known,
         low=low,
-        high=min(found.high, max(high, low)),
+        high=min(known.high, max(high, low)),
         zeta=zeta_most,
         products=k,
         traffic=average.channel.traffic,

@@ -1,0 +1,166 @@
+"""What is timed on ranks: cases with all that the model needs to know of them, and the program that times them.
+
+    mpiexec -n 2 python -m benchmarks.mpi_cases FILE [--quick]
+
+writes the seconds of every case on one process, which holds all clients, and on all ranks, by turns. The process that
+has nothing to do naps meanwhile. One thread a rank.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hgp_ref as hgp
+from benchmarks.problems import logistic
+from hgp_ref.channels import FRESH, connect
+from hgp_ref.networks import Network
+
+Work = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload and how it is spread; seconds are those of one iteration, or of one step of mixing alone."""
+
+    use: str  # "strong", "weak", "crossing", "model", "unseen"
+    work: str  # "mixing", "hgp" or "cnn"
+    n: int  # clients on all ranks together
+    d: int
+    S: int  # steps a call
+    degree: float  # receivers of a client besides itself
+    N: int = 0  # instances a client
+    mode: str = "stepping"  # of the ranks: "stepping" by rows, "auto", "composed"
+    alone: int = 0  # clients of the process that is compared; 0: the same
+    dtype: str = "float32"
+    crossing: int = -1  # rows that each rank sends in a step, where a graph is made for that
+    repeats: int = 5
+
+    @property
+    def itemsize(self) -> int:
+        return np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Fastest of the repetitions, seconds."""
+
+    case: Case
+    ranks: int
+    one: float  # the process that holds all clients
+    all: float  # the slowest rank
+    handed: int  # bytes that rank 0 hands to MPI in an iteration or a step
+
+    @property
+    def gain(self) -> float:
+        """How much faster the ranks are."""
+        return self.one / self.all
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    """All of them, for two ranks."""
+    dense = Case("strong", "hgp", 100, 1000, 10, 59, N=100, mode="auto", repeats=9)
+    cnn = Case("strong", "cnn", 10, 13_750, 5, 5, N=50, mode="auto", repeats=3)
+    sparse = Case("strong", "mixing", 20_000, 64, 10, 4)
+    listed = [
+        dense,
+        replace(dense, mode="composed"),
+        replace(dense, mode="stepping"),
+        cnn,
+        replace(cnn, mode="composed"),
+    ]
+    listed += [sparse, replace(sparse, mode="auto")]
+    listed += [
+        replace(case, use="weak", alone=case.n // 2) for case in (dense, replace(dense, mode="composed"), sparse)
+    ]
+    listed += [Case("crossing", "mixing", 256, d, 20, 1, crossing=x) for d in (16, 256, 2048) for x in (0, 16, 128)]
+    few, many = Case("model", "mixing", 2000, 16, 10, 4), Case("model", "mixing", 20_000, 16, 10, 4)
+    listed += [few, replace(few, d=256), replace(few, degree=16), replace(few, degree=16, d=256), many]
+    listed += [replace(few, d=256, mode="auto"), replace(few, degree=16, d=256, mode="auto"), replace(many, degree=16)]
+    listed += [Case("model", "hgp", 200, 200, 5, 4, N=N, mode=mode) for N in (50, 400) for mode in ("stepping", "auto")]
+    unseen = Case("unseen", "mixing", 8000, 100, 10, 8)
+    listed += [unseen, replace(unseen, mode="auto"), Case("unseen", "hgp", 400, 300, 10, 8, N=100, mode="auto")]
+    for case in listed:
+        yield small(case) if quick else case
+
+
+def small(case: Case) -> Case:
+    """The same for a look whether everything runs."""
+    n, alone = (max(16, count // 20) if count else 0 for count in (case.n, case.alone))
+    crossing = case.crossing // 16 if case.crossing > 0 else case.crossing
+    return replace(case, n=n, alone=alone, d=4 + case.d // 40, degree=min(case.degree, n // 2), N=min(case.N, 8),
+                   crossing=crossing, repeats=1)  # fmt: skip
+
+
+def network(case: Case, n: int) -> Network:
+    """Dense graphs drawn anew, k receivers each drawn anew, or a fixed graph with so many rows that cross."""
+    if case.crossing >= 0:
+        half, ring = n // 2, np.arange(n)
+        to = np.where(ring % half < case.crossing, (ring + half) % n, ring - ring % half + (ring + 1) % half)
+        return hgp.networks.Schedule([(ring, to)], n=n)
+    if case.work == "mixing" or case.degree * 2 < n:
+        return hgp.networks.RandomOut(n, int(case.degree), seed=1)
+    return hgp.networks.RandomDirected(n, seed=1)
+
+
+def prepared(case: Case, net: Network) -> tuple[Work, int]:
+    """What is timed for the clients that are here, and how many iterations or steps it makes."""
+    here, n = net.clients, net.n
+    mode = case.mode if isinstance(net, hgp.mpi.Spread) else "composed" if case.mode == "composed" else "stepping"
+    if case.work == "mixing":
+        z = np.random.default_rng(0).standard_normal((n, case.d)).astype(case.dtype)[here]
+        return lambda: connect(net, mode).mix(z, case.S, FRESH), case.S
+    average = hgp.PushSum(net, case.S, mode=mode)
+    if case.work == "cnn":
+        problem, x, lam = images(case, here.stop - here.start)
+        return lambda: hgp.hypergradient(problem, x, lam, average, eta=0.01, iterations=3), 3
+    whole, _, x, lam = logistic(n, case.N, case.d, case.dtype)
+    own = whole.restrict(here)
+    return lambda: hgp.hypergradient(own, x[here], lam[here], average, iterations=100), 100
+
+
+def images(case: Case, rows: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The paper's influence network on random images; whose they are does not matter to the time."""
+    rng, model = np.random.default_rng(0), hgp.neural.influence_cnn(10)
+    X, y = rng.random((rows, case.N, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, (rows, case.N))
+    problem = hgp.problems.NeuralInstanceWeights(model, X, y, X[:, :5], y[:, :5], l2=0.1)
+    return problem, model.init(rows, 0, dtype="float32"), np.ones((rows, case.N), np.float32)
+
+
+def timed(case: Case, comm: Any) -> Timed:
+    """One process and all ranks by turns, so that whatever else the machine does falls on both."""
+    over = hgp.mpi.spread(network(case, case.n), comm)
+    together, count = prepared(case, over)
+    alone, _ = prepared(case, network(case, case.alone or case.n)) if comm.rank == 0 else (lambda: None, 0)
+    seconds = np.empty((2, case.repeats + 1))
+    for r in range(case.repeats + 1):  # the first one compiles
+        for kind, call in enumerate((alone, together)):
+            over.ranks.agree("a meeting", {})
+            before, started = over.handed.bytes, time.perf_counter()
+            call()
+            seconds[kind, r] = time.perf_counter() - started
+    handed = (over.handed.bytes - before) // count
+    one, every = (float(row[1:].min()) / count for row in seconds)
+    return Timed(case, comm.size, comm.bcast(one, root=0), max(comm.allgather(every)), comm.bcast(handed, root=0))
+
+
+def main(file: str, *options: str) -> None:
+    """Measure and write."""
+    from mpi4py import MPI
+
+    warnings.simplefilter("ignore", RuntimeWarning)  # few iterations are no estimate
+    found = [timed(case, MPI.COMM_WORLD) for case in cases("--quick" in options)]
+    if MPI.COMM_WORLD.rank == 0:
+        Path(file).write_text(json.dumps([asdict(one) for one in found]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

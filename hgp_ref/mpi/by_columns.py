@@ -1,0 +1,109 @@
+"""A call of mixing between ranks by columns: two exchanges, however many steps it takes.
+
+A step mixes every column of z (n, C) by itself. So rank q takes the columns cuts[q] .. cuts[q+1]-1 of all clients, goes
+through all steps of the call as the simulation does, bit for bit, and gives the rows back to whose they are:
+
+    z (m, C)  clients here, all columns  →  (n, c)  all clients, columns of this rank  →  S steps  →  (m, C)
+
+By rows (`host_rows`) each step sends those that cross, X of them over all R ranks: S X rows a call. By columns a call
+sends 2 n (R − 1)/R: less on graphs that join everybody, more where few edges cross.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hgp_ref._kernels.mixing import WIDE, empty_like
+from hgp_ref._kernels.registers import LINE
+from hgp_ref.channels.stepping import drawn, mix_along
+from hgp_ref.mpi.ranks import Ranks
+from hgp_ref.networks import Network
+from hgp_ref.networks.base import Edges
+
+
+def columns_pay(net: Network, first: int, steps: int, row_bytes: int, starts: np.ndarray) -> bool:
+    """Whether a call of `steps` steps goes by columns, judged by its first graph: the same answer on every rank.
+
+    Strips narrower than what kernels take at once would cost more than they save.
+    """
+    n, ranks = net.n, starts.size - 1
+    if ranks == 1 or row_bytes < WIDE * ranks:
+        return False
+    return steps * rows_that_cross(net.out_lists(first), starts) >= 2 * n * (ranks - 1) / ranks
+
+
+def rows_that_cross(lists: Edges, starts: np.ndarray) -> int:
+    """Pairs of a client and a rank that is not its own where somebody hears it; lists of receivers, sorted."""
+    indptr, receivers = lists
+    clients = np.arange(indptr.size - 1)
+    senders = np.repeat(clients, np.diff(indptr))
+    home, there = (np.searchsorted(starts, who, side="right") for who in (clients, receivers))
+    again = np.zeros(senders.size, dtype=np.bool_)
+    again[1:] = (senders[1:] == senders[:-1]) & (there[1:] == there[:-1])
+    return int(np.count_nonzero((there != home[senders]) & ~again))
+
+
+class Strips:
+    """Calls on arrays like z (m, C), in buffers that stay; rank q has the clients starts[q] .. starts[q+1]-1."""
+
+    def __init__(self, ranks: Ranks, starts: np.ndarray, z: np.ndarray) -> None:
+        self.ranks, (m, columns), self.dtype = ranks, z.shape, z.dtype
+        line = LINE // z.itemsize
+        ends = [*(columns * q // ranks.size // line * line for q in range(1, ranks.size)), columns]
+        self.rows = [slice(int(a), int(b)) for a, b in pairwise(starts)]
+        self.cuts = [slice(a, b) for a, b in pairwise([0, *ends])]
+        self.here, self.own = self.rows[ranks.rank], self.cuts[ranks.rank]
+        strip = np.broadcast_to(z[:1, self.own], (int(starts[-1]), self.own.stop - self.own.start))
+        self.held, self.free = empty_like(strip), empty_like(strip)  # (n, c)
+        others = [q for q in range(ranks.size) if q != ranks.rank]
+        self.parts = {q: np.empty((m, self.cuts[q].stop - self.cuts[q].start), z.dtype) for q in others}
+
+    def fit(self, z: np.ndarray) -> bool:
+        """Whether the buffers are those for z."""
+        return z.shape[1] == self.cuts[-1].stop and z.dtype == self.dtype
+
+    def mix(
+        self, z: np.ndarray, net: Network, first: int, steps: int, omega: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """(P z, P ω, messages) over graphs first, first + 1, ...; the first is drawn while rows travel."""
+        graphs: list[Any] = []
+        messages = 0
+        self._take(z, lambda: graphs.append(drawn(net, first)), f"step {first}")
+        for s in range(first, first + steps):
+            graph = graphs.pop() if graphs else drawn(net, s)
+            sent, omega = mix_along(net, graph, self.held, self.free, omega)
+            self.held, self.free = self.free, self.held
+            messages += sent
+        return self._give(f"step {first + steps - 1}"), omega, messages
+
+    def _take(self, z: np.ndarray, meanwhile: Callable[[], Any], what: str) -> None:
+        """From rows (m, C) to columns (n, c): they come in where they belong."""
+        arriving = {q: self.held[self.rows[q]] for q in self.parts}
+        for q, part in self.parts.items():
+            part[...] = z[:, self.cuts[q]]
+        requests = self._post(arriving, self.parts)
+        self.held[self.here] = z[:, self.own]
+        meanwhile()
+        self.ranks.wait(requests, what)
+
+    def _give(self, what: str) -> np.ndarray:
+        """From columns (n, c) to rows (m, C): they go out as they lie."""
+        requests = self._post(self.parts, {q: self.held[self.rows[q]] for q in self.parts})
+        out = np.empty((self.here.stop - self.here.start, self.cuts[-1].stop), self.dtype)
+        out[:, self.own] = self.held[self.here]
+        self.ranks.wait(requests, what)
+        for q, part in self.parts.items():
+            out[:, self.cuts[q]] = part
+        return out
+
+    def _post(self, arriving: dict[int, np.ndarray], leaving: dict[int, np.ndarray]) -> list[Any]:
+        comm = self.ranks.comm
+        requests = [comm.Irecv(a.view(np.uint8), q) for q, a in arriving.items()]
+        requests += [comm.Isend(a.view(np.uint8), q) for q, a in leaving.items()]
+        sent = leaving.values()
+        self.ranks.count(len(sent), sum(len(a) for a in sent), sum(a.nbytes for a in sent))
+        return requests

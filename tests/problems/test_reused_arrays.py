@@ -1,0 +1,93 @@
+"""A problem that answers in the same array again and again gets the numbers of one that does not, by every method."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import assert_close
+from kinds import quadratic
+from reuses import Reuses
+
+import hgp_ref as hgp
+from hgp_ref import bilevel, methods
+from hgp_ref.errors import NonFiniteError
+
+NET = hgp.networks.RandomDirected(3, seed=1)
+STATIC = hgp.networks.StaticUndirected(3, p=0.9, seed=1)
+PUSHED = [
+    methods.Neumann(0.3),
+    methods.Chebyshev(),
+    methods.Tracking(),
+    methods.Tracking(0.1),
+    methods.Refined(methods.Tracking(0.1), cycles=2, steps=5),
+    methods.LocalNeumann(0.3),
+    methods.Descent("tracking", 0.1),
+]
+GOSSIP = [*(methods.Descent(rule, 0.1) for rule in ("ED", "EXTRA", "GT")), methods.HessianGossip(0.3, 2.0, 3)]
+LOOPS = {
+    "fednest": dict(ell=2.0, local_steps=3),
+    "dbo": dict(jhip_lr=0.2),
+    "gbdsbo": dict(mixing=0.2, ell=2.0),
+    "mdbo": dict(ell=2.0, momentum=0.5),
+    "vrdbo": dict(ell=2.0),
+    "ma_dsbo": dict(higp_lr=0.2),
+    "d_soba": dict(aux_lr=0.2, momentum=0.5),
+    "sparkle": dict(aux_lr=0.2, x="GT", z="GT", outer="GT"),
+    "fab": dict(penalty=5.0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+@pytest.mark.parametrize("method", [*PUSHED, *GOSSIP], ids=repr)
+def test_estimates(method):
+    problem, x, lam = quadratic()
+    avg = hgp.Gossip(STATIC, 1) if method in GOSSIP else hgp.PushSum(NET, 2)
+    fresh, reused = (hgp.hypergradient(p, x, lam, avg, method=method, iterations=7) for p in (problem, Reuses(problem)))
+    assert_close(reused.value, fresh.value, 1e-12)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", LOOPS)
+def test_bilevel_methods(name, shared):
+    problem, x, lam = quadratic()
+    net = {"fab": NET, "fednest": hgp.networks.FullyConnected(3)}.get(name, STATIC)
+    call = getattr(bilevel, name)
+    inner_lr = 0.02 if name == "fab" else 0.2
+    fresh, reused = (
+        call(p, net, lam, 5, x0=x, lr=0.01, inner_lr=inner_lr, shared=shared, **LOOPS[name])
+        for p in (problem, Reuses(problem))
+    )
+    assert_close(reused.lam, fresh.lam, 1e-11)
+    assert_close(reused.x, fresh.x, 1e-11)
+
+
+class NotFinite(Reuses):
+    """`bad` in one entry of every product with the Hessian."""
+
+    bad = np.nan
+
+    def linearize(self, x, lam, batch=None):
+        lin = super().linearize(x, lam)
+        product, bad = lin.hvp, self.bad
+
+        def hvp(u):
+            out = product(u)
+            assert np.isfinite(u).all(), "what is not finite does not come back"
+            out[1, 0] = bad
+            return out
+
+        lin.hvp = hvp
+        return lin
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("method", [methods.Chebyshev(), methods.Tracking(), None], ids=repr)
+def test_products_that_are_not_finite_are_the_problems_fault_not_the_networks(method, bad):
+    problem, x, lam = quadratic()
+    wrong = NotFinite(problem)
+    wrong.bad = bad
+    with pytest.raises(NonFiniteError, match=r"problem: hvp\(u\) returned NaN or infinite values for finite u"):
+        if method is None:
+            hgp.plan(wrong, x, lam, NET, target=1e-3)
+        else:
+            hgp.hypergradient(wrong, x, lam, hgp.PushSum(NET, 2), method=method, iterations=3)

@@ -1,0 +1,73 @@
+"""What the pages of the documentation say exists, and is shown: commands, names, tables, pictures, examples."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = {path: path.read_text(encoding="utf-8") for path in [*DOCS.glob("*.md"), *DOCS.glob("*/*.md")]}
+WRITTEN = {path: text for path, text in PAGES.items() if path.parent.name not in ("generated", "measured", "figures")}
+TEXTS = {**WRITTEN, ROOT / "README.md": (ROOT / "README.md").read_text(encoding="utf-8")}
+
+
+def commands(module: str) -> list[tuple[str, list[str]]]:
+    """(page, words after `python -m module`) wherever it stands."""
+    found = []
+    for path, text in TEXTS.items():
+        for line in re.findall(rf"python -m {module}\b([^`\n#]*)", text):
+            found.append((path.name, shlex.split(line)))
+    return found
+
+
+@pytest.mark.parametrize("module", ["verification", "figures"])
+def test_commands_name_what_exists(module):
+    known = {*importlib.import_module(module).NAMES, "all", "N"}
+    given = commands(module)
+    assert len(given) > 5
+    for page, words in given:
+        names = [
+            w
+            for k, w in enumerate(words)
+            if w[:1] != "-" and (k == 0 or words[k - 1][:2] != "--" or words[k - 1] == "--quick")
+        ]
+        unknown = {name for name in names if name not in known and not name.isdigit() and not name.startswith(".")}
+        assert unknown == set(), f"{page}: python -m {module} {' '.join(words)}"
+
+
+def test_measured_tables_and_figures_are_shown_with_words_for_who_cannot_see_them():
+    text = "\n".join(WRITTEN.values())
+    tables = {path.name for path in (DOCS / "measured").glob("*.md")} - {"README.md"}
+    assert tables == set(re.findall(r"\{include\} (?:\.\./)?measured/(\S+)", text))
+    pictures = {path.name for path in (DOCS / "figures").glob("*.png")}
+    shown = re.findall(r"!\[([^\]]*)\]\((?:\.\./)?figures/([^)]+)\)", text)
+    assert {name for _, name in shown} <= pictures and all(len(words) > 15 for words, _ in shown)
+    unseen = {name for name in pictures - {name for _, name in shown} if "-paper" not in name}
+    assert unseen == set()
+
+
+def test_every_statement_of_the_theory_names_its_function_and_its_verification():
+    verified = set(importlib.import_module("verification").NAMES)
+    rows = re.findall(
+        r"^\| \[(.+?)\]\(.*\) \|(.*)\|(.*)\|(.*)\|$", TEXTS[DOCS / "theory" / "index.md"], flags=re.MULTILINE
+    )
+    assert len(rows) >= 19
+    for name, _, function, command in rows:
+        assert "{py:" in function or name == "Lemma 1", name
+        assert set(re.findall(r"`([a-z0-9_]+)`", command)) <= verified and "`" in command, name
+
+
+def test_examples_of_the_start_page_run(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", TEXTS[DOCS / "start.md"], flags=re.DOTALL)
+    namespace: dict = {}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"start.md block {number}", "exec"), namespace)
+    errors = [float(e) for e in re.findall(r"relative error ([\d.e+-]+),", capsys.readouterr().out)]
+    assert len(errors) == 3 and errors == sorted(errors, reverse=True) and errors[-1] < 1e-6
+    error = abs(namespace["est"].value - namespace["truth"])
+    assert (namespace["certificate"].bound >= (error**2).sum(axis=1) ** 0.5).all()
