@@ -40,8 +40,13 @@ class Noisy:
 
     def accuracy(self, x: np.ndarray) -> np.ndarray:
         """Share of the test images that each client's x (n, d_x) gets right.  # (n,)"""
-        logits = self.X_test @ x.reshape(len(x), self.X_test.shape[1], -1)  # (n, T, C)
-        return np.asarray(np.mean(logits.argmax(axis=2) == self.y_test, axis=1))
+        return self.right(x, self.X_test, self.y_test)
+
+    @staticmethod
+    def right(x: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Share of the images X (T, d) with labels y that each client's x gets right.  # (n,)"""
+        logits = X @ x.reshape(len(x), X.shape[1], -1)  # (n, T, C)
+        return np.asarray(np.mean(logits.argmax(axis=2) == y, axis=1))
 
     def problem(self, l2: float, backend: str, dtype: str) -> hgp.problems.HyperCleaning:
         """Softmax regression with a weight on each training image."""

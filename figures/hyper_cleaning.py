@@ -14,6 +14,7 @@ from reporting.style import COLOURS, COLUMN, DASHES, new_figure
 SHOWS = "Hyper-cleaning of digits over 10 clients: accuracy with wrong labels, learnt weights, what was thrown out"
 BY_VARIANT = False
 BY_SIZE = True
+SIZES = ("reduced", "emnist")
 WORDS = {
     "hgp": "cleaned together (HGP)",
     "alone": "each client cleans alone",
@@ -21,7 +22,7 @@ WORDS = {
     "none": "no cleaning",
 }
 STRIP = 8  # images thrown out that are shown
-GAIN, FOUND = 3.0, 0.95  # what is asked of a cleaning: points of accuracy at 30 %, area under the curve
+GAIN, AREA = 3.0, 0.95  # what is asked of a cleaning: points of accuracy at 30 %, area under the curve
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
@@ -45,14 +46,19 @@ def compare(data: Data, options: Options) -> list[Row]:
     if options.quick:
         return []
     d = data["cleaning"]
-    k = int(np.flatnonzero(d["shares"] == SHOWN)[0])
-    accuracy = dict(zip(ARMS, 100 * d["accuracy"][k], strict=True))
-    gain, area = accuracy["hgp"] - accuracy["zero"], float(d["auc"][k][ARMS.index("hgp")])
-    note = "asked for; before: λ as it starts, M = 0 leaves it there"
+    gains, areas = 100 * (d["seeds_accuracy"][:, 0] - d["seeds_accuracy"][:, 1]), d["seeds_auc"][:, 0]
+    gain, area = float(gains.min()), float(areas.min())
+    over = 100 * (d["seeds_accuracy"][0, 0] - d["ridge_accuracy"])
+    told = (
+        f"asked for; seeds: {', '.join(f'{one:.1f}' for one in gains)}; before: M = 0, which leaves λ where it starts"
+    )
     return [
-        Row("30 % wrong labels, points of accuracy gained", gain, GAIN, bool(gain >= GAIN), note),
-        Row("30 % wrong labels, AUC of finding them", area, FOUND, bool(area >= FOUND), "asked for"),
-    ]
+        Row("30 % wrong labels, points gained, worst seed", gain, GAIN, gain >= GAIN, told),
+        Row("30 % wrong labels, AUC of finding them, worst seed", area, AREA, area >= AREA,
+            f"asked for; seeds: {', '.join(f'{one:.3f}' for one in areas)}"),
+        Row("30 % wrong labels, points over the best L2 rate without cleaning", float(over), GAIN, None,
+            f"L2 rate {d['ridge']:.2g}; nothing is asked"),
+    ]  # fmt: skip
 
 
 def _accuracy(axes: Axes, d: Arrays) -> None:
@@ -62,6 +68,7 @@ def _accuracy(axes: Axes, d: Arrays) -> None:
     axes.plot(
         100 * SHOWN, 100 * d["centre_accuracy"], "*", ms=9, color="black", label="all data at one place", zorder=5
     )
+    axes.plot(100 * SHOWN, 100 * d["ridge_accuracy"], "+", ms=8, color="black", label="no cleaning, best L2 rate")
     axes.set(xlabel="wrong training labels (%)", ylabel="test accuracy (%)")
     axes.legend(loc="lower left")
 

@@ -17,15 +17,18 @@ compute over the network:
    If the intervals are too wide to tell, γ is doubled, since more is gained then; where that has failed already, x and
    x⁺ are trained further and more steps are spent on sums. F itself is the judge here: v only has to point down.
 
-Further training starts from x, with half the rate and twice the steps of the time before; a function `train` is just
-called again. What was raised stays raised. The loop ends with "certificate" where 1 fails, with "resolution" where 2
-does (the decrease that is left is smaller than what training and sums can resolve) and with "stationary" where D = 0.
+Further training corrects x by Newton's steps over means (`correction`), CORRECTIONS of them, and does so after every
+training from then on; with 4 S steps for each mean and M terms, twice as many each time that it is asked for again.
+What was raised stays raised.
+
+The loop ends with "certificate" where 1 fails, with "resolution" where 2 does (the decrease that is left is smaller
+than what training and sums can resolve) and with "stationary" where D = 0; `path.note` says in words what stood in the
+way and what would help.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,11 +37,13 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array, host_float64
+from hgp_ref.bilevel import reasons
+from hgp_ref.bilevel.correction import stationarity
 from hgp_ref.bilevel.intervals import Interval, outer_cost, totals
 from hgp_ref.bilevel.loop import Loop
 from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.progress import Progress
-from hgp_ref.bilevel.updates import GradientDescent
+from hgp_ref.bilevel.rule import Rule
 from hgp_ref.bounds.lipschitz import known_lipschitz
 from hgp_ref.certificates import certify
 from hgp_ref.certificates.conversation import Conversation
@@ -49,36 +54,8 @@ DECREASE = 0.1  # c
 GAIN = 0.75  # a bound that doubling M leaves above this share of itself is the averaging's
 LIMIT = 12  # raises for one hyper-gradient
 TRIALS = 24  # of one step
-MOST_CARE = 5  # how often further training doubles its steps
-OPTIONS = ("theta", "lipschitz")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """θ, and constants for problems that do not tell theirs."""
-
-    theta: float = 0.5
-    lipschitz: Lipschitz | None = None
-
-
-def rule_of(certify: float | Mapping[str, Any] | None, estimate: Any, update: object) -> Rule | None:
-    """What `optimise(certify=)` asks for; an error where steps cannot be certified."""
-    if certify is None:
-        return None
-    given: dict[str, Any] = dict(certify) if isinstance(certify, Mapping) else {"theta": certify}
-    for name in given:
-        if name not in OPTIONS:
-            raise ValueError(f"certify: {name!r} given, needed some of {', '.join(OPTIONS)}")
-    theta = arguments.number("certify", given.get("theta", 0.5), "a number strictly between 0 and 1")
-    if not 0 < theta < 1:
-        raise ValueError(f"certify={theta:g} given, needed a number strictly between 0 and 1")
-    if given.get("lipschitz") is not None:
-        arguments.kind("certify['lipschitz']", given["lipschitz"], Lipschitz)
-    if not isinstance(estimate, Mapping) or estimate.get("batch_size") is not None or estimate.get("iterations") == 0:
-        raise ValueError("certify: needed keywords as estimate, without batch_size and with iterations >= 1")
-    if not isinstance(update, GradientDescent):
-        raise ValueError(f"certify: update={update!r} given, needed GradientDescent(lr), whose lr is the first γ")
-    return Rule(theta, given.get("lipschitz"))
+MOST_CARE = 6  # how often further training is asked for
+CORRECTIONS = 2  # of x, each time
 
 
 @dataclass
@@ -103,7 +80,7 @@ class CertifiedLoop(Loop):
         spent = at.clock.traffic - before
         scale = 0.0 if at.stopped else self._descend(at, est.value)
         if trouble:
-            warnings.warn(f"outer step {at.k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=4)
+            warnings.warn(f"outer step {at.k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=3)
         if not at.stopped:
             at.steps.append(
                 OuterStep(
@@ -135,13 +112,13 @@ class CertifiedLoop(Loop):
                 self._train_further(at)
                 last = None
                 continue
-            if inner > needed:  # nothing that could be raised would help
+            if inner > needed:  # neither M nor S would help
                 break
             name = "M" if last is None else last[0]
             if last is not None and bound > GAIN * last[1]:
                 name = "S" if name == "M" else "M"
             at.kept[name], last = 2 * at.kept[name], (name, bound)
-        at.stopped = "certificate"
+        at.stopped, at.note = "certificate", reasons.too_rough(at.kept, bound, inner, needed)
         return est, bound
 
     def _series(self, at: Progress, trouble: list[str]) -> Any:
@@ -176,12 +153,13 @@ class CertifiedLoop(Loop):
 
     def _descend(self, at: Progress, v: Array) -> float:
         """Accept a λ at which F is certainly lower; the γ of it, 0 if there is none."""
-        lam, first, failed = at.lam[-1], True, np.inf  # the smallest γ that has failed
+        lam, first, failed, unknown = at.lam[-1], True, np.inf, 0  # the smallest γ that has failed
         for _ in range(TRIALS):
             gamma = at.kept["gamma"]
             proposed = self.projected(lam - gamma * v)
             try:
                 if self.channel.anyone(self._known(proposed) is None):
+                    unknown += 1
                     raise DivergenceError("nothing can be certified at the proposed λ")
                 x, cost = self.evaluate(at, proposed)
                 there, moved = self._interval(at, x, proposed, lam - proposed)
@@ -203,19 +181,43 @@ class CertifiedLoop(Loop):
                 self._train_further(at)
             else:
                 break
-        at.stopped = "resolution"
+        at.stopped, at.note = "resolution", reasons.not_lower(at.kept, self.norm(v), unknown)
         return 0.0
 
     # What both need
 
-    def care(self, at: Progress) -> int:
-        return int(at.kept.get("care", 0))
+    def evaluate(self, at: Progress, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
+        before = at.clock.traffic
+        x, cost = super().evaluate(at, lam, x0)
+        if not at.kept.get("care", 0):
+            return x, cost
+        x, cost = self._corrected(at, x, lam)
+        at.training = at.clock.traffic - before
+        return x, cost
+
+    def _corrected(self, at: Progress, x: Array, lam: Array) -> tuple[Array, float]:
+        """x after Newton's steps over means, and Σ f_i there."""
+        more = {"steps": 4 * at.kept["S"], "iterations": at.kept["M"] * 2 ** (at.kept["care"] - 1)}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "not converged")  # a share of p is enough
+            for _ in range(CORRECTIONS):
+                try:
+                    p = self.estimate(stationarity(self.problem), self.net, x, lam, at.clock, at.k, at.shrink, more).w
+                except DivergenceError:
+                    break
+                avg = self._averaging(at)
+                x = avg.apply(x - p)
+                at.clock.pass_on(avg.ledger, 0)
+        cost = self.total(self.problem.outer_cost(x, lam))
+        if not np.isfinite(cost):
+            raise DivergenceError(f"diverged: the outer cost is {cost} after corrections of x")
+        return x, cost
 
     def _train_further(self, at: Progress) -> None:
         """A better x at λ_k, and more steps for sums from now on; F's interval there only shrinks."""
         at.kept["care"] += 1
         lam = at.lam[-1]
-        x, cost = self.evaluate(at, lam, at.x)
+        x, cost = self._corrected(at, at.x, lam)
         new, _ = self._interval(at, x, lam)
         old = Interval(at.kept["low"], at.kept["high"])
         if new.high - new.low < old.high - old.low and (at.k == 0 or cost <= at.outer_cost[-2]):

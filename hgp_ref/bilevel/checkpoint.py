@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -19,6 +19,7 @@ from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_ho
 from hgp_ref.bilevel.clock import Clock
 from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.progress import Progress
+from hgp_ref.bilevel.witness import TOLD, Witness, differs
 from hgp_ref.channels import Traffic
 from hgp_ref.results import Result, load
 
@@ -38,6 +39,8 @@ class Checkpoint(Result):
     batches: int
     best_x: Array | None
     kept: dict[str, Any]
+    run: dict[str, str] = field(default_factory=dict)  # see `witness`
+    told: Array = None  # (4, n), what the problem says at x and the last λ
 
 
 NUMBERS = ("outer_cost", "floats", "rounds", "measure", "shrink", "refused", "best")
@@ -46,7 +49,9 @@ NUMBERS = ("outer_cost", "floats", "rounds", "measure", "shrink", "refused", "be
 def describe(value: Any) -> Any:
     """Settings as they are kept: numbers and text as they are, others by their repr without the place in memory."""
     if isinstance(value, Mapping):
-        return {name: describe(item) for name, item in value.items()}
+        return {name: describe(value[name]) for name in sorted(value, key=str)}
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, list | tuple):
         return type(value)(describe(item) for item in value)
     if value is None or isinstance(value, str | bool | int | float):
@@ -58,7 +63,7 @@ def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: repr(value) for name, value in settings.items() if name != "outer_steps"}
 
 
-def write(file: FilePath, at: Progress, settings: Mapping[str, Any]) -> None:
+def write(file: FilePath, at: Progress, settings: Mapping[str, Any], witness: Witness) -> None:
     """Keep the state of the loop in `file`."""
     for entry in at.state:
         if not isinstance(entry, str | bool | int | float | None):
@@ -76,11 +81,13 @@ def write(file: FilePath, at: Progress, settings: Mapping[str, Any]) -> None:
         batches=at.clock.batches,
         best_x=at.best_x,
         kept=at.kept,
+        run=witness.run(),
+        told=witness.numbers(at.x, at.lam[-1]),
     ).save(file)
 
 
-def read(file: FilePath, settings: Mapping[str, Any], lam: Array) -> Progress:
-    """The state in `file`, with arrays like λ; ValueError unless it belongs to these settings and this λ_0."""
+def read(file: FilePath, settings: Mapping[str, Any], lam: Array, witness: Witness) -> Progress:
+    """The state in `file`, with arrays like λ; ValueError unless it belongs to these settings, problem and λ_0."""
     kept = load(file)
     if not isinstance(kept, Checkpoint):
         raise ValueError(f"file: {file} holds a {type(kept).__name__}, needed what optimise(..., file=) has written")
@@ -111,9 +118,16 @@ def read(file: FilePath, settings: Mapping[str, Any], lam: Array) -> Progress:
     at.kept = {name: like(value) for name, value in kept.kept.items()}
     for name in NUMBERS:
         setattr(at, name, kept.numbers[name])
+    now = witness.run()
+    other = next((f"run with {name} of its own" for name in now if now[name] != kept.run.get(name)), "")
+    if not other and kept.told is not None and kept.told.shape == (len(TOLD), lam.shape[0]):
+        words = differs(kept.told, witness.numbers(at.x, at.lam[-1]))
+        other = words and f"problem whose {words}"
+    if other:
+        raise ValueError(f"file: {file} belongs to a {other}; needed the same, or another file")
     return at
 
 
 assert {field.name for field in fields(Progress)} == {
-    *NUMBERS, "clock", "state", "lam", "x", "steps", "training", "best_x", "kept", "stopped"
+    *NUMBERS, "clock", "state", "lam", "x", "steps", "training", "best_x", "kept", "stopped", "note"
 }  # fmt: skip

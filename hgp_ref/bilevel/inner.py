@@ -27,20 +27,10 @@ def trainer(train: Mapping[str, Any] | Train) -> Train:
         return train
     settings = read_settings("train", train, sgp)
 
-    def run(problem: Any, net: Network, lam: Array, outer_step: int, care: int = 0, **options: Any) -> Any:
-        return sgp(problem, net, lam, **options, **(_careful(settings, care) if care else settings))
+    def run(problem: Any, net: Network, lam: Array, outer_step: int, **options: Any) -> Any:
+        return sgp(problem, net, lam, **options, **settings)
 
-    run.careful = True  # type: ignore[attr-defined]  # it takes `care`, which a function of the caller's need not
     return run
-
-
-def _careful(settings: Mapping[str, Any], care: int) -> dict[str, Any]:
-    """Half the learning rate and twice the steps, `care` times over: SGP's bias is halved each time."""
-    usual = inspect.signature(sgp).parameters
-    steps, lr = (settings.get(name, usual[name].default) for name in ("steps", "lr"))
-    milestones = settings.get("milestones")
-    at = None if milestones is None else [2**care * s for s in milestones]
-    return {**settings, "steps": 2**care * steps, "lr": lr / 2**care, "milestones": at}
 
 
 def read_settings(name: str, given: object, function: Callable[..., Any], more: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -54,12 +44,10 @@ def read_settings(name: str, given: object, function: Callable[..., Any], more: 
     return dict(given)
 
 
-def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Array | None, clock: Clock, step: int,
-            care: int = 0) -> Array:  # fmt: skip
+def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Array | None, clock: Clock, step: int
+            ) -> Array:  # fmt: skip
     """x at λ; the clock moves on. DivergenceError where it is not finite."""
     given = {"x0": own(x0), "seed": clock.seed, "first_batch": clock.batches, "outer_step": step}
-    if care and getattr(train, "careful", False):
-        given["care"] = care
     fit = train(problem.given, clock.net(net), own(lam), **given)
     x, sent = getattr(fit, "x", None), getattr(fit, "traffic", None)
     if x is None or not isinstance(sent, Traffic):

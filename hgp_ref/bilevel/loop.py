@@ -6,8 +6,8 @@ A hyper-gradient that diverges, or that is not finite, never reaches the update.
 at most RETRIES times; the smaller η stays. If that does not help (or there is no η) the step is refused: λ and the
 state of the update stay as they are. After two refused steps in a row the loop ends.
 
-A λ at which training diverges or the outer cost is not finite is not accepted: the step is halved, λ ← (λ_k + λ)/2, at
-most HALVINGS times, after which the loop ends at λ_k.
+A λ at which training diverges or the outer cost is not finite is not accepted: the step is halved, λ ← Π((λ_k + λ)/2),
+at most HALVINGS times, after which the loop ends at λ_k.
 
 With log=True all this is done to θ = log λ, problem and hyper-gradients being those of θ.
 """
@@ -80,14 +80,10 @@ class Loop:
         if at.refused == 2:
             at.stopped = "divergence"
         if trouble:
-            warnings.warn(f"outer step {k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=4)
+            warnings.warn(f"outer step {k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=3)
         if at.k > k:
             norm, iterations = None if est is None else self.norm(est.value), int(getattr(est, "iterations", 0))
             at.steps.append(OuterStep(trained_for, spent, norm, iterations, scale, "; ".join(trouble)))
-
-    def care(self, at: Progress) -> int:
-        """How much better than usual to train, 0 or more."""
-        return 0
 
     def _estimate(self, at: Progress, trouble: list[str], more: Mapping[str, Any] = NOTHING) -> Any:
         """The hyper-gradient at λ_k, with other S, M or w0 if given; None if all attempts diverged."""
@@ -108,7 +104,7 @@ class Loop:
                 x, cost = self.evaluate(at, proposed)
             except DivergenceError as error:
                 trouble.append(f"{scale:g} of the step refused: {error}")
-                proposed, scale = (lam + proposed) / 2, scale / 2
+                proposed, scale = self.projected((lam + proposed) / 2), scale / 2
             else:
                 self.accept(at, proposed, x, cost)
                 return scale
@@ -144,7 +140,7 @@ class Loop:
         before = at.clock.traffic
         if x0 is None:
             x0 = at.x if self.warm_start and at.x is not None else self.x0
-        x = trained(self.train, self.problem, self.net, lam, x0, at.clock, len(at.lam), self.care(at))
+        x = trained(self.train, self.problem, self.net, lam, x0, at.clock, len(at.lam))
         cost = self.total(self.problem.outer_cost(x, lam))
         if not np.isfinite(cost):
             raise DivergenceError(f"diverged: the outer cost is {cost} after training")
@@ -175,8 +171,10 @@ class Loop:
         return float(self.channel.mean_over_clients(host_float64(values)[:, None])[0, 0]) * self.channel.n
 
     def norm(self, v: Array) -> float:
-        """‖v‖ over all clients."""
-        return self.total(np.sum(host_float64(v) ** 2, axis=1)) ** 0.5
+        """‖v‖ over all clients, of any size."""
+        v = host_float64(v)
+        size = float(self.channel.max_over_clients(np.abs(v).max(axis=1)))
+        return size * self.total(np.sum((v / size) ** 2, axis=1)) ** 0.5 if size else 0.0
 
 
 def _like(lam: Array, name: str, given: Array) -> Array:

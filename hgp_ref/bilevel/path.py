@@ -71,6 +71,7 @@ class Path(Result):
     measure : (K+1,), what the caller's measure said, the smaller the better.
     best : where it was smallest.
     best_x : (n, d_x), trained at that λ.
+    note : what ended it, in words, where a certificate did.
 
     Examples
     --------
@@ -95,6 +96,7 @@ class Path(Result):
     measure: np.ndarray | None = None
     best: int | None = None
     best_x: Array | None = None
+    note: str = ""
 
     def plot(self, over: str = "step") -> Any:
         """A matplotlib figure of the outer cost and of λ over steps, "floats" or "rounds".

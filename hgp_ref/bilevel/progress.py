@@ -32,6 +32,7 @@ class Progress:
     refused: int = 0  # steps in a row
     kept: dict[str, Any] = field(default_factory=dict)  # what a kind of loop keeps besides
     stopped: str = ""  # why, once it has
+    note: str = ""  # the same at length, where there is more to say
 
     @property
     def k(self) -> int:

@@ -46,8 +46,8 @@ def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 
     Parameters
     ----------
     task : model, clients' data and when to look.
-    net : who hears whom, as many clients as the data have.
-    recipe : how clients train, `Rounds`.
+    net : who hears whom, as many clients as the data have; `FullyConnected`.
+    recipe : how clients train, `Rounds` with averaging "exact".
     tol_mean, tol_client : limits of the mean update and of the largest client's; the defaults are the authors'.
     first_split : no cluster splits before this round.
     as_published : compare the largest coordinate with tol_client.
@@ -75,6 +75,9 @@ def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 
     """
     recipe = need_rounds(recipe, "Clustered-FL")
     need_task(task).over(net)
+    if recipe.averaging != "exact":
+        raise ValueError(f"recipe: averaging={recipe.averaging!r} given, needed 'exact': clusters average exactly")
+    recipe.average(net)  # an error unless everybody hears everybody
     limits = arguments.nonnegative("tol_mean", tol_mean), arguments.nonnegative("tol_client", tol_client)
     first_split = arguments.integer("first_split", first_split, 1, arguments.LONGEST)
     published = arguments.boolean("as_published", as_published)

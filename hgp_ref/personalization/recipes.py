@@ -18,13 +18,25 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging, ExactAverage, Gossip, PushSum
 from hgp_ref.backend import Array
-from hgp_ref.networks import Network
+from hgp_ref.networks import FullyConnected, Network
+from hgp_ref.networks.after import After
 from hgp_ref.training import Fit, local_rounds, sgp
 from hgp_ref.training.descent import read_rates
 from hgp_ref.training.gradient_push import VARIANTS
 
+
+def exact(net: Network, steps: int) -> ExactAverage:
+    """The mean itself, for clients who all hear each other."""
+    if not isinstance(net.net if isinstance(net, After) else net, FullyConnected):
+        raise ValueError(
+            f"averaging='exact' given, but over {net!r} not everybody hears everybody; needed FullyConnected, or "
+            "averaging='gossip' or 'push_sum'"
+        )
+    return ExactAverage(net.n)
+
+
 AVERAGINGS: dict[str, Callable[[Network, int], Averaging]] = {
-    "exact": lambda net, steps: ExactAverage(net.n),
+    "exact": exact,
     "gossip": Gossip,
     "push_sum": PushSum,
 }
@@ -100,7 +112,7 @@ class Rounds:
     momentum : of local steps.
     batch_size : None for full batches.
     epochs : local epochs of a round.
-    averaging : "exact", "gossip" or "push_sum".
+    averaging : "exact" (over `FullyConnected` only), "gossip" or "push_sum".
     steps : S of the averaging.
     by_size : whether models are weighed by training sizes.
 
@@ -177,9 +189,8 @@ class Rounds:
                  **options: Any) -> Fit:  # fmt: skip
         given = {name: value for name, value in asdict(self).items() if name not in ("averaging", "steps", "by_size")}
         weights = self.weights(problem)
-        return local_rounds(
-            problem, self.average(net), lam, first_epoch=first_batch, weights=weights, **given, **options
-        )
+        first = first_batch * self.epochs  # what the loop counts are rounds
+        return local_rounds(problem, self.average(net), lam, first_epoch=first, weights=weights, **given, **options)
 
 
 Recipe = Push | Rounds

@@ -106,7 +106,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     flooded = np.stack([SAFETY * extreme, *scales], axis=1)
     mixing = watch_mixing(average, x, np.stack([-low, SAFETY * high], axis=1), flooded)
     least, top = -float(mixing.most[0]), mixing.flooded
-    known = Found(
+    found = Found(
         low=least,
         high=float(mixing.most[1]),
         largest=float(top[0]),
@@ -116,11 +116,11 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
         products=0,
         traffic=average.channel.traffic,
     )
-    return known, average
+    return found, average
 
 
 def _with_prior(tau: float, n: int) -> float:
-    """τ of the rounds that were seen and of 12/n more that leave UNKNOWN each; alone there is nothing to be seen."""
+    """τ and 12/n rounds of UNKNOWN; of a single client, and of everybody hearing everybody, nothing is unknown."""
     weight = 12 / n
     seen = SEEN * math.log(max(tau, FAST))
     return tau if n == 1 else math.exp((seen + weight * math.log(UNKNOWN)) / (SEEN + weight))
@@ -137,16 +137,16 @@ def _cross_norms(cross: object, x: Array) -> np.ndarray:
     return np.max(seen, axis=0) * max(1.0, math.sqrt(x.shape[-1]) / 2)
 
 
-def products_worth(known: Found, d: int) -> int:
+def products_worth(found: Found, d: int) -> int:
     """How many products of H̄ a pilot takes: about half of what Chebyshev needs for a factor e, 2 at least."""
-    kappa = known.high / known.low if known.low > 0 else MOST_PRODUCTS**2 * 4.0
+    kappa = found.high / found.low if found.low > 0 else MOST_PRODUCTS**2 * 4.0
     return min(d, MOST_PRODUCTS, max(2, round(math.sqrt(kappa) / 2)))
 
 
-def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
+def pilot(found: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
     """Step 3."""
-    k = products_worth(known, x.shape[-1])
-    better = average.taking(known.rounds_to(ACCURATE))
+    k = products_worth(found, x.shape[-1])
+    better = average.taking(found.rounds_to(ACCURATE))
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp
     rows = start_rows(x)
     Q, Y, apart = [rows / row_norms(rows)[..., None]], [], []
@@ -167,12 +167,12 @@ def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array
     zeta = np.max(apart, axis=0)
     flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], theta[:, 1] + left[:, 1], zeta], axis=1)
     first, sure, high, zeta_most = (float(a) for a in average.channel.largest(flooded, x))
-    certain = max(known.low, sure, 0.0)
-    low = CAREFUL * math.sqrt(first * min(certain, first)) if first > 0 and certain > 0 else max(first / 2, known.low)
+    certain = max(found.low, sure, 0.0)
+    low = CAREFUL * math.sqrt(first * min(certain, first)) if first > 0 and certain > 0 else max(first / 2, found.low)
     return replace(
-        known,
+        found,
         low=low,
-        high=min(known.high, max(high, low)),
+        high=min(found.high, max(high, low)),
         zeta=zeta_most,
         products=k,
         traffic=average.channel.traffic,

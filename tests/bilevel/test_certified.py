@@ -56,6 +56,31 @@ def test_the_outer_cost_never_rises(case):
             assert true[k] - true[k + 1] >= certified.DECREASE * 0.5 * step.scale * step.gradient_norm**2
 
 
+def test_sgp_over_changing_directed_graphs_gets_as_far_as_it_is_asked_to():
+    """SGP leaves a gradient that falls as its rate; Newton's steps over means take it away."""
+    problem, _, lam = logistic(N=30)
+    path = optimise(
+        problem, NET, lam, 10, SGP, dict(steps=3, iterations=10), GradientDescent(5.0), log=True, certify=0.5
+    )
+    true = np.array([F(problem, one) for one in path.lam])
+    assert path.stopped == "steps" and path.note == "" and np.all(np.diff(true) < 0)
+    left = problem.inner_grad(path.x, path.lam[-1]).mean(axis=0)
+    plain = hgp.sgp(problem, NET, path.lam[-1], **SGP).x
+    assert np.linalg.norm(left) < 0.01 * np.linalg.norm(problem.inner_grad(plain, path.lam[-1]).mean(axis=0))
+
+
+def test_what_ended_a_run_is_said_in_words():
+    """Rates that fall to zero leave where the problem is strongly convex; corrections that do not help are told."""
+    problem, _, lam = logistic(N=30)
+    given = dict(train=exact_training, estimate=dict(steps=20, iterations=200), certify=0.5)
+    path = optimise(problem, NET, lam, 60, update=GradientDescent(8.0), **given)
+    assert path.stopped == "resolution" and "no strong convexity; keep λ away from there, by log=True" in path.note
+    known = hgp.problems.constants.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
+    given |= dict(train=dict(steps=3, lr=1e-3), certify=dict(theta=0.5, lipschitz=known))
+    path = optimise(problem, NET, lam, 3, update=GradientDescent(0.1), **given)
+    assert path.stopped == "certificate" and "train longer" in path.note
+
+
 def test_s_and_m_are_raised_only_when_the_bound_asks_for_it():
     problem, _, lam = logistic(N=30)
     given = dict(train=exact_training, update=GradientDescent(0.5), outer_steps=4)

@@ -83,7 +83,9 @@ def test_other_runs_are_refused(tmp_path):
         (dict(update=GradientDescent(0.1)), "with update="),
         (dict(lam=lam + 0.1), "another lam"),
         (dict(lam=lam.astype("float32"), problem=problem.to("numpy", "float32")), "belongs to λ of shape"),
-        (dict(problem=logistic(seed=5)[0]), "belongs to a problem whose outer cost"),
+        (dict(problem=logistic(seed=5)[0]), "belongs to a problem whose inner cost"),
+        (dict(x0=np.ones((3, 4))), "belongs to a run with x0"),
+        (dict(measure=lambda x, lam: 0.0), "belongs to a run with measure"),
     ):
         with pytest.raises(ValueError, match=words):
             optimise(**dict(problem=problem, net=NET, lam=lam) | SETTINGS | change, file=file)
@@ -93,6 +95,35 @@ def test_other_runs_are_refused(tmp_path):
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(ValueError, match="cannot be read"):
         optimise(problem, NET, lam, **SETTINGS, file=file)
+
+
+def test_other_problems_with_the_same_validation_data_are_refused(tmp_path):
+    """Only training data or the L2 rate differ, so that the outer cost at the file's x and λ is the same."""
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(2, 3, 20, 4))
+    y, y_val = ((A[..., 0] > 0).astype(int) for A in (X, X_val))
+    file, lam = tmp_path / "loop.npz", np.zeros((3, 20))
+
+    def run(labels, l2, steps):
+        problem = hgp.problems.HyperCleaning(X, labels, X_val, y_val, l2=l2)
+        given = dict(train=dict(steps=20, lr=0.5), estimate=dict(steps=3, iterations=5), file=file)
+        return optimise(problem, NET, lam, steps, **given)
+
+    run(y, 0.1, 1)
+    for labels, l2 in ((1 - y, 0.1), (y, 3.0)):
+        with pytest.raises(ValueError, match="belongs to a problem whose (inner cost|length of the inner gradient)"):
+            run(labels, l2, 2)
+    assert len(run(y, 0.1, 2).outer_cost) == 3
+
+
+def test_another_schedule_of_the_same_text_is_refused(tmp_path):
+    problem, _, lam = logistic()
+    rng, file = np.random.default_rng(0), tmp_path / "loop.npz"
+    nets = [hgp.networks.Schedule([m / m.sum(axis=0) for m in rng.random((59, 3, 3))]) for _ in range(2)]
+    assert repr(nets[0]) == repr(nets[1])
+    optimise(problem, nets[0], lam, **SETTINGS | {"outer_steps": 1}, file=file)
+    with pytest.raises(ValueError, match="belongs to a run with graphs"):
+        optimise(problem, nets[1], lam, **SETTINGS, file=file)
 
 
 PROGRAM = """

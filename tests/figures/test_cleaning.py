@@ -48,19 +48,19 @@ def test_the_centre_is_the_problem_of_all_clients():
 
 @pytest.mark.slow
 def test_cleaning_at_thirty_per_cent():
-    """Three draws of data and wrong labels: at least 3 points of accuracy on average, and M = 0 leaves λ alone."""
+    """Three draws of data and wrong labels: at least 3 points and an AUC of .95 on each, and M = 0 leaves λ alone."""
     runs = []
     for seed in range(3):
         one = cleaning.experiment(seed=seed)
         runs.append(one.compute("0.3", {}))
         assert runs[-1]["moved"] == 0.0
     accuracy, area = (np.array([run[name] for run in runs]) for name in ("accuracy", "auc"))
-    gain = 100 * (accuracy[:, [HGP]] - accuracy[:, [ZERO, NONE, ALONE]]).mean(axis=0)
-    assert gain[0] >= 3 and gain[1] >= 3 and gain[2] > 1
-    assert area[:, HGP].mean() >= 0.95 and min(run["auc_first"] for run in runs) > 0.97
+    gain = 100 * (accuracy[:, [HGP]] - accuracy[:, [ZERO, NONE, ALONE]])
+    assert gain[:, :2].min() >= 3 and gain[:, 2].mean() > 1
+    assert area[:, HGP].min() >= 0.95 and min(run["auc_first"] for run in runs) > 0.95
     assert np.all(area[:, HGP] > area[:, ALONE] + 0.05) and np.all(area[:, ZERO] == 0.5)
-    centre = np.mean([run["centre_accuracy"] for run in runs])
-    assert accuracy[:, HGP].mean() > centre - 0.01
+    centre, ridge = (np.mean([run[name] for run in runs]) for name in ("centre_accuracy", "ridge_accuracy"))
+    assert accuracy[:, HGP].mean() > max(centre - 0.01, ridge)
 
 
 def test_figure_and_table_of_a_quick_run(tmp_path):
@@ -71,4 +71,4 @@ def test_figure_and_table_of_a_quick_run(tmp_path):
     figure = hyper_cleaning.draw(data, Options(quick=True))
     assert len(figure.axes) == 3 and len(figure.axes[2].texts) == hyper_cleaning.STRIP
     rows = hyper_cleaning.compare(data, Options())
-    assert [type(row.met) for row in rows] == [bool, bool]
+    assert [type(row.met) for row in rows] == [bool, bool, type(None)]

@@ -146,3 +146,32 @@ def test_updates_that_are_all_alike_still_make_two_groups():
     """Ties in complete linkage once left one of the two groups empty."""
     first, second = bipartition(np.ones((4, 3)))
     assert first.size and second.size and sorted([*first, *second]) == [0, 1, 2, 3]
+
+
+def test_an_exact_mean_needs_that_everybody_hears_everybody():
+    """Over another network it would give the numbers of FullyConnected and count their traffic."""
+    task, outer = Task(MODEL, clients(), look=4), Outer(1, iterations=2, averaging="exact")
+    net = hgp.networks.Unreliable(hgp.networks.FullyConnected(3), loss=0.9)
+    with pytest.raises(ValueError, match="not everybody hears everybody"):
+        personal.fedavg(task, net, ROUNDS)
+    net = hgp.networks.RandomDirected(3, 0.4, 0.8, seed=0)
+    for run in (
+        lambda: personal.fedavg(task, net, ROUNDS),
+        lambda: personal.fedem(task, net, ROUNDS, components=2),
+        lambda: personal.pfedme(task, net, ROUNDS),
+        lambda: personal.clustered_fl(task, net, ROUNDS),
+        lambda: personal.hgp_pl(task, net, Push(4, 0.1, batch_size=4), outer),
+    ):
+        with pytest.raises(ValueError, match="not everybody hears everybody; needed FullyConnected"):
+            run()
+    with pytest.raises(ValueError, match="averaging='gossip' given, needed 'exact'"):
+        personal.clustered_fl(task, hgp.networks.FullyConnected(3), Rounds(rounds=3, averaging="gossip"))
+
+
+def test_rounds_of_several_epochs_go_on_with_new_orders():
+    """After three rounds of two epochs the seventh epoch comes next."""
+    task, net, seen = Task(MODEL, clients(), look=4), hgp.networks.FullyConnected(3), []
+    for start in (0, 3):
+        recipe = Rounds(rounds=3, lr=0.1, batch_size=4, epochs=2, milestones=())
+        seen.append(recipe(task.plain, net, task.zeros(), first_batch=start).first_batch)
+    assert seen == [0, 6]

@@ -1,0 +1,38 @@
+"""What ended a run of certified steps, in words: what stood in the way, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def too_rough(kept: Mapping[str, Any], bound: float, inner: float, needed: float) -> str:
+    """What kept the error of the hyper-gradient above what a step may have; `inner` is what x is to blame for."""
+    words = f"the bound on the error of the hyper-gradient is {bound:.2g}, needed {needed:.2g} = θ‖D‖"
+    if not np.isfinite(bound):
+        return f"{words}: x is too far from x(λ) for a bound; train longer, or with a smaller rate"
+    if inner > needed / 2:
+        return (
+            f"{words}; {inner:.2g} of it is owed to x, which was corrected {kept['care']} times: train longer or with "
+            "a smaller rate, give a larger θ, or keep λ from where the inner cost is hardly convex (project=)"
+        )
+    return (
+        f"{words}; x is to blame for {inner:.2g} of it, the rest is the series' with S = {kept['S']} and "
+        f"M = {kept['M']}: start from larger ones, or take a faster method"
+    )
+
+
+def not_lower(kept: Mapping[str, Any], norm: float, unknown: int) -> str:
+    """What kept F from being seen to fall; `unknown` steps led to where nothing can be certified."""
+    words = (
+        f"F(λ) lies between {kept['low']:.10g} and {kept['high']:.10g}, and no step tried (the last with "
+        f"γ = {kept['gamma']:.2g}, ‖v‖ = {norm:.2g}) was seen to lower it: "
+    )
+    if unknown:
+        return (
+            f"{words}{unknown} of them led to where the problem tells no strong convexity; keep λ away from there, by "
+            "log=True or project="
+        )
+    return f"{words}train longer or with a smaller rate, or start from larger S and M; or λ is as good as it gets"
