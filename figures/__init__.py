@@ -1,6 +1,6 @@
 """Regenerate the paper's figures and tables, one file each: `python -m figures fig1a`.
 
-Computing and drawing are apart, joined by files (see `store`). Every figure module has
+Computing and drawing are apart, joined by files (see `reporting.store`). Every figure module has
 
     SHOWS                          what one sees, in a line
     BY_VARIANT                     whether it exists as `paper` and as `published`

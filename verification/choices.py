@@ -48,8 +48,8 @@ def chosen(name: str, priced: Priced) -> dict[str, Trial]:
 
 def kept() -> dict[str, Any]:
     """What the last search has found."""
-    found: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"problems": {}}
-    return found
+    document: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"problems": {}}
+    return document
 
 
 def main(names: Sequence[str]) -> int:
@@ -57,10 +57,10 @@ def main(names: Sequence[str]) -> int:
     problems = three_problems(PROBLEM_SEED)
     for name in names or [p for p in problems if p not in kept()["problems"]]:
         one = search(name, problems[name])
-        found = kept()["problems"] | {name: one}
+        answers = kept()["problems"] | {name: one}
         settings = {"problem seed": PROBLEM_SEED, "networks": NETWORKS, "quantile": QUANTILE, "commit": commit()}
         settings["network seeds"] = Run().seeds(NETWORKS, stream=STREAM)
-        document = {"chosen by": settings, "problems": {p: found[p] for p in sorted(found)}}
+        document = {"chosen by": settings, "problems": {p: answers[p] for p in sorted(answers)}}
         write_whole(KEPT, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
         print(name, json.dumps(one, indent=1, ensure_ascii=False), flush=True)
     return 0

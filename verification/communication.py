@@ -53,17 +53,17 @@ def compare(name: str, priced: Priced, seeds: list[int]) -> tuple[list[Row], lis
     """The chosen trial of each kind of method, the planner, and the goals."""
     networks = [priced.network(seed) for seed in seeds]
     trials, counted = chosen(name, priced), kept()["problems"][name]
-    found = {kind: prices(priced.case, trial, networks) for kind, trial in trials.items()}
-    medians = {kind: float(np.median(p)) for kind, p in found.items()}
+    rounds = {kind: prices(priced.case, trial, networks) for kind, trial in trials.items()}
+    medians = {kind: float(np.median(p)) for kind, p in rounds.items()}
     planned, certified, words = plans(priced, networks)
     settings = {kind: (trial.words, str(counted[kind]["trials"])) for kind, trial in trials.items()}
-    ordered = sorted(found, key=lambda kind: medians[kind])
-    found |= {"planner, constants included": planned, "planner, until certified": certified}
+    ordered = sorted(rounds, key=lambda kind: medians[kind])
+    rounds |= {"planner, constants included": planned, "planner, until certified": certified}
     settings |= dict.fromkeys(("planner, constants included", "planner, until certified"), (words, "–"))
     constant, least = medians[CONSTANT], min(medians.values())
     lines = [
-        [name, kind, *settings[kind], *(_number(f(found[kind])) for f in (np.median, np.max)),
-         f"{constant / np.median(found[kind]):.2f}"]
+        [name, kind, *settings[kind], *(_number(f(rounds[kind])) for f in (np.median, np.max)),
+         f"{constant / np.median(rounds[kind]):.2f}"]
         for kind in [*ordered, "planner, constants included", "planner, until certified"]
     ]  # fmt: skip
     rows = [

@@ -45,31 +45,31 @@ class Candidate:
         return self.margin * self.rounds * (self.vectors * d + 1)
 
 
-def candidates(found: Found, target: float) -> list[Candidate]:
+def candidates(known: Found, target: float) -> list[Candidate]:
     """All that can be predicted; none where the spectrum of H̄ has no known positive lower bound."""
-    if not found.low > 0:
+    if not known.low > 0:
         return []
-    low, high = found.low, max(found.high, found.low)
+    low, high = known.low, max(known.high, known.low)
     kappa = high / low
     root = math.sqrt(kappa)
-    made = [
-        _falling(Neumann(2 / (low + high)), (kappa - 1) / (kappa + 1), found, target, 1),
-        *(_falling(Chebyshev(low, high), (root - 1) / (root + 1), found, target, c) for c in range(1, MOST_CYCLES + 1)),
+    offers = [
+        _falling(Neumann(2 / (low + high)), (kappa - 1) / (kappa + 1), known, target, 1),
+        *(_falling(Chebyshev(low, high), (root - 1) / (root + 1), known, target, c) for c in range(1, MOST_CYCLES + 1)),
     ]
-    pace = best_pace(found, target)
+    pace = best_pace(known, target)
     if pace is not None:
         M = pace.iterations(target)
-        made.append(Candidate(Tracking(pace.step), pace.S, M, pace.S * M, 2, target / 2))
-    return made
+        offers.append(Candidate(Tracking(pace.step), pace.S, M, pace.S * M, 2, target / 2))
+    return offers
 
 
-def _falling(method: Method, q: float, found: Found, target: float, cycles: int) -> Candidate:
+def _falling(method: Method, q: float, known: Found, target: float, cycles: int) -> Candidate:
     """A method with rate q and S that falls, restarted in `cycles` cycles."""
     goal = (AIM * target) ** (1 / cycles)
     M = max(1, math.ceil(math.log(2 / goal) / -math.log(max(q, 1e-6))))
     floor = FLOOR if cycles == 1 else CORRECTED
-    one = falling_steps(found.rounds_to(min(goal / floor, 0.5)), M)
-    restarts = tuple(found.rounds_to(min(goal**c / FLOOR, 0.5)) for c in range(2, cycles + 1))
+    one = falling_steps(known.rounds_to(min(goal / floor, 0.5)), M)
+    restarts = tuple(known.rounds_to(min(goal**c / FLOOR, 0.5)) for c in range(2, cycles + 1))
     steps = one + one[1:] * (cycles - 1)
     rounds = sum(steps) + 2 * sum(restarts)
     whole = method if cycles == 1 else Refined(method, cycles, restarts)

@@ -111,7 +111,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     flooded = np.stack([SAFETY * extreme, *scales], axis=1)
     mixing = watch_mixing(average, x, np.stack([-low, SAFETY * high], axis=1), flooded)
     least, top = -float(mixing.most[0]), mixing.flooded
-    found = Found(
+    known = Found(
         low=least,
         high=float(mixing.most[1]),
         largest=float(top[0]),
@@ -122,7 +122,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
         traffic=average.channel.traffic,
         own_low=least,
     )
-    return found, average
+    return known, average
 
 
 def _with_prior(tau: float, rounds: int, n: int) -> float:
@@ -143,16 +143,16 @@ def _cross_norms(cross: object, x: Array) -> np.ndarray:
     return np.max(seen, axis=0) * max(1.0, math.sqrt(x.shape[-1]) / 2)
 
 
-def products_worth(found: Found, d: int) -> int:
+def products_worth(known: Found, d: int) -> int:
     """How many products of H̄ a pilot takes: about half of what Chebyshev needs for a factor e, 2 at least."""
-    kappa = found.high / found.low if found.low > 0 else MOST_PRODUCTS**2 * 4.0
+    kappa = known.high / known.low if known.low > 0 else MOST_PRODUCTS**2 * 4.0
     return min(d, MOST_PRODUCTS, max(2, round(math.sqrt(kappa) / 2)))
 
 
-def pilot(found: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
+def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
     """Step 3."""
-    k = products_worth(found, x.shape[-1])
-    better = average.taking(found.rounds_to(ACCURATE))
+    k = products_worth(known, x.shape[-1])
+    better = average.taking(known.rounds_to(ACCURATE))
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp
     rows = start_rows(x)
     Q, Y, apart = [rows / row_norms(rows)[..., None]], [], []
@@ -174,12 +174,12 @@ def pilot(found: Found, average: Mean, problem: Normalised, x: Array, lam: Array
     top = theta[:, 1] + np.maximum(left[:, 1], missed)
     flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], top, np.max(apart, axis=0)], axis=1)
     first, sure, high, zeta_most = (float(a) for a in average.channel.largest(flooded, x))
-    certain = max(found.low, sure, 0.0)
-    low = CAREFUL * math.sqrt(first * max(min(certain, first), first / 100)) if first > 0 else found.low
+    certain = max(known.low, sure, 0.0)
+    low = CAREFUL * math.sqrt(first * max(min(certain, first), first / 100)) if first > 0 else known.low
     return replace(
-        found,
+        known,
         low=low,
-        high=min(found.high, max(high, low)),
+        high=min(known.high, max(high, low)),
         zeta=zeta_most,
         products=k,
         traffic=average.channel.traffic,

@@ -100,6 +100,13 @@ def gbdsbo(
     Path
         λ of every outer step, the outer cost there, and what was sent until it was known.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be one undirected graph, rates and ℓ positive, `mixing` in (0, 1], `terms` an integer ≥ 1.
+    DivergenceError
+        x or λ is not finite any more.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp

@@ -45,7 +45,7 @@ def mdbo(
     problem, net, lam, outer_steps : as for `bilevel.optimise`; `net` must be one undirected graph.
     lr, inner_lr : α of λ and of x.
     ell, terms : ℓ and J.
-    eta, momentum : η and θ in (0, 1].
+    eta, momentum : η in (0, 1] and θ in [0, 1].
     shared : whether all clients share one λ.
     options : x0, project, batch_size, seed, every, callback: see `bilevel.others.run.run`.
 

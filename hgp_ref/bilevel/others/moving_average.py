@@ -45,7 +45,7 @@ def ma_dsbo(
     problem, net, lam, outer_steps : as for `bilevel.optimise`; `net` must be one undirected graph.
     lr, inner_lr, higp_lr : α, β and γ.
     inner_steps, higp_steps : T and N.
-    momentum : θ in (0, 1].
+    momentum : θ in [0, 1].
     shared : whether all clients share one λ.
     options : x0, project, batch_size, seed, every, callback: see `bilevel.others.run.run`.
 
