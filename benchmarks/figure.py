@@ -72,12 +72,12 @@ def _jax_programs(data: Any, x: Any, lam: Any, steps: Any, seeds: int, M: int) -
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    made = []
+    compiled = []
     for S in steps:
         options = {"steps": S, "iterations": M, "history": True}
-        made.append(once(lambda o=options: jax_scan.compiled(data, x, lam, seeds, **o)))  # type: ignore[misc]
-    programs = [program for program, *_ in made]
-    return programs, [cpu for _, cpu, _ in made]
+        compiled.append(once(lambda o=options: jax_scan.compiled(data, x, lam, seeds, **o)))  # type: ignore[misc]
+    programs = [program for program, *_ in compiled]
+    return programs, [cpu for _, cpu, _ in compiled]
 
 
 def _overhead(seconds: float, iterations: int) -> str:

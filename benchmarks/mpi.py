@@ -49,9 +49,9 @@ def measure(ranks: int, quick: bool) -> list[Timed]:
 
 def run(quick: bool) -> list[Report]:
     """The reports of `python -m benchmarks mpi`: two ranks."""
-    found = measure(2, quick)
+    timings = measure(2, quick)
     reports = []
-    for one in (one for one in found if one.case.use in ("strong", "weak")):
+    for one in (one for one in timings if one.case.use in ("strong", "weak")):
         case = one.case
         name = f"mpi-{case.use}-{case.work}-{case.mode}"
         report = Report(name, f"{WORK[case.work]}, {MODES[case.mode]}, {case.use} scaling", settings(case))
@@ -61,7 +61,7 @@ def run(quick: bool) -> list[Report]:
             report.at_least("times one process", one.gain, GOALS[case.work])
         reports.append(report)
     last = reports[-1]
-    last.figures = {"model": "; ".join(line for line in model_lines(fitted(found), found))}
+    last.figures = {"model": "; ".join(line for line in model_lines(fitted(timings), timings))}
     return reports
 
 
@@ -71,13 +71,13 @@ def settings(case: Case) -> dict[str, object]:
     return {**told, "receivers": case.degree, "dtype": case.dtype}
 
 
-def scaling_table(found: Sequence[Timed], use: str) -> list[str]:
+def scaling_table(timings: Sequence[Timed], use: str) -> list[str]:
     """One line for each case, against one process."""
     lines = [
-        f"| {use} scaling | n | d | N | S | receivers | one process | {found[0].ranks} ranks | times | MB a rank |"
+        f"| {use} scaling | n | d | N | S | receivers | one process | {timings[0].ranks} ranks | times | MB a rank |"
     ]
     lines.append("|---|" + "---:|" * 9)
-    for one in found:
+    for one in timings:
         case = one.case
         if case.use == use:
             clients = f"{case.alone}, {case.n}" if case.alone else str(case.n)
@@ -87,13 +87,13 @@ def scaling_table(found: Sequence[Timed], use: str) -> list[str]:
     return lines
 
 
-def crossing_table(found: Sequence[Timed]) -> list[str]:
+def crossing_table(timings: Sequence[Timed]) -> list[str]:
     """What a row that crosses costs in a step; the first ones pay for the message."""
     lines = [
         "| a step, n = 256, one receiver each | columns | 0 rows cross | 16 | 128 | each further row | bytes a second |"
     ]
     lines.append("|---|" + "---:|" * 6)
-    steps = [one for one in found if one.case.use == "crossing"]
+    steps = [one for one in timings if one.case.use == "crossing"]
     for d in dict.fromkeys(one.case.d for one in steps):
         none, few, many = (one for one in steps if one.case.d == d)
         rows = max(1, many.case.crossing - few.case.crossing)
@@ -104,7 +104,7 @@ def crossing_table(found: Sequence[Timed]) -> list[str]:
     return lines
 
 
-def model_lines(model: Model, found: Sequence[Timed]) -> list[str]:
+def model_lines(model: Model, timings: Sequence[Timed]) -> list[str]:
     """The constants, and how far the model is from what it was fitted to and from what it has not seen."""
     told = dict(zip(CONSTANTS, model.constants.tolist(), strict=True))
     bandwidth = f"{1 / told['byte'] / 1e9:.2f} GB/s" if told["byte"] else "no limit seen"
@@ -115,7 +115,8 @@ def model_lines(model: Model, found: Sequence[Timed]) -> list[str]:
         f"a message {seconds(told['latency'])}, {bandwidth}"
     ]
     for use, words in (("model", "fitted"), ("unseen", "not fitted"), ("strong", "of the strong scaling, not fitted")):
-        ratios = [predicted / seen for _, _, seen, predicted in errors(model, [t for t in found if t.case.use == use])]
+        those = [one for one in timings if one.case.use == use]
+        ratios = [predicted / seen for _, _, seen, predicted in errors(model, those)]
         low, middle, high = np.quantile(ratios, [0, 0.5, 1])
         lines.append(f"predicted / measured, {len(ratios)} times {words}: {low:.2f} to {high:.2f}, median {middle:.2f}")
     return lines
@@ -139,10 +140,10 @@ def prediction_table(model: Model) -> list[str]:
     return lines
 
 
-def document(found: Sequence[Timed]) -> str:
+def document(timings: Sequence[Timed]) -> str:
     """Everything as Markdown."""
     where = describe()
-    model = fitted(found)
+    model = fitted(timings)
     head = (
         f"Written by `python -m benchmarks.mpi`: {where['machine']}, one thread a rank, fastest of the repetitions, "
         f"load {where['load']} at the end; the process that holds all clients took turns with the ranks."
@@ -151,8 +152,8 @@ def document(found: Sequence[Timed]) -> str:
         '“Steps” equals the simulation\'s `mode="stepping"` bit for bit and is compared with it; “composed” equals '
         '`mode="composed"` to rounding and is compared with that.'
     )
-    tables = (scaling_table(found, "strong"), scaling_table(found, "weak"), crossing_table(found))
-    fit = ["The model (`benchmarks/mpi_model.py`):", *(f"- {line}" for line in model_lines(model, found))]
+    tables = (scaling_table(timings, "strong"), scaling_table(timings, "weak"), crossing_table(timings))
+    fit = ["The model (`benchmarks/mpi_model.py`):", *(f"- {line}" for line in model_lines(model, timings))]
     warning = "A prediction, not a measurement: no machine with more than two cores was at hand."
     parts = [head + " " + same, *("\n".join(table) for table in tables), "\n".join(fit), warning,
              "\n".join(prediction_table(model))]  # fmt: skip
@@ -161,11 +162,11 @@ def document(found: Sequence[Timed]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, show, and write where asked."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks.mpi", description=__doc__)
-    made.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
-    made.add_argument("--ranks", type=int, default=2, help="how many; the table of crossing edges needs two")
-    made.add_argument("--docs", type=Path, help="write the tables there as well")
-    given = made.parse_args(arguments)
+    cli = argparse.ArgumentParser(prog="python -m benchmarks.mpi", description=__doc__)
+    cli.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
+    cli.add_argument("--ranks", type=int, default=2, help="how many; the table of crossing edges needs two")
+    cli.add_argument("--docs", type=Path, help="write the tables there as well")
+    given = cli.parse_args(arguments)
     text = document(measure(given.ranks, given.quick))
     print(text)
     if given.docs:

@@ -157,9 +157,9 @@ def main(file: str, *options: str) -> None:
     from mpi4py import MPI
 
     warnings.simplefilter("ignore", RuntimeWarning)  # few iterations are no estimate
-    found = [timed(case, MPI.COMM_WORLD) for case in cases("--quick" in options)]
+    timings = [timed(case, MPI.COMM_WORLD) for case in cases("--quick" in options)]
     if MPI.COMM_WORLD.rank == 0:
-        Path(file).write_text(json.dumps([asdict(one) for one in found]), encoding="utf-8")
+        Path(file).write_text(json.dumps([asdict(one) for one in timings]), encoding="utf-8")
 
 
 if __name__ == "__main__":

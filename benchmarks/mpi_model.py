@@ -85,25 +85,25 @@ class Model:
         return Model(other)
 
 
-def observations(found: Sequence[Timed]) -> list[tuple[Case, int, float]]:
+def observations(timings: Sequence[Timed]) -> list[tuple[Case, int, float]]:
     """(case, ranks, seconds) of what the model describes: neither composed calls nor convolutions."""
     seen = []
-    for one in found:
+    for one in timings:
         if one.case.work != "cnn" and one.case.mode != "composed":
             seen.append((replace(one.case, n=one.case.alone or one.case.n), 1, one.one))
             seen.append((one.case, one.ranks, one.all))
     return seen
 
 
-def fitted(found: Sequence[Timed]) -> Model:
+def fitted(timings: Sequence[Timed]) -> Model:
     """The constants that meet the cases for the model and for crossing edges."""
-    seen = observations([one for one in found if one.case.use in ("model", "crossing")])
+    seen = observations([one for one in timings if one.case.use in ("model", "crossing")])
     rows = np.array([features(case, ranks) / seconds for case, ranks, seconds in seen])
     scale = rows.max(axis=0)
     constants, _ = nnls(rows / scale, np.ones(len(seen)))
     return Model(constants / scale)
 
 
-def errors(model: Model, found: Sequence[Timed]) -> list[tuple[Case, int, float, float]]:
+def errors(model: Model, timings: Sequence[Timed]) -> list[tuple[Case, int, float, float]]:
     """(case, ranks, measured, predicted), seconds."""
-    return [(case, ranks, seconds, model(case, ranks)) for case, ranks, seconds in observations(found)]
+    return [(case, ranks, seconds, model(case, ranks)) for case, ranks, seconds in observations(timings)]

@@ -73,9 +73,9 @@ def mini_batch_steps(settings: Settings, x: np.ndarray, removed: np.ndarray, way
 def _full_batch(settings: Settings, x_host: np.ndarray, removals: list[Removal]) -> tuple[np.ndarray, np.ndarray]:
     """Full-batch predictions of every instance (n, N), and the noise that batches for J would add to removals (R,)."""
     problem, lam, x0, _, _ = from_settings(settings)
-    found = hgp.hypergradient(problem, from_host(x_host, like=x0), lam, averaging(settings), eta=settings["eta"],
-                              iterations=settings["iterations"], history=True)  # fmt: skip
-    terms = -np.diff(to_host(found.history).astype(np.float64), axis=0, prepend=0.0)  # (M, n, N): ∂_λ f = 0
+    estimate = hgp.hypergradient(problem, from_host(x_host, like=x0), lam, averaging(settings), eta=settings["eta"],
+                                 iterations=settings["iterations"], history=True)  # fmt: skip
+    terms = -np.diff(to_host(estimate.history).astype(np.float64), axis=0, prepend=0.0)  # (M, n, N): ∂_λ f = 0
     return terms.sum(axis=0), np.array([sampling_noise(terms, problem.counts, r, settings["batch"]) for r in removals])
 
 

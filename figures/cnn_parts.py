@@ -50,13 +50,13 @@ def _settle(settings: Settings, problem: Any, x: Array, lam: Array) -> Array:
 def predict(settings: Settings, x_host: np.ndarray) -> Arrays:
     """HGP's predictions for every damping δ, of the most influential instances (as found without) and of groups."""
     problem, lam, x0, _, _ = from_settings(settings)
-    found = [predict_with(settings, x_host, damping) for damping in settings["damping"]]
-    removals = [((i, k),) for i, k in found[0].most_influential(settings["removals"])] + _groups(settings)
+    influences = [predict_with(settings, x_host, damping) for damping in settings["damping"]]
+    removals = [((i, k),) for i, k in influences[0].most_influential(settings["removals"])] + _groups(settings)
     low, high = _spectrum(problem, from_host(x_host, like=x0), lam)
     return {
         "removed": _padded(removals),  # (R, longest, 2)
-        "predicted": np.array([[sum(one.per_instance[pair] for pair in r) for r in removals] for one in found]),
-        "per_instance": found[0].per_instance,
+        "predicted": np.array([[sum(one.per_instance[pair] for pair in r) for r in removals] for one in influences]),
+        "per_instance": influences[0].per_instance,
         "low": np.array(low),
         "high": np.array(high),
     }

@@ -61,9 +61,9 @@ def add_scatter(
 
 def score_text(actual: np.ndarray, predicted: np.ndarray) -> str:
     """R², F1 and Spearman's ρ in three lines."""
-    found = scores(actual, predicted)
-    f1 = "undefined" if np.isnan(found.f1) else f"{found.f1:.2f}"
-    return f"$R^2$ = {found.r2:.4f}\n$F_1$ = {f1}\n" + rf"$\rho_S$ = {found.spearman:.3f}"
+    score = scores(actual, predicted)
+    f1 = "undefined" if np.isnan(score.f1) else f"{score.f1:.2f}"
+    return f"$R^2$ = {score.r2:.4f}\n$F_1$ = {f1}\n" + rf"$\rho_S$ = {score.spearman:.3f}"
 
 
 def draw_instances_and_clients(data: Arrays) -> Figure:

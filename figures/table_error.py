@@ -73,7 +73,7 @@ def compare(data: Data, options: Options) -> list[Row]:
 def _numbers(data: Data) -> list[tuple[str, int, int, float, float | None]]:
     """(kind, S, m, mean error with f/n, published or None) for every m within the run."""
     at_end = {"full batch, λ per coordinate": ERROR_VECTOR, "mini-batch of 20, λ per client": ERROR_MINI_BATCH}
-    found = []
+    numbers = []
     for kind in KINDS:
         means = data[kind]["errors"].mean(axis=1) / CLIENTS  # (S, M)
         for k, S in enumerate(STEPS):
@@ -83,5 +83,5 @@ def _numbers(data: Data) -> list[tuple[str, int, int, float, float | None]]:
                 paper = at_end[kind][S] if kind in at_end and m == ITERATIONS[-1] else None
                 if kind not in at_end:
                     paper = ERROR_SCALAR[S][j]
-                found.append((kind, S, m, float(means[k, m - 1]), paper))
-    return found
+                numbers.append((kind, S, m, float(means[k, m - 1]), paper))
+    return numbers

@@ -271,13 +271,13 @@ class Backend:
             raise TypeError(f"a: {type(a).__name__} given with dtype={dtype!r}, needed host data: {error}") from error
         if self.name == "numpy":
             return host
-        made = self.xp.asarray(host, device=self.device)
-        if str(host.dtype) not in str(made.dtype):
+        placed = self.xp.asarray(host, device=self.device)
+        if str(host.dtype) not in str(placed.dtype):
             raise TypeError(
-                f"{self.name} made {made.dtype} of {host.dtype}; for 64 bits JAX needs "
+                f"{self.name} made {placed.dtype} of {host.dtype}; for 64 bits JAX needs "
                 "jax.config.update('jax_enable_x64', True)"
             )
-        return made
+        return placed
 
 
 def get_backend(name: str) -> Backend:

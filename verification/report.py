@@ -33,7 +33,7 @@ STYLE = Path(reporting.__file__).with_name("page.css")
 WIDE = 5.0  # inches; wider figures scroll on a phone
 CORRECTED_STATEMENTS = ("Lemma 1", "Lemma 2, n c", "Remark", "Corollary 1, repaired", "A", "B", "C1", "C2", "C3",
                         "C4", "certify", "certify, decentralised", "D (azuma)", "D (bernstein)", "E", "2*",
-                        "Chebyshev")  # fmt: skip
+                        "Chebyshev", "F")  # fmt: skip
 IDENTITIES = ("Remark as printed", "Corollary 2, κ")  # pieces of statements, shown in their sections
 
 

@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 def to_mathml(node: nodes.math | nodes.math_block, display: str) -> str:
     """The equation of `node` as a <math> element; what the converter does not know it leaves as a backslash."""
-    made = convert(node.astext().strip(), display=display)
-    if "\\" in made:
+    markup = convert(node.astext().strip(), display=display)
+    if "\\" in markup:
         logger.warning("no MathML for %r", node.astext(), location=node)
-    return made
+    return markup
 
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:

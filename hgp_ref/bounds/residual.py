@@ -108,8 +108,8 @@ def residual_bounds(H: np.ndarray, J: np.ndarray, f_x: np.ndarray, w: np.ndarray
     sizes = [power_of_two(w) if w.any() else 0.0, power_of_two(f_x) / unit_H if f_x.any() else 0.0]
     unit_w = max(sizes) or 1.0
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _in_units(H / unit_H, J / unit_J, f_x / unit_H / unit_w, w / unit_w)
-        scaled = {name: unit_J * values * unit_w for name, values in vars(found).items()}
+        in_units = _in_units(H / unit_H, J / unit_J, f_x / unit_H / unit_w, w / unit_w)
+        scaled = {name: unit_J * values * unit_w for name, values in vars(in_units).items()}
     if not np.isfinite(list(scaled.values())).all():
         raise ValueError("H, J, f_x, w: their bounds leave the floating-point range")
     return ResidualBounds(**scaled)

@@ -46,13 +46,13 @@ class BetweenRanks(Channel):
         d, sizes = rows.shape[-1], np.diff(self.net.starts)
         widest = MEAN_BYTES // max(1, self.n * rows[0, ..., :1].nbytes)
         parts = []
-        for columns in blocks(d, widest):
+        for columns in column_blocks(d, widest):
             every = self.net.ranks.collect(np.ascontiguousarray(rows[..., columns]), sizes, "a mean over clients")
             parts.append(super().mean_over_clients(np.moveaxis(every, 0, -2)))
         return from_host(np.concatenate(parts, axis=-1), like=a)
 
 
-def blocks(d: int, widest: int) -> list[slice]:
+def column_blocks(d: int, widest: int) -> list[slice]:
     """Columns 0 .. d-1 in parts of about `widest`, none of them a single column unless d is 1.
 
     Sums of two columns or more run over rows in order, whatever their number; NumPy adds up one column in another way.

@@ -233,9 +233,9 @@ class _Condensation:
         a, b = self.between[::-1] if backwards else self.between
         graph = edge_matrix(a, b, self.size)
         order = breadth_first_order(graph, start, return_predecessors=False)
-        found = np.zeros(self.size, dtype=bool)
-        found[order] = True
-        return found
+        mask = np.zeros(self.size, dtype=bool)
+        mask[order] = True
+        return mask
 
 
 def _useful(net: Network, first: int, count: int) -> int:

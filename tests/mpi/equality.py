@@ -171,11 +171,11 @@ def problems(dtype):
     rng = np.random.default_rng(2)
     X, X_val = ([rng.normal(size=(k, 5)).astype(dtype) for k in SIZES] for _ in range(2))
     y, y_val = ([rng.integers(0, 2, k).astype(dtype) for k in SIZES] for _ in range(2))
-    made = {
+    convex = {
         "logistic": hgp.problems.LogisticRegression(X, y, X_val, y_val),
         "weights": hgp.problems.InstanceWeights(X, y, X_val, y_val, l2=0.1),
     }
-    for name, problem in made.items():
+    for name, problem in convex.items():
         lam = rng.uniform(0.1, 0.4, (N, problem.dim_lam)).astype(dtype)
         yield name, problem, (rng.normal(size=(N, problem.dim_x)) / 3).astype(dtype), lam
     image = [rng.normal(size=(k, 1, 6, 6)).astype(dtype) for k in SIZES]
@@ -297,7 +297,7 @@ def outer_loop(kinds, dtypes=DTYPES):
         k = net.clients
         for dtype in dtypes:
             for name, problem, _, lam in list(problems(dtype))[:2]:
-                for train, estimate in (({}, {"average": gossip_or_push}), ({"batch_size": 3}, {"batch_size": 4})):
+                for train, estimate in (({}, {"average": conserving}), ({"batch_size": 3}, {"batch_size": 4})):
                     if not chosen():
                         continue
                     options = {
@@ -353,7 +353,7 @@ def _(net: Stepping, mode="auto"):
     return connect.dispatch(hgp.networks.Network)(net, "stepping")
 
 
-def gossip_or_push(net, steps):
+def conserving(net, steps):
     return hgp.PushSum(net, steps, debias="conserve")
 
 
@@ -430,11 +430,9 @@ def main(parts):
     some = ("RandomDirected", "RandomOut", "Schedule", "OnePeerExponential")
     if "few" in parts:
         channels(NETWORK_KINDS, (5,))
-        (
-            training(("RandomOut",), DTYPES[:1]),
-            estimates(("RandomDirected",), DTYPES[1:]),
-            outer_loop(("RandomOut",), DTYPES[:1]),
-        )
+        training(("RandomOut",), DTYPES[:1])
+        estimates(("RandomDirected",), DTYPES[1:])
+        outer_loop(("RandomOut",), DTYPES[:1])
     else:
         global stride
         stride = 1 if "all" in parts else 5
