@@ -35,7 +35,7 @@ import numpy as np
 
 from figures.cnn_batches import STEPS, mini_batch_steps, repeat
 from figures.cnn_cost import cost_in_words, kind_of
-from figures.cnn_parts import more_steps, predict, retrain_from_scratch, train
+from figures.cnn_parts import continued, predict, retrain_from_scratch, train
 from reporting.store import Arrays, Experiment
 
 PAPER = {
@@ -90,7 +90,7 @@ def experiment(
             return repeat(settings, x, finished["predict"]["removed"])
         way, removed = kind_of(part), finished["predict"]["removed"][blocks[part]]
         if way == "continued":
-            return {"actual": more_steps(settings, x, removed)}
+            return {"actual": continued(settings, x, removed)}
         if way == "scratch":
             return {"actual": retrain_from_scratch(settings, removed) - finished["train"]["cost_sgp"]}
         return {"actual": mini_batch_steps(settings, x, removed, way)}
