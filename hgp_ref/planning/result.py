@@ -103,7 +103,8 @@ class Plan(Result):
         Gradient tracking goes on where it stands, another method by a cycle of refinement: w is averaged again and the
         method solves for what is left. A run that diverges is begun again with a smaller step (a wider interval), one
         that has grown for want of agreement between clients with longer calls. Where a budget was given, a run goes on
-        only within it. Of all that was certified, the best is returned.
+        only within it; what clients send for a certificate of their own comes on top. Of all that was certified, the
+        best is returned.
 
         Parameters
         ----------
