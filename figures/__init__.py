@@ -29,6 +29,7 @@ NAMES = (
     "hyper_cleaning",
     "table_error",
     "table_influence",
+    "table_cnn",
     "table_curvature",
     "table_minibatch",
     "table_personalization",
