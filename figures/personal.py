@@ -1,6 +1,8 @@
 """The experiment behind the paper's table of personalization: who trains what over which network, in three sizes.
 
-    small     scikit-learn's digits, 6 clients, a small network; no download; FixU has Metropolis weights
+    small     scikit-learn's digits, 10 clients, 20 % of the images for training and 60 % for tests, a small network;
+              no download; FixU has Metropolis weights. Digits are easy: it shows that clients alone do far worse and
+              that a personal layer does a little better than SGP; it cannot tell the other methods apart
     reduced   8,140 EMNIST images (14 × 14) at 10 clients, a network of 17,566 parameters, 3 seeds; needs EMNIST
     paper     81,425 EMNIST images (28 × 28) at 100 clients, the paper's network; needs EMNIST and days
 
@@ -90,7 +92,7 @@ PAPER_RATES = {
 CLUSTERS = [[0.1, 0.3, 0.5], [0.35, 0.5, 0.7]]  # means and standard deviations; None: drawn as in the paper
 SIZES: dict[str, dict[str, Any]] = {
     "small": {
-        "data": "digits", "images": 1797, "side": 8, "n": 6, "seeds": [0, 1], "clusters": CLUSTERS,
+        "data": "digits", "images": 1797, "side": 8, "n": 10, "seeds": [0, 1], "clusters": CLUSTERS, "held": [0.2, 0.6],
         "steps": 120, "push_milestones": [100, 110], "rounds": 20, "milestones": [10, 15],
         "look": {"push": 30, "rounds": 5}, "batch": 32,
         "weights": "metropolis", "workers": 1, "outer_steps": 3,

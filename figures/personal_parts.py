@@ -157,7 +157,8 @@ def make_network(settings: Settings, network: str, seed: int) -> Any:
 def make_task(settings: Settings, seed: int, group: str = "push") -> Task:
     """Model and data of a seed, in the library that computes."""
     names = ("data", "images", "side", "n", "alpha", "dtype")
-    data = _clients(*(settings[name] for name in names), json.dumps(settings["clusters"]), seed)
+    held = tuple(settings.get("held", (0.2, 0.2)))  # shares for validation and tests
+    data = _clients(*(settings[name] for name in names), json.dumps(settings["clusters"]), seed, held)
     like = None
     if settings["backend"] != "numpy":
         like = get_backend(settings["backend"]).asarray(np.zeros(1), dtype=settings["dtype"])
@@ -166,13 +167,15 @@ def make_task(settings: Settings, seed: int, group: str = "push") -> Task:
 
 
 @lru_cache(maxsize=2)
-def _clients(kind: str, number: int, side: int, n: int, alpha: float, dtype: str, clusters: str, seed: int) -> Any:
+def _clients(kind: str, number: int, side: int, n: int, alpha: float, dtype: str, clusters: str, seed: int,
+             held: tuple[float, float]) -> Any:  # fmt: skip
     images = hgp.data.digit_images() if kind == "digits" else hgp.data.emnist_byclass()
     images = images.sample(number, seed=seed)
     if images.images.shape[1] != side:
         images = images.shrunk(side)
     given = hgp.data.draw_clusters(3, seed=seed) if clusters == "null" else json.loads(clusters)
-    return images.clients(n, alpha, seed=seed, dtype=dtype).clustered(*given, seed=seed)
+    parts = images.clients(n, alpha, seed=seed, dtype=dtype, validation=held[0], test=held[1])
+    return parts.clustered(*given, seed=seed)
 
 
 def make_model(side: int, classes: int) -> Sequential:

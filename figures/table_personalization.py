@@ -73,7 +73,19 @@ def comparisons(kept: Numbers, seeds: list[int], size: str) -> list[Row]:
             "other data, clients and network than the paper's" if size != "paper" else "")
         for method, (words, networks) in TABLE.items() for net in networks
     ]  # fmt: skip
-    return rows + (_asked(kept, seeds) if size == "reduced" else [])
+    return rows + (_asked(kept, seeds) if size == "reduced" else _order(kept, seeds) if size == "small" else [])
+
+
+def _order(kept: Numbers, seeds: list[int]) -> list[Row]:
+    """What digits can show: alone is worse on each seed; the gain of a personal layer is told, not judged."""
+    local, sgp, layer = (scores(kept, "RandD", method, seeds)[0] for method in ("local", "fedavg", "hgp_pl"))
+    each = lambda gain: f"seeds: {', '.join(f'{one:+.1f}' for one in gain)}"  # noqa: E731
+    return [
+        Row("SGP over Local, RandD, points, worst seed", float((sgp - local).min()), 1.0, bool((sgp - local).min() > 1),
+            f"asked: more than 1; {each(sgp - local)}"),
+        Row("HGP-PL over SGP, RandD, points", float((layer - sgp).mean()), 1.0, None,
+            f"nothing is asked of digits; {each(layer - sgp)}"),
+    ]  # fmt: skip
 
 
 def _asked(kept: Numbers, seeds: list[int]) -> list[Row]:

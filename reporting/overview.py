@@ -75,8 +75,8 @@ def _product(product: dict[str, Any], results: Path) -> Iterator[str]:
     for path in (Path(p) for p in product["paths"]):
         if path.suffix == ".png":
             shown = f"{_title(product)}: {escape(product['shows'], quote=True)}"
-            kind = "wide-figure" if _is_wide(results / path) else "small"
-            yield f"<figure class='{kind}'><img alt='{shown}' src='{path.as_posix()}'></figure>"
+            kind = "class='wide-figure' tabindex='0'" if _is_wide(results / path) else "class='small'"
+            yield f"<figure {kind}><img alt='{shown}' src='{path.as_posix()}'></figure>"
         elif path.suffix == ".csv" and (results / path).exists():
             yield _folded(_of_csv(results / path))
     if product["rows"]:

@@ -181,9 +181,11 @@ def _tone(verdict: str) -> str:
 
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.svg.encode()).decode()
-    wide = picture.width > WIDE
+    kind = (
+        "class='wide-figure' tabindex='0'" if picture.width > WIDE else "class='small'"
+    )  # what scrolls takes the focus
     return (
-        f"<figure class='{'wide-figure' if wide else 'small'}' id='figure-{picture.name}'><img "
+        f"<figure {kind} id='figure-{picture.name}'><img "
         f"alt='{escape(picture.caption, quote=True)}' "
         f"src='data:image/svg+xml;base64,{data}'><figcaption><b>{escape(picture.title)}.</b> {escape(picture.caption)}"
         "</figcaption></figure>"

@@ -18,7 +18,7 @@
       const y = down(Math.pow(10, power));
       drawn += `<path stroke="currentColor" stroke-opacity="0.18" d="M${left} ${y}H${right}"/>` + label(left - 8, y + 4, `1e${power}`, "end");
     }
-    for (const m of [1, 10, 100, 1000]) drawn += label(across(m), bottom + 18, m);
+    for (const m of [1, 10, 100, 1000]) drawn += label(across(m), bottom + 18, m, m === 1000 ? "end" : "middle");
     return drawn + label(right, bottom - 8, "terms M", "end") + label(left, top - 6, "relative error", "start");
   }
 

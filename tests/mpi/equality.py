@@ -313,6 +313,23 @@ def outer_loop(kinds, dtypes=DTYPES):
                         equal(f"optimise, {field}", getattr(whole, field), getattr(own, field))
 
 
+def certified_loop():
+    """Each rank knows the constants of its own clients; steps are certified with those of all."""
+    base, problem, lam = (
+        NETWORK_KINDS["RandomDirected"](N),
+        hgp.problems.Quadratic.random(N, 4, 2, seed=1),
+        np.zeros((N, 2)),
+    )
+    net = hgp.mpi.spread(base, COMM)
+    k, given = net.clients, dict(train={"steps": 20, "lr": 0.3}, estimate={"steps": 3, "iterations": 20}, certify=0.5)
+    own = hgp.bilevel.optimise(problem.restrict(k), net, lam[k], 2, update=hgp.bilevel.GradientDescent(0.1), **given)
+    assert own.stopped == "steps" and (np.diff(own.outer_cost) < 0).all()
+    for step, there in zip(own.steps, own.lam[1:], strict=True):
+        whole = np.concatenate(COMM.allgather(there))
+        true = problem.outer_cost(hgp.exact.inner_solution(problem, whole), whole).sum()
+        assert step.interval[0] <= true <= step.interval[1]
+
+
 def plans():
     """What clients find out, choose, and certify themselves; on several ranks they do in any case."""
     rng = np.random.default_rng(7)
@@ -446,7 +463,18 @@ def main(parts):
         gossip,
         layouts,
     )
-    choice(), plans(), certificates(), rounds(), composed(), gossip(), influence(), layouts(), stopped_everywhere()
+    (
+        choice(),
+        certified_loop(),
+        plans(),
+        certificates(),
+        rounds(),
+        composed(),
+        gossip(),
+        influence(),
+        layouts(),
+        stopped_everywhere(),
+    )
     if COMM.rank == 0:
         print(f"{compared} comparisons agree on {COMM.size} ranks")
 

@@ -80,4 +80,4 @@ def test_wide_pictures_get_room_and_long_tables_are_folded(tmp_path):
     product = {**PRODUCT, "paths": ["figures/wide.png", "figures/long.csv"]}
     (tmp_path / "figures" / "products.json").write_text(json.dumps([product]))
     text = page(tmp_path)
-    assert "<figure class='wide-figure'>" in text and "<summary>50 lines</summary>" in text
+    assert "<figure class='wide-figure' tabindex='0'>" in text and "<summary>50 lines</summary>" in text
