@@ -68,7 +68,8 @@ class Timed:
 def cases(quick: bool) -> Iterator[Case]:
     """All of them, for two ranks."""
     dense = Case("strong", "hgp", 100, 1000, 10, 59, N=100, mode="auto", repeats=9)
-    cnn = Case("strong", "cnn", 10, 13_750, 5, 5, N=50, mode="auto", repeats=3)
+    cnn = Case("strong", "cnn", 10, 13_750, 5, 5, N=50, mode="auto", repeats=9)
+    few_edges = replace(dense, degree=10)  # as many for each client, however many clients there are
     sparse = Case("strong", "mixing", 20_000, 64, 10, 4)
     listed = [
         dense,
@@ -80,7 +81,7 @@ def cases(quick: bool) -> Iterator[Case]:
     listed += [sparse, replace(sparse, mode="auto")]
     listed += [
         replace(case, use="weak", alone=case.n // 2)
-        for case in (dense, replace(dense, mode="composed"), replace(sparse, mode="auto"))
+        for case in (few_edges, replace(few_edges, mode="composed"), replace(sparse, mode="auto"))
     ]
     listed += [Case("crossing", "mixing", 256, d, 20, 1, crossing=x) for d in (16, 256, 2048) for x in (0, 16, 128)]
     few, many = Case("model", "mixing", 2000, 16, 10, 4), Case("model", "mixing", 20_000, 16, 10, 4)

@@ -47,6 +47,7 @@ from hgp_ref.bilevel.rule import Rule
 from hgp_ref.bounds.lipschitz import known_lipschitz
 from hgp_ref.certificates import certify
 from hgp_ref.certificates.conversation import Conversation
+from hgp_ref.certificates.inputs import common_constants
 from hgp_ref.errors import DivergenceError
 from hgp_ref.problems.constants import Lipschitz
 
@@ -248,7 +249,11 @@ class CertifiedLoop(Loop):
 
     def _known(self, lam: Array) -> Lipschitz | None:
         """Constants with a strong convexity at λ, if there are any."""
-        nu = known_lipschitz(self.problem.given, lam) if self.rule.lipschitz is None else self.rule.lipschitz
+        nu = self.rule.lipschitz
+        if nu is None:
+            nu = known_lipschitz(self.problem.given, lam)
+            if self.channel.clients != slice(0, self.channel.n):  # of the clients in this process
+                nu = common_constants(nu, self.channel)
         return None if nu is None or nu.strong_convexity is None else nu
 
     def _constants(self, lam: Array) -> Lipschitz:

@@ -88,14 +88,14 @@ class Strips:
         requests = self._post(arriving, self.parts)
         self.held[self.here] = z[:, self.own]
         meanwhile()
-        self.ranks.wait(requests, what)
+        self.ranks.wait(requests, what, [*self.parts, *self.parts])
 
     def _give(self, what: str) -> np.ndarray:
         """From columns (n, c) to rows (m, C): they go out as they lie."""
         requests = self._post(self.parts, {q: self.held[self.rows[q]] for q in self.parts})
         out = np.empty((self.here.stop - self.here.start, self.cuts[-1].stop), self.dtype)
         out[:, self.own] = self.held[self.here]
-        self.ranks.wait(requests, what)
+        self.ranks.wait(requests, what, [*self.parts, *self.parts])
         for q, part in self.parts.items():
             out[:, self.cuts[q]] = part
         return out

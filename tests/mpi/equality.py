@@ -338,6 +338,17 @@ def plans():
             raise AssertionError("a certificate of a rank's own clients is none")
 
 
+def certified_steps():
+    """Steps of the outer loop that clients certify, with constants that all ranks put together."""
+    problem = hgp.problems.Quadratic.random(N, 4, 2, seed=1)
+    net = hgp.mpi.spread(NETWORK_KINDS["RandomDirected"](N), COMM)
+    k = net.clients
+    path = hgp.bilevel.optimise(problem.restrict(k), net, np.zeros((N, 2))[k], outer_steps=2, certify=0.5,
+                                train=dict(steps=100, lr=0.3), update=hgp.bilevel.GradientDescent(0.1))  # fmt: skip
+    assert (np.diff(path.outer_cost) < 0).all()
+    equal("certified steps", COMM.bcast(path.outer_cost, root=0), path.outer_cost)
+
+
 class Stepping(After):
     """The simulation that always steps."""
 
@@ -446,7 +457,18 @@ def main(parts):
         gossip,
         layouts,
     )
-    choice(), plans(), certificates(), rounds(), composed(), gossip(), influence(), layouts(), stopped_everywhere()
+    (
+        choice(),
+        plans(),
+        certified_steps(),
+        certificates(),
+        rounds(),
+        composed(),
+        gossip(),
+        influence(),
+        layouts(),
+        stopped_everywhere(),
+    )
     if COMM.rank == 0:
         print(f"{compared} comparisons agree on {COMM.size} ranks")
 
