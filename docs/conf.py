@@ -86,11 +86,11 @@ html_static_path = ["_static", "generated/static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
-WITHOUT_SIDEBAR = ("start", "faq", "methods", "explorer", "machines", "benchmarks", "generated/*")
+WITHOUT_SIDEBAR = ("start", "faq", "methods", "explorer", "machines", "benchmarks", "experiments/*", "generated/*")
 html_sidebars = {page: [] for page in WITHOUT_SIDEBAR}
 html_theme_options = {
     "logo": {"text": "hgp_ref"},
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "footer_start": ["copyright"],

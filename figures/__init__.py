@@ -1,10 +1,11 @@
 """Regenerate the paper's figures and tables, one file each: `python -m figures fig1a`.
 
-Computing and drawing are apart, joined by files (see `store`). Every figure module has
+Computing and drawing are apart, joined by files (see `reporting.store`). Every figure module has
 
     SHOWS                          what one sees, in a line
     BY_VARIANT                     whether it exists as `paper` and as `published`
     BY_SIZE                        whether it exists in several sizes (left out: it does not)
+    NUMPY                          whether it is computed with NumPy only (left out: --backend decides)
     SIZES                          which ones, the first by default (left out: those of `options`)
     pages(data, options, stamps)   names and texts of files for the documentation (left out: its table)
     experiments(options)           the experiments it needs, by name
@@ -28,6 +29,7 @@ NAMES = (
     "hyper_cleaning",
     "table_error",
     "table_influence",
+    "table_cnn",
     "table_curvature",
     "table_minibatch",
     "table_personalization",
@@ -37,6 +39,7 @@ NAMES = (
     "comparison",
     "comparison_cleaning",
     "table1",
+    "table_comparison",
 )
 
 __all__ = ["NAMES"]

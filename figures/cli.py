@@ -117,7 +117,7 @@ def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
         )
         asked = [row for _, row in rows if row.met is not None]
         met = sum(row.met is True for row in asked)
-        lines += ["", compared.text(), "", f"{met} of {len(asked)} comparisons with the published program hold"]
+        lines += ["", compared.text(), "", f"{met} of {len(asked)} comparisons and goals hold"]
     return "\n".join(lines)
 
 
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--variant", choices=[*VARIANTS, "both"], default="paper", help="default: paper")
     sizes = list(dict.fromkeys((*PERSONAL_SIZES, *SIZES)))
     parser.add_argument(
-        "--size", choices=sizes, default="", help="of what uses a CNN; default: the one without download"
+        "--size", choices=sizes, default="", help="of what exists in several; default: the smallest, without download"
     )
     parser.add_argument("--quick", action="store_true", help="short runs, to see that everything works")
     parser.add_argument("--recompute", action="store_true", help="compute again what is on disk already")
@@ -161,6 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         get_backend(given.backend)
     except (ImportError, RuntimeError, ValueError) as error:
         parser.error(str(error))
+    for name in names:
+        if given.backend != "numpy" and getattr(_module(name), "NUMPY", False):
+            print(f"{name}: computed with NumPy, whatever --backend says", file=sys.stderr)
     variants = VARIANTS if given.variant == "both" else (given.variant,)
     start = time.perf_counter()
     try:

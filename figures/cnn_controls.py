@@ -14,7 +14,7 @@ from typing import Any
 
 from figures.cnn import experiment
 from figures.cnn_clients import from_settings
-from figures.cnn_parts import more_steps, predict, train
+from figures.cnn_parts import continued, predict, train
 from hgp_ref.attribution import scores
 from reporting.table import Table
 
@@ -40,7 +40,7 @@ def row(name: str, changes: Mapping[str, Any]) -> tuple[str, ...]:
     trained = train(settings)
     arrays = predict(settings, trained["x"])
     whole, tenth = (
-        scores(more_steps(settings, trained["x"], arrays["removed"], part) / part, arrays["predicted"][0])
+        scores(continued(settings, trained["x"], arrays["removed"], part) / part, arrays["predicted"][0])
         for part in (1.0, 0.1)
     )
     spectrum = (f"{settings['eta'] * float(arrays['high']):.2f}", f"{float(arrays['low']):.4f}")

@@ -62,7 +62,7 @@ def predict(settings: Settings, x_host: np.ndarray) -> Arrays:
     }
 
 
-def more_steps(settings: Settings, x: np.ndarray, removed: np.ndarray, fraction: float = 1.0) -> np.ndarray:
+def continued(settings: Settings, x: np.ndarray, removed: np.ndarray, fraction: float = 1.0) -> np.ndarray:
     """Actual changes after M more steps of size η from x."""
     problem, lam, x0, _, _ = from_settings(settings)
     given = {"eta": settings["eta"], "steps": settings["iterations"], "fraction": fraction}

@@ -16,6 +16,9 @@ from reporting.style import COLOURS, new_figure
 
 SHOWS = "Error against floats sent for HGP and nine other methods, static undirected and time-varying directed networks"
 BY_VARIANT = False
+BY_SIZE = True
+NUMPY = True
+SIZES = comparison_runs.SIZES
 FLOOR, CEILING = 1e-9, 3.0
 OURS = ("HGP", "Chebyshev", "Refined", "Tracking")  # thick and solid; the others thin and dashed
 

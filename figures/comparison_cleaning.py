@@ -23,6 +23,9 @@ from reporting.style import COLOURS, new_figure
 
 SHOWS = "Hyper-cleaning: validation cost against floats sent, for HGP and eight other bilevel methods"
 BY_VARIANT = False
+BY_SIZE = True
+NUMPY = True
+SIZES = ("reduced", "paper")  # 200 iterations of a single loop, or 2,000
 N, SIZE, FEATURES, CLASSES, WRONG, L2 = 6, 12, 4, 3, 0.3, 0.05
 OUTER = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # the grid
 ENTRIES = 12  # of a path that are judged
@@ -64,7 +67,7 @@ def _other(name: str, net: Callable[[int], hgp.networks.Network], share: float,
 
     def run(cleaning, x, L, lr, seed, K):  # type: ignore[no-untyped-def]
         steps = max(ENTRIES, int(K * share))
-        return getattr(bilevel, name)(cleaning, net(seed), np.zeros((N, SIZE)), steps, lr=lr * min(1.0, share * 10),
+        return getattr(bilevel, name)(cleaning, net(seed), np.zeros((N, SIZE)), steps, lr=lr,
                                       x0=x, every=max(1, steps // ENTRIES), **settings(L))  # fmt: skip
 
     return run
@@ -88,7 +91,7 @@ RUNS: dict[str, Run] = {
 def experiments(options: Options) -> dict[str, Experiment]:
     """A part for each method."""
     settings = {
-        "revision": 1,
+        "revision": 2,
         "outer": OUTER,
         "iterations": 40 if options.quick else 2000 if options.size == "paper" else 200,
         "methods": list(RUNS),
@@ -120,7 +123,7 @@ def judged(run: Run, lr: float, seed: int, K: int) -> np.ndarray:
             path = run(cleaning, x, L, lr, seed, K)
         keep = np.unique(np.linspace(0, len(path.lam) - 1, ENTRIES).round().astype(int))
         costs = [cleaning.outer_cost(hgp.exact.inner_solution(cleaning, path.lam[k]), path.lam[k]).sum() for k in keep]
-    except (hgp.DivergenceError, ValueError, RuntimeError):
+    except (hgp.DivergenceError, RuntimeError):  # the latter: at λ there is no inner solution to be found
         return np.full((ENTRIES, 2), np.inf)
     curve = np.stack([path.floats[keep] / (N * cleaning.dim_x), costs], axis=1)
     return np.concatenate([curve, np.repeat(curve[-1:], ENTRIES - len(curve), axis=0)])
@@ -134,9 +137,9 @@ def draw(data: Data, options: Options) -> Figure:
         floats, cost = np.median(data["runs"][f"{k}/curves"], axis=0).T
         style = "-" if k == 0 else (0, (4, 1.3)) if k < 7 else (0, (1.2, 1.2))
         ax.plot(np.maximum(floats, 1.0), cost, color=COLOURS[k % 7], linestyle=style, linewidth=1.9 if k == 0 else 1.1,
-                label=name)  # fmt: skip
+                label=f"{name}: {data['runs'][f'{k}/chosen']:g}")  # fmt: skip
     ax.set(xscale="log", xlabel="floats sent per client, in units of $d_x$", ylabel="Σ f at the exact inner solution")
-    figure.legend(loc="outside right center", handlelength=2.6)
+    figure.legend(loc="outside right center", handlelength=2.6, title="outer step, chosen on seed 0")
     return figure
 
 

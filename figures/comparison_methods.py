@@ -46,6 +46,11 @@ class Method:
     networks: str
     grid: tuple[float, ...]
     run: Callable[[Case, Network, float, float], Curve]
+    parameter: str = "{}"  # what a value of the grid means
+
+    def chosen(self, value: float) -> str:
+        """A value of the grid in words."""
+        return self.parameter.format(f"{value:g}") if len(self.grid) > 1 else "nothing to choose"
 
     def works_on(self, network: str) -> bool:
         return self.networks == NETWORKS[1] or (network == NETWORKS[0])
@@ -148,24 +153,27 @@ def _rule(rule: str) -> Callable[[Case, float], dict[str, object]]:
 
 STATIC, DIRECTED = NETWORKS
 METHODS = (
-    Method("HGP", "Global", DIRECTED, STEPS, pushed(lambda c, S: methods.Neumann(1 / c.high), int)),
-    Method("Chebyshev", "Global", DIRECTED, STEPS, pushed(lambda c, S: methods.Chebyshev(), int)),
+    Method("HGP", "Global", DIRECTED, STEPS, pushed(lambda c, S: methods.Neumann(1 / c.high), int), "S = {}"),
+    Method("Chebyshev", "Global", DIRECTED, STEPS, pushed(lambda c, S: methods.Chebyshev(), int), "S = {}"),
     Method("Refined", "Global", DIRECTED, STEPS,
-           pushed(lambda c, S: methods.Refined(methods.Chebyshev(), cycles=4, steps=40), int)),
-    Method("Tracking", "Global", DIRECTED, RATIOS, pushed(lambda c, r: methods.Tracking(r / c.high), lambda r: 1)),
+           pushed(lambda c, S: methods.Refined(methods.Chebyshev(), cycles=4, steps=40), int), "S = {}"),
+    Method("Tracking", "Global", DIRECTED, RATIOS, pushed(lambda c, r: methods.Tracking(r / c.high), lambda r: 1),
+           "η = {}/L"),
     Method("FAB", "Global", DIRECTED, RATIOS,
-           frozen("fab", lambda c, r: {"step": r / (PENALTY * c.high), "penalty": PENALTY}, lambda c: 2.0)),
-    Method("SPARKLE-ED", "Global", STATIC, RATIOS, frozen("sparkle", _rule("ED"), lambda c: 1.0)),
-    Method("SPARKLE-EXTRA", "Global", STATIC, RATIOS, frozen("sparkle", _rule("EXTRA"), lambda c: 1.0)),
-    Method("SPARKLE-GT", "Global", STATIC, RATIOS, frozen("sparkle", _rule("GT"), lambda c: 2.0)),
-    Method("MA-DSBO", "Global", STATIC, RATIOS, frozen("ma_dsbo", _step, lambda c: 2.0)),
-    Method("D-SOBA", "Global", STATIC, RATIOS, frozen("d_soba", _step, lambda c: 1.0)),
+           frozen("fab", lambda c, r: {"step": r / (PENALTY * c.high), "penalty": PENALTY}, lambda c: 2.0),
+           "η = {}/(cL)"),
+    Method("SPARKLE-ED", "Global", STATIC, RATIOS, frozen("sparkle", _rule("ED"), lambda c: 1.0), "step {}/L"),
+    Method("SPARKLE-EXTRA", "Global", STATIC, RATIOS, frozen("sparkle", _rule("EXTRA"), lambda c: 1.0),
+           "step {}/L"),
+    Method("SPARKLE-GT", "Global", STATIC, RATIOS, frozen("sparkle", _rule("GT"), lambda c: 2.0), "step {}/L"),
+    Method("MA-DSBO", "Global", STATIC, RATIOS, frozen("ma_dsbo", _step, lambda c: 2.0), "step {}/L"),
+    Method("D-SOBA", "Global", STATIC, RATIOS, frozen("d_soba", _step, lambda c: 1.0), "step {}/L"),
     Method("DBO", "Client, Global", STATIC, RATIOS,
-           frozen("dbo", _step, lambda c: (2 + 1 / c.problem.dim_x) * _columns(c))),
+           frozen("dbo", _step, lambda c: (2 + 1 / c.problem.dim_x) * _columns(c)), "step {}/L"),
     Method("GBDSBO", "Global", STATIC, RATIOS,
            frozen("gbdsbo", lambda c, r: {"step": r / 4, "ell": c.high, "terms": _polynomial(c)},
-                  lambda c: c.problem.dim_x + 1.0)),
-    Method("FedNest", "Global", "server", TERMS, fednest),
+                  lambda c: c.problem.dim_x + 1.0), "β = {}/4"),
+    Method("FedNest", "Global", "server", TERMS, fednest, "N = {}"),
     Method("MDBO, VRDBO", "Local", STATIC, (1.0,),
            frozen("mdbo", lambda c, _: {"terms": _polynomial(c), "ell": c.high}, lambda c: 0.0)),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from figures.comparison_cases import BUDGET, NETWORKS, PROBLEMS, case, network
 from figures.comparison_methods import METHODS, PENALTY, RATIOS, STEPS, TERMS, Curve, Method, quiet
 from reporting.store import Arrays, Experiment
 
+SIZES = ("reduced", "paper")  # three seeds are shown, or ten
 TARGETS = (1e-2, 1e-4, 1e-6)
 GRID = 80  # points of a curve that is kept, over floats
 
@@ -24,7 +25,7 @@ def experiment(quick: bool, size: str) -> Experiment:
     """Curves of error over floats, and what it took to reach the targets."""
     shown = 1 if quick else 10 if size == "paper" else 3
     settings: dict[str, Any] = {
-        "revision": 1,
+        "revision": 2,
         "problems": [PROBLEMS[0]] if quick else list(PROBLEMS),
         "methods": [m.name for m in METHODS],
         "budget": BUDGET,
@@ -107,3 +108,9 @@ def _on_grid(curve: Curve, floats: np.ndarray) -> np.ndarray:
 
 def _join(parts: Mapping[str, Arrays]) -> Arrays:
     return {f"{part}/{name}": a for part, arrays in parts.items() for name, a in arrays.items()}
+
+
+def cell(kept: np.ndarray) -> str:
+    """floats/rounds of (seeds, 2): medians, — unless more than half of the seeds got there."""
+    floats, rounds = np.median(np.where(np.isfinite(kept), kept, np.inf), axis=0)
+    return f"{floats:.0f}/{rounds:.0f}" if np.isfinite(floats) else "—"

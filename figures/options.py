@@ -11,13 +11,13 @@ from reporting.store import Arrays
 
 Data = Mapping[str, Arrays]  # arrays of each experiment that a figure asked for
 VARIANTS = ("paper", "published")
-SIZES = ("reduced", "emnist", "paper")  # of influence with a CNN; see `cnn_clients`
+SIZES = ("reduced", "emnist", "paper")  # unless a figure names its own; see `cnn_clients`
 PERSONAL_SIZES = ("small", "reduced", "paper")  # of personalization; see `personal`
 
 
 @dataclass(frozen=True)
 class Options:
-    """Variant, short runs or full ones, the array library that computes, and the size of experiments with a CNN.
+    """Variant, short runs or full ones, the array library that computes, and the size of what exists in several.
 
     A size of "" is a figure's first one.
     """

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from figures.personal import GROUPS, looks, parts, scores
-from reporting.store import Arrays
+from figures.personal import GROUPS, parts
+from figures.personal_numbers import Numbers, scores
 from reporting.table import Table
 
 NO_GAIN = 1.0  # points: a mean difference up to this is called none
 
 
-def page(d: Arrays, settings: Mapping[str, Any], tables: Sequence[Table], stamps: Mapping[str, Any]) -> str:
+def page(kept: Numbers, settings: Mapping[str, Any], tables: Sequence[Table], stamps: Mapping[str, Any]) -> str:
     """Markdown: the table beside the paper's, what the controls show, how often something diverged, and the cost."""
-    seeds, size, (main, controls) = settings["seeds"], settings["size"], tables
+    seeds, size, (main, controls, wrong) = settings["seeds"], settings["size"], tables
     intro = f"""
         Written by `python -m figures table_personalization --size {size} --docs docs/measured`; numbers of every
         seed, curves and traffic are in `docs/measured/personalization-{size}.json`. {settings["images"]:,} images of
@@ -27,15 +27,16 @@ def page(d: Arrays, settings: Mapping[str, Any], tables: Sequence[Table], stamps
         and FixU, plain over RandU and RandD, as the paper's was made. Each method reports the look (round, step, outer
         step) with the best validation accuracy."""
     body = [_filled(intro), main.markdown(), f"**Controls, size `{size}`**", controls.markdown()]
-    body += ["\n".join(findings(d, seeds)), troubles(d, seeds), _cost(stamps)]
+    body += ["\n".join(findings(kept, seeds)), f"**Wrong labels, size `{size}`**", _filled(_about_wrong(settings))]
+    body += [wrong.markdown(), "\n".join(wrong_findings(kept, seeds)), troubles(kept, seeds), _cost(stamps)]
     return "\n\n".join(body) + "\n"
 
 
-def findings(d: Arrays, seeds: list[int]) -> list[str]:
+def findings(kept: Numbers, seeds: list[int]) -> list[str]:
     """Differences of averages, seed by seed, in words."""
 
     def gain(network: str, method: str, over: str) -> np.ndarray:
-        return scores(d, network, method, seeds)[0] - scores(d, network, over, seeds)[0]
+        return scores(kept, network, method, seeds)[0] - scores(kept, network, over, seeds)[0]
 
     lines = [
         f"- {net}: HGP-PL gains {_spread(gain(net, 'hgp_pl', 'fedavg'))} points over SGP/FedAvg; M = 0, for which "
@@ -67,10 +68,37 @@ def findings(d: Arrays, seeds: list[int]) -> list[str]:
     return lines
 
 
-def troubles(d: Arrays, seeds: list[int]) -> str:
+def _about_wrong(settings: Mapping[str, Any]) -> str:
+    share = settings.get("wrong", {}).get("share", 0.6)
+    return f"""
+        The same protocol over RandD with another class as the label of {100 * share:.0f} % of the training images.
+        HGP-weights: λ are weights of training images, f is on validation data, so that ∂_λ f = 0; the model is one for
+        all. Class prior and fine-tuning use the labels as they are given."""
+
+
+def wrong_findings(kept: Numbers, seeds: list[int]) -> list[str]:
+    """What weights by hyper-gradients gain, seed by seed."""
+
+    def gain(method: str) -> np.ndarray:
+        return scores(kept, "RandD", f"wrong_{method}", seeds)[0] - scores(kept, "RandD", "wrong_fedavg", seeds)[0]
+
+    weights, zero = gain("weights"), gain("weights_m0")
+    lines = [
+        f"- Over SGP: HGP-weights {_spread(weights)} points, M = 0 {_spread(zero)}, class prior "
+        f"{_spread(gain('class_prior'))}, fine-tuning {_spread(gain('fine_tuned'))}, perfect knowledge of the wrong "
+        f"labels {_spread(gain('known'))}."
+    ]
+    if weights.min() > NO_GAIN and np.all(weights > zero + NO_GAIN):
+        lines.append(
+            "- Here hyper-gradients that clients estimate together are what gains: M = 0 has nothing to follow."
+        )
+    return lines
+
+
+def troubles(kept: Numbers, seeds: list[int]) -> str:
     """How often a hyper-gradient or a training was refused, and how often a series grew without being refused."""
     every = [part for group in GROUPS for part in parts(seeds, group)]
-    runs = {part: looks(d, *_split(part)) for part in every if ".hgp_" in part and "_m0" not in part}
+    runs = {part: kept[part] for part in every if (".hgp_" in part or "_weights" in part) and "_m0" not in part}
     steps = sum(len(one["turns"]) - 1 for one in runs.values())
     bad = {part: int(one["refused"]) for part, one in runs.items() if int(one["refused"])}
     growing = sum(int(one["growing"]) > 0 for one in runs.values())
@@ -83,18 +111,18 @@ def troubles(d: Arrays, seeds: list[int]) -> str:
 
 
 def _cost(stamps: Mapping[str, Any]) -> str:
-    one, seconds = stamps["push"], sum(stamp["cpu_seconds"] for stamp in stamps.values())
-    commits = ", ".join(dict.fromkeys(str(stamp["commit"])[:10] for stamp in stamps.values()))
-    return f"{seconds:.0f} CPU seconds; commits {commits}, NumPy {one['versions'].get('numpy')}, {one['dtype']}."
+    one, anew = stamps["push"], stamps.get("refreshed", {})
+    groups = [stamp for name, stamp in stamps.items() if name != "refreshed"]
+    seconds = sum(stamp["cpu_seconds"] for stamp in (*groups, *anew.values()))
+    commits = ", ".join(dict.fromkeys(str(stamp["commit"])[:10] for stamp in (*groups, *anew.values())))
+    later = (
+        f" {len(anew)} parts were made later than the others (`python -m figures.personal_refresh`)." if anew else ""
+    )
+    return f"{seconds:.0f} CPU seconds; commits {commits}, NumPy {one['versions'].get('numpy')}, {one['dtype']}.{later}"
 
 
 def _filled(words: str) -> str:
     return textwrap.fill(" ".join(words.split()), 150, break_long_words=False, break_on_hyphens=False)
-
-
-def _split(part: str) -> tuple[str, str, int]:
-    network, method, seed = part.split(".")
-    return network, method, int(seed)
 
 
 def _spread(values: np.ndarray) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import hgp_ref as hgp
 from hgp_ref import personalization as personal
 from hgp_ref.backend import get_backend
+from hgp_ref.data import Clients
 from hgp_ref.neural import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, personalization_cnn
 from hgp_ref.personalization import Outer, Personalized, Push, Rounds, Task
 from reporting.store import Arrays
@@ -42,9 +45,9 @@ def run(settings: Settings, network: str, method: str, seed: int) -> Personalize
     """The method called `method`, a key of `figures.personal`."""
     group = group_of(network)
     task, net = make_task(settings, seed, group), make_network(settings, network, seed)
-    base = method.removesuffix("_published").removesuffix("_s1").removesuffix("_m0").removesuffix("_validation")
-    base = {"class_prior": "fedavg", "fine_tuned": "fedavg"}.get(base, base)
-    tuned = method if method in settings["rates"][group] else base
+    if method.startswith("wrong_"):
+        return with_wrong_labels(settings, task, net, method.removeprefix("wrong_"))
+    base, tuned = base_of(method), rate_of(settings, network, method)
     recipe, given = make_recipe(settings, network, tuned), dict(settings.get(method, settings.get(base, {})))
     if method.endswith("_published"):
         given |= {"as_published": True}
@@ -57,6 +60,53 @@ def run(settings: Settings, network: str, method: str, seed: int) -> Personalize
         "class_prior": personal.class_prior,
     }
     return functions.get(method, getattr(personal, base))(task, net, recipe, **given)
+
+
+def base_of(method: str) -> str:
+    """The method whose name in `personalization`, and whose settings, a row has."""
+    for ending in ("_paper", "_published", "_s1", "_m0", "_validation"):
+        method = method.removesuffix(ending)
+    shared = ("class_prior", "fine_tuned")
+    return "fedavg" if method in shared or method.startswith("wrong_") else method
+
+
+def rate_of(settings: Settings, network: str, method: str) -> str:
+    """Whose rate a row has: its own where there is one."""
+    return method if method in settings["rates"][group_of(network)] else base_of(method)
+
+
+def with_wrong_labels(settings: Settings, task: Task, net: Any, method: str) -> Personalized:
+    """A method on training data some of whose labels are wrong; `known`: on those whose labels are right."""
+    data, wrong = relabelled(task.data, settings["wrong"]["share"], task.seed)
+    recipe = make_recipe(settings, "RandD", "fedavg")
+    if method == "known":
+        data = replace(data, X=[X[~bad] for X, bad in zip(data.X, wrong, strict=True)],
+                       y=[y[~bad] for y, bad in zip(data.y, wrong, strict=True)])  # fmt: skip
+    task = replace(task, data=data)
+    if method == "fine_tuned":
+        return personal.fedavg_plus(task, net, recipe, **settings["fine_tuned"])
+    if method in ("class_prior", "fedavg", "known"):
+        return (personal.class_prior if method == "class_prior" else personal.fedavg)(task, net, recipe)
+    outer = Outer(
+        outer_steps=settings["outer_steps"],
+        rate=settings["wrong"]["rate"],
+        iterations=0 if method.endswith("_m0") else settings["iterations"],
+        steps=settings["consensus_steps"],
+        eta=settings["eta"]["push"],
+        batch_size=None,
+        outer_on="validation",
+    )
+    return personal.hgp_weights(task, net, recipe, outer)
+
+
+def relabelled(data: Clients, share: float, seed: int) -> tuple[Clients, list[np.ndarray]]:
+    """A share of the training labels replaced by another class, and which ones."""
+    rng = np.random.default_rng([seed, 7])
+    wrong = [rng.random(len(y)) < share for y in data.y]
+    shift = [rng.integers(1, data.n_classes, len(y)) for y in data.y]
+    y = [np.where(bad, (old + by) % data.n_classes, old).astype(old.dtype)
+         for old, bad, by in zip(data.y, wrong, shift, strict=True)]  # fmt: skip
+    return replace(data, y=y), wrong
 
 
 def _hyper(settings: Settings, task: Task, net: Any, recipe: Any, method: str, base: str, group: str) -> Personalized:
@@ -107,7 +157,8 @@ def make_network(settings: Settings, network: str, seed: int) -> Any:
 def make_task(settings: Settings, seed: int, group: str = "push") -> Task:
     """Model and data of a seed, in the library that computes."""
     names = ("data", "images", "side", "n", "alpha", "dtype")
-    data = _clients(*(settings[name] for name in names), json.dumps(settings["clusters"]), seed)
+    held = tuple(settings.get("held", (0.2, 0.2)))  # shares for validation and tests
+    data = _clients(*(settings[name] for name in names), json.dumps(settings["clusters"]), seed, held)
     like = None
     if settings["backend"] != "numpy":
         like = get_backend(settings["backend"]).asarray(np.zeros(1), dtype=settings["dtype"])
@@ -116,13 +167,15 @@ def make_task(settings: Settings, seed: int, group: str = "push") -> Task:
 
 
 @lru_cache(maxsize=2)
-def _clients(kind: str, number: int, side: int, n: int, alpha: float, dtype: str, clusters: str, seed: int) -> Any:
+def _clients(kind: str, number: int, side: int, n: int, alpha: float, dtype: str, clusters: str, seed: int,
+             held: tuple[float, float]) -> Any:  # fmt: skip
     images = hgp.data.digit_images() if kind == "digits" else hgp.data.emnist_byclass()
     images = images.sample(number, seed=seed)
     if images.images.shape[1] != side:
         images = images.shrunk(side)
     given = hgp.data.draw_clusters(3, seed=seed) if clusters == "null" else json.loads(clusters)
-    return images.clients(n, alpha, seed=seed, dtype=dtype).clustered(*given, seed=seed)
+    parts = images.clients(n, alpha, seed=seed, dtype=dtype, validation=held[0], test=held[1])
+    return parts.clustered(*given, seed=seed)
 
 
 def make_model(side: int, classes: int) -> Sequential:
@@ -136,39 +189,73 @@ def make_model(side: int, classes: int) -> Sequential:
 
 
 def cost_in_words(settings: Settings, parts: Sequence[str]) -> str:
-    """CPU seconds that `parts` will take, from a few timed gradients."""
-    task = make_task(settings, int(parts[0].split(".")[2]))
-    step, epoch = _seconds(task, settings["batch"])
-    total = sum(_cost(settings, part, step, epoch) for part in parts)
+    """CPU seconds that `parts` will take, from a step of SGP and an iteration of HGP that are timed now."""
+    seed = int(parts[0].split(".")[2])
+    task, net = make_task(settings, seed), make_network(settings, "RandD", seed)
+    price = timed(settings, task, net)
+    total = sum(_cost(settings, part, price) for part in parts)
     return (
         f"{task.data.counts.sum()} training images, {task.model.dim} parameters: a step of all clients takes "
-        f"{step:.2g} s, an epoch {epoch:.2g} s; {len(parts)} parts to compute, about {total:.0f} CPU seconds "
-        f"= {total / 3600:.1f} h; each part is kept when done"
+        f"{price.step:.2g} CPU seconds, an iteration of HGP {price.iteration:.2g}; {len(parts)} parts to compute, "
+        f"about {total:.0f} CPU seconds = {total / 3600:.1f} h; each part is kept when done"
     )
 
 
-def _cost(settings: Settings, part: str, step: float, epoch: float) -> float:
-    """CPU seconds of one part: trainings, and for HGP products of about two gradients."""
+@dataclass(frozen=True)
+class Price:
+    """CPU seconds of a step of SGP, of an epoch, of an iteration of HGP, and of what an estimate takes besides."""
+
+    step: float
+    epoch: float
+    iteration: float
+    besides: float
+
+
+MANY = 20  # steps that are timed together, where one takes no time
+COMPILING = 2.0  # seconds: what takes less is done twice, since compiling may be a part of it
+
+
+def timed(settings: Settings, task: Task, net: Any) -> Price:
+    """What one of each takes, at the size of the experiment."""
+    lam, x, batch = task.zeros(task.classes), task.start(), settings["batch"]
+    problem = task.moved(hgp.problems.PersonalMask(task.model, *task.data.train, l2=task.l2))
+    asked = {"eta": 1e-6, "batch_size": batch, "shared_batch": True}
+    avg = hgp.PushSum(net, settings["consensus_steps"])
+
+    def seconds(work: Callable[[], object], again: bool = True) -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # nothing is to converge
+            start = time.process_time()
+            work()
+        took = time.process_time() - start
+        return seconds(work, False) if again and took < COMPILING else took
+
+    def train(steps: int) -> Callable[[], object]:
+        return lambda: hgp.sgp(problem, net, lam, steps, 1e-6, x0=x, variant="nedic", batch_size=batch)
+
+    def estimate(terms: int) -> Callable[[], object]:
+        return lambda: hgp.hypergradient(problem, x, lam, avg, iterations=terms, **asked)
+
+    def each(kind: Callable[[int], Callable[[], object]]) -> tuple[float, float]:
+        one = seconds(kind(1))
+        more = 1 if one > COMPILING / 4 else MANY
+        slope = max(seconds(kind(1 + more)) - one, 0.0) / more
+        return slope, max(one - slope, 0.0)
+
+    (step, _), (iteration, besides) = each(train), each(estimate)
+    epoch = step * task.data.counts.sum() / (batch * task.n)
+    return Price(step, epoch, iteration, besides)
+
+
+def _cost(settings: Settings, part: str, price: Price) -> float:
+    """CPU seconds of one part: trainings, and hyper-gradients where there are any."""
     network, method, _ = part.split(".")
-    once = settings["steps"] * step if group_of(network) == "push" else settings["rounds"] * epoch
-    once *= settings["components"] if method in ("hgp_mtl", "fedem") else 1
-    once *= 5 if method == "pfedme" else 1
-    if not method.startswith("hgp"):
+    once = settings["steps"] * price.step if group_of(network) == "push" else settings["rounds"] * price.epoch
+    many = settings["components"] if method in ("hgp_mtl", "fedem") else 1
+    once *= many * (5 if method == "pfedme" else 1)
+    if not method.startswith(("hgp", "wrong_weights")):
         return once
-    return (settings["outer_steps"] + 1) * once + settings["outer_steps"] * settings["iterations"] * 2 * step
-
-
-def _seconds(task: Task, batch: int) -> tuple[float, float]:
-    """CPU seconds of a step of all clients on `batch` instances, and of an epoch."""
-    from hgp_ref.problems import as_problem, sample_batches
-    from hgp_ref.problems.epochs import Epochs
-
-    problem, x, lam = as_problem(task.plain), task.start(), task.zeros()
-    one = problem.prepare_batches(sample_batches(problem.counts, batch, 0, 0, 1)[:, None], like=lam)[0, 0]
-    problem.inner_grad(x, lam, batch=one)
-    start = time.process_time()
-    problem.inner_grad(x, lam, batch=one)
-    middle = time.process_time()
-    for each, _ in Epochs(problem, batch, 0, lam).steps(0):
-        problem.inner_grad(x, lam, batch=each)
-    return middle - start, time.process_time() - middle
+    terms = 0 if method.endswith("_m0") else settings["iterations"]
+    return (settings["outer_steps"] + 1) * once + settings["outer_steps"] * many * (
+        price.besides + terms * price.iteration
+    )

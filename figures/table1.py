@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from figures import comparison_growth, comparison_runs
 from figures.comparison_cases import NETWORKS
 from figures.comparison_methods import METHODS
@@ -13,6 +11,9 @@ from reporting.table import Table
 
 SHOWS = "Class, networks, floats and rounds to errors 1e-2, 1e-4, 1e-6, and exponents of growth, of HGP and nine others"
 BY_VARIANT = False
+BY_SIZE = True
+NUMPY = True
+SIZES = comparison_runs.SIZES
 PROBLEM = 1  # quadratic, κ = 10; with --quick the only one there is
 
 
@@ -25,7 +26,10 @@ def experiments(options: Options) -> dict[str, Experiment]:
 
 
 def table(data: Data, options: Options) -> Table:
-    """Floats per client in units of d_x / rounds, medians over seeds not used for choosing; — where not reached."""
+    """Floats per client in units of d_x / rounds, medians over seeds not used for choosing; — where not reached.
+
+    `chosen` is the value of the method's parameter on seed 0, out of six.
+    """
     problem = 0 if options.quick else PROBLEM
     rows = []
     for m in METHODS:
@@ -33,10 +37,11 @@ def table(data: Data, options: Options) -> Table:
             if not m.works_on(kind):
                 continue
             kept = data["runs"][f"{problem}-{k}/{m.name}/reached"]
-            cost = [_cell(kept[:, t]) for t in range(kept.shape[1])]
+            cost = [comparison_runs.cell(kept[:, t]) for t in range(kept.shape[1])]
             network = "server" if m.networks == "server" else kind
-            rows.append((m.name, m.kind, network, *cost, *_exponents(data, m.name)))
-    header = ("method", "class", "network", *(f"floats/rounds to {t:g}" for t in comparison_runs.TARGETS),
+            choice = m.chosen(float(data["runs"][f"{problem}-{k}/{m.name}/chosen"]))
+            rows.append((m.name, m.kind, network, choice, *cost, *_exponents(data, m.name)))
+    header = ("method", "class", "network", "chosen", *(f"floats/rounds to {t:g}" for t in comparison_runs.TARGETS),
               "exponent in d_x", "in d_λ")  # fmt: skip
     return Table("", header, tuple(rows))
 
@@ -64,9 +69,3 @@ def _exponents(data: Data, name: str) -> tuple[str, str]:
         return "nothing sent", "nothing sent"
     x, lam = _fitted(data, name)
     return f"{x:.2f}", f"{abs(lam):.2f}"
-
-
-def _cell(kept: np.ndarray) -> str:
-    """Median over seeds, — unless more than half of them got there."""
-    floats, rounds = np.median(np.where(np.isfinite(kept), kept, np.inf), axis=0)
-    return f"{floats:.0f}/{rounds:.0f}" if np.isfinite(floats) else "—"

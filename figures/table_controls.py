@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from figures.options import PERSONAL_SIZES, Data, Options, Row
 from figures.personal import merged
+from figures.personal_numbers import numbers
 from figures.table_personalization import controls, experiments
 from reporting.table import Table
 
@@ -24,7 +25,7 @@ SIZES = PERSONAL_SIZES
 def table(data: Data, options: Options) -> Table:
     """A row for each control, between SGP and HGP-PL."""
     seeds = experiments(options)["push"].settings["seeds"]
-    return controls(merged(data), seeds)
+    return controls(numbers(merged(data), seeds), seeds)
 
 
 def compare(data: Data, options: Options) -> list[Row]:

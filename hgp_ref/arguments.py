@@ -58,6 +58,11 @@ def positive(name: str, value: object) -> float:
     return real
 
 
+def positives(**given: Any) -> tuple[float, ...]:
+    """Every given number, positive and finite; errors name the first that is not."""
+    return tuple(positive(name, value) for name, value in given.items())
+
+
 def nonnegative(name: str, value: object) -> float:
     """A finite number >= 0 as a float."""
     real = number(name, value, "a finite number >= 0")
@@ -186,23 +191,25 @@ def shape(name: str, x: Array, needed: tuple[int, ...], meaning: str, run_axes: 
         )
 
 
-def answer(method: str, given: Array, needed: tuple[int, ...], like: Array | None = None) -> Array:
-    """What a problem's `method` returned; an error unless it is an array of the shape that the protocol asks for.
+def answer(
+    method: str, given: Array, needed: tuple[int, ...], like: Array | None = None, owner: str = "problem"
+) -> Array:
+    """What a `method` of `owner` returned; an error unless it is an array of the shape that the protocol asks for.
 
     With `like` it must also be of that array's library, device and dtype. An (n,) array would be broadcast against
     (n, 1) without a word, a float64 one would turn a float32 run into a float64 one.
     """
     if not hasattr(given, "shape"):
-        raise TypeError(f"problem: {method} returned {type(given).__name__}, needed an array of shape {tuple(needed)}")
+        raise TypeError(f"{owner}: {method} returned {type(given).__name__}, needed an array of shape {tuple(needed)}")
     if tuple(given.shape) != tuple(needed):
-        raise ValueError(f"problem: {method} returned shape {tuple(given.shape)}, needed {tuple(needed)}")
+        raise ValueError(f"{owner}: {method} returned shape {tuple(given.shape)}, needed {tuple(needed)}")
     if like is not None:
         if type(given) is not type(like) and _library(given) is not _library(like):
-            raise TypeError(f"problem: {method} returned {_kind(given)}, needed {_kind(like)} as x is")
+            raise TypeError(f"{owner}: {method} returned {_kind(given)}, needed {_kind(like)} as x is")
         if given.dtype != like.dtype:
-            raise TypeError(f"problem: {method} returned {given.dtype} numbers, needed {like.dtype} as in x")
+            raise TypeError(f"{owner}: {method} returned {given.dtype} numbers, needed {like.dtype} as in x")
         if device(given) != device(like):
-            raise TypeError(f"problem: {method} returned an array on {device(given)}, needed {device(like)} as x is")
+            raise TypeError(f"{owner}: {method} returned an array on {device(given)}, needed {device(like)} as x is")
     return given
 
 

@@ -49,7 +49,7 @@ def key(value: Any) -> Hashable:
         return None if value != value else _number(value)
     if is_plain(value):
         return value if isinstance(value, str) else type(value).__name__
-    return repr(value) if not is_dataclass(value) else None  # a dataclass may equal what its repr describes
+    return None  # it may equal what a file describes by its repr
 
 
 def field_values(instance: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Threads for Numba kernels that leave the GIL: every thread has rows of its own, so results do not depend on how many.
+"""Threads for work that leaves the GIL: every thread has rows of its own, so results do not depend on how many.
 
 As many threads as OMP_NUM_THREADS says, which BLAS libraries obey too; as many as there are cores if it is not set.
 """
@@ -6,11 +6,14 @@ As many threads as OMP_NUM_THREADS says, which BLAS libraries obey too; as many 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 GRAIN = 2_000_000  # multiply-adds worth a thread of their own: about a millisecond, against 0.1 for starting one
 
@@ -36,6 +39,39 @@ def limited(number: int) -> Iterator[None]:
         yield
     finally:
         _limit = before
+
+
+def each(work: Callable[[Any], object], items: Iterable[Any]) -> None:
+    """work(item) for every item, several at once, with one thread of BLAS each.
+
+    Threads of BLAS wait for work by spinning: between products that are small, or far from each other, they cost the
+    time of a core and save none. Without threadpoolctl, which tells BLAS so, items come one after the other.
+    """
+    listed = list(items)
+    number, blas = min(limit(), len(listed)), _blas()
+    if number < 2 or blas is None:
+        for item in listed:
+            work(item)
+        return
+    errors = np.geterr()  # of this thread: others begin with NumPy's own
+
+    def one(item: Any) -> None:
+        with np.errstate(**errors):
+            work(item)
+
+    with blas.limit(limits=1, user_api="blas"), ThreadPoolExecutor(number) as pool:
+        for done in [pool.submit(one, item) for item in listed]:
+            done.result()
+
+
+@lru_cache(maxsize=1)
+def _blas() -> Any:
+    """What tells BLAS its number of threads, None if threadpoolctl is not installed."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController()
 
 
 def over_rows(kernel: Callable[..., Any], rows: int, work: int, *arguments: Any) -> None:

@@ -6,8 +6,11 @@ One page without scripts; pictures are the files beside it.
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Iterator
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from reporting.table import numeric
 STYLE = Path(__file__).with_name("page.css")
 VERIFICATION = Path("verification") / "verification.json"
 FIGURES = Path("figures") / "products.json"
+LONG, FEW = 30, 12  # lines of a table from which on it is folded, numbers beside theirs up to which they are not
 
 
 def page(results: Path) -> str:
@@ -41,11 +45,12 @@ def _verdicts(results: Path) -> Iterator[str]:
     counts = ", ".join(f"{count} × {escape(verdict)}" for verdict, count in sorted(document["verdicts"].items()))
     yield f"<p><span class='verdict {tone}'>{word}</span> {counts}; {document['seconds']:.0f} s.</p>"
     yield f"<p><a href='{VERIFICATION.with_suffix('.html').as_posix()}'>The report, with every row and figure</a>.</p>"
-    rows = [
-        (one["title"], str(len(one["rows"])), str(sum(row["verdict"] == "holds" for row in one["rows"])))
-        for one in document["statements"]
-    ]
-    yield _table(("statement", "rows", "of which hold"), rows) + "</section>"
+    kinds = list(document["verdicts"])
+    rows = []
+    for one in document["statements"]:
+        counted = Counter(str(row["verdict"]).partition(":")[0] for row in one["rows"])
+        rows.append((one["title"], *(str(counted[kind] or "") for kind in kinds)))
+    yield _table(("statement", *kinds), rows, numbers=range(1, len(kinds) + 1)) + "</section>"
 
 
 def _figures(results: Path) -> Iterator[str]:
@@ -56,46 +61,78 @@ def _figures(results: Path) -> Iterator[str]:
         return
     seconds = sum(product["cpu_seconds"] for product in products)
     yield f"<p>{len(products)} of them; their experiments took {seconds:.0f} CPU seconds when they were computed.</p>"
+    yield "<nav aria-label='figures and tables'><ul>"
+    yield from (f"<li><a href='#{_anchor(product)}'>{_title(product)}</a></li>" for product in products)
+    yield "</ul></nav>"
     for product in products:
         yield from _product(product, results)
     yield "</section>"
 
 
 def _product(product: dict[str, Any], results: Path) -> Iterator[str]:
-    name = product["name"] + (f", {product['variant']}" if product["variant"] else "")
-    yield f"<section id='{escape(product['name'])}-{escape(product['variant'])}'><h3>{escape(name)}</h3>"
+    yield f"<section id='{_anchor(product)}'><h3>{_title(product)}</h3>"
     yield f"<p>{escape(product['shows'])}. <span class='soft'>{product['cpu_seconds']:.1f} CPU seconds.</span></p>"
     for path in (Path(p) for p in product["paths"]):
         if path.suffix == ".png":
-            shown = escape(f"{name}: {product['shows']}", quote=True)
-            yield f"<figure class='small'><img alt='{shown}' src='{path.as_posix()}'></figure>"
-        elif path.suffix == ".txt" and (results / path).exists():
-            text = escape((results / path).read_text(encoding="utf-8"))
-            yield f"<div class='scroll' tabindex='0' role='group' aria-label='{escape(name)}'><pre>{text}</pre></div>"
+            shown = f"{_title(product)}: {escape(product['shows'], quote=True)}"
+            kind = "class='wide-figure' tabindex='0'" if _is_wide(results / path) else "class='small'"
+            yield f"<figure {kind}><img alt='{shown}' src='{path.as_posix()}'></figure>"
+        elif path.suffix == ".csv" and (results / path).exists():
+            yield _folded(_of_csv(results / path))
     if product["rows"]:
-        rows = [
-            (
-                r["what"],
-                f"{r['ours']:.4g}",
-                f"{r['paper']:.4g}",
-                {True: "ok", False: "OFF", None: ""}[r["met"]],
-                r["note"],
-            )
-            for r in product["rows"]
-        ]
-        table = _table(("quantity", "here", "paper or its program", "", "note"), rows)
-        yield f"<details><summary>{len(rows)} numbers beside theirs</summary>{table}</details>"
+        yield _comparison(product["rows"])
     yield "</section>"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    titles = "".join(f"<th{numeric(k in (1, 2))}>{escape(title)}</th>" for k, title in enumerate(head))
+def _comparison(rows: list[dict[str, Any]]) -> str:
+    """Numbers beside those of the paper and of its program, with how many of those that are judged hold."""
+    asked = [row["met"] for row in rows if row["met"] is not None]
+    words = {True: "ok", False: "OFF", None: ""}
+    cells = [(r["what"], f"{r['ours']:.4g}", f"{r['paper']:.4g}", words[r["met"]], r["note"]) for r in rows]
+    table = _table(("quantity", "here", "paper or its program", "", "note"), cells, numbers=(1, 2))
+    verdict = f", {sum(asked)} of {len(asked)} as near as is asked" if asked else ""
+    opened = " open" if len(rows) <= FEW else ""
+    return f"<details{opened}><summary>{len(rows)} numbers beside theirs{verdict}</summary>{table}</details>"
+
+
+def _folded(rows: list[tuple[str, ...]]) -> str:
+    """A table, to be opened where it is long."""
+    head, *body = rows
+    table = _table(head, body, numbers=[k for k in range(1, len(head)) if all(_is_number(row[k]) for row in body)])
+    return table if len(body) <= LONG else f"<details><summary>{len(body)} lines</summary>{table}</details>"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]], numbers: Sequence[int]) -> str:
+    titles = "".join(f"<th{numeric(k in numbers)}>{escape(title)}</th>" for k, title in enumerate(head))
     body = "".join(
-        f"<tr>{''.join(f'<td{numeric(k in (1, 2))}>{escape(cell)}</td>' for k, cell in enumerate(row))}</tr>"
+        f"<tr>{''.join(f'<td{numeric(k in numbers)}>{escape(cell)}</td>' for k, cell in enumerate(row))}</tr>"
         for row in rows
     )
     table = f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
     return f"<div class='scroll' tabindex='0' role='group' aria-label='table'>{table}</div>"
+
+
+def _title(product: dict[str, Any]) -> str:
+    return escape(product["name"] + (f", {product['variant']}" if product["variant"] else ""), quote=True)
+
+
+def _anchor(product: dict[str, Any]) -> str:
+    return escape(f"{product['name']}-{product['variant']}".strip("-"), quote=True)
+
+
+def _of_csv(path: Path) -> list[tuple[str, ...]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [tuple(row) for row in csv.reader(file)]
+
+
+def _is_number(cell: str) -> bool:
+    return not cell.strip(" —") or cell.lstrip("-").replace(".", "").replace("e-", "").isdigit()
+
+
+def _is_wide(path: Path) -> bool:
+    """Whether a PNG is more than twice as wide as high, by its header."""
+    width, height = struct.unpack(">II", path.read_bytes()[16:24]) if path.exists() else (1, 1)
+    return width > 2 * height
 
 
 def _read(path: Path) -> Any:

@@ -95,10 +95,11 @@ def save_thumbnail(figure: Figure, path: Path) -> Path:
 
 
 def _few_colours(png: bytes) -> bytes:
-    """The same picture with a palette of 64 colours."""
+    """The same picture with a palette of 64 colours: those that are far apart, for a curve has few dots of its own."""
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
-        image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(buffer, "png", optimize=True)
+        few = image.convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(buffer, "png", optimize=True)
     return buffer.getvalue()
 
 

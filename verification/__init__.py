@@ -25,6 +25,7 @@ NAMES = (
     "tracking",
     "refinement",
     "communication",
+    "plans",
     "tightness",
     "search",
     "search_methods",
@@ -32,6 +33,4 @@ NAMES = (
     "errata",
 )
 
-LONG = ("communication", "search_methods")  # minutes each: only where asked for by name
-
-__all__ = ["LONG", "NAMES"]
+__all__ = ["NAMES"]

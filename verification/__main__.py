@@ -18,7 +18,8 @@ require("python -m verification", matplotlib="figures", latex2mathml="figures") 
 from hgp_ref.backend import get_backend  # noqa: E402
 from hgp_ref.files import write_whole  # noqa: E402
 from hgp_ref.progress import bar  # noqa: E402
-from verification import LONG, NAMES, report, table  # noqa: E402
+from reporting.provenance import commit  # noqa: E402
+from verification import NAMES, report, table  # noqa: E402
 from verification.errata import ERRATA  # noqa: E402
 from verification.errata.document import write_errata  # noqa: E402
 from verification.jobs import Done, finished  # noqa: E402
@@ -30,12 +31,16 @@ DEFAULT_OUT = Path("results/verification")
 def parser() -> argparse.ArgumentParser:
     """Arguments of the command."""
     cli = argparse.ArgumentParser(prog="python -m verification", description="Check every statement of the paper.")
-    names = f"all but {' and '.join(LONG)} by default: {', '.join(NAMES)}; `errata 4 25` runs these errata alone"
+    names = (
+        f"all by default: {', '.join(NAMES)}; `errata 4 25` runs these errata alone; `search_methods`, named, all its "
+        "settings"
+    )
     cli.add_argument("names", nargs="*", metavar="NAME", help=names)
     cli.add_argument("--quick", action="store_true", help="fewer and smaller settings, under 20 seconds")
     cli.add_argument("--backend", default="numpy", help="array library of the runs that are judged (default: numpy)")
     cli.add_argument("--seed", type=int, default=0, help="another sample of problems and networks (default: 0)")
     cli.add_argument("--out", type=Path, default=DEFAULT_OUT, help=f"folder of the reports (default: {DEFAULT_OUT})")
+    cli.add_argument("--docs", type=Path, metavar="FOLDER", help="also write every table there, as NAME.md")
     cli.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)")
     cli.add_argument("--write", type=Path, metavar="FILE", help="also write ERRATA.md with the numbers of this run")
     return cli
@@ -50,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cli.error("--write needs the errata among the names")
     if given.write and (given.quick or numbers or given.seed):
         cli.error("--write needs a full run of all errata with seed 0")
-    run = Run(given.seed, given.quick, given.backend)
+    run = Run(given.seed, given.quick, given.backend, bool(given.names))
     try:
         get_backend(given.backend)
     except (ImportError, RuntimeError, ValueError) as error:
@@ -69,11 +74,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     for path, content in zip(paths, (table.to_json(document), report.page(done, document)), strict=True):
         write_whole(path, content.encode())
+    if given.docs:
+        paths += tables(done, run, given.docs)
     if given.write:
         write_errata(given.write, next(one.result for one in done if one.name == "errata"))
         paths.append(given.write)
     print(f"\n{summary(document)}\nwritten: {', '.join(map(str, paths))}")
     return 1 if failed else 0
+
+
+def tables(done: Sequence[Done], run: Run, folder: Path) -> list[Path]:
+    """Each statement's tables as Markdown, with where they come from."""
+    paths = []
+    for one in done:
+        if one.result.tables:
+            parts = [f"{t.title}.\n\n{t.markdown()}" for t in one.result.tables]
+            stamp = f"`python -m verification {one.name}`, seed {run.seed}, commit {(commit() or 'unknown')[:12]}."
+            paths.append(folder / f"{one.name}.md")
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(paths[-1], ("\n\n".join([*parts, stamp]) + "\n").encode())
+    return paths
 
 
 def select(names: Sequence[str], cli: argparse.ArgumentParser) -> tuple[list[str], list[int]]:
@@ -88,7 +108,7 @@ def select(names: Sequence[str], cli: argparse.ArgumentParser) -> tuple[list[str
         cli.error(f"there is no erratum {absent[0]}; they are numbered 1 to {max(ERRATA)}")
     if numbers and "errata" not in chosen:
         cli.error("numbers choose among the errata: python -m verification errata 4 25")
-    return [n for n in NAMES if n in chosen or not (chosen or n in LONG)], numbers
+    return [n for n in NAMES if n in chosen or not chosen], numbers
 
 
 def collect(names: Sequence[str], run: Run, numbers: Sequence[int], jobs: int) -> list[Done]:

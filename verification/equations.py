@@ -44,6 +44,18 @@ EQUATIONS = {
         r"\lVert v - d \rVert \le \sqrt{\sum_i \beta_i^2} \; \frac{2 q^M}{1 + q^{2M}} \; \lVert w^\ast \rVert, "
         r"\qquad q = \frac{\sqrt\kappa - 1}{\sqrt\kappa + 1}"
     ),
+    "F": (
+        r"\lVert v_i - d_i \rVert \le \beta_i \left( \frac{F_\parallel}{\sqrt n} + F_\perp \right), \qquad "
+        r"F_\parallel = \frac{a_0}{\bar\alpha\, \tau_M} + \sum_{j<M} \chi_j i_j, \quad \chi_j \le \frac{1}{\ell}"
+    ),
+    "Unreliable links": (
+        r"\sigma_{ij} \leftarrow \sigma_{ij} + W_{ij} z_j, \qquad z_i \leftarrow z_i + (\sigma_{ij} - \rho_{ij}), "
+        r"\quad \rho_{ij} \leftarrow \sigma_{ij}"
+    ),
+    "tracking, refinement, falling S": (
+        r"u \leftarrow P(u - \eta y), \quad \omega \leftarrow P\omega, \quad w^{+} = u/\omega, \quad y \leftarrow P y "
+        r"+ H(w^{+} - w)"
+    ),
 }
 
 

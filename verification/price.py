@@ -68,10 +68,10 @@ def rounds_after(trial: Trial, avg: hgp.PushSum) -> np.ndarray:
     if not isinstance(trial.method, Refined):
         return np.cumsum(avg.steps_of(0, M))
     length = -(-M // trial.method.cycles)
-    at_restart = 2 * int(np.max(trial.method.steps))
+    restarts = np.atleast_1d(trial.method.steps)
     scheduled, each = iter(avg.steps_of(0, M)), []
     for m in range(M):
-        each.append(at_restart if m and m % length == 0 else next(scheduled))
+        each.append(2 * restarts[: m // length][-1] if m and m % length == 0 else next(scheduled))
     return np.cumsum(each)
 
 
@@ -87,7 +87,7 @@ def grid(name: str, case: Case) -> list[Trial]:
     L = float(own.max())
     S_range = {"P1": range(8, 21, 2), "P2": range(18, 39, 4), "P3": range(8, 17, 2)}[name]
     longest = {"P1": 40, "P2": 40, "P3": 1100}[name]
-    etas = {"P3": (1.0, 1.6, 2.0, 2.2, 2.35)}.get(name, (0.7, 0.85, 1.0, 1.15, 1.3, 1.5, 1.7, 1.85, 2.0, 2.2))
+    etas = {"P3": (1.0, 1.6, 2.0, 2.2, 2.35, 2.45)}.get(name, (0.7, 0.85, 1.0, 1.15, 1.3, 1.5, 1.7, 1.85, 2.0, 2.2))
     trials = [Trial("HGP, constant S", Neumann(c / L), S, longest) for S in S_range for c in etas]
     intervals = [(own.min(), own.max()), (own[:, 0].mean(), own[:, -1].mean()), (mean[0], mean[-1])]
     lengths = {"P1": (5, 7, 9, 12), "P2": (8, 11, 15, 20), "P3": (70, 80, 100, 130)}[name]
@@ -104,7 +104,7 @@ def grid(name: str, case: Case) -> list[Trial]:
     ]
     trials += refined_trials(name, intervals[1:])
     shares = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4, 1.6)
-    tracked = {"P3": (1100, (1,), (1.4, 1.6, 1.8, 2.0))}.get(name, (150, (1, 2, 3, 4), shares))
+    tracked = {"P3": (1100, (1,), (1.4, 1.6, 1.8, 2.0, 2.2, 2.4))}.get(name, (150, (1, 2, 3, 4), shares))
     trials += [Trial("Tracking", Tracking(c / L), S, tracked[0] // S) for S in tracked[1] for c in tracked[2]]
     return trials
 

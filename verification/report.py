@@ -33,7 +33,7 @@ STYLE = Path(reporting.__file__).with_name("page.css")
 WIDE = 5.0  # inches; wider figures scroll on a phone
 CORRECTED_STATEMENTS = ("Lemma 1", "Lemma 2, n c", "Remark", "Corollary 1, repaired", "A", "B", "C1", "C2", "C3",
                         "C4", "certify", "certify, decentralised", "D (azuma)", "D (bernstein)", "E", "2*",
-                        "Chebyshev")  # fmt: skip
+                        "Chebyshev", "F")  # fmt: skip
 IDENTITIES = ("Remark as printed", "Corollary 2, κ")  # pieces of statements, shown in their sections
 
 
@@ -181,9 +181,11 @@ def _tone(verdict: str) -> str:
 
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.svg.encode()).decode()
-    wide = picture.width > WIDE
+    kind = (
+        "class='wide-figure' tabindex='0'" if picture.width > WIDE else "class='small'"
+    )  # what scrolls takes the focus
     return (
-        f"<figure class='{'wide-figure' if wide else 'small'}' id='figure-{picture.name}'><img "
+        f"<figure {kind} id='figure-{picture.name}'><img "
         f"alt='{escape(picture.caption, quote=True)}' "
         f"src='data:image/svg+xml;base64,{data}'><figcaption><b>{escape(picture.title)}.</b> {escape(picture.caption)}"
         "</figcaption></figure>"

@@ -23,10 +23,15 @@ class Run:
     seed: int = 0
     quick: bool = False
     backend: str = "numpy"
+    by_name: bool = True  # whether its statements were asked for by name
 
     def pick(self, full: T, quick: T) -> T:
         """`full` in a full run, `quick` in a quick one."""
         return quick if self.quick else full
+
+    def sized(self, by_name: T, part: T, quick: T) -> T:
+        """`by_name` where it takes long and was asked for by name, `part` in a full run of everything."""
+        return quick if self.quick else by_name if self.by_name else part
 
     def prepare(self) -> None:
         """Whatever the array library needs before its first array: 64 bits for JAX."""

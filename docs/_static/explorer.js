@@ -2,14 +2,15 @@
 (function () {
   "use strict";
   const data = window.EXPLORER, byId = name => document.getElementById(name);
-  const left = 62, right = 620, top = 14, bottom = 286, low = -11, high = 1;
+  const left = 84, right = 620, top = 28, bottom = 286, low = -11, high = 1;
   const colours = { error: "#0072B2", truncation: "#D55E00", floor: "#009E73" };
   const across = m => left + (right - left) * Math.log(m) / Math.log(data.M[data.M.length - 1]);
   const down = e => top + (bottom - top) * (high - Math.max(low, Math.log10(Math.max(e, 1e-300)))) / (high - low);
   const line = (values, colour, dash) =>
-    `<path fill="none" stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dash}" d="` +
+    `<path class="curve" fill="none" stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dash}" d="` +
     values.map((e, k) => `${k ? "L" : "M"}${across(data.M[k]).toFixed(1)} ${down(e).toFixed(1)}`).join("") + '"/>';
   const label = (x, y, words, anchor) => `<text x="${x}" y="${y}" text-anchor="${anchor || "middle"}">${words}</text>`;
+  const key = (x, words, colour, dash) => `<path stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dash}" d="M${x} 322h34"/>` + label(x + 40, 326, words, "start");
 
   function axes() {
     let drawn = "";
@@ -17,8 +18,8 @@
       const y = down(Math.pow(10, power));
       drawn += `<path stroke="currentColor" stroke-opacity="0.18" d="M${left} ${y}H${right}"/>` + label(left - 8, y + 4, `1e${power}`, "end");
     }
-    for (const m of [1, 10, 100, 1000]) drawn += label(across(m), bottom + 18, m);
-    return drawn + label((left + right) / 2, bottom + 38, "terms M") + label(left, top - 2, "relative error", "start");
+    for (const m of [1, 10, 100, 1000]) drawn += label(across(m), bottom + 18, m, m === 1000 ? "end" : "middle");
+    return drawn + label(right, bottom - 8, "terms M", "end") + label(left, top - 6, "relative error", "start");
   }
 
   function draw() {
@@ -30,7 +31,7 @@
       line(data.truncation, colours.truncation, "6 4") + line(data.M.map(() => floor), colours.floor, "2 4") +
       line(data.error[s], colours.error, "") +
       `<circle cx="${across(M)}" cy="${down(error)}" r="6" fill="${colours.error}"/>` +
-      label(right, down(floor) - 6, "floor", "end") + label(across(3), down(data.truncation[4]) - 8, "truncation", "start");
+      key(left, "error", colours.error, "") + key(left + 170, "truncation", colours.truncation, "6 4") + key(left + 380, "floor", colours.floor, "2 4");
     const worse = rest > floor ? "truncation: take more terms" : "the floor: average with more steps";
     byId("explorer-words").textContent = `S = ${S}, M = ${M}: relative error ${error.toExponential(1)}; truncation ` +
       `${rest.toExponential(1)}, floor ${floor.toExponential(1)}. ${S * M} rounds of the network. What holds it up is ${worse}.`;

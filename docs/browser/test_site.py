@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
-from conftest import PICTURES, SITE, Watched
-from playwright.sync_api import Browser
+from conftest import PICTURES, SITE, Watched, watch
+from playwright.sync_api import Browser, Page
 
 MAIN = """index start methods theory/index theory/error experiments/index experiments/personalization benchmarks
           explorer faq generated/errata generated/glossary generated/gallery/index generated/gallery/plot_06_methods
@@ -111,20 +114,76 @@ def test_every_internal_link_leads_somewhere(site: Path) -> None:
     assert broken == []
 
 
+def serious(page: Page) -> list[str]:
+    """Serious and critical findings of axe-core on the page that is open."""
+    page.evaluate(Path(AXE_FILE_PATH).read_text(encoding="utf-8"))
+    findings = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [
+        f"{page.url}: {finding['id']} × {len(finding['nodes'])}: {finding['nodes'][0]['html'][:160]}"
+        for finding in findings
+        if finding["impact"] in ("serious", "critical")
+    ]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility_of_the_main_pages(browser: Browser, address: str, scheme: str) -> None:
     context = browser.new_context(viewport={"width": LAPTOP, "height": 900}, color_scheme=scheme)
-    page, serious = context.new_page(), []
-    axe = Path(AXE_FILE_PATH).read_text(encoding="utf-8")
+    page, findings = context.new_page(), []
     for path in MAIN:
         page.goto(f"{address}/{path}.html")
-        page.evaluate(axe)
-        for finding in page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")["violations"]:
-            if finding["impact"] in ("serious", "critical"):
-                first = finding["nodes"][0]
-                serious.append(f"{path} ({scheme}): {finding['id']} × {len(finding['nodes'])}: {first['html'][:160]}")
+        findings += serious(page)
     context.close()
-    assert serious == []
+    assert findings == [], scheme
+
+
+def test_the_explorer_answers_to_its_sliders(watched: Watched) -> None:
+    page = watched.open("explorer.html")
+    words, curve = page.locator("#explorer-words"), page.locator("#explorer-plot .curve").last
+    before, drawn = words.inner_text(), curve.get_attribute("d")
+    page.locator("#explorer-S").focus()
+    page.keyboard.press("Home")  # S = 1
+    page.locator("#explorer-M").focus()
+    page.keyboard.press("End")
+    assert words.inner_text().startswith("S = 1, M = 1000: relative error") and words.inner_text() != before
+    assert "the floor" in words.inner_text() and curve.get_attribute("d") != drawn
+    assert watched.faults == []
+
+
+@pytest.fixture(scope="session")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short verification and the page of results, as `make reproduce` leaves them."""
+    folder = tmp_path_factory.mktemp("results")
+    verified = [
+        "verification",
+        "lemma1",
+        "lemma2",
+        "errata",
+        "--quick",
+        "--jobs",
+        "1",
+        "--out",
+        str(folder / "verification"),
+    ]
+    for command in (verified, ["reporting", str(folder)]):
+        subprocess.run([sys.executable, "-m", *command], cwd=SITE.parents[2], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("file", ["index.html", "verification/verification.html"])
+def test_reports_load_fit_and_can_be_read(browser: Browser, reports: Path, file: str, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": LAPTOP, "height": 900}, color_scheme=scheme)
+    watched = watch(context.new_page(), "file://")
+    watched.page.goto((reports / file).as_uri())
+    wide = []
+    for width in (LAPTOP, PHONE):
+        watched.page.set_viewport_size({"width": width, "height": 900})
+        wide += [overflow(watched)] if overflow(watched) else []
+    assert watched.faults == [] and wide == [] and serious(watched.page) == []
+    if "verification" in file:
+        heights = watched.page.evaluate("() => [...document.querySelectorAll('math')].map(m => m.clientHeight)")
+        assert len(heights) > 10 and min(heights) > 5
+    context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -141,6 +200,21 @@ def test_pictures_are_taken(browser: Browser, address: str, scheme: str, width: 
         page.screenshot(path=str(file))
         assert file.stat().st_size > 10_000, "an empty picture"
     context.close()
+
+
+def test_every_public_name_has_a_page_and_those_that_can_an_example(site: Path) -> None:
+    """Which names cannot is said, one by one, in tests/test_docstrings.py, which also runs the examples."""
+    sys.path += [str(SITE.parents[1] / "_ext"), str(SITE.parents[2] / "tests")]
+    names, exempt = (
+        importlib.import_module("public_names").public_names(),
+        importlib.import_module("test_docstrings").EXEMPT,
+    )
+    without = []
+    for name in names:
+        text = (site / "generated" / "api" / f"{name.path}.html").read_text(encoding="utf-8")
+        if callable(name.value) and name.path not in exempt and "&gt;&gt;&gt;" not in text:
+            without.append(name.path)
+    assert len(names) > 200 and without == []
 
 
 def test_the_site_is_small(site: Path) -> None:

@@ -6,6 +6,7 @@ Functions take the array library from their arguments, and results stay there, w
 CuPy, PyTorch, JAX, or anything else that speaks the array API standard.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 import hgp_ref as hgp
@@ -43,6 +44,19 @@ single = hgp.hypergradient(
     half, x.astype(np.float32), lam.astype(np.float32), hgp.PushSum(net, steps=10), iterations=100
 )
 print(single.value.dtype, np.abs(single.value - on_numpy.value).max())
+
+# %%
+# Where single precision ends: the error over m with S large enough for its floor not to show before.
+
+truth = hgp.exact.hypergradient(problem, x, lam)
+figure, axes = plt.subplots()
+for given, dtype in ((problem, np.float64), (half, np.float32)):
+    avg = hgp.PushSum(net, steps=60)
+    run = hgp.hypergradient(given, x.astype(dtype), lam.astype(dtype), avg, iterations=250, history=True)
+    error = np.linalg.norm(run.history - truth, axis=(1, 2)) / np.linalg.norm(truth)
+    axes.semilogy(np.arange(1, 251), error, label=np.dtype(dtype).name)
+axes.set(xlabel="iterations m", ylabel="relative error")
+axes.legend()
 
 # %%
 # On a machine with a GPU, compare it with the reference first::

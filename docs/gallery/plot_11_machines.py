@@ -11,6 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import numpy as np
+
+import hgp_ref as hgp
+
 # %%
 # The whole program. Every rank builds the problem and keeps its own clients; ``pip install mpi4py mpich`` brings a
 # working MPI into a plain virtual environment.
@@ -48,3 +53,22 @@ try:
         print(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 except ImportError:
     print("mpi4py is not installed where this page was built: the program above was not run here")
+
+# %%
+# What goes between ranks: the first graph of a larger network, with eight clients on each of four ranks. Blocks on the
+# diagonal stay inside a rank; of the others a sender's row goes once to each rank, however many hear it there.
+
+senders, receivers = hgp.networks.RandomOut(32, k=3).edges(1)
+figure, axes = plt.subplots(figsize=(4.6, 4.2))
+inside = senders // 8 == receivers // 8
+axes.scatter(senders[inside], receivers[inside], s=14, label="inside a rank")
+axes.scatter(senders[~inside], receivers[~inside], s=14, marker="x", label="between ranks")
+for edge in (7.5, 15.5, 23.5):
+    axes.axvline(edge, color="grey", linewidth=0.8)
+    axes.axhline(edge, color="grey", linewidth=0.8)
+axes.set(xlabel="sender", ylabel="receiver", xlim=(-0.5, 31.5), ylim=(31.5, -0.5))
+axes.grid(False)
+figure.legend(loc="outside upper center", ncols=2)
+print(
+    f"{len(np.unique(32 * senders[~inside] + receivers[~inside] // 8))} rows between ranks, {(~inside).sum()} messages"
+)

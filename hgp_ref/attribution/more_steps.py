@@ -66,6 +66,8 @@ def retrain_from(
         Tuples of (client, index) pairs, or single pairs.
     eta, steps : float and int
         Size and number of gradient steps: the η and M of `influence`.
+    fraction : float
+        How much of their weights the removals take.
     batch_size, seed : int, optional
         Steps on mini-batches, with and without the removals on the same ones: those of `influence` with
         `shared_batch=True` and this seed, the last one first (see the module).
@@ -90,10 +92,10 @@ def retrain_from(
     >>> problem = hgp.problems.InstanceWeights(*clients.train, *clients.validation, l2=0.1)
     >>> lam = np.ones((3, problem.dim_lam))
     >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> found = hgp.influence(problem, x, lam, hgp.ExactAverage(3), iterations=50)
-    >>> pair = found.most_influential(1)[0]
+    >>> predictions = hgp.influence(problem, x, lam, hgp.ExactAverage(3), iterations=50)
+    >>> pair = predictions.most_influential(1)[0]
     >>> actual = hgp.attribution.retrain_from(problem, x, lam, [pair], eta=1.0, steps=50, fraction=1e-3).actual[0]
-    >>> bool(abs(actual / (1e-3 * found.per_instance[pair]) - 1) < 0.01)
+    >>> bool(abs(actual / (1e-3 * predictions.per_instance[pair]) - 1) < 0.01)
     True
     """
     removals = check_removals(problem, lam, removals)

@@ -29,7 +29,7 @@ def falling_steps(steps: int, iterations: int, slope: float | None = None) -> tu
 
     The sensible M is the one at which truncation has come down to the floor, ρ^M = τ^{S_0}; there S_0 = M·slope and the
     line ends at 0: half the rounds of S_0 throughout. That is the default, slope = S_0/M, which needs neither ρ nor τ.
-    A longer series needs no larger sum: S_m stays at 1.
+    With that slope a longer series costs more rounds, S_0 (M + 1)/2 in all, and gains nothing below the floor.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ from hgp_ref.problems.normalised import Normalised
 from hgp_ref.training import sgp
 
 OURS = ("problem", "net", "lam", "x0", "seed", "first_batch", "progress")  # what the loop itself says
+UNUSED = ("avg", "callback", "history", "w0", "resume")  # of `hypergradient`, what the loop has no use for
 Train = Callable[..., Any]
 
 
@@ -38,9 +39,10 @@ def read_settings(name: str, given: object, function: Callable[..., Any], more: 
     if not isinstance(given, Mapping):
         raise TypeError(f"{name}={given!r} given ({type(given).__name__}), needed a dictionary or a function")
     allowed = [key for key in inspect.signature(function).parameters if key not in OURS and key != "x"] + [*more]
+    listed = [key for key in allowed if function is sgp or key not in UNUSED]
     for key in given:
         if key not in allowed:
-            raise ValueError(f"{name}: {key!r} given, needed some of {', '.join(allowed)}")
+            raise ValueError(f"{name}: {key!r} given, needed some of {', '.join(listed)}")
     return dict(given)
 
 

@@ -12,7 +12,8 @@ from hgp_ref.backend import Array, array_namespace, detached, to_host
 from hgp_ref.bilevel.updates import Adam, Update
 from hgp_ref.channels import Channel, connect
 from hgp_ref.networks import Network
-from hgp_ref.problems.normalised import Normalised
+from hgp_ref.problems.arrays import check_argument
+from hgp_ref.problems.normalised import Normalised, optional
 
 
 def start_of(problem: Normalised, lam: Array, x0: Array | None, log: bool) -> Array:
@@ -20,6 +21,9 @@ def start_of(problem: Normalised, lam: Array, x0: Array | None, log: bool) -> Ar
     arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
     arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
     arguments.finite("lam", lam)
+    data = optional(problem.given, "_like")  # of built-in problems
+    if data is not None:
+        check_argument("lam", lam, data(), (problem.n_clients, problem.dim_lam), "n_clients, dim_lam")
     if x0 is not None:
         arguments.shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
         arguments.finite("x0", x0)

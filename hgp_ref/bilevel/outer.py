@@ -10,7 +10,7 @@ from hgp_ref import arguments
 from hgp_ref.averaging import Averaging, push_sum_over
 from hgp_ref.backend import Array, all_finite
 from hgp_ref.bilevel.clock import Clock
-from hgp_ref.bilevel.inner import own, read_settings
+from hgp_ref.bilevel.inner import UNUSED, own, read_settings
 from hgp_ref.bilevel.inputs import takes
 from hgp_ref.channels import Traffic, connect
 from hgp_ref.errors import DivergenceError
@@ -45,7 +45,7 @@ class Estimator:
             takes("estimate", self.given, "problem", "net", "x", "lam", seed="", first_batch="", outer_step="")
             return
         settings = read_settings("estimate", estimate, hypergradient, ("steps", "average"))
-        for name in ("avg", "callback", "history", "w0"):
+        for name in UNUSED:
             if name in settings:
                 raise ValueError(f"estimate: {name!r} given, which the loop does not use; give steps and average")
         self.steps, self.average = settings.pop("steps", STEPS), settings.pop("average", push_sum_over)

@@ -80,6 +80,7 @@ class Clients(Result):
                 if len(part) != len(self.X) and not (len(inputs) == len(labels) == 0):
                     raise ValueError(f"{name}: {len(part)} clients given, needed {len(self.X)} as in X")
             for i, (a, b) in enumerate(zip(inputs, labels, strict=True)):
+                self._check_inputs(f"{names[0]}[{i}]", a)
                 if len(a) != len(b):
                     raise ValueError(f"{names[1]}[{i}]: {len(b)} labels given, needed {len(a)} as in {names[0]}[{i}]")
                 self._check_labels(f"{names[1]}[{i}]", b)
@@ -95,6 +96,14 @@ class Clients(Result):
         for i, entry in enumerate(part):
             arguments.plain_numbers(f"{name}[{i}]", entry)
         return list(part)
+
+    def _check_inputs(self, name: str, inputs: np.ndarray) -> None:
+        needed = self.X[0].shape[1:]
+        if inputs.shape[1:] != needed:
+            letters = ", ".join(map(str, ("N_i", *needed)))
+            raise ValueError(f"{name}: shape {inputs.shape} given, needed ({letters}) as in X[0]")
+        if inputs.dtype.kind == "f":
+            arguments.finite(name, inputs)
 
     def _check_labels(self, name: str, labels: np.ndarray) -> None:
         good = (labels >= 0) & (labels < self.n_classes) & (labels == np.floor(labels))
@@ -203,7 +212,7 @@ class Clients(Result):
         arguments.function("change", change)
 
         def changed_input(i: int, X: np.ndarray) -> np.ndarray:
-            answer = change(i, X)
+            answer = change(i, X.copy())  # which it may write into
             arguments.plain_numbers(f"change: what it returned for client {i}", answer)
             return answer
 

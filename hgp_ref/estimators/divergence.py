@@ -71,13 +71,13 @@ class GrowthWatch:
             lost = growing & (unstable | (eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
             if np.any(lost):
                 raise DivergenceError("diverged: " + self._message(m, lost, spectrum))
-            warnings.warn("not converged: " + self._message(m, doubtful, spectrum), RuntimeWarning, stacklevel=5)
+            warnings.warn("not converged: " + self._message(m, doubtful, spectrum), RuntimeWarning, stacklevel=4)
         elif np.any((end > 0) & (end * self.slack > half)) and m > 1:
             warnings.warn(
                 f"not converged: the terms of the series do not shrink over the last half of {m} iterations; the mean "
                 "Hessian may be singular, or eta * lambda_max = 2",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
 
     def _norm(self, r: Array) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.estimators.derivatives import FullBatch, Sampled
@@ -65,7 +66,8 @@ class Iteration:
     def _iterate(self) -> Array:
         for_v, for_w = self.derivatives.at(self.m)
         shared = _Shared(for_w) if for_v is for_w and not (self.deferred or self.whole_cross) else None
-        p, self.state = self.method.step(self.state, self.average, shared or for_w)
+        p, self.state = _answer(self.method.step(self.state, self.average, shared or for_w))
+        arguments.answer("step", p, tuple(self.w.shape), like=self.w, owner="method")
         self.w = self.w + p
         if self.whole_cross and not self.deferred:
             self.v = self._whole_v(self.w)
@@ -83,7 +85,9 @@ class Iteration:
     def _look(self, p: Array) -> None:
         left = self.method.residual(self.state)
         self.watch.look(p if left is None else self.average.divided(left), self.m)
-        if self.tol is not None and self.stopped == "iterations" and np.all(self.watch.left <= self.tol):
+        if self.tol is None or self.stopped != "iterations" or not self.method.may_end(self.state):
+            return
+        if np.all(self.watch.left <= self.tol):
             self.stopped = "tolerance"
 
     def values(self) -> tuple[Array, Array | None]:
@@ -97,6 +101,15 @@ class Iteration:
         """∂_λ f − ∂²_{xλ} g w on full batches; w may have an axis of iterations before its clients."""
         f_lam = self.f_lam if w.ndim == self.f_lam.ndim else array_namespace(w).expand_dims(self.f_lam, axis=-3)
         return f_lam - self.derivatives.whole().cross(w)
+
+
+def _answer(returned: Any) -> tuple[Array, Any]:
+    """What `Method.step` returned."""
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise TypeError(
+            f"method: step returned {type(returned).__name__}, needed a tuple of the increment and the state"
+        )
+    return returned
 
 
 class _Shared:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from hgp_ref import arguments
 from hgp_ref.averaging import Mean
-from hgp_ref.backend import Array, array_namespace, detached
+from hgp_ref.backend import Array, array_namespace, detached, host_dtype
 from hgp_ref.estimators.estimate import Estimate
 from hgp_ref.methods import Method
+from hgp_ref.methods.spectrum import row_norms
 from hgp_ref.problems.protocol import FullLinearization
 
 
@@ -49,7 +52,7 @@ def starting_point(
     if w0 is not None and resume is not None:
         raise ValueError("w0: given beside resume, needed one of them")
     if resume is not None:
-        return _earlier(whole(), method, resume, f_x, f_lam)
+        return _earlier(whole(), average, method, resume, f_x, f_lam)
     if w0 is not None:
         return _first_guess(whole(), average, w0, f_x, f_lam)
     return Start(array_namespace(f_x).zeros_like(f_x), f_x, f_lam, zero=True)
@@ -70,7 +73,9 @@ def _first_guess(linearization: FullLinearization, average: Mean, w0: Array, f_x
     return Start(w, f_x - bent, f_lam - crossed)
 
 
-def _earlier(linearization: FullLinearization, method: Method, resume: Any, f_x: Array, f_lam: Array) -> Start:
+def _earlier(
+    linearization: FullLinearization, average: Mean, method: Method, resume: Any, f_x: Array, f_lam: Array
+) -> Start:
     """The end of an earlier run: nothing is averaged, its method goes on."""
     arguments.kind("resume", resume, Estimate)
     if resume.carried is None or type(resume.method) is not type(method):
@@ -86,4 +91,19 @@ def _earlier(linearization: FullLinearization, method: Method, resume: Any, f_x:
         if tuple(part.shape) != tuple(needed):
             raise ValueError(f"resume.{name}: shape {tuple(part.shape)} given, needed {tuple(needed)} as in this run")
     w, v, carried = (detached(getattr(resume, name)) for name in ("w", "value", "carried"))
-    return Start(w, f_x - linearization.hvp(w), v, carried=carried)
+    g = f_x - linearization.hvp(w)
+    if method.conserves and resume.batch_size is None:
+        _require_same_point(average, g, carried, f_x)
+    return Start(w, g, v, carried=carried)
+
+
+def _require_same_point(average: Mean, g: Array, carried: Array, f_x: Array) -> None:
+    """ValueError unless what is carried has the mean over clients that ∂_x f − ∂²_x g w has here."""
+    channel = average.channel
+    off, size = (channel.max_over_clients(row_norms(a)) for a in (channel.mean_over_clients(carried - g), f_x))
+    bent = channel.max_over_clients(row_norms(f_x - g))
+    if np.any(off > np.sqrt(np.finfo(host_dtype(f_x)).eps) * np.maximum(size, bent)):
+        raise ValueError(
+            f"resume: what it carries misses ∂_x f − ∂²_x g w of this problem, x and lam by {np.max(off):.2g} on the "
+            "average of clients; needed an estimate at the same point (elsewhere give w0=est.w)"
+        )

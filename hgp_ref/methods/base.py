@@ -38,6 +38,7 @@ class Method(ABC):
 
     transients = True  # whether what is left may grow for a while in a run that converges; if not, growth is divergence
     remedy = ""  # what helps a run that grows, in words
+    conserves = False  # whether what is carried on has the mean over clients of ∂_x f − ∂²_x g w at all times
 
     def for_run(self, iterations: int) -> Method:
         """The method of a run of at most so many iterations: itself, unless that matters.
@@ -138,6 +139,10 @@ class Method(ABC):
         the state.
         """
         return self.start_from(carried, w)
+
+    def may_end(self, state: Any) -> bool:
+        """Whether a tolerance on `residual` may end the run here."""
+        return True
 
     @abstractmethod
     def step(self, state: Any, average: Mean, linearization: Curvature) -> tuple[Array, Any]:

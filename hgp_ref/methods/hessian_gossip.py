@@ -27,7 +27,7 @@ class _State:
 
 
 class HessianGossip(Method):
-    """GBDSBO at a fixed point (Yang et al. 2022, arXiv 2206.10870, Algorithm 1): clients estimate the mean gradient and
+    """GBDSBO at a fixed point (Yang et al. 2022, arXiv 2206.10870): clients estimate the mean gradient and
     the mean Hessian by damped gossip and invert what they have got by a Neumann polynomial of degree b,
 
         h ← (1 − β) W h + β ∂_x f_i,    V ← (1 − β) W V + β H_i,    w_i = (1/ℓ) Σ_{j ≤ b} (I − V_i/ℓ)^j h_i.

@@ -13,7 +13,8 @@ Windows. Graphs that change may happen to make everything equal at once (three c
 says nothing of the next rounds. So in the first six rounds one client's second number is 1 and all others' 0, and the
 third number of all is 1, anew and at other clients in turn every WINDOW rounds (each sets its own, no message). The
 second over the third tends to 1/n, so that each client sees its own distance from it, and flooding tells the largest of
-their means over the windows: what a window leaves on average. τ is at least that, to the power 1/WINDOW.
+their means over the windows: what a window leaves on average. τ is at least that, to the power 1/WINDOW. Where windows
+left all, since a client heard nobody, τ is at least what makes FALLEN of 1 over all rounds of the long run.
 
 Weights. A client that hears few has a small ω, and what it divides by ω is large. Flooding tells the smallest ω that
 was seen at the end of a window or of a stretch of the long run.
@@ -33,6 +34,7 @@ from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_
 
 WINDOW, WINDOWS = 2, 3  # rounds of a window, and how many there are
 FALLEN = 0.02  # the share of the first spread at which τ is read off
+ALL = 1e-6  # of what a window leaves, taken for nothing: it has left all
 EARLY = 12  # rounds until which C is taken to be 1
 MOST_ROUNDS = 2**14  # after which clients that still differ are taken to differ for ever: τ is then as it was seen
 
@@ -43,6 +45,7 @@ class Mixing:
 
     tau: float | np.ndarray  # 0 where averages become exact
     lightest: float | np.ndarray  # the smallest weight ω that was seen, at most 1
+    rounds: int  # that were looked at
     most: np.ndarray  # above the means of the numbers that travelled along, (k,)
     flooded: np.ndarray  # maxima of what was flooded along, (l,)
 
@@ -58,7 +61,8 @@ def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.n
     channel, lead, k = average.channel, like.shape[:-2], averaged.shape[1]
     if channel.n == 1:
         alone = (np.broadcast_to(a[0], (*lead, a.shape[1])) for a in (averaged, flooded))
-        return Mixing(*((np.zeros(lead), np.ones(lead)) if lead else (0.0, 1.0)), *alone)
+        tau, lightest = (np.zeros(lead), np.ones(lead)) if lead else (0.0, 1.0)
+        return Mixing(tau, lightest, 0, *alone)
     own = np.concatenate([_pattern(channel.n)[channel.clients, None], averaged], axis=1)
     average.forget()
     z, away, light = _windows(average, _beside(own, like))
@@ -66,9 +70,10 @@ def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.n
     beside = np.broadcast_to(flooded, (*lead, *flooded.shape))
     top = channel.largest(np.concatenate([y, -y[..., :1], away, -light, beside], axis=-1), like)
     spread = np.asarray(top[..., 0] + top[..., k + 1]) / np.ptp(_pattern(channel.n))
-    window = np.minimum(top[..., k + 2], 1.0) ** (1.0 / WINDOW)
-    tau, lightest = _long_run(average, z[..., :1], spread, -top[..., k + 3])
-    known = Mixing(np.maximum(tau, window), lightest, top[..., 1 : k + 1], top[..., k + 4 :])
+    left = np.minimum(top[..., k + 2], 1.0)
+    tau, lightest, rounds = _long_run(average, z[..., :1], spread, -top[..., k + 3])
+    window = np.where(left < 1.0 - ALL, left ** (1.0 / WINDOW), FALLEN ** (1.0 / rounds))
+    known = Mixing(np.maximum(tau, window), lightest, rounds, top[..., 1 : k + 1], top[..., k + 4 :])
     return known if lead else replace(known, tau=float(known.tau), lightest=float(lightest))
 
 
@@ -99,8 +104,8 @@ def _weights(average: Mean, z: Array) -> np.ndarray:
     return host_float64(xp.ones_like(z[..., :1]) * average.weights)
 
 
-def _long_run(average: Mean, z: Array, share: np.ndarray, lightest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What a round leaves of the spread of z, of which `share` is left after the windows; and the smallest ω."""
+def _long_run(average: Mean, z: Array, share: np.ndarray, lightest: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """What a round leaves of the spread of z, of which `share` is left after the windows; smallest ω; rounds."""
     t, before = WINDOW * WINDOWS, np.ones_like(share)
     average.forget()
     while np.any(share > FALLEN) and t < MOST_ROUNDS:
@@ -110,9 +115,9 @@ def _long_run(average: Mean, z: Array, share: np.ndarray, lightest: np.ndarray) 
         spread = np.asarray(top[..., 0] + top[..., 1]) / np.ptp(_pattern(average.channel.n))
         before, share, t, lightest = share, spread, 2 * t, np.minimum(lightest, -top[..., 2])
     if t <= EARLY:
-        return np.minimum(share, 1.0) ** (1.0 / t), lightest
+        return np.minimum(share, 1.0) ** (1.0 / t), lightest, t
     left = np.where(before > 0, share / np.where(before > 0, before, 1.0), 0.0)
-    return np.minimum(left, 1.0) ** (2.0 / t), lightest
+    return np.minimum(left, 1.0) ** (2.0 / t), lightest, t
 
 
 def _beside(a: np.ndarray, like: Array) -> Array:

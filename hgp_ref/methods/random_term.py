@@ -18,7 +18,7 @@ class _State:
 
 
 class RandomTerm(Method):
-    """FedIHGP (Tarzanagh et al. 2022, Algorithm 3): with N' uniform on 0 .. N−1, the same for all clients,
+    """FedIHGP of FedNest (Tarzanagh et al. 2022): with N' uniform on 0 .. N−1, the same for all clients,
 
         w ← (N/ℓ) Θ̂ ∂_x f,    then N' times    w ← Θ̂ (w − (1/ℓ) ∂²_x g w),
 

@@ -37,6 +37,7 @@ class Refined(Method):
     ----------
     method : any method.
     cycles : how many; a run of M iterations has ⌈M/cycles⌉ in each.
+        With `tol`, the last cycle ends once so little is left.
     steps : steps of the averages at a restart, larger than those in between; a sequence gives those of the first,
         second, ... restart, and its last entry is repeated.
 
@@ -70,6 +71,10 @@ class Refined(Method):
     @property
     def transients(self) -> bool:  # type: ignore[override]
         return self.method.transients
+
+    @property
+    def conserves(self) -> bool:  # type: ignore[override]
+        return self.method.conserves
 
     @property
     def remedy(self) -> str:  # type: ignore[override]
@@ -112,6 +117,10 @@ class Refined(Method):
 
     def residual(self, state: _State) -> Array | None:
         return self.method.residual(state.inner)
+
+    def may_end(self, state: _State) -> bool:
+        """In the last cycle: in those before, little may be left of what the method solves for, but not of r."""
+        return state.m > (self.cycles - 1) * (self.length or 1)
 
     def carry(self, state: _State) -> Array | None:
         return self.method.carry(state.inner)

@@ -54,6 +54,10 @@ class Rule(ABC):
     def talk(self, moving: Moving, gradient: Gradient) -> Talk:
         """From one state to the next; gradient(s) is d at s, of every client."""
 
+    def projected(self, moving: Moving, s: Array) -> Moving:
+        """The state at s, the projection of what it was at."""
+        return Moving(s, moving.memory)
+
 
 class Consensus(Rule):
     """s ← W s − α d."""
@@ -102,22 +106,34 @@ class Lazy(Rule):
 
 
 class ExactDiffusion(Lazy):
-    """ψ⁺ = s − α d,  s ← W (ψ⁺ + s − ψ),  ψ⁰ = s⁰."""
+    """ψ⁺ = s − α d,  s ← W (ψ⁺ + s − ψ),  ψ⁰ = s⁰.
+
+    With a projection, s ← Π y, y ← W (ψ⁺ + y − ψ): what it takes away stays in y − ψ.
+    """
 
     def talk(self, moving: Moving, gradient: Gradient) -> Talk:
         psi = moving.s - self.step * gradient(moving.s)
         s = yield from self.mixed(psi if moving.memory is None else psi + (moving.s - moving.memory))
         return Moving(s, psi)
 
+    def projected(self, moving: Moving, s: Array) -> Moving:
+        return Moving(s, None if moving.memory is None else moving.memory + (s - moving.s))
+
 
 class Extra(Lazy):
-    """With m = W s and e = α d:  s ← 2m − m₋ − (e − e₋), where m₋ and e₋ are those of the step before."""
+    """With m = W s and e = α d:  s ← 2m − m₋ − (e − e₋), where m₋ and e₋ are those of the step before.
+
+    With a projection, s ← Π y, y ← 2m − s + y − m₋ − (e − e₋).
+    """
 
     def talk(self, moving: Moving, gradient: Gradient) -> Talk:
         e = self.step * gradient(moving.s)
         m = yield from self.mixed(moving.s)
         s = m - e if moving.memory is None else m + (m - moving.memory[0]) - (e - moving.memory[1])
         return Moving(s, (m, e))
+
+    def projected(self, moving: Moving, s: Array) -> Moving:
+        return Moving(s, None if moving.memory is None else (moving.memory[0] + (s - moving.s), moving.memory[1]))
 
 
 class AdaptThenTrack(Rule):

@@ -80,6 +80,7 @@ class Tracking(Method):
     """
 
     transients = False
+    conserves = True
     remedy = "take a smaller step, or more steps of the averaging a call"
 
     def __init__(self, step: float | None = None) -> None:

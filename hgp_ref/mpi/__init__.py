@@ -7,7 +7,8 @@
     x = hgp.mpi.gather(fit.x, net)                      # all rows, on every rank
 
 Graphs and mini-batches are functions of (seed, step, client), so every rank knows by itself who sends to whom. Only
-rows that cross between ranks travel, in one message from rank to rank and step.
+rows that cross between ranks travel, in one message from rank to rank and step; or, where that is less, columns of all
+rows, there and back once a call.
 """
 
 from hgp_ref.mpi.channel import Crossing

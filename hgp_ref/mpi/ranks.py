@@ -34,13 +34,14 @@ SHOWN = 300  # characters of a setting that a message shows
 class Handed(Result):
     """What one rank has handed to MPI since its network was spread: rows to other ranks, and what all ranks collect.
 
-    A message holds all rows of one step for one rank, each client's once however many hear it there. Push-Sum's
-    weights are not among them: they are a function of the graphs, which every rank draws for itself.
+    By rows, a message holds all those of one step for one rank, each client's once however many hear it there; by
+    columns (`mpi.by_columns`), a strip of all its clients' rows, there and back once a call. Push-Sum's weights are not
+    among them: they are a function of the graphs, which every rank draws for itself.
 
     Attributes
     ----------
     messages : between ranks.
-    rows : clients' rows in them.
+    rows : clients' rows in them, or parts of these.
     bytes : bytes in them.
     collected_bytes : for maxima and means over all clients, agreement and `gather`.
     """

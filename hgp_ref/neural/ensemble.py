@@ -42,6 +42,9 @@ class Ensemble:
         self.input_shape, self.output_shape = model.input_shape, (self.components, *model.output_shape)
         self.dim = self.components * model.dim
 
+    def __repr__(self) -> str:
+        return f"Ensemble({self.model!r}, {self.components})"
+
     def forward(self, x: Array, X: Array) -> EnsembleTape:
         """As `Sequential.forward`; outputs are (n, N, K, *model.output_shape).
 

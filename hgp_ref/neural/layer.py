@@ -13,6 +13,9 @@ Images travel between layers with channels last, (n, N, H, W, C): windows are th
 a pixel lies in one stretch of memory. Shapes are *named* as PyTorch names them, (C, H, W), and parameters have its
 layout; `Sequential` turns images on their way in and out.
 
+A layer leaves the arrays that it is given as they are: the first one sees the problem's own data, later ones what tapes
+keep. `tape` checks the shape and dtype of what each pass returns.
+
 Nothing in a layer mixes clients, and no sum over instances depends on how many clients there are: on NumPy a client's
 results are the same bits whoever shares its array. (PyTorch rounds batched products by where a matrix begins in memory,
 so there they are the same up to rounding.)

@@ -103,42 +103,68 @@ class Tape:
         self._parameters = split(layers, x, xp)
         self._kept: list[Any] = []
         self._first = next((k for k, layer in enumerate(layers) if layer.shapes), len(layers))
-        a = channels_last(X, xp)
+        a, shape = channels_last(X, xp), tuple(X.shape[2:])
+        self._shapes = [tuple(a.shape)]  # of what goes into each layer, and of what comes out of the last one
         for layer, p in zip(layers, self._parameters, strict=True):
             a, kept = layer.forward(p, a, xp)
+            shape = layer.output_shape(shape)
+            self._shapes.append((*X.shape[:2], *shape[1:], shape[0]))
+            check(a, self._shapes[-1], x, layer, "forward")
             self._kept.append(kept)
         self.output = channels_first(a, xp)  # (n, N, *output_shape)
 
     def backward(self, c: Array, out: Array | None = None) -> Array:
         """(∂z/∂x)^T c; `out`, a NumPy array (n, d), takes it if given.  # (n, d)"""
         gradient = Gradient(self._layers, self._x, self._xp, out)
-        delta = channels_last(c, self._xp)
+        delta = self.entering("c", c)
         for k in range(len(self._layers) - 1, self._first - 1, -1):
             grads, delta = self._layers[k].backward(
                 self._parameters[k], self._kept[k], delta, k > self._first, self._xp, gradient.into(k)
             )
             gradient.put(k, grads)
+            if k > self._first:
+                check(delta, self._shapes[k], self._x, self._layers[k], "backward")
         return gradient.array()
 
     def adjoint(self, c: Array) -> Adjoint:
         """The gradient at every layer's output, for `Adjoint.tangent`."""
         deltas: list[Array] = [None] * len(self._layers)
-        delta = channels_last(c, self._xp)
+        delta = self.entering("c", c)
         for k in range(len(self._layers) - 1, self._first - 1, -1):
             deltas[k] = delta
             if k > self._first:
                 delta = self._layers[k].pull(self._parameters[k], self._kept[k], delta, self._xp)
+                check(delta, self._shapes[k], self._x, self._layers[k], "pull")
         return Adjoint(self, deltas)
 
     def tangent(self, u: Array) -> Tangent:
         """(∂z/∂x) u and what moves on the way; u is (n, d)."""
+        check(u, tuple(self._x.shape), self._x, "u")
         directions = split(self._layers, u, self._xp)
         a_dot: Array | None = None
         inputs: list[Array | None] = []
-        for layer, p, kept, p_dot in zip(self._layers, self._parameters, self._kept, directions, strict=True):
+        for k, (layer, p, kept, p_dot) in enumerate(
+            zip(self._layers, self._parameters, self._kept, directions, strict=True)
+        ):
             inputs.append(a_dot)
             a_dot = layer.tangent(p, kept, p_dot, a_dot, self._xp)
+            if k >= self._first:
+                check(a_dot, self._shapes[k + 1], self._x, layer, "tangent")
         return Tangent(channels_first(a_dot, self._xp), directions, inputs)
+
+    def entering(self, name: str, c: Array) -> Array:
+        """What goes into a backward pass, looked at, with channels last."""
+        check(c, tuple(self.output.shape), self._x, name)
+        return channels_last(c, self._xp)
+
+
+def check(a: Array, needed: tuple[int, ...], x: Array, where: str | Layer, method: str = "") -> None:
+    """An error unless `a` has the shape `needed` and the dtype of x: compiled steps do not look at what they read."""
+    if tuple(getattr(a, "shape", (-1,))) == needed and a.dtype == x.dtype:
+        return
+    given = f"shape {tuple(a.shape)} of {a.dtype}" if hasattr(a, "shape") else type(a).__name__
+    said = f"{where}: {given} given" if isinstance(where, str) else f"layers: {where!r}.{method} returned {given}"
+    raise ValueError(f"{said}, needed {needed} of {x.dtype}")
 
 
 @dataclass(frozen=True)
@@ -152,11 +178,13 @@ class Adjoint:
         """The derivative of the gradient along u, where c moves by c_dot; `out` as in `Tape.backward`.  # (n, d)"""
         tape = self._tape
         gradient = Gradient(tape._layers, tape._x, tape._xp, out)
-        delta_dot = channels_last(c_dot, tape._xp)
+        delta_dot = tape.entering("c_dot", c_dot)
         for k in range(len(tape._layers) - 1, tape._first - 1, -1):
             grads, delta_dot = tape._layers[k].backward_tangent(
                 tape._parameters[k], tape._kept[k], moved.parameters[k], moved.inputs[k], self._deltas[k], delta_dot,
                 k > tape._first, tape._xp, gradient.into(k),
             )  # fmt: skip
             gradient.put(k, grads)
+            if k > tape._first:
+                check(delta_dot, tape._shapes[k], tape._x, tape._layers[k], "backward_tangent")
         return gradient.array()

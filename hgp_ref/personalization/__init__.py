@@ -11,11 +11,13 @@ Every method is a function (task, net, recipe, its own settings) → `Personaliz
     fedem           mixtures by EM                               mixtures
     hgp_pl          a mask on the logits by hyper-gradients      personal_layer
     hgp_mtl         a mixture by hyper-gradients                 multi_task
+    hgp_weights     weights of training instances likewise       instance_weights
     class_prior     one model, shifted by class frequencies      priors (a control)
 """
 
 from hgp_ref.personalization.clustering import clustered_fl
 from hgp_ref.personalization.global_model import fedavg
+from hgp_ref.personalization.instance_weights import hgp_weights
 from hgp_ref.personalization.local_training import local
 from hgp_ref.personalization.mixtures import fedem
 from hgp_ref.personalization.moreau import pfedme
@@ -43,6 +45,7 @@ __all__ = [
     "fedprox",
     "hgp_mtl",
     "hgp_pl",
+    "hgp_weights",
     "local",
     "pfedme",
 ]

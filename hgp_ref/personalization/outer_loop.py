@@ -1,4 +1,4 @@
-"""Personal λ_i by hyper-gradients: what HGP-PL and HGP-MTL share.
+"""Personal λ_i by hyper-gradients: what HGP-PL, HGP-MTL and HGP-weights share.
 
 Clients train x(λ) together, estimate v ≈ d_λ Σ_i f_i(x_i(λ), λ_i) by HGP and update their own λ_i, K times from λ = 0
 (`hgp_ref.bilevel.optimise`: each training starts anew from the same x, with graphs and mini-batches not used before; a
@@ -11,7 +11,7 @@ M = 0 is the control: ∂_λ f alone, what each client can compute without askin
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -91,8 +91,17 @@ def need_outer(outer: Outer) -> Outer:
     return outer
 
 
-def personalize(task: Task, net: Network, recipe: Recipe, outer: Outer, problem: Any, method: str) -> Personalized:
-    """λ_0 = 0 … λ_K on `problem`, judged after each training."""
+def personalize(
+    task: Task,
+    net: Network,
+    recipe: Recipe,
+    outer: Outer,
+    problem: Any,
+    method: str,
+    start: Array | None = None,
+    project: Callable[[Array], Array] | None = None,
+) -> Personalized:
+    """λ_0 = 0, or `start`, … λ_K on `problem`, judged after each training."""
     task.over(net), need_recipe(recipe)
     judge = task.judge(problem, outer.outer_steps)
 
@@ -104,11 +113,12 @@ def personalize(task: Task, net: Network, recipe: Recipe, outer: Outer, problem:
         path = optimise(
             problem,
             net,
-            task.zeros(problem.dim_lam),
+            task.zeros(problem.dim_lam) if start is None else start,
             outer.outer_steps,
             train=recipe,
             estimate=outer.estimate(),
             update=Adam(outer.rate),
+            project=project,
             warm_start=False,
             seed=task.seed,
             x0=task.start(problem.model),

@@ -10,7 +10,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.averaging.base import check_network
-from hgp_ref.backend import Array, detached, host_dtype
+from hgp_ref.backend import Array, array_namespace, detached, host_dtype
 from hgp_ref.channels import Traffic
 from hgp_ref.networks import Network
 from hgp_ref.planning.candidates import Candidate, candidates
@@ -18,7 +18,8 @@ from hgp_ref.planning.enquiry import ACCURATE, Found, find, pilot, products_wort
 from hgp_ref.planning.result import Plan, method_name
 from hgp_ref.problems import Problem, as_problem
 
-LOOSEST, TIGHTEST = 0.5, 1e-14  # relative errors of plans
+LOOSEST = 0.5  # relative error of a plan
+TIGHTEST = 1e4  # times the dtype's rounding: the smallest error that a budget is spent for
 WORTH = 5.0  # a pilot is made where the plan without it would need so many times its floats
 NARROW = 4.0  # high/low of the clients' own interval below which a pilot has nothing to gain
 
@@ -78,74 +79,83 @@ def plan(
     arguments.finite("x", x)
     arguments.finite("lam", lam)
     check_network(net)
+    if len(range(net.n)[net.clients]) != normal.n_clients:
+        raise ValueError(f"net: {net.n} clients given, needed {normal.n_clients} as in problem")
     relative = arguments.boolean("relative", relative)
     if target is not None and budget is not None:
         raise ValueError(f"budget={budget!r} given beside target={target!r}, needed one of them")
     target = None if budget is not None else arguments.positive("target", 1e-4 if target is None else target)
     budget = None if budget is None else arguments.positive("budget", budget)
     use_pilot = None if use_pilot is None else arguments.boolean("use_pilot", use_pilot)
-    x, lam = detached(x), detached(lam)
-    found, average = find(normal, x, lam, net, with_size=not relative)
-    d, goal = normal.dim_x, _goal(target, relative, found)
-    if use_pilot or (use_pilot is None and _pilot_pays(found, goal, d)):
-        found = pilot(found, average, normal, x, lam)
-        goal = _goal(target, relative, found)
-    if not found.low > 0:
+    xp = array_namespace(x)
+    x, lam = (xp.asarray(detached(a), copy=True) for a in (x, lam))  # the plan's own: it may be run later
+    known, average = find(normal, x, lam, net, with_size=not relative)
+    d, eps = normal.dim_x, float(np.finfo(host_dtype(x)).eps)
+    goal = _goal(target, relative, known, eps)
+    if use_pilot or (use_pilot is None and _pilot_pays(known, goal, d)):
+        known = pilot(known, average, normal, x, lam)
+        goal = _goal(target, relative, known, eps)
+    if not known.low > 0:
+        seen = (
+            f"{known.products} averaged products saw an eigenvalue of {known.low:.3g}"
+            if known.products
+            else f"clients' smallest eigenvalues average to {known.low:.3g}: needed use_pilot=True"
+        )
         raise ValueError(
-            f"problem: the mean Hessian has no known positive lower bound (clients' smallest eigenvalues average to "
-            f"{found.low:.3g}): needed use_pilot=True, or a mean inner cost that is strongly convex here"
+            f"problem: the mean Hessian has no known positive lower bound ({seen}); needed a mean inner cost that is "
+            "strongly convex here"
         )
     edges = max(net.expected_edges - net.n, 1.0) if net.n > 1 else 0.0
     if budget is not None:
-        goal = _affordable(found, d, edges, budget)
-    chosen = _chosen(candidates(found, goal), goal, target, relative, found, edges, problem, x, lam, net)
+        goal = _affordable(known, d, edges, budget, TIGHTEST * eps)
+    chosen = _chosen(candidates(known, goal), goal, target, relative, known, edges, problem, x, lam, net)
     return chosen if budget is None else replace(chosen, budget=budget)
 
 
-def _goal(target: float | None, relative: bool, found: Found) -> float:
-    """The relative error to plan for; half of it is left to what models do not see."""
+def _goal(target: float | None, relative: bool, known: Found, eps: float) -> float:
+    """The relative error to plan for; an absolute target is one of how large the hyper-gradient may be."""
     if target is None:
         return 1e-4
-    scale = 1.0 if relative or found.size is None else found.size / max(found.low, 1e-300)
-    return float(np.clip(target / scale if scale > 0 else LOOSEST, 1e-290, LOOSEST))
+    scale = 1.0 if relative or known.size is None else known.size / max(known.low, 1e-300)
+    return float(np.clip(target / scale if scale > 0 else LOOSEST, eps, LOOSEST))
 
 
-def _pilot_pays(found: Found, goal: float, d: int) -> bool:
+def _pilot_pays(known: Found, goal: float, d: int) -> bool:
     """Whether a pilot is cheap beside what the plan without it needs, and the interval wide enough to be narrowed."""
-    if not found.low > 0:
+    if not known.low > 0:
         return True
-    if found.high <= NARROW * found.low:
+    if known.high <= NARROW * known.low:
         return False
-    rounds = products_worth(found, d) * found.rounds_to(ACCURATE)
-    return _floats(found, goal, d) > WORTH * rounds * (d + 1)
+    rounds = products_worth(known, d) * known.rounds_to(ACCURATE)
+    return _floats(known, goal, d) > WORTH * rounds * (d + 1)
 
 
-def _floats(found: Found, goal: float, d: int) -> float:
+def _floats(known: Found, goal: float, d: int) -> float:
     """What the cheapest candidate needs, per edge."""
-    return min(c.floats(d) for c in candidates(found, goal))
+    return min(c.floats(d) for c in candidates(known, goal))
 
 
-def _affordable(found: Found, d: int, edges: float, budget: float) -> float:
+def _affordable(known: Found, d: int, edges: float, budget: float, tightest: float) -> float:
     """The smallest relative error that can be had; ValueError if none can."""
-    grid = np.geomspace(LOOSEST, TIGHTEST, 57)
+    grid = np.geomspace(LOOSEST, tightest, 57)
     allowed = bisect_left(
-        grid, True, key=lambda goal: _floats(found, goal, d) * edges > budget - found.traffic.floats
+        grid, True, key=lambda goal: _floats(known, goal, d) * edges > budget - known.traffic.floats
     )  # needs grow as errors shrink
     if allowed > 0:
         return float(grid[allowed - 1])
-    needed = found.traffic.floats + _floats(found, LOOSEST, d) * edges
+    needed = known.traffic.floats + _floats(known, LOOSEST, d) * edges
     raise ValueError(
-        f"budget={budget:g} given, of which {found.traffic.floats} floats are spent on finding constants; needed about "
+        f"budget={budget:g} given, of which {known.traffic.floats} floats are spent on finding constants; needed about "
         f"{needed:.4g} for an error of {LOOSEST:g}"
     )
 
 
 def _chosen(
-    made: Sequence[Candidate],
+    offers: Sequence[Candidate],
     goal: float,
     target: float | None,
     relative: bool,
-    found: Found,
+    known: Found,
     edges: float,
     problem: Problem,
     x: Array,
@@ -154,19 +164,19 @@ def _chosen(
 ) -> Plan:
     """The cheapest of the candidates as a plan."""
     d = x.shape[-1]
-    ordered = sorted(made, key=lambda c: (c.floats(d) * edges, c.iterations))
-    best, scale = ordered[0], 1.0 if found.size is None else found.size / found.low
+    ordered = sorted(offers, key=lambda c: (c.floats(d) * edges, c.iterations))
+    best, scale = ordered[0], 1.0 if known.size is None else known.size / known.low
     messages = round(best.rounds * edges)
     run = Traffic.of(messages, best.vectors * d + 1, host_dtype(x).itemsize, best.rounds)
     return Plan(
         method=best.method,
         steps=best.steps,
         iterations=best.iterations,
-        traffic=found.traffic + run,
+        traffic=known.traffic + run,
         error=best.error * scale,
         target=goal * scale if target is None else target,
         relative=relative,
-        found=found,
+        found=known,
         compared=tuple((method_name(c.method), c.floats(d) * edges) for c in ordered),
         problem=problem,
         x=x,

@@ -5,11 +5,13 @@
    λ_min(H_i) ≤ ᾱ and of mean_i λ_max(H_i) ≥ L̄; by flooding max_i ‖H_i‖, max_i ‖∂_x f_i‖ and max_i ‖J_i‖.
 3. In a pilot, a few steps of Lanczos on H̄ itself, from a vector that everybody knows: each is one average of H_i q over
    so many rounds that about ACCURATE of its disagreement is left. With Ritz values θ_1 … θ_k and the residuals e_1, e_k
-   that they leave (|β_k| times the last entry of their vectors), the interval becomes
+   that they leave (|β_k| times the last entry of their vectors), k as large as that disagreement allows (`_ritz`), the
+   interval becomes
 
-       [CAREFUL · √(θ_1 · max(θ_1 − e_1, what 2. gave)),  min(θ_k + e_k, what 2. gave)],
+       [CAREFUL · √(θ_1 · max(θ_1 − e_1, what 2. gave, θ_1/100)),  min(θ_k + max(e_k, m), what 2. gave)],
 
-   between what is certain and what was seen; and ζ is the largest ‖H_i q − H̄q‖.
+   between what is certain and what was seen; m = θ_k (log d / (k − 1))² / 10, about what Lanczos misses in one of
+   twenty random matrices; and ζ is the largest ‖H_i q − H̄q‖.
 
 A few graphs of a few clients say little of τ: 12/n rounds that leave UNKNOWN each are added to what was seen.
 Everything is an estimate except what 2. says of means: good enough to choose by, and certified after the run.
@@ -33,11 +35,12 @@ from hgp_ref.problems.normalised import Normalised
 from hgp_ref.results import Result
 
 ACCURATE = 0.05  # share of the disagreement that is left in an average of the pilot
+NOISE = 5.0  # times its smallest Ritz value may be what T lacks of symmetry
 CAREFUL = 0.9  # of the lower end, whose overestimate costs more than an underestimate
 MOST_PRODUCTS = 8  # of H̄ in a pilot
 LOOKED_AT = 100  # graphs in which clients that are cut off are looked for
 PROBES = 4  # products with J_i behind ‖J_i‖
-UNKNOWN, SEEN = 0.5, 6  # what a round is taken to leave before anything was seen; rounds that are seen at least
+UNKNOWN = 0.5  # what a round is taken to leave before anything was seen
 FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ below which averages are taken to be exact, and the largest that is reckoned with
 
 
@@ -55,6 +58,7 @@ class Found(Result):
     size : max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; None if not asked for.
     products : of H̄ in the pilot; 0 without.
     traffic : what finding it took.
+    own_low : below mean_i λ_min(H_i), which is what clients know without a pilot.
 
     Examples
     --------
@@ -73,6 +77,7 @@ class Found(Result):
     size: float | None
     products: int
     traffic: Traffic
+    own_low: float = math.nan
 
     @property
     def graphs(self) -> int:
@@ -107,24 +112,25 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     flooded = np.stack([SAFETY * extreme, *scales], axis=1)
     mixing = watch_mixing(average, x, np.stack([-low, SAFETY * high], axis=1), flooded)
     least, top = -float(mixing.most[0]), mixing.flooded
-    found = Found(
+    known = Found(
         low=least,
         high=float(mixing.most[1]),
         largest=float(top[0]),
         zeta=float(top[0]) / 2 - min(least, float(top[0])) / 2,
-        tau=_with_prior(float(mixing.tau), net.n),
+        tau=_with_prior(float(mixing.tau), mixing.rounds, net.n),
         size=float(top[1]) * float(top[2]) if with_size else None,
         products=0,
         traffic=average.channel.traffic,
+        own_low=least,
     )
-    return found, average
+    return known, average
 
 
-def _with_prior(tau: float, n: int) -> float:
-    """τ and 12/n rounds of UNKNOWN; of a single client, and of everybody hearing everybody, nothing is unknown."""
+def _with_prior(tau: float, rounds: int, n: int) -> float:
+    """τ over the rounds that were seen, and UNKNOWN over 12/n more; of a single client nothing is unknown."""
     weight = 12 / n
-    seen = SEEN * math.log(max(tau, FAST))
-    return tau if n == 1 else math.exp((seen + weight * math.log(UNKNOWN)) / (SEEN + weight))
+    seen = rounds * math.log(max(tau, FAST))
+    return tau if n == 1 else math.exp((seen + weight * math.log(UNKNOWN)) / (rounds + weight))
 
 
 def _cross_norms(cross: object, x: Array) -> np.ndarray:
@@ -138,16 +144,16 @@ def _cross_norms(cross: object, x: Array) -> np.ndarray:
     return np.max(seen, axis=0) * max(1.0, math.sqrt(x.shape[-1]) / 2)
 
 
-def products_worth(found: Found, d: int) -> int:
+def products_worth(known: Found, d: int) -> int:
     """How many products of H̄ a pilot takes: about half of what Chebyshev needs for a factor e, 2 at least."""
-    kappa = found.high / found.low if found.low > 0 else MOST_PRODUCTS**2 * 4.0
+    kappa = known.high / known.low if known.low > 0 else MOST_PRODUCTS**2 * 4.0
     return min(d, MOST_PRODUCTS, max(2, round(math.sqrt(kappa) / 2)))
 
 
-def pilot(found: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
+def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
     """Step 3."""
-    k = products_worth(found, x.shape[-1])
-    better = average.taking(found.rounds_to(ACCURATE))
+    k = products_worth(known, x.shape[-1])
+    better = average.taking(known.rounds_to(ACCURATE))
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp
     rows = start_rows(x)
     Q, Y, apart = [rows / row_norms(rows)[..., None]], [], []
@@ -164,23 +170,36 @@ def pilot(found: Found, average: Mean, problem: Normalised, x: Array, lam: Array
         beta = row_norms(z)[..., None]
         Q.append(z / (beta + float(xp.finfo(x.dtype).smallest_normal)))
     T = np.stack([[host_float64(xp.sum(q * y, axis=-1)) for q in Q[:k]] for y in Y])  # (k, k, n)
-    theta, left = _ritz(np.moveaxis(T, -1, 0), host_float64(beta)[:, 0])
-    zeta = np.max(apart, axis=0)
-    flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], theta[:, 1] + left[:, 1], zeta], axis=1)
+    theta, left, used = _ritz(np.moveaxis(T, -1, 0), host_float64(beta)[:, 0])
+    missed = 0.1 * (math.log(x.shape[-1]) / np.maximum(used - 1, 0.1)) ** 2 * theta[:, 1]
+    top = theta[:, 1] + np.maximum(left[:, 1], missed)
+    flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], top, np.max(apart, axis=0)], axis=1)
     first, sure, high, zeta_most = (float(a) for a in average.channel.largest(flooded, x))
-    certain = max(found.low, sure, 0.0)
-    low = CAREFUL * math.sqrt(first * min(certain, first)) if first > 0 and certain > 0 else max(first / 2, found.low)
+    certain = max(known.low, sure, 0.0)
+    low = CAREFUL * math.sqrt(first * max(min(certain, first), first / 100)) if first > 0 else known.low
     return replace(
-        found,
+        known,
         low=low,
-        high=min(found.high, max(high, low)),
+        high=min(known.high, max(high, low)),
         zeta=zeta_most,
         products=k,
         traffic=average.channel.traffic,
     )
 
 
-def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Extreme eigenvalues of the symmetric parts of T (n, k, k), and the residuals |β| |last entry|, (n, 2) each."""
-    values, vectors = np.linalg.eigh((T + np.swapaxes(T, 1, 2)) / 2)
-    return values[:, [0, -1]], np.abs(beta[:, None] * vectors[:, -1, [0, -1]])
+def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each client's T (k, k): extreme Ritz values and their residuals, (n, 2) each, and how much of T was used.
+
+    That is the largest leading part, symmetric but for the disagreement of averages, which that does not outweigh.
+    """
+    n, k, _ = T.shape
+    values, left, used = np.empty((n, 2)), np.empty((n, 2)), np.empty(n)
+    for i in range(n):
+        for j in range(k, 0, -1):
+            part = T[i, :j, :j]
+            theta, vectors = np.linalg.eigh((part + part.T) / 2)
+            if NOISE * theta[0] >= np.linalg.norm(part - part.T, 2) / 2:
+                break
+        after = beta[i] if j == k else T[i, j - 1, j]
+        values[i], left[i], used[i] = theta[[0, -1]], np.abs(after * vectors[-1, [0, -1]]), j
+    return values, left, used

@@ -101,8 +101,10 @@ class Plan(Result):
         """Run the plan and certify it; go on where the certificate misses the target.
 
         Gradient tracking goes on where it stands, another method by a cycle of refinement: w is averaged again and the
-        method solves for what is left. A run that diverges is begun again with a smaller step (a wider interval). Where
-        a budget was given, the run ends as planned.
+        method solves for what is left. A run that diverges is begun again with a smaller step (a wider interval), one
+        that has grown for want of agreement between clients with longer calls. Where a budget was given, a run goes on
+        only within it; what clients send for a certificate of their own comes on top. Of all that was certified, the
+        best is returned.
 
         Parameters
         ----------
@@ -130,6 +132,8 @@ class Plan(Result):
         from hgp_ref.planning.running import carry_out
 
         certify, by_clients = arguments.boolean("certify", certify), arguments.boolean("by_clients", by_clients)
+        if not isinstance(self.net, Network):
+            raise ValueError("plan: read from a file, which keeps problem and network in words; needed one of hgp.plan")
         elsewhere = self.net.clients != slice(0, self.net.n)
         return carry_out(self, certify, by_clients or elsewhere, certificate)
 

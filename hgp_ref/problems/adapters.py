@@ -67,7 +67,8 @@ def from_torch(*given: Any, **named: Any) -> Any:
     for an instance depend on other instances (batch normalisation in training mode) where there is padding.
 
     A cost that changes with x or lam but carries no graph to it (detached, or computed with integers) is a
-    RuntimeError, as is any derivative under torch.inference_mode(): both would be zero without a word.
+    RuntimeError, as is any derivative under torch.inference_mode(): both would be zero without a word. So is a second
+    derivative that is not symmetric, because PyTorch has a wrong one for an operation (weight_norm in 2.13).
 
     Parameters
     ----------

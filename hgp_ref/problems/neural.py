@@ -28,7 +28,7 @@ from hgp_ref.problems.neural_answers import ask, ask_scores
 from hgp_ref.problems.neural_cost import NeuralCost
 from hgp_ref.problems.neural_data import read_images
 from hgp_ref.problems.neural_linearization import NeuralLinearization
-from hgp_ref.problems.neural_parts import Model, Parts, Rows, add_scaled, weighted
+from hgp_ref.problems.neural_parts import Model, Part, Parts, Rows, add_scaled, weighted
 
 
 class NeuralProblem(Portable):
@@ -89,6 +89,10 @@ class NeuralProblem(Portable):
         self.n_clients, self.dim_x, self.dim_lam = int(train.shape[0]), model.dim, cost.dim_lam
         self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
 
+    def __repr__(self) -> str:
+        sizes = f"n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}"
+        return f"<{type(self).__name__} of {self.model!r}: {sizes}>"
+
     def _like(self) -> Array:
         return self._train.all.features
 
@@ -112,26 +116,30 @@ class NeuralProblem(Portable):
         """∂_x g_i.  # (n, d_x)"""
         parts = self._enter(x, lam, batch)
         rows = Rows(tuple(x.shape), x)
-        for part in parts:
+
+        def work(k: int, part: Part) -> None:
             own, out = x[part.clients, :], rows.out(part.clients)
             tape = self.model.forward(own, part.images)
             grad = tape.backward(self.weighted_slope(self.cost, tape.output, lam[part.clients, :], part.view), out)
             rows.put(part.clients, add_scaled(grad, self.l2, own))
+
+        parts.each(work)
         return rows.array(self._xp)
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
         """∂_x f_i and ∂_λ f_i.  # (n, d_x), (n, d_λ)"""
         self._enter(x, lam)
         along_x, along_lam = Rows(tuple(x.shape), x), Rows(tuple(lam.shape), lam)
-        for part in self._outer_parts():
+
+        def work(k: int, part: Part) -> None:
             at = part.clients
             tape, own = self.model.forward(x[at, :], part.images), lam[at, :]
-            along_x.put(
-                at, tape.backward(self.weighted_slope(self.outer, tape.output, own, part.view), along_x.out(at))
-            )
-            along_lam.put(
-                at, ask(self.outer, "along_lam", tape.output, own, part.view, xp=self._xp) + self.outer_l2 * own
-            )
+            slope = self.weighted_slope(self.outer, tape.output, own, part.view)
+            along_x.put(at, tape.backward(slope, along_x.out(at)))
+            own_slope = ask(self.outer, "along_lam", tape.output, own, part.view, xp=self._xp)
+            along_lam.put(at, own_slope + self.outer_l2 * own)
+
+        self._outer_parts().each(work)
         return along_x.array(self._xp), along_lam.array(self._xp)
 
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
@@ -159,11 +167,14 @@ class NeuralProblem(Portable):
         if len(given.counts) != self.n_clients:
             raise ValueError(f"X: {len(given.counts)} clients given, needed {self.n_clients} as the problem has")
         xp, rows, classes = self._xp, Rows((self.n_clients,), x), int(given.all.targets.shape[-1])
-        for part in Parts(self.model, given, given.all):
+
+        def work(k: int, part: Part) -> None:
             z = self.model.logits(x[part.clients, :], part.images)
             guess = xp.argmax(ask_scores(self.cost, z, lam[part.clients, :], classes, xp), axis=-1)  # (n, N)
             truth = xp.argmax(xp.astype(part.view.targets, xp.int32), axis=-1)
             rows.put(part.clients, xp.sum(part.view.mean * xp.astype(guess == truth, x.dtype), axis=-1))
+
+        Parts(self.model, given, given.all).each(work)
         return rows.array(xp)
 
     def restrict(self, clients: Any) -> NeuralProblem:
@@ -210,10 +221,13 @@ class NeuralProblem(Portable):
 
     def _mean_cost(self, cost: NeuralCost, parts: Parts, x: Array, lam: Array) -> Array:
         xp, rows = self._xp, Rows((self.n_clients,), x)
-        for part in parts:
+
+        def work(k: int, part: Part) -> None:
             z = self.model.logits(x[part.clients, :], part.images)
             value = ask(cost, "value", z, lam[part.clients, :], part.view, xp=xp)
             rows.put(part.clients, xp.sum(part.view.mean * value, axis=-1))
+
+        parts.each(work)
         return rows.array(xp)
 
     def _outer_parts(self) -> Parts:

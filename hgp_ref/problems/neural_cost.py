@@ -14,7 +14,8 @@ which moves outputs by ż, five functions give every derivative that hyper-gradi
 Arguments: z (n, N, *output_shape), lam (n, d_λ), view with `targets` (n, N, C) one-hot booleans, `mean` (n, N) the
 weight of each instance in its client's mean and `index` (n, N) or None, which instances they are; xp the array library.
 n may be any run of clients and N their number of instances, so nothing may mix clients. Answers are checked for their
-shape and dtype; z, lam and ż must be left as they are (on NumPy they are read-only).
+shape and dtype; z, lam and ż must be left as they are (on NumPy they are read-only). Large problems ask from several
+threads at once.
 """
 
 from __future__ import annotations

@@ -47,13 +47,16 @@ class NeuralLinearization:
         if lead:
             raise ValueError(f"u: leading run axes {lead} given, needed none; call once for each run")
         xp, bent, crossed = problem._xp, Rows(tuple(u.shape), u), Rows(tuple(self._lam.shape), u)
-        for k, part in enumerate(self._parts):
+
+        def work(k: int, part: Part) -> None:
             at, opened = part.clients, self._open(k, part)
             moved = opened.tape.tangent(u[at, :])
             if cross:
                 crossed.put(at, ask(problem.cost, "cross", opened.z, opened.lam, part.view, moved.output, xp=xp))
             if bend:
                 bent.put(at, opened.bend(u[at, :], moved, bent.out(at)))
+
+        self._parts.each(work)
         return bent.array(xp) if bend else None, crossed.array(xp) if cross else None
 
     def _open(self, k: int, part: Part) -> _Opened:

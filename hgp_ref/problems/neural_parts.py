@@ -3,7 +3,8 @@
 Activations of all clients at once may be far larger than their parameters. So every pass goes through runs of
 neighbouring clients whose activations take CHUNK_BYTES at most (always one client at least), and a linearization keeps
 activations between products only where those of all clients together take KEEP_BYTES at most; otherwise it makes them
-again for each product. Arrays stay where they are.
+again for each product. On NumPy as many parts are worked on at once as there may be threads, and share CHUNK_BYTES.
+Arrays stay where they are.
 
 A part has clients with equally many instances and no padding behind them, so that what a client computes does not
 depend on how many instances others have. On NumPy the same holds for a mini-batch whose padding comes last; elsewhere,
@@ -12,11 +13,12 @@ where looking at a batch would stop the device, its padding is computed with wei
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from hgp_ref import threads
 from hgp_ref.backend import Array, Namespace, array_namespace, host_dtype, is_numpy
 from hgp_ref.neural import Ensemble, Sequential
 from hgp_ref.problems.instances import Instances, View
@@ -43,18 +45,29 @@ class Parts:
         self._model, self._view, self._xp = model, view, array_namespace(view.features)
         self._widths = _widths(instances, view)  # (n,) instances of each client
         self._itemsize = host_dtype(view.features).itemsize
+        numbers = int(self._widths.sum()) * model.numbers(kept=False)
+        worth = is_numpy(view.features) and numbers >= 2 * threads.GRAIN
+        self._at_once = threads.limit() if worth else 1  # parts that are worked on at the same time
 
     def __iter__(self) -> Iterator[Part]:
         start, n = 0, len(self._widths)
         one = self._model.numbers(kept=False) * self._itemsize
         while start < n:
             width = int(self._widths[start])
-            most = max(1, CHUNK_BYTES // (one * width))
+            most = max(1, CHUNK_BYTES // (one * width * self._at_once))
             stop = start + 1
             while stop < min(n, start + most) and self._widths[stop] == width:
                 stop += 1
             yield self._part(slice(start, stop), width)
             start = stop
+
+    def each(self, work: Callable[[int, Part], object]) -> None:
+        """work(k, part) for every part, on NumPy several at once: what `work` writes is the part's own."""
+        if self._at_once == 1:
+            for k, part in enumerate(self):
+                work(k, part)
+        else:
+            threads.each(lambda numbered: work(*numbered), enumerate(self))
 
     def fit(self) -> bool:
         """Whether what tapes and adjoints of all parts keep fits KEEP_BYTES."""

@@ -15,8 +15,13 @@ Data = Array | Sequence[Array]  # (n, N, ...), or n arrays (N_i, ...)
 
 
 def read_instances(X: Data, y: Data, loss: Loss, names: tuple[str, str]) -> Instances:
-    """Check features and labels, pad clients to equal length, encode the labels."""
+    """Check features and labels, pad clients to equal length, encode the labels.
+
+    All of it is copied: what a caller does with his arrays afterwards does not reach the problem.
+    """
     features, counts = pad(names[0], X, 2)
+    if hasattr(X, "shape"):
+        features = array_namespace(features).asarray(features, copy=True)
     labels, label_counts = read_labels(names[1], y, features)
     if counts.shape != label_counts.shape:
         raise ValueError(

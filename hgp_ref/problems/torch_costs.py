@@ -22,6 +22,7 @@ class TorchProblem(Adapter):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
+        self._symmetric = False  # whether a second derivative was seen to be
         self._independent: set[tuple[str, str, str, int]] = set()  # what has been asked for and depends on nothing
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:

@@ -57,9 +57,14 @@ class TorchModuleProblem(Adapter):
             raise ValueError(f"module: {type(module).__name__} without parameters given, needed one to train at least")
         self._data: dict[str, TorchInstances] = {"inner_cost": train, "outer_cost": val}
         self._penalties = {"inner_cost": penalty, "outer_cost": outer_penalty}
+        self._symmetric = False  # whether a second derivative was seen to be
         self._independent: set[tuple[str, str, str]] = set()  # what has been asked for and depends on nothing
         self._alone: set[str] = set()  # costs that were seen to treat each instance by itself
         super().__init__(loss, outer_loss or loss, len(train.X), dim_x, dim_lam, train.counts)
+
+    def __repr__(self) -> str:
+        sizes = f"n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}"
+        return f"<{type(self).__name__} of a {type(self.module).__name__}: {sizes}>"
 
     def parameters(self) -> Array:
         """The module's own parameters, the same for every client: a point to start from.  # (n, d_x)"""

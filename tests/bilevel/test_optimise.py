@@ -10,7 +10,7 @@ from helpers import assert_close
 from kinds import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import Adam, GradientDescent, optimise
+from hgp_ref.bilevel import Adam, Box, GradientDescent, optimise
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 TRAIN, ESTIMATE = dict(steps=60, lr=0.5), dict(steps=3, iterations=40)
@@ -215,6 +215,22 @@ def test_a_step_to_where_training_fails_is_halved():
     assert np.isfinite(path.outer_cost).all()
 
 
+def test_a_halved_step_stays_where_lam_may_be():
+    """λ_0 need not be in the set: half the way to it may be outside again."""
+    problem, _, lam = logistic()
+
+    def train(problem, net, lam, **options):
+        far = np.nan if lam.max() > 5.2 else 0.0
+        return SimpleNamespace(x=np.full((3, problem.dim_x), far), traffic=hgp.Traffic())
+
+    up = lambda problem, net, x, lam, **options: SimpleNamespace(  # noqa: E731
+        value=-np.ones_like(lam), traffic=hgp.Traffic()
+    )
+    with pytest.warns(RuntimeWarning, match="1 of the step refused"):
+        path = optimise(problem, NET, 0 * lam + 0.3, 2, train, up, GradientDescent(100.0), Box(5.0, 6.0))
+    assert np.all((path.lam[1:] >= 5) & (path.lam[1:] <= 6))
+
+
 def test_training_that_fails_at_once_is_an_error():
     problem, _, lam = logistic(regularization="client")
     with pytest.raises(hgp.DivergenceError):
@@ -227,6 +243,9 @@ def test_training_that_fails_at_once_is_an_error():
         (dict(lam=[[0.0, 0.0]] * 3), TypeError, "lam: needed an array"),
         (dict(lam=np.zeros((2, 3, 2))), ValueError, r"lam: shape \(2, 3, 2\) given, needed \(3, 2\)"),
         (dict(lam=np.full((3, 2), np.nan)), ValueError, "lam: holds NaN"),
+        (dict(lam=np.zeros((3, 2), dtype="float32")), TypeError, "lam: dtype float32 given, needed the problem's"),
+        (dict(callback=lambda *given: np.ones(3)), TypeError, "callback: returned ndarray, needed something true or"),
+        (dict(estimate=dict(seed=3)), ValueError, "estimate: 'seed' given, needed some of eta, iterations"),
         (dict(net=hgp.networks.FullyConnected(4)), ValueError, "net: .* has 4 clients, but the problem has 3"),
         (dict(train=dict(step=3)), ValueError, "train: 'step' given, needed some of steps, lr"),
         (dict(train=dict(seed=3)), ValueError, "train: 'seed' given"),

@@ -169,3 +169,23 @@ def test_a_change_of_inputs_is_a_function_that_returns_arrays():
 def test_too_many_clusters_are_refused_before_they_are_drawn():
     with pytest.raises(ValueError, match=f"n_clusters={10**12} given"):
         draw_clusters(10**12)
+
+
+def test_inputs_of_one_shape_that_are_numbers():
+    X, y = [np.ones((2, 3)), np.ones((4, 3))], [np.zeros(2), np.zeros(4)]
+    with pytest.raises(ValueError, match=r"X\[1\]: shape \(4, 2\) given, needed \(N_i, 3\) as in X\[0\]"):
+        Clients([X[0], X[1][:, :2]], y, [], [], 2, "data")
+    with pytest.raises(ValueError, match=r"X_val\[0\]: shape \(2, 3, 1\) given, needed \(N_i, 3\)"):
+        Clients(X, y, [X[0][..., None], X[1]], y, 2, "data")
+    with pytest.raises(ValueError, match=r"X_test\[1\].*NaN"):
+        Clients(X, y, [], [], 2, "data", [X[0], np.nan * X[1]], y)
+
+
+def test_a_change_in_place_does_not_reach_the_original():
+    clients = Clients([np.ones((2, 3))], [np.zeros(2)], [], [], 2, "data")
+
+    def change(i, X):
+        X *= 0
+        return X
+
+    assert not clients.map_inputs(change).X[0].any() and clients.X[0].all()

@@ -56,3 +56,17 @@ def test_bad_input_is_named():
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), iterations=3, **options)
+
+
+def test_an_estimate_of_another_point_is_refused():
+    problem, x, lam = quadratic()
+    net, method = hgp.networks.RandomDirected(3, seed=1), hgp.methods.Tracking(0.1)
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 3), method=method, iterations=10)
+    later = hgp.PushSum(net.after(30), 3)
+    with pytest.raises(ValueError, match="resume: what it carries misses .* needed an estimate at the same point"):
+        hgp.hypergradient(problem, 3 * x, lam, later, method=method, resume=est, iterations=5)
+    refined = hgp.methods.Refined(method, cycles=2, steps=5)
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 3), method=refined, iterations=10)
+    hgp.hypergradient(problem, x, lam, later, method=refined, resume=est, iterations=5)
+    with pytest.raises(ValueError, match="resume: what it carries misses"):
+        hgp.hypergradient(problem, 3 * x, lam, later, method=refined, resume=est, iterations=5)

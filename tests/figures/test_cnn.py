@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,3 +157,42 @@ def test_sizes_have_files_of_their_own():
     settings = cnn.experiment("paper", mini_batch=True).settings
     paper = {"train_steps": 5000, "lr": 0.01, "l2": 1e-3, "eta": 0.05, "iterations": 1000, "steps": 100, "batch": 512}
     assert {name: settings[name] for name in paper} == paper and settings["removals"] == 50
+
+
+RESUMED = """
+import sys
+from pathlib import Path
+from figures import cnn
+from reporting.store import obtain
+small = {**cnn.QUICK, "data": "digits", "side": 8, "block": 1, "more_block": 2}
+print(obtain(cnn.experiment("paper", mini_batch=True, **small), Path(sys.argv[1])).path)
+"""
+
+
+def _run(folder):
+    """The paper's size with fewer and smaller images, in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.Popen([sys.executable, "-c", RESUMED, str(folder)], env=environment, cwd=root, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_run_of_the_papers_kind_that_is_killed_goes_on_to_the_same_bytes(tmp_path):
+    """kill -9 three times, where it hurts: while training, while predicting again, while training from scratch."""
+    whole, errors = _run(tmp_path / "whole").communicate(timeout=300)
+    assert "parts to compute, about" in errors
+    for part in ("train", "repeat", "scratch-1"):
+        process = _run(tmp_path / "killed")
+        until = time.monotonic() + 300
+        while not list((tmp_path / "killed").rglob(f"{part}.npz")) and process.poll() is None:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, "it ended before it was killed"
+    resumed, errors = _run(tmp_path / "killed").communicate(timeout=300)
+    assert "parts to compute, about" in errors and not list((tmp_path / "killed").rglob("*.parts"))
+    names = {Path(path.strip()).name for path in (whole, resumed)}
+    assert len(names) == 1
+    assert Path(resumed.strip()).read_bytes() == Path(whole.strip()).read_bytes()

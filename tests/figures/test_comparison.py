@@ -62,5 +62,9 @@ def test_exponents_of_the_ledger():
 def test_cleaning_falls_for_a_method_and_divergence_is_infinite():
     curve = comparison_cleaning.judged(comparison_cleaning.RUNS["SPARKLE-ED"], 10.0, 0, 60)
     assert curve.shape == (comparison_cleaning.ENTRIES, 2) and curve[-1, 1] < 0.8 * curve[0, 1]
-    lost = comparison_cleaning.judged(comparison_cleaning.RUNS["SPARKLE-ED"], 1e9, 0, 60)
-    assert not np.isfinite(lost).any() or lost[-1, 1] > curve[-1, 1]
+    wild = comparison_cleaning._other("sparkle", comparison_cleaning._static, 1.0,
+                                      lambda L: {"inner_lr": 100 / L, "aux_lr": 0.8 / L})  # fmt: skip
+    assert np.isinf(comparison_cleaning.judged(wild, 1.0, 0, 60)).all()
+    wrong = comparison_cleaning._other("sparkle", comparison_cleaning._static, 1.0, lambda L: {"inner_lr": -1.0})
+    with pytest.raises((TypeError, ValueError)):
+        comparison_cleaning.judged(wrong, 1.0, 0, 60)

@@ -95,6 +95,11 @@ function(
     personal.hgp_mtl,
     lambda: dict(task=task(), net=small.net(), recipe=PUSH, outer=OUTER, components=2),
 )
+function(
+    "personalization.hgp_weights",
+    personal.hgp_weights,
+    lambda: dict(task=task(), net=small.net(), recipe=PUSH, outer=personal.Outer(1, outer_on="validation", steps=2)),
+)
 for part in ("curve", "accuracy"):
     method(f"personalization.Personalized.{part}", result, lambda: dict(part="test", weighted=True))
 method("personalization.Personalized.bottom", result, lambda: dict(share=0.1, part="test"))

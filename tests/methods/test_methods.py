@@ -356,3 +356,32 @@ def test_chebyshev_finds_its_interval_on_full_batches_for_any_number_of_seeds():
         for r, seed in enumerate((3, 4)):
             expected = hgp.hypergradient(problem, x, lam, later, method=given, seed=seed, **options)
             assert_close(found.value[r], expected.value, 1e-10)
+
+
+class Wrong(Method):
+    """A method whose step returns what it was told to."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def start(self, g):
+        return g
+
+    def step(self, state, average, linearization):
+        return self.make(average(state), state)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda p, s: (p[:1], s), ValueError, r"method: step returned shape \(1, 4\), needed \(3, 4\)"),
+        (lambda p, s: (p[0], s), ValueError, r"method: step returned shape \(4,\), needed \(3, 4\)"),
+        (lambda p, s: (p.astype("float32"), s), TypeError, "method: step returned float32 numbers, needed float64"),
+        (lambda p, s: (1.0, s), TypeError, "method: step returned float, needed an array"),
+        (lambda p, s: p, TypeError, "method: step returned ndarray, needed a tuple of the increment and the state"),
+    ],
+)
+def test_increments_of_a_wrong_form_are_refused(make, error, message):
+    problem, x, lam = quadratic()
+    with pytest.raises(error, match=message):
+        hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), method=Wrong(make), iterations=3)

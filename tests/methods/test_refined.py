@@ -168,3 +168,17 @@ def test_more_cycles_than_iterations():
     problem, x, lam = quadratic()
     est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), method=Refined(Neumann(0.5), 10, 5), iterations=4)
     assert est.iterations == 4 and est.traffic.rounds == 3 + 3 * 10
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-9])
+def test_a_tolerance_ends_the_last_cycle_only(tol):
+    """Inside the first cycle little is soon left of its own series, whatever the averaging has left behind."""
+    problem = hgp.problems.Quadratic.random(4, 5, 2, seed=3)
+    rng = np.random.default_rng(0)
+    x, lam = rng.normal(size=(4, 5)), rng.normal(size=(4, 2))
+    avg = hgp.PushSum(hgp.networks.RandomDirected(4, low=0.3, high=0.6, seed=5), 3)
+    method = hgp.methods.Refined(hgp.methods.Chebyshev(0.1, 1.1), 5, 40)
+    est = hgp.hypergradient(problem, x, lam, avg, method=method, iterations=200, tol=tol)
+    assert est.stopped == "tolerance" and 160 < est.iterations < 200
+    truth = hgp.exact.hypergradient(problem, x, lam)
+    assert np.linalg.norm(est.value - truth) < 1e-6 * np.linalg.norm(truth)

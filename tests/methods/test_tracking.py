@@ -243,6 +243,17 @@ def test_sparse_graphs_have_a_step_and_converged_runs_are_returned():
         assert_close(est.value, truth, 1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:.*strongly connected")
+def test_two_clients_that_hear_nobody_for_six_rounds_have_a_step():
+    problem = hgp.problems.Quadratic(np.ones((2, 1, 1)), np.zeros((2, 1)), np.ones((2, 1, 1)), np.ones((2, 1)))
+    x = np.zeros((2, 1))
+    for seed in range(12):
+        net = hgp.networks.RandomDirected(2, low=0.1, high=0.3, seed=seed)
+        mean = hgp.averaging.open_mean([hgp.PushSum(net, 1)], 2, x, 1)
+        assert 0.5 < mixing(mean, x).tau < 1
+        assert safe_step(mean, problem.linearize(x, x), x) > 0
+
+
 @pytest.mark.parametrize("M", [700, 701, 1000])
 def test_rounding_of_a_weak_direction_is_no_divergence(M):
     """w* is κ times what H w* is, and so is its rounding."""

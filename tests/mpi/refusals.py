@@ -103,7 +103,7 @@ def settings():
     other = hgp.mpi.spread(hgp.networks.FullyConnected(N))
     refuses("net: RandomOut.*FullyConnected", lambda: train(net=differ(net, other)))
     refuses("needed . rows along axis", lambda: hgp.mpi.gather(np.ones(N + 1), net))
-    others = np.arange(N)[k][::-1] if rows > 1 else np.array([(k.start + 1) % N])
+    others = np.arange(N)[k][::-1] if rows > 1 else np.array([k.start - 1])
     refuses("problem: .* needed problem.restrict", lambda: average_of(problem.restrict(differ(k, others)), x, lam, net))
     first = slice(0, rows)
     with warnings.catch_warnings(record=True) as said:

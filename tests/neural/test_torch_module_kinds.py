@@ -161,3 +161,46 @@ def test_a_module_in_training_mode_that_cannot_run_is_named_and_keeps_its_buffer
     assert int(net[1].num_batches_tracked) == 0 and not net[1].running_mean.any()
     with pytest.raises(TypeError, match=r"module: function given with data, needed a torch.nn.Module"):
         from_torch(loss, loss, X, y, dim_lam=1)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # no rule of vmap for it
+@pytest.mark.parametrize("form", ["module", "costs"])
+def test_a_second_derivative_that_is_not_symmetric_is_refused(form):
+    """An operation with a right first derivative and a wrong second one, as PyTorch's weight_norm has."""
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            ctx.save_for_backward(a)
+            return (a**2).sum(-1, keepdim=True) * a
+
+        @staticmethod
+        def backward(ctx, grad):
+            (a,) = ctx.saved_tensors
+            first = grad * (a**2).sum(-1, keepdim=True)
+            return first + 2 * a * (grad * a.detach()).sum(-1, keepdim=True)  # detached: half of the second derivative
+
+    def cost(i, x, lam, batch=None):
+        return Square.apply(x).sum() + lam.sum()
+
+    x, lam = torch.tensor([[0.3, -0.7, 1.1]]).double(), torch.zeros(1, 1).double()
+    if form == "costs":
+        problem = from_torch(cost, cost, 1, 3, 1)
+        with pytest.raises(RuntimeError, match="second derivative by PyTorch is not symmetric"):
+            problem.linearize(x, lam).hvp(x)
+        good = from_torch(lambda i, x, lam, batch=None: (x**3).sum(), cost, 1, 3, 1)
+        assert torch.allclose(good.linearize(x, lam).hvp(x), 6 * x * x)
+        return
+    net = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)).double()
+    X, y = data(EQUAL)
+    problem = from_torch(net, loss, X, y, dim_lam=1)
+    start = problem.parameters()
+    u = torch.linspace(-1, 1, start.numel()).reshape(start.shape).double()
+    step, at = 1e-5, problem.inner_grad
+    differences = (at(start + step * u, LAM) - at(start - step * u, LAM)) / (2 * step)
+    try:
+        bent = problem.linearize(start, LAM).products(u)[0]
+    except RuntimeError as error:
+        assert "not symmetric" in str(error)  # PyTorch 2.13
+    else:
+        assert_close(bent.numpy(), differences.numpy(), 1e-6)

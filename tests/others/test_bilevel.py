@@ -206,6 +206,22 @@ class TestAtAPoint:
         others = [f(self.problem, self.x, lam) for f in (exact.client_hypergradient, exact.local_hypergradient)]
         assert all(np.linalg.norm(est.value - o) > 0.3 * np.linalg.norm(truth) for o in others)
 
+    def test_fednest_is_global_in_expectation(self):
+        """The mean over all N' < N, which are equally likely, up to the (1 − 1/κ)^N that N terms leave."""
+        terms, means = 80, {}
+        draw = 0
+        while len(means) < terms:
+            term = RandomTerm(terms, 1.0, seed=2, draw=draw)
+            if term.last not in means:
+                net = hgp.networks.FullyConnected(6)
+                means[term.last] = self.run("fednest", terms, net, terms=terms, ell=1.0, seed=2, draw=draw).value
+            draw += 1
+        value = np.mean(list(means.values()), axis=0)
+        truth = exact.hypergradient(self.problem, self.x, self.lam)
+        assert np.linalg.norm(value - truth) < 2e-3 * np.linalg.norm(truth)
+        others = [f(self.problem, self.x, self.lam) for f in (exact.client_hypergradient, exact.local_hypergradient)]
+        assert all(np.linalg.norm(value - o) > 0.3 * np.linalg.norm(truth) for o in others)
+
     def test_a_callback_sees_what_is_kept_and_may_stop(self):
         seen = []
         call = lambda m, v: seen.append(m) or v.fill(0) or m == 6  # noqa: E731
@@ -352,3 +368,28 @@ def test_other_refusals():
         bilevel.sparkle(problem, NET, lam, 2, x="MAGIC", **CALLS["sparkle"])
     with pytest.raises(ValueError, match="has 3 clients|averages 4 clients"):
         bilevel.d_soba(problem, hgp.networks.StaticUndirected(4, seed=1), lam, 2, **CALLS["d_soba"])
+
+
+@pytest.mark.parametrize("outer", ["ED", "EXTRA", "GT"])
+def test_a_projection_does_not_stop_at_points_that_are_not_stationary(outer):
+    """Σ f falls along the box's edges until their end: the corner is the minimiser."""
+    problem = hgp.problems.Quadratic.random(4, 3, 2, seed=1)
+    net = hgp.networks.StaticUndirected(4, seed=1)
+    settings = dict(lr=0.01, inner_lr=0.4, aux_lr=0.4, outer=outer, shared=True, project=bilevel.Box(-0.2, 0.2))
+    path = bilevel.sparkle(problem, net, np.zeros((4, 2)), 2000, every=2000, **settings)
+    lam = path.lam[-1]
+    slope = exact.shared_hypergradient(problem, exact.inner_solution(problem, lam), lam)
+    assert np.abs(slope).min() > 0.1
+    assert_close(lam, np.broadcast_to(-0.2 * np.sign(slope), lam.shape), 1e-8)
+
+
+def test_options_and_steps_are_named_as_they_were_given():
+    problem, x, lam = setting()
+    with pytest.raises(TypeError, match="variant: no option of FAB, needed some of its own or of x0, project"):
+        bilevel.fab(problem, net_of("fab"), lam, 2, variant="x", **CALLS["fab"])
+    for name, wrong in (("dbo", "jhip_lr"), ("gbdsbo", "mixing"), ("ma_dsbo", "higp_lr"), ("mdbo", "inner_lr"),
+                        ("d_soba", "aux_lr"), ("sparkle", "lr"), ("fab", "inner_lr"), ("fednest", "lr")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{wrong}=-1.0 given"):
+            getattr(bilevel, name)(problem, net_of(name), lam, 2, **(CALLS[name] | {wrong: -1.0}))
+    with pytest.raises(TypeError, match="method='dbo': jhip_lr given, needed step; may be: shared, tracked"):
+        bilevel.at_point("dbo", problem, x, lam, NET, jhip_lr=0.1)

@@ -227,6 +227,37 @@ def test_hgp_pl_is_the_outer_loop_of_a_mask(task):
     close(result.x, fit.x)
 
 
+def test_hgp_weights_is_the_outer_loop_of_instance_weights(task):
+    recipe, net = Push(steps=30, lr=0.3, batch_size=4), hgp.networks.RandomDirected(3, seed=2)
+    outer = Outer(outer_steps=2, rate=0.3, iterations=3, steps=4, eta=0.2, batch_size=None, outer_on="validation")
+    result = personal.hgp_weights(task, net, recipe, outer)
+    problem = hgp.problems.NeuralInstanceWeights(task.model, *task.data.train, *task.data.validation, L2)
+    lam, m, s, graphs, drawn = np.ones((3, max(COUNTS))), 0.0, 0.0, 0, 0
+    for k in range(3):
+        options = dict(milestones=None, variant="nedic", batch_size=4, seed=SEED, x0=task.start(), first_batch=drawn)
+        fit = hgp.sgp(problem, net.after(graphs), lam, 30, 0.3, **options)
+        close(result.test[k], task.plain.accuracy(fit.x, np.zeros((3, 1)), *task.data.test))
+        graphs, drawn = graphs + 30, drawn + 30
+        if k == 2:
+            break
+        avg = hgp.PushSum(net.after(graphs), 4)
+        v = hgp.hypergradient(problem, fit.x, lam, avg, eta=0.2, iterations=3).value
+        graphs, drawn = graphs + 12, drawn + 3
+        m, s = 0.9 * m + 0.1 * v, 0.999 * s + 0.001 * v * v
+        step = 0.3 * (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(s / (1 - 0.999 ** (k + 1))) + 1e-8)
+        lam = np.clip(lam - step, 0.0, 1.0)
+    close(result.lam, lam)
+    assert 0 <= result.lam.min() < 1 == result.lam.max()
+    with pytest.raises(ValueError, match="outer_on='train' given, needed 'validation'"):
+        personal.hgp_weights(task, net, recipe, Outer())
+
+
+def test_without_terms_weights_stay(task):
+    net, recipe = hgp.networks.RandomDirected(3, seed=2), Push(steps=5, lr=0.3, batch_size=None)
+    outer = Outer(outer_steps=2, iterations=0, outer_on="validation")
+    assert np.all(personal.hgp_weights(task, net, recipe, outer).lam == 1)
+
+
 def test_without_terms_a_mask_follows_its_own_gradient_and_sends_nothing_for_it(task):
     net, recipe = hgp.networks.RandomDirected(3, seed=2), Push(steps=10, lr=0.3, batch_size=None)
     result = personal.hgp_pl(task, net, recipe, Outer(outer_steps=1, iterations=0))

@@ -229,3 +229,84 @@ def test_plans_and_outcomes_are_results(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert_close(hgp.load(out.save(tmp_path / "out.npz")).value, out.value, 0.0)
+
+
+def test_slow_networks_are_known_to_be_slow():
+    """A ring of 19: a round leaves cos(π/19), and what was seen over 100 rounds outweighs what was believed before."""
+    n = 19
+    ring = hgp.networks.Schedule([(np.arange(n), (np.arange(n) + 1) % n)], n=n)
+    problem, x, lam = conditioned(20.0, n=n, d=8)
+    plan = hgp.plan(problem, x, lam, ring, target=1e-5)
+    assert plan.found.tau == pytest.approx(np.cos(np.pi / n), abs=0.02)
+    out = plan.run()
+    assert out.met and relative_error(problem, x, lam, out) <= 1e-5
+
+
+def test_nothing_is_claimed_of_a_hyper_gradient_that_is_not_told_from_zero():
+    target = np.array([[1e16], [4.0], [-1e16]])
+    problem = hgp.problems.Quadratic(np.ones((3, 1, 1)), np.zeros((3, 1)), np.ones((3, 1, 1)), target)
+    plan = hgp.plan(problem, np.zeros((3, 1)), np.zeros((3, 1)), hgp.networks.RandomDirected(3, seed=1), target=1e-6)
+    with pytest.warns(RuntimeWarning, match="the certified error is inf"):
+        assert plan.run().met is False
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-160, 1e155])
+def test_bounds_do_not_under_or_overflow(scale):
+    problem = hgp.problems.Quadratic.random(5, 6, 3, seed=1, condition=20.0)
+    x, lam = np.ones((5, 6)), np.zeros((5, 3))
+
+    class Scaled:
+        def __getattr__(self, name):
+            return getattr(problem, name)
+
+        def outer_grad(self, x, lam):
+            return tuple(scale * a for a in problem.outer_grad(x, lam))
+
+    out = hgp.plan(Scaled(), x, lam, hgp.networks.RandomDirected(5, seed=1), target=1e-4).run()
+    assert out.met and 1e-7 < out.bound <= 1e-4
+    assert relative_error(problem, x, lam, dataclasses.replace(out, value=out.value / scale)) <= out.bound
+
+
+def test_a_plan_keeps_its_point_and_says_what_it_cannot_do(tmp_path):
+    problem, x, lam = quadratic()
+    net = hgp.networks.RandomDirected(3, seed=1)
+    given = x.copy()
+    plan = hgp.plan(problem, given, lam, net, target=1e-4)
+    given[:] = 5.0
+    assert_close(plan.x, x, 0.0)
+    with pytest.raises(TypeError, match="foo: no option of hgp.certify for plans, needed some of lipschitz"):
+        plan.run(foo=1)
+    with pytest.raises(ValueError, match="plan: read from a file"):
+        hgp.load(plan.save(tmp_path / "plan.npz")).run()
+    with pytest.raises(ValueError, match="net: 4 clients given, needed 3 as in problem"):
+        hgp.plan(problem, x, lam, hgp.networks.FullyConnected(4), target=1e-4)
+    tiny = hgp.plan(problem, x, lam, net, target=5e-324)
+    assert tiny.iterations < 2000, "no run gets below rounding"
+    with pytest.warns(RuntimeWarning, match="was asked for"):
+        assert tiny.run().met is False
+
+
+def test_clients_that_cannot_certify_say_so_before_they_run():
+    rng = np.random.default_rng(3)
+    apart = rng.normal(size=(5, 4, 4))
+    apart = apart + np.swapaxes(apart, 1, 2)
+    A = np.diag(np.linspace(0.5, 1.0, 4)) + 0.3 * (apart - apart.mean(axis=0))
+    problem = hgp.problems.Quadratic(A, rng.normal(size=(5, 4)), rng.normal(size=(5, 2, 4)), rng.normal(size=(5, 4)))
+    x, lam, net = rng.normal(size=(5, 4)), rng.normal(size=(5, 2)), hgp.networks.RandomDirected(5, seed=2)
+    plan = hgp.plan(problem, x, lam, net, target=1e-4)
+    assert plan.found.own_low < 0 < plan.found.low
+    with pytest.raises(ValueError, match="by_clients: clients' smallest Hessian eigenvalues average to -"):
+        plan.run(by_clients=True)
+    assert plan.run(by_clients=True, strong_convexity=float(np.linalg.eigvalsh(A.mean(axis=0))[0]) * 0.99).met
+
+
+def test_budgets_are_spent_where_a_run_falls_short():
+    make, net = CASES["condition 100"]
+    problem, x, lam = make()
+    plan = hgp.plan(problem, x, lam, net, budget=3e5)
+    short = dataclasses.replace(plan, method=Chebyshev(plan.found.low, plan.found.high), iterations=15, steps=4)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the certified error", RuntimeWarning)
+        once, out = short.run(certify=False), short.run()
+    assert out.continued >= 1 and once.traffic.floats < out.traffic.floats <= 1.1 * 3e5
+    assert relative_error(problem, x, lam, out) < 0.1 * relative_error(problem, x, lam, once)

@@ -1,4 +1,11 @@
-"""The bilevel methods of others: each of their variables moves by a rule, all of them over one channel."""
+"""The bilevel methods of others: each of their variables moves by a rule, all of them over one channel.
+
+What is implemented are the equations in each docstring, and nothing else of a paper: steps are given, not scheduled.
+The equations were derived again here, in the form that the papers' descriptions have in common with each other (one
+mixing matrix W, one step a variable); published programs were not followed. What holds them is tested: each is the loop
+over explicit matrices that tests/others writes out, and with x and λ frozen it tends to the derivative of its class
+(`exact.classes`) and to no other.
+"""
 
 from hgp_ref.bilevel.others.federated import fednest
 from hgp_ref.bilevel.others.frozen import Frozen, at_point

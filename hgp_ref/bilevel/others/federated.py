@@ -77,7 +77,7 @@ def fednest(
     shared: bool = False,
     **options: Any,
 ) -> Path:
-    """FedNest (Algorithms 1–4 of the paper, not its published program): in each outer iteration
+    """FedNest (as its paper describes it, not its published program): in each outer iteration
 
         T times    FedInn   d̄ = mean ∂_x g_i(x), τ times y_i ← y_i − β (∂_x g_i(y_i) − ∂_x g_i(x) + d̄), x = mean y_i,
         then       FedIHGP  p ← (N/ℓ) mean ∂_x f_i, N' times p ← mean (I − H_i/ℓ) p, N' uniform on 0 .. N−1,
@@ -118,6 +118,7 @@ def fednest(
     True
     """
     shared = arguments.boolean("shared", shared)
+    lr, inner_lr = arguments.positives(lr=lr, inner_lr=inner_lr)
     hyper = RandomTermMean(terms, ell, options.get("seed", 0))
     lam_rule = Svrg(lr, local_steps) if shared else Own(lr)
     T = arguments.integer("inner_steps", inner_steps, 1, arguments.LONGEST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -114,12 +115,7 @@ def at_point(
     True
     """
     network, make = HYPERS[arguments.choice("method", method, HYPERS)]
-    try:
-        hyper = make(**settings)
-    except TypeError as error:
-        if "argument" not in str(error):
-            raise
-        raise TypeError(f"method={method!r}: {str(error).split(') ', 1)[-1]}") from error
+    hyper = _hyper(method, make, settings)
     problem = as_problem(problem, needs=("outer_grad", "linearize", "inner_grad"))
     x, lam = check_point(problem, x, lam)
     M = arguments.integer("iterations", iterations, 1, arguments.LONGEST)
@@ -151,3 +147,17 @@ def at_point(
         traffic=mean.charge(),
         method=method,
     )
+
+
+def _hyper(method: str, make: Callable[..., Hyper], settings: dict[str, Any]) -> Hyper:
+    """What `make` makes of the settings; TypeError with the names it takes where one is missing or too many."""
+    known = signature(make).parameters.values()
+    needed = [p.name for p in known if p.default is Parameter.empty]
+    may = [p.name for p in known if p.default is not Parameter.empty]
+    if not set(needed) <= set(settings) <= {*needed, *may}:
+        given = ", ".join(settings) or "nothing"
+        raise TypeError(
+            f"method={method!r}: {given} given, needed {', '.join(needed)}"
+            + (f"; may be: {', '.join(may)}" if may else "")
+        )
+    return make(**settings)

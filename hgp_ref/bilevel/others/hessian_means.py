@@ -81,7 +81,7 @@ def gbdsbo(
     shared: bool = False,
     **options: Any,
 ) -> Path:
-    """GBDSBO (Algorithm 1 of arXiv 2206.10870): in each iteration one round of all of
+    """GBDSBO (arXiv 2206.10870): in each iteration one round of all of
 
         λ ← W λ − α (s − U Q h),    x ← W x − β' ∂_x g_i,    and s, h, U, V as in `MeanHessian`.
 
@@ -100,6 +100,13 @@ def gbdsbo(
     Path
         λ of every outer step, the outer cost there, and what was sent until it was known.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be one undirected graph, rates and ℓ positive, `mixing` in (0, 1], `terms` an integer ≥ 1.
+    DivergenceError
+        x or λ is not finite any more.
+
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
@@ -111,6 +118,7 @@ def gbdsbo(
     >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
     True
     """
-    hyper = MeanHessian(mixing, ell, terms, shared)
+    lr, inner_lr, mixing = arguments.positives(lr=lr, inner_lr=inner_lr, mixing=mixing)
+    hyper = MeanHessian(arguments.between("mixing", mixing, 0, 1), ell, terms, shared)
     method = SingleLoop("GBDSBO", Consensus(inner_lr), hyper, Consensus(lr) if hyper.shared else Own(lr))
     return run(method, problem, net, lam, outer_steps, **options)

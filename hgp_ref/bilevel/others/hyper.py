@@ -1,4 +1,9 @@
-"""What approaches the hyper-gradient at a point that may move: a state, one iteration as a talk, and a value."""
+"""What approaches the hyper-gradient at a point that may move: a state, one iteration as a talk, and a value.
+
+`hgp_ref.methods` has the same iterations at a point that stays, for the driver of estimates. Here x and λ move between
+two iterations, so that a state must make sense at another point, and what is sent travels in one message with x and λ:
+hence a form of its own, which tests compare with the other.
+"""
 
 from __future__ import annotations
 

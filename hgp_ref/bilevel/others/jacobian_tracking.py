@@ -124,7 +124,7 @@ def dbo(
     tracking: bool = False,
     **options: Any,
 ) -> Path:
-    """DBO (Algorithm 1 of arXiv 2206.05670; with `tracking` DBOGT): in each outer iteration
+    """DBO (arXiv 2206.05670; with `tracking` DBOGT): in each outer iteration
 
         T times    x_i ← Σ_j W_ij x_j − β ∂_x g_i(x_i, λ_i),
         N times    JHIP (`JacobianTracking`), from the Z of before,
@@ -165,6 +165,7 @@ def dbo(
     True
     """
     shared, tracking = arguments.boolean("shared", shared), arguments.boolean("tracking", tracking)
+    lr, inner_lr, jhip_lr = arguments.positives(lr=lr, inner_lr=inner_lr, jhip_lr=jhip_lr)
     hyper = JacobianTracking(jhip_lr, shared=shared, tracked=not shared)
     lam_rule = Own(lr) if not shared else Tracked(lr) if tracking else Consensus(lr)
     T, N = (

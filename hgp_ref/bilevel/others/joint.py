@@ -51,6 +51,7 @@ class Joint(ABC):
     name: str
     network: str  # one of those of `others.networks`
     hyper: Hyper
+    lam_rule: Rule
     draws = 1  # mini-batches an outer iteration
 
     def start(self, point: Point) -> Place:

@@ -45,7 +45,7 @@ def mdbo(
     problem, net, lam, outer_steps : as for `bilevel.optimise`; `net` must be one undirected graph.
     lr, inner_lr : α of λ and of x.
     ell, terms : ℓ and J.
-    eta, momentum : η and θ in (0, 1].
+    eta, momentum : η in (0, 1] and θ in [0, 1].
     shared : whether all clients share one λ.
     options : x0, project, batch_size, seed, every, callback: see `bilevel.others.run.run`.
 
@@ -132,11 +132,10 @@ def vrdbo(
 def _method(
     name: str, lr: float, inner_lr: float, ell: float, terms: int, eta: float, filtered: Filter, shared: bool
 ) -> SingleLoop:
+    lr, inner_lr = arguments.positives(lr=lr, inner_lr=inner_lr)
     hyper = LocalSeries(arguments.integer("terms", terms, 1, arguments.LONGEST), arguments.positive("ell", ell))
     damping = arguments.between("eta", eta, 0, 1)
     if damping == 0:
         raise ValueError(f"eta={eta!r} given, needed a number in (0, 1]")
-    lam_rule = (
-        Tracked(lr, damping) if arguments.boolean("shared", shared) else Own(damping * arguments.positive("lr", lr))
-    )
+    lam_rule = Tracked(lr, damping) if arguments.boolean("shared", shared) else Own(damping * lr)
     return SingleLoop(name, Tracked(inner_lr, damping), hyper, lam_rule, filtered, filtered)

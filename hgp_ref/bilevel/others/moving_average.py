@@ -31,7 +31,7 @@ def ma_dsbo(
     shared: bool = False,
     **options: Any,
 ) -> Path:
-    """MA-DSBO (Algorithms 1 and 2 of arXiv 2210.12839), class Global: in each outer iteration
+    """MA-DSBO (arXiv 2210.12839), class Global: in each outer iteration
 
         T times    x ← W x − β ∂_x g_i(x_i, λ_i),    from the x of before,
         N times    HIGP: z ← W z − γ d,  d ← W d + s⁺ − s,  s_i = H_i z_i − ∂_x f_i,    from the z of before, d⁰ = s⁰,
@@ -45,7 +45,7 @@ def ma_dsbo(
     problem, net, lam, outer_steps : as for `bilevel.optimise`; `net` must be one undirected graph.
     lr, inner_lr, higp_lr : α, β and γ.
     inner_steps, higp_steps : T and N.
-    momentum : θ in (0, 1].
+    momentum : θ in [0, 1].
     shared : whether all clients share one λ.
     options : x0, project, batch_size, seed, every, callback: see `bilevel.others.run.run`.
 
@@ -71,6 +71,7 @@ def ma_dsbo(
     >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
     True
     """
+    lr, inner_lr, higp_lr = arguments.positives(lr=lr, inner_lr=inner_lr, higp_lr=higp_lr)
     lam_rule = Consensus(lr) if arguments.boolean("shared", shared) else Own(lr)
     T, N = (
         arguments.integer("inner_steps", inner_steps, 1, arguments.LONGEST),

@@ -99,6 +99,7 @@ def fab(
     True
     """
     shared = arguments.boolean("shared", shared)
+    lr, inner_lr = arguments.positives(lr=lr, inner_lr=inner_lr)
     hyper = Penalty(inner_lr, penalty, nodes)
     x_rule = Tracked(hyper.rule.step * hyper.c)
     method = SingleLoop("FAB", x_rule, hyper, Tracked(lr) if shared else Own(lr), network=DIRECTED)

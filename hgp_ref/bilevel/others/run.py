@@ -16,6 +16,7 @@ from hgp_ref.bilevel.others.networks import one_round
 from hgp_ref.bilevel.others.points import Points
 from hgp_ref.bilevel.path import Path
 from hgp_ref.errors import DivergenceError
+from hgp_ref.methods.rules import Rule
 from hgp_ref.networks import Network
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import Problem, as_problem
@@ -37,6 +38,7 @@ def run(
     seed: int = 0,
     every: int = 1,
     callback: Callable[[int, Array, Array, float], object] | None = None,
+    **unknown: object,
 ) -> Path:
     """K outer iterations of `method` from λ and x0, as a Path; the keywords are those of every method of others.
 
@@ -48,6 +50,9 @@ def run(
 
     What grows beyond GROWTH_LIMIT or is not finite raises DivergenceError.
     """
+    if unknown:
+        known = "x0, project, batch_size, seed, every, callback"
+        raise TypeError(f"{', '.join(unknown)}: no option of {method.name}, needed some of its own or of {known}")
     problem = as_problem(problem)
     lam, x = _start(problem, lam, x0)
     K = arguments.integer("outer_steps", outer_steps, 0, arguments.LONGEST)
@@ -65,7 +70,7 @@ def run(
         for k in range(1, K + 1):
             at = method.step(at, mean, points)
             if project is not None:
-                at = _projected(at, project)
+                at = _projected(at, project, method.lam_rule)
             if k % every and k != K:
                 continue
             kept.add(at, k)
@@ -105,11 +110,11 @@ def _start(problem: Normalised, lam: Array, x0: Array | None) -> tuple[Array, Ar
     return lam, xp.asarray(detached(x0), copy=True)
 
 
-def _projected(at: Place, project: Callable[[Array], Array]) -> Place:
+def _projected(at: Place, project: Callable[[Array], Array], rule: Rule) -> Place:
     projected = project(array_namespace(at.lam.s).asarray(at.lam.s, copy=True))
     arguments.same_kind(lam=at.lam.s, **{"project(lam)": projected})
     arguments.shape("project(lam)", projected, tuple(at.lam.s.shape), "(n, d_lam)", run_axes=False)
-    return replace(at, lam=replace(at.lam, s=detached(projected)))
+    return replace(at, lam=rule.projected(at.lam, detached(projected)))
 
 
 class _Kept:

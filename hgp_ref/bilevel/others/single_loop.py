@@ -29,7 +29,7 @@ def d_soba(
     shared: bool = False,
     **options: Any,
 ) -> Path:
-    """D-SOBA (Algorithm 1 of arXiv 2402.03167), class Global: one round an iteration of
+    """D-SOBA (arXiv 2402.03167), class Global: one round an iteration of
 
         x ← W (x − β ∂_x g_i),               z ← W (z − γ (H_i z_i − ∂_x f_i)),
         h ← (1 − θ) h + θ (∂_λ f_i − J_i z_i),    λ ← W (λ − α h),
@@ -68,6 +68,7 @@ def d_soba(
     >>> bool(cost(path.lam[-1]) < 0.8 * cost(path.lam[0]))
     True
     """
+    lr, inner_lr, aux_lr = arguments.positives(lr=lr, inner_lr=inner_lr, aux_lr=aux_lr)
     lam_rule = Diffusion(lr) if arguments.boolean("shared", shared) else Own(lr)
     filtered = Average(arguments.between("momentum", momentum, 0, 1))
     z = Auxiliary(Diffusion(aux_lr))
@@ -91,7 +92,7 @@ def sparkle(
     shared: bool = False,
     **options: Any,
 ) -> Path:
-    """SPARKLE (Algorithm 1 of arXiv 2411.14166), class Global: the directions of `d_soba`, each variable with its own
+    """SPARKLE (arXiv 2411.14166), class Global: the directions of `d_soba`, each variable with its own
     correction for clients that differ, "ED", "EXTRA" or "GT" (see `hgp_ref.methods.rules`), here with d eliminated:
 
         ED     s^{k+2} = W (2s^{k+1} − s^k − α Δd),            EXTRA  s^{k+2} = 2W s^{k+1} − W s^k − α Δd,
@@ -131,6 +132,7 @@ def sparkle(
     >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
     True
     """
+    lr, inner_lr, aux_lr = arguments.positives(lr=lr, inner_lr=inner_lr, aux_lr=aux_lr)
     for name, rule in (("x", x), ("z", z), ("outer", outer)):
         arguments.choice(name, rule, ("ED", "EXTRA", "GT"))
     lam_rule = read_rule("outer", outer, lr) if arguments.boolean("shared", shared) else Own(lr)

@@ -1,0 +1,83 @@
+"""`python -m figures.personal_refresh FOLDER`: make anew what has changed of `FOLDER/personalization-reduced.json`.
+
+The file says with which settings each part (network, method, seed) was made. Parts that are not there, or whose
+settings are no longer those of `figures.personal`, are computed and put in, one after the other; the file is written
+after each, so that an interrupted run goes on. The page beside it is then written from the numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ[variable] = "1"  # before NumPy loads its library
+
+from figures.cli import summary  # noqa: E402
+from figures.options import Product  # noqa: E402
+from figures.personal import GROUPS, SAME, experiments_of  # noqa: E402
+from figures.personal_numbers import entry  # noqa: E402
+from figures.personal_parts import rate_of, run_part  # noqa: E402
+from figures.table_personalization import SHOWS, comparisons, written  # noqa: E402
+from hgp_ref.files import write_whole  # noqa: E402
+from reporting.provenance import commit  # noqa: E402
+
+SIZE = "reduced"
+
+
+def made_with(settings: dict[str, Any], part: str) -> dict[str, Any] | None:
+    """What the numbers of a part depend on; None where the settings know no rate for it."""
+    network, method, _ = part.split(".")
+    rates = settings["rates"].get("push" if network in ("RandU", "RandD") else "rounds", {})
+    name = rate_of({"rates": {"push": rates, "rounds": rates}}, network, method)
+    if name not in rates:
+        return None
+    kept = {key: value for key, value in settings.items() if key not in ("rates", "seeds")}
+    return {**kept, "rate": rates[name]}
+
+
+def stale(whole: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Parts to compute, with the settings of their experiment."""
+    out = []
+    for group, experiment in experiments_of(SIZE).items():
+        settings, before = dict(experiment.settings), whole["stamps"].get(group, {}).get("settings")
+        for part in experiment.parts:
+            anew = whole["stamps"].get("refreshed", {}).get(part)
+            old = anew["settings"] if anew else before and made_with(before, part)
+            if part not in whole["accuracies"] or old != made_with(settings, part):
+                out.append((part, settings))
+    return out
+
+
+def main(folder: Path) -> int:
+    """0 if every comparison holds."""
+    place = folder / f"personalization-{SIZE}.json"
+    whole = json.loads(place.read_text(encoding="utf-8"))
+    for part, settings in stale(whole):
+        start = time.process_time()
+        numbers = entry(run_part(settings, part, {}))
+        network, method, seed = part.split(".")
+        same = [net for net, source in SAME.get(method, {}).items() if source == network]
+        whole["accuracies"] |= {f"{net}.{method}.{seed}": numbers for net in (network, *same)}
+        whole["stamps"].setdefault("refreshed", {})[part] = {
+            "settings": made_with(settings, part),
+            "cpu_seconds": round(time.process_time() - start, 3),
+            "commit": commit(),
+        }
+        write_whole(place, (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode())
+        print(f"{part}: {numbers['test_plain']} plain, {numbers['test_by_size']} by size", flush=True)
+    settings = dict(experiments_of(SIZE)["push"].settings)
+    for name, text in written(whole["accuracies"], settings, whole["stamps"]).items():
+        write_whole(folder / name, text.encode())
+    rows = comparisons(whole["accuracies"], settings["seeds"], SIZE)
+    seconds = sum(whole["stamps"][group]["cpu_seconds"] for group in GROUPS if group in whole["stamps"])
+    print(summary([Product("table_personalization", "", SHOWS, [place], rows, seconds, False)]))
+    return int(any(row.met is False for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,103 @@
+"""Compiled steps do not look at what they read, so tapes do: shapes and dtypes of all that enters them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hgp_ref as hgp
+from hgp_ref import neural
+from hgp_ref.problems import NeuralInstanceWeights, PersonalBias, PersonalMask, PersonalMixture
+
+
+@pytest.fixture
+def tape():
+    model = neural.Sequential((1, 8, 8), neural.Conv2d(1, 2, 3), neural.ReLU(), neural.MaxPool2d(2))
+    return model.forward(model.init(2), np.ones((2, 5, 1, 8, 8)))
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 2, 2, 2), (2, 4, 2, 3, 3), (2, 5, 1, 3, 3), (2, 5, 2, 9, 9), (1, 5, 2, 3, 3)])
+def test_what_goes_into_a_pass_has_the_shape_of_the_outputs(tape, shape):
+    moved = tape.tangent(np.ones((2, 20)))
+    adjoint = tape.adjoint(np.ones((2, 5, 2, 3, 3)))
+    for name, call in (("c", tape.backward), ("c", tape.adjoint), ("c_dot", lambda c: adjoint.tangent(moved, c))):
+        with pytest.raises(ValueError, match=rf"^{name}: shape .* given, needed \(2, 5, 2, 3, 3\) of float64"):
+            call(np.ones(shape))
+        with pytest.raises(ValueError, match=rf"^{name}: .* of float32 given"):
+            call(np.ones((2, 5, 2, 3, 3), dtype=np.float32))
+        with pytest.raises(ValueError, match=rf"^{name}: float given"):
+            call(1.0)
+    with pytest.raises(ValueError, match=r"^u: shape \(2, 19\) of float64 given, needed \(2, 20\)"):
+        tape.tangent(np.ones((2, 19)))
+
+
+class Doubles(neural.ReLU):
+    """A user's layer; one of its passes may answer in a wrong shape."""
+
+    wrong = ""
+
+    def forward(self, p, a, xp):
+        z, kept = super().forward(p, a, xp)
+        return (z[:, :, :-1] if self.wrong == "forward" else z), kept
+
+    def back(self, kept, delta, xp):
+        given = super().back(kept, delta, xp)
+        return given[:, :, :-1] if self.wrong == "back" else given
+
+    def push(self, kept, a_dot, xp):
+        given = super().push(kept, a_dot, xp)
+        return given.astype(np.float32) if self.wrong == "push" else given
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_what_a_layer_hands_on_is_looked_at(fused):
+    own = Doubles()
+    layers = (neural.Conv2d(1, 2, 3), own, neural.Conv2d(2, 2, 3), neural.Flatten(), neural.Linear(32, 3))
+    model = neural.Sequential((1, 8, 8), *layers, fused=fused)
+    x, X, c = model.init(2), np.ones((2, 5, 1, 8, 8)), np.ones((2, 5, 3))
+    tape = model.forward(x, X)
+    adjoint, moved = tape.adjoint(c), tape.tangent(x)
+    own.wrong = "back"
+    for method, call in {
+        "backward": lambda: tape.backward(c),
+        "pull": lambda: tape.adjoint(c),
+        "backward_tangent": lambda: adjoint.tangent(moved, c),
+    }.items():
+        with pytest.raises(ValueError, match=rf"layers: Doubles\(\)\.{method} returned shape \(2, 5, 5, 6, 2\)"):
+            call()
+    own.wrong = "push"
+    with pytest.raises(ValueError, match=r"Doubles\(\)\.tangent returned .* of float32, needed \(2, 5, 6, 6, 2\)"):
+        tape.tangent(x)
+    own.wrong = "forward"
+    with pytest.raises(ValueError, match=r"Doubles\(\)\.forward returned shape \(2, 5, 5, 6, 2\)"):
+        model.forward(x, X)
+
+
+MODEL = neural.Sequential((4,), neural.Linear(4, 3))
+KINDS = {
+    "NeuralInstanceWeights": lambda X, y: NeuralInstanceWeights(MODEL, X, y, X, y),
+    "PersonalMask": lambda X, y: PersonalMask(MODEL, X, y),
+    "PersonalBias": lambda X, y: PersonalBias(MODEL, X, y),
+    "PersonalMixture": lambda X, y: PersonalMixture(MODEL, X, y, components=2),
+    "SoftmaxRegression": lambda X, y: hgp.problems.SoftmaxRegression(X, y, X, y, n_classes=3),
+    "HyperCleaning": lambda X, y: hgp.problems.HyperCleaning(X, y, X, y),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_problem_does_not_follow_the_arrays_that_it_was_made_of(kind):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
+    problem = KINDS[kind](X, y)
+    x, lam = rng.standard_normal((2, problem.dim_x)), np.ones((2, problem.dim_lam))
+    before = problem.inner_cost(x, lam), problem.outer_cost(x, lam)
+    X[:], y[:] = 0, 0
+    assert np.array_equal(problem.inner_cost(x, lam), before[0])
+    assert np.array_equal(problem.outer_cost(x, lam), before[1])
+
+
+def test_what_they_are_is_said():
+    X, y = np.ones((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
+    mixture = PersonalMixture(MODEL, X, y, components=2)
+    assert repr(mixture.model) == "Ensemble(Sequential((4,), Linear(4, 3)), 2)"
+    assert repr(mixture) == f"<PersonalMixture of {mixture.model!r}: n_clients=2, dim_x=30, dim_lam=2>"

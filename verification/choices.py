@@ -1,0 +1,70 @@
+"""`python -m verification.choices [P1 P2 P3]`: which settings `communication` shows, chosen by a grid search.
+
+Every trial of `price.grid` runs on NETWORKS networks of its problem that are used for nothing else. Of each kind of
+method the trial is chosen whose upper quartile of prices over these networks is smallest (by the median, methods with a
+floor are chosen where they fail on half of the networks; that was decided after looking at medians). choices.json keeps
+them after each problem: a problem that is in it is not searched again unless it is named.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.files import write_whole
+from reporting.provenance import commit
+from verification.price import Trial, grid, prices
+from verification.run import Run
+from verification.three_problems import Priced, three_problems
+
+KEPT = Path(__file__).with_name("choices.json")
+PROBLEM_SEED = 1000  # of problems that no constant of the planner was chosen on
+NETWORKS, QUANTILE, STREAM = 9, 0.75, 71
+
+
+def search(name: str, priced: Priced) -> dict[str, Any]:
+    """For each kind of method: the trial, its settings in words, its price, and among how many it was chosen."""
+    networks = [priced.network(seed) for seed in Run().seeds(NETWORKS, stream=STREAM)]
+    best: dict[str, dict[str, Any]] = {}
+    counted: dict[str, int] = {}
+    for k, trial in enumerate(grid(name, priced.case)):
+        counted[trial.kind] = counted.get(trial.kind, 0) + 1
+        price = float(np.quantile(prices(priced.case, trial, networks), QUANTILE, method="higher"))
+        if np.isfinite(price) and price < best.get(trial.kind, {}).get("upper quartile", np.inf):
+            best[trial.kind] = {"trial": k, "settings": trial.words, "upper quartile": price}
+    return {kind: one | {"trials": counted[kind]} for kind, one in best.items()}
+
+
+def chosen(name: str, priced: Priced) -> dict[str, Trial]:
+    """The trials that were chosen for a problem, by kind."""
+    trials = grid(name, priced.case)
+    return {kind: trials[one["trial"]] for kind, one in kept()["problems"][name].items()}
+
+
+def kept() -> dict[str, Any]:
+    """What the last search has found."""
+    document: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"problems": {}}
+    return document
+
+
+def main(names: Sequence[str]) -> int:
+    """Search what is asked for, or what is missing."""
+    problems = three_problems(PROBLEM_SEED)
+    for name in names or [p for p in problems if p not in kept()["problems"]]:
+        one = search(name, problems[name])
+        answers = kept()["problems"] | {name: one}
+        settings = {"problem seed": PROBLEM_SEED, "networks": NETWORKS, "quantile": QUANTILE, "commit": commit()}
+        settings["network seeds"] = Run().seeds(NETWORKS, stream=STREAM)
+        document = {"chosen by": settings, "problems": {p: answers[p] for p in sorted(answers)}}
+        write_whole(KEPT, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+        print(name, json.dumps(one, indent=1, ensure_ascii=False), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
