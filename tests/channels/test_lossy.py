@@ -204,7 +204,7 @@ def test_robust_push_sum_tends_to_the_mean_where_plain_push_sum_does_not(loss, d
 
 @pytest.mark.filterwarnings("ignore:PushSum over:RuntimeWarning")
 def test_running_sums_need_edges_that_come_back():
-    """Their limit: over RandomOut edges return every n/k steps, and old lumps disturb what plain messages leave alone."""
+    """Over RandomOut edges return every n/k steps, and old lumps disturb what plain messages leave alone."""
     off = {}
     for n in (10, 100):
         for kind in (hgp.RobustPushSum, hgp.PushSum):
@@ -219,7 +219,7 @@ def test_running_sums_need_edges_that_come_back():
 
 
 def test_totals_that_grow_round_more_and_more_but_shares_do_not():
-    """Their other limit: what a deployment in single precision loses by σ − ρ, and the library, which has no σ, not."""
+    """What a deployment in single precision loses by σ − ρ, and the library, which has no σ, does not."""
     net = Unreliable(FullyConnected(3), loss=0.2, delay=1, seed=1)
     z = np.random.default_rng(0).normal(size=(3, 2)) + 10.0
     totals, truth = open_links(net, z.astype(np.float32), robust=True), open_links(net, z, robust=True)
