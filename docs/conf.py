@@ -69,6 +69,7 @@ sphinx_gallery_conf = {
     "copyfile_regex": "",
     "min_reported_time": 5,
     "show_memory": False,
+    "capture_repr": (),  # what is printed is shown, not the value of a last line
     "write_computation_times": False,  # its page would ask three hosts for scripts
     "remove_config_comments": True,
     "plot_gallery": True,

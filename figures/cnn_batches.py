@@ -12,12 +12,13 @@ estimates what M full-batch steps from x change, and is as good as its noise is 
              Σ_m (N_i/b − 1) N_i/(N_i − 1) (Σ_k a_mk² − (Σ_k a_mk)²/N_i),      a_mk² for a single instance;
          relative to the squared prediction (N_i/b − 1)/M' if its terms are of one size for M' iterations and then
          vanish: an instance that HGP meets M' b/N_i times only is known badly.
-    H̄    u_m strays from that of full batches.
+    H̄    u_m strays from that of full batches. By the law of total variance this adds the variance with J on full
+         batches, and (N_i/b − 1) Var a_m to each term above (for a single instance).
 
-`whole_cross` takes J on full batches and leaves the second. A retraining on mini-batches has the first kind of noise
-too: what M steps on the batches of HGP, the last one first, change has v^(M) of exactly these batches for its
-derivative if they are held to x (`hgp_ref.attribution.more_steps`), and nearly so if they are not; on other batches it
-is another random number with the same mean. Last, instances are chosen by the size of a noisy prediction, which favours
+`whole_cross` takes J on full batches and leaves the first of these two. A retraining on mini-batches has the first kind
+of noise too: what M steps on the batches of HGP, the last one first, change has v^(M) of exactly these batches for its
+derivative if they are held to x (`hgp_ref.attribution.more_steps`), and less so if they are not, for x moves away; on
+other batches it is another random number. Last, instances are chosen by the size of a noisy prediction, which favours
 those that came out too large.
 """
 

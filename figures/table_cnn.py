@@ -64,10 +64,11 @@ def pages(data: Data, options: Options, stamps: Mapping[str, Any]) -> dict[str, 
         key: {"stamp": stamps[key], **{name: d[name].tolist() for name in KEPT if name in d}} for key, d in data.items()
     }
     settings, name = stamps["mini"]["settings"], f"influence-{options.size}"
+    commit = (stamps["mini"]["commit"] or "unknown")[:12]
     seconds = sum(stamp["cpu_seconds"] for stamp in stamps.values())
     words = (
         f"Written by `python -m figures table_cnn --size {options.size} --docs docs/measured` at commit "
-        f"{(stamps['mini']['commit'] or 'unknown')[:12]}, {seconds:.0f} CPU seconds; settings, predictions and changes are in\n"
+        f"{commit}, {seconds:.0f} CPU seconds; settings, predictions and changes are in\n"
         f"`docs/measured/{name}.json`. {settings['data']}, {settings['side']} × {settings['side']}, "
         f"{settings['n']} clients; batches of {settings['batch']} where there are any."
     )

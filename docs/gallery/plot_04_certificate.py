@@ -46,7 +46,7 @@ series = {
 for k, (name, values) in enumerate(series.items()):
     axes.bar(np.arange(5) + 0.27 * (k - 1), values, width=0.25, label=name)
 axes.set(yscale="log", xlabel="client", ylabel="‖v − d‖", xticks=range(5))
-axes.legend()
+figure.legend(loc="outside upper center", ncols=3)
 
 # %%
 # The same run after training to the end.

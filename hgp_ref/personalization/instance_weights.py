@@ -36,6 +36,13 @@ def hgp_weights(task: Task, net: Network, recipe: Recipe, outer: Outer | None = 
     -------
     Personalized: accuracies of every client at every look, and what was sent.
 
+    Raises
+    ------
+    TypeError, ValueError
+        `net` must be of as many clients as the data, `outer` have outer_on="validation".
+    DivergenceError
+        The first training diverged.
+
     Examples
     --------
     >>> from hgp_ref.neural import Flatten, Linear, Sequential
