@@ -137,8 +137,9 @@ def draw(data: Data, options: Options) -> Figure:
     for k, name in enumerate(RUNS):
         floats, cost = np.median(data["runs"][f"{k}/curves"], axis=0).T
         style = "-" if k == 0 else (0, (4, 1.3)) if k < 7 else (0, (1.2, 1.2))
-        ax.step(np.maximum(floats, FEWEST), cost, where="post", color=COLOURS[k % 7], linestyle=style, linewidth=1.9 if k == 0 else 1.1,
-                label=f"{name}: {data['runs'][f'{k}/chosen']:g}")  # fmt: skip
+        look = {"color": COLOURS[k % 7], "linestyle": style, "linewidth": 1.9 if k == 0 else 1.1}
+        chosen = data["runs"][f"{k}/chosen"]
+        ax.step(np.maximum(floats, FEWEST), cost, where="post", label=f"{name}: {chosen:g}", **look)
     ax.set(
         xscale="log",
         xlim=(FEWEST, None),
