@@ -19,22 +19,28 @@ import hgp_ref as hgp  # noqa: E402
 from figures.personal import COMMON, SIZES  # noqa: E402
 from figures.personal_parts import make_network, make_recipe, make_task  # noqa: E402
 
-WAYS: tuple[dict[str, Any], ...] = (dict(iterations=10, batch_size=128, shared_batch=True), dict(iterations=100))
+
+def ways(settings: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """As in the experiment, and with ten times the terms on full batches."""
+    terms = settings["iterations"]
+    return dict(iterations=terms, batch_size=settings["batch"], shared_batch=True), dict(iterations=10 * terms)
 
 
 def corrections(settings: dict[str, Any], seed: int) -> dict[str, list[float]]:
-    """Of f on "train" and on "validation": the share for each of WAYS."""
+    """Of f on "train" and on "validation": the share for each of `ways`."""
     task, net = make_task(settings, seed), make_network(settings, "RandD", seed)
     recipe, lam = make_recipe(settings, "RandD", "hgp_pl"), task.zeros(task.classes)
     shares = {}
     for on in ("train", "validation"):
         data = task.data.train if on == "train" else (*task.data.train, *task.data.validation)
-        problem = task.moved(hgp.problems.PersonalMask(task.model, *data, l2=task.l2, outer_l2=1e-3))
+        problem = task.moved(
+            hgp.problems.PersonalMask(task.model, *data, l2=task.l2, outer_l2=settings["outer_l2"]["push"]["hgp_pl"])
+        )
         x = recipe(problem, net, lam, x0=task.start(), seed=seed).x
         direct = problem.outer_grad(x, lam)[1]
         avg = hgp.PushSum(net.after(settings["steps"]), settings["consensus_steps"])
         eta = settings["eta"]["push"]
-        estimates = [hgp.hypergradient(problem, x, lam, avg, eta=eta, seed=seed, **way).value for way in WAYS]
+        estimates = [hgp.hypergradient(problem, x, lam, avg, eta=eta, seed=seed, **way).value for way in ways(settings)]
         shares[on] = [float(np.linalg.norm(v - direct) / np.linalg.norm(direct)) for v in estimates]
     return shares
 

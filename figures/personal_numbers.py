@@ -53,6 +53,11 @@ def scores(kept: Numbers, network: str, method: str, seeds: Sequence[int]) -> tu
     return np.array([one[name] for one in each]), np.array([one["test_bottom_10"] for one in each])
 
 
+def there(kept: Numbers, network: str, method: str, seeds: Sequence[int]) -> bool:
+    """Whether the numbers of all seeds are."""
+    return all(f"{SAME.get(method, {}).get(network, network)}.{method}.{seed}" in kept for seed in seeds)
+
+
 def _shares(sizes: np.ndarray) -> np.ndarray:
     return np.asarray(sizes / sizes.sum())
 

@@ -1,8 +1,9 @@
-"""`python -m figures.personal_refresh FOLDER`: make anew what has changed of `FOLDER/personalization-reduced.json`.
+"""`python -m figures.personal_refresh FOLDER [--write]`: make anew what has changed of the kept numbers.
 
-The file says with which settings each part (network, method, seed) was made. Parts that are not there, or whose
-settings are no longer those of `figures.personal`, are computed and put in, one after the other; the file is written
-after each, so that an interrupted run goes on. The page beside it is then written from the numbers.
+FOLDER/personalization-reduced.json says with which settings each part (network, method, seed) was made. Parts that are
+not there, or whose settings are no longer those of `figures.personal`, are computed and put in, one after the other;
+the file is written after each, so that an interrupted run goes on. The page beside it is then written from the numbers;
+with --write it is written from what is there and says which parts are missing or of earlier settings.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ def stale(whole: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
             old = anew["settings"] if anew else before and made_with(before, part)
             if part not in whole["accuracies"] or old != made_with(settings, part):
                 out.append((part, settings))
-    return out
+    return sorted(out, key=lambda one: (one[0] in whole["accuracies"], "_m0" in one[0]))  # what is missing first
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, compute: bool) -> int:
     """0 if every comparison holds."""
     place = folder / f"personalization-{SIZE}.json"
     whole = json.loads(place.read_text(encoding="utf-8"))
-    for part, settings in stale(whole):
+    for part, settings in stale(whole) if compute else ():
         start = time.process_time()
         numbers = entry(run_part(settings, part, {}))
         network, method, seed = part.split(".")
@@ -71,6 +72,7 @@ def main(folder: Path) -> int:
         write_whole(place, (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode())
         print(f"{part}: {numbers['test_plain']} plain, {numbers['test_by_size']} by size", flush=True)
     settings = dict(experiments_of(SIZE)["push"].settings)
+    whole["stamps"]["stale"] = [part for part, _ in stale(whole)]
     for name, text in written(whole["accuracies"], settings, whole["stamps"]).items():
         write_whole(folder / name, text.encode())
     rows = comparisons(whole["accuracies"], settings["seeds"], SIZE)
@@ -80,4 +82,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), "--write" not in sys.argv[2:]))

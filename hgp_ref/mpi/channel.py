@@ -87,7 +87,7 @@ class Crossing(BetweenRanks):
         if weights is BALANCED:
             return mixed
         check_heard(self._omega, repr(self.net.net))
-        return mixed / self.weights
+        return np.divide(mixed, self.weights, out=mixed) if is_numpy(mixed) else mixed / self.weights
 
     def _on_host(self, z: np.ndarray, steps: int, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         folded = np.moveaxis(z, -2, 0)  # (m, ..., d): leading axes join the columns
@@ -105,7 +105,7 @@ class Crossing(BetweenRanks):
     def _goes_by_columns(self, flat: np.ndarray, steps: int) -> bool:
         kind = (flat.shape[1], flat.dtype, steps)
         if kind not in self._wide:
-            asked = (self.net, self.step + 1, steps, flat[:1].nbytes, self.net.starts)
+            asked = (self.net, self.step + 1, steps, flat.shape[1], self.net.starts)
             self._wide[kind] = self.mode == "auto" and columns_pay(*asked)
         return self._wide[kind]
 

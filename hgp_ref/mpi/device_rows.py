@@ -78,4 +78,4 @@ class DeviceRows:
         requests += [comm.Isend(out(a, b), q) for q, a, b in plan.to]
         self.ranks.count(len(plan.to), plan.sends.size, nbytes)
         meanwhile()
-        self.ranks.wait(requests, f"step {plan.step}")
+        self.ranks.wait(requests, f"step {plan.step}", [q for q, _, _ in (*plan.come, *plan.to)])

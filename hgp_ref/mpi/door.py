@@ -16,8 +16,6 @@ from hgp_ref.mpi.network import Spread, check_spreadable, identity, ranges
 from hgp_ref.mpi.ranks import ranks_of
 from hgp_ref.networks import Network
 
-PATIENCE = 600.0  # seconds
-
 
 def spread(
     net: Network,
@@ -25,7 +23,7 @@ def spread(
     *,
     sizes: Sequence[int] | None = None,
     direct: bool = False,
-    patience: float = PATIENCE,
+    patience: float | None = None,
 ) -> Spread:
     """The same network, its clients spread over the ranks of an MPI communicator in contiguous ranges.
 
@@ -41,7 +39,8 @@ def spread(
     sizes : how many clients each rank takes, by default as equal as can be.
     direct : hand arrays on a device to MPI as they are, which needs a CUDA-aware MPI library; with others that is a
         segmentation fault. By default such rows go through the host.
-    patience : seconds that a rank waits for others before it ends all with a TimeoutError.
+    patience : seconds that a rank waits for others before it ends all with a TimeoutError; 600 unless it was said for
+        the same communicator before, to all networks of which it applies.
 
     Returns
     -------
@@ -72,9 +71,11 @@ def spread(
     (6, 4)
     """
     check_spreadable(net)
-    direct, patience = arguments.boolean("direct", direct), arguments.positive("patience", patience)
-    ranks = ranks_of(library.load().COMM_WORLD if comm is None else comm)
-    ranks.patience = patience
+    direct, patience = (
+        arguments.boolean("direct", direct),
+        patience if patience is None else arguments.positive("patience", patience),
+    )
+    ranks = ranks_of(library.load().COMM_WORLD if comm is None else comm, patience)
     starts = ranges(net.n, ranks, sizes)
     settings = {**_versions(), **identity(net), "sizes": np.diff(starts).tolist(), "direct": direct}
     ranks.agree("hgp.mpi.spread", settings)

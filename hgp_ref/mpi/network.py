@@ -70,6 +70,15 @@ class Spread(After):
             self._plans[key] = known
         return known
 
+    def __deepcopy__(self, memo: object) -> Spread:
+        return self  # it never changes, and there is one communicator
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r} cannot be pickled: it belongs to the running ranks of its communicator; keep the network that "
+            "was spread (net.net) and spread it again"
+        )
+
     def __repr__(self) -> str:
         later = "" if self.t == 0 else f".after({self.t})"
         return f"{self.net!r}{later} over {self.ranks.size} ranks"
