@@ -29,7 +29,22 @@ from hgp_ref.mpi.reports import BetweenRanks
 
 
 class Crossing(BetweenRanks):
-    """The graphs of a spread network; arrays hold the rows of this rank's clients."""
+    """The graphs of a spread network; arrays hold the rows of this rank's clients.
+
+    Parameters
+    ----------
+    net : Spread
+        The network.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> net = hgp.mpi.spread(hgp.networks.RandomOut(6, k=2), MPI.COMM_WORLD)
+    >>> isinstance(hgp.channels.connect(net), hgp.channels.Channel)
+    True
+    """
 
     def __init__(self, net: Spread, mode: str = "auto") -> None:
         super().__init__(net.n, net.clients)

@@ -61,11 +61,14 @@ def spread(
 
     Examples
     --------
-    >>> import hgp_ref as hgp                                     # doctest: +SKIP
-    >>> from mpi4py import MPI                                    # doctest: +SKIP
-    >>> net = hgp.mpi.spread(hgp.networks.RandomOut(100, k=3), MPI.COMM_WORLD)                 # doctest: +SKIP
-    >>> fit = hgp.sgp(problem.restrict(net.clients), net, lam[net.clients])                    # doctest: +SKIP
-    >>> x = hgp.mpi.gather(fit.x, net)                            # doctest: +SKIP
+    The same line for any number of ranks; here one process, which has all clients.
+
+    >>> from mpi4py import MPI
+    >>> net = hgp.mpi.spread(hgp.networks.RandomOut(6, k=3), MPI.COMM_WORLD)
+    >>> problem, lam = hgp.problems.Quadratic.random(6, 4, 2, seed=0), np.zeros((6, 2))
+    >>> fit = hgp.sgp(problem.restrict(net.clients), net, lam[net.clients], steps=50, lr=0.5)
+    >>> hgp.mpi.gather(fit.x, net).shape
+    (6, 4)
     """
     check_spreadable(net)
     direct, patience = (

@@ -26,6 +26,16 @@ class Spread(After):
 
     clients  this rank's clients, a slice
     ranks    the communicator behind it
+
+    Parameters
+    ----------
+    Made by `hgp.mpi.spread`, not by hand.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> hgp.mpi.spread(hgp.networks.RandomOut(6, k=2), MPI.COMM_WORLD).clients  # of one process: everybody
+    slice(0, 6, None)
     """
 
     def __init__(self, net: Network, t: int, ranks: Ranks, starts: np.ndarray, direct: bool) -> None:

@@ -44,6 +44,14 @@ class Handed(Result):
     rows : clients' rows in them, or parts of these.
     bytes : bytes in them.
     collected_bytes : for maxima and means over all clients, agreement and `gather`.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> net = hgp.mpi.spread(hgp.networks.RandomOut(6, k=2), MPI.COMM_WORLD)
+    >>> _ = hgp.PushSum(net, steps=3).apply(np.ones((6, 2)))
+    >>> net.handed.messages  # one process hands nothing over
+    0
     """
 
     messages: int = 0
