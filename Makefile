@@ -30,7 +30,7 @@ test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
 test-all: $(VENV)/.ready-all
-	$(BIN)/python -m pytest -n auto
+	HGP_REF_NEEDS_MPI=1 $(BIN)/python -m pytest -n auto
 
 # A cache of compiled code for itself: Numba keeps one version's at a time.
 test-oldest: $(OLDEST)/.ready

@@ -4,6 +4,7 @@ n clients on R ranks, k receivers each besides itself, drawn at random; rows of 
 instances a client. Seconds of a step, and of an iteration of HGP:
 
     step       c_step + c_draw n(k + 1) + c_edge n(k + 1) d/R + c_scan n(k + 1) [by rows, R > 1] + exchange
+               (a piece of a row counts as a cache line at least)
     exchange   latency · messages + seconds per byte · bytes, of the rank that sends
     iteration  c_iteration + S steps + c_product n N d/R
 
@@ -25,7 +26,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from benchmarks.mpi_cases import Case, Timed
-from hgp_ref._kernels.mixing import WIDE
+from hgp_ref._kernels.registers import LINE
 
 CONSTANTS = ("step", "draw", "edge", "scan", "latency", "byte", "iteration", "product")
 
@@ -48,7 +49,7 @@ def exchange(case: Case, ranks: int) -> Exchange:
     m, others = case.n / ranks, ranks - 1
     rows = m * others * (1 - (1 - 1 / ranks) ** case.degree)
     back_and_forth = 2 * m * others / ranks
-    if case.mode == "auto" and case.d * case.itemsize >= WIDE * ranks and case.S * rows >= back_and_forth:
+    if case.mode == "auto" and case.d >= ranks and case.S * rows >= back_and_forth:
         return Exchange(2 * others / case.S, back_and_forth / case.S, columns=True)
     return Exchange(others * (1 - (1 - 1 / ranks) ** (case.degree * m)), rows)
 
@@ -57,7 +58,9 @@ def features(case: Case, ranks: int) -> np.ndarray:
     """By what each constant is multiplied, in the order of CONSTANTS."""
     sent, edges = exchange(case, ranks), case.n * (case.degree + 1)
     scan = edges if ranks > 1 and not sent.columns else 0.0
-    step = np.array([1.0, edges, edges * case.d / ranks, scan, sent.messages, sent.rows * case.d * case.itemsize])
+    line = LINE // case.itemsize
+    added = edges * max(case.d / ranks, line) if sent.columns else edges / ranks * max(case.d, line)
+    step = np.array([1.0, edges, added, scan, sent.messages, sent.rows * case.d * case.itemsize])
     if case.work == "mixing":
         return np.concatenate([step, np.zeros(2)])
     return np.concatenate([case.S * step, [1.0, case.n * case.N * case.d / ranks]])

@@ -60,10 +60,24 @@ def array_namespace(*arrays: Array) -> Namespace:
 def device(x: Array) -> Any:
     """The device that `x` lives on.
 
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    What its library calls it; "cpu" for NumPy.
+
     Raises
     ------
     TypeError
         `x` is no array.
+
+    Examples
+    --------
+    >>> hgp.backend.device(np.ones(2))
+    'cpu'
     """
     if isinstance(x, np.ndarray):
         return "cpu"  # asked in every product, so no detour
@@ -78,7 +92,21 @@ def _no_array(name: str, x: Any) -> TypeError:
 
 
 def is_numpy(x: Array) -> bool:
-    """Whether `x` is a host NumPy array, for which Numba fast paths may stand in."""
+    """Whether `x` is a host NumPy array, for which Numba fast paths may stand in.
+
+    Parameters
+    ----------
+    x : anything.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> hgp.backend.is_numpy(np.ones(2)), hgp.backend.is_numpy([1.0])
+    (True, False)
+    """
     return isinstance(x, np.ndarray)
 
 
@@ -123,10 +151,24 @@ def to_host(x: Array) -> np.ndarray:
 def addressable(x: Array) -> bool:
     """Whether others than its library may read and write the memory of `x`, as MPI does: NumPy, CuPy, PyTorch.
 
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    bool
+
     Raises
     ------
     TypeError
         `x` is no array.
+
+    Examples
+    --------
+    >>> hgp.backend.addressable(np.ones(2))
+    True
     """
     if isinstance(x, np.generic) or not compat.is_array_api_obj(x):
         raise _no_array("x", x)
@@ -134,7 +176,21 @@ def addressable(x: Array) -> bool:
 
 
 def settle(x: Array) -> None:
-    """Wait until the device of `x` has done what it was asked for, so that others than its library may read memory."""
+    """Wait until the device of `x` has done what it was asked for, so that others than its library may read memory.
+
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    None
+
+    Examples
+    --------
+    >>> hgp.backend.settle(np.ones(2))  # NumPy has done it already
+    """
     if compat.is_torch_array(x):
         if x.is_cuda:
             importlib.import_module("torch").cuda.synchronize(x.device)
@@ -145,10 +201,25 @@ def settle(x: Array) -> None:
 def host_float64(x: Array) -> np.ndarray:
     """A host array of its own with the values of `x` in float64.
 
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    numpy.ndarray
+        In float64, sharing no memory.
+
     Raises
     ------
     TypeError
         `x` holds no real numbers.
+
+    Examples
+    --------
+    >>> hgp.backend.host_float64(np.ones(2, dtype=np.float32)).dtype
+    dtype('float64')
     """
     host = to_host(x)
     if host.dtype.kind not in "fiub":
@@ -198,17 +269,47 @@ def from_host(a: np.ndarray, *, like: Array) -> Array:
 
 
 def detached(x: Array) -> Array:
-    """`x` without the graph that PyTorch's automatic differentiation may keep behind it; the memory is shared."""
+    """`x` without the graph that PyTorch's automatic differentiation may keep behind it; the memory is shared.
+
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    array
+        `x` itself but for PyTorch.
+
+    Examples
+    --------
+    >>> hgp.backend.detached(np.ones(2))
+    array([1., 1.])
+    """
     return x.detach() if compat.is_torch_array(x) else x
 
 
 def scalar(x: Array) -> float:
     """The value of an array with one element, on the host.
 
+    Parameters
+    ----------
+    x : array
+        With one element.
+
+    Returns
+    -------
+    float
+
     Raises
     ------
     ValueError
         `x` is not one real number.
+
+    Examples
+    --------
+    >>> hgp.backend.scalar(np.array([[2.0]]))
+    2.0
     """
     host = to_host(x)
     if host.size != 1 or host.dtype.kind not in "biuf":
@@ -219,10 +320,24 @@ def scalar(x: Array) -> float:
 def all_finite(x: Array) -> bool:
     """Whether no entry of `x` is NaN or infinite (one scalar goes to the host).
 
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    bool
+
     Raises
     ------
     TypeError
         `x` is no array of numbers.
+
+    Examples
+    --------
+    >>> hgp.backend.all_finite(np.array([1.0, np.inf]))
+    False
     """
     if not compat.is_array_api_obj(x) or isinstance(x, np.generic):
         raise _no_array("x", x)
@@ -352,10 +467,24 @@ def _require_gpu(cupy: Any) -> None:
 def host_dtype(x: Array) -> np.dtype:
     """The NumPy dtype with the same name as the dtype of `x`.
 
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    numpy.dtype
+
     Raises
     ------
     TypeError
         `x` is no array.
+
+    Examples
+    --------
+    >>> hgp.backend.host_dtype(np.ones(2, dtype=np.float32))
+    dtype('float32')
     """
     try:
         return np.dtype(str(x.dtype).rsplit(".", 1)[-1])

@@ -54,11 +54,11 @@ def kept() -> dict[str, Any]:
 
 def main(names: Sequence[str]) -> int:
     """Search what is asked for, or what is missing."""
-    problems = three_problems(PROBLEM_SEED)
+    problems, at = three_problems(PROBLEM_SEED), commit()  # before what is kept here changes
     for name in names or [p for p in problems if p not in kept()["problems"]]:
         one = search(name, problems[name])
         answers = kept()["problems"] | {name: one}
-        settings = {"problem seed": PROBLEM_SEED, "networks": NETWORKS, "quantile": QUANTILE, "commit": commit()}
+        settings = {"problem seed": PROBLEM_SEED, "networks": NETWORKS, "quantile": QUANTILE, "commit": at}
         settings["network seeds"] = Run().seeds(NETWORKS, stream=STREAM)
         document = {"chosen by": settings, "problems": {p: answers[p] for p in sorted(answers)}}
         write_whole(KEPT, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())

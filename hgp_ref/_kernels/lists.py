@@ -26,13 +26,20 @@ def rows_from_lists(out_indptr: np.ndarray, receivers: np.ndarray, share: np.nda
 
 def rows_from_adjacency(adjacency: np.ndarray, share: np.ndarray) -> Csr:
     """CSR of the (n, n) boolean matrix adjacency with share[j] in column j."""
-    counts = np.count_nonzero(adjacency, axis=1)
-    indptr = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
+    indptr = np.zeros(adjacency.shape[0] + 1, dtype=np.int64)
+    _row_ends(adjacency.view(np.uint8), indptr)
     indices = np.empty(indptr[-1] + 1, dtype=np.int32)  # one place to spare for the loop without branches
     weights = np.empty(indptr[-1])
     _compress(adjacency.view(np.uint8), indices)
     _gather(share, indices[:-1], weights)
     return indptr, indices[:-1], weights
+
+
+def column_counts(adjacency: np.ndarray) -> np.ndarray:
+    """How many entries of each column of a boolean matrix are true, int64."""
+    counts = np.zeros(adjacency.shape[1], dtype=np.int64)
+    _add_rows(adjacency.view(np.uint8), counts)
+    return counts
 
 
 def pairs_from_lists(out_indptr: np.ndarray, receivers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -60,6 +67,22 @@ def _counting_sort(out_indptr, receivers, indptr, indices):
 def _gather(share, indices, weights):
     for e in range(weights.size):
         weights[e] = share[indices[e]]
+
+
+@njit(cache=True, nogil=True)
+def _row_ends(adjacency, indptr):
+    for i in range(adjacency.shape[0]):
+        count = 0
+        for j in range(adjacency.shape[1]):
+            count += adjacency[i, j]
+        indptr[i + 1] = indptr[i] + count
+
+
+@njit(cache=True, nogil=True)
+def _add_rows(adjacency, counts):
+    for i in range(adjacency.shape[0]):
+        for j in range(adjacency.shape[1]):
+            counts[j] += adjacency[i, j]
 
 
 @njit(cache=True, nogil=True)

@@ -28,8 +28,8 @@ class RobustPushSum(PushSum):
 
     A message carries d numbers and one weight, as in Push-Sum: totals of weights grow, and so tell old from new. Every
     client keeps a total for each client it has ever sent to and each it has ever heard in a call: on graphs that change
-    at every step that is up to 2 (n − 1) totals. An edge that is seldom used is seldom made up for: links of RandomOut
-    with many clients gain little.
+    at every step that is up to 2 (n − 1) totals. An edge that is seldom used is seldom made up for, and then by an old
+    lump that disturbs the averages: over RandomOut(n, k) with S less than many times n/k, PushSum is nearer.
 
     Parameters
     ----------

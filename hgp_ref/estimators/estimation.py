@@ -122,6 +122,7 @@ def hypergradient(
     given: dict[str, object] = {"w0": w0 is not None, "resume": resume is not None, "whole_cross": whole_cross}
     given |= {"callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
     drawn = {"seed": seeds, "first_batch": first_batch, "shared_batch": shared_batch, "replace": replace}
+    average.channel.meet(problem.clients)
     average.channel.agree("hgp.hypergradient", method=method, tol=tol, batch_size=batch_size, **drawn, **given)
     derivatives: FullBatch | Sampled
     if batch_size is None:

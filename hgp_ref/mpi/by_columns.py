@@ -17,21 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref._kernels.mixing import WIDE, empty_like
+from hgp_ref._kernels.mixing import empty_like
 from hgp_ref._kernels.registers import LINE
 from hgp_ref.channels.stepping import drawn, mix_along
 from hgp_ref.mpi.ranks import Ranks
 from hgp_ref.networks import Network
-from hgp_ref.networks.base import Edges
+from hgp_ref.networks.base import Csr, Edges
+
+AHEAD = 2**19  # edges of graphs that are drawn beforehand
 
 
-def columns_pay(net: Network, first: int, steps: int, row_bytes: int, starts: np.ndarray) -> bool:
-    """Whether a call of `steps` steps goes by columns, judged by its first graph: the same answer on every rank.
-
-    Strips narrower than what kernels take at once would cost more than they save.
-    """
+def columns_pay(net: Network, first: int, steps: int, columns: int, starts: np.ndarray) -> bool:
+    """Whether a call of `steps` steps goes by columns, judged by its first graph: the same answer on every rank."""
     n, ranks = net.n, starts.size - 1
-    if ranks == 1 or row_bytes < WIDE * ranks:
+    if not 1 < ranks <= columns:  # everybody must have one
         return False
     return steps * rows_that_cross(net.out_lists(first), starts) >= 2 * n * (ranks - 1) / ranks
 
@@ -52,7 +51,7 @@ class Strips:
 
     def __init__(self, ranks: Ranks, starts: np.ndarray, z: np.ndarray) -> None:
         self.ranks, (m, columns), self.dtype = ranks, z.shape, z.dtype
-        line = LINE // z.itemsize
+        line = LINE // z.itemsize if columns * z.itemsize >= LINE * ranks.size else 1
         ends = [*(columns * q // ranks.size // line * line for q in range(1, ranks.size)), columns]
         self.rows = [slice(int(a), int(b)) for a, b in pairwise(starts)]
         self.cuts = [slice(a, b) for a, b in pairwise([0, *ends])]
@@ -69,12 +68,13 @@ class Strips:
     def mix(
         self, z: np.ndarray, net: Network, first: int, steps: int, omega: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """(P z, P ω, messages) over graphs first, first + 1, ...; the first is drawn while rows travel."""
-        graphs: list[Any] = []
+        """(P z, P ω, messages) over graphs first, first + 1, ..., of which some are drawn while rows travel."""
+        some = min(steps, max(1, int(AHEAD // net.expected_edges)))
+        graphs: list[Edges | Csr] = []
         messages = 0
-        self._take(z, lambda: graphs.append(drawn(net, first)), f"step {first}")
-        for s in range(first, first + steps):
-            graph = graphs.pop() if graphs else drawn(net, s)
+        self._take(z, lambda: graphs.extend(drawn(net, s) for s in range(first, first + some)), f"step {first}")
+        for k in range(steps):
+            graph = graphs[k] if k < some else drawn(net, first + k)
             sent, omega = mix_along(net, graph, self.held, self.free, omega)
             self.held, self.free = self.free, self.held
             messages += sent
@@ -88,14 +88,14 @@ class Strips:
         requests = self._post(arriving, self.parts)
         self.held[self.here] = z[:, self.own]
         meanwhile()
-        self.ranks.wait(requests, what)
+        self.ranks.wait(requests, what, [*self.parts, *self.parts])
 
     def _give(self, what: str) -> np.ndarray:
         """From columns (n, c) to rows (m, C): they go out as they lie."""
         requests = self._post(self.parts, {q: self.held[self.rows[q]] for q in self.parts})
         out = np.empty((self.here.stop - self.here.start, self.cuts[-1].stop), self.dtype)
         out[:, self.own] = self.held[self.here]
-        self.ranks.wait(requests, what)
+        self.ranks.wait(requests, what, [*self.parts, *self.parts])
         for q, part in self.parts.items():
             out[:, self.cuts[q]] = part
         return out

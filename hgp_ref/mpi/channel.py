@@ -24,12 +24,27 @@ from hgp_ref.mpi.composed import ComposedCrossing
 from hgp_ref.mpi.device_rows import DeviceRows
 from hgp_ref.mpi.host_rows import HostRows
 from hgp_ref.mpi.network import Spread
-from hgp_ref.mpi.plan import Plan
+from hgp_ref.mpi.rank_step import RankStep
 from hgp_ref.mpi.reports import BetweenRanks
 
 
 class Crossing(BetweenRanks):
-    """The graphs of a spread network; arrays hold the rows of this rank's clients."""
+    """The graphs of a spread network; arrays hold the rows of this rank's clients.
+
+    Parameters
+    ----------
+    net : Spread
+        The network.
+    mode : {"auto", "composed", "stepping"}
+        How the steps of a call are made.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> net = hgp.mpi.spread(hgp.networks.RandomOut(6, k=2), MPI.COMM_WORLD)
+    >>> isinstance(hgp.channels.connect(net), hgp.channels.Channel)
+    True
+    """
 
     def __init__(self, net: Spread, mode: str = "auto") -> None:
         super().__init__(net.n, net.clients)
@@ -72,7 +87,7 @@ class Crossing(BetweenRanks):
         if weights is BALANCED:
             return mixed
         check_heard(self._omega, repr(self.net.net))
-        return mixed / self.weights
+        return np.divide(mixed, self.weights, out=mixed) if is_numpy(mixed) else mixed / self.weights
 
     def _on_host(self, z: np.ndarray, steps: int, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         folded = np.moveaxis(z, -2, 0)  # (m, ..., d): leading axes join the columns
@@ -90,7 +105,7 @@ class Crossing(BetweenRanks):
     def _goes_by_columns(self, flat: np.ndarray, steps: int) -> bool:
         kind = (flat.shape[1], flat.dtype, steps)
         if kind not in self._wide:
-            asked = (self.net, self.step + 1, steps, flat[:1].nbytes, self.net.starts)
+            asked = (self.net, self.step + 1, steps, flat.shape[1], self.net.starts)
             self._wide[kind] = self.mode == "auto" and columns_pay(*asked)
         return self._wide[kind]
 
@@ -103,17 +118,17 @@ class Crossing(BetweenRanks):
         """The next graphs, one after the other: ω after them and their messages. Meanwhile the next one is drawn."""
         first, messages = self.step + 1, 0
         for s in range(first, first + steps):
-            plan = self.net.plan(s)
+            step = self.net.rank_step(s)
             ahead = s + 1 < first + steps or s < self._foreseen
 
-            def meanwhile(s: int = s, plan: Plan = plan, ahead: bool = ahead) -> None:
+            def meanwhile(s: int = s, step: RankStep = step, ahead: bool = ahead) -> None:
                 nonlocal omega
-                omega = plan.weigh(omega)
+                omega = step.weigh(omega)
                 if ahead:
-                    self.net.plan(s + 1)
+                    self.net.rank_step(s + 1)
 
-            rows.step(plan, meanwhile)
-            messages += plan.messages
+            rows.step(step, meanwhile)
+            messages += step.messages
         return omega, messages
 
     def foresee(self, steps: Sequence[int]) -> None:

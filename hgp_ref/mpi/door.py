@@ -16,8 +16,6 @@ from hgp_ref.mpi.network import Spread, check_spreadable, identity, ranges
 from hgp_ref.mpi.ranks import ranks_of
 from hgp_ref.networks import Network
 
-PATIENCE = 600.0  # seconds
-
 
 def spread(
     net: Network,
@@ -25,7 +23,7 @@ def spread(
     *,
     sizes: Sequence[int] | None = None,
     direct: bool = False,
-    patience: float = PATIENCE,
+    patience: float | None = None,
 ) -> Spread:
     """The same network, its clients spread over the ranks of an MPI communicator in contiguous ranges.
 
@@ -41,7 +39,8 @@ def spread(
     sizes : how many clients each rank takes, by default as equal as can be.
     direct : hand arrays on a device to MPI as they are, which needs a CUDA-aware MPI library; with others that is a
         segmentation fault. By default such rows go through the host.
-    patience : seconds that a rank waits for others before it ends all with a TimeoutError.
+    patience : seconds that a rank waits for others before it ends all with a TimeoutError; 600 unless it was said for
+        the same communicator before, to all networks of which it applies.
 
     Returns
     -------
@@ -62,16 +61,21 @@ def spread(
 
     Examples
     --------
-    >>> import hgp_ref as hgp                                     # doctest: +SKIP
-    >>> from mpi4py import MPI                                    # doctest: +SKIP
-    >>> net = hgp.mpi.spread(hgp.networks.RandomOut(100, k=3), MPI.COMM_WORLD)                 # doctest: +SKIP
-    >>> fit = hgp.sgp(problem.restrict(net.clients), net, lam[net.clients])                    # doctest: +SKIP
-    >>> x = hgp.mpi.gather(fit.x, net)                            # doctest: +SKIP
+    The same line for any number of ranks; here one process, which has all clients.
+
+    >>> from mpi4py import MPI
+    >>> net = hgp.mpi.spread(hgp.networks.RandomOut(6, k=3), MPI.COMM_WORLD)
+    >>> problem, lam = hgp.problems.Quadratic.random(6, 4, 2, seed=0), np.zeros((6, 2))
+    >>> fit = hgp.sgp(problem.restrict(net.clients), net, lam[net.clients], steps=50, lr=0.5)
+    >>> hgp.mpi.gather(fit.x, net).shape
+    (6, 4)
     """
     check_spreadable(net)
-    direct, patience = arguments.boolean("direct", direct), arguments.positive("patience", patience)
-    ranks = ranks_of(library.load().COMM_WORLD if comm is None else comm)
-    ranks.patience = patience
+    direct, patience = (
+        arguments.boolean("direct", direct),
+        patience if patience is None else arguments.positive("patience", patience),
+    )
+    ranks = ranks_of(library.load().COMM_WORLD if comm is None else comm, patience)
     starts = ranges(net.n, ranks, sizes)
     settings = {**_versions(), **identity(net), "sizes": np.diff(starts).tolist(), "direct": direct}
     ranks.agree("hgp.mpi.spread", settings)

@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.mpi import library
-from hgp_ref.mpi.failure import end_together
+from hgp_ref.mpi.failure import at_the_end, end_together, not_at_the_end
 from hgp_ref.results import Result
 
 SPINS = 200  # looks in a row before the processor is offered to others
 HURRY = 0.001  # seconds of waiting after which a rank sleeps between two looks
 NAP = 2e-5
+LOOK = 0.1  # seconds of waiting between two looks whether somebody has left
+PATIENCE = 600.0  # seconds
 SHOWN = 300  # characters of a setting that a message shows
 
 
@@ -42,6 +44,14 @@ class Handed(Result):
     rows : clients' rows in them, or parts of these.
     bytes : bytes in them.
     collected_bytes : for maxima and means over all clients, agreement and `gather`.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> net = hgp.mpi.spread(hgp.networks.RandomOut(6, k=2), MPI.COMM_WORLD)
+    >>> _ = hgp.PushSum(net, steps=3).apply(np.ones((6, 2)))
+    >>> net.handed.messages  # one process hands nothing over
+    0
     """
 
     messages: int = 0
@@ -51,39 +61,53 @@ class Handed(Result):
 
 
 class Ranks:
-    """A communicator of its own over the processes of `comm`.
+    """A communicator of its own over the processes of `comm`, and another one to say that a rank has left.
 
     patience : seconds that a rank waits for the others before it gives up with a TimeoutError.
     """
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Any, patience: float) -> None:
         self.MPI = library.load()
-        self.comm = comm.Dup()
-        self.rank, self.size = int(self.comm.Get_rank()), int(self.comm.Get_size())
-        self.patience = float("inf")
+        self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
+        self.patience = patience
         self.waited = 0.0  # seconds of processor time spent waiting
         self.handed = Handed()
         if self.size > 1:
             end_together(self.MPI.COMM_WORLD)
+        self.departures: Any = None
+        self.comm, self.departures = (self._duplicate(comm) for _ in range(2))
+        if self.size > 1:
+            at_the_end(self.leave)
+
+    def _duplicate(self, comm: Any) -> Any:
+        other, request = comm.Idup()
+        self.wait([request], "hgp.mpi.spread")
+        return other
 
     def count(self, messages: int = 0, rows: int = 0, nbytes: int = 0, collected: int = 0) -> None:
         """Add to what was handed to MPI."""
         h = self.handed
         self.handed = Handed(h.messages + messages, h.rows + rows, h.bytes + nbytes, h.collected_bytes + collected)
 
-    def wait(self, requests: Sequence[Any], what: str) -> None:
-        """Until all `requests` are done. In Python, so that Ctrl-C is heard; polite where cores are shared."""
+    def wait(self, requests: Sequence[Any], what: str, whom: Sequence[int] | None = None) -> None:
+        """Until all `requests` are done. In Python, so that Ctrl-C is heard; polite where cores are shared.
+
+        `whom`: the other rank of each request; None where all ranks take part in it.
+        """
         done = self.MPI.Request.Testall
         pending = list(requests)
         if not pending or done(pending):
             return
         started, busy = time.monotonic(), time.process_time()
-        looks = 0
+        looks, look_again = 0, LOOK
         while not done(pending):
             looks += 1
             if looks < SPINS:
                 continue
             waiting = time.monotonic() - started
+            if waiting > look_again:
+                look_again = waiting + LOOK
+                self._still_there(pending, whom, what)
             if waiting > self.patience:
                 raise TimeoutError(
                     f"rank {self.rank} of {self.size} has waited {waiting:.0f} s for other ranks in {what}: do all of "
@@ -95,6 +119,35 @@ class Ranks:
             else:
                 os.sched_yield()
         self.waited += time.process_time() - busy
+
+    def _still_there(self, pending: Sequence[Any], whom: Sequence[int] | None, what: str) -> None:
+        """RuntimeError if a rank that is waited for has ended its program."""
+        status = self.MPI.Status()
+        if self.departures is None or not self.departures.Iprobe(status=status):
+            return
+        gone = status.Get_source()
+        left = range(len(pending)) if whom is None else [k for k, q in enumerate(whom) if q == gone]
+        if any(not pending[k].Get_status() for k in left):
+            raise RuntimeError(
+                f"rank {gone} has ended its program, by sys.exit or at its end, while rank {self.rank} of {self.size} "
+                f"waits for it in {what}: needed all ranks to do the same"
+            )
+        self.departures.Recv(np.empty(0, np.uint8), gone)  # it has done its part
+
+    def leave(self, until: float) -> None:
+        """At the end of the program: go together, or tell those who are late that this rank is gone."""
+        if self.MPI.Is_finalized():
+            return
+        all_here = self.departures.Ibarrier()
+        while not all_here.Test():
+            if time.monotonic() > until:
+                nothing = np.empty(0, np.uint8)
+                self.farewells = [self.departures.Isend(nothing, q) for q in range(self.size) if q != self.rank]
+                return
+            time.sleep(HURRY)
+        status = self.MPI.Status()
+        while self.departures.Iprobe(status=status):  # of those who had to wait long
+            self.departures.Recv(np.empty(0, np.uint8), status.Get_source())
 
     def agree(self, what: str, settings: Mapping[str, object]) -> None:
         """ValueError on every rank, with what differs, unless all ranks give the same settings for the same thing."""
@@ -167,7 +220,7 @@ def _ranks(which: Sequence[int]) -> str:
     return f"rank{'s' if len(which) > 1 else ''} {few}"
 
 
-def ranks_of(comm: Any) -> Ranks:
+def ranks_of(comm: Any, patience: float | None = None) -> Ranks:
     """The ranks of the caller's communicator, the same object whenever it is asked for; the first time all must ask."""
     MPI = library.load()
     if isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL:
@@ -178,8 +231,10 @@ def ranks_of(comm: Any) -> Ranks:
         _key.append(MPI.Comm.Create_keyval(delete_fn=_released))
     known = comm.Get_attr(_key[0])
     if known is None:
-        known = Ranks(comm)
+        known = Ranks(comm, PATIENCE if patience is None else patience)
         comm.Set_attr(_key[0], known)
+    elif patience is not None:
+        known.patience = patience
     return known
 
 
@@ -187,5 +242,7 @@ _key: list[int] = []  # under which a communicator remembers its ranks
 
 
 def _released(comm: Any, key: int, ranks: Ranks) -> None:
-    """The caller frees its communicator: ours goes with it."""
+    """The caller frees its communicator: ours go with it."""
+    not_at_the_end(ranks.leave)
     ranks.comm.Free()
+    ranks.departures.Free()

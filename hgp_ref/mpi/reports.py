@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64, to_host
 from hgp_ref.channels.base import Channel
 from hgp_ref.channels.flooding import Flooded, flood_max, hear
 from hgp_ref.channels.traffic import Traffic
+from hgp_ref.errors import outside
 from hgp_ref.mpi.host_rows import HostRows
 from hgp_ref.mpi.network import Spread
 
@@ -30,6 +33,30 @@ class BetweenRanks(Channel):
         self.step += rounds
         self._sent += Traffic.of(messages, values.shape[1], host_dtype(like).itemsize, rounds)
         return top
+
+    def meet(self, numbers: np.ndarray) -> None:
+        """On every rank where some rank's problem holds other clients than are there.
+
+        A problem that was made of a rank's own data numbers its clients from 0, as one that was restricted to the first
+        clients does: that only warns.
+        """
+        wrong = not np.array_equal(numbers, np.arange(self.n)[self.clients])
+        from_zero = wrong and np.array_equal(numbers, np.arange(len(numbers)))
+        if self.anyone(wrong and not from_zero):
+            raise ValueError(
+                f"problem: it holds clients {numbers[:5].tolist()}, ... on rank {self.net.ranks.rank}, and on some "
+                f"rank not those of net.clients, here {self.clients.start} to {self.clients.stop - 1}; needed "
+                "problem.restrict(net.clients)"
+            )
+        if from_zero:
+            warnings.warn(
+                f"problem: its clients are numbered from 0 on rank {self.net.ranks.rank}, where net.clients are "
+                f"{self.clients.start} to {self.clients.stop - 1}: needed problem.restrict(net.clients) of the whole "
+                "problem; one made of this rank's data is right, but draws the mini-batches of other clients unless "
+                "its attribute `clients` holds their numbers",
+                RuntimeWarning,
+                stacklevel=outside(),
+            )
 
     def agree(self, what: str, **settings: object) -> None:
         self.net.ranks.agree(what, {"net": self.net, "graphs used": self.step, **settings})
@@ -72,10 +99,10 @@ class FloodedRanks(Flooded):
         return self.net.ranks.one_each(values.max(axis=0), "maxima over clients").max(axis=0)
 
     def hear(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
-        plan = self.net.plan(s)
-        known = HostRows(self.net.ranks, held).exchanged(plan)
-        indptr, places, _ = plan.rows()
-        return hear(indptr, places, known)[: len(held)], plan.messages
+        step = self.net.rank_step(s)
+        known = HostRows(self.net.ranks, held).exchanged(step)
+        indptr, places, _ = step.rows()
+        return hear(indptr, places, known)[: len(held)], step.messages
 
     def anyone(self, flag: bool) -> bool:
         return bool(self.net.ranks.one_each(np.array([flag]), "whether maxima still travel").any())

@@ -75,6 +75,13 @@ class Tangent:
     output : (n, N, *output_shape).
     parameters : u, layer by layer.
     inputs : ȧ of each layer, None where it does not move.
+
+    Examples
+    --------
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> tape = model.forward(model.init(2, 0), np.ones((2, 5, 4)))
+    >>> tape.tangent(np.ones((2, model.dim))).output[0, 0]  # four weights and a bias move by 1
+    array([5., 5., 5.])
     """
 
     output: Array
@@ -169,13 +176,37 @@ def check(a: Array, needed: tuple[int, ...], x: Array, where: str | Layer, metho
 
 @dataclass(frozen=True)
 class Adjoint:
-    """A backward pass that can be differentiated; made by `Tape.adjoint`."""
+    """A backward pass that can be differentiated; made by `Tape.adjoint`.
+
+    Parameters
+    ----------
+    Made by `Tape.adjoint`, not by hand.
+
+    Examples
+    --------
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> tape = model.forward(model.init(2, 0), np.ones((2, 5, 4)))
+    >>> c, moved = np.ones((2, 5, 3)), tape.tangent(np.ones((2, model.dim)))
+    >>> float(np.abs(tape.adjoint(c).tangent(moved, np.zeros_like(c))).max())  # linear in the parameters
+    0.0
+    """
 
     _tape: Tape
     _deltas: list[Array]  # at the output of each layer
 
     def tangent(self, moved: Tangent, c_dot: Array, out: Array | None = None) -> Array:
-        """The derivative of the gradient along u, where c moves by c_dot; `out` as in `Tape.backward`.  # (n, d)"""
+        """The derivative of the gradient along u, where c moves by c_dot; `out` as in `Tape.backward`.  # (n, d)
+
+        Parameters
+        ----------
+        moved : what `Tape.tangent(u)` gave.
+        c_dot : (n, N, *output_shape).
+        out : takes it, if given.
+
+        Returns
+        -------
+        (n, d).
+        """
         tape = self._tape
         gradient = Gradient(tape._layers, tape._x, tape._xp, out)
         delta_dot = tape.entering("c_dot", c_dot)

@@ -104,6 +104,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
     average = open_mean([push_sum_over(net, 1)], problem.n_clients, x, LOOKED_AT)
+    average.channel.meet(problem.clients)
     low, high = client_extremes(linearization, x)
     sizes = host_float64(row_norms(gradient))
     extreme = np.maximum(np.abs(low), np.abs(high))

@@ -57,7 +57,7 @@ class Plan(Result):
     steps : S, or S_0, S_1, … of the averaging.
     iterations : M.
     traffic : expected, what was already sent to find constants included.
-    error : expected, in the units of the target.
+    error : what the settings aim at, a fixed share of the target; the run is judged by its certificate.
     target : error asked for.
     relative : whether target and error are shares of ‖d‖.
     found : what the clients found out.

@@ -115,6 +115,7 @@ def sgp(
     z = read_start(problem, lam, x0)
     average = open_mean([_averaging(net, mode, problem)], problem.n_clients, z, steps)
     milestones, rates = read_rates(steps, lr, milestones, decay)
+    average.channel.meet(problem.clients)
     average.channel.agree("hgp.sgp", variant=variant, tol=tol, batch_size=batch_size, seed=seeds,
                           first_batch=first_batch, rates=rates, momentum=momentum, weight_decay=weight_decay,
                           dim_lam=problem.dim_lam, callback=callback is not None)  # fmt: skip

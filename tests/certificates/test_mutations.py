@@ -34,6 +34,17 @@ MUTATIONS = [
     ("certificates/decentralised.py", "c4=c4(point.beta, end.r_at_centre, from_centre",
      "c4=c4(point.beta, 0.0, from_centre"),
     ("certificates/decentralised.py", "apart = end.x_off_own + distance", "apart = end.x_off_own"),
+    # over links that lose and delay: the ends of boxes swapped, or only one of them looked at
+    ("certificates/decentralised.py", "y_w.high, -y_w.low, norms(y_r.farthest)",
+     "y_w.low, -y_w.high, norms(y_r.farthest)"),
+    ("certificates/decentralised.py", "-y_low.low, high", "-y_low.high, high"),
+    ("certificates/decentralised.py", "y_w, y_r, y_low = talk.average(w, point.f_x - point.hvp(w), low)",
+     "y_w, y_r, y_low = talk.average(w, point.f_x - point.hvp(w), low); y_w = type(y_w)(y_w.high, y_w.low)"),
+    ("certificates/conversation.py", "np.maximum(np.abs(self.low), np.abs(self.high))", "np.abs(self.low)"),
+    ("certificates/conversation.py", "np.maximum(np.abs(self.low), np.abs(self.high))", "np.abs(self.high)"),
+    ("certificates/conversation.py", "np.maximum(np.abs(self.low), np.abs(self.high))",
+     "np.minimum(np.abs(self.low), np.abs(self.high))"),
+    ("certificates/conversation.py", "[Enclosed(*ends) for ends in", "[Enclosed(*ends[::-1]) for ends in"),
     # rounding: ᾱ, ‖J H̄⁻¹‖ and the residual without their allowances
     ("certificates/dense_point.py", "float(rigorous.lowest_eigenvalues(self.H_bar)) - self.H_error", "seen"),
     ("certificates/dense_point.py", "seen / (1 - missing)", "seen"),

@@ -33,13 +33,13 @@ class Links:
     def _send(self) -> None:
         W, indptr, senders = self.net.mixing_matrix(self.step), *self.net.csr(self.step)[:2]
         late = self.net.delays(self.step)
-        before, self.rows = self.rows, np.diag(W)[:, None] * self.rows
+        before, self.rows = self.rows, (np.diag(W)[:, None] * self.rows).astype(self.rows.dtype)
         for i in range(self.net.n):
             for e in range(indptr[i], indptr[i + 1]):
                 j = int(senders[e])
                 if i != j:
                     self.sent += 1
-                    share = W[i, j] * before[j]
+                    share = (W[i, j] * before[j]).astype(before.dtype)
                     self.sigma[i, j] = self.sigma.get((i, j), 0.0) + share
                     if late[e] >= 0:
                         written = self.sigma[i, j].copy() if self.robust else share
@@ -58,4 +58,4 @@ class Links:
 
 def open_links(net: Unreliable, z: np.ndarray, robust: bool, after: int = 0) -> Links:
     """Links with ω = 1 and nothing under way, after so many steps."""
-    return Links(net, np.concatenate([z, np.ones((net.n, 1))], axis=1), robust, after)
+    return Links(net, np.concatenate([z, np.ones((net.n, 1), z.dtype)], axis=1), robust, after)

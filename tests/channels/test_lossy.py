@@ -202,6 +202,36 @@ def test_robust_push_sum_tends_to_the_mean_where_plain_push_sum_does_not(loss, d
     assert np.abs(plain - plain[0]).max() < 1e-13 and np.abs(plain - u.mean(axis=0)).max() > 1e-2
 
 
+@pytest.mark.filterwarnings("ignore:PushSum over:RuntimeWarning")
+def test_running_sums_need_edges_that_come_back():
+    """Over RandomOut edges return every n/k steps, and old lumps disturb what plain messages leave alone."""
+    off = {}
+    for n in (10, 100):
+        for kind in (hgp.RobustPushSum, hgp.PushSum):
+            errors = []
+            for seed in range(3):
+                net = Unreliable(RandomOut(n, 2, seed=seed), loss=0.1, delay=0, seed=seed)
+                u = np.random.default_rng(seed).normal(size=(n, 3))
+                errors.append(np.abs(kind(net, 40).apply(u) - u.mean(axis=0)).max())
+            off[n, kind] = np.median(errors)
+    assert off[10, hgp.RobustPushSum] < 0.01 * off[10, hgp.PushSum]
+    assert off[100, hgp.RobustPushSum] > 5 * off[100, hgp.PushSum]
+
+
+def test_totals_that_grow_round_more_and_more_but_shares_do_not():
+    """What a deployment in single precision loses by σ − ρ, and the library, which has no σ, does not."""
+    net = Unreliable(FullyConnected(3), loss=0.2, delay=1, seed=1)
+    z = np.random.default_rng(0).normal(size=(3, 2)) + 10.0
+    totals, truth = open_links(net, z.astype(np.float32), robust=True), open_links(net, z, robust=True)
+    channel, held = open_channel(net, robust=True), z.astype(np.float32)
+    eps, steps = float(np.finfo(np.float32).eps), 1500
+    for _ in range(steps):
+        totals.run(1), truth.run(1)
+        held = channel.mix(held, 1, CARRIED)
+    of_totals, of_shares = (np.abs(rows - truth.rows[:, :2]).max() / 30.0 for rows in (totals.rows[:, :2], held))
+    assert of_shares < 4 * np.sqrt(steps) * eps < of_totals
+
+
 @settings(max_examples=20)
 @given(n=st.integers(1, 8), loss=st.sampled_from([0.0, 0.3, 0.8]), delay=st.integers(0, 6), seed=st.integers(0, 99))
 def test_maxima_are_exact_and_every_message_is_counted(n, loss, delay, seed):

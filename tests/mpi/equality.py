@@ -103,7 +103,7 @@ def choice():
     alone = hgp.networks.SelfLoops(n)
     joined = hgp.networks.FullyConnected(n)
     for base, d, mode, messages in ((joined, 1000, "auto", 2 * others), (joined, 1000, "stepping", S * others),
-                                    (joined, 3, "auto", S * others), (alone, 1000, "auto", 0)):  # fmt: skip
+                                    (joined, 1, "auto", S * others), (alone, 1000, "auto", 0)):  # fmt: skip
         net = hgp.mpi.spread(base, COMM)
         rows, before = net.clients.stop - net.clients.start, net.handed
         connect(net, mode).mix(np.ones((rows, d)), S)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import numpy as np
 from kinds import logistic
 from mpi4py import MPI
 
 import hgp_ref as hgp
+from hgp_ref.channels import connect
 
 COMM = MPI.COMM_WORLD
 N = 4
@@ -61,5 +63,53 @@ def shape():
     hgp.PushSum(net, 3).apply(np.ones((net.clients.stop - net.clients.start, 5 if LAST else 4)))
 
 
+def dtype():
+    net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2), COMM)
+    rows = net.clients.stop - net.clients.start
+    hgp.PushSum(net, 3).apply(np.ones((rows, 4), "float32" if LAST else "float64"))
+
+
+def version():
+    hgp.__version__ = "0.0.1" if LAST else hgp.__version__
+    hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1), COMM)
+
+
+def leaves():
+    """One rank has had enough, as a program whose options are wrong."""
+    net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1), COMM)
+    if LAST:
+        sys.exit("wrong option")
+    hgp.PushSum(net, 3).apply(np.ones((net.clients.stop - net.clients.start, 4)))
+
+
+def ends():
+    """One rank comes to the end of its program, in the middle of the others' run."""
+    net = hgp.mpi.spread(hgp.networks.FullyConnected(N), COMM)
+    channel = connect(net, "stepping")
+    for _ in range(3 if LAST else 9):
+        channel.mix(np.ones((net.clients.stop - net.clients.start, 4)), 2)
+
+
+def never_spreads():
+    if LAST:
+        COMM.Recv(np.empty(1), source=0)
+    else:
+        hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1), COMM, patience=2.0)
+
+
+def slow():
+    """Nothing is wrong: one rank is at its end long before the others, who need it no more."""
+    net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1), COMM)
+    hgp.PushSum(net, 3).apply(np.ones((net.clients.stop - net.clients.start, 4)))
+    if not LAST:
+        time.sleep(3.0)
+        rest = COMM.Split(0, COMM.rank)
+        hgp.mpi.spread(hgp.networks.FullyConnected(N), rest)
+        rest.Free()
+    else:
+        COMM.Split(MPI.UNDEFINED, COMM.rank)
+
+
 if __name__ == "__main__":
-    {one.__name__: one for one in (exception, going, absent, seed, shape)}[sys.argv[1]]()
+    programs = (exception, going, absent, seed, shape, dtype, version, leaves, ends, never_spreads, slow)
+    {one.__name__: one for one in programs}[sys.argv[1]]()

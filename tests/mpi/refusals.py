@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -54,6 +56,10 @@ def networks():
     refuses("comm: int given", lambda: spread(out(N, 2), 3), TypeError)
     refuses("COMM_NULL", lambda: spread(out(N, 2), MPI.COMM_NULL))
     refuses("mode", lambda: connect(spread(out(N, 2)), "compose"))
+    twice = spread(out(N, 2), COMM, patience=50.0)
+    spread(out(N, 2), COMM)
+    assert twice.ranks.patience == 50.0 and copy.deepcopy(twice) is twice
+    refuses("cannot be pickled: .* spread it again", lambda: pickle.dumps(twice), TypeError)
     own = hgp.__version__
     hgp.__version__ = differ(own, "0.0.1")
     refuses("hgp_ref: .* 0.0.1 on rank", lambda: spread(out(N, 2)))
@@ -97,11 +103,22 @@ def settings():
     other = hgp.mpi.spread(hgp.networks.FullyConnected(N))
     refuses("net: RandomOut.*FullyConnected", lambda: train(net=differ(net, other)))
     refuses("needed . rows along axis", lambda: hgp.mpi.gather(np.ones(N + 1), net))
+    others = np.arange(N)[k][::-1] if rows > 1 else np.array([k.start - 1])
+    refuses("problem: .* needed problem.restrict", lambda: average_of(problem.restrict(differ(k, others)), x, lam, net))
+    first = slice(0, rows)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        average_of(problem.restrict(first), x, lam, net)
+    assert any("numbered from 0" in str(w.message) for w in said) == (k.start > 0)
     own = train()
     np.testing.assert_array_equal(
         own.x,
         hgp.sgp(problem, net.net, lam, mode="stepping", steps=3, lr=0.1, batch_size=2).x[k],
     )  # after all this, ranks are in step
+
+
+def average_of(problem, x, lam, net):
+    return hgp.hypergradient(problem, x[net.clients], lam[net.clients], hgp.PushSum(net, 2), 0.3, 3)
 
 
 def everywhere():

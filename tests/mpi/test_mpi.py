@@ -28,7 +28,7 @@ def test_every_network_and_method_on_more_ranks(ranks):
     assert f"comparisons agree on {ranks} ranks" in done.out
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(r, marks=pytest.mark.slow) for r in (3, 4))])
 def test_what_does_not_fit_is_an_error_on_every_rank(ranks):
     done = run(ranks, "refusals")
     assert done.status == 0, done.err[-4000:]
@@ -59,21 +59,54 @@ def test_an_exception_on_one_rank_ends_all_with_its_message():
     assert "[rank 1] this ends all 2 ranks" in done.err and "[rank 0]" not in done.err
 
 
-@pytest.mark.slow
+TOLD = {  # what goes wrong on the last rank, and what is said of it
+    "seed": "net: RandomOut(n=4, k=2, seed=4) on rank{} 0{}, RandomOut(n=4, k=2, seed=5) on rank {}",
+    "shape": "columns: 4 on rank{} 0{}, 5 on rank {}",
+    "dtype": "dtype: float64 on rank{} 0{}, float32 on rank {}",
+    "version": "hgp_ref: 0.1.0 on rank{} 0{}, 0.0.1 on rank {}",
+}
+
+
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(r, marks=pytest.mark.slow) for r in (3, 4))])
+@pytest.mark.parametrize("what", ["seed", *(pytest.param(w, marks=pytest.mark.slow) for w in list(TOLD)[1:])])
+def test_ranks_that_were_told_different_things_end_with_the_difference(what, ranks):
+    done = run(ranks, "failures", what, seconds=60)
+    others = "".join(f", {q}" for q in range(1, ranks - 1))
+    message = TOLD[what].format("s" if ranks > 2 else "", others, ranks - 1)
+    assert done.status != 0 and message in done.err, done.err
+
+
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("seed", "net: RandomOut(n=4, k=2, seed=4) on rank 0, RandomOut(n=4, k=2, seed=5) on rank 1"),
-        ("shape", "columns: 4 on rank 0, 5 on rank 1"),
-        ("absent", "TimeoutError: rank 0 of 2 has waited 2 s for other ranks"),
+        ("leaves", "rank 1 has ended its program, by sys.exit or at its end, while rank 0 of 2 waits for it in mixing"),
+        pytest.param("ends", "rank 1 has ended its program", marks=pytest.mark.slow),
+        pytest.param("absent", "TimeoutError: rank 0 of 2 has waited 2 s for other ranks", marks=pytest.mark.slow),
+        pytest.param("never_spreads", "for other ranks in hgp.mpi.spread: do all", marks=pytest.mark.slow),
     ],
 )
-def test_ranks_that_were_told_different_things_end_with_the_difference(what, message):
+def test_ranks_that_wait_in_vain_say_so(what, message):
     done = run(2, "failures", what, seconds=60)
     assert done.status != 0 and message in done.err, done.err
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_rank_that_is_needed_no_more_may_leave(ranks):
+    done = run(ranks, "failures", "slow", seconds=60)
+    assert done.status == 0 and not done.err, done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_hundred_thousand_clients_over_random_graphs(ranks):
+    done = run(ranks, "many")
+    assert done.status == 0, done.err[-4000:]
+    for mode in ("stepping", "auto"):
+        assert f"100000 clients on {ranks} ranks, {mode}: equal bit for bit" in done.out
+
+
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(r, marks=pytest.mark.slow) for r in (3, 4))])
 def test_a_killed_rank_ends_the_others(ranks):
     done = run(ranks, "failures", "going", meanwhile=lambda _, pids: os.kill(pids[0], signal.SIGKILL))
     assert done.status != 0 and len(done.pids) == ranks
@@ -82,9 +115,10 @@ def test_a_killed_rank_ends_the_others(ranks):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_all_ranks():
-    done = run(2, "failures", "going", meanwhile=lambda process, _: process.send_signal(signal.SIGINT))
-    assert done.status != 0 and len(done.pids) == 2
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_ctrl_c_ends_all_ranks(ranks):
+    done = run(ranks, "failures", "going", meanwhile=lambda process, _: process.send_signal(signal.SIGINT))
+    assert done.status != 0 and len(done.pids) == ranks
     assert_gone(done)
 
 

@@ -53,6 +53,14 @@ class Frozen(Result):
     rounds : (entries,), cumulative.
     traffic : in all.
     method : its name.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
+    >>> x, lam, net = np.ones((4, 3)), np.zeros((4, 2)), hgp.networks.StaticUndirected(n=4, seed=1)
+    >>> frozen = hgp.bilevel.at_point("dbo", problem, x, lam, net, iterations=4, every=2, step=0.5)
+    >>> frozen.iterations.tolist(), frozen.history.shape
+    ([2, 4], (2, 4, 2))
     """
 
     value: Array
