@@ -1,7 +1,7 @@
 """`python -m figures.personal_refresh [--write | PART …]`: make anew what has changed of the kept numbers.
 
-docs/measured/personalization-reduced.json says with which settings each part (network, method, seed) was made. Parts not
-there, or whose settings are no longer those of `figures.personal`, are computed and put in, one after the other;
+docs/measured/personalization-reduced.json says with which settings each part (network, method, seed) was made. Parts
+not there, or whose settings are no longer those of `figures.personal`, are computed and put in, one after the other;
 the file is written after each, so that an interrupted run goes on. The page beside it is then written from the numbers;
 with --write it is written from what is there and says which parts are missing or of earlier settings. PART: only those
 parts that begin so, such as FC.fedem. --folder DIR: there instead.
