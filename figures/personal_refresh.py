@@ -1,10 +1,10 @@
-"""`python -m figures.personal_refresh FOLDER [--write | PART …]`: make anew what has changed of the kept numbers.
+"""`python -m figures.personal_refresh [--write | PART …]`: make anew what has changed of the kept numbers.
 
-FOLDER/personalization-reduced.json says with which settings each part (network, method, seed) was made. Parts that are
+docs/measured/personalization-reduced.json says with which settings each part (network, method, seed) was made. Parts
 not there, or whose settings are no longer those of `figures.personal`, are computed and put in, one after the other;
 the file is written after each, so that an interrupted run goes on. The page beside it is then written from the numbers;
 with --write it is written from what is there and says which parts are missing or of earlier settings. PART: only those
-parts that begin so, such as FC.fedem.
+parts that begin so, such as FC.fedem. --folder DIR: there instead.
 """
 
 from __future__ import annotations
@@ -85,4 +85,7 @@ def main(folder: Path, *only: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))
+    given = sys.argv[1:]
+    elsewhere = given.index("--folder") if "--folder" in given else None
+    place = Path("docs/measured") if elsewhere is None else Path(given[elsewhere + 1])
+    sys.exit(main(place, *(given if elsewhere is None else given[:elsewhere] + given[elsewhere + 2 :])))
