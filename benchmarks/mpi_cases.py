@@ -124,6 +124,7 @@ def prepared(case: Case, net: Network) -> tuple[Work, int]:
     average = hgp.PushSum(net, case.S, mode=mode)
     if case.work == "cnn":
         problem, x, lam = images(case, here.stop - here.start)
+        problem.clients = np.arange(n)[here]  # made of this rank's data alone
         return lambda: hgp.hypergradient(problem, x, lam, average, eta=0.01, iterations=3), 3
     whole, _, x, lam = logistic(n, case.N, case.d, case.dtype)
     own = whole.restrict(here)

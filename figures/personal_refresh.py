@@ -1,9 +1,10 @@
-"""`python -m figures.personal_refresh FOLDER [--write]`: make anew what has changed of the kept numbers.
+"""`python -m figures.personal_refresh [--write | PART …]`: make anew what has changed of the kept numbers.
 
-FOLDER/personalization-reduced.json says with which settings each part (network, method, seed) was made. Parts that are
+docs/measured/personalization-reduced.json says with which settings each part (network, method, seed) was made. Parts
 not there, or whose settings are no longer those of `figures.personal`, are computed and put in, one after the other;
 the file is written after each, so that an interrupted run goes on. The page beside it is then written from the numbers;
-with --write it is written from what is there and says which parts are missing or of earlier settings.
+with --write it is written from what is there and says which parts are missing or of earlier settings. PART: only those
+parts that begin so, such as FC.fedem. --folder DIR: there instead.
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ def stale(whole: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return sorted(out, key=lambda one: (one[0] in whole["accuracies"], "_m0" in one[0]))  # what is missing first
 
 
-def main(folder: Path, compute: bool) -> int:
+def main(folder: Path, *only: str) -> int:
     """0 if every comparison holds."""
     place = folder / f"personalization-{SIZE}.json"
     whole = json.loads(place.read_text(encoding="utf-8"))
-    for part, settings in stale(whole) if compute else ():
+    for part, settings in stale(whole):
+        if only and not part.startswith(only):
+            continue
         start = time.process_time()
         numbers = entry(run_part(settings, part, {}))
         network, method, seed = part.split(".")
@@ -82,4 +85,7 @@ def main(folder: Path, compute: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), "--write" not in sys.argv[2:]))
+    given = sys.argv[1:]
+    elsewhere = given.index("--folder") if "--folder" in given else None
+    place = Path("docs/measured") if elsewhere is None else Path(given[elsewhere + 1])
+    sys.exit(main(place, *(given if elsewhere is None else given[:elsewhere] + given[elsewhere + 2 :])))

@@ -79,14 +79,21 @@ def comparisons(kept: Numbers, seeds: list[int], size: str) -> list[Row]:
 
 
 def _order(kept: Numbers, seeds: list[int]) -> list[Row]:
-    """What digits can show: alone is worse on each seed; the gain of a personal layer is told, not judged."""
+    """What digits can show: alone is worse, weights help against wrong labels; a personal layer is told, not judged."""
     local, sgp, layer = (scores(kept, "RandD", method, seeds)[0] for method in ("local", "fedavg", "hgp_pl"))
+    given, weights, zero = (
+        scores(kept, "RandD", f"wrong_{name}", seeds)[0] for name in ("fedavg", "weights", "weights_m0")
+    )
     each = lambda gain: f"seeds: {', '.join(f'{one:+.1f}' for one in gain)}"  # noqa: E731
     return [
         Row("SGP over Local, RandD, points, worst seed", float((sgp - local).min()), 1.0, bool((sgp - local).min() > 1),
             f"asked: more than 1; {each(sgp - local)}"),
         Row("HGP-PL over SGP, RandD, points", float((layer - sgp).mean()), 1.0, None,
             f"nothing is asked of digits; {each(layer - sgp)}"),
+        Row("wrong labels: HGP-weights over SGP, points, worst seed", float((weights - given).min()), 3.0,
+            bool((weights - given).min() > 3), f"asked: more than 3; {each(weights - given)}"),
+        Row("wrong labels: the same with M = 0", float((zero - given).mean()), 3.0, None,
+            f"other graphs and batches, no gradient; {each(zero - given)}"),
     ]  # fmt: skip
 
 
@@ -145,5 +152,6 @@ def controls(kept: Numbers, seeds: list[int]) -> Table:
 
 def wrong_labels(kept: Numbers, seeds: list[int]) -> Table:
     """Where the labels of training images are wrong."""
-    rows = [(words, cell(kept, "RandD", method, seeds)) for method, (words, _) in WRONG.items()]
+    made = {method: words for method, (words, _) in WRONG.items() if there(kept, "RandD", method, seeds)}
+    rows = [(words, cell(kept, "RandD", method, seeds)) for method, words in made.items()]
     return Table("", ("method", "RandD"), tuple(rows))

@@ -96,7 +96,7 @@ def comparisons(comm: Any, dtype: str) -> Iterator[Comparison]:
                 where = f"{type(net).__name__}, {name}, {'full' if batch is None else 'mini'} batch"
                 options: dict[str, Any] = {"batch_size": batch, "seed": 5}
                 whole = sgp(problem, net, lam, 20, 0.2, mode="stepping", **options)
-                part = sgp(own, own_net, lam[k], 20, 0.2, **options)
+                part = sgp(own, own_net, lam[k], 20, 0.2, mode="stepping", **options)  # by rows; HGP by columns
                 yield f"training, {where}", _same(whole.x[k], part.x) and whole.traffic == part.traffic
                 for method in (Neumann(0.4), Chebyshev(), Tracking(0.05)):
                     averages = PushSum(net, 3, mode="stepping"), PushSum(own_net, 3)
@@ -149,7 +149,7 @@ def scaling(comm: Any, dtype: str, scale: int) -> Iterator[Row]:
 def _steps(net: Network, d: int, dtype: str) -> Callable[[], Any]:
     """Ten steps of mixing for the clients that are here."""
     z = np.random.default_rng(0).standard_normal((net.clients.stop - net.clients.start, d)).astype(dtype)
-    return lambda: connect(net, "stepping").mix(z, 10, FRESH)
+    return lambda: connect(net, "auto" if isinstance(net, Spread) else "stepping").mix(z, 10, FRESH)
 
 
 def _hgp(net: Network, d: int, dtype: str) -> Callable[[], Any]:
@@ -158,6 +158,7 @@ def _hgp(net: Network, d: int, dtype: str) -> Callable[[], Any]:
     X = (rng.uniform(-1, 1, (rows, 50, d)) / d**0.5).astype(dtype)
     y = rng.integers(0, 2, (rows, 50)).astype(dtype)
     problem = LogisticRegression(X, y, X[:, :1], y[:, :1])
+    problem.clients = np.arange(net.n)[net.clients]  # made of this rank's data alone
     x, lam = np.zeros((rows, d), dtype), np.full((rows, d), 0.1, dtype)
     mode = "composed" if net.n <= 1000 else "stepping"
     return lambda: hypergradient(problem, x, lam, PushSum(net, 5, mode=mode), 0.5, 10)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 SITE = Path(__file__).parents[1] / "_build" / "html"
 PICTURES = SITE.parent / "screenshots"
+PATIENCE = 120_000  # milliseconds
 FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 
@@ -67,6 +68,13 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
+def window(browser: Browser, width: int = 1280, scheme: str = "light") -> BrowserContext:
+    """A window of that width in that colour scheme, patient with a busy machine."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE)
+    return context
+
+
 @dataclass
 class Watched:
     """A page and everything that went wrong on it."""
@@ -97,6 +105,6 @@ def watch(page: Page, address: str) -> Watched:
 @pytest.fixture
 def watched(browser: Browser, address: str) -> Iterator[Watched]:
     """A fresh page of a laptop's width."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context = window(browser)
     yield watch(context.new_page(), address)
     context.close()

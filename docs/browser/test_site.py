@@ -12,7 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
-from conftest import PICTURES, SITE, Watched, watch
+from conftest import PATIENCE, PICTURES, SITE, Watched, watch, window
 from playwright.sync_api import Browser, Page
 
 MAIN = """index start methods theory/index theory/error experiments/index experiments/personalization benchmarks
@@ -71,7 +71,7 @@ def test_equations_are_drawn(watched: Watched, path: str) -> None:
 @pytest.mark.parametrize(("words", "title"), [("PushSum", "PushSum"), ("ridge", "Your own client costs")])
 def test_search_finds_a_function_and_a_tutorial(watched: Watched, words: str, title: str) -> None:
     page = watched.open(f"search.html?q={words}")
-    page.locator("#search-results li a", has_text=title).first.wait_for(timeout=20_000)
+    page.locator("#search-results li a", has_text=title).first.wait_for(timeout=PATIENCE)
     assert watched.faults == []
 
 
@@ -127,7 +127,7 @@ def serious(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility_of_the_main_pages(browser: Browser, address: str, scheme: str) -> None:
-    context = browser.new_context(viewport={"width": LAPTOP, "height": 900}, color_scheme=scheme)
+    context = window(browser, LAPTOP, scheme)
     page, findings = context.new_page(), []
     for path in MAIN:
         page.goto(f"{address}/{path}.html")
@@ -172,7 +172,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("file", ["index.html", "verification/verification.html"])
 def test_reports_load_fit_and_can_be_read(browser: Browser, reports: Path, file: str, scheme: str) -> None:
-    context = browser.new_context(viewport={"width": LAPTOP, "height": 900}, color_scheme=scheme)
+    context = window(browser, LAPTOP, scheme)
     watched = watch(context.new_page(), "file://")
     watched.page.goto((reports / file).as_uri())
     wide = []
@@ -190,7 +190,7 @@ def test_reports_load_fit_and_can_be_read(browser: Browser, reports: Path, file:
 @pytest.mark.parametrize("width", [PHONE, LAPTOP])
 def test_pictures_are_taken(browser: Browser, address: str, scheme: str, width: int) -> None:
     """For people to look at: docs/_build/screenshots."""
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = window(browser, width, scheme)
     page = context.new_page()
     PICTURES.mkdir(parents=True, exist_ok=True)
     for path in MAIN[:-1]:

@@ -24,7 +24,7 @@ from hgp_ref.mpi.composed import ComposedCrossing
 from hgp_ref.mpi.device_rows import DeviceRows
 from hgp_ref.mpi.host_rows import HostRows
 from hgp_ref.mpi.network import Spread
-from hgp_ref.mpi.plan import Plan
+from hgp_ref.mpi.rank_step import RankStep
 from hgp_ref.mpi.reports import BetweenRanks
 
 
@@ -118,17 +118,17 @@ class Crossing(BetweenRanks):
         """The next graphs, one after the other: ω after them and their messages. Meanwhile the next one is drawn."""
         first, messages = self.step + 1, 0
         for s in range(first, first + steps):
-            plan = self.net.plan(s)
+            step = self.net.rank_step(s)
             ahead = s + 1 < first + steps or s < self._foreseen
 
-            def meanwhile(s: int = s, plan: Plan = plan, ahead: bool = ahead) -> None:
+            def meanwhile(s: int = s, step: RankStep = step, ahead: bool = ahead) -> None:
                 nonlocal omega
-                omega = plan.weigh(omega)
+                omega = step.weigh(omega)
                 if ahead:
-                    self.net.plan(s + 1)
+                    self.net.rank_step(s + 1)
 
-            rows.step(plan, meanwhile)
-            messages += plan.messages
+            rows.step(step, meanwhile)
+            messages += step.messages
         return omega, messages
 
     def foresee(self, steps: Sequence[int]) -> None:

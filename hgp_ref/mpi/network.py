@@ -10,12 +10,12 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.channels.base import connect
-from hgp_ref.mpi.plan import Plan, plan
+from hgp_ref.mpi.rank_step import RankStep, rank_step
 from hgp_ref.mpi.ranks import Handed, Ranks
 from hgp_ref.networks import Network
 from hgp_ref.networks.after import After
 
-REMEMBERED = 64  # plans of a network whose graphs repeat, at most
+REMEMBERED = 64  # steps of a network whose graphs repeat, at most
 
 
 class Spread(After):
@@ -41,12 +41,12 @@ class Spread(After):
     def __init__(self, net: Network, t: int, ranks: Ranks, starts: np.ndarray, direct: bool) -> None:
         super().__init__(net, t)
         self.ranks, self.starts, self.direct = ranks, starts, direct
-        self._plans: dict[int, Plan] = {}
+        self._remembered: dict[int, RankStep] = {}
 
     def after(self, t: int) -> Network:
         later = arguments.integer("t", t, 0, self._last_step - 1)
         view = Spread(self.net, self.t + later, self.ranks, self.starts, self.direct)
-        view._plans = self._plans
+        view._remembered = self._remembered
         return self if later == 0 else view
 
     @property
@@ -58,16 +58,16 @@ class Spread(After):
         """What this rank has handed to MPI, over all networks that are spread over the same communicator."""
         return self.ranks.handed
 
-    def plan(self, s: int) -> Plan:
+    def rank_step(self, s: int) -> RankStep:
         """Step s as this rank sees it; asked for once more it is the same, as long as it is remembered."""
         step = self.t + self._step(s)
         key = step if self.period is None else (step - 1) % self.period
-        known = self._plans.get(key)
+        known = self._remembered.get(key)
         if known is None:
-            known = plan(self.net, step, self.starts, self.ranks.rank)
-            if len(self._plans) >= (2 if self.period is None else REMEMBERED):
-                del self._plans[next(iter(self._plans))]
-            self._plans[key] = known
+            known = rank_step(self.net, step, self.starts, self.ranks.rank)
+            if len(self._remembered) >= (2 if self.period is None else REMEMBERED):
+                del self._remembered[next(iter(self._remembered))]
+            self._remembered[key] = known
         return known
 
     def __deepcopy__(self, memo: object) -> Spread:

@@ -99,10 +99,10 @@ class FloodedRanks(Flooded):
         return self.net.ranks.one_each(values.max(axis=0), "maxima over clients").max(axis=0)
 
     def hear(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
-        plan = self.net.plan(s)
-        known = HostRows(self.net.ranks, held).exchanged(plan)
-        indptr, places, _ = plan.rows()
-        return hear(indptr, places, known)[: len(held)], plan.messages
+        step = self.net.rank_step(s)
+        known = HostRows(self.net.ranks, held).exchanged(step)
+        indptr, places, _ = step.rows()
+        return hear(indptr, places, known)[: len(held)], step.messages
 
     def anyone(self, flag: bool) -> bool:
         return bool(self.net.ranks.one_each(np.array([flag]), "whether maxima still travel").any())

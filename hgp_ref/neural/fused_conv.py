@@ -142,7 +142,8 @@ class _Place:
         (top, left), (bottom, right) = self._frame.before, self._frame.after
         if top + left + bottom + right == 0:
             return np.ascontiguousarray(a)
-        return np.pad(a, ((0, 0), (0, 0), (top, bottom), (left, right), (0, 0)))
+        framed = np.pad(a, ((0, 0), (0, 0), (top, bottom), (left, right), (0, 0)))
+        return np.ascontiguousarray(framed)  # np.pad keeps the order of a view that is turned
 
     def unframed(self, a: np.ndarray) -> np.ndarray:
         """Images without the zeros around them: the adjoint of `framed`."""

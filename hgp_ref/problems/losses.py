@@ -108,13 +108,17 @@ class SoftmaxLoss:
         return p, weights[..., None] * p
 
     def bend(self, kept: tuple[Array, Array], b: Array, *, xp: Namespace) -> Array:
+        # (diag(p) - p p^T) b is the same for b less a constant: less b of a class with p near 1, whose entry is then
+        # minus a sum of small terms and not a difference of large ones
         p, weighted = kept
-        return weighted * (b - xp.sum(p * b, axis=-1, keepdims=True))  # (diag(p) - p p^T) b
+        c = b - xp.sum(xp.where(p > 0.5, b, xp.zeros_like(b)), axis=-1, keepdims=True)
+        return weighted * (c - xp.sum(p * c, axis=-1, keepdims=True))
 
     def blocks(self, a: Array, *, xp: Namespace) -> Array:
         p = softmax(a, xp=xp)
         identity = xp.eye(self.logits, dtype=a.dtype, device=device(a))
-        return identity * p[..., None] - p[..., :, None] * p[..., None, :]
+        products = (1 - identity) * p[..., :, None] * p[..., None, :]  # p_k p_c of other classes: no 1 - p
+        return identity * xp.sum(products, axis=-1, keepdims=True) - products
 
 
 def sigmoid(a: Array, *, xp: Namespace) -> Array:

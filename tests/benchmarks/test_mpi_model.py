@@ -51,7 +51,7 @@ def test_columns_are_taken_where_the_package_takes_them():
     for degree, S in ((1, 1), (1, 4), (4, 1), (4, 10), (16, 10)):
         case = Case("unseen", "mixing", 2000, 256, S, degree, mode="auto")
         net, starts = network(case, case.n), np.array([0, 1000, 2000])
-        assert exchange(case, 2).columns == columns_pay(net, 1, S, 1024, starts), case
+        assert exchange(case, 2).columns == columns_pay(net, 1, S, 256, starts), case
 
 
 def test_a_graph_made_for_it_has_so_many_rows_that_cross():

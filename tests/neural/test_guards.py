@@ -101,3 +101,29 @@ def test_what_they_are_is_said():
     mixture = PersonalMixture(MODEL, X, y, components=2)
     assert repr(mixture.model) == "Ensemble(Sequential((4,), Linear(4, 3)), 2)"
     assert repr(mixture) == f"<PersonalMixture of {mixture.model!r}: n_clients=2, dim_x=30, dim_lam=2>"
+
+
+def test_one_instance_of_width_one_with_zeros_around():
+    """np.pad keeps the order of a turned view; compiled steps need the plain one."""
+    layers = (neural.Conv2d(2, 1, (3, 1), padding="same"), neural.Flatten(), neural.Linear(4, 2))
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((1, 1, 2, 4, 1)), np.zeros((1, 1), dtype=int)
+    fused, plain = (PersonalMask(neural.Sequential((2, 4, 1), *layers, fused=f), X, y) for f in (True, False))
+    x, lam = rng.standard_normal((1, fused.dim_x)), np.zeros((1, 2))
+    assert np.allclose(fused.inner_grad(x, lam), plain.inner_grad(x, lam), rtol=1e-12, atol=1e-15)
+    both = (problem.linearize(x, lam).hvp(x) for problem in (fused, plain))
+    assert np.allclose(*both, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("z", [0.0, 5.0, 20.0, 36.0, 40.0, 300.0])
+def test_curvature_where_the_model_is_sure_of_itself(z):
+    """Logits (z, 0): ∂²CE = p q [[1, −1], [−1, 1]] with p q = e^−z / (1 + e^−z)², to rounding for any z."""
+    X, y = np.array([[[1.0, 0.0]]]), np.zeros((1, 1), dtype=int)
+    problem = NeuralInstanceWeights(neural.Sequential((2,), neural.Linear(2, 2)), X, y, X, y, l2=0.0)
+    u = np.array([[1.0, 0, 0, 0, 0, 0]])
+    bent = problem.linearize(z * u, np.ones((1, 1))).hvp(u)[0]
+    expected = np.exp(-z) / (1 + np.exp(-z)) ** 2
+    assert np.allclose(bent[[0, 2]], [expected, -expected], rtol=1e-14, atol=0)
+    linear = hgp.problems.SoftmaxRegression(X, y, X, y, n_classes=2)
+    block = linear._loss.blocks(np.array([z, 0.0]), xp=np)
+    assert np.allclose(block, expected * np.array([[1, -1], [-1, 1]]), rtol=1e-14, atol=0)

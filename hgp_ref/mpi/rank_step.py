@@ -31,7 +31,7 @@ OVERLAP_FROM = 32  # columns from which on pushing is worth sorting edges by whe
 
 
 @dataclass(frozen=True)
-class Plan(Route, ABC):
+class RankStep(Route, ABC):
     """Step s for the rank whose clients are begin .. end-1. Sums are made in three parts, into `out` (m, columns)."""
 
     net: Network
@@ -65,7 +65,7 @@ class Plan(Route, ABC):
 
 
 @dataclass(frozen=True)
-class PushedPlan(Plan):
+class PushedStep(RankStep):
     """Where every sender splits equally: its lists of receivers are followed as they are drawn."""
 
     lists: Edges  # of all clients
@@ -139,7 +139,7 @@ class PushedPlan(Plan):
 
 
 @dataclass(frozen=True)
-class PulledPlan(Plan):
+class PulledStep(RankStep):
     """Where weights are given by rows: every receiver collects."""
 
     graph: Csr  # of all clients
@@ -170,7 +170,7 @@ class PulledPlan(Plan):
         crossing_sums.pull_part(rows, cuts[first], cuts[last], self.pulled, held, out, fresh)
 
 
-def plan(net: Network, s: int, starts: np.ndarray, rank: int) -> Plan:
+def rank_step(net: Network, s: int, starts: np.ndarray, rank: int) -> RankStep:
     """Step s of `net` for `rank`; rank q has the clients starts[q] .. starts[q+1]-1."""
     begin, end = int(starts[rank]), int(starts[rank + 1])
     if net.equal_shares:
@@ -180,9 +180,9 @@ def plan(net: Network, s: int, starts: np.ndarray, rank: int) -> Plan:
         elsewhere = np.concatenate([heard[0][:low], heard[0][high:]])
         where, clients = crossing.sent_of_lists(*lists, starts, rank)
         ways = blocks(where), blocks(np.searchsorted(elsewhere, starts))
-        return PushedPlan(s, clients - begin, *ways, net, begin, end, lists, heard)
+        return PushedStep(s, clients - begin, *ways, net, begin, end, lists, heard)
     graph = net.csr(s)
     pulled = crossing.pulled(*graph, begin, end)
     where, clients = crossing.sent_of_rows(*graph[:2], starts, rank)
     ways = blocks(where), blocks(np.searchsorted(pulled.elsewhere, starts))
-    return PulledPlan(s, clients - begin, *ways, net, begin, end, graph, pulled)
+    return PulledStep(s, clients - begin, *ways, net, begin, end, graph, pulled)
