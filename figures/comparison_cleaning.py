@@ -3,8 +3,8 @@
 n = 6 clients with 12 training instances of a mixture of Gaussians (3 classes, 4 features: d_x = 12, d_λ = 12), three in
 ten labels wrong; f is the validation loss. λ_i belongs to client i, λ = 0 and x its inner solution at the start. Inner
 steps follow from L by rule, the outer step is one of six, chosen on seed 0 and shown on others. The cost is judged at
-the exact inner solution of each λ, not at the clients' own x. A first grid, 100 … 0.3, was moved up because eight of nine
-chose its end; of this one four still do, since σ(λ) saturates.
+the exact inner solution of each λ, not at the clients' own x. A first grid, 100 … 0.3, was moved up because eight of
+nine chose its end; of this one four still do, since σ(λ) saturates.
 """
 
 from __future__ import annotations
