@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from figures.personal import GROUPS, WRONG, parts
+from figures.personal import GROUPS, parts
 from figures.personal_numbers import Numbers, scores, there
 from reporting.table import Table
 
@@ -28,7 +28,7 @@ def page(kept: Numbers, settings: Mapping[str, Any], tables: Sequence[Table], st
         step) with the best validation accuracy."""
     body = [_filled(intro), main.markdown(), f"**Controls, size `{size}`**", controls.markdown()]
     body.append("\n".join(findings(kept, seeds)))
-    if all(there(kept, "RandD", method, seeds) for method in WRONG):
+    if all(there(kept, "RandD", method, seeds) for method in ("wrong_fedavg", "wrong_weights")):
         body += [f"**Wrong labels, size `{size}`**", _filled(_about_wrong(settings)), wrong.markdown()]
         body.append("\n".join(wrong_findings(kept, seeds)))
     body += [troubles(kept, seeds), _cost(stamps)]
@@ -88,13 +88,12 @@ def wrong_findings(kept: Numbers, seeds: list[int]) -> list[str]:
     def gain(method: str) -> np.ndarray:
         return scores(kept, "RandD", f"wrong_{method}", seeds)[0] - scores(kept, "RandD", "wrong_fedavg", seeds)[0]
 
-    weights, zero = gain("weights"), gain("weights_m0")
-    lines = [
-        f"- Over SGP: HGP-weights {_spread(weights)} points, M = 0 {_spread(zero)}, class prior "
-        f"{_spread(gain('class_prior'))}, fine-tuning {_spread(gain('fine_tuned'))}, perfect knowledge of the wrong "
-        f"labels {_spread(gain('known'))}."
-    ]
-    if weights.min() > NO_GAIN and np.all(weights > zero + NO_GAIN):
+    words = {"weights": "HGP-weights", "weights_m0": "M = 0", "class_prior": "class prior", "fine_tuned": "fine-tuning",
+             "known": "perfect knowledge of the wrong labels"}  # fmt: skip
+    gains = {name: gain(name) for name in words if there(kept, "RandD", f"wrong_{name}", seeds)}
+    lines = [f"- Over SGP, in points: {'; '.join(f'{words[name]} {_spread(by)}' for name, by in gains.items())}."]
+    zero = gains.get("weights_m0")
+    if gains["weights"].min() > NO_GAIN and zero is not None and np.all(gains["weights"] > zero + NO_GAIN):
         lines.append(
             "- Here hyper-gradients that clients estimate together are what gains: M = 0 has nothing to follow."
         )

@@ -152,5 +152,6 @@ def controls(kept: Numbers, seeds: list[int]) -> Table:
 
 def wrong_labels(kept: Numbers, seeds: list[int]) -> Table:
     """Where the labels of training images are wrong."""
-    rows = [(words, cell(kept, "RandD", method, seeds)) for method, (words, _) in WRONG.items()]
+    made = {method: words for method, (words, _) in WRONG.items() if there(kept, "RandD", method, seeds)}
+    rows = [(words, cell(kept, "RandD", method, seeds)) for method, words in made.items()]
     return Table("", ("method", "RandD"), tuple(rows))
