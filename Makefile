@@ -5,6 +5,8 @@ TORCH ?= torch==2.13.0
 OLDEST_PYTHON ?= python3.11
 OLDEST = .venv-oldest
 BIN = $(VENV)/bin
+# What tests of a file prepare once, they prepare on one worker: files whose tests are marked with a group stay together.
+WORKERS = -n auto --dist loadgroup
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
@@ -27,14 +29,14 @@ reproduce: $(VENV)/.ready-test
 	$(BIN)/python -m reporting
 
 test: $(VENV)/.ready-test
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
 
 test-all: $(VENV)/.ready-all
-	HGP_REF_NEEDS_MPI=1 $(BIN)/python -m pytest -n auto
+	HGP_REF_NEEDS_MPI=1 $(BIN)/python -m pytest $(WORKERS)
 
 # A cache of compiled code for itself: Numba keeps one version's at a time.
 test-oldest: $(OLDEST)/.ready
-	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n auto -m "not slow"
+	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(OLDEST)/bin/python -m pytest $(WORKERS) -m "not slow"
 
 bench: $(VENV)/.ready-all
 	$(BIN)/python -m benchmarks

@@ -12,6 +12,8 @@ from hgp_ref.attribution.removals import instance_counts
 from hgp_ref.errors import DivergenceError
 from hgp_ref.problems import NeuralInstanceWeights, PersonalMask, PersonalMixture
 
+pytestmark = pytest.mark.xdist_group("influence")  # one trained network, on one worker
+
 SIZES, CLASSES = (4, 6, 5), 3
 
 

@@ -48,8 +48,9 @@ def test_an_instance_that_is_not_there_is_refused_everywhere(library, wrong):
 
 
 @pytest.mark.skipif(CUPY == "cupy", reason="the real CuPy is in place of the double that counts")
+# softmax: five of them keep the digits of curvatures where a class is nearly sure
 @pytest.mark.parametrize(
-    ("kind", "most"), [("logistic", 20), ("softmax", 21), ("weights", 44), ("weights-softmax", 44)]
+    ("kind", "most"), [("logistic", 20), ("softmax", 26), ("weights", 44), ("weights-softmax", 48)]
 )
 def test_launches_of_two_linearizations_and_their_products(kind, most, monkeypatch, transfers):
     """What makes a new array is a launch; a view is none. Nothing crosses the bus."""

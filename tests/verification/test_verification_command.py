@@ -18,6 +18,8 @@ from verification import NAMES
 from verification.__main__ import main
 from verification.errata import ERRATA
 
+pytestmark = pytest.mark.xdist_group("verification")  # one quick run, on one worker
+
 ROOT = Path(__file__).parents[2]
 VERDICTS = {"holds", "violated as printed", "erratum shown"}  # a missed goal is a failure of this test
 ROW = {"statement", "setting", "measured", "bound", "ratio", "rounding", "verdict", "form", "note"}
