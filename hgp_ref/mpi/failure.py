@@ -21,6 +21,7 @@ from typing import Any
 
 INTERRUPTED = 130  # exit status of a program that Ctrl-C has ended
 GRACE = 2.0  # seconds that a rank which has come to its end waits for the others
+READING = 0.5  # seconds for mpiexec to read what a rank has said before it ends all: it forgets what it has not read
 _installed: list[Any] = []  # the communicator on which all end together; at most one
 
 
@@ -39,6 +40,7 @@ def end_together(comm: Any) -> None:
                 before(kind, error, trace)
             sys.stdout.flush()
             sys.stderr.flush()
+            time.sleep(READING)
         finally:
             comm.Abort(INTERRUPTED if issubclass(kind, KeyboardInterrupt) else 1)
 

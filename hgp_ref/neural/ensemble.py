@@ -38,7 +38,7 @@ class Ensemble:
 
     def __init__(self, model: Sequential, components: int) -> None:
         arguments.kind("model", model, Sequential)
-        self.model, self.components = model, arguments.integer("components", components)
+        self.model, self.components = model, arguments.integer("components", components, 1, arguments.LONGEST)
         self.input_shape, self.output_shape = model.input_shape, (self.components, *model.output_shape)
         self.dim = self.components * model.dim
 

@@ -29,8 +29,8 @@ def exact(net: Network, steps: int) -> ExactAverage:
     """The mean itself, for clients who all hear each other."""
     if not isinstance(net.net if isinstance(net, After) else net, FullyConnected):
         raise ValueError(
-            f"averaging='exact' given, but over {net!r} not everybody hears everybody; needed FullyConnected, or "
-            "averaging='gossip' or 'push_sum'"
+            f"net: {net!r} given, over which not everybody hears everybody, with averaging='exact'; needed "
+            "FullyConnected, or averaging='gossip' or 'push_sum'"
         )
     return ExactAverage(net.n)
 

@@ -162,7 +162,9 @@ def test_an_exact_mean_needs_that_everybody_hears_everybody():
         lambda: personal.clustered_fl(task, net, ROUNDS),
         lambda: personal.hgp_pl(task, net, Push(4, 0.1, batch_size=4), outer),
     ):
-        with pytest.raises(ValueError, match="not everybody hears everybody; needed FullyConnected"):
+        with pytest.raises(
+            ValueError, match="not everybody hears everybody, with averaging='exact'; needed FullyConnected"
+        ):
             run()
     with pytest.raises(ValueError, match="averaging='gossip' given, needed 'exact'"):
         personal.clustered_fl(task, hgp.networks.FullyConnected(3), Rounds(rounds=3, averaging="gossip"))
