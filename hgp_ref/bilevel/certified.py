@@ -12,23 +12,24 @@ compute over the network:
 1  estimate v from the last w on; ‖bound‖ ≤ θ‖D‖? If not, x is trained further where its part of the bound exceeds half
    of θ‖D‖. Otherwise M is doubled, or S: the one that was doubled last if that has left at most GAIN of the bound.
 2  λ⁺ and x⁺; is the upper end of F(λ⁺) below the lower end of F(λ) by the decrease? Then the step is taken, and γ is
-   doubled for the next one if it was the first one tried. If it is certain that F has not fallen so far, γ is halved
-   (also where training fails, or nothing is known of the strong convexity).
-   If the intervals are too wide to tell, γ is doubled, since more is gained then; where that has failed already, x and
-   x⁺ are trained further and more steps are spent on sums. F itself is the judge here: v only has to point down.
+   doubled for the next one if it was the first one tried. Otherwise another γ is tried, by the rule of `step_length`.
+   Where that has come to its end, x and x⁺ are trained further, more steps are spent on sums, and it begins anew. F
+   itself is the judge here: v only has to point down.
 
 Further training corrects x by Newton's steps over means (`correction`), CORRECTIONS of them, and does so after every
 training from then on; with 4 S steps for each mean and M terms, twice as many each time that it is asked for again.
-What was raised stays raised.
+What was raised stays raised. x, cost and measure at λ_k in the path are those after it: a callback has seen those
+before.
 
-The loop ends with "certificate" where 1 fails, with "resolution" where 2 does (the decrease that is left is smaller
-than what training and sums can resolve) and with "stationary" where D = 0; `path.note` says in words what stood in the
-way and what would help.
+The loop ends with "certificate" where 1 fails, with "resolution" where 2 does (no step tried can be seen to lower F, as
+well as training and sums can tell), with "divergence" where every training at a λ⁺ failed, and with "stationary" where
+D = 0; `path.note` says in words what stood in the way and what would help.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,7 @@ from hgp_ref.bilevel.loop import Loop
 from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.progress import Progress
 from hgp_ref.bilevel.rule import Rule
+from hgp_ref.bilevel.step_length import StepLength
 from hgp_ref.bounds.lipschitz import known_lipschitz
 from hgp_ref.certificates import certify
 from hgp_ref.certificates.conversation import Conversation
@@ -54,7 +56,9 @@ from hgp_ref.problems.constants import Lipschitz
 DECREASE = 0.1  # c
 GAIN = 0.75  # a bound that doubling M leaves above this share of itself is the averaging's
 LIMIT = 12  # raises for one hyper-gradient
-TRIALS = 24  # of one step
+TRIALS = 40  # of one step
+LOWER, JUDGED, UNKNOWN = "lower", "judged", "unknown"  # what became of a trial
+FAILURES = 9  # of training in a row: γ is not to blame
 MOST_CARE = 6  # how often further training is asked for
 CORRECTIONS = 2  # of x, each time
 
@@ -69,7 +73,7 @@ class CertifiedLoop(Loop):
         at = super().begin(lam, seed)
         update: Any = self.update
         at.kept = {"gamma": update.lr, "S": arguments.integer("estimate['steps']", self.estimate.steps),
-                   "M": self.estimate.iterations, "care": 0, "w": None}  # fmt: skip
+                   "M": self.estimate.iterations, "care": 0, "w": None, "best": 0, "best_x": None}  # fmt: skip
         self._keep(at, self._interval(at, at.x, lam)[0])
         return at
 
@@ -79,7 +83,7 @@ class CertifiedLoop(Loop):
         trouble: list[str] = []
         est, bound = self._direction(at, trouble)
         spent = at.clock.traffic - before
-        scale = 0.0 if at.stopped else self._descend(at, est.value)
+        scale = 0.0 if at.stopped else self._descend(at, est.value, trouble)
         if trouble:
             warnings.warn(f"outer step {at.k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=3)
         if not at.stopped:
@@ -152,40 +156,69 @@ class CertifiedLoop(Loop):
 
     # 2: a step that is seen to lower F
 
-    def _descend(self, at: Progress, v: Array) -> float:
+    def _descend(self, at: Progress, v: Array, trouble: list[str]) -> float:
         """Accept a λ at which F is certainly lower; the γ of it, 0 if there is none."""
-        lam, first, failed, unknown = at.lam[-1], True, np.inf, 0  # the smallest γ that has failed
-        for _ in range(TRIALS):
-            gamma = at.kept["gamma"]
-            proposed = self.projected(lam - gamma * v)
-            try:
-                if self.channel.anyone(self._known(proposed) is None):
-                    unknown += 1
-                    raise DivergenceError("nothing can be certified at the proposed λ")
-                x, cost = self.evaluate(at, proposed)
-                there, moved = self._interval(at, x, proposed, lam - proposed)
-            except DivergenceError:
-                at.kept["gamma"], first, failed = gamma / 2, False, gamma
-                continue
-            here, needed = Interval(at.kept["low"], at.kept["high"]), DECREASE * (1 - self.rule.theta) * moved / gamma
-            if there.high <= here.low - needed and cost <= at.outer_cost[-1]:
-                self.accept(at, proposed, x, cost)
-                self._keep(at, there)
-                at.kept["gamma"] = 2 * gamma if first else gamma
+        lam, search, seen = at.lam[-1], StepLength(at.kept["gamma"]), list[str]()
+        while len(seen) < TRIALS and not at.stopped:
+            gamma, proposed = search.gamma, self.projected(lam - search.gamma * v)
+            seen.append(self._tried(at, search, proposed))
+            if seen[-1] == LOWER:
+                at.kept["gamma"] = 2 * gamma if len(seen) == 1 else gamma
                 return gamma
-            first = False
-            if there.low > here.high - needed:
-                at.kept["gamma"], failed = gamma / 2, gamma
-            elif 2 * gamma < failed:  # they cannot tell
-                at.kept["gamma"] = 2 * gamma
-            elif at.kept["care"] < MOST_CARE:
+            if seen[-1] not in (JUDGED, UNKNOWN):
+                trouble.append(f"γ = {gamma:.2g} refused: {seen[-1]}")
+                if len(seen) == FAILURES and not {JUDGED, UNKNOWN} & {*seen}:
+                    at.stopped = "divergence"
+            if self._exhausted(search, gamma, proposed, lambda length: self.projected(lam - length * v)):
+                if at.kept["care"] == MOST_CARE:
+                    break
                 self._train_further(at)
-            else:
-                break
-        at.stopped, at.note = "resolution", reasons.not_lower(at.kept, self.norm(v), unknown)
+                search.sharper()
+        at.stopped, at.note = at.stopped or "resolution", reasons.not_lower(at.kept, self.norm(v), seen)
         return 0.0
 
+    def _tried(self, at: Progress, search: StepLength, proposed: Array) -> str:
+        """What became of the proposed λ: LOWER (it is accepted), JUDGED, UNKNOWN, or why training failed."""
+        lam = at.lam[-1]
+        if self.channel.anyone(self._known(proposed) is None):
+            search.failed()
+            return UNKNOWN
+        try:
+            x, cost = self.evaluate(at, proposed)
+            there, moved = self._interval(at, x, proposed, lam - proposed)
+        except DivergenceError as error:
+            search.failed()
+            return str(error)
+        here, gain = Interval(at.kept["low"], at.kept["high"]), (1 - self.rule.theta) * moved / search.gamma
+        needed = DECREASE * gain
+        lacks = max(there.high - (here.low - needed), cost - at.outer_cost[-1])
+        if lacks <= 0:
+            self.accept(at, proposed, x, cost)
+            self._keep(at, there)
+            return LOWER
+        if there.low > here.high - needed:
+            search.not_lower()
+        else:
+            search.cannot_tell((there.high - there.low) - (here.high - here.low) < gain, lacks)
+        return JUDGED
+
+    def _exhausted(self, search: StepLength, gamma: float, proposed: Array, at: Callable[[float], Array]) -> bool:
+        """Whether no γ is left to try at this precision; shorter ones that lead to the same λ⁺ are passed over."""
+        while not search.exhausted and self._same(proposed, at(search.gamma)):
+            if search.gamma > gamma or not search.gamma:
+                return True
+            search.gamma /= 2
+        return search.exhausted
+
+    def _same(self, a: Array, b: Array) -> bool:
+        """Whether two λ are equal, everywhere."""
+        return not self.channel.anyone(not np.array_equal(host_float64(a), host_float64(b)))
+
     # What both need
+
+    def accept(self, at: Progress, lam: Array, x: Array, cost: float) -> None:
+        at.kept |= {"best": at.best, "best_x": at.best_x}  # before this λ, whose x may change yet
+        super().accept(at, lam, x, cost)
 
     def evaluate(self, at: Progress, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
         before = at.clock.traffic
@@ -218,12 +251,19 @@ class CertifiedLoop(Loop):
         """A better x at λ_k, and more steps for sums from now on; F's interval there only shrinks."""
         at.kept["care"] += 1
         lam = at.lam[-1]
-        x, cost = self._corrected(at, at.x, lam)
-        new, _ = self._interval(at, x, lam)
+        try:
+            x, cost = self._corrected(at, at.x, lam)
+            new, _ = self._interval(at, x, lam)
+        except DivergenceError:  # x stays as it is
+            return
         old = Interval(at.kept["low"], at.kept["high"])
         if new.high - new.low < old.high - old.low and (at.k == 0 or cost <= at.outer_cost[-2]):
             at.x, at.outer_cost[-1] = x, cost
             at.floats[-1], at.rounds[-1] = int(at.clock.traffic.floats), int(at.clock.traffic.rounds)
+            if self.measure is not None:
+                at.measure.pop()
+                at.best, at.best_x = at.kept["best"], at.kept["best_x"]
+                self.judge(at)
         self._keep(at, Interval(max(new.low, old.low), min(new.high, old.high)))
 
     def _keep(self, at: Progress, interval: Interval) -> None:

@@ -27,10 +27,12 @@ class TrainingWatch:
         self.start = start
         self.gradient = self._largest(rule.gradient(start))  # (runs,) or ()
         self.reach = self._largest(start) + lr * self.gradient
+        self.step = 0  # of the last look
         self.mean_gradient: np.ndarray | None = None  # of the start, once a tolerance asks for it
 
     def look(self, z: Array, gradient: Array, step: int, rate: float) -> None:
         """Stop training that has left the range of sense."""
+        self.step = step
         size, slope = self._largest(z), self._largest(gradient)
         if step == 1:  # a mini-batch may have a gradient where the full batch has none
             self.gradient = np.maximum(self.gradient, slope)
@@ -75,7 +77,9 @@ class TrainingWatch:
     def _raise(self, what: str) -> None:
         added = {name: getattr(self.rule, name) for name in ("momentum", "weight_decay", "prox")}
         named = "".join(f", {name}={value:g}" for name, value in added.items() if value)
-        raise DivergenceError(f"training diverged: {what}{named}: {self._remedy()}")
+        error = DivergenceError(f"training diverged: {what}{named}: {self._remedy()}")
+        error.traffic, error.steps = self.average.channel.traffic, self.step
+        raise error
 
     def _remedy(self) -> str:
         """A smaller rate helps unless the mean inner cost falls without end."""
