@@ -13,13 +13,8 @@ compute over the network:
    of θ‖D‖. Otherwise M is doubled, or S: the one that was doubled last if that has left at most GAIN of the bound.
 2  λ⁺ and x⁺; is the upper end of F(λ⁺) below the lower end of F(λ) by the decrease? Then the step is taken, and γ is
    doubled for the next one if it was the first one tried. Otherwise another γ is tried, by the rule of `step_length`.
-   Where that has come to its end, x and x⁺ are trained further, more steps are spent on sums, and it begins anew. F
-   itself is the judge here: v only has to point down.
-
-Further training corrects x by Newton's steps over means (`correction`), CORRECTIONS of them, and does so after every
-training from then on; with 4 S steps for each mean and M terms, twice as many each time that it is asked for again.
-What was raised stays raised. x, cost and measure at λ_k in the path are those after it: a callback has seen those
-before.
+   Where that has come to its end, x and x⁺ are trained further, more steps are spent on sums, and it begins anew
+   (`precision`). F itself is the judge here: v only has to point down.
 
 The loop ends with "certificate" where 1 fails, with "resolution" where 2 does (no step tried can be seen to lower F, as
 well as training and sums can tell), with "divergence" where every training at a λ⁺ failed, and with "stationary" where
@@ -29,29 +24,20 @@ D = 0; `path.note` says in words what stood in the way and what would help.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array, host_float64
 from hgp_ref.bilevel import reasons
-from hgp_ref.bilevel.correction import stationarity
-from hgp_ref.bilevel.intervals import Interval, outer_cost, totals
-from hgp_ref.bilevel.loop import Loop
+from hgp_ref.bilevel.intervals import Interval, totals
 from hgp_ref.bilevel.path import OuterStep
+from hgp_ref.bilevel.precision import PreciseLoop
 from hgp_ref.bilevel.progress import Progress
-from hgp_ref.bilevel.rule import Rule
 from hgp_ref.bilevel.step_length import StepLength
-from hgp_ref.bounds.lipschitz import known_lipschitz
 from hgp_ref.certificates import certify
-from hgp_ref.certificates.conversation import Conversation
-from hgp_ref.certificates.inputs import common_constants
 from hgp_ref.errors import DivergenceError
-from hgp_ref.problems.constants import Lipschitz
 
 DECREASE = 0.1  # c
 GAIN = 0.75  # a bound that doubling M leaves above this share of itself is the averaging's
@@ -60,22 +46,11 @@ TRIALS = 40  # of one step
 LOWER, JUDGED, UNKNOWN = "lower", "judged", "unknown"  # what became of a trial
 FAILURES = 9  # of training in a row: γ is not to blame
 MOST_CARE = 6  # how often further training is asked for
-CORRECTIONS = 2  # of x, each time
 
 
 @dataclass
-class CertifiedLoop(Loop):
-    """The loop with certified steps. `at.kept` holds γ, S, M, the care taken and the interval of F at λ_k."""
-
-    rule: Rule = field(default_factory=Rule)
-
-    def begin(self, lam: Array, seed: int) -> Progress:
-        at = super().begin(lam, seed)
-        update: Any = self.update
-        at.kept = {"gamma": update.lr, "S": arguments.integer("estimate['steps']", self.estimate.steps),
-                   "M": self.estimate.iterations, "care": 0, "w": None, "best": 0, "best_x": None}  # fmt: skip
-        self._keep(at, self._interval(at, at.x, lam)[0])
-        return at
+class CertifiedLoop(PreciseLoop):
+    """The loop with certified steps."""
 
     def step(self, at: Progress) -> None:
         """From λ_k to λ_{k+1}, or to a reason to stop."""
@@ -158,7 +133,8 @@ class CertifiedLoop(Loop):
 
     def _descend(self, at: Progress, v: Array, trouble: list[str]) -> float:
         """Accept a λ at which F is certainly lower; the γ of it, 0 if there is none."""
-        lam, search, seen = at.lam[-1], StepLength(at.kept["gamma"]), list[str]()
+        lam, search = at.lam[-1], StepLength(at.kept["gamma"])
+        seen, places = list[str](), list[Array]()  # what became of each trial; λ⁺ at this precision
         while len(seen) < TRIALS and not at.stopped:
             gamma, proposed = search.gamma, self.projected(lam - search.gamma * v)
             seen.append(self._tried(at, search, proposed))
@@ -169,11 +145,15 @@ class CertifiedLoop(Loop):
                 trouble.append(f"γ = {gamma:.2g} refused: {seen[-1]}")
                 if len(seen) == FAILURES and not {JUDGED, UNKNOWN} & {*seen}:
                     at.stopped = "divergence"
-            if self._exhausted(search, gamma, proposed, lambda length: self.projected(lam - length * v)):
+            places.append(proposed)
+            while not search.exhausted and self._among(places, self.projected(lam - search.gamma * v)):
+                search.same()
+            if search.exhausted:
                 if at.kept["care"] == MOST_CARE:
                     break
                 self._train_further(at)
                 search.sharper()
+                places.clear()
         at.stopped, at.note = at.stopped or "resolution", reasons.not_lower(at.kept, self.norm(v), seen)
         return 0.0
 
@@ -199,106 +179,9 @@ class CertifiedLoop(Loop):
         if there.low > here.high - needed:
             search.not_lower()
         else:
-            search.cannot_tell((there.high - there.low) - (here.high - here.low) < gain, lacks)
+            search.cannot_tell(here.high - here.low, there.high - there.low, gain)
         return JUDGED
 
-    def _exhausted(self, search: StepLength, gamma: float, proposed: Array, at: Callable[[float], Array]) -> bool:
-        """Whether no γ is left to try at this precision; shorter ones that lead to the same λ⁺ are passed over."""
-        while not search.exhausted and self._same(proposed, at(search.gamma)):
-            if search.gamma > gamma or not search.gamma:
-                return True
-            search.gamma /= 2
-        return search.exhausted
-
-    def _same(self, a: Array, b: Array) -> bool:
-        """Whether two λ are equal, everywhere."""
-        return not self.channel.anyone(not np.array_equal(host_float64(a), host_float64(b)))
-
-    # What both need
-
-    def accept(self, at: Progress, lam: Array, x: Array, cost: float) -> None:
-        at.kept |= {"best": at.best, "best_x": at.best_x}  # before this λ, whose x may change yet
-        super().accept(at, lam, x, cost)
-
-    def evaluate(self, at: Progress, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
-        before = at.clock.traffic
-        x, cost = super().evaluate(at, lam, x0)
-        if not at.kept.get("care", 0):
-            return x, cost
-        x, cost = self._corrected(at, x, lam)
-        at.training = at.clock.traffic - before
-        return x, cost
-
-    def _corrected(self, at: Progress, x: Array, lam: Array) -> tuple[Array, float]:
-        """x after Newton's steps over means, and Σ f_i there."""
-        more = {"steps": 4 * at.kept["S"], "iterations": at.kept["M"] * 2 ** (at.kept["care"] - 1)}
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "not converged")  # a share of p is enough
-            for _ in range(CORRECTIONS):
-                try:
-                    p = self.estimate(stationarity(self.problem), self.net, x, lam, at.clock, at.k, at.shrink, more).w
-                except DivergenceError:
-                    break
-                avg = self._averaging(at)
-                x = avg.apply(x - p)
-                at.clock.pass_on(avg.ledger, 0)
-        cost = self.total(self.problem.outer_cost(x, lam))
-        if not np.isfinite(cost):
-            raise DivergenceError(f"diverged: the outer cost is {cost} after corrections of x")
-        return x, cost
-
-    def _train_further(self, at: Progress) -> None:
-        """A better x at λ_k, and more steps for sums from now on; F's interval there only shrinks."""
-        at.kept["care"] += 1
-        lam = at.lam[-1]
-        try:
-            x, cost = self._corrected(at, at.x, lam)
-            new, _ = self._interval(at, x, lam)
-        except DivergenceError:  # x stays as it is
-            return
-        old = Interval(at.kept["low"], at.kept["high"])
-        if new.high - new.low < old.high - old.low and (at.k == 0 or cost <= at.outer_cost[-2]):
-            at.x, at.outer_cost[-1] = x, cost
-            at.floats[-1], at.rounds[-1] = int(at.clock.traffic.floats), int(at.clock.traffic.rounds)
-            if self.measure is not None:
-                at.measure.pop()
-                at.best, at.best_x = at.kept["best"], at.kept["best_x"]
-                self.judge(at)
-        self._keep(at, Interval(max(new.low, old.low), min(new.high, old.high)))
-
-    def _keep(self, at: Progress, interval: Interval) -> None:
-        at.kept["low"], at.kept["high"] = interval.low, interval.high
-
-    def _interval(self, at: Progress, x: Array, lam: Array, moved: Array | None = None) -> tuple[Interval, float]:
-        """F(λ), and an upper bound on ‖moved‖² where that is asked for."""
-        talk = self._talk(at, lam)
-        interval = outer_cost(self.problem, x, lam, self._constants(lam), talk)
-        square = 0.0 if moved is None else totals(talk, np.sum(host_float64(moved) ** 2, axis=1))[0].high
-        at.clock.pass_on(talk.traffic, 0)
-        if not np.isfinite([interval.low, interval.high]).all():
-            raise DivergenceError("diverged: the outer cost is beyond floating point")
-        return interval, square
-
-    def _talk(self, at: Progress, like: Array) -> Conversation:
-        return Conversation(self._averaging(at), 0, like)
-
-    def _averaging(self, at: Progress) -> Averaging:
-        """For sums and certificates: 4 S steps, and twice as many with each care."""
-        steps = 4 * at.kept["S"] * 2 ** at.kept["care"]
-        return self.estimate.averaging(at.clock.net(self.net), steps)
-
-    def _known(self, lam: Array) -> Lipschitz | None:
-        """Constants with a strong convexity at λ, if there are any."""
-        nu = known_lipschitz(self.problem.given, lam) if self.rule.lipschitz is None else self.rule.lipschitz
-        if self.channel.clients != slice(0, self.channel.n):  # each process knows those of its clients
-            nu = common_constants(nu, self.channel)
-        return None if nu is None or nu.strong_convexity is None else nu
-
-    def _constants(self, lam: Array) -> Lipschitz:
-        nu = self._known(lam)
-        if nu is None:
-            raise ValueError(
-                "certify: the problem tells no Lipschitz constants with a strong convexity at this λ (as it does with "
-                "positive L2 rates), needed them from problem.lipschitz(lam), or certify=dict(theta=, lipschitz=)"
-            )
-        return nu
+    def _among(self, places: list[Array], lam: Array) -> bool:
+        """Whether λ is one of those that were tried, for all clients."""
+        return any(not self.channel.anyone(not np.array_equal(host_float64(lam), host_float64(a))) for a in places)

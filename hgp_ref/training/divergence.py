@@ -97,4 +97,10 @@ class TrainingWatch:
                 f"the mean Hessian at the start has the eigenvalue {low:.3g}, so no learning rate may help: is lam, or "
                 "the problem, such that the inner cost has no minimum?"
             )
-        return "take a smaller lr" + (f" (2 / lambda_max is {2 / high:.3g} at the start)" if high > 0 else "")
+        limit = f" (2 / lambda_max is {2 / high:.3g} at the start)" if high > 0 else ""
+        if limit and self.lr < 2 / high and self.average.averagings[0].conserves:
+            limit = (
+                f"{limit[:-1]}, but steps are lr / ω: long where Push-Sum's weights ω are small, as those of clients "
+                "are that hear little for a while), or graphs that connect clients better"
+            )
+        return f"take a smaller lr{limit}"
