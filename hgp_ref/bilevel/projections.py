@@ -111,7 +111,7 @@ class Simplex:
         if not all_finite(lam):
             raise ValueError("lam: holds NaN or infinite values, needed finite numbers")
         info = np.finfo(host_dtype(lam))
-        if not lam.shape[-1] * info.tiny <= self.total <= float(info.max):
+        if not lam.shape[-1] * float(info.tiny) <= self.total <= float(info.max):
             raise ValueError(f"total={self.total:g} given, which entries of lam ({info.dtype}) cannot sum to")
         xp = array_namespace(lam)
         half = lam / 2 - xp.max(lam, axis=-1, keepdims=True) / 2  # λ − max λ has the same projection; no overflow
