@@ -69,7 +69,7 @@ def findings(kept: Numbers, seeds: list[int]) -> list[str]:
     if there.mean() <= NO_GAIN < gain("RandD", "hgp_pl_validation_m0", "fedavg").mean():
         lines.append(
             "- Nor does the correction (M = 10) show in accuracy with f on validation data: the mask has a direct "
-            "gradient there too. Hyper-cleaning, whose λ has none, is a task that needs hyper-gradients."
+            "gradient there too. In hyper-cleaning λ has none."
         )
     return lines
 
