@@ -180,27 +180,27 @@ class LocalEpochs:
 
 
 class WeightedMean:
-    """z_i = [Θ̂ (N x)]_i / [Θ̂ N]_i for weights N, the mean itself without any.
+    """z_i = [Θ̂ (N u)]_i / [Θ̂ N]_i for weights N, the mean itself without any.
 
-    Where the averaging conserves sums, both run on: u = N x and c, of which `kept` gives x = u / N.
+    Where the averaging conserves sums, both N u and c run on, and `kept` gives that u.
     """
 
     def __init__(self, mean: Mean, weights: Array | None) -> None:
         self.mean, self._weights = mean, weights
-        self._u: Array = None
+        self._u: Array = None  # in what was kept, where sums are
         self._c = weights
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, u: Array) -> Array:
         if self._weights is None:
-            return self.mean(x)
-        both = self.mean(array_namespace(x).concat([self._weights * x, self._c], axis=-1))  # (n, d + 1)
+            return self.mean(u)
+        both = self.mean(array_namespace(u).concat([self._weights * u, self._c], axis=-1))  # (n, d + 1)
         if self.mean.averagings[0].conserves:
             sums = self.mean.kept(both)
-            self._u, self._c = sums[:, :-1], sums[:, -1:]
+            self._u, self._c = sums[:, :-1] / self._weights, sums[:, -1:]
         return both[:, :-1] / both[:, -1:]
 
-    def kept(self, z: Array) -> Array:
-        return self.mean.kept(z) if self._u is None else self._u / self._weights
+    def kept(self, ubar: Array) -> Array:
+        return self.mean.kept(ubar) if self._u is None else self._u
 
     def divided(self, u: Array) -> Array:
         return self.mean.divided(u)
