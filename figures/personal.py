@@ -18,7 +18,7 @@ protocol with whose numbers it is compared, and HGP-PL with it: the grid would t
 (η, S, M, outer rates) was not tuned, nor were the epochs and the rate of fine-tuning compared on a grid.
 
 A last group has wrong labels: of all training labels a share `wrong` is another class. There λ are weights of training
-instances, f is on validation data, and ∂_λ f = 0: a personal variant that needs hyper-gradients. Share and outer rate
+instances, f is on validation data, and ∂_λ f = 0: a variant in which M = 0 moves nothing. Share and outer rate
 were chosen at seed 100 (of the shares 0.3 and 0.6, of one rate).
 """
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from figures.personal import ROWS, SAME, looks
+from hgp_ref.personalization.result import best_look
 from reporting.store import Arrays
 
 Numbers = Mapping[str, Mapping[str, Any]]  # of network.method.seed
@@ -39,8 +40,8 @@ def entry(one: Arrays) -> dict[str, Any]:
 
 
 def best(one: Arrays) -> int:
-    """The look with the largest validation accuracy, clients weighed by their validation data."""
-    return int(np.argmax(one["validation"] @ one["validation_sizes"]))
+    """The look with the most right answers on validation data, the first one of those."""
+    return best_look(one["validation"], one["validation_sizes"])
 
 
 def scores(kept: Numbers, network: str, method: str, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

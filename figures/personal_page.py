@@ -63,13 +63,13 @@ def findings(kept: Numbers, seeds: list[int]) -> list[str]:
     ]
     if correction.mean() <= NO_GAIN < gain("RandD", "hgp_pl_m0", "fedavg").mean():
         lines.append(
-            "- So it is the personal mask that gains, and each client's own ∂_λ f finds it: the gain of HGP-PL in this "
-            "experiment is not owed to the hyper-gradients that clients estimate together."
+            "- So each client's own ∂_λ f finds what the mask gains, and class frequencies are another way to it: the "
+            "gain of HGP-PL in this experiment is not owed to the hyper-gradients that clients estimate together."
         )
     if there.mean() <= NO_GAIN < gain("RandD", "hgp_pl_validation_m0", "fedavg").mean():
         lines.append(
             "- Nor does the correction (M = 10) show in accuracy with f on validation data: the mask has a direct "
-            "gradient there too. Hyper-cleaning, whose λ has none, is a task that needs hyper-gradients."
+            "gradient there too. In hyper-cleaning λ has none."
         )
     return lines
 
@@ -95,7 +95,8 @@ def wrong_findings(kept: Numbers, seeds: list[int]) -> list[str]:
     zero = gains.get("weights_m0")
     if gains["weights"].min() > NO_GAIN and zero is not None and np.all(gains["weights"] > zero + NO_GAIN):
         lines.append(
-            "- Here hyper-gradients that clients estimate together are what gains: M = 0 has nothing to follow."
+            "- In this formulation hyper-gradients that clients estimate together are what gains: M = 0 has nothing to "
+            "follow. SGP, class prior and fine-tuning were not given the right labels of validation data to train on."
         )
     return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -18,6 +19,11 @@ def outside() -> int:
 class DivergenceError(ArithmeticError):
     """An iteration grows instead of converging.
 
+    Attributes
+    ----------
+    traffic : what was sent until then, where training says so; None elsewhere.
+    steps : how many steps, or rounds, training had made.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -29,6 +35,9 @@ class DivergenceError(ArithmeticError):
     ...     print(str(error)[:40])
     diverged: after 250 iterations the large
     """
+
+    traffic: Any = None
+    steps: int = 0
 
 
 class NonFiniteError(DivergenceError, ValueError):

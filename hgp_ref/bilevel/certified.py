@@ -12,66 +12,45 @@ compute over the network:
 1  estimate v from the last w on; ‖bound‖ ≤ θ‖D‖? If not, x is trained further where its part of the bound exceeds half
    of θ‖D‖. Otherwise M is doubled, or S: the one that was doubled last if that has left at most GAIN of the bound.
 2  λ⁺ and x⁺; is the upper end of F(λ⁺) below the lower end of F(λ) by the decrease? Then the step is taken, and γ is
-   doubled for the next one if it was the first one tried. If it is certain that F has not fallen so far, γ is halved
-   (also where training fails, or nothing is known of the strong convexity).
-   If the intervals are too wide to tell, γ is doubled, since more is gained then; where that has failed already, x and
-   x⁺ are trained further and more steps are spent on sums. F itself is the judge here: v only has to point down.
+   doubled for the next one if it was the first one tried. Otherwise another γ is tried, by the rule of `step_length`.
+   Where that has come to its end, x and x⁺ are trained further, more steps are spent on sums, and it begins anew
+   (`precision`). F itself is the judge here: v only has to point down.
 
-Further training corrects x by Newton's steps over means (`correction`), CORRECTIONS of them, and does so after every
-training from then on; with 4 S steps for each mean and M terms, twice as many each time that it is asked for again.
-What was raised stays raised.
-
-The loop ends with "certificate" where 1 fails, with "resolution" where 2 does (the decrease that is left is smaller
-than what training and sums can resolve) and with "stationary" where D = 0; `path.note` says in words what stood in the
-way and what would help.
+The loop ends with "certificate" where 1 fails, with "resolution" where 2 does (no step tried can be seen to lower F, as
+well as training and sums can tell), with "divergence" where every training at a λ⁺ failed, and with "stationary" where
+D = 0; `path.note` says in words what stood in the way and what would help.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array, host_float64
 from hgp_ref.bilevel import reasons
-from hgp_ref.bilevel.correction import stationarity
-from hgp_ref.bilevel.intervals import Interval, outer_cost, totals
-from hgp_ref.bilevel.loop import Loop
+from hgp_ref.bilevel.intervals import Interval, totals
 from hgp_ref.bilevel.path import OuterStep
+from hgp_ref.bilevel.precision import PreciseLoop
 from hgp_ref.bilevel.progress import Progress
-from hgp_ref.bilevel.rule import Rule
-from hgp_ref.bounds.lipschitz import known_lipschitz
+from hgp_ref.bilevel.step_length import StepLength
 from hgp_ref.certificates import certify
-from hgp_ref.certificates.conversation import Conversation
-from hgp_ref.certificates.inputs import common_constants
 from hgp_ref.errors import DivergenceError
-from hgp_ref.problems.constants import Lipschitz
 
 DECREASE = 0.1  # c
 GAIN = 0.75  # a bound that doubling M leaves above this share of itself is the averaging's
 LIMIT = 12  # raises for one hyper-gradient
-TRIALS = 24  # of one step
+TRIALS = 40  # of one step
+LOWER, JUDGED, UNKNOWN = "lower", "judged", "unknown"  # what became of a trial
+FAILURES = 9  # of training in a row: γ is not to blame
 MOST_CARE = 6  # how often further training is asked for
-CORRECTIONS = 2  # of x, each time
 
 
 @dataclass
-class CertifiedLoop(Loop):
-    """The loop with certified steps. `at.kept` holds γ, S, M, the care taken and the interval of F at λ_k."""
-
-    rule: Rule = field(default_factory=Rule)
-
-    def begin(self, lam: Array, seed: int) -> Progress:
-        at = super().begin(lam, seed)
-        update: Any = self.update
-        at.kept = {"gamma": update.lr, "S": arguments.integer("estimate['steps']", self.estimate.steps),
-                   "M": self.estimate.iterations, "care": 0, "w": None}  # fmt: skip
-        self._keep(at, self._interval(at, at.x, lam)[0])
-        return at
+class CertifiedLoop(PreciseLoop):
+    """The loop with certified steps."""
 
     def step(self, at: Progress) -> None:
         """From λ_k to λ_{k+1}, or to a reason to stop."""
@@ -79,7 +58,7 @@ class CertifiedLoop(Loop):
         trouble: list[str] = []
         est, bound = self._direction(at, trouble)
         spent = at.clock.traffic - before
-        scale = 0.0 if at.stopped else self._descend(at, est.value)
+        scale = 0.0 if at.stopped else self._descend(at, est.value, trouble)
         if trouble:
             warnings.warn(f"outer step {at.k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=3)
         if not at.stopped:
@@ -152,113 +131,57 @@ class CertifiedLoop(Loop):
 
     # 2: a step that is seen to lower F
 
-    def _descend(self, at: Progress, v: Array) -> float:
+    def _descend(self, at: Progress, v: Array, trouble: list[str]) -> float:
         """Accept a λ at which F is certainly lower; the γ of it, 0 if there is none."""
-        lam, first, failed, unknown = at.lam[-1], True, np.inf, 0  # the smallest γ that has failed
-        for _ in range(TRIALS):
-            gamma = at.kept["gamma"]
-            proposed = self.projected(lam - gamma * v)
-            try:
-                if self.channel.anyone(self._known(proposed) is None):
-                    unknown += 1
-                    raise DivergenceError("nothing can be certified at the proposed λ")
-                x, cost = self.evaluate(at, proposed)
-                there, moved = self._interval(at, x, proposed, lam - proposed)
-            except DivergenceError:
-                at.kept["gamma"], first, failed = gamma / 2, False, gamma
-                continue
-            here, needed = Interval(at.kept["low"], at.kept["high"]), DECREASE * (1 - self.rule.theta) * moved / gamma
-            if there.high <= here.low - needed and cost <= at.outer_cost[-1]:
-                self.accept(at, proposed, x, cost)
-                self._keep(at, there)
-                at.kept["gamma"] = 2 * gamma if first else gamma
+        lam, search = at.lam[-1], StepLength(at.kept["gamma"])
+        seen, places = list[str](), list[Array]()  # what became of each trial; λ⁺ at this precision
+        while len(seen) < TRIALS and not at.stopped:
+            gamma, proposed = search.gamma, self.projected(lam - search.gamma * v)
+            seen.append(self._tried(at, search, proposed))
+            if seen[-1] == LOWER:
+                at.kept["gamma"] = 2 * gamma if len(seen) == 1 else gamma
                 return gamma
-            first = False
-            if there.low > here.high - needed:
-                at.kept["gamma"], failed = gamma / 2, gamma
-            elif 2 * gamma < failed:  # they cannot tell
-                at.kept["gamma"] = 2 * gamma
-            elif at.kept["care"] < MOST_CARE:
+            if seen[-1] not in (JUDGED, UNKNOWN):
+                trouble.append(f"γ = {gamma:.2g} refused: {seen[-1]}")
+                if len(seen) == FAILURES and not {JUDGED, UNKNOWN} & {*seen}:
+                    at.stopped = "divergence"
+            places.append(proposed)
+            while not search.exhausted and self._among(places, self.projected(lam - search.gamma * v)):
+                search.same()
+            if search.exhausted:
+                if at.kept["care"] == MOST_CARE:
+                    break
                 self._train_further(at)
-            else:
-                break
-        at.stopped, at.note = "resolution", reasons.not_lower(at.kept, self.norm(v), unknown)
+                search.sharper()
+                places.clear()
+        at.stopped, at.note = at.stopped or "resolution", reasons.not_lower(at.kept, self.norm(v), seen)
         return 0.0
 
-    # What both need
-
-    def evaluate(self, at: Progress, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
-        before = at.clock.traffic
-        x, cost = super().evaluate(at, lam, x0)
-        if not at.kept.get("care", 0):
-            return x, cost
-        x, cost = self._corrected(at, x, lam)
-        at.training = at.clock.traffic - before
-        return x, cost
-
-    def _corrected(self, at: Progress, x: Array, lam: Array) -> tuple[Array, float]:
-        """x after Newton's steps over means, and Σ f_i there."""
-        more = {"steps": 4 * at.kept["S"], "iterations": at.kept["M"] * 2 ** (at.kept["care"] - 1)}
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "not converged")  # a share of p is enough
-            for _ in range(CORRECTIONS):
-                try:
-                    p = self.estimate(stationarity(self.problem), self.net, x, lam, at.clock, at.k, at.shrink, more).w
-                except DivergenceError:
-                    break
-                avg = self._averaging(at)
-                x = avg.apply(x - p)
-                at.clock.pass_on(avg.ledger, 0)
-        cost = self.total(self.problem.outer_cost(x, lam))
-        if not np.isfinite(cost):
-            raise DivergenceError(f"diverged: the outer cost is {cost} after corrections of x")
-        return x, cost
-
-    def _train_further(self, at: Progress) -> None:
-        """A better x at λ_k, and more steps for sums from now on; F's interval there only shrinks."""
-        at.kept["care"] += 1
+    def _tried(self, at: Progress, search: StepLength, proposed: Array) -> str:
+        """What became of the proposed λ: LOWER (it is accepted), JUDGED, UNKNOWN, or why training failed."""
         lam = at.lam[-1]
-        x, cost = self._corrected(at, at.x, lam)
-        new, _ = self._interval(at, x, lam)
-        old = Interval(at.kept["low"], at.kept["high"])
-        if new.high - new.low < old.high - old.low and (at.k == 0 or cost <= at.outer_cost[-2]):
-            at.x, at.outer_cost[-1] = x, cost
-            at.floats[-1], at.rounds[-1] = int(at.clock.traffic.floats), int(at.clock.traffic.rounds)
-        self._keep(at, Interval(max(new.low, old.low), min(new.high, old.high)))
+        if self.channel.anyone(self._known(proposed) is None):
+            search.failed()
+            return UNKNOWN
+        try:
+            x, cost = self.evaluate(at, proposed)
+            there, moved = self._interval(at, x, proposed, lam - proposed)
+        except DivergenceError as error:
+            search.failed()
+            return str(error)
+        here, gain = Interval(at.kept["low"], at.kept["high"]), (1 - self.rule.theta) * moved / search.gamma
+        needed = DECREASE * gain
+        lacks = max(there.high - (here.low - needed), cost - at.outer_cost[-1])
+        if lacks <= 0:
+            self.accept(at, proposed, x, cost)
+            self._keep(at, there)
+            return LOWER
+        if there.low > here.high - needed:
+            search.not_lower()
+        else:
+            search.cannot_tell(here.high - here.low, there.high - there.low, gain)
+        return JUDGED
 
-    def _keep(self, at: Progress, interval: Interval) -> None:
-        at.kept["low"], at.kept["high"] = interval.low, interval.high
-
-    def _interval(self, at: Progress, x: Array, lam: Array, moved: Array | None = None) -> tuple[Interval, float]:
-        """F(λ), and an upper bound on ‖moved‖² where that is asked for."""
-        talk = self._talk(at, lam)
-        interval = outer_cost(self.problem, x, lam, self._constants(lam), talk)
-        square = 0.0 if moved is None else totals(talk, np.sum(host_float64(moved) ** 2, axis=1))[0].high
-        at.clock.pass_on(talk.traffic, 0)
-        if not np.isfinite([interval.low, interval.high]).all():
-            raise DivergenceError("diverged: the outer cost is beyond floating point")
-        return interval, square
-
-    def _talk(self, at: Progress, like: Array) -> Conversation:
-        return Conversation(self._averaging(at), 0, like)
-
-    def _averaging(self, at: Progress) -> Averaging:
-        """For sums and certificates: 4 S steps, and twice as many with each care."""
-        steps = 4 * at.kept["S"] * 2 ** at.kept["care"]
-        return self.estimate.averaging(at.clock.net(self.net), steps)
-
-    def _known(self, lam: Array) -> Lipschitz | None:
-        """Constants with a strong convexity at λ, if there are any."""
-        nu = known_lipschitz(self.problem.given, lam) if self.rule.lipschitz is None else self.rule.lipschitz
-        if self.channel.clients != slice(0, self.channel.n):  # each process knows those of its clients
-            nu = common_constants(nu, self.channel)
-        return None if nu is None or nu.strong_convexity is None else nu
-
-    def _constants(self, lam: Array) -> Lipschitz:
-        nu = self._known(lam)
-        if nu is None:
-            raise ValueError(
-                "certify: the problem tells no Lipschitz constants with a strong convexity at this λ (as it does with "
-                "positive L2 rates), needed them from problem.lipschitz(lam), or certify=dict(theta=, lipschitz=)"
-            )
-        return nu
+    def _among(self, places: list[Array], lam: Array) -> bool:
+        """Whether λ is one of those that were tried, for all clients."""
+        return any(not self.channel.anyone(not np.array_equal(host_float64(lam), host_float64(a))) for a in places)

@@ -1,7 +1,8 @@
 """A loop in a file: written whole or not at all after every outer step, so that a killed run goes on where it was.
 
 The file holds all that the next step depends on, in the exact bits, and the settings that it belongs to. A run that is
-taken up again gives the same path, byte for byte; `outer_steps` may have grown in between.
+taken up again gives the same path, byte for byte; `outer_steps` may have grown in between. One that could not go on
+(it diverged, or no step could be certified) is not taken up: it has the same path again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Checkpoint(Result):
     lam: Array  # (k+1, n, d_λ), the outer variable
     x: Array
     state: tuple[Any, ...]
-    numbers: dict[str, Any]  # fields of Progress that are numbers, or lists of them
+    numbers: dict[str, Any]  # fields of Progress that are numbers, lists of them, or text
     steps: tuple[OuterStep, ...]
     training: Traffic
     traffic: Traffic
@@ -43,7 +44,7 @@ class Checkpoint(Result):
     told: Array = None  # (4, n), what the problem says at x and the last λ
 
 
-NUMBERS = ("outer_cost", "floats", "rounds", "measure", "shrink", "refused", "best")
+NUMBERS = ("outer_cost", "floats", "rounds", "measure", "shrink", "refused", "best", "stopped", "note")
 
 
 def describe(value: Any) -> Any:
@@ -117,7 +118,7 @@ def read(file: FilePath, settings: Mapping[str, Any], lam: Array, witness: Witne
     at.steps, at.training = list(kept.steps), kept.training
     at.kept = {name: like(value) for name, value in kept.kept.items()}
     for name in NUMBERS:
-        setattr(at, name, kept.numbers[name])
+        setattr(at, name, kept.numbers.get(name, getattr(at, name)))
     now = witness.run()
     other = next((f"run with {name} of its own" for name in now if now[name] != kept.run.get(name)), "")
     if not other and kept.told is not None and kept.told.shape == (len(TOLD), lam.shape[0]):
@@ -129,5 +130,5 @@ def read(file: FilePath, settings: Mapping[str, Any], lam: Array, witness: Witne
 
 
 assert {field.name for field in fields(Progress)} == {
-    *NUMBERS, "clock", "state", "lam", "x", "steps", "training", "best_x", "kept", "stopped", "note"
+    *NUMBERS, "clock", "state", "lam", "x", "steps", "training", "best_x", "kept"
 }  # fmt: skip

@@ -48,9 +48,14 @@ def read_settings(name: str, given: object, function: Callable[..., Any], more: 
 
 def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Array | None, clock: Clock, step: int
             ) -> Array:  # fmt: skip
-    """x at λ; the clock moves on. DivergenceError where it is not finite."""
+    """x at λ; the clock moves on, also where training fails. DivergenceError where it is not finite."""
     given = {"x0": own(x0), "seed": clock.seed, "first_batch": clock.batches, "outer_step": step}
-    fit = train(problem.given, clock.net(net), own(lam), **given)
+    try:
+        fit = train(problem.given, clock.net(net), own(lam), **given)
+    except DivergenceError as error:
+        if error.traffic is not None:  # what was sent was sent, and other graphs may do better
+            clock.pass_on(error.traffic, error.steps)
+        raise
     x, sent = getattr(fit, "x", None), getattr(fit, "traffic", None)
     if x is None or not isinstance(sent, Traffic):
         raise TypeError(f"train: returned {type(fit).__name__}, needed an object with x (n, d_x) and a Traffic")

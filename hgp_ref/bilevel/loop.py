@@ -155,11 +155,16 @@ class Loop:
         at.floats.append(int(at.clock.traffic.floats))
         at.rounds.append(int(at.clock.traffic.rounds))
         if self.measure is not None:
-            xp = array_namespace(x)
-            told = self.measure(xp.asarray(x, copy=True), xp.asarray(self.as_lam(lam), copy=True))
-            at.measure.append(self._everywhere(arguments.number("measure(x, lam)", told)))
-            if at.measure[-1] < at.measure[at.best] or at.k == 0:
-                at.best, at.best_x = at.k, x
+            self.judge(at)
+
+    def judge(self, at: Progress) -> None:
+        """Measure x at λ_k; is it the best so far?"""
+        assert self.measure is not None
+        xp = array_namespace(at.x)
+        told = self.measure(xp.asarray(at.x, copy=True), xp.asarray(self.as_lam(at.lam[-1]), copy=True))
+        at.measure.append(self._everywhere(arguments.number("measure(x, lam)", told)))
+        if at.measure[-1] < at.measure[at.best] or at.k == 0:
+            at.best, at.best_x = at.k, at.x
 
     def _everywhere(self, told: float) -> float:
         """What the measure says of all clients: where they live in several processes, the mean over clients."""

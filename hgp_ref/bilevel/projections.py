@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from hgp_ref import arguments
-from hgp_ref.backend import Array, all_finite, array_namespace, to_host
+from hgp_ref.backend import Array, all_finite, array_namespace, host_dtype, to_host
 
 
 def _checked(lam: Array) -> None:
@@ -88,7 +90,7 @@ class Simplex:
     Raises
     ------
     TypeError, ValueError
-        `total` must be positive.
+        `total` must be positive, and within the range of λ's floating point.
 
     Examples
     --------
@@ -108,8 +110,13 @@ class Simplex:
         _checked(lam)
         if not all_finite(lam):
             raise ValueError("lam: holds NaN or infinite values, needed finite numbers")
+        info = np.finfo(host_dtype(lam))
+        if not lam.shape[-1] * float(info.tiny) <= self.total <= float(info.max):
+            raise ValueError(f"total={self.total:g} given, which entries of lam ({info.dtype}) cannot sum to")
         xp = array_namespace(lam)
-        lam = lam - xp.max(lam, axis=-1, keepdims=True)  # the projection is the same, and sums stay small
+        half = lam / 2 - xp.max(lam, axis=-1, keepdims=True) / 2  # λ − max λ has the same projection; no overflow
+        far = half <= -self.total / 2  # 0 in the projection, as −total is
+        lam = xp.where(far, xp.full_like(lam, -self.total), 2 * xp.where(far, xp.zeros_like(lam), half))
         kept, zero = xp.ones_like(lam), xp.zeros_like(lam)
         while True:
             count = xp.sum(kept, axis=-1, keepdims=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,27 @@ def too_rough(kept: Mapping[str, Any], bound: float, inner: float, needed: float
     )
 
 
-def not_lower(kept: Mapping[str, Any], norm: float, unknown: int) -> str:
-    """What kept F from being seen to fall; `unknown` steps led to where nothing can be certified."""
+def not_lower(kept: Mapping[str, Any], norm: float, seen: Sequence[str]) -> str:
+    """What kept F from being seen to fall; `seen` is what became of each trial, "judged", "unknown" or an error."""
+    failures = [what for what in seen if what not in ("judged", "unknown")]
+    if len(failures) == len(seen):
+        return (
+            f"training failed at all {len(seen)} λ⁺ that were tried, so nothing is known of F there. The last time: "
+            f"{failures[-1]}"
+        )
     words = (
-        f"F(λ) lies between {kept['low']:.10g} and {kept['high']:.10g}, and no step tried (the last with "
-        f"γ = {kept['gamma']:.2g}, ‖v‖ = {norm:.2g}) was seen to lower it: "
+        f"F(λ) lies between {kept['low']:.10g} and {kept['high']:.10g}, and none of {len(seen)} steps tried (the first "
+        f"with γ = {kept['gamma']:.2g}, ‖v‖ = {norm:.2g}) was seen to lower it: "
     )
+    if failures:
+        words += f"at {len(failures)} of them training failed ({failures[-1]}); "
+    unknown = sum(what == "unknown" for what in seen)
     if unknown:
         return (
             f"{words}{unknown} of them led to where the problem tells no strong convexity; keep λ away from there, by "
             "log=True or project="
         )
-    return f"{words}train longer or with a smaller rate, or start from larger S and M; or λ is as good as it gets"
+    return (
+        f"{words}what is left to gain is less than can be told with x corrected {kept['care']} times; train longer or "
+        "with a smaller rate, or start from larger S and M"
+    )

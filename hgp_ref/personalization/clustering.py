@@ -5,11 +5,18 @@ rest on the whole but not for its clients [1]:
 
     ‖Σ_{i∈c} (N_i/N_c) Δ_i‖ < tol_mean      and      max_{i∈c} ‖Δ_i‖ > tol_client,
 
-into the two groups that complete linkage makes of the cosines <Δ_i, Δ_j> / (‖Δ_i‖ ‖Δ_j‖). Everybody hears everybody, so
-all members of a cluster know its updates, and what a server would decide each of them can.
+into the two groups between which updates are least alike,
+
+    c_1, c_2 = argmin_{c_1 ∪ c_2 = c} max_{i∈c_1, j∈c_2} α_ij,      α_ij = <Δ_i, Δ_j> / (‖Δ_i‖ ‖Δ_j‖).
+
+These are what single linkage has before its last merger: the largest spanning tree of α without its weakest edge. For
+every bipartition cuts the tree, at an edge at least as strong, and the two parts of the tree have no stronger edge
+between them than the one removed. Everybody hears everybody, so all members of a cluster know its updates, and what a
+server would decide each of them can.
 
 The published program compares the largest *coordinate* of the updates with tol_client instead of the largest norm.
-That practically never exceeds it, so that no cluster splits: `as_published=True`.
+That practically never exceeds it, so that no cluster splits; and it makes the groups by complete linkage:
+`as_published=True`.
 
 [1] F. Sattler, K.-R. Müller, W. Samek. Clustered federated learning: model-agnostic distributed multitask optimization
     under privacy constraints. IEEE TNNLS 2021.
@@ -50,7 +57,7 @@ def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 
     recipe : how clients train, `Rounds` with averaging "exact".
     tol_mean, tol_client : limits of the mean update and of the largest client's; the defaults are the authors'.
     first_split : no cluster splits before this round.
-    as_published : compare the largest coordinate with tol_client.
+    as_published : compare the largest coordinate with tol_client, and split by complete linkage.
 
     Returns
     -------
@@ -122,7 +129,7 @@ def split_all(clusters: Clusters, moved: Array, mean: Array, tol_mean: float, to
         largest = np.abs(own).max() if published else np.linalg.norm(own, axis=1).max()
         rests = np.linalg.norm(centre[members[0]]) < tol_mean and largest > tol_client
         if rests and len(members) > 2:
-            pair = bipartition(own)
+            pair = bipartition(own, "complete" if published else "single")
             after += [members[side] for side in pair]
             words.append(" | ".join(str(members[side].tolist()) for side in pair))
         else:
@@ -130,10 +137,10 @@ def split_all(clusters: Clusters, moved: Array, mean: Array, tol_mean: float, to
     return after, words
 
 
-def bipartition(updates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two groups of rows, neither of them empty, by complete linkage on 1 − cosine: its last merger undone."""
+def bipartition(updates: np.ndarray, method: str = "single") -> tuple[np.ndarray, np.ndarray]:
+    """Two groups of rows, neither of them empty, by linkage on 1 − cosine: its last merger undone."""
     unit = updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), np.finfo(float).tiny)
     apart = np.clip(1.0 - unit @ unit.T, 0.0, 2.0)
     np.fill_diagonal(apart, 0.0)
-    label = cut_tree(linkage(squareform(apart, checks=False), "complete"), n_clusters=2)[:, 0]
+    label = cut_tree(linkage(squareform(apart, checks=False), method), n_clusters=2)[:, 0]
     return np.flatnonzero(label == label[0]), np.flatnonzero(label != label[0])

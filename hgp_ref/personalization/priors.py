@@ -1,9 +1,11 @@
 """Class prior: one model for all, whose logits each client shifts by how often it has each class,
 
-    prediction of client i:  z(x) + log p_i − log p̄,      p_i(c) = (N_ic + 1) / (N_i + C),      p̄ their mean,
+    prediction of client i:  z(x) + log p_i − log p̄,      p_i(c) = (N_ic + 1) / (N_i + C),
 
-Bayes' rule for a model that has learnt the classes in the proportions p̄. Nothing is trained beside x, no gradient along
-λ is needed: a control of what a personal layer could learn from class frequencies alone. p̄ is one average of C numbers.
+Bayes' rule for a model that has learnt the classes in the proportions p̄: the mean of the p_i, weighed by N_i where the
+recipe weighs clients so (Σ_i N_i p_i / N), as their costs are. Nothing is trained beside x, no gradient along λ is
+needed: a control of what a personal layer could learn from class frequencies alone. p̄ is one average of C numbers, and
+one more with weights.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from hgp_ref.networks import Network
 from hgp_ref.personalization.recipes import AVERAGINGS, Recipe, Rounds, need_recipe
 from hgp_ref.personalization.result import Personalized
 from hgp_ref.personalization.task import Task, need_task
-from hgp_ref.problems import PersonalBias
+from hgp_ref.problems import PersonalBias, as_problem
+from hgp_ref.training.rounds import open_weighted
 
 STEPS = 20  # graphs of the average of class frequencies, where one step is not exact
 
@@ -50,8 +53,11 @@ def class_prior(task: Task, net: Network, recipe: Recipe) -> Personalized:
     averaging = recipe.averaging if isinstance(recipe, Rounds) else "push_sum"
     average = AVERAGINGS[averaging](net, STEPS)
     own = task.there(class_shares(task.data.y, task.classes))  # (n, C)
+    weights = recipe.weights(as_problem(task.plain)) if isinstance(recipe, Rounds) else None
+    mean = open_weighted(average, own, 1, weights)
     xp = array_namespace(own)
-    lam: Array = xp.log(own) - xp.log(average.apply(own))
+    lam: Array = xp.log(own) - xp.log(mean(own))
+    mean.mean.charge()
     judge, zero = task.judge(problem, recipe.turns), task.zeros()
     fit = recipe(task.plain, net, zero, x0=task.start(), seed=task.seed, callback=judge.watching(lam))
     settings = {"net": net, **asdict(recipe)}

@@ -114,7 +114,10 @@ class Rounds:
     epochs : local epochs of a round.
     averaging : "exact" (over `FullyConnected` only), "gossip" or "push_sum".
     steps : S of the averaging.
-    by_size : whether models are weighed by training sizes.
+    by_size : whether models are weighed by training sizes N_i. Over "exact" Σ_i N_i g_i is minimised then; over
+        "gossip" and "push_sum" Σ_i π_i g_i with weights π that are N only as `steps` grows (over gossip with fixed
+        symmetric weights W^S π_i ∝ N_i [W^S N]_i): see `hgp_ref.training.rounds`. What gives Σ_i N_i g_i there is
+        `local_rounds(..., PushSum(net, S, debias="conserve"), weights=N)`.
 
     Raises
     ------

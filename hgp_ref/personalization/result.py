@@ -15,12 +15,20 @@ from hgp_ref.results import Result
 PARTS = ("validation", "test")
 
 
+def best_look(accuracy: np.ndarray, sizes: np.ndarray) -> int:
+    """The look with the most right answers, of accuracies (K, n) on `sizes` (n,) instances; the first one of those.
+
+    Right answers are whole numbers: accuracies weighed by sizes may differ by rounding where these are alike.
+    """
+    return int(np.argmax(np.rint(accuracy * sizes).sum(axis=1)))
+
+
 @dataclass(frozen=True)
 class Personalized(Result):
     """Each client's accuracy at every look, what was trained and what it cost.
 
-    `best` is the look with the largest mean validation accuracy, the earlier one of two alike; test data have no part
-    in that choice.
+    `best` is the look with the most right answers on validation data, the earlier one of two alike; test data have no
+    part in that choice.
 
     Attributes
     ----------
@@ -59,7 +67,7 @@ class Personalized(Result):
     @property
     def best(self) -> int:
         """The look that validation data choose."""
-        return int(np.argmax(self.curve("validation")))
+        return best_look(self.validation, self.sizes["validation"])
 
     def curve(self, part: str = "test", *, weighted: bool = True) -> np.ndarray:
         """Mean accuracy over clients at each look, by their sizes or (weighted=False) not.  # (K,)

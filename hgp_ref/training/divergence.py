@@ -27,10 +27,12 @@ class TrainingWatch:
         self.start = start
         self.gradient = self._largest(rule.gradient(start))  # (runs,) or ()
         self.reach = self._largest(start) + lr * self.gradient
+        self.step = 0  # of the last look
         self.mean_gradient: np.ndarray | None = None  # of the start, once a tolerance asks for it
 
     def look(self, z: Array, gradient: Array, step: int, rate: float) -> None:
         """Stop training that has left the range of sense."""
+        self.step = step
         size, slope = self._largest(z), self._largest(gradient)
         if step == 1:  # a mini-batch may have a gradient where the full batch has none
             self.gradient = np.maximum(self.gradient, slope)
@@ -75,7 +77,9 @@ class TrainingWatch:
     def _raise(self, what: str) -> None:
         added = {name: getattr(self.rule, name) for name in ("momentum", "weight_decay", "prox")}
         named = "".join(f", {name}={value:g}" for name, value in added.items() if value)
-        raise DivergenceError(f"training diverged: {what}{named}: {self._remedy()}")
+        error = DivergenceError(f"training diverged: {what}{named}: {self._remedy()}")
+        error.traffic, error.steps = self.average.channel.traffic, self.step
+        raise error
 
     def _remedy(self) -> str:
         """A smaller rate helps unless the mean inner cost falls without end."""
@@ -93,4 +97,10 @@ class TrainingWatch:
                 f"the mean Hessian at the start has the eigenvalue {low:.3g}, so no learning rate may help: is lam, or "
                 "the problem, such that the inner cost has no minimum?"
             )
-        return "take a smaller lr" + (f" (2 / lambda_max is {2 / high:.3g} at the start)" if high > 0 else "")
+        limit = f" (2 / lambda_max is {2 / high:.3g} at the start)" if high > 0 else ""
+        if limit and self.lr < 2 / high and self.average.averagings[0].conserves:
+            limit = (
+                f"{limit[:-1]}, but steps are lr / ω: long where Push-Sum's weights ω are small, as those of clients "
+                "are that hear little for a while), or graphs that connect clients better"
+            )
+        return f"take a smaller lr{limit}"

@@ -6,6 +6,14 @@
 Over ExactAverage with weights this is FedAvg [1] (FedProx [2] with μ > 0), over Gossip with fixed weights its
 decentralized form, over Push-Sum its form on directed graphs. A client takes ceil(N_i / batch size) steps an epoch.
 
+What is minimised, as a → 0. An exact mean gives Σ_i N_i g_i (N_i = 1 without weights), and so does Gossip without
+weights. Else z = A w has rows that sum to 1, A_ij = Θ̂_ij N_j / Σ_k Θ̂_ik N_k, and what is minimised is Σ_i π_i g_i with
+π A = π: over Gossip with a fixed symmetric Θ̂ π_i ∝ N_i [Θ̂ N]_i, not N_i, and over Push-Sum that begins anew with each
+round π is not even without weights. Many steps S a round bring π to N. Sums that run on, PushSum(debias="conserve"),
+give Σ_i N_i g_i whatever S is:
+
+    u ← P (u + N δ(z)),   c ← P c,   z = u / c,      from u = N x_0, c = N;  Σ_i u_i moves by Σ_i N_i δ_i exactly.
+
 [1] B. McMahan et al. Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
 [2] T. Li et al. Federated optimization in heterogeneous networks. MLSys 2020.
 """
@@ -55,6 +63,8 @@ def local_rounds(
 ) -> Fit:
     """Minimise Σ_k g_k(x, λ_k) by rounds in which clients train alone for some epochs and then average.
 
+    Over means that are not exact another weighted sum of the g_k, unless sums run on: see `hgp_ref.training.rounds`.
+
     Parameters
     ----------
     problem : client costs, any object that meets `hgp_ref.problems.Problem`.
@@ -66,7 +76,7 @@ def local_rounds(
     momentum, weight_decay, prox : m, c and μ of the module's equation. Momentum is a client's own and goes on from
         round to round.
     weights : (n,) numbers > 0, such as the training sizes `problem.counts`; a message then carries one number more.
-        None for the plain mean. Not with PushSum(debias="conserve"), whose sums are not means.
+        None for the plain mean. Σ_k N_k g_k is what is minimised over ExactAverage and PushSum(debias="conserve").
     seed, first_epoch : orders of instances are a pure function of (seed, epoch, client).
     x0 : (n, d_x), zeros by default.
     callback : called as callback(round, z) after each round, from 1 on; a true result stops the training.
@@ -106,7 +116,7 @@ def local_rounds(
     z = read_start(problem, lam, x0)
     milestones, rates = read_rates(rounds, lr, milestones, decay)
     rule = Descent(problem, lam, momentum, weight_decay, prox)
-    average = open_weighted(avg, z, rounds, weights)
+    average = open_weighted(avg, z, rounds, weights, running=True)
     average.mean.channel.agree("hgp.training.local_rounds", epochs=epochs, batch_size=batch_size, seed=seed,
                                first_epoch=first_epoch, rates=rates, momentum=momentum,
                                weight_decay=weight_decay, prox=prox, callback=callback is not None)  # fmt: skip
@@ -170,35 +180,43 @@ class LocalEpochs:
 
 
 class WeightedMean:
-    """z_i = [Θ̂ (c u)]_i / [Θ̂ c]_i for weights c, the mean itself without any."""
+    """z_i = [Θ̂ (N u)]_i / [Θ̂ N]_i for weights N, the mean itself without any.
 
-    def __init__(self, mean: Mean, c: Array | None) -> None:
-        self.mean, self._c = mean, c
+    Where the averaging conserves sums, both N u and c run on, and `kept` gives that u.
+    """
+
+    def __init__(self, mean: Mean, weights: Array | None) -> None:
+        self.mean, self._weights = mean, weights
+        self._u: Array = None  # in what was kept, where sums are
+        self._c = weights
 
     def __call__(self, u: Array) -> Array:
-        if self._c is None:
+        if self._weights is None:
             return self.mean(u)
-        both = self.mean(array_namespace(u).concat([self._c * u, self._c], axis=-1))  # (n, d + 1)
+        both = self.mean(array_namespace(u).concat([self._weights * u, self._c], axis=-1))  # (n, d + 1)
+        if self.mean.averagings[0].conserves:
+            sums = self.mean.kept(both)
+            self._u, self._c = sums[:, :-1] / self._weights, sums[:, -1:]
         return both[:, :-1] / both[:, -1:]
 
     def kept(self, ubar: Array) -> Array:
-        return self.mean.kept(ubar)
+        return self.mean.kept(ubar) if self._u is None else self._u
 
     def divided(self, u: Array) -> Array:
         return self.mean.divided(u)
 
 
 def open_weighted(
-    avg: Averaging, like: Array, calls: int, weights: Sequence[float] | np.ndarray | None
+    avg: Averaging, like: Array, calls: int, weights: Sequence[float] | np.ndarray | None, running: bool = False
 ) -> WeightedMean:
-    """The weighted mean of `calls` calls, for arrays like `like` (n, d)."""
+    """The weighted mean of `calls` calls, for arrays like `like` (n, d); `running` if what is `kept` is used."""
     n = like.shape[-2]
     if weights is None:
         return WeightedMean(open_mean([avg], n, like, calls), None)
     host = arguments.real_array("weights", weights, (n,), f"({n},) = (n,)", 0.0)
     if not host.all():
         raise ValueError(f"weights={weights!r} given, needed numbers > 0")
-    if avg.conserves:
+    if avg.conserves and not running:
         raise ValueError(f"weights given beside {avg!r}, needed an averaging that makes means, not sums")
     c = from_host(host.astype(host_dtype(like))[:, None], like=like)
     return WeightedMean(open_mean([avg], n, array_namespace(like).concat([like, c], axis=-1), calls), c)

@@ -110,6 +110,8 @@ def test_nothing_in_the_simplex_is_nearer(row, other):
         (lambda: Box(0, math.inf), "high=inf"),
         (lambda: Simplex(0), "total=0"),
         (lambda: Simplex()(np.full((2, 2), np.nan)), "lam: holds NaN"),
+        (lambda: Simplex(5e-324)(np.zeros((1, 2))), "total=4.94066e-324 given, which entries"),
+        (lambda: Simplex(1e39)(np.zeros((1, 2), dtype=np.float32)), r"total=1e\+39 given, which entries .*float32"),
         (lambda: Simplex()([[1.0, 2.0]]), "lam: needed an array"),
         (lambda: Box(0, 1)(np.ones(3)), "lam: shape"),
     ],
@@ -117,3 +119,9 @@ def test_nothing_in_the_simplex_is_nearer(row, other):
 def test_what_is_refused(make, words):
     with pytest.raises((TypeError, ValueError), match=words):
         make()
+
+
+@pytest.mark.parametrize("total", [1e-300, 1.0, 1e300])
+def test_differences_beyond_floating_point_do_not_spoil_a_projection(total):
+    found = Simplex(total)(np.array([[-1e308, 1e308, 0.0, 1e-308], [-1.7e308, 1.7e308, 1.7e308, -1.7e308]]))
+    np.testing.assert_array_equal(found, total * np.array([[0, 1, 0, 0], [0, 0.5, 0.5, 0]]))

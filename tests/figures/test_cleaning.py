@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import hgp_ref as hgp
-from figures import cleaning, hyper_cleaning, table_hyper_cleaning
+from figures import cleaning, cleaning_controls, hyper_cleaning, table_hyper_cleaning
 from figures.cleaning_clients import noisy_clients
 from figures.options import Options
 
 pytest.importorskip("sklearn")
+ROOT = Path(__file__).parents[2]
 HGP, ZERO, ALONE, NONE = (cleaning.ARMS.index(arm) for arm in ("hgp", "zero", "alone", "none"))
 
 
@@ -72,3 +75,16 @@ def test_figure_and_table_of_a_quick_run(tmp_path):
     assert len(figure.axes) == 3 and len(figure.axes[2].texts) == hyper_cleaning.STRIP
     rows = hyper_cleaning.compare(data, Options())
     assert [type(row.met) for row in rows] == [bool, bool, type(None)]
+
+
+def test_right_labels_without_hyper_gradients():
+    """The models are stationary, and the page shows what the command prints."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 5)), rng.integers(0, 10, 40)
+    W = cleaning_controls.fitted(X, y, 0.1).reshape(5, 10)
+    p = np.exp(X @ W - np.logaddexp.reduce(X @ W, axis=1)[:, None])
+    assert np.abs(X.T @ (p - np.eye(10)[y]) / 40 + 0.1 * W).max() < 2e-5
+    lines = (ROOT / "docs" / "measured" / "cleaning_controls.md").read_text(encoding="utf-8").splitlines()
+    found = cleaning_controls.row("reduced", 0.3, 0)
+    (shown,) = (line.strip("| ").split(" | ") for line in lines if line.startswith("| 30 % | 0 |"))
+    np.testing.assert_allclose(np.array(found[2:], float), np.array(shown[2:], float), atol=2.5 / 397)  # two images

@@ -56,6 +56,33 @@ def test_one_kind_of_clients_is_not_split():
     np.testing.assert_allclose(one.x, personal.fedavg(task, hgp.networks.FullyConnected(3), recipe).x, rtol=1e-10)
 
 
+@pytest.mark.parametrize("n", range(2, 9))
+def test_no_bipartition_has_groups_less_alike(n):
+    """The largest cosine across, against that of all 2^(n−1) − 1 bipartitions."""
+    for seed in range(10):
+        rows = np.random.default_rng([n, seed]).normal(size=(n, 3))
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        cosines = unit @ unit.T
+        across = [cosines[np.ix_(side, ~side)].max() for side in sides(n)]
+        first, second = bipartition(rows)
+        assert sorted([*first, *second]) == list(range(n))
+        assert cosines[np.ix_(first, second)].max() == pytest.approx(min(across), rel=1e-12)
+
+
+def sides(n):
+    """Client 0 with every set of others but all of them."""
+    return [np.array([True, *(bool(k >> i & 1) for i in range(n - 1))]) for k in range(2 ** (n - 1) - 1)]
+
+
+def test_the_published_program_splits_by_complete_linkage():
+    rows = np.array([[1.6, 1.2, 0.8], [0, -1.7, -0.3], [-0.4, -0.7, 0.9], [-0.2, -0.8, -1.6]])
+    alone, pairs = [[0], [1, 2, 3]], [[0, 2], [1, 3]]
+    assert [side.tolist() for side in bipartition(rows)] == alone
+    for published, groups in ((False, alone), (True, pairs)):
+        after, _ = split_all([np.arange(4)], rows, np.zeros((4, 3)), 0.4, 0.5, published)
+        assert [members.tolist() for members in after] == groups
+
+
 def test_bipartition_has_the_smallest_largest_angle():
     rng = np.random.default_rng(3)
     u, v = rng.normal(size=(2, 50))
@@ -142,10 +169,26 @@ def test_results_are_kept_in_files(tmp_path):
     assert again.best == result.best and again.sizes["test"].tolist() == [7, 7, 7]
 
 
+def test_of_looks_with_equally_many_right_answers_the_first_is_chosen():
+    """Accuracies weighed by sizes differ by rounding there."""
+    rng, sizes = np.random.default_rng(0), np.array([35, 7, 39, 33])
+    rounded = 0
+    for _ in range(300):
+        one = rng.integers(1, sizes)
+        other = one + rng.permutation([1, -1, 0, 0])
+        seen = np.stack([one, np.clip(other, 0, sizes)]) / sizes
+        given = {"validation": sizes, "test": sizes}
+        result = personal.Personalized("m", np.arange(2), seen, seen, given, np.zeros((4, 1)), None, hgp.Traffic())
+        assert result.best == 0
+        rounded += int(np.argmax(result.curve("validation")))
+    assert rounded > 0  # what the choice by averages would have done
+
+
 def test_updates_that_are_all_alike_still_make_two_groups():
     """Ties in complete linkage once left one of the two groups empty."""
-    first, second = bipartition(np.ones((4, 3)))
-    assert first.size and second.size and sorted([*first, *second]) == [0, 1, 2, 3]
+    for method in ("single", "complete"):
+        first, second = bipartition(np.ones((4, 3)), method)
+        assert first.size and second.size and sorted([*first, *second]) == [0, 1, 2, 3]
 
 
 def test_an_exact_mean_needs_that_everybody_hears_everybody():

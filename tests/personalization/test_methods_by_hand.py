@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -281,12 +283,19 @@ def test_f_may_be_on_validation_data(task):
     assert costs["train"] != costs["validation"]
 
 
-def test_class_prior_is_bayes_rule(task):
-    result = personal.class_prior(task, NET, ROUNDS)
+@pytest.mark.parametrize("by_size", [True, False])
+def test_class_prior_is_bayes_rule(task, by_size):
+    """For a model of the classes in the proportions in which the recipe weighs clients."""
+    recipe = replace(ROUNDS, by_size=by_size)
+    result = personal.class_prior(task, NET, recipe)
     counts = np.array([[np.sum(y == c) + 1 for c in range(C)] for y in task.data.y])
     p = counts / counts.sum(axis=1, keepdims=True)
-    close(result.lam, np.log(p) - np.log(p.mean(axis=0)))
-    close(result.x, personal.fedavg(task, NET, ROUNDS).x)
+    sizes = [len(y) for y in task.data.y]
+    assert len({*sizes}) > 1
+    close(result.lam, np.log(p) - np.log(np.average(p, axis=0, weights=sizes if by_size else None)))
+    trained = personal.fedavg(task, NET, recipe)
+    close(result.x, trained.x)
+    assert result.traffic.floats - trained.traffic.floats == 6 * (C + by_size)
     z = task.data.X_test[0] @ result.x[0][: C * D].reshape(C, D).T + result.x[0][C * D :] + result.lam[0]
     assert result.test[-1, 0] == pytest.approx(np.mean(np.argmax(z, axis=1) == task.data.y_test[0]))
 

@@ -1,0 +1,159 @@
+"""The search for a certified step: it has an end, finds steps that are there to be found, and says why if not."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import hgp_ref as hgp
+from hgp_ref.bilevel import Box, GradientDescent, certified, optimise
+from hgp_ref.bilevel.step_length import StepLength
+
+
+def random_problem(seed, n, d, N=8):
+    rng = np.random.default_rng(seed)
+    X, Xv = rng.normal(size=(n, N, d)), rng.normal(size=(n, 6, d))
+    y, yv = ((A[..., 0] + rng.normal(size=A.shape[:2]) > 0).astype(int) for A in (X, Xv))
+    return hgp.problems.LogisticRegression(X, y, Xv, yv, regularization="client")
+
+
+def F(problem, lam):
+    return float(problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum())
+
+
+GIVEN = dict(train=dict(steps=400, lr=1.0), estimate=dict(steps=3, iterations=30), certify=0.5)
+
+
+@pytest.mark.filterwarnings("ignore:outer step .. γ = .* refused. diverged. the outer cost is beyond floating point")
+@pytest.mark.parametrize("first", [0.01, 1.0, 100.0, 1e6])
+@pytest.mark.parametrize("where", ["log", "box"])
+def test_any_first_length_leads_to_certified_steps(first, where):
+    """The widths at λ⁺ grow with γ, and beyond some γ a box has nothing but its corners."""
+    problem, lam = random_problem(0, 3, 2, 10), np.full((3, 1), 0.3)
+    project = None if where == "log" else Box(0.01, 1.0)
+    path = optimise(problem, hgp.networks.RandomDirected(3, 0.3, 0.7, seed=0), lam, 3, **GIVEN, log=where == "log",
+                    project=project, update=GradientDescent(first))  # fmt: skip
+    true = np.array([F(problem, one) for one in path.lam])
+    assert path.stopped in ("steps", "stationary") and len(true) >= 2 and np.all(np.diff(true) < 0)
+
+
+def test_training_that_fails_is_said_and_tried_on_other_graphs():
+    problem, lam, net = random_problem(0, 3, 2), np.full((3, 1), 0.3), hgp.networks.RandomDirected(3, seed=0)
+    given = dict(estimate=dict(steps=20, iterations=100), certify=0.5, update=GradientDescent(0.1))
+
+    def failing(until):
+        calls = []
+
+        def train(problem, net, lam, **options):
+            calls.append(lam)
+            if 1 < len(calls) <= until:
+                raise hgp.DivergenceError("training diverged: for a test")
+            return SimpleNamespace(x=hgp.exact.inner_solution(problem, lam), traffic=hgp.Traffic())
+
+        return train
+
+    with pytest.warns(RuntimeWarning, match="refused: training diverged: for a test"):
+        path = optimise(problem, net, lam, 2, failing(np.inf), **given)
+    assert path.stopped == "divergence" and len(path.lam) == 1
+    assert f"training failed at all {certified.FAILURES} λ⁺" in path.note and path.note.endswith("for a test")
+    with pytest.warns(RuntimeWarning, match="refused"):
+        path = optimise(problem, net, lam, 2, failing(4), **given)
+    assert path.stopped == "steps" and path.steps[0].scale == 0.1 / 8 and "refused" in path.steps[0].note
+
+
+def test_graphs_of_a_training_that_failed_are_used_up():
+    problem, lam = random_problem(0, 3, 2), np.full((3, 1), 0.3)
+    with pytest.raises(hgp.DivergenceError) as caught:
+        hgp.sgp(problem, hgp.networks.RandomDirected(3, seed=0), lam, steps=200, lr=1e3)
+    assert caught.value.traffic.rounds == caught.value.steps > 0
+    seen = []
+
+    def train(problem, net, lam, **options):
+        seen.append(repr(net))
+        return hgp.sgp(problem, net, lam, steps=200, lr=0.5 if len(seen) == 1 else 1e3)
+
+    net = hgp.networks.RandomDirected(3, seed=0)
+    with pytest.warns(RuntimeWarning, match="refused"):
+        optimise(problem, net, lam, 1, train, dict(steps=2, iterations=5))
+    assert len({*seen}) == len(seen) > 2  # each from another graph on
+
+
+def test_the_remedy_names_small_weights_where_the_rate_is_not_to_blame():
+    problem, lam = random_problem(0, 2, 2), np.full((2, 1), 5.0)
+    silent = [([0], [1])] * 30 + [([1], [0])]  # client 0 hands its mass on and hears nothing for long
+    net = hgp.networks.Schedule(silent, n=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(hgp.DivergenceError, match=r"but steps are lr / ω: long where Push-Sum's weights"):
+            hgp.sgp(problem, net, lam, steps=300, lr=0.3, milestones=())
+
+
+def test_measure_and_best_are_those_of_the_corrected_x():
+    problem, lam = random_problem(0, 3, 2, 10), np.full((3, 1), 0.3)
+    measured = []
+
+    def measure(x, lam):
+        measured.append(lam)
+        return float(np.abs(x).sum())
+
+    path = optimise(problem, hgp.networks.RandomDirected(3, 0.3, 0.7, seed=0), lam, 2,
+                    **GIVEN | dict(train=dict(steps=20, lr=1.0)), log=True, update=GradientDescent(1.0),
+                    measure=measure)  # fmt: skip
+    assert len(measured) > len(path.lam) == len(path.measure)  # x was corrected, and measured again
+    assert path.measure[-1] == np.abs(path.x).sum()
+    assert path.best == np.argmin(path.measure) and np.abs(path.best_x).sum() == path.measure[path.best]
+
+
+def test_a_run_that_could_not_go_on_is_not_paid_for_twice(tmp_path):
+    problem, lam, net = random_problem(0, 3, 2), np.full((3, 1), 0.3), hgp.networks.RandomDirected(3, seed=0)
+    known = hgp.problems.constants.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
+    given = GIVEN | dict(update=GradientDescent(0.1), certify=dict(theta=0.5, lipschitz=known))
+    once = optimise(problem, net, lam, 2, **given, file=tmp_path / "loop.npz")
+    assert once.stopped == "certificate" and once.note
+    assert once == optimise(problem, net, lam, 2, **given, file=tmp_path / "loop.npz")
+
+
+# The search alone: `widths` says how wide the interval of F is at λ⁺
+
+
+def lengths(first, gains, widths, h=1.0, lower_below=np.inf):
+    """All γ of one precision, for a decrease of gains(γ) and F that is certainly not lower from some γ on."""
+    search, tried = StepLength(first), []
+    while not search.exhausted:
+        gamma = search.gamma
+        tried.append(gamma)
+        assert len(tried) < 80
+        if gamma >= lower_below:
+            search.not_lower()
+        elif h + widths(gamma) < gains(gamma):
+            return tried, True
+        else:
+            search.cannot_tell(h, widths(gamma), gains(gamma))
+    return tried, False
+
+
+@pytest.mark.parametrize("first", [1e-4, 1.0, 1e5])
+def test_the_search_finds_a_length_or_ends(first):
+    assert lengths(first, lambda g: g, lambda g: 1.0)[1]  # doubling alone helps
+    assert lengths(first, lambda g: g, lambda g: min(0.01 * np.exp(min(g, 700)), 1e300), h=0.01)[1]  # not too far
+    tried, found = lengths(first, lambda g: 0.1 * g, lambda g: g)  # nothing helps at this precision
+    assert not found and len(set(tried)) == len(tried)
+    tried, found = lengths(first, lambda g: g, lambda g: 10.0, lower_below=4.0)  # too long before it can be seen
+    assert not found and len(set(tried)) == len(tried)
+
+
+def test_a_corner_is_tried_once():
+    search = StepLength(64.0)
+    search.cannot_tell(3.0, 3.0, 2.0)
+    assert search.gamma == 128.0
+    search.same()  # longer steps end at the same corner
+    assert search.gamma == 32.0
+    search.same()
+    assert search.gamma == 16.0  # shorter ones are passed over until they do not
+    search.cannot_tell(3.0, 9.0, 1.0)
+    assert search.exhausted
+    search.sharper()
+    assert search.gamma < 64.0 and not search.exhausted
