@@ -7,6 +7,7 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref import neural
+from hgp_ref.backend import array_namespace
 from hgp_ref.problems import NeuralInstanceWeights, PersonalBias, PersonalMask, PersonalMixture
 
 
@@ -125,5 +126,6 @@ def test_curvature_where_the_model_is_sure_of_itself(z):
     expected = np.exp(-z) / (1 + np.exp(-z)) ** 2
     assert np.allclose(bent[[0, 2]], [expected, -expected], rtol=1e-14, atol=0)
     linear = hgp.problems.SoftmaxRegression(X, y, X, y, n_classes=2)
-    block = linear._loss.blocks(np.array([z, 0.0]), xp=np)
+    logits = np.array([z, 0.0])
+    block = linear._loss.blocks(logits, xp=array_namespace(logits))
     assert np.allclose(block, expected * np.array([[1, -1], [-1, 1]]), rtol=1e-14, atol=0)
