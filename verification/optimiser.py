@@ -6,6 +6,7 @@ three clients: Hessians (eigenvalues and rotations), Jacobians, gradients, avera
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -123,7 +124,9 @@ def chebyshev_pair(shape: Shape, case: Case) -> Pair:
     problem = hgp.problems.Quadratic(H, np.zeros((case.n, d)), case.J, -case.f_x)  # ∂_x f = f_x and ∂_λ f = 0 at 0
     at = np.zeros((case.n, d)), np.zeros((case.n, case.J.shape[1]))
     method = hgp.methods.Chebyshev(low, high)
-    est = hgp.hypergradient(problem, *at, hgp.ExactAverage(case.n), method=method, iterations=shape.M)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that few iterations do not converge is known here
+        est = hgp.hypergradient(problem, *at, hgp.ExactAverage(case.n), method=method, iterations=shape.M)
     w_norm = float(np.linalg.norm(np.linalg.solve(case.H.mean(axis=0), case.f_x.mean(axis=0))))
     beta = np.linalg.norm(case.J, 2, axis=(1, 2))
     bound = chebyshev(beta, w_norm, low, high, shape.M, (float(eigenvalues[0]), float(eigenvalues[-1])))
