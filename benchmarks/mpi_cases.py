@@ -67,7 +67,7 @@ class Timed:
 
 def cases(quick: bool) -> Iterator[Case]:
     """All of them, for two ranks."""
-    dense = Case("strong", "hgp", 100, 1000, 10, 59, N=100, mode="auto", repeats=9)
+    dense = Case("strong", "hgp", 100, 1000, 10, 59, N=100, mode="auto", repeats=25)
     cnn = Case("strong", "cnn", 10, 13_750, 5, 5, N=50, mode="auto", repeats=9)
     few_edges = replace(dense, degree=10)  # as many for each client, however many clients there are
     sparse = Case("strong", "mixing", 20_000, 64, 10, 4)

@@ -24,6 +24,8 @@ LONGEST = 10**9  # iterations, steps and calls of one run, and entries along one
 
 def integer(name: str, value: object, low: int = 1, high: int | None = None) -> int:
     """A whole number from `low` to `high` (no upper end if None) as an int; booleans and floats are no integers."""
+    if type(value) is int and low <= value and (high is None or value <= high):  # asked several times for every graph
+        return value
     open_end = high is None or (high == LONGEST and not (isinstance(value, int) and value > high))
     needed = f"an integer >= {low}" if open_end else f"an integer from {low} to {high}"
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):

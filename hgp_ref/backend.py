@@ -487,6 +487,6 @@ def host_dtype(x: Array) -> np.dtype:
     dtype('float32')
     """
     try:
-        return np.dtype(str(x.dtype).rsplit(".", 1)[-1])
+        return x.dtype if isinstance(x.dtype, np.dtype) else np.dtype(str(x.dtype).rsplit(".", 1)[-1])
     except (AttributeError, TypeError) as error:
         raise _no_array("x", x) from error

@@ -30,16 +30,15 @@ def rows_from_adjacency(adjacency: np.ndarray, share: np.ndarray) -> Csr:
     _row_ends(adjacency.view(np.uint8), indptr)
     indices = np.empty(indptr[-1] + 1, dtype=np.int32)  # one place to spare for the loop without branches
     weights = np.empty(indptr[-1])
-    _compress(adjacency.view(np.uint8), indices)
-    _gather(share, indices[:-1], weights)
+    _compress(adjacency.view(np.uint8), share, indices, weights)
     return indptr, indices[:-1], weights
 
 
-def column_counts(adjacency: np.ndarray) -> np.ndarray:
-    """How many entries of each column of a boolean matrix are true, int64."""
-    counts = np.zeros(adjacency.shape[1], dtype=np.int64)
-    _add_rows(adjacency.view(np.uint8), counts)
-    return counts
+def rows_of_equal_shares(adjacency: np.ndarray) -> Csr:
+    """The same with 1 / (number of edges of column j) in column j, where each has one: every sender splits equally."""
+    share = np.empty(adjacency.shape[1])
+    _equal_shares(adjacency.view(np.uint8), share)
+    return rows_from_adjacency(adjacency, share)
 
 
 def pairs_from_lists(out_indptr: np.ndarray, receivers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -79,19 +78,24 @@ def _row_ends(adjacency, indptr):
 
 
 @njit(cache=True, nogil=True)
-def _add_rows(adjacency, counts):
+def _equal_shares(adjacency, share):
+    counts = np.zeros(share.size, np.int32)  # as narrow as will do: as many at once as a register holds
     for i in range(adjacency.shape[0]):
-        for j in range(adjacency.shape[1]):
+        for j in range(counts.size):
             counts[j] += adjacency[i, j]
+    for j in range(counts.size):
+        share[j] = 1.0 / counts[j]
 
 
 @njit(cache=True, nogil=True)
-def _compress(adjacency, indices):
-    e = 0
+def _compress(adjacency, share, indices, weights):
+    e = np.uint64(0)  # unsigned: Numba asks of every other index whether it counts from the end
     for i in range(adjacency.shape[0]):
         for j in range(adjacency.shape[1]):
             indices[e] = j
-            e += adjacency[i, j]
+            e += np.uint64(adjacency[i, j])
+    for k in range(weights.size):
+        weights[k] = share[np.uint32(indices[k])]
 
 
 @njit(cache=True, nogil=True)

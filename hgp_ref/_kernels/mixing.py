@@ -90,6 +90,9 @@ def _pull_blocks(begin, end, indptr, indices, weights, z, out):
         while c + wide <= d:
             _pull_wide(indices, weights, z, out, first, last, i, c)
             c += wide
+        if wide <= d and c + line < d:  # one wide block takes as long as two narrower ones
+            _pull_wide(indices, weights, z, out, first, last, i, d - wide)
+            c = d
         while c + line <= d:
             _pull_line(indices, weights, z, out, first, last, i, c)
             c += line

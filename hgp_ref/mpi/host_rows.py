@@ -43,11 +43,10 @@ class HostRows:
         route.with_higher(held, out)
         self.held, self.next = self.next, held
 
-    def exchanged(self, route: Route, meanwhile: Callable[[], Any] = lambda: None) -> np.ndarray:
+    def exchanged(self, route: Route) -> np.ndarray:
         """What clients here hold, followed by the rows that come in."""
         held = self._with_room(route)
         coming, going = self._exchange(route, held)
-        meanwhile()
         self._wait(coming + going, route)
         return held[: self.m + route.elsewhere]
 

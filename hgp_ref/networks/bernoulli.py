@@ -15,7 +15,7 @@ import numpy as np
 
 from hgp_ref import arguments, philox
 from hgp_ref._kernels import dense, dense_many, dense_products
-from hgp_ref._kernels.lists import column_counts, rows_from_adjacency
+from hgp_ref._kernels.lists import rows_from_adjacency, rows_of_equal_shares
 from hgp_ref.networks.base import Csr, Edges, Network
 from hgp_ref.networks.room import allocate
 
@@ -103,8 +103,7 @@ class BernoulliNetwork(Network):
         return indptr, receivers
 
     def csr(self, s: int) -> Csr:
-        adjacency = self.adjacency(s)
-        return rows_from_adjacency(adjacency, 1.0 / column_counts(adjacency))
+        return rows_of_equal_shares(self.adjacency(s))
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         s, j = self._step(s), self._client("sender", sender)
