@@ -168,9 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cli.add_argument("--docs", type=Path, help="write the tables there as well")
     given = cli.parse_args(arguments)
     text = document(measure(given.ranks, given.quick))
-    print(text)
     if given.docs:
         write_whole(given.docs, text.encode())
+    print(text)
     return 0
 
 
