@@ -24,6 +24,7 @@ from hgp_ref.channels.lossy_calls import LossyCall, Mail
 from hgp_ref.channels.products import chunks
 from hgp_ref.channels.simulated import Simulated
 from hgp_ref.channels.traffic import Traffic
+from hgp_ref.errors import outside
 from hgp_ref.networks import Unreliable
 
 FEW = 32  # clients up to which composing is taken in any case
@@ -126,6 +127,18 @@ class Lossy(Simulated):
         Every message carries the number of its step as well (one number more, counted), so that receivers know which
         shares they miss; flooding makes the oldest of them known to all, who have kept their averages since.
         """
+        past, missing, sent = self.averages_since_missing(z, steps, weights)
+        self._sent += stamps(sent, z)
+        oldest = -self.largest(-missing[:, None], z, max_rounds)[0]
+        return box(past, oldest)
+
+    def averages_since_missing(
+        self, z: Array, steps: int, weights: Weights
+    ) -> tuple[dict[int, Array], np.ndarray, int]:
+        """({t: y(t)}, the oldest t of which each client misses a share, messages) of a call that is made for `enclose`.
+
+        The y(t) are those after the oldest one of all.
+        """
         if self.loses_mass or weights is BALANCED:
             raise ValueError(f"net: {self.net!r} loses sums for good, needed running sums: RobustPushSum")
         self.forget()
@@ -136,12 +149,9 @@ class Lossy(Simulated):
             past[t] = held / self.weights
             missing = self._missing(first, t)
             past = {s: y for s, y in past.items() if s >= missing.min()}
-        stamps = self.traffic.messages - sent
+        sent = self.traffic.messages - sent
         self.forget()
-        self._sent += Traffic(0, stamps, stamps * host_dtype(z).itemsize, 0)
-        oldest = -self.largest(-missing[:, None], z, max_rounds)[0]
-        kept = array_namespace(z).stack([y for s, y in past.items() if s >= oldest])
-        return array_namespace(z).min(kept, axis=0), array_namespace(z).max(kept, axis=0)
+        return past, missing, sent
 
     def _missing(self, first: int, t: int) -> np.ndarray:
         """After t steps, the oldest average of which each client misses a share, (n,); t where it misses none."""
@@ -168,7 +178,7 @@ class Lossy(Simulated):
                 f"PushSum over {self.net!r} loses mass: {100 * lost:.2g} % of it was lost{late} in a call of {steps} "
                 "steps, so that clients agree on something that is not the mean; RobustPushSum loses none",
                 RuntimeWarning,
-                stacklevel=6,
+                stacklevel=outside(),
             )
 
     def skip(self, graphs: int, weights: Weights, like: Array) -> None:
@@ -180,6 +190,18 @@ class Lossy(Simulated):
             self._sent, self._mail = sent, Mail(self._mail.entries, self._mail.omega)
         else:
             super().skip(graphs, weights, like)
+
+
+def stamps(messages: int, z: Array) -> Traffic:
+    """The number of its step, in so many messages that are counted already."""
+    return Traffic(0, messages, messages * host_dtype(z).itemsize, 0)
+
+
+def box(past: dict[int, Array], oldest: float) -> tuple[Array, Array]:
+    """(low, high) of the averages y(t), t ≥ oldest."""
+    kept = [y for t, y in past.items() if t >= oldest]
+    xp = array_namespace(kept[0])
+    return xp.min(xp.stack(kept), axis=0), xp.max(xp.stack(kept), axis=0)
 
 
 @connect.register

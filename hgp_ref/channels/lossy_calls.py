@@ -33,7 +33,7 @@ class Mail:
         return Mail(Underway.nothing(), np.empty(0))
 
     def rows_like(self, z: Array) -> Array:
-        if self.rows is None:
+        if self.rows is None or not self.omega.size:
             xp = array_namespace(z)
             return xp.zeros((*z.shape[:-2], self.omega.size, z.shape[-1]), dtype=z.dtype, device=device(z))
         if self.rows.shape[:-2] != z.shape[:-2] or self.rows.shape[-1] != z.shape[-1]:

@@ -72,16 +72,16 @@ class Strips:
         some = min(steps, max(1, int(AHEAD // net.expected_edges)))
         graphs: list[Edges | Csr] = []
         messages = 0
-        self._take(z, lambda: graphs.extend(drawn(net, s) for s in range(first, first + some)), f"step {first}")
+        self.take(z, f"step {first}", lambda: graphs.extend(drawn(net, s) for s in range(first, first + some)))
         for k in range(steps):
             graph = graphs[k] if k < some else drawn(net, first + k)
             sent, omega = mix_along(net, graph, self.held, self.free, omega)
             self.held, self.free = self.free, self.held
             messages += sent
-        return self._give(f"step {first + steps - 1}"), omega, messages
+        return self.give(self.held, f"step {first + steps - 1}"), omega, messages
 
-    def _take(self, z: np.ndarray, meanwhile: Callable[[], Any], what: str) -> None:
-        """From rows (m, C) to columns (n, c): they come in where they belong."""
+    def take(self, z: np.ndarray, what: str, meanwhile: Callable[[], Any] = lambda: None) -> np.ndarray:
+        """From rows (m, C) to columns `held` (n, c): they come in where they belong."""
         arriving = {q: self.held[self.rows[q]] for q in self.parts}
         for q, part in self.parts.items():
             part[...] = z[:, self.cuts[q]]
@@ -89,12 +89,13 @@ class Strips:
         self.held[self.here] = z[:, self.own]
         meanwhile()
         self.ranks.wait(requests, what, [*self.parts, *self.parts])
+        return self.held
 
-    def _give(self, what: str) -> np.ndarray:
+    def give(self, held: np.ndarray, what: str) -> np.ndarray:
         """From columns (n, c) to rows (m, C): they go out as they lie."""
-        requests = self._post(self.parts, {q: self.held[self.rows[q]] for q in self.parts})
+        requests = self._post(self.parts, {q: held[self.rows[q]] for q in self.parts})
         out = np.empty((self.here.stop - self.here.start, self.cuts[-1].stop), self.dtype)
-        out[:, self.own] = self.held[self.here]
+        out[:, self.own] = held[self.here]
         self.ranks.wait(requests, what, [*self.parts, *self.parts])
         for q, part in self.parts.items():
             out[:, self.cuts[q]] = part

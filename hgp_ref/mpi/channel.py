@@ -23,9 +23,11 @@ from hgp_ref.mpi.by_columns import Strips, columns_pay
 from hgp_ref.mpi.composed import ComposedCrossing
 from hgp_ref.mpi.device_rows import DeviceRows
 from hgp_ref.mpi.host_rows import HostRows
+from hgp_ref.mpi.lossy_crossing import LossyCrossing
 from hgp_ref.mpi.network import Spread
 from hgp_ref.mpi.rank_step import RankStep
 from hgp_ref.mpi.reports import BetweenRanks
+from hgp_ref.networks import Unreliable
 
 
 class Crossing(BetweenRanks):
@@ -143,4 +145,7 @@ class Crossing(BetweenRanks):
 @connect.register
 def _(net: Spread, mode: str = "auto") -> Channel:
     """Steps unless told to compose: only steps are the simulation's bit for bit."""
-    return ComposedCrossing(net) if arguments.choice("mode", mode, MODES) == "composed" else Crossing(net, mode)
+    arguments.choice("mode", mode, MODES)
+    if isinstance(net.net, Unreliable) and not net.net.in_time:
+        return LossyCrossing(net, mode)
+    return ComposedCrossing(net) if mode == "composed" else Crossing(net, mode)

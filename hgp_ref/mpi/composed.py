@@ -61,7 +61,9 @@ class RankCalls(ComposedCalls):
             self._rows = HostRows(self.net.ranks, flat, self.net.n - self.m)
         else:
             self._rows.held[: self.m] = flat
-        total = K @ self._rows.exchanged(self._route)  # one product of all: two of half its depth take 1.8 times as long
+        total = K @ self._rows.exchanged(
+            self._route
+        )  # one product of all: two of half its depth take 1.8 times as long
         return np.moveaxis(total.reshape(folded.shape), 0, -2)
 
     def _on_device(self, K: Array, z: Array) -> Array:

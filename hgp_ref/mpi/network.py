@@ -12,7 +12,7 @@ from hgp_ref import arguments
 from hgp_ref.channels.base import connect
 from hgp_ref.mpi.rank_step import RankStep, rank_step
 from hgp_ref.mpi.ranks import Handed, Ranks
-from hgp_ref.networks import Network
+from hgp_ref.networks import Network, Unreliable
 from hgp_ref.networks.after import After
 
 REMEMBERED = 64  # steps of a network whose graphs repeat, at most
@@ -90,7 +90,7 @@ def check_spreadable(net: Network) -> Network:
         raise TypeError(f"net: needed a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
     if isinstance(net, Spread):
         raise TypeError(f"net: {net!r} given, which is spread already")
-    if connect.dispatch(type(net)) is not connect.dispatch(Network):
+    if connect.dispatch(type(net)) not in (connect.dispatch(Network), connect.dispatch(Unreliable)):
         raise TypeError(f"net: {type(net).__name__} has a channel of its own, which does not reach over ranks")
     return net
 
@@ -116,6 +116,6 @@ def identity(net: Network) -> dict[str, Any]:
     """What tells this network from others: how it was made, and its first graphs."""
     seen = blake2b(digest_size=8)
     for s in range(1, min(net.period or 1, 8) + 1):
-        for part in net.csr(s):
+        for part in net.links(s) if isinstance(net, Unreliable) else net.csr(s):
             seen.update(np.ascontiguousarray(part).tobytes())
     return {"net": repr(net), "first graphs": seen.hexdigest()}

@@ -202,7 +202,10 @@ def _without_view(net: Network) -> tuple[Network, int]:
     """The network behind `net`, and how many of its steps have passed."""
     arguments.kind("net", net, Network)
     if net.clients != slice(0, net.n):
-        raise ValueError(f"net={net!r} given, needed a network all of whose clients are in this process")
+        raise ValueError(
+            f"net={net!r} given, needed a network all of whose clients are in this process: make "
+            "it Unreliable first, then spread that"
+        )
     inner, t = (net.net, net.t) if isinstance(net, After) else (net, 0)
     if isinstance(inner, Unreliable):
         raise ValueError(

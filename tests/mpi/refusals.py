@@ -34,6 +34,15 @@ def refuses(message, call, kind=ValueError):
     COMM.Barrier()
 
 
+class OwnLinks(hgp.networks.RandomOut):
+    """A network whose messages go another way than the simulation's."""
+
+
+@connect.register
+def _(net: OwnLinks, mode="auto"):
+    return hgp.channels.Simulated(net, mode)
+
+
 def networks():
     out = hgp.networks.RandomOut
     spread = hgp.mpi.spread
@@ -51,8 +60,10 @@ def networks():
     refuses("direct", lambda: spread(out(N, 2), COMM, direct="yes"), TypeError)
     refuses("net: needed a network", lambda: spread("ring"), TypeError)
     refuses("spread already", lambda: spread(spread(out(N, 2))), TypeError)
-    lossy = hgp.networks.Unreliable(out(N, 2), loss=0.1)
-    refuses("Unreliable has a channel of its own", lambda: spread(lossy), TypeError)
+    refuses("OwnLinks has a channel of its own", lambda: spread(OwnLinks(N, 2)), TypeError)
+    lossy = hgp.networks.Unreliable
+    refuses("net: Unreliable.*loss=0.1.* loss=0.2", lambda: spread(lossy(out(N, 2), loss=differ(0.1, 0.2))))
+    refuses("make it Unreliable first, then spread that", lambda: lossy(spread(out(N, 2)), loss=0.1))
     refuses("comm: int given", lambda: spread(out(N, 2), 3), TypeError)
     refuses("COMM_NULL", lambda: spread(out(N, 2), MPI.COMM_NULL))
     refuses("mode", lambda: connect(spread(out(N, 2)), "compose"))

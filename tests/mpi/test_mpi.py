@@ -28,6 +28,15 @@ def test_every_network_and_method_on_more_ranks(ranks):
     assert f"comparisons agree on {ranks} ranks" in done.out
 
 
+@pytest.mark.parametrize(
+    ("ranks", "which"), [(2, "few"), *(pytest.param(r, "all", marks=pytest.mark.slow) for r in (1, 3, 4))]
+)
+def test_links_that_lose_and_delay_over_ranks(ranks, which):
+    done = run(ranks, "unreliable", which)
+    assert done.status == 0, done.err[-4000:]
+    assert f"comparisons agree on {ranks} ranks" in done.out
+
+
 @pytest.mark.parametrize("ranks", [2, *(pytest.param(r, marks=pytest.mark.slow) for r in (3, 4))])
 def test_what_does_not_fit_is_an_error_on_every_rank(ranks):
     done = run(ranks, "refusals")
