@@ -12,11 +12,12 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: help reproduce test test-all test-oldest bench docs docs-test lint clean
+.PHONY: help reproduce test test-slow test-all test-oldest libraries bench docs docs-test lint clean
 help:
 	@echo "make reproduce  verify the theorems, draw the figures, compare with the paper"
 	@echo "make test       the tests on NumPy, array-api-strict and a double of CuPy (under 4 minutes)"
 	@echo "make test-all   all tests, the long ones too, also on PyTorch and JAX"
+	@echo "make test-slow  those of them that make test leaves out for their length"
 	@echo "make test-oldest  the tests on the oldest Python and libraries that setup.py declares"
 	@echo "make bench      benchmarks against peers"
 	@echo "make docs       the documentation: docs/_build/html/index.html"
@@ -30,6 +31,9 @@ reproduce: $(VENV)/.ready-test
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
+
+test-slow: $(VENV)/.ready-all
+	HGP_REF_NEEDS_MPI=1 $(BIN)/python -m pytest $(WORKERS) -m slow
 
 test-all: $(VENV)/.ready-all
 	HGP_REF_NEEDS_MPI=1 $(BIN)/python -m pytest $(WORKERS)
@@ -53,6 +57,9 @@ lint: $(VENV)/.ready-all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# PyTorch, JAX, MPI and the rest beside what `make test` needs: where they are, it tests them as well.
+libraries: $(VENV)/.ready-all
 
 clean:
 	rm -rf $(VENV) $(OLDEST) docs/_build docs/generated results .pytest_cache .mypy_cache .ruff_cache .hypothesis

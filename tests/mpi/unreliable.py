@@ -134,7 +134,7 @@ def stepping(net, steps):
 
 def main(*parts):
     warnings.simplefilter("error")
-    for ignored in ("not converged|the certified error|.*strongly connected|debias|.*reach", "PushSum over .* loses mass",
+    for ignored in ("not converged|the certified error|.*strongly connected|debias|.*reach", "PushSum over .* loses",
                     "sgp: the links"):  # fmt: skip
         warnings.filterwarnings("ignore", ignored, RuntimeWarning)
     few = "few" in parts
