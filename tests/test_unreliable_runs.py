@@ -292,7 +292,7 @@ def test_training_converges_over_links_that_lose(problem, variant):
     net = Unreliable(inner, loss=0.1, delay=2, sleep=[(3, 100, 200)], seed=1)
     run = dict(lr=0.1, milestones=(1500, 1900, 2200), steps=2500, variant=variant)
     with pytest.warns(
-        RuntimeWarning, match="sgp: Unreliable links .* training goes over RobustPushSum.*conserve.* smaller lr"
+        RuntimeWarning, match="sgp: the links of net .* training goes over RobustPushSum.*conserve.* smaller lr"
     ):
         fit = hgp.sgp(problem, net, lam, **run)
     over_reliable = hgp.sgp(problem, inner, lam, **run)

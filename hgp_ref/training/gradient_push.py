@@ -163,7 +163,7 @@ def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
         raise ValueError(f"net: {net!r} has {held} clients, but the problem has {problem.n_clients}")
     if isinstance(average, RobustPushSum):
         warnings.warn(
-            f"sgp: the links of {net!r} lose or delay messages; training goes over RobustPushSum with "
+            "sgp: the links of net lose or delay messages; training goes over RobustPushSum with "
             "debias='conserve' in place of PushSum, which would lose parameters. While mass is under way weights are "
             "small and steps lr / weight large: it may take a smaller lr",
             RuntimeWarning,
