@@ -69,6 +69,22 @@ def runs(lib, direct):
     assert est.traffic == whole.traffic
 
 
+def unreliable(lib):
+    """Links that lose and delay, with sums that run on and boxes; columns are mixed on the host: to rounding."""
+    base = hgp.networks.Unreliable(NETWORK_KINDS["RandomDirected"](N), loss=0.2, delay=2, seed=1)
+    net = hgp.mpi.spread(base, COMM)
+    k = net.clients
+    whole, own = connect(base, "stepping"), connect(net)
+    whole.use_running_sums(), own.use_running_sums()
+    z = np.random.default_rng(0).standard_normal((N, 3))
+    there, here = lib.asarray(z), lib.asarray(z[k])
+    pairs = [(whole.average(there, 6, w), own.average(here, 6, w)) for w in (FRESH, CARRIED)]
+    for one, other in (*pairs, *zip(whole.enclose(there, 5), own.enclose(here, 5), strict=True)):
+        assert type(one) is type(other)
+        np.testing.assert_allclose(lib.to_numpy(other), lib.to_numpy(one)[k], rtol=1e-12, atol=1e-14)
+    assert (whole.traffic, whole.step) == (own.traffic, own.step)
+
+
 def transfers(lib, counted):
     """By the host door a step takes its rows down and up; directly only graphs go up."""
     net = hgp.networks.OnePeerExponential(8)
@@ -98,6 +114,7 @@ def main():
         for direct in (False, True) if name in (CUPY, "torch") else (False,):
             mixing(lib, direct)
             runs(lib, direct)
+        unreliable(lib)
         if not addressable(lib.asarray(np.ones(2))):
             with pytest.raises(TypeError, match="direct=True given, but MPI cannot write into arrays of"):
                 mixing(lib, True)
