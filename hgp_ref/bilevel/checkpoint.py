@@ -18,8 +18,8 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_host
 from hgp_ref.bilevel.clock import Clock
+from hgp_ref.bilevel.loop_state import LoopState
 from hgp_ref.bilevel.path import OuterStep
-from hgp_ref.bilevel.progress import Progress
 from hgp_ref.bilevel.witness import TOLD, Witness, differs
 from hgp_ref.channels import Traffic
 from hgp_ref.results import Result, load
@@ -27,13 +27,13 @@ from hgp_ref.results import Result, load
 
 @dataclass(frozen=True)
 class Checkpoint(Result):
-    """`Progress` as a file keeps it."""
+    """`LoopState` as a file keeps it."""
 
     settings: dict[str, str]  # the text of each setting
     lam: Array  # (k+1, n, d_λ), the outer variable
     x: Array
     state: tuple[Any, ...]
-    numbers: dict[str, Any]  # fields of Progress that are numbers, lists of them, or text
+    numbers: dict[str, Any]  # fields of LoopState that are numbers, lists of them, or text
     steps: tuple[OuterStep, ...]
     training: Traffic
     traffic: Traffic
@@ -64,7 +64,7 @@ def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: repr(value) for name, value in settings.items() if name != "outer_steps"}
 
 
-def write(file: FilePath, at: Progress, settings: Mapping[str, Any], witness: Witness) -> None:
+def write(file: FilePath, at: LoopState, settings: Mapping[str, Any], witness: Witness) -> None:
     """Keep the state of the loop in `file`."""
     for entry in at.state:
         if not isinstance(entry, str | bool | int | float | None):
@@ -87,7 +87,7 @@ def write(file: FilePath, at: Progress, settings: Mapping[str, Any], witness: Wi
     ).save(file)
 
 
-def read(file: FilePath, settings: Mapping[str, Any], lam: Array, witness: Witness) -> Progress:
+def read(file: FilePath, settings: Mapping[str, Any], lam: Array, witness: Witness) -> LoopState:
     """The state in `file`, with arrays like λ; ValueError unless it belongs to these settings, problem and λ_0."""
     kept = load(file)
     if not isinstance(kept, Checkpoint):
@@ -112,7 +112,7 @@ def read(file: FilePath, settings: Mapping[str, Any], lam: Array, witness: Witne
     xp = array_namespace(lam)
     if not bool(to_host(xp.all(lams[0, ...] == lam))):
         raise ValueError(f"file: {file} belongs to another lam, needed the λ_0 that it began with")
-    at = Progress(Clock(settings["seed"], kept.traffic, kept.batches), tuple(map(like, kept.state)))
+    at = LoopState(Clock(settings["seed"], kept.traffic, kept.batches), tuple(map(like, kept.state)))
     at.lam = [xp.asarray(lams[k, ...], copy=True) for k in range(lams.shape[0])]
     at.x, at.best_x = like(kept.x), like(kept.best_x)
     at.steps, at.training = list(kept.steps), kept.training
@@ -129,6 +129,6 @@ def read(file: FilePath, settings: Mapping[str, Any], lam: Array, witness: Witne
     return at
 
 
-assert {field.name for field in fields(Progress)} == {
+assert {field.name for field in fields(LoopState)} == {
     *NUMBERS, "clock", "state", "lam", "x", "steps", "training", "best_x", "kept"
 }  # fmt: skip

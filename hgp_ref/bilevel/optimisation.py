@@ -17,9 +17,9 @@ from hgp_ref.bilevel.checkpoint import describe, read, write
 from hgp_ref.bilevel.inner import own, trainer
 from hgp_ref.bilevel.inputs import channel_of, patience_of, place_of, start_of, takes, update_of
 from hgp_ref.bilevel.loop import Loop
+from hgp_ref.bilevel.loop_state import LoopState
 from hgp_ref.bilevel.outer import Estimator
 from hgp_ref.bilevel.path import Path
-from hgp_ref.bilevel.progress import Progress
 from hgp_ref.bilevel.rule import rule_of
 from hgp_ref.bilevel.updates import Update
 from hgp_ref.bilevel.witness import Witness
@@ -169,7 +169,7 @@ def optimise(
 
 def _opened(
     loop: Loop, start: Array, settings: Mapping[str, Any], place: FilePath | None, witness: Witness
-) -> Progress:
+) -> LoopState:
     """The loop as the file has it, or trained at λ_0."""
     if place is not None and place.exists():
         return read(place, settings, start, witness)
@@ -179,7 +179,7 @@ def _opened(
     return at
 
 
-def _reason(loop: Loop, at: Progress, K: int, patience: int | None, callback: Callable[..., object] | None) -> str:
+def _reason(loop: Loop, at: LoopState, K: int, patience: int | None, callback: Callable[..., object] | None) -> str:
     """Why to stop at λ_k; "" to go on."""
     if callback is not None:
         told = callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1])
@@ -194,7 +194,7 @@ def _reason(loop: Loop, at: Progress, K: int, patience: int | None, callback: Ca
     return "steps" if at.k >= K else ""
 
 
-def _path(loop: Loop, at: Progress, settings: dict[str, Any]) -> Path:
+def _path(loop: Loop, at: LoopState, settings: dict[str, Any]) -> Path:
     xp, measured = array_namespace(at.x), loop.measure is not None
     return Path(
         lam=loop.as_lam(xp.stack(at.lam)),
