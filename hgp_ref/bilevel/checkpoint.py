@@ -7,7 +7,6 @@ taken up again gives the same path, byte for byte; `outer_steps` may have grown 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path as FilePath
@@ -23,6 +22,7 @@ from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.witness import TOLD, Witness, differs
 from hgp_ref.channels import Traffic
 from hgp_ref.results import Result, load
+from hgp_ref.texts import without_addresses
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def describe(value: Any) -> Any:
         return type(value)(describe(item) for item in value)
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+    return without_addresses(repr(value))
 
 
 def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
