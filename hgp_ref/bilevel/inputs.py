@@ -45,6 +45,16 @@ def takes(name: str, function: object, *given: str, **named: str) -> None:
         raise TypeError(f"{name}={function!r} given, needed a function that takes {needed}: {error}") from error
 
 
+def check_functions(project: object, measure: object, callback: object) -> None:
+    """TypeError unless those that are given can be called as `optimise` calls them."""
+    if project is not None:
+        takes("project", project, "lam")
+    if measure is not None:
+        takes("measure", measure, "x", "lam")
+    if callback is not None:
+        takes("callback", callback, "k", "lam", "x", "outer_cost")
+
+
 def patience_of(patience: int | None, measure: object) -> int | None:
     if patience is not None and measure is None:
         raise ValueError(f"patience={patience!r} given without measure, needed both")
