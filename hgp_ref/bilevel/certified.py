@@ -17,8 +17,8 @@ compute over the network:
    (`precision`). F itself is the judge here: v only has to point down.
 
 The loop ends with "certificate" where 1 fails, with "resolution" where 2 does (no step tried can be seen to lower F, as
-well as training and sums can tell), with "divergence" where every training at a λ⁺ failed, and with "stationary" where
-D = 0; `path.note` says in words what stood in the way and what would help.
+well as training and sums can tell), with "divergence" where no v is finite or every training at a λ⁺ failed, and
+with "stationary" where D = 0; `path.note` says in words what stood in the way and what would help.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from hgp_ref.bilevel.intervals import Interval, totals
 from hgp_ref.bilevel.loop_state import LoopState
 from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.precision import PreciseLoop
+from hgp_ref.bilevel.reasons import JUDGED, LOWER, UNKNOWN
 from hgp_ref.bilevel.step_length import StepLength
 from hgp_ref.certificates import certify
 from hgp_ref.errors import DivergenceError
@@ -43,7 +44,6 @@ DECREASE = 0.1  # c
 GAIN = 0.75  # a bound that doubling M leaves above this share of itself is the averaging's
 LIMIT = 12  # raises for one hyper-gradient
 TRIALS = 40  # of one step
-LOWER, JUDGED, UNKNOWN = "lower", "judged", "unknown"  # what became of a trial
 FAILURES = 9  # of training in a row: γ is not to blame
 MOST_CARE = 6  # how often further training is asked for
 

@@ -25,9 +25,9 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, detached, host_float64, to_host
 from hgp_ref.bilevel.clock import Clock
+from hgp_ref.bilevel.estimator import Estimator
 from hgp_ref.bilevel.inner import Train, own, trained
 from hgp_ref.bilevel.loop_state import LoopState
-from hgp_ref.bilevel.outer import Estimator
 from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.updates import Update
 from hgp_ref.channels import Channel

@@ -13,11 +13,11 @@ from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, detached
 from hgp_ref.bilevel.certified import CertifiedLoop
 from hgp_ref.bilevel.checkpoint import RunFile, describe
+from hgp_ref.bilevel.estimator import Estimator
 from hgp_ref.bilevel.inner import own, trainer
 from hgp_ref.bilevel.inputs import channel_of, check_functions, patience_of, place_of, start_of, update_of
 from hgp_ref.bilevel.loop import Loop
 from hgp_ref.bilevel.loop_state import LoopState
-from hgp_ref.bilevel.outer import Estimator
 from hgp_ref.bilevel.path import Path
 from hgp_ref.bilevel.rule import rule_of
 from hgp_ref.bilevel.updates import Update

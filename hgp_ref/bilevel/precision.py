@@ -33,7 +33,7 @@ CORRECTIONS = 2  # of x, each time
 
 @dataclass
 class PreciseLoop(Loop):
-    """`at.kept` holds γ, S, M, the care taken, the interval of F at λ_k, and the best λ before that."""
+    """`at.kept` holds γ, S, M, the last w, the care taken, the interval of F at λ_k, and the best λ before that."""
 
     rule: Rule = field(default_factory=Rule)
 

@@ -1,7 +1,7 @@
 """How clients train: gradient push over changing graphs, or rounds of local epochs and averages.
 
-A recipe is called as `recipe(problem, net, lam, x0=, seed=, first_batch=, callback=)` and returns a `Fit`: what
-`hgp_ref.bilevel.optimise` takes as its `train`.
+A recipe is called as `recipe(problem, net, lam, x0=, seed=, first_batch=, outer_step=, callback=)` and returns a `Fit`:
+what `hgp_ref.bilevel.optimise` takes as its `train`. Which outer step it is makes no difference to it.
 
     Push      every step mixes: RandU, RandD (Nedić's form, as the paper trains there)
     Rounds    FC averages models by training size, FixU mixes them with its fixed weights

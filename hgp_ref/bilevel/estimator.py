@@ -32,11 +32,12 @@ class Direct:
 
 
 class Estimator:
-    """estimate(problem, net, x, lam, seed=, first_batch=, outer_step=) → an object with value (n, d_λ) and traffic.
+    """What `optimise` is given as `estimate`, as something that the loop can call.
 
-    Of keywords: S = `steps`, M = `iterations`, `average(net, steps)` for the averaging (`PushSum` by default, where
-    links lose messages `RobustPushSum`; `Gossip` likewise, or lambda net, steps: ExactAverage(net.n)), and those of
-    `hypergradient`.
+    A function: estimate(problem, net, x, lam, seed=, first_batch=, outer_step=) → an object with value (n, d_λ) and
+    traffic. Or keywords: S = `steps`, M = `iterations`, `average(net, steps)` for the averaging (`PushSum` by default,
+    where links lose messages `RobustPushSum`; `Gossip` likewise, or lambda net, steps: ExactAverage(net.n)), and those
+    of `hypergradient`.
     """
 
     def __init__(self, estimate: Mapping[str, Any] | Callable[..., Any]) -> None:
@@ -111,6 +112,7 @@ class Estimator:
         iterations: int | None = None,
         w0: Array | None = None,
     ) -> Any:
+        """`hypergradient` with the keywords given, over graphs and mini-batches that were not used yet."""
         avg = self.averaging(net, self.steps if steps is None else steps)
         M = self.iterations if iterations is None else iterations
         chosen: dict[str, Any] = {"method": self.method, "eta": self.eta}
@@ -127,6 +129,7 @@ class Estimator:
 
 
 def _check(est: Any, problem: Normalised, lam: Array) -> None:
+    """TypeError or ValueError unless the caller's function has returned an estimate."""
     value, sent = getattr(est, "value", None), getattr(est, "traffic", None)
     if value is None or not isinstance(sent, Traffic):
         raise TypeError(
