@@ -11,7 +11,7 @@ from hgp_ref.averaging import Averaging, push_sum_over
 from hgp_ref.backend import Array, all_finite
 from hgp_ref.bilevel.clock import Clock
 from hgp_ref.bilevel.inner import UNUSED, own, read_settings
-from hgp_ref.bilevel.inputs import takes
+from hgp_ref.bilevel.inputs import returned, takes
 from hgp_ref.channels import Traffic, connect
 from hgp_ref.errors import DivergenceError
 from hgp_ref.estimators import hypergradient
@@ -83,8 +83,9 @@ class Estimator:
         if self.given is not None:
             given = {"seed": clock.seed, "first_batch": clock.batches, "outer_step": step}
             est = self.given(problem.given, clock.net(net), own(x), own(lam), **given)
-            _check(est, problem, lam)
-            clock.pass_on(est.traffic, getattr(est, "iterations", 0))
+            shape = (problem.n_clients, problem.dim_lam)
+            _, sent = returned("estimate", est, "value", shape, "(n, d_lam)", lam)
+            clock.pass_on(sent, getattr(est, "iterations", 0))
         elif self.iterations == 0:
             est = Direct(problem.outer_grad(x, lam)[1])
         else:
@@ -126,16 +127,3 @@ class Estimator:
         finally:  # what was sent was sent, and mini-batches that were drawn are used up
             clock.pass_on(avg.ledger - before, done)
         return est
-
-
-def _check(est: Any, problem: Normalised, lam: Array) -> None:
-    """TypeError or ValueError unless the caller's function has returned an estimate."""
-    value, sent = getattr(est, "value", None), getattr(est, "traffic", None)
-    if value is None or not isinstance(sent, Traffic):
-        raise TypeError(
-            f"estimate: returned {type(est).__name__}, needed an object with value (n, d_lam) and a Traffic"
-        )
-    arguments.same_kind(**{"what estimate returned: value": value, "lam": lam})
-    arguments.shape(
-        "what estimate returned: value", value, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False
-    )

@@ -20,7 +20,7 @@ from hgp_ref.training.alternation import Alternation
 from hgp_ref.training.descent import Descent, Rate, read_rates
 from hgp_ref.training.divergence import TrainingWatch
 from hgp_ref.training.fit import Fit
-from hgp_ref.training.start import check_lam, one_per_seed, read_start
+from hgp_ref.training.start import check_clients, check_lam, one_per_seed, read_start
 
 VARIANTS = ("assran", "nedic")
 LOOK = 256  # steps between two looks at how large things have grown
@@ -140,10 +140,7 @@ def sgp(
 def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
     """Push-Sum whose weights and sums run on; with running sums where links lose or delay messages."""
     average = push_sum_over(net, 1, debias="conserve", mode=mode)
-    clients = average.connect().clients
-    if clients.stop - clients.start != problem.n_clients:
-        held = clients.stop - clients.start
-        raise ValueError(f"net: {net!r} has {held} clients, but the problem has {problem.n_clients}")
+    check_clients(net, average.connect(), problem.n_clients)
     if isinstance(average, RobustPushSum):
         warnings.warn(
             f"sgp: {type(net).__name__} links lose or delay messages; training goes over RobustPushSum with "

@@ -1,9 +1,11 @@
-"""Where training starts: λ and x_0 as they are given, looked at."""
+"""Where training starts: λ, x_0 and the network as they are given, looked at."""
 
 from __future__ import annotations
 
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, detached, device
+from hgp_ref.channels import Channel
+from hgp_ref.networks import Network
 from hgp_ref.problems.normalised import Normalised
 
 
@@ -12,6 +14,13 @@ def check_lam(problem: Normalised, lam: Array, x0: Array | None, run_axes: bool 
     arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
     arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=run_axes)
     arguments.finite("lam", lam)
+
+
+def check_clients(net: Network, channel: Channel, clients: int) -> None:
+    """ValueError unless the channel over `net` serves as many clients here as the problem has."""
+    held = channel.clients.stop - channel.clients.start
+    if held != clients:
+        raise ValueError(f"net: {net!r} has {held} clients, but the problem has {clients}")
 
 
 def one_per_seed(lam: Array, seeds: list[int]) -> Array:
