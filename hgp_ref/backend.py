@@ -2,7 +2,8 @@
 
 Public functions of the package take the namespace from their arguments (`array_namespace`); a library is chosen by
 name only where arrays are made (`get_backend`). Arrays cross between host and device through `to_host` and
-`from_host` and nowhere else, so that whoever counts transfers counts them here. No other file names a library.
+`from_host`, host data of the caller's through `Backend.asarray`, and nowhere else, so that whoever counts transfers
+counts them here. No other file names CuPy.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ Array = Any  # an array of any library that speaks the array API standard
 Namespace = Any  # its module of functions
 
 EXTRAS = {"cupy": "gpu", "torch": "torch", "jax": "jax", "array_api_strict": "test"}
+
+
+# What an array says of itself: its library, its device, its dtype, its memory
 
 
 def array_namespace(*arrays: Array) -> Namespace:
@@ -87,8 +91,32 @@ def device(x: Array) -> Any:
         raise _no_array("x", x) from error
 
 
-def _no_array(name: str, x: Any) -> TypeError:
-    return TypeError(f"{name}: needed an array, got {type(x).__module__}.{type(x).__name__}")
+def host_dtype(x: Array) -> np.dtype:
+    """The NumPy dtype with the same name as the dtype of `x`.
+
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    numpy.dtype
+
+    Raises
+    ------
+    TypeError
+        `x` is no array.
+
+    Examples
+    --------
+    >>> hgp.backend.host_dtype(np.ones(2, dtype=np.float32))
+    dtype('float32')
+    """
+    try:
+        return x.dtype if isinstance(x.dtype, np.dtype) else np.dtype(str(x.dtype).rsplit(".", 1)[-1])
+    except (AttributeError, TypeError) as error:
+        raise _no_array("x", x) from error
 
 
 def is_numpy(x: Array) -> bool:
@@ -108,6 +136,84 @@ def is_numpy(x: Array) -> bool:
     (True, False)
     """
     return isinstance(x, np.ndarray)
+
+
+def addressable(x: Array) -> bool:
+    """Whether others than its library may read and write the memory of `x`, as MPI does: NumPy, CuPy, PyTorch.
+
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    TypeError
+        `x` is no array.
+
+    Examples
+    --------
+    >>> hgp.backend.addressable(np.ones(2))
+    True
+    """
+    if isinstance(x, np.generic) or not compat.is_array_api_obj(x):
+        raise _no_array("x", x)
+    return isinstance(x, np.ndarray) or compat.is_torch_array(x) or compat.is_cupy_array(x)
+
+
+def detached(x: Array) -> Array:
+    """`x` without the graph that PyTorch's automatic differentiation may keep behind it; the memory is shared.
+
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    array
+        `x` itself but for PyTorch.
+
+    Examples
+    --------
+    >>> hgp.backend.detached(np.ones(2))
+    array([1., 1.])
+    """
+    return x.detach() if compat.is_torch_array(x) else x
+
+
+def settle(x: Array) -> None:
+    """Wait until the device of `x` has done what it was asked for, so that others than its library may read memory.
+
+    Parameters
+    ----------
+    x : array
+        Of any library, on any device.
+
+    Returns
+    -------
+    None
+
+    Examples
+    --------
+    >>> hgp.backend.settle(np.ones(2))  # NumPy has done it already
+    """
+    if compat.is_torch_array(x):
+        if x.is_cuda:
+            importlib.import_module("torch").cuda.synchronize(x.device)
+    elif hasattr(device(x), "synchronize"):
+        device(x).synchronize()
+
+
+def _no_array(name: str, x: Any) -> TypeError:
+    return TypeError(f"{name}: needed an array, got {type(x).__module__}.{type(x).__name__}")
+
+
+# The door between host and device
 
 
 def to_host(x: Array) -> np.ndarray:
@@ -146,85 +252,6 @@ def to_host(x: Array) -> np.ndarray:
         return xp.asnumpy(x)
     home = xp.__array_namespace_info__().default_device()
     return np.asarray(compat.to_device(x, home))
-
-
-def addressable(x: Array) -> bool:
-    """Whether others than its library may read and write the memory of `x`, as MPI does: NumPy, CuPy, PyTorch.
-
-    Parameters
-    ----------
-    x : array
-        Of any library, on any device.
-
-    Returns
-    -------
-    bool
-
-    Raises
-    ------
-    TypeError
-        `x` is no array.
-
-    Examples
-    --------
-    >>> hgp.backend.addressable(np.ones(2))
-    True
-    """
-    if isinstance(x, np.generic) or not compat.is_array_api_obj(x):
-        raise _no_array("x", x)
-    return isinstance(x, np.ndarray) or compat.is_torch_array(x) or compat.is_cupy_array(x)
-
-
-def settle(x: Array) -> None:
-    """Wait until the device of `x` has done what it was asked for, so that others than its library may read memory.
-
-    Parameters
-    ----------
-    x : array
-        Of any library, on any device.
-
-    Returns
-    -------
-    None
-
-    Examples
-    --------
-    >>> hgp.backend.settle(np.ones(2))  # NumPy has done it already
-    """
-    if compat.is_torch_array(x):
-        if x.is_cuda:
-            importlib.import_module("torch").cuda.synchronize(x.device)
-    elif hasattr(device(x), "synchronize"):
-        device(x).synchronize()
-
-
-def host_float64(x: Array) -> np.ndarray:
-    """A host array of its own with the values of `x` in float64.
-
-    Parameters
-    ----------
-    x : array
-        Of any library, on any device.
-
-    Returns
-    -------
-    numpy.ndarray
-        In float64, sharing no memory.
-
-    Raises
-    ------
-    TypeError
-        `x` holds no real numbers.
-
-    Examples
-    --------
-    >>> hgp.backend.host_float64(np.ones(2, dtype=np.float32)).dtype
-    dtype('float64')
-    """
-    host = to_host(x)
-    if host.dtype.kind not in "fiub":
-        raise TypeError(f"x: needed real numbers, got {host.dtype}")
-    return np.array(host, dtype=np.float64)
 
 
 def from_host(a: np.ndarray, *, like: Array) -> Array:
@@ -268,8 +295,8 @@ def from_host(a: np.ndarray, *, like: Array) -> Array:
     return xp.asarray(a, device=device(like))
 
 
-def detached(x: Array) -> Array:
-    """`x` without the graph that PyTorch's automatic differentiation may keep behind it; the memory is shared.
+def host_float64(x: Array) -> np.ndarray:
+    """A host array of its own with the values of `x` in float64.
 
     Parameters
     ----------
@@ -278,15 +305,23 @@ def detached(x: Array) -> Array:
 
     Returns
     -------
-    array
-        `x` itself but for PyTorch.
+    numpy.ndarray
+        In float64, sharing no memory.
+
+    Raises
+    ------
+    TypeError
+        `x` holds no real numbers.
 
     Examples
     --------
-    >>> hgp.backend.detached(np.ones(2))
-    array([1., 1.])
+    >>> hgp.backend.host_float64(np.ones(2, dtype=np.float32)).dtype
+    dtype('float64')
     """
-    return x.detach() if compat.is_torch_array(x) else x
+    host = to_host(x)
+    if host.dtype.kind not in "fiub":
+        raise TypeError(f"x: needed real numbers, got {host.dtype}")
+    return np.array(host, dtype=np.float64)
 
 
 def scalar(x: Array) -> float:
@@ -346,6 +381,9 @@ def all_finite(x: Array) -> bool:
         return bool(to_host(xp.all(xp.isfinite(x))))
     except TypeError as error:
         raise TypeError(f"x: array of {x.dtype} given, needed an array of numbers") from error
+
+
+# A library chosen by name, where arrays are made
 
 
 @dataclass(frozen=True)
@@ -462,31 +500,3 @@ def _require_gpu(cupy: Any) -> None:
         raise RuntimeError(f"CuPy is installed but finds no usable GPU: {error}") from error
     if count < 1:
         raise RuntimeError("CuPy is installed but finds no usable GPU: 0 CUDA devices")
-
-
-def host_dtype(x: Array) -> np.dtype:
-    """The NumPy dtype with the same name as the dtype of `x`.
-
-    Parameters
-    ----------
-    x : array
-        Of any library, on any device.
-
-    Returns
-    -------
-    numpy.dtype
-
-    Raises
-    ------
-    TypeError
-        `x` is no array.
-
-    Examples
-    --------
-    >>> hgp.backend.host_dtype(np.ones(2, dtype=np.float32))
-    dtype('float32')
-    """
-    try:
-        return x.dtype if isinstance(x.dtype, np.dtype) else np.dtype(str(x.dtype).rsplit(".", 1)[-1])
-    except (AttributeError, TypeError) as error:
-        raise _no_array("x", x) from error

@@ -17,8 +17,8 @@ compute over the network:
    (`precision`). F itself is the judge here: v only has to point down.
 
 The loop ends with "certificate" where 1 fails, with "resolution" where 2 does (no step tried can be seen to lower F, as
-well as training and sums can tell), with "divergence" where every training at a λ⁺ failed, and with "stationary" where
-D = 0; `path.note` says in words what stood in the way and what would help.
+well as training and sums can tell), with "divergence" where no v is finite or every training at a λ⁺ failed, and
+with "stationary" where D = 0; `path.note` says in words what stood in the way and what would help.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ import numpy as np
 from hgp_ref.backend import Array, host_float64
 from hgp_ref.bilevel import reasons
 from hgp_ref.bilevel.intervals import Interval, totals
+from hgp_ref.bilevel.loop_state import LoopState
 from hgp_ref.bilevel.path import OuterStep
 from hgp_ref.bilevel.precision import PreciseLoop
-from hgp_ref.bilevel.progress import Progress
+from hgp_ref.bilevel.reasons import JUDGED, LOWER, UNKNOWN
 from hgp_ref.bilevel.step_length import StepLength
 from hgp_ref.certificates import certify
 from hgp_ref.errors import DivergenceError
@@ -43,7 +44,6 @@ DECREASE = 0.1  # c
 GAIN = 0.75  # a bound that doubling M leaves above this share of itself is the averaging's
 LIMIT = 12  # raises for one hyper-gradient
 TRIALS = 40  # of one step
-LOWER, JUDGED, UNKNOWN = "lower", "judged", "unknown"  # what became of a trial
 FAILURES = 9  # of training in a row: γ is not to blame
 MOST_CARE = 6  # how often further training is asked for
 
@@ -52,7 +52,7 @@ MOST_CARE = 6  # how often further training is asked for
 class CertifiedLoop(PreciseLoop):
     """The loop with certified steps."""
 
-    def step(self, at: Progress) -> None:
+    def step(self, at: LoopState) -> None:
         """From λ_k to λ_{k+1}, or to a reason to stop."""
         before, training = at.clock.traffic, at.training
         trouble: list[str] = []
@@ -78,7 +78,7 @@ class CertifiedLoop(PreciseLoop):
 
     # 1: a direction whose error is small enough
 
-    def _direction(self, at: Progress, trouble: list[str]) -> tuple[Any, float]:
+    def _direction(self, at: LoopState, trouble: list[str]) -> tuple[Any, float]:
         last: tuple[str, float] | None = None  # what was raised, and the bound before that
         for _ in range(LIMIT):
             est = self._series(at, trouble)
@@ -101,14 +101,14 @@ class CertifiedLoop(PreciseLoop):
         at.stopped, at.note = "certificate", reasons.too_rough(at.kept, bound, inner, needed)
         return est, bound
 
-    def _series(self, at: Progress, trouble: list[str]) -> Any:
+    def _series(self, at: LoopState, trouble: list[str]) -> Any:
         more = {"steps": at.kept["S"], "iterations": at.kept["M"], "w0": at.kept["w"]}
         est = self._estimate(at, trouble, more)
         if est is not None:
             at.kept["w"] = est.w
         return est
 
-    def _judged(self, at: Progress, est: Any) -> tuple[float, float, float]:
+    def _judged(self, at: LoopState, est: Any) -> tuple[float, float, float]:
         """Upper bounds on ‖v − ∇F‖ and on the part of it that training is to blame for, and θ‖D‖ from below."""
         lam = at.lam[-1]
         nu = self._constants(lam)
@@ -131,7 +131,7 @@ class CertifiedLoop(PreciseLoop):
 
     # 2: a step that is seen to lower F
 
-    def _descend(self, at: Progress, v: Array, trouble: list[str]) -> float:
+    def _descend(self, at: LoopState, v: Array, trouble: list[str]) -> float:
         """Accept a λ at which F is certainly lower; the γ of it, 0 if there is none."""
         lam, search = at.lam[-1], StepLength(at.kept["gamma"])
         seen, places = list[str](), list[Array]()  # what became of each trial; λ⁺ at this precision
@@ -157,7 +157,7 @@ class CertifiedLoop(PreciseLoop):
         at.stopped, at.note = at.stopped or "resolution", reasons.not_lower(at.kept, self.norm(v), seen)
         return 0.0
 
-    def _tried(self, at: Progress, search: StepLength, proposed: Array) -> str:
+    def _tried(self, at: LoopState, search: StepLength, proposed: Array) -> str:
         """What became of the proposed λ: LOWER (it is accepted), JUDGED, UNKNOWN, or why training failed."""
         lam = at.lam[-1]
         if self.channel.anyone(self._known(proposed) is None):

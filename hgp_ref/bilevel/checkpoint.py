@@ -7,7 +7,6 @@ taken up again gives the same path, byte for byte; `outer_steps` may have grown 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path as FilePath
@@ -18,22 +17,23 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_host
 from hgp_ref.bilevel.clock import Clock
+from hgp_ref.bilevel.loop_state import LoopState
 from hgp_ref.bilevel.path import OuterStep
-from hgp_ref.bilevel.progress import Progress
 from hgp_ref.bilevel.witness import TOLD, Witness, differs
 from hgp_ref.channels import Traffic
 from hgp_ref.results import Result, load
+from hgp_ref.texts import without_addresses
 
 
 @dataclass(frozen=True)
 class Checkpoint(Result):
-    """`Progress` as a file keeps it."""
+    """`LoopState` as a file keeps it."""
 
     settings: dict[str, str]  # the text of each setting
     lam: Array  # (k+1, n, d_λ), the outer variable
     x: Array
     state: tuple[Any, ...]
-    numbers: dict[str, Any]  # fields of Progress that are numbers, lists of them, or text
+    numbers: dict[str, Any]  # fields of LoopState that are numbers, lists of them, or text
     steps: tuple[OuterStep, ...]
     training: Traffic
     traffic: Traffic
@@ -57,78 +57,110 @@ def describe(value: Any) -> Any:
         return type(value)(describe(item) for item in value)
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+    return without_addresses(repr(value))
 
 
-def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {name: repr(value) for name, value in settings.items() if name != "outer_steps"}
+@dataclass(frozen=True)
+class RunFile:
+    """Where a run is kept (None: nowhere), the settings that it belongs to, and what else tells it from other runs."""
 
+    place: FilePath | None
+    settings: Mapping[str, Any]
+    witness: Witness
 
-def write(file: FilePath, at: Progress, settings: Mapping[str, Any], witness: Witness) -> None:
-    """Keep the state of the loop in `file`."""
-    for entry in at.state:
-        if not isinstance(entry, str | bool | int | float | None):
-            arguments.array("state of update, to be kept in file", entry)
-    xp = array_namespace(at.x)
-    Checkpoint(
-        settings=_texts(settings),
-        lam=xp.stack(at.lam),
-        x=at.x,
-        state=at.state,
-        numbers={name: getattr(at, name) for name in NUMBERS},
-        steps=tuple(at.steps),
-        training=at.training,
-        traffic=at.clock.traffic,
-        batches=at.clock.batches,
-        best_x=at.best_x,
-        kept=at.kept,
-        run=witness.run(),
-        told=witness.numbers(at.x, at.lam[-1]),
-    ).save(file)
+    def exists(self) -> bool:
+        """Whether there is a run to go on from."""
+        return self.place is not None and self.place.exists()
 
+    def write(self, at: LoopState) -> None:
+        """Keep the state of the loop."""
+        if self.place is None:
+            return
+        for entry in at.state:
+            if not isinstance(entry, str | bool | int | float | None):
+                arguments.array("state of update, to be kept in file", entry)
+        xp = array_namespace(at.x)
+        Checkpoint(
+            settings=self._texts(),
+            lam=xp.stack(at.lam),
+            x=at.x,
+            state=at.state,
+            numbers={name: getattr(at, name) for name in NUMBERS},
+            steps=tuple(at.steps),
+            training=at.training,
+            traffic=at.clock.traffic,
+            batches=at.clock.batches,
+            best_x=at.best_x,
+            kept=at.kept,
+            run=self.witness.run(),
+            told=self.witness.numbers(at.x, at.lam[-1]),
+        ).save(self.place)
 
-def read(file: FilePath, settings: Mapping[str, Any], lam: Array, witness: Witness) -> Progress:
-    """The state in `file`, with arrays like λ; ValueError unless it belongs to these settings, problem and λ_0."""
-    kept = load(file)
-    if not isinstance(kept, Checkpoint):
-        raise ValueError(f"file: {file} holds a {type(kept).__name__}, needed what optimise(..., file=) has written")
-    now = _texts(settings)
-    for name in sorted({*now, *kept.settings}):
-        if now.get(name) != kept.settings.get(name):
+    def read(self, lam: Array) -> LoopState:
+        """The state that is kept, with arrays like λ; ValueError unless it is of these settings, problem and λ_0."""
+        assert self.place is not None
+        kept = load(self.place)
+        if not isinstance(kept, Checkpoint):
             raise ValueError(
-                f"file: {file} belongs to a run with {name}={kept.settings.get(name)}, but {now.get(name)} is given; "
-                "needed the same settings, or another file"
+                f"file: {self.place} holds a {type(kept).__name__}, needed what optimise(..., file=) has written"
             )
+        self._same_settings(kept)
+        self._same_start(kept, lam)
+        at = _restored(kept, self.settings["seed"], lam)
+        self._same_run(kept, at)
+        return at
+
+    def _texts(self) -> dict[str, str]:
+        """What `Checkpoint.settings` holds; K may grow from run to run."""
+        return {name: repr(value) for name, value in self.settings.items() if name != "outer_steps"}
+
+    def _same_settings(self, kept: Checkpoint) -> None:
+        now = self._texts()
+        for name in sorted({*now, *kept.settings}):
+            if now.get(name) != kept.settings.get(name):
+                raise ValueError(
+                    f"file: {self.place} belongs to a run with {name}={kept.settings.get(name)}, but {now.get(name)} "
+                    "is given; needed the same settings, or another file"
+                )
+
+    def _same_start(self, kept: Checkpoint, lam: Array) -> None:
+        shape = tuple(kept.lam.shape[1:])
+        if kept.lam.dtype != host_dtype(lam) or shape != tuple(lam.shape):
+            raise ValueError(
+                f"file: {self.place} belongs to λ of shape {shape}, {kept.lam.dtype}, but lam is "
+                f"{tuple(lam.shape)}, {lam.dtype}"
+            )
+        if not np.array_equal(kept.lam[0], to_host(lam)):
+            raise ValueError(f"file: {self.place} belongs to another lam, needed the λ_0 that it began with")
+
+    def _same_run(self, kept: Checkpoint, at: LoopState) -> None:
+        """What settings do not tell: graphs, x0, whether there is a measure, and what the problem says at x and λ."""
+        now = self.witness.run()
+        other = next((f"run with {name} of its own" for name in now if now[name] != kept.run.get(name)), "")
+        if not other and kept.told is not None and kept.told.shape == (len(TOLD), at.lam[-1].shape[0]):
+            words = differs(kept.told, self.witness.numbers(at.x, at.lam[-1]))
+            other = words and f"problem whose {words}"
+        if other:
+            raise ValueError(f"file: {self.place} belongs to a {other}; needed the same, or another file")
+
+
+def _restored(kept: Checkpoint, seed: int, lam: Array) -> LoopState:
+    """What `RunFile.write` was given, with arrays like λ."""
 
     def like(value: Any) -> Any:
         return from_host(value, like=lam) if isinstance(value, np.ndarray) else value
 
-    lams = like(kept.lam)
-    if kept.lam.dtype != host_dtype(lam) or tuple(lams.shape[1:]) != tuple(lam.shape):
-        raise ValueError(
-            f"file: {file} belongs to λ of shape {tuple(lams.shape[1:])}, {kept.lam.dtype}, but lam is "
-            f"{tuple(lam.shape)}, {lam.dtype}"
-        )
-    xp = array_namespace(lam)
-    if not bool(to_host(xp.all(lams[0, ...] == lam))):
-        raise ValueError(f"file: {file} belongs to another lam, needed the λ_0 that it began with")
-    at = Progress(Clock(settings["seed"], kept.traffic, kept.batches), tuple(map(like, kept.state)))
+    xp, lams = array_namespace(lam), like(kept.lam)
+    at = LoopState(Clock(seed, kept.traffic, kept.batches), tuple(map(like, kept.state)))
     at.lam = [xp.asarray(lams[k, ...], copy=True) for k in range(lams.shape[0])]
     at.x, at.best_x = like(kept.x), like(kept.best_x)
     at.steps, at.training = list(kept.steps), kept.training
     at.kept = {name: like(value) for name, value in kept.kept.items()}
     for name in NUMBERS:
         setattr(at, name, kept.numbers.get(name, getattr(at, name)))
-    now = witness.run()
-    other = next((f"run with {name} of its own" for name in now if now[name] != kept.run.get(name)), "")
-    if not other and kept.told is not None and kept.told.shape == (len(TOLD), lam.shape[0]):
-        words = differs(kept.told, witness.numbers(at.x, at.lam[-1]))
-        other = words and f"problem whose {words}"
-    if other:
-        raise ValueError(f"file: {file} belongs to a {other}; needed the same, or another file")
     return at
 
 
-assert {field.name for field in fields(Progress)} == {
+assert {field.name for field in fields(LoopState)} == {
     *NUMBERS, "clock", "state", "lam", "x", "steps", "training", "best_x", "kept"
 }  # fmt: skip

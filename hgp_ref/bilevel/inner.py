@@ -6,11 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hgp_ref import arguments
 from hgp_ref.backend import Array, all_finite, array_namespace, detached
 from hgp_ref.bilevel.clock import Clock
-from hgp_ref.bilevel.inputs import takes
-from hgp_ref.channels import Traffic, connect
+from hgp_ref.bilevel.inputs import returned, takes
+from hgp_ref.channels import connect
 from hgp_ref.errors import DivergenceError
 from hgp_ref.networks import Network
 from hgp_ref.problems.normalised import Normalised
@@ -56,11 +55,7 @@ def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Arr
         if error.traffic is not None:  # what was sent was sent, and other graphs may do better
             clock.pass_on(error.traffic, error.steps)
         raise
-    x, sent = getattr(fit, "x", None), getattr(fit, "traffic", None)
-    if x is None or not isinstance(sent, Traffic):
-        raise TypeError(f"train: returned {type(fit).__name__}, needed an object with x (n, d_x) and a Traffic")
-    arguments.same_kind(**{"what train returned: x": x, "lam": lam})
-    arguments.shape("what train returned: x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    x, sent = returned("train", fit, "x", (problem.n_clients, problem.dim_x), "(n, d_x)", lam)
     clock.pass_on(sent, getattr(fit, "steps", 0))
     if connect(net).anyone(not all_finite(x)):
         raise DivergenceError("diverged: training returned NaN or infinite parameters")

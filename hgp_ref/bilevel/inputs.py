@@ -10,17 +10,16 @@ from hgp_ref import arguments
 from hgp_ref.averaging.base import check_network
 from hgp_ref.backend import Array, array_namespace, detached, to_host
 from hgp_ref.bilevel.updates import Adam, Update
-from hgp_ref.channels import Channel, connect
+from hgp_ref.channels import Channel, Traffic, connect
 from hgp_ref.networks import Network
 from hgp_ref.problems.arrays import check_argument
 from hgp_ref.problems.normalised import Normalised, optional
+from hgp_ref.training.start import check_clients, check_lam
 
 
 def start_of(problem: Normalised, lam: Array, x0: Array | None, log: bool) -> Array:
     """λ_0 in an array of its own, or its logarithm; arrays are looked at."""
-    arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
-    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
-    arguments.finite("lam", lam)
+    check_lam(problem, lam, x0, run_axes=False)
     data = optional(problem.given, "_like")  # of built-in problems
     if data is not None:
         check_argument("lam", lam, data(), (problem.n_clients, problem.dim_lam), "n_clients, dim_lam")
@@ -45,6 +44,31 @@ def takes(name: str, function: object, *given: str, **named: str) -> None:
         raise TypeError(f"{name}={function!r} given, needed a function that takes {needed}: {error}") from error
 
 
+def returned(
+    name: str, answer: object, field: str, shape: tuple[int, ...], meaning: str, lam: Array
+) -> tuple[Array, Traffic]:
+    """`field` and the traffic of what the caller's function `name` returned; an error unless it is an array like λ."""
+    value, sent = getattr(answer, field, None), getattr(answer, "traffic", None)
+    if value is None or not isinstance(sent, Traffic):
+        raise TypeError(
+            f"{name}: returned {type(answer).__name__}, needed an object with {field} {meaning} and a Traffic"
+        )
+    what = f"what {name} returned: {field}"
+    arguments.same_kind(**{what: value, "lam": lam})
+    arguments.shape(what, value, shape, meaning, run_axes=False)
+    return value, sent
+
+
+def check_functions(project: object, measure: object, callback: object) -> None:
+    """TypeError unless those that are given can be called as `optimise` calls them."""
+    if project is not None:
+        takes("project", project, "lam")
+    if measure is not None:
+        takes("measure", measure, "x", "lam")
+    if callback is not None:
+        takes("callback", callback, "k", "lam", "x", "outer_cost")
+
+
 def patience_of(patience: int | None, measure: object) -> int | None:
     if patience is not None and measure is None:
         raise ValueError(f"patience={patience!r} given without measure, needed both")
@@ -61,9 +85,7 @@ def update_of(update: Update | None) -> Update:
 
 def channel_of(net: Network, clients: int) -> Channel:
     channel = connect(check_network(net))
-    held = channel.clients.stop - channel.clients.start
-    if held != clients:
-        raise ValueError(f"net: {net!r} has {held} clients, but the problem has {clients}")
+    check_clients(net, channel, clients)
     return channel
 
 

@@ -25,10 +25,10 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, detached, host_float64, to_host
 from hgp_ref.bilevel.clock import Clock
+from hgp_ref.bilevel.estimator import Estimator
 from hgp_ref.bilevel.inner import Train, own, trained
-from hgp_ref.bilevel.outer import Estimator
+from hgp_ref.bilevel.loop_state import LoopState
 from hgp_ref.bilevel.path import OuterStep
-from hgp_ref.bilevel.progress import Progress
 from hgp_ref.bilevel.updates import Update
 from hgp_ref.channels import Channel
 from hgp_ref.errors import DivergenceError
@@ -56,19 +56,19 @@ class Loop:
     measure: Callable[[Array, Array], float] | None
     log: bool
 
-    def begin(self, lam: Array, seed: int) -> Progress:
+    def begin(self, lam: Array, seed: int) -> LoopState:
         """Train at λ_0."""
         state = self.update.start(lam)
         if not isinstance(state, tuple):
             raise TypeError(f"update: start returned {type(state).__name__}, needed a tuple")
-        at = Progress(Clock(seed), state)
+        at = LoopState(Clock(seed), state)
         try:
             self.accept(at, lam, *self.evaluate(at, lam))
         except DivergenceError as error:
             raise DivergenceError(f"lam: no training at λ_0, {error}") from error
         return at
 
-    def step(self, at: Progress) -> None:
+    def step(self, at: LoopState) -> None:
         """From λ_k to λ_{k+1}, or to a reason to stop."""
         k, lam, before, trained_for = at.k, at.lam[-1], at.clock.traffic, at.training
         trouble: list[str] = []
@@ -85,7 +85,7 @@ class Loop:
             norm, iterations = None if est is None else self.norm(est.value), int(getattr(est, "iterations", 0))
             at.steps.append(OuterStep(trained_for, spent, norm, iterations, scale, "; ".join(trouble)))
 
-    def _estimate(self, at: Progress, trouble: list[str], more: Mapping[str, Any] = NOTHING) -> Any:
+    def _estimate(self, at: LoopState, trouble: list[str], more: Mapping[str, Any] = NOTHING) -> Any:
         """The hyper-gradient at λ_k, with other S, M or w0 if given; None if all attempts diverged."""
         for _ in range(RETRIES + 1):
             try:
@@ -97,7 +97,7 @@ class Loop:
                 at.shrink /= 2
         return None
 
-    def _move(self, at: Progress, lam: Array, proposed: Array, scale: float, trouble: list[str]) -> float:
+    def _move(self, at: LoopState, lam: Array, proposed: Array, scale: float, trouble: list[str]) -> float:
         """Accept the proposed λ or, where training fails, one on the way to it; the share of the step taken."""
         for _ in range(HALVINGS + 1):
             try:
@@ -111,7 +111,7 @@ class Loop:
         at.stopped = "divergence"
         return 0.0
 
-    def _proposed(self, at: Progress, lam: Array, v: Array) -> Array:
+    def _proposed(self, at: LoopState, lam: Array, v: Array) -> Array:
         """Π(update(λ, v)); the update's state moves on."""
         answer = self.update.step(at.state, own(lam), own(v))
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], tuple):
@@ -135,7 +135,7 @@ class Loop:
         """λ of what the loop moves."""
         return array_namespace(variable).exp(variable) if self.log else variable
 
-    def evaluate(self, at: Progress, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
+    def evaluate(self, at: LoopState, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
         """x and Σ f_i at λ, from x0 or where the loop starts; DivergenceError where they are not finite."""
         before = at.clock.traffic
         if x0 is None:
@@ -147,7 +147,7 @@ class Loop:
         at.training = at.clock.traffic - before
         return x, cost
 
-    def accept(self, at: Progress, lam: Array, x: Array, cost: float) -> None:
+    def accept(self, at: LoopState, lam: Array, x: Array, cost: float) -> None:
         """λ and x with all that is known of them."""
         at.lam.append(lam)
         at.x = x
@@ -157,7 +157,7 @@ class Loop:
         if self.measure is not None:
             self.judge(at)
 
-    def judge(self, at: Progress) -> None:
+    def judge(self, at: LoopState) -> None:
         """Measure x at λ_k; is it the best so far?"""
         assert self.measure is not None
         xp = array_namespace(at.x)

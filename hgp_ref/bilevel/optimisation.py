@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,13 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, detached
 from hgp_ref.bilevel.certified import CertifiedLoop
-from hgp_ref.bilevel.checkpoint import describe, read, write
+from hgp_ref.bilevel.checkpoint import RunFile, describe
+from hgp_ref.bilevel.estimator import Estimator
 from hgp_ref.bilevel.inner import own, trainer
-from hgp_ref.bilevel.inputs import channel_of, patience_of, place_of, start_of, takes, update_of
+from hgp_ref.bilevel.inputs import channel_of, check_functions, patience_of, place_of, start_of, update_of
 from hgp_ref.bilevel.loop import Loop
-from hgp_ref.bilevel.outer import Estimator
+from hgp_ref.bilevel.loop_state import LoopState
 from hgp_ref.bilevel.path import Path
-from hgp_ref.bilevel.progress import Progress
 from hgp_ref.bilevel.rule import rule_of
 from hgp_ref.bilevel.updates import Update
 from hgp_ref.bilevel.witness import Witness
@@ -120,17 +119,10 @@ def optimise(
     K = arguments.integer("outer_steps", outer_steps, 0, arguments.LONGEST)
     start = start_of(problem, lam, x0, log)
     patience = patience_of(patience, measure)
-    if project is not None:
-        takes("project", project, "lam")
-    if measure is not None:
-        takes("measure", measure, "x", "lam")
-    if callback is not None:
-        takes("callback", callback, "k", "lam", "x", "outer_cost")
+    check_functions(project, measure, callback)
     warm_start, progress = arguments.boolean("warm_start", warm_start), arguments.boolean("progress", progress)
-    settings: dict[str, Any] = dict(net=net, outer_steps=K, train=train, estimate=estimate, update=update_of(update))
-    settings |= dict(project=project, warm_start=warm_start, seed=check_seed(seed), log=log, patience=patience)
-    rule = rule_of(certify, estimate, settings["update"])
-    settings |= dict(certify=rule)
+    update, seed = update_of(update), check_seed(seed)
+    rule = rule_of(certify, estimate, update)
     kind: Any = Loop if rule is None else partial(CertifiedLoop, rule=rule)
     loop = kind(
         problem=as_problem(LogRates(problem.given)) if log else problem,
@@ -138,48 +130,53 @@ def optimise(
         channel=channel_of(net, problem.n_clients),
         train=trainer(train),
         estimate=Estimator(estimate),
-        update=settings["update"],
+        update=update,
         project=project,
         warm_start=warm_start,
         x0=None if x0 is None else detached(x0),
         measure=measure,
         log=log,
     )
-    settings = {name: describe(value) for name, value in settings.items()}
+    settings = _described(net=net, outer_steps=K, train=train, estimate=estimate, update=update, project=project,
+                          warm_start=warm_start, seed=seed, log=log, patience=patience, certify=rule)  # fmt: skip
     present = {name: value is not None for name, value in dict(x0=x0, measure=measure, callback=callback).items()}
     loop.channel.agree("hgp.bilevel.optimise", **settings, **present)
-    place, witness = place_of(file, loop.channel), Witness(loop.problem, net, loop.x0, measure)
+    kept = RunFile(place_of(file, loop.channel), settings, Witness(loop.problem, net, loop.x0, measure))
     shown = bar(K, "optimise", progress and loop.channel.clients.start == 0)
     try:
-        at = _opened(loop, start, settings, place, witness)
-        if at.k > K:
-            raise ValueError(f"outer_steps={K} given, but {place} holds {at.k} steps already; needed as many or more")
+        at = _opened(loop, start, K, kept)
         shown.update(min(at.k, K))
         while not at.stopped:
             at.stopped = _reason(loop, at, K, patience, callback)
             if not at.stopped:
                 loop.step(at)
-                if place is not None:
-                    write(place, at, settings, witness)
+                kept.write(at)
                 shown.update(1)
     finally:
         shown.close()
     return _path(loop, at, settings)
 
 
-def _opened(
-    loop: Loop, start: Array, settings: Mapping[str, Any], place: FilePath | None, witness: Witness
-) -> Progress:
-    """The loop as the file has it, or trained at λ_0."""
-    if place is not None and place.exists():
-        return read(place, settings, start, witness)
-    at = loop.begin(start, settings["seed"])
-    if place is not None:
-        write(place, at, settings, witness)
+def _described(**settings: object) -> dict[str, Any]:
+    """The settings as a path and a file keep them."""
+    return {name: describe(value) for name, value in settings.items()}
+
+
+def _opened(loop: Loop, start: Array, K: int, kept: RunFile) -> LoopState:
+    """The loop as its file has it, after at most K steps, or trained at λ_0."""
+    if kept.exists():
+        at = kept.read(start)
+        if at.k > K:
+            raise ValueError(
+                f"outer_steps={K} given, but {kept.place} holds {at.k} steps already; needed as many or more"
+            )
+        return at
+    at = loop.begin(start, kept.settings["seed"])
+    kept.write(at)
     return at
 
 
-def _reason(loop: Loop, at: Progress, K: int, patience: int | None, callback: Callable[..., object] | None) -> str:
+def _reason(loop: Loop, at: LoopState, K: int, patience: int | None, callback: Callable[..., object] | None) -> str:
     """Why to stop at λ_k; "" to go on."""
     if callback is not None:
         told = callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1])
@@ -194,7 +191,7 @@ def _reason(loop: Loop, at: Progress, K: int, patience: int | None, callback: Ca
     return "steps" if at.k >= K else ""
 
 
-def _path(loop: Loop, at: Progress, settings: dict[str, Any]) -> Path:
+def _path(loop: Loop, at: LoopState, settings: dict[str, Any]) -> Path:
     xp, measured = array_namespace(at.x), loop.measure is not None
     return Path(
         lam=loop.as_lam(xp.stack(at.lam)),

@@ -22,7 +22,7 @@ class OuterStep(Result):
     estimate : of the hyper-gradient at λ_k, refused ones included.
     gradient_norm : ‖v‖ over all clients; None where there is none.
     iterations : of the estimate.
-    scale : share of the update's step that was taken; 0 where it was refused.
+    scale : share of the update's step that was taken, 0 where it was refused; γ, where steps are certified.
     note : what went wrong, if anything.
     bound : on ‖v − ∇F(λ_k)‖, where steps are certified.
     averaging_steps : S, where it may change.

@@ -20,7 +20,7 @@ from hgp_ref.backend import Array, host_float64
 from hgp_ref.bilevel.correction import stationarity
 from hgp_ref.bilevel.intervals import Interval, outer_cost, totals
 from hgp_ref.bilevel.loop import Loop
-from hgp_ref.bilevel.progress import Progress
+from hgp_ref.bilevel.loop_state import LoopState
 from hgp_ref.bilevel.rule import Rule
 from hgp_ref.bounds.lipschitz import known_lipschitz
 from hgp_ref.certificates.conversation import Conversation
@@ -33,11 +33,11 @@ CORRECTIONS = 2  # of x, each time
 
 @dataclass
 class PreciseLoop(Loop):
-    """`at.kept` holds γ, S, M, the care taken, the interval of F at λ_k, and the best λ before that."""
+    """`at.kept` holds γ, S, M, the last w, the care taken, the interval of F at λ_k, and the best λ before that."""
 
     rule: Rule = field(default_factory=Rule)
 
-    def begin(self, lam: Array, seed: int) -> Progress:
+    def begin(self, lam: Array, seed: int) -> LoopState:
         at = super().begin(lam, seed)
         update: Any = self.update
         at.kept = {"gamma": update.lr, "S": arguments.integer("estimate['steps']", self.estimate.steps),
@@ -45,11 +45,11 @@ class PreciseLoop(Loop):
         self._keep(at, self._interval(at, at.x, lam)[0])
         return at
 
-    def accept(self, at: Progress, lam: Array, x: Array, cost: float) -> None:
+    def accept(self, at: LoopState, lam: Array, x: Array, cost: float) -> None:
         at.kept |= {"best": at.best, "best_x": at.best_x}  # before this λ, whose x may change yet
         super().accept(at, lam, x, cost)
 
-    def evaluate(self, at: Progress, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
+    def evaluate(self, at: LoopState, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
         before = at.clock.traffic
         x, cost = super().evaluate(at, lam, x0)
         if not at.kept.get("care", 0):
@@ -58,7 +58,7 @@ class PreciseLoop(Loop):
         at.training = at.clock.traffic - before
         return x, cost
 
-    def _corrected(self, at: Progress, x: Array, lam: Array) -> tuple[Array, float]:
+    def _corrected(self, at: LoopState, x: Array, lam: Array) -> tuple[Array, float]:
         """x after Newton's steps over means, and Σ f_i there."""
         more = {"steps": 4 * at.kept["S"], "iterations": at.kept["M"] * 2 ** (at.kept["care"] - 1)}
         with warnings.catch_warnings():
@@ -76,7 +76,7 @@ class PreciseLoop(Loop):
             raise DivergenceError(f"diverged: the outer cost is {cost} after corrections of x")
         return x, cost
 
-    def _train_further(self, at: Progress) -> None:
+    def _train_further(self, at: LoopState) -> None:
         """A better x at λ_k, and more steps for sums from now on; F's interval there only shrinks."""
         at.kept["care"] += 1
         lam = at.lam[-1]
@@ -95,10 +95,10 @@ class PreciseLoop(Loop):
                 self.judge(at)
         self._keep(at, Interval(max(new.low, old.low), min(new.high, old.high)))
 
-    def _keep(self, at: Progress, interval: Interval) -> None:
+    def _keep(self, at: LoopState, interval: Interval) -> None:
         at.kept["low"], at.kept["high"] = interval.low, interval.high
 
-    def _interval(self, at: Progress, x: Array, lam: Array, moved: Array | None = None) -> tuple[Interval, float]:
+    def _interval(self, at: LoopState, x: Array, lam: Array, moved: Array | None = None) -> tuple[Interval, float]:
         """F(λ), and an upper bound on ‖moved‖² where that is asked for."""
         talk = self._talk(at, lam)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
@@ -109,10 +109,10 @@ class PreciseLoop(Loop):
             raise DivergenceError("diverged: the outer cost is beyond floating point")
         return interval, square
 
-    def _talk(self, at: Progress, like: Array) -> Conversation:
+    def _talk(self, at: LoopState, like: Array) -> Conversation:
         return Conversation(self._averaging(at), 0, like)
 
-    def _averaging(self, at: Progress) -> Averaging:
+    def _averaging(self, at: LoopState) -> Averaging:
         """For sums and certificates: 4 S steps, and twice as many with each care."""
         steps = 4 * at.kept["S"] * 2 ** at.kept["care"]
         return self.estimate.averaging(at.clock.net(self.net), steps)

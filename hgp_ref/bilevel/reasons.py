@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+LOWER, JUDGED, UNKNOWN = "lower", "judged", "unknown"  # what became of a trial; an error's words where training failed
+
 
 def too_rough(kept: Mapping[str, Any], bound: float, inner: float, needed: float) -> str:
     """What kept the error of the hyper-gradient above what a step may have; `inner` is what x is to blame for."""
@@ -25,8 +27,8 @@ def too_rough(kept: Mapping[str, Any], bound: float, inner: float, needed: float
 
 
 def not_lower(kept: Mapping[str, Any], norm: float, seen: Sequence[str]) -> str:
-    """What kept F from being seen to fall; `seen` is what became of each trial, "judged", "unknown" or an error."""
-    failures = [what for what in seen if what not in ("judged", "unknown")]
+    """What kept F from being seen to fall; `seen` is what became of each trial: JUDGED, UNKNOWN or an error."""
+    failures = [what for what in seen if what not in (JUDGED, UNKNOWN)]
     if len(failures) == len(seen):
         return (
             f"training failed at all {len(seen)} λ⁺ that were tried, so nothing is known of F there. The last time: "
@@ -38,7 +40,7 @@ def not_lower(kept: Mapping[str, Any], norm: float, seen: Sequence[str]) -> str:
     )
     if failures:
         words += f"at {len(failures)} of them training failed ({failures[-1]}); "
-    unknown = sum(what == "unknown" for what in seen)
+    unknown = sum(what == UNKNOWN for what in seen)
     if unknown:
         return (
             f"{words}{unknown} of them led to where the problem tells no strong convexity; keep λ away from there, by "

@@ -38,7 +38,7 @@ class Update(ABC):
 
         Returns
         -------
-        tuple of arrays: the state.
+        tuple of numbers and arrays like λ: the state.
         """
 
     @abstractmethod

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 from hgp_ref.mpi import library
 from hgp_ref.mpi.failure import at_the_end, end_together, not_at_the_end
 from hgp_ref.results import Result
+from hgp_ref.texts import without_addresses
 
 SPINS = 200  # looks in a row before the processor is offered to others
 HURRY = 0.001  # seconds of waiting after which a rank sleeps between two looks
@@ -208,7 +208,7 @@ def _told(value: object) -> str:
     if isinstance(value, np.ndarray) and value.size > 8:
         digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
         return f"{value.dtype} {value.shape} from {value.flat[0]} on, {digest}"
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
+    return without_addresses(str(value))
 
 
 def _cut(value: str) -> str:

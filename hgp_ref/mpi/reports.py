@@ -35,7 +35,7 @@ class BetweenRanks(Channel):
         return top
 
     def meet(self, numbers: np.ndarray) -> None:
-        """On every rank where some rank's problem holds other clients than are there.
+        """ValueError on every rank where some rank's problem holds other clients than are there.
 
         A problem that was made of a rank's own data numbers its clients from 0, as one that was restricted to the first
         clients does: that only warns.

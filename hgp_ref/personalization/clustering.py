@@ -11,8 +11,8 @@ into the two groups between which updates are least alike,
 
 These are what single linkage has before its last merger: the largest spanning tree of α without its weakest edge. For
 every bipartition cuts the tree, at an edge at least as strong, and the two parts of the tree have no stronger edge
-between them than the one removed. Everybody hears everybody, so all members of a cluster know its updates, and what a
-server would decide each of them can.
+between them than the one removed. Clusters of one or two stay whole. Everybody hears everybody, so all members of a
+cluster know its updates, and what a server would decide each of them can.
 
 The published program compares the largest *coordinate* of the updates with tol_client instead of the largest norm.
 That practically never exceeds it, so that no cluster splits; and it makes the groups by complete linkage:

@@ -6,7 +6,7 @@ In a round [1] every client starts from w_i = w. For each mini-batch of its epoc
 towards θ_i on that batch, from where θ_i is, and then w_i ← w_i − ν μ (w_i − θ_i). The round ends with
 w ← (1 − β) w + β Σ_i (N_i/N) w_i. Judged are the personal models θ_i.
 
-The published program is another method (`as_published=True`): θ_i is never set back, a round is one epoch of
+The published program is another method (`as_published=True`): θ_i is never set back, each mini-batch is one
 
     θ_i ← θ_i − a (∂g_i(θ_i) + μ (θ_i − w)),      then  w = Σ_i (N_i/N) θ_i.
 

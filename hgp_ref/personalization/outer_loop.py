@@ -1,9 +1,9 @@
 """Personal λ_i by hyper-gradients: what HGP-PL, HGP-MTL and HGP-weights share.
 
-Clients train x(λ) together, estimate v ≈ d_λ Σ_i f_i(x_i(λ), λ_i) by HGP and update their own λ_i, K times from λ = 0
-(`hgp_ref.bilevel.optimise`: each training starts anew from the same x, with graphs and mini-batches not used before; a
-hyper-gradient that diverges is estimated again with η halved and never reaches the update). λ_0 … λ_K are judged, and
-validation accuracy chooses among them.
+Clients train x(λ) together, estimate v ≈ d_λ Σ_i f_i(x_i(λ), λ_i) by HGP and update their own λ_i, K times from λ = 0,
+HGP-weights from λ = 1 (`hgp_ref.bilevel.optimise`: each training starts anew from the same x, with graphs and
+mini-batches not used before; a hyper-gradient that diverges is estimated again with η halved and never reaches the
+update). λ_0 … λ_K are judged, and validation accuracy chooses among them.
 
 M = 0 is the control: ∂_λ f alone, what each client can compute without asking anybody.
 """

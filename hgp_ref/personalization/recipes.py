@@ -1,7 +1,7 @@
 """How clients train: gradient push over changing graphs, or rounds of local epochs and averages.
 
-A recipe is called as `recipe(problem, net, lam, x0=, seed=, first_batch=, callback=)` and returns a `Fit`: what
-`hgp_ref.bilevel.optimise` takes as its `train`.
+A recipe is called as `recipe(problem, net, lam, x0=, seed=, first_batch=, outer_step=, callback=)` and returns a `Fit`:
+what `hgp_ref.bilevel.optimise` takes as its `train`. Which outer step it is makes no difference to it.
 
     Push      every step mixes: RandU, RandD (Nedić's form, as the paper trains there)
     Rounds    FC averages models by training size, FixU mixes them with its fixed weights
@@ -21,7 +21,7 @@ from hgp_ref.backend import Array
 from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.networks.after import After
 from hgp_ref.training import Fit, local_rounds, sgp
-from hgp_ref.training.descent import read_rates
+from hgp_ref.training.descent import check_momentum, read_rates
 from hgp_ref.training.gradient_push import VARIANTS
 
 
@@ -202,8 +202,7 @@ Recipe = Push | Rounds
 def _check(recipe: Recipe) -> None:
     """What both kinds have."""
     recipe.rates()
-    if not 0 <= arguments.number("momentum", recipe.momentum, "a number in [0, 1)") < 1:
-        raise ValueError(f"momentum={recipe.momentum!r} given, needed a number in [0, 1)")
+    check_momentum(recipe.momentum)
     if recipe.batch_size is not None:
         arguments.integer("batch_size", recipe.batch_size, 1, 2**31 - 1)
 

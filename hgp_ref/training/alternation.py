@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace
-from hgp_ref.progress import Bar
+from hgp_ref.progress import Bar, bar
 from hgp_ref.training.divergence import TrainingWatch
+from hgp_ref.training.fit import Fit
 
 
 class Averager(Protocol):
@@ -56,7 +59,31 @@ class Alternation:
     callback: Callable[[int, Array], object] | None = None
     told: int = field(default=0, init=False)  # turns that the bar has been told of
 
-    def run(self, z: Array, shown: Bar) -> tuple[Array, int, str]:
+    def fit(self, z: Array, shown_as: str | None, **settings: Any) -> Fit:
+        """Training from z, with a bar of the name `shown_as` where there is one; `settings` are fields of `Fit`."""
+        mean, rule = self.watch.average, self.watch.rule
+        shown = bar(self.turns, shown_as or "", shown_as is not None and mean.channel.clients.start == 0)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
+                x, done, stopped = self._run(z, shown)
+        finally:
+            shown.close()
+        gap, norm = self.watch.conclude(x)
+        return Fit(
+            x=x,
+            consensus_gap=gap,
+            grad_norm=norm,
+            steps=done,
+            traffic=mean.charge().per_run(tuple(x.shape[:-2])),
+            stopped=stopped,
+            tol=self.tol,
+            momentum=float(rule.momentum),
+            weight_decay=float(rule.weight_decay),
+            prox=float(rule.prox),
+            **settings,
+        )
+
+    def _run(self, z: Array, shown: Bar) -> tuple[Array, int, str]:
         """z after the last turn, how many turns were made, and why it ended."""
         x = z  # sums; z = x / ω
         for s in range(1, self.turns + 1):

@@ -30,8 +30,7 @@ class Descent:
     prox: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= arguments.number("momentum", self.momentum, "a number in [0, 1)") < 1:
-            raise ValueError(f"momentum={self.momentum!r} given, needed a number in [0, 1)")
+        check_momentum(self.momentum)
         arguments.nonnegative("weight_decay", self.weight_decay)
         arguments.nonnegative("prox", self.prox)
 
@@ -46,6 +45,12 @@ class Descent:
         if self.prox and anchor is not None:
             d = d + self.prox * (z - anchor)
         return d if b is None or not self.momentum else self.momentum * b + d
+
+
+def check_momentum(momentum: float) -> None:
+    """An error unless 0 <= m < 1."""
+    if not 0 <= arguments.number("momentum", momentum, "a number in [0, 1)") < 1:
+        raise ValueError(f"momentum={momentum!r} given, needed a number in [0, 1)")
 
 
 def read_rates(steps: int, lr: Rate, milestones: Sequence[int] | None, decay: float

@@ -27,10 +27,10 @@ class Fit(Result):
     lr : the rate at the start.
     milestones : where it fell.
     decay : by which factor.
-    variant : "assran" or "nedic".
+    variant : "assran" or "nedic"; "rounds" of local rounds.
     batch_size : None for full batches.
     seed : of the mini-batches.
-    first_batch : where their sequence began.
+    first_batch : where their sequence began; of local rounds, the first epoch.
     tol : the tolerance asked for.
     stopped : "steps", "tolerance" or "callback".
     momentum : of the steps.

@@ -9,18 +9,18 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.averaging import PushSum, RobustPushSum, open_mean, push_sum_over
-from hgp_ref.backend import Array, array_namespace, detached, device
+from hgp_ref.backend import Array, detached
 from hgp_ref.errors import outside
 from hgp_ref.networks import Network
 from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
-from hgp_ref.progress import bar
 from hgp_ref.training.alternation import Alternation
 from hgp_ref.training.descent import Descent, Rate, read_rates
 from hgp_ref.training.divergence import TrainingWatch
 from hgp_ref.training.fit import Fit
+from hgp_ref.training.start import check_clients, check_lam, one_per_seed, read_start
 
 VARIANTS = ("assran", "nedic")
 LOOK = 256  # steps between two looks at how large things have grown
@@ -100,9 +100,7 @@ def sgp(
     True
     """
     problem = as_problem(problem, needs=("inner_grad",))
-    arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
-    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)")
-    arguments.finite("lam", lam)
+    check_lam(problem, lam, x0)
     steps = arguments.integer("steps", steps, 1, arguments.LONGEST)
     tol = None if tol is None else arguments.positive("tol", tol)
     arguments.choice("variant", variant, VARIANTS)
@@ -111,7 +109,7 @@ def sgp(
     if callback is not None:
         arguments.function("callback", callback)
     seeds, many = check_seeds(seed)
-    lam = _one_per_seed(detached(lam), seeds) if many else detached(lam)
+    lam = one_per_seed(detached(lam), seeds) if many else detached(lam)
     z = read_start(problem, lam, x0)
     average = open_mean([_averaging(net, mode, problem)], problem.n_clients, z, steps)
     milestones, rates = read_rates(steps, lr, milestones, decay)
@@ -123,22 +121,11 @@ def sgp(
     batches = None
     if batch_size is not None:
         batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=many, first=first_batch)
-    watch = TrainingWatch(rule, z, float(rates.max()), average)
-    work = GradientStep(rule, rates, batches)
+    work, watch = GradientStep(rule, rates, batches), TrainingWatch(rule, z, float(rates.max()), average)
     turns = Alternation(average, work, watch, steps, variant == "nedic", LOOK, tol, TOLERANCE_LOOK, callback)
-    shown = bar(steps, "sgp", progress and average.channel.clients.start == 0)
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
-            x, done, stopped = turns.run(z, shown)
-    finally:
-        shown.close()
-    gap, norm = watch.conclude(x)
-    return Fit(
-        x=x,
-        consensus_gap=gap,
-        grad_norm=norm,
-        steps=done,
-        traffic=average.charge().per_run(tuple(x.shape[:-2])),
+    return turns.fit(
+        z,
+        "sgp" if progress else None,
         lr=float(rates[0]),
         milestones=milestones,
         decay=float(decay),
@@ -146,10 +133,6 @@ def sgp(
         batch_size=batch_size,
         seed=seeds if many else seeds[0],
         first_batch=first_batch,
-        tol=tol,
-        stopped=stopped,
-        momentum=float(momentum),
-        weight_decay=float(weight_decay),
         rates=rates,
     )
 
@@ -157,10 +140,7 @@ def sgp(
 def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
     """Push-Sum whose weights and sums run on; with running sums where links lose or delay messages."""
     average = push_sum_over(net, 1, debias="conserve", mode=mode)
-    clients = average.connect().clients
-    if clients.stop - clients.start != problem.n_clients:
-        held = clients.stop - clients.start
-        raise ValueError(f"net: {net!r} has {held} clients, but the problem has {problem.n_clients}")
+    check_clients(net, average.connect(), problem.n_clients)
     if isinstance(average, RobustPushSum):
         warnings.warn(
             "sgp: the links of net lose or delay messages; training goes over RobustPushSum with "
@@ -170,30 +150,6 @@ def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
             stacklevel=outside(),
         )
     return average
-
-
-def _one_per_seed(lam: Array, seeds: list[int]) -> Array:
-    """lam with a run axis for the seeds."""
-    if lam.ndim > 3 or (lam.ndim == 3 and lam.shape[0] != len(seeds)):
-        raise ValueError(
-            f"seed: {len(seeds)} given for lam of shape {tuple(lam.shape)}, needed one for each of its runs"
-        )
-    xp = array_namespace(lam)
-    shape = (len(seeds), *lam.shape[-2:])
-    return xp.broadcast_to(lam, shape) + xp.zeros(shape, dtype=lam.dtype, device=device(lam))
-
-
-def read_start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
-    """x0 for each run of lam, zeros by default.  # (..., n, d_x)"""
-    shape = (*lam.shape[:-1], problem.dim_x)
-    if x0 is None:
-        return array_namespace(lam).zeros(shape, dtype=lam.dtype, device=device(lam))
-    arguments.shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)")
-    arguments.finite("x0", x0)
-    if x0.ndim > lam.ndim or tuple(x0.shape[:-2]) not in ((), shape[:-2]):
-        raise ValueError(f"x0: shape {tuple(x0.shape)} given, needed {shape} or {shape[-2:]} = (n, d_x)")
-    xp = array_namespace(x0)
-    return xp.broadcast_to(detached(x0), shape) + xp.zeros_like(detached(x0))
 
 
 class GradientStep:

@@ -30,12 +30,11 @@ from hgp_ref.backend import Array, array_namespace, detached, from_host, host_dt
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.epochs import Epochs
-from hgp_ref.progress import bar
 from hgp_ref.training.alternation import Alternation
 from hgp_ref.training.descent import Descent, Rate, read_rates
 from hgp_ref.training.divergence import TrainingWatch
 from hgp_ref.training.fit import Fit
-from hgp_ref.training.gradient_push import read_start
+from hgp_ref.training.start import check_lam, read_start
 
 LOOK = 8  # rounds between two looks at how large things have grown
 
@@ -102,13 +101,10 @@ def local_rounds(
     (True, 50)
     """
     problem = as_problem(problem, needs=("inner_grad",))
-    arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
-    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
-    arguments.finite("lam", lam)
+    check_lam(problem, lam, x0, run_axes=False)
     arguments.kind("avg", avg, Averaging)
-    rounds, epochs = (
-        arguments.integer(k, v, 1, arguments.LONGEST) for k, v in dict(rounds=rounds, epochs=epochs).items()
-    )
+    rounds = arguments.integer("rounds", rounds, 1, arguments.LONGEST)
+    epochs = arguments.integer("epochs", epochs, 1, arguments.LONGEST)
     progress = arguments.boolean("progress", progress)
     if callback is not None:
         arguments.function("callback", callback)
@@ -123,19 +119,9 @@ def local_rounds(
     steps = Epochs(problem, batch_size, check_seed(seed), lam, first_epoch)
     watch = TrainingWatch(rule, z, float(rates.max()), average.mean)
     turns = Alternation(average, LocalEpochs(rule, rates, steps, epochs), watch, rounds, False, LOOK, callback=callback)
-    shown = bar(rounds, "rounds", progress and average.mean.channel.clients.start == 0)
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
-            x, done, stopped = turns.run(z, shown)
-    finally:
-        shown.close()
-    gap, norm = watch.conclude(x)
-    return Fit(
-        x=x,
-        consensus_gap=gap,
-        grad_norm=norm,
-        steps=done,
-        traffic=average.mean.charge(),
+    return turns.fit(
+        z,
+        "rounds" if progress else None,
         lr=float(rates[0]),
         milestones=milestones,
         decay=float(decay),
@@ -143,11 +129,6 @@ def local_rounds(
         batch_size=batch_size,
         seed=seed,
         first_batch=first_epoch,
-        tol=None,
-        stopped=stopped,
-        momentum=float(momentum),
-        weight_decay=float(weight_decay),
-        prox=float(prox),
         rates=rates,
         epochs=epochs,
     )

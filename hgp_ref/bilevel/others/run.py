@@ -21,6 +21,7 @@ from hgp_ref.networks import Network
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.normalised import Normalised
+from hgp_ref.training.start import check_lam
 
 GROWTH_LIMIT = 1e8  # beyond this times what they started with, λ and x are not coming back
 
@@ -98,9 +99,7 @@ def described(method: Joint) -> dict[str, Any]:
 
 
 def _start(problem: Normalised, lam: Array, x0: Array | None) -> tuple[Array, Array]:
-    arguments.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
-    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
-    arguments.finite("lam", lam)
+    check_lam(problem, lam, x0, run_axes=False)
     xp, shape = array_namespace(lam), (problem.n_clients, problem.dim_x)
     lam = xp.asarray(detached(lam), copy=True)
     if x0 is None:

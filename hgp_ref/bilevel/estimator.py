@@ -11,7 +11,7 @@ from hgp_ref.averaging import Averaging, push_sum_over
 from hgp_ref.backend import Array, all_finite
 from hgp_ref.bilevel.clock import Clock
 from hgp_ref.bilevel.inner import UNUSED, own, read_settings
-from hgp_ref.bilevel.inputs import takes
+from hgp_ref.bilevel.inputs import returned, takes
 from hgp_ref.channels import Traffic, connect
 from hgp_ref.errors import DivergenceError
 from hgp_ref.estimators import hypergradient
@@ -32,11 +32,12 @@ class Direct:
 
 
 class Estimator:
-    """estimate(problem, net, x, lam, seed=, first_batch=, outer_step=) → an object with value (n, d_λ) and traffic.
+    """What `optimise` is given as `estimate`, as something that the loop can call.
 
-    Of keywords: S = `steps`, M = `iterations`, `average(net, steps)` for the averaging (`PushSum` by default, where
-    links lose messages `RobustPushSum`; `Gossip` likewise, or lambda net, steps: ExactAverage(net.n)), and those of
-    `hypergradient`.
+    A function: estimate(problem, net, x, lam, seed=, first_batch=, outer_step=) → an object with value (n, d_λ) and
+    traffic. Or keywords: S = `steps`, M = `iterations`, `average(net, steps)` for the averaging (`PushSum` by default,
+    where links lose messages `RobustPushSum`; `Gossip` likewise, or lambda net, steps: ExactAverage(net.n)), and those
+    of `hypergradient`.
     """
 
     def __init__(self, estimate: Mapping[str, Any] | Callable[..., Any]) -> None:
@@ -82,8 +83,9 @@ class Estimator:
         if self.given is not None:
             given = {"seed": clock.seed, "first_batch": clock.batches, "outer_step": step}
             est = self.given(problem.given, clock.net(net), own(x), own(lam), **given)
-            _check(est, problem, lam)
-            clock.pass_on(est.traffic, getattr(est, "iterations", 0))
+            shape = (problem.n_clients, problem.dim_lam)
+            _, sent = returned("estimate", est, "value", shape, "(n, d_lam)", lam)
+            clock.pass_on(sent, getattr(est, "iterations", 0))
         elif self.iterations == 0:
             est = Direct(problem.outer_grad(x, lam)[1])
         else:
@@ -111,6 +113,7 @@ class Estimator:
         iterations: int | None = None,
         w0: Array | None = None,
     ) -> Any:
+        """`hypergradient` with the keywords given, over graphs and mini-batches that were not used yet."""
         avg = self.averaging(net, self.steps if steps is None else steps)
         M = self.iterations if iterations is None else iterations
         chosen: dict[str, Any] = {"method": self.method, "eta": self.eta}
@@ -124,15 +127,3 @@ class Estimator:
         finally:  # what was sent was sent, and mini-batches that were drawn are used up
             clock.pass_on(avg.ledger - before, done)
         return est
-
-
-def _check(est: Any, problem: Normalised, lam: Array) -> None:
-    value, sent = getattr(est, "value", None), getattr(est, "traffic", None)
-    if value is None or not isinstance(sent, Traffic):
-        raise TypeError(
-            f"estimate: returned {type(est).__name__}, needed an object with value (n, d_lam) and a Traffic"
-        )
-    arguments.same_kind(**{"what estimate returned: value": value, "lam": lam})
-    arguments.shape(
-        "what estimate returned: value", value, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False
-    )

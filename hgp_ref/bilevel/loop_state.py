@@ -1,4 +1,4 @@
-"""Where the loop stands."""
+"""What changes while the outer loop runs; `loop` holds the parts that do not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hgp_ref.channels import Traffic
 
 
 @dataclass
-class Progress:
+class LoopState:
     """Everything that the next step depends on, and what the path will hold."""
 
     clock: Clock
