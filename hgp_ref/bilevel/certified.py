@@ -54,13 +54,13 @@ class CertifiedLoop(PreciseLoop):
 
     def step(self, at: LoopState) -> None:
         """From λ_k to λ_{k+1}, or to a reason to stop."""
-        before, training = at.clock.traffic, at.training
+        k, before, training = at.k, at.clock.traffic, at.training
         trouble: list[str] = []
         est, bound = self._direction(at, trouble)
         spent = at.clock.traffic - before
         scale = 0.0 if at.stopped else self._descend(at, est.value, trouble)
         if trouble:
-            warnings.warn(f"outer step {at.k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=3)
+            warnings.warn(f"outer step {k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=3)
         if not at.stopped:
             at.steps.append(
                 OuterStep(

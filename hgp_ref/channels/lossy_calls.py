@@ -66,7 +66,7 @@ class LossyCall(PreparedCalls):
         self.net, self._step, self.robust = net, step, robust
         carried = weights == CARRIED
         self._omega, self.mail = weights_before(weights, omega), mail if carried else Mail.nothing()
-        self.mass = float(self._omega.sum() + self.mail.omega.sum())  # of the weights, before and after the call
+        self.mass = float(self._omega.sum() + self.mail.omega.sum())  # of the weights before the call
         self.messages: list[int] = []
 
     def __call__(self, z: Array) -> Array:

@@ -1,8 +1,9 @@
 """Calls whose graphs are multiplied first, between ranks: one exchange a call, whatever the number of steps.
 
-Every rank composes P of the whole network, as the simulation does, keeps the rows of its clients, and multiplies them
-with everybody's vectors. That pays where clients are few and steps many. A product adds in another order than the
-simulation's, so results agree with it to rounding, not bit for bit.
+P of the whole network is composed as in the simulation, every rank its share of the calls where there are enough of
+them; a rank keeps the rows of its clients, and multiplies them with everybody's vectors. That pays where clients are
+few and steps many. A product adds in another order than the simulation's, so results agree with it to rounding, not bit
+for bit.
 """
 
 from __future__ import annotations

@@ -29,8 +29,9 @@ def spread(
 
     Every rank calls this with the same network. `hgp.sgp`, `hgp.hypergradient`, `hgp.influence`, `hgp.certify` and
     what is built on them then take the network and, as the problem, `problem.restrict(net.clients)`; arrays hold the
-    rows of `net.clients`. Results are those of the simulation with mode="stepping", bit for bit on NumPy arrays, and so
-    is the traffic that they report. `net.handed` says what really went through MPI.
+    rows of `net.clients`. Results are those of the simulation with mode="stepping", bit for bit on NumPy arrays unless
+    mode="composed" is asked for, and so is the traffic that they report. `net.handed` says what really went through
+    MPI.
 
     Parameters
     ----------

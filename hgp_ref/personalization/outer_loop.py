@@ -126,6 +126,10 @@ def personalize(
         )
     notes = [f"outer step {k}: {step.note}" for k, step in enumerate(path.steps) if step.note]
     notes += [str(one.message) for one in told if str(one.message).startswith("not converged")]
-    settings = {"net": net, **asdict(recipe), **{f"outer_{name}": value for name, value in asdict(outer).items()}}
+    settings = {
+        "net": net,
+        **asdict(recipe),
+        **{f"outer_{name.removeprefix('outer_')}": value for name, value in asdict(outer).items()},
+    }
     settings |= {"outer_cost": path.outer_cost, "stopped": path.stopped}
     return judge.result(method, path.x, path.lam[-1, ...], path.traffic, settings, tuple(notes))
