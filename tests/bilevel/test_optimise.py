@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers import assert_close
-from kinds import logistic, quadratic
+from kinds import logistic, quadratic, quadratic_data
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Adam, Box, GradientDescent, optimise
@@ -74,6 +74,47 @@ def test_is_the_loop_written_out(warm, batch_size):
     assert path.rounds.tolist() == [60 + 180 * k for k in range(5)]
     assert (path.traffic.rounds, path.traffic.floats) == (path.rounds[-1], path.floats[-1])
     assert sum(step.train.floats + step.estimate.floats for step in path.steps) == sum(floats[:-1])
+
+
+def test_three_steps_of_adam_in_plain_matrices():
+    """Gradient push, Algorithm 2 and Adam of a quadratic, of which only the graphs are the package's."""
+    n, T, S, M, eta, mu = 4, 50, 2, 12, 0.9, 0.1
+    A, b, C, target = quadratic_data(n)
+    D = np.random.default_rng(3).normal(size=C.shape)
+    net, lam = hgp.networks.RandomDirected(n, seed=4), np.random.default_rng(5).normal(size=(n, 2))
+    problem = hgp.problems.Quadratic(A, b, C, target, coupling=D, outer_reg=mu)
+    path = optimise(problem, net, lam, 3, dict(steps=T, lr=0.5, milestones=(30,)),
+                    dict(steps=S, iterations=M, eta=eta), Adam(0.05))  # fmt: skip
+    x, s, first, second = np.zeros((n, 4)), 0, 0.0, 0.0
+
+    def times(matrices, rows):
+        return np.stack([matrix @ row for matrix, row in zip(matrices, rows, strict=True)])
+
+    for k in range(4):
+        u, omega = x.copy(), np.ones((n, 1))
+        for step in range(T):
+            z, s, rate = u / omega, s + 1, 0.5 if step < 30 else 0.05
+            W = net.mixing_matrix(s)
+            u, omega = W @ (u - rate * (times(A, z) - b + times(C.swapaxes(1, 2), lam))), W @ omega
+        x = u / omega
+        cost = np.sum((x - target) ** 2) / 2 + np.sum(lam * times(D, x)) + mu / 2 * np.sum(lam**2)
+        assert_close(path.lam[k], lam, 1e-12)
+        assert path.outer_cost[k] == pytest.approx(cost, rel=1e-12)
+        if k == 3:
+            break
+        r, v = x - target + times(D.swapaxes(1, 2), lam), times(D, x) + mu * lam
+        for _ in range(M):
+            omega = np.ones((n, 1))
+            for _ in range(S):
+                s += 1
+                W = net.mixing_matrix(s)
+                r, omega = W @ r, W @ omega
+            r = r / omega
+            r, v = r - eta * times(A, r), v - eta * times(C, r)
+        assert path.steps[k].gradient_norm == pytest.approx(np.linalg.norm(v), rel=1e-11)
+        first, second = 0.9 * first + 0.1 * v, 0.999 * second + 0.001 * v**2
+        lam = lam - 0.05 * (first / (1 - 0.9 ** (k + 1))) / (np.sqrt(second / (1 - 0.999 ** (k + 1))) + 1e-8)
+    assert_close(path.x, x, 1e-12)
 
 
 def test_gradient_descent_lowers_the_cost_of_a_quadratic_to_its_minimum():

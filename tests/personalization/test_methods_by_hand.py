@@ -89,7 +89,8 @@ def test_fedavg_and_fedprox(task, prox):
     z = task.start()[0]
     for r, rate in enumerate(RATES):
         z = by_size([epoch_of(task, i, r, z, rate, prox, z)[0] for i in range(3)])
-    result = personal.fedprox(task, NET, ROUNDS, mu=prox) if prox else personal.fedavg(task, NET, ROUNDS)
+    heavy = replace(ROUNDS, momentum=0.9)  # which FedProx does without
+    result = personal.fedprox(task, NET, heavy, mu=prox) if prox else personal.fedavg(task, NET, ROUNDS)
     close(result.x, np.tile(z, (3, 1)))
     assert result.turns.tolist() == [3, 6, 7] and result.validation.shape == (3, 3)
     assert result.traffic.rounds == 7 and result.traffic.messages == 7 * 6
@@ -150,26 +151,30 @@ def test_fedavg_plus(task, as_published, monkeypatch):
     close(result.test, np.stack(seen))
 
 
-@pytest.mark.parametrize("as_published", [False, True])
-def test_pfedme(task, as_published):
-    mu, inner, nu, beta = 2.0, 3, 0.2, 0.8
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize(("as_published", "local_rate"), [(False, 0.2), (False, None), (True, None)])
+def test_pfedme(task, as_published, local_rate, epochs):
+    mu, inner, beta = 2.0, 3, 0.8
+    nu = 1 / mu if local_rate is None else local_rate
     theta = np.array(task.start())
     w = theta[0].copy()
     for r, rate in enumerate(RATES):
         own = np.tile(w, (3, 1))
-        for i in range(3):
+        for i, e in np.ndindex(3, epochs):
             X, y = task.data.X[i], task.data.y[i]
             if as_published:
-                theta[i], _ = epoch_of(task, i, r, theta[i], rate, mu, w)
+                theta[i], _ = epoch_of(task, i, r * epochs + e, theta[i], rate, mu, w)
                 continue
-            for k in batches(i, r):
+            for k in batches(i, r * epochs + e):
                 for _ in range(inner):
                     theta[i] = theta[i] - rate * (gradient(X[k], y[k], theta[i]) + mu * (theta[i] - own[i]))
                 own[i] = own[i] - nu * mu * (own[i] - theta[i])
         w = by_size(theta) if as_published else (1 - beta) * w + beta * by_size(own)
-    given = dict(mu=mu, as_published=as_published)
-    result = personal.pfedme(task, NET, ROUNDS, inner_steps=inner, local_rate=nu, beta=beta, **given)
+    given = dict(mu=mu, as_published=as_published, local_rate=local_rate, beta=beta)
+    result = personal.pfedme(task, NET, replace(ROUNDS, epochs=epochs), inner_steps=inner, **given)
     close(result.x, theta)
+    for part, seen in (("validation", result.validation), ("test", result.test)):  # judged are the θ_i
+        close(seen[-1], task.plain.accuracy(theta, np.zeros((3, 1)), *task.data.part(part)))
 
 
 def test_pfedme_tends_to_the_minimum_of_the_envelopes():
@@ -227,6 +232,50 @@ def test_hgp_pl_is_the_outer_loop_of_a_mask(task):
         lam = lam - 0.1 * (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(s / (1 - 0.999 ** (k + 1))) + 1e-8)
     close(result.lam, lam)
     close(result.x, fit.x)
+
+
+def resolved(task, lam, scale, outer_l2, part):
+    """F(λ) at x(λ) = argmin Σ_i g_i by Newton's method; masked logits of an instance are A x, A = m ∘ (its design)."""
+    m = scale * np.exp(lam) / np.exp(lam).sum(axis=1, keepdims=True)
+
+    def probabilities(X, i, x):
+        eye = np.tile(np.eye(C), (len(X), 1, 1))
+        A = m[i][:, None] * np.concatenate([np.einsum("cd,kj->kcdj", np.eye(C), X).reshape(len(X), C, -1), eye], axis=2)
+        p = np.exp(A @ x)
+        return A, p / p.sum(axis=1, keepdims=True)
+
+    x = np.zeros(C * D + C)
+    for _ in range(9):
+        slope, bend = 3 * task.l2 * x, 3 * task.l2 * np.eye(len(x))
+        for i, (X, y) in enumerate(zip(*task.data.train, strict=True)):
+            A, p = probabilities(X, i, x)
+            slope = slope + np.einsum("kcj,kc->j", A, p - np.eye(C)[y]) / len(y)
+            curved = np.einsum("kc,cd->kcd", p, np.eye(C)) - p[:, :, None] * p[:, None, :]
+            bend = bend + np.einsum("kcj,kcd,kdl->jl", A, curved, A) / len(y)
+        x = x - np.linalg.solve(bend, slope)
+    data = enumerate(zip(*task.data.part(part), strict=True))
+    losses = [-np.log(probabilities(X, i, x)[1][np.arange(len(y)), y]).mean() for i, (X, y) in data]
+    return sum(losses) + outer_l2 / 2 * np.sum(lam**2)
+
+
+@pytest.mark.parametrize(("part", "as_printed"), [("train", False), ("validation", True)])
+def test_in_the_limit_a_mask_goes_down_the_resolved_cost(part, as_printed, monkeypatch):
+    """λ_1 − λ_2 = d_λ F(λ_1) by differences, for gradient descent in place of Adam and S, M large."""
+    monkeypatch.setattr("hgp_ref.personalization.outer_loop.Adam", hgp.bilevel.GradientDescent)
+    task = Task(Sequential((D,), Linear(D, C)), clients(), l2=0.2, seed=SEED, look=9)
+    recipe = Rounds(150, 0.8, (), momentum=0.0, batch_size=None, averaging="push_sum", steps=40, by_size=False)
+    net, h = hgp.networks.RandomDirected(3, seed=2), 1e-5
+    outer = Outer(1, rate=1.0, outer_l2=0.3, iterations=150, steps=40, eta=0.5, batch_size=None, outer_on=part)
+    first, second = (
+        personal.hgp_pl(task, net, recipe, replace(outer, outer_steps=k), as_printed=as_printed).lam for k in (1, 2)
+    )
+    grad = np.zeros_like(first)
+    for place in np.ndindex(*first.shape):
+        moved = np.zeros_like(first)
+        moved[place] = h
+        up, down = (resolved(task, first + a, 1 if as_printed else C, 0.3, part) for a in (moved, -moved))
+        grad[place] = (up - down) / (2 * h)
+    np.testing.assert_allclose(first - second, grad, rtol=1e-5, atol=1e-6)
 
 
 def test_hgp_weights_is_the_outer_loop_of_instance_weights(task):
