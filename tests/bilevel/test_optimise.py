@@ -192,6 +192,31 @@ def test_a_hypergradient_that_diverges_is_tried_again_with_a_smaller_step_size()
     assert_close(path.lam[1], good.lam[1], 1e-6)
 
 
+@pytest.mark.parametrize(("eta", "refused"), [(32.0, False), (64.0, True)])
+def test_step_sizes_are_halved_four_times_at_most(eta, refused):
+    """η = 4 diverges, 2 converges; the halvings of a step that was refused are not lost to the next one."""
+    problem, _, lam = quadratic()
+    with pytest.warns(RuntimeWarning, match="hyper-gradient refused: diverged"):
+        path = optimise(problem, NET, lam, 2, TRAIN, dict(steps=20, iterations=200, eta=eta))
+    first, second = path.steps
+    assert first.note.count("hyper-gradient refused") == 4 + refused and second.note == ""
+    assert [first.scale, second.scale] == [1.0 - refused, 1.0]
+    assert (path.lam[0] == path.lam[1]).all() == refused and (path.lam[1] != path.lam[2]).all()
+
+
+def test_two_refused_steps_end_the_loop_only_in_a_row():
+    problem, _, lam = quadratic()
+
+    def estimate(problem, net, x, lam, outer_step, **options):
+        value = np.full_like(lam, np.inf if outer_step in (0, 2, 4, 5) else 1.0)
+        return SimpleNamespace(value=value, traffic=hgp.Traffic(rounds=1))
+
+    with pytest.warns(RuntimeWarning, match="holds NaN or infinite"):
+        path = optimise(problem, NET, lam, 9, TRAIN, estimate, GradientDescent(0.1))
+    assert [step.scale for step in path.steps] == [0, 1, 0, 1, 0, 0] and path.stopped == "divergence"
+    assert_close(path.lam[-1], lam - 0.2, 1e-14)
+
+
 def test_a_hypergradient_that_stays_infinite_leaves_lam_alone():
     problem, _, lam = quadratic()
 

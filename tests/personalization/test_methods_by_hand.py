@@ -125,13 +125,15 @@ def test_accuracies_are_those_of_the_models(task):
     assert result.bottom() == pytest.approx(np.quantile(result.test[chosen], 0.1))
 
 
-@pytest.mark.parametrize("as_published", [False, True])
-def test_fedavg_plus(task, as_published, monkeypatch):
-    """What is judged is one more epoch from the shared model; the shared model itself goes on untouched."""
+@pytest.mark.parametrize(
+    ("as_published", "epochs", "own_rate"), [(False, 1, None), (True, 1, None), (False, 2, 0.7), (True, 2, 0.05)]
+)
+def test_fedavg_plus(task, as_published, epochs, own_rate, monkeypatch):
+    """What is judged are more epochs from the shared model; the shared model itself goes on untouched."""
     judged, look = [], Judge.look
     monkeypatch.setattr(Judge, "look", lambda judge, turn, x, lam: (judged.append(x), look(judge, turn, x, lam)))
     recipe = Rounds(rounds=7, lr=0.3, milestones=(4,), decay=0.5, momentum=0.5, batch_size=4)
-    result = personal.fedavg_plus(task, NET, recipe, as_published=as_published)
+    result = personal.fedavg_plus(task, NET, recipe, epochs=epochs, tuning_rate=own_rate, as_published=as_published)
     judged = judged[:3]
     close(result.x, personal.fedavg(task, NET, recipe).x)
     seen, b, tuned = [], [None] * 3, np.zeros((3, C * D + C))
@@ -143,9 +145,11 @@ def test_fedavg_plus(task, as_published, monkeypatch):
             w.append(moved)
         z = by_size(w)
         if r + 1 in (3, 6, 7):
+            at = own_rate or (0.3 if as_published else rate)
             for i in range(3):
-                kept = b[i] if as_published else None
-                tuned[i], b[i] = epoch_of(task, i, 2**40 + r, z, 0.3 if as_published else rate, momentum=0.5, b=kept)
+                tuned[i], b[i] = z, b[i] if as_published else None
+                for e in range(2**40 + r * epochs, 2**40 + (r + 1) * epochs):
+                    tuned[i], b[i] = epoch_of(task, i, e, tuned[i], at, momentum=0.5, b=b[i])
             close(judged[len(seen)], tuned)
             seen.append(task.plain.accuracy(tuned, np.zeros((3, 1)), *task.data.test))
     close(result.test, np.stack(seen))
@@ -211,14 +215,17 @@ def test_fedem(task, kind):
     close(result.lam, log_pi)
 
 
-def test_hgp_pl_is_the_outer_loop_of_a_mask(task):
+@pytest.mark.parametrize("method", ["hgp_pl", "hgp_mtl"])
+def test_is_the_outer_loop_of_a_mask_or_a_mixture(task, method):
     recipe, net = Push(steps=30, lr=0.3, batch_size=4), hgp.networks.RandomDirected(3, seed=2)
-    outer = Outer(outer_steps=2, iterations=3, steps=4, eta=0.2, batch_size=4)
-    result = personal.hgp_pl(task, net, recipe, outer)
-    problem = hgp.problems.PersonalMask(task.model, *task.data.train, l2=L2, outer_l2=1e-3)
-    lam, m, s, graphs, drawn = np.zeros((3, C)), 0.0, 0.0, 0, 0
+    outer = Outer(outer_steps=2, iterations=3, steps=4, eta=0.2, batch_size=4, outer_l2=0.02)
+    result = getattr(personal, method)(task, net, recipe, outer)
+    made = {"hgp_pl": hgp.problems.PersonalMask, "hgp_mtl": hgp.problems.PersonalMixture}[method]
+    problem = made(task.model, *task.data.train, l2=L2, outer_l2=0.02)
+    lam, m, s, graphs, drawn = np.zeros((3, problem.dim_lam)), 0.0, 0.0, 0, 0
+    start = np.concatenate([task.model.init(3, SEED + j) for j in range(1 if method == "hgp_pl" else 3)], axis=1)
     for k in range(3):
-        options = dict(milestones=None, variant="nedic", batch_size=4, seed=SEED, x0=task.start(), first_batch=drawn)
+        options = dict(milestones=None, variant="nedic", batch_size=4, seed=SEED, x0=start, first_batch=drawn)
         fit = hgp.sgp(problem, net.after(graphs), lam, 30, 0.3, **options)
         close(result.test[k], problem.accuracy(fit.x, lam, *task.data.test))
         graphs, drawn = graphs + 30, drawn + 30
@@ -232,6 +239,14 @@ def test_hgp_pl_is_the_outer_loop_of_a_mask(task):
         lam = lam - 0.1 * (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(s / (1 - 0.999 ** (k + 1))) + 1e-8)
     close(result.lam, lam)
     close(result.x, fit.x)
+
+
+@pytest.mark.parametrize(("method", "rate", "outer_l2"), [("hgp_pl", 0.1, 1e-3), ("hgp_mtl", 0.1, 1e-2),
+                                                         ("hgp_weights", 0.3, 0.0)])  # fmt: skip
+def test_outer_loops_by_default(task, method, rate, outer_l2):
+    result = getattr(personal, method)(task, NET, Push(steps=2, lr=0.1, batch_size=None))
+    asked = {"outer_rate": rate, "outer_outer_l2": outer_l2, "outer_iterations": 10, "outer_steps": 10}
+    assert {name: result.settings[name] for name in asked} == asked and len(result.turns) == 6
 
 
 def resolved(task, lam, scale, outer_l2, part):
@@ -298,7 +313,7 @@ def test_hgp_weights_is_the_outer_loop_of_instance_weights(task):
         step = 0.3 * (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(s / (1 - 0.999 ** (k + 1))) + 1e-8)
         lam = np.clip(lam - step, 0.0, 1.0)
     close(result.lam, lam)
-    assert 0 <= result.lam.min() < 1 == result.lam.max()
+    assert 0 <= result.lam.min() < 1 == result.lam.max() and result.settings["outer_outer_l2"] == 0
     with pytest.raises(ValueError, match="outer_on='train' given, needed 'validation'"):
         personal.hgp_weights(task, net, recipe, Outer())
 
