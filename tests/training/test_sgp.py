@@ -119,6 +119,20 @@ def test_a_start_at_the_solution_is_no_divergence():
     assert fit.grad_norm > 1e-6  # the noise moves it away, and that is no error
 
 
+def test_a_tolerance_ends_training_at_the_first_look_at_which_it_is_met():
+    """‖mean_i ∂g_i(x̄)‖ against that of the start, every 32 steps."""
+    problem, _, lam = quadratic()
+    given = dict(lr=0.1, milestones=(), x0=np.full((3, 4), 50.0))
+
+    def left(x):
+        return np.linalg.norm(problem.inner_grad(np.tile(x.mean(axis=0), (3, 1)), lam).mean(axis=0))
+
+    fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, 2000, tol=1e-3, **given)
+    earlier = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, fit.steps - 32, **given)
+    assert fit.stopped == "tolerance" and fit.steps % 32 == 0 and fit.traffic.rounds == fit.steps
+    assert left(fit.x) <= 1e-3 * left(given["x0"]) < left(earlier.x)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
