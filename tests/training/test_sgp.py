@@ -37,9 +37,11 @@ def test_is_the_recursion(kind, variant):
     fit = hgp.sgp(problem, net, lam, steps=30, lr=0.5, milestones=(10, 20), decay=0.2, variant=variant)
     rates = [0.5] * 10 + [0.1] * 10 + [0.02] * 10
     assert_close(fit.x, recursion(problem, net, lam, rates, variant), RTOL)
-    mini = hgp.sgp(problem, net, lam, steps=300, lr=0.1, milestones=(), variant=variant, batch_size=5, seed=9)
-    batches = sample_batches(problem.counts, 5, 9, 0, 300)
-    assert_close(mini.x, recursion(problem, net, lam, [0.1] * 300, variant, batches), RTOL)
+    for first in (0, 1000):
+        rule = dict(batch_size=5, seed=9, first_batch=first)
+        mini = hgp.sgp(problem, net, lam, steps=300, lr=0.1, milestones=(), variant=variant, **rule)
+        batches = sample_batches(problem.counts, 5, 9, first, 300)
+        assert_close(mini.x, recursion(problem, net, lam, [0.1] * 300, variant, batches), RTOL)
 
 
 @pytest.mark.parametrize("variant", ["assran", "nedic"])
