@@ -215,6 +215,22 @@ def test_fedem(task, kind):
     close(result.lam, log_pi)
 
 
+def test_a_mixture_predicts_by_its_probabilities(task):
+    """Not by a mean of logits, in which a component with large ones has the only say."""
+    rng, dim = np.random.default_rng(0), C * D + C
+    mixture = hgp.problems.PersonalMixture(task.model, *task.data.train, components=2)
+    x, lam = rng.normal(size=(3, 2 * dim)) * np.repeat([2, 30], dim), np.tile([1.0, 0.0], (3, 1))
+    right = {"probabilities": np.zeros(3), "logits": np.zeros(3)}
+    for i, (X, y) in enumerate(zip(*task.data.test, strict=True)):
+        z = [X @ w[: C * D].reshape(C, D).T + w[C * D :] for w in np.split(x[i], 2)]
+        P = [np.exp(a - a.max(axis=1, keepdims=True)) for a in z]
+        mixed = {"probabilities": [p / p.sum(axis=1, keepdims=True) for p in P], "logits": z}
+        for kind, (one, other) in mixed.items():
+            right[kind][i] = np.mean(np.argmax(np.e * one + other, axis=1) == y)
+    close(mixture.accuracy(x, lam, *task.data.test), right["probabilities"])
+    assert np.any(right["probabilities"] != right["logits"])
+
+
 @pytest.mark.parametrize("method", ["hgp_pl", "hgp_mtl"])
 def test_is_the_outer_loop_of_a_mask_or_a_mixture(task, method):
     recipe, net = Push(steps=30, lr=0.3, batch_size=4), hgp.networks.RandomDirected(3, seed=2)
