@@ -6,6 +6,10 @@ mini-batches not used before; a hyper-gradient that diverges is estimated again 
 update). λ_0 … λ_K are judged, and validation accuracy chooses among them.
 
 M = 0 is the control: ∂_λ f alone, what each client can compute without asking anybody.
+
+v is that of x(λ) = argmin_x Σ_i g_i. A recipe that weighs models by training size (`Rounds(by_size=True)`, as the
+published program does over FC) trains argmin_x Σ_i N_i g_i instead: where sizes differ, v tends to d_λ F as S and M
+grow only with by_size=False.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -95,16 +96,95 @@ def test_s_and_m_are_raised_only_when_the_bound_asks_for_it():
     assert products[0] > products[1]
 
 
-def test_a_step_that_is_too_long_is_halved():
+def test_what_falls_short_is_what_is_raised(monkeypatch):
+    """M first, and again what was raised last if that has left at most 3/4 of the bound, else the other of the two."""
+    problem, _, lam = logistic(N=30)
+    seen, judged = [], certified.CertifiedLoop._judged
+
+    def watched(loop, at, est):
+        answer = judged(loop, at, est)
+        seen.append((at.kept["S"], at.kept["M"], at.kept["care"], answer[0]))
+        return answer
+
+    monkeypatch.setattr(certified.CertifiedLoop, "_judged", watched)
+    given = dict(train=exact_training, update=GradientDescent(0.5), certify=0.1)
+    optimise(problem, NET, lam, 1, **given, estimate=dict(steps=1, iterations=20))
+    last, before, names = "", 0.0, []
+    for (S, M, care, bound), (S_next, M_next, care_next, _) in pairwise(seen):
+        if care_next > care:  # x was trained further instead
+            assert (S_next, M_next) == (S, M)
+            last = ""
+            continue
+        same = last if bound <= 0.75 * before else {"S": "M", "M": "S"}.get(last)
+        last, before = same if last else "M", bound
+        assert (S_next, M_next) == ((2 * S, M) if last == "S" else (S, 2 * M))
+        names.append(last)
+    assert seen[-1][2] > 0 and "".join(names) not in ("M" * len(names), "S" * len(names))
+    seen.clear()
+    exact = dict(steps=3, iterations=2, average=lambda net, steps: hgp.ExactAverage(net.n))
+    optimise(problem, NET, lam, 1, **given, estimate=exact)
+    assert {one[0] for one in seen} == {3} and seen[-1][1] > 2
+
+
+def test_the_series_goes_on_from_the_last_w(monkeypatch):
+    problem, _, lam = logistic(N=30)
+    began, ended = [], []
+
+    def watched(loop, at, trouble, more):
+        est = estimate(loop, at, trouble, more)
+        began.append(more["w0"])
+        ended.append(est.w)
+        return est
+
+    estimate = certified.CertifiedLoop._estimate
+    monkeypatch.setattr(certified.CertifiedLoop, "_estimate", watched)
+    optimise(problem, NET, lam, 2, exact_training, dict(steps=1, iterations=1), GradientDescent(0.5), certify=0.5)
+    assert len(began) > 3 and began[0] is None
+    for before, after in zip(ended[:-1], began[1:], strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize(("project", "gamma"), [(None, 0.5), (Box(0.15, 0.4), 0.02), (Box(0.15, 0.4), 5.0)])
+def test_a_direction_is_held_to_the_step_that_is_left_of_it(project, gamma, monkeypatch):
+    """The bound is on all of ‖v − ∇F‖ from above, θ‖D‖ from below, D = (λ − Π(λ − γ v))/γ, however rough sums are."""
+    problem, _, lam = logistic(N=30)
+    told, judged = [], certified.CertifiedLoop._judged
+    errors, certify = [], certified.certify
+
+    def kept(*given, **options):
+        errors.append(certify(*given, **options))
+        return errors[-1]
+
+    def watched(loop, at, est):
+        answer, moved = judged(loop, at, est), at.lam[-1] - at.kept["gamma"] * est.value
+        D = (at.lam[-1] - (moved if project is None else project(moved))) / at.kept["gamma"]
+        told.append((*answer, np.linalg.norm(D), np.linalg.norm(est.value)))
+        return answer
+
+    monkeypatch.setattr(certified, "certify", kept)
+    monkeypatch.setattr(certified.CertifiedLoop, "_judged", watched)
+    lam = lam if project is None else np.where(lam > 0.2, 0.2, 0.15)
+    given = dict(estimate=dict(steps=1, iterations=3), update=GradientDescent(gamma), project=project)
+    optimise(problem, NET, lam, 1, exact_training, **given, certify=0.3)
+    assert len(told) == len(errors) > 1
+    for (bound, inner, needed, D, v), error in zip(told, errors, strict=True):
+        assert np.linalg.norm(error.decentralised_bound) < bound and np.linalg.norm(error.decentralised_inexact) < inner
+        assert 0 <= needed < 0.3 * D and (D < 0.9 * v if project else D == pytest.approx(v))
+    assert told[-1][0] <= told[-1][2] > 0.1 * told[-1][3] and all(one[0] > one[2] for one in told[:-1])
+
+
+def test_a_step_that_is_too_long_is_halved(tmp_path):
     """F is quadratic with curvature q along v: the decrease asked for is met by γ ≤ 2 (1 − c(1 − θ))/q alone."""
     problem, lam = quadratic()[0], np.zeros((3, 2))
     v = hgp.exact.hypergradient(problem, hgp.exact.inner_solution(problem, lam), lam)
     q = (F(problem, lam + v) + F(problem, lam - v) - 2 * F(problem, lam)) / np.sum(v**2)
     longest = 2 * (1 - certified.DECREASE * 0.5) / q
-    for factor, halvings in ((0.9, 0), (1.1, 1), (1.9, 1), (2.1, 2), (30.0, 5)):
-        update = GradientDescent(factor * longest)
-        path = optimise(problem, NET, lam, 1, exact_training, dict(steps=40, iterations=200), update, certify=0.5)
+    for factor, halvings in ((0.9, 0), (0.99, 0), (1.01, 1), (1.9, 1), (2.1, 2), (30.0, 5)):
+        update, file = GradientDescent(factor * longest), tmp_path / f"{factor}.npz"
+        estimate = dict(steps=40, iterations=200)
+        path = optimise(problem, NET, lam, 1, exact_training, estimate, update, certify=0.5, file=file)
         assert path.steps[0].scale == update.lr / 2**halvings
+        assert hgp.load(file).kept["gamma"] == path.steps[0].scale * (1 if halvings else 2)  # tried next
         assert path.outer_cost[1] < path.outer_cost[0]
 
 

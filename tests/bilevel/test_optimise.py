@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers import assert_close
-from kinds import logistic, quadratic
+from kinds import logistic, quadratic, quadratic_data
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Adam, Box, GradientDescent, optimise
@@ -74,6 +74,47 @@ def test_is_the_loop_written_out(warm, batch_size):
     assert path.rounds.tolist() == [60 + 180 * k for k in range(5)]
     assert (path.traffic.rounds, path.traffic.floats) == (path.rounds[-1], path.floats[-1])
     assert sum(step.train.floats + step.estimate.floats for step in path.steps) == sum(floats[:-1])
+
+
+def test_three_steps_of_adam_in_plain_matrices():
+    """Gradient push, Algorithm 2 and Adam of a quadratic, of which only the graphs are the package's."""
+    n, T, S, M, eta, mu = 4, 50, 2, 12, 0.9, 0.1
+    A, b, C, target = quadratic_data(n)
+    D = np.random.default_rng(3).normal(size=C.shape)
+    net, lam = hgp.networks.RandomDirected(n, seed=4), np.random.default_rng(5).normal(size=(n, 2))
+    problem = hgp.problems.Quadratic(A, b, C, target, coupling=D, outer_reg=mu)
+    path = optimise(problem, net, lam, 3, dict(steps=T, lr=0.5, milestones=(30,)),
+                    dict(steps=S, iterations=M, eta=eta), Adam(0.05))  # fmt: skip
+    x, s, first, second = np.zeros((n, 4)), 0, 0.0, 0.0
+
+    def times(matrices, rows):
+        return np.stack([matrix @ row for matrix, row in zip(matrices, rows, strict=True)])
+
+    for k in range(4):
+        u, omega = x.copy(), np.ones((n, 1))
+        for step in range(T):
+            z, s, rate = u / omega, s + 1, 0.5 if step < 30 else 0.05
+            W = net.mixing_matrix(s)
+            u, omega = W @ (u - rate * (times(A, z) - b + times(C.swapaxes(1, 2), lam))), W @ omega
+        x = u / omega
+        cost = np.sum((x - target) ** 2) / 2 + np.sum(lam * times(D, x)) + mu / 2 * np.sum(lam**2)
+        assert_close(path.lam[k], lam, 1e-12)
+        assert path.outer_cost[k] == pytest.approx(cost, rel=1e-12)
+        if k == 3:
+            break
+        r, v = x - target + times(D.swapaxes(1, 2), lam), times(D, x) + mu * lam
+        for _ in range(M):
+            omega = np.ones((n, 1))
+            for _ in range(S):
+                s += 1
+                W = net.mixing_matrix(s)
+                r, omega = W @ r, W @ omega
+            r = r / omega
+            r, v = r - eta * times(A, r), v - eta * times(C, r)
+        assert path.steps[k].gradient_norm == pytest.approx(np.linalg.norm(v), rel=1e-11)
+        first, second = 0.9 * first + 0.1 * v, 0.999 * second + 0.001 * v**2
+        lam = lam - 0.05 * (first / (1 - 0.9 ** (k + 1))) / (np.sqrt(second / (1 - 0.999 ** (k + 1))) + 1e-8)
+    assert_close(path.x, x, 1e-12)
 
 
 def test_gradient_descent_lowers_the_cost_of_a_quadratic_to_its_minimum():
@@ -149,6 +190,31 @@ def test_a_hypergradient_that_diverges_is_tried_again_with_a_smaller_step_size()
     assert path.steps[0].estimate.rounds > path.steps[1].estimate.rounds == 200 * 20
     good = optimise(problem, NET, lam, 1, TRAIN, dict(steps=20, iterations=200, eta=2.0))
     assert_close(path.lam[1], good.lam[1], 1e-6)
+
+
+@pytest.mark.parametrize(("eta", "refused"), [(32.0, False), (64.0, True)])
+def test_step_sizes_are_halved_four_times_at_most(eta, refused):
+    """η = 4 diverges, 2 converges; the halvings of a step that was refused are not lost to the next one."""
+    problem, _, lam = quadratic()
+    with pytest.warns(RuntimeWarning, match="hyper-gradient refused: diverged"):
+        path = optimise(problem, NET, lam, 2, TRAIN, dict(steps=20, iterations=200, eta=eta))
+    first, second = path.steps
+    assert first.note.count("hyper-gradient refused") == 4 + refused and second.note == ""
+    assert [first.scale, second.scale] == [1.0 - refused, 1.0]
+    assert (path.lam[0] == path.lam[1]).all() == refused and (path.lam[1] != path.lam[2]).all()
+
+
+def test_two_refused_steps_end_the_loop_only_in_a_row():
+    problem, _, lam = quadratic()
+
+    def estimate(problem, net, x, lam, outer_step, **options):
+        value = np.full_like(lam, np.inf if outer_step in (0, 2, 4, 5) else 1.0)
+        return SimpleNamespace(value=value, traffic=hgp.Traffic(rounds=1))
+
+    with pytest.warns(RuntimeWarning, match="holds NaN or infinite"):
+        path = optimise(problem, NET, lam, 9, TRAIN, estimate, GradientDescent(0.1))
+    assert [step.scale for step in path.steps] == [0, 1, 0, 1, 0, 0] and path.stopped == "divergence"
+    assert_close(path.lam[-1], lam - 0.2, 1e-14)
 
 
 def test_a_hypergradient_that_stays_infinite_leaves_lam_alone():

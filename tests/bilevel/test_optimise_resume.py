@@ -9,17 +9,18 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from kinds import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import Adam, GradientDescent, optimise
+from hgp_ref.bilevel import Adam, Box, GradientDescent, optimise
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 SETTINGS = dict(outer_steps=6, train=dict(steps=30, lr=0.5, batch_size=5), estimate=dict(steps=3, iterations=20))
-SETTINGS |= dict(update=Adam(0.02))
+SETTINGS |= dict(update=Adam(0.02), seed=4)
 TESTS = Path(__file__).parents[1]
 
 
@@ -72,15 +73,34 @@ def test_a_smaller_step_size_after_divergence_is_kept(tmp_path):
     assert optimise(problem, NET, lam, **given, file=tmp_path / "loop.npz") == whole  # without a warning
 
 
+def test_refused_steps_in_a_row_are_counted_across_a_break(tmp_path):
+    """Two of them end the loop, also when it was taken up again in between."""
+    problem, _, lam = quadratic()
+
+    def infinite(problem, net, x, lam, **options):
+        return SimpleNamespace(value=np.full_like(lam, np.inf), traffic=hgp.Traffic(rounds=1))
+
+    given = dict(train=dict(steps=60, lr=0.5), estimate=infinite)
+    with pytest.warns(RuntimeWarning, match="holds NaN or infinite"):
+        whole = optimise(problem, NET, lam, 9, **given)
+        optimise(problem, NET, lam, 1, **given, file=tmp_path / "loop.npz")
+        path = optimise(problem, NET, lam, 9, **given, file=tmp_path / "loop.npz")
+    assert path == whole and path.stopped == "divergence" and len(path.lam) == 3
+
+
 def test_other_runs_are_refused(tmp_path):
     problem, _, lam = logistic()
     file = tmp_path / "loop.npz"
     optimise(problem, NET, lam, **SETTINGS | {"outer_steps": 1}, file=file)
     for change, words in (
-        (dict(seed=1), "with seed=0, but 1 is given"),
+        (dict(seed=1), "with seed=4, but 1 is given"),
         (dict(net=hgp.networks.RandomDirected(n=3, seed=2)), "with net="),
         (dict(train=dict(steps=31, lr=0.5)), "with train="),
         (dict(update=GradientDescent(0.1)), "with update="),
+        (dict(estimate=dict(steps=3, iterations=21)), "with estimate="),
+        (dict(warm_start=False), "with warm_start=True, but False is given"),
+        (dict(project=Box(0.0, 1.0)), "with project=None"),
+        (dict(log=True), "with log=False"),
         (dict(lam=lam + 0.1), "another lam"),
         (dict(lam=lam.astype("float32"), problem=problem.to("numpy", "float32")), "belongs to λ of shape"),
         (dict(problem=logistic(seed=5)[0]), "belongs to a problem whose inner cost"),

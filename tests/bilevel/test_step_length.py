@@ -96,7 +96,7 @@ def test_measure_and_best_are_those_of_the_corrected_x():
     measured = []
 
     def measure(x, lam):
-        measured.append(lam)
+        measured.append((x.copy(), lam.copy()))
         return float(np.abs(x).sum())
 
     path = optimise(problem, hgp.networks.RandomDirected(3, 0.3, 0.7, seed=0), lam, 2,
@@ -104,6 +104,10 @@ def test_measure_and_best_are_those_of_the_corrected_x():
                     measure=measure)  # fmt: skip
     assert len(measured) > len(path.lam) == len(path.measure)  # x was corrected, and measured again
     assert path.measure[-1] == np.abs(path.x).sum()
+    for k, at in enumerate(path.lam):  # the last x at each λ
+        x = next(x for x, lam in reversed(measured) if (lam == at).all())
+        assert path.measure[k] == np.abs(x).sum()
+        assert path.outer_cost[k] == pytest.approx(problem.outer_cost(x, at).sum(), rel=1e-13)
     assert path.best == np.argmin(path.measure) and np.abs(path.best_x).sum() == path.measure[path.best]
 
 

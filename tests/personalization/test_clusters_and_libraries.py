@@ -14,18 +14,18 @@ from hgp_ref.neural import Linear, Sequential
 from hgp_ref.personalization import Outer, Push, Rounds, Task
 from hgp_ref.personalization.clustering import bipartition, means_inside, split_all
 
-from .test_methods_by_hand import ROUNDS, C, D, clients
+from .test_methods_by_hand import L2, ROUNDS, C, D, clients, close, gradient
 
 MODEL = Sequential((D,), Linear(D, C))
 
 
-def two_kinds(n=6, N=40, seed=0):
+def two_kinds(counts=(40,) * 6, seed=0):
     """Even clients label by one rule, odd ones by its opposite: no common model serves both."""
-    rng = np.random.default_rng(seed)
+    rng, n = np.random.default_rng(seed), len(counts)
     truth = rng.normal(size=(D, C))
     parts = []
     for _ in range(3):
-        X = [rng.normal(size=(N, D)) for _ in range(n)]
+        X = [rng.normal(size=(N, D)) for N in counts]
         parts += [X, [np.argmax((X[i] @ truth) * (1 if i % 2 == 0 else -1), axis=1) for i in range(n)]]
     X, y, X_val, y_val, X_test, y_test = parts
     return Clients(X, y, X_val, y_val, C, "two kinds", X_test, y_test)
@@ -46,6 +46,40 @@ def test_two_obvious_clusters_are_split_and_gain():
     published = personal.clustered_fl(task, net, recipe, as_published=True, **{**given, "tol_client": 1.6})
     assert published.notes == ()
     np.testing.assert_allclose(published.x, together.x, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("tol_mean", "tol_client", "first"), [(0.2, 0.35, 12), (0.5, 0.01, 3)])
+def test_clusters_are_found_and_train_apart_as_by_hand(tol_mean, tol_client, first):
+    """Client by client, with every bipartition tried; momentum is a client's own and goes on, means are by size."""
+    counts, E, lr, m = np.array([12, 30, 9, 20, 15, 7]), 2, 0.3, 0.3
+    task, n = Task(MODEL, two_kinds(counts), l2=L2, look=5, seed=3), len(counts)
+    recipe = Rounds(rounds=25, lr=lr, momentum=m, batch_size=None, milestones=(), epochs=E)
+    given = dict(tol_mean=tol_mean, tol_client=tol_client, first_split=first)
+    result = personal.clustered_fl(task, hgp.networks.FullyConnected(n), recipe, **given)
+    z, b, clusters, notes, messages = np.array(task.start()), np.zeros_like(task.start()), [np.arange(n)], [], 0
+    for r in range(1, 26):
+        w = z.copy()
+        for i in range(n):
+            for _ in range(E):
+                b[i] = m * b[i] + gradient(task.data.X[i], task.data.y[i], w[i])
+                w[i] -= lr * b[i]
+        moved, after = w - z, []
+        for c in clusters:
+            mean = np.average(moved[c], axis=0, weights=counts[c])
+            z[c], lengths = z[c] + mean, np.linalg.norm(moved[c], axis=1)
+            messages += len(c) * (len(c) - 1)
+            if r >= first and np.linalg.norm(mean) < tol_mean and lengths.max() > tol_client and len(c) > 2:
+                cosines = moved[c] @ moved[c].T / np.outer(lengths, lengths)
+                side = min(sides(len(c)), key=lambda side: cosines[np.ix_(side, ~side)].max())
+                after += [c[side], c[~side]]
+                notes.append(f"round {r}: {c[side].tolist()} | {c[~side].tolist()}")
+            else:
+                after.append(c)
+        clusters = after
+    assert len(notes) > 0 and notes[0].endswith("[0, 2, 4] | [1, 3, 5]")
+    assert result.notes == tuple(notes) and result.settings["clusters"] == [c.tolist() for c in clusters]
+    close(result.x, z)
+    assert result.traffic.messages == messages and result.traffic.floats == messages * (z.shape[1] + 1)
 
 
 def test_one_kind_of_clients_is_not_split():
@@ -167,6 +201,19 @@ def test_results_are_kept_in_files(tmp_path):
     again = hgp.load(result.save(tmp_path / "fedavg.npz"))
     np.testing.assert_array_equal(again.test, result.test)
     assert again.best == result.best and again.sizes["test"].tolist() == [7, 7, 7]
+
+
+def test_validation_data_choose_the_look_and_sizes_weigh_clients():
+    """By right answers look 0, by plain accuracies look 1, by test data and by time look 2."""
+    validation = np.array([[0.5, 0.9], [1.0, 0.5], [0.5, 0.5]])
+    test = np.array([[0.5, 0.25], [0.4, 0.3], [0.9, 0.9]])
+    sizes = {"validation": np.array([10, 30]), "test": np.array([40, 20])}
+    seen = personal.Personalized("m", np.arange(3), validation, test, sizes, np.zeros((2, 1)), None, hgp.Traffic())
+    assert seen.best == 0
+    assert seen.accuracy() == pytest.approx(25 / 60) and seen.accuracy(weighted=False) == pytest.approx(0.375)
+    assert seen.accuracy("validation") == pytest.approx(0.8) and seen.bottom(part="validation") == pytest.approx(0.54)
+    assert seen.bottom() == pytest.approx(0.275) and seen.bottom(0.5) == pytest.approx(0.375)
+    np.testing.assert_allclose(seen.curve("validation"), [0.8, 0.625, 0.5])
 
 
 def test_of_looks_with_equally_many_right_answers_the_first_is_chosen():

@@ -89,7 +89,8 @@ def test_fedavg_and_fedprox(task, prox):
     z = task.start()[0]
     for r, rate in enumerate(RATES):
         z = by_size([epoch_of(task, i, r, z, rate, prox, z)[0] for i in range(3)])
-    result = personal.fedprox(task, NET, ROUNDS, mu=prox) if prox else personal.fedavg(task, NET, ROUNDS)
+    heavy = replace(ROUNDS, momentum=0.9)  # which FedProx does without
+    result = personal.fedprox(task, NET, heavy, mu=prox) if prox else personal.fedavg(task, NET, ROUNDS)
     close(result.x, np.tile(z, (3, 1)))
     assert result.turns.tolist() == [3, 6, 7] and result.validation.shape == (3, 3)
     assert result.traffic.rounds == 7 and result.traffic.messages == 7 * 6
@@ -124,13 +125,15 @@ def test_accuracies_are_those_of_the_models(task):
     assert result.bottom() == pytest.approx(np.quantile(result.test[chosen], 0.1))
 
 
-@pytest.mark.parametrize("as_published", [False, True])
-def test_fedavg_plus(task, as_published, monkeypatch):
-    """What is judged is one more epoch from the shared model; the shared model itself goes on untouched."""
+@pytest.mark.parametrize(
+    ("as_published", "epochs", "own_rate"), [(False, 1, None), (True, 1, None), (False, 2, 0.7), (True, 2, 0.05)]
+)
+def test_fedavg_plus(task, as_published, epochs, own_rate, monkeypatch):
+    """What is judged are more epochs from the shared model; the shared model itself goes on untouched."""
     judged, look = [], Judge.look
     monkeypatch.setattr(Judge, "look", lambda judge, turn, x, lam: (judged.append(x), look(judge, turn, x, lam)))
     recipe = Rounds(rounds=7, lr=0.3, milestones=(4,), decay=0.5, momentum=0.5, batch_size=4)
-    result = personal.fedavg_plus(task, NET, recipe, as_published=as_published)
+    result = personal.fedavg_plus(task, NET, recipe, epochs=epochs, tuning_rate=own_rate, as_published=as_published)
     judged = judged[:3]
     close(result.x, personal.fedavg(task, NET, recipe).x)
     seen, b, tuned = [], [None] * 3, np.zeros((3, C * D + C))
@@ -142,34 +145,40 @@ def test_fedavg_plus(task, as_published, monkeypatch):
             w.append(moved)
         z = by_size(w)
         if r + 1 in (3, 6, 7):
+            at = own_rate or (0.3 if as_published else rate)
             for i in range(3):
-                kept = b[i] if as_published else None
-                tuned[i], b[i] = epoch_of(task, i, 2**40 + r, z, 0.3 if as_published else rate, momentum=0.5, b=kept)
+                tuned[i], b[i] = z, b[i] if as_published else None
+                for e in range(2**40 + r * epochs, 2**40 + (r + 1) * epochs):
+                    tuned[i], b[i] = epoch_of(task, i, e, tuned[i], at, momentum=0.5, b=b[i])
             close(judged[len(seen)], tuned)
             seen.append(task.plain.accuracy(tuned, np.zeros((3, 1)), *task.data.test))
     close(result.test, np.stack(seen))
 
 
-@pytest.mark.parametrize("as_published", [False, True])
-def test_pfedme(task, as_published):
-    mu, inner, nu, beta = 2.0, 3, 0.2, 0.8
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize(("as_published", "local_rate"), [(False, 0.2), (False, None), (True, None)])
+def test_pfedme(task, as_published, local_rate, epochs):
+    mu, inner, beta = 2.0, 3, 0.8
+    nu = 1 / mu if local_rate is None else local_rate
     theta = np.array(task.start())
     w = theta[0].copy()
     for r, rate in enumerate(RATES):
         own = np.tile(w, (3, 1))
-        for i in range(3):
+        for i, e in np.ndindex(3, epochs):
             X, y = task.data.X[i], task.data.y[i]
             if as_published:
-                theta[i], _ = epoch_of(task, i, r, theta[i], rate, mu, w)
+                theta[i], _ = epoch_of(task, i, r * epochs + e, theta[i], rate, mu, w)
                 continue
-            for k in batches(i, r):
+            for k in batches(i, r * epochs + e):
                 for _ in range(inner):
                     theta[i] = theta[i] - rate * (gradient(X[k], y[k], theta[i]) + mu * (theta[i] - own[i]))
                 own[i] = own[i] - nu * mu * (own[i] - theta[i])
         w = by_size(theta) if as_published else (1 - beta) * w + beta * by_size(own)
-    given = dict(mu=mu, as_published=as_published)
-    result = personal.pfedme(task, NET, ROUNDS, inner_steps=inner, local_rate=nu, beta=beta, **given)
+    given = dict(mu=mu, as_published=as_published, local_rate=local_rate, beta=beta)
+    result = personal.pfedme(task, NET, replace(ROUNDS, epochs=epochs), inner_steps=inner, **given)
     close(result.x, theta)
+    for part, seen in (("validation", result.validation), ("test", result.test)):  # judged are the θ_i
+        close(seen[-1], task.plain.accuracy(theta, np.zeros((3, 1)), *task.data.part(part)))
 
 
 def test_pfedme_tends_to_the_minimum_of_the_envelopes():
@@ -206,14 +215,33 @@ def test_fedem(task, kind):
     close(result.lam, log_pi)
 
 
-def test_hgp_pl_is_the_outer_loop_of_a_mask(task):
+def test_a_mixture_predicts_by_its_probabilities(task):
+    """Not by a mean of logits, in which a component with large ones has the only say."""
+    rng, dim = np.random.default_rng(0), C * D + C
+    mixture = hgp.problems.PersonalMixture(task.model, *task.data.train, components=2)
+    x, lam = rng.normal(size=(3, 2 * dim)) * np.repeat([2, 30], dim), np.tile([1.0, 0.0], (3, 1))
+    right = {"probabilities": np.zeros(3), "logits": np.zeros(3)}
+    for i, (X, y) in enumerate(zip(*task.data.test, strict=True)):
+        z = [X @ w[: C * D].reshape(C, D).T + w[C * D :] for w in np.split(x[i], 2)]
+        P = [np.exp(a - a.max(axis=1, keepdims=True)) for a in z]
+        mixed = {"probabilities": [p / p.sum(axis=1, keepdims=True) for p in P], "logits": z}
+        for kind, (one, other) in mixed.items():
+            right[kind][i] = np.mean(np.argmax(np.e * one + other, axis=1) == y)
+    close(mixture.accuracy(x, lam, *task.data.test), right["probabilities"])
+    assert np.any(right["probabilities"] != right["logits"])
+
+
+@pytest.mark.parametrize("method", ["hgp_pl", "hgp_mtl"])
+def test_is_the_outer_loop_of_a_mask_or_a_mixture(task, method):
     recipe, net = Push(steps=30, lr=0.3, batch_size=4), hgp.networks.RandomDirected(3, seed=2)
-    outer = Outer(outer_steps=2, iterations=3, steps=4, eta=0.2, batch_size=4)
-    result = personal.hgp_pl(task, net, recipe, outer)
-    problem = hgp.problems.PersonalMask(task.model, *task.data.train, l2=L2, outer_l2=1e-3)
-    lam, m, s, graphs, drawn = np.zeros((3, C)), 0.0, 0.0, 0, 0
+    outer = Outer(outer_steps=2, iterations=3, steps=4, eta=0.2, batch_size=4, outer_l2=0.02)
+    result = getattr(personal, method)(task, net, recipe, outer)
+    made = {"hgp_pl": hgp.problems.PersonalMask, "hgp_mtl": hgp.problems.PersonalMixture}[method]
+    problem = made(task.model, *task.data.train, l2=L2, outer_l2=0.02)
+    lam, m, s, graphs, drawn = np.zeros((3, problem.dim_lam)), 0.0, 0.0, 0, 0
+    start = np.concatenate([task.model.init(3, SEED + j) for j in range(1 if method == "hgp_pl" else 3)], axis=1)
     for k in range(3):
-        options = dict(milestones=None, variant="nedic", batch_size=4, seed=SEED, x0=task.start(), first_batch=drawn)
+        options = dict(milestones=None, variant="nedic", batch_size=4, seed=SEED, x0=start, first_batch=drawn)
         fit = hgp.sgp(problem, net.after(graphs), lam, 30, 0.3, **options)
         close(result.test[k], problem.accuracy(fit.x, lam, *task.data.test))
         graphs, drawn = graphs + 30, drawn + 30
@@ -227,6 +255,58 @@ def test_hgp_pl_is_the_outer_loop_of_a_mask(task):
         lam = lam - 0.1 * (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(s / (1 - 0.999 ** (k + 1))) + 1e-8)
     close(result.lam, lam)
     close(result.x, fit.x)
+
+
+@pytest.mark.parametrize(("method", "rate", "outer_l2"), [("hgp_pl", 0.1, 1e-3), ("hgp_mtl", 0.1, 1e-2),
+                                                         ("hgp_weights", 0.3, 0.0)])  # fmt: skip
+def test_outer_loops_by_default(task, method, rate, outer_l2):
+    result = getattr(personal, method)(task, NET, Push(steps=2, lr=0.1, batch_size=None))
+    asked = {"outer_rate": rate, "outer_outer_l2": outer_l2, "outer_iterations": 10, "outer_steps": 10}
+    assert {name: result.settings[name] for name in asked} == asked and len(result.turns) == 6
+
+
+def resolved(task, lam, scale, outer_l2, part):
+    """F(λ) at x(λ) = argmin Σ_i g_i by Newton's method; masked logits of an instance are A x, A = m ∘ (its design)."""
+    m = scale * np.exp(lam) / np.exp(lam).sum(axis=1, keepdims=True)
+
+    def probabilities(X, i, x):
+        eye = np.tile(np.eye(C), (len(X), 1, 1))
+        A = m[i][:, None] * np.concatenate([np.einsum("cd,kj->kcdj", np.eye(C), X).reshape(len(X), C, -1), eye], axis=2)
+        p = np.exp(A @ x)
+        return A, p / p.sum(axis=1, keepdims=True)
+
+    x = np.zeros(C * D + C)
+    for _ in range(9):
+        slope, bend = 3 * task.l2 * x, 3 * task.l2 * np.eye(len(x))
+        for i, (X, y) in enumerate(zip(*task.data.train, strict=True)):
+            A, p = probabilities(X, i, x)
+            slope = slope + np.einsum("kcj,kc->j", A, p - np.eye(C)[y]) / len(y)
+            curved = np.einsum("kc,cd->kcd", p, np.eye(C)) - p[:, :, None] * p[:, None, :]
+            bend = bend + np.einsum("kcj,kcd,kdl->jl", A, curved, A) / len(y)
+        x = x - np.linalg.solve(bend, slope)
+    data = enumerate(zip(*task.data.part(part), strict=True))
+    losses = [-np.log(probabilities(X, i, x)[1][np.arange(len(y)), y]).mean() for i, (X, y) in data]
+    return sum(losses) + outer_l2 / 2 * np.sum(lam**2)
+
+
+@pytest.mark.parametrize(("part", "as_printed"), [("train", False), ("validation", True)])
+def test_in_the_limit_a_mask_goes_down_the_resolved_cost(part, as_printed, monkeypatch):
+    """λ_1 − λ_2 = d_λ F(λ_1) by differences, for gradient descent in place of Adam and S, M large."""
+    monkeypatch.setattr("hgp_ref.personalization.outer_loop.Adam", hgp.bilevel.GradientDescent)
+    task = Task(Sequential((D,), Linear(D, C)), clients(), l2=0.2, seed=SEED, look=9)
+    recipe = Rounds(150, 0.8, (), momentum=0.0, batch_size=None, averaging="push_sum", steps=40, by_size=False)
+    net, h = hgp.networks.RandomDirected(3, seed=2), 1e-5
+    outer = Outer(1, rate=1.0, outer_l2=0.3, iterations=150, steps=40, eta=0.5, batch_size=None, outer_on=part)
+    first, second = (
+        personal.hgp_pl(task, net, recipe, replace(outer, outer_steps=k), as_printed=as_printed).lam for k in (1, 2)
+    )
+    grad = np.zeros_like(first)
+    for place in np.ndindex(*first.shape):
+        moved = np.zeros_like(first)
+        moved[place] = h
+        up, down = (resolved(task, first + a, 1 if as_printed else C, 0.3, part) for a in (moved, -moved))
+        grad[place] = (up - down) / (2 * h)
+    np.testing.assert_allclose(first - second, grad, rtol=1e-5, atol=1e-6)
 
 
 def test_hgp_weights_is_the_outer_loop_of_instance_weights(task):
@@ -249,7 +329,7 @@ def test_hgp_weights_is_the_outer_loop_of_instance_weights(task):
         step = 0.3 * (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(s / (1 - 0.999 ** (k + 1))) + 1e-8)
         lam = np.clip(lam - step, 0.0, 1.0)
     close(result.lam, lam)
-    assert 0 <= result.lam.min() < 1 == result.lam.max()
+    assert 0 <= result.lam.min() < 1 == result.lam.max() and result.settings["outer_outer_l2"] == 0
     with pytest.raises(ValueError, match="outer_on='train' given, needed 'validation'"):
         personal.hgp_weights(task, net, recipe, Outer())
 

@@ -29,6 +29,14 @@ def test_closed_forms_equal_products_with_unit_vectors(setting, dtype):
     assert_close(np.stack([lin.cross(e) for e in units], axis=-1), jacobian, identity_rtol(dtype))
 
 
+@pytest.mark.parametrize("kind", ["logistic", "softmax-client", "weights", "weights-softmax", "cleaning-softmax"])
+def test_norms_of_jacobians_lie_between_the_largest_singular_value_and_all_of_them(kind):
+    c = make(kind)
+    jacobian, told = c.problem.jacobian(c.x, c.lam), c.problem.jacobian_norms(c.x, c.lam)
+    assert np.all(np.linalg.norm(jacobian, 2, axis=(1, 2)) <= told * (1 + 1e-14))
+    assert np.all(told <= np.linalg.norm(jacobian, axis=(1, 2)) * (1 + 1e-12))
+
+
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=4)
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from helpers import assert_close
 
-from .cases import make, settings
+from hgp_ref.problems import LogRates
+
+from .cases import full_quadratic, make, settings
 
 STEP = np.finfo(float).eps ** (1 / 3)  # balances truncation h² and rounding eps/h: both about 4e-11
 RTOL = 1e-7
@@ -51,3 +53,12 @@ def test_outer_grad_is_the_slope_of_outer_cost(case):
     assert_close(np.sum(along_x * c.u, axis=1), slope(lambda x: c.problem.outer_cost(x, c.lam), c.x, c.u), RTOL)
     expected = slope(lambda lam: c.problem.outer_cost(c.x, lam), c.lam, c.lam[::-1])
     assert_close(np.sum(along_lam * c.lam[::-1], axis=1), expected, RTOL)
+
+
+def test_outer_grad_along_the_logarithm_of_rates_that_the_outer_cost_has():
+    """Rates of linear models are in the inner cost alone."""
+    rng = np.random.default_rng(4)
+    problem = LogRates(full_quadratic(rng, 3, 4, 2, "float64"))
+    x, theta = rng.normal(size=(3, 4)), rng.normal(size=(3, 2))
+    along = [slope(lambda at: problem.outer_cost(x, at), theta, unit) for unit in np.eye(2)]
+    assert_close(problem.outer_grad(x, theta)[1], np.stack(along, axis=1), RTOL)

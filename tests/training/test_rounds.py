@@ -29,7 +29,7 @@ def alone(problem, i):
     return lambda x, lam, batch: own.inner_grad(x[None], lam[None], batch=batch[None])[0]
 
 
-def by_hand(problem, lam, matrices, rates, batch_size, momentum, decay, prox, seed, epochs=1):
+def by_hand(problem, lam, matrices, rates, batch_size, momentum, decay, prox, seed, epochs=1, first=0):
     """FedAvg and relatives, client by client and instance list by instance list."""
     n, d = problem.n_clients, problem.dim_x
     z, b = np.zeros((n, d)), np.zeros((n, d))
@@ -37,7 +37,7 @@ def by_hand(problem, lam, matrices, rates, batch_size, momentum, decay, prox, se
         w = z.copy()
         for i in range(n):
             gradient = alone(problem, i)
-            for epoch in range(r * epochs, (r + 1) * epochs):
+            for epoch in range(first + r * epochs, first + (r + 1) * epochs):
                 order = sample_epochs(problem.counts, seed, epoch, 1)[0, i]
                 order = order[order >= 0]
                 for k in range(0, len(order), batch_size):
@@ -78,6 +78,14 @@ def test_is_the_loop_of_each_client(kind, weighted, momentum, decay, prox, epoch
     rates = [0.3, 0.3, 0.15, 0.15, 0.075, 0.075]
     assert_close(fit.x, by_hand(problem, lam, matrices, rates, 4, momentum, decay, prox, 7, epochs), RTOL)
     np.testing.assert_allclose(fit.rates, rates)
+
+
+def test_epochs_are_counted_from_the_first_one_on():
+    problem, lam = ragged()
+    rule = dict(batch_size=4, seed=7, epochs=2, first_epoch=5)
+    fit = local_rounds(problem, hgp.ExactAverage(3), lam, 3, 0.3, (), **rule)
+    mean = np.full((3, 3), 1 / 3)
+    assert_close(fit.x, by_hand(problem, lam, [mean] * 3, [0.3] * 3, 4, 0.0, 0.0, 0.0, 7, epochs=2, first=5), RTOL)
 
 
 def test_fedavg_is_the_mean_by_training_size():

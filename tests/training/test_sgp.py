@@ -37,9 +37,11 @@ def test_is_the_recursion(kind, variant):
     fit = hgp.sgp(problem, net, lam, steps=30, lr=0.5, milestones=(10, 20), decay=0.2, variant=variant)
     rates = [0.5] * 10 + [0.1] * 10 + [0.02] * 10
     assert_close(fit.x, recursion(problem, net, lam, rates, variant), RTOL)
-    mini = hgp.sgp(problem, net, lam, steps=300, lr=0.1, milestones=(), variant=variant, batch_size=5, seed=9)
-    batches = sample_batches(problem.counts, 5, 9, 0, 300)
-    assert_close(mini.x, recursion(problem, net, lam, [0.1] * 300, variant, batches), RTOL)
+    for first in (0, 1000):
+        rule = dict(batch_size=5, seed=9, first_batch=first)
+        mini = hgp.sgp(problem, net, lam, steps=300, lr=0.1, milestones=(), variant=variant, **rule)
+        batches = sample_batches(problem.counts, 5, 9, first, 300)
+        assert_close(mini.x, recursion(problem, net, lam, [0.1] * 300, variant, batches), RTOL)
 
 
 @pytest.mark.parametrize("variant", ["assran", "nedic"])
@@ -117,6 +119,20 @@ def test_a_start_at_the_solution_is_no_divergence():
     net = hgp.networks.RandomDirected(n=3, seed=1)
     fit = hgp.sgp(problem, net, lam, steps=50, lr=0.5, milestones=(), batch_size=2, x0=x0)
     assert fit.grad_norm > 1e-6  # the noise moves it away, and that is no error
+
+
+def test_a_tolerance_ends_training_at_the_first_look_at_which_it_is_met():
+    """‖mean_i ∂g_i(x̄)‖ against that of the start, every 32 steps."""
+    problem, _, lam = quadratic()
+    given = dict(lr=0.1, milestones=(), x0=np.full((3, 4), 50.0))
+
+    def left(x):
+        return np.linalg.norm(problem.inner_grad(np.tile(x.mean(axis=0), (3, 1)), lam).mean(axis=0))
+
+    fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, 2000, tol=1e-3, **given)
+    earlier = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, fit.steps - 32, **given)
+    assert fit.stopped == "tolerance" and fit.steps % 32 == 0 and fit.traffic.rounds == fit.steps
+    assert left(fit.x) <= 1e-3 * left(given["x0"]) < left(earlier.x)
 
 
 @pytest.mark.parametrize(
