@@ -7,9 +7,9 @@ update). λ_0 … λ_K are judged, and validation accuracy chooses among them.
 
 M = 0 is the control: ∂_λ f alone, what each client can compute without asking anybody.
 
-v is that of x(λ) = argmin_x Σ_i g_i. A recipe that weighs models by training size (`Rounds(by_size=True)`, as the
-published program does over FC) trains argmin_x Σ_i N_i g_i instead: where sizes differ, v tends to d_λ F as S and M
-grow only with by_size=False.
+A recipe that weighs models by training size, `Rounds(by_size=True)`, trains x(λ) = argmin_x Σ_i N_i g_i, and v is the
+hyper-gradient of that. The published program, which weighs models so over FC, estimates that of argmin_x Σ_i g_i
+(`Outer(as_published=True)`): where sizes differ, it does not tend to d_λ F, however large S and M are.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from hgp_ref.backend import Array
 from hgp_ref.bilevel import Adam, optimise
 from hgp_ref.data import Clients
 from hgp_ref.networks import Network
-from hgp_ref.personalization.recipes import AVERAGINGS, Recipe, need_recipe
+from hgp_ref.personalization.recipes import AVERAGINGS, Recipe, Rounds, need_recipe
 from hgp_ref.personalization.result import Personalized
 from hgp_ref.personalization.task import Task
+from hgp_ref.problems.weighed import Weighed
+from hgp_ref.training import Fit
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Outer:
     batch_size : of HGP's products, one batch for u and v together as the paper has it; None for full batches.
     averaging : "push_sum", "gossip" or "exact".
     outer_on : "train" as in the paper, or "validation": whose loss f_i is.
+    as_published : estimate d_λ F for x(λ) = argmin Σ_i g_i also where training weighs clients by size.
 
     Raises
     ------
@@ -65,6 +68,7 @@ class Outer:
     batch_size: int | None = 128
     averaging: str = "push_sum"
     outer_on: str = "train"
+    as_published: bool = False
 
     def __post_init__(self) -> None:
         arguments.choice("averaging", self.averaging, AVERAGINGS)
@@ -74,6 +78,7 @@ class Outer:
         for name in ("rate", "eta"):
             arguments.positive(name, getattr(self, name))
         arguments.nonnegative("outer_l2", self.outer_l2)
+        arguments.boolean("as_published", self.as_published)
         if self.batch_size is not None:
             arguments.integer("batch_size", self.batch_size, 1, 2**31 - 1)
 
@@ -108,6 +113,10 @@ def personalize(
     """λ_0 = 0, or `start`, … λ_K on `problem`, judged after each training."""
     task.over(net), need_recipe(recipe)
     judge = task.judge(problem, outer.outer_steps)
+    sizes = recipe.weights(problem) if isinstance(recipe, Rounds) and not outer.as_published else None
+
+    def train(_: Any, *given: Any, **options: Any) -> Fit:
+        return recipe(problem, *given, **options)
 
     def look(k: int, lam: Array, x: Array, cost: float) -> None:
         judge.look(k, x, lam)
@@ -115,11 +124,11 @@ def personalize(
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RuntimeWarning)
         path = optimise(
-            problem,
+            problem if sizes is None else Weighed(problem, sizes / sizes.mean()),
             net,
             task.zeros(problem.dim_lam) if start is None else start,
             outer.outer_steps,
-            train=recipe,
+            train=train,
             estimate=outer.estimate(),
             update=Adam(outer.rate),
             project=project,
@@ -133,7 +142,7 @@ def personalize(
     settings = {
         "net": net,
         **asdict(recipe),
-        **{f"outer_{name.removeprefix('outer_')}": value for name, value in asdict(outer).items()},
+        **{f"outer_{name}": value for name, value in asdict(outer).items()},
     }
     settings |= {"outer_cost": path.outer_cost, "stopped": path.stopped}
     return judge.result(method, path.x, path.lam[-1, ...], path.traffic, settings, tuple(notes))

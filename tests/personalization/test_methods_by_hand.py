@@ -265,8 +265,8 @@ def test_outer_loops_by_default(task, method, rate, outer_l2):
     assert {name: result.settings[name] for name in asked} == asked and len(result.turns) == 6
 
 
-def resolved(task, lam, scale, outer_l2, part):
-    """F(λ) at x(λ) = argmin Σ_i g_i by Newton's method; masked logits of an instance are A x, A = m ∘ (its design)."""
+def resolved(task, lam, scale, outer_l2, part, c=(1, 1, 1)):
+    """F(λ) at x(λ) = argmin Σ_i c_i g_i by Newton's method; logits of an instance are A x, A = m ∘ (its design)."""
     m = scale * np.exp(lam) / np.exp(lam).sum(axis=1, keepdims=True)
 
     def probabilities(X, i, x):
@@ -277,26 +277,31 @@ def resolved(task, lam, scale, outer_l2, part):
 
     x = np.zeros(C * D + C)
     for _ in range(9):
-        slope, bend = 3 * task.l2 * x, 3 * task.l2 * np.eye(len(x))
+        slope, bend = sum(c) * task.l2 * x, sum(c) * task.l2 * np.eye(len(x))
         for i, (X, y) in enumerate(zip(*task.data.train, strict=True)):
             A, p = probabilities(X, i, x)
-            slope = slope + np.einsum("kcj,kc->j", A, p - np.eye(C)[y]) / len(y)
+            slope = slope + c[i] * np.einsum("kcj,kc->j", A, p - np.eye(C)[y]) / len(y)
             curved = np.einsum("kc,cd->kcd", p, np.eye(C)) - p[:, :, None] * p[:, None, :]
-            bend = bend + np.einsum("kcj,kcd,kdl->jl", A, curved, A) / len(y)
+            bend = bend + c[i] * np.einsum("kcj,kcd,kdl->jl", A, curved, A) / len(y)
         x = x - np.linalg.solve(bend, slope)
     data = enumerate(zip(*task.data.part(part), strict=True))
     losses = [-np.log(probabilities(X, i, x)[1][np.arange(len(y)), y]).mean() for i, (X, y) in data]
     return sum(losses) + outer_l2 / 2 * np.sum(lam**2)
 
 
-@pytest.mark.parametrize(("part", "as_printed"), [("train", False), ("validation", True)])
-def test_in_the_limit_a_mask_goes_down_the_resolved_cost(part, as_printed, monkeypatch):
+LIMITS = (("train", False, False), ("validation", True, False), ("validation", False, True))
+
+
+@pytest.mark.parametrize(("part", "as_printed", "by_size"), LIMITS)
+def test_in_the_limit_a_mask_goes_down_the_resolved_cost(part, as_printed, by_size, monkeypatch):
     """λ_1 − λ_2 = d_λ F(λ_1) by differences, for gradient descent in place of Adam and S, M large."""
     monkeypatch.setattr("hgp_ref.personalization.outer_loop.Adam", hgp.bilevel.GradientDescent)
     task = Task(Sequential((D,), Linear(D, C)), clients(), l2=0.2, seed=SEED, look=9)
-    recipe = Rounds(150, 0.8, (), momentum=0.0, batch_size=None, averaging="push_sum", steps=40, by_size=False)
-    net, h = hgp.networks.RandomDirected(3, seed=2), 1e-5
-    outer = Outer(1, rate=1.0, outer_l2=0.3, iterations=150, steps=40, eta=0.5, batch_size=None, outer_on=part)
+    averaging, steps = ("exact", 1) if by_size else ("push_sum", 40)
+    recipe = Rounds(150, 0.8, (), momentum=0.0, batch_size=None, averaging=averaging, steps=steps, by_size=by_size)
+    net, h = NET if by_size else hgp.networks.RandomDirected(3, seed=2), 1e-5
+    outer = Outer(1, rate=1.0, outer_l2=0.3, iterations=150, steps=steps, eta=0.5, batch_size=None, outer_on=part,
+                  averaging=averaging)  # fmt: skip
     first, second = (
         personal.hgp_pl(task, net, recipe, replace(outer, outer_steps=k), as_printed=as_printed).lam for k in (1, 2)
     )
@@ -304,9 +309,13 @@ def test_in_the_limit_a_mask_goes_down_the_resolved_cost(part, as_printed, monke
     for place in np.ndindex(*first.shape):
         moved = np.zeros_like(first)
         moved[place] = h
-        up, down = (resolved(task, first + a, 1 if as_printed else C, 0.3, part) for a in (moved, -moved))
+        given = (1 if as_printed else C, 0.3, part, COUNTS if by_size else (1, 1, 1))
+        up, down = (resolved(task, first + a, *given) for a in (moved, -moved))
         grad[place] = (up - down) / (2 * h)
     np.testing.assert_allclose(first - second, grad, rtol=1e-5, atol=1e-6)
+    if by_size:  # the published program's is another one
+        published = personal.hgp_pl(task, net, recipe, replace(outer, outer_steps=1, as_published=True)).lam
+        assert np.linalg.norm(published - first) > 0.01 * np.linalg.norm(first)
 
 
 def test_hgp_weights_is_the_outer_loop_of_instance_weights(task):
