@@ -54,9 +54,11 @@ def findings(kept: Numbers, seeds: list[int]) -> list[str]:
     if all(there(kept, "RandD", f"{method}_chosen", seeds) for method in ("fedavg", *AT_CHOSEN)):
         each = (f"{words} {_spread(gain('RandD', f'{method}_chosen', 'fedavg_chosen'))}"
                 for method, words in AT_CHOSEN.items())  # fmt: skip
+        holds = bool(np.all(gain("RandD", "hgp_pl_chosen", "fedavg_chosen") > 0))
         lines.append(
-            "- RandD, all at the rate that validation accuracy chooses for SGP: over SGP, in points, "
-            f"{'; '.join(each)}. SGP itself gains {_spread(gain('RandD', 'fedavg_chosen', 'fedavg'))} by that rate."
+            "- RandD, all at the rate that validation accuracy at a seed which is none of these chooses for SGP: over "
+            f"SGP, in points, {'; '.join(each)}. HGP-PL is {'' if holds else 'not '}above SGP on each seed. By that "
+            f"rate SGP itself gains {_spread(gain('RandD', 'fedavg_chosen', 'fedavg'))}."
         )
     correction = gain("RandD", "hgp_pl", "hgp_pl_m0")
     beside = gain("RandD", "hgp_pl_validation", "hgp_pl_validation_m0")

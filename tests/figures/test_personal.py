@@ -18,6 +18,7 @@ from figures import cli, personal
 from figures.options import Options
 from figures.personal import COMMON, GROUPS, SIZES, TABLE, experiments_of, parts
 from figures.personal_numbers import best, entry, scores
+from figures.personal_page import findings
 from figures.personal_parts import (
     _cost,
     base_of,
@@ -237,6 +238,15 @@ def test_the_cost_in_words_has_all_groups():
     whole = {**COMMON, **SIZES["small"], "backend": "numpy"}, ("RandD.fedavg.0", "FC.fedem.0", "FixU.hgp_mtl.0")
     words = cost_in_words(one.settings, ("RandD.fedavg.0",), whole)
     assert "1 parts to compute" in words and "(3 parts, " in words
+
+
+def test_the_page_says_whether_the_order_holds_at_the_chosen_rate():
+    at = {"fedavg_chosen": 72.0, "hgp_pl_chosen": [73.0, 75.0, 74.0], "fedavg": 71.0}
+    (line,) = [line for line in findings(kept_at(**at), [0, 1, 2]) if "chooses for SGP" in line]
+    assert "HGP-PL +2.0 (+1.0, +3.0, +2.0)" in line and "HGP-PL is above SGP on each seed" in line
+    assert "gains +1.0 (+1.0, +1.0, +1.0)" in line
+    at["hgp_pl_chosen"] = [73.0, 71.9, 75.0]
+    assert any("HGP-PL is not above SGP on each seed" in line for line in findings(kept_at(**at), [0, 1, 2]))
 
 
 PROGRAM = """
