@@ -57,8 +57,8 @@ def findings(kept: Numbers, seeds: list[int]) -> list[str]:
         holds = bool(np.all(gain("RandD", "hgp_pl_chosen", "fedavg_chosen") > 0))
         lines.append(
             "- RandD, all at the rate that validation accuracy at a seed which is none of these chooses for SGP: over "
-            f"SGP, in points, {'; '.join(each)}. HGP-PL is {'' if holds else 'not '}above SGP on each seed. By that "
-            f"rate SGP itself gains {_spread(gain('RandD', 'fedavg_chosen', 'fedavg'))}."
+            f"SGP, in points, {'; '.join(each)}. HGP-PL is {'' if holds else 'not '}above SGP on each seed. The "
+            f"rate alone moves SGP by {_spread(gain('RandD', 'fedavg_chosen', 'fedavg'))}."
         )
     correction = gain("RandD", "hgp_pl", "hgp_pl_m0")
     beside = gain("RandD", "hgp_pl_validation", "hgp_pl_validation_m0")

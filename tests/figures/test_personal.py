@@ -175,6 +175,47 @@ def test_an_error_in_a_worker_is_told(tmp_path):
         obtain(replace(one, parts=("RandD.unknown.0", "RandD.fedavg.0"), workers=2), tmp_path)
 
 
+INTERRUPTED = """
+import sys, time
+from dataclasses import replace
+from pathlib import Path
+from figures.personal import experiments_of
+from reporting.store import obtain
+
+
+def compute(part, finished):
+    Path(sys.argv[1], part).touch()
+    time.sleep(60)
+
+
+if __name__ == "__main__":
+    one = replace(experiments_of("small", quick=True)["push"], compute=compute, workers=2)
+    try:
+        obtain(one, Path(sys.argv[1], "kept"))
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_an_interrupt_ends_parts_side_by_side_at_once(tmp_path):
+    """Sent to all processes, as a terminal does: no worker goes on, or takes up another part."""
+    (tmp_path / "program.py").write_text(INTERRUPTED, encoding="utf-8")
+    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = subprocess.Popen(command, env=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    while len(list(tmp_path.glob("RandD.*"))) < 2 and run.poll() is None:
+        time.sleep(0.05)
+    start = time.monotonic()
+    os.killpg(run.pid, signal.SIGINT)
+    try:
+        said, _ = run.communicate(timeout=50)
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+    assert said == b"interrupted\n" and time.monotonic() - start < 30
+    assert len(list(tmp_path.glob("RandD.*"))) == 2 and not list((tmp_path / "kept").glob("*"))
+
+
 def test_a_size_that_a_figure_does_not_have_is_refused(capsys):
     with pytest.raises(SystemExit):
         cli.main(["table_personalization", "--size", "emnist"])
@@ -244,7 +285,7 @@ def test_the_page_says_whether_the_order_holds_at_the_chosen_rate():
     at = {"fedavg_chosen": 72.0, "hgp_pl_chosen": [73.0, 75.0, 74.0], "fedavg": 71.0}
     (line,) = [line for line in findings(kept_at(**at), [0, 1, 2]) if "chooses for SGP" in line]
     assert "HGP-PL +2.0 (+1.0, +3.0, +2.0)" in line and "HGP-PL is above SGP on each seed" in line
-    assert "gains +1.0 (+1.0, +1.0, +1.0)" in line
+    assert "moves SGP by +1.0 (+1.0, +1.0, +1.0)" in line
     at["hgp_pl_chosen"] = [73.0, 71.9, 75.0]
     assert any("HGP-PL is not above SGP on each seed" in line for line in findings(kept_at(**at), [0, 1, 2]))
 
