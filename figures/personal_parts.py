@@ -232,15 +232,36 @@ class Price:
     besides: float
 
 
-MANY = 20  # steps that are timed together, where one takes no time
+Mark = Callable[[int, object], None]
+FEW, MANY = 3, 21  # turns that are timed together, and where one takes no time
 COMPILING = 2.0  # seconds: what takes less is done twice, since compiling may be a part of it
 
 
 class _Enough(Exception):
-    """Leaves an estimate after the iterations that are timed.
+    """Leaves a training or an estimate after the turns that are timed.
 
-    Its end would look at the spectrum on all data if the terms have not shrunk: that is no part of an iteration.
+    Their ends take gradients on all data, or look at the spectrum where terms have not shrunk: no part of a turn.
     """
+
+
+def _each(work: Callable[[int, Mark], object]) -> tuple[float, float]:
+    """CPU seconds of a turn, and of what comes before the first."""
+
+    def seconds(turns: int) -> tuple[float, float]:
+        times = [time.process_time()]
+
+        def mark(_: int, __: object) -> None:
+            times.append(time.process_time())
+            if len(times) > turns:
+                raise _Enough
+
+        with suppress(_Enough):
+            work(turns, mark)
+        turn = (times[-1] - times[1]) / (turns - 1)
+        return turn, max(times[1] - times[0] - turn, 0.0)
+
+    turn, before = seconds(FEW)
+    return seconds(MANY) if FEW * turn + before < COMPILING else (turn, before)
 
 
 def timed(settings: Settings, task: Task, net: Any) -> Price:
@@ -250,33 +271,15 @@ def timed(settings: Settings, task: Task, net: Any) -> Price:
     asked = {"eta": 1e-6, "batch_size": batch, "shared_batch": True}
     avg = hgp.PushSum(net, settings["consensus_steps"])
 
-    def train(steps: int) -> float:
-        start = time.process_time()
-        hgp.sgp(problem, net, lam, steps, 1e-6, x0=x, variant="nedic", batch_size=batch)
-        return time.process_time() - start
+    def train(steps: int, mark: Mark) -> object:
+        return hgp.sgp(problem, net, lam, steps, 1e-6, x0=x, variant="nedic", batch_size=batch, callback=mark)
 
-    def estimate(terms: int) -> tuple[float, float]:
-        marks = [time.process_time()]
-
-        def mark(m: int, v: object) -> None:
-            marks.append(time.process_time())
-            if m == terms:
-                raise _Enough
-
-        with suppress(_Enough):
-            hgp.hypergradient(problem, x, lam, avg, iterations=terms, callback=mark, **asked)
-        slope = (marks[-1] - marks[1]) / (terms - 1)
-        return slope, max(marks[1] - marks[0] - slope, 0.0)
+    def estimate(terms: int, mark: Mark) -> object:
+        return hgp.hypergradient(problem, x, lam, avg, iterations=terms, callback=mark, **asked)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nothing is to converge
-        one = train(1)
-        one = train(1) if one < COMPILING else one
-        more = 1 if one > COMPILING / 4 else MANY
-        step = max(train(1 + more) - one, 0.0) / more
-        iteration, besides = estimate(2)
-        if iteration + besides < COMPILING:
-            iteration, besides = estimate(1 + MANY)
+        (step, _), (iteration, besides) = _each(train), _each(estimate)
     epoch = step * task.data.counts.sum() / (batch * task.n)
     return Price(step, epoch, iteration, besides)
 
