@@ -16,9 +16,10 @@ Numbers = Mapping[str, Mapping[str, Any]]  # of network.method.seed
 
 
 def numbers(data: Arrays, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """Of every part."""
+    """Of every part that was computed."""
     cells = [(net, method, seed) for method, (_, nets) in ROWS.items() for net in nets for seed in seeds]
-    return {f"{net}.{method}.{seed}": entry(looks(data, net, method, seed)) for net, method, seed in cells}
+    each = {f"{net}.{method}.{seed}": looks(data, net, method, seed) for net, method, seed in cells}
+    return {part: entry(one) for part, one in each.items() if one}
 
 
 def entry(one: Arrays) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -21,6 +22,9 @@ from hgp_ref.personalization import Outer, Personalized, Push, Rounds, Task
 from reporting.store import Arrays
 
 Settings = Mapping[str, Any]
+Whole = tuple[Settings, Sequence[str]]  # settings of all groups together, and all parts
+Rates = Mapping[str, Mapping[str, float]]
+OTHER_RATES = ("paper", "chosen")  # rows whose names end so have the rate of that name, not the method's
 
 
 def run_part(settings: Settings, part: str, finished: Mapping[str, Arrays]) -> Arrays:
@@ -47,7 +51,8 @@ def run(settings: Settings, network: str, method: str, seed: int) -> Personalize
     task, net = make_task(settings, seed, group), make_network(settings, network, seed)
     if method.startswith("wrong_"):
         return with_wrong_labels(settings, task, net, method.removeprefix("wrong_"))
-    base, tuned = base_of(method), rate_of(settings, network, method)
+    tuned, method = rate_of(settings, network, method), split(method)[0]
+    base = base_of(method)
     recipe, given = make_recipe(settings, network, tuned), dict(settings.get(method, settings.get(base, {})))
     if method.endswith("_published"):
         given |= {"as_published": True}
@@ -64,15 +69,29 @@ def run(settings: Settings, network: str, method: str, seed: int) -> Personalize
 
 def base_of(method: str) -> str:
     """The method whose name in `personalization`, and whose settings, a row has."""
-    for ending in ("_paper", "_published", "_s1", "_m0", "_validation"):
+    method = split(method)[0]
+    for ending in ("_published", "_s1", "_m0", "_validation"):
         method = method.removesuffix(ending)
     shared = ("class_prior", "fine_tuned")
     return "fedavg" if method in shared or method.startswith("wrong_") else method
 
 
 def rate_of(settings: Settings, network: str, method: str) -> str:
-    """Whose rate a row has: its own where there is one."""
-    return method if method in settings["rates"][group_of(network)] else base_of(method)
+    """Whose rate a row has: one of OTHER_RATES where its name ends so, else its own where there is one."""
+    plain, other = split(method)
+    return other or (plain if plain in settings["rates"][group_of(network)] else base_of(plain))
+
+
+def split(method: str) -> tuple[str, str]:
+    """A row's name without the rate it ends with, and that rate, "" where it has the method's."""
+    plain, _, last = method.rpartition("_")
+    return (plain, last) if last in OTHER_RATES else (method, "")
+
+
+def has_rate(network: str, method: str, rates: Rates | None) -> bool:
+    """Whether a size with these rates has a row: not where it ends with one of OTHER_RATES that is not among them."""
+    other = split(method)[1]
+    return rates is None or not other or other in rates[group_of(network)]
 
 
 def with_wrong_labels(settings: Settings, task: Task, net: Any, method: str) -> Personalized:
@@ -188,16 +207,18 @@ def make_model(side: int, classes: int) -> Sequential:
     return Sequential((1, 8, 8), Conv2d(1, 8, 3), ReLU(), MaxPool2d(2), Flatten(), Linear(72, classes))
 
 
-def cost_in_words(settings: Settings, parts: Sequence[str]) -> str:
+def cost_in_words(settings: Settings, parts: Sequence[str], whole: Whole | None = None) -> str:
     """CPU seconds that `parts` will take, from a step of SGP and an iteration of HGP that are timed now."""
     seed = int(parts[0].split(".")[2])
     task, net = make_task(settings, seed), make_network(settings, "RandD", seed)
     price = timed(settings, task, net)
     total = sum(_cost(settings, part, price) for part in parts)
+    hours = sum(_cost(whole[0], part, price) for part in whole[1]) / 3600 if whole else 0.0
+    besides = f" ({len(whole[1])} parts, {hours:.1f} h, with all groups)" if whole else ""
     return (
         f"{task.data.counts.sum()} training images, {task.model.dim} parameters: a step of all clients takes "
         f"{price.step:.2g} CPU seconds, an iteration of HGP {price.iteration:.2g}; {len(parts)} parts to compute, "
-        f"about {total:.0f} CPU seconds = {total / 3600:.1f} h; each part is kept when done"
+        f"about {total:.0f} CPU seconds = {total / 3600:.1f} h{besides}; each part is kept when done"
     )
 
 
@@ -211,8 +232,36 @@ class Price:
     besides: float
 
 
-MANY = 20  # steps that are timed together, where one takes no time
+Mark = Callable[[int, object], None]
+FEW, MANY = 3, 21  # turns that are timed together, and where one takes no time
 COMPILING = 2.0  # seconds: what takes less is done twice, since compiling may be a part of it
+
+
+class _Enough(Exception):
+    """Leaves a training or an estimate after the turns that are timed.
+
+    Their ends take gradients on all data, or look at the spectrum where terms have not shrunk: no part of a turn.
+    """
+
+
+def _each(work: Callable[[int, Mark], object]) -> tuple[float, float]:
+    """CPU seconds of a turn, and of what comes before the first."""
+
+    def seconds(turns: int) -> tuple[float, float]:
+        times = [time.process_time()]
+
+        def mark(_: int, __: object) -> None:
+            times.append(time.process_time())
+            if len(times) > turns:
+                raise _Enough
+
+        with suppress(_Enough):
+            work(turns, mark)
+        turn = (times[-1] - times[1]) / (turns - 1)
+        return turn, max(times[1] - times[0] - turn, 0.0)
+
+    turn, before = seconds(FEW)
+    return seconds(MANY) if FEW * turn + before < COMPILING else (turn, before)
 
 
 def timed(settings: Settings, task: Task, net: Any) -> Price:
@@ -222,27 +271,15 @@ def timed(settings: Settings, task: Task, net: Any) -> Price:
     asked = {"eta": 1e-6, "batch_size": batch, "shared_batch": True}
     avg = hgp.PushSum(net, settings["consensus_steps"])
 
-    def seconds(work: Callable[[], object], again: bool = True) -> float:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # nothing is to converge
-            start = time.process_time()
-            work()
-        took = time.process_time() - start
-        return seconds(work, False) if again and took < COMPILING else took
+    def train(steps: int, mark: Mark) -> object:
+        return hgp.sgp(problem, net, lam, steps, 1e-6, x0=x, variant="nedic", batch_size=batch, callback=mark)
 
-    def train(steps: int) -> Callable[[], object]:
-        return lambda: hgp.sgp(problem, net, lam, steps, 1e-6, x0=x, variant="nedic", batch_size=batch)
+    def estimate(terms: int, mark: Mark) -> object:
+        return hgp.hypergradient(problem, x, lam, avg, iterations=terms, callback=mark, **asked)
 
-    def estimate(terms: int) -> Callable[[], object]:
-        return lambda: hgp.hypergradient(problem, x, lam, avg, iterations=terms, **asked)
-
-    def each(kind: Callable[[int], Callable[[], object]]) -> tuple[float, float]:
-        one = seconds(kind(1))
-        more = 1 if one > COMPILING / 4 else MANY
-        slope = max(seconds(kind(1 + more)) - one, 0.0) / more
-        return slope, max(one - slope, 0.0)
-
-    (step, _), (iteration, besides) = each(train), each(estimate)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nothing is to converge
+        (step, _), (iteration, besides) = _each(train), _each(estimate)
     epoch = step * task.data.counts.sum() / (batch * task.n)
     return Price(step, epoch, iteration, besides)
 
@@ -250,6 +287,7 @@ def timed(settings: Settings, task: Task, net: Any) -> Price:
 def _cost(settings: Settings, part: str, price: Price) -> float:
     """CPU seconds of one part: trainings, and hyper-gradients where there are any."""
     network, method, _ = part.split(".")
+    method = split(method)[0]
     once = settings["steps"] * price.step if group_of(network) == "push" else settings["rounds"] * price.epoch
     many = settings["components"] if method in ("hgp_mtl", "fedem") else 1
     once *= many * (5 if method == "pfedme" else 1)

@@ -17,6 +17,7 @@ from figures.options import PERSONAL_SIZES, Data, Options, Row
 from figures.personal import CONTROLS, NETWORKS, PUBLISHED, SINGLE, TABLE, WRONG, experiments_of, merged
 from figures.personal_numbers import Numbers, numbers, scores, there
 from figures.personal_page import page
+from figures.personal_parts import split
 from figures.reference import PERSONAL_PAPER, PERSONAL_REDUCED
 from reporting.store import Experiment
 from reporting.table import Table
@@ -84,43 +85,49 @@ def _order(kept: Numbers, seeds: list[int]) -> list[Row]:
     given, weights, zero = (
         scores(kept, "RandD", f"wrong_{name}", seeds)[0] for name in ("fedavg", "weights", "weights_m0")
     )
-    each = lambda gain: f"seeds: {', '.join(f'{one:+.1f}' for one in gain)}"  # noqa: E731
     return [
         Row("SGP over Local, RandD, points, worst seed", float((sgp - local).min()), 1.0, bool((sgp - local).min() > 1),
-            f"asked: more than 1; {each(sgp - local)}"),
+            f"asked: more than 1; {_each(sgp - local)}"),
         Row("HGP-PL over SGP, RandD, points", float((layer - sgp).mean()), 1.0, None,
-            f"nothing is asked of digits; {each(layer - sgp)}"),
+            f"nothing is asked of digits; {_each(layer - sgp)}"),
         Row("wrong labels: HGP-weights over SGP, points, worst seed", float((weights - given).min()), 3.0,
-            bool((weights - given).min() > 3), f"asked: more than 3; {each(weights - given)}"),
+            bool((weights - given).min() > 3), f"asked: more than 3; {_each(weights - given)}"),
         Row("wrong labels: the same with M = 0", float((zero - given).mean()), 3.0, None,
-            f"other graphs and batches, no gradient; {each(zero - given)}"),
+            f"other graphs and batches, no gradient; {_each(zero - given)}"),
     ]  # fmt: skip
 
 
 def _asked(kept: Numbers, seeds: list[int]) -> list[Row]:
-    """RandD beside another program's run of the protocol: within POINTS, and in order on each seed.
+    """RandD beside another program's run of the protocol: averages within POINTS, and the order on each seed.
 
-    A baseline that is better than that program's is no failure as long as the order holds: the row says so.
+    How that program's Local was tuned is not known. The one with the paper's rate is compared, which was decided after
+    looking at both; the one whose rate validation accuracy chose is told beside it, and counts only where it is not
+    above. SGP has to pass both on each seed.
     """
-    asked_of = {**PERSONAL_REDUCED, "local_paper": PERSONAL_REDUCED["local"]}
-    asked_of = {method: printed for method, printed in asked_of.items() if there(kept, "RandD", method, seeds)}
-    at = {method: scores(kept, "RandD", method, seeds)[0] for method in asked_of}
-    ordered = bool(np.all(at["hgp_pl"] > at["fedavg"]) and np.all(at["fedavg"] > at["local"]))
-    order = f"HGP-PL > SGP > Local on each seed: {ordered}"
+    named = {**TABLE, **CONTROLS, "local": ("Local, rate chosen on validation data", NETWORKS)}
+    methods = ("hgp_pl", "fedavg", "local_paper", "local")
+    theirs = {method: PERSONAL_REDUCED[split(method)[0]][0] for method in methods}
+    at = {method: scores(kept, "RandD", method, seeds)[0] for method in methods}
     rows = []
-    for method, (average, _) in asked_of.items():
-        ours, asked = float(at[method].mean()), f"asked: {average:g} ± {POINTS:g}"
-        near = abs(ours - average) <= POINTS
-        if method == "local" and ours > average + POINTS:
-            near = True
-            asked += (
-                ", MISSED from above: a stronger baseline, whose rate was chosen by validation accuracy as SGP's was"
+    for method, asked in theirs.items():
+        ours, note = float(at[method].mean()), f"asked: {asked:g} ± {POINTS:g}"
+        met: bool | None = abs(ours - asked) <= POINTS
+        if method == "local" and ours > asked + POINTS:
+            met = None
+            note = (
+                f"above by {ours - asked:.1f}, better tuned ({ours - at['local_paper'].mean():+.1f} by the rate); not "
+                "counted, the row above is: decided after looking"
             )
-            if "local_paper" in at:
-                asked += f"; at the paper's rate (the row below) {at['local_paper'].mean():.1f}"
-        words = {**TABLE, **CONTROLS}[method][0]
-        rows.append(Row(f"{words}, RandD, this protocol", ours, average, near and ordered, f"{asked}; {order}"))
+        rows.append(Row(f"{named[method][0]}, RandD, this protocol", ours, asked, met, note))
+    for above, below in (("hgp_pl", "fedavg"), ("fedavg", "local_paper"), ("fedavg", "local")):
+        gain, words = at[above] - at[below], f"{named[above][0]} over {named[below][0]}, RandD, points, worst seed"
+        note = f"asked: more than 0; {_each(gain)}; published: of averages"
+        rows.append(Row(words, float(gain.min()), theirs[above] - theirs[below], bool(gain.min() > 0), note))
     return rows
+
+
+def _each(gain: np.ndarray) -> str:
+    return f"seeds: {', '.join(f'{one:+.1f}' for one in gain)}"
 
 
 def pages(data: Data, options: Options, stamps: Mapping[str, Any]) -> dict[str, str]:
@@ -147,7 +154,7 @@ def controls(kept: Numbers, seeds: list[int]) -> Table:
         (words, *(cell(kept, net, method, seeds) if net in networks else "" for net in NETWORKS))
         for method, (words, networks) in chosen.items()
     ]
-    return Table("", ("method", *NETWORKS), tuple(rows))
+    return Table("", ("method", *NETWORKS), tuple(row for row in rows if any(row[1:])))
 
 
 def wrong_labels(kept: Numbers, seeds: list[int]) -> Table:
