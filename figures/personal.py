@@ -77,10 +77,10 @@ SINGLE = {"hgp_pl_s1": ("HGP-PL, S = 1", ("FixU", "RandU", "RandD"))}
 GROUPS = ("push", "rounds", "mixtures", "wrong")
 OF_METHODS = ("fedprox", "pfedme", "pfedme_published", "clustered_fl")
 UNUSED = {
-    "push": (*OF_METHODS, "rounds", "milestones", "p", "weights", "components", "wrong"),
+    "push": (*OF_METHODS, "rounds", "milestones", "p", "weights", "components", "wrong", "of_what_is_trained"),
     "rounds": ("push_milestones", "low", "high", "fine_tuned", "wrong"),
     "mixtures": (*OF_METHODS, "fine_tuned", "wrong"),
-    "wrong": (*OF_METHODS, "rounds", "milestones", "p", "weights", "components", "outer_l2"),
+    "wrong": (*OF_METHODS, "rounds", "milestones", "p", "weights", "components", "outer_l2", "of_what_is_trained"),
 }
 ROWS = {**TABLE, **CONTROLS, **SINGLE, **PUBLISHED, **WRONG}
 SAME = {"local": {"FixU": "FC", "RandU": "RandD"}}  # nothing of a network is in it: computed once
@@ -92,6 +92,7 @@ COMMON: dict[str, Any] = {
                                                        "rounds": {"hgp_pl": 1e-2, "hgp_mtl": 1e-2}},
     "outer_rate": {"push": {"hgp_pl": 0.1, "hgp_mtl": 0.1}, "rounds": {"hgp_pl": 0.1, "hgp_mtl": 1.0}},
     "fedprox": {"mu": 0.01}, "pfedme": {"mu": 1.0}, "pfedme_published": {"mu": 1.0}, "clustered_fl": {},
+    "of_what_is_trained": True,  # over FC models are weighed by size, and so are the costs of hyper-gradients
     "fine_tuned": {"epochs": 5, "tuning_rate": 0.03}, "wrong": {"share": 0.6, "rate": 0.3},
 }  # fmt: skip
 PAPER_RATES = {

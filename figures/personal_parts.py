@@ -140,6 +140,7 @@ def _hyper(settings: Settings, task: Task, net: Any, recipe: Any, method: str, b
         batch_size=settings["batch"],
         averaging=averaging,
         outer_on="validation" if "_validation" in method else "train",
+        as_published=not settings.get("of_what_is_trained", True),
     )
     if base == "hgp_pl":
         return personal.hgp_pl(task, net, recipe, outer)

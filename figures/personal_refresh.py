@@ -23,7 +23,7 @@ from figures.cli import summary  # noqa: E402
 from figures.options import Product  # noqa: E402
 from figures.personal import GROUPS, SAME, experiments_of  # noqa: E402
 from figures.personal_numbers import entry  # noqa: E402
-from figures.personal_parts import rate_of, run_part  # noqa: E402
+from figures.personal_parts import base_of, rate_of, run_part  # noqa: E402
 from figures.table_personalization import SHOWS, comparisons, written  # noqa: E402
 from hgp_ref.files import write_whole  # noqa: E402
 from reporting.provenance import commit  # noqa: E402
@@ -38,8 +38,14 @@ def made_with(settings: dict[str, Any], part: str) -> dict[str, Any] | None:
     name = rate_of({"rates": {"push": rates, "rounds": rates}}, network, method)
     if name not in rates:
         return None
-    kept = {key: value for key, value in settings.items() if key not in ("rates", "seeds")}
+    without = ("rates", "seeds") if follows_sizes(network, method) else ("rates", "seeds", "of_what_is_trained")
+    kept = {key: value for key, value in settings.items() if key not in without}
     return {**kept, "rate": rates[name]}
+
+
+def follows_sizes(network: str, method: str) -> bool:
+    """Whether training sizes matter to the hyper-gradients of a part: over FC, where there are terms to correct by."""
+    return network == "FC" and base_of(method) in ("hgp_pl", "hgp_mtl") and not method.endswith("_m0")
 
 
 def stale(whole: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
