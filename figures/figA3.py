@@ -5,14 +5,16 @@ A panel for each network; lines are means over seeds, bands go from the lowest s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.options import PERSONAL_SIZES, Data, Options, Row
-from figures.personal import CONTROLS, NETWORKS, SINGLE, TABLE, curve, merged
+from figures.personal import CONTROLS, NETWORKS, SINGLE, TABLE, merged
+from figures.personal_numbers import Numbers, numbers
 from figures.table_personalization import experiments
-from reporting.store import Arrays
 from reporting.style import COLOURS, COLUMN, DASHES, new_figure
 
 __all__ = ["compare", "draw", "experiments"]
@@ -30,12 +32,17 @@ LINES = {
 
 
 def draw(data: Data, options: Options) -> Figure:
-    """Four panels with a common scale."""
+    """From what was computed."""
     seeds = experiments(options)["push"].settings["seeds"]
+    return drawn(numbers(merged(data), seeds), seeds)
+
+
+def drawn(kept: Numbers, seeds: Sequence[int]) -> Figure:
+    """Four panels with a common scale, from the numbers of all parts."""
     figure = new_figure(width=2 * COLUMN, height=1.3 * COLUMN)
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     for axes, network in zip(panels.flat, NETWORKS, strict=True):
-        _add_lines(axes, merged(data), network, seeds)
+        _add_lines(axes, kept, network, seeds)
         axes.set_title(network, loc="left")
     for axes in panels[-1]:
         axes.set_xlabel("outer steps")
@@ -46,12 +53,12 @@ def draw(data: Data, options: Options) -> Figure:
     return figure
 
 
-def _add_lines(axes: Axes, d: Arrays, network: str, seeds: list[int]) -> None:
+def _add_lines(axes: Axes, kept: Numbers, network: str, seeds: Sequence[int]) -> None:
     rows = {**TABLE, **SINGLE, **CONTROLS}
     for k, (method, words) in enumerate(LINES.items()):
         if network not in rows[method][1]:
             continue
-        each = curve(d, network, method, seeds)  # (seeds, K + 1)
+        each = np.array([kept[f"{network}.{method}.{seed}"]["validation_curve"] for seed in seeds])  # (seeds, K + 1)
         steps = np.arange(each.shape[1])
         axes.plot(
             steps, each.mean(axis=0), color=COLOURS[k], linestyle=DASHES[k], marker="o", markersize=2.5, label=words

@@ -31,8 +31,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from figures.personal_parts import Rates, Whole, cost_in_words, group_of, has_rate, run_part
 from reporting.store import Arrays, Experiment
 
@@ -198,9 +196,3 @@ def looks(data: Arrays, network: str, method: str, seed: int) -> Arrays:
     """The arrays of one part."""
     stem = f"{SAME.get(method, {}).get(network, network)}.{method}.{seed}."
     return {name.removeprefix(stem): array for name, array in data.items() if name.startswith(stem)}
-
-
-def curve(data: Arrays, network: str, method: str, seeds: Sequence[int]) -> np.ndarray:
-    """Mean validation accuracy in per cent at each look, (seeds, K)."""
-    each = [looks(data, network, method, seed) for seed in seeds]
-    return np.stack([100 * np.average(one["validation"], axis=1, weights=one["validation_sizes"]) for one in each])

@@ -2,9 +2,10 @@
 
 docs/measured/personalization-reduced.json says with which settings each part (network, method, seed) was made. Parts
 not there, or whose settings are no longer those of `figures.personal`, are computed and put in, one after the other;
-the file is written after each, so that an interrupted run goes on. The page beside it is then written from the numbers;
-with --write it is written from what is there and says which parts are missing or of earlier settings. PART: only those
-parts that begin so, such as FC.fedem. --folder DIR: there instead.
+the file is written after each, so that an interrupted run goes on. The page beside it and the picture of learning curves
+in docs/figures are then written from the numbers; with --write they are written from what is there, and the page says
+which parts are missing or of earlier settings. PART: only those parts that begin so, such as FC.fedem. --folder DIR: all
+of it there instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[variable] = "1"  # before NumPy loads its library
 
+from figures import figA3  # noqa: E402
 from figures.cli import summary  # noqa: E402
 from figures.options import Product  # noqa: E402
 from figures.personal import GROUPS, SAME, experiments_of  # noqa: E402
@@ -27,6 +29,7 @@ from figures.personal_parts import base_of, rate_of, run_part  # noqa: E402
 from figures.table_personalization import SHOWS, comparisons, written  # noqa: E402
 from hgp_ref.files import write_whole  # noqa: E402
 from reporting.provenance import commit  # noqa: E402
+from reporting.style import save_thumbnail, style  # noqa: E402
 
 SIZE = "reduced"
 
@@ -61,7 +64,7 @@ def stale(whole: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return sorted(out, key=lambda one: (one[0] in whole["accuracies"], "_m0" in one[0]))  # what is missing first
 
 
-def main(folder: Path, *only: str) -> int:
+def main(folder: Path, pictures: Path, *only: str) -> int:
     """0 if every comparison holds."""
     place = folder / f"personalization-{SIZE}.json"
     whole = json.loads(place.read_text(encoding="utf-8"))
@@ -84,6 +87,8 @@ def main(folder: Path, *only: str) -> int:
     whole["stamps"]["stale"] = [part for part, _ in stale(whole)]
     for name, text in written(whole["accuracies"], settings, whole["stamps"]).items():
         write_whole(folder / name, text.encode())
+    with style():
+        save_thumbnail(figA3.drawn(whole["accuracies"], settings["seeds"]), pictures / f"figA3-{SIZE}_size.png")
     rows = comparisons(whole["accuracies"], settings["seeds"], SIZE)
     seconds = sum(whole["stamps"][group]["cpu_seconds"] for group in GROUPS if group in whole["stamps"])
     print(summary([Product("table_personalization", "", SHOWS, [place], rows, seconds, False)]))
@@ -92,6 +97,7 @@ def main(folder: Path, *only: str) -> int:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    elsewhere = given.index("--folder") if "--folder" in given else None
-    place = Path("docs/measured") if elsewhere is None else Path(given[elsewhere + 1])
-    sys.exit(main(place, *(given if elsewhere is None else given[:elsewhere] + given[elsewhere + 2 :])))
+    if "--folder" in given:
+        at = given.index("--folder")
+        sys.exit(main(Path(given[at + 1]), Path(given[at + 1]), *given[:at], *given[at + 2 :]))
+    sys.exit(main(Path("docs/measured"), Path("docs/figures"), *given))
