@@ -2,10 +2,10 @@
 
 docs/measured/personalization-reduced.json says with which settings each part (network, method, seed) was made. Parts
 not there, or whose settings are no longer those of `figures.personal`, are computed and put in, one after the other;
-the file is written after each, so that an interrupted run goes on. The page beside it and the picture of learning curves
-in docs/figures are then written from the numbers; with --write they are written from what is there, and the page says
-which parts are missing or of earlier settings. PART: only those parts that begin so, such as FC.fedem. --folder DIR: all
-of it there instead.
+the file is written after each, so that an interrupted run goes on. The page beside it and the picture of learning
+curves in docs/figures are then written from the numbers; with --write they are written from what is there, and the page
+says which parts are missing or of earlier settings. PART: only those parts that begin so, such as FC.fedem. --folder
+DIR: all of it there instead.
 """
 
 from __future__ import annotations
