@@ -70,6 +70,12 @@ class Lossy(Simulated):
         self.settle()
         return bool(self._mail.entries.due.size)
 
+    @property
+    def rows_underway(self) -> bool:
+        """Whether vectors are under way, not weights alone."""
+        self.settle()
+        return self._mail.holds_rows
+
     def use_running_sums(self) -> None:
         self.robust = True
 
