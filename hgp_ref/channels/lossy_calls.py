@@ -32,6 +32,9 @@ class Mail:
     def nothing() -> Mail:
         return Mail(Underway.nothing(), np.empty(0))
 
+    def weights_alone(self) -> Mail:
+        return Mail(self.entries, self.omega)
+
     @property
     def holds_rows(self) -> bool:
         """Whether vectors are among it, so that the next call must be one of the same shape."""

@@ -87,6 +87,8 @@ class LossyCrossing(BetweenRanks):
 
     def skip(self, graphs: int, weights: Weights, like: Array) -> None:
         self.columns.skip(graphs, weights, np.empty((self.n, 0), host_dtype(like)))
+        if weights == CARRIED and graphs:
+            self._like = like  # whose weights are known now
 
     def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
         return self._call(z, steps, weights, lambda strip: self.columns.mix(strip, steps, weights))
