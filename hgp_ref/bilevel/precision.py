@@ -119,9 +119,11 @@ class PreciseLoop(Loop):
 
     def _known(self, lam: Array) -> Lipschitz | None:
         """Constants with a strong convexity at λ, if there are any."""
-        nu = known_lipschitz(self.problem.given, lam) if self.rule.lipschitz is None else self.rule.lipschitz
-        if self.channel.clients != slice(0, self.channel.n):  # each process knows those of its clients
-            nu = common_constants(nu, self.channel)
+        nu = self.rule.lipschitz
+        if nu is None:
+            nu = known_lipschitz(self.problem.given, lam)
+            if self.channel.clients != slice(0, self.channel.n):  # each process knows those of its clients
+                nu = common_constants(nu, self.channel)
         return None if nu is None or nu.strong_convexity is None else nu
 
     def _constants(self, lam: Array) -> Lipschitz:

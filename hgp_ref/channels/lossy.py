@@ -70,6 +70,12 @@ class Lossy(Simulated):
         self.settle()
         return bool(self._mail.entries.due.size)
 
+    @property
+    def rows_underway(self) -> bool:
+        """Whether vectors are under way, not weights alone."""
+        self.settle()
+        return self._mail.holds_rows
+
     def use_running_sums(self) -> None:
         self.robust = True
 
@@ -182,12 +188,14 @@ class Lossy(Simulated):
             )
 
     def skip(self, graphs: int, weights: Weights, like: Array) -> None:
+        """Vectors that are under way are dropped where weights are carried: they belong to calls that are not made."""
         self.settle()
         if weights == CARRIED and graphs:
             sent = self._sent
-            self.mix(like[..., :0], graphs, weights)  # weights alone
+            self._mail = self._mail.weights_alone()
+            self.mix(like[..., :0], graphs, weights)
             self.settle()
-            self._sent, self._mail = sent, Mail(self._mail.entries, self._mail.omega)
+            self._sent, self._mail = sent, self._mail.weights_alone()
         else:
             super().skip(graphs, weights, like)
 

@@ -32,16 +32,29 @@ class Mail:
     def nothing() -> Mail:
         return Mail(Underway.nothing(), np.empty(0))
 
+    def weights_alone(self) -> Mail:
+        return Mail(self.entries, self.omega)
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether vectors are among it, so that the next call must be one of the same shape."""
+        return self.rows is not None and self.omega.size > 0
+
     def rows_like(self, z: Array) -> Array:
-        if self.rows is None or not self.omega.size:
+        if self.rows is None or not self.holds_rows:
             xp = array_namespace(z)
             return xp.zeros((*z.shape[:-2], self.omega.size, z.shape[-1]), dtype=z.dtype, device=device(z))
-        if self.rows.shape[:-2] != z.shape[:-2] or self.rows.shape[-1] != z.shape[-1]:
-            raise ValueError(
-                f"z: shape {tuple(z.shape)} given, needed that of the calls before, of which messages are still under "
-                f"way with shape {tuple(self.rows.shape)}"
-            )
+        check_shape(z.shape, self.rows.shape)
         return self.rows
+
+
+def check_shape(shape: Sequence[int], before: Sequence[int]) -> None:
+    """ValueError unless arrays of these shapes (..., n, d) agree in run axes and columns."""
+    if (*shape[:-2], shape[-1]) != (*before[:-2], before[-1]):
+        raise ValueError(
+            f"z: shape {tuple(shape)} given, needed that of the calls before, of which messages are still under "
+            f"way with shape {tuple(before)}"
+        )
 
 
 class LossyCall(PreparedCalls):

@@ -72,9 +72,9 @@ class Crossing(BetweenRanks):
     def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
         kind = (tuple(z.shape[:-2]), z.shape[-1], host_dtype(z), weights, steps)
         if kind not in self._agreed:
-            self._agreed.add(kind)
             names = ("run axes", "columns", "dtype", "weights", "steps")
             self.agree("mixing", **dict(zip(names, kind, strict=True)))
+            self._agreed.add(kind)
         omega = weights_before(weights, self._omega)
         mixed, self._omega, messages = (self._on_host if is_numpy(z) else self._on_device)(z, steps, omega)
         self.count(messages, z, weights, steps)

@@ -18,6 +18,7 @@ import numpy as np
 from hgp_ref.backend import Array, from_host, host_dtype, to_host
 from hgp_ref.channels.base import CARRIED, FRESH, Weights
 from hgp_ref.channels.lossy import Lossy, box, stamps
+from hgp_ref.channels.lossy_calls import check_shape
 from hgp_ref.mpi.by_columns import Strips
 from hgp_ref.mpi.network import Spread
 from hgp_ref.mpi.reports import BetweenRanks
@@ -86,6 +87,8 @@ class LossyCrossing(BetweenRanks):
 
     def skip(self, graphs: int, weights: Weights, like: Array) -> None:
         self.columns.skip(graphs, weights, np.empty((self.n, 0), host_dtype(like)))
+        if weights == CARRIED and graphs:
+            self._like = like  # whose weights are known now
 
     def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
         return self._call(z, steps, weights, lambda strip: self.columns.mix(strip, steps, weights))
@@ -125,9 +128,11 @@ class LossyCrossing(BetweenRanks):
         """This rank's columns of all clients, (n, c)."""
         kind = (tuple(z.shape[:-2]), z.shape[-1], host_dtype(z), weights, steps)
         if kind not in self._agreed:
-            self._agreed.add(kind)
             names = ("run axes", "columns", "dtype", "weights", "steps")
             self.agree("mixing", **dict(zip(names, kind, strict=True)))
+            self._agreed.add(kind)
+        if weights == CARRIED and self._like is not None and self.columns.rows_underway:
+            check_shape(z.shape, self._like.shape)  # here: columns of one rank may be as many as before
         folded = np.moveaxis(to_host(z), -2, 0)
         flat = folded.reshape(folded.shape[0], -1)  # leading axes join the columns
         if self._strips is None or not self._strips.fit(flat):

@@ -277,3 +277,17 @@ def test_what_makes_no_sense_over_such_links_is_refused():
     channel.mix(z, 1, CARRIED)
     with pytest.raises(ValueError, match=r"z: shape \(3, 5\) given, needed that of the calls before"):
         channel.mix(np.ones((3, 5)), 1, CARRIED)
+
+
+def test_a_skip_drops_the_vectors_under_way_and_keeps_their_weights():
+    net, z = Unreliable(FullyConnected(4), loss=0.3, delay=2, seed=1), np.arange(12.0).reshape(4, 3)
+    skipped, mixed = (open_channel(net, True, "stepping") for _ in range(2))
+    for channel in (skipped, mixed):
+        channel.mix(z, 2, CARRIED)
+    assert skipped.rows_underway
+    skipped.skip(3, CARRIED, z)
+    mixed.mix(z, 3, CARRIED)
+    np.testing.assert_array_equal(skipped.omega, mixed.omega)
+    assert skipped.underway and not skipped.rows_underway and skipped.step == mixed.step
+    late = skipped.mix(np.zeros((4, 5)), 2, CARRIED)  # another shape, and nothing of z arrives
+    assert not late.any()

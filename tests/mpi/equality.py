@@ -328,6 +328,11 @@ def certified_loop():
         whole = np.concatenate(COMM.allgather(there))
         true = problem.outer_cost(hgp.exact.inner_solution(problem, whole), whole).sum()
         assert step.interval[0] <= true <= step.interval[1]
+    given |= {"certify": {"lipschitz": problem.lipschitz(lam)}, "update": hgp.bilevel.GradientDescent(0.1)}
+    whole = hgp.bilevel.optimise(problem, Stepping(base), lam, 2, **given)
+    own = hgp.bilevel.optimise(problem.restrict(k), net, lam[k], 2, **given)
+    for field in ("outer_cost", "traffic", "steps"):  # constants that were given are those of all clients
+        equal(f"certified steps, {field}", getattr(whole, field), getattr(own, field))
 
 
 def plans():

@@ -12,7 +12,7 @@ from kinds import logistic
 from mpi4py import MPI
 
 import hgp_ref as hgp
-from hgp_ref.channels import connect
+from hgp_ref.channels import BALANCED, CARRIED, connect
 
 COMM = MPI.COMM_WORLD
 N = 6
@@ -128,6 +128,24 @@ def settings():
     )  # after all this, ranks are in step
 
 
+def calls():
+    """What was refused once is refused again; other shapes while messages are under way, even with as many columns."""
+    late = hgp.networks.Unreliable(hgp.networks.FullyConnected(N), loss=0.0, delay=3, seed=1)
+    for net in (hgp.mpi.spread(hgp.networks.RandomOut(N, 2)), hgp.mpi.spread(late)):
+        channel, z = connect(net), np.ones((net.clients.stop - net.clients.start, 4))
+        for _ in range(2):
+            refuses("steps: 2 on rank.*, 3 on rank", lambda channel=channel, z=z: channel.mix(z, differ(2, 3)))
+    refuses("in place of Gossip", lambda: channel.mix(z, 2, BALANCED))
+    channel.mix(z, 2, CARRIED)
+    for shape in ((len(z), 5), (2, len(z), 2)):
+        words = rf"z: shape {shape} given, .*under way with shape {z.shape}".replace("(", r"\(").replace(")", r"\)")
+        refuses(words, lambda shape=shape: channel.mix(np.ones(shape), 2, CARRIED))
+    whole = connect(late, "stepping")
+    whole.skip(channel.step - 2, None, np.ones((N, 4)))
+    whole.mix(np.ones((N, 4)), 2, CARRIED)
+    np.testing.assert_array_equal(channel.mix(z, 3, CARRIED), whole.mix(np.ones((N, 4)), 3, CARRIED)[net.clients])
+
+
 def average_of(problem, x, lam, net):
     return hgp.hypergradient(problem, x[net.clients], lam[net.clients], hgp.PushSum(net, 2), 0.3, 3)
 
@@ -148,6 +166,6 @@ def everywhere():
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
-    networks(), settings(), everywhere()
+    networks(), settings(), calls(), everywhere()
     if COMM.rank == 0:
         print(f"{refused} refused on {COMM.size} ranks")

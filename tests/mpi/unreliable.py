@@ -47,6 +47,8 @@ def channels(kinds, links):
 
 def channel_cases(name, whole, own, z, clients, robust):
     rows = z[..., clients, :]
+    whole.skip(1, CARRIED, z), own.skip(1, CARRIED, rows)
+    same(f"{name}, weights before any call", whole.weights, own.weights, clients)
     for weights in (FRESH, CARRIED):
         for S in (3, 1, 4):
             same(name, whole.mix(z, S, weights), own.mix(rows, S, weights), clients)
@@ -55,8 +57,9 @@ def channel_cases(name, whole, own, z, clients, robust):
             same(f"{name}, weights", whole.weights, own.weights, clients)
             equal(f"{name}, omega", whole.omega, own.omega)
             equal(f"{name}, traffic", (whole.traffic, whole.step), (own.traffic, own.step))
-    whole.forget(), own.forget()
-    whole.skip(5, CARRIED, z), own.skip(5, CARRIED, rows)
+    whole.mix(z, 1, CARRIED), own.mix(rows, 1, CARRIED)
+    whole.skip(5, CARRIED, z), own.skip(5, CARRIED, rows)  # what is under way is dropped
+    same(f"{name}, weights after a skip", whole.weights, own.weights, clients)
     equal(f"{name}, after a skip", (whole.traffic, whole.step), (own.traffic, own.step))
     same(f"{name}, after a skip", whole.average(z, 2, CARRIED), own.average(rows, 2, CARRIED), clients)
     equal(f"{name}, masses", (whole.keeps_mass, whole.loses_mass), (own.keeps_mass, own.loses_mass))
