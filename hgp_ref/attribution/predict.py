@@ -124,7 +124,8 @@ def influence(
     eta, iterations : float and int
         η and M of Algorithm 2.
     instances, groups, clients : optional
-        What is removed, as in `as_removals`; every instance alone by default.
+        What is removed, as in `as_removals`; every instance alone by default. Over MPI ranks clients are numbered as
+        the rows here are, from 0.
     batch_size, seed, shared_batch : optional
         Mini-batches of HGP. The prediction is unbiased with exact averaging, and noisy: an instance is in one batch of
         N_i/b, where it counts N_i/b times as much. With the ū of full batches its variance would be
