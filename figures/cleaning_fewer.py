@@ -37,7 +37,7 @@ HEADER = ("wrong labels", "validation images a client", "no cleaning, best L2 ra
           "filtered by them", "HGP", "HGP over filtered, points (seeds)", "AUC of their loss", "AUC HGP")  # fmt: skip
 
 
-def rate(X: np.ndarray, y: np.ndarray, rates: Sequence[float] = RIDGES) -> float:
+def rate(X: np.ndarray, y: np.ndarray, rates: Sequence[float]) -> float:
     """The L2 rate whose models are right most often on the folds that they have not seen."""
     fold = np.arange(len(y)) % FOLDS
     right = [
@@ -52,7 +52,7 @@ def numbers(settings: Mapping[str, Any], share: float, count: int) -> tuple[floa
     all_of_it, net, _, start = given(settings, share)
     data = replace(all_of_it, X_val=all_of_it.X_val[:, :count], y_val=all_of_it.y_val[:, :count])
     X, y = data.X_val.reshape(-1, data.X.shape[-1]), data.y_val.ravel()
-    l2 = rate(X, y)
+    l2 = rate(X, y, RIDGES)
     model = fitted(X, y, l2)
     problem = data.problem(settings["l2"], settings["backend"], settings["dtype"])
     path = found(settings, problem, net, start)
