@@ -9,10 +9,10 @@ figure (3 points over M = 0, an AUC of .95), the one with the largest mean accur
 the largest of all. Without the condition the rule could choose settings that leave nothing to clean. The list is older
 than the rule, and was written when digits were looked at.
 
-A line for each choice: accuracy with M = 0, with HGP and with perfect knowledge of the wrong labels (their weights 0,
-the others 1), all after the same number of steps of SGP; the gain of the worst seed; AUC, mean and worst. Then what the
-rule chooses, and what accuracy alone would. Other images have no part in it: `… cleaning_choices emnist` (EMNIST at
-HGP_REF_EMNIST), `… cleaning_choices digits` (how the choice was made before: on the images that are shown).
+A row for each choice: accuracy in per cent with M = 0, with HGP and with perfect knowledge of the wrong labels (their
+weights 0, the others 1), all after the same number of steps of SGP; the gain over M = 0 and AUC, mean and worst seed.
+Then what the rule chooses, and what accuracy alone would. Other images have no part in it: `… cleaning_choices emnist`
+(EMNIST at HGP_REF_EMNIST), `… cleaning_choices digits` (how the choice was made before: on the images that are shown).
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ import hgp_ref as hgp  # noqa: E402
 from figures.cleaning import PLAIN, SHOWN, auc, experiment, given  # noqa: E402
 from figures.hyper_cleaning import AREA, GAIN  # noqa: E402
 from hgp_ref.bilevel import Adam, GradientDescent  # noqa: E402
+from reporting.table import Table  # noqa: E402
 
 SEEDS = (100, 101, 102, 103)
+HEADER = ("L2 rate", "steps", "M", "K", "update", "M = 0", "HGP", "gain (worst)", "perfect", "AUC (worst)")
 IMAGES: dict[str, dict[str, Any]] = {
     "mnist": {"data": "mnist", "side": 14, "test": 3600},
     "emnist": {"data": "emnist", "side": 14, "test": 3600},
@@ -68,23 +70,25 @@ def chosen(each: Sequence[np.ndarray], gain: float = GAIN, area: float = AREA) -
     return max(range(len(each)), key=lambda k: (reached[k] or not any(reached), each[k][:, 1].mean()))
 
 
-def words(l2: float, steps: int, M: int, K: int, update: Any) -> str:
+def words(l2: float, steps: int, M: int, K: int, update: Any) -> tuple[str, ...]:
     """A choice as text."""
-    return f"L2 {l2:g}, {steps} steps, M = {M}, K = {K}, {type(update).__name__}({update.lr:g})"
+    return (f"{l2:g}", str(steps), str(M), str(K), f"{type(update).__name__}({update.lr:g})")
 
 
-def main(images: str = "mnist") -> None:
-    """A line for each choice, then the rule."""
-    each = []
+def main(images: str = "mnist") -> str:
+    """A row for each choice, then the rule."""
+    each, rows = [], []
     for choice in CHOICES:
         each.append(np.array([judged(images, seed, *choice) for seed in SEEDS]))
-        zero, cleaned, perfect, area = each[-1].mean(axis=0)
-        gains = f"{cleaned - zero:+.1f}, worst {np.min(each[-1][:, 1] - each[-1][:, 0]):+.1f}"
-        print(f"{words(*choice)}: M = 0 {zero:.1f}, HGP {cleaned:.1f} ({gains}), perfect {perfect:.1f}; "
-              f"AUC {area:.3f}, worst {each[-1][:, 3].min():.3f}", flush=True)  # fmt: skip
-    print(f"the rule chooses: {words(*CHOICES[chosen(each)])}")
-    print(f"accuracy alone would choose: {words(*CHOICES[chosen(each, -np.inf, -np.inf)])}")
+        (zero, cleaned, perfect, area), gains = each[-1].mean(axis=0), each[-1][:, 1] - each[-1][:, 0]
+        told = f"{gains.mean():+.1f} ({gains.min():+.1f})", f"{area:.3f} ({each[-1][:, 3].min():.3f})"
+        rows.append((*words(*choice), f"{zero:.1f}", f"{cleaned:.1f}", told[0], f"{perfect:.1f}", told[1]))
+    taken, highest = (
+        ", ".join(f"{name} {word}" for name, word in zip(HEADER, words(*CHOICES[k]), strict=False))
+        for k in (chosen(each), chosen(each, -np.inf, -np.inf))
+    )
+    return f"{Table('', HEADER, tuple(rows)).markdown()}\n\nThe rule chooses: {taken}. Accuracy alone: {highest}."
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    print(main(*sys.argv[1:]))

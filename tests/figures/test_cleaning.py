@@ -14,6 +14,7 @@ from figures import (
     cleaning_choices,
     cleaning_controls,
     cleaning_fewer,
+    cleaning_seeds,
     hyper_cleaning,
     table_hyper_cleaning,
 )
@@ -130,7 +131,7 @@ def test_fewer_validation_images(monkeypatch):
     monkeypatch.setattr(cleaning_fewer, "RIDGES", [0.1, 0.01])
     monkeypatch.setattr(cleaning, "RIDGES", [0.1, 0.01])
     (row,) = cleaning_fewer.table((0.3,), (5,), quick=True).rows
-    assert row[:2] == ("30 %", "5") and all(0.4 < float(cell) <= 1 for cell in (*row[2:6], *row[7:]))
+    assert row[:2] == ("30 %", "5") and all(0.4 < float(cell) <= 1 for cell in (*row[2:7], *row[9:]))
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(100, 3)), np.ones((100, 1))], axis=1)
     y = (X[:, 0] > 0.8).astype(int)
@@ -157,3 +158,8 @@ def test_table_of_the_centre(monkeypatch):
     rows = cleaning_centre.table(quick=True).rows
     assert [row[0] for row in rows] == ["0.0001"] * 5 + ["0.001"] * 5
     assert [float(cell) for cell in rows[4][3:]] == pytest.approx(found[4] - 0.05, abs=6e-4)
+
+
+def test_gains_over_seeds():
+    (row,) = cleaning_seeds.table(2, quick=True).rows
+    assert row[0] == "2" and len(row) == len(cleaning_seeds.HEADER) and float(row[5]) <= float(row[3]) <= float(row[6])
