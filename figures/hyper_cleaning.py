@@ -50,7 +50,8 @@ def compare(data: Data, options: Options) -> list[Row]:
     gain, area = float(gains.min()), float(areas.min())
     over = 100 * (d["seeds_accuracy"][0, 0] - d["ridge_accuracy"])
     told = (
-        f"asked for; seeds: {', '.join(f'{one:.1f}' for one in gains)}; before: M = 0, which leaves λ where it starts"
+        f"asked for; seeds: {', '.join(f'{one:.1f}' for one in gains)}; before: M = 0, which leaves λ where it starts; "
+        f"HGP: {', '.join(f'{one:.3f}' for one in d['seeds_accuracy'][:, 0])}"
     )
     return [
         Row("30 % wrong labels, points gained, worst seed", gain, GAIN, gain >= GAIN, told),

@@ -109,6 +109,11 @@ def test_the_rule_chooses_what_the_figure_shows():
     one = cleaning.experiment().settings
     shown = (one["l2"], one["train_steps"], one["iterations"], one["outer_steps"], one["rate"] * one["train"])
     assert shown in [(*rest, update.lr) for *rest, update in cleaning_choices.CHOICES]
+    written = (ROOT / "docs" / "measured" / "cleaning_choices.md").read_text(encoding="utf-8")
+    l2, steps, M, K, rate = shown
+    assert (
+        f"The rule chooses: L2 rate {l2:g}, steps {steps}, M {M}, K {K}, update GradientDescent({rate:g})." in written
+    )
     assert cleaning.experiment("emnist").settings["data"] == "emnist" and all(
         cleaning.experiment("emnist").settings[name] == value for name, value in cleaning.CHOSEN.items()
     )
