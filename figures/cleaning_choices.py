@@ -8,8 +8,9 @@ Lengths are not chosen: 400 steps of training, M = 200 and K = 15 outer steps ar
 tried, by another program. Chosen are the L2 rate and the update. The rule, which was written down before it was run: of
 the choices that reach on their worst seed what is asked of the figure (3 points over M = 0, an AUC of .95), the one
 with the largest mean accuracy of HGP; if none does, the one with the largest of all. Without the condition the rule
-could choose settings that leave nothing to clean. Seen before that: the same rule over a shorter list that had lengths in it,
-which took 100 steps, M = 100 and K = 10 at the L2 rate 1e-3, and then gained 1.0 to 4.8 points on digits (mean 3.2).
+could choose settings that leave nothing to clean. Seen before that: the same rule over a shorter list that had lengths
+in it, which took 100 steps, M = 100 and K = 10 at the L2 rate 1e-3, and then gained 1.0 to 4.8 points on digits (mean
+3.2).
 
 A row for each choice: accuracy in per cent with M = 0, with HGP and with perfect knowledge of the wrong labels (their
 weights 0, the others 1), all after the same number of steps of SGP; the gain over M = 0 and AUC, mean and worst seed.
