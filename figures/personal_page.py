@@ -123,8 +123,8 @@ def troubles(kept: Numbers, seeds: list[int]) -> str:
     return _filled(f"""
         Of {steps} outer steps with HGP in {len(runs)} runs, {sum(bad.values())} had a hyper-gradient or a training
         that diverged{where}. The rule: such a hyper-gradient never reaches Adam; it is estimated again with η halved,
-        at most four times, and the smaller η stays; else the step is refused. In {growing} runs some series of M terms
-        ended larger than it began without meeting the test of divergence.""")
+        at most four times, and the smaller η stays; else the step is refused. In {growing} of these runs some
+        series of M terms ended larger than it began without meeting the test of divergence.""")
 
 
 def _cost(stamps: Mapping[str, Any]) -> str:
