@@ -63,7 +63,7 @@ def _add_lines(axes: Axes, kept: Numbers, network: str, seeds: Sequence[int]) ->
         axes.plot(
             steps, each.mean(axis=0), color=COLOURS[k], linestyle=DASHES[k], marker="o", markersize=2.5, label=words
         )
-        axes.fill_between(steps, each.min(axis=0), each.max(axis=0), color=COLOURS[k], alpha=0.12, linewidth=0)
+        axes.fill_between(steps, each.min(axis=0), each.max(axis=0), color=COLOURS[k], alpha=0.25, linewidth=0)
     axes.set_xticks(steps)
     axes.minorticks_off()
 
