@@ -176,7 +176,7 @@ def test_an_error_in_a_worker_is_told(tmp_path):
 
 
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
 from dataclasses import replace
 from pathlib import Path
 from figures.personal import experiments_of
@@ -189,6 +189,7 @@ def compute(part, finished):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without
     one = replace(experiments_of("small", quick=True)["push"], compute=compute, workers=2)
     try:
         obtain(one, Path(sys.argv[1], "kept"))
