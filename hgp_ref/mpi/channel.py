@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hgp_ref import arguments
-from hgp_ref.backend import Array, from_host, host_dtype, is_numpy
+from hgp_ref.backend import Array, is_numpy
 from hgp_ref.channels.base import BALANCED, CARRIED, FRESH, Channel, Weights, connect
 from hgp_ref.channels.calls import check_balanced, check_heard, weights_before
 from hgp_ref.channels.simulated import MODES
@@ -25,12 +25,12 @@ from hgp_ref.mpi.device_rows import DeviceRows
 from hgp_ref.mpi.host_rows import HostRows
 from hgp_ref.mpi.lossy_crossing import LossyCrossing
 from hgp_ref.mpi.network import Spread
+from hgp_ref.mpi.own_rows import OwnRows
 from hgp_ref.mpi.rank_step import RankStep
-from hgp_ref.mpi.reports import BetweenRanks
 from hgp_ref.networks import Unreliable
 
 
-class Crossing(BetweenRanks):
+class Crossing(OwnRows):
     """The graphs of a spread network; arrays hold the rows of this rank's clients.
 
     Parameters
@@ -49,32 +49,19 @@ class Crossing(BetweenRanks):
     """
 
     def __init__(self, net: Spread, mode: str = "auto") -> None:
-        super().__init__(net.n, net.clients)
-        self.net, self.ranks, self.mode = net, net.ranks, mode
+        super().__init__(net, mode)
+        self.ranks = net.ranks
         self._omega = np.ones(net.n)
-        self._like: Array | None = None  # what was mixed last
-        self._agreed: set[tuple[object, ...]] = set()  # kinds of calls that all ranks have made alike
         self._foreseen = 0  # graphs that will be used, as far as that is known
         self._wide: dict[tuple[object, ...], bool] = {}  # kinds of calls, and whether they go by columns
         self._strips: Strips | None = None  # those of the last call that did
-
-    @property
-    def weights(self) -> Array:
-        if self._like is None:
-            return None
-        own = self._omega[self.clients].astype(host_dtype(self._like))[:, None]
-        return from_host(own, like=self._like)
 
     @property
     def omega(self) -> np.ndarray:
         return self._omega
 
     def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
-        kind = (tuple(z.shape[:-2]), z.shape[-1], host_dtype(z), weights, steps)
-        if kind not in self._agreed:
-            names = ("run axes", "columns", "dtype", "weights", "steps")
-            self.agree("mixing", **dict(zip(names, kind, strict=True)))
-            self._agreed.add(kind)
+        self.agree_on_call(z, steps, weights)
         omega = weights_before(weights, self._omega)
         mixed, self._omega, messages = (self._on_host if is_numpy(z) else self._on_device)(z, steps, omega)
         self.count(messages, z, weights, steps)

@@ -21,13 +21,13 @@ from hgp_ref.channels.lossy import Lossy, box, stamps
 from hgp_ref.channels.lossy_calls import check_shape
 from hgp_ref.mpi.by_columns import Strips
 from hgp_ref.mpi.network import Spread
-from hgp_ref.mpi.reports import BetweenRanks
+from hgp_ref.mpi.own_rows import OwnRows
 from hgp_ref.networks import Unreliable
 
 Call = Callable[[np.ndarray], np.ndarray]
 
 
-class LossyCrossing(BetweenRanks):
+class LossyCrossing(OwnRows):
     """The graphs of a spread Unreliable network; arrays hold the rows of this rank's clients.
 
     `columns` is the simulation of all clients, for the columns of this rank: it keeps the clock, the weights and what
@@ -40,11 +40,8 @@ class LossyCrossing(BetweenRanks):
         unreliable = net.net.after(net.t)
         assert isinstance(unreliable, Unreliable)
         self.columns = Lossy(unreliable, "composed" if mode == "composed" else "stepping")
-        super().__init__(net.n, net.clients)
-        self.net, self.mode = net, mode
-        self._like: Array | None = None  # what was mixed last
+        super().__init__(net, mode)
         self._strips: Strips | None = None  # those of the last call
-        self._agreed: set[tuple[object, ...]] = set()  # kinds of calls that all ranks have made alike
 
     @property
     def step(self) -> int:
@@ -65,13 +62,6 @@ class LossyCrossing(BetweenRanks):
     @property
     def omega(self) -> np.ndarray:
         return self.columns.omega
-
-    @property
-    def weights(self) -> Array:
-        if self._like is None:
-            return None
-        own = self.omega[self.clients].astype(host_dtype(self._like))[:, None]
-        return from_host(own, like=self._like)
 
     def use_running_sums(self) -> None:
         self.columns.use_running_sums()
@@ -126,11 +116,7 @@ class LossyCrossing(BetweenRanks):
 
     def _taken(self, z: Array, steps: int, weights: Weights) -> np.ndarray:
         """This rank's columns of all clients, (n, c)."""
-        kind = (tuple(z.shape[:-2]), z.shape[-1], host_dtype(z), weights, steps)
-        if kind not in self._agreed:
-            names = ("run axes", "columns", "dtype", "weights", "steps")
-            self.agree("mixing", **dict(zip(names, kind, strict=True)))
-            self._agreed.add(kind)
+        self.agree_on_call(z, steps, weights)
         if weights == CARRIED and self._like is not None and self.columns.rows_underway:
             check_shape(z.shape, self._like.shape)  # here: columns of one rank may be as many as before
         folded = np.moveaxis(to_host(z), -2, 0)
