@@ -1,0 +1,36 @@
+"""The sizes of the terms that a problem adds, from which rounding errors are bounded.
+
+A sum Σ_k t_k that is evaluated in floating point in any order satisfies
+
+    |fl(Σ t) − Σ t| ≤ γ_K Σ_k |t_k|,    γ_K = K u/(1 − K u),    u = eps/2,
+
+with K roundings on the longest way from a term to the result (Higham, Section 4.2). Where terms cancel, the result is
+far smaller than Σ|t_k|, and an allowance relative to the result is too small. A problem that offers
+`term_sizes(x, lam)` reports Σ|t_k|, entry by entry, for each cost, gradient and product. Errors of intermediate
+results (the logits of a linear model, the activations of a network) are part of it: they enter as further terms, in
+units of γ_K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hgp_ref.backend import Array
+
+
+@dataclass(frozen=True)
+class TermSizes:
+    """Σ|terms| of every quantity that a problem evaluates at one point (x, λ), on full batches.
+
+    |computed − exact| ≤ γ_roundings · size for every entry. Arrays have the library, device and dtype of x, and the
+    shape of what they describe. `hvp(u)` and `cross(u)` return the sizes for a product with u (n, d_x).
+    """
+
+    roundings: int  # K, for all of them
+    inner_cost: Array  # (n,)
+    inner_grad: Array  # (n, d_x)
+    outer_cost: Array  # (n,)
+    outer_grad: tuple[Array, Array]  # (n, d_x), (n, d_λ)
+    hvp: Callable[[Array], Array]  # (n, d_x)
+    cross: Callable[[Array], Array]  # (n, d_λ)
