@@ -31,10 +31,10 @@ from verification.table import HEAD, cells, ratio, short
 
 STYLE = Path(reporting.__file__).with_name("page.css")
 WIDE = 5.0  # inches; wider figures scroll on a phone
-CORRECTED_STATEMENTS = ("Lemma 1", "Lemma 2, n c", "Remark", "Corollary 1, repaired", "A", "B", "C1", "C2", "C3",
-                        "C4", "certify", "certify, decentralised", "D (azuma)", "D (bernstein)", "E", "2*",
-                        "Chebyshev", "F")  # fmt: skip
-IDENTITIES = ("Remark as printed", "Corollary 2, κ")  # pieces of statements, shown in their sections
+CORRECTED_STATEMENTS = ("Lemma 1", "Lemma 2, n c", "Remark", "Corollary 1, repaired", "Corollary 2, repaired", "A", "B",
+                        "C1", "C2", "C3", "C4", "certify", "certify, decentralised", "D (azuma)", "D (bernstein)", "E",
+                        "2*", "Chebyshev", "F")  # fmt: skip
+IDENTITIES = ("Remark as printed", "κ before Corollary 2")  # pieces of statements, shown in their sections
 
 
 def page(done: Sequence[Done], document: dict[str, Any]) -> str:
@@ -118,7 +118,7 @@ def _section(one: Done) -> Iterator[str]:
 
 def _errata(one: Done) -> Iterator[str]:
     yield f"<section id='errata'><h2>{escape(one.title)}</h2>"
-    yield "<p>Each entry is computed anew: <code>python -m verification errata N</code> shows entry N alone.</p>"
+    yield "<p><code>python -m verification errata N</code> recomputes entry N alone.</p>"
     yield from (_figure(picture) for picture in one.result.pictures)
     for row in one.result.rows:
         entry = ERRATA[int(row.statement.split()[1])]

@@ -4,14 +4,15 @@ As printed, relative to ‖∂_x f‖ and with ε̂ standing for (8√n/δ) τ^S
 
     Theorem 1    (4μ/α)(1 + ε̂) √(2 log(c n (d_x + d_λ)/ϵ)) + 2β ε̂/(ηα²) + exp(−O(M)),   c = 2 (main text), 1 (proof)
     Corollary 1  2β ε̂/(ηα²) + exp(−O(M))                                                  exact Jacobians
-    Corollary 2  (4C/α) √(1 + β²/α²) (1 + ε̂) √((2/b) log(n (d_x + d_λ)/ϵ)) + Corollary 1   batches of b, κ = C/√b
+    Corollary 2  (4C/α) √(1 + β²/α²) (1 + ε̂) √((2/b) log(n (d_x + d_λ)/ϵ)) + Corollary 1   batches of b
 
 under 0 < α < 1/η and S large enough, which is ε̂ ≤ ½ ηα/(1 − ηα). In the proof every series but the truncation
 (B) has positive terms and is completed to infinity, so exp(−O(M)) is exactly (β/α)(1 − ηα)^M: no O(·) is left
 here. α is the smallest singular value of the Hessians, over the samples where there are any, at the λ in use: the
 printed minimum over all λ is not needed here (it is in Theorem 2).
 
-α < 1/η is not enough: the proof uses ‖I − ηH‖ ≤ 1 − ηα, which needs η(α + L) ≤ 2. Corollary 1 repaired uses
+α < 1/η is not enough: the proof uses ‖I − ηH‖ ≤ 1 − ηα, which needs η(α + L) ≤ 2. With it Corollary 2 holds with
+C = √n κ/4, κ the largest deviation of a single instance (erratum 14). Corollary 1 repaired uses
 ρ = max_i ‖I − ηH_i‖ < 1 and ε = max_m ε_m ≤ (1 − ρ)/(2ρ):
 
     ‖v − d‖/‖∂_x f‖ ≤ 2ηβε/(1 − ρ)² + ηβ ρ^M/(1 − ρ).
@@ -166,7 +167,7 @@ def corollary2(
     consensus : float, optional
         ε̂; by default the realised max ε_m.
     C : float, optional
-        The constant in κ = C/√b; by default max(κ_x, κ_λ) of single instances.
+        The constant of the noise term; by default max(κ_x, κ_λ) of single instances.
 
     Returns
     -------

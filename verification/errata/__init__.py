@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from verification.errata import floor, inexact, main_text, noise, proofs, push_sum, stability, theorem2_proof
+from verification.errata import (
+    batch_size,
+    floor,
+    inexact,
+    main_text,
+    noise,
+    proofs,
+    push_sum,
+    stability,
+    theorem2_proof,
+)
 from verification.errata.entry import Erratum
 from verification.pictures import weights
 from verification.run import Result, Run
 
 TITLE = "Errata of the paper"
-PARTS = (push_sum, stability, floor, noise, proofs, theorem2_proof, inexact, main_text)
+PARTS = (push_sum, stability, floor, noise, batch_size, proofs, theorem2_proof, inexact, main_text)
 ERRATA: dict[int, Erratum] = {
     entry.number: entry
     for entry in sorted((entry for part in PARTS for entry in part.ENTRIES), key=lambda entry: entry.number)

@@ -11,20 +11,25 @@ from verification.table import number
 
 HEAD = """# Errata of the paper
 
-For readers of *Hyper-Gradient Push* who meet a step that does not follow. Each entry says where, what is printed, what
-is right, and what a computation gives. `python -m verification errata N` repeats entry N, and
+Corrections and remarks for readers of *Hyper-Gradient Push*. Each entry gives the place, the printed text, the
+correction, and a number that supports it. `python -m verification errata N` recomputes entry N, and
 `python -m verification errata` all of them; with `--write ERRATA.md` it writes this file with the numbers of its run.
 The corrected statements (A, B, C1–C4, D, E, 2*) are in `hgp_ref/bounds`; `python -m verification` tests them.
 
-Errata 2, 4, 12, 15, 22 and 25 are also figures of the report that `python -m verification` writes.
+Kinds:
 
-Kinds: **false as printed** (a statement or equation fails under the paper's own assumptions), **gap in the proof** (it
-may stand, but not by the argument given, or what is done is not covered by it), **slip** (an index, a sign, a factor, a
-symbol) and **sharper** (nothing is wrong, more can be said).
+- **false as printed**: a theorem fails under its own conditions. There are two: Theorem 1 needs a further condition on
+  the step size (**4**), and Theorem 2 lacks a term (**15**). Both corollaries are stated under the conditions of
+  Theorem 1 and hold once that condition is added.
+- **gap in the proof**: the statement holds, or holds with another constant, but the argument given does not prove it;
+  or what is computed is not covered by a statement.
+- **slip**: an index, a sign, a factor, a symbol, or a condition that is stated elsewhere in the paper.
+- **sharper**: the printed text is right, and more can be said.
 
-Three entries change what a user may rely on: **4** (Theorem 1 needs a condition on the largest eigenvalue), **15**
-(Theorem 2 lacks a term) and **25** (do not keep Push-Sum weights between calls of a long run). **2** enlarges a
-constant.
+Three entries matter in practice: **4** (choose η with η(α + L) ≤ 2), **15** (an inexact inner solution adds a further
+term) and **25** (reset the Push-Sum weights between calls in long runs).
+
+Figures for errata 2, 4, 12, 15, 22 and 25 are in the report that `python -m verification` writes.
 """
 
 

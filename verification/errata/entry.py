@@ -1,4 +1,4 @@
-"""One erratum: where, what is wrong, what is right, and the function that shows it."""
+"""One erratum: the place, the printed text, the correction, and the function that demonstrates it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from verification.rows import Row, erratum_row
 from verification.run import Run
 
-FALSE = "false as printed"  # a statement or equation of the paper fails under the paper's own assumptions
-GAP = "gap in the proof"  # the statement may stand, but not by the argument given, or what is done is not covered by it
-SLIP = "slip"  # an index, a sign, a factor, a symbol
-SHARPER = "sharper"  # nothing is wrong, more can be said
+FALSE = "false as printed"  # a theorem fails under its own conditions
+GAP = "gap in the proof"  # the argument does not prove the statement, or no statement covers what is computed
+SLIP = "slip"  # an index, a sign, a factor, a symbol, or a condition that is stated elsewhere in the paper
+SHARPER = "sharper"  # the printed text is right, and more can be said
 
 
 @dataclass(frozen=True)

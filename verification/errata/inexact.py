@@ -68,10 +68,9 @@ def which_alpha(run: Run) -> Shown:
         error,
         here,
         bool(smallest > 0.01 and elsewhere < 1e-12 and here < error < printed),
-        f"Theorem 1, logistic: λ_min = {figure(smallest)} at the current λ, 0 (to {figure(elsewhere)}) as a minimum "
-        "over λ; "
-        f"Theorem 2, x̂ = 1: error {error:.2f}, allowed {here:.2f} with α at the current λ and {printed:.1f} with the "
-        "printed α = 0.1",
+        f"Theorem 1, logistic: σ_min = {figure(smallest)} at the current λ, {figure(elsewhere)} at a λ with negative "
+        f"rates; Theorem 2, x̂ = 1: error {error:.2f}, allowed {here:.2f} with α at the current λ and {printed:.1f} "
+        "with the printed α = 0.1",
     )
 
 
@@ -80,19 +79,19 @@ ENTRIES = (
         11,
         SHARPER,
         "Theorems 1 and 2, definition of α",
-        "α is the smallest singular value over all λ and samples, 0 for many a cost that is well conditioned where "
-        "it is used.",
+        "α is the smallest singular value over all λ and samples. Over all of R^d this can be 0 for a cost that "
+        "is well conditioned at the λ in use.",
         "In Theorem 1 the smallest eigenvalue over samples at the λ in use suffices (under Assumption 2 singular "
-        "values are "
-        "eigenvalues). Not in Theorem 2: its products sit at x̂, which α must cover too, as the printed minimum does.",
+        "values are eigenvalues). In Theorem 2 it does not: its products are evaluated at x̂, and α must cover x̂ "
+        "too.",
         which_alpha,
     ),
     Erratum(
         15,
         FALSE,
         "Theorem 2",
-        "The term (C) = ∂_λ f(x̂) − ∂_λ f(x), bounded in the proof by ν_f ‖x̂ − x‖, is missing from the statement.",
-        "Add ν_f ‖x̂ − x‖; 2* is a complete bound.",
+        "The proof bounds the term (C) = ∂_λ f(x̂) − ∂_λ f(x) by ν_f ‖x̂ − x‖, but the statement does not contain it.",
+        "Add ν_f ‖x̂ − x‖ (divided by ‖∂_x f‖, as the other terms are). Bound 2* is complete.",
         missing_term,
     ),
 )

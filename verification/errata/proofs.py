@@ -82,15 +82,14 @@ def blocks_under_consensus(run: Run) -> Shown:
         with_eta,
         right,
         right < 1e-10 and with_eta > 0.01 and growth > 1,
-        f"with I − ηΣH for the one shared x and Σ∂f without η the series is right to {figure(right)}; with the "
-        "printed η "
-        f"before Σ∂f it is off by {figure(with_eta)}; as n² blocks ij each term is up to {growth:.2f} times the one "
+        f"with I − ηΣH for the one shared x and Σ∂f without η the series has relative error {figure(right)}; with the "
+        f"printed η before Σ∂f {figure(with_eta)}; with n² equal blocks each term can be {growth:.2f} times the one "
         "before",
     )
 
 
 def consensus_case(run: Run) -> Case:
-    """A logistic problem with unlike clients."""
+    """A logistic problem whose clients have different data."""
     return logistic(3, 4, seed=run.seed, rate=0.1)
 
 
@@ -108,9 +107,8 @@ def stacked_gradient(run: Run) -> Shown:
         stacked,
         total,
         total < ROUNDING < stacked and right < ROUNDING and printed > 1e-3,
-        f"at the solution ‖Σ ∂g_k‖ = {figure(total)} but the stacked gradient has norm {figure(stacked)}; the map's "
-        "block "
-        f"is met to {figure(right)} with −η/n, to {figure(printed)} with −η",
+        f"at the solution ‖Σ ∂g_k‖ = {figure(total)}, while the stacked gradient has norm {figure(stacked)}; the "
+        f"blocks of the map agree to {figure(right)} with −η/n, to {figure(printed)} with −η",
     )
 
 
@@ -128,7 +126,7 @@ ENTRIES = (
         SLIP,
         "Explicit formula of v^(M) (remark)",
         "One Θ̂ for all iterations, and the sample ξ̂ in both derivatives.",
-        "Graphs change, so iteration m has its own Θ̂_m; the Hessian factors carry ξ̂̂, as in Algorithm 2.",
+        "The graphs change, so iteration m has its own Θ̂_m; the Hessian factors use the sample ξ̂̂, as in Algorithm 2.",
         operators_of_the_remark,
     ),
     Erratum(
@@ -136,17 +134,18 @@ ENTRIES = (
         SLIP,
         "Section 3.1, eq. (phi_all): derivatives under consensus",
         "⟨∂_x f⟩_i = η Σ ∂f_k and ⟨∂_x φ⟩_ij = I − η Σ ∂²g_k for all i, j.",
-        "I − η Σ ∂²g_k is right as the one block of a shared x; ∂_x f has no η, and there are no indices i, j (as n² "
-        "blocks "
-        "the products would add up n copies).",
+        "With x the one vector that all clients share (the reading of erratum 29) I − η Σ ∂²g_k is right, as a "
+        "single block without indices i and j. ∂_x f = Σ ∂f_k has no factor η.",
         blocks_under_consensus,
     ),
     Erratum(
         21,
         SLIP,
         "Lemma 1, proof",
-        "Optimality is written as a vanishing stacked gradient, and ∇g abbreviates −η Σ ∂g_k.",
-        "Only the sum Σ ∂g_k vanishes; the abbreviation must be −(η/n) Σ ∂g_k. The lemma itself is true.",
+        "Optimality is written ∂_x g = 0 under consensus, and ∇g abbreviates −η Σ ∂g_k.",
+        "The lemma is true and its proof uses the right condition, Σ ∂g_k = 0. As in erratum 29, ∂_x g in "
+        "(lemma_alt) means the gradient in the shared x on the right-hand side and the stacked gradient on the "
+        "left. The abbreviation should be −(η/n) Σ ∂g_k.",
         stacked_gradient,
     ),
 )

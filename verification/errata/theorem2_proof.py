@@ -122,11 +122,10 @@ def products_and_points(run: Run) -> Shown:
         min(products, start, both),
         right,
         bool(right < ROUNDING and min(products, start, both) > 1e-4 and np.linalg.norm(D3) <= allowed),
-        f"of (A), relative, {figure(right)} is unexplained with powers of T in (D3) and ∂f(x̂) elsewhere; "
-        f"{figure(products)} "
-        f"with the printed products in (D3), {figure(start)} with the printed ∂f(x), {figure(both)} with both. "
-        "‖(D3)‖ is "
-        f"{figure(np.linalg.norm(D3) / allowed)} of ηβ Σ‖T‖^m ‖∂f(x̂) − ∂f(x)‖, so β/α needs no factor 2",
+        f"the parts add up to (A) with relative error {figure(right)} with powers of T in (D3) and ∂f(x̂) elsewhere; "
+        f"{figure(products)} with the printed products in (D3), {figure(start)} with the printed ∂f(x), "
+        f"{figure(both)} with both. ‖(D3)‖ is {figure(np.linalg.norm(D3) / allowed)} of ηβ Σ‖T‖^m ‖∂f(x̂) − ∂f(x)‖, so "
+        "β/α needs no factor 2",
     )
 
 
@@ -136,7 +135,7 @@ ENTRIES = (
         SLIP,
         "Theorem 2, proof, (A) and (B)",
         "The series of the true hyper-gradient is subtracted with ∂_x f(x̂).",
-        "The true hyper-gradient has ∂_x f(x); only the estimate's part has ∂_x f(x̂).",
+        "The true hyper-gradient contains ∂_x f(x); only the estimate contains ∂_x f(x̂).",
         true_point_in_the_series,
     ),
     Erratum(
@@ -151,13 +150,11 @@ ENTRIES = (
         18,
         SLIP,
         "Theorem 2, proof, (D3) and the start of the other terms",
-        "(D3) has products Π(I − ηĤ)Θ̂; (A1)–(A4), (D1), (D2) start from ∂_x f(x), and ‖∂_x f(x)‖ stands in their "
-        "bounds.",
-        "(D3) has powers ((I − ηH)Θ)^m, whose geometric sum is the printed β/α (the line before it, with (1 + ε̂)^m, "
-        "would give "
-        "2β/α); the others start from ∂_x f(x̂), so the first three terms of the theorem carry ‖∂_x f(x̂)‖ ≤ ‖∂_x "
-        "f(x)‖ + "
-        "ν_f ‖x̂ − x‖.",
+        "(D3) contains the products Π(I − ηĤ)Θ̂; (A1)–(A4), (D1) and (D2) start from ∂_x f(x), and their bounds "
+        "contain ‖∂_x f(x)‖.",
+        "(D3) contains the powers ((I − ηH)Θ)^m, whose geometric sum is the printed β/α (the line before it, with "
+        "(1 + ε̂)^m, would give 2β/α). The other terms start from ∂_x f(x̂), so the first three terms of the "
+        "theorem contain ‖∂_x f(x̂)‖ ≤ ‖∂_x f(x)‖ + ν_f ‖x̂ − x‖.",
         products_and_points,
     ),
 )

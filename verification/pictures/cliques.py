@@ -33,8 +33,7 @@ def draw(sizes: Sequence[int], ratios: Sequence[tuple[float, float]]) -> Picture
         return picture(
             figure,
             "lemma2_cliques",
-            "Lemma 2 fails as printed (erratum 2)",
-            "Two cliques of n/2 clients joined by one edge each way, S = 10, c the largest entry of |Θ − Θ̂|. The "
-            "printed "
-            "√n c is exceeded by a factor close to √n; n c never is.",
+            "Lemma 2: the factor must be n, not √n (erratum 2)",
+            "Two cliques of n/2 clients joined by one edge each way, S = 10, c the largest entry of |Θ − Θ̂|. σ_max "
+            "exceeds √n c by a factor close to √n; it never exceeds n c.",
         )

@@ -20,7 +20,7 @@ def draw(errors: np.ndarray, printed: np.ndarray) -> Picture:
         return picture(
             figure,
             "theorem1_divergence",
-            "Theorem 1 fails as printed (erratum 4)",
+            "Theorem 1 needs a further step condition (erratum 4)",
             "One client, H = diag(0.5, 3), η = 1, exact averaging and Jacobians: 0 < α < 1/η holds, but ηL = 3 > 2. "
             "The "
             "error doubles with every iteration while the theorem's right-hand side halves.",

@@ -1,4 +1,4 @@
-"""Erratum 15: the term that Theorem 2 drops."""
+"""Erratum 15: the term that Theorem 2 lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def draw(shifts: np.ndarray, sides: np.ndarray) -> Picture:
         return picture(
             figure,
             "theorem2_missing_term",
-            "Theorem 2 drops a term (erratum 15)",
+            "Theorem 2 lacks a term (erratum 15)",
             "g = (x − a)²/2, f = λx, three clients, exact averaging. The printed bound is 0 whatever x̂; the error is "
             "‖x̂ − x‖, and so is the corrected bound 2*.",
         )
