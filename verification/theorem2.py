@@ -1,4 +1,4 @@
-"""Theorem 2 as printed: an inexact inner solution, and the term it drops."""
+"""Theorem 2 as printed: an inexact inner solution, and the term it lacks."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     printed    σ_max(E) ≤ √n c      with c = (8/δ) τ^S
     corrected  σ_max(E) ≤ n c       with c = (8/δ) τ^{S−1}
 
-The printed proof goes from ‖Ey‖_∞ ≤ c ‖y‖₁ to σ_max through ‖Ay‖_∞ ≤ σ_max(A) ‖y‖, which points the wrong way.
+The printed proof goes from ‖Ey‖_∞ ≤ c ‖y‖₁ to σ_max through ‖Ay‖_∞ ≤ σ_max(A) ‖y‖, while the reverse is needed.
 What does hold: ‖Ey‖₂ ≤ √n ‖Ey‖_∞ ≤ √n c ‖y‖₁ ≤ n c ‖y‖₂, and no smaller power of n does: E = c 11ᵀ has σ_max =
 n c. Errors of Push-Sum, whose rows sum to zero, come close: 0.999 n c for two cliques of 64 clients joined
 by one edge each way (erratum 2).

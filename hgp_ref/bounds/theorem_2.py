@@ -7,7 +7,7 @@ at the current λ alone it fails, because the products of the proof sit at x̂: 
 the error 9 where α = h″(0) allows 3.6 and the printed α = 0.1 allows 198. Where ν_g > 0 the constants of one point
 cannot know it, and it must be given.
 
-The statement drops the term (C) of its own proof, ν_f ‖x̂ − x‖ for ∂_λ f, so that it fails where ∂_λ f depends on x:
+The statement lacks the term (C) of its proof, ν_f ‖x̂ − x‖ for ∂_λ f, so that it fails where ∂_λ f depends on x:
 with g = (x − a)²/2 and f = λx it is 0 while the error is √n |x̂ − x|. Use `inexact` instead.
 """
 

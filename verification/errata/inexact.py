@@ -1,4 +1,4 @@
-"""Errata about Theorem 2's statement: 15, the term it drops, and 11, the α it needs."""
+"""Errata about Theorem 2's statement: 15, the term it lacks, and 11, the α it needs."""
 
 from __future__ import annotations
 
