@@ -155,7 +155,7 @@ class LinearProblem(Portable):
         """Sizes of the terms of every cost, gradient and product at (x, lam), without run axes; see `linear_sizes`."""
         _, lead = self._enter(x, lam, None)
         if lead:
-            raise ValueError(f"term_sizes: leading run axes {lead} given, needed none")
+            raise ValueError(f"x and lam must have no leading run axes, got {lead}")
         return LinearSizes(self, x, lam).sizes()
 
     # Entry checks and moving.

@@ -178,7 +178,7 @@ class Quadratic(Portable):
         """
         lead = self._check(x, lam)
         if lead:
-            raise ValueError(f"term_sizes: leading run axes {lead} given, needed none")
+            raise ValueError(f"x and lam must have no leading run axes, got {lead}")
         return quadratic_sizes(self, x, lam)
 
     def hessian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:

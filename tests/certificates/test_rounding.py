@@ -115,6 +115,28 @@ def test_sizes_of_gradients_and_products_reach_every_bound_through_the_residual(
         assert np.all(more.c3 - plain.c3 >= 0.999 * beta / (1.001 * alpha) * least)
 
 
+def test_products_with_w_and_with_its_centre_reach_c3_and_c4():
+    """Sizes that are larger for these products alone, and not for those with unit vectors."""
+    problem, x, lam, w = case()
+    sizes = problem.term_sizes(x, lam)
+    gamma = allowance(sizes.roundings, float(np.finfo(float).eps))
+
+    def change(given):
+        return replace(given, hvp=lambda u: (FACTOR if np.count_nonzero(u[0]) > 1 else 1.0) * given.hvp(u))
+
+    est = estimate_of(value_of(problem, x, lam, w), w)
+    plain, more = (
+        certify(Own(problem, how), x, lam, est, hgp.ExactAverage(3), first_call=0) for how in (times(1.0), change)
+    )
+    assert more.alpha_bar == plain.alpha_bar
+    alpha = float(np.linalg.eigvalsh(problem._A)[:, 0].mean())  # what clients find out
+    gain = np.linalg.norm(problem._C, 2, axis=(1, 2)) / alpha * FACTOR * gamma
+    centres = np.tile(w.mean(axis=0), (3, 1))
+    for name, u in (("c3", w), ("c4", centres)):
+        added = gain * np.linalg.norm(sizes.hvp(u), axis=1).max()
+        assert np.allclose(getattr(more, name) - getattr(plain, name), added, rtol=1e-4), name
+
+
 def test_sizes_of_products_lower_the_smallest_eigenvalue_and_widen_norms():
     plain, more, sizes, gamma, *_ = grown("hvp")
     columns = [sizes.hvp(np.tile(np.eye(4)[k], (3, 1))) for k in range(4)]

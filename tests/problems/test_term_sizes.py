@@ -100,6 +100,23 @@ def test_logits_that_cancel_are_part_of_the_error_of_slopes_and_curvatures(kind,
     assert min(most[name] for name in ("inner_cost", "outer_cost", "f_x")) > 0.02, most  # and not far below it
 
 
+@pytest.mark.parametrize("label", [0.0, 1.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_one_class_whose_logit_cancels_is_enough(dtype, label):
+    """Class 0 of softmax alone has large terms in its logit, once as the label and once as another class."""
+    rng = np.random.default_rng([7, DTYPES.index(dtype)])
+    X = rng.normal(size=(2, 8, 3))
+    X[..., :2] += 1e-4 / float(np.finfo(dtype).eps)
+    X, y = X.astype(dtype), np.full((2, 8), label, dtype)
+    problem = linear("softmax", X, y, X, y)
+    U = np.zeros((2, 3, 3))
+    U[:, :, 0] = rng.normal(size=(2, 3))
+    U[:, 1, 0] = -U[:, 0, 0]
+    x, lam = U.reshape(2, -1).astype(dtype), np.full((2, 9), 0.5, dtype)
+    found = shares(problem, x, lam, rng.normal(size=(2, 9)).astype(dtype))
+    assert min(found["outer_cost"], found["f_x"]) > 0.003, found
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_quadratic_costs_stay_within_their_allowance_where_everything_cancels(dtype):
     rng = np.random.default_rng([3, DTYPES.index(dtype)])
@@ -110,6 +127,7 @@ def test_quadratic_costs_stay_within_their_allowance_where_everything_cancels(dt
             lam = rng.normal(size=(2, 2)).astype(dtype)
             rhs = (problem._b - np.einsum("nkd,nk->nd", problem._C, lam)).astype(np.float64)
             x = np.linalg.solve(problem._A.astype(np.float64), rhs[..., None])[..., 0].astype(dtype)  # ∂g = 0
+            shares(problem, 1e-9 / dtype_of(offset, dtype) * x, 0 * lam, x)  # b alone, beside which A x is nothing
             for name, share in shares(problem, x, lam, rng.normal(size=x.shape).astype(dtype)).items():
                 most[name] = max(most.get(name, 0.0), share)
     assert all(share > 0.05 for share in most.values()), most  # no allowance is loose
