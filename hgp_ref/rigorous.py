@@ -30,6 +30,11 @@ def norms(a: np.ndarray) -> np.ndarray:
     return np.ldexp(np.sqrt(np.sum(shrunk * shrunk, axis=-1)), exponent)
 
 
+def norm_accuracy(k: int) -> float:
+    """What `norms` of k entries may be short of, relative, with a few further roundings."""
+    return (k + 16) * EPS
+
+
 def norm(a: np.ndarray) -> float:
     """‖a‖ of all entries together."""
     return float(norms(np.ravel(a)))

@@ -16,6 +16,7 @@ NAMES = (
     "contracting_clients",
     "convex_mean",
     "certificate",
+    "rounding",
     "minibatch_tail",
     "mean_square",
     "inexact",

@@ -20,6 +20,9 @@ GLOSSARY = {
     "definite.",
     "C1 – C4": "bounds on a finished run from its residual: v_i − d_i = J_i H̄⁻¹(ḡ − H̄w_i) exactly. C1 and C2 need the "
     "mean Hessian, C3 and C4 only averages of vectors and scalars.",
+    "Rounding where sums cancel": "certificates, plans and certified steps include the rounding of all sums, from the "
+    "sizes of their terms: near an outer optimum those of ∂_x f cancel, and an allowance relative to their sum is too "
+    "small.",
     "D": "with probability 1 − ϵ for mini-batches, in the forms of Azuma and Bernstein, without a factor of dimension.",
     "E": "the mean-square error of mini-batch runs, exactly.",
     "2*": "what an inner solution x̂ ≠ x adds, with the term that Theorem 2 lacks.",

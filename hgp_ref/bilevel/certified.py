@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import Array, host_float64
+from hgp_ref.backend import Array, host_dtype, host_float64
 from hgp_ref.bilevel import reasons
 from hgp_ref.bilevel.intervals import Interval, totals
 from hgp_ref.bilevel.loop_state import LoopState
@@ -121,13 +121,19 @@ class CertifiedLoop(PreciseLoop):
             return np.inf, np.inf, 1.0
         gamma = at.kept["gamma"]
         moved = host_float64(lam - self.projected(lam - gamma * est.value)) / gamma
+        slack = self._slack(lam)
         talk = self._talk(at, lam)
         squares = totals(talk, errors**2, inner**2, np.sum(moved**2, axis=1))
         at.clock.pass_on(talk.traffic, 0)
         if squares[2].high <= 0:
             at.stopped = "stationary"
-        error, blame = (max(square.high, 0.0) ** 0.5 for square in squares[:2])
-        return error, blame, self.rule.theta * max(squares[2].low, 0.0) ** 0.5
+        error, blame = (max(square.high, 0.0) ** 0.5 * (1 + slack) for square in squares[:2])
+        return error, blame, self.rule.theta * max(squares[2].low, 0.0) ** 0.5 * (1 - slack)
+
+    @staticmethod
+    def _slack(lam: Array) -> float:
+        """Relative rounding of a difference of two λ, of the sum of its squares and of the root."""
+        return (lam.shape[-1] + 16) * float(np.finfo(host_dtype(lam)).eps)
 
     # 2: a step that is seen to lower F
 
@@ -170,7 +176,7 @@ class CertifiedLoop(PreciseLoop):
             search.failed()
             return str(error)
         here, gain = Interval(at.kept["low"], at.kept["high"]), (1 - self.rule.theta) * moved / search.gamma
-        needed = DECREASE * gain
+        needed = DECREASE * gain * (1 + self._slack(lam))
         lacks = max(there.high - (here.low - needed), cost - at.outer_cost[-1])
         if lacks <= 0:
             self.accept(at, proposed, x, cost)

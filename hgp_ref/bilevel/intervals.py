@@ -14,7 +14,9 @@ Outer cost. ∂_x f_i is ν_fx-Lipschitz, so that |f_i(x(λ), λ_i) − f_i(x_i,
     Σ_i (f_i − t_i) ≤ F(λ) ≤ Σ_i (f_i + t_i),    t_i = ‖∂_x f_i(x_i)‖ e_i + ν_fx e_i²/2,
 
 whose sides clients bound as sums. More steps and better training make the interval smaller, neither is needed for it to
-hold. Rounding is on the safe side as in a certificate: costs and gradients are taken as accurate to 4 (d_x + 4) eps.
+hold. Rounding is on the safe side as in a certificate: costs and gradients are known to what the sizes of their terms
+allow (`term_sizes`), which does not shrink where terms cancel. Those of a problem that does not tell the sizes are
+taken as accurate to 4 (d_x + 4) eps relative to themselves, and the rounding of its own sums is not included.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import numpy as np
 
 from hgp_ref import rigorous
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64
+from hgp_ref.certificates.allowances import allowances
 from hgp_ref.certificates.conversation import Conversation
 from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.normalised import Normalised
@@ -54,11 +57,16 @@ def totals(talk: Conversation, *parts: np.ndarray) -> list[Interval]:
 
 def outer_cost(problem: Normalised, x: Array, lam: Array, nu: Lipschitz, talk: Conversation) -> Interval:
     """F(λ), from x near x(λ) and constants with a strong convexity."""
-    accuracy = 4 * (problem.dim_x + 4) * float(np.finfo(host_dtype(x)).eps)
     apart = distances(problem, x, lam, nu, talk)  # e
     f = host_float64(problem.outer_cost(x, lam))
-    slopes = rigorous.norms(host_float64(problem.outer_grad(x, lam)[0])) * (1 + accuracy)
-    t = slopes * apart + nu.nu_fx * apart**2 / 2 + accuracy * np.abs(f)
+    slopes = rigorous.norms(host_float64(problem.outer_grad(x, lam)[0]))
+    known = allowances(problem, x, lam)
+    if known is None:
+        f_off, slopes_off = _accuracy(problem, x) * np.abs(f), _accuracy(problem, x) * slopes
+    else:
+        f_off, slopes_off = known.outer_cost(), known.outer_grad()[0]
+    slack = 1 + rigorous.norm_accuracy(problem.dim_x)
+    t = ((slopes + slopes_off) * apart + nu.nu_fx * apart**2 / 2 + f_off) * slack + 2 * rigorous.EPS * np.abs(f)
     below, above = totals(talk, f - t, f + t)
     return Interval(below.low, above.high)
 
@@ -67,13 +75,21 @@ def distances(problem: Normalised, x: Array, lam: Array, nu: Lipschitz, talk: Co
     """e_i ≥ ‖x_i − x(λ)‖, (n,)."""
     if nu.strong_convexity is None:
         raise ValueError("nu: no strong_convexity given, needed one that bounds how far x is from the inner solution")
-    accuracy = 4 * (problem.dim_x + 4) * float(np.finfo(host_dtype(x)).eps)
     rows = host_float64(x)
     top, bottom = talk.largest(rows, -rows)  # bottom holds −min
     centre = (top / 2 - bottom / 2).astype(host_dtype(x))
     at = from_host(np.tile(centre, (len(rows), 1)), like=x)
     gradients = host_float64(problem.inner_grad(at, lam))
+    sizes = rigorous.norms(gradients)
+    known = allowances(problem, at, lam)
+    off = _accuracy(problem, x) * sizes if known is None else known.inner_grad()
     (mean,) = talk.average(gradients)
-    norm, size = talk.largest(rigorous.norms(mean.farthest), rigorous.norms(gradients))
-    G = float(norm[0]) + (talk.rounding() + accuracy) * float(size[0])
-    return (rigorous.norms(rows - centre.astype(np.float64)) + G / nu.strong_convexity) * (1 + accuracy)
+    norm, most = talk.largest(rigorous.norms(mean.farthest), talk.rounding() * sizes + off)
+    G = float(norm[0]) + float(most[0])
+    slack = 1 + rigorous.norm_accuracy(problem.dim_x)
+    return (rigorous.norms(rows - centre.astype(np.float64)) + G / nu.strong_convexity) * slack
+
+
+def _accuracy(problem: Normalised, x: Array) -> float:
+    """Of a problem that does not tell the sizes of its terms, relative to its answers."""
+    return 4 * (problem.dim_x + 4) * float(np.finfo(host_dtype(x)).eps)

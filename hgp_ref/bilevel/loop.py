@@ -56,6 +56,11 @@ class Loop:
     measure: Callable[[Array, Array], float] | None
     log: bool
 
+    @property
+    def rounding_complete(self) -> bool | None:
+        """Whether what is certified includes the rounding of the problem's own sums; None where nothing is."""
+        return None
+
     def begin(self, lam: Array, seed: int) -> LoopState:
         """Train at λ_0."""
         state = self.update.start(lam)

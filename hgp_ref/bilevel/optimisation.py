@@ -208,4 +208,5 @@ def _path(loop: Loop, at: LoopState, settings: dict[str, Any]) -> Path:
         best=at.best if measured else None,
         best_x=at.best_x,
         note=at.note,
+        rounding_complete=loop.rounding_complete,
     )

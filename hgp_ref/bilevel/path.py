@@ -72,6 +72,8 @@ class Path(Result):
     best : where it was smallest.
     best_x : (n, d_x), trained at that λ.
     note : what ended it, in words, where a certificate did.
+    rounding_complete : whether bounds and intervals include the rounding of the problem's own sums, as where it offers
+        `term_sizes`; None where steps are not certified.
 
     Examples
     --------
@@ -97,6 +99,7 @@ class Path(Result):
     best: int | None = None
     best_x: Array | None = None
     note: str = ""
+    rounding_complete: bool | None = None
 
     def plot(self, over: str = "step") -> Any:
         """A matplotlib figure of the outer cost and of λ over steps, "floats" or "rounds".

@@ -37,6 +37,10 @@ class PreciseLoop(Loop):
 
     rule: Rule = field(default_factory=Rule)
 
+    @property
+    def rounding_complete(self) -> bool | None:
+        return not self.channel.anyone(self.problem.term_sizes is None)
+
     def begin(self, lam: Array, seed: int) -> LoopState:
         at = super().begin(lam, seed)
         update: Any = self.update

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgp_ref.averaging import Traffic
+from hgp_ref.certificates.allowances import INCLUDED, NOT_INCLUDED
 from hgp_ref.certificates.centralised import InnerError, Own, Residuals
 from hgp_ref.certificates.decentralised import Decentralised
 from hgp_ref.certificates.point import Point
@@ -32,10 +33,12 @@ def assemble(
     many: bool,
     nu: Lipschitz | None,
     note: str,
+    complete: bool,
 ) -> Certificate:
     """The certificate of all runs, `many` of them along a leading axis; ValueError beyond floating point.
 
-    Without what was `seen` of all clients there is only what they computed themselves.
+    Without what was `seen` of all clients there is only what they computed themselves. `complete`: whether the sizes
+    of all terms of all clients were known.
     """
 
     def rows(get: Callable[[int], np.ndarray | None]) -> np.ndarray | None:
@@ -79,17 +82,18 @@ def assemble(
         traffic=sum((one.traffic for one in net), Traffic()) if net else None,
         matrix_free=point.matrix_free,
         against=AT_POINT if (term if inner is None else inner.term) is None else AT_SOLUTION,
-        assumptions=assumptions(point, nu, bool(net), note),
+        assumptions=assumptions(point, nu, bool(net), note, complete),
+        rounding_complete=complete,
     )
     _require_finite(certificate)
     return certificate
 
 
-def assumptions(point: Point, nu: Lipschitz | None, by_clients: bool, note: str) -> tuple[str, ...]:
+def assumptions(point: Point, nu: Lipschitz | None, by_clients: bool, note: str, complete: bool) -> tuple[str, ...]:
     """What the bound rests on, in words."""
     words = [
         "the problem's hvp, cross and gradients are the derivatives of its costs",
-        "gradients and products are as evaluated: sums inside them that cancel may round by more than is allowed for",
+        INCLUDED if complete else NOT_INCLUDED,
         *point.notes,
     ]
     if nu is None:

@@ -18,14 +18,15 @@ from hgp_ref.problems.constants import Lipschitz
 class Own:
     """What every client finds of a run by itself, (n,) each."""
 
-    consistency: np.ndarray  # ‖v_i − (∂_λ f_i − J_i w_i)‖
+    consistency: np.ndarray  # ‖v_i − (∂_λ f_i − J_i w_i)‖, with the rounding of the norm
     rounding: np.ndarray  # what rounding may add to it
 
 
 def own_part(point: Point, value: Array, w: Array) -> Own:
     """Of a run that ended with v = `value` (n, d_lam) and w (n, d_x)."""
     v, w_host = (host_float64(a) for a in (value, w))
-    return Own(rigorous.norms(v - (point.f_lam - point.cross(w_host))), point.own_rounding(w_host))
+    miss = rigorous.norms(v - (point.f_lam - point.cross(w_host)))
+    return Own(miss * (1 + rigorous.norm_accuracy(v.shape[-1])), point.own_rounding(w_host))
 
 
 @dataclass(frozen=True)
@@ -95,5 +96,6 @@ def solution_norm(point: Point, w: np.ndarray) -> float:
 def mean_gradient(point: Point, centre: np.ndarray) -> float:
     """‖mean_i ∂g_i(centre, λ_i)‖, plus what rounding may hide."""
     gradients = point.gradients(centre)
-    hidden = (point.accuracy + point.arithmetic) * float(rigorous.norms(gradients).mean()) + point.tiny
+    hidden = float(point.gradients_off(centre, gradients).mean())
+    hidden += point.arithmetic * float(rigorous.norms(gradients).mean()) + point.tiny
     return rigorous.norm(rigorous.mean(gradients)) * slack(point) + hidden

@@ -21,8 +21,8 @@ has its C3 and C4. With Lipschitz constants the phases also carry x: its box giv
 gradient there is a Push-Sum. Where clients do not form their Hessians, what only C3 needs is left out: C4 remains,
 with an ᾱ that they know.
 
-Rounding travels along: what Push-Sum and the problem's products may be off is relative to ‖∂_x f_i‖ + ‖H_i‖ ‖w_i‖,
-of which the largest is flooded beside the rest.
+Rounding travels along: what Push-Sum may be off is relative to ‖∂_x f_i‖ + ‖H_i‖ ‖w_i‖; with what the problem's own
+gradients and products may be off it is one number of each client, of which the largest is flooded beside the rest.
 """
 
 from __future__ import annotations
@@ -127,11 +127,11 @@ def _first_half(point: Point, w: np.ndarray, curvature: Curvature | None, talk: 
     else:
         low, high = curvature
         y_w, y_r, y_low = talk.average(w, point.f_x - point.hvp(w), low)
-        sizes = norms(point.f_x) + point.H_sizes * norms(w)
-        top, bottom, r, minus_alpha, L, minus_least, r_scale, w_scale, *x_box = talk.largest(
-            y_w.high, -y_w.low, norms(y_r.farthest), -y_low.low, high, -low, sizes, norms(w), *boxes
+        r_off = _mean_off(point, talk, norms(point.f_x) + point.H_sizes * norms(w), point.f_x_off + point.hvp_off(w))
+        top, bottom, r, minus_alpha, L, minus_least, r_most, w_scale, *x_box = talk.largest(
+            y_w.high, -y_w.low, norms(y_r.farthest), -y_low.low, high, -low, r_off, norms(w), *boxes
         )
-        r_bar = float(r[0]) + (blur + point.accuracy + point.arithmetic) * float(r_scale[0]) + point.tiny
+        r_bar = float(r[0]) + float(r_most[0]) + point.tiny
         alpha_bar = float(-minus_alpha[0]) - blur * max(abs(float(L[0])), abs(float(minus_least[0])))
         mid = float(L[0]) / 2 - float(minus_least[0]) / 2
     centre = point.rounded(top / 2 - bottom / 2)  # bottom holds −min
@@ -159,27 +159,36 @@ class _End:
 def _second_half(point: Point, shared: _Shared, products: np.ndarray | None, talk: Conversation) -> _End:
     """Phases 3 and 4: everybody sends what it has, the same things in the same order."""
     blur, norms = talk.rounding(), rigorous.norms
-    off = blur + point.accuracy + point.arithmetic
-    r_c = point.f_x - point.hvp(np.tile(shared.centre, (point.n, 1)))
-    means = {"r": r_c}
-    maxima = {"r_scale": norms(point.f_x) + point.H_sizes * rigorous.norm(shared.centre)}
+    centres = np.tile(shared.centre, (point.n, 1))
+    means = {"r": point.f_x - point.hvp(centres)}
+    r_scale = norms(point.f_x) + point.H_sizes * rigorous.norm(shared.centre)
+    maxima = {"r_off": _mean_off(point, talk, r_scale, point.f_x_off + point.hvp_off(centres))}
     x_off = np.zeros(point.n)
     if products is not None:
         means["coupling"] = products
     if shared.x_centre is not None:
         means["gradient"] = point.gradients(shared.x_centre)
         x_off = norms(point.x_host() - shared.x_centre) * slack(point)
-        maxima |= {"G_scale": norms(means["gradient"]), "x_off": x_off}
+        G_off = point.gradients_off(shared.x_centre, means["gradient"])
+        maxima |= {"G_off": _mean_off(point, talk, norms(means["gradient"]), G_off), "x_off": x_off}
     for name, y in zip(means, talk.average(*means.values()), strict=True):
         maxima[name] = norms(y.farthest)
     top = {name: float(a[0]) for name, a in zip(maxima, talk.largest(*maxima.values()), strict=True)}
     return _End(
-        r_at_centre=top["r"] + off * top["r_scale"] + point.tiny,
+        r_at_centre=top["r"] + top["r_off"] + point.tiny,
         coupling=top.get("coupling", np.nan) * (1 + blur) + point.tiny,
-        gradient=top.get("gradient", np.nan) + off * top.get("G_scale", 0.0) + point.tiny,
+        gradient=top.get("gradient", np.nan) + top.get("G_off", 0.0) + point.tiny,
         x_off=top.get("x_off", np.nan),
         x_off_own=x_off,
     )
+
+
+def _mean_off(point: Point, talk: Conversation, sizes: np.ndarray, off: np.ndarray) -> np.ndarray:
+    """What a mean over the network of vectors of these `sizes` may be off, whose entries are known to `off`, (n,).
+
+    One more eps is for what is sent in the problem's dtype, and for norms of what comes back.
+    """
+    return (talk.rounding() + point.arithmetic + (point.d + 8) * point.eps) * sizes + off
 
 
 def _inner_term(point: Point, nu: Lipschitz, shared: _Shared, end: _End, alpha_bar: float) -> np.ndarray:

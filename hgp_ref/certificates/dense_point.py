@@ -1,7 +1,7 @@
 """A point seen through explicit matrices: H_i and J_i of all clients, from d_x products each.
 
-    ᾱ        λ_min of the computed mean Hessian by `rigorous`, less what its entries may be off, (E + a) H
-    ‖J_i‖     largest singular value, plus E ‖J_i‖_F
+    ᾱ        λ_min of the computed mean Hessian by `rigorous`, less what its entries may be off, mean_i e_H + a H
+    ‖J_i‖     largest singular value, plus e_J
     ‖J_iH̄⁻¹‖  with X ≈ H̄⁻¹ and ε ≥ ‖I − H̄X‖: J H̄⁻¹ = JX + J H̄⁻¹(I − H̄X), hence ‖J H̄⁻¹‖ ≤ ‖JX‖/(1 − ε) if ε < 1
 
 so that a badly conditioned H̄ makes the bound larger, not wrong; with ε ≥ 1 there is no C2 and C1 remains.
@@ -13,7 +13,7 @@ import numpy as np
 
 from hgp_ref import rigorous
 from hgp_ref.backend import Array
-from hgp_ref.certificates.client_matrices import ClientMatrices, symmetric
+from hgp_ref.certificates.client_matrices import ClientMatrices, symmetric, unit_vectors
 from hgp_ref.certificates.point import Point
 from hgp_ref.problems import Problem
 
@@ -27,12 +27,15 @@ class DensePoint(Point):
         self.H_sizes = self.H.sizes()
         self.J = ClientMatrices("cross(u)", self.linear.cross, x, self.f_lam.shape[1])
         self.J_sizes = self.J.sizes()
-        self.beta = self.J.over_clients(rigorous.spectral_norms) + self.accuracy * self.J_sizes
+        self.H_off, self.J_off = self._off("hvp", self.H_sizes), self._off("cross", self.J_sizes)
+        self.beta = self.J.over_clients(rigorous.spectral_norms) + self.J_off
 
     def see_all(self) -> None:
         super().see_all()
-        self.H_bar = symmetric(self.H.mean())
-        self.H_error = (self.accuracy + self.arithmetic) * self.H_scale + self.tiny
+        mean = self.H.mean()
+        self.H_bar = symmetric(mean)
+        self.skew = rigorous.norm(mean / 2 - mean.T / 2)  # what symmetry changes
+        self.H_error = self.H_off_mean + self.skew + self.arithmetic * self.H_scale + self.tiny
         if not (np.all(np.isfinite(self.H_bar)) and np.isfinite(self.H_scale)):
             raise ValueError(
                 "problem: the norms of the clients' Hessians leave the range of floating point; rescale it"
@@ -44,6 +47,9 @@ class DensePoint(Point):
     def mean_products(self, w: np.ndarray) -> np.ndarray:
         return w @ self.H_bar
 
+    def mean_products_off(self, w: np.ndarray) -> np.ndarray:
+        return super().mean_products_off(w) + self.skew * rigorous.norms(w)
+
     def solution(self, w: np.ndarray) -> np.ndarray:
         return np.linalg.solve(self.H_bar, self.g_bar)
 
@@ -51,9 +57,16 @@ class DensePoint(Point):
         return rigorous.norms(self.cross(np.linalg.solve(self.H_bar, r.T).T))
 
     def curvature(self) -> tuple[np.ndarray, np.ndarray]:
-        off = self.accuracy * self.H_sizes
-        low = self.H.over_clients(lambda H: rigorous.lowest_eigenvalues(symmetric(H))) - off
-        return low, self.H.over_clients(lambda H: rigorous.highest_eigenvalues(symmetric(H))) + off
+        low = self.H.over_clients(lambda H: rigorous.lowest_eigenvalues(symmetric(H))) - self.H_off
+        return low, self.H.over_clients(lambda H: rigorous.highest_eigenvalues(symmetric(H))) + self.H_off
+
+    def _off(self, product: str, sizes: np.ndarray) -> np.ndarray:
+        """‖error of A_i‖_F from its columns, (n,); `sizes` are ‖A_i‖_F."""
+        if self.allowances is None:
+            return self.accuracy * sizes
+        of_column = getattr(self.allowances, product)
+        columns = np.stack([of_column(unit_vectors(k, self.x)) for k in range(self.d)], axis=1)
+        return rigorous.norms(columns) * (1 + rigorous.norm_accuracy(self.d))
 
     def _smallest_eigenvalue(self) -> None:
         """Set ᾱ from below and from above; ValueError unless it is positive."""
@@ -81,5 +94,5 @@ class DensePoint(Point):
         if not missing < 1:
             return np.full(self.n, np.inf)
         seen = J.over_clients(lambda A: rigorous.spectral_norms(A @ X))
-        seen += ((self.d + 3) * rigorous.EPS + self.accuracy) * self.J_sizes * size
+        seen += ((self.d + 3) * rigorous.EPS * self.J_sizes + self.J_off) * size
         return np.ldexp(seen / (1 - missing) * (1 + 4 * rigorous.EPS), -exponent)

@@ -137,10 +137,11 @@ def certify(
         inputs.not_refuted(point, strong_convexity, nu, inner.gap)
         seen = Seen(inner, [judge(point, own, u) for own, (_, u) in zip(owned, runs, strict=True)])
     known = strong_convexity if isinstance(strong_convexity, float) else 0.0
+    complete = not talks[0].channel.anyone(not point.complete) if talks else point.complete
     net = _by_clients(point, [w for _, w in runs], talks, nu, known, common, strict=lipschitz is not None)
     for one, talk in zip(averagings or [], talks, strict=True):
         one.ledger += talk.traffic
-    return assemble(point, owned, seen, net, many=value.ndim == 3, nu=nu, note=note)
+    return assemble(point, owned, seen, net, many=value.ndim == 3, nu=nu, note=note, complete=complete)
 
 
 def look(

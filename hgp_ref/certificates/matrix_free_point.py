@@ -7,7 +7,9 @@
     H̄ u  one Hessian-vector product of u over all clients
 
 Memory is a few arrays (n, d_x). ‖H_i‖_F and ‖J_i‖_F enter only the allowance for rounding, and are estimated:
-‖A‖_F² = E‖Az‖² over random signs z, doubled.
+‖A‖_F² = E‖Az‖² over random signs z, doubled. Of a problem with `term_sizes` the rounding of every product is known from
+the product itself; sizes grow with |u| and are linear in it, so that S 1, the sizes for a vector of ones, has the row
+sums of S ≥ |error of A_i|, and ‖S‖_F ≤ ‖S 1‖.
 """
 
 from __future__ import annotations
@@ -48,11 +50,13 @@ class MatrixFreePoint(Point):
         self.told = strong_convexity, nu
         self._sizes()
         self.beta = self._jacobian_norms() * (1 + self.accuracy)
+        if self.complete:
+            self.beta += self.J_off
 
     def see_all(self) -> None:
         super().see_all()
         strong_convexity, nu = self.told
-        self.H_error = (self.accuracy + self.arithmetic) * self.H_scale + self.tiny
+        self.H_error = self.H_off_mean + self.arithmetic * self.H_scale + self.tiny
         asked = strong_convexity == "lanczos"
         ritz = lanczos.ritz_values(self._mean_product, self.d, lanczos.STEPS if asked else lanczos.FEW_STEPS)
         self.alpha_top = float(ritz[0]) + self.H_error
@@ -60,6 +64,12 @@ class MatrixFreePoint(Point):
 
     def mean_products(self, w: np.ndarray) -> np.ndarray:
         return np.stack([self._mean_product(row) for row in w])
+
+    def mean_products_off(self, w: np.ndarray) -> np.ndarray:
+        if self.allowances is None:
+            return super().mean_products_off(w)
+        largest = np.tile(np.abs(w).max(axis=0), (self.n, 1))
+        return np.full(len(w), np.mean(self.hvp_off(largest)))
 
     def solution(self, w: np.ndarray) -> np.ndarray:
         return w.mean(axis=0)
@@ -75,6 +85,11 @@ class MatrixFreePoint(Point):
             for product in (self.hvp, self.cross)
         )
         self.H_sizes, self.J_sizes = (2 * rigorous.norms(A) / np.sqrt(PROBES) for A in (H, J))
+        if self.allowances is None:
+            self.H_off, self.J_off = self.accuracy * self.H_sizes, self.accuracy * self.J_sizes
+        else:
+            ones = np.ones((self.n, self.d))
+            self.H_off, self.J_off = self.hvp_off(ones), self.cross_off(ones)
 
     def _jacobian_norms(self) -> np.ndarray:
         given = closed_form(self.problem, "jacobian_norms")

@@ -17,6 +17,7 @@ import numpy as np
 from hgp_ref import rigorous
 from hgp_ref.backend import Array, host_float64
 from hgp_ref.certificates import inputs
+from hgp_ref.certificates.centralised import own_part, slack
 from hgp_ref.certificates.matrix_free_point import MatrixFreePoint
 from hgp_ref.certificates.point import Point
 from hgp_ref.problems import Problem, as_problem
@@ -32,6 +33,7 @@ class MeasuredResidual(Result):
     residual : ‖ḡ − H̄ w_i‖, at most, rounding included.
     relative : the same divided by ‖ḡ‖: 1 for w = 0.
     consistency : ‖v_i − (∂_λ f_i − J_i w_i)‖, at most, rounding included.
+    rounding_complete : whether that of the problem's own sums is too, as where it offers `term_sizes`.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class MeasuredResidual(Result):
     residual: np.ndarray
     relative: np.ndarray
     consistency: np.ndarray
+    rounding_complete: bool = False
 
 
 class _ProductsOnly(MatrixFreePoint):
@@ -99,8 +102,8 @@ def measured_residual(problem: Problem, x: Array, lam: Array, est: Any) -> Measu
     inputs.point_arrays(problem, x, lam, value)
     point = _ProductsOnly(problem, x, lam)
     v, w_host = (host_float64(a) for a in (value, w))
-    residual = rigorous.norms(point.residuals(w_host)) + point.residual_rounding(w_host)
-    consistency = rigorous.norms(v - (point.f_lam - point.cross(w_host))) + point.own_rounding(w_host)
+    residual = rigorous.norms(point.residuals(w_host)) * slack(point) + point.residual_rounding(w_host)
+    own = own_part(point, v, w_host)
     size = rigorous.norm(point.g_bar)
     relative = residual / size if size > 0 else np.where(residual > 0, np.inf, 0.0)
-    return MeasuredResidual(residual, relative, consistency)
+    return MeasuredResidual(residual, relative, own.consistency + own.rounding, point.complete)

@@ -3,15 +3,17 @@
 Every client's own part is computed at once. What only someone who sees all clients can say (means over clients, ᾱ) is
 computed by `see_all`, which is not asked for where the clients are spread over several processes.
 
-Rounding. The problem's gradients and products are taken as accurate to
+Rounding. A problem with `term_sizes` says how large the terms are that it adds, s ≥ Σ|terms| entry by entry, so that
+its gradients and products are known to γ s: ‖γ s‖ is e_f for ∂f_i, e_H for H_i (in the Frobenius norm), and so on. They
+do not shrink where terms cancel. Of a problem without it, answers are taken as accurate to
 
     E = 4 (d_x + 4) eps        (eps of the problem's dtype)
 
-relative to their sizes: ‖∂f_i‖, ‖H_i‖_F ‖u‖, ‖J_i‖_F ‖u‖. Logistic regression stays below 0.42 E with up to 300,000
-instances a client in float32; sums inside a product that cancel may round by more, which the certificate states as its
-assumption. With arithmetic of the certificate itself, below a ≤ (d_x + 8) eps64 + the
-rounding of a mean over clients, the mean Hessian is known up to (E + a) H with H² = mean_i ‖H_i‖_F², and a residual
-ḡ − H̄w up to (E + a)(mean_i ‖∂_x f_i‖ + H ‖w‖). Beyond the smallest numbers only absolute accuracy is left: `tiny`.
+relative to themselves, e_f = E ‖∂f_i‖, e_H = E ‖H_i‖_F; sums inside that cancel may round by more, and the certificate
+states that they are not included. With arithmetic of the certificate itself, below a ≤ (d_x + 8) eps64 + the rounding
+of a mean over clients, the mean Hessian is known up to mean_i e_H + a H with H² = mean_i ‖H_i‖_F², and a residual
+ḡ − H̄w up to mean_i (e_f + e_H ‖w‖) + a (mean_i ‖∂_x f_i‖ + H ‖w‖). Beyond the smallest numbers only absolute accuracy
+is left: `tiny`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 
 from hgp_ref import rigorous
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64
+from hgp_ref.certificates.allowances import Allowances, allowances
 from hgp_ref.certificates.answers import host_copy
 from hgp_ref.problems import Problem, as_problem
 
@@ -39,12 +42,14 @@ class Point(ABC):
     beta_inverse: np.ndarray | None  # (n,), ≥ ‖J_i H̄⁻¹‖
     H_sizes: np.ndarray  # (n,), ‖H_i‖_F
     J_sizes: np.ndarray  # (n,), ‖J_i‖_F
+    H_off: np.ndarray  # (n,), ≥ ‖error of H_i‖_F, as it is evaluated
+    J_off: np.ndarray  # (n,), ≥ ‖error of J_i‖_F
     matrix_free = False  # whether products alone are used
     notes: tuple[str, ...] = ()  # what the numbers above assume
 
     def __init__(self, problem: Problem, x: Array, lam: Array, everybody: int | None = None) -> None:
         self.problem, self.x, self.lam = problem, x, lam
-        checked = as_problem(problem, needs=("inner_grad", "outer_grad", "linearize"))
+        self.checked = checked = as_problem(problem, needs=("inner_grad", "outer_grad", "linearize"))
         self.n, self.d = int(problem.n_clients), int(problem.dim_x)
         f_x, f_lam = checked.outer_grad(x, lam)
         self.f_x = host_copy("outer_grad(x, lam)[0]", f_x, (self.n, self.d))
@@ -53,6 +58,11 @@ class Point(ABC):
         kind = np.finfo(host_dtype(x))
         self.eps, self.tiny = float(kind.eps), float(kind.smallest_subnormal) * self.d
         self.accuracy = 4 * (self.d + 4) * self.eps  # E
+        self.allowances = allowances(checked, x, lam)  # None: the sizes of the problem's terms are not known
+        if self.allowances is None:
+            self.f_x_off, self.f_lam_off = (self.accuracy * rigorous.norms(a) for a in (self.f_x, self.f_lam))
+        else:
+            self.f_x_off, self.f_lam_off = self.allowances.outer_grad()
         self.arithmetic = (self.d + 8) * rigorous.EPS + rigorous.mean_accuracy(everybody or self.n)  # a
 
     def see_all(self) -> None:
@@ -80,15 +90,47 @@ class Point(ABC):
         """√(mean_i ‖H_i‖_F²)."""
         return rigorous.norm(self.H_sizes / np.sqrt(self.n))
 
+    @property
+    def complete(self) -> bool:
+        """Whether the rounding of the problem's own sums is included."""
+        return self.allowances is not None
+
     def own_rounding(self, w: np.ndarray) -> np.ndarray:
         """What rounding may add to v_i − (∂_λ f_i − J_i w_i), (n,)."""
         sizes = rigorous.norms(self.f_lam) + self.J_sizes * rigorous.norms(w)
-        return (self.accuracy + self.arithmetic) * sizes + self.tiny
+        return self.f_lam_off + self.cross_off(w) + self.arithmetic * sizes + self.tiny
 
     def residual_rounding(self, w: np.ndarray) -> np.ndarray:
         """What rounding may hide of ‖ḡ − H̄ w_i‖, for rows w (k, d)."""
         sizes = float(np.mean(rigorous.norms(self.f_x))) + self.H_scale * rigorous.norms(w)
-        return (self.accuracy + self.arithmetic) * sizes + self.tiny
+        return float(np.mean(self.f_x_off)) + self.mean_products_off(w) + self.arithmetic * sizes + self.tiny
+
+    def mean_products_off(self, w: np.ndarray) -> np.ndarray:
+        """What the rounding of the H_i may add to H̄ u, for the rows u of w (k, d)."""
+        return self.H_off_mean * rigorous.norms(w)
+
+    @property
+    def H_off_mean(self) -> float:
+        """≥ ‖mean_i of the errors of H_i‖."""
+        return self.accuracy * self.H_scale if self.allowances is None else float(np.mean(self.H_off))
+
+    def hvp_off(self, u: np.ndarray) -> np.ndarray:
+        """What rounding may add to H_i u_i, (n,), for host arrays u (n, d)."""
+        if self.allowances is None:
+            return self.accuracy * self.H_sizes * rigorous.norms(u)
+        return self.allowances.hvp(self.beside(u))
+
+    def cross_off(self, u: np.ndarray) -> np.ndarray:
+        """The same for J_i u_i."""
+        if self.allowances is None:
+            return self.accuracy * self.J_sizes * rigorous.norms(u)
+        return self.allowances.cross(self.beside(u))
+
+    def gradients_off(self, centre: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        """The same for `gradients` of the inner costs at `centre`, (n,)."""
+        if self.allowances is None:
+            return self.accuracy * rigorous.norms(gradients)
+        return Allowances(self.checked, self.rows(centre), self.lam).inner_grad()
 
     def residuals(self, w: np.ndarray) -> np.ndarray:
         """ḡ − H̄ u for the rows u of w (k, d)."""

@@ -29,7 +29,7 @@ class Certificate(Result):
     c2 : (n,), C2.
     identity : ‖J_i (w* − w_i)‖: the error of ∂_λ f_i − J_i w_i itself, up to rounding.
     consistency : ‖v_i − (∂_λ f_i − J_i w_i)‖.
-    rounding : allowance for arithmetic on gradients and products, not for cancellation inside them.
+    rounding : allowance for arithmetic on gradients and products, and inside them where `rounding_complete`.
     residual : ‖ḡ − H̄ w_i‖.
     alpha_bar : a lower bound on λ_min(H̄) at x.
     inexact : (n,), what an inexact inner solution may add; None if constants are not known.
@@ -43,6 +43,7 @@ class Certificate(Result):
     matrix_free : whether products alone were used.
     against : which hyper-gradient it compares with.
     assumptions : what it rests on.
+    rounding_complete : whether the rounding of the problem's own sums is included, as where it offers `term_sizes`.
 
     Examples
     --------
@@ -75,6 +76,7 @@ class Certificate(Result):
     matrix_free: bool
     against: str
     assumptions: tuple[str, ...]
+    rounding_complete: bool = False
 
     @property
     def bound(self) -> np.ndarray:

@@ -46,6 +46,16 @@ class Outcome(Estimate):
     met: bool | None = None
     continued: int = 0
 
+    @property
+    def rounding_complete(self) -> bool | None:
+        """Whether `bound` and `met` include the rounding of the problem's own sums; None where nothing was certified.
+
+        Returns
+        -------
+        bool or None.
+        """
+        return None if self.certificate is None else self.certificate.rounding_complete
+
 
 @dataclass(frozen=True)
 class Plan(Result):

@@ -17,6 +17,7 @@ from hgp_ref.problems.normalised import as_problem
 from hgp_ref.problems.protocol import Linearization, Problem
 from hgp_ref.problems.quadratic import Quadratic
 from hgp_ref.problems.softmax import SoftmaxRegression
+from hgp_ref.problems.term_sizes import TermSizes
 
 __all__ = [
     "HyperCleaning",
@@ -34,6 +35,7 @@ __all__ = [
     "Problem",
     "Quadratic",
     "SoftmaxRegression",
+    "TermSizes",
     "as_problem",
     "from_jax",
     "from_torch",

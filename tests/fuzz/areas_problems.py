@@ -82,7 +82,7 @@ for kind, make in PROBLEMS.items():
         if hasattr(getattr(problems, kind), member):
             good = lambda at=at, batch=batch: at() | dict(batch=batch)  # noqa: E731
             method(f"problems.{kind}.{member}", make, good, passes_nan=True)
-    for member in ("outer_cost", "outer_grad", "jacobian_norms", "accuracy"):
+    for member in ("outer_cost", "outer_grad", "jacobian_norms", "accuracy", "term_sizes"):
         if hasattr(getattr(problems, kind), member):
             method(f"problems.{kind}.{member}", make, at, passes_nan=True)
     method(f"problems.{kind}.restrict", make, lambda: dict(clients=[0, 2]))
