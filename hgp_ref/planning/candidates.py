@@ -8,6 +8,8 @@ leave its (k+1)-th power. Graphs that differ from each other make short calls fa
 methods need. CORRECTED was chosen, after plans for P3 of `python -m verification communication` had needed 1.44 times
 the best of the grid, on problems and networks of that kind with other seeds (2000 to 2002, 900000 to 900005).
 
+No candidate takes more than MOST_ITERATIONS iterations: condition numbers that ask for more have no plan.
+
 Gradient tracking. No floor; rate and S by `tracking_model`, two vectors a message.
 """
 
@@ -26,6 +28,8 @@ FLOOR = 5.0
 CORRECTED = 1.0
 UNEVEN = 1.3
 MOST_CYCLES = 8
+MOST_ITERATIONS = 10**6  # of a planned run
+SMALLEST, LARGEST = 1e-300, 1e300  # of eigenvalues, whose inverses are step sizes
 
 
 @dataclass(frozen=True)
@@ -47,25 +51,28 @@ class Candidate:
 
 def candidates(known: Found, target: float) -> list[Candidate]:
     """All that can be predicted; none where the spectrum of H̄ has no known positive lower bound."""
-    if not known.low > 0:
+    if not SMALLEST < known.low <= known.high < LARGEST or not math.isfinite(known.high / known.low):
         return []
-    low, high = known.low, max(known.high, known.low)
+    low, high = known.low, known.high
     kappa = high / low
     root = math.sqrt(kappa)
-    offers = [
-        _falling(Neumann(2 / (low + high)), (kappa - 1) / (kappa + 1), known, target, 1),
-        *(_falling(Chebyshev(low, high), (root - 1) / (root + 1), known, target, c) for c in range(1, MOST_CYCLES + 1)),
+    neumann = _falling(Neumann(2 / (low + high)), (kappa - 1) / (kappa + 1), known, target, 1)
+    chebyshev = [
+        _falling(Chebyshev(low, high), (root - 1) / (root + 1), known, target, c) for c in range(1, MOST_CYCLES + 1)
     ]
+    offers = [offer for offer in (neumann, *chebyshev) if offer is not None]
     pace = best_pace(known, target)
-    if pace is not None:
+    if pace is not None and pace.iterations(target) <= MOST_ITERATIONS:
         M = pace.iterations(target)
         offers.append(Candidate(Tracking(pace.step), pace.S, M, pace.S * M, 2, target / 2))
     return offers
 
 
-def _falling(method: Method, q: float, known: Found, target: float, cycles: int) -> Candidate:
-    """A method with rate q and S that falls, restarted in `cycles` cycles."""
+def _falling(method: Method, q: float, known: Found, target: float, cycles: int) -> Candidate | None:
+    """A method with rate q and S that falls, restarted in `cycles` cycles; None where that takes too long."""
     goal = (AIM * target) ** (1 / cycles)
+    if q >= 1 or math.log(2 / goal) / -math.log(max(q, 1e-6)) > MOST_ITERATIONS / cycles:
+        return None
     M = max(1, math.ceil(math.log(2 / goal) / -math.log(max(q, 1e-6))))
     floor = FLOOR if cycles == 1 else CORRECTED
     one = falling_steps(known.rounds_to(min(goal / floor, 0.5)), M)
