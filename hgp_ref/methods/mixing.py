@@ -64,9 +64,9 @@ def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.n
     """The conversation, while `averaged` (n, k) travels along; `flooded` (n, l) goes with the flooding."""
     channel, lead, k = average.channel, like.shape[:-2], averaged.shape[1]
     if channel.n == 1:
-        alone = (np.broadcast_to(a[0], (*lead, a.shape[1])) for a in (averaged, flooded))
+        most, maxima = (np.broadcast_to(a[0], (*lead, a.shape[1])) for a in (averaged, flooded))
         tau, lightest = (np.zeros(lead), np.ones(lead)) if lead else (0.0, 1.0)
-        return Mixing(tau, lightest, 0, *alone)
+        return Mixing(tau, lightest, 0, most, maxima)
     own = np.concatenate([_pattern(channel.n)[channel.clients, None], averaged], axis=1)
     average.forget()
     z, away, light = _windows(average, _beside(own, like))

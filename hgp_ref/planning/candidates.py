@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from hgp_ref.averaging import falling_steps
 from hgp_ref.methods import Chebyshev, Method, Neumann, Refined, Tracking
 from hgp_ref.planning.enquiry import Found
-from hgp_ref.planning.tracking_model import best_pace
+from hgp_ref.planning.tracking_model import WAVERING, best_pace
 
 AIM = 0.25
 FLOOR = 5.0
@@ -29,6 +29,7 @@ CORRECTED = 1.0
 UNEVEN = 1.3
 MOST_CYCLES = 8
 MOST_ITERATIONS = 10**6  # of a planned run
+SHARE = 0.1  # of its error, which a continuation is expected to leave
 SMALLEST, LARGEST = 1e-300, 1e300  # of eigenvalues, whose inverses are step sizes
 
 
@@ -42,6 +43,7 @@ class Candidate:
     rounds: int
     vectors: int  # in a message
     error: float  # relative, expected
+    further: int  # rounds of a continuation
     margin: float = 1.0
 
     def floats(self, d: int) -> float:
@@ -64,7 +66,8 @@ def candidates(known: Found, target: float) -> list[Candidate]:
     pace = best_pace(known, target)
     if pace is not None and pace.iterations(target) <= MOST_ITERATIONS:
         M = pace.iterations(target)
-        offers.append(Candidate(Tracking(pace.step), pace.S, M, pace.S * M, 2, target / 2))
+        further = pace.S * math.ceil(M * math.log(1 / SHARE) / math.log(WAVERING / target))
+        offers.append(Candidate(Tracking(pace.step), pace.S, M, pace.S * M, 2, target / 2, further))
     return offers
 
 
@@ -80,4 +83,23 @@ def _falling(method: Method, q: float, known: Found, target: float, cycles: int)
     steps = one + one[1:] * (cycles - 1)
     rounds = sum(steps) + 2 * sum(restarts)
     whole = method if cycles == 1 else Refined(method, cycles, restarts)
-    return Candidate(whole, steps, cycles * M, rounds, 1, AIM * target, UNEVEN)
+    further = sum(refinement_cycle(known, method, SHARE, target, 0)[0])
+    return Candidate(whole, steps, cycles * M, rounds, 1, AIM * target, further, UNEVEN)
+
+
+def refinement_cycle(
+    known: Found, method: Method, share: float, goal: float, continued: int
+) -> tuple[tuple[int, ...], int]:
+    """(steps, M) of the cycle by which a run goes on that has done so `continued` times, to `share` of its error.
+
+    First S of the average of w, then S of the M iterations; `goal` is the relative error that is asked for.
+    """
+    restart = known.rounds_to(min(goal / FLOOR, 0.5)) * (2 + continued) // 2
+    if isinstance(method, Chebyshev) and method.low and method.high:
+        root = math.sqrt(method.high / method.low)
+        q = (root - 1) / (root + 1)
+    else:
+        q = max(abs(1 - getattr(method, "eta", 0.0) * edge) for edge in (known.low, known.high))
+    M = max(2, math.ceil(math.log(share / 2) / math.log(min(max(q, 1e-6), 0.999))))
+    falling = falling_steps(min(known.rounds_to(min(share / FLOOR, 0.5)) * (2 + continued) // 2, restart), M)
+    return (restart, restart, *falling[1:]), M

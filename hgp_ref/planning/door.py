@@ -178,20 +178,25 @@ def _chosen(
     d = x.shape[-1]
     ordered = sorted(offers, key=lambda c: (c.floats(d) * edges, c.iterations))
     best, scale = ordered[0], 1.0 if known.size is None else known.size / known.low
-    messages = round(best.rounds * edges)
-    run = Traffic.of(messages, best.vectors * d + 1, host_dtype(x).itemsize, best.rounds)
+
+    def expected(rounds: float) -> Traffic:
+        return Traffic.of(round(rounds * edges), best.vectors * d + 1, host_dtype(x).itemsize, round(rounds))
+
+    spent = known.traffic.floats
     return Plan(
         method=best.method,
         steps=best.steps,
         iterations=best.iterations,
-        traffic=known.traffic + run,
+        traffic=known.traffic + expected(best.margin * best.rounds),
         error=best.error * scale,
         target=goal * scale if target is None else target,
         relative=relative,
         found=known,
-        compared=tuple((method_name(c.method), c.floats(d) * edges) for c in ordered),
+        compared=tuple((method_name(c.method), spent + c.floats(d) * edges) for c in ordered),
         problem=problem,
         x=x,
         lam=lam,
         net=net,
+        first=known.traffic + expected(best.rounds),
+        continuation=expected(best.further),
     )

@@ -21,9 +21,9 @@
 A few graphs of a few clients say little of τ: 12/n rounds that leave UNKNOWN each are added to what was seen.
 
 What is certain. Step 2 encloses the means of what Lanczos found, rounding included, over links that lose and delay as
-well (`methods.mixing`). Lanczos finds eigenvalues from inside the spectrum: up to rounding the extreme ones where d_x is
-at most its 30 products and its start is not orthogonal to their eigenvectors, estimates beyond. Everything else is an
-estimate: good enough to choose by, and certified after the run.
+well (`methods.mixing`). Lanczos finds eigenvalues from inside the spectrum: the extreme ones up to rounding where d_x
+is at most its 30 products and its start is not orthogonal to their eigenvectors, estimates beyond. Everything else is
+an estimate: good enough to choose by, and certified after the run.
 """
 
 from __future__ import annotations
