@@ -30,7 +30,7 @@ UNEVEN = 1.3
 MOST_CYCLES = 8
 MOST_ITERATIONS = 10**6  # of a planned run
 SHARE = 0.1  # of its error, which a continuation is expected to leave
-SMALLEST, LARGEST = 1e-300, 1e300  # of eigenvalues, whose inverses are step sizes
+SMALLEST, LARGEST = 1e-306, 1e306  # of eigenvalues, whose inverses are step sizes
 
 
 @dataclass(frozen=True)

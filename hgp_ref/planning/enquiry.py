@@ -192,7 +192,9 @@ def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array
     first, sure, high, zeta_most = (float(a) for a in average.channel.largest(flooded, x))
     first = min(first, known.high)  # which is certain; averages of the pilot may be off, most over lossy links
     certain = max(known.low, sure, 0.0)
-    low = CAREFUL * math.sqrt(first * max(min(certain, first), first / 100)) if first > 0 else known.low
+    low = known.low
+    if first > 0:  # two square roots, so that products stay within range
+        low = CAREFUL * math.sqrt(first) * math.sqrt(max(min(certain, first), first / 100))
     return replace(
         known,
         low=low,

@@ -26,7 +26,7 @@ class Judged:
 
     bound: float  # against what `against` names
     at_x: float  # against the formula at the given x, which is what a run can improve
-    from_x: float  # of `bound`, what x may add by not being the inner solution; no run can change it
+    from_x: float  # of `bound`, what x may add by not being the inner solution; no run can reduce it
     against: str
 
     def done(self, target: float) -> bool:

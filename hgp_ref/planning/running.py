@@ -25,6 +25,7 @@ ATTEMPTS = 8  # times that a run is begun again or goes on
 MOST = 10  # times the iterations that were expected, of a continuation
 LONGER = 2.0  # a tracking run may take so many times the iterations that were expected, if its tolerance asks for it
 GAIN, PATIENCE = 0.7, 3  # so often in a row may a continuation leave more than this share of the bound
+FINEST = 8  # times the steps of their first certificate that clients may take
 CERTIFICATE = ("lipschitz", "strong_convexity", "max_rounds", "matrix_free")  # options that are handed on
 
 
@@ -36,8 +37,7 @@ def carry_out(plan: Plan, certified: bool, by_clients: bool, at_solution: bool, 
     est, sent, method = _first_run(plan, stages)
     best, certificate, judged, continued, stalled = est, None, Judged(math.inf, math.inf, 0.0, ""), 0, 0
     while certified:
-        latest, cost = _certificate(plan, est, sent, by_clients, continued, options)
-        now = judge(plan, latest, est, by_clients, at_solution)
+        latest, now, cost = _certified(plan, est, sent, by_clients, at_solution, continued, options)
         sent, stalled = sent + cost, stalled + 1 if now.at_x > GAIN * judged.at_x else 0
         if certificate is None or now.at_x <= judged.at_x:
             best, certificate, judged = est, latest, now
@@ -149,17 +149,44 @@ def gentler(method: Method) -> Method:
     return method
 
 
+def _certified(
+    plan: Plan,
+    est: Estimate,
+    sent: Traffic,
+    by_clients: bool,
+    at_solution: bool,
+    continued: int,
+    options: dict[str, Any],
+) -> tuple[Certificate, Judged, Traffic]:
+    """The certificate of an estimate, what it says, and what clients sent for it.
+
+    Clients know the inner gradient, and with it what x may add, up to the disagreement of its average. Where that is
+    all that is missing they certify again with twice the steps, as long as that pays.
+    """
+    certificate, cost = _certificate(plan, est, sent, by_clients, continued, options)
+    judged, finer = judge(plan, certificate, est, by_clients, at_solution), 2
+    while by_clients and judged.at_x <= plan.target < judged.bound and finer <= FINEST:
+        again, more = _certificate(plan, est, sent + cost, by_clients, continued, options, finer)
+        better, cost, finer = judge(plan, again, est, by_clients, at_solution), cost + more, 2 * finer
+        pays = better.from_x <= GAIN * judged.from_x
+        if better.bound <= judged.bound:
+            certificate, judged = again, better
+        if not pays:
+            break
+    return certificate, judged, cost
+
+
 def _certificate(
-    plan: Plan, est: Estimate, sent: Traffic, by_clients: bool, continued: int, options: dict[str, Any]
+    plan: Plan, est: Estimate, sent: Traffic, by_clients: bool, continued: int, options: dict[str, Any], finer: int = 1
 ) -> tuple[Certificate, Traffic]:
-    """The certificate of an estimate, and what clients sent for it.
+    """The certificate of an estimate, with `finer` times the steps, and what clients sent for it.
 
     Over links that delay, averages count from the oldest share under way on: that takes more steps, and none knows how
     many.
     """
     if not by_clients:
         return certify(plan.problem, plan.x, plan.lam, est, **options), Traffic()
-    steps = plan.found.rounds_to(min(_relative_target(plan) / FLOOR, 0.5))
+    steps = finer * plan.found.rounds_to(min(_relative_target(plan) / FLOOR, 0.5))
     avg = push_sum_over(plan.net.after(sent.rounds), steps)
     if isinstance(avg, RobustPushSum):
         avg = RobustPushSum(avg.net, (2 + continued) * steps)
