@@ -14,7 +14,7 @@ from kinds import logistic, quadratic
 import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.certificates.result import AT_POINT, AT_SOLUTION
-from hgp_ref.methods import Chebyshev, Tracking
+from hgp_ref.methods import Chebyshev, Refined, Tracking
 from hgp_ref.planning import judging, running
 from hgp_ref.planning.judging import Judged
 
@@ -309,3 +309,53 @@ def test_clients_certify_the_smallest_targets_without_internal_errors():
     for kind in ({"target": 5e-324}, {"target": 1e-300, "relative": False}):
         with pytest.warns(RuntimeWarning, match="was asked for"):
             assert hgp.plan(problem, x, lam, net, **kind).run(by_clients=True, against="x").met is False
+
+
+def test_what_going_on_will_send_is_known_before():
+    """Over a complete network every kind of continuation sends what was reckoned with."""
+    problem = hgp.problems.Quadratic.random(4, 5, 2, seed=1, condition=50.0, heterogeneity=0.4)
+    x, lam, net = np.ones((4, 5)), np.zeros((4, 2)), hgp.networks.FullyConnected(4)
+    plan = hgp.plan(problem, x, lam, net, target=1e-6, use_pilot=False)
+    refined = Refined(Chebyshev(plan.found.low, plan.found.high), cycles=3, steps=(7, 9))
+    plan = replace(plan, method=refined, steps=(5, 4, 3), iterations=12)
+    est, sent, _ = running._first_run(plan, [])
+    missed = Judged(1e-3, 1e-3, 0.0, AT_POINT)
+    tracking = Tracking(0.3)
+    tracked = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), method=tracking, iterations=5)
+    ways = {
+        "again": (running._again(plan, 0), 2 * (5 + 4 + 3 * 8) + 2 * 2 * (7 + 9), 1),
+        "cycle": (running._further(plan, est, sent, plan.method, missed, 0), None, 1),
+        "tracking": (running._further(replace(plan, steps=1), tracked, sent, tracking, missed, 0), None, 2),
+    }
+    for name, (further, rounds, vectors) in ways.items():
+        stages = []
+        further = replace(further, tol=None)
+        _, more, method = running._go_on(plan, est, sent, further, stages)
+        assert more.floats == further.floats(plan) == more.rounds * 12 * (vectors * 5 + 1), name
+        assert rounds is None or more.rounds == rounds
+        assert stages[0].traffic == more and stages[0].iterations == further.iterations and method is further.method
+
+
+def test_a_continuation_that_diverges_leaves_what_was_there():
+    plan = planned(condition=20.0, target=1e-6)[-1]
+    est, sent, _ = running._first_run(plan, [])
+    stages = []
+    wild = running._Further(Tracking(60.0), 1, 400, None, {})
+    same, more, method = running._go_on(plan, est, sent, wild, stages)
+    assert same is est and method.given == 30.0 and more.floats > 0
+    assert stages[0].diverged and 0 < stages[0].iterations < 400 and stages[0].traffic == more
+
+
+def test_sizes_among_the_smallest_numbers_are_on_the_safe_side():
+    plan = hgp.plan(*quadratic(), hgp.networks.RandomDirected(3, seed=1), target=1e-3)
+    est, least = plan.run(certify=False), Fraction(5e-324)
+    for each in ((2, 1, 0), (1, 1, 1), (7, 3, 5), (1000, 1, 1)):
+        bound = judging._in_units(replace(plan, relative=False), np.array(each) * 5e-324, est)
+        assert Fraction(bound) ** 2 >= sum(a * a for a in each) * least**2
+        for size in (50, 3000):
+            value = np.array([[size, 0.0], [0.0, -size], [0.0, 1.0]]) * 5e-324
+            share = judging._in_units(plan, np.array(each) * 5e-324, replace(est, value=value))
+            e2, v2 = sum(a * a for a in each), 2 * size * size + 1
+            if math.isfinite(share):  # e ≤ share (v − e), squared where both sides are positive
+                assert v2 > e2 and e2 * (1 + Fraction(share)) ** 2 <= Fraction(share) ** 2 * v2
+            assert math.isfinite(share) or size == 50 or e2 > 10**5
