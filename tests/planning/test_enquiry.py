@@ -11,6 +11,7 @@ from kinds import logistic, quadratic
 import hgp_ref as hgp
 from hgp_ref.averaging import open_mean, push_sum_over
 from hgp_ref.methods.mixing import averaging_rounding, watch_mixing
+from hgp_ref.methods.spectrum import extremes, start_rows
 from hgp_ref.networks import FullyConnected, RandomDirected, Schedule, SelfLoops, Unreliable
 from hgp_ref.planning import enquiry
 
@@ -182,3 +183,12 @@ def test_run_axes_are_refused_for_x_and_lam(make):
         hgp.plan(problem, x[:2], lam, net, target=1e-3)
     with pytest.raises(ValueError, match=r"^x: shape"):
         hgp.plan(problem, x[:, :1], lam, net, target=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-300, 1e300])
+def test_lanczos_ends_where_its_space_is_exhausted(scale):
+    """Multiples of I, and two eigenvalues in nine dimensions: what rounding leaves is no further direction."""
+    for values in (np.full(9, 2.0), np.repeat([1.0, 3.0], (4, 5))):
+        low, high = extremes(lambda u, values=values: scale * values * u, start_rows(np.zeros((1, 9))))
+        assert low[0] == pytest.approx(scale * values.min(), rel=1e-9)
+        assert high[0] == pytest.approx(scale * values.max(), rel=1e-9)
