@@ -183,7 +183,7 @@ def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array
             for q in Q:
                 z = z - xp.sum(q * z, axis=-1, keepdims=True) * q
         beta = row_norms(z)[..., None]
-        Q.append(z / (beta + float(xp.finfo(x.dtype).smallest_normal)))
+        Q.append(z / xp.where(beta > 0, beta, xp.ones_like(beta)))
     T = np.stack([[host_float64(xp.sum(q * y, axis=-1)) for q in Q[:k]] for y in Y])  # (k, k, n)
     theta, left, used = _ritz(np.moveaxis(T, -1, 0), host_float64(beta)[:, 0])
     missed = 0.1 * (math.log(x.shape[-1]) / np.maximum(used - 1, 0.1)) ** 2 * theta[:, 1]
