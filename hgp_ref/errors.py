@@ -22,7 +22,7 @@ class DivergenceError(ArithmeticError):
     Attributes
     ----------
     traffic : what was sent until then, where training says so; None elsewhere.
-    steps : how many steps, or rounds, training had made.
+    steps : how many steps, or rounds, training had made; iterations of `hypergradient`, where it stopped by itself.
 
     Examples
     --------

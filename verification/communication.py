@@ -95,7 +95,7 @@ def plans(priced: Priced, networks: list[hgp.networks.Network]) -> tuple[np.ndar
         plan = hgp.plan(case.problem, case.x, case.lam, net, target=TARGET)
         sent = plan.found.traffic
         constants = sent.floats / (sent.messages / sent.rounds) / d
-        out = plan.run()
+        out = plan.run(against="x")
         rounds = vectors(plan.method) * (out.traffic.rounds - sent.rounds)
         trial = Trial("plan", plan.method, plan.steps, plan.iterations * (2 if vectors(plan.method) == 2 else 1))
         with warnings.catch_warnings():

@@ -101,7 +101,7 @@ def carry_out(case: Case, net: hgp.networks.Network, aim: str, target: float, wo
         warnings.simplefilter("always")
         try:
             plan = hgp.plan(case.problem, case.x, case.lam, net, **asked)
-            out = plan.run()
+            out = plan.run(against="x")
         except (ValueError, hgp.DivergenceError) as refusal:
             return Asked(words, aim, None, np.inf, np.inf, target, f"{type(refusal).__name__}: {refusal}")
     said = "; ".join(str(w.message) for w in caught if "certified error" in str(w.message))

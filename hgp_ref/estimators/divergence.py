@@ -52,7 +52,7 @@ class GrowthWatch:
         self.looks.append(m)
         lost = ~np.isfinite(norm) | (norm > GROWTH_LIMIT * self._first)
         if np.any(lost):
-            raise DivergenceError("diverged: " + self._message(m, lost, self._mean_range()))
+            raise self._diverged(m, lost, self._mean_range())
 
     def conclude(self, m: int, w: Array) -> None:
         """Judge the whole run of m iterations, which has ended at w."""
@@ -70,7 +70,7 @@ class GrowthWatch:
             unstable = steady & (end > np.sqrt(self.eps) * self._first)  # below it, what is left of rounding may waver
             lost = growing & (unstable | (eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
             if np.any(lost):
-                raise DivergenceError("diverged: " + self._message(m, lost, spectrum))
+                raise self._diverged(m, lost, spectrum)
             warnings.warn("not converged: " + self._message(m, doubtful, spectrum), RuntimeWarning, stacklevel=4)
         elif np.any((end > 0) & (end * self.slack > half)) and m > 1:
             warnings.warn(
@@ -79,6 +79,11 @@ class GrowthWatch:
                 RuntimeWarning,
                 stacklevel=4,
             )
+
+    def _diverged(self, m: int, lost: np.ndarray, spectrum: tuple[float, float]) -> DivergenceError:
+        error = DivergenceError("diverged: " + self._message(m, lost, spectrum))
+        error.steps = m
+        return error
 
     def _norm(self, r: Array) -> np.ndarray:
         return self.average.channel.max_over_clients(row_norms(r))

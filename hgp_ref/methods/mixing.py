@@ -20,7 +20,9 @@ Weights. A client that hears few has a small ω, and what it divides by ω is la
 was seen at the end of a window or of a stretch of the long run.
 
 Other numbers may travel in the messages of the windows: as columns of P sum to 1, the mean of a column is no
-larger than the largest of its averages, however few the rounds.
+larger than the largest of its averages, however few the rounds. Over links that lose or delay messages columns of P do
+not sum to 1: part of the sums is in transit. There the clients average these numbers again in a call of
+`channel.enclose`, as long as the long run, whose boxes contain the mean whatever is in transit.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import numpy as np
 
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64
+from hgp_ref.channels import Channel
 
 WINDOW, WINDOWS = 2, 3  # rounds of a window, and how many there are
 FALLEN = 0.02  # the share of the first spread at which τ is read off
@@ -46,8 +49,9 @@ class Mixing:
     tau: float | np.ndarray  # 0 where averages become exact
     lightest: float | np.ndarray  # the smallest weight ω that was seen, at most 1
     rounds: int  # that were looked at
-    most: np.ndarray  # above the means of the numbers that travelled along, (k,)
+    most: np.ndarray  # above the means of the numbers that travelled along, (k,), up to rounding
     flooded: np.ndarray  # maxima of what was flooded along, (l,)
+    rounding: float = 0.0  # of `most`, relative to the largest |number| that travelled along
 
 
 def mixing(average: Mean, like: Array) -> Mixing:
@@ -60,9 +64,9 @@ def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.n
     """The conversation, while `averaged` (n, k) travels along; `flooded` (n, l) goes with the flooding."""
     channel, lead, k = average.channel, like.shape[:-2], averaged.shape[1]
     if channel.n == 1:
-        alone = (np.broadcast_to(a[0], (*lead, a.shape[1])) for a in (averaged, flooded))
+        most, maxima = (np.broadcast_to(a[0], (*lead, a.shape[1])) for a in (averaged, flooded))
         tau, lightest = (np.zeros(lead), np.ones(lead)) if lead else (0.0, 1.0)
-        return Mixing(tau, lightest, 0, *alone)
+        return Mixing(tau, lightest, 0, most, maxima)
     own = np.concatenate([_pattern(channel.n)[channel.clients, None], averaged], axis=1)
     average.forget()
     z, away, light = _windows(average, _beside(own, like))
@@ -73,8 +77,22 @@ def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.n
     left = np.minimum(top[..., k + 2], 1.0)
     tau, lightest, rounds = _long_run(average, z[..., :1], spread, -top[..., k + 3])
     window = np.where(left < 1.0 - ALL, left ** (1.0 / WINDOW), FALLEN ** (1.0 / rounds))
-    known = Mixing(np.maximum(tau, window), lightest, rounds, top[..., 1 : k + 1], top[..., k + 4 :])
+    most, steps = top[..., 1 : k + 1], WINDOW * WINDOWS
+    if k and not channel.keeps_mass:
+        steps = rounds
+        most = channel.largest(host_float64(channel.enclose(_beside(averaged, like), steps)[1]), like)
+    rounding = averaging_rounding(channel, steps, float(np.finfo(host_dtype(like)).eps))
+    known = Mixing(np.maximum(tau, window), lightest, rounds, most, top[..., k + 4 :], rounding)
     return known if lead else replace(known, tau=float(known.tau), lightest=float(lightest))
+
+
+def averaging_rounding(channel: Channel, steps: int, eps: float) -> float:
+    """Rounding of Push-Sum averages after `steps` steps, relative to the largest |number| averaged.
+
+    The count is that of `certificates.conversation.Conversation.rounding`.
+    """
+    at_once = channel.n if channel.keeps_mass else channel.n * steps
+    return 2 * (steps + 1) * (at_once + 2) * eps
 
 
 def _pattern(n: int) -> np.ndarray:

@@ -53,8 +53,6 @@ def extremes(product: Callable[[Array], Array], start: Array, steps: int = PRODU
     NaN for an operator whose products are not finite; it goes on with rows of zeros, so that `product` never sees them.
     """
     xp = array_namespace(start)
-    tiny = float(xp.finfo(start.dtype).smallest_normal)
-
     before, q = xp.zeros_like(start), start / row_norms(start)[..., None]
     beta = xp.zeros_like(start[..., :1])
     diagonal, beside = [], []
@@ -67,7 +65,7 @@ def extremes(product: Callable[[Array], Array], start: Array, steps: int = PRODU
             diagonal.append(alpha)
             beta = row_norms(z)[..., None]
             beside.append(beta)
-            before, q = q, z / (beta + tiny)
+            before, q = q, z / xp.where(beta > 0, beta, xp.ones_like(beta))
             beta, q = (xp.where(xp.isfinite(a), a, xp.zeros_like(a)) for a in (beta, q))
     alphas, betas = (host_float64(xp.concat(parts, axis=-1)) for parts in (diagonal, beside))
     return _ritz(alphas, betas, spent=100 * float(xp.finfo(start.dtype).eps))

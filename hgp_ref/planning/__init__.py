@@ -2,6 +2,6 @@
 
 from hgp_ref.planning.door import plan
 from hgp_ref.planning.enquiry import Found
-from hgp_ref.planning.result import Outcome, Plan
+from hgp_ref.planning.result import Outcome, Plan, Stage
 
-__all__ = ["Found", "Outcome", "Plan", "plan"]
+__all__ = ["Found", "Outcome", "Plan", "Stage", "plan"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,8 +14,8 @@ from hgp_ref.averaging.base import check_network
 from hgp_ref.backend import Array, array_namespace, detached, host_dtype
 from hgp_ref.channels import Traffic
 from hgp_ref.networks import Network
-from hgp_ref.planning.candidates import Candidate, candidates
-from hgp_ref.planning.enquiry import ACCURATE, Found, find, pilot, products_worth
+from hgp_ref.planning.candidates import MOST_ITERATIONS, Candidate, candidates
+from hgp_ref.planning.enquiry import ACCURATE, NOT_CONVEX, Found, find, pilot, products_worth
 from hgp_ref.planning.result import Plan, method_name
 from hgp_ref.problems import Problem, as_problem
 
@@ -92,9 +93,13 @@ def plan(
     known, average = find(normal, x, lam, net, with_size=not relative)
     d, eps = normal.dim_x, float(np.finfo(host_dtype(x)).eps)
     goal = _goal(target, relative, known, eps)
-    if use_pilot or (use_pilot is None and _pilot_pays(known, goal, d)):
+    if known.high > 0 and (use_pilot or (use_pilot is None and _pilot_pays(known, goal, d))):
         known = pilot(known, average, normal, x, lam)
         goal = _goal(target, relative, known, eps)
+    if not known.high > 0:
+        raise ValueError(
+            f"{NOT_CONVEX}: clients' largest eigenvalues average to {known.high:.3g}, so that it has no positive one"
+        )
     if not known.low > 0:
         seen = (
             f"{known.products} averaged products saw an eigenvalue of {known.low:.3g}"
@@ -108,6 +113,11 @@ def plan(
     edges = max(net.expected_edges - net.n, 1.0) if net.n > 1 else 0.0
     if budget is not None:
         goal = _affordable(known, d, edges, budget, TIGHTEST * eps)
+    if not candidates(known, goal):
+        raise ValueError(
+            f"problem: the spectrum of the mean Hessian must allow a run of at most {MOST_ITERATIONS} iterations, got "
+            f"about [{known.low:.3g}, {known.high:.3g}]; rescale or regularize the inner cost, or ask for less"
+        )
     chosen = _chosen(candidates(known, goal), goal, target, relative, known, edges, problem, x, lam, net)
     return chosen if budget is None else replace(chosen, budget=budget)
 
@@ -131,8 +141,8 @@ def _pilot_pays(known: Found, goal: float, d: int) -> bool:
 
 
 def _floats(known: Found, goal: float, d: int) -> float:
-    """What the cheapest candidate needs, per edge."""
-    return min(c.floats(d) for c in candidates(known, goal))
+    """What the cheapest candidate needs, per edge; infinite where there is none."""
+    return min((c.floats(d) for c in candidates(known, goal)), default=math.inf)
 
 
 def _affordable(known: Found, d: int, edges: float, budget: float, tightest: float) -> float:
@@ -143,6 +153,8 @@ def _affordable(known: Found, d: int, edges: float, budget: float, tightest: flo
     )  # needs grow as errors shrink
     if allowed > 0:
         return float(grid[allowed - 1])
+    if math.isinf(_floats(known, LOOSEST, d)):
+        return LOOSEST  # no plan whatever the budget: the caller says why
     needed = known.traffic.floats + _floats(known, LOOSEST, d) * edges
     raise ValueError(
         f"budget={budget:g} given, of which {known.traffic.floats} floats are spent on finding constants; needed about "
@@ -166,20 +178,25 @@ def _chosen(
     d = x.shape[-1]
     ordered = sorted(offers, key=lambda c: (c.floats(d) * edges, c.iterations))
     best, scale = ordered[0], 1.0 if known.size is None else known.size / known.low
-    messages = round(best.rounds * edges)
-    run = Traffic.of(messages, best.vectors * d + 1, host_dtype(x).itemsize, best.rounds)
+
+    def expected(rounds: float) -> Traffic:
+        return Traffic.of(round(rounds * edges), best.vectors * d + 1, host_dtype(x).itemsize, round(rounds))
+
+    spent = known.traffic.floats
     return Plan(
         method=best.method,
         steps=best.steps,
         iterations=best.iterations,
-        traffic=known.traffic + run,
+        traffic=known.traffic + expected(best.margin * best.rounds),
         error=best.error * scale,
         target=goal * scale if target is None else target,
         relative=relative,
         found=known,
-        compared=tuple((method_name(c.method), c.floats(d) * edges) for c in ordered),
+        compared=tuple((method_name(c.method), spent + c.floats(d) * edges) for c in ordered),
         problem=problem,
         x=x,
         lam=lam,
         net=net,
+        first=known.traffic + expected(best.rounds),
+        continuation=expected(best.further),
     )

@@ -13,8 +13,17 @@
    between what is certain and what was seen; m = θ_k (log d / (k − 1))² / 10, about what Lanczos misses in one of
    twenty random matrices; and ζ is the largest ‖H_i q − H̄q‖.
 
+   Where 2. gives no positive lower bound, a check comes first: the clients average qᵀH_i q for one vector q that all
+   of them know, over more and more rounds, until the interval that contains qᵀH̄q excludes 0. If it is not positive,
+   or not told from 0 after MOST_ROUNDS rounds or at the level of rounding, there is no plan, and the error says so:
+   averaged products would otherwise show their disagreement in place of a spectrum.
+
 A few graphs of a few clients say little of τ: 12/n rounds that leave UNKNOWN each are added to what was seen.
-Everything is an estimate except what 2. says of means: good enough to choose by, and certified after the run.
+
+What is certain. Step 2 encloses the means of what Lanczos found, rounding included, over links that lose and delay as
+well (`methods.mixing`). Lanczos finds eigenvalues from inside the spectrum: the extreme ones up to rounding where d_x
+is at most its 30 products and its start is not orthogonal to their eigenvectors, estimates beyond. Everything else is
+an estimate: good enough to choose by, and certified after the run.
 """
 
 from __future__ import annotations
@@ -26,9 +35,9 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.averaging import Mean, open_mean, push_sum_over
-from hgp_ref.backend import Array, array_namespace, host_float64
+from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64
 from hgp_ref.channels import Traffic
-from hgp_ref.methods.mixing import watch_mixing
+from hgp_ref.methods.mixing import MOST_ROUNDS, averaging_rounding, watch_mixing
 from hgp_ref.methods.spectrum import SAFETY, client_extremes, row_norms, start_rows
 from hgp_ref.networks import Network
 from hgp_ref.problems.normalised import Normalised
@@ -41,6 +50,7 @@ MOST_PRODUCTS = 8  # of H̄ in a pilot
 LOOKED_AT = 100  # graphs in which clients that are cut off are looked for
 PROBES = 4  # products with J_i behind ‖J_i‖
 UNKNOWN = 0.5  # what a round is taken to leave before anything was seen
+NOT_CONVEX = "problem: the mean inner cost must be strongly convex at x, which its Hessian does not show"
 FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ below which averages are taken to be exact, and the largest that is reckoned with
 
 
@@ -110,11 +120,14 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     extreme = np.maximum(np.abs(low), np.abs(high))
     scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []
     flooded = np.stack([SAFETY * extreme, *scales], axis=1)
-    mixing = watch_mixing(average, x, np.stack([-low, SAFETY * high], axis=1), flooded)
-    least, top = -float(mixing.most[0]), mixing.flooded
+    above = np.where(high > 0, SAFETY * high, high / SAFETY)
+    mixing = watch_mixing(average, x, np.stack([-low, above], axis=1), flooded)
+    top = mixing.flooded
+    rounded = mixing.rounding * float(top[0])
+    least = -float(mixing.most[0]) - rounded
     known = Found(
         low=least,
-        high=float(mixing.most[1]),
+        high=float(mixing.most[1]) + rounded,
         largest=float(top[0]),
         zeta=float(top[0]) / 2 - min(least, float(top[0])) / 2,
         tau=_with_prior(float(mixing.tau), mixing.rounds, net.n),
@@ -152,11 +165,13 @@ def products_worth(known: Found, d: int) -> int:
 
 def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
     """Step 3."""
-    k = products_worth(known, x.shape[-1])
-    better = average.taking(known.rounds_to(ACCURATE))
+    k, steps = products_worth(known, x.shape[-1]), known.rounds_to(ACCURATE)
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp
     rows = start_rows(x)
     Q, Y, apart = [rows / row_norms(rows)[..., None]], [], []
+    if not known.low > 0:
+        steps = _rounds_to_tell(average, xp.sum(Q[0] * hvp(Q[0]), axis=-1), steps, known.largest, x)
+    better = average.taking(steps)
     beta = xp.zeros_like(x[..., :1])
     for _ in range(k):
         bent = hvp(Q[-1])
@@ -168,15 +183,18 @@ def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array
             for q in Q:
                 z = z - xp.sum(q * z, axis=-1, keepdims=True) * q
         beta = row_norms(z)[..., None]
-        Q.append(z / (beta + float(xp.finfo(x.dtype).smallest_normal)))
+        Q.append(z / xp.where(beta > 0, beta, xp.ones_like(beta)))
     T = np.stack([[host_float64(xp.sum(q * y, axis=-1)) for q in Q[:k]] for y in Y])  # (k, k, n)
     theta, left, used = _ritz(np.moveaxis(T, -1, 0), host_float64(beta)[:, 0])
     missed = 0.1 * (math.log(x.shape[-1]) / np.maximum(used - 1, 0.1)) ** 2 * theta[:, 1]
     top = theta[:, 1] + np.maximum(left[:, 1], missed)
     flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], top, np.max(apart, axis=0)], axis=1)
     first, sure, high, zeta_most = (float(a) for a in average.channel.largest(flooded, x))
+    first = min(first, known.high)  # which is certain; averages of the pilot may be off, most over lossy links
     certain = max(known.low, sure, 0.0)
-    low = CAREFUL * math.sqrt(first * max(min(certain, first), first / 100)) if first > 0 else known.low
+    low = known.low
+    if first > 0:  # two square roots, so that products stay within range
+        low = CAREFUL * math.sqrt(first) * math.sqrt(max(min(certain, first), first / 100))
     return replace(
         known,
         low=low,
@@ -185,6 +203,31 @@ def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array
         products=k,
         traffic=average.channel.traffic,
     )
+
+
+def _rounds_to_tell(average: Mean, own: Array, steps: int, largest: float, like: Array) -> int:
+    """Rounds after which the averages of qᵀH_i q (`own`, (n,)) tell that qᵀH̄q is positive; ValueError if they do not.
+
+    qᵀH̄q lies between the smallest and the largest of what `enclose` returns, up to rounding.
+    """
+    channel, values = average.channel, host_float64(own)[:, None]
+    rows = from_host(np.ascontiguousarray(values, dtype=host_dtype(like)), like=like)
+    eps = float(np.finfo(host_dtype(like)).eps)
+    while True:
+        box = [host_float64(end) for end in channel.enclose(rows, steps)]
+        top, bottom = (float(a) for a in channel.largest(np.concatenate([box[1], -box[0]], axis=1), like))
+        rounded = averaging_rounding(channel, steps, eps) * largest
+        low, high = -bottom - rounded, top + rounded
+        if low > 0:
+            return steps
+        if high <= 0:
+            raise ValueError(f"{NOT_CONVEX}: it has an eigenvalue of {high:.3g} or less")
+        if max(abs(top), abs(bottom)) <= 2 * rounded or steps >= MOST_ROUNDS:
+            raise ValueError(
+                f"{NOT_CONVEX}: for a vector q of length 1 the mean of qᵀHq lies in [{low:.3g}, {high:.3g}] after "
+                f"{steps} rounds, which is not told from 0, where clients' Hessians are up to {largest:.3g}"
+            )
+        steps = min(2 * steps, MOST_ROUNDS)
 
 
 def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -9,57 +9,80 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.averaging import PushSum, RobustPushSum, falling_steps, push_sum_over
-from hgp_ref.backend import Array, host_dtype, host_float64
+from hgp_ref.averaging import PushSum, RobustPushSum, push_sum_over
+from hgp_ref.backend import host_dtype
 from hgp_ref.certificates import Certificate, certify
-from hgp_ref.channels import Traffic, connect
+from hgp_ref.certificates.result import AT_POINT
+from hgp_ref.channels import Traffic
 from hgp_ref.errors import DivergenceError
 from hgp_ref.estimators import Estimate, hypergradient
 from hgp_ref.methods import Chebyshev, Method, Neumann, Refined, Tracking
-from hgp_ref.planning.candidates import FLOOR
-from hgp_ref.planning.result import Outcome, Plan
-from hgp_ref.rigorous import norms
+from hgp_ref.planning.candidates import FLOOR, refinement_cycle
+from hgp_ref.planning.judging import Judged, judge
+from hgp_ref.planning.result import Outcome, Plan, Stage
 
 ATTEMPTS = 8  # times that a run is begun again or goes on
 MOST = 10  # times the iterations that were expected, of a continuation
 LONGER = 2.0  # a tracking run may take so many times the iterations that were expected, if its tolerance asks for it
 GAIN, PATIENCE = 0.7, 3  # so often in a row may a continuation leave more than this share of the bound
-MARGIN = 0.5  # of the target, which a continuation aims at
-ROUNDED = 1e-13  # relative error of norms over all clients, at most
+FINEST = 8  # times the steps of their first certificate that clients may take
 CERTIFICATE = ("lipschitz", "strong_convexity", "max_rounds", "matrix_free")  # options that are handed on
 
 
-def carry_out(plan: Plan, certified: bool, by_clients: bool, options: dict[str, Any]) -> Outcome:
+def carry_out(plan: Plan, certified: bool, by_clients: bool, at_solution: bool, options: dict[str, Any]) -> Outcome:
     """The run of a plan; see `Plan.run`."""
     if certified:
         _check_certificate(plan, by_clients, options)
-    est, sent, method = _first_run(plan)
-    best, certificate, bound, continued, stalled = est, None, math.inf, 0, 0
+    stages: list[Stage] = []
+    est, sent, method = _first_run(plan, stages)
+    best, certificate, judged, continued, stalled = est, None, Judged(math.inf, math.inf, 0.0, ""), 0, 0
     while certified:
-        latest, cost = _certificate(plan, est, sent, by_clients, continued, options)
-        now = _in_units(plan, latest, est, by_clients)
-        sent, stalled = sent + cost, stalled + 1 if now > GAIN * bound else 0
-        if certificate is None or now <= bound:
-            best, certificate, bound = est, latest, now
-        if bound <= plan.target or continued == ATTEMPTS or stalled == PATIENCE:
+        latest, now, cost = _certified(plan, est, sent, by_clients, at_solution, continued, options)
+        sent, stalled = sent + cost, stalled + 1 if now.at_x > GAIN * judged.at_x else 0
+        if certificate is None or now.at_x <= judged.at_x:
+            best, certificate, judged = est, latest, now
+        if judged.done(plan.target) or continued == ATTEMPTS or stalled == PATIENCE:
             break
-        further = _further(plan, best, sent, method, bound, continued)
+        further = _further(plan, best, sent, method, judged, continued)
         if stalled:  # the interval may have been too narrow
             further = replace(further, method=gentler(further.method))
         if plan.budget is not None and sent.floats + further.floats(plan) > plan.budget:
             break
-        est, more, method = _go_on(plan, best, sent, further)
+        est, more, method = _go_on(plan, best, sent, further, stages)
         sent, continued = sent + more, continued + 1
-    met = bool(bound <= plan.target) if certified else None
-    if met is False:
-        asked = "asked for" if plan.budget is None else "expected within the budget"
-        warnings.warn(
-            f"the certified error is {bound:.2e} where {plan.target:.2e} was {asked}; continued {continued} times",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    kept = {field.name: getattr(best, field.name) for field in fields(Estimate)} | {"traffic": sent}
-    return Outcome(**kept, certificate=certificate, bound=bound if certified else None, met=met, continued=continued)
+    kept = {field.name: getattr(best, field.name) for field in fields(Estimate)}
+    kept |= {"traffic": sent, "iterations": sum(stage.iterations for stage in stages)}
+    if not certified:
+        return Outcome(**kept, stages=tuple(stages), target=plan.target, relative=plan.relative)
+    out = Outcome(
+        **kept,
+        certificate=certificate,
+        bound=judged.bound,
+        met=bool(judged.bound <= plan.target),
+        continued=continued,
+        against=judged.against,
+        bound_at_x=judged.at_x,
+        stages=tuple(stages),
+        target=plan.target,
+        relative=plan.relative,
+    )
+    if not out.met:
+        warnings.warn(_shortfall(plan, out), RuntimeWarning, stacklevel=3)
+    return out
+
+
+def _shortfall(plan: Plan, out: Outcome) -> str:
+    """What is said of an outcome that misses its target: whether the run or x is to blame."""
+    asked = "asked for" if plan.budget is None else "expected within the budget"
+    text = (
+        f"the certified error is {out.bound:.2e} where {plan.target:.2e} was {asked}; continued {out.continued} times"
+    )
+    if out.bound_at_x is None or not out.bound_at_x <= plan.target:
+        return text
+    return (
+        f"{text}: the run is certified to {out.bound_at_x:.2e} against {AT_POINT}, the rest is what x may add by not "
+        "being the exact inner solution; train x further, or pass against='x' to judge the run alone"
+    )
 
 
 def _check_certificate(plan: Plan, by_clients: bool, options: dict[str, Any]) -> None:
@@ -74,15 +97,17 @@ def _check_certificate(plan: Plan, by_clients: bool, options: dict[str, Any]) ->
         )
 
 
-def _first_run(plan: Plan) -> tuple[Estimate, Traffic, Method]:
+def _first_run(plan: Plan, stages: list[Stage]) -> tuple[Estimate, Traffic, Method]:
     """The planned run, begun again with gentler settings where it diverges; everything that was sent is counted."""
     sent, method = plan.found.traffic, plan.method
     for attempt in range(ATTEMPTS + 1):
         avg = push_sum_over(plan.net.after(sent.rounds), plan.steps)
         try:
             est = _run(plan, avg, method, *_length(plan, method))
+            stages.append(Stage(repr(method), est.iterations, avg.ledger))
             return est, sent + avg.ledger, method
-        except DivergenceError:
+        except DivergenceError as error:
+            stages.append(Stage(repr(method), error.steps, avg.ledger, diverged=True))
             if attempt == ATTEMPTS:
                 raise
             sent, method = sent + avg.ledger, gentler(method)
@@ -124,46 +149,49 @@ def gentler(method: Method) -> Method:
     return method
 
 
+def _certified(
+    plan: Plan,
+    est: Estimate,
+    sent: Traffic,
+    by_clients: bool,
+    at_solution: bool,
+    continued: int,
+    options: dict[str, Any],
+) -> tuple[Certificate, Judged, Traffic]:
+    """The certificate of an estimate, what it says, and what clients sent for it.
+
+    Clients know the inner gradient, and with it what x may add, up to the disagreement of its average. Where that is
+    all that is missing they certify again with twice the steps, as long as that pays.
+    """
+    certificate, cost = _certificate(plan, est, sent, by_clients, continued, options)
+    judged, finer = judge(plan, certificate, est, by_clients, at_solution), 2
+    while by_clients and judged.at_x <= plan.target < judged.bound and finer <= FINEST:
+        again, more = _certificate(plan, est, sent + cost, by_clients, continued, options, finer)
+        better, cost, finer = judge(plan, again, est, by_clients, at_solution), cost + more, 2 * finer
+        pays = better.from_x <= GAIN * judged.from_x
+        if better.bound <= judged.bound:
+            certificate, judged = again, better
+        if not pays:
+            break
+    return certificate, judged, cost
+
+
 def _certificate(
-    plan: Plan, est: Estimate, sent: Traffic, by_clients: bool, continued: int, options: dict[str, Any]
+    plan: Plan, est: Estimate, sent: Traffic, by_clients: bool, continued: int, options: dict[str, Any], finer: int = 1
 ) -> tuple[Certificate, Traffic]:
-    """The certificate of an estimate, and what clients sent for it.
+    """The certificate of an estimate, with `finer` times the steps, and what clients sent for it.
 
     Over links that delay, averages count from the oldest share under way on: that takes more steps, and none knows how
     many.
     """
     if not by_clients:
         return certify(plan.problem, plan.x, plan.lam, est, **options), Traffic()
-    steps = plan.found.rounds_to(min(plan.target / FLOOR, 0.5))
+    steps = finer * plan.found.rounds_to(min(_relative_target(plan) / FLOOR, 0.5))
     avg = push_sum_over(plan.net.after(sent.rounds), steps)
     if isinstance(avg, RobustPushSum):
         avg = RobustPushSum(avg.net, (2 + continued) * steps)
     certificate = certify(plan.problem, plan.x, plan.lam, est, avg, first_call=0, **options)
     return certificate, certificate.traffic or Traffic()
-
-
-def _in_units(plan: Plan, certificate: Certificate, est: Estimate, by_clients: bool) -> float:
-    """The bound over all clients against the formula at x, which is what a run can improve.
-
-    As a share of ‖d‖ ≥ ‖v‖ − bound where the target is relative: ∞ where d is not told from 0.
-    """
-    per_client = certificate.decentralised if by_clients else certificate.centralised
-    if per_client is None:
-        return math.inf
-    bound = (1 + ROUNDED) * _size(plan, per_client)
-    if not plan.relative or bound < np.finfo(np.float64).tiny:  # smaller numbers have no digits to be relative to
-        return bound
-    least = (1 - ROUNDED) * _size(plan, est.value) - bound
-    return bound / least if least > 0 else math.inf
-
-
-def _size(plan: Plan, rows: Array) -> float:
-    """‖v‖ over all clients, wherever they live, of the rows (n, ...) of those here; squares stay within range."""
-    channel, each = connect(plan.net), norms(host_float64(rows).reshape(rows.shape[0], -1))
-    top = float(channel.max_over_clients(each))
-    if not 0 < top < math.inf:
-        return top
-    return top * math.sqrt(plan.net.n * float(channel.mean_over_clients((each / top)[:, None] ** 2)[0, 0]))
 
 
 @dataclass(frozen=True)
@@ -180,16 +208,21 @@ class _Further:
         """What this is expected to send at most."""
         calls = self.iterations + ("w0" in self.start)
         given = (self.steps,) if isinstance(self.steps, int) else self.steps
-        rounds = sum(given[:calls]) + given[-1] * max(0, calls - len(given))
+        restarts = 0
+        if isinstance(self.method, Refined):  # two averages at each restart, one of them in place of a call
+            at = np.atleast_1d(self.method.steps).tolist()
+            restarts = 2 * sum((at + at[-1:] * self.method.cycles)[: self.method.cycles - 1])
+            calls -= self.method.cycles - 1
+        rounds = restarts + sum(given[:calls]) + given[-1] * max(0, calls - len(given))
         vectors = 2 if isinstance(self.method, Tracking) else 1
         return rounds * max(plan.net.expected_edges - plan.net.n, 0.0) * (vectors * plan.x.shape[-1] + 1)
 
 
-def _further(plan: Plan, est: Estimate, sent: Traffic, method: Method, bound: float, continued: int) -> _Further:
+def _further(plan: Plan, est: Estimate, sent: Traffic, method: Method, judged: Judged, continued: int) -> _Further:
     """How to gain about what is missing."""
-    if math.isinf(bound) and est.growth > 1:
+    if math.isinf(judged.at_x) and est.growth > 1:
         return _again(plan, continued)
-    share = min(max(MARGIN * plan.target / bound, 1e-12), 0.5) if math.isfinite(bound) else 0.1
+    share = min(max(judged.left_to_gain(plan.target), 1e-12), 0.5) if math.isfinite(judged.at_x) else 0.1
     if isinstance(method, Tracking) and est.carried is None and plan.found.low > 0:  # part of it is under way
         method = Chebyshev(plan.found.low, plan.found.high)
     if isinstance(method, Tracking):
@@ -200,7 +233,8 @@ def _further(plan: Plan, est: Estimate, sent: Traffic, method: Method, bound: fl
         afford = 1.0 if plan.budget is None else (plan.budget - sent.floats) / max(further.floats(plan), 1.0)
         return further if afford >= 1 else replace(further, iterations=max(1, math.floor(afford * M)))
     inner = method.method if isinstance(method, Refined) else method
-    return _Further(inner, *_cycle(plan, inner, share, continued), None, {"w0": est.w})
+    steps, M = refinement_cycle(plan.found, inner, share, _relative_target(plan), continued)
+    return _Further(inner, steps, M, None, {"w0": est.w})
 
 
 def _again(plan: Plan, continued: int) -> _Further:
@@ -213,24 +247,15 @@ def _again(plan: Plan, continued: int) -> _Further:
     return _Further(method, steps, plan.iterations, None, {})
 
 
-def _go_on(plan: Plan, est: Estimate, sent: Traffic, further: _Further) -> tuple[Estimate, Traffic, Method]:
+def _go_on(
+    plan: Plan, est: Estimate, sent: Traffic, further: _Further, stages: list[Stage]
+) -> tuple[Estimate, Traffic, Method]:
     """The estimate after the run has gone on, what that sent, and the method of what may follow."""
     avg = push_sum_over(plan.net.after(sent.rounds), further.steps)
     try:
         more = _run(plan, avg, further.method, further.iterations, further.tol, **further.start)
+        stages.append(Stage(repr(further.method), more.iterations, avg.ledger))
         return more, avg.ledger, further.method
-    except DivergenceError:  # what was there before still stands
+    except DivergenceError as error:  # what was there before still stands
+        stages.append(Stage(repr(further.method), error.steps, avg.ledger, diverged=True))
         return est, avg.ledger, gentler(further.method)
-
-
-def _cycle(plan: Plan, inner: Method, share: float, continued: int) -> tuple[tuple[int, ...], int]:
-    """S of the average of w and of all iterations of a cycle of refinement, and how many these are."""
-    restart = plan.found.rounds_to(min(_relative_target(plan) / FLOOR, 0.5)) * (2 + continued) // 2
-    if isinstance(inner, Chebyshev) and inner.low and inner.high:
-        root = math.sqrt(inner.high / inner.low)
-        q = (root - 1) / (root + 1)
-    else:
-        q = max(abs(1 - getattr(inner, "eta", 0.0) * edge) for edge in (plan.found.low, plan.found.high))
-    M = max(2, math.ceil(math.log(share / 2) / math.log(min(max(q, 1e-6), 0.999))))
-    falling = falling_steps(min(plan.found.rounds_to(min(share / FLOOR, 0.5)) * (2 + continued) // 2, restart), M)
-    return (restart, restart, *falling[1:]), M

@@ -146,7 +146,7 @@ function(
 method(
     "planning.Plan.run",
     lambda: hgp.plan(small.quadratic(), **small.point(small.quadratic()), net=small.net(), target=1e-3),
-    lambda: dict(certify=True, by_clients=False, strong_convexity=None),
+    lambda: dict(certify=True, by_clients=False, against="x", strong_convexity=None),
 )
 method(
     "planning.Found.rounds_to",

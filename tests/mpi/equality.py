@@ -344,9 +344,11 @@ def plans():
     net = hgp.mpi.spread(base, COMM)
     k = net.clients
     for relative, target in ((True, 1e-4), (False, 5e-3)):
-        whole = hgp.plan(problem, x, lam, Stepping(base), target=target, relative=relative).run(by_clients=True)
+        whole = hgp.plan(problem, x, lam, Stepping(base), target=target, relative=relative).run(
+            by_clients=True, against="x"
+        )
         own = hgp.plan(problem.restrict(k), x[k], lam[k], net, target=target, relative=relative).run(
-            by_clients=COMM.size < 2
+            by_clients=COMM.size < 2, against="x"
         )
         same(f"plan, relative={relative}", whole.value, own.value, k)
         for field in ("bound", "met", "continued", "iterations", "traffic"):

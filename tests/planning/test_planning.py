@@ -44,13 +44,13 @@ def test_a_plan_keeps_its_promise(case, target):
     make, net = CASES[case]
     problem, x, lam = make()
     plan = hgp.plan(problem, x, lam, net, target=target)
-    out = plan.run()
+    out = plan.run(against="x")
     assert out.met and out.bound <= target and relative_error(problem, x, lam, out) <= out.bound
     assert plan.error <= target and plan.iterations >= 1 and plan.target == target
     assert out.traffic.rounds >= plan.found.traffic.rounds
     assert isinstance(out, hgp.Estimate) and np.all(np.isfinite(out.certificate.bound))
     text = str(plan)
-    assert f"error of {target:.1e}" in text and repr(plan.method) in text and 4 <= len(text.splitlines()) <= 6
+    assert f"error of {target:.1e}" in text and repr(plan.method) in text and 5 <= len(text.splitlines()) <= 7
 
 
 def test_expected_and_true_traffic_are_of_one_size():
@@ -58,7 +58,7 @@ def test_expected_and_true_traffic_are_of_one_size():
         make, net = CASES[case]
         problem, x, lam = make()
         plan = hgp.plan(problem, x, lam, net, target=1e-6)
-        out = plan.run()
+        out = plan.run(against="x")
         assert 0.3 < out.traffic.floats / plan.traffic.floats < 3
         assert plan.compared[0][1] <= plan.compared[-1][1]
 
@@ -91,7 +91,7 @@ def test_no_client_need_be_convex():
     assert np.linalg.eigvalsh(A).min() < -0.3
     problem = hgp.problems.Quadratic(A, rng.normal(size=(5, 4)), rng.normal(size=(5, 2, 4)), rng.normal(size=(5, 4)))
     x, lam, net = rng.normal(size=(5, 4)), rng.normal(size=(5, 2)), hgp.networks.RandomDirected(5, seed=2)
-    out = hgp.plan(problem, x, lam, net, target=1e-6).run()
+    out = hgp.plan(problem, x, lam, net, target=1e-6).run(against="x")
     assert out.met and relative_error(problem, x, lam, out) <= 1e-6
     with pytest.raises(ValueError, match="problem: the mean Hessian has no known positive lower bound"):
         hgp.plan(problem, x, lam, net, target=1e-6, use_pilot=False)
@@ -102,7 +102,7 @@ def test_absolute_targets_and_budgets(case, budgets):
     make, net = CASES[case]
     problem, x, lam = make()
     truth = exact.hypergradient(problem, x, lam)
-    out = hgp.plan(problem, x, lam, net, target=1e-5, relative=False).run()
+    out = hgp.plan(problem, x, lam, net, target=1e-5, relative=False).run(against="x")
     assert out.met and out.bound <= 1e-5 and np.linalg.norm(out.value - truth) <= out.bound
     small, large = (hgp.plan(problem, x, lam, net, budget=b) for b in budgets)
     assert large.error < small.error
@@ -110,7 +110,7 @@ def test_absolute_targets_and_budgets(case, budgets):
         assert plan.traffic.floats <= budget
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the certified error", RuntimeWarning)  # expected is not certain
-            assert plan.run().traffic.floats <= 1.2 * budget, "graphs have more edges or fewer than expected"
+            assert plan.run(against="x").traffic.floats <= 1.2 * budget, "graphs have more edges or fewer than expected"
         assert "within" in str(plan)
     with pytest.raises(ValueError, match=r"budget=100 given, of which \d+ floats .* needed about"):
         hgp.plan(problem, x, lam, net, budget=100)
@@ -122,12 +122,12 @@ def test_a_run_that_falls_short_goes_on_instead_of_starting_again(case):
     problem, x, lam = make()
     plan = hgp.plan(problem, x, lam, net, target=1e-7)
     assert isinstance(plan.method, Tracking if case == "logistic" else Refined)
-    whole = plan.run()
+    whole = plan.run(against="x")
     if case == "logistic":
         short = dataclasses.replace(plan, iterations=8)
     else:
         short = dataclasses.replace(plan, method=plan.method.method, iterations=25, steps=6)
-    out = short.run()
+    out = short.run(against="x")
     assert out.continued >= 1 and out.met and relative_error(problem, x, lam, out) <= 1e-7
     first = short.run(certify=False)
     assert first.traffic.floats < out.traffic.floats < first.traffic.floats + 1.5 * whole.traffic.floats
@@ -138,18 +138,18 @@ def test_a_run_that_diverges_is_begun_again_more_gently_and_counted():
     net = hgp.networks.RandomDirected(6, low=0.2, high=0.4, seed=3)
     plan = hgp.plan(problem, x, lam, net, target=1e-5)
     wild = dataclasses.replace(plan, method=Tracking(6.0), steps=1, iterations=60)
-    out = wild.run()
+    out = wild.run(against="x")
     assert out.met and relative_error(problem, x, lam, out) <= 1e-5
     assert out.method.given < 6.0
     narrow = dataclasses.replace(plan, method=Chebyshev(0.19, 0.2), steps=12, iterations=60)
-    assert narrow.run().met
+    assert narrow.run(against="x").met
 
 
 def test_clients_can_decide_by_themselves():
     make, net = CASES["logistic"]
     problem, x, lam = make()
     plan = hgp.plan(problem, x, lam, net, target=1e-4)
-    out, centre = plan.run(by_clients=True), plan.run()
+    out, centre = plan.run(by_clients=True, against="x"), plan.run(against="x")
     assert out.met and out.certificate.decentralised is not None
     assert relative_error(problem, x, lam, out) <= out.bound
     assert out.traffic.floats > centre.traffic.floats
@@ -161,7 +161,7 @@ def test_what_cannot_be_met_is_said_with_numbers():
     plan = hgp.plan(problem, x, lam, net, target=1e-6)
     beyond = dataclasses.replace(plan, target=1e-17)
     with pytest.warns(RuntimeWarning, match=r"certified error is \d.*e-1\d where 1.00e-17 was asked for"):
-        assert beyond.run().met is False
+        assert beyond.run(against="x").met is False
 
 
 def test_nothing_to_do():
@@ -183,7 +183,7 @@ def test_every_library(library, dtype):
     plan = hgp.plan(there, x_there, lam_there, net, target=target)
     here = hgp.plan(problem, x, lam, net, target=target)
     assert type(plan.method) is type(here.method) and plan.found.tau == pytest.approx(here.found.tau, rel=1e-3)
-    out = plan.run()
+    out = plan.run(against="x")
     assert out.met
     truth = exact.hypergradient(problem, x, lam)
     assert np.linalg.norm(lib.to_numpy(out.value) - truth) <= 2 * target * np.linalg.norm(truth)
@@ -225,7 +225,7 @@ def test_plans_and_outcomes_are_results(tmp_path):
     plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(3, seed=1), target=1e-3)
     again = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(3, seed=1), target=1e-3)
     assert plan.found == again.found and plan.steps == again.steps
-    out = plan.run()
+    out = plan.run(against="x")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert_close(hgp.load(out.save(tmp_path / "out.npz")).value, out.value, 0.0)
@@ -238,7 +238,7 @@ def test_slow_networks_are_known_to_be_slow():
     problem, x, lam = conditioned(20.0, n=n, d=8)
     plan = hgp.plan(problem, x, lam, ring, target=1e-5)
     assert plan.found.tau == pytest.approx(np.cos(np.pi / n), abs=0.02)
-    out = plan.run()
+    out = plan.run(against="x")
     assert out.met and relative_error(problem, x, lam, out) <= 1e-5
 
 
@@ -247,7 +247,7 @@ def test_nothing_is_claimed_of_a_hyper_gradient_that_is_not_told_from_zero():
     problem = hgp.problems.Quadratic(np.ones((3, 1, 1)), np.zeros((3, 1)), np.ones((3, 1, 1)), target)
     plan = hgp.plan(problem, np.zeros((3, 1)), np.zeros((3, 1)), hgp.networks.RandomDirected(3, seed=1), target=1e-6)
     with pytest.warns(RuntimeWarning, match="the certified error is inf"):
-        assert plan.run().met is False
+        assert plan.run(against="x").met is False
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-160, 1e155])
@@ -262,7 +262,7 @@ def test_bounds_do_not_under_or_overflow(scale):
         def outer_grad(self, x, lam):
             return tuple(scale * a for a in problem.outer_grad(x, lam))
 
-    out = hgp.plan(Scaled(), x, lam, hgp.networks.RandomDirected(5, seed=1), target=1e-4).run()
+    out = hgp.plan(Scaled(), x, lam, hgp.networks.RandomDirected(5, seed=1), target=1e-4).run(against="x")
     assert out.met and 1e-7 < out.bound <= 1e-4
     assert relative_error(problem, x, lam, dataclasses.replace(out, value=out.value / scale)) <= out.bound
 
@@ -283,7 +283,7 @@ def test_a_plan_keeps_its_point_and_says_what_it_cannot_do(tmp_path):
     tiny = hgp.plan(problem, x, lam, net, target=5e-324)
     assert tiny.iterations < 2000, "no run gets below rounding"
     with pytest.warns(RuntimeWarning, match="was asked for"):
-        assert tiny.run().met is False
+        assert tiny.run(against="x").met is False
 
 
 def test_clients_that_cannot_certify_say_so_before_they_run():
@@ -296,8 +296,10 @@ def test_clients_that_cannot_certify_say_so_before_they_run():
     plan = hgp.plan(problem, x, lam, net, target=1e-4)
     assert plan.found.own_low < 0 < plan.found.low
     with pytest.raises(ValueError, match="by_clients: clients' smallest Hessian eigenvalues average to -"):
-        plan.run(by_clients=True)
-    assert plan.run(by_clients=True, strong_convexity=float(np.linalg.eigvalsh(A.mean(axis=0))[0]) * 0.99).met
+        plan.run(by_clients=True, against="x")
+    assert plan.run(
+        by_clients=True, against="x", strong_convexity=float(np.linalg.eigvalsh(A.mean(axis=0))[0]) * 0.99
+    ).met
 
 
 def test_budgets_are_spent_where_a_run_falls_short():
@@ -307,6 +309,6 @@ def test_budgets_are_spent_where_a_run_falls_short():
     short = dataclasses.replace(plan, method=Chebyshev(plan.found.low, plan.found.high), iterations=15, steps=4)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the certified error", RuntimeWarning)
-        once, out = short.run(certify=False), short.run()
+        once, out = short.run(certify=False), short.run(against="x")
     assert out.continued >= 1 and once.traffic.floats < out.traffic.floats <= 1.1 * 3e5
     assert relative_error(problem, x, lam, out) < 0.1 * relative_error(problem, x, lam, once)
