@@ -17,6 +17,7 @@ from hgp_ref.problems.arrays import expand, run_axes
 from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.linear import Batch, LinearProblem
+from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.losses import BinaryLoss, Loss
 from hgp_ref.problems.reading import Data
 from hgp_ref.problems.softmax import softmax_loss
@@ -92,6 +93,11 @@ class InstanceWeights(LinearProblem):
         if view.index is None:
             return each
         return view.contract(each[..., None], self._places(view.index, each), xp=xp)[..., 0, :]
+
+    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
+        errors, along, mean = sizes.errors, sizes.along(u), self._train.all.mean
+        each = errors.slope_error + (sizes.features + self._loss.logits + 4) * errors.slope
+        return mean * self._xp.sum(each * along + sizes.tiny, axis=-1) + sizes.tiny
 
     def _places(self, index: Array, like: Array) -> Array:
         """Which instance each entry of the batch is, one-hot.  # (..., n, b, N_max)"""

@@ -35,10 +35,12 @@ from hgp_ref.problems.arrays import (
 )
 from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instances import View
+from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.linearization import LinearLinearization
 from hgp_ref.problems.losses import Loss
 from hgp_ref.problems.prepared import PreparedBatch, PreparedBatches
 from hgp_ref.problems.reading import Data, read_instances
+from hgp_ref.problems.term_sizes import TermSizes
 
 Batch = Array | PreparedBatch | None
 
@@ -84,6 +86,10 @@ class LinearProblem(Portable):
     @abstractmethod
     def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
         """d²_{x lam} g_i u_i, with slope() = l' of every instance, and along = X_i u_i if known.  # (..., n, d_lam)"""
+
+    @abstractmethod
+    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
+        """What rounding does to it, in units of eps/2, from |x| and |u|.  # (n, d_lam)"""
 
     # Costs and gradients.
 
@@ -144,6 +150,13 @@ class LinearProblem(Portable):
         """diag(rate) with the run axes of rate alone.  # (..., n, d_x, d_x) or (d_x, d_x)"""
         identity = self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
         return rate * identity if isinstance(rate, float) else rate[..., None] * identity
+
+    def term_sizes(self, x: Array, lam: Array) -> TermSizes:
+        """Sizes of the terms of every cost, gradient and product at (x, lam), without run axes; see `linear_sizes`."""
+        _, lead = self._enter(x, lam, None)
+        if lead:
+            raise ValueError(f"term_sizes: leading run axes {lead} given, needed none")
+        return LinearSizes(self, x, lam).sizes()
 
     # Entry checks and moving.
 

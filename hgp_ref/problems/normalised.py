@@ -17,6 +17,7 @@ from hgp_ref.backend import Array, array_namespace, detached, from_host, is_nump
 from hgp_ref.problems.arrays import Shape, run_axes
 from hgp_ref.problems.protocol import FullLinearization, Linearization, Problem
 from hgp_ref.problems.runs import Answers, CheckedLinearization, checked, each_run, pair, pick
+from hgp_ref.problems.term_sizes import TermSizes
 
 METHODS = ("inner_cost", "inner_grad", "outer_cost", "outer_grad", "linearize")
 SIZES = ("n_clients", "dim_x", "dim_lam")
@@ -31,7 +32,7 @@ def closed_form(problem: object, name: str) -> Any:
     """An optional member that says what others compute, unless a class further down has given these anew.
 
     A subclass that overrides `linearize` and inherits `hessian` would otherwise be judged by the derivatives of its
-    parent; constants speak of the gradients too.
+    parent; constants speak of the gradients too, and term sizes of everything that is evaluated.
     """
     line = type(problem).__mro__
 
@@ -39,7 +40,7 @@ def closed_form(problem: object, name: str) -> Any:
         own = member in getattr(problem, "__dict__", ())
         return -1 if own else next((k for k, cls in enumerate(line) if member in vars(cls)), len(line))
 
-    others = ("inner_grad", "outer_grad", "linearize") if name == "lipschitz" else ("linearize",)
+    others = {"lipschitz": ("inner_grad", "outer_grad", "linearize"), "term_sizes": METHODS}.get(name, ("linearize",))
     if given_by(name) > min(map(given_by, others)):
         return None
     return optional(problem, name)
@@ -84,8 +85,8 @@ class Normalised:
 
     x, lam, u and batch may carry leading run axes, which broadcast against each other; a problem that knows none is
     called once for each run. Results carry no graph of automatic differentiation. `hessian`, `jacobian`,
-    `jacobian_norms` and `lipschitz` are None where the problem has none, as is `counts`. `clients` are the numbers of
-    the clients in the problem that this one is a restriction of, 0 .. n-1 for a whole one.
+    `jacobian_norms`, `lipschitz` and `term_sizes` are None where the problem has none, as is `counts`. `clients` are
+    the numbers of the clients in the problem that this one is a restriction of, 0 .. n-1 for a whole one.
     """
 
     broadcasts = True
@@ -110,6 +111,7 @@ class Normalised:
         self.jacobian = self._closed_form("jacobian", (self.dim_lam, self.dim_x))
         self.lipschitz: Callable[[Array], Any] | None = closed_form(given, "lipschitz")
         self.jacobian_norms: Callable[[Array, Array], Any] | None = closed_form(given, "jacobian_norms")
+        self.term_sizes: Callable[[Array, Array], TermSizes] | None = closed_form(given, "term_sizes")
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """g_i(x_i, lam_i).  # (..., n)"""

@@ -27,6 +27,8 @@ Optional members, each used where it is present and never required:
 - `lipschitz(lam)`: a `constants.Lipschitz` (or a mapping with its fields, or None) with which certificates speak of the
   exact inner solution, and `jacobian_norms(x, lam)` (n,): upper bounds on |d²_{x lam} g_i|, which certificates of
   large problems otherwise find from dim_x cross products.
+- `term_sizes(x, lam)`: a `term_sizes.TermSizes`, how large the terms are that each cost, gradient and product adds.
+  With it, certificates include the rounding of these sums; without, they state that they do not.
 - `prepare_batches(host_batches, like)`: see `problems.normalised`, which is where every door of the package turns a
   problem into one that has all of these members.
 - `on(batch)` of a built-in full-batch linearization: the same point on a mini-batch, without computing l' and l'' anew.

@@ -21,6 +21,8 @@ from hgp_ref.memory import room
 from hgp_ref.problems import constants
 from hgp_ref.problems.arrays import Portable, check_argument, chosen, expand, matvec, mover, run_axes, taker
 from hgp_ref.problems.constants import Lipschitz
+from hgp_ref.problems.quadratic_sizes import quadratic_sizes
+from hgp_ref.problems.term_sizes import TermSizes
 
 
 class Quadratic(Portable):
@@ -161,6 +163,23 @@ class Quadratic(Portable):
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> QuadraticLinearization:
         """The same A_i and C_i at every point."""
         return QuadraticLinearization(self, self._check(x, lam, batch))
+
+    def term_sizes(self, x: Array, lam: Array) -> TermSizes:
+        """|A||x| + |b| + |C^T||lam| and so on, each term times the number of roundings on its way, over K.
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, d_λ).
+
+        Returns
+        -------
+        TermSizes.
+        """
+        lead = self._check(x, lam)
+        if lead:
+            raise ValueError(f"term_sizes: leading run axes {lead} given, needed none")
+        return quadratic_sizes(self, x, lam)
 
     def hessian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """A_i.  # (n, d_x, d_x)

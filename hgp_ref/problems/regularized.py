@@ -11,6 +11,7 @@ from hgp_ref.problems.arrays import expand
 from hgp_ref.problems.constants import Lipschitz
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.linear import Batch, LinearProblem
+from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.losses import Loss
 from hgp_ref.problems.reading import Data
 
@@ -35,6 +36,12 @@ class RegularizedLinear(LinearProblem):
     def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
         product = x * u  # lam_ij meets x through lam_ij x_j
         return product if self.dim_lam == self.dim_x else self._xp.sum(product, axis=-1, keepdims=True)
+
+    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
+        product = x * u + sizes.tiny
+        if self.dim_lam == self.dim_x:
+            return product
+        return (self.dim_x + 1) * self._xp.sum(product, axis=-1, keepdims=True)
 
     def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
         """diag(x_i), or the row x_i^T.  # (n, d_lam, d_x)"""

@@ -13,6 +13,7 @@ units of γ_K.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,3 +35,13 @@ class TermSizes:
     outer_grad: tuple[Array, Array]  # (n, d_x), (n, d_λ)
     hvp: Callable[[Array], Array]  # (n, d_x)
     cross: Callable[[Array], Array]  # (n, d_λ)
+
+
+def allowance(roundings: int, eps: float) -> float:
+    """What multiplies a computed size to bound the error: K u/(1 − 6 K u) with u = eps/2, ∞ where 6 K u ≥ 1.
+
+    γ_K = K u/(1 − K u) for exact sizes; the rest of the denominator is for the rounding of the sizes themselves, which
+    are sums of at most 2 K non-negative terms, and for computed numbers that stand for exact ones in them.
+    """
+    share = roundings * eps / 2
+    return share / (1 - 6 * share) if 6 * share < 1 else math.inf
