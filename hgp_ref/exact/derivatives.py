@@ -95,7 +95,7 @@ def _blocks(
     form = getattr(normal, closed)
     if form is not None:
         return host_float64(form(x, lam, *given))
-    return _columns(f"{product}(u)", getattr(normal.linearize(x, lam, *given), product), x, rows)
+    return unit_columns(f"{product}(u)", getattr(normal.linearize(x, lam, *given), product), x, rows)
 
 
 def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -164,7 +164,7 @@ def require_symmetric(H: np.ndarray, eps: float) -> None:
             )
 
 
-def _columns(name: str, product: Callable[[Array], Array], x: Array, rows: int) -> np.ndarray:
+def unit_columns(name: str, product: Callable[[Array], Array], x: Array, rows: int) -> np.ndarray:
     """(n, rows, d_x) from u ↦ A_i u_i: column k is the product with the k-th unit vector at every client."""
     n, d = x.shape
     dtype = host_dtype(x)

@@ -20,13 +20,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hgp_ref.backend import Array, from_host, host_dtype, host_float64
+from hgp_ref.backend import Array, host_dtype, host_float64
 from hgp_ref.exact import twofold
+from hgp_ref.exact.derivatives import unit_columns
 from hgp_ref.exact.linear_systems import HessianSum
 from hgp_ref.exact.twofold import Pair
-from hgp_ref.problems.normalised import optional
+from hgp_ref.problems.normalised import closed_form
 from hgp_ref.problems.protocol import Problem
-from hgp_ref.problems.term_sizes import TermSizes
+from hgp_ref.problems.term_sizes import TermSizes, allowance
 
 POWER_STEPS = 10
 
@@ -45,31 +46,26 @@ class Changes:
     """Bounds on what rounding has changed in the derivatives, from their values or from the problem's term sizes."""
 
     def __init__(self, problem: Problem, x: Array, lam: Array, at: Derivatives) -> None:
-        self.x, self.at, self.u = x, at, float(np.finfo(host_dtype(x)).eps) / 2
-        offered = optional(problem, "term_sizes")
-        self.sizes: TermSizes | None = None if offered is None else offered(x, lam)
-        if self.sizes is None:
-            self.f_x, self.f_lam = self.u * np.abs(at.f_x), self.u * np.abs(at.f_lam)
+        eps = float(np.finfo(host_dtype(x)).eps)
+        offered = closed_form(problem, "term_sizes")
+        self._skew = np.sum([np.abs(H - H.T) for H in at.H], axis=0)
+        sizes: TermSizes | None = None if offered is None else offered(x, lam)
+        if sizes is None:
+            self.f_x, self.f_lam = eps / 2 * np.abs(at.f_x), eps / 2 * np.abs(at.f_lam)
+            self._H, self._J = eps / 2 * np.abs(at.H).sum(axis=0), eps / 2 * np.abs(at.J)
         else:
-            K = self.sizes.roundings
-            self.gamma = K * self.u / (1 - K * self.u) if K * self.u < 1 else np.inf
-            self.f_x, self.f_lam = (self.gamma * host_float64(size) for size in self.sizes.outer_grad)
+            gamma = allowance(sizes.roundings, eps)
+            self.f_x, self.f_lam = (gamma * host_float64(size) for size in sizes.outer_grad)
+            self._H = gamma * unit_columns("term_sizes.hvp(u)", sizes.hvp, x, at.f_x.shape[1]).sum(axis=0)
+            self._J = gamma * unit_columns("term_sizes.cross(u)", sizes.cross, x, at.f_lam.shape[1])
 
     def hvp(self, v: np.ndarray) -> np.ndarray:
         """Σ_k |δH_k| v, (d,), for v ≥ 0 (d,)."""
-        skew = sum(np.abs(H - H.T) @ v for H in self.at.H)
-        if self.sizes is None:
-            return skew + self.u * sum(np.abs(H) @ v for H in self.at.H)
-        return skew + self.gamma * host_float64(self.sizes.hvp(self._rows(v))).sum(axis=0)
+        return (self._skew + self._H) @ v
 
     def cross(self, v: np.ndarray) -> np.ndarray:
         """|δJ_i| v, (n, d_λ)."""
-        if self.sizes is None:
-            return self.u * (np.abs(self.at.J) @ v)
-        return self.gamma * host_float64(self.sizes.cross(self._rows(v)))
-
-    def _rows(self, v: np.ndarray) -> Array:
-        return from_host(np.tile(v, (len(self.at.H), 1)).astype(host_dtype(self.x)), like=self.x)
+        return self._J @ v
 
 
 def error_estimate(
