@@ -220,7 +220,7 @@ def test_what_the_rounding_term_grows_with():
     plain = rounding()
     assert 1e-16 < plain < 1e-11
     for change, least in (
-        ({"steps": 100}, 5.0), ({"n": 30}, 2.0), ({"d": 20}, 4.0), ({"f_lam": 1e3}, 10.0), ({"apart": 1e3}, 100.0),
+        ({"steps": 100}, 5.0), ({"n": 30}, 2.0), ({"d": 20}, 30.0), ({"f_lam": 1e3}, 10.0), ({"apart": 1e3}, 100.0),
         ({"M": 200}, 1.2), ({"low": 1e-3}, 10.0), ({"J": 7.0}, 6.9), ({"f_x": 7.0}, 6.9),
     ):  # fmt: skip
         assert rounding(**change) > least * plain, change
@@ -236,3 +236,7 @@ def test_a_spectrum_outside_by_rounding_counts():
     assert bound.applicable and bound.terms["rounding"] >= np.sqrt(2) * outside
     wide = bounds.bound_f(c, 0.9, 1.1)
     assert wide.terms["rounding"] < bound.terms["rounding"]
+    twice = bounds.realised_constants(H, np.ones((2, 1, 1)), np.ones((2, 1)), 1.0, np.full((2, 2, 2), 0.5))
+    outside *= np.sqrt(2)
+    more = bounds.bound_f(twice, 1.0, 1.0).terms["rounding"] - bounds.bound_f(twice, 0.99, 1.01).terms["rounding"]
+    assert more >= 1.5 * outside, "once in w*, once injected"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hgp_ref.backend import array_namespace
-from hgp_ref.problems.running_errors import Choice, Number, Sized, Unit
+from hgp_ref.problems.running_errors import Choice, Magnitude, Number, Sized, Unit
 from hgp_ref.problems.sized_namespace import SizedNamespace
 
 DTYPES = [np.float32, np.float64]
@@ -137,6 +137,21 @@ def test_a_choice_that_rounding_may_have_made_allows_for_both():
     again = sized.where(sure, sized.full_like(which, 1), which)
     assert not np.any(again.unsure), "a later winner that is certain"
     assert np.all((which == 2).v == [False, False, True]) and np.all((which == 2).unsure == which.unsure)
+
+
+def test_magnitudes_forget_signs():
+    unit, sized, xp = setting(np.float64)
+    u, W = np.array([[1.0, -2.0, 0.5]]), Sized(np.array([[3.0], [-4.0], [0.1]]), np.ones((3, 1)), unit, xp)
+    a = sized.direction(u)
+    moved = sized.matmul(a, W)
+    assert np.isclose(moved.v[0, 0], 3 + 8 + 0.05) and np.isclose((moved - moved).v[0, 0], 2 * moved.v[0, 0])
+    for found in (-a, a - a, a * -2.0, 1.0 - a, a / -4.0, -2.0 * a, sized.concat([a, -a], axis=1)):
+        assert isinstance(found, Magnitude) and np.all(found.v > 0) and np.all(found.error >= 0)
+    doubled = sized.matmul(sized.direction(2 * u), W)
+    np.testing.assert_allclose(doubled.error, 2 * moved.error, rtol=1e-12)
+    chosen = sized.where(W[:, 0] <= 3.0, sized.zeros_like(a[0, :]), a[0, :])
+    assert isinstance(chosen, Magnitude) and chosen.v.tolist() == [0.0, 0.0, 0.0]
+    assert chosen.error[0] * unit.gamma >= 1.0 and chosen.error[1:].tolist() == [0.0, 0.0]
 
 
 def test_underflow_is_an_error():
