@@ -63,9 +63,10 @@ class Lanczos:
         if self.seed is not None:
             check_seed(self.seed)
 
-    def drawn(self) -> int:
-        """The seed, a new one if none was given."""
-        return secrets.randbits(64) if self.seed is None else self.seed
+
+def drawn_seed(asked: Lanczos) -> int:
+    """The seed, a new one if none was given."""
+    return secrets.randbits(64) if asked.seed is None else asked.seed
 
 
 def ritz_values(product: Callable[[np.ndarray], np.ndarray], d: int, steps: int, seed: int) -> np.ndarray:

@@ -55,7 +55,9 @@ class MatrixFreePoint(Point):
         strong_convexity, nu = self.told
         self.H_error = (self.accuracy + self.arithmetic) * self.H_scale + self.tiny
         asked = strong_convexity if isinstance(strong_convexity, lanczos.Lanczos) else None
-        seed, steps = (asked.drawn(), lanczos.STEPS) if asked else (0, lanczos.FEW_STEPS)  # θ_1 ≥ λ_min for every seed
+        seed, steps = (
+            (lanczos.drawn_seed(asked), lanczos.STEPS) if asked else (0, lanczos.FEW_STEPS)
+        )  # θ_1 ≥ λ_min for every seed
         ritz = lanczos.ritz_values(self._mean_product, self.d, steps, seed)
         self.alpha_top = float(ritz[0]) + self.H_error
         if isinstance(strong_convexity, lanczos.Lanczos):
