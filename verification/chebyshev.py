@@ -50,7 +50,7 @@ def push_sum_bound(case: Case, run: Run, facts: dict[str, float]) -> list[Row]:
             k = int(ratio.argmin())
             shown = S if isinstance(S, int) else "12, falling"
             setting = f"{case.name}, S={shown}, interval of {words}, M={k + 1}"
-            rows.append(judged("F", setting, errors[k], bounds[k], rounding=c.rounding))
+            rows.append(judged("F", setting, errors[k], bounds[k]))  # its rounding is one of its terms
             if words == "H̄":
                 facts[f"F/error: {case.name}, S={shown}, median over M"] = float(np.median(ratio[np.isfinite(ratio)]))
     return rows

@@ -42,6 +42,22 @@ An injection is never amplified beyond 1/low, whenever it comes. The increments 
 bounded by their value with + for − at Z = 1; and δ_k = δ_k0 = (2/(h τ_k τ_{k+1})) (½ + Σ_{1≤i≤k} τ_i T_i(Z)) has
 positive coefficients: its supremum (1/τ_k − 1/τ_{k+1})/low is attained. Nothing here is estimated numerically.
 
+Rounding. Let u = 2^−52 and let the computed quantities satisfy
+
+    r̂_k = Θ̂_k r_k + ρ_k,   p_k = a_k r̂_k + b_k p_{k−1} + π_k,   r_{k+1} = r̂_k − H p_k + σ_k,
+    ‖ρ_k‖ ≤ u S (n + 3) √n ‖r_k‖,    ‖π_k‖ ≤ u θ (a_k ‖r̂_k‖ + b_k ‖p_{k−1}‖),   θ = 1 + 6/(1 − q²),
+    ‖σ_k‖ ≤ u (‖r̂_k‖ + (d_x + 2)√d_x ‖H‖ ‖p_k‖) + ω ‖Θp_k‖.
+
+The first and the third are those of `rounding`. θ has the coefficients' own errors: ρ_k = 1/(2σ − ρ_{k−1}) passes a
+relative error on times ρ_k ρ_{k−1} ≤ q² and adds that of σ, so that it stays below 6 (u/2)/(1 − q²), and b_k has two of
+them. ω is how far the spectrum of H̄ may leave [low, high], which is known to 4 (n + d_x) u ‖H‖ only: a matrix with its
+spectrum inside acts in its place, and w* moves by ω a₀/(ᾱ low) at most. All enter the recursion above: ρ_k and σ_{k−1}
+are further parts of ι_k and e⊥_k, and π_k is one of T_k and, on consensus, an injection of π_k/a_k at step k that is
+taken back at step k + 1. The sizes are ‖p_k‖ ≤ ‖D_k‖ + ‖T_k‖ and ‖Θr_k‖ ≤ a₀/τ_k + Σ_{j<k} η_kj i_j + what is new in
+ι_k, where η_kj = ((k − j + 1) τ_j + (k − j) τ_{j−1})/τ_k ≥ |y_k/τ_k|. At last come the roundings of the sums w and v,
+of the product J_i w_i and of d. The difference to F without any of this is the term "rounding" of the total. As in
+`rounding`, products are taken to be as good as those of an explicit matrix, and f_lam and steps of `c` count.
+
 Any K_m with K_m 1 = 1 will do, of any S_m: Push-Sum with weights reset, gossip, exact averages (then F is `chebyshev`).
 """
 
@@ -106,28 +122,54 @@ def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | 
         return not_applicable("F", failed)
     unit = max(c.a0, c.s0) or 1.0
     with np.errstate(over="ignore", invalid="ignore"):
-        along, across, tail = (product(unit, x) for x in _parts(c, low, high, M, unit))
-    consensus = along + tail
-    terms = {"injected": product(c.beta_max, along), "disagreement": product(c.beta_max, across)}
-    terms["truncation"] = product(c.beta_max, tail)
-    per_client = np.array([product(b, consensus / math.sqrt(c.n) + across) for b in c.beta.tolist()])
-    return finite(Bound("F", product(c.beta_max, math.hypot(consensus, across)), per_client, terms=terms))
+        along, across, tail, _ = (product(unit, x) for x in _parts(c, low, high, M, unit, 0.0))
+        along_r, across_r, tail_r, lost = (product(unit, x) for x in _parts(c, low, high, M, unit, UNIT))
+    beta, outer = c.beta_max, 3 * UNIT * c.f_lam
+    exact, rounded = math.hypot(along + tail, across), math.hypot(along_r + tail_r, across_r)
+    terms = {"injected": product(beta, along), "disagreement": product(beta, across)}
+    terms["truncation"] = product(beta, tail)
+    total = product(beta, rounded) + product(beta, lost) + outer
+    terms["rounding"] = math.inf if math.isinf(total) else total - product(beta, exact)
+    consensus = (along_r + tail_r) / math.sqrt(c.n)
+    per_client = np.array([product(b, consensus + across_r) + product(beta, lost) + outer for b in c.beta.tolist()])
+    return finite(Bound("F", total, per_client, terms=terms))
 
 
-def _parts(c: Constants, low: float, high: float, M: int, unit: float) -> tuple[float, float, float]:
-    """Σ χ_j i_j, Σ t_k and a₀/(ᾱ τ_M), in units of `unit`; infinite where they overflow."""
+def _parts(c: Constants, low: float, high: float, M: int, unit: float, u: float) -> tuple[float, float, float, float]:
+    """Σ χ_j i_j, Σ t_k, a₀/(ᾱ τ_M) and what sums and products round, in units of `unit`; infinite where they overflow.
+
+    `u` is 2^−52, or 0 for exact arithmetic.
+    """
     poly = Responses(low, high)
     H, a0, s, t = max(abs(c.alpha), abs(c.L)), c.a0 / unit, c.s0 / unit, 0.0
-    injected, across = np.zeros(M), 0.0
+    averaging, products = u * c.steps * (c.n + 3) * math.sqrt(c.n), u * (c.d_x + 2) * math.sqrt(c.d_x)
+    known = 4 * (c.n + c.d_x) * UNIT * H
+    outside = max(0.0, low - c.alpha_bar, c.L_bar + known - high) if u else 0.0  # ω
+    f_lam = c.f_lam / c.beta_max / unit if c.beta_max else 0.0
+    injected, across, w, lost = np.zeros(M), 0.0, 0.0, 0.0
+    p = carried = 0.0  # ‖p_{k−1}‖; ‖σ_{k−1}‖ and what is taken back of π_{k−1}/a_{k−1}
     for k in range(M):
-        injected[k] = c.eps_par[k] * s + c.zeta * t
-        t = poly.a(k) * c.eps_perp[k] * s + poly.b(k) * t
+        a, b = poly.a(k), poly.b(k)
+        fresh = c.zeta * t + carried
+        consensus = float(poly.residuals(k)[:k] @ injected[:k]) + poly.ratio(0, k) * a0 + fresh  # ‖Θr_k‖
+        averaged = averaging * (consensus + s)
+        left = c.eps_perp[k] * s + averaged
+        rhat = consensus + c.eps_par[k] * s + left
+        changed = u * poly.coefficient_errors * (a * rhat + b * p)
+        injected[k] = c.eps_par[k] * s + fresh + averaged + changed / a
+        t = a * left + b * t + changed
         along = poly.first_increment(k) * a0 + float(poly.increments(k) @ injected[: k + 1])
-        s = c.eps_perp[k] * s + c.zeta * along + H * t
+        p = along + t
+        wrong = u * rhat + products * H * p + outside * along
+        carried = changed / a + wrong
+        s = left + c.zeta * along + H * t + wrong
         across += t
+        w += p
+        lost += min(u * (f_lam + 3 * w), 3 * p)
     along = float(poly.sums(M) @ injected)
     tail = a0 / c.alpha_bar * poly.ratio(0, M)
-    return tuple(math.inf if math.isnan(x) else float(x) for x in (along, across, tail))  # type: ignore[return-value]
+    lost += products * w + (u + outside / low) * a0 / c.alpha_bar
+    return tuple(math.inf if math.isnan(x) else float(x) for x in (along, across, tail, lost))  # type: ignore[return-value]
 
 
 class Responses:
@@ -145,6 +187,18 @@ class Responses:
         """(2/h) τ_i/τ_{k+1} for i ≤ k; as h = 2cq/(1 + q²), without dividing by h, which may be 0."""
         q = self.q
         return (1 + q * q) / self.centre * q ** (k - i) * (1 + q ** (2 * i)) / (1 + q ** (2 * k + 2))
+
+    @property
+    def coefficient_errors(self) -> float:
+        """θ of the derivation."""
+        return 1 + 6 / ((1 - self.q) * (1 + self.q))
+
+    def residuals(self, k: int) -> np.ndarray:
+        """η_kj ≥ |y_k/τ_k| for an injection at step j = 0 … k, (k + 1,); of the start for j = 0."""
+        j = np.arange(k + 1)
+        bounds = (k - j + 1) * self.ratio(j, k) + (k - j) * self.ratio(np.maximum(j - 1, 0), k)
+        bounds[0] = self.ratio(0, k)
+        return bounds
 
     def a(self, k: int) -> float:
         """a_k."""

@@ -28,6 +28,7 @@ from hgp_ref.certificates.centralised import InnerError, inner_error, judge, own
 from hgp_ref.certificates.conversation import Conversation
 from hgp_ref.certificates.decentralised import Decentralised, decentralised
 from hgp_ref.certificates.dense_point import DensePoint
+from hgp_ref.certificates.lanczos import Lanczos
 from hgp_ref.certificates.matrix_free_point import MatrixFreePoint
 from hgp_ref.certificates.point import Point
 from hgp_ref.certificates.result import Certificate
@@ -47,7 +48,7 @@ def certify(
     avg: Averaging | Sequence[Averaging] | None = None,
     *,
     lipschitz: Lipschitz | None = None,
-    strong_convexity: float | str | None = None,
+    strong_convexity: float | str | Lanczos | None = None,
     first_call: int | None = None,
     max_rounds: int | None = None,
     matrix_free: bool | None = None,
@@ -65,10 +66,11 @@ def certify(
         bound, any number a valid one. Calls start at `first_call`, by default after the run's graphs.
     lipschitz : Lipschitz, optional
         Constants for the term of an inexact x; by default what the problem's own `lipschitz(lam)` says.
-    strong_convexity : float or "lanczos", optional
+    strong_convexity : float, "lanczos" or Lanczos, optional
         A lower bound on λ_min of the mean of the clients' Hessians at x that everybody knows: needed by clients where
         the mean of their own λ_min is not positive, and in matrix-free form. "lanczos", in matrix-free form only:
-        computed, and wrong with probability 1e-6.
+        computed, and wrong with probability 1e-6 over the seed of its random start. The seed is drawn anew for every
+        certificate, which records it; `certificates.Lanczos(seed=...)` sets it.
     first_call : int, optional
         The first call of `avg` that is used.
     max_rounds : int, optional
@@ -109,7 +111,7 @@ def certify(
     problem = as_problem(problem, needs=("outer_grad", "linearize", "inner_grad"))
     value, w = inputs.estimate_arrays(est, problem)
     inputs.point_arrays(problem, x, lam, value)
-    strong_convexity = inputs.modulus(strong_convexity)
+    modulus = inputs.modulus(strong_convexity)
     first_call = None if first_call is None else arguments.integer("first_call", first_call, 0, arguments.LONGEST)
     max_rounds = None if max_rounds is None else arguments.integer("max_rounds", max_rounds, 0)
     if avg is None:
@@ -121,22 +123,22 @@ def certify(
     nu = known_lipschitz(problem, lam) if lipschitz is None else inputs.constants(lipschitz)
     for talk in talks:
         talk.channel.meet(problem.clients)
-        talk.channel.agree("hgp.certify", given=(lipschitz, strong_convexity, max_rounds, matrix_free), runs=value.ndim)
+        talk.channel.agree("hgp.certify", given=(lipschitz, modulus, max_rounds, matrix_free), runs=value.ndim)
     if elsewhere and lipschitz is None:
         nu = inputs.common_constants(nu, talks[0].channel)
-    point = look(problem, x, lam, strong_convexity, nu, matrix_free, everybody=talks[0].n if elsewhere else None)
+    point = look(problem, x, lam, modulus, nu, matrix_free, everybody=talks[0].n if elsewhere else None)
     runs = [(value, w)] if value.ndim == 2 else [(value[r, ...], w[r, ...]) for r in range(value.shape[0])]
     owned = [own_part(point, v, u) for v, u in runs]
     seen, note = None, ELSEWHERE
     if elsewhere:
-        common = inputs.common_modulus(strong_convexity, nu)
+        common = inputs.common_modulus(modulus, nu)
     else:
         point.see_all()
         common = point.alpha_bar
         inner, nu, note = _inner(point, nu, runs[0][1], given=lipschitz is not None)
-        inputs.not_refuted(point, strong_convexity, nu, inner.gap)
+        inputs.not_refuted(point, modulus, nu, inner.gap)
         seen = Seen(inner, [judge(point, own, u) for own, (_, u) in zip(owned, runs, strict=True)])
-    known = strong_convexity if isinstance(strong_convexity, float) else 0.0
+    known = modulus if isinstance(modulus, float) else 0.0
     complete = not talks[0].channel.anyone(not point.complete) if talks else point.complete
     net = _by_clients(point, [w for _, w in runs], talks, nu, known, common, strict=lipschitz is not None)
     for one, talk in zip(averagings or [], talks, strict=True):
@@ -148,7 +150,7 @@ def look(
     problem: Problem,
     x: Array,
     lam: Array,
-    strong_convexity: float | str | None,
+    strong_convexity: float | Lanczos | None,
     nu: Lipschitz | None,
     matrix_free: bool | None,
     everybody: int | None = None,
@@ -158,7 +160,7 @@ def look(
         matrix_free = problem.dim_x > MATRIX_FREE_ABOVE
     if arguments.boolean("matrix_free", matrix_free):
         return MatrixFreePoint(problem, x, lam, everybody, strong_convexity=strong_convexity, nu=nu)
-    if strong_convexity == "lanczos":
+    if isinstance(strong_convexity, Lanczos):
         raise ValueError(
             f"strong_convexity='lanczos' given, but with d_x={problem.dim_x} the smallest eigenvalue of the mean "
             "Hessian is computed; needed None or a number, or matrix_free=True"

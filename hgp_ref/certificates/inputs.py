@@ -10,6 +10,7 @@ import numpy as np
 from hgp_ref import arguments, rigorous
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array
+from hgp_ref.certificates.lanczos import Lanczos
 from hgp_ref.certificates.point import Point
 from hgp_ref.channels import Channel
 from hgp_ref.problems import Problem
@@ -81,12 +82,13 @@ def graphs_of(est: Any) -> int:
     return max(a.graphs_before(iterations) for a in (averaging if isinstance(averaging, list) else [averaging]))
 
 
-def modulus(strong_convexity: object) -> float | str | None:
-    """A positive number, "lanczos" or None."""
-    if strong_convexity is None or isinstance(strong_convexity, str):
-        return strong_convexity if strong_convexity is None else arguments.choice(
-            "strong_convexity", strong_convexity, ("lanczos",)
-        )  # fmt: skip
+def modulus(strong_convexity: object) -> float | Lanczos | None:
+    """A positive number, `Lanczos` ("lanczos" is one) or None."""
+    if strong_convexity is None or isinstance(strong_convexity, Lanczos):
+        return strong_convexity
+    if isinstance(strong_convexity, str):
+        arguments.choice("strong_convexity", strong_convexity, ("lanczos",))
+        return Lanczos()
     return arguments.positive("strong_convexity", strong_convexity)
 
 
@@ -118,18 +120,18 @@ def common_constants(nu: Lipschitz | None, channel: Channel) -> Lipschitz | None
     return Lipschitz(**constants, strong_convexity=None if without else mean, holds_apart=not apart)
 
 
-def common_modulus(strong_convexity: float | str | None, nu: Lipschitz | None) -> float:
+def common_modulus(strong_convexity: float | Lanczos | None, nu: Lipschitz | None) -> float:
     """A lower bound on λ_min(H̄) at x that needs no look at all clients; 0 where none is known."""
-    if isinstance(strong_convexity, str):
+    if isinstance(strong_convexity, Lanczos):
         raise ValueError(
-            f"strong_convexity={strong_convexity!r} given, for which someone must see all clients, but some of them "
+            "strong_convexity='lanczos' given, for which someone must see all clients, but some of them "
             "live in other processes; needed None or a number"
         )
     by_rates = nu.strong_convexity if nu is not None and nu.holds_apart else None
     return max(strong_convexity or 0.0, by_rates or 0.0)
 
 
-def not_refuted(point: Point, strong_convexity: float | str | None, nu: Lipschitz | None, gap: float) -> None:
+def not_refuted(point: Point, strong_convexity: float | Lanczos | None, nu: Lipschitz | None, gap: float) -> None:
     """ValueError where a modulus that was told is above the smallest eigenvalue of the mean Hessian as computed.
 
     A modulus at common points says less where rows of x are apart: by ν_H · `gap`, unless it `holds_apart`.

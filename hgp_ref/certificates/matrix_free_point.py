@@ -1,7 +1,8 @@
 """A point seen through products alone, where d_x is too large for matrices.
 
     ᾱ    known beforehand: given, or the strong convexity that the problem tells (L2 rates of a built-in one); nothing
-         about λ_min is certain from products. On request a value that holds with probability 1 − 1e-6 (`lanczos`)
+         about λ_min is certain from products. On request a value that holds with probability 1 − 1e-6 over the random
+         start of `lanczos`
     β_i  from the problem's `jacobian_norms`, else from all columns J_i e_k, one at a time, of which only norms are
          kept: ‖J‖ ≤ min(‖J‖_F, √(‖J‖₁ ‖J‖_∞)), which is sharp for diagonal J
     H̄ u  one Hessian-vector product of u over all clients
@@ -43,7 +44,7 @@ class MatrixFreePoint(Point):
         lam: Array,
         everybody: int | None = None,
         *,
-        strong_convexity: float | str | None,
+        strong_convexity: float | lanczos.Lanczos | None,
         nu: Lipschitz | None,
     ) -> None:
         super().__init__(problem, x, lam, everybody)
@@ -57,10 +58,16 @@ class MatrixFreePoint(Point):
         super().see_all()
         strong_convexity, nu = self.told
         self.H_error = self.H_off_mean + self.arithmetic * self.H_scale + self.tiny
-        asked = strong_convexity == "lanczos"
-        ritz = lanczos.ritz_values(self._mean_product, self.d, lanczos.STEPS if asked else lanczos.FEW_STEPS)
+        asked = strong_convexity if isinstance(strong_convexity, lanczos.Lanczos) else None
+        seed, steps = (
+            (lanczos.drawn_seed(asked), lanczos.STEPS) if asked else (0, lanczos.FEW_STEPS)
+        )  # θ_1 ≥ λ_min for every seed
+        ritz = lanczos.ritz_values(self._mean_product, self.d, steps, seed)
         self.alpha_top = float(ritz[0]) + self.H_error
-        self.alpha_bar = self._probable(ritz) if asked else self._known(strong_convexity, nu)
+        if isinstance(strong_convexity, lanczos.Lanczos):
+            self.alpha_bar = self._probable(ritz, seed)
+        else:
+            self.alpha_bar = self._known(strong_convexity, nu)
 
     def mean_products(self, w: np.ndarray) -> np.ndarray:
         return np.stack([self._mean_product(row) for row in w])
@@ -111,7 +118,7 @@ class MatrixFreePoint(Point):
         mixed = np.sqrt(widest) * np.sqrt(rows.max(axis=1))
         return np.minimum(rigorous.norms(lengths), mixed) * (1 + self.arithmetic)
 
-    def _known(self, strong_convexity: float | str | None, nu: Lipschitz | None) -> float:
+    def _known(self, strong_convexity: float | None, nu: Lipschitz | None) -> float:
         """The largest modulus that is known of mean_i H_i(x_i)."""
         known = [] if strong_convexity is None else [float(strong_convexity)]
         if nu is not None and nu.strong_convexity is not None:
@@ -129,11 +136,12 @@ class MatrixFreePoint(Point):
             )
         return max(known)
 
-    def _probable(self, ritz: np.ndarray) -> float:
+    def _probable(self, ritz: np.ndarray, seed: int) -> float:
         low = lanczos.lowest_with_probability(ritz, self.d, lanczos.STEPS) - self.H_error
         self.notes = (
             f"smallest eigenvalue of the mean Hessian at least {low:.3e}: {lanczos.STEPS} steps of Lanczos from a "
-            f"random start, wrong with probability {lanczos.FAILURE:g}",
+            f"random start, Lanczos(seed={seed}), wrong with probability {lanczos.FAILURE:g} over the draw of the "
+            "seed, for a Hessian that does not depend on it",
         )
         if not low > 0:
             raise ValueError(

@@ -19,7 +19,9 @@ from hgp_ref import arguments
 from hgp_ref.backend import Array
 from hgp_ref.exact.derivatives import enter, hessians, jacobians, outer_gradients
 from hgp_ref.exact.inner import require_positive_definite
+from hgp_ref.exact.linear_systems import HessianSum, less_products, scaled
 from hgp_ref.exact.truth import hypergradient
+from hgp_ref.exact.twofold import Pair
 from hgp_ref.problems.protocol import Problem
 
 
@@ -86,10 +88,12 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     H, J = hessians(problem, x, lam), jacobians(problem, x, lam)  # (n, d_x, d_x), (n, d_lam, d_x)
     f_x, f_lam = outer_gradients(problem, x, lam)
     require_positive_definite(H.mean(axis=0))
-    w = np.linalg.solve(H.mean(axis=0), f_x.T).T  # (n, d_x), rows H̄⁻¹ ∂_x f_i
+    system = HessianSum(H)
+    b, exponent = scaled(f_x)
+    w = _pairs([system.solve(row[None]) for row in b])  # (n, d_x), rows (Σ_k H_k)⁻¹ ∂_x f_i = H̄⁻¹ ∂_x f_i / n
     if shared:
-        return _within_range(f_lam, w @ J.mean(axis=0).T)
-    return _within_range(f_lam, np.einsum("ikd,id->ik", J, w) / len(w))
+        J = np.broadcast_to(J.sum(axis=0), J.shape)  # n J̄
+    return less_products(f_lam, J, w, exponent - system.exponent)
 
 
 def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
@@ -126,15 +130,14 @@ def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     f_x, f_lam = outer_gradients(problem, x, lam)
     for Hessian in H:
         require_positive_definite(Hessian)
-    w = np.linalg.solve(H, f_x[..., None])[..., 0]  # (n, d_x)
-    return _within_range(f_lam, np.einsum("ikd,id->ik", J, w))
-
-
-def _within_range(f_lam: np.ndarray, indirect: np.ndarray) -> np.ndarray:
-    """∂_λ f less what comes through x; ValueError where that leaves float64."""
-    value = f_lam - indirect
-    if not np.isfinite(value).all():
-        raise ValueError(
-            "x, lam: values given at which the derivative leaves the range of float64, needed smaller ones"
-        )
+    value = np.empty_like(f_lam)
+    for i, row in enumerate(f_x):
+        system = HessianSum(H[i : i + 1])
+        b, exponent = scaled(row[None])
+        value[i] = less_products(f_lam[i : i + 1], J[i : i + 1], system.solve(b), exponent - system.exponent)[0]
     return value
+
+
+def _pairs(rows: list[Pair]) -> Pair:
+    """Pairs (d,) as one of arrays (n, d)."""
+    return np.stack([hi for hi, _ in rows]), np.stack([lo for _, lo in rows])

@@ -36,6 +36,11 @@ def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None)
     array (n, d_x, d_x)
         H_i = ∂²_x g_i.
 
+    Raises
+    ------
+    ValueError
+        A client's Hessian is not symmetric (`require_symmetric`), or the matrices would not fit into memory.
+
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -44,7 +49,9 @@ def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None)
     >>> hgp.exact.hessians(problem, x, lam).shape
     (3, 4, 4)
     """
-    return _blocks("the clients' Hessians (n, d_x, d_x)", "hessian", "hvp", problem, x, lam, batch)
+    H = _blocks("the clients' Hessians (n, d_x, d_x)", "hessian", "hvp", problem, x, lam, batch)
+    require_symmetric(H, float(np.finfo(host_dtype(x)).eps))
+    return H
 
 
 def jacobians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
@@ -88,7 +95,7 @@ def _blocks(
     form = getattr(normal, closed)
     if form is not None:
         return host_float64(form(x, lam, *given))
-    return _columns(f"{product}(u)", getattr(normal.linearize(x, lam, *given), product), x, rows)
+    return unit_columns(f"{product}(u)", getattr(normal.linearize(x, lam, *given), product), x, rows)
 
 
 def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -139,7 +146,25 @@ def require_memory(what: str, *shape: int) -> None:
         )
 
 
-def _columns(name: str, product: Callable[[Array], Array], x: Array, rows: int) -> np.ndarray:
+def require_symmetric(H: np.ndarray, eps: float) -> None:
+    """ValueError where |H_i − H_iᵀ| exceeds √eps times the largest entry of H (n, d, d).
+
+    Products that round differently leave less than that unless sums inside them lose half of their digits.
+    """
+    if H.ndim != 3 or H.shape[1] != H.shape[2]:
+        raise ValueError(f"hessian(x, lam) must have shape (n, d_x, d_x), got {H.shape}")
+    allowed = np.sqrt(eps) * float(np.max(np.abs(H), initial=0.0))
+    for i, own in enumerate(H):
+        skew = np.abs(own - own.T)
+        j, k = np.unravel_index(int(np.argmax(skew)), skew.shape)
+        if skew[j, k] > allowed:
+            raise ValueError(
+                f"hvp must be symmetric, got H[{j}, {k}] = {own[j, k]:.6g} and H[{k}, {j}] = {own[k, j]:.6g} for "
+                f"client {i}; a Hessian is the second derivative of inner_cost along x"
+            )
+
+
+def unit_columns(name: str, product: Callable[[Array], Array], x: Array, rows: int) -> np.ndarray:
     """(n, rows, d_x) from u ↦ A_i u_i: column k is the product with the k-th unit vector at every client."""
     n, d = x.shape
     dtype = host_dtype(x)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,13 @@ from hgp_ref.backend import Array, array_namespace
 from hgp_ref.problems import constants
 from hgp_ref.problems.arrays import check_argument
 from hgp_ref.problems.constants import Lipschitz
+from hgp_ref.problems.linear import LinearProblem
+from hgp_ref.problems.neural import NeuralProblem
 from hgp_ref.problems.normalised import as_problem, optional
 from hgp_ref.problems.prepared import PreparedBatch
 from hgp_ref.problems.protocol import FullLinearization, Problem
+from hgp_ref.problems.quadratic import Quadratic
+from hgp_ref.problems.term_sizes import TermSizes, scaled
 
 Batch = Array | PreparedBatch | None
 
@@ -32,6 +37,7 @@ class Elementwise(ABC):
 
     broadcasts = True
     weighs_instances = False  # φ(0) is no removal
+    _roundings = 40  # of φ(θ) and φ'(θ): two exponentials of 4 units in the last place, quotients and a product
 
     def __init__(self, inner: Problem) -> None:
         self._inner = as_problem(inner)
@@ -92,6 +98,11 @@ class Elementwise(ABC):
         """Constants along x: those of ∂_λ f and J are at most max |φ'| times those of the problem."""
         return None if self._inner.lipschitz is None else self._lipschitz
 
+    @property
+    def term_sizes(self) -> Callable[[Array, Array], TermSizes] | None:
+        """Those of the problem, times |φ'| along θ, where it has them; see `problems.term_sizes`."""
+        return None if self._inner.term_sizes is None else self._term_sizes
+
     def prepare_batches(self, host_batches: np.ndarray, like: Array) -> Any:
         """Mini-batches taken to the device of `like` at once; see `problems.normalised`."""
         return self._inner.prepare_batches(host_batches, like)
@@ -134,6 +145,45 @@ class Elementwise(ABC):
     def _jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
         closed: Any = self._inner.jacobian
         return closed(x, self._at(x, lam), batch) * self._slope(lam)[..., None]
+
+    def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
+        """φ(θ) and φ'(θ) round `_roundings` times each, and so does what is multiplied by them.
+
+        A neural problem is told that its λ was rounded. In other problems λ is a factor of terms, at most twice, so
+        that these terms are rounded more often. How much of a size they are is known of the linear models and of
+        quadratic costs, whose sizes at λ = 0 are those of the other terms.
+        """
+        at, slope, given, k = self._at(x, lam), self._slope(lam), self._inner.given, self._roundings
+        sizes = given._term_sizes(x, at, k) if isinstance(given, NeuralProblem) else self._with_factors(x, at)
+        f_lam, K = self._inner.outer_grad(x, at)[1], sizes.roundings
+        return replace(
+            sizes,
+            outer_grad=(sizes.outer_grad[0], scaled(slope, sizes.outer_grad[1], k + 2, K, f_lam)),
+            cross=lambda u: scaled(slope, sizes.cross(u), k + 2, K),
+        )
+
+    def _with_factors(self, x: Array, lam: Array) -> TermSizes:
+        """Sizes where every factor λ of a term was rounded `_roundings` times."""
+        told: Any = self._inner.term_sizes
+        xp, sizes = array_namespace(lam), told(x, lam)
+        own = isinstance(self._inner.given, LinearProblem | Quadratic)
+        rest = told(x, xp.zeros_like(lam)) if own else None
+
+        def grown(get: Callable[[TermSizes], Array]) -> Array:
+            size = get(sizes)
+            others = xp.zeros_like(size) if rest is None else get(rest)
+            factors = xp.maximum(size - others, xp.zeros_like(size)) + 8 * float(xp.finfo(size.dtype).eps) * size
+            return size + 2 * self._roundings * factors
+
+        return replace(
+            sizes,
+            inner_cost=grown(lambda s: s.inner_cost),
+            inner_grad=grown(lambda s: s.inner_grad),
+            outer_cost=grown(lambda s: s.outer_cost),
+            outer_grad=(grown(lambda s: s.outer_grad[0]), grown(lambda s: s.outer_grad[1])),
+            hvp=lambda u: grown(lambda s: s.hvp(u)),
+            cross=lambda u: grown(lambda s: s.cross(u)),
+        )
 
     def _lipschitz(self, lam: Array) -> Lipschitz | None:
         arguments.same_kind(lam=lam)
@@ -200,6 +250,8 @@ class LogRates(Elementwise):
     >>> bool(np.allclose(along_theta, lam * hgp.exact.hypergradient(rates, x, lam)))
     True
     """
+
+    _roundings = 8  # of one exponential
 
     def _value(self, theta: Array) -> Array:
         with np.errstate(over="ignore"):  # an infinite rate is for the problem to refuse

@@ -15,6 +15,7 @@ of training where they are not given.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from hgp_ref.problems.neural_cost import NeuralCost
 from hgp_ref.problems.neural_data import read_images
 from hgp_ref.problems.neural_linearization import NeuralLinearization
 from hgp_ref.problems.neural_parts import Model, Part, Parts, Rows, add_scaled, weighted
+from hgp_ref.problems.neural_sizes import known, term_sizes
+from hgp_ref.problems.term_sizes import TermSizes
 
 
 class NeuralProblem(Portable):
@@ -145,6 +148,16 @@ class NeuralProblem(Portable):
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
         """Second derivatives at (x, lam), with activations kept as far as `neural_parts` says."""
         return NeuralLinearization(self, x, lam, self._enter(x, lam, batch))
+
+    @property
+    def term_sizes(self) -> Callable[[Array, Array], TermSizes] | None:
+        """Term sizes, see `problems.term_sizes`; None with a cost or a layer that is not of this package."""
+        return self._term_sizes if known(self.model, self.cost, self.outer) else None
+
+    def _term_sizes(self, x: Array, lam: Array, lam_roundings: int = 0) -> TermSizes:
+        """`lam_roundings`: how often λ itself was rounded, entry by entry, 0 for a λ that is exact."""
+        self._enter(x, lam)
+        return term_sizes(self, x, lam, lam_roundings)
 
     def accuracy(self, x: Array, lam: Array, X: Any = None, y: Any = None) -> Array:
         """Share of instances whose class client i predicts with x_i and λ_i; of X, y or the outer cost's.  # (n,)

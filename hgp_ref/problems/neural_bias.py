@@ -18,6 +18,8 @@ from hgp_ref.problems.neural_data import classes_of
 class ShiftedCrossEntropy(NeuralCost):
     """Cross-entropy of shifted logits."""
 
+    sizes_known = True
+
     def value(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
         return self.loss.value(self.scores(z, lam, xp), view.targets, xp=xp)
 

@@ -72,6 +72,8 @@ class NeuralCost(ABC):
     True
     """
 
+    # Costs of this package say sizes_known = True: `neural_sizes` evaluates their text, too. It is not inherited.
+
     def __init__(self, classes: int, dim_lam: int) -> None:
         self.loss, self.dim_lam = SoftmaxLoss(classes), arguments.integer("dim_lam", dim_lam, 1, arguments.LONGEST)
 
@@ -106,6 +108,8 @@ class NeuralCost(ABC):
 
 class CrossEntropy(NeuralCost):
     """l = CE(z, y); λ has no part in it."""
+
+    sizes_known = True
 
     def value(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
         return self.loss.value(z, view.targets, xp=xp)

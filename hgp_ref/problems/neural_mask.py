@@ -23,6 +23,8 @@ from hgp_ref.problems.neural_data import classes_of
 class MaskedCrossEntropy(NeuralCost):
     """Cross-entropy of masked logits; `scale` is s."""
 
+    sizes_known = True
+
     def __init__(self, classes: int, scale: float) -> None:
         super().__init__(classes, classes)
         self.scale = scale

@@ -25,6 +25,8 @@ from hgp_ref.problems.neural_parts import Rows
 class MixedCrossEntropy(NeuralCost):
     """Minus the log of the weighted mean of probabilities; z is (n, N, K, C), λ (n, K)."""
 
+    sizes_known = True
+
     def value(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
         joint = lam[:, None, :] + self._log_likelihood(z, view, xp)
         return _log_sum_exp(lam, xp)[:, None] - _log_sum_exp(joint, xp)

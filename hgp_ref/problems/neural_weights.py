@@ -20,6 +20,8 @@ from hgp_ref.problems.neural_data import classes_of, longest_of
 class WeightedCrossEntropy(NeuralCost):
     """λ holds a weight for each of the instances of a client, up to those of the longest one."""
 
+    sizes_known = True
+
     def value(self, z: Array, lam: Array, view: View, xp: Namespace) -> Array:
         return self._weights(lam, view, xp) * self.loss.value(z, view.targets, xp=xp)
 

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hgp_ref.backend import Array
+from hgp_ref.backend import Array, array_namespace
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,17 @@ class TermSizes:
     outer_grad: tuple[Array, Array]  # (n, d_x), (n, d_λ)
     hvp: Callable[[Array], Array]  # (n, d_x)
     cross: Callable[[Array], Array]  # (n, d_λ)
+
+
+def scaled(factor: Array, size: Array, more: int, roundings: int, value: Array | None = None) -> Array:
+    """The size of factor · value: `more` counts the roundings of the factor and of the product, and one to spare.
+
+    Without the value, |value| ≤ roundings · size, which holds as every term rounds at least once. That is linear in
+    |u| where the size is.
+    """
+    xp = array_namespace(size)
+    once = size if value is None else xp.abs(value) / roundings
+    return xp.abs(factor) * (size + more * once)
 
 
 def allowance(roundings: int, eps: float) -> float:

@@ -8,6 +8,7 @@ FedAvg, go with c_i = n N_i / Σ_k N_k.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from hgp_ref.backend import Array, from_host, host_dtype
 from hgp_ref.problems.normalised import as_problem
 from hgp_ref.problems.prepared import PreparedBatch
 from hgp_ref.problems.protocol import FullLinearization, Problem
+from hgp_ref.problems.term_sizes import TermSizes, scaled
 
 Batch = Array | PreparedBatch | None
 
@@ -31,6 +33,7 @@ class Weighed:
         self.counts, self.clients = self._inner.counts, self._inner.clients
         self.outer_cost, self.outer_grad = self._inner.outer_cost, self._inner.outer_grad
         self.prepare_batches = self._inner.prepare_batches
+        self.term_sizes = None if self._inner.term_sizes is None else self._term_sizes
 
     def inner_cost(self, x: Array, lam: Array, batch: Batch = None) -> Array:
         """c_i g_i.  # (n,)"""
@@ -43,6 +46,19 @@ class Weighed:
     def linearize(self, x: Array, lam: Array, batch: Batch = None) -> WeighedLinearization:
         """c_i ∂²_x g_i and c_i ∂²_{xλ} g_i."""
         return WeighedLinearization(self._inner.linearize(x, lam, batch), self._weights(x))
+
+    def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
+        """c_i times those of g_i, and two roundings of the results: of c_i and of the product."""
+        told: Any = self._inner.term_sizes
+        sizes, c = told(x, lam), self._weights(x)
+        K, cost, gradient = sizes.roundings, self._inner.inner_cost(x, lam), self._inner.inner_grad(x, lam)
+        return replace(
+            sizes,
+            inner_cost=scaled(c[:, 0], sizes.inner_cost, 3, K, cost),
+            inner_grad=scaled(c, sizes.inner_grad, 3, K, gradient),
+            hvp=lambda u: scaled(c, sizes.hvp(u), 3, K),
+            cross=lambda u: scaled(c, sizes.cross(u), 3, K),
+        )
 
     def _weights(self, like: Array) -> Array:
         return from_host(self._c.astype(host_dtype(like))[:, None], like=like)  # (n, 1)

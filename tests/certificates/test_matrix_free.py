@@ -115,6 +115,43 @@ def test_lanczos_says_what_it_can():
     assert any("Lanczos" in a and "wrong with probability 1e-06" in a for a in found.assumptions)
 
 
+def against(start, d=30, weak=0.01):
+    """A Hessian with one weak direction, orthogonal to `start`: from there it looks like the identity."""
+    v = np.random.default_rng(5).normal(size=d)
+    v -= start * (start @ v) / (start @ start)
+    v /= np.linalg.norm(v)
+    A = np.eye(d) - (1 - weak) * np.outer(v, v)
+    A = (A + A.T)[None] / 2
+    problem = hgp.problems.Quadratic(A, np.zeros((1, d)), v[None, None], v[None])
+    at = np.zeros((1, d)), np.zeros((1, 1))
+    value = exact.hypergradient(problem, *at)
+    return Reuses(problem), at, estimate_of(np.zeros((1, 1)), np.zeros((1, d))), float(np.abs(value).max())
+
+
+def test_a_hessian_that_knows_the_start_of_lanczos():
+    problem, at, est, error = against(np.random.default_rng(0).standard_normal(30))
+    found = [hgp.certify(problem, *at, est, strong_convexity="lanczos", matrix_free=True) for _ in range(5)]
+    assert all(error <= one.bound[0] and one.alpha_bar <= 0.01 for one in found)
+    words = [next(a for a in one.assumptions if "Lanczos" in a) for one in found]
+    assert len(set(words)) == 5, "another seed for every certificate"
+    assert all("over the draw of the seed, for a Hessian that does not depend on it" in a for a in words)
+    fooled = hgp.certify(problem, *at, est, strong_convexity=certificates.Lanczos(seed=0), matrix_free=True)
+    assert fooled.alpha_bar > 0.9, "a seed that the Hessian was made for is what the text excludes"
+
+
+def test_a_recorded_seed_repeats_the_certificate():
+    problem, at, est, _ = against(np.ones(30))
+    drawn = hgp.certify(problem, *at, est, strong_convexity="lanczos", matrix_free=True)
+    recorded = next(a for a in drawn.assumptions if "Lanczos" in a).partition("seed=")[2].partition(")")[0]
+    again = certificates.Lanczos(int(recorded))
+    assert hgp.certify(problem, *at, est, strong_convexity=again, matrix_free=True) == drawn
+    with pytest.raises(ValueError, match="strong_convexity='lanczos' given, but with d_x=30"):
+        hgp.certify(problem, *at, est, strong_convexity=again, matrix_free=False)
+    for seed in (-1, 0.5, "1", True, 2**64):
+        with pytest.raises((TypeError, ValueError), match="seed="):
+            certificates.Lanczos(seed)
+
+
 def test_a_weak_direction_that_lanczos_cannot_see_is_refused():
     weak = np.ones(400)
     weak[0] = 1e-7

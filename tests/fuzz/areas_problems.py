@@ -133,7 +133,9 @@ for kind, make in {"": small.quadratic, " (logistic)": small.logistic}.items():
         f"exact.client_hypergradient{kind}", exact.client_hypergradient, lambda good=good: good() | dict(shared=True)
     )
     function(
-        f"exact.hypergradient{kind}", exact.hypergradient, lambda good=good: good() | dict(method="reduced", eta=0.5)
+        f"exact.hypergradient{kind}",
+        exact.hypergradient,
+        lambda good=good: good() | dict(method="reduced", eta=0.5, return_error=True),
     )
     function(
         f"exact.inner_solution{kind}",

@@ -122,6 +122,7 @@ function(
     hgp.certificates.measured_residual,
     lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), est=small.estimate()),
 )
+function("certificates.Lanczos", hgp.certificates.Lanczos, lambda: dict(seed=3))
 method("certificates.Certificate.plot", small.certificate)
 function(
     "exact.tracking_rate",

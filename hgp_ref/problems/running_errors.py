@@ -1,0 +1,225 @@
+"""Numbers that carry a bound on their rounding error: a running error analysis of array-API text.
+
+A `Sized` array holds computed values v and sizes e with |computed − exact| ≤ γ e, γ the unit of the analysis (that of
+K roundings, see `term_sizes`). Operations propagate e and add what they round themselves; M = |v| + 2γe is at least
+what any evaluation of the same quantity gives, whatever order its sums are made in:
+
+    a b            e = e_a M_b + M_a e_b + (k/K) M_a M_b                     k = 2
+    Σ_j a_j b_j    the same, summed                                          k = twice the number of terms
+    a + b          e = e_a + e_b + (k/K) (M_a + M_b), the last none where M_a or M_b = 0
+    a − b          e = e_a + e_b + (k/K) (|v| + 2γ (e_a + e_b)), likewise    k = 2
+    f(a)           e = sup|f'| e_a + (k/K) |f|, the supremum over |t − v| ≤ γ e_a
+
+The first two hold because fl(ab) − ab = (fl(ab) − âb̂) + (â − a) b̂ + a (b̂ − b). k/K stands for γ_k/γ_K. Twice the number
+of terms covers evaluations that make one sum of two; k of an addition is the longest chain of additions, whose terms
+may come in any order; differences stand alone.
+
+Choices. A comparison is `unsure` where the sides are within 2γ(e_a + e_b) of each other: rounding may have decided it.
+`where` then allows for either branch, e = max(e_a, e_b) + |a − b|/γ: little where both agree at the kink (ReLU itself),
+and the whole jump where they do not (its derivative). Sides without any error are compared exactly: equal pixels of
+blank images leave no doubt.
+
+Directions are `Magnitude`s: sizes of products must be linear in |u|, which values that cancel are not.
+
+Results of products and exponentials below the smallest normal number are off by at most that: `tiny`/γ is added.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hgp_ref.backend import Array, Namespace, device, host_dtype
+from hgp_ref.problems.term_sizes import allowance
+
+NOTHING_KNOWN = 2.0**64  # units of γ
+
+
+class Unit:
+    """γ in the dtype of `like`, and what evaluating the sizes rounds away."""
+
+    K = 64  # errors of more roundings are more than one unit
+
+    def __init__(self, like: Array, chain: int) -> None:
+        kind = np.finfo(host_dtype(like))
+        self.u, self.chain = float(kind.eps) / 2, chain
+        self.gamma = allowance(self.K, float(kind.eps))
+        self.tiny = float(kind.tiny) / self.gamma
+        self.blocks, self.lengths = 1, frozenset[int]()  # sums of these lengths go on over so many blocks of instances
+        self.rounded = 0.0  # Σ of relative errors of the sizes on the way to a result
+
+    def share(self, k: int) -> float:
+        """What k roundings are in units of γ, ≥ γ_k/γ; beyond any use where k u ≥ 1/2."""
+        self.rounded += 4 * k * self.u
+        return k / self.K / (1 - k * self.u) if 2 * k * self.u < 1 else NOTHING_KNOWN
+
+    def of_sum(self, terms: int) -> float:
+        """The share of a sum of `terms`, which may be one of two sums made together, and one block of several."""
+        return self.share(2 * terms * (self.blocks if terms in self.lengths else 1) + 2)
+
+    def safe(self, a: Sized) -> Sized:
+        """`a` with what evaluating its sizes may have rounded away."""
+        return a.like(a.v, a.error * math.exp(min(self.rounded, 100.0)))
+
+
+class Sized:
+    """An array with its error; e is None where it is exact."""
+
+    __array_ufunc__ = None  # NumPy arrays on the left leave operations to this class
+    __array_priority__ = 1000
+
+    def __init__(self, v: Array, e: Array | None, unit: Unit, xp: Namespace) -> None:
+        self.v, self.e, self.unit, self.xp = v, e, unit, xp
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.v.shape)
+
+    @property
+    def ndim(self) -> int:
+        return int(self.v.ndim)
+
+    @property
+    def dtype(self) -> Any:
+        return self.v.dtype
+
+    @property
+    def device(self) -> Any:
+        return device(self.v)
+
+    @property
+    def size(self) -> Array:
+        """M."""
+        absolute = self.xp.abs(self.v)
+        return absolute if self.e is None else absolute + 2 * self.unit.gamma * self.e
+
+    @property
+    def error(self) -> Array:
+        """e, zeros where it is exact."""
+        return self.xp.zeros_like(self.v) if self.e is None else self.e
+
+    def like(self, v: Array, e: Array | None) -> Sized:
+        return type(self)(v, e, self.unit, self.xp)
+
+    def made(self, b: Sized, v: Array, e: Array | None) -> Sized:
+        """The result of an operation on self and b: a `Magnitude` if one of them is."""
+        return (b if isinstance(b, Magnitude) else self).like(v, e)
+
+    def parts(self, b: Sized) -> tuple[Array, Array]:
+        """What an operation on self and b takes: values, or absolute values where one is a `Magnitude`."""
+        if isinstance(self, Magnitude) or isinstance(b, Magnitude):
+            return self.xp.abs(self.v), self.xp.abs(b.v)
+        return self.v, b.v
+
+    def of(self, other: Any) -> Sized:
+        """`other` as a Sized array: a number is exact, or rounded once where the operation counts it."""
+        if isinstance(other, Sized):
+            return other
+        if isinstance(other, int | float):
+            other = self.xp.full_like(self.v, other)
+        return Sized(other, None, self.unit, self.xp)
+
+    def __getitem__(self, key: Any) -> Sized:
+        return self.like(self.v[key], None if self.e is None else self.e[key])
+
+    def __neg__(self) -> Sized:
+        return self.like(-self.v, self.e)
+
+    def __add__(self, other: Any) -> Sized:
+        if isinstance(other, int) and other == 0:
+            return self
+        b = self.of(other)
+        v, w = self.parts(b)
+        return self._sum(b, v + w, self.unit.share(self.unit.chain) * (self.size + b.size))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Sized:
+        b = self.of(other)
+        if isinstance(self, Magnitude) or isinstance(b, Magnitude):
+            return self + b
+        v = self.v - b.v
+        apart = self.xp.abs(v) + 2 * self.unit.gamma * (self.error + b.error)
+        return self._sum(b, v, self.unit.share(2) * apart)
+
+    def __rsub__(self, other: Any) -> Sized:
+        return self.of(other) - self
+
+    def _sum(self, b: Sized, v: Array, local: Array) -> Sized:
+        """v = a ± b, off by what a and b are and by `local`, unless one of them is nothing at all."""
+        xp, e = self.xp, local
+        if not (isinstance(self, Magnitude) or isinstance(b, Magnitude)):
+            e = xp.where((self.size > 0) & (b.size > 0) & xp.isfinite(local), local, xp.zeros_like(local))
+        for one in (self, b):
+            e = e if one.e is None else e + one.e
+        return self.made(b, v, e)
+
+    def __mul__(self, other: Any) -> Sized:
+        b, xp = self.of(other), self.xp
+        (v, w), M, N = self.parts(b), self.size, b.size
+        floor = xp.where((M > 0) & (N > 0), xp.full_like(M * N, self.unit.tiny), xp.zeros_like(M * N))
+        e = self.unit.share(2) * (M * N) + floor
+        e = e if self.e is None else e + self.e * N
+        return self.made(b, v * w, e if b.e is None else e + M * b.e)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Sized:
+        b, xp = self.of(other), self.xp
+        over, under = self.parts(b)
+        v = over / under
+        below = xp.abs(b.v) - 2 * self.unit.gamma * b.error
+        e = (self.error + xp.abs(v) * b.error) / xp.where(below > 0, below, xp.zeros_like(below))
+        return self.made(b, v, e + self.unit.share(4) * (xp.abs(v) + self.unit.gamma * e) + self.unit.tiny)
+
+    def __rtruediv__(self, other: Any) -> Sized:
+        return self.of(other) / self
+
+    def _compared(self, other: Any, holds: Any) -> Choice:
+        b = self.of(other)
+        margin = 2 * self.unit.gamma * (self.error + b.error)
+        return Choice(holds(self.v, b.v), (self.xp.abs(self.v - b.v) <= margin) & (margin > 0))
+
+    def __gt__(self, other: Any) -> Choice:
+        return self._compared(other, lambda a, b: a > b)
+
+    def __ge__(self, other: Any) -> Choice:
+        return self._compared(other, lambda a, b: a >= b)
+
+    def __le__(self, other: Any) -> Choice:
+        return self._compared(other, lambda a, b: a <= b)
+
+
+class Magnitude(Sized):
+    """Absolute values in place of values: v ≥ |computed|, with signs forgotten, so that differences are sums.
+
+    Products with a direction u start from Magnitude(|u|). Every operation is linear in the magnitudes, and so are v and
+    e in |u|: they grow with it, and those of a sum of non-negative vectors are the sum of theirs.
+    """
+
+    def __neg__(self) -> Sized:
+        return self
+
+
+class Choice:
+    """Booleans v, and where rounding may have decided them."""
+
+    def __init__(self, v: Array, unsure: Array) -> None:
+        self.v, self.unsure = v, unsure
+
+    def __or__(self, other: Array) -> Choice:
+        return Choice(self.v | other, self.unsure)
+
+
+class Number:
+    """Integers v that a Choice has selected, and where it was unsure."""
+
+    def __init__(self, v: Array, unsure: Array) -> None:
+        self.v, self.unsure = v, unsure
+
+    def __eq__(self, k: object) -> Choice:  # type: ignore[override]
+        return Choice(self.v == k, self.unsure)
+
+    __hash__ = None  # type: ignore[assignment]
