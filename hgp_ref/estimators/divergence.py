@@ -8,7 +8,7 @@ import numpy as np
 
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, host_dtype, host_float64
-from hgp_ref.errors import DivergenceError, NonFiniteError
+from hgp_ref.errors import ConvergenceWarning, DivergenceError, NonFiniteError, outside
 from hgp_ref.methods import Method
 from hgp_ref.methods.spectrum import extremes, range_of_mean, row_norms, start_rows
 from hgp_ref.problems.normalised import Normalised
@@ -35,6 +35,7 @@ class GrowthWatch:
         self.problem, self.x, self.lam, self.method = problem, x, lam, method
         self.average, self.mini_batches = average, mini_batches
         self.norms, self.looks = [self._norm(first)], [0]
+        self.warned = False  # that the run has not converged
         limits = np.finfo(host_dtype(first))
         self.eps = float(limits.eps)
         self.slack = 1.0 + float(np.sqrt(limits.eps))
@@ -71,14 +72,16 @@ class GrowthWatch:
             lost = growing & (unstable | (eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
             if np.any(lost):
                 raise DivergenceError("diverged: " + self._message(m, lost, spectrum))
-            warnings.warn("not converged: " + self._message(m, doubtful, spectrum), RuntimeWarning, stacklevel=4)
+            self._warn(self._message(m, doubtful, spectrum))
         elif np.any((end > 0) & (end * self.slack > half)) and m > 1:
-            warnings.warn(
-                f"not converged: the terms of the series do not shrink over the last half of {m} iterations; the mean "
-                "Hessian may be singular, or eta * lambda_max = 2",
-                RuntimeWarning,
-                stacklevel=4,
+            self._warn(
+                f"the terms of the series do not shrink over the last half of {m} iterations; the mean Hessian may be "
+                "singular, or eta * lambda_max = 2"
             )
+
+    def _warn(self, message: str) -> None:
+        self.warned = True
+        warnings.warn(f"not converged: {message}", ConvergenceWarning, stacklevel=outside())
 
     def _norm(self, r: Array) -> np.ndarray:
         return self.average.channel.max_over_clients(row_norms(r))
