@@ -125,7 +125,8 @@ class Path(Result):
 
         Returns
         -------
-        matplotlib Figure; needs `pip install 'hgp_ref[figures]'`.
+        matplotlib Figure, pyplot's current one: `plt.savefig` writes it, `plt.close(figure)` frees it. Needs
+        `pip install 'hgp_ref[figures]'`.
         """
         from hgp_ref.bilevel.plot import plot_path
 

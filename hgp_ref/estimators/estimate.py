@@ -106,7 +106,8 @@ class Estimate(Result):
 
         Returns
         -------
-        matplotlib Axes; needs `pip install 'hgp_ref[figures]'`.
+        matplotlib Axes, new ones in pyplot's current figure: `plt.savefig` writes it, `plt.close(axes.figure)` frees
+        it. Needs `pip install 'hgp_ref[figures]'`.
         """
         from hgp_ref.estimators.plot import plot_estimate
 
