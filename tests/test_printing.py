@@ -82,7 +82,9 @@ def plan():
 
 def frozen():
     problem, x, lam = quadratic()
-    return hgp.bilevel.at_point("dbo", problem, x, lam, hgp.networks.StaticUndirected(3, seed=1), iterations=4, step=0.1)
+    return hgp.bilevel.at_point(
+        "dbo", problem, x, lam, hgp.networks.StaticUndirected(3, seed=1), iterations=4, step=0.1
+    )
 
 
 def personalized():
@@ -185,7 +187,9 @@ def test_several_runs_are_summed_up_by_the_largest():
 def test_a_fit_says_what_it_is_how_accurate_why_it_stopped_and_what_it_sent():
     made = fit()
     assert str(made).splitlines()[0] == "parameters of 3 clients, 4 numbers each: 40 steps of gradient push (assran)"
-    assert f"mean gradient  {made.grad_norm:.1e}" in str(made) and f"consensus gap  {made.consensus_gap:.1e}" in str(made)
+    assert f"mean gradient  {made.grad_norm:.1e}" in str(made) and f"consensus gap  {made.consensus_gap:.1e}" in str(
+        made
+    )
     assert "stopped        steps" in str(made) and f"{made.traffic.messages:,} messages" in str(made)
     problem, _, lam = logistic()
     rounds = hgp.training.local_rounds(problem, hgp.ExactAverage(3), lam, rounds=4, epochs=2, batch_size=5)

@@ -65,5 +65,7 @@ def test_the_largest_rate_of_a_function_is_reported():
 
 def test_the_rate_is_reported_where_only_the_end_is_far_off():
     """Growth that stays below the limit of a look is refused at the end; a rate that was not reached is not named."""
-    message = diverging(steps=20, lr=lambda s: 40.0 if s < 4 else 0.001 if s < 10 else 41.0, callback=lambda s, z: s == 8)
+    message = diverging(
+        steps=20, lr=lambda s: 40.0 if s < 4 else 0.001 if s < 10 else 41.0, callback=lambda s, z: s == 8
+    )
     assert "at its end" in message and "learning rate 40" in message
