@@ -69,7 +69,7 @@ def test_ctrl_c_ends_the_verification(wait, tmp_path):
         return begun[-1] - begun[0] >= wait
 
     # the parent, what multiprocessing keeps beside it, two workers
-    command = ["-m", "verification", "search", "optimiser", "mean_square", "--jobs", "2", "--out", str(tmp_path)]
+    command = ["-m", "verification", "--jobs", "2", "--out", str(tmp_path)]
     status, said, seconds = interrupted(command, ready, 4)
     assert status == 130 and "interrupted, nothing written" in said and seconds < PROMPT
     assert "Traceback" not in said and not list(tmp_path.iterdir())
