@@ -6,7 +6,7 @@ import numpy as np
 
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace
-from hgp_ref.errors import DivergenceError, warn_unmet
+from hgp_ref.errors import DivergenceError, NonFiniteError, warn_unmet
 from hgp_ref.methods.spectrum import range_of_mean, row_norms
 from hgp_ref.problems.normalised import optional
 from hgp_ref.training.descent import Descent
@@ -26,6 +26,8 @@ class TrainingWatch:
         self.rule, self.lr, self.average = rule, lr, average
         self.start = start
         self.gradient = self._largest(rule.gradient(start))  # (runs,) or ()
+        if not np.isfinite(self.gradient).all():
+            raise NonFiniteError("problem: inner_grad(x, lam) returned NaN or infinite values at the start of training")
         self.reach = self._largest(start) + lr * self.gradient
         self.step = 0  # of the last look
         self.mean_gradient: np.ndarray | None = None  # of the start, once a tolerance asks for it
