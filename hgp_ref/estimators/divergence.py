@@ -13,7 +13,9 @@ from hgp_ref.methods import Method
 from hgp_ref.methods.spectrum import NOT_FINITE, extremes, range_of_mean, row_norms, start_rows
 from hgp_ref.problems.normalised import Normalised
 
-SUDDEN = 1e3  # times the fastest growth seen: terms that would have to grow faster to overflow are NaN for another reason
+SUDDEN = (
+    1e3  # times the fastest growth seen: terms that would have to grow faster to overflow are NaN for another reason
+)
 GROWTH_LIMIT = 1e8  # no run comes back from here with digits that mean anything
 ROUNDINGS = 64  # of products, in what is left at the end
 CLEAR_GROWTH = 1e3  # at the end of a run: no transient of a series that converges
