@@ -21,7 +21,7 @@ from typing import Any
 
 import numba
 
-if numba.config.DISABLE_JIT:
+if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
     raise ImportError("hgp_ref needs Numba's compiler, which is switched off: unset NUMBA_DISABLE_JIT")
 
 
