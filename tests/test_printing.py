@@ -212,5 +212,11 @@ def test_fields_that_are_added_later_are_listed():
     assert [f.name for f in fields(hgp.Traffic)] == re.findall(r"(\w+)=", repr(hgp.Traffic(1, 2, 3, 4)))
 
 
+def test_of_several_runs_the_largest_number_is_told():
+    assert (
+        texts.largest(np.array([2e-5, 1e-3, 5e-4])) == "1.0e-03 (largest of 3 runs)" and texts.largest(0.5) == "5.0e-01"
+    )
+
+
 def test_texts_are_cut_on_one_line():
     assert texts.cut("a\n  b") == "a b" and texts.cut("x" * 61) == "x" * 59 + "…" and texts.cut("x" * 60) == "x" * 60

@@ -60,7 +60,7 @@ class GrowthWatch:
         lost = ~np.isfinite(norm) | (norm > GROWTH_LIMIT * self._first)
         if np.any(lost):
             spectrum = self._mean_range()
-            if not np.isfinite(norm).all() and self._is_sudden(spectrum):
+            if not np.isfinite(norm).all() and self._is_sudden():
                 begin, end = self.finite[0] + 1, self.spoilt
                 raise NonFiniteError(f"{NOT_FINITE}; in iterations {begin} to {end} terms became NaN without growing")
             raise DivergenceError("diverged: " + self._message(m, lost, spectrum))
@@ -75,10 +75,8 @@ class GrowthWatch:
         elif self.spoilt is None:
             self.spoilt = m
 
-    def _is_sudden(self, spectrum: tuple[float, float]) -> bool:
+    def _is_sudden(self) -> bool:
         """Whether what is not finite comes from products, not from growth, as every rank has seen it."""
-        if getattr(self.method, "eta", 0.0) * spectrum[1] >= 2:
-            return False
         (m, size), limits = self.finite, np.finfo(host_dtype(self.x))
         assert self.spoilt is not None, "looks are noted"
         needed = (np.log(float(limits.max)) - np.log(max(size, float(limits.tiny)))) / (self.spoilt - m)

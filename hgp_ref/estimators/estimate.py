@@ -83,7 +83,7 @@ class Estimate(Result):
         averagings = self.averaging if isinstance(self.averaging, list) else [self.averaging]
         more = f" and {len(averagings) - 1} more" if len(averagings) > 1 else ""
         batches = "" if self.batch_size is None else f", mini-batches of {self.batch_size}"
-        met = None if self.tol is None else bool(np.all(self.growth <= self.tol))
+        met = {"tolerance": True, "iterations": False}.get(self.stopped)
         return texts.table(
             f"hyper-gradient of {n} clients, {d} numbers each{runs}: {self.iterations} iterations of "
             f"{texts.cut(repr(self.method))}{batches}",

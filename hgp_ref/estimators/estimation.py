@@ -151,10 +151,13 @@ def hypergradient(
     value, kept = run.values()
     if average.channel.anyone(not all_finite(value)):
         raise NonFiniteError("diverged: the estimate holds NaN or infinite values, needed finite numbers")
-    if tol is not None and run.stopped == "iterations" and not (watch.warned or np.all(watch.left <= tol)):
+    if tol is not None and run.stopped == "iterations" and not watch.warned:
+        left = f"where {np.max(watch.left):.2g} of the first residual is left"
+        if np.all(watch.left <= tol):  # of the equation that a cycle solves
+            left = "which end before the last cycle of the method"
         warn_unmet(
-            f"tol={tol:g} was not met in {run.m} iterations, where {np.max(watch.left):.2g} of the first residual is "
-            "left; needed more iterations, or a faster method (hgp.plan chooses one)"
+            f"tol={tol:g} was not met in {run.m} iterations, {left}; needed more iterations, or a faster method "
+            "(hgp.plan chooses one)"
         )
     return Estimate(
         value=value,

@@ -110,6 +110,14 @@ def test_a_run_that_does_not_shrink_warns_once_although_it_has_a_tolerance():
     assert "do not shrink" in str(said[0].message)
 
 
+def test_a_tolerance_met_before_the_last_cycle_is_not_met():
+    """7 iterations in 5 cycles of 2 end in the fourth: what is left there is of the equation of that cycle."""
+    method = hgp.methods.Refined(hgp.methods.Neumann(1.0), 5, 3)
+    with pytest.warns(hgp.ConvergenceWarning, match="7 iterations, which end before the last cycle of the method"):
+        est = estimate(iterations=7, tol=0.99, method=method)
+    assert est.growth <= 0.99 and est.stopped == "iterations" and "(tol=0.99 was not met)" in str(est)
+
+
 def optimise(**given):
     problem, _, lam = quadratic()
     given = {"train": dict(steps=20, lr=0.1, tol=1e-9), "estimate": dict(steps=3, iterations=4, tol=1e-9), **given}

@@ -98,6 +98,15 @@ def test_work_is_handed_over_as_it_finishes():
     assert found == [((0.0, 2), 2), ((1.5, 1), 1)]
 
 
+def hears_interrupts() -> bool:
+    return signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+
+
+def test_workers_do_not_hear_interrupts_themselves():
+    """The process that started them ends them; one that heard Ctrl-C would print a traceback and go on."""
+    assert hears_interrupts() and [heard for _, heard in as_finished(hears_interrupts, [(), ()], 2)] == [False, False]
+
+
 def test_an_error_of_one_worker_ends_the_others():
     start = time.monotonic()
     with pytest.raises(KeyError, match="of a worker"):
