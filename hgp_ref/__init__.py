@@ -42,6 +42,7 @@ _NAMES = {
     "hypergradient": "estimators",
     "Estimate": "estimators",
     "DivergenceError": "errors",
+    "ConvergenceWarning": "errors",
     "sgp": "training",
     "Fit": "training",
     "certify": "certificates",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 PACKAGE = __name__.partition(".")[0]
@@ -38,6 +42,48 @@ class DivergenceError(ArithmeticError):
 
     traffic: Any = None
     steps: int = 0
+
+
+class ConvergenceWarning(RuntimeWarning):
+    """A run ended before it converged, or before it met its tolerance.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", hgp.ConvergenceWarning)
+    ...     try:
+    ...         hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), iterations=2, tol=1e-6)
+    ...     except hgp.ConvergenceWarning as warning:
+    ...         print(str(warning)[:52])
+    not converged: tol=1e-06 was not met in 2 iterations
+    """
+
+
+_unmet: ContextVar[list[str] | None] = ContextVar("unmet tolerances", default=None)
+
+
+def warn_unmet(message: str) -> None:
+    """Warn at the caller's line that a tolerance was not met; inside `collect_unmet` the message is kept instead."""
+    collected = _unmet.get()
+    if collected is None:
+        warnings.warn(f"not converged: {message}", ConvergenceWarning, stacklevel=outside())
+    else:
+        collected.append(message)
+
+
+@contextmanager
+def collect_unmet() -> Iterator[list[str]]:
+    """Messages of `warn_unmet` inside the block: a loop over many runs warns once, about all of them."""
+    collected: list[str] = []
+    token = _unmet.set(collected)
+    try:
+        yield collected
+    finally:
+        _unmet.reset(token)
 
 
 class NonFiniteError(DivergenceError, ValueError):

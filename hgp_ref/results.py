@@ -9,6 +9,9 @@
 to NaN. `a.save(path)` writes one .npz of host arrays and a JSON entry for everything else; `load(path)` makes the
 result again. No pickle, and no name in a file is ever imported: only subclasses of `Result` inside this package are
 made. Averagings, networks and other objects are kept as their repr and come back as a `Described`.
+
+`print(result)` writes a few lines, which a class gives in `_summary`, and `repr(result)` the first of them; a class
+without a summary lists its fields. Arrays appear as dtype and shape, never as numbers.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from hgp_ref import arguments
 from hgp_ref.backend import array_namespace, to_host
 from hgp_ref.equality import field_values, is_array, is_plain, key, same
 from hgp_ref.files import npz_bytes, read_npz, write_whole
+from hgp_ref.texts import short
 
 FORMAT = "hgp_ref result"
 VERSION = 1  # of the file format; raise it when files of before cannot be read any more
@@ -40,7 +44,7 @@ class Result:
 
     def __init_subclass__(cls) -> None:
         # In the class's own namespace, where @dataclass respects them; inherited ones it would replace.
-        for method in (Result.__eq__, Result.__hash__):
+        for method in (Result.__eq__, Result.__hash__, Result.__repr__):
             if method.__name__ not in vars(cls):
                 setattr(cls, method.__name__, method)
         if cls.__module__.split(".")[0] != "hgp_ref":
@@ -55,6 +59,19 @@ class Result:
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, key(field_values(self))))
+
+    def __repr__(self) -> str:
+        if type(self).__str__ is Result.__str__ and type(self)._summary is Result._summary:
+            return self._summary()[0]
+        return f"<{type(self).__name__}: {str(self).partition(chr(10))[0]}>"
+
+    def __str__(self) -> str:
+        return "\n".join(self._summary())
+
+    def _summary(self) -> list[str]:
+        """What was computed, then how accurately, why it stopped and what it sent, a line each; here all fields."""
+        told = (f"{name}={short(value)}" for name, value in field_values(self).items())
+        return [f"{type(self).__name__}({', '.join(told)})"]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write this result to `path` (usually *.npz), whole or not at all; `hgp_ref.load(path)` reads it.

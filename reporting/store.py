@@ -10,13 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from hgp_ref.backend import EXTRAS
 from hgp_ref.files import npz_bytes, read_npz, write_whole
 from hgp_ref.progress import Bar, bar
 from reporting.provenance import commit, versions
+from reporting.workers import as_finished
 
 Arrays = dict[str, np.ndarray]
 Compute = Callable[[str, Mapping[str, Arrays]], Arrays]
@@ -121,25 +120,11 @@ def _compute_one(compute: Compute, part: str, finished: Mapping[str, Arrays], fo
 
 
 def _compute_side_by_side(experiment: Experiment, missing: Sequence[str], folder: Path, progress: Bar) -> None:
-    """The missing parts in processes of their own, in order as workers become free; the first error ends it.
-
-    So does an interrupt, which only this process hears: a worker would take up the next part, and be waited for.
-    """
-    others = set(active_children())
-    pool = ProcessPoolExecutor(
-        experiment.workers, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    )
-    try:
-        running = {pool.submit(_compute_one, experiment.compute, part, {}, folder): part for part in missing}
-        for done in as_completed(running):
-            done.result()
-            progress.update(1, running[done])
-    except BaseException:
-        for worker in set(active_children()) - others:
-            worker.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    """The missing parts in processes of their own, in order as workers become free; the first error ends it."""
+    tasks = [(experiment.compute, part, {}, folder) for part in missing]
+    with closing(as_finished(_compute_one, tasks, experiment.workers)) as finished:
+        for (_, part, *_), _ in finished:
+            progress.update(1, part)
 
 
 def _is_kept(folder: Path, part: str) -> bool:

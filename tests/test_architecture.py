@@ -51,7 +51,7 @@ ALLOWED = {
     "philox": {"backend", "arguments", "compiled"},
     "equality": {"backend"},
     "files": set(),
-    "results": {"arguments", "backend", "equality", "files"},
+    "results": {"arguments", "backend", "equality", "files", "texts"},
     **{name: (BASE | set(ORDER[:k])) - BARRED.get(name, set()) for k, name in enumerate(ORDER)},
 }
 TOP = {"", "__init__", "__main__", "mpi_check", "selftest"}  # these put the parts together

@@ -45,6 +45,26 @@ def test_without_a_place_for_a_cache_one_warning_names_the_variable(sealed):
     assert result.stderr.count("Warning") == result.stderr.count("NUMBA_CACHE_DIR") == 1
 
 
+def test_where_warnings_are_errors_the_package_is_imported_and_the_warning_is_printed(sealed):
+    result = run(sealed, PYTHONWARNINGS="error")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == run(sealed).stdout
+    assert result.stderr.splitlines() == [line for line in result.stderr.splitlines() if "NUMBA_CACHE_DIR" in line]
+    assert result.stderr.startswith("RuntimeWarning: hgp_ref: no directory") and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("program", [PROGRAM, "import hgp_ref.selftest", "import hgp_ref; hgp_ref.hypergradient"])
+def test_without_the_compiler_one_line_says_so(program, tmp_path):
+    """Kernels that hold vectors in registers have no form in Python: better none than the first of them."""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "NUMBA_DISABLE_JIT": "1"}
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert result.returncode == 1
+    needed = "ImportError: hgp_ref needs Numba's compiler, which is switched off: unset NUMBA_DISABLE_JIT"
+    assert result.stderr.splitlines()[-1] == needed and result.stderr.count("Traceback") == 1
+
+
 def test_the_variable_helps(sealed):
     kept = sealed / "kept"
     result = run(sealed, NUMBA_CACHE_DIR=str(kept))

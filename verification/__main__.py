@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -116,9 +117,10 @@ def collect(names: Sequence[str], run: Run, numbers: Sequence[int], jobs: int) -
     results: dict[str, Done] = {}
     shown = bar(len(names), "verification", show=True, lines=True)
     try:
-        for one in finished(names, run, numbers, jobs):
-            results[one.name] = one
-            shown.update(1, one.name)
+        with closing(finished(names, run, numbers, jobs)) as statements:
+            for one in statements:
+                results[one.name] = one
+                shown.update(1, one.name)
     finally:
         shown.close()
     return [results[name] for name in names]

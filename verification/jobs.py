@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
+from reporting.workers import as_finished
 from verification.run import Result, Run
 
 SLOWEST_FIRST = (
@@ -45,14 +45,13 @@ def work(name: str, run: Run, numbers: Sequence[int] = ()) -> Done:
     return Done(name, module.TITLE, result, time.perf_counter() - start)
 
 
-def finished(names: Sequence[str], run: Run, numbers: Sequence[int], jobs: int) -> Iterator[Done]:
-    """Statements as they finish."""
+def finished(names: Sequence[str], run: Run, numbers: Sequence[int], jobs: int) -> Generator[Done, None, None]:
+    """Statements as they finish; to be closed, which ends those that are still running."""
     ordered = sorted(names, key=lambda n: SLOWEST_FIRST.index(n) if n in SLOWEST_FIRST else len(SLOWEST_FIRST))
     if jobs <= 1 or len(names) == 1:
         for name in ordered:
             yield work(name, run, numbers)
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=min(jobs, len(names)), mp_context=context) as pool:
-        for future in as_completed([pool.submit(work, name, run, numbers) for name in ordered]):
-            yield future.result()
+    with closing(as_finished(work, [(name, run, numbers) for name in ordered], jobs)) as results:
+        for _, done in results:
+            yield done

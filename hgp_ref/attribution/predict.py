@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hgp_ref import arguments
+from hgp_ref import arguments, texts
 from hgp_ref.attribution.removals import Pair, Removal, all_instances, as_removals, instance_counts
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array, host_float64, to_host
@@ -66,6 +66,17 @@ class Influence(Result):
     per_instance: np.ndarray
     counts: np.ndarray
     estimate: Estimate
+
+    def _summary(self) -> list[str]:
+        least, most = (float(f(self.predicted)) if self.predicted.size else 0.0 for f in (np.min, np.max))
+        return texts.table(
+            f"predicted changes of the total validation cost for {len(self.predicted)} removals "
+            f"from {len(self.counts)} clients with {int(np.sum(self.counts))} training instances",
+            predicted=f"from {least:+.2e} to {most:+.2e}",
+            residual_left=f"{texts.largest(self.estimate.growth)} of the first; hgp.certify bounds the error",
+            stopped=texts.ending(self.estimate.stopped),
+            traffic=self.estimate.traffic.in_words(),
+        )
 
     def most_influential(self, count: int) -> list[Pair]:
         """The `count` single instances with the largest |prediction| over all clients, the largest first.

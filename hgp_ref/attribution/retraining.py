@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
+from hgp_ref import arguments, texts
 from hgp_ref.attribution.newton import inner_solutions
 from hgp_ref.attribution.removals import Pair, Removal, given_removals, without
 from hgp_ref.backend import Array, array_namespace, from_host, to_host
@@ -52,6 +52,14 @@ class Retraining(Result):
     cost: float
     x: np.ndarray
     x_base: np.ndarray
+
+    def _summary(self) -> list[str]:
+        least, most = (float(f(self.actual)) if self.actual.size else 0.0 for f in (np.min, np.max))
+        return texts.table(
+            f"actual changes of the total validation cost for {len(self.actual)} removals",
+            actual=f"from {least:+.2e} to {most:+.2e}",
+            cost=f"{self.cost:.4g} with nothing removed",
+        )
 
 
 def retrain(problem: Problem, lam: Array, removals: Sequence[Removal | Pair], *, x0: Array | None = None) -> Retraining:

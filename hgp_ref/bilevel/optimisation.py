@@ -22,6 +22,7 @@ from hgp_ref.bilevel.path import Path
 from hgp_ref.bilevel.rule import rule_of
 from hgp_ref.bilevel.updates import Update
 from hgp_ref.bilevel.witness import Witness
+from hgp_ref.errors import collect_unmet, warn_unmet
 from hgp_ref.networks import Network
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import LogRates, Problem, as_problem
@@ -144,16 +145,19 @@ def optimise(
     kept = RunFile(place_of(file, loop.channel), settings, Witness(loop.problem, net, loop.x0, measure))
     shown = bar(K, "optimise", progress and loop.channel.clients.start == 0)
     try:
-        at = _opened(loop, start, K, kept)
-        shown.update(min(at.k, K))
-        while not at.stopped:
-            at.stopped = _reason(loop, at, K, patience, callback)
-            if not at.stopped:
-                loop.step(at)
-                kept.write(at)
-                shown.update(1)
+        with collect_unmet() as unmet:
+            at = _opened(loop, start, K, kept)
+            shown.update(min(at.k, K))
+            while not at.stopped:
+                at.stopped = _reason(loop, at, K, patience, callback)
+                if not at.stopped:
+                    loop.step(at)
+                    kept.write(at)
+                    shown.update(1)
     finally:
         shown.close()
+    if unmet:
+        warn_unmet(f"in optimise, {len(unmet)} runs did not meet their tol; the last one: {unmet[-1]}")
     return _path(loop, at, settings)
 
 

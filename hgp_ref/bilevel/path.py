@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import texts
 from hgp_ref.backend import Array
 from hgp_ref.channels import Traffic
 from hgp_ref.results import Result
@@ -101,6 +102,21 @@ class Path(Result):
     note: str = ""
     rounding_complete: bool | None = None
 
+    def _summary(self) -> list[str]:
+        n, d = self.lam.shape[-2:]
+        costs, lowest = self.outer_cost, int(np.argmin(self.outer_cost))
+        last = self.steps[-1] if self.steps else None
+        refused = sum(bool(step.note) for step in self.steps)
+        return texts.table(
+            f"hyper-parameters of {n} clients, {d} numbers each: {len(costs) - 1} outer steps of {self.method}",
+            outer_cost=f"{costs[0]:.4g} to {costs[-1]:.4g}, lowest {costs[lowest]:.4g} at step {lowest}",
+            measure="" if self.measure is None else f"lowest {self.measure[self.best]:.4g} at step {self.best}",
+            gradient=_gradient(last),
+            trouble=f"in {refused} of {len(self.steps)} steps, see the notes of path.steps" if refused else "",
+            stopped=texts.ending(self.stopped) + (f": {texts.cut(self.note, 200)}" if self.note else ""),
+            traffic=self.traffic.in_words(),
+        )
+
     def plot(self, over: str = "step") -> Any:
         """A matplotlib figure of the outer cost and of λ over steps, "floats" or "rounds".
 
@@ -112,8 +128,17 @@ class Path(Result):
 
         Returns
         -------
-        matplotlib Figure; needs `pip install 'hgp_ref[figures]'`.
+        matplotlib Figure, pyplot's current one: `plt.savefig` writes it, `plt.close(figure)` frees it. Needs
+        `pip install 'hgp_ref[figures]'`.
         """
         from hgp_ref.bilevel.plot import plot_path
 
         return plot_path(self, over)
+
+
+def _gradient(last: OuterStep | None) -> str:
+    """The norm of the last hyper-gradient, and the bound on its error where steps are certified."""
+    if last is None or last.gradient_norm is None:
+        return ""
+    certified = "" if last.bound is None else f", certified to {last.bound:.1e}"
+    return f"norm {last.gradient_norm:.2e} in the last step{certified}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import rigorous
+from hgp_ref import rigorous, texts
 from hgp_ref.backend import Array, host_float64
 from hgp_ref.certificates import inputs
 from hgp_ref.certificates.centralised import own_part, slack
@@ -50,6 +50,13 @@ class MeasuredResidual(Result):
     relative: np.ndarray
     consistency: np.ndarray
     rounding_complete: bool = False
+
+    def _summary(self) -> list[str]:
+        return texts.table(
+            f"residuals of {len(self.residual)} clients, measured: no bound on the error",
+            residual=f"at most {np.max(self.residual):.1e}, {np.max(self.relative):.1e} of the mean outer gradient",
+            consistency=f"at most {np.max(self.consistency):.1e}",
+        )
 
 
 class _ProductsOnly(MatrixFreePoint):

@@ -56,15 +56,15 @@ def panels(certificate: Certificate) -> dict[str, Panel]:
 
 
 def draw(certificate: Certificate) -> Any:
-    """A matplotlib figure of the certificate; ImportError with the extra that brings matplotlib."""
+    """A figure of the certificate, pyplot's current one; ImportError with the extra that brings matplotlib."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
     shown = panels(certificate)
     bound = next(iter(shown.values()))["bound"]
     clients = np.sort(np.argsort(-bound, kind="stable")[:SHOWN])
-    figure = Figure(figsize=(1.4 + 4.2 * len(shown), 2.0 + 0.24 * len(clients)), layout="constrained")
+    figure = plt.figure(figsize=(1.4 + 4.2 * len(shown), 2.0 + 0.24 * len(clients)), layout="constrained")
     axes = figure.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
     left = _left(shown, clients)
     for ax, (title, named) in zip(axes, shown.items(), strict=True):

@@ -99,7 +99,7 @@ class Certificate(Result):
 
         Returns
         -------
-        matplotlib Figure.
+        matplotlib Figure, pyplot's current one: `plt.savefig` writes it, `plt.close(figure)` frees it.
         """
         from hgp_ref.certificates.plot import draw
 

@@ -79,6 +79,17 @@ class Traffic(Result):
         """
         return Traffic(*(np.array([getattr(run, f) for run in runs]) for f in FIELDS))
 
+    def in_words(self) -> str:
+        """One line for a summary; of several runs, the largest of each number.
+
+        Returns
+        -------
+        str, such as "60 messages, 300 floats, 2,400 bytes in 10 rounds".
+        """
+        messages, floats, size, rounds = (int(np.max(getattr(self, f))) for f in FIELDS)
+        most = " (at most, a run)" if np.ndim(self.messages) else ""
+        return f"{messages:,} messages, {floats:,} floats, {size:,} bytes in {rounds:,} rounds{most}"
+
     def of_run(self, r: int) -> Traffic:
         """The traffic of run r.
 

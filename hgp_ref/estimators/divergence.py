@@ -8,11 +8,14 @@ import numpy as np
 
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, host_dtype, host_float64
-from hgp_ref.errors import DivergenceError, NonFiniteError
+from hgp_ref.errors import ConvergenceWarning, DivergenceError, NonFiniteError, outside
 from hgp_ref.methods import Method
-from hgp_ref.methods.spectrum import extremes, range_of_mean, row_norms, start_rows
+from hgp_ref.methods.spectrum import NOT_FINITE, extremes, range_of_mean, row_norms, start_rows
 from hgp_ref.problems.normalised import Normalised
 
+SUDDEN = (
+    1e3  # times the fastest growth seen: terms that would have to grow faster to overflow are NaN for another reason
+)
 GROWTH_LIMIT = 1e8  # no run comes back from here with digits that mean anything
 ROUNDINGS = 64  # of products, in what is left at the end
 CLEAR_GROWTH = 1e3  # at the end of a run: no transient of a series that converges
@@ -35,6 +38,9 @@ class GrowthWatch:
         self.problem, self.x, self.lam, self.method = problem, x, lam, method
         self.average, self.mini_batches = average, mini_batches
         self.norms, self.looks = [self._norm(first)], [0]
+        self.warned = False  # that the run has not converged
+        self.finite = (0, float(np.max(self.norms[0])))  # the last iteration known to be finite, and how large it was
+        self.spoilt: int | None = None  # the first one known not to be
         limits = np.finfo(host_dtype(first))
         self.eps = float(limits.eps)
         self.slack = 1.0 + float(np.sqrt(limits.eps))
@@ -50,9 +56,36 @@ class GrowthWatch:
         norm = self._norm(r)
         self.norms.append(norm)
         self.looks.append(m)
+        self._note(float(np.max(norm)), m)
         lost = ~np.isfinite(norm) | (norm > GROWTH_LIMIT * self._first)
         if np.any(lost):
-            raise self._diverged(m, lost, self._mean_range())
+            spectrum = self._mean_range()
+            if not np.isfinite(norm).all() and self._is_sudden():
+                begin, end = self.finite[0] + 1, self.spoilt
+                raise NonFiniteError(f"{NOT_FINITE}; in iterations {begin} to {end} terms became NaN without growing")
+            raise self._diverged(m, lost, spectrum)
+
+    def sample(self, p: Array, m: int) -> None:
+        """Note between two looks how large the increment of iteration m is; clients here only, nothing is sent."""
+        self._note(abs(float(np.add.reduce(p, axis=None))), m)
+
+    def _note(self, size: float, m: int) -> None:
+        if self.spoilt is None and np.isfinite(size):
+            self.finite = (m, size)
+        elif self.spoilt is None:
+            self.spoilt = m
+
+    def _is_sudden(self) -> bool:
+        """Whether what is not finite comes from products, not from growth, as every rank has seen it."""
+        (m, size), limits = self.finite, np.finfo(host_dtype(self.x))
+        assert self.spoilt is not None, "looks are noted"
+        needed = (np.log(float(limits.max)) - np.log(max(size, float(limits.tiny)))) / (self.spoilt - m)
+        return not self.average.channel.anyone(bool(needed <= np.log(SUDDEN) + self._fastest()))
+
+    def _fastest(self) -> float:
+        """log of the largest growth in one iteration that finite looks show, 0 where there is none."""
+        norms = np.log(np.maximum([float(np.max(norm)) for norm in self.norms[:-1]], self.vanished))
+        return max(0.0, *np.diff(norms) / np.diff(self.looks[:-1])) if len(norms) > 1 else 0.0
 
     def conclude(self, m: int, w: Array) -> None:
         """Judge the whole run of m iterations, which has ended at w."""
@@ -71,19 +104,21 @@ class GrowthWatch:
             lost = growing & (unstable | (eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
             if np.any(lost):
                 raise self._diverged(m, lost, spectrum)
-            warnings.warn("not converged: " + self._message(m, doubtful, spectrum), RuntimeWarning, stacklevel=4)
+            self._warn(self._message(m, doubtful, spectrum))
         elif np.any((end > 0) & (end * self.slack > half)) and m > 1:
-            warnings.warn(
-                f"not converged: the terms of the series do not shrink over the last half of {m} iterations; the mean "
-                "Hessian may be singular, or eta * lambda_max = 2",
-                RuntimeWarning,
-                stacklevel=4,
+            self._warn(
+                f"the terms of the series do not shrink over the last half of {m} iterations; the mean Hessian may be "
+                "singular, or eta * lambda_max = 2"
             )
 
     def _diverged(self, m: int, lost: np.ndarray, spectrum: tuple[float, float]) -> DivergenceError:
         error = DivergenceError("diverged: " + self._message(m, lost, spectrum))
         error.steps = m
         return error
+
+    def _warn(self, message: str) -> None:
+        self.warned = True
+        warnings.warn(f"not converged: {message}", ConvergenceWarning, stacklevel=outside())
 
     def _norm(self, r: Array) -> np.ndarray:
         return self.average.channel.max_over_clients(row_norms(r))
@@ -102,7 +137,7 @@ class GrowthWatch:
         linearization = self.problem.linearize(self.x, self.lam)
         spectrum = range_of_mean(self.average.channel, linearization, self.x)
         if not np.isfinite(spectrum).all():
-            raise NonFiniteError("problem: hvp(u) returned NaN or infinite values for finite u, needed finite numbers")
+            raise NonFiniteError(NOT_FINITE)
         return spectrum
 
     def _message(self, m: int, which: np.ndarray, spectrum: tuple[float, float]) -> str:

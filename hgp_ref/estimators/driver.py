@@ -16,7 +16,7 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.averaging import Mean
-from hgp_ref.backend import Array, array_namespace
+from hgp_ref.backend import Array, array_namespace, is_numpy
 from hgp_ref.estimators.derivatives import FullBatch, Sampled
 from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.methods import Method
@@ -25,6 +25,7 @@ from hgp_ref.progress import Bar
 
 LOOKS = 4  # times that a run's growth is looked at, at least, besides its first iteration
 STRIDE = 256  # iterations between two looks, at most
+SAMPLE = 8  # iterations between two glances at whether numbers are finite, where they are on the host
 
 
 @dataclass
@@ -52,13 +53,15 @@ class Iteration:
 
     def run(self, M: int, shown: Bar) -> None:
         """Iterations 1 .. M, or fewer."""
-        stride = max(1, min(STRIDE, -(-M // LOOKS)))
+        stride, sampled = max(1, min(STRIDE, -(-M // LOOKS))), is_numpy(self.w)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
             while self.m < M and self.stopped == "iterations":
                 p = self._iterate()
                 last = self.m in (1, M) or self.stopped != "iterations"
                 if last or self.tol is not None or self.m % stride == 0:
                     self._look(p)
+                elif sampled and not self.m % SAMPLE:
+                    self.watch.sample(p, self.m)
                 del p  # not to be held beside that of the next iteration
                 shown.update(1)
             self.watch.conclude(self.m, self.w)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import texts
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array
 from hgp_ref.channels import Traffic
@@ -76,6 +77,22 @@ class Estimate(Result):
     whole_cross: bool = False
     carried: Array | None = None
 
+    def _summary(self) -> list[str]:
+        n, d = self.value.shape[-2:]
+        runs = f", {self.value.shape[0]} runs" if self.value.ndim > 2 else ""
+        averagings = self.averaging if isinstance(self.averaging, list) else [self.averaging]
+        more = f" and {len(averagings) - 1} more" if len(averagings) > 1 else ""
+        batches = "" if self.batch_size is None else f", mini-batches of {self.batch_size}"
+        met = {"tolerance": True, "iterations": False}.get(self.stopped)
+        return texts.table(
+            f"hyper-gradient of {n} clients, {d} numbers each{runs}: {self.iterations} iterations of "
+            f"{texts.cut(repr(self.method))}{batches}",
+            averaging=texts.cut(repr(averagings[0]), 100) + more,
+            residual_left=f"{texts.largest(self.growth)} of the first; hgp.certify bounds the error",
+            stopped=texts.ending(self.stopped, self.tol, met),
+            traffic=self.traffic.in_words(),
+        )
+
     def plot(self, truth: Array | None = None, ax: Any = None) -> Any:
         """Draw what is left of the series over m, and with `history` how far v^(m) is from `truth`, or from v^(M).
 
@@ -89,7 +106,8 @@ class Estimate(Result):
 
         Returns
         -------
-        matplotlib Axes; needs `pip install 'hgp_ref[figures]'`.
+        matplotlib Axes, new ones in pyplot's current figure: `plt.savefig` writes it, `plt.close(axes.figure)` frees
+        it. Needs `pip install 'hgp_ref[figures]'`.
         """
         from hgp_ref.estimators.plot import plot_estimate
 

@@ -9,7 +9,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.averaging import Averaging, open_mean
 from hgp_ref.backend import Array, all_finite, array_namespace, detached
-from hgp_ref.errors import NonFiniteError
+from hgp_ref.errors import NonFiniteError, warn_unmet
 from hgp_ref.estimators.derivatives import FullBatch, Sampled
 from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.estimators.driver import Iteration
@@ -82,6 +82,7 @@ def hypergradient(
     Estimate, with `value` (n, d_lam), `w`, `traffic`, what is left of the series (`growth`) and why it stopped.
 
     A run whose terms grow raises DivergenceError; a run over networks that are not jointly strongly connected warns.
+    A run that ends before it has met `tol` gives a ConvergenceWarning.
 
     Raises
     ------
@@ -150,6 +151,14 @@ def hypergradient(
     value, kept = run.values()
     if average.channel.anyone(not all_finite(value)):
         raise NonFiniteError("diverged: the estimate holds NaN or infinite values, needed finite numbers")
+    if tol is not None and run.stopped == "iterations" and not watch.warned:
+        left = f"where {np.max(watch.left):.2g} of the first residual is left"
+        if np.all(watch.left <= tol):  # of the equation that a cycle solves
+            left = "which end before the last cycle of the method"
+        warn_unmet(
+            f"tol={tol:g} was not met in {run.m} iterations, {left}; needed more iterations, or a faster method "
+            "(hgp.plan chooses one)"
+        )
     return Estimate(
         value=value,
         w=run.w,

@@ -17,13 +17,17 @@ from hgp_ref.methods.base import Curvature
 
 PRODUCTS = 30
 SAFETY = 1.05  # on what Lanczos finds from inside, for the largest eigenvalue
+NOT_FINITE = "problem: hvp(u) returned NaN or infinite values for finite u, needed finite numbers"
 
 
 def range_over_clients(channel: Channel, linearization: Curvature, like: Array) -> tuple[float, float]:
     """Bounds of the spectrum of H̄ that clients can find: the extremes over all H_i, by Lanczos and flooding."""
     one = like[(*(0,) * (like.ndim - 2), ...)]  # (n, d): all runs share the Hessians
-    low, high = client_extremes(linearization, one)
-    top = channel.largest(np.stack([high, -low], axis=1), like)
+    low, high = extremes(linearization.hvp, start_rows(one))
+    ends = np.stack([high, -low], axis=1)
+    top = channel.largest(np.where(np.isfinite(ends), ends, np.inf), like)  # so that all ranks hear of NaN on one
+    if not np.isfinite(top).all():
+        raise NonFiniteError(NOT_FINITE)
     return float(-top[1]), float(SAFETY * top[0])
 
 
@@ -31,7 +35,7 @@ def client_extremes(linearization: Curvature, like: Array) -> tuple[np.ndarray, 
     """Smallest and largest eigenvalue of every client's own H_i, (n,) each, as Lanczos finds them; finite."""
     low, high = extremes(linearization.hvp, start_rows(like))
     if not np.isfinite(low + high).all():
-        raise NonFiniteError("problem: hvp(u) returned NaN or infinite values for finite u, needed finite numbers")
+        raise NonFiniteError(NOT_FINITE)
     return low, high
 
 

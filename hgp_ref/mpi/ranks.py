@@ -19,6 +19,7 @@ import numpy as np
 
 from hgp_ref.mpi import library
 from hgp_ref.mpi.failure import at_the_end, end_together, not_at_the_end
+from hgp_ref.mpi.one_thread import OneThread
 from hgp_ref.results import Result
 from hgp_ref.texts import without_addresses
 
@@ -71,13 +72,25 @@ class Ranks:
         self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
         self.patience = patience
         self.waited = 0.0  # seconds of processor time spent waiting
+        self._thread = OneThread(self.rank)
         self.handed = Handed()
         if self.size > 1:
             end_together(self.MPI.COMM_WORLD)
         self.departures: Any = None
-        self.comm, self.departures = (self._duplicate(comm) for _ in range(2))
+        self._comm, self.departures = (self._duplicate(comm) for _ in range(2))
         if self.size > 1:
             at_the_end(self.leave)
+
+    @property
+    def comm(self) -> Any:
+        """The communicator, for the thread that may use it now; RuntimeError where two do at a time."""
+        self._thread.check()
+        return self._comm
+
+    def free(self) -> None:
+        """The communicators are no longer needed."""
+        self._comm.Free()
+        self.departures.Free()
 
     def _duplicate(self, comm: Any) -> Any:
         other, request = comm.Idup()
@@ -107,6 +120,7 @@ class Ranks:
             waiting = time.monotonic() - started
             if waiting > look_again:
                 look_again = waiting + LOOK
+                self._thread.check()
                 self._still_there(pending, whom, what)
             if waiting > self.patience:
                 raise TimeoutError(
@@ -244,5 +258,4 @@ _key: list[int] = []  # under which a communicator remembers its ranks
 def _released(comm: Any, key: int, ranks: Ranks) -> None:
     """The caller frees its communicator: ours go with it."""
     not_at_the_end(ranks.leave)
-    ranks.comm.Free()
-    ranks.departures.Free()
+    ranks.free()

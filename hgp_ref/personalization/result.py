@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
+from hgp_ref import arguments, texts
 from hgp_ref.backend import Array
 from hgp_ref.channels import Traffic
 from hgp_ref.results import Result
@@ -63,6 +63,17 @@ class Personalized(Result):
     traffic: Traffic
     settings: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def _summary(self) -> list[str]:
+        best = self.best
+        return texts.table(
+            f"{self.method}: models of {self.validation.shape[1]} clients after {int(self.turns[-1])} turns",
+            accuracy=f"test {self.accuracy():.3f}, validation {self.accuracy('validation'):.3f}, by turn "
+            f"{int(self.turns[best])}, which validation data choose",
+            bottom=f"test {self.bottom():.3f} at the client below which 10 % of the clients are",
+            notes=f"{len(self.notes)}, the last one: {texts.cut(self.notes[-1])}" if self.notes else "",
+            traffic=self.traffic.in_words(),
+        )
 
     @property
     def best(self) -> int:

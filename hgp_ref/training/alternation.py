@@ -58,6 +58,7 @@ class Alternation:
     tolerance_every: int = 1
     callback: Callable[[int, Array], object] | None = None
     told: int = field(default=0, init=False)  # turns that the bar has been told of
+    largest_rate: float = field(default=0.0, init=False)  # used so far: where training diverges, the likely cause
 
     def fit(self, z: Array, shown_as: str | None, **settings: Any) -> Fit:
         """Training from z, with a bar of the name `shown_as` where there is one; `settings` are fields of `Fit`."""
@@ -68,7 +69,9 @@ class Alternation:
                 x, done, stopped = self._run(z, shown)
         finally:
             shown.close()
-        gap, norm = self.watch.conclude(x)
+        gap, norm = self.watch.conclude(x, self.largest_rate)
+        if self.tol is not None and stopped == "steps":
+            self.watch.warn_unless_reached(norm, self.tol, f"{done} steps")
         return Fit(
             x=x,
             consensus_gap=gap,
@@ -77,9 +80,9 @@ class Alternation:
             traffic=mean.charge().per_run(tuple(x.shape[:-2])),
             stopped=stopped,
             tol=self.tol,
-            momentum=float(rule.momentum),
-            weight_decay=float(rule.weight_decay),
-            prox=float(rule.prox),
+            momentum=rule.momentum,
+            weight_decay=rule.weight_decay,
+            prox=rule.prox,
             **settings,
         )
 
@@ -101,8 +104,9 @@ class Alternation:
 
     def _look(self, s: int, z: Array, shown: Bar) -> str | None:
         """Why training ends after turn s, None if it goes on."""
+        self.largest_rate = max(self.largest_rate, self.work.rate)
         if not s % self.every or s in (1, self.turns):
-            self.watch.look(z, self.work.last, s, self.work.rate)
+            self.watch.look(z, self.work.last, s, self.largest_rate)
             shown.update(s - self.told)
             self.told = s
         if self.tol is not None and not s % self.tolerance_every and self.watch.reached(z, self.tol):

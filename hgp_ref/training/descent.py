@@ -30,9 +30,10 @@ class Descent:
     prox: float = 0.0
 
     def __post_init__(self) -> None:
-        check_momentum(self.momentum)
-        arguments.nonnegative("weight_decay", self.weight_decay)
-        arguments.nonnegative("prox", self.prox)
+        # As Python floats: a NumPy float64 would turn float32 arrays into float64, and arrays refuse a Fraction.
+        object.__setattr__(self, "momentum", check_momentum(self.momentum))
+        for name in ("weight_decay", "prox"):
+            object.__setattr__(self, name, arguments.nonnegative(name, getattr(self, name)))
 
     def gradient(self, z: Array, batch: Array | None = None) -> Array:
         """∂g(z) + c z: what vanishes where training ends.  # (..., n, d_x)"""
@@ -47,10 +48,12 @@ class Descent:
         return d if b is None or not self.momentum else self.momentum * b + d
 
 
-def check_momentum(momentum: float) -> None:
-    """An error unless 0 <= m < 1."""
-    if not 0 <= arguments.number("momentum", momentum, "a number in [0, 1)") < 1:
+def check_momentum(momentum: float) -> float:
+    """m as a Python float; an error unless 0 <= m < 1."""
+    checked = arguments.number("momentum", momentum, "a number in [0, 1)")
+    if not 0 <= checked < 1:
         raise ValueError(f"momentum={momentum!r} given, needed a number in [0, 1)")
+    return checked
 
 
 def read_rates(steps: int, lr: Rate, milestones: Sequence[int] | None, decay: float

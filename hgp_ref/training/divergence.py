@@ -6,7 +6,7 @@ import numpy as np
 
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace
-from hgp_ref.errors import DivergenceError
+from hgp_ref.errors import DivergenceError, NonFiniteError, warn_unmet
 from hgp_ref.methods.spectrum import range_of_mean, row_norms
 from hgp_ref.problems.normalised import optional
 from hgp_ref.training.descent import Descent
@@ -26,12 +26,14 @@ class TrainingWatch:
         self.rule, self.lr, self.average = rule, lr, average
         self.start = start
         self.gradient = self._largest(rule.gradient(start))  # (runs,) or ()
+        if not np.isfinite(self.gradient).all():
+            raise NonFiniteError("problem: inner_grad(x, lam) returned NaN or infinite values at the start of training")
         self.reach = self._largest(start) + lr * self.gradient
         self.step = 0  # of the last look
         self.mean_gradient: np.ndarray | None = None  # of the start, once a tolerance asks for it
 
     def look(self, z: Array, gradient: Array, step: int, rate: float) -> None:
-        """Stop training that has left the range of sense."""
+        """Stop training that has left the range of sense; `rate` is the largest learning rate used so far."""
         self.step = step
         size, slope = self._largest(z), self._largest(gradient)
         if step == 1:  # a mini-batch may have a gradient where the full batch has none
@@ -41,8 +43,11 @@ class TrainingWatch:
         if np.any(grown | ~np.isfinite(size) | ~np.isfinite(slope)):
             self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, learning rate {rate:g}")
 
-    def conclude(self, x: Array) -> tuple[float | np.ndarray, float | np.ndarray]:
-        """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ on the host; refuses training that ends far off."""
+    def conclude(self, x: Array, rate: float) -> tuple[float | np.ndarray, float | np.ndarray]:
+        """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ on the host; refuses training that ends far off.
+
+        `rate` is the largest learning rate used.
+        """
         xp, channel = array_namespace(x), self.average.channel
         mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape)
         gap = channel.max_over_clients(row_norms(x - mean))
@@ -53,15 +58,28 @@ class TrainingWatch:
         if np.any(moved & (norm > CLEAR_GROWTH * self.gradient)):
             self._raise(
                 f"the mean gradient is {np.max(norm):.2g} at its end, clients' gradients were at most "
-                f"{np.max(self.gradient):.2g} at its start, learning rate {self.lr:g}"
+                f"{np.max(self.gradient):.2g} at its start, learning rate {rate:g}"
             )
         return (gap, norm) if x.ndim > 2 else (float(gap), float(norm))
 
     def reached(self, z: Array, tol: float) -> bool:
         """Whether the mean gradient is at most tol times that of the start, in all runs."""
+        return bool(np.all(self._mean_gradient(z) <= tol * self._first_mean_gradient()))
+
+    def warn_unless_reached(self, norm: float | np.ndarray, tol: float, turns: str) -> None:
+        """Warn unless the mean gradient at the end, of this `norm`, is at most tol times that of the start."""
+        first = self._first_mean_gradient()
+        if not np.all(norm <= tol * first):
+            left = np.max(norm / np.where(first > 0, first, np.finfo(np.float64).tiny))
+            warn_unmet(
+                f"tol={tol:g} was not met in {turns}, where {left:.2g} of the first mean gradient is left; needed more "
+                "of them, or another learning rate"
+            )
+
+    def _first_mean_gradient(self) -> np.ndarray:
         if self.mean_gradient is None:
             self.mean_gradient = self._mean_gradient(self.start)
-        return bool(np.all(self._mean_gradient(z) <= tol * self.mean_gradient))
+        return self.mean_gradient
 
     def _mean_gradient(self, x: Array) -> np.ndarray:
         """‖mean_i ∂g_i(x̄)‖ on full batches."""

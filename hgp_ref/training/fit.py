@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hgp_ref import texts
 from hgp_ref.backend import Array
 from hgp_ref.channels import Traffic
 from hgp_ref.results import Result
@@ -67,3 +68,19 @@ class Fit(Result):
     prox: float = 0.0
     rates: np.ndarray | None = None
     epochs: int | None = None
+
+    def _summary(self) -> list[str]:
+        n, d = self.x.shape[-2:]
+        lead = self.x.shape[:-2]
+        runs = f", {int(np.prod(lead))} runs" if lead else ""
+        work = f"{self.steps} steps of gradient push ({self.variant})"
+        if self.epochs is not None:
+            work = f"{self.steps} rounds of {self.epochs} local epochs"
+        return texts.table(
+            f"parameters of {n} clients, {d} numbers each{runs}: {work}"
+            + ("" if self.batch_size is None else f", mini-batches of {self.batch_size}"),
+            mean_gradient=texts.largest(self.grad_norm),
+            consensus_gap=texts.largest(self.consensus_gap),
+            stopped=texts.ending(self.stopped, self.tol, True if self.stopped == "tolerance" else None),
+            traffic=self.traffic.in_words(),
+        )

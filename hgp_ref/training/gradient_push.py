@@ -81,7 +81,8 @@ def sgp(
 
     Returns
     -------
-    Fit, with `x` (n, d_x), the consensus gap and the gradient that is left. Training that grows raises DivergenceError.
+    Fit, with `x` (n, d_x), the consensus gap and the gradient that is left. Training that grows raises DivergenceError,
+    training that ends before it has met `tol` gives a ConvergenceWarning.
 
     Raises
     ------
@@ -113,11 +114,11 @@ def sgp(
     z = read_start(problem, lam, x0)
     average = open_mean([_averaging(net, mode, problem)], problem.n_clients, z, steps)
     milestones, rates = read_rates(steps, lr, milestones, decay)
+    rule = Descent(problem, lam, momentum, weight_decay)
     average.channel.meet(problem.clients)
     average.channel.agree("hgp.sgp", variant=variant, tol=tol, batch_size=batch_size, seed=seeds,
-                          first_batch=first_batch, rates=rates, momentum=momentum, weight_decay=weight_decay,
+                          first_batch=first_batch, rates=rates, momentum=rule.momentum, weight_decay=rule.weight_decay,
                           dim_lam=problem.dim_lam, callback=callback is not None)  # fmt: skip
-    rule = Descent(problem, lam, momentum, weight_decay)
     batches = None
     if batch_size is not None:
         batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=many, first=first_batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -228,6 +229,43 @@ def test_distance_and_cost_are_bounded_wherever_x_is(log):
         assert np.all(np.linalg.norm(x - solution, axis=1) <= e)
         found = intervals.outer_cost(variable, x, at, nu, talk)
         assert found.low <= F(problem, lam) <= found.high
+
+
+def squared_distance(a, b):
+    """‖a − b‖² without rounding."""
+    return sum((Fraction(float(p)) - Fraction(float(q))) ** 2 for p, q in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_distances_from_a_solution_in_the_middle_hold_without_a_digit_to_spare(dtype):
+    """Clients at ±v around x(λ) = 0, where gradients vanish: e_i = ‖v‖, which rounding must not make smaller."""
+    d, rng = 5, np.random.default_rng(3)
+    A = np.tile(np.eye(d), (2, 1, 1)).astype(dtype)
+    zeros = np.zeros((2, d), dtype)
+    problem = as_problem(hgp.problems.Quadratic(A, zeros, np.ones((2, 1, d), dtype), zeros))
+    nu, lam = hgp.bounds.Lipschitz(1.0, 1.0, 0.0, 0.0, strong_convexity=1.0), np.zeros((2, 1), dtype)
+    eps = float(np.finfo(dtype).eps)
+    for _ in range(200):
+        v = rng.normal(size=d).astype(dtype)
+        x = np.stack([v, -v])
+        e = intervals.distances(problem, x, lam, nu, Conversation(hgp.PushSum(hgp.networks.FullyConnected(2), 1), 0, x))
+        exactly = squared_distance(v, zeros[0])
+        for bound in e:
+            assert exactly <= Fraction(float(bound)) ** 2 <= exactly * Fraction(1 + 1000 * eps)
+
+
+def test_distances_are_those_from_the_centre_and_from_there_to_the_solution():
+    """e_i = ‖x_i − c‖ + ‖mean ∂g(c)‖/ᾱ with the centre c of the box of all x_i, here far from 0 and from x(λ)."""
+    problem, _, lam = quadratic(n=4)
+    x = 30.0 + np.random.default_rng(5).normal(size=(4, 4))
+    c = (x.max(axis=0) + x.min(axis=0)) / 2
+    G = np.linalg.norm(problem.inner_grad(np.tile(c, (4, 1)), lam).mean(axis=0))
+    talk = Conversation(hgp.PushSum(hgp.networks.FullyConnected(4), 1), 0, x)
+    for alpha in (0.05, 1.0, 3.0):
+        nu = hgp.bounds.Lipschitz(1.0, 1.0, 0.0, 0.0, strong_convexity=alpha)
+        e = intervals.distances(as_problem(problem), x, lam, nu, talk)
+        np.testing.assert_allclose(e, np.linalg.norm(x - c, axis=1) + G / alpha, rtol=1e-9)
+        assert np.all(e >= (np.linalg.norm(x - c, axis=1) + G / alpha) * (1 + 4e-16))
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,13 @@ def test_projections(library):
     assert_same(Simplex(2.0)(lib.asarray(lam)), expected, lib)
 
 
+def test_a_box_may_be_one_point(library):
+    lib, dtype = library
+    lam = np.array([[-2.0, 1.0, 3.0]], dtype=dtype)
+    assert_same(Box(1, 1)(lib.asarray(lam)), np.ones_like(lam), lib)
+    assert (Box(1, 1).low, Box(1, 1).high) == (1.0, 1.0)
+
+
 rows = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8)
 
 

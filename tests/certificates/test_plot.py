@@ -24,7 +24,7 @@ def certificate(n=3, avg=True, runs=False, **options):
 
 @pytest.mark.parametrize("options", [{}, {"avg": False}, {"runs": True}, {"matrix_free": True}, {"n": 35}])
 def test_parts_add_up_and_are_drawn(options):
-    pytest.importorskip("matplotlib")
+    plt = pytest.importorskip("matplotlib.pyplot")
     found = certificate(**options)
     shown = plot.panels(found)
     assert list(shown) == [plot.CENTRE, plot.CLIENTS][: len(shown)] and len(shown) == 1 + options.get("avg", True)
@@ -42,10 +42,11 @@ def test_parts_add_up_and_are_drawn(options):
         assert ax.get_xscale() == "log" and "residual" in lines
     if options.get("n"):
         assert axes[0].get_ylabel() == "client (30 of 35)"
+    plt.close(figure)
 
 
 def test_the_extra_is_named(monkeypatch):
     found = certificate(avg=False)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install 'hgp_ref\[figures\]'"):
         found.plot()

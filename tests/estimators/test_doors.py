@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers import assert_close
 from kinds import logistic, quadratic
+from spoiled import Spoiled
 
 import hgp_ref as hgp
 from hgp_ref import exact
@@ -72,7 +73,8 @@ def test_training_stops_at_its_tolerance_and_says_so():
     start = np.linalg.norm(problem.inner_grad(np.zeros((3, 4)), lam).mean(axis=0))
     assert fit.stopped == "tolerance" and fit.steps < 5000 and fit.grad_norm <= 1e-6 * start
     assert fit.traffic.rounds == fit.steps
-    assert hgp.sgp(problem, net, lam, steps=40, lr=1.0, milestones=(), tol=1e-6).stopped == "steps"
+    with pytest.warns(hgp.ConvergenceWarning, match="tol=1e-06 was not met in 40 steps"):
+        assert hgp.sgp(problem, net, lam, steps=40, lr=1.0, milestones=(), tol=1e-6).stopped == "steps"
 
 
 def test_several_seeds_train_at_once():
@@ -104,40 +106,62 @@ def test_callbacks_see_copies():
     )
 
 
-class Spoiled:
-    """A problem whose hvp gives NaN from its k-th call on."""
-
-    def __init__(self, problem, from_call):
-        self.problem, self.left = problem, from_call
-        self.n_clients, self.dim_x, self.dim_lam = problem.n_clients, problem.dim_x, problem.dim_lam
-        self.outer_grad = problem.outer_grad
-
-    def linearize(self, x, lam, batch=None):
-        outer, own = self, self.problem.linearize(x, lam)
-
-        class At:
-            cross = own.cross
-
-            def hvp(self, u):
-                outer.left -= 1
-                return own.hvp(u) * (np.nan if outer.left < 0 else 1.0)
-
-        return At()
-
-
-@pytest.mark.parametrize("from_call", [0, 3])
-def test_nan_from_hvp_is_the_problems(from_call):
+@pytest.mark.parametrize("first", [1, 4])
+def test_nan_from_hvp_is_the_problems(first):
     problem, x, lam = quadratic()
     with pytest.raises(ValueError, match=r"problem: hvp\(u\) returned NaN"):
-        hgp.hypergradient(Spoiled(problem, from_call), x, lam, hgp.ExactAverage(3), iterations=20)
+        hgp.hypergradient(Spoiled(problem, first), x, lam, hgp.ExactAverage(3), iterations=20)
+
+
+METHODS = {"series": hgp.methods.Neumann(1.0), "tracking": hgp.methods.Tracking(), "Chebyshev": hgp.methods.Chebyshev()}
+
+
+@pytest.mark.parametrize("M", [5, 60, 3000])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("method", METHODS)
+def test_nan_in_one_product_is_no_matter_of_the_step_size(method, dtype, M):
+    """The products are finite again when the spectrum is looked at, which says that all is well."""
+    problem, x, lam = quadratic()
+    problem, x, lam = problem.to("numpy", dtype=dtype), x.astype(dtype), lam.astype(dtype)
+    given = dict(method=METHODS[method], iterations=M)
+    spoiled = Spoiled(problem, 1, 0)
+    hgp.hypergradient(spoiled, x, lam, hgp.ExactAverage(3), method=METHODS[method], iterations=1)
+    before = spoiled.calls  # what a method asks at its beginning, and once for every iteration
+    for call in (before + 2, before + min(M - 2, 300)):
+        with pytest.raises(ValueError, match=r"problem: hvp\(u\) returned NaN .* terms became NaN without growing"):
+            hgp.hypergradient(Spoiled(problem, call, call), x, lam, hgp.ExactAverage(3), **given)
+
+
+@pytest.mark.parametrize("M", [20, 300, 3000])
+@pytest.mark.parametrize("factor", [2.1, 30.0, 1e3, 1e6])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("kind", ["series", "tracking"])
+def test_a_step_that_is_too_long_is_never_called_a_fault_of_the_problem(kind, dtype, factor, M):
+    """Terms that overflow become NaN as well; here one direction grows, the others vanish, and 0 · ∞ is NaN."""
+    A = np.tile(np.diag([1e-3, 0.1, 0.2, 1.0]), (3, 1, 1)).astype(dtype)
+    rng = np.random.default_rng(0)
+    b, C, target = (rng.normal(size=shape).astype(dtype) for shape in ((3, 4), (3, 2, 4), (3, 4)))
+    problem = hgp.problems.Quadratic(A, b, C, target)
+    x, lam = rng.normal(size=(3, 4)).astype(dtype), np.zeros((3, 2), dtype)
+    method = hgp.methods.Neumann(factor) if kind == "series" else hgp.methods.Tracking(factor)
+    with pytest.raises(hgp.DivergenceError) as raised:
+        hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), method=method, iterations=M)
+    assert str(raised.value).startswith("diverged: ") and "hvp(u)" not in str(raised.value)
+
+
+def test_nan_from_an_inner_gradient_is_the_problems():
+    problem, _, lam = quadratic()
+    with pytest.raises(ValueError, match=r"problem: inner_grad\(x, lam\) returned NaN"):
+        hgp.sgp(Spoiled(problem, 1, 0, gradient=True), NET, lam, steps=5)
 
 
 def test_results_compare_save_and_draw(tmp_path):
     problem, x, lam = logistic()
-    one, two = (
-        hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, S), iterations=9, history=True, tol=1e-30, seed=4)
-        for S in (2, 3)
-    )
+    with pytest.warns(hgp.ConvergenceWarning, match="tol=1e-30 was not met in 9 iterations"):
+        one, two = (
+            hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, S), iterations=9, history=True, tol=1e-30, seed=4)
+            for S in (2, 3)
+        )
     assert one == one and one != two and (one.seed, one.replace, one.shared_batch, one.tol) == (4, False, False, 1e-30)
     back = hgp.load(one.save(tmp_path / "estimate.npz"))
     np.testing.assert_array_equal(back.value, one.value)

@@ -87,6 +87,9 @@ function(
 for kind in ("Everyone", "Server"):
     function(f"channels.{kind}", getattr(channels, kind), lambda: dict(n=3, clients=None))
 
+for module in ("averaging", "channels"):
+    method(f"{module}.Traffic.in_words", lambda: channels.Traffic(6, 24, 192, 2))
+
 # methods
 function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
 function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))

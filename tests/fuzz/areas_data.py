@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from typing import Any
 
@@ -26,9 +27,21 @@ for name in ("breast_cancer", "digits"):
         getattr(hgp.data, name),
         lambda: dict(n_clients=3, alpha=1.0, seed=0, validation=0.4, bias=True),
     )
-function(
-    "data.emnist_byclass", hgp.data.emnist_byclass, lambda: dict(folder=FOLDER, split="test", upright=False, sums={})
-)
+
+
+def _emnist() -> dict[str, Any]:
+    """Two images in NIST's format, and the sums of their files."""
+    folder, sums = FOLDER / "emnist", dict[str, str]()
+    folder.mkdir(exist_ok=True)
+    for kind, a in (("images-idx3", np.zeros((2, 28, 28), np.uint8)), ("labels-idx1", np.array([3, 61], np.uint8))):
+        head = bytes([0, 0, 8, a.ndim]) + np.array(a.shape, ">u4").tobytes()
+        file = folder / f"emnist-byclass-test-{kind}-ubyte.gz"
+        file.write_bytes(gzip.compress(head + a.tobytes(), mtime=0))
+        sums[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return dict(folder=folder, split="test", upright=False, sums=sums)
+
+
+function("data.emnist_byclass", hgp.data.emnist_byclass, _emnist)
 
 # clients
 LISTS = ("X", "y", "X_val", "y_val", "X_test", "y_test")

@@ -11,7 +11,7 @@ from hgp_ref import attribution, exact, networks, problems
 
 g = small.rng()
 QUADRATIC = dict(
-    A=np.tile(np.eye(4), (3, 1, 1)), b=g.normal(size=(3, 4)), C=g.normal(size=(3, 4, 2)), target=g.normal(size=(3, 4))
+    A=np.tile(np.eye(4), (3, 1, 1)), b=g.normal(size=(3, 4)), C=g.normal(size=(3, 2, 4)), target=g.normal(size=(3, 4))
 )
 OPTIONS = dict(outer_hessian=None, coupling=None, outer_reg=0.1)
 function("problems.Quadratic", problems.Quadratic, lambda: QUADRATIC | OPTIONS)

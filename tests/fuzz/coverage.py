@@ -89,6 +89,7 @@ EXEMPT: dict[str, str] = {
     **{f"personalization.Rounds.{name}": DRIVEN for name in ("rates", "average", "weights")},
     **{f"personalization.Outer.{name}": DRIVEN for name in ("data", "estimate")},
     "errors.DivergenceError": "an exception",
+    "errors.ConvergenceWarning": "a warning",
 }
 
 

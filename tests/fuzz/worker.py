@@ -89,6 +89,17 @@ def judge(target: Target, given: dict[str, Any]) -> tuple[str, str]:
     return ("slow", f"{seconds:.1f} s") if seconds > SLOW and not fault[0] else fault
 
 
+def refusal(target: Target) -> str:
+    """The error with which a function refuses its good arguments: bad ones in their place would then test nothing."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            target.function(target.good())
+    except Exception as error:
+        return f"{type(error).__name__}: {error} @ {_where(error)}"
+    return ""
+
+
 def _where(error: BaseException) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "hgp_ref" in f.filename]
     return " < ".join(f"{f.filename.split('hgp_ref/')[-1]}:{f.lineno}" for f in reversed(frames[-3:]))
@@ -96,6 +107,9 @@ def _where(error: BaseException) -> str:
 
 def attempt(target: Target, bad: dict[str, str]) -> tuple[str, str]:
     """The call with some arguments replaced by bad values; a slow one is tried again, for it may have compiled."""
+    refused = "" if bad else refusal(target)
+    if refused:
+        return "refused", refused
     for last in (False, True):
         given = target.good()
         try:

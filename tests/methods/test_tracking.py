@@ -276,6 +276,31 @@ def test_what_clients_find_of_their_network():
     assert mixing(hgp.averaging.open_mean([hgp.ExactAverage(1)], 1, np.ones((1, 2)), 1), np.ones((1, 2))).tau == 0
 
 
+def pair(*shares, then=40):
+    """Two clients, of whose difference a round leaves each of `shares`; after them all is averaged for a while."""
+    rounds = [np.array([[1 + share, 1 - share], [1 - share, 1 + share]]) / 2 for share in (*shares, *[0.0] * then)]
+    return hgp.averaging.open_mean([hgp.PushSum(hgp.networks.Schedule(rounds), 1)], 2, np.ones((2, 2)), 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*strongly connected")
+def test_rounds_that_leave_all_and_then_nothing_are_counted_over_the_whole_run():
+    """Windows of the first 6 rounds that left everything say nothing of a round: 0.02 is left after all 12."""
+    seen = mixing(pair(*[1.0] * 6), np.ones((2, 2)))
+    assert seen.rounds == 12 and seen.tau == pytest.approx(0.02 ** (1 / 12), rel=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.7, 0.9, 0.999, 1 - 1e-4])
+def test_rounds_that_leave_a_share_are_counted_by_their_windows(share):
+    """Of 6 rounds with τ the long run remembers nothing once all is averaged; a window of 2 rounds leaves τ²."""
+    seen = mixing(pair(*[share] * 6), np.ones((2, 2)))
+    assert seen.rounds == 12 and seen.tau == pytest.approx(share, rel=1e-9)
+
+
+def test_windows_are_judged_by_their_mean():
+    seen = mixing(pair(0.9, 0.9, 0.6, 0.6, 0.3, 0.3), np.ones((2, 2)))
+    assert seen.tau == pytest.approx(((0.9**2 + 0.6**2 + 0.3**2) / 3) ** 0.5, rel=1e-9)
+
+
 @pytest.mark.parametrize("step", [0.0, -1.0, float("nan"), "0.1"])
 def test_bad_steps_are_named(step):
     with pytest.raises((TypeError, ValueError), match="step="):

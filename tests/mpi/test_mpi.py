@@ -103,6 +103,19 @@ def test_ranks_that_wait_in_vain_say_so(what, message):
     assert done.status != 0 and message in done.err, done.err
 
 
+@pytest.mark.parametrize("last", [10**9, 20])
+def test_nan_from_the_products_of_one_rank_is_told_on_every_rank(last):
+    done = run(2, "not_finite", str(last), seconds=120)
+    assert done.status == 0, done.err
+
+
+@pytest.mark.parametrize("how", ["shared", "own", "turns"])
+def test_two_threads_of_a_rank(how):
+    """At once over the same ranks is an error in both; over ranks of their own, or in turn, they may."""
+    done = run(2, "threads", how, seconds=60)
+    assert done.status == 0, done.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_rank_that_is_needed_no_more_may_leave(ranks):

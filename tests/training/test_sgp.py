@@ -160,7 +160,8 @@ def test_what_is_left_at_the_end_of_training_is_told_at_any_scale(scale):
     A, b, C, target = quadratic_data()
     net, lam = hgp.networks.RandomDirected(n=3, seed=1), np.zeros((3, 2))
     one = hgp.sgp(hgp.problems.Quadratic(A, b, C, target), net, lam, steps=65, lr=0.5)
-    far = hgp.sgp(hgp.problems.Quadratic(A, b * scale, C, target), net, lam, steps=65, lr=0.5, tol=1e-9)
+    with pytest.warns(hgp.ConvergenceWarning, match="tol=1e-09 was not met in 65 steps"):
+        far = hgp.sgp(hgp.problems.Quadratic(A, b * scale, C, target), net, lam, steps=65, lr=0.5, tol=1e-9)
     assert far.stopped == "steps"  # squares that underflow are no gradient of 0
     np.testing.assert_allclose(far.grad_norm / scale, one.grad_norm, rtol=1e-9)
     np.testing.assert_allclose(far.consensus_gap / scale, one.consensus_gap, rtol=1e-9)
