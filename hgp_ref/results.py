@@ -13,6 +13,7 @@ made. Averagings, networks and other objects are kept as their repr and come bac
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -142,6 +143,26 @@ def _record(archive: Archive) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{ENTRY} holds {name}, which is not JSON")
+
+
+def content_digest(result: Result) -> str:
+    """SHA-256 of all that a file of `result` would hold; the same after `save` and `load`."""
+    arrays = dict[str, np.ndarray]()
+    record = _without_libraries(_pack(result, "", arrays))
+    total = hashlib.sha256(json.dumps(record, sort_keys=True).encode())
+    for name in sorted(arrays):
+        total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        total.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return total.hexdigest()
+
+
+def _without_libraries(packed: Any) -> Any:
+    """A packed value without the names of array libraries: loaded arrays are NumPy's."""
+    if isinstance(packed, list):
+        return [_without_libraries(item) for item in packed]
+    if isinstance(packed, dict):
+        return {name: _without_libraries(item) for name, item in packed.items() if name != "library"}
+    return packed
 
 
 # To a file and back: a JSON value, or an object whose first key says what it is

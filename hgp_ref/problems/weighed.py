@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.backend import Array, from_host, host_dtype
+from hgp_ref.problems.digests import digest, digest_of
 from hgp_ref.problems.normalised import as_problem
 from hgp_ref.problems.prepared import PreparedBatch
 from hgp_ref.problems.protocol import FullLinearization, Problem
@@ -43,6 +44,11 @@ class Weighed:
     def linearize(self, x: Array, lam: Array, batch: Batch = None) -> WeighedLinearization:
         """c_i ∂²_x g_i and c_i ∂²_{xλ} g_i."""
         return WeighedLinearization(self._inner.linearize(x, lam, batch), self._weights(x))
+
+    def data_digest(self) -> str | None:
+        """SHA-256 of the problem's data and the weights, None where it does not say; see `digests`."""
+        inner = digest_of(self._inner)
+        return None if inner is None else digest(self, inner, self._c)
 
     def _weights(self, like: Array) -> Array:
         return from_host(self._c.astype(host_dtype(like))[:, None], like=like)  # (n, 1)
