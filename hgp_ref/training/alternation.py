@@ -36,6 +36,7 @@ class Averager(Protocol):
 class Work(Protocol):
     """What clients do between two averages."""
 
+    rates: Any  # `Rates`, of all steps
     rate: float  # of the last step
     last: Array  # the direction of the last step
 
@@ -68,6 +69,7 @@ class Alternation:
                 x, done, stopped = self._run(z, shown)
         finally:
             shown.close()
+        self.watch.widen(self.work.rates.largest)
         gap, norm = self.watch.conclude(x)
         return Fit(
             x=x,
@@ -80,6 +82,7 @@ class Alternation:
             momentum=float(rule.momentum),
             weight_decay=float(rule.weight_decay),
             prox=float(rule.prox),
+            rates=self.work.rates.until(done),
             **settings,
         )
 
@@ -102,6 +105,7 @@ class Alternation:
     def _look(self, s: int, z: Array, shown: Bar) -> str | None:
         """Why training ends after turn s, None if it goes on."""
         if not s % self.every or s in (1, self.turns):
+            self.watch.widen(self.work.rates.largest)
             self.watch.look(z, self.work.last, s, self.work.rate)
             shown.update(s - self.told)
             self.told = s
