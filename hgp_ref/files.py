@@ -118,7 +118,7 @@ class Archive:
             version = np.lib.format.read_magic(file)
             if version not in READ:
                 raise ValueError(f"{name} has version {version} of the .npy format, needed 1.0 or 2.0")
-            shape, fortran, dtype = READ[version](file)  # type: ignore[arg-type]
+            shape, fortran, dtype = READ[version](file)
             if dtype.kind not in KINDS or dtype.hasobject or dtype.itemsize == 0:
                 raise ValueError(f"{name} holds {dtype} objects, which need pickle; needed numbers or text")
             wanted, there = math.prod(shape) * dtype.itemsize, entry.file_size - file.tell()

@@ -180,11 +180,7 @@ def _reason(loop: Loop, at: LoopState, K: int, patience: int | None, callback: C
     """Why to stop at λ_k; "" to go on."""
     if callback is not None:
         told = callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1])
-        try:
-            ends = bool(told)
-        except ValueError as error:  # an array
-            raise TypeError(f"callback: returned {type(told).__name__}, needed something true or false") from error
-        if loop.channel.anyone(ends):
+        if loop.channel.anyone(arguments.truth("callback", told)):
             return "callback"
     if patience is not None and at.k - at.best >= patience:
         return "patience"

@@ -10,8 +10,8 @@ each as the sum Σ_j r_j a_j with fixed weights r and its size Σ_j |a_j|. Sums 
 what travels to the host does not grow with d. Rows belong to clients: ranks that hold some of them have their rows.
 
 Two values are equal if they differ by at most eps^(3/4) times their size. Another machine, number of threads or library
-rounds differently, by some multiples of eps; one changed label of N changes gradients by about 1/N. NumPy arrays x and λ
-are compared bit by bit through a digest as well.
+rounds differently, by some multiples of eps; one changed label of N changes gradients by about 1/N. Where x and λ are
+NumPy arrays, a digest compares them bit by bit as well.
 """
 
 from __future__ import annotations
@@ -151,4 +151,3 @@ def _well_formed(given: object) -> bool:
         and given.values.shape[0::2] == (len(given.names), 2)
         and (given.digest is None or isinstance(given.digest, np.ndarray))
     )
-

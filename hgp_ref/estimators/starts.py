@@ -99,7 +99,8 @@ def _earlier(
     parts = {"w": f_x.shape, "carried": f_x.shape, "value": f_lam.shape}
     w, carried, v = (_part(resume, name, f_x, tuple(shape)) for name, shape in parts.items())
     eps = float(np.finfo(host_dtype(f_x)).eps)
-    if average.channel.anyone(point.differs(resume.fingerprint, eps)):  # on all ranks, or some would wait for the others
+    elsewhere = point.differs(resume.fingerprint, eps)
+    if average.channel.anyone(elsewhere):  # all ranks raise, or some would wait for the others
         raise ValueError(
             "resume must be an estimate at the same problem, x and lam; to start from its w elsewhere, pass w0=est.w"
         )

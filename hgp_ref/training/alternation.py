@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.progress import Bar, bar
@@ -112,7 +113,7 @@ class Alternation:
         if self.tol is not None and not s % self.tolerance_every and self.watch.reached(z, self.tol):
             return "tolerance"
         if self.callback is not None:
-            enough = bool(self.callback(s, array_namespace(z).asarray(z, copy=True)))
+            enough = arguments.truth("callback", self.callback(s, array_namespace(z).asarray(z, copy=True)))
             if self.watch.average.channel.anyone(enough):
                 return "callback"
         return None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from hgp_ref import arguments
 from hgp_ref.averaging import PushSum, RobustPushSum, open_mean, push_sum_over
 from hgp_ref.backend import Array, detached
@@ -115,8 +113,9 @@ def sgp(
     rates = Rates(steps, lr, milestones, decay)
     average.channel.meet(problem.clients)
     average.channel.agree("hgp.sgp", variant=variant, tol=tol, batch_size=batch_size, seed=seeds,
-                          first_batch=first_batch, rates=rates.sample(), milestones=rates.milestones, momentum=momentum, weight_decay=weight_decay,
-                          dim_lam=problem.dim_lam, callback=callback is not None)  # fmt: skip
+                          first_batch=first_batch, rates=rates.sample(), milestones=rates.milestones,
+                          momentum=momentum, weight_decay=weight_decay, dim_lam=problem.dim_lam,
+                          callback=callback is not None)  # fmt: skip
     rule = Descent(problem, lam, momentum, weight_decay)
     batches = None
     if batch_size is not None:

@@ -114,8 +114,9 @@ def local_rounds(
     rule = Descent(problem, lam, momentum, weight_decay, prox)
     average = open_weighted(avg, z, rounds, weights, running=True)
     average.mean.channel.agree("hgp.training.local_rounds", epochs=epochs, batch_size=batch_size, seed=seed,
-                               first_epoch=first_epoch, rates=rates.sample(), milestones=rates.milestones, momentum=momentum,
-                               weight_decay=weight_decay, prox=prox, callback=callback is not None)  # fmt: skip
+                               first_epoch=first_epoch, rates=rates.sample(), milestones=rates.milestones,
+                               momentum=momentum, weight_decay=weight_decay, prox=prox,
+                               callback=callback is not None)  # fmt: skip
     steps = Epochs(problem, batch_size, check_seed(seed), lam, first_epoch)
     watch = TrainingWatch(rule, z, rates.largest, average.mean)
     turns = Alternation(average, LocalEpochs(rule, rates, steps, epochs), watch, rounds, False, LOOK, callback=callback)

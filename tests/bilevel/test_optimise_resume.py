@@ -209,7 +209,9 @@ def test_one_changed_label_of_many_is_noticed(tmp_path, kind, dtype):
         optimise(problem, NET, lam, 1, **given, file=file)
         for index, entry in ((1, (2, 77)), (3, (0, 5)), (0, (1, 3, 0)), (2, (1, 3, 1))):
             other = [np.array(a) for a in parts]
-            other[index][entry] = 1 - other[index][entry] if index % 2 else np.nextafter(other[index][entry], 9, dtype=dtype)
+            other[index][entry] = (
+                1 - other[index][entry] if index % 2 else np.nextafter(other[index][entry], 9, dtype=dtype)
+            )
             with pytest.raises(ValueError, match="belongs to a problem (with other data|whose)"):
                 optimise(make(other), NET, lam, 2, **given, file=file)
         assert len(optimise(make([a.copy() for a in parts]), NET, lam, 2, **given, file=file).lam) == 3

@@ -35,7 +35,9 @@ PROBLEM, X, LAM = quadratic()
 RUNS = {
     "hypergradient": lambda M: hgp.hypergradient(PROBLEM, X, LAM, hgp.PushSum(NET, 20), iterations=M, tol=1e-3),
     "runs": lambda M: hgp.hypergradient(PROBLEM, X, LAM, [hgp.PushSum(NET, 20)] * 2, iterations=M, tol=1e-3),
-    "falling steps": lambda M: hgp.hypergradient(PROBLEM, X, LAM, hgp.PushSum(NET, (20, 19, 18)), iterations=M, tol=1e-3),
+    "falling steps": lambda M: hgp.hypergradient(
+        PROBLEM, X, LAM, hgp.PushSum(NET, (20, 19, 18)), iterations=M, tol=1e-3
+    ),
     "sgp": lambda M: hgp.sgp(PROBLEM, NET, LAM, steps=M, lr=0.3, tol=0.1),
     "sgp with a function": lambda M: hgp.sgp(PROBLEM, NET, LAM, steps=M, lr=lambda s: 0.3, tol=0.1),
     "local_rounds": lambda M: hgp.training.local_rounds(
