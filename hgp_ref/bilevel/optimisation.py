@@ -86,7 +86,8 @@ def optimise(
         `hgp_ref.bilevel.certified`. Needs `GradientDescent`, full batches, and a problem with `lipschitz(lam)` (such as
         one with positive L2 rates) unless constants are given.
     file : where to keep the loop after each step. If the file is there, the loop goes on from it; settings, problem and
-        λ_0 must be the same (`outer_steps` may grow), and the path is, byte for byte, that of a run in one go.
+        λ_0 must be the same (`outer_steps` may grow), and the path is, byte for byte, that of a run in one go. Data of
+        built-in problems are compared exactly, other problems by their costs and gradients at one point.
         Functions and objects of one's own are compared by their repr alone.
     callback : called as callback(k, lam, x, outer_cost) after training at λ_k; a true result ends the loop.
     progress : show a bar.
