@@ -72,10 +72,10 @@ def opened(path: Path) -> Iterator[Archive]:
     OSError if the file is not there, may not be read or its disk fails. Whatever else goes wrong inside the block,
     because of what the file contains, is a ValueError that begins with the path.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened: a FIFO blocks, a device may do anything
-        raise ValueError(f"{path} cannot be read: it is not a regular file")
     try:
-        with open(path, "rb") as file:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened: a FIFO blocks, a device may do anything
+            raise ValueError("it is not a regular file")
+        with open(path, "rb", opener=_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError("it is not a regular file")
@@ -86,6 +86,11 @@ def opened(path: Path) -> Iterator[Archive]:
         raise ValueError(f"{path} cannot be read: {_words(error)}") from error
     except Exception as error:  # zipfile, codecs and NumPy's header parser raise what they like for damaged bytes
         raise ValueError(f"{path} cannot be read: {_words(error)}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file that may have become a FIFO since it was looked at."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class Archive:

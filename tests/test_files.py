@@ -241,6 +241,8 @@ def test_a_file_that_is_missing_or_private_is_an_error_of_the_system(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(OSError):
         hgp.load(tmp_path / "loop")
+    with pytest.raises(ValueError, match=r"cannot be read: embedded null"):
+        hgp.load("a\0b")
     private = Scores(1.0, 1.0, 1.0).save(tmp_path / "private.npz")
     private.chmod(0)
     if os.geteuid():
