@@ -29,8 +29,8 @@ Optional members, each used where it is present and never required:
   large problems otherwise find from dim_x cross products.
 - `prepare_batches(host_batches, like)`: see `problems.normalised`, which is where every door of the package turns a
   problem into one that has all of these members.
-- `data_digest()`: a text that is the same for equal data and another for others, which checkpoints of `bilevel.optimise`
-  compare (see `digests`). Without it they compare costs and lengths of gradients at one point.
+- `data_digest()`: a text that is the same for equal data and another for others, which checkpoints of
+  `bilevel.optimise` compare (see `digests`). Without it they compare costs and lengths of gradients at one point.
 - `on(batch)` of a built-in full-batch linearization: the same point on a mini-batch, without computing l' and l'' anew.
 - `products(u)` of a linearization: (hvp(u), cross(u)) where both share work.
 
