@@ -127,7 +127,7 @@ class Archive:
             if dtype.kind not in KINDS or dtype.hasobject or dtype.itemsize == 0:
                 raise ValueError(f"{name} holds {dtype} objects, which need pickle; needed numbers or text")
             wanted, there = math.prod(shape) * dtype.itemsize, entry.file_size - file.tell()
-            if any(k < 0 for k in shape) or wanted != there:
+            if wanted != there:
                 raise ValueError(f"{name} holds {there} bytes of data, but shape {shape} of {dtype} needs {wanted}")
             data = bytearray(file.read())  # compares the CRC at its end
         if len(data) != wanted:

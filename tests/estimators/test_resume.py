@@ -238,3 +238,14 @@ def test_an_estimate_without_a_sound_fingerprint_is_refused():
     ):
         with pytest.raises(ValueError, match=ELSEWHERE):
             quiet(problem, x, lam, avg, resume=replace(est, fingerprint=damaged), **options)
+
+
+def test_minus_zero_is_zero():
+    problem, x, lam = quadratic()
+    x = x * np.array([0.0, 1.0, 1.0, 1.0])[: x.shape[1]]
+    est = quiet(problem, x, 0 * lam, hgp.PushSum(NET, 3), method=Tracking(0.1), iterations=5)
+    quiet(problem, x + np.where(x == 0, -0.0, 0.0), -0.0 * lam, hgp.PushSum(NET, 3), method=Tracking(0.1), iterations=5,
+          resume=est)  # fmt: skip
+    minus = np.where(x == 0, -0.0, x)
+    assert np.signbit(minus).any()
+    quiet(problem, minus, -0.0 * lam, hgp.PushSum(NET, 3), method=Tracking(0.1), iterations=5, resume=est)
