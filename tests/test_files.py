@@ -151,6 +151,7 @@ def test_a_sparse_file_is_not_read_into_memory(tmp_path):
         file.write(npz_bytes({}))
     peak, spent = measured(lambda: refused(path))
     assert peak < 8 * 2**20 and spent < 5
+    assert "it has 2048.0 GiB, this process may have" in refused(path)
 
 
 RECORDS = {
