@@ -107,6 +107,17 @@ def function(name: str, value: Any) -> None:
         raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed a function")
 
 
+def truth(name: str, told: Any) -> bool:
+    """What the function `name` returned as True or False; TypeError for an array of several entries."""
+    shape = getattr(told, "shape", ())
+    try:
+        if math.prod(shape) == 1:
+            return bool(told)
+    except (TypeError, ValueError, RuntimeError) as error:  # what libraries raise for objects without a truth value
+        raise TypeError(f"{name}: returned {type(told).__name__}, needed something true or false") from error
+    raise TypeError(f"{name}: returned {type(told).__name__} of shape {tuple(shape)}, needed something true or false")
+
+
 def plain_numbers(name: str, value: object, kinds: str = "biuf") -> None:
     """TypeError unless `value` is a plain NumPy array with an axis, its dtype of one of NumPy's `kinds`."""
     needed = "a plain NumPy array of " + ("integers" if set(kinds) <= set("iu") else "real numbers")
@@ -155,6 +166,17 @@ def array(name: str, a: Any) -> None:
         raise TypeError(f"{name}: needed an array, got {given}")
     if isinstance(a, np.ma.MaskedArray | np.matrix):  # their products and sums are not those of arrays
         raise TypeError(f"{name}: needed a plain array, got {type(a).__module__}.{type(a).__name__}")
+    dense(name, a)
+
+
+def dense(name: str, a: Any) -> None:
+    """TypeError for tensors of PyTorch that hold no values, or not all of them: meta, sparse and nested ones."""
+    if getattr(a, "is_meta", False) is True:
+        raise TypeError(f"{name}: needed an array with values, got a tensor on the device 'meta', which has none")
+    layout = str(getattr(a, "layout", ""))
+    if layout.startswith("torch.") and (layout != "torch.strided" or a.is_nested):
+        kind = "a nested tensor" if a.is_nested else f"a tensor of layout {layout}"
+        raise TypeError(f"{name}: needed a dense array, got {kind}; to_dense() or padding makes one")
 
 
 def same_kind(**arrays: Array) -> Namespace:

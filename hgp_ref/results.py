@@ -16,6 +16,7 @@ without a summary lists its fields. Arrays appear as dtype and shape, never as n
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -30,7 +31,7 @@ import numpy as np
 from hgp_ref import arguments
 from hgp_ref.backend import array_namespace, to_host
 from hgp_ref.equality import field_values, is_array, is_plain, key, same
-from hgp_ref.files import npz_bytes, read_npz, write_whole
+from hgp_ref.files import Archive, npz_bytes, opened, write_whole
 from hgp_ref.texts import short
 
 FORMAT = "hgp_ref result"
@@ -87,9 +88,16 @@ class Result:
 
 @dataclass(frozen=True)
 class Described:
-    """An object that a file only describes: its repr, such as "PushSum(RandomDirected(n=3, …), steps=10)"."""
+    """An object that a file only describes: its repr, such as "PushSum(RandomDirected(n=3, …), steps=10)".
+
+    Attributes
+    ----------
+    text : the repr.
+    kind : module and name of its class, "" in files of earlier versions.
+    """
 
     text: str
+    kind: str = ""
 
     def __repr__(self) -> str:
         return self.text
@@ -98,8 +106,8 @@ class Described:
 def load(path: str | os.PathLike[str]) -> Any:
     """The result in `path`, as `save` wrote it.
 
-    A file that is cut short, damaged, foreign, of a later format, or whose class or fields this version does not know
-    raises ValueError. Fields that have been added since, with a default, take that default.
+    Only what `save` writes is read: entries that the result does not name are left alone, and sizes in headers are
+    checked before data is read. Fields that have been added since, with a default, take that default.
 
     Parameters
     ----------
@@ -114,9 +122,10 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     ValueError
-        The file is damaged, of another version, or no result of this package.
+        The file is cut short, damaged, foreign, of a later format, has a class or fields that this version does not
+        know, or is no regular file. The message begins with the path.
     OSError
-        It cannot be read.
+        The file is not there, may not be read, or its disk fails.
 
     Examples
     --------
@@ -126,23 +135,51 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> hgp.load("scores.npz") == fit
     True
     """
-    path = arguments.path("path", path)
-    arrays, texts = read_npz(path)
+    with opened(arguments.path("path", path)) as archive:
+        record = _record(archive)
+        if record.get("format") != FORMAT:
+            raise ValueError(f"not a result saved by hgp_ref: format {record.get('format')!r}, needed {FORMAT!r}")
+        if record.get("version") != VERSION:
+            raise ValueError(f"it has format version {record.get('version')!r}, this hgp_ref reads version {VERSION}")
+        try:
+            return _unpack(record, archive)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{ENTRY} is damaged: {error!r}") from error
+
+
+def _record(archive: Archive) -> dict[str, Any]:
+    """The JSON object that describes the result."""
     try:
-        record = json.loads(texts[ENTRY])
-        known = record["format"] == FORMAT
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not a result saved by hgp_ref: no {ENTRY} of that format inside") from error
-    if not known:
-        raise ValueError(f"{path} is not a result saved by hgp_ref: format {record['format']!r}, needed {FORMAT!r}")
-    if record.get("version") != VERSION:
-        raise ValueError(f"{path} has format version {record.get('version')!r}, this hgp_ref reads version {VERSION}")
-    try:
-        return _unpack(record, arrays)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: {ENTRY} is damaged: {error!r}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        record = json.loads(archive.text(ENTRY), parse_constant=_no_constant)
+    except (KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"not a result saved by hgp_ref: no {ENTRY} of that format inside ({error})") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"not a result saved by hgp_ref: {ENTRY} is no JSON object")
+    return record
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{ENTRY} holds {name}, which is not JSON")
+
+
+def content_digest(result: Result) -> str:
+    """SHA-256 of all that a file of `result` would hold; the same after `save` and `load`."""
+    arrays = dict[str, np.ndarray]()
+    record = _without_libraries(_pack(result, "", arrays))
+    total = hashlib.sha256(json.dumps(record, sort_keys=True).encode())
+    for name in sorted(arrays):
+        total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        total.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return total.hexdigest()
+
+
+def _without_libraries(packed: Any) -> Any:
+    """A packed value without the names of array libraries: loaded arrays are NumPy's."""
+    if isinstance(packed, list):
+        return [_without_libraries(item) for item in packed]
+    if isinstance(packed, dict):
+        return {name: _without_libraries(item) for name, item in packed.items() if name != "library"}
+    return packed
 
 
 # To a file and back: a JSON value, or an object whose first key says what it is
@@ -167,7 +204,8 @@ def _pack(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
         raise TypeError(f"{where}: {type(value).__name__} given, needed arrays, numbers, text, None, tuple, list, dict")
     if is_dataclass(value) and any(map(is_array, field_values(value).values())):
         raise TypeError(f"{where}: {type(value).__name__} holds arrays and is no Result, so they would be lost")
-    return {"described": repr(value)}
+    kind = value.kind if isinstance(value, Described) else f"{type(value).__module__}.{type(value).__qualname__}"
+    return {"described": repr(value), "kind": kind}
 
 
 def _pack_result(value: Result, where: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -199,24 +237,38 @@ def _join(where: str, name: object) -> str:
     return f"{where}.{name}" if where else str(name)
 
 
-def _unpack(packed: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _unpack(packed: Any, archive: Archive) -> Any:
     if not isinstance(packed, dict):
+        if isinstance(packed, list):
+            raise ValueError(f"{ENTRY} is damaged: a list without a kind")
         return packed
     if "result" in packed:
-        return _make(packed["result"], {name: _unpack(item, arrays) for name, item in packed["fields"].items()})
+        return _make(packed["result"], {name: _unpack(item, archive) for name, item in packed["fields"].items()})
     if "array" in packed:
-        array = arrays[packed["array"]]
+        array = archive.array(packed["array"])
         if list(array.shape) != packed["shape"] or str(array.dtype) != packed["dtype"]:
             raise ValueError(f"array {packed['array']} is {array.dtype} {array.shape}, {ENTRY} says {packed}")
         return array
+    if "described" in packed:
+        text, kind = packed["described"], packed.get("kind", "")
+        if not (isinstance(text, str) and isinstance(kind, str)):
+            raise ValueError(f"{ENTRY} is damaged: {packed} does not describe an object")
+        return Described(text, kind)
     ((kind, content),) = packed.items()
     if kind == "dict":
-        return {_unpack(name, arrays): _unpack(item, arrays) for name, item in content}
+        return {_unpack(name, archive): _unpack(item, archive) for name, item in content}
     if kind in ("list", "tuple"):
-        return (list if kind == "list" else tuple)(_unpack(item, arrays) for item in content)
+        return (list if kind == "list" else tuple)(_unpack(item, archive) for item in content)
     if kind == "scalar":
-        return arrays[content][()]
-    return {"float": float, "described": Described}[kind](content)
+        return archive.array(content)[()]
+    return {"float": _special}[kind](content)
+
+
+def _special(text: str) -> float:
+    """NaN or an infinity, as `str` writes them."""
+    if text not in ("nan", "inf", "-inf"):
+        raise ValueError(f"{ENTRY} is damaged: {text!r} is none of nan, inf, -inf")
+    return float(text)
 
 
 def _make(name: str, given: dict[str, Any]) -> Result:

@@ -50,7 +50,7 @@ ALLOWED = {
     "arguments": {"backend"},
     "philox": {"backend", "arguments", "compiled"},
     "equality": {"backend"},
-    "files": set(),
+    "files": {"memory"},  # a file larger than memory is refused
     "results": {"arguments", "backend", "equality", "files", "texts"},
     **{name: (BASE | set(ORDER[:k])) - BARRED.get(name, set()) for k, name in enumerate(ORDER)},
 }

@@ -276,6 +276,10 @@ def test_a_foreign_file_is_refused(content, tmp_path):
 
 def test_objects_in_a_file_are_never_unpickled(tmp_path):
     np.savez(tmp_path / "bad.npz", value=np.array([print], dtype=object))
+    fields = {"value": {"array": "value", "library": "numpy", "dtype": "object", "shape": [1]}}
+    record = {"format": "hgp_ref result", "version": 1, "result": "Outer", "fields": fields}
+    with zipfile.ZipFile(tmp_path / "bad.npz", "a") as archive:
+        archive.writestr("result.json", json.dumps(record))
     with pytest.raises(ValueError, match="bad.npz cannot be read.*pickle|bad.npz.*allow_pickle"):
         hgp.load(tmp_path / "bad.npz")
 

@@ -18,6 +18,9 @@ from hgp_ref.philox import MAX_STEP
 if TYPE_CHECKING:
     from hgp_ref.averaging.base import Averaging
 
+AHEAD = 2**14  # calls whose steps are listed at once: a run may be allowed many more and end early
+SEEN = 10_000  # graphs that are looked at before a run for clients that are cut off
+
 
 class Mean:
     """ū = Θ̂_m u for calls m = first, first + 1, ...: all that a method knows of the network.
@@ -65,7 +68,7 @@ class Mean:
         self.averagings, self.channel, self.calls = averagings, channel, 0
         self._first, self._runs = first, runs
         self._fixed: Any = None  # steps of every call, where it does not follow the averaging
-        self._steps: Sequence[Any] = self._steps_of(0, calls)
+        self._begin, self._steps = 0, self._steps_of(0, min(calls, AHEAD))  # of the calls from number _begin on
         self._weights = self._rule([a.weights for a in averagings])
         self._carried = self._rule([BALANCED if a.weights is BALANCED else CARRIED for a in averagings])
         if first:
@@ -111,11 +114,10 @@ class Mean:
         """The steps of the next call."""
         if self._fixed is not None:
             return self._fixed
-        if self.calls == len(self._steps):  # a method may average more often than once an iteration
-            more = self._steps_of(self.calls, max(1, self.calls))
-            self._steps = (*self._steps, *more)
-            self.channel.foresee(more)
-        steps = self._steps[self.calls]
+        if self.calls == self._begin + len(self._steps):  # of a long run, or more calls than were announced
+            self._begin, self._steps = self.calls, self._steps_of(self.calls, min(max(1, self.calls), AHEAD))
+            self.channel.foresee(self._steps)
+        steps = self._steps[self.calls - self._begin]
         self.calls += 1
         return steps
 
@@ -216,12 +218,13 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
 
 
 def _warn_of_obstacles(averagings: Sequence[Averaging], calls: int) -> None:
-    """One warning for each averaging whose graphs over the whole run cannot make a mean."""
+    """One warning for each averaging whose graphs over the run, the first SEEN of them, cannot make a mean."""
     seen: set[tuple[int, int]] = set()
     for a in averagings:
         graphs = a.graphs_before(calls)
         if graphs > MAX_STEP:
             raise ValueError(f"avg: {a!r} given, which takes {graphs} graphs in {calls} calls; there are {MAX_STEP}")
+        graphs = min(graphs, SEEN)
         if a.net is None or (id(a.net), graphs) in seen:
             continue
         seen.add((id(a.net), graphs))

@@ -8,7 +8,7 @@ taken up again gives the same path, byte for byte; `outer_steps` may have grown 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -19,9 +19,9 @@ from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_ho
 from hgp_ref.bilevel.clock import Clock
 from hgp_ref.bilevel.loop_state import LoopState
 from hgp_ref.bilevel.path import OuterStep
-from hgp_ref.bilevel.witness import TOLD, Witness, differs
+from hgp_ref.bilevel.witness import DATA, TOLD, Witness, differs
 from hgp_ref.channels import Traffic
-from hgp_ref.results import Result, load
+from hgp_ref.results import Result, content_digest, load
 from hgp_ref.texts import without_addresses
 
 
@@ -42,6 +42,7 @@ class Checkpoint(Result):
     kept: dict[str, Any]
     run: dict[str, str] = field(default_factory=dict)  # see `witness`
     told: Array = None  # (4, n), what the problem says at x and the last λ
+    seal: str = ""  # digest of all other fields: nothing else can tell an edited number from the one that was written
 
 
 NUMBERS = ("outer_cost", "floats", "rounds", "measure", "shrink", "refused", "best", "stopped", "note")
@@ -80,7 +81,7 @@ class RunFile:
             if not isinstance(entry, str | bool | int | float | None):
                 arguments.array("state of update, to be kept in file", entry)
         xp = array_namespace(at.x)
-        Checkpoint(
+        kept = Checkpoint(
             settings=self._texts(),
             lam=xp.stack(at.lam),
             x=at.x,
@@ -92,9 +93,10 @@ class RunFile:
             batches=at.clock.batches,
             best_x=at.best_x,
             kept=at.kept,
-            run=self.witness.run(),
+            run=self.witness.run,
             told=self.witness.numbers(at.x, at.lam[-1]),
-        ).save(self.place)
+        )
+        replace(kept, seal=content_digest(kept)).save(self.place)
 
     def read(self, lam: Array) -> LoopState:
         """The state that is kept, with arrays like λ; ValueError unless it is of these settings, problem and λ_0."""
@@ -103,6 +105,11 @@ class RunFile:
         if not isinstance(kept, Checkpoint):
             raise ValueError(
                 f"file: {self.place} holds a {type(kept).__name__}, needed what optimise(..., file=) has written"
+            )
+        if kept.seal != content_digest(replace(kept, seal="")):
+            raise ValueError(
+                f"file: {self.place} is not as optimise(..., file=) has written it: edited, or written by an earlier "
+                "version; needed another file"
             )
         self._same_settings(kept)
         self._same_start(kept, lam)
@@ -135,11 +142,14 @@ class RunFile:
 
     def _same_run(self, kept: Checkpoint, at: LoopState) -> None:
         """What settings do not tell: graphs, x0, whether there is a measure, and what the problem says at x and λ."""
-        now = self.witness.run()
-        other = next((f"run with {name} of its own" for name in now if now[name] != kept.run.get(name)), "")
+        now = self.witness.run
+        names = [name for name in now if now[name] != kept.run.get(name)]
+        other = next((f"run with {name} of its own" for name in names if name != DATA), "")
         if not other and kept.told is not None and kept.told.shape == (len(TOLD), at.lam[-1].shape[0]):
             words = differs(kept.told, self.witness.numbers(at.x, at.lam[-1]))
             other = words and f"problem whose {words}"
+        if not other and DATA in names:
+            other = "problem with other data"
         if other:
             raise ValueError(f"file: {self.place} belongs to a {other}; needed the same, or another file")
 

@@ -87,7 +87,8 @@ def optimise(
         `hgp_ref.bilevel.certified`. Needs `GradientDescent`, full batches, and a problem with `lipschitz(lam)` (such as
         one with positive L2 rates) unless constants are given.
     file : where to keep the loop after each step. If the file is there, the loop goes on from it; settings, problem and
-        λ_0 must be the same (`outer_steps` may grow), and the path is, byte for byte, that of a run in one go.
+        λ_0 must be the same (`outer_steps` may grow), and the path is, byte for byte, that of a run in one go. Data of
+        built-in problems are compared exactly, other problems by their costs and gradients at one point.
         Functions and objects of one's own are compared by their repr alone.
     callback : called as callback(k, lam, x, outer_cost) after training at λ_k; a true result ends the loop.
     progress : show a bar.
@@ -184,11 +185,7 @@ def _reason(loop: Loop, at: LoopState, K: int, patience: int | None, callback: C
     """Why to stop at λ_k; "" to go on."""
     if callback is not None:
         told = callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1])
-        try:
-            ends = bool(told)
-        except ValueError as error:  # an array
-            raise TypeError(f"callback: returned {type(told).__name__}, needed something true or false") from error
-        if loop.channel.anyone(ends):
+        if loop.channel.anyone(arguments.truth("callback", told)):
             return "callback"
     if patience is not None and at.k - at.best >= patience:
         return "patience"

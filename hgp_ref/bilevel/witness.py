@@ -4,12 +4,14 @@ the problem   costs and lengths of gradients of every client at the x and λ of 
 the graphs    a digest of the first ones: two schedules of many graphs may have one text
 x0            a digest of its numbers, for loops that start each training from it
 measure       whether there is one: its numbers belong to every λ of a path
+data          a digest of the problem's data, where the problem tells (`problems.digests`)
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,12 @@ import numpy as np
 from hgp_ref import rigorous
 from hgp_ref.backend import Array, host_float64, to_host
 from hgp_ref.networks import Network
+from hgp_ref.problems.digests import digest_of
 from hgp_ref.problems.normalised import Normalised
 
 GRAPHS = 64  # of a network that are compared
 SAME = 1e-4  # relative: what one problem says at one point, on another machine or library
+DATA = "data"  # the entry of `run` that files of earlier versions lack
 TOLD = ("inner cost", "length of the inner gradient", "outer cost", "length of the outer gradient")
 
 
@@ -33,6 +37,7 @@ class Witness:
     x0: Array | None
     measure: object
 
+    @cached_property
     def run(self) -> dict[str, str]:
         """A text for each of the things that must be the same."""
         graphs = hashlib.sha256()
@@ -40,7 +45,8 @@ class Witness:
             for part in self.net.csr(s):
                 graphs.update(np.ascontiguousarray(part).tobytes())
         x0 = None if self.x0 is None else hashlib.sha256(np.ascontiguousarray(to_host(self.x0)).tobytes()).hexdigest()
-        return {"graphs": graphs.hexdigest(), "x0": str(x0), "measure": "none" if self.measure is None else "given"}
+        told = {"graphs": graphs.hexdigest(), "x0": str(x0), "measure": "none" if self.measure is None else "given"}
+        return told | {DATA: str(digest_of(self.problem))}
 
     def numbers(self, x: Array, lam: Array) -> np.ndarray:
         """A row for each of TOLD.  # (4, n)"""

@@ -75,6 +75,13 @@ class Runs(Channel):
 
     def foresee(self, steps: Sequence[Steps]) -> None:
         self._ahead, self._made = [self._each(S) for S in steps], 0
+        if self._stacked is False:
+            self._tell_each()
+
+    def _tell_each(self) -> None:
+        """Each channel its own steps of what was foreseen."""
+        for channel, ahead in zip(self.channels, zip(*self._ahead, strict=True), strict=True):
+            channel.foresee(ahead)
 
     def mix(self, z: Array, steps: Steps, weights: Rules = FRESH) -> Array:
         return self._call(z, self._each(steps), self._each(weights), False)
@@ -91,8 +98,7 @@ class Runs(Channel):
             asked = zip(self.channels, steps, strict=True)
             self._stacked = all(channel.keeps_mass and channel.composes(z[0, ...], S) for channel, S in asked)
             if not self._stacked and self._ahead:
-                for channel, ahead in zip(self.channels, zip(*self._ahead, strict=True), strict=True):
-                    channel.foresee(ahead)
+                self._tell_each()
         if not self._stacked:
             return self._one_by_one(z, steps, weights, divide)
         calls = self._calls

@@ -81,7 +81,7 @@ class Iteration:
             self.kept.append(self.w if self.deferred else self.v)
         if self.callback is not None:
             copy = array_namespace(self.v).asarray(self.v, copy=True)  # the caller's, to do with as it likes
-            if self.average.channel.anyone(bool(self.callback(self.m, copy))):
+            if self.average.channel.anyone(arguments.truth("callback", self.callback(self.m, copy))):
                 self.stopped = "callback"
         return p
 

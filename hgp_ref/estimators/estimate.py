@@ -11,6 +11,7 @@ from hgp_ref import texts
 from hgp_ref.averaging import Averaging
 from hgp_ref.backend import Array
 from hgp_ref.channels import Traffic
+from hgp_ref.estimators.fingerprint import Fingerprint
 from hgp_ref.methods import Method
 from hgp_ref.results import Result
 
@@ -44,6 +45,7 @@ class Estimate(Result):
     looks : these m, (looks,).
     whole_cross : whether J was of full batches.
     carried : what the method had left, from which `resume` goes on, (n, d_x).
+    fingerprint : of the problem's values, x and λ, so that `resume` can tell whether it is at the same point.
 
     Examples
     --------
@@ -76,6 +78,7 @@ class Estimate(Result):
     looks: np.ndarray
     whole_cross: bool = False
     carried: Array | None = None
+    fingerprint: Fingerprint | None = None
 
     def _summary(self) -> list[str]:
         n, d = self.value.shape[-2:]

@@ -14,6 +14,7 @@ from hgp_ref.estimators.derivatives import FullBatch, Sampled
 from hgp_ref.estimators.divergence import GrowthWatch
 from hgp_ref.estimators.driver import Iteration
 from hgp_ref.estimators.estimate import Estimate
+from hgp_ref.estimators.fingerprint import fingerprint
 from hgp_ref.estimators.starts import starting_point
 from hgp_ref.methods import Method, Neumann
 from hgp_ref.philox import MAX_STEP, check_seeds
@@ -70,8 +71,9 @@ def hypergradient(
     tol : stop once max_i ‖r_i^(m)‖ ≤ tol max_i ‖r_i^(0)‖, r what is left of ∂_x f − ∂²_x g w at each client. That
         judges the series and not the averaging: `certify` judges both.
     w0 : (n, d_x), a first guess of w*, such as `est.w` of an earlier run. Clients average it once (one more call).
-    resume : an earlier estimate of the same kind at the same point: the run goes on from its w and what its method had
-        left, without an average of w. Give later graphs (`net.after(t)`) and batches (`first_batch`).
+    resume : an earlier estimate by the same kind of method at the same problem, x and lam, also one that `hgp.load` has
+        read: the run goes on from its w and what its method had left, without an average of w. Give later graphs
+        (`net.after(t)`) and batches (`first_batch`). Its fingerprint is compared, and another point is refused.
     whole_cross : take v^(m) = ∂_λ f − ∂²_{xλ} g w^(m) on full batches in a run of mini-batches too, with one product at
         its end (or one for each v that `history` or `callback` asks for): w keeps its noise, v gets no more.
     callback : called as callback(m, v) after each iteration m = 1 .. M; a true result stops the run.
@@ -118,7 +120,8 @@ def hypergradient(
         arguments.function("callback", callback)
     averagings, seeds, runs = _runs(avg, seed)
     many = runs is not None
-    f_x, f_lam = _start(problem, x, lam, runs)
+    outer = _outer_gradients(problem, x, lam)
+    f_x, f_lam = outer if runs is None else _for_runs(outer, runs)
     average = open_mean(averagings, problem.n_clients, f_x if many else x, M + (w0 is not None), many)
     given: dict[str, object] = {"w0": w0 is not None, "resume": resume is not None, "whole_cross": whole_cross}
     given |= {"callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
@@ -134,14 +137,15 @@ def hypergradient(
             problem, batch_size, seeds, M, x, runs=many, streams=streams, replace=replace, first=first_batch
         )
         derivatives = Sampled(problem, x, lam, batches)
-    start = starting_point(derivatives.whole, average, f_x, f_lam, method, w0, resume)
+    point = fingerprint(problem, x, lam, outer, derivatives.whole, mini_batches=batch_size is not None)
+    start = starting_point(derivatives.whole, average, f_x, f_lam, method, w0, resume, point)
     watch = GrowthWatch(problem, x, lam, method, start.left, average, mini_batches=batch_size is not None)
     working = method.for_run(M)
     state = working.begin(start.state(working), average, derivatives.whole)
     run = Iteration(
         working, average, derivatives, watch, state, start.w, start.v, f_lam, history, callback, tol, whole_cross
     )
-    del f_x, start, state  # the run has them; arrays that it has left behind are not to be held until its end
+    del f_x, outer, start, state  # the run has them; arrays that it has left behind are not to be held until its end
     shown = bar(M, "hypergradient", progress and average.channel.clients.start == 0)
     try:
         run.run(M, shown)
@@ -180,6 +184,7 @@ def hypergradient(
         looks=np.array(watch.looks),
         whole_cross=whole_cross,
         carried=None if average.channel.underway else working.carry(run.state),
+        fingerprint=point,
     )
 
 
@@ -205,17 +210,20 @@ def _method(method: Method | None, eta: float | None) -> Method:
     return method
 
 
-def _start(problem: Normalised, x: Array, lam: Array, runs: int | None) -> tuple[Array, Array]:
-    """∂_x f and ∂_λ f, once for each run."""
+def _outer_gradients(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+    """∂_x f and ∂_λ f."""
     gradients = problem.outer_grad(x, lam)
     for k, gradient in enumerate(gradients):
         if not all_finite(gradient):
             raise NonFiniteError(
                 f"problem.outer_grad(x, lam)[{k}]: holds NaN or infinite values, needed finite numbers"
             )
-    if runs is None:
-        return gradients
-    xp = array_namespace(x)
+    return gradients
+
+
+def _for_runs(gradients: tuple[Array, Array], runs: int) -> tuple[Array, Array]:
+    """The gradients once for each run."""
+    xp = array_namespace(gradients[0])
     f_x, f_lam = (xp.broadcast_to(a, (runs, *a.shape)) + xp.zeros_like(a) for a in gradients)
     return f_x, f_lam
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from hgp_ref import arguments
 from hgp_ref.averaging import Mean
-from hgp_ref.backend import Array, array_namespace, detached, host_dtype
+from hgp_ref.backend import Array, array_namespace, detached, from_host, host_dtype, is_numpy
 from hgp_ref.estimators.estimate import Estimate
+from hgp_ref.estimators.fingerprint import Fingerprint
 from hgp_ref.methods import Method
-from hgp_ref.methods.spectrum import row_norms
 from hgp_ref.problems.protocol import FullLinearization
+from hgp_ref.results import Described
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,13 @@ def starting_point(
     method: Method,
     w0: Array | None,
     resume: Estimate | None,
+    point: Fingerprint,
 ) -> Start:
     """The start that was asked for; errors name `w0` or `resume`."""
     if w0 is not None and resume is not None:
         raise ValueError("w0: given beside resume, needed one of them")
     if resume is not None:
-        return _earlier(whole(), average, method, resume, f_x, f_lam)
+        return _earlier(whole, average, method, resume, f_x, f_lam, point)
     if w0 is not None:
         return _first_guess(whole(), average, w0, f_x, f_lam)
     return Start(array_namespace(f_x).zeros_like(f_x), f_x, f_lam, zero=True)
@@ -74,36 +76,49 @@ def _first_guess(linearization: FullLinearization, average: Mean, w0: Array, f_x
 
 
 def _earlier(
-    linearization: FullLinearization, average: Mean, method: Method, resume: Any, f_x: Array, f_lam: Array
+    whole: Callable[[], FullLinearization],
+    average: Mean,
+    method: Method,
+    resume: Any,
+    f_x: Array,
+    f_lam: Array,
+    point: Fingerprint,
 ) -> Start:
     """The end of an earlier run: nothing is averaged, its method goes on."""
     arguments.kind("resume", resume, Estimate)
-    if resume.carried is None or type(resume.method) is not type(method):
+    if average.channel.anyone(resume.fingerprint is None):
+        raise ValueError(
+            "resume must be an estimate with a fingerprint of its problem, x and lam, got one without (saved by an "
+            "earlier version?); to start from its w, pass w0=est.w"
+        )
+    if resume.carried is None or _class_name(resume.method) != _class_name(method):
         raise ValueError(
             f"resume: an estimate by {resume.method!r} given, needed one by a {type(method).__name__} that tells what "
             "it carries (over links that delay, part of that may be under way at the end of a run: give w0 instead)"
         )
     parts = {"w": f_x.shape, "carried": f_x.shape, "value": f_lam.shape}
-    for name, needed in parts.items():
-        part = getattr(resume, name)
-        arguments.same_kind(**{"x": f_x, f"resume.{name}": part})
-        arguments.finite(f"resume.{name}", part)
-        if tuple(part.shape) != tuple(needed):
-            raise ValueError(f"resume.{name}: shape {tuple(part.shape)} given, needed {tuple(needed)} as in this run")
-    w, v, carried = (detached(getattr(resume, name)) for name in ("w", "value", "carried"))
-    g = f_x - linearization.hvp(w)
-    if method.conserves and resume.batch_size is None:
-        _require_same_point(average, g, carried, f_x)
-    return Start(w, g, v, carried=carried)
-
-
-def _require_same_point(average: Mean, g: Array, carried: Array, f_x: Array) -> None:
-    """ValueError unless what is carried has the mean over clients that ∂_x f − ∂²_x g w has here."""
-    channel = average.channel
-    off, size = (channel.max_over_clients(row_norms(a)) for a in (channel.mean_over_clients(carried - g), f_x))
-    bent = channel.max_over_clients(row_norms(f_x - g))
-    if np.any(off > np.sqrt(np.finfo(host_dtype(f_x)).eps) * np.maximum(size, bent)):
+    w, carried, v = (_part(resume, name, f_x, tuple(shape)) for name, shape in parts.items())
+    eps = float(np.finfo(host_dtype(f_x)).eps)
+    elsewhere = point.differs(resume.fingerprint, eps)
+    if average.channel.anyone(elsewhere):  # all ranks raise, or some would wait for the others
         raise ValueError(
-            f"resume: what it carries misses ∂_x f − ∂²_x g w of this problem, x and lam by {np.max(off):.2g} on the "
-            "average of clients; needed an estimate at the same point (elsewhere give w0=est.w)"
+            "resume must be an estimate at the same problem, x and lam; to start from its w elsewhere, pass w0=est.w"
         )
+    return Start(w, f_x - whole().hvp(w), v, carried=carried)
+
+
+def _part(resume: Estimate, name: str, like: Array, shape: tuple[int, ...]) -> Array:
+    """One array of an earlier estimate; host arrays, as `load` makes them, go to the library and device of this run."""
+    part = getattr(resume, name)
+    if isinstance(part, np.ndarray) and not is_numpy(like) and part.dtype == host_dtype(like):
+        part = from_host(part, like=like)
+    arguments.same_kind(**{"x": like, f"resume.{name}": part})
+    arguments.finite(f"resume.{name}", part)
+    if tuple(part.shape) != shape:
+        raise ValueError(f"resume.{name}: shape {tuple(part.shape)} given, needed {shape} as in this run")
+    return detached(part)
+
+
+def _class_name(method: object) -> str:
+    """Module and name of a method's class, also of one that a file describes."""
+    return method.kind if isinstance(method, Described) else f"{type(method).__module__}.{type(method).__qualname__}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hgp_ref.networks.base import Network
 
 PACKAGE = __name__.partition(".")[0]
+COMPARED_STEPS = 4  # of a period, with the same ones one and two periods later
 COMPARED = 256  # with at most so many clients, matrices are compared with the rows
 
 
@@ -115,6 +116,7 @@ CHECKS: dict[str, Callable[..., Any]] = {
 def _compare(net: Network, s: int) -> None:
     """The rows, the lists, the promise of equal shares and the matrices of step s speak of one P(s)."""
     name = type(net).__name__
+    period = None if net.period is None else arguments.integer(f"{name}: period", net.period, 1)
     indptr, receivers = net.out_lists(s)
     indptr_rows, senders, weights = net.csr(s)
     begin, listed, shares = rows_from_lists(indptr, receivers, 1.0 / np.diff(indptr))
@@ -135,3 +137,22 @@ def _compare(net: Network, s: int) -> None:
             i, j = np.unravel_index(np.argmax(gap), gap.shape)
             raise ValueError(f"{name}: mixing_matrices({s}, 1) and csr({s}) differ by {gap[i, j]} at [{i}, {j}]")
     arguments.positive(f"{name}: expected_edges", net.expected_edges)
+    if period is not None:
+        _compare_periods(net, period)
+
+
+def _compare_periods(net: Network, period: int) -> None:
+    """Averaging composes the graphs of one period and uses them again: later ones must be the same."""
+    for s in range(1, min(period, COMPARED_STEPS) + 1):
+        for later in (s + period, s + 2 * period):
+            if later > net._last_step:
+                continue
+            here, there = net.csr(s), net.csr(later)
+            if (
+                not all(map(np.array_equal, here[:2], there[:2]))
+                or (np.abs(here[2] / there[2] - 1.0) > 4 * validity.EPS).any()
+            ):
+                raise ValueError(
+                    f"{type(net).__name__}: period is {period}, but the graphs of steps {s} and {later} differ; "
+                    "period must be the number of graphs after which they repeat, or None"
+                )

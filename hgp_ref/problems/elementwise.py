@@ -21,6 +21,7 @@ from hgp_ref.backend import Array, array_namespace
 from hgp_ref.problems import constants
 from hgp_ref.problems.arrays import check_argument
 from hgp_ref.problems.constants import Lipschitz
+from hgp_ref.problems.digests import digest, digest_of
 from hgp_ref.problems.linear import LinearProblem
 from hgp_ref.problems.neural import NeuralProblem
 from hgp_ref.problems.normalised import as_problem, optional
@@ -106,6 +107,11 @@ class Elementwise(ABC):
     def prepare_batches(self, host_batches: np.ndarray, like: Array) -> Any:
         """Mini-batches taken to the device of `like` at once; see `problems.normalised`."""
         return self._inner.prepare_batches(host_batches, like)
+
+    def data_digest(self) -> str | None:
+        """SHA-256 of the problem's data, None where it does not say; see `digests`."""
+        inner = digest_of(self._inner)
+        return None if inner is None else digest(self, inner)
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
         """The same problem with some of its clients, a slice or indices."""

@@ -34,6 +34,7 @@ from hgp_ref.problems.arrays import (
     taker,
 )
 from hgp_ref.problems.constants import Lipschitz
+from hgp_ref.problems.digests import digest
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.linearization import LinearLinearization
@@ -184,6 +185,10 @@ class LinearProblem(Portable):
         Entry [k, stream] is what the methods above take as `batch`; it launches no more than a gather on the device.
         """
         return self._train.prepare(host_batches, like)
+
+    def data_digest(self) -> str:
+        """SHA-256 of data and settings; see `digests`."""
+        return digest(self, self._train, self._val)
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
         """The same problem with some of its clients, a slice or indices; lam keeps its length."""

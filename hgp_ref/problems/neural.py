@@ -24,6 +24,7 @@ from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.neural import Ensemble, Sequential
 from hgp_ref.problems.arrays import Portable, check_argument, check_batch, chosen, mover, taker
+from hgp_ref.problems.digests import digest
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.neural_answers import ask, ask_scores
 from hgp_ref.problems.neural_cost import NeuralCost
@@ -189,6 +190,16 @@ class NeuralProblem(Portable):
 
         Parts(self.model, given, given.all).each(work)
         return rows.array(xp)
+
+    def data_digest(self) -> str:
+        """SHA-256 of the model's text, the costs, the data and the settings, which checkpoints compare.
+
+        Returns
+        -------
+        str.
+        """
+        costs = [digest(cost) for cost in (self.cost, self.outer)]
+        return digest(self, repr(self.model), *costs, self._train, self._val)
 
     def restrict(self, clients: Any) -> NeuralProblem:
         """The same problem with some of its clients: a slice, or a sequence of indices.

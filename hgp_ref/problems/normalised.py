@@ -18,7 +18,9 @@ from hgp_ref.problems.arrays import Shape, run_axes
 from hgp_ref.problems.protocol import FullLinearization, Linearization, Problem
 from hgp_ref.problems.runs import Answers, CheckedLinearization, checked, each_run, pair, pick
 from hgp_ref.problems.term_sizes import TermSizes
+from hgp_ref.problems.unchanged import Unchanged, read_only
 
+PACKAGE = __name__.partition(".")[0]
 METHODS = ("inner_cost", "inner_grad", "outer_cost", "outer_grad", "linearize")
 SIZES = ("n_clients", "dim_x", "dim_lam")
 
@@ -102,6 +104,7 @@ class Normalised:
         self.clients = np.arange(self.n_clients) if numbers is None else np.asarray(numbers, dtype=np.int64)
         self._loops = not arguments.boolean("problem.broadcasts", optional(given, "broadcasts") or False)
         # A built-in class checks its arguments and answers in form; a class derived from it by a user may not.
+        self._unchanged = None if type(given).__module__.partition(".")[0] == PACKAGE else Unchanged()
         self._conforms = vars(type(given)).get("conforms", False) is True
         if self._conforms and is_numpy(given._like()):  # type: ignore[attr-defined]
             # Nothing to check and no graph to cut; a step of training on small data is quick.
@@ -143,12 +146,15 @@ class Normalised:
             conforming: Any = self.given.linearize(x, lam, **options)  # built-in ones have products
             return conforming
         lead = _run_axes(x, lam, batch)
-        if lead and self._loops:
-            each = {r: _linearization(self.given.linearize(*self._at(r, x, lam), **_at_batch(r, batch)))
+
+        def linearized(x: Array, lam: Array) -> dict[Shape, Linearization]:
+            if not (lead and self._loops):
+                return {(): _linearization(self.given.linearize(x, lam, **options))}
+            return {r: _linearization(self.given.linearize(*self._at(r, x, lam), **_at_batch(r, batch)))
                     for r in np.ndindex(*lead)}  # fmt: skip
-        else:
-            each = {(): _linearization(self.given.linearize(x, lam, **options))}
-        return CheckedLinearization(each, lead, self._loops, x, (self.n_clients, self.dim_x, self.dim_lam))
+
+        each, sizes = self._guarded("linearize(x, lam)", linearized, x, lam), (self.n_clients, self.dim_x, self.dim_lam)
+        return CheckedLinearization(each, lead, self._loops, x, sizes, self._unchanged)
 
     def sampled(self, x: Array, lam: Array) -> Callable[[Array], FullLinearization]:
         """batch -> linearize(x, lam, batch) at a point that stays, with what only the point decides computed once."""
@@ -176,9 +182,20 @@ class Normalised:
         if self._conforms:
             return call(x, lam, **options)
         lead = _run_axes(x, lam, batch)
-        if lead and self._loops:
-            return each_run(lambda r: call(*self._at(r, x, lam), **_at_batch(r, batch)), answers, lead, x)
-        return checked(call(x, lam, **options), answers, lead, x)
+
+        def asked(x: Array, lam: Array) -> tuple[Array, ...]:
+            if lead and self._loops:
+                return each_run(lambda r: call(*self._at(r, x, lam), **_at_batch(r, batch)), answers, lead, x)
+            return checked(call(x, lam, **options), answers, lead, x)
+
+        return self._guarded(next(iter(answers)).removesuffix("[0]"), asked, x, lam)
+
+    def _guarded(self, name: str, call: Callable[[Array, Array], Any], x: Array, lam: Array) -> Any:
+        """call(x, lam); a user's method `name` inside it must leave both as they are."""
+        if self._unchanged is None:
+            return call(x, lam)
+        x, lam = read_only(x), read_only(lam)
+        return self._unchanged(name, lambda: call(x, lam), x, lam)
 
     def _closed_form(self, name: str, shape: Shape) -> Callable[..., Array] | None:
         call = closed_form(self.given, name)

@@ -31,11 +31,14 @@ Optional members, each used where it is present and never required:
   With it, certificates include the rounding of these sums; without, they state that they do not.
 - `prepare_batches(host_batches, like)`: see `problems.normalised`, which is where every door of the package turns a
   problem into one that has all of these members.
+- `data_digest()`: a text that is the same for equal data and another for others, which checkpoints of
+  `bilevel.optimise` compare (see `digests`). Without it they compare costs and lengths of gradients at one point.
 - `on(batch)` of a built-in full-batch linearization: the same point on a mini-batch, without computing l' and l'' anew.
 - `products(u)` of a linearization: (hvp(u), cross(u)) where both share work.
 
 What a problem may do. It may return the same array again and again with new contents: `as_problem` copies its answers.
-It must not change its arguments.
+It must not change its arguments: NumPy arrays are passed as read-only views, those of other mutable libraries are
+compared with a copy at the first call of each method (see `unchanged`).
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from hgp_ref.memory import room
 from hgp_ref.problems import constants
 from hgp_ref.problems.arrays import Portable, check_argument, chosen, expand, matvec, mover, run_axes, taker
 from hgp_ref.problems.constants import Lipschitz
+from hgp_ref.problems.digests import digest
 from hgp_ref.problems.quadratic_sizes import quadratic_sizes
 from hgp_ref.problems.term_sizes import TermSizes
 
@@ -210,6 +211,15 @@ class Quadratic(Portable):
         (n, d_λ, d_x).
         """
         return expand(self._C, self._check(x, lam, batch), 3, xp=self._xp)
+
+    def data_digest(self) -> str:
+        """SHA-256 of all arrays and settings, which checkpoints compare.
+
+        Returns
+        -------
+        str.
+        """
+        return digest(self, self._A, self._b, self._C, self._t, self._Q, self._D, self._mu)
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Quadratic:
         """The same problem with some of its clients, a slice or indices.

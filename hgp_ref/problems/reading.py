@@ -35,12 +35,14 @@ def read_instances(X: Data, y: Data, loss: Loss, names: tuple[str, str]) -> Inst
 
 def read_labels(name: str, y: Data, features: Array) -> tuple[Array, np.ndarray]:
     """Labels (n, N_max) as floats beside `features`, and how many each client has."""
+    arguments.dense(name, y)
     if not hasattr(y, "shape") and not isinstance(y, list | tuple):
         raise TypeError(f"{name}: {type(y).__name__} given, needed labels (n, N) or a list of n arrays (N_i,)")
     parts: list[Array] = [y] if hasattr(y, "shape") else list(y)
     for part in parts:
         if part is None or isinstance(part, np.ma.MaskedArray):
             raise TypeError(f"{name}: {type(part).__name__} given, needed plain arrays")
+        arguments.dense(name, part)
         try:
             xp = array_namespace(part, features)
         except TypeError as error:
@@ -65,6 +67,7 @@ def check_labels(name: str, labels: Array, n_classes: int) -> None:
 
 def pad(name: str, data: Data, ndim: int) -> tuple[Array, np.ndarray]:
     """An array (n, N, ...) as it is, or a sequence of n arrays (N_i, ...) padded with zeros; and the N_i."""
+    arguments.dense(name, data)
     form = "(n, N, d) or a list of n arrays (N_i, d)" if ndim == 2 else "(n, N) or a list of n arrays (N_i,)"
     if hasattr(data, "shape"):
         arguments.same_kind(**{name: data})

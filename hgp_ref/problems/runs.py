@@ -11,6 +11,7 @@ from hgp_ref import arguments
 from hgp_ref.backend import Array, array_namespace, detached
 from hgp_ref.problems.arrays import Shape, run_axes
 from hgp_ref.problems.protocol import Linearization
+from hgp_ref.problems.unchanged import Unchanged, read_only
 
 Answers = Mapping[str, Shape]  # what a call returns, in order: a name for messages, and the shape without run axes
 
@@ -50,9 +51,16 @@ class CheckedLinearization:
     """hvp, cross and products of a problem's own linearizations, one for each run of the point (`lead`)."""
 
     def __init__(
-        self, each: Mapping[Shape, Linearization], lead: Shape, loops: bool, like: Array, sizes: Shape
+        self,
+        each: Mapping[Shape, Linearization],
+        lead: Shape,
+        loops: bool,
+        like: Array,
+        sizes: Shape,
+        unchanged: Unchanged | None = None,
     ) -> None:
         n, dim_x, dim_lam = sizes
+        self._unchanged = unchanged  # of a user's problem
         self._each, self._lead, self._loops, self._like = each, lead, loops, like
         self._hvp, self._cross = {"hvp(u)": (n, dim_x)}, {"cross(u)": (n, dim_lam)}
         self._products = {"products(u)[0]": (n, dim_x), "products(u)[1]": (n, dim_lam)}
@@ -73,6 +81,12 @@ class CheckedLinearization:
 
     def _apply(self, product: Callable[[Any, Array], tuple[Array, ...]], answers: Answers, u: Array) -> Any:
         u = detached(u)
+        if self._unchanged is None:
+            return self._products_of(product, answers, u)
+        u, name = read_only(u), next(iter(answers)).removesuffix("[0]")
+        return self._unchanged(name, lambda: self._products_of(product, answers, u), u)
+
+    def _products_of(self, product: Callable[[Any, Array], tuple[Array, ...]], answers: Answers, u: Array) -> Any:
         lead = run_axes(point=self._lead, u=tuple(u.shape[:-2]))
         if not (lead and self._loops):
             return checked(product(self._each[()], u), answers, lead, self._like)

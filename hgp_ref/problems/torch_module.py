@@ -21,6 +21,7 @@ from hgp_ref import arguments
 from hgp_ref.backend import Array
 from hgp_ref.problems.adapters import Adapter
 from hgp_ref.problems.arrays import chosen
+from hgp_ref.problems.digests import digest
 from hgp_ref.problems.torch_graph import require_recording
 from hgp_ref.problems.torch_instances import TorchInstances, read_tensors
 from hgp_ref.problems.torch_point import ModuleLinearization, Point
@@ -98,6 +99,11 @@ class TorchModuleProblem(Adapter):
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> ModuleLinearization:
         """The gradient with its graph, differentiated once more for each vector."""
         return ModuleLinearization(self, list(self._points("inner_cost", x, lam, batch)))
+
+    def data_digest(self) -> str:
+        """SHA-256 of the clients' data; see `digests`. The module and the losses are functions and leave no trace."""
+        parts = [part for data in self._data.values() for part in (data.X, data.y, data.counts)]
+        return digest(self, *parts)
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> TorchModuleProblem:
         """The same problem with some of its clients, a slice or indices."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.backend import Array, from_host, host_dtype
+from hgp_ref.problems.digests import digest, digest_of
 from hgp_ref.problems.normalised import as_problem
 from hgp_ref.problems.prepared import PreparedBatch
 from hgp_ref.problems.protocol import FullLinearization, Problem
@@ -59,6 +60,11 @@ class Weighed:
             hvp=lambda u: scaled(c, sizes.hvp(u), 3, K),
             cross=lambda u: scaled(c, sizes.cross(u), 3, K),
         )
+
+    def data_digest(self) -> str | None:
+        """SHA-256 of the problem's data and the weights, None where it does not say; see `digests`."""
+        inner = digest_of(self._inner)
+        return None if inner is None else digest(self, inner, self._c)
 
     def _weights(self, like: Array) -> Array:
         return from_host(self._c.astype(host_dtype(like))[:, None], like=like)  # (n, 1)

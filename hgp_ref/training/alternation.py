@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hgp_ref import arguments
 from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.progress import Bar, bar
@@ -36,6 +37,7 @@ class Averager(Protocol):
 class Work(Protocol):
     """What clients do between two averages."""
 
+    rates: Any  # `Rates`, of all steps
     rate: float  # of the last step
     last: Array  # the direction of the last step
 
@@ -69,6 +71,7 @@ class Alternation:
                 x, done, stopped = self._run(z, shown)
         finally:
             shown.close()
+        self.watch.widen(self.work.rates.largest)
         gap, norm = self.watch.conclude(x, self.largest_rate)
         if self.tol is not None and stopped == "steps":
             self.watch.warn_unless_reached(norm, self.tol, f"{done} steps")
@@ -83,6 +86,7 @@ class Alternation:
             momentum=rule.momentum,
             weight_decay=rule.weight_decay,
             prox=rule.prox,
+            rates=self.work.rates.until(done),
             **settings,
         )
 
@@ -106,13 +110,14 @@ class Alternation:
         """Why training ends after turn s, None if it goes on."""
         self.largest_rate = max(self.largest_rate, self.work.rate)
         if not s % self.every or s in (1, self.turns):
+            self.watch.widen(self.work.rates.largest)
             self.watch.look(z, self.work.last, s, self.largest_rate)
             shown.update(s - self.told)
             self.told = s
         if self.tol is not None and not s % self.tolerance_every and self.watch.reached(z, self.tol):
             return "tolerance"
         if self.callback is not None:
-            enough = bool(self.callback(s, array_namespace(z).asarray(z, copy=True)))
+            enough = arguments.truth("callback", self.callback(s, array_namespace(z).asarray(z, copy=True)))
             if self.watch.average.channel.anyone(enough):
                 return "callback"
         return None

@@ -7,6 +7,7 @@ with the weight decay c, the proximal weight μ and the momentum m (0: d itself)
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -56,18 +57,50 @@ def check_momentum(momentum: float) -> float:
     return checked
 
 
+class Rates:
+    """The learning rate of each step from 0 on: lr decay^(milestones passed), or lr(step) for a function.
+
+    Rates are computed as they are asked for: a run may end long before its last step.
+    """
+
+    def __init__(self, steps: int, lr: Rate, milestones: Sequence[int] | None, decay: float) -> None:
+        self.steps, self._function = steps, lr if callable(lr) else None
+        if self._function is not None:
+            if milestones is not None:
+                raise ValueError(f"milestones={milestones!r} given beside a function lr, needed one of them")
+            self.milestones: tuple[int, ...] = ()
+            self.largest = max(self.sample().tolist())  # of those asked for so far
+            return
+        rate = arguments.positive("lr", lr)
+        if milestones is None:
+            milestones = (-(-3 * steps // 5), -(-4 * steps // 5))
+        at = arguments.host_array("milestones", milestones)
+        if at.ndim != 1 or (at.size and at.dtype.kind not in "iu"):
+            raise ValueError(f"milestones={milestones!r} given, needed a list of step numbers")
+        self.milestones, self._sorted = tuple(at.tolist()), sorted(at.tolist())
+        self._table = (rate * arguments.positive("decay", decay) ** np.arange(at.size + 1)).tolist()
+        passed = bisect_right(self._sorted, 0), bisect_right(self._sorted, steps - 1)
+        self.largest = max(self._table[passed[0]], self._table[passed[1]])  # the rate is monotone
+
+    def __getitem__(self, step: int) -> float:
+        if self._function is None:
+            return self._table[bisect_right(self._sorted, step)]
+        rate = arguments.positive(f"lr({step})", self._function(step))
+        self.largest = max(rate, getattr(self, "largest", rate))
+        return rate
+
+    def until(self, steps: int) -> np.ndarray:
+        """The rates of the first `steps` steps."""
+        return np.array([self[s] for s in range(steps)])
+
+    def sample(self) -> np.ndarray:
+        """The rates of steps 0, 1, 2, 4, 8, … and of the last: what ranks compare."""
+        powers = [2**k for k in range((self.steps - 1).bit_length()) if 2**k < self.steps]
+        return np.array([self[s] for s in dict.fromkeys([0, *powers, self.steps - 1])])
+
+
 def read_rates(steps: int, lr: Rate, milestones: Sequence[int] | None, decay: float
                ) -> tuple[tuple[int, ...], np.ndarray]:  # fmt: skip
-    """The milestones, and the rate of each step: lr decay^(milestones passed), or lr(step) for a function."""
-    if callable(lr):
-        if milestones is not None:
-            raise ValueError(f"milestones={milestones!r} given beside a function lr, needed one of them")
-        return (), np.array([arguments.positive(f"lr({s})", lr(s)) for s in range(steps)])
-    lr = arguments.positive("lr", lr)
-    if milestones is None:
-        milestones = (-(-3 * steps // 5), -(-4 * steps // 5))
-    at = arguments.host_array("milestones", milestones)
-    if at.ndim != 1 or (at.size and at.dtype.kind not in "iu"):
-        raise ValueError(f"milestones={milestones!r} given, needed a list of step numbers")
-    passed = np.searchsorted(np.sort(at), np.arange(steps), side="right")
-    return tuple(at.tolist()), lr * arguments.positive("decay", decay) ** passed
+    """The milestones, and the rates of all steps."""
+    rates = Rates(steps, lr, milestones, decay)
+    return rates.milestones, rates.until(steps)

@@ -32,6 +32,12 @@ class TrainingWatch:
         self.step = 0  # of the last look
         self.mean_gradient: np.ndarray | None = None  # of the start, once a tolerance asks for it
 
+    def widen(self, lr: float) -> None:
+        """Allow for steps of rate `lr`, the largest so far: how far parameters may be expected to move."""
+        if lr > self.lr:
+            self.lr = lr
+            self.reach = np.maximum(self.reach, self._largest(self.start) + lr * self.gradient)
+
     def look(self, z: Array, gradient: Array, step: int, rate: float) -> None:
         """Stop training that has left the range of sense; `rate` is the largest learning rate used so far."""
         self.step = step

@@ -37,7 +37,7 @@ class Fit(Result):
     momentum : of the steps.
     weight_decay : beside what the problem has.
     prox : weight of the pull towards the model of the round.
-    rates : of each step or round, (steps,).
+    rates : of each step or round that was done, (steps,).
     epochs : local epochs of a round; None for gradient push.
 
     Examples

@@ -5,8 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from hgp_ref import arguments
 from hgp_ref.averaging import PushSum, RobustPushSum, open_mean, push_sum_over
 from hgp_ref.backend import Array, detached
@@ -17,7 +15,7 @@ from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.minibatches import MiniBatches
 from hgp_ref.problems.normalised import Normalised
 from hgp_ref.training.alternation import Alternation
-from hgp_ref.training.descent import Descent, Rate, read_rates
+from hgp_ref.training.descent import Descent, Rate, Rates
 from hgp_ref.training.divergence import TrainingWatch
 from hgp_ref.training.fit import Fit
 from hgp_ref.training.start import check_clients, check_lam, one_per_seed, read_start
@@ -113,28 +111,28 @@ def sgp(
     lam = one_per_seed(detached(lam), seeds) if many else detached(lam)
     z = read_start(problem, lam, x0)
     average = open_mean([_averaging(net, mode, problem)], problem.n_clients, z, steps)
-    milestones, rates = read_rates(steps, lr, milestones, decay)
+    rates = Rates(steps, lr, milestones, decay)
     rule = Descent(problem, lam, momentum, weight_decay)
     average.channel.meet(problem.clients)
     average.channel.agree("hgp.sgp", variant=variant, tol=tol, batch_size=batch_size, seed=seeds,
-                          first_batch=first_batch, rates=rates, momentum=rule.momentum, weight_decay=rule.weight_decay,
-                          dim_lam=problem.dim_lam, callback=callback is not None)  # fmt: skip
+                          first_batch=first_batch, rates=rates.sample(), milestones=rates.milestones,
+                          momentum=rule.momentum, weight_decay=rule.weight_decay, dim_lam=problem.dim_lam,
+                          callback=callback is not None)  # fmt: skip
     batches = None
     if batch_size is not None:
         batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=many, first=first_batch)
-    work, watch = GradientStep(rule, rates, batches), TrainingWatch(rule, z, float(rates.max()), average)
+    work, watch = GradientStep(rule, rates, batches), TrainingWatch(rule, z, rates.largest, average)
     turns = Alternation(average, work, watch, steps, variant == "nedic", LOOK, tol, TOLERANCE_LOOK, callback)
     return turns.fit(
         z,
         "sgp" if progress else None,
-        lr=float(rates[0]),
-        milestones=milestones,
+        lr=rates[0],
+        milestones=rates.milestones,
         decay=float(decay),
         variant=variant,
         batch_size=batch_size,
         seed=seeds if many else seeds[0],
         first_batch=first_batch,
-        rates=rates,
     )
 
 
@@ -156,8 +154,8 @@ def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
 class GradientStep:
     """δ(z) = −a b, one mini-batch a turn."""
 
-    def __init__(self, rule: Descent, rates: np.ndarray, batches: MiniBatches | None) -> None:
-        self.rule, self.rates, self.batches = rule, rates.tolist(), batches
+    def __init__(self, rule: Descent, rates: Rates, batches: MiniBatches | None) -> None:
+        self.rule, self.rates, self.batches = rule, rates, batches
         self.last: Array = None
 
     def __call__(self, turn: int, z: Array) -> Array:

@@ -31,7 +31,7 @@ from hgp_ref.philox import check_seed
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.epochs import Epochs
 from hgp_ref.training.alternation import Alternation
-from hgp_ref.training.descent import Descent, Rate, read_rates
+from hgp_ref.training.descent import Descent, Rate, Rates
 from hgp_ref.training.divergence import TrainingWatch
 from hgp_ref.training.fit import Fit
 from hgp_ref.training.start import check_lam, read_start
@@ -110,26 +110,26 @@ def local_rounds(
         arguments.function("callback", callback)
     lam = detached(lam)
     z = read_start(problem, lam, x0)
-    milestones, rates = read_rates(rounds, lr, milestones, decay)
+    rates = Rates(rounds, lr, milestones, decay)
     rule = Descent(problem, lam, momentum, weight_decay, prox)
     average = open_weighted(avg, z, rounds, weights, running=True)
     average.mean.channel.agree("hgp.training.local_rounds", epochs=epochs, batch_size=batch_size, seed=seed,
-                               first_epoch=first_epoch, rates=rates, momentum=rule.momentum, prox=rule.prox,
-                               weight_decay=rule.weight_decay, callback=callback is not None)  # fmt: skip
+                               first_epoch=first_epoch, rates=rates.sample(), milestones=rates.milestones,
+                               momentum=rule.momentum, weight_decay=rule.weight_decay, prox=rule.prox,
+                               callback=callback is not None)  # fmt: skip
     steps = Epochs(problem, batch_size, check_seed(seed), lam, first_epoch)
-    watch = TrainingWatch(rule, z, float(rates.max()), average.mean)
+    watch = TrainingWatch(rule, z, rates.largest, average.mean)
     turns = Alternation(average, LocalEpochs(rule, rates, steps, epochs), watch, rounds, False, LOOK, callback=callback)
     return turns.fit(
         z,
         "rounds" if progress else None,
-        lr=float(rates[0]),
-        milestones=milestones,
+        lr=rates[0],
+        milestones=rates.milestones,
         decay=float(decay),
         variant="rounds",
         batch_size=batch_size,
         seed=seed,
         first_batch=first_epoch,
-        rates=rates,
         epochs=epochs,
     )
 
@@ -137,8 +137,9 @@ def local_rounds(
 class LocalEpochs:
     """δ(z): from z through `epochs` epochs of a client's own data, drawn back to z by the proximal term."""
 
-    def __init__(self, rule: Descent, rates: np.ndarray, steps: Epochs, epochs: int) -> None:
-        self.rule, self.rates, self.steps, self.epochs = rule, rates.tolist(), steps, epochs
+    def __init__(self, rule: Descent, rates: Rates | np.ndarray, steps: Epochs, epochs: int) -> None:
+        self.rule, self.steps, self.epochs = rule, steps, epochs
+        self.rates = rates.tolist() if isinstance(rates, np.ndarray) else rates
         self.last: Array = None  # b, which goes on from round to round
 
     def __call__(self, turn: int, z: Array) -> Array:

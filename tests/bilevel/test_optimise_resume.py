@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from kinds import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Adam, Box, GradientDescent, optimise
+from hgp_ref.files import npz_bytes, read_npz, write_whole
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 SETTINGS = dict(outer_steps=6, train=dict(steps=30, lr=0.5, batch_size=5), estimate=dict(steps=3, iterations=20))
@@ -181,3 +183,122 @@ def test_killed_again_and_again_it_gives_the_same_bytes(tmp_path):
         problem, NET, lam, 40, dict(steps=60, lr=0.5, batch_size=5), dict(steps=3, iterations=40), Adam(0.003)
     )
     assert (tmp_path / "path.npz").read_bytes() == whole.save(tmp_path / "whole.npz").read_bytes()
+
+
+def labelled(N=20_000, dtype="float64"):
+    rng = np.random.default_rng(3)
+    X, X_val = rng.normal(size=(2, 3, N, 2)).astype(dtype)
+    y, y_val = ((A[..., 0] > 0).astype(int) for A in (X, X_val))
+    return [X, y, X_val, y_val]
+
+
+@pytest.mark.parametrize("kind", ["LogisticRegression", "SoftmaxRegression", "LogRates", "HyperCleaning"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_one_changed_label_of_many_is_noticed(tmp_path, kind, dtype):
+    parts, problems = labelled(2000 if kind == "HyperCleaning" else 20_000, dtype), hgp.problems
+
+    def make(parts):
+        if kind == "LogRates":
+            return problems.LogRates(problems.LogisticRegression(*parts))
+        return getattr(problems, kind)(*parts)
+
+    problem, file = make(parts), tmp_path / "loop.npz"
+    lam = np.full((3, problem.dim_lam), 0.1, dtype)
+    given = dict(train=dict(steps=3, lr=0.5), estimate=dict(steps=3, iterations=2), update=GradientDescent(0.01))
+    with np.errstate(all="ignore"):
+        optimise(problem, NET, lam, 1, **given, file=file)
+        for index, entry in ((1, (2, 77)), (3, (0, 5)), (0, (1, 3, 0)), (2, (1, 3, 1))):
+            other = [np.array(a) for a in parts]
+            other[index][entry] = (
+                1 - other[index][entry] if index % 2 else np.nextafter(other[index][entry], 9, dtype=dtype)
+            )
+            with pytest.raises(ValueError, match="belongs to a problem (with other data|whose)"):
+                optimise(make(other), NET, lam, 2, **given, file=file)
+        assert len(optimise(make([a.copy() for a in parts]), NET, lam, 2, **given, file=file).lam) == 3
+
+
+def test_changed_data_of_a_network_and_of_a_quadratic_are_noticed(tmp_path):
+    rng = np.random.default_rng(0)
+    model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    X, y = rng.normal(size=(3, 50, 4)), rng.integers(0, 3, (3, 50))
+    near = np.nextafter(X, 9)
+    lam, given = np.zeros((3, 3)), dict(train=dict(steps=3, lr=0.1), estimate=dict(steps=3, iterations=2))
+    cases = [hgp.problems.PersonalMask(model, *data) for data in ((X, y), (near, y), (X, y, near, y))]
+    optimise(cases[0], NET, lam, 1, **given, file=tmp_path / "n.npz")
+    for other in cases[1:]:
+        with pytest.raises(ValueError, match="belongs to a problem with other data"):
+            optimise(other, NET, lam, 2, **given, file=tmp_path / "n.npz")
+    A, b, C, t = np.stack([np.eye(2)] * 3), rng.normal(size=(3, 2)), rng.normal(size=(3, 3, 2)), rng.normal(size=(3, 2))
+    whole = hgp.problems.Quadratic(A, b, C, t)
+    optimise(whole, NET, lam, 1, **given, file=tmp_path / "q.npz")
+    for data, more in (((A * (1 + 1e-12), b, C, t), {}), ((A, np.nextafter(b, 9), C, t), {}),
+                       ((A, b, np.nextafter(C, 9), t), {}), ((A, b, C, np.nextafter(t, 9)), {}),
+                       ((A, b, C, t), {"outer_reg": 1e-12})):  # fmt: skip
+        with pytest.raises(ValueError, match="belongs to a problem with other data"):
+            optimise(hgp.problems.Quadratic(*data, **more), NET, lam, 2, **given, file=tmp_path / "q.npz")
+    optimise(hgp.problems.Quadratic(A, b, C, t), NET, lam, 2, **given, file=tmp_path / "q.npz")
+
+
+def test_another_x0_is_noticed(tmp_path):
+    problem, x, lam = logistic()
+    file, given = tmp_path / "loop.npz", SETTINGS | {"outer_steps": 1}
+    optimise(problem, NET, lam, **given, x0=x, file=file)
+    for x0 in (None, np.nextafter(x, 9)):
+        with pytest.raises(ValueError, match="belongs to a run with x0"):
+            optimise(problem, NET, lam, **SETTINGS, x0=x0, file=file)
+    optimise(problem, NET, lam, **SETTINGS, x0=x.copy(), file=file)
+
+
+def test_data_are_the_same_in_every_library(tmp_path):
+    torch = pytest.importorskip("torch")
+    problem, _, lam = logistic()
+    file = tmp_path / "loop.npz"
+    optimise(problem, NET, lam, **SETTINGS | {"outer_steps": 1}, file=file)
+    for steps in (2, 3):  # from a file that NumPy arrays have written, and from one of tensors
+        given = SETTINGS | {"outer_steps": steps}
+        path = optimise(problem.to("torch"), NET, torch.asarray(lam), **given, file=file)
+        assert len(path.lam) == steps + 1
+
+
+EDITS = {
+    "a cost that is text": lambda f: f["numbers"]["dict"][0].__setitem__(1, {"list": ["a", "b"]}),
+    "a huge number": lambda f: f.update(batches=10**400),
+    "a negative number": lambda f: f.update(batches=-5),
+    "no numbers": lambda f: f.update(numbers=None),
+    "no traffic": lambda f: f.update(traffic=3),
+    "another traffic": lambda f: f["traffic"]["fields"].update(messages="many"),
+    "steps of another kind": lambda f: f.update(steps={"tuple": [1, 2]}),
+    "no state": lambda f: f.update(state={"tuple": []}),
+    "another shrink": lambda f: [pair.__setitem__(1, 1e-3) for pair in f["numbers"]["dict"] if pair[0] == "shrink"],
+    "another best": lambda f: [pair.__setitem__(1, 10**9) for pair in f["numbers"]["dict"] if pair[0] == "best"],
+    "settings": lambda f: f.update(settings=[]),
+    "no seal": lambda f: f.pop("seal"),
+    "another seal": lambda f: f.update(seal=7),
+    "x is λ": lambda f: f.update(x=f["lam"]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_checkpoint_is_refused(tmp_path, edit):
+    problem, _, lam = logistic()
+    file = tmp_path / "loop.npz"
+    optimise(problem, NET, lam, **SETTINGS | {"outer_steps": 1}, file=file)
+    arrays, texts = read_npz(file)
+    record = json.loads(texts["result.json"])
+    EDITS[edit](record["fields"])
+    write_whole(file, npz_bytes(arrays, {"result.json": json.dumps(record)}))
+    with pytest.raises(ValueError, match=r"loop\.npz (is not as optimise|cannot be read)"):
+        optimise(problem, NET, lam, **SETTINGS, file=file)
+
+
+def test_an_edited_array_of_a_checkpoint_is_refused(tmp_path):
+    problem, _, lam = logistic()
+    file = tmp_path / "loop.npz"
+    optimise(problem, NET, lam, **SETTINGS | {"outer_steps": 1}, file=file)
+    arrays, texts = read_npz(file)
+    for name in arrays:
+        changed = {other: np.array(a) for other, a in arrays.items()}
+        changed[name].reshape(-1)[-1] += 1
+        write_whole(file, npz_bytes(changed, texts))
+        with pytest.raises(ValueError, match="is not as optimise"):
+            optimise(problem, NET, lam, **SETTINGS, file=file)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
-from helpers import assert_close
+from helpers import LIBRARIES, assert_close, open_library
 from kinds import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref import exact
-from hgp_ref.methods import Chebyshev, Neumann, Refined, Tracking
+from hgp_ref.backend import to_host
+from hgp_ref.methods import Chebyshev, LocalNeumann, Neumann, Refined, Tracking
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 
@@ -58,15 +63,189 @@ def test_bad_input_is_named():
             hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), iterations=3, **options)
 
 
-def test_an_estimate_of_another_point_is_refused():
+ELSEWHERE = "resume must be an estimate at the same problem, x and lam; to start from its w elsewhere, pass w0=est.w"
+METHODS = [
+    Neumann(0.5),
+    Chebyshev(0.05, 1.1),
+    Tracking(0.1),
+    Refined(Neumann(0.5), cycles=2, steps=5),
+    Refined(Tracking(0.1), cycles=2, steps=5),
+    LocalNeumann(0.5),
+]
+KINDS = [{}, {"batch_size": 3}, {"seed": [1, 2]}, {"seed": [1, 2], "batch_size": 3}]
+
+
+def data(seed=0, n=3, N=12, d=4, dtype="float64"):
+    rng = np.random.default_rng(seed)
+    X, X_val = rng.normal(size=(2, n, N, d)).astype(dtype)
+    y, y_val = rng.integers(0, 2, (2, n, N))
+    return [X, y, X_val, y_val]
+
+
+def changed(parts, index, entry, value):
+    parts = [np.array(a) for a in parts]
+    parts[index][entry] = value
+    return parts
+
+
+def quiet(*given, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a few iterations are no estimate
+        return hgp.hypergradient(*given, **options)
+
+
+def carries(method, options):
+    est = quiet(hgp.problems.LogisticRegression(*data()), np.full((3, 4), 0.1), np.full((3, 4), 0.2),
+                hgp.PushSum(NET, 3), method=method, iterations=6, **options)  # fmt: skip
+    return est.carried is not None
+
+
+RESUMABLE = [(method, options) for method in METHODS for options in KINDS if carries(method, options)]
+
+
+@pytest.mark.parametrize(("method", "options"), RESUMABLE, ids=str)
+def test_an_estimate_of_another_point_is_refused(method, options):
+    parts, x, lam = data(), np.full((3, 4), 0.1), np.full((3, 4), 0.2)
+    problem = hgp.problems.LogisticRegression(*parts)
+    est = quiet(problem, x, lam, hgp.PushSum(NET, 3), method=method, iterations=6, **options)
+    given = dict(avg=hgp.PushSum(NET.after(40), 3), method=method, iterations=4, resume=est, **options)
+    quiet(problem, x, lam, **given)
+    quiet(hgp.problems.LogisticRegression(*parts), np.asfortranarray(x), lam.copy(), **given)
+    flipped = hgp.problems.LogisticRegression(*changed(parts, 1, (2, 11), 1 - parts[1][2, 11]))
+    validated = hgp.problems.LogisticRegression(*changed(parts, 3, (1, 0), 1 - parts[3][1, 0]))
+    moved = hgp.problems.LogisticRegression(*changed(parts, 0, (0, 11, 3), parts[0][0, 11, 3] + 1e-9))
+    x_near, lam_near = x.copy(), lam.copy()
+    x_near[2, 3] += 1e-15
+    lam_near[1, 1] += 1e-15
+    swapped = hgp.problems.LogisticRegression(*(a[::-1] for a in parts))
+    for elsewhere in (
+        (problem, 3 * x, lam),
+        (problem, x_near, lam),
+        (problem, x, 2 * lam),
+        (problem, x, lam_near),
+        (flipped, x, lam),
+        (validated, x, lam),
+        (moved, x, lam),
+        (swapped, x, lam),
+    ):
+        with pytest.raises(ValueError, match=ELSEWHERE):
+            quiet(*elsewhere, **given)
+
+
+@pytest.mark.parametrize("method", [Neumann(0.3), Tracking(0.1)], ids=repr)
+def test_a_problem_of_ones_own_is_told_from_another_at_zero(method):
+    """At x = λ = 0 most of what a problem consists of has no effect on gradients: products show it."""
+    rng = np.random.default_rng(0)
+    A, C = np.stack([np.diag(rng.uniform(0.5, 1.5, 4)) for _ in range(3)]), rng.normal(size=(3, 2, 4))
+
+    class Own:
+        n_clients, dim_x, dim_lam = 3, 4, 2
+
+        def __init__(self, A, C):
+            self.A, self.C = A, C
+
+        def outer_grad(self, x, lam):
+            return x + 1.0, lam
+
+        def linearize(self, x, lam, batch=None):
+            return SimpleNamespace(hvp=lambda u: np.einsum("nij,nj->ni", self.A, u),
+                                   cross=lambda u: np.einsum("nij,nj->ni", self.C, u))  # fmt: skip
+
+    x, lam, options = np.zeros((3, 4)), np.zeros((3, 2)), dict(method=method, iterations=5)
+    est = quiet(Own(A, C), x, lam, hgp.PushSum(NET, 3), **options)
+    assert np.isfinite(quiet(Own(A, C), x, lam, hgp.PushSum(NET, 3), resume=est, **options).value).all()
+    A_near, C_near = A.copy(), C.copy()
+    A_near[1, 2, 2] += 1e-9
+    C_near[2, 0, 3] += 1e-9
+    for other in (Own(A_near, C), Own(A, C_near)):
+        with pytest.raises(ValueError, match=ELSEWHERE):
+            quiet(other, x, lam, hgp.PushSum(NET, 3), resume=est, **options)
+
+
+@pytest.mark.parametrize("kind", ["full", "mini-batch"])
+def test_one_label_of_20000_is_noticed_in_float32(kind):
+    options = {"batch_size": 16} if kind == "mini-batch" else {}
+    parts = data(n=2, N=20_000, d=3, dtype="float32")
+    x, lam = np.full((2, 3), 0.1, "float32"), np.full((2, 3), 0.1, "float32")
+    avg = hgp.ExactAverage(2)
+    est = quiet(hgp.problems.LogisticRegression(*parts), x, lam, avg, eta=0.5, iterations=3, **options)
+    for index in (1, 3):
+        other = hgp.problems.LogisticRegression(*changed(parts, index, (1, 19_999), 1 - parts[index][1, 19_999]))
+        with pytest.raises(ValueError, match=ELSEWHERE):
+            quiet(other, x, lam, avg, eta=0.5, iterations=3, resume=est, **options)
+
+
+def test_rounding_of_another_order_of_sums_is_no_other_point():
+    """Instances in another order give the same problem up to rounding; batches of it would differ."""
+    parts, x, lam = data(N=500), np.full((3, 4), 0.1), np.full((3, 4), 0.2)
+    est = quiet(hgp.problems.LogisticRegression(*parts), x, lam, hgp.PushSum(NET, 3), eta=0.5, iterations=6)
+    turned = hgp.problems.LogisticRegression(*(np.ascontiguousarray(a[:, ::-1]) for a in parts))
+    again = quiet(turned, x, lam, hgp.PushSum(NET, 3), eta=0.5, iterations=6)
+    assert not np.array_equal(est.fingerprint.values, again.fingerprint.values)
+    quiet(turned, x, lam, hgp.PushSum(NET, 3), eta=0.5, iterations=6, resume=est)
+
+
+@pytest.mark.parametrize(("method", "options"), RESUMABLE, ids=str)
+def test_a_loaded_estimate_goes_on_with_the_same_bits(method, options, tmp_path):
+    x, lam = np.full((3, 4), 0.1), np.full((3, 4), 0.2)
+    problem = hgp.problems.LogisticRegression(*data())
+    est = quiet(problem, x, lam, hgp.PushSum(NET, 3), method=method, iterations=6, **options)
+    loaded = hgp.load(est.save(tmp_path / "e.npz"))
+    assert loaded == est
+    given = dict(avg=hgp.PushSum(NET.after(40), 3), method=method, iterations=4, **options)
+    there, here = quiet(problem, x, lam, resume=est, **given), quiet(problem, x, lam, resume=loaded, **given)
+    for name in ("value", "w", "carried", "norms"):
+        assert getattr(there, name).tobytes() == getattr(here, name).tobytes(), name
+    with pytest.raises(ValueError, match=ELSEWHERE):
+        quiet(problem, x + 1, lam, resume=loaded, **given)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_loaded_estimate_goes_on_in_every_library(name, tmp_path):
+    lib = open_library(name)
+    host = hgp.problems.LogisticRegression(*data(dtype="float32"))
+    x, lam = (lib.asarray(np.full((3, 4), value, "float32")) for value in (0.1, 0.2))
+    problem, avg = host.to(lib.backend), hgp.PushSum(NET, 3)
+    est = quiet(problem, x, lam, avg, eta=0.5, iterations=6)
+    loaded = hgp.load(est.save(tmp_path / "e.npz"))
+    ends = [quiet(problem, x, lam, avg, eta=0.5, iterations=4, resume=one) for one in (est, loaded)]
+    assert to_host(ends[0].value).tobytes() == to_host(ends[1].value).tobytes()
+    with pytest.raises(ValueError, match=ELSEWHERE):
+        quiet(problem, x + 0.01, lam, avg, eta=0.5, iterations=4, resume=loaded)
+    quiet(host, np.full((3, 4), 0.1, "float32"), np.full((3, 4), 0.2, "float32"), avg, eta=0.5, iterations=4,
+          resume=loaded)  # fmt: skip
+
+
+def test_an_estimate_without_a_sound_fingerprint_is_refused():
     problem, x, lam = quadratic()
-    net, method = hgp.networks.RandomDirected(3, seed=1), hgp.methods.Tracking(0.1)
-    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 3), method=method, iterations=10)
-    later = hgp.PushSum(net.after(30), 3)
-    with pytest.raises(ValueError, match="resume: what it carries misses .* needed an estimate at the same point"):
-        hgp.hypergradient(problem, 3 * x, lam, later, method=method, resume=est, iterations=5)
-    refined = hgp.methods.Refined(method, cycles=2, steps=5)
-    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 3), method=refined, iterations=10)
-    hgp.hypergradient(problem, x, lam, later, method=refined, resume=est, iterations=5)
-    with pytest.raises(ValueError, match="resume: what it carries misses"):
-        hgp.hypergradient(problem, 3 * x, lam, later, method=refined, resume=est, iterations=5)
+    avg, options = hgp.PushSum(NET, 3), dict(method=Tracking(0.1), iterations=5)
+    est = quiet(problem, x, lam, avg, **options)
+    with pytest.raises(ValueError, match="resume must be an estimate with a fingerprint"):
+        quiet(problem, x, lam, avg, resume=replace(est, fingerprint=None), **options)
+    print_ = est.fingerprint
+    for damaged in (
+        replace(print_, values=print_.values[:, :2]),
+        replace(print_, values=print_.values[..., 0]),
+        replace(print_, values="text"),
+        replace(print_, values=print_.values + np.nan),
+        replace(print_, values=np.full_like(print_.values, np.inf)),
+        replace(print_, names=()),
+        replace(print_, names=print_.names[:4], values=print_.values[:4]),
+        replace(print_, names=print_.names[1:], values=print_.values[1:]),
+        replace(print_, digest=3),
+        replace(print_, digest=print_.digest[::-1] ^ 1),
+        "text",
+    ):
+        with pytest.raises(ValueError, match=ELSEWHERE):
+            quiet(problem, x, lam, avg, resume=replace(est, fingerprint=damaged), **options)
+
+
+def test_minus_zero_is_zero():
+    problem, x, lam = quadratic()
+    x = x * np.array([0.0, 1.0, 1.0, 1.0])[: x.shape[1]]
+    est = quiet(problem, x, 0 * lam, hgp.PushSum(NET, 3), method=Tracking(0.1), iterations=5)
+    quiet(problem, x + np.where(x == 0, -0.0, 0.0), -0.0 * lam, hgp.PushSum(NET, 3), method=Tracking(0.1), iterations=5,
+          resume=est)  # fmt: skip
+    minus = np.where(x == 0, -0.0, x)
+    assert np.signbit(minus).any()
+    quiet(problem, minus, -0.0 * lam, hgp.PushSum(NET, 3), method=Tracking(0.1), iterations=5, resume=est)

@@ -38,7 +38,7 @@ def numbers(name: str) -> dict[str, list[str]]:
     return {key: kept(value) for key, value in SETTINGS[name]().items()}
 
 
-# ------------------------------------------------------------------------------------------------------ problems, points
+# ---- problems, points
 
 
 def quadratic(n: int = 4, dim_x: int = 5, **options: Any) -> Any:
@@ -92,7 +92,7 @@ def estimated(problem: Any, averaging: Any, **options: Any) -> dict[str, Any]:
     return of_estimate(hgp.hypergradient(problem, x, lam, averaging, **options))
 
 
-# ------------------------------------------------------------------------------------------------------ hyper-gradients
+# ---- hyper-gradients
 
 
 @setting
@@ -135,9 +135,7 @@ def neumann_runs() -> dict[str, Any]:
 def neumann_history_and_resume() -> dict[str, Any]:
     problem = quadratic()
     x, lam = solved(problem)
-    first = hgp.hypergradient(
-        problem, x, lam, hgp.PushSum(network(), steps=4), eta=0.5, iterations=10, history=True
-    )
+    first = hgp.hypergradient(problem, x, lam, hgp.PushSum(network(), steps=4), eta=0.5, iterations=10, history=True)
     rest = hgp.hypergradient(
         problem, x, lam, hgp.PushSum(network().after(40), steps=4), eta=0.5, iterations=10, resume=first
     )
@@ -240,7 +238,7 @@ def float32() -> dict[str, Any]:
     )
 
 
-# ---------------------------------------------------------------------------------------------------- training, averaging
+# ---- training, averaging
 
 
 def of_fit(fit: Any) -> dict[str, Any]:
@@ -291,7 +289,7 @@ def averages() -> dict[str, Any]:
     }
 
 
-# --------------------------------------------------------------------------------- exact, bounds, certificates, planning
+# ---- exact, bounds, certificates, planning
 
 
 @setting
@@ -365,7 +363,7 @@ def influence() -> dict[str, Any]:
     return {"per_instance": result.per_instance, "top": np.array(top), "retrained": retrained}
 
 
-# ------------------------------------------------------------------------------------------------- outer loop, baselines
+# ---- outer loop, baselines
 
 
 def of_path(path: Any) -> dict[str, Any]:

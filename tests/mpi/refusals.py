@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
+import tempfile
 import warnings
 
 import numpy as np
@@ -164,8 +166,35 @@ def everywhere():
             lambda: connect(cut).largest(np.arange(N, dtype=float)[k, None], x[k]))  # fmt: skip
 
 
+def resuming():
+    """An estimate of another point on one rank is refused on all; the rows of a fingerprint are those of clients."""
+    net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1))
+    k = net.clients
+    problem, x, lam = logistic(n=N, d=3)
+    for options in ({}, {"batch_size": 2}):
+        given = dict(method=hgp.methods.Neumann(0.3), iterations=4, **options)
+
+        def estimate(x=x, given=given, **more):
+            avg = hgp.PushSum(net, 3)
+            return hgp.hypergradient(problem.restrict(k), x[k], lam[k], avg, **given, **more)
+
+        est = estimate()
+        whole = hgp.hypergradient(problem, x, lam, hgp.PushSum(net.net, 3), **given)
+        np.testing.assert_array_equal(est.fingerprint.values, whole.fingerprint.values[:, k])
+        np.testing.assert_array_equal(est.fingerprint.digest, whole.fingerprint.digest[k])
+        estimate(resume=est)
+        with tempfile.TemporaryDirectory() as folder:
+            loaded = hgp.load(est.save(f"{folder}/{COMM.rank}.npz"))
+        np.testing.assert_array_equal(estimate(resume=loaded).value, estimate(resume=est).value)
+        refuses("resume must be an estimate at the same problem",
+                lambda estimate=estimate, est=est: estimate(x + differ(0.0, 1e-3), resume=est))  # fmt: skip
+        without = dataclasses.replace(est, fingerprint=differ(est.fingerprint, None))
+        refuses("resume must be an estimate with a fingerprint",
+                lambda estimate=estimate, without=without: estimate(resume=without))  # fmt: skip
+
+
 if __name__ == "__main__":
     warnings.simplefilter("error")
-    networks(), settings(), calls(), everywhere()
+    networks(), settings(), calls(), everywhere(), resuming()
     if COMM.rank == 0:
         print(f"{refused} refused on {COMM.size} ranks")

@@ -144,8 +144,10 @@ def at_point(
             marks.append(m)
             floats.append(int(mean.channel.traffic.floats))
             rounds.append(int(mean.channel.traffic.rounds))
-            if callback is not None and callback(m, array_namespace(x).asarray(values[-1], copy=True)):
-                break
+            if callback is not None:
+                told = callback(m, array_namespace(x).asarray(values[-1], copy=True))
+                if arguments.truth("callback", told):
+                    break
     return Frozen(
         value=values[-1],
         history=array_namespace(x).stack(values),

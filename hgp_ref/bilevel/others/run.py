@@ -75,9 +75,11 @@ def run(
             if k % every and k != K:
                 continue
             kept.add(at, k)
-            if callback is not None and callback(k, at.lam.s, at.inner, kept.cost[-1]):
-                stopped = "callback"
-                break
+            if callback is not None:
+                told = callback(k, at.lam.s, at.inner, kept.cost[-1])
+                if arguments.truth("callback", told):
+                    stopped = "callback"
+                    break
     xp = array_namespace(lam)
     settings = dict(net=net, outer_steps=K, project=project, batch_size=batch_size, seed=seed, every=every)
     return Path(
