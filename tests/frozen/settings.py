@@ -262,7 +262,7 @@ def sgp_mini_batches() -> dict[str, Any]:
 @setting
 def sgp_nedic() -> dict[str, Any]:
     lam = point(quadratic())[1]
-    return of_fit(hgp.sgp(quadratic(), network(), lam, steps=80, lr=0.3, variant="nedic", tol=1e-3))
+    return of_fit(hgp.sgp(quadratic(), network(), lam, steps=80, lr=0.3, variant="nedic", tol=0.1))
 
 
 @setting
