@@ -310,7 +310,11 @@ def test_training_that_fails_at_once_is_an_error():
         (dict(lam=np.zeros((2, 3, 2))), ValueError, r"lam: shape \(2, 3, 2\) given, needed \(3, 2\)"),
         (dict(lam=np.full((3, 2), np.nan)), ValueError, "lam: holds NaN"),
         (dict(lam=np.zeros((3, 2), dtype="float32")), TypeError, "lam: dtype float32 given, needed the problem's"),
-        (dict(callback=lambda *given: np.ones(3)), TypeError, "callback: returned ndarray, needed something true or"),
+        (
+            dict(callback=lambda *given: np.ones(3)),
+            TypeError,
+            "callback: returned ndarray of shape .3,., needed something true or",
+        ),
         (dict(estimate=dict(seed=3)), ValueError, "estimate: 'seed' given, needed some of eta, iterations"),
         (dict(net=hgp.networks.FullyConnected(4)), ValueError, "net: .* has 4 clients, but the problem has 3"),
         (dict(train=dict(step=3)), ValueError, "train: 'step' given, needed some of steps, lr"),

@@ -249,7 +249,7 @@ def test_a_zero_hyper_gradient_has_no_relative_error():
     problem = hgp.problems.Quadratic(np.stack([np.eye(2)] * 3), np.ones((3, 2)), np.ones((3, 1, 2)), np.ones((3, 2)))
     x, lam = np.ones((3, 2)), np.zeros((3, 1))  # ∂_x f = 0
     plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(3, seed=1), target=1e-6)
-    out = plan.run()
+    out = plan.run(against="x")  # rounding of A x − b leaves x, and so the hyper-gradient at the solution, in doubt
     assert out.met and not out.value.any()
     tiny = np.finfo(np.float64).smallest_normal
     for bound, expected in ((4.0 * tiny / 2, True), (40 * tiny, False)):

@@ -167,7 +167,7 @@ def test_what_cannot_be_met_is_said_with_numbers():
 def test_nothing_to_do():
     problem = hgp.problems.Quadratic(np.stack([np.eye(2)] * 3), np.ones((3, 2)), np.ones((3, 1, 2)), np.ones((3, 2)))
     x, lam = np.ones((3, 2)), np.zeros((3, 1))  # ∂_x f = 0 at the target
-    out = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(3, seed=1), target=1e-6).run()
+    out = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(3, seed=1), target=1e-6).run(against="x")
     assert out.met and not np.any(out.value)
 
 
