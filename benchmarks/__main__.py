@@ -18,8 +18,8 @@ from benchmarks import NAMES, PEERS, versus
 from benchmarks.environment import ONE_THREAD, describe
 from benchmarks.results import Report
 from benchmarks.show import plot, summary, table
-from hgp_ref.files import write_whole
 from hgp_ref.progress import bar
+from hgp_ref.results import write_whole
 from reporting.extras import require
 
 RESULTS = Path("results/benchmarks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hgp_ref._kernels import registers
+from hgp_ref._kernels import mixing as registers
 from hgp_ref._kernels.mixing import LINE
 
 

@@ -10,7 +10,7 @@ from benchmarks import limits
 from benchmarks.harness import interleave
 from benchmarks.peers import sparse
 from benchmarks.results import Report
-from hgp_ref import threads
+from hgp_ref import _numba
 from hgp_ref._kernels import mixing as kernels
 
 
@@ -91,7 +91,7 @@ def _two_threads(ours: dict, of_torch: object, quick: bool) -> dict[str, str]:
 def _with_threads(number: int, call: object) -> object:
     def limited() -> None:
         torch.set_num_threads(number)
-        with threads.limited(number):
+        with _numba.limited(number):
             call()  # type: ignore[operator]
 
     return limited

@@ -24,7 +24,7 @@ from benchmarks.mpi_cases import Case, Timed
 from benchmarks.mpi_model import CONSTANTS, Model, errors, exchange, fitted
 from benchmarks.results import Report, Timing
 from benchmarks.show import seconds
-from hgp_ref.files import write_whole
+from hgp_ref.results import write_whole
 
 GOALS = {"hgp": 1.7, "cnn": 1.8}  # times one process, on two ranks
 WORK = {"hgp": "HGP iteration, logistic regression", "cnn": "HGP iteration, CNN", "mixing": "step of Push-Sum"}

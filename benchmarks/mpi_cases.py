@@ -21,7 +21,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from benchmarks.problems import logistic
-from hgp_ref.channels import FRESH, connect
+from hgp_ref.mixing import FRESH, connect
 from hgp_ref.networks import Network
 
 Work = Callable[[], Any]

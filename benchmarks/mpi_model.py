@@ -11,7 +11,7 @@ instances a client. Seconds of a step, and of an iteration of HGP:
 Every rank draws the whole graph: c_draw and c_scan do not fall with R. By rows a client's row goes once to each other
 rank where it is heard, which of R − 1 is expected to be a share 1 − (1 − 1/R)^k, in messages to a share
 1 − (1 − 1/R)^(kn/R) of them; by columns a call has 2 (R − 1) messages of 2 (n/R) d (R − 1)/R numbers together. Which
-way is the rule of `hgp_ref.mpi.by_columns`. Least squares of relative errors, no constant below 0.
+way is the rule of `hgp_ref.mpi.channel`. Least squares of relative errors, no constant below 0.
 
 What it says of many ranks is a prediction: it knows no network but this machine's memory, takes ranks to be in step,
 and messages not to get in each other's way.
@@ -26,7 +26,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from benchmarks.mpi_cases import Case, Timed
-from hgp_ref._kernels.registers import LINE
+from hgp_ref._kernels.mixing import LINE
 
 CONSTANTS = ("step", "draw", "edge", "scan", "latency", "byte", "iteration", "product")
 

@@ -17,7 +17,7 @@ from typing import Any
 from figures import NAMES
 from figures.options import PERSONAL_SIZES, SIZES, VARIANTS, Data, Options, Product, Row
 from hgp_ref.backend import get_backend
-from hgp_ref.files import write_whole
+from hgp_ref.results import write_whole
 from reporting.store import Result, obtain
 from reporting.style import save, save_thumbnail, style
 from reporting.table import Table

@@ -6,7 +6,7 @@ instances, and find the actual change in two ways:
 
     scratch    train again without them: the same SGP, initial x, graphs and batches, as the paper does
     continued  M full-batch gradient steps of size η from the trained x, once with and once without them: what v^(M)
-               is the derivative of where ∂g(x) = 0, convex or not (`hgp_ref.attribution.more_steps`)
+               is the derivative of where ∂g(x) = 0, convex or not (`hgp_ref.attribution.retraining`)
 
 Where training ends in another valley after a small change, `scratch` sees it and no derivative at x can; what is lost
 there but not in `continued` is no fault of the estimate. `scratch` compares SGP with SGP, unsettled. With mini-batches,

@@ -17,7 +17,7 @@ estimates what M full-batch steps from x change, and is as good as its noise is 
 
 `whole_cross` takes J on full batches and leaves the first of these two. A retraining on mini-batches has the first kind
 of noise too: what M steps on the batches of HGP, the last one first, change has v^(M) of exactly these batches for its
-derivative if they are held to x (`hgp_ref.attribution.more_steps`), and less so if they are not, for x moves away; on
+derivative if they are held to x (`hgp_ref.attribution.retraining`), and less so if they are not, for x moves away; on
 other batches it is another random number. Last, instances are chosen by the size of a noisy prediction, which favours
 those that came out too large.
 """
@@ -33,7 +33,7 @@ import hgp_ref as hgp
 from figures.cnn_clients import from_settings
 from figures.cnn_parts import Settings, averaging, predict_with, removals_of
 from hgp_ref.attribution import retrain_from
-from hgp_ref.attribution.removals import Removal
+from hgp_ref.attribution.retraining import Removal
 from hgp_ref.backend import from_host, to_host
 from reporting.store import Arrays
 

@@ -11,7 +11,7 @@ import numpy as np
 import hgp_ref as hgp
 from figures.cnn_clients import from_settings
 from hgp_ref.attribution import influence, retrain_from
-from hgp_ref.attribution.removals import Removal, without
+from hgp_ref.attribution.retraining import Removal, without
 from hgp_ref.backend import Array, array_namespace, from_host, to_host
 from hgp_ref.methods.spectrum import extremes, start_rows
 from reporting.store import Arrays

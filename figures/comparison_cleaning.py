@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 import hgp_ref as hgp
 from figures.comparison_cases import gaussians
 from figures.options import Data, Options, Row
-from hgp_ref import bilevel
+from hgp_ref import baselines, bilevel
 from reporting.store import Arrays, Experiment
 from reporting.style import COLOURS, new_figure
 
@@ -69,7 +69,7 @@ def _other(name: str, net: Callable[[int], hgp.networks.Network], share: float,
 
     def run(cleaning, x, L, lr, seed, K):  # type: ignore[no-untyped-def]
         steps = max(ENTRIES, int(K * share))
-        return getattr(bilevel, name)(cleaning, net(seed), np.zeros((N, SIZE)), steps, lr=lr,
+        return getattr(baselines, name)(cleaning, net(seed), np.zeros((N, SIZE)), steps, lr=lr,
                                       x0=x, every=max(1, steps // ENTRIES), **settings(L))  # fmt: skip
 
     return run
@@ -79,7 +79,7 @@ RUNS: dict[str, Run] = {
     "HGP (directed)": _hgp,
     "FAB (directed)": _other("fab", _directed, 1.0, lambda L: {"inner_lr": 0.1 / (100 * L), "penalty": 100.0}),
     "SPARKLE-ED": _other("sparkle", _static, 1.0, lambda L: {"inner_lr": 0.8 / L, "aux_lr": 0.8 / L}),
-    "D-SOBA": _other("d_soba", _static, 1.0, lambda L: {"inner_lr": 0.2 / L, "aux_lr": 0.2 / L}),
+    "D-SOBA": _other("dsoba", _static, 1.0, lambda L: {"inner_lr": 0.2 / L, "aux_lr": 0.2 / L}),
     "MA-DSBO": _other("ma_dsbo", _static, 0.1, lambda L: {"inner_lr": 0.2 / L, "higp_lr": 0.2 / L}),
     "DBO": _other("dbo", _static, 0.02, lambda L: {"inner_lr": 0.2 / L, "jhip_lr": 0.2 / L}),
     "GBDSBO": _other("gbdsbo", _static, 0.3, lambda L: {"inner_lr": 0.2 / L, "mixing": 0.1, "ell": L, "terms": 40}),

@@ -13,7 +13,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref import methods
-from hgp_ref.channels import Traffic
+from hgp_ref.mixing import Traffic
 from reporting.store import Arrays, Experiment
 
 N, ITERATIONS, LARGEST = 4, 3, 3e7
@@ -22,7 +22,7 @@ GRAPH = hgp.networks.StaticUndirected(N, p=0.5, seed=0)
 
 
 def _frozen(name: str, net: hgp.networks.Network = GRAPH, **settings: object) -> Callable[..., Traffic]:
-    return lambda problem, x, lam: hgp.bilevel.at_point(name, problem, x, lam, net, ITERATIONS, **settings).traffic
+    return lambda problem, x, lam: hgp.baselines.at_point(name, problem, x, lam, net, ITERATIONS, **settings).traffic
 
 
 def _pushed(method: methods.Method) -> Callable[..., Traffic]:
@@ -43,7 +43,7 @@ RUNS: dict[str, Callable[..., Traffic]] = {
     "SPARKLE-EXTRA": _frozen("sparkle", rule="EXTRA", step=0.1),
     "SPARKLE-GT": _frozen("sparkle", rule="GT", step=0.1),
     "MA-DSBO": _frozen("ma_dsbo", step=0.1),
-    "D-SOBA": _frozen("d_soba", step=0.1),
+    "D-SOBA": _frozen("dsoba", step=0.1),
     "DBO": _frozen("dbo", step=0.1),
     "GBDSBO": _frozen("gbdsbo", step=0.1, ell=2.0, terms=2),
     "FedNest": _frozen("fednest", hgp.networks.FullyConnected(N), terms=8, ell=2.0, draw=1),

@@ -24,7 +24,7 @@ import numpy as np
 import hgp_ref as hgp
 from figures.comparison_cases import NETWORKS, Case
 from hgp_ref import methods
-from hgp_ref.channels import Channel
+from hgp_ref.mixing import Channel
 from hgp_ref.networks import Network
 
 STEPS = (1, 2, 4, 8, 16, 32)
@@ -99,7 +99,7 @@ def pushed(make: Callable[[Case, float], methods.Method], steps: Callable[[float
 
 def frozen(name: str, settings: Callable[[Case, float], dict[str, object]], sent: Callable[[Case], float]
            ) -> Callable[..., Curve]:  # fmt: skip
-    """A run of `bilevel.at_point`; `sent` says how many units of d_x one message carries."""
+    """A run of `baselines.at_point`; `sent` says how many units of d_x one message carries."""
 
     def run(case: Case, net: Network, parameter: float, budget: float) -> Curve:
         edges = (net.expected_edges - net.n) / net.n
@@ -107,7 +107,7 @@ def frozen(name: str, settings: Callable[[Case, float], dict[str, object]], sent
         every = max(1, M // POINTS)
         end = lambda m, v: case.settled(v)  # noqa: E731
         try:
-            est = hgp.bilevel.at_point(name, case.problem, case.x, case.lam, net, M, every, end,
+            est = hgp.baselines.at_point(name, case.problem, case.x, case.lam, net, M, every, end,
                                        **settings(case, parameter))  # fmt: skip
         except hgp.DivergenceError:
             return np.empty((0, 3))
@@ -125,7 +125,7 @@ def checkpoints(M: int) -> set[int]:
 def fednest(case: Case, net: Network, terms: float, budget: float) -> Curve:
     """Root mean square error over N', floats and rounds on average: one point."""
     N, points = int(terms), []
-    server = hgp.averaging.ServerAverage(case.problem.n_clients)
+    server = hgp.mixing.ServerAverage(case.problem.n_clients)
     for draw in range(DRAWS):
         method = methods.RandomTerm(N, case.high, draw=draw)
         est = hgp.hypergradient(case.problem, case.x, case.lam, server, method=method, iterations=method.last + 1)
@@ -167,7 +167,7 @@ METHODS = (
            "step {}/L"),
     Method("SPARKLE-GT", "Global", STATIC, RATIOS, frozen("sparkle", _rule("GT"), lambda c: 2.0), "step {}/L"),
     Method("MA-DSBO", "Global", STATIC, RATIOS, frozen("ma_dsbo", _step, lambda c: 2.0), "step {}/L"),
-    Method("D-SOBA", "Global", STATIC, RATIOS, frozen("d_soba", _step, lambda c: 1.0), "step {}/L"),
+    Method("D-SOBA", "Global", STATIC, RATIOS, frozen("dsoba", _step, lambda c: 1.0), "step {}/L"),
     Method("DBO", "Client, Global", STATIC, RATIOS,
            frozen("dbo", _step, lambda c: (2 + 1 / c.problem.dim_x) * _columns(c)), "step {}/L"),
     Method("GBDSBO", "Global", STATIC, RATIOS,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from figures.personal import ROWS, SAME, looks
-from hgp_ref.personalization.result import best_look
+from hgp_ref.personalization.task import best_look
 from reporting.store import Arrays
 
 Numbers = Mapping[str, Mapping[str, Any]]  # of network.method.seed

@@ -27,7 +27,7 @@ from figures.personal import GROUPS, SAME, experiments_of  # noqa: E402
 from figures.personal_numbers import entry  # noqa: E402
 from figures.personal_parts import base_of, rate_of, run_part  # noqa: E402
 from figures.table_personalization import SHOWS, comparisons, written  # noqa: E402
-from hgp_ref.files import write_whole  # noqa: E402
+from hgp_ref.results import write_whole  # noqa: E402
 from reporting.provenance import commit  # noqa: E402
 from reporting.style import save_thumbnail, style  # noqa: E402
 

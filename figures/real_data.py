@@ -87,7 +87,7 @@ def _network(settings: Mapping[str, Any], seed: int) -> Any:
     return hgp.networks.RandomDirected(settings["n"], settings["low"], settings["high"], seed=seed)
 
 
-def _clients(settings: Mapping[str, Any]) -> tuple[attribution.removals.Removal, ...]:
+def _clients(settings: Mapping[str, Any]) -> tuple[attribution.retraining.Removal, ...]:
     counts = np.asarray(_from(settings)[0].counts)
     return attribution.as_removals(counts, clients=range(settings["clients"]))
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 import hgp_ref as hgp
 from figures.options import Data, Options, Row
 from hgp_ref.backend import get_backend, to_host
-from hgp_ref.channels import CARRIED
+from hgp_ref.mixing import CARRIED
 from reporting.store import Arrays, Experiment
 from reporting.style import COLOURS, DASHES, HEIGHT, new_figure
 
@@ -65,7 +65,7 @@ def round_by_round(net: Any, settings: Mapping[str, Any], robust: bool, seed: in
     """The error before the first round and after each one, (rounds + 1,)."""
     host = np.random.default_rng(seed).normal(size=(net.n, settings["dim"]))
     z = get_backend(settings["backend"]).asarray(host)
-    channel = hgp.channels.connect(net)
+    channel = hgp.mixing.connect(net)
     if robust:
         channel.use_running_sums()
     averages = [host]

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.compiled import njit
+from hgp_ref import validation
+from hgp_ref._numba import njit
 
 # Streams: one number for each use of random words.
 EDGE_RATES = 1  # rates of RandomDirected
@@ -93,7 +93,7 @@ def key(seed: int) -> tuple[np.uint64, np.uint64]:
 
 def check_seed(seed: int) -> int:
     """The seed as a Python integer, or an error that says what is needed."""
-    return arguments.integer("seed", seed, 0, 2**64 - 1)
+    return validation.integer("seed", seed, 0, 2**64 - 1)
 
 
 def check_seeds(seed: int | Sequence[int] | np.ndarray) -> tuple[list[int], bool]:

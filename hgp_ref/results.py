@@ -1,38 +1,280 @@
-"""What the library returns: frozen dataclasses that can be compared, kept in a file and read again.
+"""Equality of results by value: what `==` means for dataclasses that hold arrays.
 
-    @dataclass(frozen=True)
-    class Estimate(Result):
-        value: Array
-        traffic: Traffic  # a Result too
-
-`a == b` compares class and fields by value, arrays by dtype, shape and entries whatever their library, with NaN equal
-to NaN. `a.save(path)` writes one .npz of host arrays and a JSON entry for everything else; `load(path)` makes the
-result again. No pickle, and no name in a file is ever imported: only subclasses of `Result` inside this package are
-made. Averagings, networks and other objects are kept as their repr and come back as a `Described`.
-
-`print(result)` writes a few lines, which a class gives in `_summary`, and `repr(result)` the first of them; a class
-without a summary lists its fields. Arrays appear as dtype and shape, never as numbers.
+Arrays are equal if dtype, shape and entries are, whatever their library and device; NaN equals NaN. Numbers are equal
+by value (True is not 1), sequences and dictionaries item by item, dataclasses of one class field by field, and
+averagings, networks and other objects if their reprs are equal, because that is how a file keeps them
+(`results.Described`).
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
 import json
 import math
 import os
+import secrets
+import stat
+import zipfile
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import import_module
+from numbers import Number
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, BinaryIO
 
+import array_api_compat as compat
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.backend import array_namespace, to_host
-from hgp_ref.equality import field_values, is_array, is_plain, key, same
-from hgp_ref.files import Archive, npz_bytes, opened, write_whole
-from hgp_ref.texts import short
+from hgp_ref import validation
+from hgp_ref.backend import Array, array_namespace, device, to_host
+from hgp_ref.validation import GIB, memory, short
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether `a` equals `b`; arrays inside them raise no error."""
+    if is_array(a) or is_array(b):
+        return is_array(a) and is_array(b) and _same_array(a, b)
+    if _is_number(a) and _is_number(b):
+        a, b = _number(a), _number(b)
+        return isinstance(a, bool) == isinstance(b, bool) and bool(a == b or (a != a and b != b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if is_dataclass(a) and type(a) is type(b):
+        return same(field_values(a), field_values(b))
+    if is_plain(a) or is_plain(b):
+        return type(a) is type(b) and bool(a == b)
+    return a is b or repr(a) == repr(b)
+
+
+def key(value: Any) -> Hashable:
+    """A hashable that is equal for equal values; the entries of an array do not count."""
+    if is_array(value):
+        return dtype_name(value), tuple(value.shape)
+    if isinstance(value, dict):
+        return frozenset((name, key(item)) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(key, value))
+    if _is_number(value):
+        return None if value != value else _number(value)
+    if is_plain(value):
+        return value if isinstance(value, str) else type(value).__name__
+    return None  # it may equal what a file describes by its repr
+
+
+def field_values(instance: Any) -> dict[str, Any]:
+    """The fields of a dataclass's instance by name."""
+    return {field.name: getattr(instance, field.name) for field in fields(instance)}
+
+
+def is_array(value: Any) -> bool:
+    """Whether `value` is an array of any library; NumPy's scalars are none."""
+    return compat.is_array_api_obj(value) and not isinstance(value, np.generic)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether `value` is of a type of Python or NumPy itself."""
+    return type(value).__module__ in ("builtins", "numpy")
+
+
+def dtype_name(x: Array) -> str:
+    """The name of the dtype of `x`, the same for all libraries."""
+    return str(x.dtype).rsplit(".", 1)[-1]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Number | np.number | np.bool_)
+
+
+def _number(value: Any) -> Any:
+    """Python's number of the same value: NumPy rounds 0.1 to float32 before it compares, and overflows."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _same_array(a: Array, b: Array) -> bool:
+    name = dtype_name(a)
+    if dtype_name(b) != name or tuple(a.shape) != tuple(b.shape):
+        return False
+    if compat.array_namespace(a) is not compat.array_namespace(b) or str(device(a)) != str(device(b)):
+        if name not in np.sctypeDict:  # bfloat16 of two libraries: there is no third in which to compare
+            return False
+        a, b = to_host(a), to_host(b)
+    if name == "object":
+        return all(map(same, a.ravel().tolist(), b.ravel().tolist()))
+    xp = array_namespace(a)
+    return bool(to_host(xp.all((a == b) | ((a != a) & (b != b)))))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Files of arrays: written whole or not at all, read without pickle, equal bytes for equal numbers.
+#
+# A file is a zip of .npy entries (an .npz) and, where a caller adds them, of text entries. Entries are stored without
+# compression and carry a fixed time, so that the bytes depend on the content alone. `Archive` reads single entries by
+# name: headers are checked before any data is read, and the zip's CRC afterwards.
+
+
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip entry can carry
+KINDS = "biufcSUmM"  # of dtypes that a file may hold: NumPy's own numbers, text, times
+READ = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+ENCRYPTED = 1  # bit of the flags of a zip entry
+SHOWN = 32  # characters of a file's name in that of its temporary file: names may have 255 bytes
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write `data` to `path` so that a reader sees the old file, the new one or none, never a piece.
+
+    A link stays a link, to the new content; the mode is the one that the process gives to new files (its umask). What
+    is no regular file, such as a directory or a device, is refused, since it would be replaced by one.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file, needed one or a new name", str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name[:SHOWN]}.{secrets.token_hex(8)}")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def npz_bytes(arrays: Mapping[str, np.ndarray], texts: Mapping[str, str] | None = None) -> bytes:
+    """An uncompressed .npz of `arrays` in order of name, after the entries `texts`. Object arrays are refused."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, text in sorted((texts or {}).items()):
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), text.encode())
+        for name in sorted(arrays):
+            entry = io.BytesIO()
+            np.lib.format.write_array(entry, np.array(arrays[name], order="C"), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", EPOCH), entry.getvalue())
+    return buffer.getvalue()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Archive]:
+    """The entries of `path`, which are read one by one inside the block.
+
+    OSError if the file is not there, may not be read or its disk fails. Whatever else goes wrong inside the block,
+    because of what the file contains, is a ValueError that begins with the path.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened: a FIFO blocks, a device may do anything
+            raise ValueError("it is not a regular file")
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError("it is not a regular file")
+            yield Archive(file, status.st_size)
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # of the system; seeking to a damaged offset is EINVAL
+            raise
+        raise ValueError(f"{path} cannot be read: {_words(error)}") from error
+    except Exception as error:  # zipfile, codecs and NumPy's header parser raise what they like for damaged bytes
+        raise ValueError(f"{path} cannot be read: {_words(error)}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file that may have become a FIFO since it was looked at."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+class Archive:
+    """The entries of an open file of `size` bytes; those that nobody asks for are not read."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        there = memory()
+        if there is not None and size > there:  # a sparse file may claim more than any disk has
+            raise ValueError(f"it has {size / GIB:.1f} GiB, this process may have {there / GIB:.1f} GiB")
+        self._zip, self._left = zipfile.ZipFile(file), size
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def names(self) -> list[str]:
+        """The names of all entries."""
+        return self._zip.namelist()
+
+    def text(self, name: str) -> str:
+        """The text entry `name`; KeyError if there is none."""
+        return self._zip.read(self._checked(name)).decode()
+
+    def array(self, name: str) -> np.ndarray:
+        """The array `name`, the same object whenever it is asked for; KeyError if there is none."""
+        if name not in self._arrays:
+            self._arrays[name] = self._read(f"{name}.npy")
+        return self._arrays[name]
+
+    def _read(self, name: str) -> np.ndarray:
+        entry = self._checked(name)
+        with self._zip.open(entry) as file:
+            version = np.lib.format.read_magic(file)
+            if version not in READ:
+                raise ValueError(f"{name} has version {version} of the .npy format, needed 1.0 or 2.0")
+            shape, fortran, dtype = READ[version](file)
+            if dtype.kind not in KINDS or dtype.hasobject or dtype.itemsize == 0:
+                raise ValueError(f"{name} holds {dtype} objects, which need pickle; needed numbers or text")
+            wanted, there = math.prod(shape) * dtype.itemsize, entry.file_size - file.tell()
+            if wanted != there:
+                raise ValueError(f"{name} holds {there} bytes of data, but shape {shape} of {dtype} needs {wanted}")
+            data = bytearray(file.read())  # compares the CRC at its end
+        if len(data) != wanted:
+            raise ValueError(f"{name} ends after {len(data)} bytes of data, needed {wanted}")
+        return np.frombuffer(data, dtype=dtype).reshape(shape, order="F" if fortran else "C")
+
+    def _checked(self, name: str) -> zipfile.ZipInfo:
+        """The entry `name`, if its header is one that `npz_bytes` writes.
+
+        Entries are stored as they are and each byte belongs to one of them, so that together they cannot exceed the
+        file, however it was made.
+        """
+        entry = self._zip.getinfo(name)
+        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
+            raise ValueError(f"{name} is compressed or encrypted, needed an entry that is stored as it is")
+        self._left -= entry.file_size
+        if entry.file_size != entry.compress_size or self._left < 0:
+            raise ValueError(f"{name} is said to have {entry.file_size} bytes, more than the file can hold")
+        return entry
+
+
+def read_npz(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """All arrays and texts in `path`; errors are those of `opened`."""
+    with opened(path) as archive:
+        names = archive.names()
+        arrays = {name.removesuffix(".npy"): None for name in names if name.endswith(".npy")}
+        texts = {name: archive.text(name) for name in names if not name.endswith(".npy")}
+        return {name: archive.array(name) for name in arrays}, texts
+
+
+def _words(error: BaseException) -> str:
+    """What an exception says, with its kind where that is not a ValueError's."""
+    said = str(error) or "no message"
+    return said if type(error) is ValueError else f"{type(error).__name__}: {said}"
+
+
+# ----------------------------------------------------------------------------------------------------
+# What the library returns: frozen dataclasses that can be compared, kept in a file and read again.
+#
+#     @dataclass(frozen=True)
+#     class Estimate(Result):
+#         value: Array
+#         traffic: Traffic  # a Result too
+#
+# `a == b` compares class and fields by value, arrays by dtype, shape and entries whatever their library, with NaN equal
+# to NaN. `a.save(path)` writes one .npz of host arrays and a JSON entry for everything else; `load(path)` makes the
+# result again. No pickle, and no name in a file is ever imported: only subclasses of `Result` inside this package are
+# made. Averagings, networks and other objects are kept as their repr and come back as a `Described`.
+#
+# `print(result)` writes a few lines, which a class gives in `_summary`, and `repr(result)` the first of them; a class
+# without a summary lists its fields. Arrays appear as dtype and shape, never as numbers.
+
 
 FORMAT = "hgp_ref result"
 VERSION = 1  # of the file format; raise it when files of before cannot be read any more
@@ -79,7 +321,7 @@ class Result:
 
         Arrays of other libraries are stored as host arrays and come back as NumPy's.
         """
-        place, arrays = arguments.path("path", path), dict[str, np.ndarray]()
+        place, arrays = validation.path("path", path), dict[str, np.ndarray]()
         record = {"format": FORMAT, "version": VERSION, **_pack(self, "", arrays)}
         text = json.dumps(record, indent=1, allow_nan=False)
         write_whole(place, npz_bytes(arrays, {ENTRY: text}))
@@ -135,7 +377,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> hgp.load("scores.npz") == fit
     True
     """
-    with opened(arguments.path("path", path)) as archive:
+    with opened(validation.path("path", path)) as archive:
         record = _record(archive)
         if record.get("format") != FORMAT:
             raise ValueError(f"not a result saved by hgp_ref: format {record.get('format')!r}, needed {FORMAT!r}")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hgp_ref.files import write_whole
+from hgp_ref.results import write_whole
 from reporting.overview import page
 
 

@@ -2,7 +2,7 @@
 
 An experiment is made of parts. Every finished part is a file of its own, so that a run which was interrupted goes on
 where it stopped; parts are pure functions of settings and earlier parts, so the joined data are the same byte for byte
-however often that happened (see `hgp_ref.files`: written whole or not at all, read without pickle).
+however often that happened (see `hgp_ref.results`: written whole or not at all, read without pickle).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.backend import EXTRAS
-from hgp_ref.files import npz_bytes, read_npz, write_whole
 from hgp_ref.progress import Bar, bar
+from hgp_ref.results import npz_bytes, read_npz, write_whole
 from reporting.provenance import commit, versions
 from reporting.workers import as_finished
 

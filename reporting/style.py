@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from hgp_ref.files import write_whole
+from hgp_ref.results import write_whole
 
 COLUMN = 3.25  # inches, the width of one column
 HEIGHT = 2.5

@@ -6,14 +6,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.networks import OnePeerExponential, RandomDirected, RandomOut, StaticUndirected, Unreliable
-from hgp_ref.problems import (
-    HyperCleaning,
-    InstanceWeights,
-    LogisticRegression,
-    LogRates,
-    Quadratic,
-    SoftmaxRegression,
-)
+from hgp_ref.problems import HyperCleaning, InstanceWeights, LogisticRegression, LogRates, Quadratic, SoftmaxRegression
 
 N = 4  # clients
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import CUPY, LIBRARIES, assert_same
 
-from hgp_ref import arguments, backend
+from hgp_ref import backend, validation
 
 FLOATS = ["float32", "float64"]
 DTYPES = [*FLOATS, "int64", "int32", "bool"]
@@ -118,7 +118,7 @@ def test_each_crossing_is_one_transfer(transfers):
     transfers.reset()
     there = backend.from_host(np.ones((4, 5), dtype="float32"), like=like)
     assert (transfers.to_device, transfers.to_device_bytes, transfers.to_host) == (1, 80, 0)
-    backend.to_host(there), backend.scalar(there[0, 0]), arguments.finite("x", there)
+    backend.to_host(there), backend.scalar(there[0, 0]), validation.finite("x", there)
     assert (transfers.to_device, transfers.to_host, transfers.to_host_bytes) == (1, 3, 80 + 4 + 1)
 
 
@@ -208,37 +208,37 @@ def test_jax_in_32_bits_is_not_silent():
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_arrays_that_agree_pass(xp, dtype):
     a = xp.asarray(np.ones((2, 3)), dtype=dtype)
-    assert arguments.same_kind(x=a, lam=a) is xp.xp
+    assert validation.same_kind(x=a, lam=a) is xp.xp
 
 
 def test_mixed_libraries_are_named(xp, other):
     with pytest.raises(TypeError, match=r"mixed array libraries: x is .*, lam is .*"):
-        arguments.same_kind(x=xp.asarray(np.ones((2, 3))), lam=other)
+        validation.same_kind(x=xp.asarray(np.ones((2, 3))), lam=other)
 
 
 def test_mixed_dtypes_are_named(xp):
     x, lam = xp.asarray(np.ones(3)), xp.asarray(np.ones(3), dtype="float32")
     with pytest.raises(TypeError, match=r"mixed dtypes: x is .*float64, lam is .*float32"):
-        arguments.same_kind(x=x, lam=lam)
+        validation.same_kind(x=x, lam=lam)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "bool"])
 def test_numbers_must_be_floating_point(xp, dtype):
     with pytest.raises(TypeError, match=f"lam: needed real floating-point numbers, got .*{dtype}"):
-        arguments.same_kind(x=xp.asarray(np.ones(3)), lam=xp.asarray(np.ones(3), dtype=dtype))
+        validation.same_kind(x=xp.asarray(np.ones(3)), lam=xp.asarray(np.ones(3), dtype=dtype))
 
 
 @pytest.mark.parametrize("wrong", [1.0, [1.0], np.float64(1)], ids=repr)
 def test_what_is_no_array_is_named(wrong):
     with pytest.raises(TypeError, match=f"lam: needed an array, got .*{type(wrong).__name__}"):
-        arguments.same_kind(x=np.ones(3), lam=wrong)
+        validation.same_kind(x=np.ones(3), lam=wrong)
 
 
 def test_mixed_devices_are_named():
     strict = pytest.importorskip("array_api_strict")
     here, there = (strict.ones(3, device=strict.Device(name)) for name in ("CPU_DEVICE", "device1"))
     with pytest.raises(TypeError, match=r"mixed devices: x is .*CPU_DEVICE.*, lam is .*device1"):
-        arguments.same_kind(x=here, lam=there)
+        validation.same_kind(x=here, lam=there)
 
 
 @pytest.mark.skipif(CUPY == "cupy", reason="needs two devices")
@@ -248,26 +248,26 @@ def test_mixed_gpus_are_named():
     with cupy.cuda.Device(1):
         there = cupy.ones(3)
     with pytest.raises(TypeError, match=r"mixed devices: x is .*0.*, lam is .*1"):
-        arguments.same_kind(x=here, lam=there)
+        validation.same_kind(x=here, lam=there)
 
 
 def test_shapes_are_checked_at_the_end(xp):
     a = xp.asarray(np.ones((5, 2, 3)))
-    arguments.shape("x", a, (2, 3), "(n, d_x)")
+    validation.shape("x", a, (2, 3), "(n, d_x)")
     with pytest.raises(ValueError, match=re.escape("x: shape (5, 2, 3) given, needed (..., 2, 4) = (n, d_x)")):
-        arguments.shape("x", a, (2, 4), "(n, d_x)")
+        validation.shape("x", a, (2, 4), "(n, d_x)")
     with pytest.raises(ValueError, match="lam: shape"):
-        arguments.shape("lam", xp.asarray(np.ones(3)), (2, 3), "(n, d_lam)")
+        validation.shape("lam", xp.asarray(np.ones(3)), (2, 3), "(n, d_lam)")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_values_must_be_finite(xp, dtype, bad):
     host = np.ones((2, 3))
-    arguments.finite("x", xp.asarray(host, dtype=dtype))
+    validation.finite("x", xp.asarray(host, dtype=dtype))
     host[1, 2] = bad
     with pytest.raises(ValueError, match="x: holds NaN or infinite values"):
-        arguments.finite("x", xp.asarray(host, dtype=dtype))
+        validation.finite("x", xp.asarray(host, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from hgp_ref.compiled import njit
+from hgp_ref._numba import njit
 
 PACKAGE = Path(__file__).parents[1] / "hgp_ref"
 PROGRAM = """
@@ -53,7 +53,7 @@ def test_where_warnings_are_errors_the_package_is_imported_and_the_warning_is_pr
     assert result.stderr.startswith("RuntimeWarning: hgp_ref: no directory") and result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("program", [PROGRAM, "import hgp_ref.selftest", "import hgp_ref; hgp_ref.hypergradient"])
+@pytest.mark.parametrize("program", [PROGRAM, "import hgp_ref.check", "import hgp_ref; hgp_ref.hypergradient"])
 def test_without_the_compiler_one_line_says_so(program, tmp_path):
     """Kernels that hold vectors in registers have no form in Python: better none than the first of them."""
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "NUMBA_DISABLE_JIT": "1"}

@@ -19,8 +19,8 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref.attribution import Scores
-from hgp_ref.channels import Traffic
-from hgp_ref.files import npz_bytes
+from hgp_ref.mixing import Traffic
+from hgp_ref.results import npz_bytes
 
 ROOT = Path(__file__).parents[1]
 
@@ -292,7 +292,7 @@ def test_a_checkpoint_of_a_long_name_is_written(tmp_path):
 
 WRITER = """
 import sys, numpy as np, hgp_ref as hgp
-from hgp_ref.channels import Traffic
+from hgp_ref.mixing import Traffic
 number = int(sys.argv[2])
 print("ready", flush=True)
 for k in range(int(sys.argv[3])):

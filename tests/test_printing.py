@@ -12,7 +12,8 @@ from helpers import LIBRARIES, open_library
 from kinds import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref import results, texts
+from hgp_ref import results
+from hgp_ref import validation as texts
 from hgp_ref.results import Result
 
 MOST_LINES, WIDEST = 12, 320
@@ -82,7 +83,7 @@ def plan():
 
 def frozen():
     problem, x, lam = quadratic()
-    return hgp.bilevel.at_point(
+    return hgp.baselines.at_point(
         "dbo", problem, x, lam, hgp.networks.StaticUndirected(3, seed=1), iterations=4, step=0.1
     )
 
@@ -119,7 +120,7 @@ MADE = {
     "SyntheticMixture": lambda: hgp.data.synthetic_mixture(3, 4, 4, 4, dim=3),
     "Clients": lambda: hgp.data.synthetic_mixture(3, 4, 4, 4, dim=3).clients(),
     "Images": lambda: hgp.data.Images(np.zeros((4, 8, 8)), np.array([0, 1, 2, 1]), n_classes=3),
-    "Handed": lambda: hgp.mpi.ranks.Handed(1, 2, 3, 4),
+    "Handed": lambda: hgp.mpi.communicator.Handed(1, 2, 3, 4),
 }
 
 

@@ -22,10 +22,9 @@ from kinds import logistic
 import hgp_ref as hgp
 from hgp_ref import results
 from hgp_ref.attribution import retrain
-from hgp_ref.attribution.predict import Influence
-from hgp_ref.channels import Traffic
-from hgp_ref.files import npz_bytes, read_npz, write_whole
-from hgp_ref.results import Described, Result
+from hgp_ref.attribution.prediction import Influence
+from hgp_ref.mixing import Traffic
+from hgp_ref.results import Described, Result, npz_bytes, read_npz, write_whole
 
 
 @dataclass(frozen=True)

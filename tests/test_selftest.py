@@ -11,9 +11,9 @@ import pytest
 from helpers import CUPY
 
 from hgp_ref import __main__ as command
-from hgp_ref import selftest
+from hgp_ref import check as selftest
 from hgp_ref.backend import get_backend
-from hgp_ref.channels import composed, stepping
+from hgp_ref.mixing import simulated
 
 LIGHT = {"scale": 20}  # smaller sizes for the timings
 
@@ -36,8 +36,8 @@ def test_every_case_agrees(name, dtype, capsys):
 
 
 def test_a_wrong_average_fails(monkeypatch, capsys):
-    right = composed.ComposedCalls.__call__
-    monkeypatch.setattr(composed.ComposedCalls, "__call__", lambda self, z: right(self, z) * (1 + 1e-9))
+    right = simulated.ComposedCalls.__call__
+    monkeypatch.setattr(simulated.ComposedCalls, "__call__", lambda self, z: right(self, z) * (1 + 1e-9))
     assert selftest.main([], **LIGHT) == 1
     printed = capsys.readouterr().out
     assert "FAILED" in printed
@@ -48,7 +48,7 @@ def test_a_case_that_raises_fails_and_the_others_still_run(monkeypatch, capsys):
     def broken(self, z):
         raise NotImplementedError("no such kernel\nand more")
 
-    monkeypatch.setattr(stepping.DeviceCalls, "__call__", broken)
+    monkeypatch.setattr(simulated.DeviceCalls, "__call__", broken)
     outcomes = selftest.Comparison(get_backend("cupy"), "float64")()
     failed = [o for o in outcomes if not o.ok]
     assert [o.case for o in failed] == ["Push-Sum stepping, RandomDirected", "Push-Sum stepping, RandomOut"]

@@ -17,8 +17,8 @@ from reporting.extras import require
 require("python -m verification", matplotlib="figures", latex2mathml="figures")  # before the modules that draw
 
 from hgp_ref.backend import get_backend  # noqa: E402
-from hgp_ref.files import write_whole  # noqa: E402
 from hgp_ref.progress import bar  # noqa: E402
+from hgp_ref.results import write_whole  # noqa: E402
 from reporting.provenance import commit  # noqa: E402
 from verification import NAMES, report, table  # noqa: E402
 from verification.errata import ERRATA  # noqa: E402

@@ -12,7 +12,7 @@ import hgp_ref as hgp
 from hgp_ref.backend import get_backend, to_host
 from hgp_ref.bounds import Constants, realised_constants
 from hgp_ref.data import synthetic_mixture
-from hgp_ref.rigorous import norms
+from hgp_ref.rounding import norms
 
 
 @dataclass(frozen=True)

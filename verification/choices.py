@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.files import write_whole
+from hgp_ref.results import write_whole
 from reporting.provenance import commit
 from verification.price import Trial, grid, prices
 from verification.run import Run

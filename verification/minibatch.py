@@ -9,7 +9,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.bounds import sample_constants, sample_derivatives
-from hgp_ref.rigorous import norms
+from hgp_ref.rounding import norms
 from verification.cases import Case, logistic, matrices_of
 from verification.run import Run
 

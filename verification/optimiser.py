@@ -23,7 +23,7 @@ from hgp_ref.bounds import (
     inexact_total,
     residual_bounds,
 )
-from hgp_ref.rigorous import norm, norms
+from hgp_ref.rounding import norm, norms
 from verification import explicit
 from verification.cases import Case
 from verification.rows import Row, judged

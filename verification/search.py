@@ -20,9 +20,8 @@ from hgp_ref.bounds import (
     residual_bounds,
     sample_constants,
 )
-from hgp_ref.bounds.rounding import UNIT
-from hgp_ref.bounds.scaled import product
-from hgp_ref.rigorous import norm, norms
+from hgp_ref.bounds.result import UNIT, product
+from hgp_ref.rounding import norm, norms
 from verification import explicit
 from verification.cases import case_at, host64, matrices_of
 from verification.inexact import logistic_lipschitz, perturbed, quadratic_lipschitz

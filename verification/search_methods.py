@@ -93,7 +93,7 @@ def schedule(S: int, M: int, rng: np.random.Generator) -> int | tuple[int, ...]:
     return hgp.falling_steps(S, M) if kind == 1 else tuple(rng.integers(1, S + 1, M).tolist())
 
 
-def replace_steps(avg: hgp.averaging.Averaging, steps: int | tuple[int, ...]) -> hgp.averaging.Averaging:
+def replace_steps(avg: hgp.mixing.Averaging, steps: int | tuple[int, ...]) -> hgp.mixing.Averaging:
     """The same kind of averaging with other steps."""
     return hgp.Gossip(avg.net, steps) if isinstance(avg, hgp.Gossip) else hgp.PushSum(avg.net, steps)
 

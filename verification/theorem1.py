@@ -6,7 +6,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.bounds import lemma2_worst_case, theorem1, worst_case
-from hgp_ref.bounds.samples import SampleConstants
+from hgp_ref.bounds.constants import SampleConstants
 from verification.cases import matrices_of, quadratic
 from verification.errata.stability import single_client, step_condition_errors
 from verification.minibatch import batches

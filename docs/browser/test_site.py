@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page
 
 MAIN = """index start methods theory/index theory/error experiments/index experiments/personalization benchmarks
           explorer faq generated/errata generated/glossary generated/gallery/index generated/gallery/plot_06_methods
-          generated/api/index generated/api/hgp_ref.estimators.hypergradient search""".split()
+          generated/api/index generated/api/hgp_ref.methods.hypergradient search""".split()
 WITH_EQUATIONS = ["index.html", "start.html", "methods.html", "theory/index.html", "theory/error.html"]
 PHONE, LAPTOP = 380, 1280
 MEGABYTES = 30

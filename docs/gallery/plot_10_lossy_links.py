@@ -3,7 +3,7 @@ Lossy links
 ===========
 
 Messages get lost and come late. Plain Push-Sum then loses mass and tends to a wrong mean; running sums
-(:class:`hgp_ref.averaging.RobustPushSum`) do not.
+(:class:`hgp_ref.mixing.RobustPushSum`) do not.
 """
 
 import warnings

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hgp_ref.compiled import njit
+from hgp_ref._numba import njit
 
 NONE, START, FALLING, END, RANGE, ORDER, EMPTY, LOOP, NUMBER, SUM = range(10)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hgp_ref.compiled import njit
+from hgp_ref._numba import njit
 from hgp_ref.philox import below, philox4x32, step_words
 
 NEVER = np.iinfo(np.int64).max

@@ -1,16 +1,18 @@
-"""One step of a sparse mixing matrix on host arrays: pulled along its rows, or pushed along its columns.
+"""A block of w bytes of a row, held in vector registers: what Numba's own loops cannot be made to keep there.
 
-    pull:  out[i, :] = Σ_e weights[e] z[indices[e], :]    over the edges indptr[i] ≤ e < indptr[i+1] of receiver i
-    push:  out[i, :] = Σ_j z[j, :] / outdegree(j)         over the senders j that have i among their receivers
+    zeros(z, w)               0, as a block of z's numbers
+    load(z, i, c, w)          z[i, c : c + lanes],  lanes = w / itemsize
+    fetch(z, i, c, w)         asks for the cache lines of that block, which changes nothing but the time of a later load
+    store(block, z, i, c)     z[i, c : c + lanes] = block
+    times(number, block)      number · block, the number rounded to the block's precision first
+    plus(a, b)                a + b
 
-Pulling takes any weights, as CSR. Pushing is for networks whose senders split equally, and takes the lists of receivers
-as they are drawn: no sort by receiver, no weights. A receiver adds its senders in their order, beginning from 0, and
-every product and sum rounds once: its row is the same bit for bit whether it is computed alone, in a range, or by any
-of several threads, and pushed or pulled (senders in increasing order). `pull_rows` and `push_rows` say this in loops.
-What runs holds blocks of columns in registers: the loops take 1.3 to 3 times as long when pulling, up to twice as long
-when pushing short rows, as `python -m benchmarks mixing` measures.
+LLVM cannot know that the rows which a kernel writes are not among those it reads. A loop of Numba therefore loads and
+stores the row it sums into at every edge, after a test for overlap. A sum that is a *value* of the program stays in
+registers by itself. Every operation rounds once and no two are contracted into one, so that a number comes out the
+same bit for bit as from a loop over single numbers, in whatever block it was.
 
-`out` holds the rows of receivers begin, begin + 1, ...; z may hold more rows or fewer. Both are contiguous, (·, d).
+Arrays are C-contiguous and (n, d); indices are not checked and not negative.
 """
 
 from __future__ import annotations
@@ -18,11 +20,144 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic, models, register_model
 
-from hgp_ref._kernels import registers
-from hgp_ref._kernels.registers import LINE
-from hgp_ref.compiled import njit
-from hgp_ref.threads import over_rows
+from hgp_ref._kernels.graphs import TILE, fill, weigh
+from hgp_ref._numba import njit, over_rows
+
+LINE = 64  # bytes of a cache line
+
+
+class Block(types.Type):
+    """The type of `lanes` numbers of a row."""
+
+    def __init__(self, dtype: Any, lanes: int) -> None:
+        self.dtype, self.lanes = dtype, lanes
+        super().__init__(name=f"Block({dtype}, {lanes})")
+
+
+@register_model(Block)
+class _Vector(models.PrimitiveModel):
+    """An LLVM vector."""
+
+    def __init__(self, dmm: Any, kind: Block) -> None:
+        from llvmlite import ir  # Numba's own compiler
+
+        super().__init__(dmm, kind, ir.VectorType(dmm.lookup(kind.dtype).get_value_type(), kind.lanes))
+
+
+def _instruction(generator: Any) -> Any:
+    """Numba's `intrinsic`, which hands over widths as literals; what it makes is called with other arguments."""
+    return intrinsic(prefer_literal=True)(generator)
+
+
+def _of(z: Any, width: Any) -> Block:
+    return Block(z.dtype, width.literal_value // (z.dtype.bitwidth // 8))
+
+
+def _place(context: Any, builder: Any, kind: Any, vector: Any, z: Any, row: Any, column: Any) -> Any:
+    """Where the block that begins at z[row, column] lies."""
+    from numba.np.arrayobj import make_array
+
+    array = make_array(kind)(context, builder, z)
+    begin = builder.add(builder.mul(row, builder.extract_value(array.shape, 1)), column)
+    return builder.bitcast(builder.gep(array.data, [begin]), vector.as_pointer())
+
+
+@_instruction
+def zeros(typing, z, width):
+    """A block of zeros of z's numbers."""
+
+    def generate(context, builder, signature, arguments):
+        return context.get_constant_null(signature.return_type)
+
+    return _of(z, width)(z, width), generate
+
+
+@_instruction
+def load(typing, z, row, column, width):
+    """z[row, column : column + lanes]."""
+
+    def generate(context, builder, signature, arguments):
+        vector = context.get_value_type(signature.return_type)
+        place = _place(context, builder, signature.args[0], vector, *arguments[:3])
+        return builder.load(place, align=signature.return_type.dtype.bitwidth // 8)
+
+    return _of(z, width)(z, types.intp, types.intp, width), generate
+
+
+@_instruction
+def fetch(typing, z, row, column, width):
+    """Ask for the cache lines of z[row, column : column + lanes]."""
+
+    def generate(context, builder, signature, arguments):
+        from llvmlite import ir
+
+        vector = ir.VectorType(ir.IntType(8), LINE)
+        place = _place(context, builder, signature.args[0], vector, *arguments[:3])
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        for line in range(max(1, width.literal_value // LINE)):
+            address = builder.bitcast(builder.gep(place, [number(line)]), byte)
+            builder.call(prefetch, [address, number(0), number(3), number(1)])  # to read, into every cache, data
+        return context.get_dummy_value()
+
+    return types.void(z, types.intp, types.intp, width), generate
+
+
+@_instruction
+def store(typing, block, z, row, column):
+    """z[row, column : column + lanes] = block."""
+
+    def generate(context, builder, signature, arguments):
+        place = _place(context, builder, signature.args[1], arguments[0].type, *arguments[1:])
+        builder.store(arguments[0], place, align=signature.args[0].dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(block, z, types.intp, types.intp), generate
+
+
+@_instruction
+def times(typing, number, block):
+    """number · block."""
+
+    def generate(context, builder, signature, arguments):
+        from llvmlite import ir
+
+        number, vector = arguments
+        zero, nothing = ir.IntType(32)(0), ir.Constant(vector.type, ir.Undefined)
+        everywhere = ir.Constant(ir.VectorType(zero.type, vector.type.count), None)
+        spread = builder.shuffle_vector(builder.insert_element(nothing, number, zero), nothing, everywhere)
+        return builder.fmul(spread, vector)
+
+    return block(block.dtype, block), generate
+
+
+@_instruction
+def plus(typing, a, b):
+    """a + b."""
+    return a(a, b), lambda context, builder, signature, arguments: builder.fadd(*arguments)
+
+
+# ----------------------------------------------------------------------------------------------------
+# One step of a sparse mixing matrix on host arrays: pulled along its rows, or pushed along its columns.
+#
+#     pull:  out[i, :] = Σ_e weights[e] z[indices[e], :]    over the edges indptr[i] ≤ e < indptr[i+1] of receiver i
+#     push:  out[i, :] = Σ_j z[j, :] / outdegree(j)         over the senders j that have i among their receivers
+#
+# Pulling takes any weights, as CSR. Pushing is for networks whose senders split equally, and takes the lists of
+# receivers
+# as they are drawn: no sort by receiver, no weights. A receiver adds its senders in their order, beginning from 0, and
+# every product and sum rounds once: its row is the same bit for bit whether it is computed alone, in a range, or by any
+# of several threads, and pushed or pulled (senders in increasing order). `pull_rows` and `push_rows` say this in loops.
+# What runs holds blocks of columns in registers: the loops take 1.3 to 3 times as long when pulling, up to twice as
+# long
+# when pushing short rows, as `python -m benchmarks mixing` measures.
+#
+# `out` holds the rows of receivers begin, begin + 1, ...; z may hold more rows or fewer. Both are contiguous, (·, d).
+
 
 WIDE, NARROW = 256, 16  # bytes of a block of columns, beside a cache line: eight AVX2 registers, an SSE register
 AHEAD = 8  # edges between asking for a wide block and adding it: rows of z lie anywhere, and not in a cache near by
@@ -63,15 +198,15 @@ def _pull_block(width: int) -> Any:
 
     @njit(cache=False, nogil=True, forceinline=True)
     def block(indices, weights, z, out, first, last, i, c):
-        total = registers.zeros(z, width)
+        total = zeros(z, width)
         for e in range(first, last):
             edge = np.uint64(e)
             if wide:
                 later = np.uint64(min(e + AHEAD, indices.size - 1))
-                registers.fetch(z, np.uint32(indices[later]), c, width)
-            sent = registers.load(z, np.uint32(indices[edge]), c, width)
-            total = registers.plus(total, registers.times(weights[edge], sent))
-        registers.store(total, out, i, c)
+                fetch(z, np.uint32(indices[later]), c, width)
+            sent = load(z, np.uint32(indices[edge]), c, width)
+            total = plus(total, times(weights[edge], sent))
+        store(total, out, i, c)
 
     return block
 
@@ -167,11 +302,11 @@ def _push_block(width: int) -> Any:
 
     @njit(cache=False, nogil=True, forceinline=True)
     def block(receivers, share, z, out, first, last, j, c, offset):
-        sent = registers.times(share, registers.load(z, j, c, width))
+        sent = times(share, load(z, j, c, width))
         c -= offset * out.shape[1]  # in `out` receiver i begins that many rows earlier
         for e in range(first, last):
             i = np.uint32(receivers[np.uint64(e)])
-            registers.store(registers.plus(registers.load(out, i, c, width), sent), out, i, c)
+            store(plus(load(out, i, c, width), sent), out, i, c)
 
     return block
 
@@ -240,3 +375,125 @@ def padded_rows(
             senders[i, k] = indices[indptr[i] + k]
             padded[i, k] = weights[indptr[i] + k]
     return senders, padded
+
+
+# ----------------------------------------------------------------------------------------------------
+# Products of the mixing matrices of a call, and how many messages they stand for.
+
+
+DENSE_SPEEDUP = 8  # a multiply-add of a dense product takes about 1/8 of one in a sparse step
+
+
+def compose(W: np.ndarray, steps: int, edges: float) -> np.ndarray:
+    """P_c = W[(c+1)S-1] ... W[cS] for each call c; W is (calls * S, n, n), the result (calls, n, n).
+
+    Dense matrices are multiplied by BLAS, all calls at once; where fewer than one entry in DENSE_SPEEDUP is an edge
+    (`edges` expected in each), skipping the others is cheaper.
+    """
+    n = W.shape[-1]
+    W = W.reshape(-1, steps, n, n)
+    if DENSE_SPEEDUP * edges < n * n:
+        return compose_edges(W)
+    P = W[:, 0]
+    for s in range(1, steps):
+        P = W[:, s] @ P
+    return P
+
+
+@njit(cache=True, nogil=True)
+def compose_edges(W: np.ndarray) -> np.ndarray:
+    """The same products for W of shape (calls, S, n, n), P[i, :] += W[i, k] P[k, :] on edges: n nnz(W) per step."""
+    calls, steps, n, _ = W.shape
+    P = W[:, 0].copy()
+    old = np.empty((n, n))
+    for c in range(calls):
+        new = P[c]
+        for s in range(1, steps):
+            old[:] = new
+            new[:] = 0.0
+            for i in range(n):
+                for k in range(n):
+                    weight = W[c, s, i, k]
+                    if weight != 0.0:
+                        for j in range(n):
+                            new[i, j] += weight * old[k, j]
+    return P
+
+
+@njit(cache=True, nogil=True)
+def count_messages(W: np.ndarray, steps: int) -> np.ndarray:
+    """The number of edges that are not self-loops in each call, for W of shape (calls * S, n, n)."""
+    n = W.shape[1]
+    messages = np.empty(W.shape[0] // steps, dtype=np.int64)
+    flat = W.reshape(W.size)
+    for c in range(messages.size):
+        edges = 0
+        for e in range(c * steps * n * n, (c + 1) * steps * n * n):
+            edges += flat[e] != 0.0
+        for t in range(c * steps, (c + 1) * steps):
+            for i in range(n):
+                edges -= W[t, i, i] != 0.0
+        messages[c] = edges
+    return messages
+
+
+# ----------------------------------------------------------------------------------------------------
+# Products of the mixing matrices of many small dense Bernoulli graphs, drawn and multiplied in one sweep.
+#
+#     P_c = P(first + (c + 1) S - 1) ... P(first + c S),   c = 0, 1, ...
+#
+# LLVM's vectors run along the calls c: the matrices of step s of TILE calls are S steps apart, are drawn together and
+# multiply the products of those calls together. No single matrix is ever written to memory.
+
+
+CLIENTS = 8  # at most so many clients, and
+CALLS = 32  # at least so many calls, make this faster than matrices one by one
+
+
+@njit(cache=True, nogil=True)
+def products(last, floor, symmetric, stream, k0, k1, first, steps, out, messages):
+    """P_c into out (calls, n, n), and into messages (calls,) how many edges other than self-loops their graphs have."""
+    n, calls = last.shape[0], out.shape[0]
+    words = np.empty((4, TILE), np.uint32)
+    adjacency = np.empty((n, n, TILE), np.uint8)
+    degree, share = np.empty(TILE, np.int32), np.empty(TILE, np.float64)
+    weight, product = np.empty((n, n, TILE), np.float64), np.empty((2, n, n, TILE), np.float64)
+    edges = np.empty(TILE, np.int64)
+    for begin in range(0, calls, TILE):
+        edges[:] = -n * steps
+        for s in range(steps):
+            fill(last, floor, symmetric, stream, k0, k1, first + begin * steps + s, steps, words, adjacency)
+            if s == 0:
+                weigh(adjacency, degree, share, product[0])
+            else:
+                weigh(adjacency, degree, share, weight)
+                _multiply(weight, product[(s - 1) % 2], product[s % 2])
+            _count(adjacency, edges)
+        last_product = product[(steps - 1) % 2]
+        for t in range(min(TILE, calls - begin)):
+            messages[begin + t] = edges[t]
+            for i in range(n):
+                for j in range(n):
+                    out[begin + t, i, j] = last_product[i, j, t]
+
+
+@njit(cache=True, nogil=True)
+def _multiply(a, b, out):
+    """out = a b, for every call of a tile."""
+    n = a.shape[0]
+    for i in range(n):
+        for j in range(n):
+            for t in range(TILE):
+                out[i, j, t] = a[i, 0, t] * b[0, j, t]
+            for k in range(1, n):
+                for t in range(TILE):
+                    out[i, j, t] += a[i, k, t] * b[k, j, t]
+
+
+@njit(cache=True, nogil=True)
+def _count(adjacency, edges):
+    n = adjacency.shape[0]
+    for i in range(n):
+        for j in range(n):
+            for t in range(TILE):
+                edges[t] += adjacency[i, j, t]

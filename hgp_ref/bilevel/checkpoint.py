@@ -1,28 +1,87 @@
-"""A loop in a file: written whole or not at all after every outer step, so that a killed run goes on where it was.
+"""What tells one run from another beyond the text of its settings, so that no file goes on with another's numbers.
 
-The file holds all that the next step depends on, in the exact bits, and the settings that it belongs to. A run that is
-taken up again gives the same path, byte for byte; `outer_steps` may have grown in between. One that could not go on
-(it diverged, or no step could be certified) is not taken up: it has the same path again.
+the problem   costs and lengths of gradients of every client at the x and λ of the file
+the graphs    a digest of the first ones: two schedules of many graphs may have one text
+x0            a digest of its numbers, for loops that start each training from it
+measure       whether there is one: its numbers belong to every λ of a path
+data          a digest of the problem's data, where the problem tells (`problems.digests`)
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_host
-from hgp_ref.bilevel.clock import Clock
-from hgp_ref.bilevel.loop_state import LoopState
-from hgp_ref.bilevel.path import OuterStep
-from hgp_ref.bilevel.witness import DATA, TOLD, Witness, differs
-from hgp_ref.channels import Traffic
+from hgp_ref import rounding, validation
+from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64, to_host
+from hgp_ref.bilevel.loop import Clock, LoopState
+from hgp_ref.bilevel.trajectory import OuterStep
+from hgp_ref.mixing import Traffic
+from hgp_ref.networks import Network
+from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.instances import digest_of
 from hgp_ref.results import Result, content_digest, load
-from hgp_ref.texts import without_addresses
+from hgp_ref.validation import without_addresses
+
+GRAPHS = 64  # of a network that are compared
+SAME = 1e-4  # relative: what one problem says at one point, on another machine or library
+DATA = "data"  # the entry of `run` that files of earlier versions lack
+TOLD = ("inner cost", "length of the inner gradient", "outer cost", "length of the outer gradient")
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One run's problem, network, x0 and measure."""
+
+    problem: Normalised
+    net: Network
+    x0: Array | None
+    measure: object
+
+    @cached_property
+    def run(self) -> dict[str, str]:
+        """A text for each of the things that must be the same."""
+        graphs = hashlib.sha256()
+        for s in range(1, GRAPHS + 1):
+            for part in self.net.csr(s):
+                graphs.update(np.ascontiguousarray(part).tobytes())
+        x0 = None if self.x0 is None else hashlib.sha256(np.ascontiguousarray(to_host(self.x0)).tobytes()).hexdigest()
+        told = {"graphs": graphs.hexdigest(), "x0": str(x0), "measure": "none" if self.measure is None else "given"}
+        return told | {DATA: str(digest_of(self.problem))}
+
+    def numbers(self, x: Array, lam: Array) -> np.ndarray:
+        """A row for each of TOLD.  # (4, n)"""
+        problem: Any = self.problem
+        lengths = [rounding.norms(host_float64(g)) for g in (problem.inner_grad(x, lam), problem.outer_grad(x, lam)[0])]
+        costs = [host_float64(cost(x, lam)) for cost in (problem.inner_cost, problem.outer_cost)]
+        return np.stack([costs[0], lengths[0], costs[1], lengths[1]])
+
+
+def differs(kept: np.ndarray, now: np.ndarray) -> str:
+    """In words, the first of TOLD in which two problems are not the same; "" if they are."""
+    for name, before, after in zip(TOLD, kept, now, strict=True):
+        size = max(np.abs(before).max(), np.abs(after).max())
+        if not np.abs(before - after).max() <= SAME * size:
+            k = int(np.abs(before - after).argmax())
+            return (
+                f"{name} at its x and λ is {before[k]!r} for client {k}, but that of the problem given is {after[k]!r}"
+            )
+    return ""
+
+
+# ----------------------------------------------------------------------------------------------------
+# A loop in a file: written whole or not at all after every outer step, so that a killed run goes on where it was.
+#
+# The file holds all that the next step depends on, in the exact bits, and the settings that it belongs to. A run that
+# is
+# taken up again gives the same path, byte for byte; `outer_steps` may have grown in between. One that could not go on
+# (it diverged, or no step could be certified) is not taken up: it has the same path again.
 
 
 @dataclass(frozen=True)
@@ -79,7 +138,7 @@ class RunFile:
             return
         for entry in at.state:
             if not isinstance(entry, str | bool | int | float | None):
-                arguments.array("state of update, to be kept in file", entry)
+                validation.array("state of update, to be kept in file", entry)
         xp = array_namespace(at.x)
         kept = Checkpoint(
             settings=self._texts(),

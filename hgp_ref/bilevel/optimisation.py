@@ -9,19 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
+from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached
-from hgp_ref.bilevel.certified import CertifiedLoop
-from hgp_ref.bilevel.checkpoint import RunFile, describe
-from hgp_ref.bilevel.estimator import Estimator
-from hgp_ref.bilevel.inner import own, trainer
-from hgp_ref.bilevel.inputs import channel_of, check_functions, patience_of, place_of, start_of, update_of
-from hgp_ref.bilevel.loop import Loop
-from hgp_ref.bilevel.loop_state import LoopState
-from hgp_ref.bilevel.path import Path
-from hgp_ref.bilevel.rule import rule_of
+from hgp_ref.bilevel.certified import CertifiedLoop, rule_of
+from hgp_ref.bilevel.checkpoint import RunFile, Witness, describe
+from hgp_ref.bilevel.loop import (
+    Estimator,
+    Loop,
+    LoopState,
+    channel_of,
+    check_functions,
+    own,
+    patience_of,
+    place_of,
+    start_of,
+    trainer,
+    update_of,
+)
+from hgp_ref.bilevel.trajectory import Path
 from hgp_ref.bilevel.updates import Update
-from hgp_ref.bilevel.witness import Witness
 from hgp_ref.errors import collect_unmet, warn_unmet
 from hgp_ref.networks import Network
 from hgp_ref.philox import check_seed
@@ -118,11 +124,11 @@ def optimise(
     ((11, 3, 2), True)
     """
     problem = as_problem(problem)
-    K = arguments.integer("outer_steps", outer_steps, 0, arguments.LONGEST)
+    K = validation.integer("outer_steps", outer_steps, 0, validation.LONGEST)
     start = start_of(problem, lam, x0, log)
     patience = patience_of(patience, measure)
     check_functions(project, measure, callback)
-    warm_start, progress = arguments.boolean("warm_start", warm_start), arguments.boolean("progress", progress)
+    warm_start, progress = validation.boolean("warm_start", warm_start), validation.boolean("progress", progress)
     update, seed = update_of(update), check_seed(seed)
     rule = rule_of(certify, estimate, update)
     kind: Any = Loop if rule is None else partial(CertifiedLoop, rule=rule)
@@ -185,7 +191,7 @@ def _reason(loop: Loop, at: LoopState, K: int, patience: int | None, callback: C
     """Why to stop at λ_k; "" to go on."""
     if callback is not None:
         told = callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1])
-        if loop.channel.anyone(arguments.truth("callback", told)):
+        if loop.channel.anyone(validation.truth("callback", told)):
             return "callback"
     if patience is not None and at.k - at.best >= patience:
         return "patience"

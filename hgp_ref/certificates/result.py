@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hgp_ref.averaging import Traffic
+from hgp_ref.certificates.point import INCLUDED, NOT_INCLUDED, Point
+from hgp_ref.certificates.residuals import Decentralised, InnerError, Own, Residuals
+from hgp_ref.mixing import Traffic
+from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.results import Result
 
 AT_SOLUTION = "the hyper-gradient at the exact inner solution"
@@ -101,7 +105,6 @@ class Certificate(Result):
         -------
         matplotlib Figure, pyplot's current one: `plt.savefig` writes it, `plt.close(figure)` frees it.
         """
-        from hgp_ref.certificates.plot import draw
 
         return draw(self)
 
@@ -113,3 +116,215 @@ class Certificate(Result):
         if self.inner_gradient is not None:
             lines.append(f"  inner gradient, gap of x     {self.inner_gradient:.3e}, {self.consensus_gap:.3e}")
         return "\n".join([*lines, *(f"  assumes: {a}" for a in self.assumptions)])
+
+
+# ----------------------------------------------------------------------------------------------------
+# The parts put together: one certificate from what was found for each run.
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What someone who sees all clients found: how far x is from the inner solution, and each run judged."""
+
+    inner: InnerError
+    judged: list[Residuals]
+
+
+def assemble(
+    point: Point,
+    owned: list[Own],
+    seen: Seen | None,
+    net: list[Decentralised],
+    *,
+    many: bool,
+    nu: Lipschitz | None,
+    note: str,
+    complete: bool,
+) -> Certificate:
+    """The certificate of all runs, `many` of them along a leading axis; ValueError beyond floating point.
+
+    Without what was `seen` of all clients there is only what they computed themselves. `complete`: whether the sizes
+    of all terms of all clients were known.
+    """
+
+    def rows(get: Callable[[int], np.ndarray | None]) -> np.ndarray | None:
+        each = [get(r) for r in range(len(owned))]
+        present = [a for a in each if a is not None]
+        if len(present) < len(each):
+            return None
+        return np.stack(present) if many else present[0]
+
+    def judged(get: Callable[[Residuals], np.ndarray | None]) -> np.ndarray | None:
+        return None if seen is None else rows(lambda r: get(seen.judged[r]))
+
+    def found(get: Callable[[Decentralised], np.ndarray | None]) -> np.ndarray | None:
+        return rows(lambda r: get(net[r])) if net else None
+
+    def own(r: int) -> np.ndarray:
+        return owned[r].consistency + owned[r].rounding
+
+    def by_all(r: int) -> np.ndarray | None:
+        one = None if seen is None else seen.judged[r]
+        return None if one is None else owned[r].consistency + one.rounding + smaller(one.c1, one.c2)
+
+    inner = None if seen is None else seen.inner
+    term = found(lambda one: one.term)
+    certificate = Certificate(
+        centralised=rows(by_all),
+        c1=judged(lambda one: one.c1),
+        c2=judged(lambda one: one.c2),
+        identity=judged(lambda one: one.identity),
+        consistency=np.stack([one.consistency for one in owned]) if many else owned[0].consistency,
+        rounding=judged(lambda one: one.rounding),
+        residual=judged(lambda one: one.residual),
+        alpha_bar=min(one.alpha_bar for one in net) if seen is None else point.alpha_bar,
+        inexact=None if inner is None else inner.term,
+        inner_gradient=None if inner is None else inner.gradient,
+        consensus_gap=None if inner is None else inner.gap,
+        decentralised=rows(lambda r: own(r) + smaller(net[r].c4, net[r].c3)) if net else None,
+        c3=found(lambda one: one.c3),
+        c4=found(lambda one: one.c4),
+        decentralised_inexact=term,
+        traffic=sum((one.traffic for one in net), Traffic()) if net else None,
+        matrix_free=point.matrix_free,
+        against=AT_POINT if (term if inner is None else inner.term) is None else AT_SOLUTION,
+        assumptions=assumptions(point, nu, bool(net), note, complete),
+        rounding_complete=complete,
+    )
+    _require_finite(certificate)
+    return certificate
+
+
+def assumptions(point: Point, nu: Lipschitz | None, by_clients: bool, note: str, complete: bool) -> tuple[str, ...]:
+    """What the bound rests on, in words."""
+    words = [
+        "the problem's hvp, cross and gradients are the derivatives of its costs",
+        INCLUDED if complete else NOT_INCLUDED,
+        *point.notes,
+    ]
+    if nu is None:
+        words.append(note or "no Lipschitz constants known: the bound is against the formula at the given x")
+    elif nu.strong_convexity is not None:
+        words.append(
+            f"mean inner cost strongly convex with modulus {nu.strong_convexity:.3e}, Lipschitz constants hold"
+        )
+    else:
+        words.append("mean inner cost convex, Lipschitz constants hold")
+    if by_clients:
+        words.append("graphs are column-stochastic; flooding runs at least as many rounds as counted")
+        if nu is not None:
+            words.append("every client knows the Lipschitz constants")
+    return tuple(words)
+
+
+def _require_finite(certificate: Certificate) -> None:
+    """ValueError where nothing can be said because a bound overflowed."""
+    bounds = {"bound": certificate.bound, "decentralised_bound": certificate.decentralised_bound}
+    left = certificate.residual if certificate.residual is not None else certificate.consistency
+    for name, values in bounds.items():
+        if values is not None and not np.all(np.isfinite(values)):
+            raise ValueError(
+                f"{name}: leaves the range of floating point (ᾱ ≥ {certificate.alpha_bar:.1e}, residuals up to "
+                f"{np.max(left):.1e}), so nothing can be certified; rescale the problem"
+            )
+
+
+def smaller(a: np.ndarray, b: np.ndarray | None) -> np.ndarray:
+    """min(a, b) where there is a b."""
+    return a if b is None else np.minimum(a, b)
+
+
+# ----------------------------------------------------------------------------------------------------
+# The parts of a certificate drawn, client by client.
+#
+# One row per client (those with the largest bounds where there are many) on a logarithmic axis: the parts as marks on a
+# bar that ends at their sum, the bound. The mark nearest to the end is what the bound is made of, and what to improve:
+# the residual by more iterations or steps, the consistency by larger batches, the inexact x by further training. Beside
+# it the same for what clients computed themselves. With a run axis, the largest over runs.
+
+
+SHOWN = 30  # clients drawn at most
+DECADES = 6  # a part that is further below the largest bound says nothing and is not drawn
+CENTRE, CLIENTS = "seen from the centre (C1, C2)", "computed by the clients (C3, C4)"
+MARKS = {
+    "residual": ("o", "#0072b2"),
+    "consistency": ("s", "#e69f00"),
+    "inexact x": ("D", "#009e73"),
+    "rounding": ("x", "#888888"),
+}
+
+Panel = dict[str, np.ndarray]  # parts by name and "bound", (n,) each
+
+
+def panels(certificate: Certificate) -> dict[str, Panel]:
+    """What `draw` shows, by the panel's title; the rounding of C3 and C4 is inside them."""
+    c = certificate
+    shown: dict[str, dict[str, np.ndarray | None]] = {}
+    if c.c1 is not None:
+        shown[CENTRE] = {
+            "residual": smaller(c.c1, c.c2),
+            "consistency": c.consistency,
+            "inexact x": c.inexact,
+            "rounding": c.rounding,
+            "bound": c.bound,
+        }
+    if c.c4 is not None and c.decentralised_bound is not None:
+        shown[CLIENTS] = {
+            "residual": smaller(c.c4, c.c3),
+            "consistency": c.consistency,
+            "inexact x": c.decentralised_inexact,
+            "bound": c.decentralised_bound,
+        }
+    return {
+        title: {name: a if a.ndim == 1 else a.max(axis=0) for name, a in named.items() if a is not None}
+        for title, named in shown.items()
+    }
+
+
+def draw(certificate: Certificate) -> Any:
+    """A figure of the certificate, pyplot's current one; ImportError with the extra that brings matplotlib."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
+    shown = panels(certificate)
+    bound = next(iter(shown.values()))["bound"]
+    clients = np.sort(np.argsort(-bound, kind="stable")[:SHOWN])
+    figure = plt.figure(figsize=(1.4 + 4.2 * len(shown), 2.0 + 0.24 * len(clients)), layout="constrained")
+    axes = figure.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
+    left = _left(shown, clients)
+    for ax, (title, named) in zip(axes, shown.items(), strict=True):
+        _draw_panel(ax, named, clients, left)
+        ax.set_title(title, fontsize=10)
+    axes[0].set_ylabel("client" if len(clients) == len(bound) else f"client ({len(clients)} of {len(bound)})")
+    legend = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(legend.values(), legend, loc="outside lower center", ncols=3 * len(shown), frameon=False, fontsize=9)
+    figure.suptitle(f"Bound on the error against\n{certificate.against}", fontsize=10)
+    return figure
+
+
+def _left(shown: dict[str, Panel], clients: np.ndarray) -> float:
+    """Where the axis begins: a little before the smallest part that is drawn."""
+    values = np.concatenate([a[clients] for named in shown.values() for a in named.values()])
+    near = values[values > values.max() * 10.0**-DECADES]
+    return float(near.min()) / 2
+
+
+def _draw_panel(ax: Any, named: Panel, clients: np.ndarray, left: float) -> None:
+    rows = np.arange(len(clients))
+    bound = named["bound"][clients]
+    ax.hlines(rows, left, bound, color="#dddddd", linewidth=6, zorder=1)
+    ax.plot(bound, rows, "|", color="black", markersize=12, markeredgewidth=2, label="bound = sum", zorder=3)
+    for name, (marker, colour) in MARKS.items():
+        values = named[name][clients] if name in named else np.zeros(len(clients))
+        seen = values > left
+        if seen.any():
+            ax.plot(values[seen], rows[seen], marker, color=colour, markersize=6, label=name, zorder=4)
+    ax.set_xscale("log")
+    ax.set_xlim(left=left)
+    ax.set_yticks(rows, [str(c) for c in clients], fontsize=8)
+    ax.set_ylim(len(clients) - 0.5, -0.5)
+    ax.set_xlabel("error of the client is at most")
+    ax.grid(axis="x", color="#eeeeee", zorder=0)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)

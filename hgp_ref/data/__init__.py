@@ -1,12 +1,8 @@
 """Data for n clients: the synthetic mixture of the paper, real data, images, EMNIST, partitions of labelled data."""
 
-from hgp_ref.data.clients import Clients
-from hgp_ref.data.clusters import draw_clusters
-from hgp_ref.data.emnist import Emnist, download_emnist, emnist_byclass
-from hgp_ref.data.images import Images
-from hgp_ref.data.packaged import digit_images, mnist_sample
-from hgp_ref.data.partition import dirichlet_partition
-from hgp_ref.data.real import ClientData, breast_cancer, digits
+from hgp_ref.data.clients import Clients, dirichlet_partition, draw_clusters
+from hgp_ref.data.images import Emnist, Images, download_emnist, emnist_byclass
+from hgp_ref.data.packaged import ClientData, breast_cancer, digit_images, digits, mnist_sample
 from hgp_ref.data.synthetic import SyntheticMixture, synthetic_mixture
 
 __all__ = [

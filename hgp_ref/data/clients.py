@@ -18,9 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.problems.arrays import chosen
+from hgp_ref import validation
+from hgp_ref import validation as arguments
+from hgp_ref.problems.base import chosen
 from hgp_ref.results import Result
+from hgp_ref.validation import room
 
 Part = tuple[list[np.ndarray], list[np.ndarray]]
 PARTS = {"train": ("X", "y"), "validation": ("X_val", "y_val"), "test": ("X_test", "y_test")}
@@ -254,3 +256,182 @@ class Clients(Result):
             return ((X - centre[clusters[i]]) / scale[clusters[i]]).astype(X.dtype)
 
         return replace(self.map_inputs(seen), clusters=clusters, means=centre, stds=scale)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Labelled data split over clients by label: the usual way to make heterogeneous clients.
+#
+# For every label c a vector of shares q_c ~ Dirichlet(α 1_n) is drawn, then the N_c instances of that label are given
+# to
+# the n clients in numbers ~ Multinomial(N_c, q_c), which ones at random. Every instance goes to exactly one client.
+# Small α makes clients that see few labels, large α makes them alike.
+
+
+def dirichlet_partition(
+    labels: np.ndarray | Sequence[int], n_clients: int, alpha: float = 0.4, seed: int = 0, min_per_client: int = 0
+) -> list[np.ndarray]:
+    """Indices of each client's instances, a list of n sorted int64 arrays that together are 0 … N−1.
+
+    `labels` (N,) are integers or anything that can be sorted; a label that does not equal itself (NaN) is refused. A
+    client may end up with nothing; with `min_per_client` a draw that leaves some client with fewer raises ValueError
+    with the client and what it has.
+
+    Parameters
+    ----------
+    labels : array (N,)
+        Classes.
+    n_clients : int
+        n.
+    alpha : float
+        Of the Dirichlet distribution; large: every client gets all classes alike.
+    seed : int
+        Another partition.
+    min_per_client : int
+        How many instances a client must get; a draw that leaves one with fewer is an error, not drawn again.
+
+    Returns
+    -------
+    list of arrays
+        Indices of each client, disjoint.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Labels must be (N,) and sortable, `n_clients` ≥ 1, `alpha` positive.
+    ValueError
+        A client gets fewer than `min_per_client` instances.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in hgp.data.dirichlet_partition([0, 0, 1, 1, 1, 0], n_clients=2, alpha=1.0, seed=3)]
+    [[5], [0, 1, 2, 3, 4]]
+    """
+    labels = validation.host_array("labels", labels)
+    if labels.ndim != 1 or labels.size == 0:
+        raise ValueError(f"labels: shape {labels.shape} given, needed (N,) with N >= 1")
+    for k in np.flatnonzero(labels != labels)[:1]:
+        raise ValueError(f"labels: instance {k} has the label {labels[k]}, needed labels that equal themselves")
+    n_clients, alpha = validation.integer("n_clients", n_clients), validation.positive("alpha", alpha)
+    seed, min_per_client = validation.integer("seed", seed, 0), validation.integer("min_per_client", min_per_client, 0)
+    if min_per_client * n_clients > labels.size:
+        raise ValueError(
+            f"n_clients={n_clients} given with min_per_client={min_per_client}, but only {labels.size} instances"
+        )
+    room(f"n_clients={n_clients}", 4 * n_clients)
+    rng = np.random.default_rng(seed)
+    owner = np.empty(labels.size, dtype=np.int64)
+    try:
+        kinds, kind = np.unique(labels, return_inverse=True)  # every instance has exactly one kind
+    except TypeError as error:
+        raise TypeError(f"labels: {error}; needed labels that can be sorted") from error
+    for c in range(len(kinds)):
+        members = rng.permutation(np.flatnonzero(kind == c))
+        shares = dirichlet(rng, alpha, n_clients)
+        counts = rng.multinomial(members.size, shares)
+        owner[members] = np.repeat(np.arange(n_clients), counts)
+    parts = [np.flatnonzero(owner == i) for i in range(n_clients)]
+    poorest = min(range(n_clients), key=lambda i: parts[i].size)
+    if parts[poorest].size < min_per_client:
+        raise ValueError(
+            f"client {poorest} got {parts[poorest].size} instances, needed min_per_client={min_per_client}: "
+            f"try another seed (given {seed}) or a larger alpha (given {alpha})"
+        )
+    return parts
+
+
+def dirichlet(rng: np.random.Generator | np.random.RandomState, alpha: float, parts: int) -> np.ndarray:
+    """Shares ~ Dirichlet(α 1), (parts,); ValueError where α is too large for its sums to be numbers."""
+    shares = rng.dirichlet(np.full(parts, alpha))
+    if not abs(np.sum(shares) - 1) < 1e-6:
+        raise ValueError(f"alpha={alpha} given, too large for {parts} shares that sum to 1; needed below 1e300")
+    return shares
+
+
+# ----------------------------------------------------------------------------------------------------
+# Labelled data over n clients: by label (`dirichlet_partition`), then each client's instances in three parts.
+#
+# Of N_i instances round(share N_i) go to validation and to test, at least one where the share is not 0, the rest to
+# training. Which ones is drawn by NumPy's generator seeded with [seed, 1], client after client; `dirichlet_partition`
+# uses the one seeded with `seed`.
+
+
+Indices = list[np.ndarray]
+
+
+def split_over_clients(
+    labels: np.ndarray, n_clients: int, alpha: float, seed: int, validation: float, test: float = 0.0
+) -> tuple[Indices, Indices, Indices]:
+    """Indices of each client's training, validation and test instances; no part that was asked for is empty."""
+    parts = dirichlet_partition(labels, n_clients, alpha, seed, min_per_client=1 + (validation > 0) + (test > 0))
+    rng = np.random.default_rng([seed, 1])
+    train, held_out, kept = [], [], []
+    for part in parts:
+        part = rng.permutation(part)
+        a = _number(validation, part.size, part.size - 1 - (test > 0))
+        b = a + _number(test, part.size, part.size - 1 - a)
+        held_out.append(part[:a])
+        kept.append(part[a:b])
+        train.append(part[b:])
+    return train, held_out, kept
+
+
+def check_shares(validation: float, test: float) -> tuple[float, float]:
+    """Two shares >= 0 that leave something for training."""
+    shares = arguments.nonnegative("validation", validation), arguments.nonnegative("test", test)
+    if not sum(shares) < 1:
+        raise ValueError(f"validation={validation} and test={test} given, needed shares whose sum is below 1")
+    return shares
+
+
+def _number(share: float, size: int, most: int) -> int:
+    return min(max(1, round(share * size)), most) if share > 0 else 0
+
+
+# ----------------------------------------------------------------------------------------------------
+# How clusters of clients normalise their inputs in the paper: X -> (X - m_c) / s_c, drawn anew for each cluster c.
+#
+#     "paper"        m_c ~ U(0, 1),  s_c² ~ U(0, 1)      the text: a mean and a variance
+#     "published"    m_c ~ U(0, 1),  s_c  ~ U(0, 1)      the program that the authors published: a standard deviation
+#
+# Both variants use the same numbers. A draw near zero multiplies inputs by a large number: s = 0.05, one published
+# cluster in twenty, makes inputs twenty times as large, which the networks of the paper do not survive. For runs that
+# are to be compared give means and standard deviations of your own to `Clients.clustered`.
+
+
+VARIANTS = ("paper", "published")
+
+
+def draw_clusters(n_clusters: int = 3, seed: int = 0, variant: str = "paper") -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations, (n_clusters,) each, from NumPy's generator seeded with [seed, 2].
+
+    Parameters
+    ----------
+    n_clusters : int
+        How many.
+    seed : int
+        Another draw.
+    variant : {"paper", "published"}
+        Which of variance and standard deviation is uniform.
+
+    Returns
+    -------
+    two arrays (n_clusters,)
+        Means and standard deviations.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `n_clusters` must be an integer ≥ 1, `variant` one of the two.
+
+    Examples
+    --------
+    >>> means, stds = hgp.data.draw_clusters(3, seed=1, variant="published")
+    >>> bool(np.all(stds**0.5 == hgp.data.draw_clusters(3, seed=1)[1]))
+    True
+    """
+    n_clusters = validation.integer("n_clusters", n_clusters, 1, validation.LONGEST)
+    seed = validation.integer("seed", seed, 0)
+    validation.choice("variant", variant, VARIANTS)
+    room(f"n_clusters={n_clusters}", 5 * n_clusters)
+    means, spread = 1 - np.random.default_rng([seed, 2]).random((2, n_clusters))  # in (0, 1]: no division by zero
+    return means, np.sqrt(spread) if variant == "paper" else spread

@@ -29,11 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.data.clients import Clients
-from hgp_ref.data.partition import dirichlet
-from hgp_ref.memory import room
+from hgp_ref import validation
+from hgp_ref.data.clients import Clients, dirichlet
 from hgp_ref.results import Result
+from hgp_ref.validation import room
 
 VARIANTS = ("paper", "published")
 NOISE = 0.1  # standard deviation of ε
@@ -137,12 +136,12 @@ def synthetic_mixture(
     """
     sizes = {"n_clients": n_clients, "n_train": n_train, "n_val": n_val, "n_test": n_test, "dim": dim}
     for name, value in {**sizes, "n_components": n_components}.items():
-        arguments.integer(name, value)
+        validation.integer(name, value)
     numbers = n_clients * (n_train + n_val + n_test) * (dim + 1) + n_components * (n_clients + dim)
     room(", ".join(f"{name}={value}" for name, value in {**sizes, "n_components": n_components}.items()), 2 * numbers)
-    alpha, seed = arguments.positive("alpha", alpha), arguments.integer("seed", seed, 0, 2**32 - 1)
-    arguments.choice("variant", variant, VARIANTS)
-    bias = arguments.boolean("bias", bias)
+    alpha, seed = validation.positive("alpha", alpha), validation.integer("seed", seed, 0, 2**32 - 1)
+    validation.choice("variant", variant, VARIANTS)
+    bias = validation.boolean("bias", bias)
     rng = np.random.RandomState(seed)
     rng.lognormal(4, 2, n_clients)  # the published program draws sizes here and then does not use them
     pi = np.stack([dirichlet(rng, alpha, n_components) for _ in range(n_clients)])

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.backend import Array, from_host, host_dtype, host_float64
-from hgp_ref.problems.normalised import Normalised, as_problem, optional
-from hgp_ref.problems.protocol import Problem
+from hgp_ref import validation
+from hgp_ref.backend import Array, from_host, host_dtype, host_float64, to_host
+from hgp_ref.problems.base import Normalised, Problem, as_problem, optional
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms; a few of its size live at once
 
@@ -128,10 +127,10 @@ def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray,
 def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> Normalised:
     """The problem in the package's form, with the methods `needs`, once x (n, d_x) and lam (n, d_λ) are looked at."""
     normal = as_problem(problem, needs)
-    arguments.same_kind(x=x, lam=lam)
+    validation.same_kind(x=x, lam=lam)
     for name, a, d in (("x", x, normal.dim_x), ("lam", lam, normal.dim_lam)):
-        arguments.shape(name, a, (normal.n_clients, d), f"(n, d_{name})", run_axes=False)
-        arguments.finite(name, a)
+        validation.shape(name, a, (normal.n_clients, d), f"(n, d_{name})", run_axes=False)
+        validation.finite(name, a)
     return normal
 
 
@@ -172,7 +171,7 @@ def unit_columns(name: str, product: Callable[[Array], Array], x: Array, rows: i
     for k in range(d):
         unit = np.zeros((n, d), dtype=dtype)
         unit[:, k] = 1.0
-        columns[k] = host_float64(arguments.answer(name, product(from_host(unit, like=x)), (n, rows)))
+        columns[k] = host_float64(validation.answer(name, product(from_host(unit, like=x)), (n, rows)))
     return np.moveaxis(columns, 0, -1)
 
 
@@ -180,5 +179,202 @@ def _optional(batch: Array | None, x: Array) -> tuple[Array, ...]:
     """The batch argument in the library of `x`; absent when None, so that a problem without batches still works."""
     if batch is None:
         return ()
-    arguments.array("batch", batch)
+    validation.array("batch", batch)
     return (from_host(batch, like=x) if isinstance(batch, np.ndarray) else batch,)
+
+
+# ----------------------------------------------------------------------------------------------------
+# The inner solution x(λ) = argmin_x Σ_i g_i(x, λ_i) under consensus, to machine precision.
+#
+# Newton on the mean cost c(x) = mean_i g_i(x, λ_i) with gradient G and Hessian H̄: p = −H̄⁻¹ G, and x ← x + t p with
+# the
+# first t = 1, ½, ¼, … that makes progress, which is either of
+#
+#     ‖G(x + t p)‖ ≤ (1 − t/4) ‖G(x)‖,
+#     c(x + t p) ≤ c(x) + 1e-4 t Gᵀp, where rounding of the cost, 1e3 · eps · mean|g_i|, does not hide the decrease.
+#
+# Since d/dt ‖G(x + t p)‖ = −‖G‖ at t = 0, some t makes progress as long as G has a correct digit. Stopping rule: the
+# iteration ends when none does; what is left of G is then its own rounding. That this is convergence and not a
+# derivative
+# that contradicts the cost is checked: the step still promised must be lost in rounding, ‖p‖ ≤ √eps · (size of x or of
+# the longest step), or its decrease −Gᵀp in that of the cost. Every test is relative, so that units do not matter.
+
+
+FEW = 3  # steps after which a step as long as x itself says something; the first one from 0 is x
+SHORTEST = 2.0**-40  # a step of this part of Newton's that makes no progress meets rounding
+
+
+def inner_solution(
+    problem: Problem, lam: Array, *, x0: Array | Sequence[float] | None = None, max_iterations: int = 100
+) -> Array:
+    """x(λ), (n, d_x) with equal rows, in the library, on the device and with the dtype of `lam`.
+
+    `x0` is where to start, (d_x,) or (n, d_x) with equal rows; zeros by default. ValueError if the mean Hessian is not
+    positive definite on the way, RuntimeError if `max_iterations` steps do not reach the stopping rule; both say so
+    where the minimum lies at infinity.
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    lam : array (n, d_lam)
+        Hyper-parameters.
+    x0 : array (d_x,), optional
+        Where Newton's method starts.
+    max_iterations : int
+        Limit for it.
+
+    Returns
+    -------
+    array (n, d_x)
+        The same row for every client, in the library of `lam`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        λ does not fit the problem.
+    RuntimeError
+        Newton's method did not bring the mean gradient down to rounding; the message says why.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> bool(np.abs(problem.inner_grad(x, lam).sum(axis=0)).max() < 1e-12)
+    True
+    """
+    problem = as_problem(problem, ("inner_cost", "inner_grad"))
+    validation.same_kind(lam=lam)
+    validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+    validation.finite("lam", lam)
+    mean = _Mean(problem, lam)
+    search = _Search(mean, _start(x0, problem))
+    for _ in range(validation.integer("max_iterations", max_iterations)):
+        if not search.step():
+            return mean.spread(search.x)
+    left, why = _norm(search.G), search.at_infinity()
+    raise RuntimeError(
+        f"inner_solution: ‖mean gradient‖={left:.3e} after max_iterations={max_iterations} Newton steps{why}"
+    )
+
+
+def _start(x0: Array | Sequence[float] | None, problem: Problem) -> np.ndarray:
+    """One point (d_x,) for all clients, in float64 on the host."""
+    d, n = problem.dim_x, problem.n_clients
+    if x0 is None:
+        return np.zeros(d)
+    needed = f"needed ({d},) = (d_x,), one point for all clients, or ({n}, {d}) = (n, d_x) with equal rows"
+    try:
+        start = np.array(to_host(x0) if hasattr(x0, "shape") else x0, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"x0: {type(x0).__name__} given, {needed}") from error
+    if start.shape == (n, d) and np.all(start == start[0]):
+        start = start[0]
+    if start.shape != (d,):
+        differ = " whose rows differ" if start.shape == (n, d) else ""
+        raise ValueError(f"x0: shape {start.shape} given{differ}, {needed}")
+    if not np.all(np.isfinite(start)):
+        raise ValueError(f"x0: holds NaN or infinite values, {needed}")
+    return start
+
+
+class _Search:
+    """Newton's iterate and what it has seen on the way."""
+
+    def __init__(self, mean: _Mean, x: np.ndarray) -> None:
+        self.mean, self.x, self.G = mean, x, mean.gradient(x)
+        self.p = np.zeros_like(x)
+        self.first, self.longest, self.steps = _norm(self.G), 0.0, 0
+
+    def step(self) -> bool:
+        """x + t p; False if x is the solution."""
+        try:
+            H = self.mean.hessian(self.x)
+        except ValueError as error:
+            raise ValueError(f"{error}{self.at_infinity()}") from error
+        if not np.any(self.G):
+            return False
+        self.p = -np.linalg.solve(H, self.G)
+        t = 1.0
+        while t >= SHORTEST:
+            tried = self.x + t * self.p
+            G = self.mean.gradient(tried)
+            if _norm(G) <= (1 - t / 4) * _norm(self.G) or self._descends(tried, t):
+                self.steps += 1
+                self.x, self.G, self.longest = tried, G, max(self.longest, t * _norm(self.p))
+                return True
+            t /= 2
+        self._require_rounding()
+        return False
+
+    def _descends(self, tried: np.ndarray, t: float) -> bool:
+        cost, scale = self.mean.cost(self.x)
+        promised = t * float(self.G @ self.p)  # < 0
+        visible = -promised > 1e3 * self.mean.eps * scale
+        return visible and self.mean.cost(tried)[0] <= cost + 1e-4 * promised
+
+    def _require_rounding(self) -> None:
+        size = max(_norm(self.x), self.longest)
+        hidden = -float(self.G @ self.p) <= 1e3 * self.mean.eps * self.mean.cost(self.x)[1]
+        if _norm(self.p) > np.sqrt(self.mean.eps) * size and not hidden:
+            raise RuntimeError(
+                f"inner_solution stalled with ‖mean gradient‖={_norm(self.G):.3e}: no step along −H̄⁻¹G lowers it; "
+                "do inner_grad and hvp (or hessian) of the problem belong to its inner_cost?"
+            )
+
+    def at_infinity(self) -> str:
+        """What to add to a failure when the gradient falls while Newton's steps do not shrink."""
+        size = _norm(self.x)
+        if self.steps < FEW or not (_norm(self.G) < 1e-3 * self.first and _norm(self.p) > 1e-3 * size):
+            return ""
+        return (
+            f"; the gradient falls while x grows without end (‖x‖={size:.3g}): the minimum lies at infinity, as it "
+            "does for linearly separable data without regularisation. Needed: a positive rate (lam or l2)"
+        )
+
+
+class _Mean:
+    """Mean cost, gradient and Hessian over the clients at a common point x (d_x,), in the problem's library."""
+
+    def __init__(self, problem: Problem, lam: Array) -> None:
+        self.problem, self.lam, self.dtype = problem, lam, host_dtype(lam)
+        self.eps = float(np.finfo(self.dtype).eps)
+
+    def spread(self, x: np.ndarray) -> Array:
+        rows = np.tile(x.astype(self.dtype), (self.problem.n_clients, 1))  # (n, d_x)
+        return from_host(rows, like=self.lam)
+
+    def cost(self, x: np.ndarray) -> tuple[float, float]:
+        """mean g_i, and mean |g_i| as the scale of its rounding."""
+        g = host_float64(self.problem.inner_cost(self.spread(x), self.lam))
+        return float(np.mean(g)), float(np.mean(np.abs(g)))
+
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        G = host_float64(self.problem.inner_grad(self.spread(x), self.lam)).mean(axis=0)
+        if not np.all(np.isfinite(G)):
+            raise ValueError("problem: inner_grad(x, lam) returned NaN or infinity: check its data and lam")
+        return G
+
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        return require_positive_definite(hessians(self.problem, self.spread(x), self.lam).mean(axis=0))
+
+
+def _norm(a: np.ndarray) -> float:
+    """‖a‖ without overflow or underflow of squares."""
+    size = float(np.max(np.abs(a), initial=0.0))
+    return size * float(np.linalg.norm(a / size)) if size > 0 and np.isfinite(size) else size
+
+
+def require_positive_definite(H: np.ndarray) -> np.ndarray:
+    """The symmetric part of the mean Hessian `H` (d, d); ValueError if its smallest eigenvalue is not positive."""
+    if not np.all(np.isfinite(H)):
+        raise ValueError("problem: its mean Hessian holds NaN or infinite values, needed finite numbers")
+    H = (H + H.T) / 2
+    eigenvalues = np.linalg.eigvalsh(H)
+    if not eigenvalues[0] > len(H) * np.finfo(np.float64).eps * abs(eigenvalues[-1]):
+        raise ValueError(
+            "problem: the mean Hessian over the clients is not positive definite "
+            f"(smallest eigenvalue {eigenvalues[0]:.3e}): the inner problem has no unique smooth minimiser here"
+        )
+    return H

@@ -1,21 +1,93 @@
-"""Linear systems with the sum of the clients' Hessians, refined until the residual is that of rounding a pair.
+"""Sums of products in about twice the precision of float64, the same on every platform.
 
-    (Σ_k H_k) w = Σ_k b_k:     w ← w + S⁻¹ r,    r = Σ_k b_k − Σ_k H_k w,    S = fl(Σ_k H_k) factorised once.
+A number is an unevaluated pair hi + lo. Two identities hold exactly in round-to-nearest arithmetic (Knuth; Dekker and
+Veltkamp), where nothing overflows:
 
-r is evaluated in twice the precision, over the H_k and b_k themselves, and w is kept as a pair hi + lo. Each step
-multiplies the error by about κ(S) · 2^-53 (Higham, Theorem 12.1), so that the rounding of S and of its factors does not
-reach w. Arrays are in units that are powers of two: exponents are returned beside them.
+    a + b = s + e,   s = fl(a + b);          a b = p + e,   p = fl(a b)    (e below 2^-1074 is lost).
+
+`dot` adds the products and their errors pair by pair. For k terms (Ogita, Rump and Oishi, SIAM J. Sci. Comput. 2005,
+Proposition 5.5; summation in pairs is more accurate still)
+
+    |hi + lo − Σ terms| ≤ γ_k² Σ|terms|,      γ_k = k u/(1 − k u),   u = 2^-53.
+
+np.longdouble is not used: on Windows, on ARM and under emulation it is float64 or slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
-from hgp_ref.exact import twofold
-from hgp_ref.exact.twofold import Pair
+from hgp_ref.backend import Array, host_dtype, host_float64
+from hgp_ref.exact.derivatives import unit_columns
+from hgp_ref.problems.base import Problem, closed_form
+from hgp_ref.problems.term_sizes import TermSizes, allowance
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+SPLITTER = 2.0**27 + 1
+ROUNDOFF = 2.0**-53
+
+
+def two_sum(a: np.ndarray, b: np.ndarray) -> Pair:
+    """s and e with a + b = s + e."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def two_product(a: np.ndarray, b: np.ndarray) -> Pair:
+    """p and e with a b = p + e, for |a|, |b| < 2^500."""
+    p = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def _halves(a: np.ndarray) -> Pair:
+    t = SPLITTER * a
+    high = t - (t - a)
+    return high, a - high
+
+
+def total(hi: np.ndarray, lo: np.ndarray) -> Pair:
+    """Σ (hi + lo) along the last axis, by halving."""
+    while hi.shape[-1] > 1:
+        half = hi.shape[-1] // 2
+        s, e = two_sum(hi[..., :half], hi[..., half : 2 * half])
+        e = e + (lo[..., :half] + lo[..., half : 2 * half])
+        hi, lo = (np.concatenate([new, old[..., 2 * half :]], axis=-1) for new, old in ((s, hi), (e, lo)))
+    return two_sum(hi[..., 0], lo[..., 0])
+
+
+def dot(A: np.ndarray, x: Pair, more: Sequence[np.ndarray] = ()) -> Pair:
+    """Σ_k A[..., k] (x_hi + x_lo)[k] + Σ more, for A (..., p, k), pairs x (k,) and terms (..., p)."""
+    p, e = two_product(A, np.broadcast_to(x[0], A.shape))
+    e = e + A * x[1]
+    if more:
+        beside = np.stack(np.broadcast_arrays(*more), axis=-1)
+        p, e = np.concatenate([p, beside], axis=-1), np.concatenate([e, np.zeros_like(beside)], axis=-1)
+    return total(p, e)
+
+
+def residual_error(terms: int) -> float:
+    """γ_k² for k = `terms`: the error of `dot` relative to Σ|terms|, the terms with x_lo included."""
+    gamma = 2 * terms * ROUNDOFF / (1 - 2 * terms * ROUNDOFF)
+    return gamma * gamma
+
+
+# ----------------------------------------------------------------------------------------------------
+# Linear systems with the sum of the clients' Hessians, refined until the residual is that of rounding a pair.
+#
+#     (Σ_k H_k) w = Σ_k b_k:     w ← w + S⁻¹ r,    r = Σ_k b_k − Σ_k H_k w,    S = fl(Σ_k H_k) factorised once.
+#
+# r is evaluated in twice the precision, over the H_k and b_k themselves, and w is kept as a pair hi + lo. Each step
+# multiplies the error by about κ(S) · 2^-53 (Higham, Theorem 12.1), so that the rounding of S and of its factors does
+# not
+# reach w. Arrays are in units that are powers of two: exponents are returned beside them.
+
 
 MOST_STEPS = 20  # of refinement; the residual at least halves in each but the last
 CHUNK = 2**20  # numbers of a block of rows that are multiplied at once
@@ -33,7 +105,7 @@ def refine(solve: Callable[[np.ndarray], np.ndarray], residual: Callable[[Pair],
     x: Pair = (solve(b), np.zeros_like(b))
     r = residual(x)
     for _ in range(MOST_STEPS):
-        tried = twofold.two_sum(x[0], x[1] + solve(r))
+        tried = two_sum(x[0], x[1] + solve(r))
         left = residual(tried)
         before, after = np.max(np.abs(r)), np.max(np.abs(left))
         if not after < before:
@@ -71,7 +143,7 @@ class HessianSum:
         everywhere = (np.tile(-w[0], self.n), np.tile(-w[1], self.n))
         count = max(1, CHUNK // (self.n * self.d))
         parts = [
-            twofold.dot(self._rows[at : at + count], everywhere, [row[at : at + count] for row in b])[0]
+            dot(self._rows[at : at + count], everywhere, [row[at : at + count] for row in b])[0]
             for at in range(0, self.d, count)
         ]
         return np.concatenate(parts)
@@ -86,9 +158,100 @@ def less_products(f_lam: np.ndarray, J: np.ndarray, w: Pair, w_exponent: int) ->
     with np.errstate(under="ignore", over="ignore"):
         for i in range(len(J)):
             own = tuple(np.ldexp(-part if part.ndim == 1 else -part[i], Jw_exponent - unit) for part in w)
-            value[i] = np.ldexp(twofold.dot(J[i], (own[0], own[1]), [np.ldexp(f_lam[i], -unit)])[0], unit)
+            value[i] = np.ldexp(dot(J[i], (own[0], own[1]), [np.ldexp(f_lam[i], -unit)])[0], unit)
     if not np.isfinite(value).all():
         raise ValueError(
             "x, lam: values given at which the derivative leaves the range of float64, needed smaller ones"
         )
     return value
+
+
+# ----------------------------------------------------------------------------------------------------
+# An estimate of the error of `exact.hypergradient`, entry by entry.
+#
+# The reference evaluates d_i = ∂_λ f_i − J_i w, A w = b with A = Σ_k H_k and b = Σ_k ∂_x f_k, from derivatives that the
+# problem rounds. With changes |δA| ≤ E and so on, and Z_i = |J_i A⁻¹|, to first order (Higham, Theorem 7.4)
+#
+#     |δd_i| ≤ |δ∂_λ f_i| + |δJ_i||w| + Z_i (|δb| + E|w| + |r|),
+#
+# r the residual that refinement leaves. The terms of second order sum to at most a factor 1/(1 − q), q the spectral
+# radius of |A⁻¹|E; where q ≥ 1 rounding can make A singular and the estimate is infinite.
+#
+# Changes are γ_K Σ|terms| where the problem offers `term_sizes`, and half a unit in the last place of every entry (in
+# the
+# problem's dtype) where it does not: then sums inside its derivatives that cancel may add more. What H lacks in
+# symmetry
+# is an error of H in either case.
+
+
+POWER_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """What the reference evaluates of a problem at one point, in float64."""
+
+    H: np.ndarray  # (n, d_x, d_x)
+    J: np.ndarray  # (n, d_λ, d_x)
+    f_x: np.ndarray  # (n, d_x)
+    f_lam: np.ndarray  # (n, d_λ)
+
+
+class Changes:
+    """Bounds on what rounding has changed in the derivatives, from their values or from the problem's term sizes."""
+
+    def __init__(self, problem: Problem, x: Array, lam: Array, at: Derivatives) -> None:
+        eps = float(np.finfo(host_dtype(x)).eps)
+        offered = closed_form(problem, "term_sizes")
+        self._skew = np.sum([np.abs(H - H.T) for H in at.H], axis=0)
+        sizes: TermSizes | None = None if offered is None else offered(x, lam)
+        if sizes is None:
+            self.f_x, self.f_lam = eps / 2 * np.abs(at.f_x), eps / 2 * np.abs(at.f_lam)
+            self._H, self._J = eps / 2 * np.abs(at.H).sum(axis=0), eps / 2 * np.abs(at.J)
+        else:
+            gamma = allowance(sizes.roundings, eps)
+            self.f_x, self.f_lam = (gamma * host_float64(size) for size in sizes.outer_grad)
+            self._H = gamma * unit_columns("term_sizes.hvp(u)", sizes.hvp, x, at.f_x.shape[1]).sum(axis=0)
+            self._J = gamma * unit_columns("term_sizes.cross(u)", sizes.cross, x, at.f_lam.shape[1])
+
+    def hvp(self, v: np.ndarray) -> np.ndarray:
+        """Σ_k |δH_k| v, (d,), for v ≥ 0 (d,)."""
+        return (self._skew + self._H) @ v
+
+    def cross(self, v: np.ndarray) -> np.ndarray:
+        """|δJ_i| v, (n, d_λ)."""
+        return self._J @ v
+
+
+def error_estimate(
+    changes: Changes, at: Derivatives, system: HessianSum, w: Pair, w_exponent: int, residual: np.ndarray,
+    value: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """|value − d| as estimated above, (n, d_λ); w and the residual in units, `residual` in those of ∂_x f."""
+    n, d = at.f_x.shape
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        size = np.ldexp(np.abs(w[0]), w_exponent)
+        Z = np.abs(np.ldexp(system.transposed(at.J.reshape(-1, d).T).T, -system.exponent)).reshape(at.J.shape)
+        inverse = np.abs(np.ldexp(system.by_factors(np.eye(d)), -system.exponent))
+        q = _spectral_radius(lambda v: inverse @ changes.hvp(v), d)
+        if not q < 1:
+            return np.full_like(value, np.inf)
+        left = np.abs(residual) + residual_error(n * (d + 1)) * (
+            sum(np.abs(H) @ size for H in at.H) + np.abs(at.f_x).sum(axis=0)
+        )
+        through = changes.f_x.sum(axis=0) + changes.hvp(size) + left
+        own = changes.f_lam + changes.cross(size)
+        return (own + Z @ through) / (1 - q) + ROUNDOFF * np.abs(value)
+
+
+def _spectral_radius(product: Callable[[np.ndarray], np.ndarray], d: int) -> float:
+    """An upper bound on the spectral radius of M ≥ 0: min over some v > 0 of max_i (Mv)_i/v_i (Collatz, Wielandt)."""
+    v, bound = np.ones(d), np.inf
+    for _ in range(POWER_STEPS):
+        Mv = product(v)
+        bound = min(bound, float(np.max(Mv / v)))
+        peak = float(np.max(Mv))
+        if not 0 < peak < np.inf:
+            break
+        v = np.maximum(Mv / peak, 1e-8)  # positive entries, whatever M is
+    return bound

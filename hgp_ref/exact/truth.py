@@ -16,21 +16,36 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Literal, overload
 
 import numpy as np
-from scipy.linalg import LinAlgWarning, block_diag, lu_factor, lu_solve
+from scipy.linalg import LinAlgWarning, block_diag, lu_factor, lu_solve, null_space
 
-from hgp_ref import arguments
+from hgp_ref import validation
 from hgp_ref.backend import Array
-from hgp_ref.exact import twofold
-from hgp_ref.exact.derivatives import enter, hessians, jacobians, outer_gradients, require_memory
-from hgp_ref.exact.error import Changes, Derivatives, error_estimate
-from hgp_ref.exact.inner import require_positive_definite
-from hgp_ref.exact.linear_systems import HessianSum, less_products, refine, scaled
-from hgp_ref.exact.operators import theta
-from hgp_ref.exact.twofold import Pair
-from hgp_ref.problems.protocol import Problem
+from hgp_ref.exact import linear_systems as twofold
+from hgp_ref.exact.derivatives import (
+    enter,
+    hessians,
+    jacobians,
+    outer_gradients,
+    require_memory,
+    require_positive_definite,
+)
+from hgp_ref.exact.linear_systems import (
+    Changes,
+    Derivatives,
+    HessianSum,
+    Pair,
+    error_estimate,
+    less_products,
+    refine,
+    scaled,
+)
+from hgp_ref.exact.operators import mixing_product, theta
+from hgp_ref.networks import Network
+from hgp_ref.problems.base import Problem
 
 
 @overload
@@ -99,8 +114,8 @@ def hypergradient(
     >>> bool(abs(difference - hgp.exact.hypergradient(problem, x, lam)[1, 0]) < 1e-7)
     True
     """
-    arguments.choice("method", method, ("reduced", "stacked"))
-    eta, return_error = arguments.positive("eta", eta), arguments.boolean("return_error", return_error)
+    validation.choice("method", method, ("reduced", "stacked"))
+    eta, return_error = validation.positive("eta", eta), validation.boolean("return_error", return_error)
     enter(problem, x, lam, ("outer_grad",))
     if method == "stacked":
         require_memory("the stacked system (n d_x, n d_x)", math.prod(x.shape), math.prod(x.shape))
@@ -153,3 +168,330 @@ def _stacked(system: HessianSum, b: np.ndarray, eta: float) -> Pair:
             "method='reduced' needs no eta"
         )
     return w
+
+
+# ----------------------------------------------------------------------------------------------------
+# HGP's v^(M) by its explicit formula, with dense block matrices.
+#
+#     v^(M) = ∂_λ f − η Σ_{m<M} Ĵ^(m) Θ̂_m [Π_{m'<m} (I − η Ĥ^(m')) Θ̂_{m'}] ∂_x f,     Θ̂_m = K_m ⊗ I_d,
+#
+# the product with later factors to the left. Ĵ^(m) is taken on the m-th batch for v, Ĥ^(m) on the m-th batch for u;
+# every
+# call has its own Θ̂_m (the paper's remark writes one Θ̂ and one sample for both). With conserved mass ("conserve" in
+# `push_sum_matrix`) the identity in the Hessian factor m becomes diag(ω_{m+1}) ⊗ I_d.
+
+
+def estimate(
+    problem: Problem,
+    x: Array,
+    lam: Array,
+    matrices: Sequence[np.ndarray],
+    eta: float,
+    batches_v: Sequence[Array] | None = None,
+    batches_u: Sequence[Array] | None = None,
+    *,
+    weights: Sequence[np.ndarray] | None = None,
+) -> np.ndarray:
+    """v^(M), (n, d_λ), for the M = len(matrices) averaging matrices K_m (n, n).
+
+    `batches_v`, `batches_u`: (M, n, b) instance indices per iteration, all instances if None. `weights`: ω_1 … ω_M for
+    conserved mass.
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+    matrices : sequence of (n, n)
+        K_0 … K_{M−1}, such as `push_sum_matrices` gives.
+    eta : float
+        η.
+    batches_v, batches_u : sequences of arrays, optional
+        Mini-batches of each iteration for v and for u.
+    weights : sequence of arrays, optional
+        Where sums are conserved: ω before each call and after the last.
+
+    Returns
+    -------
+    array (n, d_lam)
+        v^(M).
+
+    Raises
+    ------
+    TypeError, ValueError
+        Matrices must be (n, n) and as many as batches and weights, η positive.
+    ValueError
+        The series leaves the range of floating point.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> K, _ = hgp.exact.push_sum_matrices(net, 5, calls=30)
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=5), iterations=30)
+    >>> bool(np.allclose(hgp.exact.estimate(problem, x, lam, K, eta=1.0), est.value))
+    True
+    """
+    f_x, f_lam = outer_gradients(problem, x, lam)  # (n, d_x), (n, d_lam)
+    n, d = f_x.shape
+    eta = validation.positive("eta", eta)
+    matrices = [
+        validation.real_array(f"matrices[{m}]", K, (n, n), "(n, n)")
+        for m, K in enumerate(_listed("matrices", matrices))
+    ]
+    require_memory("the stacked operators (n d_x, n d_x)", n * d, n * d)
+    for name, given in (("batches_v", batches_v), ("batches_u", batches_u), ("weights", weights)):
+        if given is not None and len(_listed(name, given)) != len(matrices):
+            raise ValueError(f"{name} has {len(given)} entries for {len(matrices)} matrices; one each is needed")
+    if weights is not None:
+        weights = [validation.real_array(f"weights[{m}]", omega, (n,), "(n,)") for m, omega in enumerate(weights)]
+    J = _blocks(jacobians, problem, x, lam, batches_v)
+    H = _blocks(hessians, problem, x, lam, batches_u)
+    v = f_lam.ravel().copy()
+    product = np.eye(n * d)  # Π_{m'<m} (I − η Ĥ^(m')) Θ̂_{m'}
+    for m, K in enumerate(matrices):
+        Theta_m = np.kron(K, np.eye(d))  # (nd, nd)
+        v -= eta * J(m) @ Theta_m @ product @ f_x.ravel()
+        kept = np.eye(n * d) if weights is None else np.kron(np.diag(weights[m]), np.eye(d))
+        product = (kept - eta * H(m)) @ Theta_m @ product
+    if not np.all(np.isfinite(v)):
+        raise ValueError(f"eta={eta:g} given: the series leaves the range of floating point at this x and lam")
+    return v.reshape(f_lam.shape)
+
+
+def _listed(name: str, given: Sequence[Array]) -> Sequence[Array]:
+    if not isinstance(given, list | tuple) and not (isinstance(given, np.ndarray) and given.ndim >= 1):
+        raise TypeError(f"{name}: {type(given).__name__} given, needed a list with one entry for each iteration")
+    return given
+
+
+def _blocks(
+    derivative: Callable[..., np.ndarray], problem: Problem, x: Array, lam: Array, batches: Sequence[Array] | None
+) -> Callable[[int], np.ndarray]:
+    """m ↦ the block-diagonal derivative matrix of iteration m; the same one every time without batches."""
+    if batches is None:
+        full = block_diag(*derivative(problem, x, lam))
+        return lambda m: full
+    return lambda m: block_diag(*derivative(problem, x, lam, batches[m]))
+
+
+# ----------------------------------------------------------------------------------------------------
+# The other derivatives that the literature calls a hyper-gradient, explicitly: each is the limit of some method.
+#
+# With H̄ and J̄ the means over clients and w* = H̄⁻¹ mean_k ∂_x f_k,
+#
+#     Global   of Σ_k f_k along λ_i          ∂_λ f_i − J_i w*                       `exact.hypergradient`
+#              of mean_k f_k, λ shared       mean_i (∂_λ f_i − J_i w*)
+#     Client   of the own f_i along λ_i      ∂_λ f_i − (1/n) J_i H̄⁻¹ ∂_x f_i
+#              of the own f_i, λ shared      ∂_λ f_i − J̄ H̄⁻¹ ∂_x f_i
+#     Local    as if others did not exist    ∂_λ f_i − J_i H_i⁻¹ ∂_x f_i
+#
+# where λ is shared its mean over clients is what a method with one λ for all moves along: of Client it is that of
+# Global.
+
+
+def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
+    """d mean_k f_k / dλ for one λ that all clients share, (d_λ,): the mean over clients of `exact.hypergradient`.
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+
+    Returns
+    -------
+    array
+        For one λ that all clients share.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((4, 3)), np.zeros((4, 2))
+    >>> client = hgp.exact.client_hypergradient(problem, x, lam, shared=True)
+    >>> bool(np.allclose(client.mean(axis=0), hgp.exact.shared_hypergradient(problem, x, lam)))
+    True
+    """
+    return hypergradient(problem, x, lam).mean(axis=0)
+
+
+def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = False) -> np.ndarray:
+    """d f_i / dλ_i of each client's own cost through the solution that all share, (n, d_λ); along a shared λ if asked.
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+    shared : bool
+        Whether λ is one for all.
+
+    Returns
+    -------
+    array
+        Class Client, the limit of `baselines.at_point("dbo", ..., tracked=False)`.
+
+    Raises
+    ------
+    ValueError
+        x or λ does not fit the problem, or the mean Hessian is not positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> problem = hgp.problems.Quadratic.random(n=1, dim_x=3, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((1, 3)), np.zeros((1, 2))
+    >>> alone = hgp.exact.hypergradient(problem, x, lam)
+    >>> bool(np.allclose(hgp.exact.client_hypergradient(problem, x, lam), alone))
+    True
+    """
+    shared = validation.boolean("shared", shared)
+    enter(problem, x, lam, ("outer_grad",))
+    H, J = hessians(problem, x, lam), jacobians(problem, x, lam)  # (n, d_x, d_x), (n, d_lam, d_x)
+    f_x, f_lam = outer_gradients(problem, x, lam)
+    require_positive_definite(H.mean(axis=0))
+    system = HessianSum(H)
+    b, exponent = scaled(f_x)
+    w = _pairs([system.solve(row[None]) for row in b])  # (n, d_x), rows (Σ_k H_k)⁻¹ ∂_x f_i = H̄⁻¹ ∂_x f_i / n
+    if shared:
+        J = np.broadcast_to(J.sum(axis=0), J.shape)  # n J̄
+    return less_products(f_lam, J, w, exponent - system.exponent)
+
+
+def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
+    """∂_λ f_i − J_i H_i⁻¹ ∂_x f_i, (n, d_λ): what each client would find alone.
+
+    Parameters
+    ----------
+    problem : Problem
+        Client costs.
+    x, lam : arrays (n, d_x) and (n, d_lam)
+        Where they are differentiated.
+
+    Returns
+    -------
+    array (n, d_lam)
+        From each client's own Hessian.
+
+    Raises
+    ------
+    ValueError
+        x or λ does not fit the problem, or a client's Hessian is not positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> problem = hgp.problems.Quadratic.random(n=1, dim_x=3, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((1, 3)), np.zeros((1, 2))
+    >>> alone = hgp.exact.hypergradient(problem, x, lam)
+    >>> bool(np.allclose(hgp.exact.local_hypergradient(problem, x, lam), alone))
+    True
+    """
+    enter(problem, x, lam, ("outer_grad",))
+    H, J = hessians(problem, x, lam), jacobians(problem, x, lam)
+    f_x, f_lam = outer_gradients(problem, x, lam)
+    for Hessian in H:
+        require_positive_definite(Hessian)
+    value = np.empty_like(f_lam)
+    for i, row in enumerate(f_x):
+        system = HessianSum(H[i : i + 1])
+        b, exponent = scaled(row[None])
+        value[i] = less_products(f_lam[i : i + 1], J[i : i + 1], system.solve(b), exponent - system.exponent)[0]
+    return value
+
+
+def _pairs(rows: list[Pair]) -> Pair:
+    """Pairs (d,) as one of arrays (n, d)."""
+    return np.stack([hi for hi, _ in rows]), np.stack([lo for _, lo in rows])
+
+
+# ----------------------------------------------------------------------------------------------------
+# How fast gradient tracking converges over graphs that repeat, by the eigenvalues of one period.
+#
+# Once the weights have settled (ω after c calls is ω again, P_{c−1} … P_0 ω = ω), a call with P maps, with w = u/ω,
+#
+#     (u, y) ↦ (u⁺, P y + H(u⁺/ω⁺ − u/ω)),      u⁺ = P(u − ηy),   ω⁺ = Pω,
+#
+# linearly. Columns of P sum to 1, so Σ_i y_i − Σ_i H_i u_i/ω_i never changes: one eigenvalue 1 for each of its d
+# coordinates. Runs start where it is −Σ ∂_x f and differ from the limit (ωw*, 0) by vectors on which it is 0: on that
+# subspace the largest |eigenvalue| of the period, its c-th root taken, is the factor by which the error falls in a
+# call.
+
+
+SETTLED = 1e-13  # relative change of ω over a period
+MOST_PERIODS = 100_000
+
+
+def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> float:
+    """The factor by which `hgp.methods.Tracking(step)` shrinks its error in a call, in the limit; unstable above 1.
+
+    Parameters
+    ----------
+    H : (n, d, d), Hessians of the clients, such as `exact.hessians(problem, x, lam)`.
+    net : a network that repeats itself (`net.period`), jointly strongly connected.
+    step : η.
+    steps : S, graphs of a call.
+
+    Returns
+    -------
+    float
+        The spectral radius; below 1 the iteration converges.
+
+    Raises
+    ------
+    TypeError, ValueError
+        H must be (n, d, d), `step` positive, `net` of n clients and one that repeats itself.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> ring = hgp.networks.Schedule([(np.arange(3), (np.arange(3) + 1) % 3)], n=3)
+    >>> round(hgp.exact.tracking_rate(np.ones((3, 1, 1)), ring, 0.1), 4)
+    0.9
+    """
+    H = validation.real_array("H", H, (None, None, None), "(n, d, d)")
+    n, d = H.shape[:2]
+    H = validation.real_array("H", H, (n, d, d), "(n, d, d)")
+    step, steps = validation.positive("step", step), validation.integer("steps", steps, 1, validation.LONGEST)
+    validation.kind("net", net, Network)
+    if net.n != n:
+        raise ValueError(f"net: {net.n} clients given, needed {n} as in H")
+    if net.period is None:
+        raise ValueError(f"net: {net!r} given, which never repeats; needed a network with a period")
+    require_memory("the map of a period (2nd, 2nd)", 2 * n * d, 2 * n * d)
+    calls = math.lcm(net.period, steps) // steps
+    products = [mixing_product(net, steps, call) for call in range(calls)]
+    omega = _settled(products, net)
+    blocks, T = block_diag(*H), np.eye(2 * n * d)
+    invariant = np.tile(np.eye(d), (1, n)) @ np.hstack([-blocks / np.repeat(omega, d), np.eye(n * d)])  # (d, 2nd)
+    for P in products:
+        after = P @ omega
+        T = _call(np.kron(P, np.eye(d)), blocks, step, np.repeat(omega, d), np.repeat(after, d)) @ T
+        omega = after
+    free = null_space(invariant)  # (2nd, 2nd − d)
+    return float(np.abs(np.linalg.eigvals(free.T @ T @ free)).max() ** (1 / calls))
+
+
+def _call(P: np.ndarray, H: np.ndarray, step: float, omega: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """The matrix of one call on (u, y)."""
+    ahead = np.hstack([P, -step * P])  # u⁺
+    own = np.hstack([H / omega, np.zeros_like(H)])  # H u/ω
+    return np.vstack([ahead, np.hstack([np.zeros_like(P), P]) + H @ (ahead / after[:, None]) - own])
+
+
+def _settled(products: list[np.ndarray], net: Network) -> np.ndarray:
+    """ω that a period reproduces, with mean 1."""
+    omega = np.ones(net.n)
+    for _ in range(MOST_PERIODS):
+        before = omega
+        for P in products:
+            omega = P @ omega
+        if np.abs(omega - before).max() <= SETTLED * net.n:
+            return omega
+    raise ValueError(f"net: weights do not settle over {MOST_PERIODS} periods of {net!r}")

@@ -1,6 +1,6 @@
 """A method: how w* = (Σ H_i)⁻¹ Σ ∂_x f_i is approached with averages and Hessian-vector products.
 
-The driver (`hgp_ref.estimators.driver`) owns what all methods share,
+The driver (`hgp_ref.methods.driver`) owns what all methods share,
 
     w ← w + p,    v ← v − ∂²_{xλ} g p,
 
@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from hgp_ref.averaging import Mean
 from hgp_ref.backend import Array
+from hgp_ref.mixing import Mean
 
 
 class Curvature(Protocol):

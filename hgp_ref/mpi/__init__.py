@@ -12,8 +12,7 @@ rows, there and back once a call.
 """
 
 from hgp_ref.mpi.channel import Crossing
-from hgp_ref.mpi.door import gather, spread
-from hgp_ref.mpi.network import Spread
-from hgp_ref.mpi.ranks import Handed
+from hgp_ref.mpi.communicator import Handed
+from hgp_ref.mpi.network import Spread, gather, spread
 
 __all__ = ["Crossing", "Handed", "Spread", "gather", "spread"]

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref._kernels.lists import Csr, pairs_from_lists, rows_from_lists, scatter
-from hgp_ref.networks.guard import guard
-from hgp_ref.networks.room import allocate
+from hgp_ref import validation
+from hgp_ref._kernels.graphs import Csr, pairs_from_lists, rows_from_lists, scatter
+from hgp_ref.networks.validation import allocate, guard
 from hgp_ref.philox import MAX_CLIENTS, MAX_STEP, check_seed
 
 __all__ = ["Csr", "Edges", "Network"]
@@ -96,10 +95,10 @@ class Network(ABC):
         guard(cls, Network)
 
     def __init__(self, n: int, seed: int | None = None, period: int | None = None) -> None:
-        self.n = arguments.integer("n", n, 1, MAX_CLIENTS)
+        self.n = validation.integer("n", n, 1, MAX_CLIENTS)
         self.seed = None if seed is None else check_seed(seed)
         if period is not None:
-            self.period = arguments.integer("period", period)
+            self.period = validation.integer("period", period)
 
     @property
     def clients(self) -> slice:
@@ -230,7 +229,7 @@ class Network(ABC):
         -------
         (senders, receivers).
         """
-        first, count = self._stretch(first, arguments.integer("count", count, 0, arguments.LONGEST))
+        first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
         lists = [self.edges(first + t) for t in range(count)]
         nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
         senders, receivers = (np.concatenate(part) for part in zip(nothing, *lists, strict=True))
@@ -264,7 +263,6 @@ class Network(ABC):
         -------
         Network.
         """
-        from hgp_ref.networks.after import After  # which is a Network itself
 
         view = After(self, t)
         return self if view.t == 0 else view
@@ -275,14 +273,14 @@ class Network(ABC):
         return MAX_STEP
 
     def _step(self, s: int) -> int:
-        return arguments.integer("s", s, 1, self._last_step)
+        return validation.integer("s", s, 1, self._last_step)
 
     def _stretch(self, first: int, count: int) -> tuple[int, int]:
-        first = arguments.integer("first", first, 1, self._last_step)
-        return first, arguments.integer("count", count, 0, self._last_step - first + 1)
+        first = validation.integer("first", first, 1, self._last_step)
+        return first, validation.integer("count", count, 0, self._last_step - first + 1)
 
     def _client(self, name: str, j: int) -> int:
-        return arguments.integer(name, j, 0, self.n - 1)
+        return validation.integer(name, j, 0, self.n - 1)
 
     def _arguments(self) -> dict[str, Any]:
         """Constructor arguments, for __repr__."""
@@ -290,3 +288,65 @@ class Network(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._arguments().items())})"
+
+
+# ----------------------------------------------------------------------------------------------------
+# After: a network from a later step on, P'(s) = P(t + s); a pure view, made by `net.after(t)`.
+
+
+class After(Network):
+    """Step s of the view is step t + s of `net`; every question is handed on to `net`, with its fast ways."""
+
+    def __init__(self, net: Network, t: int) -> None:
+        self.net, self.t = net, validation.integer("t", t, 0, MAX_STEP - 1)
+        super().__init__(net.n, net.seed, net.period)
+        self.equal_shares, self.self_loops = net.equal_shares, net.self_loops
+
+    @property
+    def expected_edges(self) -> float:
+        return self.net.expected_edges
+
+    def after(self, t: int) -> Network:
+        t = validation.integer("t", t, 0, MAX_STEP - 1 - self.t)
+        return self.net.after(self.t + t)
+
+    def out_lists(self, s: int) -> Edges:
+        return self.net.out_lists(self.t + self._step(s))
+
+    def edges(self, s: int) -> Edges:
+        return self.net.edges(self.t + self._step(s))
+
+    def out_neighbours(self, s: int, sender: int) -> np.ndarray:
+        return self.net.out_neighbours(self.t + self._step(s), sender)
+
+    def csr(self, s: int) -> Csr:
+        return self.net.csr(self.t + self._step(s))
+
+    def mixing_matrix(self, s: int) -> np.ndarray:
+        return self.net.mixing_matrix(self.t + self._step(s))
+
+    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
+        first, count = self._stretch(first, count)
+        return self.net.mixing_matrices(self.t + first, count)
+
+    def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
+        first, _ = self._stretch(first, calls * steps)
+        return self.net.products(self.t + first, calls, steps)
+
+    def union(self, first: int, count: int) -> Edges:
+        first, count = self._stretch(first, count)
+        return self.net.union(self.t + first, count)
+
+    def heard(self, first: int, count: int) -> Edges:
+        first, count = self._stretch(first, count)
+        return self.net.heard(self.t + first, count)
+
+    @property
+    def _last_step(self) -> int:
+        return MAX_STEP - self.t
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"net": self.net, "t": self.t}
+
+    def __repr__(self) -> str:
+        return f"{self.net!r}.after({self.t})"

@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments, philox
+from hgp_ref import philox, validation
 from hgp_ref._kernels import links
-from hgp_ref._kernels.lists import rows_from_lists
-from hgp_ref.networks.after import After
-from hgp_ref.networks.base import Csr, Edges, Network
+from hgp_ref._kernels.graphs import Csr, rows_from_lists
+from hgp_ref.networks.base import After, Edges, Network
 from hgp_ref.philox import MAX_STEP
 
 SCALE = 2**32
@@ -71,10 +70,10 @@ class Unreliable(Network):
     ) -> None:
         self.net, self.t = _without_view(net)
         super().__init__(self.net.n, seed)
-        self.loss = arguments.probability("loss", loss)
-        self.delay = arguments.integer("delay", delay, 0, arguments.LONGEST)
-        self.sleep = _naps(sleep, self.n) if _listed(sleep) else arguments.probability("sleep", sleep)
-        self.stretch = arguments.integer("stretch", stretch, 1, arguments.LONGEST)
+        self.loss = validation.probability("loss", loss)
+        self.delay = validation.integer("delay", delay, 0, validation.LONGEST)
+        self.sleep = _naps(sleep, self.n) if _listed(sleep) else validation.probability("sleep", sleep)
+        self.stretch = validation.integer("stretch", stretch, 1, validation.LONGEST)
         self.equal_shares, self.self_loops = self.net.equal_shares and not self.sleep, self.net.self_loops
         self.period = self.net.period if self.in_time and not self.sleep else None
         self._key = philox.key(seed)
@@ -95,7 +94,7 @@ class Unreliable(Network):
         return self.n + (self.net.expected_edges - self.n) * awake**2
 
     def after(self, t: int) -> Unreliable:
-        t = arguments.integer("t", t, 0, self._last_step - 1)
+        t = validation.integer("t", t, 0, self._last_step - 1)
         view = copy.copy(self)
         view.t = self.t + t
         return view if t else self
@@ -172,7 +171,7 @@ class Unreliable(Network):
         return W
 
     def heard(self, first: int, count: int) -> Edges:
-        first, count = self._stretch(first, arguments.integer("count", count, 0, arguments.LONGEST))
+        first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
         pairs = [np.empty((2, 0), dtype=np.int64)]
         for s in range(first, first + count):
             indptr, senders, _, late = self.links(s)
@@ -200,7 +199,7 @@ class Unreliable(Network):
 
 def _without_view(net: Network) -> tuple[Network, int]:
     """The network behind `net`, and how many of its steps have passed."""
-    arguments.kind("net", net, Network)
+    validation.kind("net", net, Network)
     if net.clients != slice(0, net.n):
         raise ValueError(
             f"net={net!r} given, needed a network all of whose clients are in this process: make "
@@ -230,7 +229,7 @@ def _naps(sleep: Any, n: int) -> Naps:
     for k, nap in enumerate(sleep):
         if not _listed(nap) or len(nap) != 3:
             raise ValueError(f"sleep[{k}]={nap!r} given, needed (client, first step, last step)")
-        client = arguments.integer(f"sleep[{k}]: client", nap[0], 0, n - 1)
-        first = arguments.integer(f"sleep[{k}]: first step", nap[1], 1, MAX_STEP)
-        read.append((client, first, arguments.integer(f"sleep[{k}]: last step", nap[2], first, MAX_STEP)))
+        client = validation.integer(f"sleep[{k}]: client", nap[0], 0, n - 1)
+        first = validation.integer(f"sleep[{k}]: first step", nap[1], 1, MAX_STEP)
+        read.append((client, first, validation.integer(f"sleep[{k}]: last step", nap[2], first, MAX_STEP)))
     return tuple(read)

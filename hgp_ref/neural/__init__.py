@@ -3,16 +3,8 @@
 `Sequential(input_shape, *layers)` is the model; `tape` says what a forward pass gives; `layer` how layers are written.
 """
 
-from hgp_ref.neural.activations import ReLU, Softplus, Tanh
-from hgp_ref.neural.architectures import influence_cnn, personalization_cnn
-from hgp_ref.neural.conv import Conv2d
-from hgp_ref.neural.ensemble import Ensemble
-from hgp_ref.neural.flatten import Flatten
-from hgp_ref.neural.layer import Layer
-from hgp_ref.neural.linear import Linear
-from hgp_ref.neural.pooling import AvgPool2d, MaxPool2d
-from hgp_ref.neural.sequential import Sequential
-from hgp_ref.neural.tape import Adjoint, Tangent, Tape
+from hgp_ref.neural.layers import AvgPool2d, Conv2d, Flatten, Layer, Linear, MaxPool2d, ReLU, Softplus, Tanh
+from hgp_ref.neural.models import Adjoint, Ensemble, Sequential, Tangent, Tape, influence_cnn, personalization_cnn
 
 __all__ = [
     "Adjoint",

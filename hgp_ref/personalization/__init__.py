@@ -15,21 +15,19 @@ Every method is a function (task, net, recipe, its own settings) → `Personaliz
     class_prior     one model, shifted by class frequencies      priors (a control)
 """
 
-from hgp_ref.personalization.clustering import clustered_fl
-from hgp_ref.personalization.global_model import fedavg
-from hgp_ref.personalization.instance_weights import hgp_weights
-from hgp_ref.personalization.local_training import local
-from hgp_ref.personalization.mixtures import fedem
-from hgp_ref.personalization.moreau import pfedme
-from hgp_ref.personalization.multi_task import hgp_mtl
-from hgp_ref.personalization.outer_loop import Outer
-from hgp_ref.personalization.personal_layer import hgp_pl
-from hgp_ref.personalization.priors import class_prior
-from hgp_ref.personalization.proximal import fedprox
-from hgp_ref.personalization.recipes import Push, Rounds
-from hgp_ref.personalization.result import Personalized
-from hgp_ref.personalization.task import Task
-from hgp_ref.personalization.tuning import fedavg_plus
+from hgp_ref.personalization.baselines import (
+    class_prior,
+    clustered_fl,
+    fedavg,
+    fedavg_plus,
+    fedprox,
+    hgp_mtl,
+    hgp_pl,
+    local,
+    pfedme,
+)
+from hgp_ref.personalization.hypergradients import Outer, fedem, hgp_weights
+from hgp_ref.personalization.task import Personalized, Push, Rounds, Task
 
 __all__ = [
     "Outer",

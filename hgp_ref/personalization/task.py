@@ -1,33 +1,363 @@
-"""What every personalization method is given: a model, the clients' data, and how results are judged.
+"""How clients train: gradient push over changing graphs, or rounds of local epochs and averages.
 
-    task = Task(model, data, l2=1e-3, seed=0)
-    result = fedavg(task, net, Rounds(rounds=100, lr=0.03, momentum=0.9, batch_size=128))
+A recipe is called as `recipe(problem, net, lam, x0=, seed=, first_batch=, outer_step=, callback=)` and returns a `Fit`:
+what `hgp_ref.bilevel.optimise` takes as its `train`. Which outer step it is makes no difference to it.
 
-g_i = mean cross-entropy of client i's training data + (l2/2)|x|². All methods start from the same x, drawn from `seed`.
+    Push      every step mixes: RandU, RandD (Nedić's form, as the paper trains there)
+    Rounds    FC averages models by training size, FixU mixes them with its fixed weights
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.averaging.base import check_network
+from hgp_ref import validation
+from hgp_ref import validation as arguments
+from hgp_ref import validation as texts
 from hgp_ref.backend import Array, all_finite, array_namespace, device, from_host, to_host
-from hgp_ref.channels import Traffic
 from hgp_ref.data import Clients
 from hgp_ref.errors import DivergenceError
-from hgp_ref.networks import Network
+from hgp_ref.mixing import Averaging, ExactAverage, Gossip, PushSum, Traffic
+from hgp_ref.mixing.averaging import check_network
+from hgp_ref.networks import FullyConnected, Network
+from hgp_ref.networks.base import After
 from hgp_ref.neural import Ensemble, Sequential
-from hgp_ref.personalization.result import PARTS, Personalized
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import NeuralProblem
-from hgp_ref.problems.neural_cost import CrossEntropy
-from hgp_ref.problems.neural_data import classes_of
+from hgp_ref.problems.neural import classes_of
+from hgp_ref.problems.neural_costs import CrossEntropy
+from hgp_ref.results import Result
+from hgp_ref.training import Fit, local_rounds, sgp
+from hgp_ref.training.gradient_push import VARIANTS, check_momentum, read_rates
+
+
+def exact(net: Network, steps: int) -> ExactAverage:
+    """The mean itself, for clients who all hear each other."""
+    if not isinstance(net.net if isinstance(net, After) else net, FullyConnected):
+        raise ValueError(
+            f"net: {net!r} given, over which not everybody hears everybody, with averaging='exact'; needed "
+            "FullyConnected, or averaging='gossip' or 'push_sum'"
+        )
+    return ExactAverage(net.n)
+
+
+AVERAGINGS: dict[str, Callable[[Network, int], Averaging]] = {
+    "exact": exact,
+    "gossip": Gossip,
+    "push_sum": PushSum,
+}
+
+
+@dataclass(frozen=True)
+class Push:
+    """`steps` steps of stochastic gradient push.
+
+    Parameters
+    ----------
+    steps : of gradient push.
+    lr : the rate at the start.
+    milestones : steps at which it falls; by default after 3/5 and 4/5 of them.
+    decay : by which factor.
+    momentum : of the steps.
+    batch_size : None for full batches.
+    variant : "nedic" or "assran": see `hgp.sgp`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `steps` must be an integer ≥ 1, rates positive, `variant` one of the two.
+
+    Examples
+    --------
+    >>> hgp.personalization.Push(steps=4, lr=1.0, milestones=(2,)).rates()
+    array([1. , 1. , 0.1, 0.1])
+    """
+
+    steps: int = 600
+    lr: float = 0.1
+    milestones: tuple[int, ...] | None = None
+    decay: float = 0.1
+    momentum: float = 0.0
+    batch_size: int | None = 128
+    variant: str = "nedic"
+
+    def __post_init__(self) -> None:
+        validation.integer("steps", self.steps, 1, validation.LONGEST)
+        validation.choice("variant", self.variant, VARIANTS)
+        _check(self)
+
+    @property
+    def turns(self) -> int:
+        """How often clients average."""
+        return self.steps
+
+    def rates(self) -> np.ndarray:
+        """The rate of each turn, (turns,).
+
+        Returns
+        -------
+        (turns,).
+        """
+        return read_rates(self.turns, self.lr, self.milestones, self.decay)[1]
+
+    def __call__(self, problem: Any, net: Network, lam: Array, *, first_batch: int = 0, outer_step: int = 0,
+                 **options: Any) -> Fit:  # fmt: skip
+        return sgp(problem, net, lam, first_batch=first_batch, **asdict(self), **options)
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """`rounds` rounds of `epochs` local epochs; averaging "exact", "gossip" or "push_sum" with `steps` graphs a round.
+
+    Parameters
+    ----------
+    rounds : of local training and averaging.
+    lr : the rate at the start.
+    milestones : rounds at which it falls; by default after 3/5 and 4/5 of them.
+    decay : by which factor.
+    momentum : of local steps.
+    batch_size : None for full batches.
+    epochs : local epochs of a round.
+    averaging : "exact" (over `FullyConnected` only), "gossip" or "push_sum".
+    steps : S of the averaging.
+    by_size : whether models are weighed by training sizes N_i. Over "exact" Σ_i N_i g_i is minimised then; over
+        "gossip" and "push_sum" Σ_i π_i g_i with weights π that are N only as `steps` grows (over gossip with fixed
+        symmetric weights W^S π_i ∝ N_i [W^S N]_i): see `hgp_ref.training.rounds`. What gives Σ_i N_i g_i there is
+        `local_rounds(..., PushSum(net, S, debias="conserve"), weights=N)`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Numbers of rounds, epochs and steps must be integers ≥ 1, rates positive, `averaging` one of its values.
+
+    Examples
+    --------
+    >>> hgp.personalization.Rounds(rounds=10).average(hgp.networks.FullyConnected(3))
+    ExactAverage(3)
+    """
+
+    rounds: int = 200
+    lr: float = 0.03
+    milestones: tuple[int, ...] | None = None
+    decay: float = 0.1
+    momentum: float = 0.9
+    batch_size: int | None = 128
+    epochs: int = 1
+    averaging: str = "exact"
+    steps: int = 1
+    by_size: bool = True
+
+    def __post_init__(self) -> None:
+        validation.choice("averaging", self.averaging, AVERAGINGS)
+        for name in ("rounds", "epochs", "steps"):
+            validation.integer(name, getattr(self, name), 1, validation.LONGEST)
+        validation.boolean("by_size", self.by_size)
+        _check(self)
+
+    @property
+    def turns(self) -> int:
+        """How often clients average."""
+        return self.rounds
+
+    def rates(self) -> np.ndarray:
+        """The rate of each turn, (turns,).
+
+        Returns
+        -------
+        (turns,).
+        """
+        return read_rates(self.turns, self.lr, self.milestones, self.decay)[1]
+
+    def average(self, net: Network) -> Averaging:
+        """The averaging of every round over `net`.
+
+        Parameters
+        ----------
+        net : the network.
+
+        Returns
+        -------
+        Averaging.
+        """
+        return AVERAGINGS[self.averaging](net, self.steps)
+
+    def weights(self, problem: Any) -> np.ndarray | None:
+        """Training sizes, where models are weighed by them.
+
+        Parameters
+        ----------
+        problem : whose counts are the sizes.
+
+        Returns
+        -------
+        (n,) or None.
+        """
+        return problem.counts if self.by_size else None
+
+    def __call__(self, problem: Any, net: Network, lam: Array, *, first_batch: int = 0, outer_step: int = 0,
+                 **options: Any) -> Fit:  # fmt: skip
+        given = {name: value for name, value in asdict(self).items() if name not in ("averaging", "steps", "by_size")}
+        weights = self.weights(problem)
+        first = first_batch * self.epochs  # what the loop counts are rounds
+        return local_rounds(problem, self.average(net), lam, first_epoch=first, weights=weights, **given, **options)
+
+
+Recipe = Push | Rounds
+
+
+def _check(recipe: Recipe) -> None:
+    """What both kinds have."""
+    recipe.rates()
+    check_momentum(recipe.momentum)
+    if recipe.batch_size is not None:
+        validation.integer("batch_size", recipe.batch_size, 1, 2**31 - 1)
+
+
+def need_recipe(recipe: Recipe) -> Recipe:
+    """TypeError unless it is one."""
+    if not isinstance(recipe, Push | Rounds):
+        raise TypeError(f"recipe={recipe!r} given ({type(recipe).__name__}), needed Push(...) or Rounds(...)")
+    return recipe
+
+
+def need_rounds(recipe: Recipe, method: str) -> Rounds:
+    """The recipe of a method that is made of rounds."""
+    if not isinstance(recipe, Rounds):
+        raise TypeError(f"recipe={recipe!r} given, needed Rounds(...): {method} goes by rounds")
+    return recipe
+
+
+# ----------------------------------------------------------------------------------------------------
+# What a personalization method returns.
+
+
+PARTS = ("validation", "test")
+
+
+def best_look(accuracy: np.ndarray, sizes: np.ndarray) -> int:
+    """The look with the most right answers, of accuracies (K, n) on `sizes` (n,) instances; the first one of those.
+
+    Right answers are whole numbers: accuracies weighed by sizes may differ by rounding where these are alike.
+    """
+    return int(np.argmax(np.rint(accuracy * sizes).sum(axis=1)))
+
+
+@dataclass(frozen=True)
+class Personalized(Result):
+    """Each client's accuracy at every look, what was trained and what it cost.
+
+    `best` is the look with the most right answers on validation data, the earlier one of two alike; test data have no
+    part in that choice.
+
+    Attributes
+    ----------
+    method : its name.
+    turns : (K,) rounds, steps or outer steps at which it was looked at.
+    validation : (K, n) accuracy of each client.
+    test : (K, n), the same on test data.
+    sizes : (n,) instances of each client in "validation" and "test".
+    x : (n, d_x) at the end.
+    lam : (n, d_λ) at the end, where the method has any.
+    traffic : what clients sent.
+    settings : what repeats it.
+    notes : what went wrong or happened on the way.
+
+    Examples
+    --------
+    >>> seen = np.array([[0.5, 0.7], [0.8, 0.6]])  # two looks, two clients
+    >>> sizes = {"validation": np.array([10, 10]), "test": np.array([30, 10])}
+    >>> result = hgp.personalization.Personalized(
+    ...     "mine", np.array([1, 2]), seen, seen, sizes, np.zeros((2, 1)), None, hgp.Traffic())
+    >>> result.best, round(result.accuracy(), 3), round(result.bottom(), 3)
+    (1, 0.75, 0.62)
+    """
+
+    method: str
+    turns: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    sizes: dict[str, np.ndarray]
+    x: Array
+    lam: Array | None
+    traffic: Traffic
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def _summary(self) -> list[str]:
+        best = self.best
+        return texts.table(
+            f"{self.method}: models of {self.validation.shape[1]} clients after {int(self.turns[-1])} turns",
+            accuracy=f"test {self.accuracy():.3f}, validation {self.accuracy('validation'):.3f}, by turn "
+            f"{int(self.turns[best])}, which validation data choose",
+            bottom=f"test {self.bottom():.3f} at the client below which 10 % of the clients are",
+            notes=f"{len(self.notes)}, the last one: {texts.cut(self.notes[-1])}" if self.notes else "",
+            traffic=self.traffic.in_words(),
+        )
+
+    @property
+    def best(self) -> int:
+        """The look that validation data choose."""
+        return best_look(self.validation, self.sizes["validation"])
+
+    def curve(self, part: str = "test", *, weighted: bool = True) -> np.ndarray:
+        """Mean accuracy over clients at each look, by their sizes or (weighted=False) not.  # (K,)
+
+        Parameters
+        ----------
+        part : "validation" or "test".
+        weighted : whether by sizes.
+
+        Returns
+        -------
+        (K,).
+        """
+        accuracy = getattr(self, arguments.choice("part", part, PARTS))
+        weights = self.sizes[part] if arguments.boolean("weighted", weighted) else np.ones(accuracy.shape[1])
+        return np.asarray(accuracy @ (weights / weights.sum()))
+
+    def accuracy(self, part: str = "test", *, weighted: bool = True) -> float:
+        """Mean accuracy at the best look.
+
+        Parameters
+        ----------
+        part : "validation" or "test".
+        weighted : whether by sizes.
+
+        Returns
+        -------
+        float in [0, 1].
+        """
+        return float(self.curve(part, weighted=weighted)[self.best])
+
+    def bottom(self, share: float = 0.1, part: str = "test") -> float:
+        """Accuracy at the best look of the client below which a share of the clients is (linear between two).
+
+        Parameters
+        ----------
+        share : 0.1 for the bottom 10 %.
+        part : "validation" or "test".
+
+        Returns
+        -------
+        float in [0, 1].
+        """
+        accuracy = getattr(self, arguments.choice("part", part, PARTS))
+        return float(np.quantile(accuracy[self.best], arguments.probability("share", share)))
+
+
+# ----------------------------------------------------------------------------------------------------
+# What every personalization method is given: a model, the clients' data, and how results are judged.
+#
+#     task = Task(model, data, l2=1e-3, seed=0)
+#     result = fedavg(task, net, Rounds(rounds=100, lr=0.03, momentum=0.9, batch_size=128))
+#
+# g_i = mean cross-entropy of client i's training data + (l2/2)|x|². All methods start from the same x, drawn from
+# `seed`.
 
 
 @dataclass(frozen=True)

@@ -19,18 +19,17 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from hgp_ref import arguments
+from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, get_backend, to_host
-from hgp_ref.memory import room
-from hgp_ref.problems.arrays import check_batch, chosen
-from hgp_ref.problems.prepared import require_existing
+from hgp_ref.problems.base import check_batch, chosen
+from hgp_ref.problems.instances import require_existing
+from hgp_ref.validation import room
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from hgp_ref.problems.jax_costs import JaxProblem
-    from hgp_ref.problems.torch_costs import TorchProblem
-    from hgp_ref.problems.torch_module import Loss, Penalty, TorchModuleProblem
+    from hgp_ref.problems.torch import Loss, Penalty, TorchModuleProblem, TorchProblem
 
 Cost = Callable[..., Array]
 
@@ -98,8 +97,7 @@ def from_torch(*given: Any, **named: Any) -> Any:
     get_backend("torch")  # an ImportError that names the extra
     import torch
 
-    from hgp_ref.problems.torch_costs import TorchProblem
-    from hgp_ref.problems.torch_module import TorchModuleProblem
+    from hgp_ref.problems.torch import TorchModuleProblem, TorchProblem
 
     first = given[0] if given else named.get("module")
     sized = "n_clients" in named or (
@@ -161,8 +159,8 @@ class Adapter:
         for name, cost in (("inner_cost", inner_cost), ("outer_cost", outer_cost)):
             if not callable(cost):
                 raise TypeError(f"{name}: {type(cost).__name__} given, needed a function")
-        self.n_clients = arguments.integer("n_clients", n_clients)
-        self.dim_x, self.dim_lam = arguments.integer("dim_x", dim_x), arguments.integer("dim_lam", dim_lam)
+        self.n_clients = validation.integer("n_clients", n_clients)
+        self.dim_x, self.dim_lam = validation.integer("dim_x", dim_x), validation.integer("dim_lam", dim_lam)
         room(
             f"n_clients={n_clients}, dim_x={dim_x}, dim_lam={dim_lam}", self.n_clients * (self.dim_x + self.dim_lam + 1)
         )
@@ -183,7 +181,7 @@ class Adapter:
         return {}
 
     def _check(self, x: Array, lam: Array) -> None:
-        arguments.same_kind(x=x, lam=lam)
+        validation.same_kind(x=x, lam=lam)
         self._check_shape("x", x, self.dim_x)
         self._check_shape("lam", lam, self.dim_lam)
 
@@ -230,7 +228,7 @@ def scalar_cost(name: str, client: int | str, cost: Array) -> Array:
 
 
 def _read_counts(counts: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
-    read = arguments.host_array("counts", counts)
+    read = validation.host_array("counts", counts)
     if read.shape != (n,):
         raise ValueError(f"counts: shape {read.shape} given, needed ({n},) = (n_clients,)")
-    return np.array([arguments.integer(f"counts[{i}]", k) for i, k in enumerate(read)], dtype=np.int64)
+    return np.array([validation.integer(f"counts[{i}]", k) for i, k in enumerate(read)], dtype=np.int64)

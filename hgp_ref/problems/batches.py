@@ -7,14 +7,17 @@ whole shuffle, in a stream of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.compiled import njit
-from hgp_ref.memory import room
+from hgp_ref import validation
+from hgp_ref._numba import njit
+from hgp_ref.backend import Array, from_host
 from hgp_ref.philox import BATCHES, EPOCHS, MAX_CLIENTS, MAX_STEP, below, key, philox4x32, step_words
+from hgp_ref.problems.base import Normalised
+from hgp_ref.validation import room
 
 
 def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, first: int, count: int, stream: int = 0,
@@ -60,11 +63,11 @@ def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, fir
     (3, 2, 2)
     """
     counts = _check_counts(counts)
-    size = arguments.integer("size", size, 1, 2**31 - 1)
-    first = arguments.integer("first", first, 0, MAX_STEP)
-    count = arguments.integer("count", count, 0, MAX_STEP - first)
-    stream = arguments.integer("stream", stream, 0, 127)
-    replace = arguments.boolean("replace", replace)
+    size = validation.integer("size", size, 1, 2**31 - 1)
+    first = validation.integer("first", first, 0, MAX_STEP)
+    count = validation.integer("count", count, 0, MAX_STEP - first)
+    stream = validation.integer("stream", stream, 0, 127)
+    replace = validation.boolean("replace", replace)
     width = size if replace else min(size, int(counts.max()))
     room(f"size={size}, count={count}", count * len(counts) * width)
     out = np.full((count, len(counts), width), -1, dtype=np.int64)
@@ -113,8 +116,8 @@ def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, cou
     True
     """
     counts = _check_counts(counts)
-    first = arguments.integer("first", first, 0, MAX_STEP)
-    count = arguments.integer("count", count, 0, MAX_STEP - first)
+    first = validation.integer("first", first, 0, MAX_STEP)
+    count = validation.integer("count", count, 0, MAX_STEP - first)
     room(f"count={count}", count * len(counts) * int(counts.max()))
     out = np.full((count, len(counts), int(counts.max())), -1, dtype=np.int64)
     k0, k1 = key(seed)
@@ -123,7 +126,7 @@ def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, cou
 
 
 def _check_counts(counts: Sequence[int] | np.ndarray) -> np.ndarray:
-    counts = arguments.host_array("counts", counts)
+    counts = validation.host_array("counts", counts)
     if counts.ndim != 1 or len(counts) < 1 or not np.issubdtype(counts.dtype, np.integer):
         raise ValueError(f"counts: shape {counts.shape}, dtype {counts.dtype} given, needed (n,) integers")
     for i in np.flatnonzero((counts < 1) | (counts >= 2**32))[:1]:
@@ -135,7 +138,7 @@ def _check_numbers(clients: Sequence[int] | np.ndarray | None, n: int) -> np.nda
     """The clients' own numbers, which are words of the counter."""
     if clients is None:
         return np.arange(n, dtype=np.int64)
-    numbers = arguments.host_array("clients", clients)
+    numbers = validation.host_array("clients", clients)
     if numbers.shape != (n,) or not np.issubdtype(numbers.dtype, np.integer):
         raise ValueError(f"clients: shape {numbers.shape}, dtype {numbers.dtype} given, needed ({n},) integers")
     for number in numbers[(numbers < 0) | (numbers >= MAX_CLIENTS)][:1]:
@@ -184,3 +187,117 @@ def _shuffle(out, counts, numbers, first, stream, k0, k1, small_in_order):
             for k in range(b - 1, -1, -1):
                 j = swaps[k]
                 deck[k], deck[j] = deck[j], deck[k]
+
+
+# ----------------------------------------------------------------------------------------------------
+# Epochs in mini-batches: each client goes once through its own instances, b at a time, in an order drawn anew.
+#
+# Client i takes ceil(N_i / b) steps in an epoch, the last of them with what is left over; clients with fewer instances
+# are done earlier and rest until the next epoch. Orders are a pure function of (seed, epoch, client).
+
+
+Step = tuple[Array | None, Array | None]  # the mini-batch, and who takes part (n, 1) booleans; None: all
+
+
+class Epochs:
+    """The steps of each epoch of `problem` in batches of `size` (None: one step on all instances)."""
+
+    def __init__(self, problem: Normalised, size: int | None, seed: int, like: Array, first: int = 0) -> None:
+        self.problem, self.seed, self.like = problem, seed, like
+        self.first = validation.integer("first_epoch", first, 0, MAX_STEP)
+        if size is not None:
+            self.size = validation.integer("batch_size", size, 1, 2**31 - 1)
+            if problem.counts is None:
+                raise ValueError(f"batch_size={size!r} given, but the problem has no `counts` (instances per client)")
+        self.full = size is None
+
+    def steps(self, epoch: int) -> Iterator[Step]:
+        """Mini-batches of epoch number `epoch`, from 0, and who still takes part."""
+        if self.full or self.problem.counts is None:
+            yield None, None
+            return
+        orders = sample_epochs(
+            self.problem.counts, self.seed, self.first + epoch, 1, clients=self.problem.clients
+        )  # (1, n, N)
+        size, (_, n, longest) = min(self.size, orders.shape[2]), orders.shape
+        number = -(-longest // size)
+        padded = np.pad(orders[0], ((0, 0), (0, number * size - longest)), constant_values=-1)
+        batches = np.moveaxis(padded.reshape(n, number, size), 1, 0)  # (number, n, b)
+        prepared = self.problem.prepare_batches(np.ascontiguousarray(batches[:, None]), like=self.like)
+        for k in range(number):
+            there = batches[k, :, :1] >= 0  # (n, 1)
+            yield prepared[k, 0], None if there.all() else from_host(there, like=self.like)
+
+
+# ----------------------------------------------------------------------------------------------------
+# The mini-batches of a run, drawn by counters in chunks: batch m does not depend on how long the run is.
+
+
+CHUNK_BYTES = 16 * 2**20  # instance numbers drawn and moved at once, at most (one batch always is)
+MOST = 256  # batches drawn at once, at most
+
+
+class MiniBatches:
+    """Batches 0 .. total-1 of `size` instances of every client, `streams` of them independent of each other.
+
+    With `runs` there is one batch for each of the seeds along a leading axis. `first` is the number of the first batch
+    in its seed's sequence, so that a later run may go on where an earlier one ended. They are asked for in order.
+    """
+
+    def __init__(
+        self,
+        problem: Normalised,
+        size: int,
+        seeds: Sequence[int],
+        total: int,
+        like: Array,
+        *,
+        runs: bool = False,
+        streams: int = 1,
+        replace: bool = False,
+        first: int = 0,
+    ) -> None:
+        if problem.counts is None:
+            raise ValueError(f"batch_size={size!r} given, but the problem has no `counts` (instances per client)")
+        self.counts = problem.counts
+        self.problem, self.seeds, self.total, self.like = problem, seeds, total, like
+        self.size, self.runs, self.streams, self.replace = (
+            validation.integer("batch_size", size, 1, 2**31 - 1),
+            runs,
+            streams,
+            replace,
+        )
+        self.first = validation.integer("first_batch", first, 0, MAX_STEP - total)
+        room(f"batch_size={size}", streams * len(seeds) * problem.n_clients * (self.size if replace else 1))
+        numbers = streams * len(seeds) * problem.n_clients * min(self.size, int(problem.counts.max()))
+        self._most = max(1, min(MOST, CHUNK_BYTES // (8 * numbers)))
+        self._begin, self._end = 0, 0  # which batches are at hand
+        self._prepared: Any = None
+
+    def at(self, m: int) -> tuple[Array, ...]:
+        """Batch m of each stream, in the form that the problem takes as `batch`."""
+        if not self._begin <= m < self._end:
+            self._begin, self._end = m, min(self.total, m + self._most)
+            self._prepared = self.problem.prepare_batches(self._draw(m, self._end - m), like=self.like)
+        return tuple(self._prepared[m - self._begin, stream] for stream in range(self.streams))
+
+    def _draw(self, m: int, count: int) -> np.ndarray:
+        """(count, streams, [runs,] n, b)."""
+        drawn = [
+            [
+                sample_batches(
+                    self.counts,
+                    self.size,
+                    seed,
+                    self.first + m,
+                    count,
+                    stream,
+                    self.replace,
+                    clients=self.problem.clients,
+                )
+                for seed in self.seeds
+            ]
+            for stream in range(self.streams)
+        ]
+        batches = np.moveaxis(np.asarray(drawn), 2, 0)  # (count, streams, runs, n, b)
+        return batches if self.runs else batches[:, :, 0]

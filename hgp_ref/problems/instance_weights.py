@@ -7,20 +7,22 @@ do to the outer cost, since removal sets lam_ik = 0 and still divides by N_i.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments, rigorous
-from hgp_ref.backend import Array, device
-from hgp_ref.problems import constants
-from hgp_ref.problems.arrays import expand, run_axes
-from hgp_ref.problems.constants import Lipschitz
-from hgp_ref.problems.instances import View
-from hgp_ref.problems.linear import Batch, LinearProblem
+from hgp_ref import rounding
+from hgp_ref import validation as arguments
+from hgp_ref.backend import Array, array_namespace, device
+from hgp_ref.problems import lipschitz
+from hgp_ref.problems import lipschitz as constants
+from hgp_ref.problems.base import check_argument, expand, run_axes
+from hgp_ref.problems.instances import Data, View
+from hgp_ref.problems.linear import Batch, LinearProblem, softmax_loss
 from hgp_ref.problems.linear_sizes import LinearSizes
-from hgp_ref.problems.losses import BinaryLoss, Loss
-from hgp_ref.problems.reading import Data
-from hgp_ref.problems.softmax import softmax_loss
+from hgp_ref.problems.lipschitz import Lipschitz
+from hgp_ref.problems.losses import BinaryLoss, Loss, sigmoid
+from hgp_ref.problems.transforms import Elementwise
 
 
 class InstanceWeights(LinearProblem):
@@ -139,13 +141,13 @@ class InstanceWeights(LinearProblem):
         -------
         (n,) on the host.
         """
-        return rigorous.norms(self._row_lengths(x, lam))
+        return rounding.norms(self._row_lengths(x, lam))
 
     def _row_lengths(self, x: Array, lam: Array) -> np.ndarray:
         """Lengths of the rows of J_i, which are (1/N_i) slope_k X_kᵀ.  # (n, N_max) on the host"""
         view, _ = self._enter(x, lam, None)
         slope = self._loss.slope(view.forward(x, xp=self._xp), view.targets, xp=self._xp)
-        lengths = rigorous.norms(constants.host(view.features)) * rigorous.norms(constants.host(slope))
+        lengths = rounding.norms(constants.host(view.features)) * rounding.norms(constants.host(slope))
         return constants.host(view.mean) * lengths
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
@@ -165,3 +167,91 @@ class InstanceWeights(LinearProblem):
         c2 = constants.loss_constants(self._loss.logits)[0]
         nu_J = np.sqrt(constants.largest_moment(c2**2, features, mean**2, power=2))
         return self._lipschitz(weight, float(nu_J), self.l2 if np.all(weight >= 0) else 0.0)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Hyper-cleaning:  g_i = (1/N_i) Σ_k σ(λ_ik) l_ik(x) + (l2/2) |x|²,   f_i = mean loss on validation instances.
+#
+# Labels of some training instances are wrong, nobody knows which. λ is learnt so that the model does well on validation
+# instances, whose labels are right: the weights σ(λ_ik) of wrong ones fall. ∂_λ f = 0, so that all of the
+# hyper-gradient
+# comes through x: without the terms of the series (M = 0) there is none.
+
+
+class HyperCleaning(Elementwise):
+    """Softmax regression with a weight σ(λ_ik) on training instance k of client i.
+
+    X, y, X_val, y_val: as in SoftmaxRegression; l2: the L2 rate of x. lam is (n, N_max), its columns beyond N_i are
+    padding with zero derivative; λ = 0 weighs all instances by 1/2.
+
+    Parameters
+    ----------
+    X, y : arrays or lists
+        Training data, some of whose labels may be wrong.
+    X_val, y_val : arrays or lists
+        Validation data.
+    l2 : float
+        Rate of the L2 term.
+    n_classes : int, optional
+        By default one more than the largest label.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> rng = np.random.default_rng(0)
+    >>> X, X_val = rng.normal(size=(2, 3, 20, 2))  # 3 clients, 20 training and 20 validation instances each
+    >>> X[0, 0] = 2, 0
+    >>> y, y_val = ((A[..., 0] > 0).astype(int) for A in (X, X_val))
+    >>> y[0, 0] = 0  # a wrong label
+    >>> problem = hgp.problems.HyperCleaning(X, y, X_val, y_val, l2=0.1)
+    >>> lam = np.zeros((3, 20))
+    >>> v = hgp.exact.hypergradient(problem, hgp.exact.inner_solution(problem, lam), lam)
+    >>> tuple(map(int, np.unravel_index(v.argmax(), v.shape)))  # whose weight does most harm
+    (0, 0)
+    """
+
+    conforms = True  # what as_problem need not check
+
+    def __init__(
+        self, X: Data, y: Data, X_val: Data, y_val: Data, l2: float = 1e-3, *, n_classes: int | None = None
+    ) -> None:
+        weighted = InstanceWeights(X, y, X_val, y_val, loss="softmax", n_classes=n_classes, l2=l2)
+        super().__init__(weighted)
+        self.l2, self.n_classes = weighted.l2, weighted._loss.logits
+
+    def weights(self, lam: Array) -> Array:
+        """σ(λ).  # (n, N_max)
+
+        Parameters
+        ----------
+        lam : (n, N_max).
+
+        Returns
+        -------
+        (n, N_max) in (0, 1).
+        """
+        check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
+        return self._value(lam)
+
+    def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
+        """‖diag(σ') J_i‖_F from the lengths of its rows.  # (n,) on the host
+
+        Parameters
+        ----------
+        x : (n, d_x).
+        lam : (n, N_max).
+
+        Returns
+        -------
+        (n,) on the host.
+        """
+        weighted: Any = self._inner.given
+        lengths = weighted._row_lengths(x, self._at(x, lam))
+        return rounding.norms(lipschitz.host(self._slope(lam)) * lengths)
+
+    def _value(self, theta: Array) -> Array:
+        return sigmoid(theta, xp=array_namespace(theta))
+
+    def _slope(self, theta: Array) -> Array:
+        xp = array_namespace(theta)
+        return sigmoid(theta, xp=xp) * sigmoid(-theta, xp=xp)

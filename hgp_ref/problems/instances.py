@@ -1,23 +1,97 @@
-"""Labelled instances of n clients, padded to the longest client, and the linear maps that they define.
+"""Mini-batches looked at on the host: where their instances are, what each counts, and that they exist.
 
-Client i holds N_i instances (rows of its feature matrix). They are stored as one array (n, N_max, d) whose padding
-rows have weight zero, so that none is dropped. `View` is what the costs see: all instances, or those of a mini-batch,
-with the weight of each in its client's mean. On NumPy a client's sums run over its own rows alone (see `own_rows`),
-so that they are the same bit for bit whoever else is in the array; elsewhere all clients are one batched product.
+For client i with n_i valid entries in a mini-batch an entry counts 1/n_i, padding 0. All of this is known from the
+drawn indices, so it is worked out on the host for many mini-batches at once and sent in three transfers; on the device
+a mini-batch is then two gathers.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from hgp_ref.backend import Array, Namespace, from_host, host_dtype, is_numpy
-from hgp_ref.problems.arrays import matmul_runs
-from hgp_ref.problems.own_rows import OwnRows
-from hgp_ref.problems.prepared import PreparedBatch, PreparedBatches
+from hgp_ref import validation
+from hgp_ref.backend import (
+    Array,
+    Namespace,
+    array_namespace,
+    detached,
+    device,
+    from_host,
+    host_dtype,
+    is_numpy,
+    to_host,
+)
+from hgp_ref.problems.base import Normalised, OwnRows, Shape, matmul_runs, optional
+from hgp_ref.problems.losses import Loss
+
+
+@dataclass(frozen=True)
+class PreparedBatch:
+    """One mini-batch of every client, beside the data."""
+
+    shape: Shape  # (..., n, b)
+    flat: Array  # (..., n, b) rows of the features of all clients stacked
+    index: Array  # (..., n, b) instance numbers, padding set to 0
+    mean: Array  # (..., n, b) 1 / (number of valid entries), 0 for padding
+    rows: np.ndarray | None  # (n,) how far a client's entries reach, on NumPy and unless to the end; else None
+
+
+class PreparedBatches:
+    """Entry [k, stream] of mini-batches (count, streams, ..., n, b) of clients with `counts` instances."""
+
+    def __init__(self, batches: np.ndarray, counts: np.ndarray, offset: np.ndarray, like: Array) -> None:
+        batches = np.asarray(batches)
+        valid = batches >= 0
+        require_existing(batches, counts)
+        index = np.where(valid, batches, 0)
+        number = np.sum(valid, axis=-1, keepdims=True)
+        mean = (valid / np.maximum(number, 1)).astype(host_dtype(like))
+        self._shape = tuple(batches.shape[2:])
+        self._rows = widths(valid) if is_numpy(like) and not valid.all() else None  # (count, streams, n)
+        self._flat, self._index, self._mean = (from_host(a, like=like) for a in (index + offset, index, mean))
+
+    def __getitem__(self, key: tuple[int, int]) -> PreparedBatch:
+        at = (*key, ...)
+        rows = None if self._rows is None else self._rows[key]
+        if rows is not None and np.all(rows == self._shape[-1]):
+            rows = None
+        return PreparedBatch(self._shape, self._flat[at], self._index[at], self._mean[at], rows)
+
+
+def widths(valid: np.ndarray) -> np.ndarray:
+    """One past each client's last valid entry in any run: what lies beyond is padding for the sake of others.
+
+    valid (count, streams, ..., n, b); result (count, streams, n).
+    """
+    used = np.any(valid, axis=tuple(range(2, valid.ndim - 2)))  # (count, streams, n, b)
+    return np.max(np.where(used, np.arange(1, valid.shape[-1] + 1), 0), axis=-1)
+
+
+def require_existing(batches: np.ndarray, counts: np.ndarray) -> None:
+    """ValueError unless every entry of batches (..., n, b) is -1 or one of its client's instances."""
+    wrong = (batches < -1) | (batches >= counts[:, None])
+    if wrong.any():
+        client = int(np.argwhere(wrong)[0][-2])
+        raise ValueError(
+            f"batch: client {client} has {counts[client]} instances, needed indices from 0 to "
+            f"{counts[client] - 1} or -1 for padding, got {batches[wrong][0]}"
+        )
+
+
+# ----------------------------------------------------------------------------------------------------
+# Labelled instances of n clients, padded to the longest client, and the linear maps that they define.
+#
+# Client i holds N_i instances (rows of its feature matrix). They are stored as one array (n, N_max, d) whose padding
+# rows have weight zero, so that none is dropped. `View` is what the costs see: all instances, or those of a mini-batch,
+# with the weight of each in its client's mean. On NumPy a client's sums run over its own rows alone (see `own_rows`),
+# so that they are the same bit for bit whoever else is in the array; elsewhere all clients are one batched product.
 
 
 class View:
@@ -147,3 +221,135 @@ class Instances:
     def to(self, move: Callable[[Array], Array]) -> Instances:
         """The same instances moved by `move`."""
         return Instances(move(self.all.features), move(self.all.targets), self.counts)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Data as users give them, arrays or lists of arrays: checked, padded to the longest client, labels encoded.
+
+
+Data = Array | Sequence[Array]  # (n, N, ...), or n arrays (N_i, ...)
+
+
+def read_instances(X: Data, y: Data, loss: Loss, names: tuple[str, str]) -> Instances:
+    """Check features and labels, pad clients to equal length, encode the labels.
+
+    All of it is copied: what a caller does with his arrays afterwards does not reach the problem.
+    """
+    features, counts = pad(names[0], X, 2)
+    if hasattr(X, "shape"):
+        features = array_namespace(features).asarray(features, copy=True)
+    labels, label_counts = read_labels(names[1], y, features)
+    if counts.shape != label_counts.shape:
+        raise ValueError(
+            f"{names[1]}: labels of {len(label_counts)} clients given, needed {len(counts)} as in {names[0]}"
+        )
+    for i in np.flatnonzero(counts != label_counts)[:1]:
+        raise ValueError(f"{names[1]}: client {i} has {label_counts[i]} labels, needed {counts[i]} as in {names[0]}")
+    check_labels(names[1], labels, 2 if loss.logits == 1 else loss.logits)
+    return Instances(features, loss.encode(labels, xp=array_namespace(labels)), counts)
+
+
+def read_labels(name: str, y: Data, features: Array) -> tuple[Array, np.ndarray]:
+    """Labels (n, N_max) as floats beside `features`, and how many each client has."""
+    validation.dense(name, y)
+    if not hasattr(y, "shape") and not isinstance(y, list | tuple):
+        raise TypeError(f"{name}: {type(y).__name__} given, needed labels (n, N) or a list of n arrays (N_i,)")
+    parts: list[Array] = [y] if hasattr(y, "shape") else list(y)
+    for part in parts:
+        if part is None or isinstance(part, np.ma.MaskedArray):
+            raise TypeError(f"{name}: {type(part).__name__} given, needed plain arrays")
+        validation.dense(name, part)
+        try:
+            xp = array_namespace(part, features)
+        except TypeError as error:
+            raise TypeError(f"{name}: {error}") from error
+        if not xp.isdtype(part.dtype, ("bool", "integral", "real floating")):
+            raise TypeError(f"{name}: {part.dtype} given, needed numbers")
+        if device(part) != device(features):
+            raise TypeError(f"{name}: on device {device(part)}, needed the features' device {device(features)}")
+    cast = [xp.astype(part, features.dtype) for part in parts]
+    return pad(name, cast[0] if hasattr(y, "shape") else cast, 1)
+
+
+def check_labels(name: str, labels: Array, n_classes: int) -> None:
+    """ValueError unless every label is a whole number from 0 to n_classes - 1."""
+    xp = array_namespace(labels)
+    good = (labels >= 0) & (labels <= n_classes - 1) & (labels == xp.floor(labels))
+    if not bool(to_host(xp.all(good))):
+        bad = to_host(labels)[~to_host(good)][0]
+        needed = "0 or 1" if n_classes == 2 else f"whole numbers from 0 to {n_classes - 1}"
+        raise ValueError(f"{name}: label {bad} given, needed {needed}")
+
+
+def pad(name: str, data: Data, ndim: int) -> tuple[Array, np.ndarray]:
+    """An array (n, N, ...) as it is, or a sequence of n arrays (N_i, ...) padded with zeros; and the N_i."""
+    validation.dense(name, data)
+    form = "(n, N, d) or a list of n arrays (N_i, d)" if ndim == 2 else "(n, N) or a list of n arrays (N_i,)"
+    if hasattr(data, "shape"):
+        validation.same_kind(**{name: data})
+        if len(data.shape) != ndim + 1 or data.shape[0] < 1 or 0 in data.shape[2:]:
+            raise ValueError(f"{name}: shape {tuple(data.shape)} given, needed {form}")
+        parts, counts = None, np.full(data.shape[0], data.shape[1], dtype=np.int64)
+    else:
+        parts = list(data) if isinstance(data, Sequence) else []
+        if not parts:
+            raise ValueError(f"{name}: {type(data).__name__} without arrays given, needed {form}")
+        validation.same_kind(**{f"{name}[{i}]": part for i, part in enumerate(parts)})
+        for i, part in enumerate(parts):
+            if part.ndim != ndim or tuple(part.shape[1:]) != tuple(parts[0].shape[1:]) or 0 in part.shape[1:]:
+                raise ValueError(f"{name}[{i}]: shape {tuple(part.shape)} given, needed {form}")
+        counts = np.array([part.shape[0] for part in parts], dtype=np.int64)
+    for i in np.flatnonzero(counts == 0)[:1]:
+        raise ValueError(f"{name}: client {i} has no instances, needed at least one for every client")
+    padded = data if parts is None else _stack(parts, int(counts.max()))
+    validation.finite(name, padded)
+    return detached(padded), counts
+
+
+def _stack(parts: list[Array], longest: int) -> Array:
+    xp = array_namespace(parts[0])
+    rows = []
+    for part in parts:
+        shape = (longest - part.shape[0], *part.shape[1:])
+        rows.append(xp.concat([part, xp.zeros(shape, dtype=part.dtype, device=device(part))], axis=0))
+    return xp.stack(rows, axis=0)
+
+
+# ----------------------------------------------------------------------------------------------------
+# A digest of the data that a problem holds: the same for equal data, whatever library or device they are on.
+#
+# A checkpoint belongs to one problem. Costs and gradients at one point tell most problems apart, but one changed label
+# of
+# 20,000 moves them by less than another machine's rounding may. Problems that hold their data therefore offer
+# `data_digest()`, which a checkpoint keeps and compares exactly.
+
+
+def digest(problem: object, *parts: Any) -> str:
+    """SHA-256 of the class of `problem`, its public settings that are numbers or text, and `parts`.
+
+    Parts are arrays of any library, `Instances`, text, numbers or None.
+    """
+    public = {name: value for name, value in vars(problem).items() if not name.startswith("_")}
+    plain = sorted((name, value) for name, value in public.items() if isinstance(value, str | bool | int | float))
+    total = hashlib.sha256(f"{type(problem).__name__} {plain}".encode())
+    for part in parts:
+        _add(total, part)
+    return total.hexdigest()
+
+
+def digest_of(problem: Normalised) -> str | None:
+    """What the problem says of its data; None where it does not."""
+    own = optional(problem.given, "data_digest")
+    return own() if callable(own) else None
+
+
+def _add(total: Any, part: Any) -> None:
+    if isinstance(part, Instances):
+        for each in (part.counts, part.all.features, part.all.targets):
+            _add(total, each)
+    elif hasattr(part, "shape"):
+        host = np.ascontiguousarray(to_host(part))
+        total.update(f"{host.dtype} {host.shape}".encode())
+        total.update(host.data if host.size else b"")
+    else:
+        total.update(repr(part).encode())

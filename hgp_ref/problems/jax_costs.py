@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hgp_ref import arguments
+from hgp_ref import validation
 from hgp_ref.backend import Array
 from hgp_ref.problems.adapters import Adapter, Cost, scalar_cost
 
@@ -19,7 +19,7 @@ class JaxProblem(Adapter):
         import jax
 
         super().__init__(*given)
-        self._together = arguments.boolean("vmap", vmap)
+        self._together = validation.boolean("vmap", vmap)
 
         def both(x: Array, lam: Array, rows: Any) -> tuple[Array, Array]:
             return jax.grad(lambda p, q: self._inners(p, q, rows).sum(), argnums=(0, 1))(x, lam)
@@ -121,6 +121,6 @@ class JaxLinearization:
         return self._problem._jit_products(*self._point, self._checked(u))
 
     def _checked(self, u: Array) -> Array:
-        arguments.same_kind(x=self._point[0], u=u)
+        validation.same_kind(x=self._point[0], u=u)
         self._problem._check_shape("u", u, self._problem.dim_x)
         return u

@@ -1,13 +1,7 @@
-"""Linear models with a loss per logit, for every cost of the form
+"""X_i^T (s_i (X_i u_i)) + r_i u_i in one pass over the data, for NumPy arrays.
 
-    g_i(x, lam_i) = sum_k weight_ik(lam_i) l(a_ik, y_ik) + 1/2 sum_j rate_ij(lam_i) x_j^2,     a_ik = X_ik U
-    f_i(x)        = (1/N_i') sum_k l(a'_ik, y'_ik)        over validation instances
-
-where U is x as a (d, C) matrix, row-major, and C = 1 for the binary loss. Logistic regression, softmax regression and
-instance weights differ in how weight and rate depend on lam, and hence in d²_{x lam} g; the rest is written once here:
-
-    d_x g_i u   = <X_i^T (weight l'), u> + <rate x, u>
-    d²_x g_i u  = X_i^T (weight l'' (X_i u)) + rate u
+Two matrix products read X twice. Here the sweep over four rows of X_i that makes their products with u_i also adds the
+four rows before, still in a cache near the core, to the result: X comes from memory once.
 """
 
 from __future__ import annotations
@@ -15,33 +9,327 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.backend import Array, array_namespace, device
-from hgp_ref.problems import constants
-from hgp_ref.problems.arrays import (
+from hgp_ref import validation
+from hgp_ref import validation as arguments
+from hgp_ref._numba import njit, over_rows
+from hgp_ref.backend import Array, array_namespace, device, is_numpy, to_host
+from hgp_ref.problems import lipschitz
+from hgp_ref.problems import lipschitz as constants
+from hgp_ref.problems.base import (
     Portable,
     Shape,
     check_argument,
     check_batch,
     chosen,
     expand,
+    matvec,
     mover,
     run_axes,
     taker,
 )
-from hgp_ref.problems.constants import Lipschitz
-from hgp_ref.problems.digests import digest
-from hgp_ref.problems.instances import View
+from hgp_ref.problems.instances import (
+    Data,
+    PreparedBatch,
+    PreparedBatches,
+    View,
+    digest,
+    pad,
+    read_instances,
+    read_labels,
+)
 from hgp_ref.problems.linear_sizes import LinearSizes
-from hgp_ref.problems.linearization import LinearLinearization
-from hgp_ref.problems.losses import Loss
-from hgp_ref.problems.prepared import PreparedBatch, PreparedBatches
-from hgp_ref.problems.reading import Data, read_instances
+from hgp_ref.problems.lipschitz import Lipschitz
+from hgp_ref.problems.losses import BinaryLoss, Loss, SoftmaxLoss
 from hgp_ref.problems.term_sizes import TermSizes
+from hgp_ref.validation import room
+
+ANY_ORDER = {"reassoc", "contract", "nsz"}  # sums in vector registers; NaN and infinity keep their meaning
+SMALLEST = 2**15  # bytes of one client's data: below, one pass gains nothing, however many clients there are
+
+
+def applies(X: Array, s: Array, u: Array) -> bool:
+    """Whether `hvp` takes these arrays: NumPy, float32 or float64, contiguous data, one u per X, one logit.
+
+    X (..., n, N, d), s (..., n, N, 1) and u (..., n, d) share their leading axes; where many u meet one X (runs over
+    shared data, several classes) products of matrices serve all of them with two reads.
+    """
+    return (
+        isinstance(X, np.ndarray)
+        and isinstance(s, np.ndarray)
+        and X.dtype in (np.float32, np.float64)
+        and X.flags.c_contiguous
+        and X.shape[:-2] == u.shape[:-1]
+        and X.shape[:-1] + (1,) == s.shape
+    )
+
+
+def fused_hvp(
+    X: np.ndarray, s: np.ndarray, r: np.ndarray | float, u: np.ndarray, rows: np.ndarray | None = None
+) -> np.ndarray:
+    """X_i^T (s_i (X_i u_i)) + r_i u_i for every client and run; r is a number or broadcasts to u.  # (..., n, d)
+
+    rows (n,): the first rows_i rows of X_i are client i's, the others padding; None if all are.
+    """
+    N, d = X.shape[-2:]
+    pairs = X.size // (N * d)  # of a run and a client
+    out = np.empty((pairs, d), dtype=X.dtype)
+    rate = np.ascontiguousarray(np.broadcast_to(np.asarray(r, dtype=X.dtype), u.shape)).reshape(pairs, d)
+    own = np.full(pairs, N) if rows is None else np.tile(rows, pairs // len(rows))
+    data = (X.reshape(pairs, N, d), s.reshape(pairs, N), rate, np.ascontiguousarray(u).reshape(pairs, d))
+    over_rows(_hvp, pairs, 2 * X.size, *data, own, out)
+    return out.reshape(u.shape)
+
+
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+def _hvp(begin, end, X, s, r, u, own, out):
+    d = X.shape[2]
+    for i in range(begin, end):
+        N, rows, w, total = own[i], X[i], u[i], out[i]
+        for c in range(d):
+            total[c] = r[i, c] * w[c]
+        single = N if N < 4 else N % 4
+        for k in range(single):
+            _add(s[i, k] * _dot(rows[k], w), rows[k], total)
+        if single == N:
+            continue
+        p0, p1 = _dot(rows[single], w), _dot(rows[single + 1], w)
+        p2, p3 = _dot(rows[single + 2], w), _dot(rows[single + 3], w)
+        for k in range(single, N - 4, 4):  # add rows k .. k+3, multiply rows k+4 .. k+7
+            p0, p1, p2, p3 = p0 * s[i, k], p1 * s[i, k + 1], p2 * s[i, k + 2], p3 * s[i, k + 3]
+            a0, a1, a2, a3 = rows[k], rows[k + 1], rows[k + 2], rows[k + 3]
+            b0, b1, b2, b3 = rows[k + 4], rows[k + 5], rows[k + 6], rows[k + 7]
+            q0 = q1 = q2 = q3 = X.dtype.type(0)
+            for c in range(d):
+                total[c] += p0 * a0[c] + p1 * a1[c] + p2 * a2[c] + p3 * a3[c]
+                q0 += b0[c] * w[c]
+                q1 += b1[c] * w[c]
+                q2 += b2[c] * w[c]
+                q3 += b3[c] * w[c]
+            p0, p1, p2, p3 = q0, q1, q2, q3
+        for p, k in ((p0, N - 4), (p1, N - 3), (p2, N - 2), (p3, N - 1)):
+            _add(p * s[i, k], rows[k], total)
+
+
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+def _dot(a, b):
+    total = a.dtype.type(0)
+    for c in range(a.size):
+        total += a[c] * b[c]
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+def _add(p, a, total):
+    for c in range(a.size):
+        total[c] += p * a[c]
+
+
+# ----------------------------------------------------------------------------------------------------
+# u -> X_i^T (weight l'' (X_i u)) + rate u at a fixed point, in whichever of three ways suits a client.
+#
+#     Hessian    On full batches with d_x <= N_i the (d_x, d_x) matrix is formed once and applied by one batched
+#     product:
+#                it is no larger than C times the data, and applying it costs d_x² against 2 N_i d_x.
+#     one pass   Otherwise on NumPy, where the client's data are large: both products with the features in one sweep.
+#     text       Otherwise two products with the features through logit space; no d_x x d_x array is ever formed.
+#
+# Which way a client goes depends on its own data alone, so that its numbers are the same bit for bit whoever shares the
+# arrays. On libraries other than NumPy all clients are padded to one length and go the same way.
+
+
+Way = tuple[np.ndarray | None, Callable[[Array], Array]]  # clients (None: all) and their products d²_x g_i u_i
+
+
+class LinearLinearization:
+    """Second derivatives of a linear model. Kept from the first use on: what only the point and the batch decide."""
+
+    def __init__(self, problem: LinearProblem, x: Array, lam: Array, view: View, lead: Shape) -> None:
+        xp = problem._xp
+        self._problem, self._view, self._lead = problem, view, lead
+        self._x = xp.asarray(x, copy=True)  # a caller may go on to change x and lam in place
+        self._lam = xp.asarray(lam, copy=True)
+
+    def hvp(self, u: Array) -> Array:
+        """d²_x g_i u_i.  # (n, d_x)"""
+        lead = self._check(u)
+        return expand(self._bend(u, lead), lead, 2, xp=self._problem._xp)
+
+    def cross(self, u: Array) -> Array:
+        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
+        lead = self._check(u)
+        crossed = self._problem._cross(self._x, self._slopes, self._view, u)
+        return expand(crossed, lead, 2, xp=self._problem._xp)
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u), with one product X_i u_i for both where both go through the data."""
+        if not (self._problem._cross_needs_logits and self._all_by_text):
+            return self.hvp(u), self.cross(u)
+        lead, p, xp = self._check(u), self._problem, self._problem._xp
+        along = self._view.forward(u, xp=xp)
+        bent = self._text(u, self._view, along) + self._rate * u
+        crossed = p._cross(self._x, self._slopes, self._view, u, along)
+        return expand(bent, lead, 2, xp=xp), expand(crossed, lead, 2, xp=xp)
+
+    def on(self, batch: Any) -> LinearLinearization:
+        """The same point on a mini-batch: l' and l'' of its instances are picked from those of all."""
+        if self._lead:
+            return self._problem.linearize(self._x, self._lam, batch=batch)
+        return OnBatch(self, self._problem._train.select(batch, xp=self._problem._xp), tuple(batch.shape[:-2]))
+
+    # What the point decides.
+
+    @cached_property
+    def _rate(self) -> Any:
+        return self._problem._rate(self._lam)
+
+    @cached_property
+    def _logits(self) -> Array:
+        return self._view.forward(self._x, xp=self._problem._xp)
+
+    @cached_property
+    def _slope(self) -> Array:
+        p = self._problem
+        return p._loss.slope(self._logits, self._view.targets, xp=p._xp)
+
+    def _slopes(self) -> Array:
+        """l' of every instance.  # (..., n, N, C)"""
+        return self._slope
+
+    @cached_property
+    def _kept(self) -> Any:
+        """weight l'' of every instance, as the loss keeps it."""
+        p = self._problem
+        return p._loss.curvature(self._logits, p._weight(self._lam, self._view), xp=p._xp)
+
+    @cached_property
+    def plain(self) -> Any:
+        """l'' of every instance, without weights."""
+        p = self._problem
+        return p._loss.curvature(self._logits, p._xp.ones_like(self._view.mean), xp=p._xp)
+
+    # The three ways.
+
+    @cached_property
+    def _ways(self) -> list[Way]:
+        view = self._view
+        if view.rows is None:  # all clients of one length
+            dense, large = self._suits(view.features.shape[-2])
+            return [(None, self._by_hessian(None) if dense else self._through(view, one_pass=large))]
+        dense, large = self._suits(view.rows)
+        ways: list[Way] = []
+        for k, group in enumerate((dense, large, ~dense & ~large)):
+            clients = None if group.all() else np.flatnonzero(group)
+            if clients is not None and not clients.size:
+                continue
+            data = view if clients is None else view.only(clients)
+            ways.append((clients, self._by_hessian(clients) if k == 0 else self._through(data, one_pass=k == 1)))
+        return ways
+
+    def _suits(self, rows: Any) -> tuple[Any, Any]:
+        """Whether clients with so many rows go by Hessians, and whether in one pass."""
+        p, d = self._problem, self._view.features.shape[-1]
+        dense = (rows >= p.dim_x) & (self._view.index is None)
+        item = self._view.features.itemsize if is_numpy(self._x) else 0
+        return dense, (rows * d * item >= SMALLEST) > dense
+
+    @property
+    def _all_by_text(self) -> bool:
+        rows = self._view.features.shape[-2] if self._view.rows is None else self._view.rows
+        return not any(np.any(suits) for suits in self._suits(rows))
+
+    def _bend(self, u: Array, lead: Shape) -> Array:
+        """d²_x g_i u_i, each client in its way.  # (..., n, d_x)"""
+        clients, apply = self._ways[0]
+        if clients is None:
+            return apply(u)
+        bent = np.empty((*lead, *u.shape[-2:]), dtype=u.dtype)
+        for clients, apply in self._ways:
+            product = apply(u)
+            bent[..., clients, :] = product if product.shape[-2] < u.shape[-2] else product[..., clients, :]
+        return bent
+
+    def _by_hessian(self, clients: np.ndarray | None) -> Callable[[Array], Array]:
+        """Products with Hessians formed now, of all or of some clients only."""
+        xp, part = self._problem._xp, self
+        if clients is not None:
+            x, lam = self._x[..., clients, :], self._lam[..., clients, :]
+            part = LinearLinearization(self._problem, x, lam, self._view.of(clients), self._lead)
+        hessian = part._form()  # (..., n, d_x, d_x)
+        return lambda u: matvec(hessian, u if clients is None else u[..., clients, :], xp=xp)
+
+    def _through(self, view: View, one_pass: bool) -> Callable[[Array], Array]:
+        """Products with the features, of the clients whose rows `view` looks at."""
+
+        def apply(u: Array) -> Array:
+            if one_pass and applies(view.features, self._kept, u):
+                return fused_hvp(view.features, self._kept, self._rate, u, view.rows)
+            return self._text(u, view) + self._rate * u
+
+        return apply
+
+    def _text(self, u: Array, view: View, along: Array | None = None) -> Array:
+        """X_i^T (weight l'' (X_i u)), where `along` is X_i u if that is known.  # (..., n, d_x)"""
+        xp = self._problem._xp
+        along = view.forward(u, xp=xp) if along is None else along
+        return view.adjoint(self._problem._loss.bend(self._kept, along, xp=xp), xp=xp)
+
+    def _form(self) -> Array:
+        """The Hessians, by `_text` of all unit vectors of one class at a time (d of them as a run axis)."""
+        p, xp = self._problem, self._problem._xp
+        C, n = p._loss.logits, int(self._x.shape[-2])
+        d = p.dim_x // C
+        identity = xp.reshape(xp.eye(p.dim_x, dtype=self._x.dtype, device=device(self._x)), (d, C, p.dim_x))
+        rows = []
+        for c in range(C):
+            unit = xp.reshape(identity[:, c, :], (d, *(1 for _ in self._lead), 1, p.dim_x))
+            unit = xp.broadcast_to(unit, (*unit.shape[:-2], n, p.dim_x))
+            bent = self._text(unit, self._view)  # (d, ..., n, d_x): rows (., c) of the symmetric Hessians
+            rows.append(xp.moveaxis(bent, 0, -2))
+        data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
+        data = xp.reshape(data, (*data.shape[:-3], p.dim_x, p.dim_x))
+        return data + p._diagonal(self._rate, self._x)
+
+    def _check(self, u: Array) -> Shape:
+        p = self._problem
+        lead = check_argument("u", u, self._x, (p.n_clients, p.dim_x), "n_clients, dim_x")
+        return run_axes(point=self._lead, u=lead)
+
+
+class OnBatch(LinearLinearization):
+    """The point of `whole` on a mini-batch."""
+
+    def __init__(self, whole: LinearLinearization, view: View, lead: Shape) -> None:
+        self._problem, self._view, self._lead = whole._problem, view, lead
+        self._x, self._lam, self._whole = whole._x, whole._lam, whole
+
+    @cached_property
+    def _slope(self) -> Array:
+        return self._view.pick(self._whole._slopes())
+
+    @cached_property
+    def _kept(self) -> Any:
+        p = self._problem
+        return p._loss.picked(self._whole.plain, self._view.pick, p._weight(self._lam, self._view))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Linear models with a loss per logit, for every cost of the form
+#
+#     g_i(x, lam_i) = sum_k weight_ik(lam_i) l(a_ik, y_ik) + 1/2 sum_j rate_ij(lam_i) x_j^2,     a_ik = X_ik U
+#     f_i(x)        = (1/N_i') sum_k l(a'_ik, y'_ik)        over validation instances
+#
+# where U is x as a (d, C) matrix, row-major, and C = 1 for the binary loss. Logistic regression, softmax regression and
+# instance weights differ in how weight and rate depend on lam, and hence in d²_{x lam} g; the rest is written once
+# here:
+#
+#     d_x g_i u   = <X_i^T (weight l'), u> + <rate x, u>
+#     d²_x g_i u  = X_i^T (weight l'' (X_i u)) + rate u
+
 
 Batch = Array | PreparedBatch | None
 
@@ -209,13 +497,153 @@ class LinearProblem(Portable):
 
     def _lipschitz(self, weight: np.ndarray, nu_J: float, modulus: float) -> Lipschitz | None:
         """Constants of losses with weights (n, N) on the host and an L2 modulus; see `constants`."""
-        c2, c3 = constants.loss_constants(self._loss.logits)
+        c2, c3 = lipschitz.loss_constants(self._loss.logits)
         val = self._val.all
-        return constants.representable(
+        return lipschitz.representable(
             nu_flam=0.0,
-            nu_fx=constants.largest_moment(c2, val.features, constants.host(val.mean), power=0),
+            nu_fx=lipschitz.largest_moment(c2, val.features, lipschitz.host(val.mean), power=0),
             nu_J=nu_J,
-            nu_H=constants.largest_moment(c3, self._train.all.features, np.abs(weight), power=1),
-            strong_convexity=constants.positive_modulus(modulus),
+            nu_H=lipschitz.largest_moment(c3, self._train.all.features, np.abs(weight), power=1),
+            strong_convexity=lipschitz.positive_modulus(modulus),
             holds_apart=True,
         )
+
+
+# ----------------------------------------------------------------------------------------------------
+# Mean loss plus L2 terms with learnt rates:  g_i = mean_k l_ik + 1/2 x^T diag(lam_i) x  or  + lam_i/2 |x|^2.
+
+
+class RegularizedLinear(LinearProblem):
+    """lam holds a rate per coordinate, (n, d_x), or one per client, (n, 1)."""
+
+    weighs_instances = False
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss, regularization: str) -> None:
+        validation.choice("regularization", regularization, ("coordinate", "client"))
+        super().__init__(X, y, X_val, y_val, loss)
+        self.regularization = regularization
+        self.dim_lam = self.dim_x if regularization == "coordinate" else 1
+
+    def _weight(self, lam: Array, view: View) -> Array:
+        return view.mean
+
+    def _rate(self, lam: Array) -> Array:
+        return lam
+
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
+        product = x * u  # lam_ij meets x through lam_ij x_j
+        return product if self.dim_lam == self.dim_x else self._xp.sum(product, axis=-1, keepdims=True)
+
+    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
+        product = x * u + sizes.tiny
+        if self.dim_lam == self.dim_x:
+            return product
+        return (self.dim_x + 1) * self._xp.sum(product, axis=-1, keepdims=True)
+
+    def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """diag(x_i), or the row x_i^T.  # (n, d_lam, d_x)"""
+        _, lead = self._enter(x, lam, batch)
+        full = x[..., None, :]
+        if self.regularization == "coordinate":
+            full = full * self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
+        return expand(full, lead, 3, xp=self._xp)
+
+    def jacobian_norms(self, x: Array, lam: Array) -> Array:
+        """‖J_i‖ = max_j |x_ij|, or |x_i|, without the matrices.  # (n,)"""
+        xp = self._xp
+        self._enter(x, lam, None)
+        if self.regularization == "coordinate":
+            return xp.max(xp.abs(x), axis=-1)
+        peak = xp.max(xp.abs(x), axis=-1, keepdims=True)  # squares of x itself may leave the range
+        scale = xp.where(peak > 0, peak, xp.ones_like(peak))
+        return xp.sqrt(xp.sum((x / scale) ** 2, axis=-1)) * scale[..., 0]
+
+    def lipschitz(self, lam: Array) -> Lipschitz | None:
+        """Constants along x; the mean cost has the smallest mean rate as its modulus. None beyond floating point."""
+        self._check_lam(lam)
+        mean = constants.host(self._train.all.mean)
+        return self._lipschitz(mean, 1.0, constants.mean_rate(constants.host(lam)))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Logistic regression with learnt L2 rates:  g_i = mean_k BCE(X_ik x, y_ik) + 1/2 x^T diag(lam_i) x.
+
+
+class LogisticRegression(RegularizedLinear):
+    """Binary cross-entropy of a linear model; the outer cost is the mean loss on validation instances.
+
+    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: labels 0 or 1, (n, N) or lists of (N_i,).
+    regularization: "coordinate", lam (n, d), or "client", lam (n, 1) for lam_i/2 |x|^2. No bias is added: append a
+    column of ones for one (it is then regularised like any other coordinate).
+
+    Parameters
+    ----------
+    X, y : array (n, N, d) and (n, N), or lists
+        Training data; y in {0, 1}.
+    X_val, y_val : likewise
+        Validation data.
+    regularization : {"coordinate", "client"}
+        A rate for every coordinate, or one for a client.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> problem.inner_cost(np.zeros((3, 6)), np.zeros((3, 6))).round(4)
+    array([0.6931, 0.6931, 0.6931])
+    """
+
+    conforms = True  # what as_problem need not check
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, regularization: str = "coordinate") -> None:
+        super().__init__(X, y, X_val, y_val, BinaryLoss(), regularization)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Softmax regression with learnt L2 rates:  g_i = mean_k CE(X_ik U, y_ik) + 1/2 x^T diag(lam_i) x,  x = U flattened.
+
+
+class SoftmaxRegression(RegularizedLinear):
+    """Cross-entropy of C classes; x_i is the (d, C) weight matrix flattened row by row, d_x = d C.
+
+    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: classes 0 .. C-1, (n, N) or lists of (N_i,).
+    n_classes: C, by default the largest label plus one. regularization: as in LogisticRegression.
+
+    Parameters
+    ----------
+    X, y : array (n, N, d) and (n, N), or lists
+        Training data and classes.
+    X_val, y_val : likewise
+        Validation data.
+    n_classes : int, optional
+        By default one more than the largest label.
+    regularization : {"coordinate", "client"}
+        A rate for every coordinate, or one for a client.
+
+    Examples
+    --------
+    >>> data = hgp.data.digits(n_clients=3)
+    >>> hgp.problems.SoftmaxRegression(data.X, data.y, data.X_val, data.y_val, 10).dim_x
+    650
+    """
+
+    conforms = True  # what as_problem need not check
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, n_classes: int | None = None, *,
+                 regularization: str = "coordinate") -> None:  # fmt: skip
+        loss = softmax_loss(X, y, y_val, n_classes)
+        super().__init__(X, y, X_val, y_val, loss, regularization)
+        self.n_classes = loss.logits
+
+
+def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> SoftmaxLoss:
+    """The loss for `n_classes` classes, counted from the labels if not given."""
+    if n_classes is None:
+        features, _ = pad("X", X, 2)
+        labels = [read_labels(name, part, features)[0] for name, part in (("y", y), ("y_val", y_val))]
+        n_classes = 1 + max(int(to_host(array_namespace(part).max(part))) for part in labels)
+        if n_classes < 2:
+            raise ValueError("y, y_val: all labels are 0, needed at least two classes, or n_classes")
+    n_classes = validation.integer("n_classes", n_classes, 2)
+    room(f"n_classes={n_classes}", 16 * n_classes)  # at least: one-hot labels, and d_x of several numbers a class
+    return SoftmaxLoss(n_classes)

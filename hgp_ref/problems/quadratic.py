@@ -1,10 +1,7 @@
-"""Quadratic costs: every derivative in closed form, the sharpest judge of an estimator.
+"""Term sizes of quadratic costs: absolute values in place of numbers, each term times the roundings on its way.
 
-    g_i(x, lam_i) = 1/2 x^T A_i x - b_i^T x + lam_i^T C_i x
-    f_i(x, lam_i) = 1/2 (x - t_i)^T Q_i (x - t_i) + lam_i^T D_i x + mu/2 |lam_i|^2
-
-hence d²_x g_i = A_i and d²_{x lam} g_i = C_i at every point. A_i is symmetric and need not be definite: a single
-client may be non-convex as long as the mean of the A_i is positive definite.
+x − t rounds once, relative to itself; from then on everything is sums of products. A product with a matrix of d
+columns is d roundings in any order. Underflow is gradual: at most u times the smallest normal number a product.
 """
 
 from __future__ import annotations
@@ -15,15 +12,64 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import arguments, rigorous
-from hgp_ref.backend import Array, Namespace, detached, to_host
-from hgp_ref.memory import room
-from hgp_ref.problems import constants
-from hgp_ref.problems.arrays import Portable, check_argument, chosen, expand, matvec, mover, run_axes, taker
-from hgp_ref.problems.constants import Lipschitz
-from hgp_ref.problems.digests import digest
-from hgp_ref.problems.quadratic_sizes import quadratic_sizes
+from hgp_ref import rounding, validation
+from hgp_ref.backend import Array, Namespace, detached, host_dtype, to_host
+from hgp_ref.problems import lipschitz as constants
+from hgp_ref.problems.base import Portable, check_argument, chosen, expand, matvec, mover, run_axes, taker
+from hgp_ref.problems.instances import digest
+from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.term_sizes import TermSizes
+from hgp_ref.validation import room
+
+
+def quadratic_sizes(problem: Quadratic, x: Array, lam: Array) -> TermSizes:
+    """The sizes at x (n, d_x) and lam (n, d_lam)."""
+    xp, p, d, k = problem._xp, problem, problem.dim_x, problem.dim_lam
+    K = 2 * (d + k) + 16  # more than any term below passes
+    tiny = K * float(np.finfo(host_dtype(x)).smallest_normal)
+    size, at = xp.abs(x), xp.abs(lam)
+    gap, mu = xp.abs(x - p._t), abs(p._mu)
+    A, C, b = xp.abs(p._A), xp.abs(p._C), xp.abs(p._b)
+
+    def times(matrix: Array, u: Array) -> Array:
+        return matvec(matrix, u, xp=xp) + tiny
+
+    def transposed(matrix: Array, u: Array) -> Array:
+        return matvec(xp.matrix_transpose(matrix), u, xp=xp) + tiny
+
+    def dot(a: Array, c: Array) -> Array:
+        return xp.sum(a * c, axis=-1) + tiny
+
+    curved = gap if p._Q is None else times(xp.abs(p._Q), gap)
+    through = 0 if p._Q is None else d  # roundings of the product with Q
+    inner_cost = (2 * d + 4) * dot(0.5 * times(A, size) + b, size) + (d + k + 3) * dot(at, times(C, size))
+    inner_grad = (d + 2) * times(A, size) + 2 * b + (k + 2) * transposed(C, at)
+    outer_cost = (d + through + 5) * dot(0.5 * gap, curved) + 0.5 * mu * (k + 5) * dot(at, at)
+    along_x, along_lam = (through + 2) * curved, 3 * mu * at + tiny
+    if p._D is not None:
+        D = xp.abs(p._D)
+        outer_cost = outer_cost + (d + k + 3) * dot(at, times(D, size))
+        along_x = along_x + (k + 2) * transposed(D, at)
+        along_lam = along_lam + (d + 2) * times(D, size)
+    return TermSizes(
+        roundings=K,
+        inner_cost=inner_cost / K,
+        inner_grad=inner_grad / K,
+        outer_cost=(outer_cost + tiny) / K,
+        outer_grad=(along_x / K, along_lam / K),
+        hvp=lambda u: d * times(A, xp.abs(u)) / K,
+        cross=lambda u: d * times(C, xp.abs(u)) / K,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------
+# Quadratic costs: every derivative in closed form, the sharpest judge of an estimator.
+#
+#     g_i(x, lam_i) = 1/2 x^T A_i x - b_i^T x + lam_i^T C_i x
+#     f_i(x, lam_i) = 1/2 (x - t_i)^T Q_i (x - t_i) + lam_i^T D_i x + mu/2 |lam_i|^2
+#
+# hence d²_x g_i = A_i and d²_{x lam} g_i = C_i at every point. A_i is symmetric and need not be definite: a single
+# client may be non-convex as long as the mean of the A_i is positive definite.
 
 
 class Quadratic(Portable):
@@ -61,7 +107,7 @@ class Quadratic(Portable):
                  coupling: Array | None = None, outer_reg: float = 0.0) -> None:  # fmt: skip
         given = {"A": A, "b": b, "C": C, "target": target, "outer_hessian": outer_hessian, "coupling": coupling}
         given = {k: detached(a) for k, a in given.items() if a is not None or k not in ("outer_hessian", "coupling")}
-        self._xp = arguments.same_kind(**given)
+        self._xp = validation.same_kind(**given)
         if A.ndim != 3 or A.shape[0] < 1 or A.shape[1] < 1 or A.shape[1] != A.shape[2]:
             raise ValueError(f"A: shape {tuple(A.shape)} given, needed (n, d_x, d_x)")
         n, d_x = int(A.shape[0]), int(A.shape[1])
@@ -73,7 +119,7 @@ class Quadratic(Portable):
         for name, a in given.items():
             if tuple(a.shape) != needed[name]:
                 raise ValueError(f"{name}: shape {tuple(a.shape)} given, needed {needed[name]}")
-            arguments.finite(name, a)
+            validation.finite(name, a)
         for name in ("A", "outer_hessian"):
             if name in given:
                 _check_symmetric(name, given[name], self._xp)
@@ -81,7 +127,7 @@ class Quadratic(Portable):
         self.clients = np.arange(n)  # their numbers in the problem that this one is a restriction of
         self._A, self._b, self._C, self._t = given["A"], given["b"], given["C"], given["target"]
         self._Q, self._D = given.get("outer_hessian"), given.get("coupling")
-        self._mu = arguments.number("outer_reg", outer_reg)
+        self._mu = validation.number("outer_reg", outer_reg)
 
     @classmethod
     def random(cls, n: int, dim_x: int, dim_lam: int, seed: int = 0, *, condition: float = 10.0,
@@ -103,13 +149,13 @@ class Quadratic(Portable):
         -------
         Quadratic.
         """
-        n, dim_x = arguments.integer("n", n), arguments.integer("dim_x", dim_x)
-        dim_lam = arguments.integer("dim_lam", dim_lam)
+        n, dim_x = validation.integer("n", n), validation.integer("dim_x", dim_x)
+        dim_lam = validation.integer("dim_lam", dim_lam)
         room(f"n={n}, dim_x={dim_x}, dim_lam={dim_lam}", (n + 1) * dim_x * (4 * dim_x + dim_lam))
-        heterogeneity = arguments.between("heterogeneity", heterogeneity, 0, 1)
-        if arguments.positive("condition", condition) < 1:
+        heterogeneity = validation.between("heterogeneity", heterogeneity, 0, 1)
+        if validation.positive("condition", condition) < 1:
             raise ValueError(f"condition={condition} given, needed a number >= 1")
-        rng = np.random.default_rng(arguments.integer("seed", seed, 0))
+        rng = np.random.default_rng(validation.integer("seed", seed, 0))
         spectrum = np.geomspace(1 / condition, 1, dim_x)
         bases = np.linalg.qr(rng.standard_normal((n + 1, dim_x, dim_x)))[0]
         each = (bases * spectrum) @ bases.swapaxes(1, 2)  # (n + 1, d_x, d_x)
@@ -251,7 +297,7 @@ class Quadratic(Portable):
         Quadratic.
         """
         moved = self._with(mover(target, dtype))
-        moved._xp = arguments.same_kind(A=moved._A)
+        moved._xp = validation.same_kind(A=moved._A)
         return moved
 
     def _with(self, change: Callable[[Array], Array]) -> Quadratic:
@@ -280,7 +326,7 @@ class Quadratic(Portable):
         -------
         (n,) on the host.
         """
-        return rigorous.spectral_norms(constants.host(self._C))
+        return rounding.spectral_norms(constants.host(self._C))
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
         """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, and λ_min(mean A_i) as the modulus; all on the safe side.
@@ -293,16 +339,16 @@ class Quadratic(Portable):
         -------
         Lipschitz or None.
         """
-        norm = {name: 0.0 if a is None else float(rigorous.spectral_norms(constants.host(a)).max())
+        norm = {name: 0.0 if a is None else float(rounding.spectral_norms(constants.host(a)).max())
                 for name, a in (("Q", self._Q), ("D", self._D))}  # fmt: skip
         A = constants.host(self._A) / self.n_clients  # before the sum, which may leave the range
-        off = rigorous.mean_accuracy(self.n_clients) * float(rigorous.norms(A.reshape(len(A), -1)).sum())
+        off = rounding.mean_accuracy(self.n_clients) * float(rounding.norms(A.reshape(len(A), -1)).sum())
         return constants.representable(
             nu_flam=norm["D"],
             nu_fx=1.0 if self._Q is None else norm["Q"],
             nu_J=0.0,
             nu_H=0.0,
-            strong_convexity=constants.positive_modulus(float(rigorous.lowest_eigenvalues(rigorous.total(A))) - off),
+            strong_convexity=constants.positive_modulus(float(rounding.lowest_eigenvalues(rounding.total(A))) - off),
             holds_apart=True,
         )
 

@@ -1,7 +1,6 @@
 """Training: the inner problem, solved by the clients together."""
 
-from hgp_ref.training.fit import Fit
-from hgp_ref.training.gradient_push import sgp
+from hgp_ref.training.gradient_push import Fit, sgp
 from hgp_ref.training.rounds import local_rounds
 
 __all__ = ["Fit", "local_rounds", "sgp"]

@@ -24,17 +24,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hgp_ref import arguments
-from hgp_ref.averaging import Averaging, Mean, open_mean
+from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached, from_host, host_dtype
+from hgp_ref.mixing import Averaging, Mean, open_mean
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.epochs import Epochs
-from hgp_ref.training.alternation import Alternation
-from hgp_ref.training.descent import Descent, Rate, Rates
-from hgp_ref.training.divergence import TrainingWatch
-from hgp_ref.training.fit import Fit
-from hgp_ref.training.start import check_lam, read_start
+from hgp_ref.problems.batches import Epochs
+from hgp_ref.training.gradient_push import Alternation, Descent, Fit, Rate, Rates, TrainingWatch, check_lam, read_start
 
 LOOK = 8  # rounds between two looks at how large things have grown
 
@@ -102,12 +98,12 @@ def local_rounds(
     """
     problem = as_problem(problem, needs=("inner_grad",))
     check_lam(problem, lam, x0, run_axes=False)
-    arguments.kind("avg", avg, Averaging)
-    rounds = arguments.integer("rounds", rounds, 1, arguments.LONGEST)
-    epochs = arguments.integer("epochs", epochs, 1, arguments.LONGEST)
-    progress = arguments.boolean("progress", progress)
+    validation.kind("avg", avg, Averaging)
+    rounds = validation.integer("rounds", rounds, 1, validation.LONGEST)
+    epochs = validation.integer("epochs", epochs, 1, validation.LONGEST)
+    progress = validation.boolean("progress", progress)
     if callback is not None:
-        arguments.function("callback", callback)
+        validation.function("callback", callback)
     lam = detached(lam)
     z = read_start(problem, lam, x0)
     rates = Rates(rounds, lr, milestones, decay)
@@ -195,7 +191,7 @@ def open_weighted(
     n = like.shape[-2]
     if weights is None:
         return WeightedMean(open_mean([avg], n, like, calls), None)
-    host = arguments.real_array("weights", weights, (n,), f"({n},) = (n,)", 0.0)
+    host = validation.real_array("weights", weights, (n,), f"({n},) = (n,)", 0.0)
     if not host.all():
         raise ValueError(f"weights={weights!r} given, needed numbers > 0")
     if avg.conserves and not running:

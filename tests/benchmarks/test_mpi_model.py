@@ -8,7 +8,7 @@ import pytest
 import hgp_ref as hgp
 from benchmarks.mpi_cases import Case, Timed, cases, network
 from benchmarks.mpi_model import CONSTANTS, Model, errors, exchange, fitted
-from hgp_ref.mpi.by_columns import columns_pay, rows_that_cross
+from hgp_ref.mpi.channel import columns_pay, rows_that_cross
 
 TRUTH = np.array([2e-5, 3e-9, 4e-10, 5e-9, 6e-6, 1e-10, 7e-5, 8e-10])
 

@@ -11,9 +11,10 @@ import pytest
 from kinds import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import Adam, Box, GradientDescent, certified, intervals, optimise
-from hgp_ref.bounds.lipschitz import known_lipschitz
-from hgp_ref.certificates.conversation import Conversation
+from hgp_ref.bilevel import Adam, Box, GradientDescent, certified, optimise
+from hgp_ref.bilevel import certified as intervals
+from hgp_ref.bounds.constants import known_lipschitz
+from hgp_ref.certificates.residuals import Conversation
 from hgp_ref.problems import LogRates, as_problem
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
@@ -77,7 +78,7 @@ def test_what_ended_a_run_is_said_in_words():
     given = dict(train=exact_training, estimate=dict(steps=20, iterations=200), certify=0.5)
     path = optimise(problem, NET, lam, 60, update=GradientDescent(8.0), **given)
     assert path.stopped == "resolution" and "no strong convexity; keep λ away from there, by log=True" in path.note
-    known = hgp.problems.constants.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
+    known = hgp.problems.lipschitz.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
     given |= dict(train=dict(steps=3, lr=1e-3), certify=dict(theta=0.5, lipschitz=known))
     path = optimise(problem, NET, lam, 3, update=GradientDescent(0.1), **given)
     assert path.stopped == "certificate" and "train longer" in path.note

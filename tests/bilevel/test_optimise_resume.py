@@ -18,7 +18,7 @@ from kinds import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Adam, Box, GradientDescent, optimise
-from hgp_ref.files import npz_bytes, read_npz, write_whole
+from hgp_ref.results import npz_bytes, read_npz, write_whole
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 SETTINGS = dict(outer_steps=6, train=dict(steps=30, lr=0.5, batch_size=5), estimate=dict(steps=3, iterations=20))

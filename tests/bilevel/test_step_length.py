@@ -10,7 +10,7 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Box, GradientDescent, certified, optimise
-from hgp_ref.bilevel.step_length import StepLength
+from hgp_ref.bilevel.certified import StepLength
 
 
 def random_problem(seed, n, d, N=8):
@@ -113,7 +113,7 @@ def test_measure_and_best_are_those_of_the_corrected_x():
 
 def test_a_run_that_could_not_go_on_is_not_paid_for_twice(tmp_path):
     problem, lam, net = random_problem(0, 3, 2), np.full((3, 1), 0.3), hgp.networks.RandomDirected(3, seed=0)
-    known = hgp.problems.constants.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
+    known = hgp.problems.lipschitz.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
     given = GIVEN | dict(update=GradientDescent(0.1), certify=dict(theta=0.5, lipschitz=known))
     once = optimise(problem, net, lam, 2, **given, file=tmp_path / "loop.npz")
     assert once.stopped == "certificate" and once.note

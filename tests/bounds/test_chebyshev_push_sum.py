@@ -7,8 +7,7 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref import bounds, exact
-from hgp_ref.bounds.chebyshev_averaged import Responses
-from hgp_ref.bounds.convexity import convex_mean
+from hgp_ref.bounds.series import Responses, convex_mean
 
 
 def coefficients(low, high, M):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hgp_ref as hgp
 from hgp_ref import bounds, certificates, exact
-from hgp_ref.channels.flooding import flood_max
+from hgp_ref.mixing.channel import flood_max
 
 from .certificate_checks import CHECKS, estimate_of, linear_problem, logistic, quadratic, value_of
 

@@ -9,7 +9,8 @@ import pytest
 from reuses import Reuses
 
 import hgp_ref as hgp
-from hgp_ref import bounds, certificates, exact, rigorous
+from hgp_ref import bounds, certificates, exact
+from hgp_ref import rounding as rigorous
 
 from .certificate_checks import estimate_of, logistic, quadratic, value_of
 from .hard_checks import HARD_CHECKS, SCALES, aligned, covered, exact_errors

@@ -11,7 +11,7 @@ from reuses import Reuses
 
 import hgp_ref as hgp
 from hgp_ref import certificates, exact
-from hgp_ref.certificates import lanczos
+from hgp_ref.certificates import point
 
 from .certificate_checks import estimate_of, linear_problem, logistic, quadratic, value_of
 
@@ -52,7 +52,7 @@ def test_norms_of_the_cross_derivative(kind):
     J = exact.jacobians(problem, x, lam)
     spectral, frobenius = np.linalg.norm(J, 2, axis=(1, 2)), np.linalg.norm(J, axis=(1, 2))
     for one in (problem, Reuses(problem)):
-        beta = certificates.matrix_free_point.MatrixFreePoint(one, x, lam, strong_convexity=1e-3, nu=None).beta
+        beta = certificates.point.MatrixFreePoint(one, x, lam, strong_convexity=1e-3, nu=None).beta
         assert np.all(beta >= spectral * (1 - 1e-14)) and np.all(beta <= frobenius * (1 + 1e-12)), one
     if kind == "rates":
         assert np.allclose(beta, spectral, rtol=1e-12), "sharp where J is diagonal"
@@ -101,11 +101,11 @@ def test_lanczos_says_what_it_can():
         Q = np.linalg.qr(rng.normal(size=(d, d)))[0]
         A = (Q * np.geomspace(1 / spread, 1, d)) @ Q.T
         for seed in range(30):
-            few = lanczos.ritz_values(lambda u, A=A: A @ u, d, 5, seed)
+            few = point.ritz_values(lambda u, A=A: A @ u, d, 5, seed)
             assert few[0] >= 1 / spread * (1 - 1e-9) and few[-1] <= 1 + 1e-9
-            many = lanczos.ritz_values(lambda u, A=A: A @ u, d, 40, seed)
-            assert lanczos.lowest_with_probability(many, d, 40) <= 1 / spread
-    assert lanczos.lowest_with_probability(few, d, 5) == -np.inf
+            many = point.ritz_values(lambda u, A=A: A @ u, d, 40, seed)
+            assert point.lowest_with_probability(many, d, 40) <= 1 / spread
+    assert point.lowest_with_probability(few, d, 5) == -np.inf
     problem, lam = logistic(3, 4, 1)
     x = exact.inner_solution(problem, lam)
     est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=5)

@@ -9,7 +9,7 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref import exact
-from hgp_ref.certificates import plot
+from hgp_ref.certificates import result
 
 from .certificate_checks import logistic
 
@@ -26,15 +26,15 @@ def certificate(n=3, avg=True, runs=False, **options):
 def test_parts_add_up_and_are_drawn(options):
     plt = pytest.importorskip("matplotlib.pyplot")
     found = certificate(**options)
-    shown = plot.panels(found)
-    assert list(shown) == [plot.CENTRE, plot.CLIENTS][: len(shown)] and len(shown) == 1 + options.get("avg", True)
+    shown = result.panels(found)
+    assert list(shown) == [result.CENTRE, result.CLIENTS][: len(shown)] and len(shown) == 1 + options.get("avg", True)
     for named in shown.values():
         total = sum(a for name, a in named.items() if name != "bound")
         assert np.allclose(total, named["bound"], rtol=1e-9)
     figure = found.plot()
     axes = figure.axes
     assert len(axes) == len(shown)
-    rows = min(found.bound.shape[-1], plot.SHOWN)
+    rows = min(found.bound.shape[-1], result.SHOWN)
     for ax, named in zip(axes, shown.values(), strict=True):
         lines = {line.get_label(): line for line in ax.lines}
         assert len(lines["bound = sum"].get_xdata()) == rows

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import GradientDescent, intervals, optimise
-from hgp_ref.bounds.lipschitz import known_lipschitz
+from hgp_ref.bilevel import GradientDescent, optimise
+from hgp_ref.bilevel import certified as intervals
+from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates import certify, measured_residual
-from hgp_ref.certificates.allowances import INCLUDED, NOT_INCLUDED
-from hgp_ref.certificates.conversation import Conversation
+from hgp_ref.certificates.point import INCLUDED, NOT_INCLUDED
+from hgp_ref.certificates.residuals import Conversation
 from hgp_ref.problems import as_problem
 from hgp_ref.problems.term_sizes import allowance
 from verification import rounding

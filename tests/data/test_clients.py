@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hgp_ref as hgp
-import hgp_ref.data.clusters as module
+import hgp_ref.data.clients as module
 from hgp_ref.data import ClientData, Clients, draw_clusters
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import hgp_ref as hgp
-import hgp_ref.data.archive as archive_module
-from hgp_ref.data.emnist import ARCHIVE, FOLDER_VARIABLE, Emnist, download_emnist, emnist_byclass, read_idx
+import hgp_ref.data.images as archive_module
+from hgp_ref.data.images import ARCHIVE, FOLDER_VARIABLE, Emnist, download_emnist, emnist_byclass, read_idx
 
 IMAGES = "emnist-byclass-train-images-idx3-ubyte.gz"
 LABELS = "emnist-byclass-train-labels-idx1-ubyte.gz"

@@ -12,7 +12,7 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref.data import Images, digit_images, emnist_byclass, mnist_sample
-from hgp_ref.data.emnist import FOLDER_VARIABLE
+from hgp_ref.data.images import FOLDER_VARIABLE
 
 
 def make(N=400, classes=5, size=4) -> Images:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hgp_ref import exact
-from hgp_ref.exact import twofold
+from hgp_ref.exact import linear_systems
 from hgp_ref.problems.term_sizes import TermSizes
 
 EPS = np.finfo(np.float64).eps
@@ -253,17 +253,20 @@ def test_sums_of_products_in_twice_the_precision():
         A = np.ldexp(rng.normal(size=(4, k)), rng.integers(-30, 30, size=(4, k)))
         x, lo = rng.normal(size=k), 1e-17 * rng.normal(size=k)
         near = -np.array([float(sum(Fraction(a) * Fraction(b) for a, b in zip(row, x, strict=True))) for row in A])
-        hi, low = twofold.dot(A, (x, lo), [near])
+        hi, low = linear_systems.dot(A, (x, lo), [near])
         for i in range(4):
             terms = [Fraction(a) * (Fraction(b) + Fraction(c)) for a, b, c in zip(A[i], x, lo, strict=True)]
             terms.append(Fraction(near[i]))
             error = abs(Fraction(hi[i]) + Fraction(low[i]) - sum(terms))
-            assert error <= Fraction(twofold.residual_error(k + 1)) * sum(map(abs, terms))
+            assert error <= Fraction(linear_systems.residual_error(k + 1)) * sum(map(abs, terms))
 
 
 def test_error_free_transformations():
     rng = np.random.default_rng(1)
     a, b = (np.ldexp(rng.normal(size=500), rng.integers(-200, 200, size=500)) for _ in range(2))
-    for operation, wanted in ((twofold.two_sum, Fraction.__add__), (twofold.two_product, Fraction.__mul__)):
+    for operation, wanted in (
+        (linear_systems.two_sum, Fraction.__add__),
+        (linear_systems.two_product, Fraction.__mul__),
+    ):
         for x, y, hi, lo in zip(a, b, *operation(a, b), strict=True):
             assert Fraction(hi) + Fraction(lo) == wanted(Fraction(x), Fraction(y))

@@ -265,8 +265,8 @@ def test_timing_looks_at_no_spectrum(monkeypatch):
     def never(*given):
         raise AssertionError("products on all data are no part of an iteration")
 
-    monkeypatch.setattr("hgp_ref.estimators.divergence.extremes", never)
-    monkeypatch.setattr("hgp_ref.estimators.divergence.range_of_mean", never)
+    monkeypatch.setattr("hgp_ref.methods.divergence.extremes", never)
+    monkeypatch.setattr("hgp_ref.methods.divergence.range_of_mean", never)
     settings = {**COMMON, **SIZES["small"], "backend": "numpy"}
     task, net = make_task(settings, 0), make_network(settings, "RandD", 0)
     for compiling in (0.0, 1e9):  # as where a step takes long, and as where it takes no time

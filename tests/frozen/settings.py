@@ -393,13 +393,13 @@ def baseline(name: str, net: Any = None, **options: Any) -> dict[str, Any]:
     problem = quadratic()
     lam = point(problem)[1]
     net = net or hgp.networks.StaticUndirected(4, seed=1)
-    path = getattr(hgp.bilevel, name)(problem, net, lam, 6, **options)
+    path = getattr(hgp.baselines, name)(problem, net, lam, 6, **options)
     return {"lam": path.lam, **of_traffic(path.traffic)}
 
 
 @setting
 def dsoba() -> dict[str, Any]:
-    return baseline("d_soba", lr=0.05, inner_lr=0.3, aux_lr=0.3)
+    return baseline("dsoba", lr=0.05, inner_lr=0.3, aux_lr=0.3)
 
 
 @setting

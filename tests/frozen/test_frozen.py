@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+
 from frozen import settings
 
 STORED = json.loads(settings.STORE.read_text())

@@ -6,7 +6,7 @@ import numpy as np
 
 from fuzz import small
 from fuzz.table import function, method
-from hgp_ref import bilevel, networks
+from hgp_ref import baselines, bilevel, networks
 
 function("bilevel.Adam", bilevel.Adam, lambda: dict(lr=0.1, betas=(0.9, 0.999), eps=1e-8))
 function("bilevel.GradientDescent", bilevel.GradientDescent, lambda: dict(lr=0.1))
@@ -45,7 +45,7 @@ OTHERS = {
     "mdbo": dict(ell=1.5, terms=3, eta=0.5, momentum=0.5),
     "vrdbo": dict(ell=1.5, terms=3, eta=0.5, momentum=0.5),
     "ma_dsbo": dict(higp_lr=0.1, inner_steps=2, higp_steps=2, momentum=0.5),
-    "d_soba": dict(aux_lr=0.1, momentum=0.5),
+    "dsoba": dict(aux_lr=0.1, momentum=0.5),
     "sparkle": dict(aux_lr=0.1, x="ED", z="GT", outer="EXTRA", momentum=0.5),
     "fab": dict(penalty=2.0, nodes=2),
 }
@@ -53,7 +53,7 @@ for name, own in OTHERS.items():
     kind = networks.RandomDirected if name == "fab" else networks.FullyConnected
     function(
         f"bilevel.{name}",
-        getattr(bilevel, name),
+        getattr(baselines, name),
         lambda own=own, kind=kind: (
             dict(problem=small.quadratic(), net=kind(3), lam=small.point(small.quadratic())["lam"], outer_steps=2)
             | STEPS | own | dict(shared=True, x0=np.zeros((3, 4)), project=None, batch_size=None, seed=0, every=1)
@@ -62,8 +62,8 @@ for name, own in OTHERS.items():
         speaks_of=("step", "penalty", "jhip_lr"),  # a rule's step is what a method calls its rate
     )  # fmt: skip
 function(
-    "bilevel.at_point",
-    bilevel.at_point,
+    "baselines.at_point",
+    baselines.at_point,
     lambda: (
         dict(method="dbo", problem=small.quadratic(), **small.point(small.quadratic()), net=networks.FullyConnected(3))
         | dict(iterations=3, every=1, callback=lambda m, v: False, step=0.1, shared=False, tracked=True)

@@ -8,7 +8,7 @@ import hgp_ref as hgp
 from fuzz import small
 from fuzz.small import FOLDER
 from fuzz.table import function, method
-from hgp_ref import averaging, channels, methods, networks, neural, results
+from hgp_ref import methods, mixing, networks, neural, results
 
 EDGES = [(np.array([0, 1, 2]), np.array([1, 2, 0])), (np.array([1, 0]), np.array([2, 2]))]
 
@@ -51,33 +51,33 @@ for name in ("obstacle", "smallest_window", "strongly_connected", "unreachable")
     function(f"networks.{name}", getattr(networks, name), lambda: dict(net=small.net(), first=1, count=3))
 
 # averaging and channels
-function("averaging.PushSum", averaging.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
+function("averaging.PushSum", mixing.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
 function(
     "averaging.RobustPushSum",
-    averaging.RobustPushSum,
+    mixing.RobustPushSum,
     lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
 )
 function(
     "averaging.push_sum_over",
-    averaging.push_sum_over,
+    mixing.push_sum_over,
     lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
 )
-function("averaging.Gossip", averaging.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
+function("averaging.Gossip", mixing.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
 for kind in ("ExactAverage", "ServerAverage"):
-    function(f"averaging.{kind}", getattr(averaging, kind), lambda: dict(n=3))
-function("averaging.falling_steps", averaging.falling_steps, lambda: dict(steps=5, iterations=8, slope=0.5))
+    function(f"averaging.{kind}", getattr(mixing, kind), lambda: dict(n=3))
+function("averaging.falling_steps", mixing.falling_steps, lambda: dict(steps=5, iterations=8, slope=0.5))
 for kind, owner in {
     "PushSum": small.avg,
     "RobustPushSum": lambda: hgp.RobustPushSum(networks.Unreliable(small.net()), 2),
     "Gossip": lambda: hgp.Gossip(networks.FullyConnected(3), 2),
     "ExactAverage": lambda: hgp.ExactAverage(3),
-    "ServerAverage": lambda: averaging.ServerAverage(3),
+    "ServerAverage": lambda: mixing.ServerAverage(3),
 }.items():
     method(f"averaging.{kind}.apply", owner, lambda: dict(u=small.rng().normal(size=(3, 4)), call=1), passes_nan=True)
     method(f"averaging.{kind}.steps_of", owner, lambda: dict(first=0, calls=2))
     method(f"averaging.{kind}.graphs_before", owner, lambda: dict(call=2))
     method(f"averaging.{kind}.connect", owner)
-function("channels.connect", lambda net, mode: channels.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
+function("channels.connect", lambda net, mode: mixing.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
 function(
     "mpi.gather",
     hgp.mpi.gather,
@@ -85,10 +85,10 @@ function(
     passes_nan=True,
 )
 for kind in ("Everyone", "Server"):
-    function(f"channels.{kind}", getattr(channels, kind), lambda: dict(n=3, clients=None))
+    function(f"channels.{kind}", getattr(mixing, kind), lambda: dict(n=3, clients=None))
 
 for module in ("averaging", "channels"):
-    method(f"{module}.Traffic.in_words", lambda: channels.Traffic(6, 24, 192, 2))
+    method(f"{module}.Traffic.in_words", lambda: mixing.Traffic(6, 24, 192, 2))
 
 # methods
 function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))

@@ -36,7 +36,7 @@ class _NoLists(hgp.networks.Network):
         return self._lists
 
 
-class _NoChannel(hgp.averaging.Averaging):
+class _NoChannel(hgp.mixing.Averaging):
     n, steps, net = 3, 2, None
 
     def connect(self) -> Any:

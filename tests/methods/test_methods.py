@@ -11,10 +11,10 @@ from kinds import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref import bounds, exact
-from hgp_ref.channels import CARRIED, FRESH, Channel, connect
-from hgp_ref.channels.flooding import flood_max
 from hgp_ref.methods import Chebyshev, Method, Neumann
 from hgp_ref.methods.spectrum import extremes, start_rows
+from hgp_ref.mixing import CARRIED, FRESH, Channel, connect
+from hgp_ref.mixing.channel import flood_max
 
 RTOL = 1e-12
 NET = hgp.networks.RandomDirected(n=3, seed=1)

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 import hgp_ref as hgp
 from hgp_ref.backend import addressable
-from hgp_ref.channels import BALANCED, CARRIED, FRESH, connect
+from hgp_ref.mixing import BALANCED, CARRIED, FRESH, connect
 
 COMM = MPI.COMM_WORLD
 N = 5

@@ -14,9 +14,9 @@ from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
 from mpi4py import MPI
 
 import hgp_ref as hgp
-from hgp_ref.channels import BALANCED, CARRIED, FRESH, connect
+from hgp_ref.mixing import BALANCED, CARRIED, FRESH, connect
 from hgp_ref.mpi import channel as crossing
-from hgp_ref.networks.after import After
+from hgp_ref.networks.base import After
 
 COMM = MPI.COMM_WORLD
 SIZES = [3, 9, 5, 12, 4, 9, 7]  # instances of each client

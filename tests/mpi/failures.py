@@ -11,7 +11,7 @@ from kinds import logistic
 from mpi4py import MPI
 
 import hgp_ref as hgp
-from hgp_ref.channels import connect
+from hgp_ref.mixing import connect
 
 COMM = MPI.COMM_WORLD
 N = 4

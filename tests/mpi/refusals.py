@@ -14,7 +14,7 @@ from kinds import logistic
 from mpi4py import MPI
 
 import hgp_ref as hgp
-from hgp_ref.channels import BALANCED, CARRIED, connect
+from hgp_ref.mixing import BALANCED, CARRIED, connect
 
 COMM = MPI.COMM_WORLD
 N = 6
@@ -42,7 +42,7 @@ class OwnLinks(hgp.networks.RandomOut):
 
 @connect.register
 def _(net: OwnLinks, mode="auto"):
-    return hgp.channels.Simulated(net, mode)
+    return hgp.mixing.Simulated(net, mode)
 
 
 def networks():

@@ -14,7 +14,7 @@ from equality import COMM, N, equal, near, problems, same
 from kinds import NETWORK_KINDS
 
 import hgp_ref as hgp
-from hgp_ref.channels import CARRIED, FRESH, connect
+from hgp_ref.mixing import CARRIED, FRESH, connect
 
 LINKS = {  # of Unreliable
     "loss": {"loss": 0.3, "delay": 0, "seed": 1},

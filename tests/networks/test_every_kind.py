@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgp_ref import networks
-from hgp_ref._kernels import dense_many
+from hgp_ref._kernels import graphs
 from hgp_ref.philox import MAX_STEP
 
 from .own import Ring
@@ -67,7 +67,7 @@ def test_all_ways_of_asking_agree_exactly(kind, n, s):
 
 @kinds
 @settings(max_examples=8)
-@given(n=st.integers(1, 15), first=st.integers(1, 2**45), count=st.sampled_from([0, 1, 5, dense_many.TILE + 3]))
+@given(n=st.integers(1, 15), first=st.integers(1, 2**45), count=st.sampled_from([0, 1, 5, graphs.TILE + 3]))
 def test_stretches_equal_single_steps(kind, n, first, count):
     net = KINDS[kind](n)
     stretch = net.mixing_matrices(first, count)

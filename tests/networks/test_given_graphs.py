@@ -9,8 +9,9 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 from hgp_ref import networks, philox
-from hgp_ref.networks import OnePeerExponential, Schedule, StaticUndirected, static_undirected
-from hgp_ref.networks.fastest_mixing import fastest_mixing_weights
+from hgp_ref.networks import OnePeerExponential, Schedule, StaticUndirected
+from hgp_ref.networks import fixed as static_undirected
+from hgp_ref.networks.fixed import fastest_mixing_weights
 
 from . import oracle
 

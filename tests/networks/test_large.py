@@ -9,7 +9,7 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref import networks
-from hgp_ref.networks import RandomOut, SparseErdosRenyi, room
+from hgp_ref.networks import RandomOut, SparseErdosRenyi, validation
 
 
 @pytest.mark.parametrize("net", [RandomOut(300_000, 4, seed=1), SparseErdosRenyi(300_000, 4.0, seed=1)], ids=repr)
@@ -69,27 +69,27 @@ TOO_LARGE = {
 @pytest.mark.parametrize("kind", TOO_LARGE)
 def test_too_many_clients_for_n_by_n(kind, monkeypatch):
     """Refused at once, whatever the machine: as if it had 8 GiB."""
-    monkeypatch.setattr("hgp_ref.networks.room.memory", lambda: 8 * 2**30)
+    monkeypatch.setattr("hgp_ref.networks.validation.memory", lambda: 8 * 2**30)
     with pytest.raises(MemoryError, match=r"n² = 10,000,000,000 entries of \w+ needed, \d+\.\d GiB.*RandomOut, Sparse"):
         TOO_LARGE[kind]()
 
 
 def test_room_that_the_system_refuses(monkeypatch):
     """Where the memory is not known the allocation itself fails, with the same words; 2^50 matrices of 3 clients."""
-    monkeypatch.setattr("hgp_ref.networks.room.memory", lambda: None)
+    monkeypatch.setattr("hgp_ref.networks.validation.memory", lambda: None)
     with pytest.raises(MemoryError, match=r"RandomDirected\(n=3.*: n² = 9 entries of float64 for each of 11258999"):
         networks.RandomDirected(3).mixing_matrices(1, 2**50)
 
 
 def test_room_up_to_the_last_byte(monkeypatch):
-    monkeypatch.setattr("hgp_ref.networks.room.memory", lambda: 2 * 8 * 100**2)
-    assert room.allocate("two matrices", (2, 100, 100), zero=True).sum() == 0
+    monkeypatch.setattr("hgp_ref.networks.validation.memory", lambda: 2 * 8 * 100**2)
+    assert validation.allocate("two matrices", (2, 100, 100), zero=True).sum() == 0
     with pytest.raises(
         MemoryError, match=r"^three: n² = 10,000 entries of float64 for each of 3 steps needed, 0\.0 GiB"
     ):
-        room.allocate("three", (3, 100, 100))
+        validation.allocate("three", (3, 100, 100))
 
 
 def test_memory_of_this_machine():
-    there = room.memory()
+    there = validation.memory()
     assert there is None or 2**28 < there < 2**50

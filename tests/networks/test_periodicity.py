@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hgp_ref as hgp
 from hgp_ref.networks import Network, Periodic, Unreachable, obstacle
-from hgp_ref.networks.periodicity import periodic
+from hgp_ref.networks.connectivity import periodic
 
 from .own import Bare
 

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgp_ref import philox
-from hgp_ref._kernels import dense, dense_many
-from hgp_ref._kernels.sparse import LANES, TILE
+from hgp_ref._kernels import graphs as dense
+from hgp_ref._kernels import graphs as dense_many
+from hgp_ref._kernels.graphs import RECEIVER_LANES, RECEIVER_TILE
 from hgp_ref.networks import RandomDirected, RandomOut, RandomUndirected, SparseErdosRenyi
 
 from . import oracle
@@ -58,7 +59,7 @@ def test_sparse_erdos_renyi_equals_the_oracle(data, n, seed, s):
     assert lists(SparseErdosRenyi(n, mean, seed), s) == expected
 
 
-@pytest.mark.parametrize(("n", "k"), [(400, 90), (400, 70), (400, 399), (LANES + 1, 3), (2**31, 5)])
+@pytest.mark.parametrize(("n", "k"), [(400, 90), (400, 70), (400, 399), (RECEIVER_LANES + 1, 3), (2**31, 5)])
 def test_random_out_by_flags_and_by_comparisons(n, k):
     """k² > 16 n takes the table of flags; a single sender of 2³¹ costs nothing."""
     net = RandomOut(n, k, seed=3)
@@ -73,9 +74,9 @@ KINDS = [
     RandomUndirected(9, seed=11),
     RandomUndirected(70, 0.0, 0.1, seed=12),
     RandomOut(9, 3, seed=11),
-    RandomOut(2 * LANES + 5, 7, seed=12),
+    RandomOut(2 * RECEIVER_LANES + 5, 7, seed=12),
     SparseErdosRenyi(9, 2.5, seed=11),
-    SparseErdosRenyi(TILE + 5, 3.0, seed=12),
+    SparseErdosRenyi(RECEIVER_TILE + 5, 3.0, seed=12),
 ]
 
 
@@ -135,12 +136,12 @@ def test_thresholds_are_exact(rate):
     words = np.array([0, 1, rate - 1, min(rate, 2**32 - 1), 2**32 - 1], dtype=np.uint32)
     last = np.uint32(rate - 1)
     one = np.empty((1, words.size), dtype=np.uint8)
-    dense._compare(words[np.newaxis], np.uint32(0), np.full((1, words.size), last), 0, words.size, one)
+    dense._dense_compare(words[np.newaxis], np.uint32(0), np.full((1, words.size), last), 0, words.size, one)
     many = np.empty(dense_many.TILE, dtype=np.uint8)
-    dense_many._compare(np.resize(words, (1, dense_many.TILE)), 0, np.uint32(0), last, many)
+    dense_many._dense_many_compare(np.resize(words, (1, dense_many.TILE)), 0, np.uint32(0), last, many)
     expected = words.astype(np.uint64) < rate
     np.testing.assert_array_equal(one[0], expected)
     np.testing.assert_array_equal(many, np.resize(expected, dense_many.TILE))
-    dense._compare(words[np.newaxis], np.uint32(1), np.zeros((1, words.size), np.uint32), 0, words.size, one)
-    dense_many._compare(np.resize(words, (1, dense_many.TILE)), 0, np.uint32(1), np.uint32(0), many)
+    dense._dense_compare(words[np.newaxis], np.uint32(1), np.zeros((1, words.size), np.uint32), 0, words.size, one)
+    dense_many._dense_many_compare(np.resize(words, (1, dense_many.TILE)), 0, np.uint32(1), np.uint32(0), many)
     assert not one.any() and not many.any()

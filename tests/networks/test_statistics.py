@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from hgp_ref.networks import RandomDirected, RandomOut, RandomUndirected, SparseErdosRenyi
-from hgp_ref.networks.sparse_erdos_renyi import binomial_table
+from hgp_ref.networks.random import binomial_table
 
 Z = 5.0
 

@@ -44,7 +44,7 @@ def test_blocks_of_instances_change_nothing_but_rounding(monkeypatch):
     model = neural.influence_cnn()
     point = data(model, n=1, N=13)
     whole = derivatives(model, *point)
-    monkeypatch.setattr("hgp_ref.neural.fused_conv.BLOCK_BYTES", 2**18)  # two instances at a time, and one left over
+    monkeypatch.setattr("hgp_ref.neural.kernels.BLOCK_BYTES", 2**18)  # two instances at a time, and one left over
     for actual, expected in zip(derivatives(model, *point), whole, strict=True):
         assert_close(actual, expected, identity_rtol("float64"))
 

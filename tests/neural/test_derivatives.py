@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from hgp_ref import neural
 from hgp_ref.backend import array_namespace
-from hgp_ref.neural.windows import Windows
+from hgp_ref.neural.layers import Windows
 
 from .stacks import data, derivatives, plain, stacks
 

@@ -10,7 +10,8 @@ from helpers import CUPY, assert_close, assert_same, identity_rtol, open_library
 
 import hgp_ref as hgp
 from hgp_ref import neural
-from hgp_ref.problems import NeuralInstanceWeights, PersonalMask, PersonalMixture, Problem, neural_parts
+from hgp_ref.problems import NeuralInstanceWeights, PersonalMask, PersonalMixture, Problem
+from hgp_ref.problems import neural as neural_parts
 
 from .problem_cases import CLASSES, COUNTS, KINDS, VAL_COUNTS, build, instances, make, methods, network
 

@@ -8,10 +8,10 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref import neural, problems
-from hgp_ref.bilevel.correction import stationarity
-from hgp_ref.problems import neural_sizes
+from hgp_ref.bilevel.loop import stationarity
+from hgp_ref.problems import neural as neural_sizes
 from hgp_ref.problems.term_sizes import allowance
-from hgp_ref.problems.weighed import Weighed
+from hgp_ref.problems.transforms import Weighed
 
 from . import problem_cases
 from .problem_cases import CLASSES
@@ -208,7 +208,7 @@ def test_equal_pixels_of_blank_images_are_no_doubt():
 # ---- what has no sizes
 
 
-class OwnCost(problems.neural_bias.ShiftedCrossEntropy):
+class OwnCost(problems.personal.ShiftedCrossEntropy):
     pass
 
 
@@ -219,12 +219,12 @@ class OwnLayer(neural.ReLU):
 def test_what_is_not_of_this_package_has_no_sizes():
     X, y = np.ones((2, 3, 4)), np.array([[0, 1, 2]] * 2)
     plain, own = (neural.Sequential((4,), neural.Linear(4, 3), layer()) for layer in (neural.ReLU, OwnLayer))
-    cost, shifted = OwnCost(3, 3), problems.neural_bias.ShiftedCrossEntropy(3, 3)
+    cost, shifted = OwnCost(3, 3), problems.personal.ShiftedCrossEntropy(3, 3)
     assert problems.NeuralProblem(plain, shifted, X, y).term_sizes is not None
     for problem in (
         problems.NeuralProblem(plain, cost, X, y), problems.NeuralProblem(plain, shifted, X, y, outer=cost),
         problems.NeuralProblem(own, shifted, X, y), problem_cases.make("temperature").problem,
-        problems.NeuralProblem(neural.Ensemble(own, 2), problems.neural_mixture.MixedCrossEntropy(3, 2), X, y),
+        problems.NeuralProblem(neural.Ensemble(own, 2), problems.personal.MixedCrossEntropy(3, 2), X, y),
     ):  # fmt: skip
         assert problem.term_sizes is None
         assert problems.as_problem(problem).term_sizes is None

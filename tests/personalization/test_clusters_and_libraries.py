@@ -12,7 +12,7 @@ from hgp_ref.backend import to_host
 from hgp_ref.data import Clients
 from hgp_ref.neural import Linear, Sequential
 from hgp_ref.personalization import Outer, Push, Rounds, Task
-from hgp_ref.personalization.clustering import bipartition, means_inside, split_all
+from hgp_ref.personalization.baselines import bipartition, means_inside, split_all
 
 from .test_methods_by_hand import L2, ROUNDS, C, D, clients, close, gradient
 

@@ -295,7 +295,7 @@ LIMITS = (("train", False, False), ("validation", True, False), ("validation", F
 @pytest.mark.parametrize(("part", "as_printed", "by_size"), LIMITS)
 def test_in_the_limit_a_mask_goes_down_the_resolved_cost(part, as_printed, by_size, monkeypatch):
     """λ_1 − λ_2 = d_λ F(λ_1) by differences, for gradient descent in place of Adam and S, M large."""
-    monkeypatch.setattr("hgp_ref.personalization.outer_loop.Adam", hgp.bilevel.GradientDescent)
+    monkeypatch.setattr("hgp_ref.personalization.hypergradients.Adam", hgp.bilevel.GradientDescent)
     task = Task(Sequential((D,), Linear(D, C)), clients(), l2=0.2, seed=SEED, look=9)
     averaging, steps = ("exact", 1) if by_size else ("push_sum", 40)
     recipe = Rounds(150, 0.8, (), momentum=0.0, batch_size=None, averaging=averaging, steps=steps, by_size=by_size)

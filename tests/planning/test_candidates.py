@@ -9,10 +9,10 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref import exact
-from hgp_ref.channels import Traffic
 from hgp_ref.methods import Chebyshev, Neumann, Refined, Tracking
-from hgp_ref.planning.candidates import candidates, refinement_cycle
-from hgp_ref.planning.enquiry import Found
+from hgp_ref.mixing import Traffic
+from hgp_ref.planning.planner import candidates, refinement_cycle
+from hgp_ref.planning.probe import Found
 
 
 def known(low, high, tau=0.3, zeta=0.0):

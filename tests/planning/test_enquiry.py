@@ -9,11 +9,10 @@ import pytest
 from kinds import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref.averaging import open_mean, push_sum_over
-from hgp_ref.methods.mixing import averaging_rounding, watch_mixing
-from hgp_ref.methods.spectrum import extremes, start_rows
+from hgp_ref.methods.spectrum import averaging_rounding, extremes, start_rows, watch_mixing
+from hgp_ref.mixing import open_mean, push_sum_over
 from hgp_ref.networks import FullyConnected, RandomDirected, Schedule, SelfLoops, Unreliable
-from hgp_ref.planning import enquiry
+from hgp_ref.planning import probe
 
 
 def unlike(k):
@@ -64,7 +63,7 @@ def test_numbers_that_travel_along_are_enclosed(n, lossy):
 
 def test_rounding_of_averages_is_that_of_certificates():
     for net in (RandomDirected(4, seed=1), Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=2, seed=1)):
-        talk = hgp.certificates.conversation.Conversation(push_sum_over(net, 7), 0, np.zeros((4, 2)))
+        talk = hgp.certificates.residuals.Conversation(push_sum_over(net, 7), 0, np.zeros((4, 2)))
         assert averaging_rounding(talk.channel, 7, np.finfo(float).eps) == talk.rounding()
 
 
@@ -121,7 +120,7 @@ def test_rounds_to_tell_are_as_few_as_show_it():
     for net in NETS.values():
         channel_of = lambda net=net: open_mean([push_sum_over(net, 1)], 4, x, 100)  # noqa: E731
         own = np.array([3.0, -2.0, 1.0, -1.6])  # of mean 0.1
-        steps = enquiry._rounds_to_tell(channel_of(), own, 1, 3.0, x)
+        steps = probe._rounds_to_tell(channel_of(), own, 1, 3.0, x)
         boxes = channel_of().channel
         tried = []
         while not tried or tried[-1][0] < steps:
@@ -131,7 +130,7 @@ def test_rounds_to_tell_are_as_few_as_show_it():
             tried.append((S, low > 0))
         assert [ok for _, ok in tried] == [False] * (len(tried) - 1) + [True] or net is NETS["complete"]
         with pytest.raises(ValueError, match=r"it has an eigenvalue of -0.1 or less|eigenvalue of -0.0\d* or less"):
-            enquiry._rounds_to_tell(channel_of(), -own, 256, 3.0, x)
+            probe._rounds_to_tell(channel_of(), -own, 256, 3.0, x)
 
 
 def test_a_pilot_stays_within_what_is_certain():
@@ -144,7 +143,7 @@ def test_a_pilot_stays_within_what_is_certain():
             continue
         found = hgp.plan(problem, x, lam, net, target=1e-3, use_pilot=True).found
         assert found.products >= 1 and found.own_low == without.own_low
-        assert 0 < found.low <= found.high <= without.high and found.low <= enquiry.CAREFUL * without.high * (1 + 1e-15)
+        assert 0 < found.low <= found.high <= without.high and found.low <= probe.CAREFUL * without.high * (1 + 1e-15)
 
 
 @pytest.mark.parametrize(("smallest", "scale"), [(1e-10, 1.0), (1e-13, 1.0), (0.1, 1e307)])

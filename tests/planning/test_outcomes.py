@@ -15,8 +15,8 @@ import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.certificates.result import AT_POINT, AT_SOLUTION
 from hgp_ref.methods import Chebyshev, Refined, Tracking
-from hgp_ref.planning import judging, running
-from hgp_ref.planning.judging import Judged
+from hgp_ref.planning import planner
+from hgp_ref.planning.planner import Judged
 
 NET = hgp.networks.RandomDirected(6, seed=2)
 
@@ -77,7 +77,7 @@ def test_clients_average_longer_where_that_shows_x_to_be_good_enough(lossy):
     out = hgp.plan(problem, x, lam, net, target=1e-3).run(by_clients=True)
     assert out.met and out.against == AT_SOLUTION and relative(out.value, exact.hypergradient(problem, x, lam)) <= 1e-3
     assert out.bound == pytest.approx(
-        judging._in_units(hgp.plan(problem, x, lam, net, target=1e-3), out.certificate.decentralised_bound, out)
+        planner._in_units(hgp.plan(problem, x, lam, net, target=1e-3), out.certificate.decentralised_bound, out)
     )
 
 
@@ -101,10 +101,10 @@ def test_clients_that_cannot_bound_what_x_adds_do_not_claim_it():
     plan = hgp.plan(problem, x, lam, NET, target=1e-3)
     out = plan.run(by_clients=True)
     blind = replace(out.certificate, decentralised_inexact=None)
-    judged = judging.judge(plan, blind, out, by_clients=True, at_solution=True)
+    judged = planner.judge(plan, blind, out, by_clients=True, at_solution=True)
     assert judged.bound == math.inf and judged.at_x <= 1e-3 and not judged.bound <= plan.target
-    assert judging.judge(plan, blind, out, by_clients=True, at_solution=False).bound == judged.at_x
-    assert judging.judge(plan, blind, out, by_clients=False, at_solution=True).bound < 1e-3
+    assert planner.judge(plan, blind, out, by_clients=True, at_solution=False).bound == judged.at_x
+    assert planner.judge(plan, blind, out, by_clients=False, at_solution=True).bound < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_relative_targets_among_subnormal_numbers(scale, by_clients):
         est = plan.run(certify=False)
         out = plan.run(by_clients=by_clients, against="x") if scale == 1e-306 else None
         certificate = hgp.certify(problem, x, lam, est, hgp.PushSum(net, 1))
-        judged = judging.judge(plan, certificate, est, by_clients, at_solution=False)
+        judged = planner.judge(plan, certificate, est, by_clients, at_solution=False)
         error = sum((Fraction(float(est.value[i, 0])) - truth[i]) ** 2 for i in range(3))
         assert error <= Fraction(min(judged.bound, 1e300)) ** 2 * norm
         met += judged.bound <= target
@@ -253,10 +253,10 @@ def test_a_zero_hyper_gradient_has_no_relative_error():
     assert out.met and not out.value.any()
     tiny = np.finfo(np.float64).smallest_normal
     for bound, expected in ((4.0 * tiny / 2, True), (40 * tiny, False)):
-        assert math.isfinite(judging._in_units(plan, np.full(3, bound), out)) is expected
+        assert math.isfinite(planner._in_units(plan, np.full(3, bound), out)) is expected
     almost = replace(out, value=np.full((3, 1), 1e-310))
-    assert judging._in_units(plan, np.full(3, 1e-314), almost) == pytest.approx(1e-4, rel=1e-2)
-    assert judging._in_units(plan, np.full(3, 2e-310), almost) == math.inf
+    assert planner._in_units(plan, np.full(3, 1e-314), almost) == pytest.approx(1e-4, rel=1e-2)
+    assert planner._in_units(plan, np.full(3, 2e-310), almost) == math.inf
 
 
 def test_runs_that_do_not_gain_end(monkeypatch):
@@ -270,7 +270,7 @@ def test_runs_that_do_not_gain_end(monkeypatch):
         seen.append(1e-2 if ratio is None else ratio * seen[-1])
         return Judged(seen[-1], seen[-1], 0.0, AT_POINT)
 
-    monkeypatch.setattr(running, "judge", scripted)
+    monkeypatch.setattr(planner, "judge", scripted)
     plan = replace(plan, method=Chebyshev(plan.found.low, plan.found.high), steps=3, iterations=5)
     with pytest.warns(RuntimeWarning, match=r"continued 7 times$"):
         out = plan.run(against="x")
@@ -290,7 +290,7 @@ def test_the_best_of_all_that_was_certified_is_returned(monkeypatch):
         seen.append((next(bounds), est))
         return Judged(seen[-1][0], seen[-1][0], 0.0, AT_POINT)
 
-    monkeypatch.setattr(running, "judge", scripted)
+    monkeypatch.setattr(planner, "judge", scripted)
     with pytest.warns(RuntimeWarning, match="certified error is 1.00e-04"):
         out = plan.run(against="x")
     assert out.bound == 1e-4 and out.continued == 4 == len(seen) - 1
@@ -318,19 +318,19 @@ def test_what_going_on_will_send_is_known_before():
     plan = hgp.plan(problem, x, lam, net, target=1e-6, use_pilot=False)
     refined = Refined(Chebyshev(plan.found.low, plan.found.high), cycles=3, steps=(7, 9))
     plan = replace(plan, method=refined, steps=(5, 4, 3), iterations=12)
-    est, sent, _ = running._first_run(plan, [])
+    est, sent, _ = planner._first_run(plan, [])
     missed = Judged(1e-3, 1e-3, 0.0, AT_POINT)
     tracking = Tracking(0.3)
     tracked = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), method=tracking, iterations=5)
     ways = {
-        "again": (running._again(plan, 0), 2 * (5 + 4 + 3 * 8) + 2 * 2 * (7 + 9), 1),
-        "cycle": (running._further(plan, est, sent, plan.method, missed, 0), None, 1),
-        "tracking": (running._further(replace(plan, steps=1), tracked, sent, tracking, missed, 0), None, 2),
+        "again": (planner._again(plan, 0), 2 * (5 + 4 + 3 * 8) + 2 * 2 * (7 + 9), 1),
+        "cycle": (planner._further(plan, est, sent, plan.method, missed, 0), None, 1),
+        "tracking": (planner._further(replace(plan, steps=1), tracked, sent, tracking, missed, 0), None, 2),
     }
     for name, (further, rounds, vectors) in ways.items():
         stages = []
         further = replace(further, tol=None)
-        _, more, method = running._go_on(plan, est, sent, further, stages)
+        _, more, method = planner._go_on(plan, est, sent, further, stages)
         assert more.floats == further.floats(plan) == more.rounds * 12 * (vectors * 5 + 1), name
         assert rounds is None or more.rounds == rounds
         assert stages[0].traffic == more and stages[0].iterations == further.iterations and method is further.method
@@ -338,10 +338,10 @@ def test_what_going_on_will_send_is_known_before():
 
 def test_a_continuation_that_diverges_leaves_what_was_there():
     plan = planned(condition=20.0, target=1e-6)[-1]
-    est, sent, _ = running._first_run(plan, [])
+    est, sent, _ = planner._first_run(plan, [])
     stages = []
-    wild = running._Further(Tracking(60.0), 1, 400, None, {})
-    same, more, method = running._go_on(plan, est, sent, wild, stages)
+    wild = planner._Further(Tracking(60.0), 1, 400, None, {})
+    same, more, method = planner._go_on(plan, est, sent, wild, stages)
     assert same is est and method.given == 30.0 and more.floats > 0
     assert stages[0].diverged and 0 < stages[0].iterations < 400 and stages[0].traffic == more
 
@@ -350,11 +350,11 @@ def test_sizes_among_the_smallest_numbers_are_on_the_safe_side():
     plan = hgp.plan(*quadratic(), hgp.networks.RandomDirected(3, seed=1), target=1e-3)
     est, least = plan.run(certify=False), Fraction(5e-324)
     for each in ((2, 1, 0), (1, 1, 1), (7, 3, 5), (1000, 1, 1)):
-        bound = judging._in_units(replace(plan, relative=False), np.array(each) * 5e-324, est)
+        bound = planner._in_units(replace(plan, relative=False), np.array(each) * 5e-324, est)
         assert Fraction(bound) ** 2 >= sum(a * a for a in each) * least**2
         for size in (50, 3000):
             value = np.array([[size, 0.0], [0.0, -size], [0.0, 1.0]]) * 5e-324
-            share = judging._in_units(plan, np.array(each) * 5e-324, replace(est, value=value))
+            share = planner._in_units(plan, np.array(each) * 5e-324, replace(est, value=value))
             e2, v2 = sum(a * a for a in each), 2 * size * size + 1
             if math.isfinite(share):  # e ≤ share (v − e), squared where both sides are positive
                 assert v2 > e2 and e2 * (1 + Fraction(share)) ** 2 <= Fraction(share) ** 2 * v2

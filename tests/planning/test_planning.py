@@ -13,7 +13,7 @@ from kinds import logistic, quadratic
 import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.methods import Chebyshev, Refined, Tracking
-from hgp_ref.planning.tracking_model import rates
+from hgp_ref.planning.probe import rates
 
 
 def relative_error(problem, x, lam, est):

@@ -7,14 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref.problems import (
-    HyperCleaning,
-    InstanceWeights,
-    LogisticRegression,
-    LogRates,
-    Quadratic,
-    SoftmaxRegression,
-)
+from hgp_ref.problems import HyperCleaning, InstanceWeights, LogisticRegression, LogRates, Quadratic, SoftmaxRegression
 
 COUNTS = (5, 8, 6)
 VAL_COUNTS = (4, 1, 3)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hgp_ref.problems import as_problem, from_torch, fused, sample_batches
+from hgp_ref.problems import as_problem, from_torch, sample_batches
+from hgp_ref.problems import linear as fused
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.linear import LinearProblem
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hgp_ref import threads
-from hgp_ref.problems import InstanceWeights, LogisticRegression, SoftmaxRegression, fused
+from hgp_ref import _numba
+from hgp_ref.problems import InstanceWeights, LogisticRegression, SoftmaxRegression, linear
 
 
 def arrays(shape, dtype, seed=0):
@@ -35,16 +35,16 @@ def test_one_pass_is_two_products(lead, N, dtype):
     exact = X.astype(np.float64)
     expected = np.swapaxes(exact, -1, -2) @ (s * (exact @ u.astype(np.float64)[..., None]))
     for r in (0.5, np.abs(u), np.full((*u.shape[:-1], 1), 0.25, dtype)):  # a number, one per coordinate, one per client
-        assert np.all(np.abs(fused.hvp(X, s, r, u) - expected[..., 0] - r * u) <= room(X, s, u) + 2 * eps(r * u))
+        assert np.all(np.abs(linear.fused_hvp(X, s, r, u) - expected[..., 0] - r * u) <= room(X, s, u) + 2 * eps(r * u))
 
 
 def test_result_does_not_depend_on_the_number_of_threads(monkeypatch):
-    monkeypatch.setattr(threads, "GRAIN", 1)
+    monkeypatch.setattr(_numba, "GRAIN", 1)
     X, s, u = arrays((11, 9, 50), "float64")
     results = []
     for number in (1, 2, 5):
-        with threads.limited(number):
-            results.append(fused.hvp(X, s, 0.1, u))
+        with _numba.limited(number):
+            results.append(linear.fused_hvp(X, s, 0.1, u))
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
 
@@ -52,7 +52,7 @@ def test_result_does_not_depend_on_the_number_of_threads(monkeypatch):
 def test_infinite_values_pass_through():
     X, s, u = arrays((2, 8, 16), "float64")
     u[1, 3] = np.inf
-    bent = fused.hvp(X, s, 0.1, u)
+    bent = linear.fused_hvp(X, s, 0.1, u)
     assert np.all(np.isfinite(bent[0])) and not np.any(np.isfinite(bent[1]))
 
 
@@ -77,11 +77,11 @@ def test_problems_give_the_same_with_and_without(kind, batch, dtype, monkeypatch
     u = rng.normal(size=(*lead, 4, p.dim_x)).astype(dtype)
     index = None if batch is None else rng.integers(-1, 12, size=(*lead, 4, 6))
     passes = []
-    whole = fused.hvp
-    monkeypatch.setattr(fused, "hvp", lambda *a: passes.append(1) or whole(*a))
+    whole = linear.fused_hvp
+    monkeypatch.setattr(linear, "hvp", lambda *a: passes.append(1) or whole(*a))
     text = p.linearize(x, lam, batch=index).hvp(u)
     assert passes == []  # small data: the text
-    monkeypatch.setattr(fused, "SMALLEST", 0)
+    monkeypatch.setattr(linear, "SMALLEST", 0)
     one_pass = p.linearize(x, lam, batch=index).hvp(u)
     assert passes == [1]
     assert one_pass.dtype == text.dtype and one_pass.shape == text.shape
@@ -89,8 +89,8 @@ def test_problems_give_the_same_with_and_without(kind, batch, dtype, monkeypatch
 
 
 def test_several_logits_or_runs_over_shared_data_take_the_text(monkeypatch):
-    monkeypatch.setattr(fused, "SMALLEST", 0)
-    monkeypatch.setattr(fused, "hvp", None)  # a call would raise TypeError
+    monkeypatch.setattr(linear, "SMALLEST", 0)
+    monkeypatch.setattr(linear, "hvp", None)  # a call would raise TypeError
     for kind, lead in (("softmax", ()), ("logistic", (2,))):
         p = problem(kind)
         u = np.ones((*lead, 4, p.dim_x))

@@ -9,7 +9,7 @@ from kinds import quadratic
 from reuses import Reuses
 
 import hgp_ref as hgp
-from hgp_ref import bilevel, methods
+from hgp_ref import baselines, methods
 from hgp_ref.errors import NonFiniteError
 
 NET = hgp.networks.RandomDirected(3, seed=1)
@@ -31,7 +31,7 @@ LOOPS = {
     "mdbo": dict(ell=2.0, momentum=0.5),
     "vrdbo": dict(ell=2.0),
     "ma_dsbo": dict(higp_lr=0.2),
-    "d_soba": dict(aux_lr=0.2, momentum=0.5),
+    "dsoba": dict(aux_lr=0.2, momentum=0.5),
     "sparkle": dict(aux_lr=0.2, x="GT", z="GT", outer="GT"),
     "fab": dict(penalty=5.0),
 }
@@ -51,7 +51,7 @@ def test_estimates(method):
 def test_bilevel_methods(name, shared):
     problem, x, lam = quadratic()
     net = {"fab": NET, "fednest": hgp.networks.FullyConnected(3)}.get(name, STATIC)
-    call = getattr(bilevel, name)
+    call = getattr(baselines, name)
     inner_lr = 0.02 if name == "fab" else 0.2
     fresh, reused = (
         call(p, net, lam, 5, x0=x, lr=0.01, inner_lr=inner_lr, shared=shared, **LOOPS[name])

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from hgp_ref.backend import array_namespace
-from hgp_ref.problems.running_errors import Choice, Magnitude, Number, Sized, Unit
-from hgp_ref.problems.sized_namespace import SizedNamespace
+from hgp_ref.problems.running_errors import Choice, Magnitude, Number, Sized, SizedNamespace, Unit
 
 DTYPES = [np.float32, np.float64]
 

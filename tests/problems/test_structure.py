@@ -11,7 +11,7 @@ import pytest
 from helpers import assert_close, identity_rtol
 
 from hgp_ref.problems import InstanceWeights, Linearization, LogisticRegression, Problem, Quadratic, SoftmaxRegression
-from hgp_ref.problems.linearization import LinearLinearization
+from hgp_ref.problems.linear import LinearLinearization
 
 from .cases import KINDS, LINEAR, data, full_quadratic, linear, make, settings
 

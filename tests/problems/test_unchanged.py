@@ -151,7 +151,7 @@ CALLBACKS = {
     "optimise": lambda f: hgp.bilevel.optimise(
         PROBLEM, NET, LAM, 1, dict(steps=9, lr=0.5), dict(steps=3, iterations=5), callback=lambda *_: f(0, 0)
     ),
-    "at_point": lambda f: hgp.bilevel.at_point(
+    "at_point": lambda f: hgp.baselines.at_point(
         "dbo", PROBLEM, X, LAM, hgp.networks.StaticUndirected(n=3, seed=1), iterations=3, step=0.3, callback=f
     ),
     "dsbo": lambda f: hgp.bilevel.dsbo(

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hgp_ref import files
-from hgp_ref.files import npz_bytes, write_whole
+from hgp_ref import results
+from hgp_ref.results import npz_bytes, write_whole
 from reporting.store import Experiment, obtain, read_kept
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def test_equal_arrays_give_equal_bytes_that_numpy_reads():
     packed = npz_bytes({"b": b, "a": a})
     assert packed == npz_bytes({"a": np.asfortranarray(a), "b": b})
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-        assert all(entry.date_time == files.EPOCH for entry in archive.infolist())
+        assert all(entry.date_time == results.EPOCH for entry in archive.infolist())
     with np.load(io.BytesIO(packed), allow_pickle=False) as read:
         assert np.array_equal(read["a"], a) and read["b"].shape == ()
 
@@ -149,7 +149,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(files.os, "fsync", fail)
+    monkeypatch.setattr(results.os, "fsync", fail)
     with pytest.raises(OSError, match="disk full"):
         write_whole(path, b"new")
     assert path.read_bytes() == b"old"

@@ -11,8 +11,8 @@ import pytest
 from kinds import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref.averaging import mean
-from hgp_ref.training.descent import Rates, read_rates
+from hgp_ref.mixing import averaging as mean
+from hgp_ref.training.gradient_push import Rates, read_rates
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 MOST = 10**9
@@ -43,7 +43,7 @@ RUNS = {
     "local_rounds": lambda M: hgp.training.local_rounds(
         PROBLEM, hgp.PushSum(NET, 2), LAM, rounds=M, lr=0.1, callback=stop_at(20)
     ),
-    "at_point": lambda M: hgp.bilevel.at_point(
+    "at_point": lambda M: hgp.baselines.at_point(
         "dbo", PROBLEM, X, LAM, hgp.networks.StaticUndirected(n=3, seed=1), iterations=M, step=0.3, callback=stop_at(20)
     ),
     "clients that never meet": lambda M: hgp.hypergradient(

@@ -23,9 +23,9 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.bounds import corollary2, minibatch_tail, sample_constants, sample_derivatives
-from hgp_ref.bounds.samples import SampleConstants
+from hgp_ref.bounds.constants import SampleConstants
 from hgp_ref.problems import sample_batches
-from hgp_ref.rigorous import norms
+from hgp_ref.rounding import norms
 from verification.cases import logistic, push_sum_matrices
 from verification.errata.entry import GAP, Erratum, Shown, figure
 from verification.run import Run

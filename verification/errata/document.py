@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hgp_ref.files import write_whole
+from hgp_ref.results import write_whole
 from verification.errata import ERRATA
 from verification.run import Result
 from verification.table import number

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from hgp_ref.bounds import minibatch_tail, realised_constants, sample_derivatives, theorem1
-from hgp_ref.bounds.samples import SampleConstants
+from hgp_ref.bounds.constants import SampleConstants
 from verification.cases import Case, logistic
 from verification.errata.entry import GAP, SHARPER, SLIP, Erratum, Shown, figure
 from verification.run import Run

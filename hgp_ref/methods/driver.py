@@ -1,0 +1,671 @@
+"""The second derivatives that each iteration uses: one linearization for all, or one per mini-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import validation
+from hgp_ref.backend import Array, all_finite, array_namespace, detached, from_host, host_dtype, is_numpy, to_host
+from hgp_ref.errors import NonFiniteError, warn_unmet
+from hgp_ref.methods.base import Method
+from hgp_ref.methods.divergence import GrowthWatch
+from hgp_ref.methods.fingerprint import Fingerprint, fingerprint
+from hgp_ref.methods.series import Neumann
+from hgp_ref.mixing import Averaging, Mean, Traffic, open_mean
+from hgp_ref.philox import MAX_STEP, check_seeds
+from hgp_ref.problems import Problem, as_problem
+from hgp_ref.problems.base import FullLinearization, Normalised
+from hgp_ref.problems.batches import MiniBatches
+from hgp_ref.progress import Bar, bar
+from hgp_ref.results import Described, Result
+
+
+class FullBatch:
+    """The point does not move: linearized once, applied M times."""
+
+    constant = True
+
+    def __init__(self, problem: Normalised, x: Array, lam: Array) -> None:
+        self.linearization = problem.linearize(x, lam)
+
+    def at(self, m: int) -> tuple[FullLinearization, FullLinearization]:
+        """Linearizations for v and for w in iteration m = 0, 1, ..."""
+        return self.linearization, self.linearization
+
+    def whole(self) -> FullLinearization:
+        """The second derivatives on full batches."""
+        return self.linearization
+
+
+class Sampled:
+    """Samples ξ̂ for v and, unless one serves both, ξ̂̂ for w; they do not depend on M."""
+
+    constant = False
+
+    def __init__(self, problem: Normalised, x: Array, lam: Array, batches: MiniBatches) -> None:
+        self.linearize, self.batches = problem.sampled(x, lam), batches
+        self.whole = lambda: problem.linearize(x, lam)
+
+    def at(self, m: int) -> tuple[FullLinearization, FullLinearization]:
+        drawn = [self.linearize(batch) for batch in self.batches.at(m)]
+        return drawn[0], drawn[-1]
+
+
+# ----------------------------------------------------------------------------------------------------
+# The driver of every method: what is the same whatever the increments are.
+#
+#     w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − ∂²_{xλ} g(ξ̂^(m)) p^(m),    v^(0) = ∂_λ f − ∂²_{xλ} g w^(0),
+#
+# so that with full batches v^(m) = ∂_λ f − ∂²_{xλ} g w^(m): there the product with ∂²_{xλ} g is left to the end. With
+# mini-batches that is a choice (`whole_cross`), which keeps the noise of ∂²_{xλ} g out of v.
+
+
+LOOKS = 4  # times that a run's growth is looked at, at least, besides its first iteration
+STRIDE = 256  # iterations between two looks, at most
+SAMPLE = 8  # iterations between two glances at whether numbers are finite, where they are on the host
+
+
+@dataclass
+class Iteration:
+    """A run of `method`: its state and what is kept of it."""
+
+    method: Method
+    average: Mean
+    derivatives: FullBatch | Sampled
+    watch: GrowthWatch
+    state: Any
+    w: Array  # w^(0)
+    v: Array  # v^(0)
+    f_lam: Array  # ∂_λ f
+    keep_history: bool
+    callback: Callable[[int, Array], object] | None
+    tol: float | None
+    whole_cross: bool = False  # whether v takes ∂²_{xλ} g on full batches in a run of mini-batches
+
+    def __post_init__(self) -> None:
+        self.whole_v = self.derivatives.constant or self.whole_cross  # v^(m) follows from w^(m)
+        self.deferred = self.whole_v and self.callback is None
+        self.kept: list[Array] = []
+        self.m, self.stopped = 0, "iterations"
+
+    def run(self, M: int, shown: Bar) -> None:
+        """Iterations 1 .. M, or fewer."""
+        stride, sampled = max(1, min(STRIDE, -(-M // LOOKS))), is_numpy(self.w)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
+            while self.m < M and self.stopped == "iterations":
+                p = self._iterate()
+                last = self.m in (1, M) or self.stopped != "iterations"
+                if last or self.tol is not None or self.m % stride == 0:
+                    self._look(p)
+                elif sampled and not self.m % SAMPLE:
+                    self.watch.sample(p, self.m)
+                del p  # not to be held beside that of the next iteration
+                shown.update(1)
+            self.watch.conclude(self.m, self.w)
+
+    def _iterate(self) -> Array:
+        for_v, for_w = self.derivatives.at(self.m)
+        shared = _Shared(for_w) if for_v is for_w and not (self.deferred or self.whole_cross) else None
+        p, self.state = _answer(self.method.step(self.state, self.average, shared or for_w))
+        validation.answer("step", p, tuple(self.w.shape), like=self.w, owner="method")
+        self.w = self.w + p
+        if self.whole_cross and not self.deferred:
+            self.v = self._whole_v(self.w)
+        elif not self.deferred:
+            self.v = self.v - (shared or for_v).cross(p)
+        self.m += 1
+        if self.keep_history:
+            self.kept.append(self.w if self.deferred else self.v)
+        if self.callback is not None:
+            copy = array_namespace(self.v).asarray(self.v, copy=True)  # the caller's, to do with as it likes
+            if self.average.channel.anyone(validation.truth("callback", self.callback(self.m, copy))):
+                self.stopped = "callback"
+        return p
+
+    def _look(self, p: Array) -> None:
+        left = self.method.residual(self.state)
+        self.watch.look(p if left is None else self.average.divided(left), self.m)
+        if self.tol is None or self.stopped != "iterations" or not self.method.may_end(self.state):
+            return
+        if np.all(self.watch.left <= self.tol):
+            self.stopped = "tolerance"
+
+    def values(self) -> tuple[Array, Array | None]:
+        """v^(M), and v^(1) .. v^(M) if they were to be kept."""
+        kept = array_namespace(self.v).stack(self.kept, axis=-3) if self.keep_history else None
+        if not self.deferred:
+            return self.v, kept
+        return self._whole_v(self.w), None if kept is None else self._whole_v(kept)
+
+    def _whole_v(self, w: Array) -> Array:
+        """∂_λ f − ∂²_{xλ} g w on full batches; w may have an axis of iterations before its clients."""
+        f_lam = self.f_lam if w.ndim == self.f_lam.ndim else array_namespace(w).expand_dims(self.f_lam, axis=-3)
+        return f_lam - self.derivatives.whole().cross(w)
+
+
+def _answer(returned: Any) -> tuple[Array, Any]:
+    """What `Method.step` returned."""
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise TypeError(
+            f"method: step returned {type(returned).__name__}, needed a tuple of the increment and the state"
+        )
+    return returned
+
+
+class _Shared:
+    """One linearization for v and w: both products of the same vector come from one pass over the data."""
+
+    def __init__(self, linearization: FullLinearization) -> None:
+        self.linearization = linearization
+        self._vector: Array | None = None  # the last one that hvp was asked for
+        self._crossed: Array | None = None
+
+    def hvp(self, u: Array) -> Array:
+        bent, self._crossed = self.linearization.products(u)
+        self._vector = u
+        return bent
+
+    def cross(self, u: Array) -> Array:
+        return self._crossed if self._vector is u else self.linearization.cross(u)
+
+
+# ----------------------------------------------------------------------------------------------------
+# What a run of a method returns.
+
+
+@dataclass(frozen=True)
+class Estimate(Result):
+    """v^(M) and what a reader needs to judge and repeat it.
+
+    With a list of averagings or seeds, `value`, `w`, `history`, `growth` and the fields of `traffic` carry a leading
+    run axis.
+
+    Attributes
+    ----------
+    value : v^(M), (n, d_lam).
+    w : w^(M), (n, d_x): each client's estimate of w* = (Σ H)⁻¹ Σ ∂_x f.
+    history : v^(1) .. v^(M), (M, n, d_lam).
+    traffic : what clients sent.
+    eta : of Algorithm 2; None for a method without it.
+    iterations : how many were done.
+    batch_size : of the mini-batches; None for full batches.
+    averaging : the averaging, or the list of them.
+    stopped : "iterations", "tolerance" or "callback".
+    growth : max_i ‖r_i^(M)‖ / max_i ‖r_i^(0)‖: what is left (r is u in Algorithm 2).
+    method : how w* was approached.
+    seed : of the mini-batches.
+    first_batch : where their sequence began.
+    shared_batch : whether one batch served H and J.
+    replace : whether they were drawn with replacement.
+    tol : the tolerance asked for.
+    norms : max_i ‖r_i^(m)‖ where it was looked at, (looks, [runs]); the first is at m = 0.
+    looks : these m, (looks,).
+    whole_cross : whether J was of full batches.
+    carried : what the method had left, from which `resume` goes on, (n, d_x).
+    fingerprint : of the problem's values, x and λ, so that `resume` can tell whether it is at the same point.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> x = hgp.exact.inner_solution(problem, lam)
+    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=20), iterations=200)
+    >>> est.value.shape, est.w.shape, est.stopped, est.iterations
+    ((3, 2), (3, 4), 'iterations', 200)
+    """
+
+    value: Array
+    w: Array
+    history: Array | None
+    traffic: Traffic
+    eta: float | None
+    iterations: int
+    batch_size: int | None
+    averaging: Averaging | list[Averaging]
+    stopped: str
+    growth: float | np.ndarray
+    method: Method
+    seed: int | list[int]
+    first_batch: int
+    shared_batch: bool
+    replace: bool
+    tol: float | None
+    norms: np.ndarray
+    looks: np.ndarray
+    whole_cross: bool = False
+    carried: Array | None = None
+    fingerprint: Fingerprint | None = None
+
+    def _summary(self) -> list[str]:
+        n, d = self.value.shape[-2:]
+        runs = f", {self.value.shape[0]} runs" if self.value.ndim > 2 else ""
+        averagings = self.averaging if isinstance(self.averaging, list) else [self.averaging]
+        more = f" and {len(averagings) - 1} more" if len(averagings) > 1 else ""
+        batches = "" if self.batch_size is None else f", mini-batches of {self.batch_size}"
+        met = {"tolerance": True, "iterations": False}.get(self.stopped)
+        return validation.table(
+            f"hyper-gradient of {n} clients, {d} numbers each{runs}: {self.iterations} iterations of "
+            f"{validation.cut(repr(self.method))}{batches}",
+            averaging=validation.cut(repr(averagings[0]), 100) + more,
+            residual_left=f"{validation.largest(self.growth)} of the first; hgp.certify bounds the error",
+            stopped=validation.ending(self.stopped, self.tol, met),
+            traffic=self.traffic.in_words(),
+        )
+
+    def plot(self, truth: Array | None = None, ax: Any = None) -> Any:
+        """Draw what is left of the series over m, and with `history` how far v^(m) is from `truth`, or from v^(M).
+
+        Needs the extra `figures`. `truth` is (n, d_lam), such as `hgp.exact.hypergradient(problem, x, lam)`. Returns
+        the axes that were drawn on.
+
+        Parameters
+        ----------
+        truth : (n, d_λ), to compare with.
+        ax : axes to draw into; new ones by default.
+
+        Returns
+        -------
+        matplotlib Axes, new ones in pyplot's current figure: `plt.savefig` writes it, `plt.close(axes.figure)` frees
+        it. Needs `pip install 'hgp_ref[figures]'`.
+        """
+
+        return plot_estimate(self, truth, ax)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Where a run begins: at w = 0, at a first guess, or where an earlier run has ended.
+
+
+@dataclass(frozen=True)
+class Start:
+    """w^(0), ∂_x f − ∂²_x g w^(0) and v^(0); what an earlier run had left, where there was one."""
+
+    w: Array
+    g: Array
+    v: Array
+    zero: bool = False  # whether w^(0) is 0
+    carried: Array | None = None
+
+    @property
+    def left(self) -> Array:
+        """What the method begins with."""
+        return self.g if self.carried is None else self.carried
+
+    def state(self, method: Method) -> Any:
+        """The state before the first step."""
+        if self.carried is not None:
+            return method.resume(self.g, self.w, self.carried)
+        return method.start(self.g) if self.zero else method.start_from(self.g, self.w)
+
+
+def starting_point(
+    whole: Callable[[], FullLinearization],
+    average: Mean,
+    f_x: Array,
+    f_lam: Array,
+    method: Method,
+    w0: Array | None,
+    resume: Estimate | None,
+    point: Fingerprint,
+) -> Start:
+    """The start that was asked for; errors name `w0` or `resume`."""
+    if w0 is not None and resume is not None:
+        raise ValueError("w0: given beside resume, needed one of them")
+    if resume is not None:
+        return _earlier(whole, average, method, resume, f_x, f_lam, point)
+    if w0 is not None:
+        return _first_guess(whole(), average, w0, f_x, f_lam)
+    return Start(array_namespace(f_x).zeros_like(f_x), f_x, f_lam, zero=True)
+
+
+def _first_guess(linearization: FullLinearization, average: Mean, w0: Array, f_x: Array, f_lam: Array) -> Start:
+    """w^(0) = the average of w0.
+
+    Clients average w0 first because w* is what solves mean_i H_i w = mean_i ∂_x f_i for one w that all share.
+    """
+    validation.same_kind(x=f_x, w0=w0)
+    validation.finite("w0", w0)
+    if tuple(w0.shape) not in (tuple(f_x.shape), tuple(f_x.shape[-2:])):
+        raise ValueError(f"w0: shape {tuple(w0.shape)} given, needed {tuple(f_x.shape)} = (..., n, d_x)")
+    xp = array_namespace(f_x)
+    w = average(xp.broadcast_to(detached(w0), f_x.shape) + xp.zeros_like(f_x))
+    bent, crossed = linearization.products(w)
+    return Start(w, f_x - bent, f_lam - crossed)
+
+
+def _earlier(
+    whole: Callable[[], FullLinearization],
+    average: Mean,
+    method: Method,
+    resume: Any,
+    f_x: Array,
+    f_lam: Array,
+    point: Fingerprint,
+) -> Start:
+    """The end of an earlier run: nothing is averaged, its method goes on."""
+    validation.kind("resume", resume, Estimate)
+    if average.channel.anyone(resume.fingerprint is None):
+        raise ValueError(
+            "resume must be an estimate with a fingerprint of its problem, x and lam, got one without (saved by an "
+            "earlier version?); to start from its w, pass w0=est.w"
+        )
+    if resume.carried is None or _class_name(resume.method) != _class_name(method):
+        raise ValueError(
+            f"resume: an estimate by {resume.method!r} given, needed one by a {type(method).__name__} that tells what "
+            "it carries (over links that delay, part of that may be under way at the end of a run: give w0 instead)"
+        )
+    parts = {"w": f_x.shape, "carried": f_x.shape, "value": f_lam.shape}
+    w, carried, v = (_part(resume, name, f_x, tuple(shape)) for name, shape in parts.items())
+    eps = float(np.finfo(host_dtype(f_x)).eps)
+    elsewhere = point.differs(resume.fingerprint, eps)
+    if average.channel.anyone(elsewhere):  # all ranks raise, or some would wait for the others
+        raise ValueError(
+            "resume must be an estimate at the same problem, x and lam; to start from its w elsewhere, pass w0=est.w"
+        )
+    return Start(w, f_x - whole().hvp(w), v, carried=carried)
+
+
+def _part(resume: Estimate, name: str, like: Array, shape: tuple[int, ...]) -> Array:
+    """One array of an earlier estimate; host arrays, as `load` makes them, go to the library and device of this run."""
+    part = getattr(resume, name)
+    if isinstance(part, np.ndarray) and not is_numpy(like) and part.dtype == host_dtype(like):
+        part = from_host(part, like=like)
+    validation.same_kind(**{"x": like, f"resume.{name}": part})
+    validation.finite(f"resume.{name}", part)
+    if tuple(part.shape) != shape:
+        raise ValueError(f"resume.{name}: shape {tuple(part.shape)} given, needed {shape} as in this run")
+    return detached(part)
+
+
+def _class_name(method: object) -> str:
+    """Module and name of a method's class, also of one that a file describes."""
+    return method.kind if isinstance(method, Described) else f"{type(method).__module__}.{type(method).__qualname__}"
+
+
+# ----------------------------------------------------------------------------------------------------
+# Hyper-Gradient Push and its relatives: the public door to every method.
+
+
+def hypergradient(
+    problem: Problem,
+    x: Array,
+    lam: Array,
+    avg: Averaging | Sequence[Averaging],
+    eta: float | None = None,
+    iterations: int = 1000,
+    batch_size: int | None = None,
+    seed: int | Sequence[int] = 0,
+    history: bool = False,
+    *,
+    method: Method | None = None,
+    tol: float | None = None,
+    w0: Array | None = None,
+    resume: Estimate | None = None,
+    whole_cross: bool = False,
+    shared_batch: bool = False,
+    replace: bool = False,
+    first_batch: int = 0,
+    callback: Callable[[int, Array], object] | None = None,
+    progress: bool = False,
+) -> Estimate:
+    """Estimate d_λ Σ_k f_k(x_k(λ), λ_k), client i's block from vectors that clients send each other only.
+
+    With w* = (Σ_k H_k)⁻¹ Σ_k ∂_x f_k it is ∂_λ f_i − ∂²_{xλ} g_i w*. A method approaches w* by increments p that take
+    averages over clients; from w^(0) = 0 and v^(0) = ∂_λ f, for m = 1 .. M:
+
+        w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − ∂²_{xλ} g(ξ̂^(m)) p^(m).
+
+    The default is Algorithm 2 of the paper, `hgp.methods.Neumann(eta)`: p^(m) = η ū with ū = Θ̂_{m-1} u^(m-1) and
+    u^(m) = ū − η ∂²_x g(ξ̂̂^(m)) ū, which with exact averaging converges if 0 < η λ_max(H̄) < 2.
+
+    Parameters
+    ----------
+    problem : client costs, any object that meets `hgp_ref.problems.Problem`.
+    x, lam : (n, d_x) and (n, d_lam), where the costs are differentiated.
+    avg : averaging of n clients. A list of averagings, or of seeds, runs them all at once along a leading run axis.
+    eta : step size of Algorithm 2, 1 by default; for other methods give `method` instead.
+    iterations : number of increments M.
+    batch_size : None for full batches, else b instances a client, drawn anew at each iteration from `seed`: without
+        replacement unless `replace`, independently for v and w unless `shared_batch`; `first_batch` is the number of
+        the first one in its sequence, for a run that goes on where another ended.
+    history : keep v^(1) .. v^(M).
+    method : how w* is approached, see `hgp_ref.methods`.
+    tol : stop once max_i ‖r_i^(m)‖ ≤ tol max_i ‖r_i^(0)‖, r what is left of ∂_x f − ∂²_x g w at each client. That
+        judges the series and not the averaging: `certify` judges both.
+    w0 : (n, d_x), a first guess of w*, such as `est.w` of an earlier run. Clients average it once (one more call).
+    resume : an earlier estimate by the same kind of method at the same problem, x and lam, also one that `hgp.load` has
+        read: the run goes on from its w and what its method had left, without an average of w. Give later graphs
+        (`net.after(t)`) and batches (`first_batch`). Its fingerprint is compared, and another point is refused.
+    whole_cross : take v^(m) = ∂_λ f − ∂²_{xλ} g w^(m) on full batches in a run of mini-batches too, with one product at
+        its end (or one for each v that `history` or `callback` asks for): w keeps its noise, v gets no more.
+    callback : called as callback(m, v) after each iteration m = 1 .. M; a true result stops the run.
+    progress : show a bar.
+
+    Returns
+    -------
+    Estimate, with `value` (n, d_lam), `w`, `traffic`, what is left of the series (`growth`) and why it stopped.
+
+    A run whose terms grow raises DivergenceError; a run over networks that are not jointly strongly connected warns.
+    A run that ends before it has met `tol` gives a ConvergenceWarning.
+
+    Raises
+    ------
+    TypeError, ValueError
+        x, λ, w0 do not fit the problem or the averaging; `iterations`, `tol`, `eta`, `batch_size` are out of their
+        range.
+    DivergenceError
+        The terms grow: η is too large for the spectrum (the message estimates η λ_max), or the estimate is not
+        finite.
+
+    Examples
+    --------
+    >>> import numpy as np, hgp_ref as hgp
+    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
+    >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
+    >>> avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), steps=40)
+    >>> est = hgp.hypergradient(problem, x, lam, avg, iterations=300)
+    >>> bool(np.abs(est.value - hgp.exact.hypergradient(problem, x, lam)).max() < 1e-10)
+    True
+    """
+    problem = as_problem(problem, needs=("outer_grad", "linearize"))
+    x, lam = check_point(problem, x, lam)
+    M, tol = (
+        validation.integer("iterations", iterations, 1, validation.LONGEST),
+        None if tol is None else validation.positive("tol", tol),
+    )
+    method = _method(method, eta)
+    first_batch = validation.integer("first_batch", first_batch, 0, MAX_STEP)
+    flags = {"history": history, "shared_batch": shared_batch, "replace": replace, "progress": progress}
+    history, shared_batch, replace, progress = (validation.boolean(name, flag) for name, flag in flags.items())
+    whole_cross = validation.boolean("whole_cross", whole_cross)
+    if callback is not None:
+        validation.function("callback", callback)
+    averagings, seeds, runs = _runs(avg, seed)
+    many = runs is not None
+    outer = _outer_gradients(problem, x, lam)
+    f_x, f_lam = outer if runs is None else _for_runs(outer, runs)
+    average = open_mean(averagings, problem.n_clients, f_x if many else x, M + (w0 is not None), many)
+    given: dict[str, object] = {"w0": w0 is not None, "resume": resume is not None, "whole_cross": whole_cross}
+    given |= {"callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
+    drawn = {"seed": seeds, "first_batch": first_batch, "shared_batch": shared_batch, "replace": replace}
+    average.channel.meet(problem.clients)
+    average.channel.agree("hgp.hypergradient", method=method, tol=tol, batch_size=batch_size, **drawn, **given)
+    derivatives: FullBatch | Sampled
+    if batch_size is None:
+        derivatives = FullBatch(problem, x, lam)
+    else:
+        streams = 1 if shared_batch else 2
+        batches = MiniBatches(
+            problem, batch_size, seeds, M, x, runs=many, streams=streams, replace=replace, first=first_batch
+        )
+        derivatives = Sampled(problem, x, lam, batches)
+    point = fingerprint(problem, x, lam, outer, derivatives.whole, mini_batches=batch_size is not None)
+    start = starting_point(derivatives.whole, average, f_x, f_lam, method, w0, resume, point)
+    watch = GrowthWatch(problem, x, lam, method, start.left, average, mini_batches=batch_size is not None)
+    working = method.for_run(M)
+    state = working.begin(start.state(working), average, derivatives.whole)
+    run = Iteration(
+        working, average, derivatives, watch, state, start.w, start.v, f_lam, history, callback, tol, whole_cross
+    )
+    del f_x, outer, start, state  # the run has them; arrays that it has left behind are not to be held until its end
+    shown = bar(M, "hypergradient", progress and average.channel.clients.start == 0)
+    try:
+        run.run(M, shown)
+    finally:  # what was sent was sent, also by a run that ends in an error
+        shown.close()
+        traffic = average.charge()
+    value, kept = run.values()
+    if average.channel.anyone(not all_finite(value)):
+        raise NonFiniteError("diverged: the estimate holds NaN or infinite values, needed finite numbers")
+    if tol is not None and run.stopped == "iterations" and not watch.warned:
+        left = f"where {np.max(watch.left):.2g} of the first residual is left"
+        if np.all(watch.left <= tol):  # of the equation that a cycle solves
+            left = "which end before the last cycle of the method"
+        warn_unmet(
+            f"tol={tol:g} was not met in {run.m} iterations, {left}; needed more iterations, or a faster method "
+            "(hgp.plan chooses one)"
+        )
+    return Estimate(
+        value=value,
+        w=run.w,
+        history=kept,
+        traffic=traffic,
+        eta=getattr(method, "eta", None),
+        iterations=run.m,
+        batch_size=batch_size,
+        averaging=averagings if many else averagings[0],
+        stopped=run.stopped,
+        growth=watch.left if many else float(watch.left),
+        method=method,
+        seed=seeds if many else seeds[0],
+        first_batch=first_batch,
+        shared_batch=shared_batch,
+        replace=replace,
+        tol=tol,
+        norms=np.stack(watch.norms),
+        looks=np.array(watch.looks),
+        whole_cross=whole_cross,
+        carried=None if average.channel.underway else working.carry(run.state),
+        fingerprint=point,
+    )
+
+
+def check_point(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+    """x (n, d_x) and lam (n, d_lam), looked at, without graphs of automatic differentiation."""
+    validation.same_kind(x=x, lam=lam)
+    validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+    validation.finite("x", x)
+    validation.finite("lam", lam)
+    return detached(x), detached(lam)
+
+
+def _method(method: Method | None, eta: float | None) -> Method:
+    if method is None:
+        return Neumann(1.0 if eta is None else eta)
+    if not isinstance(method, Method):
+        raise TypeError(
+            f"method: needed a method of hgp_ref.methods, got {type(method).__module__}.{type(method).__name__}"
+        )
+    if eta is not None:
+        raise ValueError(f"eta={eta!r} given beside method={method!r}, needed one of them: eta belongs to Neumann(eta)")
+    return method
+
+
+def _outer_gradients(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+    """∂_x f and ∂_λ f."""
+    gradients = problem.outer_grad(x, lam)
+    for k, gradient in enumerate(gradients):
+        if not all_finite(gradient):
+            raise NonFiniteError(
+                f"problem.outer_grad(x, lam)[{k}]: holds NaN or infinite values, needed finite numbers"
+            )
+    return gradients
+
+
+def _for_runs(gradients: tuple[Array, Array], runs: int) -> tuple[Array, Array]:
+    """The gradients once for each run."""
+    xp = array_namespace(gradients[0])
+    f_x, f_lam = (xp.broadcast_to(a, (runs, *a.shape)) + xp.zeros_like(a) for a in gradients)
+    return f_x, f_lam
+
+
+def _runs(
+    avg: Averaging | Sequence[Averaging], seed: int | Sequence[int]
+) -> tuple[list[Averaging], list[int], int | None]:
+    """The averagings and seeds, paired, and their number; None where neither was a list."""
+    averagings = [avg] if isinstance(avg, Averaging) else avg
+    if (
+        not isinstance(averagings, list | tuple)
+        or not averagings
+        or not all(isinstance(a, Averaging) for a in averagings)
+    ):
+        raise TypeError(f"avg: needed an averaging (PushSum, ExactAverage, Gossip) or a list of them, got {avg!r}")
+    seeds, many_seeds = check_seeds(seed)
+    alone = isinstance(avg, Averaging) and not many_seeds
+    count = max(len(averagings), len(seeds))
+    if {len(averagings), len(seeds)} - {1, count}:
+        raise ValueError(f"seed: {len(seeds)} given for {len(averagings)} averagings, needed as many or a single one")
+    if len(averagings) < count:
+        averagings = [*averagings] * count
+    if len(seeds) < count:
+        seeds = seeds * count
+    return list(averagings), seeds, None if alone else count
+
+
+# ----------------------------------------------------------------------------------------------------
+# A run as a picture: what is left of the series, and how far the estimate was from the truth or from its end.
+
+
+def plot_estimate(est: Estimate, truth: Array | None = None, ax: Any = None) -> Any:
+    """Draw on `ax`, or on new axes, and return them."""
+    try:
+        import matplotlib.pyplot as plt
+        from matplotlib.axes import Axes
+    except ImportError as error:
+        raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
+    drawn = _distances(est, truth)  # before there is a figure: an error leaves none behind
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
+    elif not isinstance(ax, Axes):
+        raise TypeError(f"ax: {type(ax).__name__} given, needed axes of matplotlib or None")
+    share = est.norms / np.where(est.norms[0] > 0, est.norms[0], 1.0)
+    for r, line in enumerate(_lines(share)):
+        ax.plot(est.looks, line, "o--", ms=3, lw=0.8, color=f"C{r}", alpha=0.6,
+                label="largest term left, relative to the first" if r == 0 else None)  # fmt: skip
+    for r, line in enumerate(drawn):
+        m = np.arange(1, len(line) + 1)
+        shown = line > 0  # v^(M) is no distance from itself
+        ax.plot(m[shown], line[shown], "-", lw=1.6, color=f"C{r}",
+                label=f"distance of $v^{{(m)}}$ from {'the last one' if truth is None else 'the truth'}, relative"
+                if r == 0 else None)  # fmt: skip
+    ax.set(yscale="log", xlabel="iteration m", title=f"{est.method!r}, {est.iterations} iterations")
+    ax.grid(alpha=0.3)
+    ax.legend(frameon=False)
+    return ax
+
+
+def _distances(est: Estimate, truth: Array | None) -> np.ndarray:
+    """How far v^(m) is from `truth`, or from v^(M), relative: (runs, M); (0, 0) without a history."""
+    if truth is not None:
+        validation.same_kind(truth=truth)
+    if est.history is None:
+        if truth is not None:
+            raise ValueError("truth: given, but the run kept no history; needed hypergradient(..., history=True)")
+        return np.zeros((0, 0))
+    history, end = to_host(est.history), to_host(est.value if truth is None else truth)
+    if end.shape[-2:] != history.shape[-2:]:
+        raise ValueError(f"truth: shape {end.shape} given, needed {history.shape[-2:]} = (n, d_lam)")
+    apart = np.linalg.norm(history - end[..., None, :, :], axis=(-2, -1))  # (..., M)
+    scale = np.linalg.norm(end, axis=(-2, -1))[..., None]
+    return _lines(np.moveaxis(apart / np.where(scale > 0, scale, 1.0), -1, 0))
+
+
+def _lines(values: np.ndarray) -> np.ndarray:
+    """One line for each run, (runs, points), of values (points, [runs])."""
+    return np.atleast_2d(values.T)

@@ -1,0 +1,360 @@
+"""Dense random graphs with a rate for every pair: RandomDirected and RandomUndirected.
+
+    rho_ij ~ U[low, high], fixed by the seed;   at each step the edge is there with probability rho_ij, independently.
+
+Rates are integer multiples of 2^-32, so that rates and edges are exact on every machine.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import philox, validation
+from hgp_ref._kernels import graphs
+from hgp_ref._kernels import graphs as dense
+from hgp_ref._kernels import graphs as dense_many
+from hgp_ref._kernels import mixing as dense_products
+from hgp_ref._kernels.graphs import Csr, rows_from_adjacency, rows_from_lists, rows_of_equal_shares
+from hgp_ref.networks.base import Edges, Network
+from hgp_ref.networks.validation import allocate
+
+SCALE = 2**32
+
+
+class BernoulliNetwork(Network):
+    """What the two have in common; `_symmetric` and the two streams tell them apart."""
+
+    _symmetric: bool
+    _rate_stream: int
+    _edge_stream: int
+
+    def __init__(self, n: int, low: float = 0.4, high: float = 0.8, seed: int = 0) -> None:
+        super().__init__(n, seed)
+        self.low, self.high = validation.probability("low", low), validation.probability("high", high)
+        if self.low > self.high:
+            raise ValueError(f"low must not exceed high, got low={self.low}, high={self.high}")
+        self._key = philox.key(seed)
+
+    @cached_property
+    def _last(self) -> np.ndarray:
+        """(n, n) uint32, rate * 2^32 - 1; the diagonal is rate 1."""
+        low, high = (round(p * SCALE) for p in (self.low, self.high))
+        low = max(low, 1)  # a rate of 0 among positive ones becomes 2^-32
+        span = max(high, 1) - low
+        rule = (self._symmetric, self._rate_stream, *self._key)
+        last = allocate(self, (1, self.n, self.n), np.uint32)[0]
+        dense.rates(*(np.uint64(low), np.uint64(span), *rule, last))
+        return last
+
+    @cached_property
+    def _rule(self) -> tuple[Any, ...]:
+        """Leading arguments of the kernels."""
+        floor = np.uint32(round(self.high * SCALE) == 0)  # every rate is 0: no word may pass
+        return self._last, floor, self._symmetric, self._edge_stream, *self._key
+
+    @property
+    def rates(self) -> np.ndarray:
+        """(n, n) float64: probability of the edge j -> i at [i, j]; 1 on the diagonal."""
+        if round(self.high * SCALE) == 0:
+            return np.eye(self.n)
+        return (self._last.astype(np.float64) + 1.0) / SCALE
+
+    @property
+    def expected_edges(self) -> float:
+        return self._expected_edges
+
+    @cached_property
+    def _expected_edges(self) -> float:
+        return float(self.rates.sum())
+
+    def adjacency(self, s: int) -> np.ndarray:
+        """(n, n) booleans, [i, j] = is there an edge j -> i at step s."""
+        return self.adjacencies(self._step(s), 1)[0]
+
+    def adjacencies(self, first: int, count: int) -> np.ndarray:
+        """(count, n, n) booleans of steps first .. first + count - 1."""
+        first, count = self._stretch(first, count)
+        out = allocate(self, (count, self.n, self.n), np.bool_)
+        dense.adjacencies(*(*self._rule, first, out.view(np.uint8)))
+        return out
+
+    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
+        first, count = self._stretch(first, count)
+        out = allocate(self, (count, self.n, self.n))
+        self._kernels(count).mixing(*self._rule, first, out)
+        return out
+
+    def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
+        calls = validation.integer("calls", calls, 0, validation.LONGEST)
+        steps = validation.integer("steps", steps, 1, validation.LONGEST // max(calls, 1))
+        first, _ = self._stretch(first, calls * steps)
+        if self.n > dense_products.CLIENTS or calls < dense_products.CALLS:
+            return None
+        out, messages = allocate(self, (calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
+        dense_products.products(*(*self._rule, first, steps, out, messages))
+        return out, messages
+
+    def _kernels(self, steps: int) -> ModuleType:
+        return dense_many if self.n <= dense_many.CLIENTS and steps >= dense_many.STEPS else dense
+
+    def out_lists(self, s: int) -> Edges:
+        indptr, receivers, _ = rows_from_adjacency(np.ascontiguousarray(self.adjacency(s).T), np.ones(self.n))
+        return indptr, receivers
+
+    def csr(self, s: int) -> Csr:
+        return rows_of_equal_shares(self.adjacency(s))
+
+    def out_neighbours(self, s: int, sender: int) -> np.ndarray:
+        s, j = self._step(s), self._client("sender", sender)
+        return np.flatnonzero(dense.neighbours(*(*self._rule, s, j)))
+
+    def union(self, first: int, count: int) -> Edges:
+        first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
+        present = allocate(self, (1, self.n, self.n), np.bool_, zero=True)[0]
+        self._kernels(count).union(*self._rule, first, count, present.view(np.uint8))
+        receivers, senders = np.nonzero(present)
+        return senders, receivers
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"n": self.n, "low": self.low, "high": self.high, "seed": self.seed}
+
+
+class RandomDirected(BernoulliNetwork):
+    """Directed edges j -> i with probability rho_ij ~ U[low, high], drawn anew at each step; self-loops always.
+
+    P(s)[i, j] = 1 / outdegree of j: column-stochastic.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    low, high : float
+        Range of the rates ρ_ij.
+    seed : int
+        Another network: other rates, other graphs.
+
+    Examples
+    --------
+    >>> net = hgp.networks.RandomDirected(n=3, low=0.4, high=0.8, seed=0)
+    >>> net.mixing_matrix(1).sum(axis=0)
+    array([1., 1., 1.])
+    """
+
+    _symmetric = False
+    _rate_stream = philox.EDGE_RATES
+    _edge_stream = philox.EDGES
+
+
+class RandomUndirected(BernoulliNetwork):
+    """Edges {i, j} in both directions with probability rho_ij = rho_ji ~ U[low, high], drawn anew at each step.
+
+    Self-loops always. P(s)[i, j] = 1 / degree of j: column-stochastic, not doubly stochastic.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    low, high : float
+        Range of the rates ρ_ij = ρ_ji.
+    seed : int
+        Another network: other rates, other graphs.
+
+    Examples
+    --------
+    >>> present = hgp.networks.RandomUndirected(n=4, seed=0).mixing_matrix(1) > 0
+    >>> bool(np.all(present == present.T))
+    True
+    """
+
+    _symmetric = True
+    _rate_stream = philox.UNDIRECTED_RATES
+    _edge_stream = philox.UNDIRECTED_EDGES
+
+
+# ----------------------------------------------------------------------------------------------------
+# RandomOut: each client sends to itself and k distinct others, chosen anew at each step; for large n.
+
+
+class RandomOut(Network):
+    """P(s)[i, j] = 1 / (k + 1) for i = j and k distinct others i: a uniform set of k, independent over j and s.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    k : int
+        Receivers besides itself.
+    seed : int
+        Another network.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `k` must be an integer in [0, n − 1].
+
+    Examples
+    --------
+    >>> net = hgp.networks.RandomOut(n=1000, k=2, seed=0)
+    >>> net.out_neighbours(1, 5).size
+    3
+    """
+
+    equal_shares = True
+
+    def __init__(self, n: int, k: int, seed: int = 0) -> None:
+        super().__init__(n, seed)
+        self.k = validation.integer("k", k, 0, self.n - 1)
+        self._key = philox.key(seed)
+
+    @property
+    def expected_edges(self) -> float:
+        return float(self.n * (self.k + 1))
+
+    def out_lists(self, s: int) -> Edges:
+        receivers = np.empty((self.n, self.k + 1), dtype=np.int32)
+        self._sample(s, 0, receivers)
+        return self._indptr, receivers.reshape(-1)
+
+    @cached_property
+    def _indptr(self) -> np.ndarray:
+        """Where the receivers of each sender begin: the same at every step, hence kept, and not to be written to."""
+        indptr = np.arange(0, (self.n + 1) * (self.k + 1), self.k + 1, dtype=np.int64)
+        indptr.flags.writeable = False
+        return indptr
+
+    def csr(self, s: int) -> Csr:
+        return rows_from_lists(*self.out_lists(s), 1.0 / (self.k + 1))
+
+    def out_neighbours(self, s: int, sender: int) -> np.ndarray:
+        receivers = np.empty((1, self.k + 1), dtype=np.int32)
+        self._sample(s, self._client("sender", sender), receivers)
+        return receivers[0].astype(np.int64)
+
+    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
+        first, count = self._stretch(first, count)
+        out = allocate(self, (count, self.n, self.n), zero=True)
+        graphs.constant_matrices(self.n, self.k, philox.OUT_NEIGHBOURS, *self._key, first, out)
+        return out
+
+    def _sample(self, s: int, sender: int, out: np.ndarray) -> None:
+        words = (self._step(s), philox.OUT_NEIGHBOURS, *self._key)
+        graphs.constant_receivers(self.n, self.k, sender, *words, out)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"n": self.n, "k": self.k, "seed": self.seed}
+
+
+# ----------------------------------------------------------------------------------------------------
+# SparseErdosRenyi: independent directed edges of equal probability, in time and memory of the edges alone.
+#
+#     P(j -> i at step s) = p = mean_degree / (n - 1) for i != j, independently, and j -> j always.
+#
+# Equivalently the out-degree of j is Binomial(n - 1, p) and its receivers are a uniform set of that size: that is how
+# it
+# is sampled. The degree inverts the distribution function held as integers of 64 bits, made with Python integers.
+
+
+PRECISION = 192  # bits of the most probable degree's weight
+
+
+class SparseErdosRenyi(Network):
+    """P(s)[i, j] = 1 / outdegree of j; each client has mean_degree receivers besides itself on average.
+
+    Parameters
+    ----------
+    n : int
+        Clients.
+    mean_degree : float
+        Receivers besides itself, on average.
+    seed : int
+        Another network.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `mean_degree` must be a number in [0, n − 1].
+
+    Examples
+    --------
+    >>> hgp.networks.SparseErdosRenyi(n=1000, mean_degree=3.0, seed=0).expected_edges
+    4000.0
+    """
+
+    equal_shares = True
+
+    def __init__(self, n: int, mean_degree: float, seed: int = 0) -> None:
+        super().__init__(n, seed)
+        if isinstance(mean_degree, bool) or not isinstance(mean_degree, int | float | np.integer | np.floating):
+            raise TypeError(f"mean_degree must be a number, got {type(mean_degree).__name__}: {mean_degree!r}")
+        if not 0 <= mean_degree <= self.n - 1:
+            raise ValueError(f"mean_degree must lie in [0, n - 1] = [0, {self.n - 1}], got {mean_degree}")
+        self.mean_degree = float(mean_degree)
+        self._key = philox.key(seed)
+
+    @property
+    def expected_edges(self) -> float:
+        return self.n * (1.0 + self.mean_degree)
+
+    @cached_property
+    def _degrees(self) -> tuple[int, np.ndarray, np.ndarray]:
+        """(smallest degree, its distribution function as uint64, where the search starts for each leading byte)."""
+        smallest, table = binomial_table(self.n - 1, Fraction(self.mean_degree))
+        guide = np.searchsorted(table, np.arange(256, dtype=np.uint64) << np.uint64(56), side="right")
+        return smallest, table, guide
+
+    def out_lists(self, s: int) -> Edges:
+        return self._sample(self._step(s), 0, self.n)
+
+    def out_neighbours(self, s: int, sender: int) -> np.ndarray:
+        return self._sample(self._step(s), self._client("sender", sender), 1)[1].astype(np.int64)
+
+    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
+        first, count = self._stretch(first, count)
+        out = allocate(self, (count, self.n, self.n), zero=True)
+        streams = (philox.SPARSE_DEGREES, philox.SPARSE_NEIGHBOURS)
+        graphs.varied_matrices(self.n, *self._degrees, *streams, *self._key, first, out)
+        return out
+
+    def _sample(self, s: int, sender: int, senders: int) -> Edges:
+        indptr = np.empty(senders + 1, dtype=np.int64)
+        graphs.binomial_degrees(*self._degrees, sender, s, philox.SPARSE_DEGREES, *self._key, indptr)
+        receivers = np.empty(indptr[-1], dtype=np.int32)
+        graphs.varied_receivers(self.n, sender, indptr, s, philox.SPARSE_NEIGHBOURS, *self._key, receivers)
+        return indptr, receivers
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"n": self.n, "mean_degree": self.mean_degree, "seed": self.seed}
+
+
+def binomial_table(trials: int, mean: Fraction) -> tuple[int, np.ndarray]:
+    """Distribution function of Binomial(trials, mean / trials) in units of 2^-64, from the smallest degree with weight.
+
+    Weights relative to the mode follow w(k+1) / w(k) = (trials - k) p / ((k + 1) (1 - p)), in integers of PRECISION
+    bits, until they vanish; table[e] = floor(2^64 P(degree <= smallest + e)), without the last, which is 1.
+    """
+    up, down = mean.numerator, mean.denominator * trials - mean.numerator  # p : 1 - p
+    if up == 0 or down == 0:
+        return (0 if up == 0 else trials), np.empty(0, np.uint64)
+    mode = min(trials, (trials + 1) * up // (up + down))
+    above, below = [1 << PRECISION], []
+    for k in range(mode, trials):
+        above.append(above[-1] * (trials - k) * up // ((k + 1) * down))
+        if above[-1] == 0:
+            break
+    weight = above[0]
+    for k in range(mode, 0, -1):
+        weight = weight * k * down // ((trials - k + 1) * up)
+        if weight == 0:
+            break
+        below.append(weight)
+    weights = below[::-1] + above
+    total, running, table = sum(weights), 0, []
+    for w in weights[:-1]:
+        running += w
+        table.append((running << 64) // total)
+    return mode - len(below), np.array([t for t in table if t < 2**64], dtype=np.uint64)

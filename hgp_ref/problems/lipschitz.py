@@ -1,0 +1,122 @@
+"""Constants of a problem that hold at every x, and closed forms of them for linear models.
+
+For a loss l of the logits a_k = X_k U of instance k, with features X_k and weights m_k (the mean, or λ_k/N),
+
+    ν_H  = c₃ λ_max(Σ_k |m_k| ‖X_k‖ X_kX_kᵀ)        c₃ = 1/(6√3) binary, (√2)³/(6√3) softmax
+    ν_fx = c₂ λ_max(mean_k X_kX_kᵀ) (validation)     c₂ = 1/4 binary, 1/2 softmax
+    ν_fλ = 0
+
+because |l'''| along a direction is a third central moment of a variable whose range is at most 1 (binary) or √2
+times the length of the direction (softmax), and a moment over range R is at most R³/(6√3); symmetric trilinear
+forms are largest on the diagonal. J is diag(x) or xᵀ for learnt L2 rates, so ν_J = 1; for instance weights row
+k of J is ∂l_k/N and ν_J = (c₂/N) √λ_max(Σ_k ‖X_k‖² X_kX_kᵀ). The mean cost is strongly convex with the smallest
+mean L2 rate where losses have no negative weight. λ_max of a moment is found through the smaller of its (d, d) matrix
+and its (N, N) Gram matrix; where both are large, its trace stands for it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hgp_ref import rounding
+from hgp_ref import validation as arguments
+from hgp_ref.backend import to_host
+
+SKEW = 1 / (6 * math.sqrt(3))  # largest third central moment of a variable with range 1
+LARGEST_MATRIX = 2048  # rows of a moment matrix whose eigenvalues are computed
+CHUNK_NUMBERS = 2**22  # numbers of the clients taken to the host at a time
+
+
+@dataclass(frozen=True)
+class Lipschitz:
+    """Lipschitz constants along x, largest over clients: of ∂_λ f_i, ∂_x f_i, J_i and H_i (spectral norm).
+
+    Parameters
+    ----------
+    nu_flam : of ∂_λ f_i along x.
+    nu_fx : of ∂_x f_i.
+    nu_J : of ∂²_{xλ} g_i.
+    nu_H : of ∂²_x g_i.
+    strong_convexity : a lower bound on λ_min of the mean Hessian at every common x, if one is known.
+    holds_apart : whether it also bounds λ_min(mean_i H_i(x_i)) where the x_i differ, as when it comes from L2 rates.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Constants must be numbers ≥ 0, `strong_convexity` positive or None.
+
+    Examples
+    --------
+    >>> nu = hgp.bounds.Lipschitz(nu_flam=0.0, nu_fx=1.0, nu_J=0.0, nu_H=0.5, strong_convexity=0.1)
+    >>> nu.nu_H, nu.strong_convexity
+    (0.5, 0.1)
+    """
+
+    nu_flam: float
+    nu_fx: float
+    nu_J: float
+    nu_H: float
+    strong_convexity: float | None = None
+    holds_apart: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("nu_flam", "nu_fx", "nu_J", "nu_H"):
+            arguments.nonnegative(name, getattr(self, name))
+        if self.strong_convexity is not None:
+            arguments.positive("strong_convexity", self.strong_convexity)
+        arguments.boolean("holds_apart", self.holds_apart)
+
+
+def representable(**constants: Any) -> Lipschitz | None:
+    """The constants, or None where one of them has left the range of floating point."""
+    numbers = [constants[name] for name in ("nu_flam", "nu_fx", "nu_J", "nu_H")]
+    return Lipschitz(**constants) if all(map(math.isfinite, numbers)) else None
+
+
+def loss_constants(logits: int) -> tuple[float, float]:
+    """c₂ and c₃: bounds on the second and third derivative of the loss along directions of length one."""
+    return (0.25, SKEW) if logits == 1 else (0.5, 2 * math.sqrt(2) * SKEW)
+
+
+def positive_modulus(low: float) -> float | None:
+    """`low` where it says anything."""
+    return low if low > 0 and math.isfinite(low) else None
+
+
+def mean_rate(rates: np.ndarray) -> float:
+    """min_j mean_i rates_ij from below, for rates (n, k)."""
+    accuracy = rounding.mean_accuracy(len(rates)) + rounding.EPS
+    return float(np.min(rounding.mean(rates) - accuracy * rounding.mean(np.abs(rates))))
+
+
+def largest_moment(factor: float, features: Any, weight: np.ndarray, power: int) -> float:
+    """factor · max_i λ_max(Σ_k weight_ik ‖X_ik‖^power X_ik X_ikᵀ) from above for weight >= 0 (n, N).
+
+    A few clients at a time; infinite beyond floating point, and never rounded to 0.
+    """
+    n, N, d = features.shape
+    smaller = min(N, d)
+    size, largest = max(1, CHUNK_NUMBERS // (N * d + smaller**2)), 0.0
+    for first in range(0, n, size):
+        part = slice(first, min(first + size, n))
+        X = host(features[part, ...])
+        with np.errstate(over="ignore"):
+            root = np.sqrt(weight[part]) * rounding.norms(X) ** (power / 2)  # (chunk, N)
+            scaled = root[..., None] * X
+            lengths = rounding.norms(scaled.reshape(len(scaled), -1)) if smaller > LARGEST_MATRIX else None
+            if not np.all(np.isfinite(scaled)):
+                return math.inf
+            norms = rounding.spectral_norms(scaled) if lengths is None else lengths
+            largest = max(largest, float(norms.max()))
+    with np.errstate(over="ignore"):
+        square = factor * float(np.float64(largest) ** 2) * (1 + (N + d + 16) * rounding.EPS)
+    return max(square, float(np.finfo(np.float64).smallest_subnormal)) if largest > 0 else 0.0
+
+
+def host(a: Any) -> np.ndarray:
+    """`a` on the host in float64."""
+    return np.asarray(to_host(a), dtype=np.float64)

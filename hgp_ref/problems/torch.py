@@ -1,0 +1,646 @@
+"""PyTorch's graphs of derivatives, asked so that a graph that was cut off is not taken for a derivative of zero."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hgp_ref import validation
+from hgp_ref.backend import Array
+from hgp_ref.problems.adapters import Adapter
+from hgp_ref.problems.base import chosen
+from hgp_ref.problems.instances import digest
+
+
+def require_recording(name: str) -> None:
+    """RuntimeError where PyTorch records nothing, so that every derivative of the cost `name` would be zero."""
+    import torch
+
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            f"{name}: its derivatives are needed, but torch.inference_mode() is on, in which PyTorch records no "
+            "graph and every derivative would be zero; needed a call outside of it (torch.no_grad() is fine)"
+        )
+
+
+def leaf(a: Array) -> Array:
+    """A copy of `a` from which graphs start."""
+    return a.detach().clone().requires_grad_(True)
+
+
+def gradients(costs: Sequence[Array], inputs: Sequence[Array], *, keep: bool = False,
+              retain: bool = False) -> list[Array | None]:  # fmt: skip
+    """Derivatives of the sum of `costs`, None where no graph leads from it to an input.
+
+    keep: record the graph of the derivatives; retain: leave that of the costs for further use.
+    """
+    import torch
+
+    alive = [cost for cost in costs if cost.requires_grad]
+    if not alive:
+        return [None] * len(inputs)
+    ones = [torch.ones_like(cost) for cost in alive]
+    return list(torch.autograd.grad(alive, inputs, ones, create_graph=keep, retain_graph=retain, allow_unused=True))
+
+
+def changes(value: Callable[[Array], Array], at: Array) -> bool:
+    """Whether `value` depends on its argument; one that is different each time it is asked tells nothing."""
+    import torch
+
+    moved = at + 0.5 * (1 + at.abs()) * no_special_direction(at)
+    with torch.no_grad():
+        here, again, there = (value(a).detach() for a in (at, at.clone(), moved))
+    return _same(here, again) and not _same(here, there)
+
+
+def _same(a: Array, b: Array) -> bool:
+    import torch
+
+    return torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) and torch.equal(a.isnan(), b.isnan())
+
+
+def no_special_direction(like: Array) -> Array:
+    """Numbers in [-1, 1] that no problem is likely to know."""
+    import torch
+
+    k = torch.arange(like.numel(), dtype=like.dtype, device=like.device).reshape(like.shape)
+    return torch.cos(1 + k * k)
+
+
+class PulledBack(ABC):
+    """Second derivatives of g by pulling u back through the kept graph of d_x g.
+
+    A Hessian is symmetric. Some of PyTorch's operations have a wrong second derivative (weight_norm in 2.13), and what
+    they give is not: the first product of a problem is looked at by one more.
+    """
+
+    _problem: Any
+
+    @abstractmethod
+    def _pull(self, along: tuple[str, ...], u: Array) -> list[Array]:
+        """d<d_x g_i, u_i> along each of "x", "lam" that is asked for."""
+
+    def hvp(self, u: Array) -> Array:
+        """d²_x g_i u_i (the Hessian is symmetric).  # (n, d_x)"""
+        return self._looked_at(u, self._pull(("x",), u)[0])
+
+    def cross(self, u: Array) -> Array:
+        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
+        return self._pull(("lam",), u)[0]
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u) by one pass through the graph."""
+        hvp, cross = self._pull(("x", "lam"), u)
+        return self._looked_at(u, hvp), cross
+
+    def _looked_at(self, u: Array, bent: Array) -> Array:
+        """`bent` = H u, after <H u, v> = <u, H v> was seen to hold for some v, once for each problem."""
+        import torch
+
+        if self._problem._symmetric or not bool(bent.any()):
+            return bent
+        v = no_special_direction(u)
+        other = self._pull(("x",), v)[0]
+        gap = ((bent * v).sum(1) - (u * other).sum(1)).abs()
+        size = bent.norm(dim=1) * v.norm(dim=1) + u.norm(dim=1) * other.norm(dim=1)
+        if bool((gap > torch.finfo(u.dtype).eps ** 0.5 * size).any()):
+            raise RuntimeError(
+                "inner_cost: its second derivative by PyTorch is not symmetric, so an operation in it has a wrong one "
+                "(weight_norm has in PyTorch 2.13); needed operations that can be differentiated twice"
+            )
+        self._problem._symmetric = True
+        return bent
+
+
+# ----------------------------------------------------------------------------------------------------
+# Costs on torch tensors as a problem: gradients by backward, second derivatives by double backward.
+#
+# A tensor that carries no graph to x has derivative zero for PyTorch, whether it does not depend on x or was detached
+# on
+# the way. The two are told apart by asking: a cost that changes when x does has been cut off, which is an error.
+
+
+Rows = list[Array]
+
+
+class TorchProblem(Adapter):
+    """Costs on torch tensors; see `adapters` for their form."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._symmetric = False  # whether a second derivative was seen to be
+        self._independent: set[tuple[str, str, str, int]] = set()  # what has been asked for and depends on nothing
+
+    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """g_i.  # (n,)"""
+        import torch
+
+        self._check(x, lam)
+        rows = self._rows(batch, x)
+        with torch.no_grad():
+            return torch.stack([self._inner_of(i, x[i], lam[i], rows[i]) for i in range(self.n_clients)])
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """f_i.  # (n,)"""
+        import torch
+
+        self._check(x, lam)
+        with torch.no_grad():
+            return torch.stack([self._outer_of(i, x[i], lam[i]) for i in range(self.n_clients)])
+
+    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """d_x g_i.  # (n, d_x)"""
+        import torch
+
+        self._check(x, lam)
+        return torch.stack(_Differentiation(self, "inner_cost", x, lam, self._rows(batch, x)).gradients(("x",)))
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """d_x f_i and d_lam f_i.  # (n, d_x), (n, d_lam)"""
+        import torch
+
+        self._check(x, lam)
+        both = _Differentiation(self, "outer_cost", x, lam, None).gradients(("x", "lam"))
+        return torch.stack(both[: self.n_clients]), torch.stack(both[self.n_clients :])
+
+    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> TorchLinearization:
+        """The gradient with its graph, differentiated once more for each vector."""
+        self._check(x, lam)
+        return TorchLinearization(_Differentiation(self, "inner_cost", x, lam, self._rows(batch, x)))
+
+
+class _Differentiation:
+    """One of the costs at a point whose rows are leaves of their own, so that each client's graph can be looked at."""
+
+    def __init__(self, problem: TorchProblem, name: str, x: Array, lam: Array, rows: list[Array | None] | None) -> None:
+        require_recording(name)
+        self.problem, self.name, self.rows = problem, name, rows
+        self.leaves = {"x": _leaves(x), "lam": _leaves(lam)}
+
+    def cost(self, i: int, x: Array, lam: Array) -> Array:
+        if self.rows is None:
+            return self.problem._outer_of(i, x, lam)
+        return self.problem._inner_of(i, x, lam, self.rows[i])
+
+    def gradients(self, along: tuple[str, ...], *, keep: bool = False) -> Rows:
+        """Derivatives of every client's cost along each name, one after the other; `keep` records their own graph."""
+        import torch
+
+        clients = range(self.problem.n_clients)
+        with torch.enable_grad():
+            costs = [self.cost(i, self.leaves["x"][i], self.leaves["lam"][i]) for i in clients]
+        rows = gradients(costs, [row for name in along for row in self.leaves[name]], keep=keep, retain=keep)
+        slots = [(name, i) for name in along for i in clients]
+        return [
+            self._zero(name, i, self.cost, "its derivative") if row is None else row
+            for (name, i), row in zip(slots, rows, strict=True)
+        ]
+
+    def slope(self, i: int, x: Array, lam: Array) -> Array:
+        """d_x of client i's cost at any point, without a graph."""
+        import torch
+
+        moved = leaf(x)
+        with torch.enable_grad():
+            (row,) = gradients([self.cost(i, moved, lam.detach())], [moved])
+        return torch.zeros_like(moved) if row is None else row
+
+    def _zero(self, name: str, i: int, value: Callable[..., Array], what: str) -> Array:
+        """Zero, after a look that `value` of client i really does not depend on `name`."""
+        import torch
+
+        point = {key: rows[i].detach() for key, rows in self.leaves.items()}
+        question = (self.name, what, name, i)
+        if question in self.problem._independent:
+            return torch.zeros_like(point[name])
+        if changes(lambda moved: value(i, **{**point, name: moved}), point[name]):
+            raise RuntimeError(
+                f"{self.name}: client {int(self.problem.clients[i])}'s cost changes with {name}, but carries no graph "
+                f"to it (detached, or computed under no_grad, in integers or outside of PyTorch): {what} would be zero"
+            )
+        self.problem._independent.add(question)
+        return torch.zeros_like(point[name])
+
+
+class TorchLinearization(PulledBack):
+    """u -> d<d_x g, u>/dx and d<d_x g, u>/dlam through the kept graph."""
+
+    def __init__(self, point: _Differentiation) -> None:
+        self._point, self._problem = point, point.problem
+        self._slopes = point.gradients(("x",), keep=True)
+
+    def _pull(self, along: tuple[str, ...], u: Array) -> list[Array]:
+        import torch
+
+        validation.same_kind(x=self._point.leaves["x"][0], u=u)
+        self._problem._check_shape("u", u, self._problem.dim_x)
+        with torch.enable_grad():
+            products = [(slope * row).sum() for slope, row in zip(self._slopes, u.detach(), strict=True)]
+        rows = gradients(products, [row for name in along for row in self._point.leaves[name]], retain=True)
+        n = self._problem.n_clients
+        return [torch.stack([self._row(name, i, rows[k * n + i]) for i in range(n)]) for k, name in enumerate(along)]
+
+    def _row(self, name: str, i: int, row: Array | None) -> Array:
+        return self._point._zero(name, i, self._point.slope, "its second derivative") if row is None else row
+
+
+def _leaves(a: Array) -> Rows:
+    return [leaf(row) for row in a]
+
+
+# ----------------------------------------------------------------------------------------------------
+# Instances of n clients as torch tensors of one shape, padded with zero weight, for functions that run under vmap.
+
+
+class TorchInstances:
+    """Inputs X (n, N, ...), labels y (n, N, ...) and whether an instance is a client's own, (n, N).
+
+    Padding repeats an instance of the same client: where that one's loss is a number, so is the padding's, and its
+    weight zero makes it nothing.
+    """
+
+    def __init__(self, X: Array, y: Array, counts: Array) -> None:
+        import torch
+
+        self.X, self.y, self._limit = X, y, counts
+        self.valid = torch.arange(X.shape[1], device=X.device) < counts[:, None]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Instances of each client, on the host.  # (n,)"""
+        return self._limit.cpu().numpy()
+
+    def mean(self, like: Array) -> Array:
+        """The weight of each instance in its client's mean, 0 for padding.  # (n, N)"""
+        number = self.valid.sum(1, keepdim=True)
+        return self.valid.to(like.dtype) / number.clamp(min=1)
+
+    def padded_client(self) -> int | None:
+        """A client that has padding behind instances of its own, as many of these as any; None if there is none."""
+        number, longest = self.valid.sum(1), self.valid.shape[1]
+        own = number * (number < longest)
+        return int(own.argmax()) if bool(own.any()) else None
+
+    def __getitem__(self, clients: slice | Array) -> TorchInstances:
+        """The instances of some clients."""
+        some = object.__new__(type(self))
+        some.X, some.y, some._limit = self.X[clients], self.y[clients], self._limit[clients]
+        some.valid = self.valid[clients]
+        return some
+
+    def select(self, batch: Array | None) -> TorchInstances:
+        """The instances of a mini-batch (n, b), -1 for padding."""
+        import torch
+
+        if batch is None:
+            return self
+        batch = batch.long()  # short integers are no indices to PyTorch
+        valid = batch >= 0
+        first = batch.gather(1, valid.to(torch.int8).argmax(1, keepdim=True))  # one that the batch has
+        index = torch.where(valid, batch, first).clamp(min=0)
+        rows = torch.arange(len(batch), device=batch.device)[:, None]
+        some = object.__new__(type(self))
+        some.X, some.y, some._limit, some.valid = self.X[rows, index], self.y[rows, index], self._limit, valid
+        return some
+
+
+def read_tensors(names: tuple[str, str], X: Any, y: Any) -> TorchInstances:
+    """Arrays (n, N, ...), or lists of n arrays (N_i, ...), torch's or NumPy's."""
+    parts = [_parts(name, a) for name, a in zip(names, (X, y), strict=True)]
+    if len(parts[0]) != len(parts[1]):
+        raise ValueError(f"{names[1]}: {len(parts[1])} clients given, needed {len(parts[0])} as in {names[0]}")
+    for i, (a, b) in enumerate(zip(*parts, strict=True)):
+        if a.ndim < 1 or b.ndim < 1 or len(a) < 1 or len(b) != len(a):
+            raise ValueError(
+                f"{names[0]}[{i}], {names[1]}[{i}]: shapes {tuple(a.shape)} and {tuple(b.shape)} given, "
+                "needed (N_i, ...) and (N_i, ...) with the same N_i >= 1"
+            )
+    import torch
+
+    counts = [len(part) for part in parts[0]]
+    inputs, labels = (_stacked(name, part, max(counts)) for name, part in zip(names, parts, strict=True))
+    return TorchInstances(inputs, labels, torch.tensor(counts, device=inputs.device))
+
+
+def _parts(name: str, a: Any) -> list[Array]:
+    import torch
+
+    if not isinstance(a, torch.Tensor | np.ndarray | Sequence) or isinstance(a, str) or len(a) < 1:
+        raise TypeError(f"{name}: {type(a).__name__} given, needed an array (n, N, ...) or a list of n arrays")
+    return [torch.as_tensor(part) for part in a]
+
+
+def _stacked(name: str, parts: list[Array], longest: int) -> Array:
+    import torch
+
+    kinds = {(tuple(part.shape[1:]), part.dtype, part.device) for part in parts}
+    if len(kinds) > 1:
+        listing = "; ".join(f"{shape}, {dtype}, {device}" for shape, dtype, device in sorted(kinds, key=str))
+        raise ValueError(f"{name}: clients with different shapes, dtypes or devices given ({listing}), needed the same")
+    return torch.stack([torch.cat([part, part[:1].expand(longest - len(part), *part.shape[1:])]) for part in parts])
+
+
+# ----------------------------------------------------------------------------------------------------
+# Derivatives of the costs of clients that share a graph, at a point: first ones, and products with second ones.
+
+
+class Point:
+    """One of the costs at a point, for clients that share a graph."""
+
+    def __init__(self, problem: TorchModuleProblem, name: str, x: Array, lam: Array, data: TorchInstances) -> None:
+        self.problem, self.name, self.data = problem, name, data
+        self.leaves = {"x": leaf(x), "lam": leaf(lam)}
+
+    def costs(self, x: Array, lam: Array) -> Array:
+        return self.problem.costs(self.name, x, lam, self.data)
+
+    def gradients(self, along: tuple[str, ...], *, keep: bool = False) -> list[Array]:
+        """Derivatives along each name; `keep` records their own graph."""
+        import torch
+
+        with torch.enable_grad():
+            costs = self.costs(**self.leaves)
+        rows = gradients([costs], [self.leaves[name] for name in along], keep=keep, retain=keep)
+        return [self.or_zero(row, name, self.costs, "derivative") for row, name in zip(rows, along, strict=True)]
+
+    def slopes(self, x: Array, lam: Array) -> Array:
+        """d_x of the costs at any point, without a graph."""
+        import torch
+
+        moved = leaf(x)
+        with torch.enable_grad():
+            (rows,) = gradients([self.costs(moved, lam.detach())], [moved])
+        return torch.zeros_like(moved) if rows is None else rows
+
+    def or_zero(self, rows: Array | None, name: str, value: Callable[..., Array], what: str) -> Array:
+        """`rows`; zero if there is no graph, after a look that `value` really does not depend on `name`."""
+        import torch
+
+        if rows is not None:
+            return rows
+        point = {key: a.detach() for key, a in self.leaves.items()}
+        question = (self.name, what, name)
+        if question not in self.problem._independent:
+            if changes(lambda moved: value(**{**point, name: moved}), point[name]):
+                raise RuntimeError(
+                    f"{self.name}: it changes with {name}, but carries no graph to it (detached, or computed under "
+                    f"no_grad, in integers or outside of PyTorch): its {what} would be zero"
+                )
+            self.problem._independent.add(question)
+        return torch.zeros_like(point[name])
+
+
+class ModuleLinearization(PulledBack):
+    """u -> d<d_x g, u>/dx and d<d_x g, u>/dlam through the kept graphs."""
+
+    def __init__(self, problem: TorchModuleProblem, points: list[Point]) -> None:
+        self._problem, self._points = problem, points
+        self._slopes = [point.gradients(("x",), keep=True)[0] for point in points]
+
+    def _pull(self, along: tuple[str, ...], u: Array) -> list[Array]:
+        import torch
+
+        validation.same_kind(x=self._slopes[0], u=u)
+        self._problem._check_shape("u", u, self._problem.dim_x)
+        vectors = u.detach().split([len(slope) for slope in self._slopes])
+        parts = []
+        for point, slope, vector in zip(self._points, self._slopes, vectors, strict=True):
+            with torch.enable_grad():
+                product = (slope * vector).sum()
+            rows = gradients([product], [point.leaves[name] for name in along], retain=True)
+            parts.append(
+                [point.or_zero(row, name, point.slopes, "second derivative")
+                 for row, name in zip(rows, along, strict=True)]
+            )  # fmt: skip
+        return [torch.cat(rows) for rows in zip(*parts, strict=True)]
+
+
+# ----------------------------------------------------------------------------------------------------
+# Clients that train a torch.nn.Module, all of them by one call: torch.func's functional_call under its vmap.
+#
+#     g_i(x_i, λ_i) = Σ_k mean_ik loss(net(X_i; x_i), y_i, λ_i)_k + penalty(x_i, λ_i)
+#     f_i(x_i, λ_i) = Σ_k mean'_ik outer_loss(net(X'_i; x_i), y'_i, λ_i)_k + outer_penalty(x_i, λ_i)
+#
+# x_i holds the module's parameters in PyTorch's order, as `torch.nn.utils.parameters_to_vector` gives them and
+# `hgp_ref.neural` has them; those with requires_grad=False stay as they are, like buffers. Clients share the graph of
+# Σ_i g_i; since g_i depends on row i alone, one derivative of the sum gives all rows, and one derivative of <∂_x Σ g,
+# u>
+# all products.
+
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+Loss = Callable[[Array, Array, Array], Array]
+Penalty = Callable[[Array, Array], Array]
+
+
+class TorchModuleProblem(Adapter):
+    """See `adapters.from_torch` for the arguments."""
+
+    def __init__(self, module: Module, loss: Loss, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *,
+                 dim_lam: int, outer_loss: Loss | None = None, penalty: Penalty | None = None,
+                 outer_penalty: Penalty | None = None, chunk: int | None = None) -> None:  # fmt: skip
+        given = {"loss": loss, "outer_loss": outer_loss, "penalty": penalty, "outer_penalty": outer_penalty}
+        for name, function in given.items():
+            if not callable(function) and (function is not None or name == "loss"):
+                raise TypeError(f"{name}: {type(function).__name__} given, needed a function")
+        if (X_val is None) != (y_val is None):
+            missing = "X_val" if X_val is None else "y_val"
+            raise ValueError(f"{missing}: None given, needed both X_val and y_val or none")
+        self.module, self._trained = module, [p for _, p in _trained(module)]
+        self._slots = _slots(module, self._trained)
+        self.chunk = None if chunk is None else validation.integer("chunk", chunk)
+        train = read_tensors(("X", "y"), X, y)
+        val = train if X_val is None else read_tensors(("X_val", "y_val"), X_val, y_val)
+        if len(val.X) != len(train.X):
+            raise ValueError(f"X_val: {len(val.X)} clients given, needed {len(train.X)} as in X")
+        dim_x = sum(p.numel() for p in self._trained)
+        if dim_x == 0:
+            raise ValueError(f"module: {type(module).__name__} without parameters given, needed one to train at least")
+        self._data: dict[str, TorchInstances] = {"inner_cost": train, "outer_cost": val}
+        self._penalties = {"inner_cost": penalty, "outer_cost": outer_penalty}
+        self._symmetric = False  # whether a second derivative was seen to be
+        self._independent: set[tuple[str, str, str]] = set()  # what has been asked for and depends on nothing
+        self._alone: set[str] = set()  # costs that were seen to treat each instance by itself
+        super().__init__(loss, outer_loss or loss, len(train.X), dim_x, dim_lam, train.counts)
+
+    def __repr__(self) -> str:
+        sizes = f"n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}"
+        return f"<{type(self).__name__} of a {type(self.module).__name__}: {sizes}>"
+
+    def parameters(self) -> Array:
+        """The module's own parameters, the same for every client: a point to start from.  # (n, d_x)"""
+        import torch
+
+        row = torch.nn.utils.parameters_to_vector(self._trained).detach()
+        return row.repeat(self.n_clients, 1)
+
+    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """g_i.  # (n,)"""
+        return self._cost("inner_cost", x, lam, batch)
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """f_i.  # (n,)"""
+        return self._cost("outer_cost", x, lam)
+
+    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """d_x g_i.  # (n, d_x)"""
+        import torch
+
+        return torch.cat([point.gradients(("x",))[0] for point in self._points("inner_cost", x, lam, batch)])
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """d_x f_i and d_lam f_i.  # (n, d_x), (n, d_lam)"""
+        import torch
+
+        each = [point.gradients(("x", "lam")) for point in self._points("outer_cost", x, lam)]
+        along_x, along_lam = (torch.cat(parts) for parts in zip(*each, strict=True))
+        return along_x, along_lam
+
+    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> ModuleLinearization:
+        """The gradient with its graph, differentiated once more for each vector."""
+        return ModuleLinearization(self, list(self._points("inner_cost", x, lam, batch)))
+
+    def data_digest(self) -> str:
+        """SHA-256 of the clients' data; see `digests`. The module and the losses are functions and leave no trace."""
+        parts = [part for data in self._data.values() for part in (data.X, data.y, data.counts)]
+        return digest(self, *parts)
+
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> TorchModuleProblem:
+        """The same problem with some of its clients, a slice or indices."""
+        which, some = chosen(clients, self.n_clients), copy.copy(self)
+        some._data = {name: data[which] for name, data in self._data.items()}
+        some.clients, some.counts = self.clients[which], some._data["inner_cost"].counts
+        some.n_clients = len(some.clients)
+        return some
+
+    def costs(self, name: str, x: Array, lam: Array, data: TorchInstances) -> Array:
+        """The cost `name` of the clients of `data`, one call for all.  # (n,)"""
+        from torch.func import vmap
+
+        penalty = self._penalties[name]
+
+        def one(x: Array, lam: Array, X: Array, y: Array, mean: Array) -> Array:
+            each = self._losses(name, x, lam, X, y)
+            _check_losses(name, each, mean)
+            total = (mean * each).sum()
+            return total if penalty is None else total + _scalar(name, penalty(x, lam))
+
+        try:
+            costs = vmap(one)(x, lam, data.X, data.y, data.mean(x))
+        except RuntimeError as error:
+            if self.module.training and any(word in str(error) for word in ("random", "in-place", "in place")):
+                raise RuntimeError(
+                    f"module: {type(self.module).__name__} in training mode draws random numbers or changes its "
+                    "buffers (dropout, running statistics), which one call for all clients cannot do; "
+                    f"needed module.eval() ({error})"
+                ) from error
+            raise
+        self._check_alone(name, x, lam, data)
+        return costs
+
+    def _losses(self, name: str, x: Array, lam: Array, X: Array, y: Array) -> Array:
+        """The loss of every instance of one client.  # (N,)"""
+        from torch.func import functional_call
+
+        parts = x.split([p.numel() for p in self._trained])
+        own = [part.view(p.shape) for part, p in zip(parts, self._trained, strict=True)]
+        given = {slot: own[k] for slot, k in self._slots.items()}
+        given |= {
+            slot: buffer.detach().clone() for slot, buffer in self.module.named_buffers()
+        }  # a call may change them
+        outputs = functional_call(self.module, given, (X,), tie_weights=False)
+        return (self._inner if name == "inner_cost" else self._outer)(outputs, y, lam)
+
+    def _check_alone(self, name: str, x: Array, lam: Array, data: TorchInstances) -> None:
+        """ValueError where padding changes the losses of a client's own instances; one client with padding tells."""
+        import torch
+
+        if name in self._alone or (i := data.padded_client()) is None:
+            return
+        own = data.valid[i]
+        with torch.no_grad():
+            at = (name, x[i].detach(), lam[i].detach())
+            padded, plain = (
+                self._losses(*at, data.X[i], data.y[i])[own],
+                self._losses(*at, data.X[i][own], data.y[i][own]),
+            )
+        near = torch.finfo(plain.dtype).eps ** 0.5
+        if not torch.allclose(padded, plain, near, near * float(plain.abs().nan_to_num().max()), equal_nan=True):
+            raise ValueError(
+                f"{name}: the loss of an instance changes with the others of its call (batch normalisation in training "
+                "mode?), so padding of shorter clients or batches would change it; needed a module and a loss that "
+                "treat each instance by itself (module.eval()), equal clients, or costs that go client by client"
+            )
+        self._alone.add(name)
+
+    def _cost(self, name: str, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        import torch
+
+        with torch.no_grad():
+            return torch.cat(
+                [self.costs(name, p, q, data) for p, q, data in self._chunks(name, x.detach(), lam.detach(), batch)]
+            )
+
+    def _points(self, name: str, x: Array, lam: Array, batch: Array | None = None) -> Iterator[Point]:
+        require_recording(name)
+        for own_x, own_lam, data in self._chunks(name, x, lam, batch):
+            yield Point(self, name, own_x, own_lam, data)
+
+    def _chunks(self, name: str, x: Array, lam: Array,
+                batch: Array | None) -> Iterator[tuple[Array, Array, TorchInstances]]:  # fmt: skip
+        self._check(x, lam)
+        self._check_batch(batch, x)
+        whole = self._data[name]
+        if whole.X.is_floating_point():
+            validation.same_kind(x=x, X=whole.X)
+        size = self.chunk or self.n_clients
+        for start in range(0, self.n_clients, size):
+            own = slice(start, start + size)
+            yield x[own], lam[own], whole[own].select(None if batch is None else batch[own])
+
+
+def _trained(module: Module) -> list[tuple[str, Any]]:
+    """Names and parameters that require a gradient."""
+    trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    for name, p in trained:
+        if not p.is_floating_point():
+            raise TypeError(f"module: parameter {name} of {p.dtype} given, needed real floating-point numbers")
+    return trained
+
+
+def _slots(module: Module, trained: list[Any]) -> dict[str, int]:
+    """Every place of the module that holds one of its trained parameters, and which of them.
+
+    A parameter that two layers share has a place in each. A layer that the module has under two names is one layer
+    with one place: `functional_call` would exchange its parameter twice, and leave the last one there.
+    """
+    number = {id(p): k for k, p in enumerate(trained)}
+    return {
+        f"{prefix}.{name}" if prefix else name: number[id(p)]
+        for prefix, layer in module.named_modules()
+        for name, p in layer.named_parameters(recurse=False, remove_duplicate=False)
+        if id(p) in number
+    }
+
+
+def _check_losses(name: str, each: Array, mean: Array) -> None:
+    if tuple(getattr(each, "shape", (None,))) != tuple(mean.shape):
+        given = f"shape {tuple(each.shape)}" if hasattr(each, "shape") else type(each).__name__
+        raise ValueError(
+            f"{name}: the loss returned {given}, needed {tuple(mean.shape)}: one number for each instance, not reduced"
+        )
+    if each.dtype != mean.dtype:
+        raise TypeError(f"{name}: the loss returned {each.dtype}, needed {mean.dtype} as x is")
+
+
+def _scalar(name: str, value: Array) -> Array:
+    if tuple(getattr(value, "shape", (None,))) != ():
+        given = f"shape {tuple(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+        raise ValueError(f"{name}: its penalty returned {given}, needed a scalar of shape ()")
+    return value

@@ -1,0 +1,370 @@
+"""Influence: predictions against the exact derivative and against retraining, removals, retraining itself, scores."""
+
+from __future__ import annotations
+
+import doctest
+
+import numpy as np
+import pytest
+from helpers import LIBRARIES, open_library
+
+import hgp_ref as hgp
+import hgp_ref.attribution.prediction
+import hgp_ref.attribution.retraining
+from hgp_ref import attribution
+from hgp_ref.attribution import as_removals, influence, retrain, retrain_sgp, scores
+from hgp_ref.problems import InstanceWeights, LogisticRegression
+
+SIZES = (5, 9, 7)  # training instances of the clients
+LOSSES = {"binary": {}, "softmax": {"loss": "softmax", "n_classes": 3}}
+
+
+def labelled(classes: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    X, X_val = ([rng.standard_normal((k, 3)) for k in part] for part in (SIZES, (6, 6, 6)))
+    y, y_val = ([rng.integers(0, classes, k) for k in part] for part in (SIZES, (6, 6, 6)))
+    for labels in y:
+        labels[:classes] = np.arange(classes)
+    return X, y, X_val, y_val
+
+
+def weighted(loss: str = "binary", l2: float = 0.3, seed: int = 0):
+    """A problem with clients of unequal size, weights 1 and the exact inner solution."""
+    problem = InstanceWeights(*labelled(3 if loss == "softmax" else 2, seed), l2=l2, **LOSSES[loss])
+    lam = np.ones((problem.n_clients, problem.dim_lam))
+    return problem, lam, hgp.exact.inner_solution(problem, lam)
+
+
+def predict(problem, x, lam, **asked):
+    """To rounding: exact averaging, and enough terms for a smallest eigenvalue of 0.3 and η = 1/2."""
+    return influence(problem, x, lam, hgp.ExactAverage(problem.n_clients), eta=0.5, iterations=300, **asked)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_prediction_is_minus_the_weighted_derivative(loss):
+    problem, lam, x = weighted(loss)
+    lam = lam * 0.7
+    found = predict(problem, x, lam)
+    exact = -lam * hgp.exact.hypergradient(problem, x, lam)
+    valid = np.arange(problem.dim_lam) < np.array(SIZES)[:, None]
+    assert np.max(np.abs(found.per_instance - np.where(valid, exact, 0))) <= 1e-12 * np.max(np.abs(exact))
+    assert np.array_equal(found.predicted, found.per_instance[valid])  # client by client, each in order
+    assert found.removals == tuple(((i, k),) for i, size in enumerate(SIZES) for k in range(size))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_prediction_is_the_slope_of_the_retrained_cost(loss):
+    """f(x(λ − t e)) − f(x(λ + t e)) = 2t · predicted + O(t³), with the scale: a sum over clients, each mean by N_i."""
+    problem, lam, x = weighted(loss)
+    found = predict(problem, x, lam)
+    t = 1e-4
+    for (pair,) in found.removals[::4]:
+        costs = []
+        for sign in (-1, 1):
+            moved = lam.copy()
+            moved[pair] += sign * t
+            costs.append(np.sum(problem.outer_cost(hgp.exact.inner_solution(problem, moved), moved)))
+        slope = (costs[0] - costs[1]) / (2 * t)
+        assert abs(slope - found.per_instance[pair]) <= 1e-6 * np.max(np.abs(found.per_instance))
+
+
+def test_the_convention_of_koh_and_liang():
+    """One client: I_up,loss = −∇f·H⁻¹∇ℓ_k, and the change upon removal is −I_up,loss / N."""
+    X, y, X_val, y_val = (part[1:2] for part in labelled(2))
+    problem = InstanceWeights(X, y, X_val, y_val, l2=0.3)
+    lam = np.ones((1, problem.dim_lam))
+    x = hgp.exact.inner_solution(problem, lam)
+    p = 1 / (1 + np.exp(-X[0] @ x[0]))
+    grads = (p - y[0])[:, None] * X[0]  # ∇ℓ_k
+    H = (X[0] * (p * (1 - p))[:, None]).T @ X[0] / len(p) + 0.3 * np.eye(3)
+    p_val = 1 / (1 + np.exp(-X_val[0] @ x[0]))
+    grad_f = X_val[0].T @ (p_val - y_val[0]) / len(p_val)
+    up = -grads @ np.linalg.solve(H, grad_f)
+    assert np.max(np.abs(predict(problem, x, lam).predicted + up / len(p))) <= 1e-12 * np.max(np.abs(up))
+
+
+def test_a_group_and_a_client_are_sums():
+    problem, lam, x = weighted()
+    each = predict(problem, x, lam).per_instance
+    groups = [[(0, 1), (2, 3)], [(1, 8)]]
+    found = predict(problem, x, lam, groups=groups)
+    assert np.allclose(found.predicted, [each[0, 1] + each[2, 3], each[1, 8]], rtol=1e-14, atol=0)
+    found = predict(problem, x, lam, clients=[2, 0])
+    assert np.allclose(found.predicted, [each[2].sum(), each[0].sum()], rtol=1e-12, atol=1e-16)
+    assert [len(removal) for removal in found.removals] == [7, 5]
+
+
+def test_most_influential_looks_at_size_over_all_clients():
+    problem, lam, x = weighted()
+    found = predict(problem, x, lam)
+    top = found.most_influential(6)
+    sizes = np.abs([found.per_instance[pair] for pair in top])
+    assert np.all(np.diff(sizes) <= 0)
+    rest = [found.per_instance[pair] for (pair,) in found.removals if pair not in top]
+    assert np.max(np.abs(rest)) <= sizes[-1]
+    with pytest.raises(ValueError, match="count=22 given, there are 21"):
+        found.most_influential(22)
+
+
+def test_over_a_network_it_meets_the_exact_derivative():
+    """RandomDirected with S = 60 steps: certified by the exact value, whose error at S steps is far below 1e-8."""
+    problem, lam, x = weighted()
+    avg = hgp.PushSum(hgp.networks.RandomDirected(3, 0.4, 0.8, seed=1), steps=60)
+    found = influence(problem, x, lam, avg, eta=0.5, iterations=300)
+    exact = -lam * hgp.exact.hypergradient(problem, x, lam)
+    assert np.max(np.abs(found.per_instance - exact)) <= 1e-8 * np.max(np.abs(exact))
+    assert found.estimate.traffic.rounds == 60 * 300
+
+
+@pytest.mark.parametrize("name", [lib for lib in LIBRARIES if lib != "jax"])
+def test_on_every_library(name):
+    lib = open_library(name)
+    problem, lam, x = weighted()
+    expected = predict(problem, x, lam, clients=[1])
+    X, y, X_val, y_val = ([lib.asarray(a, "float64") for a in part] for part in labelled(2))
+    there = InstanceWeights(X, y, X_val, y_val, l2=0.3)
+    found = predict(there, lib.asarray(x), lib.asarray(lam), clients=[1])
+    assert isinstance(found.predicted, np.ndarray)
+    assert np.allclose(found.per_instance, expected.per_instance, rtol=0, atol=1e-12)
+    assert np.allclose(
+        retrain(there, lib.asarray(lam), found.removals).actual,
+        retrain(problem, lam, found.removals).actual,
+        rtol=0,
+        atol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_retraining_is_what_deleting_the_instance_gives(loss):
+    """Without instance k a client divides by N_i − 1, so the same problem has weights (N_i − 1)/N_i there."""
+    problem, lam, _ = weighted(loss)
+    X, y, X_val, y_val = labelled(3 if loss == "softmax" else 2)
+    result = retrain(problem, lam, [((1, 4),)])
+    X[1], y[1] = np.delete(X[1], 4, axis=0), np.delete(y[1], 4)
+    smaller = InstanceWeights(X, y, X_val, y_val, l2=0.3, **LOSSES[loss])
+    weights = np.ones((3, smaller.dim_lam))
+    weights[1] = 8 / 9
+    x = hgp.exact.inner_solution(smaller, weights)
+    change = np.sum(smaller.outer_cost(x, weights)) - result.cost
+    assert np.max(np.abs(result.x[0] - x)) <= 1e-11
+    assert abs(result.actual[0] - change) <= 1e-11
+
+
+class OneByOne:
+    """The same problem without run axes or a closed-form Hessian, as a user may write it."""
+
+    broadcasts = False
+
+    def __init__(self, problem):
+        self.problem = problem
+        for name in ("n_clients", "dim_x", "dim_lam", "counts"):
+            setattr(self, name, getattr(problem, name))
+        for name in ("inner_cost", "inner_grad", "outer_cost", "outer_grad", "linearize"):
+            setattr(self, name, getattr(problem, name))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_many_retrainings_at_once_are_the_single_ones(loss, monkeypatch):
+    """Chord steps, Newton steps in blocks of one run, and one run after the other end at the same points."""
+    problem, lam, _ = weighted(loss, l2=0.02)
+    removals = [((0, 0),), ((1, 3),), ((2, 5), (2, 6)), tuple((1, k) for k in range(9))]
+    together = retrain(problem, lam, removals)
+    alone = retrain(OneByOne(problem), lam, removals)
+    monkeypatch.setattr(attribution.retraining, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(attribution.retraining, "_chord", no_chord)
+    newton = retrain(problem, lam, removals)
+    for other in (alone, newton):
+        assert np.max(np.abs(together.x - other.x)) <= 1e-10 * np.max(np.abs(together.x))
+        assert np.max(np.abs(together.actual - other.actual)) <= 1e-11
+    residual = np.mean(problem.inner_grad(together.x, attribution.retraining.without(lam, removals)), axis=1)
+    assert np.max(np.abs(residual)) <= 1e-13
+
+
+def no_chord(problem, lam, lam0, x0):
+    return np.repeat(x0[None], lam.shape[0], axis=0), np.zeros(lam.shape[0], dtype=bool)
+
+
+def test_newton_is_safe_far_from_the_solution():
+    """From a point where full steps overshoot (saturated sigmoids), the search still reaches the solution."""
+    problem, lam, x = weighted(l2=0.01)
+    far = np.array([[30.0, -40.0, 20.0]])
+    found = attribution.retraining._newton(problem, lam[None], far)
+    assert np.max(np.abs(found[0] - x[0])) <= 1e-9
+
+
+def test_retraining_in_float32_reaches_float32():
+    problem, lam, _ = weighted()
+    single = problem.to("numpy", dtype="float32")
+    removals = [((0, 0),), ((1, 3),)]
+    found = retrain(single, lam.astype(np.float32), removals)
+    assert np.max(np.abs(found.x - retrain(problem, lam, removals).x)) <= 1e-5
+
+
+def test_retraining_by_sgp_approaches_the_exact_one():
+    """Gradient descent over a complete graph is exact averaging: at rate 1 it contracts by 0.7 a step."""
+    problem, lam, _ = weighted()
+    removals = [((0, 0),), ((1, 3),), ((2, 5), (2, 6))]
+    net = hgp.networks.FullyConnected(3)
+    by_sgp = retrain_sgp(problem, net, lam, removals, steps=400, lr=1.0, milestones=())
+    exact = retrain(problem, lam, removals)
+    assert by_sgp.x.shape == (3, 3, problem.dim_x)
+    assert np.max(np.abs(by_sgp.x - exact.x)) <= 1e-10
+    assert np.max(np.abs(by_sgp.actual - exact.actual)) <= 1e-10
+    assert abs(by_sgp.cost - exact.cost) <= 1e-10
+
+
+def test_predictions_meet_retraining_on_mild_data(monkeypatch):
+    """Many instances, each a small part: first order is enough for all three scores, chord steps for retraining."""
+    monkeypatch.setattr(attribution.retraining, "_newton", None)
+    data = hgp.data.synthetic_mixture(seed=1234, variant="published", n_test=1)
+    problem = InstanceWeights(data.X, data.y, data.X_val, data.y_val, l2=0.01)
+    lam = np.ones((3, 100))
+    x = hgp.exact.inner_solution(problem, lam)
+    avg = hgp.PushSum(hgp.networks.RandomDirected(3, 0.4, 0.8, seed=0), steps=100)
+    found = hgp.influence(problem, x, lam, avg, eta=1.0, iterations=500)
+    top = as_removals(found.counts, instances=found.most_influential(50))
+    predicted = np.array([found.per_instance[removal[0]] for removal in top])
+    result = scores(retrain(problem, lam, top).actual, predicted)
+    assert result.r2 >= 0.99 and result.f1 == 1.0 and result.spearman >= 0.99
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_are_those_of_scikit_learn_and_scipy(seed):
+    metrics = pytest.importorskip("sklearn.metrics")
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(seed)
+    actual = np.round(rng.standard_normal(40), 1)  # rounded: ties
+    predicted = np.round(actual + rng.standard_normal(40), 1)
+    found = scores(actual, predicted)
+    assert found.r2 == pytest.approx(metrics.r2_score(actual, predicted), rel=1e-12)
+    assert found.f1 == pytest.approx(metrics.f1_score(actual < 0, predicted < 0), rel=1e-12)
+    assert found.spearman == pytest.approx(stats.spearmanr(actual, predicted).statistic, rel=1e-12)
+
+
+def test_scores_that_are_undefined_are_nan():
+    found = scores(np.ones(3), np.array([1.0, 2.0, 3.0]))
+    assert np.isnan(found.r2) and np.isnan(found.f1) and np.isnan(found.spearman)
+    with pytest.raises(ValueError, match=r"actual \(3,\) and predicted \(2,\)"):
+        scores(np.ones(3), np.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"instances": [(0, 0)], "clients": [0]}, "instances and clients given together"),
+        ({"instances": [(3, 0)]}, "client=3 given, needed an integer from 0 to 2"),
+        ({"instances": [(0, 5)]}, "instance of client 0=5 given, needed an integer from 0 to 4"),
+        ({"instances": [(0, -1)]}, "instance of client 0=-1 given"),
+        ({"instances": [(0, 1, 2)]}, "a pair"),
+        ({"groups": [[(0, 1), (0, 1)]]}, "names an instance twice"),
+        ({"clients": [-1]}, "client=-1 given"),
+    ],
+)
+def test_bad_removals(asked, message):
+    problem, lam, x = weighted()
+    with pytest.raises(ValueError, match=message):
+        predict(problem, x, lam, **asked)
+
+
+def test_problems_whose_lam_weighs_no_instances_are_refused():
+    problem = LogisticRegression(*labelled(2))
+    x, lam = np.zeros((3, 3)), np.zeros((3, 3))
+    with pytest.raises(ValueError, match="dim_lam=3 but the largest client has 9"):
+        predict(problem, x, lam)
+    with pytest.raises(ValueError, match="no `counts`"):
+        predict(hgp.problems.Quadratic.random(3, 2, 2), np.zeros((3, 2)), np.zeros((3, 2)))
+
+
+def test_the_worked_example():
+    assert doctest.testmod(attribution.prediction, extraglobs={"hgp": hgp, "np": np}).failed == 0
+
+
+@pytest.mark.parametrize("unit", [1e-10, 1.0, 1e10])
+def test_retraining_does_not_depend_on_the_unit_of_x(unit):
+    X, y, X_val, y_val = labelled(2)
+    removals = [(0, 1), (2, 3), tuple((1, k) for k in range(8))]
+
+    def actual(scale):
+        scaled = [[part / scale for part in parts] for parts in (X, X_val)]
+        problem = InstanceWeights(scaled[0], y, scaled[1], y_val, l2=0.3 / scale**2)
+        return retrain(problem, np.ones((3, problem.dim_lam)), removals)
+
+    one, other = actual(1.0), actual(unit)
+    np.testing.assert_allclose(other.actual, one.actual, rtol=1e-9)
+    np.testing.assert_allclose(other.x / unit, one.x, rtol=1e-10, atol=1e-13)
+
+
+def test_retraining_where_the_solution_is_zero():
+    """Data that come with both labels: x = 0 up to rounding, before and after a symmetric removal."""
+    rng = np.random.default_rng(3)
+    half = [rng.standard_normal((4, 2)) for _ in range(2)]
+    X, y = [np.concatenate([h, h]) for h in half], [np.repeat([0, 1], 4) for _ in half]
+    problem = InstanceWeights(X, y, X, y, l2=0.1)
+    found = retrain(problem, np.ones((2, 8)), [((0, 1), (0, 5)), (1, 2)])
+    assert np.max(np.abs(found.x_base)) < 1e-15 and np.max(np.abs(found.x[0])) < 1e-15
+    assert np.max(np.abs(found.x[1])) > 1e-3
+
+
+REMOVALS = {
+    "padding": ([((0, 6),)], ValueError, "instance of client 0=6 given, needed an integer from 0 to 4"),
+    "a negative client": ([((-1, 0),)], ValueError, "client=-1 given"),
+    "a negative instance": ([(0, -1)], ValueError, "instance of client 0=-1 given"),
+    "a fraction": ([(0.9, 0)], TypeError, "client=0.9 given"),
+    "True": ([(True, 0)], TypeError, "client=True given"),
+    "twice": ([((0, 1), (0, 1))], ValueError, "names an instance twice"),
+    "a number": ([3], TypeError, "a removal=3 given"),
+    "none": (None, TypeError, "removals=None given"),
+}
+
+
+@pytest.mark.parametrize("name", REMOVALS)
+def test_retraining_refuses_what_cannot_be_removed(name):
+    removals, error, message = REMOVALS[name]
+    problem, lam, _ = weighted()
+    net = hgp.networks.FullyConnected(problem.n_clients)
+    for call in (lambda: retrain(problem, lam, removals), lambda: retrain_sgp(problem, net, lam, removals, steps=5)):
+        with pytest.raises(error, match=message):
+            call()
+
+
+def test_instances_are_not_rounded():
+    problem, lam, x = weighted()
+    with pytest.raises(TypeError, match="client=0.9 given"):
+        predict(problem, x, lam, instances=[(0.9, 0)])
+    with pytest.raises(TypeError, match="client=1.5 given"):
+        predict(problem, x, lam, clients=[1.5])
+    with pytest.raises(TypeError, match="count=2.5"):
+        predict(problem, x, lam).most_influential(2.5)
+
+
+def test_rates_are_no_instances_even_where_their_numbers_agree():
+    X, y, X_val, y_val = labelled(2)
+    X, X_val = ([np.tile(part, (1, 3)) for part in parts] for parts in (X, X_val))  # nine features, largest client 9
+    problem = LogisticRegression(X, y, X_val, y_val)
+    lam = np.full((3, 9), 0.1)
+    for call in (lambda: retrain(problem, lam, [(0, 0)]), lambda: predict(problem, np.zeros((3, 9)), lam)):
+        with pytest.raises(ValueError, match="lam of LogisticRegression does not weigh instances"):
+            call()
+
+
+def test_the_most_influential_go_straight_to_retraining():
+    problem, lam, x = weighted()
+    top = predict(problem, x, lam).most_influential(3)
+    direct = retrain(problem, lam, top)
+    np.testing.assert_array_equal(direct.actual, retrain(problem, lam, [(pair,) for pair in top]).actual)
+    assert retrain(problem, lam, []).actual.shape == (0,)
+
+
+@pytest.mark.parametrize("score", [attribution.r2_score, attribution.f1_negative, attribution.spearman, scores])
+def test_scores_do_not_broadcast(score):
+    one, three = np.ones(1), np.ones(3)
+    for actual, predicted in ((three, one), (three[:, None], three), (np.ones(0), np.ones(0)), (1, 1)):
+        with pytest.raises(ValueError, match=r"actual \(.* and predicted \(.*, needed the same \(R,\)"):
+            score(actual, predicted)
+    with pytest.raises(ValueError, match="predicted: holds NaN"):
+        score(np.ones(2), np.array([1.0, np.nan]))
+
+
+def test_an_undefined_score_says_why():
+    found = scores(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
+    assert str(found) == "R² -1, F1 undefined (no change is negative, actual or predicted), Spearman 1"
