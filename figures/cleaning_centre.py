@@ -47,10 +47,11 @@ def numbers(settings: Mapping[str, Any]) -> np.ndarray:
     data, net, problem, start = given(settings, SHOWN)
     pooled, one = data.pooled(settings["l2"]), hgp.networks.FullyConnected(1)
     total = {"steps": (settings["outer_steps"] + 1) * settings["train_steps"], "lr": settings["lr"]}
+    total["milestones"] = (0.6, 0.8)
     rows = []
     for path in (*(centre(settings, data, **way) for way in WAYS.values()), found(settings, problem, net, start)):
         lam = np.asarray(path.lam[-1]).reshape(1, -1)
-        models = (np.asarray(path.x), solved(pooled, lam, None), np.asarray(hgp.sgp(pooled, one, lam, **total).x))
+        models = (np.asarray(path.x), solved(pooled, lam, None), np.asarray(hgp.sgp(pooled, lam, one, **total).x))
         rows.append([auc(-lam, data.wrong), *(data.accuracy(x).mean() for x in models)])
     return np.array(rows)
 

@@ -57,9 +57,9 @@ def judged(images: str, seed: int, l2: float, steps: int, M: int, K: int, update
     train = {"steps": steps, "lr": settings["lr"]}
     estimate = {"steps": settings["steps"], "iterations": M, "eta": settings["eta"]}
     path = hgp.bilevel.optimise(problem, net, start, K, train, estimate, update)
-    long = {"steps": (K + 1) * steps, "lr": settings["lr"]}
+    long = {"steps": (K + 1) * steps, "lr": settings["lr"], "milestones": (0.6, 0.8)}
     known = np.where(data.wrong, -PLAIN, PLAIN)
-    models = (hgp.sgp(problem, net, start, **long).x, path.x, hgp.sgp(problem, net, known, **long).x)
+    models = (hgp.sgp(problem, start, net, **long).x, path.x, hgp.sgp(problem, known, net, **long).x)
     return (*(100 * float(data.accuracy(x).mean()) for x in models), auc(-path.lam[-1], data.wrong))
 
 

@@ -15,9 +15,9 @@ estimates what M full-batch steps from x change, and is as good as its noise is 
     H̄    u_m strays from that of full batches. By the law of total variance this adds the variance with J on full
          batches, and (N_i/b − 1) Var a_m to each term above (for a single instance).
 
-`whole_cross` takes J on full batches and leaves the first of these two. A retraining on mini-batches has the first kind
-of noise too: what M steps on the batches of HGP, the last one first, change has v^(M) of exactly these batches for its
-derivative if they are held to x (`hgp_ref.attribution.retraining`), and less so if they are not, for x moves away; on
+`full_jacobian` takes J on full batches and leaves the first of these two. A retraining on mini-batches has the first
+kind of noise too: what M steps on the batches of HGP, the last one first, change has v^(M) of exactly these batches
+for its derivative if they are held to x (`hgp_ref.attribution.retraining`), and less so if they are not, for x moves away; on
 other batches it is another random number. Last, instances are chosen by the size of a noisy prediction, which favours
 those that came out too large.
 """
@@ -55,8 +55,8 @@ def repeat(settings: Settings, x_host: np.ndarray, removed: np.ndarray) -> Array
     full, noise = _full_batch(settings, x_host, removals)
     return {
         "repeated": np.stack([predicted(seed) for seed in seeds]),  # (K, R), as HGP draws: ξ̂ and ξ̂̂ apart
-        "whole": np.stack([predicted(seed, whole_cross=True) for seed in seeds]),  # (K, R), J on full batches
-        "shared": predicted(settings["seed"], shared_batch=True),  # (R,), ξ̂ = ξ̂̂, as a training step has it
+        "whole": np.stack([predicted(seed, full_jacobian=True) for seed in seeds]),  # (K, R), J on full batches
+        "shared": predicted(settings["seed"], share=True),  # (R,), ξ̂ = ξ̂̂, as a training step has it
         "full": sums(full, removals),  # (R,)
         "full_per_instance": full,  # (n, N)
         "noise": noise,  # (R,), standard deviation by the first formula of the module
@@ -74,8 +74,15 @@ def mini_batch_steps(settings: Settings, x: np.ndarray, removed: np.ndarray, way
 def _full_batch(settings: Settings, x_host: np.ndarray, removals: list[Removal]) -> tuple[np.ndarray, np.ndarray]:
     """Full-batch predictions of every instance (n, N), and the noise that batches for J would add to removals (R,)."""
     problem, lam, x0, _, _ = from_settings(settings)
-    estimate = hgp.hypergradient(problem, from_host(x_host, like=x0), lam, averaging(settings), eta=settings["eta"],
-                                 iterations=settings["iterations"], history=True)  # fmt: skip
+    estimate = hgp.hypergradient(
+        problem,
+        from_host(x_host, like=x0),
+        lam,
+        averaging(settings),
+        eta=settings["eta"],
+        iterations=settings["iterations"],
+        history=True,
+    )
     terms = -np.diff(to_host(estimate.history).astype(np.float64), axis=0, prepend=0.0)  # (M, n, N): ∂_λ f = 0
     return terms.sum(axis=0), np.array([sampling_noise(terms, problem.counts, r, settings["batch"]) for r in removals])
 

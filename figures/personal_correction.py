@@ -20,10 +20,11 @@ from figures.personal import COMMON, SIZES  # noqa: E402
 from figures.personal_parts import make_network, make_recipe, make_task  # noqa: E402
 
 
-def ways(settings: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+def ways(settings: dict[str, Any], seed: int) -> tuple[dict[str, Any], ...]:
     """As in the experiment, and with ten times the terms on full batches."""
     terms = settings["iterations"]
-    return dict(iterations=terms, batch_size=settings["batch"], shared_batch=True), dict(iterations=10 * terms)
+    batches = hgp.MiniBatches(settings["batch"], seed=seed, share=True)
+    return dict(iterations=terms, batches=batches), dict(iterations=10 * terms)
 
 
 def corrections(settings: dict[str, Any], seed: int) -> dict[str, list[float]]:
@@ -40,7 +41,8 @@ def corrections(settings: dict[str, Any], seed: int) -> dict[str, list[float]]:
         direct = problem.outer_grad(x, lam)[1]
         avg = hgp.PushSum(net.after(settings["steps"]), settings["consensus_steps"])
         eta = settings["eta"]["push"]
-        estimates = [hgp.hypergradient(problem, x, lam, avg, eta=eta, seed=seed, **way).value for way in ways(settings)]
+        chosen = ways(settings, seed)
+        estimates = [hgp.hypergradient(problem, x, lam, avg, eta=eta, **way).value for way in chosen]
         shares[on] = [float(np.linalg.norm(v - direct) / np.linalg.norm(direct)) for v in estimates]
     return shares
 

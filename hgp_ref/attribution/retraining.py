@@ -24,7 +24,7 @@ from hgp_ref.philox import MAX_STEP
 from hgp_ref.problems.base import Normalised, Problem, as_problem, optional
 from hgp_ref.problems.batches import sample_batches
 from hgp_ref.results import Result
-from hgp_ref.training import sgp
+from hgp_ref.training import SGP, train
 from hgp_ref.validation import room
 
 Pair = tuple[int, int]
@@ -420,7 +420,7 @@ def retrain(problem: Problem, lam: Array, removals: Sequence[Removal | Pair], *,
 def retrain_sgp(
     problem: Problem, net: Network, lam: Array, removals: Sequence[Removal | Pair], **settings: Any
 ) -> Retraining:
-    """Actual changes when every model, the one with nothing removed included, is trained by `sgp(**settings)`.
+    """Actual changes when every model, the one with nothing removed included, is trained by `SGP(**settings)`.
 
     Parameters
     ----------
@@ -433,7 +433,7 @@ def retrain_sgp(
     removals : sequence
         Tuples of (client, index) pairs, or single pairs.
     **settings
-        Of `hgp.sgp`: steps, lr, milestones and so on.
+        Of `hgp.training.SGP`: steps, lr, milestones and so on; and x0 and tol of `hgp.train`.
 
     Returns
     -------
@@ -460,7 +460,8 @@ def retrain_sgp(
     removals = check_removals(problem, lam, removals)
     xp = array_namespace(lam)
     runs = xp.concat([lam[None, ...], without(lam, removals)], axis=0)  # (1 + R, n, N_max)
-    x = to_host(sgp(problem, net, runs, **settings).x)
+    start = {name: settings.pop(name, None) for name in ("x0", "tol")}
+    x = to_host(train(problem, runs, net, SGP(**settings), **start).x)
     return compare(problem, lam, runs[1:, ...], x[0], x[1:])
 
 

@@ -242,7 +242,7 @@ def test_is_the_outer_loop_of_a_mask_or_a_mixture(task, method):
     start = np.concatenate([task.model.init(3, SEED + j) for j in range(1 if method == "hgp_pl" else 3)], axis=1)
     for k in range(3):
         options = dict(milestones=None, variant="nedic", batch_size=4, seed=SEED, x0=start, first_batch=drawn)
-        fit = hgp.sgp(problem, net.after(graphs), lam, 30, 0.3, **options)
+        fit = hgp.sgp(problem, lam, net.after(graphs), steps=30, lr=0.3, **options)
         close(result.test[k], problem.accuracy(fit.x, lam, *task.data.test))
         graphs, drawn = graphs + 30, drawn + 30
         if k == 2:
@@ -326,7 +326,7 @@ def test_hgp_weights_is_the_outer_loop_of_instance_weights(task):
     lam, m, s, graphs, drawn = np.ones((3, max(COUNTS))), 0.0, 0.0, 0, 0
     for k in range(3):
         options = dict(milestones=None, variant="nedic", batch_size=4, seed=SEED, x0=task.start(), first_batch=drawn)
-        fit = hgp.sgp(problem, net.after(graphs), lam, 30, 0.3, **options)
+        fit = hgp.sgp(problem, lam, net.after(graphs), steps=30, lr=0.3, **options)
         close(result.test[k], task.plain.accuracy(fit.x, np.zeros((3, 1)), *task.data.test))
         graphs, drawn = graphs + 30, drawn + 30
         if k == 2:
