@@ -46,7 +46,7 @@ RUNS = {
         PROBLEM, LAM, hgp.PushSum(NET, 2), rounds=M, lr=0.1, callback=stop_at(20), milestones=(0.6, 0.8)
     ),
     "at_point": lambda M: hgp.baselines.at_point(
-        "dbo", PROBLEM, X, LAM, hgp.networks.StaticUndirected(n=3, seed=1), iterations=M, step=0.3, callback=stop_at(20)
+        PROBLEM, X, LAM, hgp.networks.StaticUndirected(n=3, seed=1), "dbo", iterations=M, step=0.3, callback=stop_at(20)
     ),
     "clients that never meet": lambda M: hgp.hypergradient(
         PROBLEM, X, LAM, hgp.PushSum(Apart(3), 2), eta=1.0, iterations=M, callback=stop_at(20)
