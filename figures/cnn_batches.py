@@ -17,9 +17,9 @@ estimates what M full-batch steps from x change, and is as good as its noise is 
 
 `full_jacobian` takes J on full batches and leaves the first of these two. A retraining on mini-batches has the first
 kind of noise too: what M steps on the batches of HGP, the last one first, change has v^(M) of exactly these batches
-for its derivative if they are held to x (`hgp_ref.attribution.retraining`), and less so if they are not, for x moves away; on
-other batches it is another random number. Last, instances are chosen by the size of a noisy prediction, which favours
-those that came out too large.
+for its derivative if they are held to x (`hgp_ref.attribution.retraining`), and less so if they are not, for x moves
+away; on other batches it is another random number. Last, instances are chosen by the size of a noisy prediction, which
+favours those that came out too large.
 """
 
 from __future__ import annotations

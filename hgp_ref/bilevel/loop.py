@@ -182,7 +182,10 @@ def trainer(train: Mapping[str, Any] | Train) -> Train:
     if callable(train):
         takes("train", train, "problem", "net", "lam", x0="", seed="", first_batch="", outer_step="")
         return train
-    settings = {"lr": 2.0, "milestones": (0.6, 0.8)} | read_settings("train", train, SGP, ("tol", "batch_size"))
+    settings: dict[str, Any] = {"lr": 2.0, "milestones": (0.6, 0.8)}
+    settings |= read_settings(
+        "train", train, SGP, ("tol", "batch_size")
+    )
     tol, size = settings.pop("tol", None), settings.pop("batch_size", None)
     if callable(settings["lr"]) and "milestones" not in train:
         settings["milestones"] = ()

@@ -22,7 +22,7 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.errors import DivergenceError, NonFiniteError, outside, warn_unmet
 from hgp_ref.methods.spectrum import range_of_mean, row_norms, safe_step_size
-from hgp_ref.mixing import Channel, Mean, PushSum, RobustPushSum, Traffic, open_mean, push_sum_over
+from hgp_ref.mixing import Averaging, Channel, Mean, PushSum, RobustPushSum, Traffic, open_mean, push_sum_over
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import Normalised, optional
@@ -586,7 +586,7 @@ def find_rate(problem: Normalised, lam: Array, x: Array, channel: Channel, weigh
 def train(
     problem: Problem,
     lam: Array,
-    net: Network,
+    net: Network | Averaging,
     method: TrainingMethod,
     *,
     x0: Array | None = None,

@@ -153,7 +153,7 @@ def local_rounds(
     True
     """
     method = LocalRounds(rounds, lr, milestones, weights=weights, batches=batches)
-    return train(problem, lam, avg, method, x0=x0, tol=tol, callback=callback, progress=progress)  # type: ignore[arg-type]
+    return train(problem, lam, avg, method, x0=x0, tol=tol, callback=callback, progress=progress)
 
 
 class LocalEpochs:

@@ -55,7 +55,7 @@ def test_is_the_loop_written_out(warm, batch_size):
     for t in range(1, 6):
         x0 = x if warm else None
         drawn = None if batch_size is None else hgp.MiniBatches(batch_size, seed=7, offset=batches)
-        fit = hgp.sgp(problem, lam, NET.after(graphs), x0=x0, batches=drawn, **TRAIN)
+        fit = hgp.sgp(problem, lam, NET.after(graphs), milestones=(0.6, 0.8), x0=x0, batches=drawn, **TRAIN)
         graphs, batches, x = graphs + 60, batches + 60, fit.x
         costs.append(problem.outer_cost(x, lam).sum())
         floats.append(fit.traffic.floats)
@@ -316,7 +316,7 @@ def test_training_that_fails_at_once_is_an_error():
             TypeError,
             "callback: returned ndarray of shape .3,., needed something true or",
         ),
-        (dict(estimate=dict(seed=3)), ValueError, "estimate: 'seed' given, needed some of eta, iterations"),
+        (dict(estimate=dict(seed=3)), ValueError, "estimate: 'seed' given, needed some of method, eta, iterations"),
         (dict(net=hgp.networks.FullyConnected(4)), ValueError, "net: .* has 4 clients, but the problem has 3"),
         (dict(train=dict(step=3)), ValueError, "train: 'step' given, needed some of steps, lr"),
         (dict(train=dict(seed=3)), ValueError, "train: 'seed' given"),
