@@ -17,9 +17,9 @@ from hgp_ref.bilevel.trajectory import Path
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods.series import unit_products
 from hgp_ref.methods.spectrum import Gradient, Moving, Rule
-from hgp_ref.mixing import Averaging, Gossip, Mean, PushSum, ServerAverage, exchange, open_mean
+from hgp_ref.mixing import Averaging, Gossip, Mixer, PushSum, ServerAverage, run_round, start_averaging
 from hgp_ref.mixing.averaging import check_network
-from hgp_ref.mixing.consensus import Talk, silent
+from hgp_ref.mixing.consensus import MixingRoutine, no_communication
 from hgp_ref.mixing.simulated import balance_tolerance
 from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.philox import check_seed
@@ -205,14 +205,14 @@ def _no_static_undirected(net: Network) -> str:
 
 
 class Hyper(ABC):
-    """state = begin(point);  state = (what exchange(mean, talk(state, point)) returns);  v = value(state, point)."""
+    """state = begin(point);  state = (what run_round(mixer, talk(state, point)) returns);  v = value(state, point)."""
 
     @abstractmethod
     def begin(self, point: Point) -> Any:
         """The state before the first iteration."""
 
     @abstractmethod
-    def talk(self, state: Any, point: Point) -> Talk:
+    def talk(self, state: Any, point: Point) -> MixingRoutine:
         """One iteration at `point`."""
 
     @abstractmethod
@@ -233,7 +233,7 @@ class Auxiliary(Hyper):
     def begin(self, point: Point) -> Moving:
         return Moving(array_namespace(point.x).zeros_like(point.x))
 
-    def talk(self, state: Moving, point: Point) -> Talk:
+    def talk(self, state: Moving, point: Point) -> MixingRoutine:
         return self.rule.talk(state, lambda z: point.lin.hvp(z) - point.outer[0])
 
     def value(self, state: Moving, point: Point) -> Array:
@@ -253,8 +253,8 @@ class LocalSeries(Hyper):
     def begin(self, point: Point) -> None:
         return None
 
-    def talk(self, state: None, point: Point) -> Talk:
-        return silent(None)
+    def talk(self, state: None, point: Point) -> MixingRoutine:
+        return no_communication(None)
 
     def value(self, state: None, point: Point) -> Array:
         u = point.outer[0]
@@ -295,8 +295,8 @@ class Own(Rule):
 
     directed = True
 
-    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
-        return silent(Moving(moving.s - self.step * gradient(moving.s)))
+    def talk(self, moving: Moving, gradient: Gradient) -> MixingRoutine:
+        return no_communication(Moving(moving.s - self.step * gradient(moving.s)))
 
 
 class Joint(ABC):
@@ -312,7 +312,7 @@ class Joint(ABC):
         return Place(Moving(point.x), Moving(point.lam), self.hyper.begin(point))
 
     @abstractmethod
-    def step(self, at: Place, mean: Mean, points: Points) -> Place:
+    def step(self, at: Place, mixer: Mixer, points: Points) -> Place:
         """One outer iteration."""
 
 
@@ -328,13 +328,13 @@ class SingleLoop(Joint):
     lam_filter: Filter = PLAIN
     network: str = "static undirected"
 
-    def step(self, at: Place, mean: Mean, points: Points) -> Place:
+    def step(self, at: Place, mixer: Mixer, points: Points) -> Place:
         point = points.next(at.x.s, at.lam.s)
         earlier = None if at.before is None else point.at(*at.before)
         d_x, kept_x = self.x_filter.next(at.filters[0], lambda p: p.inner_grad(p.x), point, earlier)
         d_lam, kept_lam = self.lam_filter.next(at.filters[1], lambda p: self.hyper.value(at.hyper, p), point, earlier)
-        x, hyper, lam = exchange(
-            mean,
+        x, hyper, lam = run_round(
+            mixer,
             self.x_rule.talk(at.x, lambda _: d_x),
             self.hyper.talk(at.hyper, point),
             self.lam_rule.talk(at.lam, lambda _: d_lam),
@@ -359,17 +359,17 @@ class Nested(Joint):
     def draws(self) -> int:  # type: ignore[override]
         return self.inner_steps + self.hyper_steps + 1
 
-    def step(self, at: Place, mean: Mean, points: Points) -> Place:
+    def step(self, at: Place, mixer: Mixer, points: Points) -> Place:
         x = at.x
         for _ in range(self.inner_steps):
-            (x,) = exchange(mean, self.x_rule.talk(x, points.next(x.s, at.lam.s).inner_grad))
+            (x,) = run_round(mixer, self.x_rule.talk(x, points.next(x.s, at.lam.s).inner_grad))
         whole = points.next(x.s, at.lam.s)
         hyper = self.hyper.again(at.hyper, whole)
         for _ in range(self.hyper_steps):
             point = whole if points.batches is None else points.next(x.s, at.lam.s)
-            (hyper,) = exchange(mean, self.hyper.talk(hyper, point))
+            (hyper,) = run_round(mixer, self.hyper.talk(hyper, point))
         d, kept = self.lam_filter.next(at.filters[1], lambda p: self.hyper.value(hyper, p), whole, None)
-        (lam,) = exchange(mean, self.lam_rule.talk(at.lam, self._direction(hyper, whole, at.lam.s, d)))
+        (lam,) = run_round(mixer, self.lam_rule.talk(at.lam, self._direction(hyper, whole, at.lam.s, d)))
         return Place(x, lam, hyper, (None, kept))
 
     def _direction(self, hyper: Any, whole: Point, here: Array, d: Array) -> Gradient:
@@ -420,14 +420,14 @@ def run(
         if function is not None:
             validation.function(name, function)
     averaging = one_round(method.name, method.network, net)
-    mean = open_mean([averaging], problem.n_clients, x, max(K, 1))
+    mixer = start_averaging([averaging], problem.n_clients, x, max(K, 1))
     points = Points(problem, x, batch_size, seed, total=K * method.draws + 1)
-    at, kept = method.start(points.next(x, lam)), _Kept(problem, mean, lam, x)
+    at, kept = method.start(points.next(x, lam)), _Kept(problem, mixer, lam, x)
     points.drawn, stopped = 0, "steps"
     kept.add(at, 0)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
         for k in range(1, K + 1):
-            at = method.step(at, mean, points)
+            at = method.step(at, mixer, points)
             if project is not None:
                 at = _projected(at, project, method.lam_rule)
             if k % every and k != K:
@@ -444,7 +444,7 @@ def run(
         lam=xp.stack(kept.lam),
         x=at.inner,
         outer_cost=np.array(kept.cost),
-        traffic=mean.charge(),
+        traffic=mixer.record_traffic(),
         floats=np.array(kept.floats, dtype=np.int64),
         rounds=np.array(kept.rounds, dtype=np.int64),
         stopped=stopped,
@@ -479,8 +479,8 @@ def _projected(at: Place, project: Callable[[Array], Array], rule: Rule) -> Plac
 class _Kept:
     """What the path will hold."""
 
-    def __init__(self, problem: Normalised, mean: Mean, lam: Array, x: Array) -> None:
-        self.problem, self.mean = problem, mean
+    def __init__(self, problem: Normalised, mixer: Mixer, lam: Array, x: Array) -> None:
+        self.problem, self.mixer = problem, mixer
         self.lam: list[Array] = []
         self.cost: list[float] = []
         self.floats: list[int] = []
@@ -491,7 +491,7 @@ class _Kept:
     def add(self, at: Place, k: int) -> None:
         """The entry after iteration k; DivergenceError where it makes no sense."""
         cost = host_float64(self.problem.outer_cost(at.inner, at.lam.s))[:, None]
-        total = float(self.mean.channel.mean_over_clients(cost)[0, 0]) * self.mean.channel.n
+        total = float(self.mixer.channel.mean_over_clients(cost)[0, 0]) * self.mixer.channel.n
         size = max(self._largest(at.lam.s), self._largest(at.inner))
         self.worth = self.worth or 1.0 + abs(total)
         if not (np.isfinite(total) and abs(total) <= GROWTH_LIMIT * self.worth and size <= GROWTH_LIMIT * self.reach):
@@ -499,7 +499,7 @@ class _Kept:
                 f"diverged: after {k} outer iterations Σ f is {total:.3g} and the largest entry of x and λ {size:.3g}; "
                 "take smaller step sizes"
             )
-        sent = self.mean.channel.traffic
+        sent = self.mixer.channel.traffic
         self.lam.append(at.lam.s)
         self.cost.append(total)
         self.floats.append(int(sent.floats))
@@ -507,4 +507,4 @@ class _Kept:
 
     def _largest(self, a: Array) -> float:
         xp = array_namespace(a)
-        return float(np.max(self.mean.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))))
+        return float(np.max(self.mixer.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))))
