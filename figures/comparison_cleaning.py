@@ -69,7 +69,7 @@ def _other(name: str, net: Callable[[int], hgp.networks.Network], share: float,
 
     def run(cleaning, x, L, lr, seed, K):  # type: ignore[no-untyped-def]
         steps = max(ENTRIES, int(K * share))
-        return getattr(baselines, name)(cleaning, net(seed), np.zeros((N, SIZE)), steps, lr=lr,
+        return getattr(baselines, name)(cleaning, np.zeros((N, SIZE)), net(seed), steps, lr=lr,
                                       x0=x, every=max(1, steps // ENTRIES), **settings(L))  # fmt: skip
 
     return run

@@ -107,8 +107,8 @@ def frozen(name: str, settings: Callable[[Case, float], dict[str, object]], sent
         every = max(1, M // POINTS)
         end = lambda m, v: case.settled(v)  # noqa: E731
         try:
-            est = hgp.baselines.at_point(name, case.problem, case.x, case.lam, net, M, every, end,
-                                       **settings(case, parameter))  # fmt: skip
+            est = hgp.baselines.at_point(case.problem, case.x, case.lam, net, name, iterations=M, every=every,
+                                         callback=end, **settings(case, parameter))  # fmt: skip
         except hgp.DivergenceError:
             return np.empty((0, 3))
         errors = [case.error(v) for v in est.history]

@@ -78,7 +78,7 @@ EXEMPT: dict[str, str] = {
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Unreachable"),
             *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
             *("backend.Backend", "bounds.Certificate", "bilevel.Path", "bilevel.OuterStep", "mpi.Handed"),
-            *("baselines.Frozen", "personalization.Personalized"),
+            *("baselines.FixedPointEstimate", "personalization.Personalized"),
         )
     },
     **{
