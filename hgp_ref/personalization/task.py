@@ -209,7 +209,8 @@ class Rounds:
         first = first_batch * self.epochs  # the outer loop counts rounds
         batches = None if self.batch_size is None else MiniBatches(self.batch_size, seed, offset=first)
         method = LocalRounds(self.rounds, self.lr, self.milestones, epochs=self.epochs, decay=self.decay,
-                             momentum=self.momentum, prox=options.pop("prox", 0.0), weights=self.weights(problem), batches=batches)  # fmt: skip
+                             momentum=self.momentum, prox=options.pop("prox", 0.0), weights=self.weights(problem),
+                             batches=batches)  # fmt: skip
         return train(problem, lam, self.average(net), method, **options)
 
 
