@@ -136,7 +136,7 @@ function(
     hgp.plan,
     lambda: (
         dict(problem=small.quadratic(), **small.point(small.quadratic()), net=small.net(), target=1e-3)
-        | dict(relative=True, use_pilot=None)
+        | dict(relative=True, refine=None)
     ),
 )
 function(
@@ -150,7 +150,7 @@ method(
     lambda: dict(certify=True, by_clients=False, against="x", strong_convexity=None),
 )
 method(
-    "planning.Found.rounds_to",
-    lambda: hgp.plan(small.quadratic(), **small.point(small.quadratic()), net=small.net(), target=1e-3).found,
+    "planning.Diagnostics.rounds_to",
+    lambda: hgp.plan(small.quadratic(), **small.point(small.quadratic()), net=small.net(), target=1e-3).diagnostics,
     lambda: dict(share=0.1),
 )
