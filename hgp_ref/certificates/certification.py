@@ -131,8 +131,10 @@ def certify(
     used = _rounds_used(averagings, est, first_call)
     reductions = [NetworkReductions(a, k, x, max_rounds) for a, k in zip(averagings, used, strict=True)]
     for reduction in reductions:
-        reduction.channel.meet(problem.clients)
-        reduction.channel.agree("hgp.certify", given=(lipschitz, modulus, max_rounds, matrix_free), runs=value.ndim)
+        reduction.channel.check_client_ids(problem.clients)
+        reduction.channel.check_same_on_all_ranks(
+            "hgp.certify", given=(lipschitz, modulus, max_rounds, matrix_free), runs=value.ndim
+        )
     distributed = any(reduction.distributed for reduction in reductions)
 
     nu = known_lipschitz(problem, lam) if lipschitz is None else lipschitz
@@ -152,14 +154,14 @@ def certify(
     complete = point.rounding_complete
     by_clients = None
     if reductions:
-        complete = not reductions[0].channel.anyone(not complete)
+        complete = not reductions[0].channel.any_rank(not complete)
         curvature = point.curvature()
         if curvature is not None:  # clients find ᾱ themselves
             alpha_known = modulus if isinstance(modulus, float) else 0.0
         options: Any = {"curvature": curvature, "nu": nu, "strict": lipschitz is not None, "alpha_known": alpha_known}
         by_clients = _stack([decentralised(point, *run, **options) for run in zip(w, reductions, strict=True)])
         for averaging, reduction in zip(averagings, reductions, strict=True):
-            averaging.ledger += reduction.traffic
+            averaging.traffic += reduction.traffic
     assumptions = _assumptions(point, nu, by_clients is not None, note, complete)
     return _assemble(point, _stack(local), seen, inner, by_clients, many, assumptions, complete)
 

@@ -38,7 +38,7 @@ from hgp_ref.backend import Array, from_host, host_dtype, host_float64
 from hgp_ref.bounds.residual import c3, c4, distance_to_solution, inexact
 from hgp_ref.certificates.point import Point
 from hgp_ref.methods.spectrum import averaging_rounding
-from hgp_ref.mixing import BALANCED, FRESH, Averaging, Channel, Traffic
+from hgp_ref.mixing import Averaging, Channel, Traffic, WeightRule
 from hgp_ref.problems.lipschitz import Lipschitz
 
 norms = rounding.norms
@@ -150,14 +150,14 @@ class NetworkReductions:
         if not isinstance(self.channel, Channel):
             returned = type(self.channel).__name__
             raise TypeError(f"avg: {type(avg).__name__}.connect() must return a Channel, got {returned}")
-        if self.channel.loses_mass:
+        if self.channel.drops_mass:
             raise ValueError(
                 f"avg must be a RobustPushSum on this network, got {avg!r}: C3 and C4 need all of the clients' sums, "
                 "and here messages are lost; or omit avg (C1, C2)"
             )
         self.steps = avg.steps_of(0, 1)[0]
-        self.weights = BALANCED if avg.weights is BALANCED else FRESH
-        self.channel.skip(rounds_used, self.weights, like)
+        self.weights = WeightRule.NONE if avg.weight_rule is WeightRule.NONE else WeightRule.RESET
+        self.channel.advance(rounds_used, self.weights, like)
         self.rounding = averaging_rounding(self.channel, self.steps, float(np.finfo(host_dtype(like)).eps))
 
     @property
@@ -173,14 +173,14 @@ class NetworkReductions:
         """The means of `parts`, (n,) or (n, k) each, in one call, enclosed by boxes (n, 1) or (n, k)."""
         columns, ends = _columns(parts)
         u = from_host(columns.astype(host_dtype(self.like)), like=self.like)
-        low, high = self.channel.enclose(u, self.steps, self.weights, self.max_rounds)
+        low, high = self.channel.interval_mean(u, self.steps, self.weights, self.max_rounds)
         boxes = zip(np.split(host_float64(low), ends, axis=1), np.split(host_float64(high), ends, axis=1), strict=True)
         return [MeanInterval(*box) for box in boxes]
 
     def maxima(self, *parts: np.ndarray) -> list[np.ndarray]:
         """The exact maxima over all clients of each of `parts`, (n,) or (n, k); (1,) or (k,) each."""
         columns, ends = _columns(parts)
-        return np.split(self.channel.largest(columns, self.like, self.max_rounds), ends)
+        return np.split(self.channel.max_consensus(columns, self.like, self.max_rounds), ends)
 
 
 def _columns(parts: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -32,7 +32,7 @@ from hgp_ref.certificates import Certificate, certify
 from hgp_ref.certificates.result import AT_POINT
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods import Chebyshev, Estimate, Method, Neumann, Refined, Tracking, hypergradient
-from hgp_ref.mixing import PushSum, RobustPushSum, Traffic, connect, falling_steps, push_sum_over
+from hgp_ref.mixing import PushSum, RobustPushSum, Traffic, connect, falling_steps, push_sum_for
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import Network
 from hgp_ref.planning.probe import (
@@ -281,7 +281,7 @@ class Plan(Result):
     @property
     def averaging(self) -> PushSum:
         """The averaging of the run, over the graphs after those of the probe."""
-        return push_sum_over(self.net.after(self.diagnostics.graphs), self.steps)
+        return push_sum_for(self.net.after(self.diagnostics.graphs), self.steps)
 
     def run(
         self, *, certify: bool = True, by_clients: bool = False, against: str = "solution", **certificate: Any
@@ -337,7 +337,8 @@ class Plan(Result):
             f" {known.traffic.floats:.3g} are already sent;",
             f"            {self.first.floats:.3g} if the first run suffices, and {self.continuation.floats:.3g} more"
             " for each continuation",
-            f"  because: spectrum [{known.low:.3g}, {known.high:.3g}] from {source}, clients apart by {known.zeta:.2g},",
+            f"  because: spectrum [{known.low:.3g}, {known.high:.3g}] from {source}, clients apart by"
+            f" {known.zeta:.2g},",
             f"           a round of Push-Sum leaves {known.tau:.2g} of a disagreement",
         ]
         return "\n".join(
@@ -418,11 +419,11 @@ def plan(
     refine = None if refine is None else validation.boolean("refine", refine)
     xp = array_namespace(x)
     x, lam = (xp.asarray(detached(a), copy=True) for a in (x, lam))  # copies, because the plan may run later
-    known, average = probe(normal, x, lam, net, with_size=not relative)
+    known, mixer = probe(normal, x, lam, net, with_size=not relative)
     d, eps = normal.dim_x, float(np.finfo(host_dtype(x)).eps)
     goal = _goal(target, relative, known, eps)
     if known.high > 0 and (refine or (refine is None and _refinement_pays(known, goal, d))):
-        known = refine_spectrum(known, average, normal, x, lam)
+        known = refine_spectrum(known, mixer, normal, x, lam)
         goal = _goal(target, relative, known, eps)
     if not known.high > 0:
         raise ValueError(
@@ -685,16 +686,16 @@ def _first_run(plan: Plan, stages: list[Stage]) -> tuple[Estimate, Traffic, Meth
     """The planned run, restarted with gentler settings if it diverges; traffic includes all attempts."""
     sent, method = plan.diagnostics.traffic, plan.method
     for attempt in range(ATTEMPTS + 1):
-        avg = push_sum_over(plan.net.after(sent.rounds), plan.steps)
+        avg = push_sum_for(plan.net.after(sent.rounds), plan.steps)
         try:
             est = _run(plan, avg, method, *_length(plan, method))
-            stages.append(Stage(repr(method), est.iterations, avg.ledger))
-            return est, sent + avg.ledger, method
+            stages.append(Stage(repr(method), est.iterations, avg.traffic))
+            return est, sent + avg.traffic, method
         except DivergenceError as error:
-            stages.append(Stage(repr(method), error.steps, avg.ledger, diverged=True))
+            stages.append(Stage(repr(method), error.steps, avg.traffic, diverged=True))
             if attempt == ATTEMPTS:
                 raise
-            sent, method = sent + avg.ledger, gentler(method)
+            sent, method = sent + avg.traffic, gentler(method)
     raise AssertionError("unreachable")
 
 
@@ -771,7 +772,7 @@ def _certificate(
     if not by_clients:
         return certify(plan.problem, plan.x, plan.lam, est, **options), Traffic()
     steps = finer * plan.diagnostics.rounds_to(min(_relative_target(plan) / FLOOR, 0.5))
-    avg = push_sum_over(plan.net.after(sent.rounds), steps)
+    avg = push_sum_for(plan.net.after(sent.rounds), steps)
     if isinstance(avg, RobustPushSum):
         avg = RobustPushSum(avg.net, (2 + continued) * steps)
     certificate = certify(plan.problem, plan.x, plan.lam, est, avg, first_call=0, **options)
@@ -839,11 +840,11 @@ def _continue(
     plan: Plan, est: Estimate, sent: Traffic, continuation: _Continuation, stages: list[Stage]
 ) -> tuple[Estimate, Traffic, Method]:
     """The estimate of the continued run, its traffic, and the method for the next continuation."""
-    avg = push_sum_over(plan.net.after(sent.rounds), continuation.steps)
+    avg = push_sum_for(plan.net.after(sent.rounds), continuation.steps)
     try:
         more = _run(plan, avg, continuation.method, continuation.iterations, continuation.tol, **continuation.start)
-        stages.append(Stage(repr(continuation.method), more.iterations, avg.ledger))
-        return more, avg.ledger, continuation.method
+        stages.append(Stage(repr(continuation.method), more.iterations, avg.traffic))
+        return more, avg.traffic, continuation.method
     except DivergenceError as error:  # keep the estimate before it
-        stages.append(Stage(repr(continuation.method), error.steps, avg.ledger, diverged=True))
-        return est, avg.ledger, gentler(continuation.method)
+        stages.append(Stage(repr(continuation.method), error.steps, avg.traffic, diverged=True))
+        return est, avg.traffic, gentler(continuation.method)

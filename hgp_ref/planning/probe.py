@@ -45,7 +45,7 @@ from hgp_ref.methods.spectrum import (
     start_rows,
     watch_mixing,
 )
-from hgp_ref.mixing import Mean, Traffic, open_mean, push_sum_over
+from hgp_ref.mixing import Mixer, Traffic, push_sum_for, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.problems.base import Normalised
 from hgp_ref.results import Result
@@ -108,19 +108,19 @@ class Diagnostics(Result):
         return max(1, math.ceil(math.log(share) / math.log(min(max(self.tau, FAST), SLOWEST))))
 
 
-def probe(problem: Normalised, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Diagnostics, Mean]:
+def probe(problem: Normalised, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Diagnostics, Mixer]:
     """Steps 1 and 2, and the averaging they used; `with_size` for absolute targets."""
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
-    average = open_mean([push_sum_over(net, 1)], problem.n_clients, x, CHECKED_GRAPHS)
-    average.channel.meet(problem.clients)
+    mixer = start_averaging([push_sum_for(net, 1)], problem.n_clients, x, CHECKED_GRAPHS)
+    mixer.channel.check_client_ids(problem.clients)
     low, high = client_extremes(linearization, x)
     sizes = host_float64(row_norms(gradient))
     extreme = np.maximum(np.abs(low), np.abs(high))
     scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []
     flooded = np.stack([SAFETY * extreme, *scales], axis=1)
     above = np.where(high > 0, SAFETY * high, high / SAFETY)
-    mixing = watch_mixing(average, x, np.stack([-low, above], axis=1), flooded)
+    mixing = watch_mixing(mixer, x, np.stack([-low, above], axis=1), flooded)
     top = mixing.flooded
     rounded = mixing.rounding * float(top[0])
     least = -float(mixing.most[0]) - rounded
@@ -132,10 +132,10 @@ def probe(problem: Normalised, x: Array, lam: Array, net: Network, with_size: bo
         tau=_with_prior(float(mixing.tau), mixing.rounds, net.n),
         size=float(top[1]) * float(top[2]) if with_size else None,
         products=0,
-        traffic=average.channel.traffic,
+        traffic=mixer.channel.traffic,
         own_low=least,
     )
-    return known, average
+    return known, mixer
 
 
 def _with_prior(tau: float, rounds: int, n: int) -> float:
@@ -162,19 +162,19 @@ def products_worth(known: Diagnostics, d: int) -> int:
     return min(d, MOST_PRODUCTS, max(2, round(math.sqrt(kappa) / 2)))
 
 
-def refine_spectrum(known: Diagnostics, average: Mean, problem: Normalised, x: Array, lam: Array) -> Diagnostics:
+def refine_spectrum(known: Diagnostics, mixer: Mixer, problem: Normalised, x: Array, lam: Array) -> Diagnostics:
     """Step 3: Lanczos on the mean Hessian."""
     k, steps = products_worth(known, x.shape[-1]), known.rounds_to(ACCURATE)
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp
     rows = start_rows(x)
     Q, Y, apart = [rows / row_norms(rows)[..., None]], [], []
     if not known.low > 0:
-        steps = _rounds_until_positive(average, xp.sum(Q[0] * hvp(Q[0]), axis=-1), steps, known.largest, x)
-    longer = average.taking(steps)
+        steps = _rounds_until_positive(mixer, xp.sum(Q[0] * hvp(Q[0]), axis=-1), steps, known.largest, x)
+    longer = mixer.with_steps(steps)
     beta = xp.zeros_like(x[..., :1])
     for _ in range(k):
         Hq = hvp(Q[-1])
-        y = longer(Hq)
+        y = longer.average(Hq)
         Y.append(y)
         apart.append(host_float64(row_norms(Hq - y)))
         z = y
@@ -188,7 +188,7 @@ def refine_spectrum(known: Diagnostics, average: Mean, problem: Normalised, x: A
     missed = 0.1 * (math.log(x.shape[-1]) / np.maximum(used - 1, 0.1)) ** 2 * theta[:, 1]
     top = theta[:, 1] + np.maximum(left[:, 1], missed)
     flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], top, np.max(apart, axis=0)], axis=1)
-    first, first_certain, high, zeta = (float(a) for a in average.channel.largest(flooded, x))
+    first, first_certain, high, zeta = (float(a) for a in mixer.channel.max_consensus(flooded, x))
     first = min(first, known.high)  # known.high is certain; averaged products are not, least of all over lossy links
     certain = max(known.low, first_certain, 0.0)
     low = known.low
@@ -200,18 +200,18 @@ def refine_spectrum(known: Diagnostics, average: Mean, problem: Normalised, x: A
         high=min(known.high, max(high, low)),
         zeta=zeta,
         products=k,
-        traffic=average.channel.traffic,
+        traffic=mixer.channel.traffic,
     )
 
 
-def _rounds_until_positive(average: Mean, quotients: Array, steps: int, largest: float, like: Array) -> int:
+def _rounds_until_positive(mixer: Mixer, quotients: Array, steps: int, largest: float, like: Array) -> int:
     """Rounds after which averages of the `quotients` qᵀH_i q, (n,), show that qᵀH̄q > 0; ValueError if they do not."""
-    channel, values = average.channel, host_float64(quotients)[:, None]
+    channel, values = mixer.channel, host_float64(quotients)[:, None]
     rows = from_host(np.ascontiguousarray(values, dtype=host_dtype(like)), like=like)
     eps = float(np.finfo(host_dtype(like)).eps)
     while True:
-        box = [host_float64(end) for end in channel.enclose(rows, steps)]
-        top, bottom = (float(a) for a in channel.largest(np.concatenate([box[1], -box[0]], axis=1), like))
+        box = [host_float64(end) for end in channel.interval_mean(rows, steps)]
+        top, bottom = (float(a) for a in channel.max_consensus(np.concatenate([box[1], -box[0]], axis=1), like))
         rounded = averaging_rounding(channel, steps, eps) * largest
         low, high = -bottom - rounded, top + rounded
         if low > 0:
