@@ -18,22 +18,22 @@ SOURCE = Path(hgp_ref.bounds.__file__).parent
 # (file, as it is, as it must not be)
 MUTATIONS = [
     # A: factor dropped, index shifted, rate or norm swapped
-    ("contraction.py", "(1 + rho * geometric", "(1 + geometric"),
-    ("contraction.py", "[M - 1 - j]))", "[np.maximum(M - 2 - j, 0)]))"),
-    ("contraction.py", "rho**j *", "rho ** (j + 1) *"),
-    ("contraction.py", "product(c.eta, c.G_inf, float", "product(c.eta, c.g_bar, float"),
-    ("contraction.py", "rho = c.rho if", "rho = c.rho_bar if"),
-    ("contraction.py", "product(c.rho_bar**M, c.g_bar", "product(c.rho_bar ** (M + 1), c.g_bar"),
-    ("contraction.py", "c.g_bar, 1 / c.alpha_bar", "c.g_bar, 1 / c.L_bar"),
-    ("contraction.py", "(1 - c.rho) ** -2", "(1 - c.rho) ** -1"),
+    ("series.py", "(1 + rho * geometric", "(1 + geometric"),
+    ("series.py", "[M - 1 - j]))", "[np.maximum(M - 2 - j, 0)]))"),
+    ("series.py", "rho**j *", "rho ** (j + 1) *"),
+    ("series.py", "product(c.eta, c.G_inf, float", "product(c.eta, c.g_bar, float"),
+    ("series.py", "rho = c.rho if", "rho = c.rho_bar if"),
+    ("series.py", "product(c.rho_bar**M, c.g_bar", "product(c.rho_bar ** (M + 1), c.g_bar"),
+    ("series.py", "c.g_bar, 1 / c.alpha_bar", "c.g_bar, 1 / c.L_bar"),
+    ("series.py", "(1 - c.rho) ** -2", "(1 - c.rho) ** -1"),
     # B
-    ("convexity.py", "(1 + c.eta * c.zeta * g[M - 1 - j])", "1"),
-    ("convexity.py", "c.eps_par[:M] * g[M - j]", "c.eps_par[:M] * g[M - 1 - j]"),
-    ("recursion.py", "a, s = c.a0 / unit, c.s0 / unit", "a, s = c.s0 / unit, c.a0 / unit"),
-    ("recursion.py", "coupling = c.eta * c.zeta", "coupling = c.zeta"),
-    ("recursion.py", "+ c.rho_perp * across", "+ c.rho_bar * across"),
-    ("convexity.py", "tail / np.sqrt(c.n)", "tail / c.n"),
-    ("convexity.py", "product(c.rho_bar**M, c.a0", "product(c.rho_bar**M, c.s0"),
+    ("series.py", "(1 + c.eta * c.zeta * g[M - 1 - j])", "1"),
+    ("series.py", "c.eps_par[:M] * g[M - j]", "c.eps_par[:M] * g[M - 1 - j]"),
+    ("result.py", "a, s = c.a0 / unit, c.s0 / unit", "a, s = c.s0 / unit, c.a0 / unit"),
+    ("result.py", "coupling = c.eta * c.zeta", "coupling = c.zeta"),
+    ("result.py", "+ c.rho_perp * across", "+ c.rho_bar * across"),
+    ("series.py", "tail / np.sqrt(c.n)", "tail / c.n"),
+    ("series.py", "product(c.rho_bar**M, c.a0", "product(c.rho_bar**M, c.s0"),
     # constants: norms swapped
     ("constants.py", "np.abs(E).sum(axis=2).max(axis=1)", "np.abs(E).sum(axis=1).max(axis=1)"),
     ("constants.py", '"eps_par": np.sqrt(n) *', '"eps_par":'),
@@ -47,30 +47,30 @@ MUTATIONS = [
     ("residual.py", "residual = g - w @ H_bar.T", "residual = g + w @ H_bar.T"),
     ("residual.py", "np.linalg.inv(H_bar)", "H_bar"),
     # Corollary 1 repaired, as printed statements, Lemma 2
-    ("theorem_1.py", "product(2, c.eta, beta, eps", "product(1, c.eta, beta, eps"),
-    ("theorem_1.py", "2 * rho * eps <= 1 - rho", "rho * eps <= 1 - rho"),
-    ("theorem_1.py", "product(2, beta, eps, 1 / c.eta, ", "product(2, beta, eps, "),
-    ("theorem_1.py", "copies = 2 if", "copies = 1 if"),
-    ("theorem_2.py", "product(nu_f, beta, 1 / alpha,", "product(nu_f, beta, 1 / alpha, 1 / alpha,"),
-    ("lemma_2.py", "return n * entry", "return math.sqrt(n) * entry"),
-    ("nedic_olshevsky.py", "_power(self.log_tau, steps - 1)", "_power(self.log_tau, steps)"),
+    ("theorems.py", "product(2, c.eta, beta, eps", "product(1, c.eta, beta, eps"),
+    ("theorems.py", "2 * rho * eps <= 1 - rho", "rho * eps <= 1 - rho"),
+    ("theorems.py", "product(2, beta, eps, 1 / c.eta, ", "product(2, beta, eps, "),
+    ("theorems.py", "copies = 2 if", "copies = 1 if"),
+    ("theorems.py", "product(nu_f, beta, 1 / alpha,", "product(nu_f, beta, 1 / alpha, 1 / alpha,"),
+    ("theorems.py", "return n * entry", "return math.sqrt(n) * entry"),
+    ("theorems.py", "_power(self.log_tau, steps - 1)", "_power(self.log_tau, steps)"),
     # D
-    ("minibatches.py", "np.sqrt(2 * log_term * squares)", "np.sqrt(log_term * squares)"),
-    ("minibatches.py", "log_term = math.log(2) - ", "log_term = -"),
-    ("minibatches.py", "[M - 1 - np.arange(M)]", "[np.maximum(M - 2 - np.arange(M), 0)]"),
-    ("minibatches.py", "clients * (for_v + for_u) ** 2", "clients * (for_v**2 + for_u**2)"),
-    ("minibatches.py", "clients * for_v**2 + n * for_u**2", "clients * for_v**2 + for_u**2"),
-    ("minibatches.py", "rho=max(s.rho, c.rho)", "rho=c.rho"),
+    ("noise.py", "np.sqrt(2 * log_term * squares)", "np.sqrt(log_term * squares)"),
+    ("noise.py", "log_term = math.log(2) - ", "log_term = -"),
+    ("noise.py", "[M - 1 - np.arange(M)]", "[np.maximum(M - 2 - np.arange(M), 0)]"),
+    ("noise.py", "clients * (for_v + for_u) ** 2", "clients * (for_v**2 + for_u**2)"),
+    ("noise.py", "clients * for_v**2 + n * for_u**2", "clients * for_v**2 + for_u**2"),
+    ("noise.py", "rho=max(s.rho, c.rho)", "rho=c.rho"),
     # E
-    ("mean_square.py", "(count - size) / ((count - 1) * size)", "(count - size) / (count * size)"),
-    ("mean_square.py", "(J @ Q[m + 1])", "(J @ Q[m])"),
-    ("mean_square.py", "squares[i] -= 2 * eta", "squares[i] -= eta"),
+    ("noise.py", "(count - size) / ((count - 1) * size)", "(count - size) / (count * size)"),
+    ("noise.py", "(J @ Q[m + 1])", "(J @ Q[m])"),
+    ("noise.py", "squares[i] -= 2 * eta", "squares[i] -= eta"),
     # 2*, Chebyshev
-    ("inexact_solution.py", "(nu.nu_flam + nu.nu_J * w_norm) * apart", "nu.nu_J * w_norm * apart"),
-    ("inexact_solution.py", "product(nu.nu_fx + nu.nu_H * w_norm", "product(nu.nu_fx + nu.nu_H"),
-    ("inexact_solution.py", "e = 2 * gradient / (alpha", "e = gradient / (alpha"),
-    ("chebyshev_bound.py", "2 * q**iterations", "q**iterations"),
-    ("chebyshev_bound.py", "root = math.sqrt(kappa)", "root = kappa"),
+    ("residual.py", "(nu.nu_flam + nu.nu_J * w_norm) * apart", "nu.nu_J * w_norm * apart"),
+    ("residual.py", "product(nu.nu_fx + nu.nu_H * w_norm", "product(nu.nu_fx + nu.nu_H"),
+    ("residual.py", "e = 2 * gradient / (alpha", "e = gradient / (alpha"),
+    ("series.py", "2 * q**iterations", "q**iterations"),
+    ("series.py", "root = math.sqrt(kappa)", "root = kappa"),
 ]  # fmt: skip
 
 
@@ -83,19 +83,11 @@ def load(source: Path):
         sys.path.remove(str(source.parent))
 
 
-LIKELY = {  # who is asked first about a file; everybody else follows
-    "residual.py": "check_c",
-    "theorem_1.py": ("check_printed", "check_corollary1"),
-    "theorem_2.py": "check_printed",
-    "lemma_2.py": "check_lemma2",
-    "nedic_olshevsky.py": "check_worst_case",
-    "contraction.py": "check_a_is",
-    "convexity.py": "check_b_is",
-    "recursion.py": "check_b_is",
-    "minibatches.py": "check_d",
-    "mean_square.py": "check_e",
-    "inexact_solution.py": ("check_inexact", "check_distance"),
-    "chebyshev_bound.py": "check_chebyshev",
+LIKELY = {  # the checks that run first for a file; all others follow
+    "residual.py": ("check_c", "check_inexact", "check_distance"),
+    "theorems.py": ("check_printed", "check_corollary1", "check_lemma2", "check_worst_case"),
+    "series.py": ("check_a_is", "check_b_is", "check_chebyshev"),
+    "noise.py": ("check_d", "check_e"),
 }
 
 

@@ -198,7 +198,7 @@ def test_a_certificate_says_whether_the_rounding_of_sums_is_included():
 def test_one_process_without_sizes_is_enough_to_say_so(monkeypatch):
     problem, x, lam, w = case()
     avg = hgp.ExactAverage(3)
-    monkeypatch.setattr(type(avg.connect()), "anyone", lambda self, flag: True)
+    monkeypatch.setattr(type(avg.connect()), "any_rank", lambda self, flag: True)
     assert not certify(
         problem, x, lam, estimate_of(value_of(problem, x, lam, w), w), avg, first_call=0
     ).rounding_complete
