@@ -29,6 +29,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached, host_dtype, host_float64
 from hgp_ref.certificates import Certificate, certify
+from hgp_ref.certificates.point import NOT_INCLUDED
 from hgp_ref.certificates.result import AT_POINT
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods import Chebyshev, Estimate, Method, Neumann, Refined, Tracking, hypergradient
@@ -135,6 +136,7 @@ def refinement_cycle(
 
 AGAINST = ("solution", "x")
 SHOWN = 4  # stages in print
+NO_SHARE = 1e-30  # no relative bound is below; an absolute one that stands for it is, see `_in_units`
 NOTHING = Traffic()
 
 
@@ -172,7 +174,8 @@ class Outcome(Estimate):
 
     `met` compares `bound` with the target. If the problem's Lipschitz constants are known, `bound` is against the
     hyper-gradient at the exact inner solution. It then includes the effect of an inexact x, which no run can reduce;
-    `bound_at_x` is the part that a run can reduce. Otherwise `bound` is against the formula at the given x.
+    `bound_at_x` is the part that a run can reduce. Otherwise `bound` is against the formula at the given x. If the
+    value is 0 and the bound is subnormal, the hyper-gradient is 0 to working precision: `bound` is then absolute.
 
     Attributes
     ----------
@@ -223,10 +226,12 @@ class Outcome(Estimate):
         if self.bound is None or self.target is None:
             return ["  not certified"]
         unit, said = "relative" if self.relative else "absolute", "met" if self.met else "NOT met"
+        if self.relative and self.bound < NO_SHARE:
+            unit = "hyper-gradient 0 to working precision, which has no relative error: absolute"
         lines = [f"  {unit} error <= {self.bound:.2e} against {self.against}", f"  target {self.target:.2e}: {said}"]
         if self.bound_at_x is not None and self.bound_at_x != self.bound:
             lines.insert(1, f"  of which the run accounts for {self.bound_at_x:.2e}, the error of x for the rest")
-        return lines
+        return lines if self.rounding_complete else [*lines, f"  {NOT_INCLUDED}"]
 
     @property
     def rounding_complete(self) -> bool | None:
@@ -807,15 +812,14 @@ def _continuation(
     plan: Plan, est: Estimate, sent: Traffic, method: Method, assessment: Assessment, continued: int
 ) -> _Continuation:
     """A continuation that gains about what is missing."""
-    if math.isinf(assessment.at_x) and est.growth > 1:
+    if math.isinf(assessment.at_x) and est.residual_ratio > 1:
         return _restart_with_longer_calls(plan, continued)
     share = min(max(assessment.left_to_gain(plan.target), 1e-12), 0.5) if math.isfinite(assessment.at_x) else 0.1
-    if (
-        isinstance(method, Tracking) and est.carried is None and plan.diagnostics.low > 0
-    ):  # its state is partly in flight
+    in_flight = est.carried is None  # part of a tracking state is lost
+    if isinstance(method, Tracking) and in_flight and plan.diagnostics.low > 0:
         method = Chebyshev(plan.diagnostics.low, plan.diagnostics.high)
     if isinstance(method, Tracking):
-        rate = min(max(float(est.growth), 1e-300) ** (1 / est.iterations), 0.999)
+        rate = min(max(float(est.residual_ratio), 1e-300) ** (1 / est.iterations), 0.999)
         M = min(math.ceil(LONGER * max(2.0, math.log(share) / math.log(rate))), MOST * plan.iterations)
         start: dict[str, Any] = {"w0": est.w} if est.carried is None else {"resume": est}
         continuation = _Continuation(method, plan.steps, M, share, start)

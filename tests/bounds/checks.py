@@ -101,7 +101,7 @@ def check_b_is_attained(b):
 
 def check_b_follows_the_run(b):
     """The recursion's s bounds the actual disagreement before every call."""
-    disagreement = b.series.consensus_and_disagreement
+    disagreement = b.result.consensus_and_disagreement
     for s in pool():
         c = constants(b, s)
         w = run(s)
