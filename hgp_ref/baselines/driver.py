@@ -24,7 +24,7 @@ from hgp_ref.mixing.simulated import balance_tolerance
 from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullLinearization, Normalised
+from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.problems.batches import MiniBatches
 from hgp_ref.training.gradient_push import check_lam
 
@@ -32,7 +32,7 @@ from hgp_ref.training.gradient_push import check_lam
 class Point:
     """∂_x f, ∂_λ f, u ↦ H u and u ↦ J u at (x, λ), each computed when it is first asked for."""
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array, batch: Array | None) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array, batch: Array | None) -> None:
         self.problem, self.x, self.lam, self.batch = problem, x, lam, batch
 
     @cached_property
@@ -80,7 +80,7 @@ class Points:
     """The points of a run; with mini-batches `next` draws one after the other, at most `total` of them."""
 
     def __init__(
-        self, problem: Normalised, like: Array, batch_size: int | None = None, seed: int = 0, total: int = 1
+        self, problem: FullProblem, like: Array, batch_size: int | None = None, seed: int = 0, total: int = 1
     ) -> None:
         self.problem, self.drawn = problem, 0
         self.batches = None if batch_size is None else MiniBatches(problem, batch_size, [seed], total, like)
@@ -458,7 +458,7 @@ def described(method: Joint) -> dict[str, Any]:
     return {f.name: repr(getattr(method, f.name)) for f in fields(method) if f.name not in ("name", "network")}  # type: ignore[arg-type]
 
 
-def _start(problem: Normalised, lam: Array, x0: Array | None) -> tuple[Array, Array]:
+def _start(problem: FullProblem, lam: Array, x0: Array | None) -> tuple[Array, Array]:
     check_lam(problem, lam, x0, run_axes=False)
     xp, shape = array_namespace(lam), (problem.n_clients, problem.dim_x)
     lam = xp.asarray(detached(lam), copy=True)
@@ -479,7 +479,7 @@ def _projected(at: Place, project: Callable[[Array], Array], rule: Rule) -> Plac
 class _Kept:
     """What the path will hold."""
 
-    def __init__(self, problem: Normalised, mean: Mean, lam: Array, x: Array) -> None:
+    def __init__(self, problem: FullProblem, mean: Mean, lam: Array, x: Array) -> None:
         self.problem, self.mean = problem, mean
         self.lam: list[Array] = []
         self.cost: list[float] = []

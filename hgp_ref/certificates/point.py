@@ -16,7 +16,7 @@ from hgp_ref import rounding as rigorous
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64, to_host
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import Normalised, closed_form
+from hgp_ref.problems.base import FullProblem, closed_form
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.term_sizes import TermSizes, allowance
 
@@ -184,9 +184,9 @@ INCLUDED = (
 class Allowances:
     """|computed − exact| of a problem's answers at (x, λ): norms of each client's row, (n,), from above."""
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         if problem.term_sizes is None:
-            raise ValueError(f"problem: {type(problem.given).__name__} offers no term_sizes(x, lam), needed here")
+            raise ValueError(f"problem: {type(problem.wrapped).__name__} offers no term_sizes(x, lam), needed here")
         given: Any = problem.term_sizes(x, lam)
         if not isinstance(given, TermSizes):
             raise TypeError(
@@ -236,7 +236,7 @@ class Allowances:
         return self.factor * rigorous.norms(host) * (1 + rigorous.norm_accuracy(host.shape[-1]))
 
 
-def allowances(problem: Normalised, x: Array, lam: Array) -> Allowances | None:
+def allowances(problem: FullProblem, x: Array, lam: Array) -> Allowances | None:
     """Those of a problem that knows the sizes of its terms; None of one that does not."""
     return None if problem.term_sizes is None else Allowances(problem, x, lam)
 

@@ -18,7 +18,7 @@ from hgp_ref.methods.series import Neumann
 from hgp_ref.mixing import Averaging, Mean, Traffic, open_mean
 from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullLinearization, Normalised
+from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.problems.batches import MiniBatches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Described, Result
@@ -29,7 +29,7 @@ class FullBatch:
 
     constant = True
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         self.linearization = problem.linearize(x, lam)
 
     def at(self, m: int) -> tuple[FullLinearization, FullLinearization]:
@@ -46,7 +46,7 @@ class Sampled:
 
     constant = False
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array, batches: MiniBatches) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array, batches: MiniBatches) -> None:
         self.linearize, self.batches = problem.sampled(x, lam), batches
         self.whole = lambda: problem.linearize(x, lam)
 
@@ -555,7 +555,7 @@ def hypergradient(
     )
 
 
-def check_point(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
     """x (n, d_x) and lam (n, d_lam), looked at, without graphs of automatic differentiation."""
     validation.same_kind(x=x, lam=lam)
     validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
@@ -577,7 +577,7 @@ def _method(method: Method | None, eta: float | None) -> Method:
     return method
 
 
-def _outer_gradients(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+def _outer_gradients(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
     """∂_x f and ∂_λ f."""
     gradients = problem.outer_grad(x, lam)
     for k, gradient in enumerate(gradients):

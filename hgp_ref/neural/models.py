@@ -221,13 +221,13 @@ class Tape:
         return channels_last(c, self._xp)
 
 
-def check(a: Array, needed: tuple[int, ...], x: Array, where: str | Layer, method: str = "") -> None:
-    """An error unless `a` has the shape `needed` and the dtype of x: compiled steps do not look at what they read."""
-    if tuple(getattr(a, "shape", (-1,))) == needed and a.dtype == x.dtype:
+def check(a: Array, shape: tuple[int, ...], x: Array, where: str | Layer, method: str = "") -> None:
+    """An error unless `a` has this shape and the dtype of x: compiled steps do not look at what they read."""
+    if tuple(getattr(a, "shape", (-1,))) == shape and a.dtype == x.dtype:
         return
-    given = f"shape {tuple(a.shape)} of {a.dtype}" if hasattr(a, "shape") else type(a).__name__
-    said = f"{where}: {given} given" if isinstance(where, str) else f"layers: {where!r}.{method} returned {given}"
-    raise ValueError(f"{said}, needed {needed} of {x.dtype}")
+    found = f"shape {tuple(a.shape)} of {a.dtype}" if hasattr(a, "shape") else type(a).__name__
+    subject = f"{where} must have" if isinstance(where, str) else f"layers: {where!r}.{method} must return"
+    raise ValueError(f"{subject} shape {shape} of {x.dtype}, got {found}")
 
 
 @dataclass(frozen=True)
@@ -316,16 +316,16 @@ class Sequential:
     def __init__(self, input_shape: Any, *layers: Layer, fused: bool = True) -> None:
         self.input_shape = _check_shape(input_shape)
         if not layers:
-            raise ValueError("layers: none given, needed at least one")
+            raise ValueError("layers must be at least one, got none")
         self.layers, self.shapes = layers, [self.input_shape]
         for k, layer in enumerate(layers):
             if not isinstance(layer, Layer):
-                raise TypeError(f"layers[{k}]: {type(layer).__name__} given, needed a layer of hgp_ref.neural")
+                raise TypeError(f"layers[{k}] must be a layer of hgp_ref.neural, got {type(layer).__name__}")
             self.shapes.append(layer.output_shape(self.shapes[-1]))
         self.output_shape = self.shapes[-1]
         self.dim = sum(math.prod(shape) for layer in layers for shape in layer.shapes)
         if self.dim == 0:
-            raise ValueError("layers: none with parameters given, needed at least one")
+            raise ValueError("layers must have parameters, got none with parameters")
         self._fused = fuse(layers) if validation.boolean("fused", fused) else list(layers)
 
     def __repr__(self) -> str:
@@ -403,18 +403,18 @@ class Sequential:
     def _check(self, x: Array, X: Array) -> Namespace:
         validation.same_kind(x=x, X=X)
         if x.ndim != 2 or x.shape[1] != self.dim:
-            raise ValueError(f"x: shape {tuple(x.shape)} given, needed (n, {self.dim}) = (n, model.dim)")
+            raise ValueError(f"x must have shape (n, {self.dim}) = (n, model.dim), got {tuple(x.shape)}")
         if X.ndim != 2 + len(self.input_shape) or tuple(X.shape[2:]) != self.input_shape or X.shape[0] != x.shape[0]:
-            needed = ", ".join(map(str, (x.shape[0], "N", *self.input_shape)))
-            raise ValueError(f"X: shape {tuple(X.shape)} given, needed ({needed}) = (n, N, *model.input_shape)")
+            shape = ", ".join(map(str, (x.shape[0], "N", *self.input_shape)))
+            raise ValueError(f"X must have shape ({shape}) = (n, N, *model.input_shape), got {tuple(X.shape)}")
         if X.shape[1] < 1:
-            raise ValueError("X: no instances given, needed at least one")
+            raise ValueError("X must have at least one instance, got none")
         return array_namespace(x)
 
 
 def _check_shape(shape: Any) -> Shape:
     if not isinstance(shape, tuple | list) or len(shape) not in (1, 3):
-        raise ValueError(f"input_shape={shape!r} given, needed (features,) or (C, H, W)")
+        raise ValueError(f"input_shape must be (features,) or (C, H, W), got {shape!r}")
     return tuple(validation.integer(f"input_shape[{k}]", size) for k, size in enumerate(shape))
 
 
@@ -468,7 +468,7 @@ class Ensemble:
         """
         validation.same_kind(x=x, X=X)
         if x.ndim != 2 or x.shape[1] != self.dim:
-            raise ValueError(f"x: shape {tuple(x.shape)} given, needed (n, {self.dim}) = (n, components * model.dim)")
+            raise ValueError(f"x must have shape (n, {self.dim}) = (n, components * model.dim), got {tuple(x.shape)}")
         return EnsembleTape([self.model.forward(part, X) for part in self.split(x)], self, array_namespace(x))
 
     def logits(self, x: Array, X: Array) -> Array:

@@ -47,7 +47,7 @@ from hgp_ref.methods.spectrum import (
 )
 from hgp_ref.mixing import Mean, Traffic, open_mean, push_sum_over
 from hgp_ref.networks import Network
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.results import Result
 
 ACCURATE = 0.05  # share of the disagreement that is left in an average of the pilot
@@ -116,7 +116,7 @@ class Found(Result):
         return max(1, math.ceil(math.log(share) / math.log(min(max(self.tau, FAST), SLOWEST))))
 
 
-def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Found, Mean]:
+def find(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Found, Mean]:
     """Steps 1 and 2, and the mean over whose channel they were made; sizes only where the target is absolute."""
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
@@ -170,7 +170,7 @@ def products_worth(known: Found, d: int) -> int:
     return min(d, MOST_PRODUCTS, max(2, round(math.sqrt(kappa) / 2)))
 
 
-def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
+def pilot(known: Found, average: Mean, problem: FullProblem, x: Array, lam: Array) -> Found:
     """Step 3."""
     k, steps = products_worth(known, x.shape[-1]), known.rounds_to(ACCURATE)
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp

@@ -21,7 +21,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, get_backend, to_host
-from hgp_ref.problems.base import check_batch, chosen
+from hgp_ref.problems.base import check_batch, client_indices
 from hgp_ref.problems.instances import require_existing
 from hgp_ref.validation import room
 
@@ -106,7 +106,7 @@ def from_torch(*given: Any, **named: Any) -> Any:
     if isinstance(first, torch.nn.Module) and not sized:  # a module may also be a cost
         return TorchModuleProblem(*given, **named)
     if "X" in named or (len(given) > 2 and (hasattr(given[2], "shape") or isinstance(given[2], list | tuple))):
-        raise TypeError(f"module: {type(first).__name__} given with data, needed a torch.nn.Module")
+        raise TypeError(f"module must be a torch.nn.Module with data X, got {type(first).__name__}")
     return TorchProblem(*given, **named)
 
 
@@ -158,7 +158,7 @@ class Adapter:
                  clients: np.ndarray | None = None) -> None:  # fmt: skip
         for name, cost in (("inner_cost", inner_cost), ("outer_cost", outer_cost)):
             if not callable(cost):
-                raise TypeError(f"{name}: {type(cost).__name__} given, needed a function")
+                raise TypeError(f"{name} must be a function, got {type(cost).__name__}")
         self.n_clients = validation.integer("n_clients", n_clients)
         self.dim_x, self.dim_lam = validation.integer("dim_x", dim_x), validation.integer("dim_lam", dim_lam)
         room(
@@ -170,7 +170,7 @@ class Adapter:
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
         """The same problem with some of its clients, a slice or indices; costs still get the clients' own numbers."""
-        which = chosen(clients, self.n_clients)
+        which = client_indices(clients, self.n_clients)
         numbers = self.clients[which]
         counts = None if self.counts is None else self.counts[which]
         given = (self._inner, self._outer, len(numbers), self.dim_x, self.dim_lam, counts, numbers)
@@ -187,7 +187,7 @@ class Adapter:
 
     def _check_shape(self, name: str, a: Array, d: int) -> None:
         if tuple(a.shape) != (self.n_clients, d):
-            raise ValueError(f"{name}: shape {tuple(a.shape)} given, needed {(self.n_clients, d)}")
+            raise ValueError(f"{name} must have shape {(self.n_clients, d)}, got {tuple(a.shape)}")
 
     def _rows(self, batch: Array | None, x: Array) -> list[Array | None]:
         """Each client's indices without padding."""
@@ -201,9 +201,9 @@ class Adapter:
         if batch is None:
             return
         if self.counts is None:
-            raise ValueError("batch: given, but the problem was made without counts; needed None, or counts=...")
+            raise ValueError("batch must be None, the problem was made without counts; pass counts=...")
         if check_batch(batch, x, self.n_clients):
-            raise ValueError(f"batch: shape {tuple(batch.shape)} given, needed ({self.n_clients}, b) with b >= 1")
+            raise ValueError(f"batch must have shape ({self.n_clients}, b), b >= 1, got {tuple(batch.shape)}")
         require_existing(to_host(batch), self.counts)
 
     def _inner_of(self, i: int, x: Array, lam: Array, rows: Array | None) -> Array:
@@ -220,15 +220,15 @@ class Adapter:
 def scalar_cost(name: str, client: int | str, cost: Array) -> Array:
     """What a client's cost returned, which must be one real floating-point number in an array."""
     if tuple(getattr(cost, "shape", (None,))) != ():
-        given = f"shape {tuple(cost.shape)}" if hasattr(cost, "shape") else type(cost).__name__
-        raise ValueError(f"{name}: client {client} returned {given}, needed a scalar array of shape ()")
+        returned = f"shape {tuple(cost.shape)}" if hasattr(cost, "shape") else type(cost).__name__
+        raise ValueError(f"{name} must return a scalar array of shape (), got {returned} for client {client}")
     if not array_namespace(cost).isdtype(cost.dtype, "real floating"):
-        raise TypeError(f"{name}: client {client} returned {cost.dtype}, needed a real floating-point number")
+        raise TypeError(f"{name} must return a real floating-point number, got {cost.dtype} for client {client}")
     return cost
 
 
 def _read_counts(counts: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
     read = validation.host_array("counts", counts)
     if read.shape != (n,):
-        raise ValueError(f"counts: shape {read.shape} given, needed ({n},) = (n_clients,)")
+        raise ValueError(f"counts must have shape ({n},) = (n_clients,), got {read.shape}")
     return np.array([validation.integer(f"counts[{i}]", k) for i, k in enumerate(read)], dtype=np.int64)

@@ -22,7 +22,7 @@ from hgp_ref.problems.linear import Batch, LinearProblem, softmax_loss
 from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.losses import BinaryLoss, Loss, sigmoid
-from hgp_ref.problems.transforms import Elementwise
+from hgp_ref.problems.transforms import Reparametrised
 
 
 class InstanceWeights(LinearProblem):
@@ -60,7 +60,7 @@ class InstanceWeights(LinearProblem):
     (20, (2,))
     """
 
-    conforms = True  # what as_problem need not check
+    trusted = True  # what as_problem need not check
     weighs_instances = True
     _cross_needs_logits = True
 
@@ -68,7 +68,7 @@ class InstanceWeights(LinearProblem):
                  n_classes: int | None = None, l2: float = 0.0) -> None:  # fmt: skip
         arguments.choice("loss", loss, ("binary", "softmax"))
         if loss == "binary" and n_classes is not None and arguments.integer("n_classes", n_classes) != 2:
-            raise ValueError(f'n_classes: {n_classes} given, needed 2 or None with loss="binary"')
+            raise ValueError(f'n_classes must be 2 or None with loss="binary", got {n_classes}')
         rate = arguments.nonnegative("l2", l2)
         chosen: Loss = BinaryLoss() if loss == "binary" else softmax_loss(X, y, y_val, n_classes)
         super().__init__(X, y, X_val, y_val, chosen)
@@ -178,7 +178,7 @@ class InstanceWeights(LinearProblem):
 # comes through x: without the terms of the series (M = 0) there is none.
 
 
-class HyperCleaning(Elementwise):
+class HyperCleaning(Reparametrised):
     """Softmax regression with a weight σ(λ_ik) on training instance k of client i.
 
     X, y, X_val, y_val: as in SoftmaxRegression; l2: the L2 rate of x. lam is (n, N_max), its columns beyond N_i are
@@ -210,7 +210,7 @@ class HyperCleaning(Elementwise):
     (0, 0)
     """
 
-    conforms = True  # what as_problem need not check
+    trusted = True  # what as_problem need not check
 
     def __init__(
         self, X: Data, y: Data, X_val: Data, y_val: Data, l2: float = 1e-3, *, n_classes: int | None = None
@@ -245,7 +245,7 @@ class HyperCleaning(Elementwise):
         -------
         (n,) on the host.
         """
-        weighted: Any = self._inner.given
+        weighted: Any = self._inner.wrapped
         lengths = weighted._row_lengths(x, self._at(x, lam))
         return rounding.norms(lipschitz.host(self._slope(lam)) * lengths)
 

@@ -65,8 +65,8 @@ class JaxProblem(Adapter):
             return jax.vmap(lambda i, *own: scalar_cost(name, "i", cost(i, *own)))(jnp.asarray(self.clients), *rows)
         except (jax.errors.TracerIntegerConversionError, jax.errors.ConcretizationTypeError) as error:
             raise TypeError(
-                f"{name}: it uses the client's number i (or another traced number) as a Python one, which vmap=True "
-                "does not allow; needed arrays (n, ...) indexed by i, or vmap=False"
+                f"{name} must not use the client's number i (or another traced number) as a Python number with "
+                "vmap=True; use arrays (n, ...) indexed by i, or vmap=False"
             ) from error
 
     def _rows(self, batch: Array | None, x: Array) -> Any:

@@ -21,16 +21,17 @@ from hgp_ref.backend import Array, array_namespace, device, is_numpy, to_host
 from hgp_ref.problems import lipschitz
 from hgp_ref.problems import lipschitz as constants
 from hgp_ref.problems.base import (
+    FullProblem,
     Portable,
     Shape,
+    array_mover,
     check_argument,
     check_batch,
-    chosen,
+    client_indices,
     expand,
     matvec,
-    mover,
     run_axes,
-    taker,
+    take_rows,
 )
 from hgp_ref.problems.instances import (
     Data,
@@ -129,59 +130,79 @@ def _add(p, a, total):
         total[c] += p * a[c]
 
 
-# ----------------------------------------------------------------------------------------------------
-# u -> X_i^T (weight l'' (X_i u)) + rate u at a fixed point, in whichever of three ways suits a client.
-#
-#     Hessian    On full batches with d_x <= N_i the (d_x, d_x) matrix is formed once and applied by one batched
-#     product:
-#                it is no larger than C times the data, and applying it costs d_x² against 2 N_i d_x.
-#     one pass   Otherwise on NumPy, where the client's data are large: both products with the features in one sweep.
-#     text       Otherwise two products with the features through logit space; no d_x x d_x array is ever formed.
-#
-# Which way a client goes depends on its own data alone, so that its numbers are the same bit for bit whoever shares the
-# arrays. On libraries other than NumPy all clients are padded to one length and go the same way.
+# --------------------------------------------------------------------------------------------- second derivatives
 
 
-Way = tuple[np.ndarray | None, Callable[[Array], Array]]  # clients (None: all) and their products d²_x g_i u_i
+Strategy = tuple[np.ndarray | None, Callable[[Array], Array]]  # clients (None: all) and u ↦ H_i u_i for these
 
 
 class LinearLinearization:
-    """Second derivatives of a linear model. Kept from the first use on: what only the point and the batch decide."""
+    """Second derivatives of a linear model at a fixed point: u ↦ X_iᵀ (weight l'' (X_i u_i)) + rate u_i.
+
+    The products are computed in one of three ways:
+
+    - by Hessians: on full batches with d_x ≤ N_i the (d_x, d_x) matrix is formed once. It is at most C times as large
+      as the data, and a product costs d_x² instead of 2 N_i d_x;
+    - in one pass: otherwise on NumPy, if the data of the client are large, both products with X_i in one sweep;
+    - matrix-free: otherwise two products with X_i.
+
+    The choice depends on a client's own data alone, so that its numbers are the same bit for bit whichever clients
+    share the arrays. On libraries other than NumPy all clients are padded to one length and take the same way. What
+    depends on the point and the batch alone is computed at its first use and kept.
+    """
 
     def __init__(self, problem: LinearProblem, x: Array, lam: Array, view: View, lead: Shape) -> None:
         xp = problem._xp
         self._problem, self._view, self._lead = problem, view, lead
-        self._x = xp.asarray(x, copy=True)  # a caller may go on to change x and lam in place
+        self._x = xp.asarray(x, copy=True)  # the caller may modify x and lam in place later
         self._lam = xp.asarray(lam, copy=True)
 
     def hvp(self, u: Array) -> Array:
-        """d²_x g_i u_i.  # (n, d_x)"""
+        """H_i u_i.  # (n, d_x)"""
         lead = self._check(u)
-        return expand(self._bend(u, lead), lead, 2, xp=self._problem._xp)
+        strategies = self._strategies
+        if strategies[0][0] is None:
+            Hu = strategies[0][1](u)
+            return Hu if Hu.ndim == 2 and not lead else expand(Hu, lead, 2, xp=self._problem._xp)
+        Hu = np.empty((*lead, *u.shape[-2:]), dtype=u.dtype)
+        for clients, apply in strategies:
+            product = apply(u)
+            Hu[..., clients, :] = product if product.shape[-2] < u.shape[-2] else product[..., clients, :]
+        return Hu
 
     def cross(self, u: Array) -> Array:
-        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
+        """J_i u_i.  # (n, d_λ)"""
         lead = self._check(u)
-        crossed = self._problem._cross(self._x, self._slopes, self._view, u)
-        return expand(crossed, lead, 2, xp=self._problem._xp)
+        Ju = self._problem._cross(self._x, self._slopes, self._view, u)
+        return expand(Ju, lead, 2, xp=self._problem._xp)
 
     def products(self, u: Array) -> tuple[Array, Array]:
-        """hvp(u) and cross(u), with one product X_i u_i for both where both go through the data."""
-        if not (self._problem._cross_needs_logits and self._all_by_text):
+        """hvp(u) and cross(u), with one product X_i u_i for both where both are matrix-free."""
+        if not (self._problem._cross_needs_logits and self._all_matrix_free):
             return self.hvp(u), self.cross(u)
         lead, p, xp = self._check(u), self._problem, self._problem._xp
-        along = self._view.forward(u, xp=xp)
-        bent = self._text(u, self._view, along) + self._rate * u
-        crossed = p._cross(self._x, self._slopes, self._view, u, along)
-        return expand(bent, lead, 2, xp=xp), expand(crossed, lead, 2, xp=xp)
+        Xu = self._view.forward(u, xp=xp)
+        Hu = self._matrix_free(u, self._view, Xu) + self._rate * u
+        Ju = p._cross(self._x, self._slopes, self._view, u, Xu)
+        return expand(Hu, lead, 2, xp=xp), expand(Ju, lead, 2, xp=xp)
 
     def on(self, batch: Any) -> LinearLinearization:
-        """The same point on a mini-batch: l' and l'' of its instances are picked from those of all."""
+        """The same point on a mini-batch: l' and l'' of its instances are taken from those of all."""
         if self._lead:
             return self._problem.linearize(self._x, self._lam, batch=batch)
-        return OnBatch(self, self._problem._train.select(batch, xp=self._problem._xp), tuple(batch.shape[:-2]))
+        return BatchLinearization(
+            self, self._problem._train.select(batch, xp=self._problem._xp), tuple(batch.shape[:-2])
+        )
 
-    # What the point decides.
+    def _check(self, u: Array) -> Shape:
+        """The run axes of products with u."""
+        if type(u) is np.ndarray and u.shape == self._x.shape and u.dtype == self._x.dtype:  # the common case
+            return self._lead
+        p = self._problem
+        lead = check_argument("u", u, self._x, (p.n_clients, p.dim_x), "n_clients, dim_x")
+        return run_axes(point=self._lead, u=lead)
+
+    # Functions of the point
 
     @cached_property
     def _rate(self) -> Any:
@@ -201,85 +222,77 @@ class LinearLinearization:
         return self._slope
 
     @cached_property
-    def _kept(self) -> Any:
-        """weight l'' of every instance, as the loss keeps it."""
+    def _curvature(self) -> Any:
+        """weight l'' of every instance, in the form of the loss."""
         p = self._problem
         return p._loss.curvature(self._logits, p._weight(self._lam, self._view), xp=p._xp)
 
     @cached_property
-    def plain(self) -> Any:
-        """l'' of every instance, without weights."""
+    def _unweighted_curvature(self) -> Any:
+        """l'' of every instance."""
         p = self._problem
         return p._loss.curvature(self._logits, p._xp.ones_like(self._view.mean), xp=p._xp)
 
-    # The three ways.
+    # The three ways of a product
 
     @cached_property
-    def _ways(self) -> list[Way]:
+    def _strategies(self) -> list[Strategy]:
         view = self._view
-        if view.rows is None:  # all clients of one length
+        if view.rows is None:  # all clients have equally many instances
             dense, large = self._suits(view.features.shape[-2])
             return [(None, self._by_hessian(None) if dense else self._through(view, one_pass=large))]
         dense, large = self._suits(view.rows)
-        ways: list[Way] = []
+        strategies: list[Strategy] = []
         for k, group in enumerate((dense, large, ~dense & ~large)):
             clients = None if group.all() else np.flatnonzero(group)
             if clients is not None and not clients.size:
                 continue
             data = view if clients is None else view.only(clients)
-            ways.append((clients, self._by_hessian(clients) if k == 0 else self._through(data, one_pass=k == 1)))
-        return ways
+            apply = self._by_hessian(clients) if k == 0 else self._through(data, one_pass=k == 1)
+            strategies.append((clients, apply))
+        return strategies
 
     def _suits(self, rows: Any) -> tuple[Any, Any]:
-        """Whether clients with so many rows go by Hessians, and whether in one pass."""
+        """Whether clients with this many rows use Hessians, and whether they use one pass."""
         p, d = self._problem, self._view.features.shape[-1]
         dense = (rows >= p.dim_x) & (self._view.index is None)
         item = self._view.features.itemsize if is_numpy(self._x) else 0
         return dense, (rows * d * item >= SMALLEST) > dense
 
     @property
-    def _all_by_text(self) -> bool:
+    def _all_matrix_free(self) -> bool:
         rows = self._view.features.shape[-2] if self._view.rows is None else self._view.rows
         return not any(np.any(suits) for suits in self._suits(rows))
 
-    def _bend(self, u: Array, lead: Shape) -> Array:
-        """d²_x g_i u_i, each client in its way.  # (..., n, d_x)"""
-        clients, apply = self._ways[0]
-        if clients is None:
-            return apply(u)
-        bent = np.empty((*lead, *u.shape[-2:]), dtype=u.dtype)
-        for clients, apply in self._ways:
-            product = apply(u)
-            bent[..., clients, :] = product if product.shape[-2] < u.shape[-2] else product[..., clients, :]
-        return bent
-
     def _by_hessian(self, clients: np.ndarray | None) -> Callable[[Array], Array]:
-        """Products with Hessians formed now, of all or of some clients only."""
+        """Products with the Hessians of all or of some clients."""
         xp, part = self._problem._xp, self
         if clients is not None:
             x, lam = self._x[..., clients, :], self._lam[..., clients, :]
             part = LinearLinearization(self._problem, x, lam, self._view.of(clients), self._lead)
-        hessian = part._form()  # (..., n, d_x, d_x)
-        return lambda u: matvec(hessian, u if clients is None else u[..., clients, :], xp=xp)
+        hessian = part._hessian()  # (..., n, d_x, d_x)
+        if clients is None:
+            return lambda u: matvec(hessian, u, xp=xp)
+        return lambda u: matvec(hessian, u[..., clients, :], xp=xp)
 
     def _through(self, view: View, one_pass: bool) -> Callable[[Array], Array]:
-        """Products with the features, of the clients whose rows `view` looks at."""
+        """Products with the features of the clients in `view`."""
 
         def apply(u: Array) -> Array:
-            if one_pass and applies(view.features, self._kept, u):
-                return fused_hvp(view.features, self._kept, self._rate, u, view.rows)
-            return self._text(u, view) + self._rate * u
+            if one_pass and applies(view.features, self._curvature, u):
+                return fused_hvp(view.features, self._curvature, self._rate, u, view.rows)
+            return self._matrix_free(u, view) + self._rate * u
 
         return apply
 
-    def _text(self, u: Array, view: View, along: Array | None = None) -> Array:
-        """X_i^T (weight l'' (X_i u)), where `along` is X_i u if that is known.  # (..., n, d_x)"""
+    def _matrix_free(self, u: Array, view: View, Xu: Array | None = None) -> Array:
+        """X_iᵀ (weight l'' (X_i u_i)), without the rate; Xu is X_i u_i if known.  # (..., n, d_x)"""
         xp = self._problem._xp
-        along = view.forward(u, xp=xp) if along is None else along
-        return view.adjoint(self._problem._loss.bend(self._kept, along, xp=xp), xp=xp)
+        Xu = view.forward(u, xp=xp) if Xu is None else Xu
+        return view.adjoint(self._problem._loss.curvature_product(self._curvature, Xu, xp=xp), xp=xp)
 
-    def _form(self) -> Array:
-        """The Hessians, by `_text` of all unit vectors of one class at a time (d of them as a run axis)."""
+    def _hessian(self) -> Array:
+        """The Hessians, by `_matrix_free` of all unit vectors of one class at a time (d of them as a run axis)."""
         p, xp = self._problem, self._problem._xp
         C, n = p._loss.logits, int(self._x.shape[-2])
         d = p.dim_x // C
@@ -288,19 +301,14 @@ class LinearLinearization:
         for c in range(C):
             unit = xp.reshape(identity[:, c, :], (d, *(1 for _ in self._lead), 1, p.dim_x))
             unit = xp.broadcast_to(unit, (*unit.shape[:-2], n, p.dim_x))
-            bent = self._text(unit, self._view)  # (d, ..., n, d_x): rows (., c) of the symmetric Hessians
-            rows.append(xp.moveaxis(bent, 0, -2))
+            columns = self._matrix_free(unit, self._view)  # (d, ..., n, d_x): rows (·, c) of the symmetric Hessians
+            rows.append(xp.moveaxis(columns, 0, -2))
         data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
         data = xp.reshape(data, (*data.shape[:-3], p.dim_x, p.dim_x))
         return data + p._diagonal(self._rate, self._x)
 
-    def _check(self, u: Array) -> Shape:
-        p = self._problem
-        lead = check_argument("u", u, self._x, (p.n_clients, p.dim_x), "n_clients, dim_x")
-        return run_axes(point=self._lead, u=lead)
 
-
-class OnBatch(LinearLinearization):
+class BatchLinearization(LinearLinearization):
     """The point of `whole` on a mini-batch."""
 
     def __init__(self, whole: LinearLinearization, view: View, lead: Shape) -> None:
@@ -312,9 +320,11 @@ class OnBatch(LinearLinearization):
         return self._view.pick(self._whole._slopes())
 
     @cached_property
-    def _kept(self) -> Any:
+    def _curvature(self) -> Any:
         p = self._problem
-        return p._loss.picked(self._whole.plain, self._view.pick, p._weight(self._lam, self._view))
+        return p._loss.select_curvature(
+            self._whole._unweighted_curvature, self._view.pick, p._weight(self._lam, self._view)
+        )
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -334,7 +344,7 @@ class OnBatch(LinearLinearization):
 Batch = Array | PreparedBatch | None
 
 
-class LinearProblem(Portable):
+class LinearProblem(Portable, FullProblem):
     """What all linear models share. A subclass sets `dim_lam` and gives weight, rate and their derivatives."""
 
     broadcasts = True
@@ -348,7 +358,7 @@ class LinearProblem(Portable):
         self._xp = arguments.same_kind(X=train, X_val=val)
         for axis, meaning in ((0, "clients"), (2, "features")):
             if train.shape[axis] != val.shape[axis]:
-                raise ValueError(f"X_val: {val.shape[axis]} {meaning} given, needed {train.shape[axis]} as in X")
+                raise ValueError(f"X_val must have {train.shape[axis]} {meaning} as X, got {val.shape[axis]}")
         self._loss = loss
         self.n_clients = int(train.shape[0])
         self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
@@ -410,8 +420,11 @@ class LinearProblem(Portable):
         _, lead = self._enter(x, lam, None)
         xp, view = self._xp, self._val.all
         slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
-        along_x = view.adjoint(view.mean[..., None] * slope, xp=xp)
-        return expand(along_x, lead, 2, xp=xp), expand(xp.zeros_like(lam), lead, 2, xp=xp)
+        f_x = view.adjoint(view.mean[..., None] * slope, xp=xp)
+        return (
+            xp.asarray(expand(f_x, lead, 2, xp=xp), copy=True),
+            xp.zeros((*lead, self.n_clients, self.dim_lam), dtype=lam.dtype, device=device(lam)),
+        )
 
     # Second derivatives.
 
@@ -452,7 +465,7 @@ class LinearProblem(Portable):
     def _check_lam(self, lam: Array) -> None:
         lead = check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
         if lead:
-            raise ValueError(f"lam: leading run axes {lead} given, needed none")
+            raise ValueError(f"lam must have no leading run axes, got {lead}")
 
     def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
         like, n = self._train.all.features, self.n_clients
@@ -480,15 +493,15 @@ class LinearProblem(Portable):
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
         """The same problem with some of its clients, a slice or indices; lam keeps its length."""
-        which, part = chosen(clients, self.n_clients), copy.copy(self)
-        part._train, part._val = (each.restrict(which, taker(which)) for each in (self._train, self._val))
+        which, part = client_indices(clients, self.n_clients), copy.copy(self)
+        part._train, part._val = (each.restrict(which, take_rows(which)) for each in (self._train, self._val))
         part.clients = self.clients[which]
         part.n_clients = len(part.clients)
         return part
 
     def to(self, target: Any, dtype: Any = None) -> Any:
         """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
-        move, moved = mover(target, dtype), copy.copy(self)
+        move, moved = array_mover(target, dtype), copy.copy(self)
         moved._train, moved._val = self._train.to(move), self._val.to(move)
         moved._xp = array_namespace(moved._train.all.features)
         return moved
@@ -593,7 +606,7 @@ class LogisticRegression(RegularizedLinear):
     array([0.6931, 0.6931, 0.6931])
     """
 
-    conforms = True  # what as_problem need not check
+    trusted = True  # what as_problem need not check
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, regularization: str = "coordinate") -> None:
         super().__init__(X, y, X_val, y_val, BinaryLoss(), regularization)
@@ -627,7 +640,7 @@ class SoftmaxRegression(RegularizedLinear):
     650
     """
 
-    conforms = True  # what as_problem need not check
+    trusted = True  # what as_problem need not check
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, n_classes: int | None = None, *,
                  regularization: str = "coordinate") -> None:  # fmt: skip
@@ -643,7 +656,7 @@ def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> Softma
         labels = [read_labels(name, part, features)[0] for name, part in (("y", y), ("y_val", y_val))]
         n_classes = 1 + max(int(to_host(array_namespace(part).max(part))) for part in labels)
         if n_classes < 2:
-            raise ValueError("y, y_val: all labels are 0, needed at least two classes, or n_classes")
+            raise ValueError("y, y_val must have labels of at least two classes, got only 0; or pass n_classes")
     n_classes = validation.integer("n_classes", n_classes, 2)
     room(f"n_classes={n_classes}", 16 * n_classes)  # at least: one-hot labels, and d_x of several numbers a class
     return SoftmaxLoss(n_classes)

@@ -25,7 +25,7 @@ from hgp_ref import _numba, validation
 from hgp_ref.backend import Array, Namespace, array_namespace, device, host_dtype, is_numpy
 from hgp_ref.neural import AvgPool2d, Conv2d, Ensemble, Flatten, Linear, MaxPool2d, ReLU, Sequential, Softplus, Tanh
 from hgp_ref.neural.models import EnsembleTape, Tape
-from hgp_ref.problems.base import Portable, check_argument, check_batch, chosen, mover, taker
+from hgp_ref.problems.base import Portable, array_mover, check_argument, check_batch, client_indices, take_rows
 from hgp_ref.problems.instances import Instances, View, digest, read_instances
 from hgp_ref.problems.losses import SoftmaxLoss
 from hgp_ref.problems.neural_costs import NeuralCost, ask, ask_scores
@@ -153,7 +153,7 @@ def read_images(model: Model, X: Any, y: Any, loss: SoftmaxLoss, names: tuple[st
     """Check shapes against the model's input, flatten, pad clients to equal length, encode labels."""
     shape = model.input_shape
     if not _is_array(X) and not isinstance(X, list | tuple):
-        raise TypeError(f"{names[0]}: {type(X).__name__} given, needed an array (n, N, ...) or a list of n arrays")
+        raise TypeError(f"{names[0]} must be an array (n, N, ...) or a list of n arrays, got {type(X).__name__}")
     flat = _flat(names[0], X, shape, 2) if _is_array(X) else [
         _flat(f"{names[0]}[{i}]", part, shape, 1) for i, part in enumerate(X)
     ]  # fmt: skip
@@ -166,18 +166,18 @@ def _is_array(X: Any) -> bool:
 
 def _flat(name: str, a: Array, shape: tuple[int, ...], leading: int) -> Array:
     if not _is_array(a) or tuple(a.shape[leading:]) != shape or a.ndim != leading + len(shape):
-        given = f"shape {tuple(a.shape)}" if _is_array(a) else type(a).__name__
+        found = f"shape {tuple(a.shape)}" if _is_array(a) else type(a).__name__
         letters = ("n, N" if leading == 2 else "N_i") + ", " + ", ".join(map(str, shape))
-        raise ValueError(f"{name}: {given} given, needed ({letters}) as the model's input")
+        raise ValueError(f"{name} must have shape ({letters}) as the model's input, got {found}")
     return array_namespace(a).reshape(a, (*a.shape[:leading], math.prod(shape)))
 
 
 def classes_of(model: Sequential) -> int:
     """C, for a model whose outputs are logits of C >= 2 classes."""
     if not isinstance(model, Sequential):
-        raise TypeError(f"model: {type(model).__name__} given, needed a hgp_ref.neural.Sequential")
+        raise TypeError(f"model must be a hgp_ref.neural.Sequential, got {type(model).__name__}")
     if len(model.output_shape) != 1 or model.output_shape[0] < 2:
-        raise ValueError(f"model: outputs of shape {model.output_shape} given, needed logits (C,) of C >= 2 classes")
+        raise ValueError(f"model must have outputs (C,), logits of C >= 2 classes, got {model.output_shape}")
     return model.output_shape[0]
 
 
@@ -186,11 +186,13 @@ def longest_of(name: str, X: Any) -> int:
     if _is_array(X):
         lengths = list(X.shape[1:2])
     elif not isinstance(X, list | tuple):
-        raise TypeError(f"{name}: {type(X).__name__} given, needed an array (n, N, ...) or a list of n arrays")
+        raise TypeError(f"{name} must be an array (n, N, ...) or a list of n arrays, got {type(X).__name__}")
     else:
         lengths = [part.shape[0] for part in X if getattr(part, "ndim", 0)]
     if not lengths or max(lengths) < 1:
-        raise ValueError(f"{name}: {type(X).__name__} without instances given, needed an array (n, N, ...) or a list")
+        raise ValueError(
+            f"{name} must be an array (n, N, ...) or a list of n arrays, got {type(X).__name__} without instances"
+        )
     return int(max(lengths))
 
 
@@ -229,7 +231,7 @@ class NeuralLinearization:
         problem = self._problem
         lead = check_argument("u", u, self._x, tuple(self._x.shape), "n_clients, dim_x")
         if lead:
-            raise ValueError(f"u: leading run axes {lead} given, needed none; call once for each run")
+            raise ValueError(f"u must have no leading run axes, got {lead}; call once for each run")
         xp, bent, crossed = problem._xp, Rows(tuple(u.shape), u), Rows(tuple(self._lam.shape), u)
 
         def work(k: int, part: Part) -> None:
@@ -517,10 +519,10 @@ class NeuralProblem(Portable):
                  outer: NeuralCost | None = None, l2: float = 0.0, outer_l2: float = 0.0) -> None:  # fmt: skip
         if (X_val is None) != (y_val is None):
             raise ValueError(
-                f"{'X_val' if X_val is None else 'y_val'}: None given, needed both X_val and y_val or none"
+                f"X_val and y_val must be passed together, got {'X_val' if X_val is None else 'y_val'}=None"
             )
         if not isinstance(model, Sequential | Ensemble):
-            raise TypeError(f"model: {type(model).__name__} given, needed a Sequential or an Ensemble")
+            raise TypeError(f"model must be a Sequential or an Ensemble, got {type(model).__name__}")
         validation.kind("cost", cost, NeuralCost)
         if outer is not None:
             validation.kind("outer", outer, NeuralCost)
@@ -531,7 +533,7 @@ class NeuralProblem(Portable):
         train, val = self._train.all.features, self._val.all.features
         self._xp = validation.same_kind(X=train, X_val=val)
         if train.shape[0] != val.shape[0]:
-            raise ValueError(f"X_val: {val.shape[0]} clients given, needed {train.shape[0]} as in X")
+            raise ValueError(f"X_val must have {train.shape[0]} clients as X, got {val.shape[0]}")
         self.n_clients, self.dim_x, self.dim_lam = int(train.shape[0]), model.dim, cost.dim_lam
         self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
 
@@ -618,11 +620,11 @@ class NeuralProblem(Portable):
         """
         self._enter(x, lam)
         if X is None and y is not None:
-            raise ValueError("X: None given with y, needed both X and y or none")
-        given = self._val if X is None else read_images(self.model, X, y, self.cost.loss, ("X", "y"))
-        if len(given.counts) != self.n_clients:
-            raise ValueError(f"X: {len(given.counts)} clients given, needed {self.n_clients} as the problem has")
-        xp, rows, classes = self._xp, Rows((self.n_clients,), x), int(given.all.targets.shape[-1])
+            raise ValueError("X and y must be passed together, got X=None")
+        data = self._val if X is None else read_images(self.model, X, y, self.cost.loss, ("X", "y"))
+        if len(data.counts) != self.n_clients:
+            raise ValueError(f"X must have {self.n_clients} clients as the problem, got {len(data.counts)}")
+        xp, rows, classes = self._xp, Rows((self.n_clients,), x), int(data.all.targets.shape[-1])
 
         def work(k: int, part: Part) -> None:
             z = self.model.logits(x[part.clients, :], part.images)
@@ -630,7 +632,7 @@ class NeuralProblem(Portable):
             truth = xp.argmax(xp.astype(part.view.targets, xp.int32), axis=-1)
             rows.put(part.clients, xp.sum(part.view.mean * xp.astype(guess == truth, x.dtype), axis=-1))
 
-        Parts(self.model, given, given.all).each(work)
+        Parts(self.model, data, data.all).each(work)
         return rows.array(xp)
 
     def data_digest(self) -> str:
@@ -654,9 +656,9 @@ class NeuralProblem(Portable):
         -------
         NeuralProblem.
         """
-        which, some = chosen(clients, self.n_clients), copy.copy(self)
-        some._train = self._train.restrict(which, taker(which))
-        some._val = some._train if self._val is self._train else self._val.restrict(which, taker(which))
+        which, some = client_indices(clients, self.n_clients), copy.copy(self)
+        some._train = self._train.restrict(which, take_rows(which))
+        some._val = some._train if self._val is self._train else self._val.restrict(which, take_rows(which))
         some.clients = self.clients[which]
         some.n_clients = len(some.clients)
         return some
@@ -673,7 +675,7 @@ class NeuralProblem(Portable):
         -------
         NeuralProblem.
         """
-        move, moved = mover(target, dtype), copy.copy(self)
+        move, moved = array_mover(target, dtype), copy.copy(self)
         moved._train = self._train.to(move)
         moved._val = moved._train if self._val is self._train else self._val.to(move)
         moved._xp = array_namespace(moved._train.all.features)
@@ -709,5 +711,5 @@ class NeuralProblem(Portable):
             leads["batch"] = check_batch(batch, like, n)
         for name, lead in leads.items():
             if lead:
-                raise ValueError(f"{name}: leading run axes {lead} given, needed none; call once for each run")
+                raise ValueError(f"{name} must have no leading run axes, got {lead}; call once for each run")
         return Parts(self.model, self._train, self._train.select(batch, xp=self._xp))

@@ -103,7 +103,7 @@ class NeuralCost(ABC):
 
     def curved(self, a: Array, a_dot: Array, xp: Namespace) -> Array:
         """(∂²CE/∂a²) ȧ at logits a: (diag(p) - p p^T) ȧ.  # like a"""
-        return self.loss.bend(self.loss.curvature(a, xp.ones_like(a[..., 0]), xp=xp), a_dot, xp=xp)
+        return self.loss.curvature_product(self.loss.curvature(a, xp.ones_like(a[..., 0]), xp=xp), a_dot, xp=xp)
 
 
 class CrossEntropy(NeuralCost):

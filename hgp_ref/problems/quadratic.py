@@ -15,7 +15,17 @@ import numpy as np
 from hgp_ref import rounding, validation
 from hgp_ref.backend import Array, Namespace, detached, host_dtype, to_host
 from hgp_ref.problems import lipschitz as constants
-from hgp_ref.problems.base import Portable, check_argument, chosen, expand, matvec, mover, run_axes, taker
+from hgp_ref.problems.base import (
+    FullProblem,
+    Portable,
+    array_mover,
+    check_argument,
+    client_indices,
+    expand,
+    matvec,
+    run_axes,
+    take_rows,
+)
 from hgp_ref.problems.instances import digest
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.term_sizes import TermSizes
@@ -72,7 +82,7 @@ def quadratic_sizes(problem: Quadratic, x: Array, lam: Array) -> TermSizes:
 # client may be non-convex as long as the mean of the A_i is positive definite.
 
 
-class Quadratic(Portable):
+class Quadratic(Portable, FullProblem):
     """Quadratic inner and outer costs; there are no instances, so there are no mini-batches.
 
     A: (n, d_x, d_x) symmetric; b: (n, d_x); C: (n, d_lam, d_x); target t: (n, d_x);
@@ -101,32 +111,32 @@ class Quadratic(Portable):
     """
 
     broadcasts = True
-    conforms = True  # what as_problem need not check
+    trusted = True  # what as_problem need not check
 
     def __init__(self, A: Array, b: Array, C: Array, target: Array, *, outer_hessian: Array | None = None,
                  coupling: Array | None = None, outer_reg: float = 0.0) -> None:  # fmt: skip
-        given = {"A": A, "b": b, "C": C, "target": target, "outer_hessian": outer_hessian, "coupling": coupling}
-        given = {k: detached(a) for k, a in given.items() if a is not None or k not in ("outer_hessian", "coupling")}
-        self._xp = validation.same_kind(**given)
+        arrays = {"A": A, "b": b, "C": C, "target": target, "outer_hessian": outer_hessian, "coupling": coupling}
+        arrays = {k: detached(a) for k, a in arrays.items() if a is not None or k not in ("outer_hessian", "coupling")}
+        self._xp = validation.same_kind(**arrays)
         if A.ndim != 3 or A.shape[0] < 1 or A.shape[1] < 1 or A.shape[1] != A.shape[2]:
-            raise ValueError(f"A: shape {tuple(A.shape)} given, needed (n, d_x, d_x)")
+            raise ValueError(f"A must have shape (n, d_x, d_x), got {tuple(A.shape)}")
         n, d_x = int(A.shape[0]), int(A.shape[1])
         if C.ndim != 3 or C.shape[1] < 1 or (C.shape[0], C.shape[2]) != (n, d_x):
-            raise ValueError(f"C: shape {tuple(C.shape)} given, needed ({n}, d_lam, {d_x}) = (n, d_lam, d_x)")
+            raise ValueError(f"C must have shape ({n}, d_lam, {d_x}) = (n, d_lam, d_x), got {tuple(C.shape)}")
         d_lam = int(C.shape[1])
-        needed = {"A": (n, d_x, d_x), "b": (n, d_x), "C": (n, d_lam, d_x), "target": (n, d_x),
+        shapes = {"A": (n, d_x, d_x), "b": (n, d_x), "C": (n, d_lam, d_x), "target": (n, d_x),
                   "outer_hessian": (n, d_x, d_x), "coupling": (n, d_lam, d_x)}  # fmt: skip
-        for name, a in given.items():
-            if tuple(a.shape) != needed[name]:
-                raise ValueError(f"{name}: shape {tuple(a.shape)} given, needed {needed[name]}")
+        for name, a in arrays.items():
+            if tuple(a.shape) != shapes[name]:
+                raise ValueError(f"{name} must have shape {shapes[name]}, got {tuple(a.shape)}")
             validation.finite(name, a)
         for name in ("A", "outer_hessian"):
-            if name in given:
-                _check_symmetric(name, given[name], self._xp)
+            if name in arrays:
+                _check_symmetric(name, arrays[name], self._xp)
         self.n_clients, self.dim_x, self.dim_lam = n, d_x, d_lam
         self.clients = np.arange(n)  # their numbers in the problem that this one is a restriction of
-        self._A, self._b, self._C, self._t = given["A"], given["b"], given["C"], given["target"]
-        self._Q, self._D = given.get("outer_hessian"), given.get("coupling")
+        self._A, self._b, self._C, self._t = arrays["A"], arrays["b"], arrays["C"], arrays["target"]
+        self._Q, self._D = arrays.get("outer_hessian"), arrays.get("coupling")
         self._mu = validation.number("outer_reg", outer_reg)
 
     @classmethod
@@ -154,7 +164,7 @@ class Quadratic(Portable):
         room(f"n={n}, dim_x={dim_x}, dim_lam={dim_lam}", (n + 1) * dim_x * (4 * dim_x + dim_lam))
         heterogeneity = validation.between("heterogeneity", heterogeneity, 0, 1)
         if validation.positive("condition", condition) < 1:
-            raise ValueError(f"condition={condition} given, needed a number >= 1")
+            raise ValueError(f"condition must be a number >= 1, got {condition}")
         rng = np.random.default_rng(validation.integer("seed", seed, 0))
         spectrum = np.geomspace(1 / condition, 1, dim_x)
         bases = np.linalg.qr(rng.standard_normal((n + 1, dim_x, dim_x)))[0]
@@ -169,7 +179,7 @@ class Quadratic(Portable):
 
     def _check(self, x: Array, lam: Array, batch: Array | None = None) -> tuple[int, ...]:
         if batch is not None:
-            raise ValueError("batch: given, but a Quadratic has no instances; needed None")
+            raise ValueError("batch must be None, a Quadratic has no instances")
         return run_axes(
             x=check_argument("x", x, self._A, (self.n_clients, self.dim_x), "n_clients, dim_x"),
             lam=check_argument("lam", lam, self._A, (self.n_clients, self.dim_lam), "n_clients, dim_lam"),
@@ -201,11 +211,12 @@ class Quadratic(Portable):
         """Q_i (x - t_i) + D_i^T lam_i and D_i x + mu lam_i.  # (n, d_x), (n, d_lam)"""
         lead = self._check(x, lam)
         xp = self._xp
-        along_x, along_lam = self._outer(x - self._t), self._mu * lam
+        f_x, f_lam = self._outer(x - self._t), self._mu * lam
         if self._D is not None:
-            along_x = along_x + self._transposed(self._D, lam)
-            along_lam = along_lam + matvec(self._D, x, xp=xp)
-        return expand(along_x, lead, 2, xp=xp), expand(along_lam, lead, 2, xp=xp)
+            f_x = f_x + self._transposed(self._D, lam)
+            f_lam = f_lam + matvec(self._D, x, xp=xp)
+        f_x, f_lam = (xp.asarray(expand(a, lead, 2, xp=xp), copy=True) for a in (f_x, f_lam))
+        return f_x, f_lam
 
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> QuadraticLinearization:
         """The same A_i and C_i at every point."""
@@ -278,8 +289,8 @@ class Quadratic(Portable):
         -------
         Quadratic.
         """
-        which = chosen(clients, self.n_clients)
-        part = self._with(taker(which))
+        which = client_indices(clients, self.n_clients)
+        part = self._with(take_rows(which))
         part.clients = self.clients[which]
         part.n_clients = len(part.clients)
         return part
@@ -296,7 +307,7 @@ class Quadratic(Portable):
         -------
         Quadratic.
         """
-        moved = self._with(mover(target, dtype))
+        moved = self._with(array_mover(target, dtype))
         moved._xp = validation.same_kind(A=moved._A)
         return moved
 
@@ -374,11 +385,14 @@ class QuadraticLinearization:
     def _apply(self, matrix: Array, u: Array) -> Array:
         p = self._problem
         lead = check_argument("u", u, p._A, (p.n_clients, p.dim_x), "n_clients, dim_x")
-        return expand(matvec(matrix, u, xp=p._xp), run_axes(point=self._lead, u=lead), 2, xp=p._xp)
+        product = matvec(matrix, u, xp=p._xp)
+        if lead == self._lead:
+            return product
+        return expand(product, run_axes(point=self._lead, u=lead), 2, xp=p._xp)
 
 
 def _check_symmetric(name: str, a: Array, xp: Namespace) -> None:
     gap, size = xp.max(xp.abs(a - xp.matrix_transpose(a))), xp.max(xp.abs(a))
     gap, size = float(to_host(gap)), float(to_host(size))
     if gap > 100 * float(xp.finfo(a.dtype).eps) * size:
-        raise ValueError(f"{name}: |{name} - {name}^T| is up to {gap:.3g}, needed a symmetric matrix for every client")
+        raise ValueError(f"{name} must be symmetric for every client, got |{name} - {name}^T| up to {gap:.3g}")

@@ -12,7 +12,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array
 from hgp_ref.problems.adapters import Adapter
-from hgp_ref.problems.base import chosen
+from hgp_ref.problems.base import client_indices
 from hgp_ref.problems.instances import digest
 
 
@@ -22,8 +22,8 @@ def require_recording(name: str) -> None:
 
     if torch.is_inference_mode_enabled():
         raise RuntimeError(
-            f"{name}: its derivatives are needed, but torch.inference_mode() is on, in which PyTorch records no "
-            "graph and every derivative would be zero; needed a call outside of it (torch.no_grad() is fine)"
+            f"{name} must be differentiated outside of torch.inference_mode(), in which PyTorch records no graph and "
+            "every derivative would be zero (torch.no_grad() is fine)"
         )
 
 
@@ -110,7 +110,7 @@ class PulledBack(ABC):
         if bool((gap > torch.finfo(u.dtype).eps ** 0.5 * size).any()):
             raise RuntimeError(
                 "inner_cost: its second derivative by PyTorch is not symmetric, so an operation in it has a wrong one "
-                "(weight_norm has in PyTorch 2.13); needed operations that can be differentiated twice"
+                "(weight_norm has in PyTorch 2.13); use operations that can be differentiated twice"
             )
         self._problem._symmetric = True
         return bent
@@ -312,12 +312,12 @@ def read_tensors(names: tuple[str, str], X: Any, y: Any) -> TorchInstances:
     """Arrays (n, N, ...), or lists of n arrays (N_i, ...), torch's or NumPy's."""
     parts = [_parts(name, a) for name, a in zip(names, (X, y), strict=True)]
     if len(parts[0]) != len(parts[1]):
-        raise ValueError(f"{names[1]}: {len(parts[1])} clients given, needed {len(parts[0])} as in {names[0]}")
+        raise ValueError(f"{names[1]} must have {len(parts[0])} clients as {names[0]}, got {len(parts[1])}")
     for i, (a, b) in enumerate(zip(*parts, strict=True)):
         if a.ndim < 1 or b.ndim < 1 or len(a) < 1 or len(b) != len(a):
             raise ValueError(
-                f"{names[0]}[{i}], {names[1]}[{i}]: shapes {tuple(a.shape)} and {tuple(b.shape)} given, "
-                "needed (N_i, ...) and (N_i, ...) with the same N_i >= 1"
+                f"{names[0]}[{i}] and {names[1]}[{i}] must have shapes (N_i, ...) with the same N_i >= 1, "
+                f"got {tuple(a.shape)} and {tuple(b.shape)}"
             )
     import torch
 
@@ -330,7 +330,7 @@ def _parts(name: str, a: Any) -> list[Array]:
     import torch
 
     if not isinstance(a, torch.Tensor | np.ndarray | Sequence) or isinstance(a, str) or len(a) < 1:
-        raise TypeError(f"{name}: {type(a).__name__} given, needed an array (n, N, ...) or a list of n arrays")
+        raise TypeError(f"{name} must be an array (n, N, ...) or a list of n arrays, got {type(a).__name__}")
     return [torch.as_tensor(part) for part in a]
 
 
@@ -340,7 +340,7 @@ def _stacked(name: str, parts: list[Array], longest: int) -> Array:
     kinds = {(tuple(part.shape[1:]), part.dtype, part.device) for part in parts}
     if len(kinds) > 1:
         listing = "; ".join(f"{shape}, {dtype}, {device}" for shape, dtype, device in sorted(kinds, key=str))
-        raise ValueError(f"{name}: clients with different shapes, dtypes or devices given ({listing}), needed the same")
+        raise ValueError(f"{name} must have the same shape, dtype and device for all clients, got {listing}")
     return torch.stack([torch.cat([part, part[:1].expand(longest - len(part), *part.shape[1:])]) for part in parts])
 
 
@@ -445,23 +445,23 @@ class TorchModuleProblem(Adapter):
     def __init__(self, module: Module, loss: Loss, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *,
                  dim_lam: int, outer_loss: Loss | None = None, penalty: Penalty | None = None,
                  outer_penalty: Penalty | None = None, chunk: int | None = None) -> None:  # fmt: skip
-        given = {"loss": loss, "outer_loss": outer_loss, "penalty": penalty, "outer_penalty": outer_penalty}
-        for name, function in given.items():
+        functions = {"loss": loss, "outer_loss": outer_loss, "penalty": penalty, "outer_penalty": outer_penalty}
+        for name, function in functions.items():
             if not callable(function) and (function is not None or name == "loss"):
-                raise TypeError(f"{name}: {type(function).__name__} given, needed a function")
+                raise TypeError(f"{name} must be a function, got {type(function).__name__}")
         if (X_val is None) != (y_val is None):
             missing = "X_val" if X_val is None else "y_val"
-            raise ValueError(f"{missing}: None given, needed both X_val and y_val or none")
+            raise ValueError(f"X_val and y_val must be passed together, got {missing}=None")
         self.module, self._trained = module, [p for _, p in _trained(module)]
         self._slots = _slots(module, self._trained)
         self.chunk = None if chunk is None else validation.integer("chunk", chunk)
         train = read_tensors(("X", "y"), X, y)
         val = train if X_val is None else read_tensors(("X_val", "y_val"), X_val, y_val)
         if len(val.X) != len(train.X):
-            raise ValueError(f"X_val: {len(val.X)} clients given, needed {len(train.X)} as in X")
+            raise ValueError(f"X_val must have {len(train.X)} clients as X, got {len(val.X)}")
         dim_x = sum(p.numel() for p in self._trained)
         if dim_x == 0:
-            raise ValueError(f"module: {type(module).__name__} without parameters given, needed one to train at least")
+            raise ValueError(f"module must have parameters to train, got {type(module).__name__} without")
         self._data: dict[str, TorchInstances] = {"inner_cost": train, "outer_cost": val}
         self._penalties = {"inner_cost": penalty, "outer_cost": outer_penalty}
         self._symmetric = False  # whether a second derivative was seen to be
@@ -513,7 +513,7 @@ class TorchModuleProblem(Adapter):
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> TorchModuleProblem:
         """The same problem with some of its clients, a slice or indices."""
-        which, some = chosen(clients, self.n_clients), copy.copy(self)
+        which, some = client_indices(clients, self.n_clients), copy.copy(self)
         some._data = {name: data[which] for name, data in self._data.items()}
         some.clients, some.counts = self.clients[which], some._data["inner_cost"].counts
         some.n_clients = len(some.clients)
@@ -536,9 +536,9 @@ class TorchModuleProblem(Adapter):
         except RuntimeError as error:
             if self.module.training and any(word in str(error) for word in ("random", "in-place", "in place")):
                 raise RuntimeError(
-                    f"module: {type(self.module).__name__} in training mode draws random numbers or changes its "
-                    "buffers (dropout, running statistics), which one call for all clients cannot do; "
-                    f"needed module.eval() ({error})"
+                    f"module must be in evaluation mode, {type(self.module).__name__} draws random numbers or changes "
+                    "its buffers in training mode (dropout, running statistics), which one call for all clients "
+                    f"cannot do; use module.eval() ({error})"
                 ) from error
             raise
         self._check_alone(name, x, lam, data)
@@ -550,11 +550,11 @@ class TorchModuleProblem(Adapter):
 
         parts = x.split([p.numel() for p in self._trained])
         own = [part.view(p.shape) for part, p in zip(parts, self._trained, strict=True)]
-        given = {slot: own[k] for slot, k in self._slots.items()}
-        given |= {
+        values = {slot: own[k] for slot, k in self._slots.items()}
+        values |= {
             slot: buffer.detach().clone() for slot, buffer in self.module.named_buffers()
         }  # a call may change them
-        outputs = functional_call(self.module, given, (X,), tie_weights=False)
+        outputs = functional_call(self.module, values, (X,), tie_weights=False)
         return (self._inner if name == "inner_cost" else self._outer)(outputs, y, lam)
 
     def _check_alone(self, name: str, x: Array, lam: Array, data: TorchInstances) -> None:
@@ -573,9 +573,9 @@ class TorchModuleProblem(Adapter):
         near = torch.finfo(plain.dtype).eps ** 0.5
         if not torch.allclose(padded, plain, near, near * float(plain.abs().nan_to_num().max()), equal_nan=True):
             raise ValueError(
-                f"{name}: the loss of an instance changes with the others of its call (batch normalisation in training "
-                "mode?), so padding of shorter clients or batches would change it; needed a module and a loss that "
-                "treat each instance by itself (module.eval()), equal clients, or costs that go client by client"
+                f"{name}: module and loss must treat each instance by itself, but the loss of an instance changes with "
+                "the others of its call (batch normalisation in training mode?), so that padding would change it; use "
+                "module.eval(), clients of equal size, or costs that go client by client"
             )
         self._alone.add(name)
 
@@ -610,7 +610,7 @@ def _trained(module: Module) -> list[tuple[str, Any]]:
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     for name, p in trained:
         if not p.is_floating_point():
-            raise TypeError(f"module: parameter {name} of {p.dtype} given, needed real floating-point numbers")
+            raise TypeError(f"module must have real floating-point parameters, got {name} of {p.dtype}")
     return trained
 
 
@@ -631,16 +631,16 @@ def _slots(module: Module, trained: list[Any]) -> dict[str, int]:
 
 def _check_losses(name: str, each: Array, mean: Array) -> None:
     if tuple(getattr(each, "shape", (None,))) != tuple(mean.shape):
-        given = f"shape {tuple(each.shape)}" if hasattr(each, "shape") else type(each).__name__
+        returned = f"shape {tuple(each.shape)}" if hasattr(each, "shape") else type(each).__name__
         raise ValueError(
-            f"{name}: the loss returned {given}, needed {tuple(mean.shape)}: one number for each instance, not reduced"
+            f"{name}: the loss must return shape {tuple(mean.shape)}, one number per instance, got {returned}"
         )
     if each.dtype != mean.dtype:
-        raise TypeError(f"{name}: the loss returned {each.dtype}, needed {mean.dtype} as x is")
+        raise TypeError(f"{name}: the loss must return {mean.dtype} as x is, got {each.dtype}")
 
 
 def _scalar(name: str, value: Array) -> Array:
     if tuple(getattr(value, "shape", (None,))) != ():
-        given = f"shape {tuple(value.shape)}" if hasattr(value, "shape") else type(value).__name__
-        raise ValueError(f"{name}: its penalty returned {given}, needed a scalar of shape ()")
+        returned = f"shape {tuple(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+        raise ValueError(f"{name}: the penalty must return a scalar of shape (), got {returned}")
     return value

@@ -23,7 +23,7 @@ from hgp_ref.mixing import Channel, Mean, PushSum, RobustPushSum, Traffic, open_
 from hgp_ref.networks import Network
 from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import Normalised, optional
+from hgp_ref.problems.base import FullProblem, optional
 from hgp_ref.problems.batches import MiniBatches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Result
@@ -35,7 +35,7 @@ Rate = float | Callable[[int], float]
 class Descent:
     """The directions b of a client's steps on `problem` at `lam`."""
 
-    problem: Normalised
+    problem: FullProblem
     lam: Array
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -121,7 +121,7 @@ def read_rates(steps: int, lr: Rate, milestones: Sequence[int] | None, decay: fl
 # Where training starts: λ, x_0 and the network as they are given, looked at.
 
 
-def check_lam(problem: Normalised, lam: Array, x0: Array | None, run_axes: bool = True) -> None:
+def check_lam(problem: FullProblem, lam: Array, x0: Array | None, run_axes: bool = True) -> None:
     """An error unless λ fits the problem, and x_0 is an array of the same kind."""
     validation.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
     validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=run_axes)
@@ -146,7 +146,7 @@ def one_per_seed(lam: Array, seeds: list[int]) -> Array:
     return xp.broadcast_to(lam, shape) + xp.zeros(shape, dtype=lam.dtype, device=device(lam))
 
 
-def read_start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
+def read_start(problem: FullProblem, lam: Array, x0: Array | None) -> Array:
     """x0 for each run of lam, zeros by default.  # (..., n, d_x)"""
     shape = (*lam.shape[:-1], problem.dim_x)
     if x0 is None:
@@ -338,7 +338,7 @@ class TrainingWatch:
     def _remedy(self) -> str:
         """A smaller rate helps unless the mean inner cost falls without end."""
         problem = self.rule.problem
-        if not callable(optional(problem.given, "linearize")):
+        if not callable(optional(problem.wrapped, "linearize")):
             return "take a smaller lr"
         start, lam = (a[(*(0,) * (a.ndim - 2), ...)] for a in (self.start, self.rule.lam))
         linearization = problem.linearize(start, lam)
@@ -590,7 +590,7 @@ def sgp(
     )
 
 
-def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
+def _averaging(net: Network, mode: str, problem: FullProblem) -> PushSum:
     """Push-Sum whose weights and sums run on; with running sums where links lose or delay messages."""
     average = push_sum_over(net, 1, debias="conserve", mode=mode)
     check_clients(net, average.connect(), problem.n_clients)

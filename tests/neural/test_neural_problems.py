@@ -197,11 +197,11 @@ def test_accuracy_of_other_clients_is_refused(kind):
     c = make(kind)
     X, y = (list(part) for part in instances(np.random.default_rng(0), VAL_COUNTS))
     for few in (1, 2):
-        with pytest.raises(ValueError, match=f"X: {few} clients given, needed 3 as the problem has"):
+        with pytest.raises(ValueError, match=f"X must have 3 clients as the problem, got {few}"):
             c.problem.accuracy(c.x, c.lam, X[:few], y[:few])
-    with pytest.raises(ValueError, match="X: 3 clients given, needed 1 as the problem has"):
+    with pytest.raises(ValueError, match="X must have 1 clients as the problem, got 3"):
         c.problem.restrict([1]).accuracy(c.x[1:2], c.lam[1:2], X, y)
-    with pytest.raises(ValueError, match="X: None given with y, needed both X and y or none"):
+    with pytest.raises(ValueError, match="X and y must be passed together, got X=None"):
         c.problem.accuracy(c.x, c.lam, None, y)
 
 
