@@ -148,11 +148,6 @@ class Linear(Layer):
     inputs, outputs : int
         Features.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `inputs` and `outputs` must be integers ≥ 1.
-
     Examples
     --------
     >>> hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3)).dim
@@ -311,11 +306,6 @@ class Conv2d(Layer):
         As in PyTorch.
     padding : {"valid", "same"} or 0
         Zeros around the image, as above; no other number of them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Channels, kernel and stride must be integers ≥ 1; padding "same" needs stride 1.
 
     Examples
     --------

@@ -251,18 +251,7 @@ class Adjoint:
     _deltas: list[Array]  # at the output of each layer
 
     def tangent(self, moved: Tangent, c_dot: Array, out: Array | None = None) -> Array:
-        """The derivative of the gradient along u, where c moves by c_dot; `out` as in `Tape.backward`.  # (n, d)
-
-        Parameters
-        ----------
-        moved : what `Tape.tangent(u)` gave.
-        c_dot : (n, N, *output_shape).
-        out : takes it, if given.
-
-        Returns
-        -------
-        (n, d).
-        """
+        """The derivative of the gradient along u, where c moves by c_dot; `out` as in `Tape.backward`.  # (n, d)"""
         tape = self._tape
         gradient = Gradient(tape._layers, tape._x, tape._xp, out)
         delta_dot = tape.entering("c_dot", c_dot)
@@ -300,11 +289,6 @@ class Sequential:
     fused : bool
         Whether NumPy runs compiled steps.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Layers must be layers of this package, one of them with parameters, and take each other's shapes.
-
     Examples
     --------
     >>> from hgp_ref.neural import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
@@ -332,32 +316,12 @@ class Sequential:
         return f"Sequential({self.input_shape}, {', '.join(map(repr, self.layers))})"
 
     def forward(self, x: Array, X: Array) -> Tape:
-        """Outputs of every instance, with what their derivatives need; x (n, d), X (n, N, *input_shape).
-
-        Parameters
-        ----------
-        x : (n, d).
-        X : (n, N, *input_shape).
-
-        Returns
-        -------
-        Tape.
-        """
+        """Outputs of every instance, with what their derivatives need; x (n, d), X (n, N, *input_shape)."""
         xp = self._check(x, X)
         return Tape(self._fused if is_numpy(x) else self.layers, x, X, xp)
 
     def logits(self, x: Array, X: Array) -> Array:
-        """Outputs of every instance; x (n, d), X (n, N, *input_shape).  # (n, N, *output_shape)
-
-        Parameters
-        ----------
-        x : (n, d).
-        X : (n, N, *input_shape).
-
-        Returns
-        -------
-        (n, N, *output_shape).
-        """
+        """Outputs of every instance; x (n, d), X (n, N, *input_shape).  # (n, N, *output_shape)"""
         return self.forward(x, X).output
 
     def init(self, n: int, seed: int = 0, *, like: Array | None = None, dtype: Any = None,
@@ -367,34 +331,13 @@ class Sequential:
         Numbers of client i are a pure function of (seed, i), and of (seed, 0) for all with same_for_all: the same on
         every library. like: an array whose library, device and (unless `dtype` is given) dtype the result has;
         without it, NumPy and float64.  # (n, d)
-
-        Parameters
-        ----------
-        n : clients.
-        seed : of the generator.
-        like : an array in whose library and on whose device.
-        dtype : such as "float32".
-        same_for_all : whether clients begin alike.
-
-        Returns
-        -------
-        (n, d).
         """
         n, same = validation.integer("n", n), validation.boolean("same_for_all", same_for_all)
         return draw([(math.prod(shape), layer.fan_in) for layer in self.layers for shape in layer.shapes],
                     n, seed, like, dtype, same)  # fmt: skip
 
     def numbers(self, kept: bool = True) -> int:
-        """Numbers per instance that a tape and its adjoint keep or, with kept=False, that one pass has at hand.
-
-        Parameters
-        ----------
-        kept : whether those that are kept are meant.
-
-        Returns
-        -------
-        int.
-        """
+        """Numbers per instance that a tape and its adjoint keep or, with kept=False, that one pass has at hand."""
         kept = validation.boolean("kept", kept)
         steps = sum(math.prod(shape) for shape in self.shapes)
         rows = [math.prod(shape[1:]) * layer.fan_in for layer, shape in zip(self.layers, self.shapes[1:], strict=True)]
@@ -434,11 +377,6 @@ class Ensemble:
     components : int
         How many; their parameters stand one after the other in x.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `model` must be a Sequential, `components` an integer ≥ 1.
-
     Examples
     --------
     >>> hgp.neural.Ensemble(hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3)), 2).dim
@@ -455,94 +393,34 @@ class Ensemble:
         return f"Ensemble({self.model!r}, {self.components})"
 
     def forward(self, x: Array, X: Array) -> EnsembleTape:
-        """As `Sequential.forward`; outputs are (n, N, K, *model.output_shape).
-
-        Parameters
-        ----------
-        x : (n, d).
-        X : (n, N, *input_shape).
-
-        Returns
-        -------
-        EnsembleTape.
-        """
+        """As `Sequential.forward`; outputs are (n, N, K, *model.output_shape)."""
         validation.same_kind(x=x, X=X)
         if x.ndim != 2 or x.shape[1] != self.dim:
             raise ValueError(f"x must have shape (n, {self.dim}) = (n, components * model.dim), got {tuple(x.shape)}")
         return EnsembleTape([self.model.forward(part, X) for part in self.split(x)], self, array_namespace(x))
 
     def logits(self, x: Array, X: Array) -> Array:
-        """Outputs of every instance.  # (n, N, K, *model.output_shape)
-
-        Parameters
-        ----------
-        x : (n, d).
-        X : (n, N, *input_shape).
-
-        Returns
-        -------
-        (n, N, K, *model.output_shape).
-        """
+        """Outputs of every instance.  # (n, N, K, *model.output_shape)"""
         return self.forward(x, X).output
 
     def init(self, n: int, seed: int = 0, *, like: Array | None = None, dtype: Any = None,
              same_for_all: bool = True) -> Array:  # fmt: skip
-        """As `Sequential.init`, component k with seed + k.  # (n, d)
-
-        Parameters
-        ----------
-        n : clients.
-        seed : of component 0.
-        like : an array in whose library and on whose device.
-        dtype : such as "float32".
-        same_for_all : whether clients begin alike.
-
-        Returns
-        -------
-        (n, d).
-        """
+        """As `Sequential.init`, component k with seed + k.  # (n, d)"""
         seed = check_seed(seed)
         options: dict[str, Any] = {"like": like, "dtype": dtype, "same_for_all": same_for_all}
         parts = [self.model.init(n, seed + k, **options) for k in range(self.components)]
         return array_namespace(parts[0]).concat(parts, axis=1)
 
     def numbers(self, kept: bool = True) -> int:
-        """As `Sequential.numbers`.
-
-        Parameters
-        ----------
-        kept : whether those that are kept are meant.
-
-        Returns
-        -------
-        int.
-        """
+        """As `Sequential.numbers`."""
         return self.components * self.model.numbers(kept)
 
     def places(self, out: Array | None) -> list[Array | None]:
-        """Where each component's gradient goes in `out`, if there is one.
-
-        Parameters
-        ----------
-        out : (n, d) or None.
-
-        Returns
-        -------
-        K views of it, or Nones.
-        """
+        """Where each component's gradient goes in `out`, if there is one."""
         return [None] * self.components if out is None else list(self.split(out))
 
     def split(self, x: Array) -> list[Array]:
-        """The parameters of each component.  # K arrays (n, model.dim)
-
-        Parameters
-        ----------
-        x : (n, d).
-
-        Returns
-        -------
-        K arrays (n, model.dim).
-        """
+        """The parameters of each component.  # K arrays (n, model.dim)"""
         d = self.model.dim
         return [x[:, k * d : (k + 1) * d] for k in range(self.components)]
 
@@ -600,21 +478,6 @@ class EnsembleAdjoint:
 def influence_cnn(classes: int = 10) -> Sequential:
     """The network of the influence experiment on images of 28 x 28: 13,750 parameters for 10 classes.
 
-    Parameters
-    ----------
-    classes : int
-        Outputs.
-
-    Returns
-    -------
-    Sequential
-        13,750 parameters for 10 classes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `classes` must be an integer ≥ 1.
-
     Examples
     --------
     >>> hgp.neural.influence_cnn().dim
@@ -633,21 +496,6 @@ def personalization_cnn(classes: int = 62) -> Sequential:
     """The network of the personalization experiment on images of 28 x 28: 2,278,334 parameters for 62 classes.
 
     The paper's table lists the layers without their ReLUs; one follows each hidden layer.
-
-    Parameters
-    ----------
-    classes : int
-        Outputs.
-
-    Returns
-    -------
-    Sequential
-        2,278,334 parameters for 62 classes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `classes` must be an integer ≥ 1.
 
     Examples
     --------

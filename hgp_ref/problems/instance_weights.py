@@ -45,11 +45,6 @@ class InstanceWeights(LinearProblem):
     l2 : float
         Rate of the L2 term.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Data must fit together, `loss` be one of the two, `l2` ≥ 0.
-
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
@@ -108,18 +103,7 @@ class InstanceWeights(LinearProblem):
         return xp.astype(index[..., None] == instances, like.dtype)
 
     def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """Row k is the gradient of (1/N_i) l_ik; rows outside the batch are zero.  # (n, N_max, d_x)
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-        batch : (n, b) indices of instances; None for all of them.
-
-        Returns
-        -------
-        (n, N_max, d_x).
-        """
+        """Row k is the gradient of (1/N_i) l_ik; rows outside the batch are zero.  # (n, N_max, d_x)"""
         view, lead = self._enter(x, lam, batch)
         xp = self._xp
         slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
@@ -130,17 +114,7 @@ class InstanceWeights(LinearProblem):
         return expand(rows, lead, 3, xp=xp)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows.  # (n,) on the host
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, N_max).
-
-        Returns
-        -------
-        (n,) on the host.
-        """
+        """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows.  # (n,) on the host"""
         return rounding.norms(self._row_lengths(x, lam))
 
     def _row_lengths(self, x: Array, lam: Array) -> np.ndarray:
@@ -151,16 +125,7 @@ class InstanceWeights(LinearProblem):
         return constants.host(view.mean) * lengths
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """Constants along x; the modulus is l2 where no weight is negative. None beyond floating point.
-
-        Parameters
-        ----------
-        lam : (n, N_max).
-
-        Returns
-        -------
-        Lipschitz or None.
-        """
+        """Constants along x; the modulus is l2 where no weight is negative. None beyond floating point."""
         self._check_lam(lam)
         mean, features = constants.host(self._train.all.mean), self._train.all.features
         weight = mean * constants.host(lam)
@@ -220,31 +185,12 @@ class HyperCleaning(Reparametrised):
         self.l2, self.n_classes = weighted.l2, weighted._loss.logits
 
     def weights(self, lam: Array) -> Array:
-        """σ(λ).  # (n, N_max)
-
-        Parameters
-        ----------
-        lam : (n, N_max).
-
-        Returns
-        -------
-        (n, N_max) in (0, 1).
-        """
+        """σ(λ).  # (n, N_max)"""
         check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
         return self._value(lam)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖diag(σ') J_i‖_F from the lengths of its rows.  # (n,) on the host
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, N_max).
-
-        Returns
-        -------
-        (n,) on the host.
-        """
+        """‖diag(σ') J_i‖_F from the lengths of its rows.  # (n,) on the host"""
         weighted: Any = self._inner.wrapped
         lengths = weighted._row_lengths(x, self._at(x, lam))
         return rounding.norms(lipschitz.host(self._slope(lam)) * lengths)

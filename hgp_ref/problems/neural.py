@@ -499,11 +499,6 @@ class NeuralProblem(Portable):
     l2, outer_l2 : float
         Rates of the L2 terms on x and on λ.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `model` must be a Sequential or an Ensemble, images fit its input, labels its classes, rates be ≥ 0.
-
     Examples
     --------
     >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
@@ -605,19 +600,7 @@ class NeuralProblem(Portable):
         return term_sizes(self, x, lam, lam_roundings)
 
     def accuracy(self, x: Array, lam: Array, X: Any = None, y: Any = None) -> Array:
-        """Share of instances whose class client i predicts with x_i and λ_i; of X, y or the outer cost's.  # (n,)
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-        X : (n, N, *input_shape) or a list; by default the data of the outer cost.
-        y : their labels.
-
-        Returns
-        -------
-        (n,).
-        """
+        """Share of instances whose class client i predicts with x_i and λ_i; of X, y or the outer cost's.  # (n,)"""
         self._enter(x, lam)
         if X is None and y is not None:
             raise ValueError("X and y must be passed together, got X=None")
@@ -636,26 +619,12 @@ class NeuralProblem(Portable):
         return rows.array(xp)
 
     def data_digest(self) -> str:
-        """SHA-256 of the model's text, the costs, the data and the settings, which checkpoints compare.
-
-        Returns
-        -------
-        str.
-        """
+        """SHA-256 of the model's text, the costs, the data and the settings, which checkpoints compare."""
         costs = [digest(cost) for cost in (self.cost, self.outer)]
         return digest(self, repr(self.model), *costs, self._train, self._val)
 
     def restrict(self, clients: Any) -> NeuralProblem:
-        """The same problem with some of its clients: a slice, or a sequence of indices.
-
-        Parameters
-        ----------
-        clients : a slice or a sequence of indices.
-
-        Returns
-        -------
-        NeuralProblem.
-        """
+        """The same problem with some of its clients: a slice, or a sequence of indices."""
         which, some = client_indices(clients, self.n_clients), copy.copy(self)
         some._train = self._train.restrict(which, take_rows(which))
         some._val = some._train if self._val is self._train else self._val.restrict(which, take_rows(which))
@@ -664,17 +633,7 @@ class NeuralProblem(Portable):
         return some
 
     def to(self, target: Any, dtype: Any = None) -> NeuralProblem:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype.
-
-        Parameters
-        ----------
-        target : name of a library, or an array to be beside.
-        dtype : such as "float32"; None keeps it.
-
-        Returns
-        -------
-        NeuralProblem.
-        """
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
         move, moved = array_mover(target, dtype), copy.copy(self)
         moved._train = self._train.to(move)
         moved._val = moved._train if self._val is self._train else self._val.to(move)

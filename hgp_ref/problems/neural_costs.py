@@ -38,11 +38,6 @@ class NeuralCost(ABC):
     dim_lam : int
         d_λ, numbers in a client's λ.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `classes` and `dim_lam` must be integers ≥ 1.
-
     Examples
     --------
     A bias of each client's own on the logits, l = CE(z + λ_i, y), a = z + λ_i: ∂l/∂z = ∂l/∂λ = CE'(a).

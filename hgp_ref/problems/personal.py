@@ -145,11 +145,6 @@ class PersonalMask(NeuralProblem):
     scale : float, optional
         s.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As for the other neural problems; `scale` must be positive.
-
     Examples
     --------
     >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
@@ -265,17 +260,7 @@ class PersonalMixture(NeuralProblem):
         super().__init__(ensemble, cost, X, y, X_val, y_val, l2=l2, outer_l2=outer_l2)
 
     def responsibilities(self, x: Array, lam: Array) -> Array:
-        """r of every training instance, 0 behind a client's own: the E step of a mixture.  # (n, N, K)
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-
-        Returns
-        -------
-        (n, N, K).
-        """
+        """r of every training instance, 0 behind a client's own: the E step of a mixture.  # (n, N, K)"""
         parts, xp = self._enter(x, lam), self._xp
         longest, rows = int(self.counts.max()), Rows((self.n_clients, int(self.counts.max()), lam.shape[1]), x)
         for part in parts:

@@ -98,11 +98,6 @@ class Quadratic(Portable, FullProblem):
     outer_reg : float
         μ.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Shapes must fit together, A and Q be symmetric, numbers finite.
-
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0, condition=10)
@@ -223,72 +218,26 @@ class Quadratic(Portable, FullProblem):
         return QuadraticLinearization(self, self._check(x, lam, batch))
 
     def term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """|A||x| + |b| + |C^T||lam| and so on, each term times the number of roundings on its way, over K.
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-
-        Returns
-        -------
-        TermSizes.
-        """
+        """|A||x| + |b| + |C^T||lam| and so on, each term times the number of roundings on its way, over K."""
         lead = self._check(x, lam)
         if lead:
             raise ValueError(f"x and lam must have no leading run axes, got {lead}")
         return quadratic_sizes(self, x, lam)
 
     def hessian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """A_i.  # (n, d_x, d_x)
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-        batch : (n, b) indices of instances; None for all of them.
-
-        Returns
-        -------
-        (n, d_x, d_x).
-        """
+        """A_i.  # (n, d_x, d_x)"""
         return expand(self._A, self._check(x, lam, batch), 3, xp=self._xp)
 
     def jacobian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """C_i.  # (n, d_lam, d_x)
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-        batch : (n, b) indices of instances; None for all of them.
-
-        Returns
-        -------
-        (n, d_λ, d_x).
-        """
+        """C_i.  # (n, d_lam, d_x)"""
         return expand(self._C, self._check(x, lam, batch), 3, xp=self._xp)
 
     def data_digest(self) -> str:
-        """SHA-256 of all arrays and settings, which checkpoints compare.
-
-        Returns
-        -------
-        str.
-        """
+        """SHA-256 of all arrays and settings, which checkpoints compare."""
         return digest(self, self._A, self._b, self._C, self._t, self._Q, self._D, self._mu)
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Quadratic:
-        """The same problem with some of its clients, a slice or indices.
-
-        Parameters
-        ----------
-        clients : a slice or a sequence of indices.
-
-        Returns
-        -------
-        Quadratic.
-        """
+        """The same problem with some of its clients, a slice or indices."""
         which = client_indices(clients, self.n_clients)
         part = self._with(take_rows(which))
         part.clients = self.clients[which]
@@ -296,17 +245,7 @@ class Quadratic(Portable, FullProblem):
         return part
 
     def to(self, target: Any, dtype: Any = None) -> Quadratic:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype.
-
-        Parameters
-        ----------
-        target : name of a library, or an array to be beside.
-        dtype : such as "float32"; None keeps it.
-
-        Returns
-        -------
-        Quadratic.
-        """
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
         moved = self._with(array_mover(target, dtype))
         moved._xp = validation.same_kind(A=moved._A)
         return moved
@@ -326,30 +265,11 @@ class Quadratic(Portable, FullProblem):
         return matvec(self._xp.matrix_transpose(matrix), lam, xp=self._xp)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖C_i‖ from above.  # (n,) on the host
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-
-        Returns
-        -------
-        (n,) on the host.
-        """
+        """‖C_i‖ from above.  # (n,) on the host"""
         return rounding.spectral_norms(constants.host(self._C))
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, and λ_min(mean A_i) as the modulus; all on the safe side.
-
-        Parameters
-        ----------
-        lam : (n, d_λ).
-
-        Returns
-        -------
-        Lipschitz or None.
-        """
+        """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, and λ_min(mean A_i) as the modulus; all on the safe side."""
         norm = {name: 0.0 if a is None else float(rounding.spectral_norms(constants.host(a)).max())
                 for name, a in (("Q", self._Q), ("D", self._D))}  # fmt: skip
         A = constants.host(self._A) / self.n_clients  # before the sum, which may leave the range

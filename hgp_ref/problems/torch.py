@@ -1,19 +1,180 @@
-"""PyTorch's graphs of derivatives, asked so that a graph that was cut off is not taken for a derivative of zero."""
+"""Costs written in PyTorch as a problem, with all derivatives by automatic differentiation.
+
+    inner_cost(i, x_i, lam_i, batch_i) -> scalar g_i        i a Python int, x_i (dim_x,), lam_i (dim_lam,)
+    outer_cost(i, x_i, lam_i) -> scalar f_i                 batch_i (b,) instance indices without padding, or None
+
+The cost of client i depends on row i alone, so that one derivative of the sum of all costs gives all rows. hvp and
+cross are double backward; the linearization keeps the graph of the gradient. In a restricted problem i is still the
+number of the client in the whole one. A torch.nn.Module with data needs no loop over clients: one call of torch.func's
+vmap computes all of them, with the same numbers up to rounding.
+
+PyTorch reports a zero derivative for a tensor without a graph to x, whether it is independent of x or detached. The
+code distinguishes the two: a cost that changes when x does has been detached, which is an error.
+"""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array
-from hgp_ref.problems.adapters import Adapter
-from hgp_ref.problems.base import client_indices
-from hgp_ref.problems.instances import digest
+from hgp_ref.backend import Array, array_namespace, get_backend, to_host
+from hgp_ref.problems.base import check_batch, client_indices
+from hgp_ref.problems.instances import digest, require_existing
+from hgp_ref.validation import room
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+Cost = Callable[..., Array]
+
+
+@overload
+def from_torch(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
+               counts: Sequence[int] | np.ndarray | None = None) -> TorchProblem: ...  # fmt: skip
+
+
+@overload
+def from_torch(module: Module, loss: Loss, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *, dim_lam: int,
+               outer_loss: Loss | None = None, penalty: Penalty | None = None, outer_penalty: Penalty | None = None,
+               chunk: int | None = None) -> TorchModuleProblem: ...  # fmt: skip
+
+
+def from_torch(*args: Any, **options: Any) -> Any:
+    """A Problem from costs on torch tensors, or from a torch.nn.Module and the data of the clients that train it.
+
+    from_torch(inner_cost, outer_cost, n_clients, dim_x, dim_lam, *, counts=None): costs as above; counts (n,)
+    instances of each client, if there are mini-batches.
+
+    from_torch(module, loss, X, y, X_val=None, y_val=None, *, dim_lam, outer_loss=None, penalty=None,
+    outer_penalty=None, chunk=None): all clients by one call (torch.func's vmap). λ enters as you write it:
+
+        loss(outputs, y, lam) -> (N,)    a number for each instance, of which g_i is the mean; outputs (N, ...) of the
+                                         module on N instances of one client, their y (N, ...), lam (dim_lam,)
+        penalty(x, lam) -> scalar        added to g_i; x (dim_x,) are the module's parameters in PyTorch's order
+
+    f_i is the mean of outer_loss (by default `loss`) over X_val, y_val (by default X, y), plus outer_penalty. X, y:
+    arrays (n, N, ...) or lists of n arrays (N_i, ...), torch's or NumPy's; shorter clients are padded. An instance that
+    needs a λ of its own carries its number in y. chunk: how many clients share a call, all by default; memory for
+    gradients grows with it. The module is used as it stands (train or eval), with its parameters that have
+    requires_grad=False, which are no part of x. One that draws random numbers is refused by vmap; one whose outputs
+    for an instance depend on other instances (batch normalisation in training mode) where there is padding.
+
+    A cost that changes with x or lam but carries no graph to it (detached, or computed with integers) is a
+    RuntimeError, as is any derivative under torch.inference_mode(): both would be zero without a word. So is a second
+    derivative that is not symmetric, because PyTorch has a wrong one for an operation (weight_norm in 2.13).
+
+    Examples
+    --------
+    >>> import torch
+    >>> inner = lambda i, x, lam, batch=None: ((x - i) ** 2).sum() / 2 + lam[0] * (x**2).sum() / 2
+    >>> problem = hgp.problems.from_torch(inner, lambda i, x, lam: x.sum(), n_clients=2, dim_x=3, dim_lam=1)
+    >>> tuple(problem.inner_grad(torch.ones(2, 3), torch.zeros(2, 1)).shape)
+    (2, 3)
+    """
+    get_backend("torch")  # an ImportError that names the extra
+    import torch
+
+    first = args[0] if args else options.get("module")
+    sized = "n_clients" in options or (
+        len(args) > 2 and hasattr(args[2], "__index__") and not hasattr(args[2], "shape")
+    )
+    if isinstance(first, torch.nn.Module) and not sized:  # a module may also be a cost
+        return TorchModuleProblem(*args, **options)
+    if "X" in options or (len(args) > 2 and (hasattr(args[2], "shape") or isinstance(args[2], list | tuple))):
+        raise TypeError(f"module must be a torch.nn.Module with data X, got {type(first).__name__}")
+    return TorchProblem(*args, **options)
+
+
+class ClientCosts:
+    """Costs of single clients as one problem: sizes, validation and restriction, for PyTorch and JAX."""
+
+    def __init__(self, inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int,
+                 counts: Sequence[int] | np.ndarray | None = None,
+                 clients: np.ndarray | None = None) -> None:  # fmt: skip
+        for name, cost in (("inner_cost", inner_cost), ("outer_cost", outer_cost)):
+            if not callable(cost):
+                raise TypeError(f"{name} must be a function, got {type(cost).__name__}")
+        self.n_clients = validation.integer("n_clients", n_clients)
+        self.dim_x, self.dim_lam = validation.integer("dim_x", dim_x), validation.integer("dim_lam", dim_lam)
+        room(
+            f"n_clients={n_clients}, dim_x={dim_x}, dim_lam={dim_lam}", self.n_clients * (self.dim_x + self.dim_lam + 1)
+        )
+        self.counts = None if counts is None else _read_counts(counts, self.n_clients)
+        self.clients = np.arange(self.n_clients) if clients is None else clients
+        self._inner, self._outer = inner_cost, outer_cost
+
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
+        """The same problem with some of its clients, a slice or indices; costs still get the clients' own numbers."""
+        which = client_indices(clients, self.n_clients)
+        numbers = self.clients[which]
+        counts = None if self.counts is None else self.counts[which]
+        sizes = (len(numbers), self.dim_x, self.dim_lam)
+        return type(self)(self._inner, self._outer, *sizes, counts, numbers, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        """Further arguments of the class."""
+        return {}
+
+    def _check(self, x: Array, lam: Array) -> None:
+        validation.same_kind(x=x, lam=lam)
+        self._check_shape("x", x, self.dim_x)
+        self._check_shape("lam", lam, self.dim_lam)
+
+    def _check_shape(self, name: str, a: Array, d: int) -> None:
+        if tuple(a.shape) != (self.n_clients, d):
+            raise ValueError(f"{name} must have shape {(self.n_clients, d)}, got {tuple(a.shape)}")
+
+    def _rows(self, batch: Array | None, x: Array) -> list[Array | None]:
+        """Each client's indices without padding."""
+        self._check_batch(batch, x)
+        if batch is None:
+            return [None] * self.n_clients
+        return [batch[i][batch[i] >= 0] for i in range(self.n_clients)]
+
+    def _check_batch(self, batch: Array | None, x: Array) -> None:
+        """A look at the indices too: JAX takes the last instance for one that does not exist."""
+        if batch is None:
+            return
+        if self.counts is None:
+            raise ValueError("batch must be None, the problem was made without counts; pass counts=...")
+        if check_batch(batch, x, self.n_clients):
+            raise ValueError(f"batch must have shape ({self.n_clients}, b), b >= 1, got {tuple(batch.shape)}")
+        require_existing(to_host(batch), self.counts)
+
+    def _inner_of(self, i: int, x: Array, lam: Array, rows: Array | None) -> Array:
+        """g_i at row x (dim_x,) and row lam (dim_lam,)."""
+        number = int(self.clients[i])
+        return scalar_cost("inner_cost", number, self._inner(number, x, lam, rows))
+
+    def _outer_of(self, i: int, x: Array, lam: Array) -> Array:
+        """f_i at row x and row lam."""
+        number = int(self.clients[i])
+        return scalar_cost("outer_cost", number, self._outer(number, x, lam))
+
+
+def scalar_cost(name: str, client: int | str, cost: Array) -> Array:
+    """What a client's cost returned, which must be one real floating-point number in an array."""
+    if tuple(getattr(cost, "shape", (None,))) != ():
+        returned = f"shape {tuple(cost.shape)}" if hasattr(cost, "shape") else type(cost).__name__
+        raise ValueError(f"{name} must return a scalar array of shape (), got {returned} for client {client}")
+    if not array_namespace(cost).isdtype(cost.dtype, "real floating"):
+        raise TypeError(f"{name} must return a real floating-point number, got {cost.dtype} for client {client}")
+    return cost
+
+
+def _read_counts(counts: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
+    read = validation.host_array("counts", counts)
+    if read.shape != (n,):
+        raise ValueError(f"counts must have shape ({n},) = (n_clients,), got {read.shape}")
+    return np.array([validation.integer(f"counts[{i}]", k) for i, k in enumerate(read)], dtype=np.int64)
+
+
+# ---------------------------------------------------------------------------------------- graphs of derivatives
 
 
 def require_recording(name: str) -> None:
@@ -127,11 +288,11 @@ class PulledBack(ABC):
 Rows = list[Array]
 
 
-class TorchProblem(Adapter):
-    """Costs on torch tensors; see `adapters` for their form."""
+class TorchProblem(ClientCosts):
+    """Costs on torch tensors; see `from_torch` for their form."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._symmetric = False  # whether a second derivative was seen to be
         self._independent: set[tuple[str, str, str, int]] = set()  # what has been asked for and depends on nothing
 
@@ -439,7 +600,7 @@ Loss = Callable[[Array, Array, Array], Array]
 Penalty = Callable[[Array, Array], Array]
 
 
-class TorchModuleProblem(Adapter):
+class TorchModuleProblem(ClientCosts):
     """See `adapters.from_torch` for the arguments."""
 
     def __init__(self, module: Module, loss: Loss, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *,

@@ -200,7 +200,7 @@ def test_other_kinds_of_floats_are_refused_by_name(dtype, mode):
         (lambda p, x, lam: hgp.sgp(p, NET, lam, seed=[]), ValueError, "seed: empty"),
         (lambda p, x, lam: hgp.sgp(p, NET, lam, seed="a"), TypeError, "seed"),
         (lambda p, x, lam: hgp.sgp(p, NET, lam, tol=-1.0), ValueError, "tol=-1.0 given"),
-        (lambda p, x, lam: hgp.sgp(None, NET, lam), TypeError, "problem: NoneType given"),
+        (lambda p, x, lam: hgp.sgp(None, NET, lam), TypeError, "problem must have .* got NoneType without"),
         (lambda p, x, lam: hgp.hypergradient(p, None, lam, hgp.ExactAverage(3)), TypeError, "x: .* got None"),
         (lambda p, x, lam: hgp.hypergradient(p, x, lam * np.nan, hgp.ExactAverage(3)), ValueError, "lam: holds NaN"),
     ],
