@@ -139,8 +139,7 @@ class InstanceWeights(LinearProblem):
 #
 # Labels of some training instances are wrong, nobody knows which. λ is learnt so that the model does well on validation
 # instances, whose labels are right: the weights σ(λ_ik) of wrong ones fall. ∂_λ f = 0, so that all of the
-# hyper-gradient
-# comes through x: without the terms of the series (M = 0) there is none.
+# hyper-gradient comes through x: without the terms of the series (M = 0) there is none.
 
 
 class HyperCleaning(Reparametrised):

@@ -352,8 +352,7 @@ def _stack(parts: list[Array], longest: int) -> Array:
 # A digest of the data that a problem holds: the same for equal data, whatever library or device they are on.
 #
 # A checkpoint belongs to one problem. Costs and gradients at one point tell most problems apart, but one changed label
-# of
-# 20,000 moves them by less than another machine's rounding may. Problems that hold their data therefore offer
+# of 20,000 moves them by less than another machine's rounding may. Problems that hold their data therefore offer
 # `data_digest()`, which a checkpoint keeps and compares exactly.
 
 

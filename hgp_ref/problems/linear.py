@@ -1,7 +1,13 @@
-"""X_i^T (s_i (X_i u_i)) + r_i u_i in one pass over the data, for NumPy arrays.
+"""Linear models with a loss per logit, for every cost of the form
 
-Two matrix products read X twice. Here the sweep over four rows of X_i that makes their products with u_i also adds the
-four rows before, still in a cache near the core, to the result: X comes from memory once.
+    g_i(x, λ_i) = Σ_k weight_ik(λ_i) l(a_ik, y_ik) + ½ Σ_j rate_ij(λ_i) x_j²,     a_ik = X_ik U
+    f_i(x)      = (1/N_i') Σ_k l(a'_ik, y'_ik)        over validation instances
+
+where U is x as a (d, C) matrix, row-major, and C = 1 for the binary loss. Logistic regression, softmax regression and
+instance weights differ in how weight and rate depend on λ, and hence in ∂²_{xλ} g. The rest is the same:
+
+    ∂_x g_i    = X_iᵀ (weight l') + rate x
+    ∂²_x g_i u = X_iᵀ (weight l'' (X_i u)) + rate u
 """
 
 from __future__ import annotations
@@ -15,11 +21,9 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref import validation as arguments
 from hgp_ref._numba import njit, over_rows
 from hgp_ref.backend import Array, array_namespace, device, is_numpy, to_host
 from hgp_ref.problems import lipschitz
-from hgp_ref.problems import lipschitz as constants
 from hgp_ref.problems.base import (
     FullProblem,
     Portable,
@@ -49,91 +53,323 @@ from hgp_ref.problems.losses import BinaryLoss, Loss, SoftmaxLoss
 from hgp_ref.problems.term_sizes import TermSizes
 from hgp_ref.validation import room
 
+Batch = Array | PreparedBatch | None
+Strategy = tuple[np.ndarray | None, Callable[[Array], Array]]  # clients (None: all) and u ↦ H_i u_i for these
+
 ANY_ORDER = {"reassoc", "contract", "nsz"}  # sums in vector registers; NaN and infinity keep their meaning
 SMALLEST = 2**15  # bytes of one client's data: below, one pass gains nothing, however many clients there are
 
 
-def applies(X: Array, s: Array, u: Array) -> bool:
-    """Whether `hvp` takes these arrays: NumPy, float32 or float64, contiguous data, one u per X, one logit.
+class LinearProblem(Portable, FullProblem):
+    """What all linear models share. A subclass sets `dim_lam` and gives weight, rate and their derivatives."""
 
-    X (..., n, N, d), s (..., n, N, 1) and u (..., n, d) share their leading axes; where many u meet one X (runs over
-    shared data, several classes) products of matrices serve all of them with two reads.
+    broadcasts = True
+    dim_lam: int
+    _cross_needs_logits = False  # whether d²_{x lam} g_i u_i is made from X_i u_i
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss) -> None:
+        self._train = read_instances(X, y, loss, ("X", "y"))
+        self._val = read_instances(X_val, y_val, loss, ("X_val", "y_val"))
+        train, val = self._train.all.features, self._val.all.features
+        self._xp = validation.same_kind(X=train, X_val=val)
+        for axis, meaning in ((0, "clients"), (2, "features")):
+            if train.shape[axis] != val.shape[axis]:
+                raise ValueError(f"X_val must have {train.shape[axis]} {meaning} as X, got {val.shape[axis]}")
+        self._loss = loss
+        self.n_clients = int(train.shape[0])
+        self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
+        self.dim_x = int(train.shape[2]) * loss.logits
+
+    def _like(self) -> Array:
+        return self._train.all.features
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Training instances of each client, on the host.  # (n,)"""
+        return self._train.counts.copy()
+
+    # What a subclass says about lam.
+
+    @abstractmethod
+    def _weight(self, lam: Array, view: View) -> Array:
+        """weight_ik for the instances of `view`.  # (..., n, N)"""
+
+    @abstractmethod
+    def _rate(self, lam: Array) -> Any:
+        """rate_ij, a number or an array that broadcasts against x.  # (..., n, d_x)"""
+
+    @abstractmethod
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
+        """d²_{x lam} g_i u_i, with slope() = l' of every instance, and along = X_i u_i if known.  # (..., n, d_lam)"""
+
+    @abstractmethod
+    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
+        """What rounding does to it, in units of eps/2, from |x| and |u|.  # (n, d_lam)"""
+
+    # Costs and gradients.
+
+    def inner_cost(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """sum_k weight_ik l_ik + 1/2 sum_j rate_ij x_j^2.  # (n,)"""
+        view, lead = self._enter(x, lam, batch)
+        xp = self._xp
+        value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
+        data = view.total(self._weight(lam, view) * value, xp=xp)
+        return expand(data + 0.5 * xp.sum(self._rate(lam) * x * x, axis=-1), lead, 1, xp=xp)
+
+    def inner_grad(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """X_i^T (weight l') + rate x.  # (n, d_x)"""
+        view, lead = self._enter(x, lam, batch)
+        xp = self._xp
+        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
+        data = view.adjoint(self._weight(lam, view)[..., None] * slope, xp=xp)
+        return expand(data + self._rate(lam) * x, lead, 2, xp=xp)
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """Mean loss on the validation instances.  # (n,)"""
+        _, lead = self._enter(x, lam, None)
+        xp, view = self._xp, self._val.all
+        value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
+        return expand(view.total(view.mean * value, xp=xp), lead, 1, xp=xp)
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """Its gradient along x, and zero along lam.  # (n, d_x), (n, d_lam)"""
+        _, lead = self._enter(x, lam, None)
+        xp, view = self._xp, self._val.all
+        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
+        f_x = view.adjoint(view.mean[..., None] * slope, xp=xp)
+        return (
+            xp.asarray(expand(f_x, lead, 2, xp=xp), copy=True),
+            xp.zeros((*lead, self.n_clients, self.dim_lam), dtype=lam.dtype, device=device(lam)),
+        )
+
+    # Second derivatives.
+
+    def linearize(self, x: Array, lam: Array, batch: Batch = None) -> LinearLinearization:
+        """Curvature weights of every instance at (x, lam), kept; see LinearLinearization for what else is kept."""
+        view, lead = self._enter(x, lam, batch)
+        return LinearLinearization(self, x, lam, view, lead)
+
+    def hessian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """sum_k weight_ik l''_ik (x) X_ik X_ik^T + diag(rate), in closed form.  # (n, d_x, d_x)"""
+        view, lead = self._enter(x, lam, batch)
+        xp, X = self._xp, view.features
+        blocks = self._loss.blocks(view.forward(x, xp=xp), xp=xp)  # (..., n, N, C, C)
+        blocks = self._weight(lam, view)[..., None, None] * blocks
+        rows = []
+        for c in range(self._loss.logits):
+            right = X[..., :, None] * blocks[..., c, :][..., None, :]  # (..., n, N, d, C)
+            right = xp.reshape(right, (*right.shape[:-2], self.dim_x))
+            rows.append(view.contract(X, right, xp=xp))  # (..., n, d, d_x)
+        data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
+        data = xp.reshape(data, (*data.shape[:-3], self.dim_x, self.dim_x))
+        return expand(data + self._diagonal(self._rate(lam), x), lead, 3, xp=xp)
+
+    def _diagonal(self, rate: Any, x: Array) -> Array:
+        """diag(rate) with the run axes of rate alone.  # (..., n, d_x, d_x) or (d_x, d_x)"""
+        identity = self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
+        return rate * identity if isinstance(rate, float) else rate[..., None] * identity
+
+    def term_sizes(self, x: Array, lam: Array) -> TermSizes:
+        """Sizes of the terms of every cost, gradient and product at (x, lam), without run axes; see `linear_sizes`."""
+        _, lead = self._enter(x, lam, None)
+        if lead:
+            raise ValueError(f"x and lam must have no leading run axes, got {lead}")
+        return LinearSizes(self, x, lam).sizes()
+
+    # Entry checks and moving.
+
+    def _check_lam(self, lam: Array) -> None:
+        lead = check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
+        if lead:
+            raise ValueError(f"lam must have no leading run axes, got {lead}")
+
+    def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
+        like, n = self._train.all.features, self.n_clients
+        own = check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x")
+        theirs = check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam")
+        if batch is None and own == theirs:
+            return self._train.all, own
+        leads = {"x": own, "lam": theirs}
+        if isinstance(batch, PreparedBatch):
+            leads["batch"] = batch.shape[:-2]
+        elif batch is not None:
+            leads["batch"] = check_batch(batch, like, n)
+        return self._train.select(batch, xp=self._xp), run_axes(**leads)
+
+    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> PreparedBatches:
+        """Mini-batches (count, streams, ..., n, b) of -1-padded indices, checked on the host and sent at once.
+
+        Entry [k, stream] is what the methods above take as `batch`; it launches no more than a gather on the device.
+        """
+        return self._train.prepare(host_batches, like)
+
+    def data_digest(self) -> str:
+        """SHA-256 of data and settings; see `digests`."""
+        return digest(self, self._train, self._val)
+
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
+        """The same problem with some of its clients, a slice or indices; lam keeps its length."""
+        which, part = client_indices(clients, self.n_clients), copy.copy(self)
+        part._train, part._val = (each.restrict(which, take_rows(which)) for each in (self._train, self._val))
+        part.clients = self.clients[which]
+        part.n_clients = len(part.clients)
+        return part
+
+    def to(self, target: Any, dtype: Any = None) -> Any:
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
+        move, moved = array_mover(target, dtype), copy.copy(self)
+        moved._train, moved._val = self._train.to(move), self._val.to(move)
+        moved._xp = array_namespace(moved._train.all.features)
+        return moved
+
+    # Constants along x.
+
+    def _lipschitz(self, weight: np.ndarray, nu_J: float, modulus: float) -> Lipschitz | None:
+        """Constants of losses with weights (n, N) on the host and an L2 modulus; see `constants`."""
+        c2, c3 = lipschitz.loss_constants(self._loss.logits)
+        val = self._val.all
+        return lipschitz.representable(
+            nu_flam=0.0,
+            nu_fx=lipschitz.largest_moment(c2, val.features, lipschitz.host(val.mean), power=0),
+            nu_J=nu_J,
+            nu_H=lipschitz.largest_moment(c3, self._train.all.features, np.abs(weight), power=1),
+            strong_convexity=lipschitz.positive_modulus(modulus),
+            holds_apart=True,
+        )
+
+
+# --------------------------------------------- learnt L2 rates:  g_i = mean_k l_ik + ½ xᵀ diag(λ_i) x  or  + ½ λ_i |x|²
+
+
+class RegularizedLinear(LinearProblem):
+    """lam holds a rate per coordinate, (n, d_x), or one per client, (n, 1)."""
+
+    weighs_instances = False
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss, regularization: str) -> None:
+        validation.choice("regularization", regularization, ("coordinate", "client"))
+        super().__init__(X, y, X_val, y_val, loss)
+        self.regularization = regularization
+        self.dim_lam = self.dim_x if regularization == "coordinate" else 1
+
+    def _weight(self, lam: Array, view: View) -> Array:
+        return view.mean
+
+    def _rate(self, lam: Array) -> Array:
+        return lam
+
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
+        product = x * u  # lam_ij meets x through lam_ij x_j
+        return product if self.dim_lam == self.dim_x else self._xp.sum(product, axis=-1, keepdims=True)
+
+    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
+        product = x * u + sizes.tiny
+        if self.dim_lam == self.dim_x:
+            return product
+        return (self.dim_x + 1) * self._xp.sum(product, axis=-1, keepdims=True)
+
+    def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """diag(x_i), or the row x_i^T.  # (n, d_lam, d_x)"""
+        _, lead = self._enter(x, lam, batch)
+        full = x[..., None, :]
+        if self.regularization == "coordinate":
+            full = full * self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
+        return expand(full, lead, 3, xp=self._xp)
+
+    def jacobian_norms(self, x: Array, lam: Array) -> Array:
+        """‖J_i‖ = max_j |x_ij|, or |x_i|, without the matrices.  # (n,)"""
+        xp = self._xp
+        self._enter(x, lam, None)
+        if self.regularization == "coordinate":
+            return xp.max(xp.abs(x), axis=-1)
+        peak = xp.max(xp.abs(x), axis=-1, keepdims=True)  # squares of x itself may leave the range
+        scale = xp.where(peak > 0, peak, xp.ones_like(peak))
+        return xp.sqrt(xp.sum((x / scale) ** 2, axis=-1)) * scale[..., 0]
+
+    def lipschitz(self, lam: Array) -> Lipschitz | None:
+        """Constants along x; the mean cost has the smallest mean rate as its modulus. None beyond floating point."""
+        self._check_lam(lam)
+        mean = lipschitz.host(self._train.all.mean)
+        return self._lipschitz(mean, 1.0, lipschitz.mean_rate(lipschitz.host(lam)))
+
+
+class LogisticRegression(RegularizedLinear):
+    """Binary cross-entropy of a linear model; the outer cost is the mean loss on validation instances.
+
+    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: labels 0 or 1, (n, N) or lists of (N_i,).
+    regularization: "coordinate", lam (n, d), or "client", lam (n, 1) for lam_i/2 |x|^2. No bias is added: append a
+    column of ones for one (it is then regularised like any other coordinate).
+
+    Parameters
+    ----------
+    X, y : array (n, N, d) and (n, N), or lists
+        Training data; y in {0, 1}.
+    X_val, y_val : likewise
+        Validation data.
+    regularization : {"coordinate", "client"}
+        A rate for every coordinate, or one for a client.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> problem.inner_cost(np.zeros((3, 6)), np.zeros((3, 6))).round(4)
+    array([0.6931, 0.6931, 0.6931])
     """
-    return (
-        isinstance(X, np.ndarray)
-        and isinstance(s, np.ndarray)
-        and X.dtype in (np.float32, np.float64)
-        and X.flags.c_contiguous
-        and X.shape[:-2] == u.shape[:-1]
-        and X.shape[:-1] + (1,) == s.shape
-    )
+
+    trusted = True  # what as_problem need not check
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, regularization: str = "coordinate") -> None:
+        super().__init__(X, y, X_val, y_val, BinaryLoss(), regularization)
 
 
-def fused_hvp(
-    X: np.ndarray, s: np.ndarray, r: np.ndarray | float, u: np.ndarray, rows: np.ndarray | None = None
-) -> np.ndarray:
-    """X_i^T (s_i (X_i u_i)) + r_i u_i for every client and run; r is a number or broadcasts to u.  # (..., n, d)
+class SoftmaxRegression(RegularizedLinear):
+    """Cross-entropy of C classes; x_i is the (d, C) weight matrix flattened row by row, d_x = d C.
 
-    rows (n,): the first rows_i rows of X_i are client i's, the others padding; None if all are.
+    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: classes 0 .. C-1, (n, N) or lists of (N_i,).
+    n_classes: C, by default the largest label plus one. regularization: as in LogisticRegression.
+
+    Parameters
+    ----------
+    X, y : array (n, N, d) and (n, N), or lists
+        Training data and classes.
+    X_val, y_val : likewise
+        Validation data.
+    n_classes : int, optional
+        By default one more than the largest label.
+    regularization : {"coordinate", "client"}
+        A rate for every coordinate, or one for a client.
+
+    Examples
+    --------
+    >>> data = hgp.data.digits(n_clients=3)
+    >>> hgp.problems.SoftmaxRegression(data.X, data.y, data.X_val, data.y_val, 10).dim_x
+    650
     """
-    N, d = X.shape[-2:]
-    pairs = X.size // (N * d)  # of a run and a client
-    out = np.empty((pairs, d), dtype=X.dtype)
-    rate = np.ascontiguousarray(np.broadcast_to(np.asarray(r, dtype=X.dtype), u.shape)).reshape(pairs, d)
-    own = np.full(pairs, N) if rows is None else np.tile(rows, pairs // len(rows))
-    data = (X.reshape(pairs, N, d), s.reshape(pairs, N), rate, np.ascontiguousarray(u).reshape(pairs, d))
-    over_rows(_hvp, pairs, 2 * X.size, *data, own, out)
-    return out.reshape(u.shape)
+
+    trusted = True  # what as_problem need not check
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, n_classes: int | None = None, *,
+                 regularization: str = "coordinate") -> None:  # fmt: skip
+        loss = softmax_loss(X, y, y_val, n_classes)
+        super().__init__(X, y, X_val, y_val, loss, regularization)
+        self.n_classes = loss.logits
 
 
-@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def _hvp(begin, end, X, s, r, u, own, out):
-    d = X.shape[2]
-    for i in range(begin, end):
-        N, rows, w, total = own[i], X[i], u[i], out[i]
-        for c in range(d):
-            total[c] = r[i, c] * w[c]
-        single = N if N < 4 else N % 4
-        for k in range(single):
-            _add(s[i, k] * _dot(rows[k], w), rows[k], total)
-        if single == N:
-            continue
-        p0, p1 = _dot(rows[single], w), _dot(rows[single + 1], w)
-        p2, p3 = _dot(rows[single + 2], w), _dot(rows[single + 3], w)
-        for k in range(single, N - 4, 4):  # add rows k .. k+3, multiply rows k+4 .. k+7
-            p0, p1, p2, p3 = p0 * s[i, k], p1 * s[i, k + 1], p2 * s[i, k + 2], p3 * s[i, k + 3]
-            a0, a1, a2, a3 = rows[k], rows[k + 1], rows[k + 2], rows[k + 3]
-            b0, b1, b2, b3 = rows[k + 4], rows[k + 5], rows[k + 6], rows[k + 7]
-            q0 = q1 = q2 = q3 = X.dtype.type(0)
-            for c in range(d):
-                total[c] += p0 * a0[c] + p1 * a1[c] + p2 * a2[c] + p3 * a3[c]
-                q0 += b0[c] * w[c]
-                q1 += b1[c] * w[c]
-                q2 += b2[c] * w[c]
-                q3 += b3[c] * w[c]
-            p0, p1, p2, p3 = q0, q1, q2, q3
-        for p, k in ((p0, N - 4), (p1, N - 3), (p2, N - 2), (p3, N - 1)):
-            _add(p * s[i, k], rows[k], total)
+def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> SoftmaxLoss:
+    """The loss for `n_classes` classes, counted from the labels if not given."""
+    if n_classes is None:
+        features, _ = pad("X", X, 2)
+        labels = [read_labels(name, part, features)[0] for name, part in (("y", y), ("y_val", y_val))]
+        n_classes = 1 + max(int(to_host(array_namespace(part).max(part))) for part in labels)
+        if n_classes < 2:
+            raise ValueError("y, y_val must have labels of at least two classes, got only 0; or pass n_classes")
+    n_classes = validation.integer("n_classes", n_classes, 2)
+    room(f"n_classes={n_classes}", 16 * n_classes)  # at least: one-hot labels, and d_x of several numbers a class
+    return SoftmaxLoss(n_classes)
 
 
-@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def _dot(a, b):
-    total = a.dtype.type(0)
-    for c in range(a.size):
-        total += a[c] * b[c]
-    return total
-
-
-@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def _add(p, a, total):
-    for c in range(a.size):
-        total[c] += p * a[c]
-
-
-# --------------------------------------------------------------------------------------------- second derivatives
-
-
-Strategy = tuple[np.ndarray | None, Callable[[Array], Array]]  # clients (None: all) and u ↦ H_i u_i for these
+# --------------------------------------------------------------------------------------------------- second derivatives
 
 
 class LinearLinearization:
@@ -327,336 +563,84 @@ class BatchLinearization(LinearLinearization):
         )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Linear models with a loss per logit, for every cost of the form
+# ------------------------------------------------------------------------------------------------- products in one pass
 #
-#     g_i(x, lam_i) = sum_k weight_ik(lam_i) l(a_ik, y_ik) + 1/2 sum_j rate_ij(lam_i) x_j^2,     a_ik = X_ik U
-#     f_i(x)        = (1/N_i') sum_k l(a'_ik, y'_ik)        over validation instances
-#
-# where U is x as a (d, C) matrix, row-major, and C = 1 for the binary loss. Logistic regression, softmax regression and
-# instance weights differ in how weight and rate depend on lam, and hence in d²_{x lam} g; the rest is written once
-# here:
-#
-#     d_x g_i u   = <X_i^T (weight l'), u> + <rate x, u>
-#     d²_x g_i u  = X_i^T (weight l'' (X_i u)) + rate u
+# X_iᵀ (s_i (X_i u_i)) + r_i u_i in one pass over the data, for NumPy arrays. Two matrix products read X twice. Here one
+# sweep over X_i multiplies four rows by u_i and adds the four rows before, still in the cache, to the result.
 
 
-Batch = Array | PreparedBatch | None
+def applies(X: Array, s: Array, u: Array) -> bool:
+    """Whether `hvp` takes these arrays: NumPy, float32 or float64, contiguous data, one u per X, one logit.
 
-
-class LinearProblem(Portable, FullProblem):
-    """What all linear models share. A subclass sets `dim_lam` and gives weight, rate and their derivatives."""
-
-    broadcasts = True
-    dim_lam: int
-    _cross_needs_logits = False  # whether d²_{x lam} g_i u_i is made from X_i u_i
-
-    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss) -> None:
-        self._train = read_instances(X, y, loss, ("X", "y"))
-        self._val = read_instances(X_val, y_val, loss, ("X_val", "y_val"))
-        train, val = self._train.all.features, self._val.all.features
-        self._xp = arguments.same_kind(X=train, X_val=val)
-        for axis, meaning in ((0, "clients"), (2, "features")):
-            if train.shape[axis] != val.shape[axis]:
-                raise ValueError(f"X_val must have {train.shape[axis]} {meaning} as X, got {val.shape[axis]}")
-        self._loss = loss
-        self.n_clients = int(train.shape[0])
-        self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
-        self.dim_x = int(train.shape[2]) * loss.logits
-
-    def _like(self) -> Array:
-        return self._train.all.features
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Training instances of each client, on the host.  # (n,)"""
-        return self._train.counts.copy()
-
-    # What a subclass says about lam.
-
-    @abstractmethod
-    def _weight(self, lam: Array, view: View) -> Array:
-        """weight_ik for the instances of `view`.  # (..., n, N)"""
-
-    @abstractmethod
-    def _rate(self, lam: Array) -> Any:
-        """rate_ij, a number or an array that broadcasts against x.  # (..., n, d_x)"""
-
-    @abstractmethod
-    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
-        """d²_{x lam} g_i u_i, with slope() = l' of every instance, and along = X_i u_i if known.  # (..., n, d_lam)"""
-
-    @abstractmethod
-    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
-        """What rounding does to it, in units of eps/2, from |x| and |u|.  # (n, d_lam)"""
-
-    # Costs and gradients.
-
-    def inner_cost(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """sum_k weight_ik l_ik + 1/2 sum_j rate_ij x_j^2.  # (n,)"""
-        view, lead = self._enter(x, lam, batch)
-        xp = self._xp
-        value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
-        data = view.total(self._weight(lam, view) * value, xp=xp)
-        return expand(data + 0.5 * xp.sum(self._rate(lam) * x * x, axis=-1), lead, 1, xp=xp)
-
-    def inner_grad(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """X_i^T (weight l') + rate x.  # (n, d_x)"""
-        view, lead = self._enter(x, lam, batch)
-        xp = self._xp
-        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
-        data = view.adjoint(self._weight(lam, view)[..., None] * slope, xp=xp)
-        return expand(data + self._rate(lam) * x, lead, 2, xp=xp)
-
-    def outer_cost(self, x: Array, lam: Array) -> Array:
-        """Mean loss on the validation instances.  # (n,)"""
-        _, lead = self._enter(x, lam, None)
-        xp, view = self._xp, self._val.all
-        value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
-        return expand(view.total(view.mean * value, xp=xp), lead, 1, xp=xp)
-
-    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        """Its gradient along x, and zero along lam.  # (n, d_x), (n, d_lam)"""
-        _, lead = self._enter(x, lam, None)
-        xp, view = self._xp, self._val.all
-        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
-        f_x = view.adjoint(view.mean[..., None] * slope, xp=xp)
-        return (
-            xp.asarray(expand(f_x, lead, 2, xp=xp), copy=True),
-            xp.zeros((*lead, self.n_clients, self.dim_lam), dtype=lam.dtype, device=device(lam)),
-        )
-
-    # Second derivatives.
-
-    def linearize(self, x: Array, lam: Array, batch: Batch = None) -> LinearLinearization:
-        """Curvature weights of every instance at (x, lam), kept; see LinearLinearization for what else is kept."""
-        view, lead = self._enter(x, lam, batch)
-        return LinearLinearization(self, x, lam, view, lead)
-
-    def hessian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """sum_k weight_ik l''_ik (x) X_ik X_ik^T + diag(rate), in closed form.  # (n, d_x, d_x)"""
-        view, lead = self._enter(x, lam, batch)
-        xp, X = self._xp, view.features
-        blocks = self._loss.blocks(view.forward(x, xp=xp), xp=xp)  # (..., n, N, C, C)
-        blocks = self._weight(lam, view)[..., None, None] * blocks
-        rows = []
-        for c in range(self._loss.logits):
-            right = X[..., :, None] * blocks[..., c, :][..., None, :]  # (..., n, N, d, C)
-            right = xp.reshape(right, (*right.shape[:-2], self.dim_x))
-            rows.append(view.contract(X, right, xp=xp))  # (..., n, d, d_x)
-        data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
-        data = xp.reshape(data, (*data.shape[:-3], self.dim_x, self.dim_x))
-        return expand(data + self._diagonal(self._rate(lam), x), lead, 3, xp=xp)
-
-    def _diagonal(self, rate: Any, x: Array) -> Array:
-        """diag(rate) with the run axes of rate alone.  # (..., n, d_x, d_x) or (d_x, d_x)"""
-        identity = self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
-        return rate * identity if isinstance(rate, float) else rate[..., None] * identity
-
-    def term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """Sizes of the terms of every cost, gradient and product at (x, lam), without run axes; see `linear_sizes`."""
-        _, lead = self._enter(x, lam, None)
-        if lead:
-            raise ValueError(f"x and lam must have no leading run axes, got {lead}")
-        return LinearSizes(self, x, lam).sizes()
-
-    # Entry checks and moving.
-
-    def _check_lam(self, lam: Array) -> None:
-        lead = check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
-        if lead:
-            raise ValueError(f"lam must have no leading run axes, got {lead}")
-
-    def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
-        like, n = self._train.all.features, self.n_clients
-        own = check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x")
-        theirs = check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam")
-        if batch is None and own == theirs:
-            return self._train.all, own
-        leads = {"x": own, "lam": theirs}
-        if isinstance(batch, PreparedBatch):
-            leads["batch"] = batch.shape[:-2]
-        elif batch is not None:
-            leads["batch"] = check_batch(batch, like, n)
-        return self._train.select(batch, xp=self._xp), run_axes(**leads)
-
-    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> PreparedBatches:
-        """Mini-batches (count, streams, ..., n, b) of -1-padded indices, checked on the host and sent at once.
-
-        Entry [k, stream] is what the methods above take as `batch`; it launches no more than a gather on the device.
-        """
-        return self._train.prepare(host_batches, like)
-
-    def data_digest(self) -> str:
-        """SHA-256 of data and settings; see `digests`."""
-        return digest(self, self._train, self._val)
-
-    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
-        """The same problem with some of its clients, a slice or indices; lam keeps its length."""
-        which, part = client_indices(clients, self.n_clients), copy.copy(self)
-        part._train, part._val = (each.restrict(which, take_rows(which)) for each in (self._train, self._val))
-        part.clients = self.clients[which]
-        part.n_clients = len(part.clients)
-        return part
-
-    def to(self, target: Any, dtype: Any = None) -> Any:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
-        move, moved = array_mover(target, dtype), copy.copy(self)
-        moved._train, moved._val = self._train.to(move), self._val.to(move)
-        moved._xp = array_namespace(moved._train.all.features)
-        return moved
-
-    # Constants along x.
-
-    def _lipschitz(self, weight: np.ndarray, nu_J: float, modulus: float) -> Lipschitz | None:
-        """Constants of losses with weights (n, N) on the host and an L2 modulus; see `constants`."""
-        c2, c3 = lipschitz.loss_constants(self._loss.logits)
-        val = self._val.all
-        return lipschitz.representable(
-            nu_flam=0.0,
-            nu_fx=lipschitz.largest_moment(c2, val.features, lipschitz.host(val.mean), power=0),
-            nu_J=nu_J,
-            nu_H=lipschitz.largest_moment(c3, self._train.all.features, np.abs(weight), power=1),
-            strong_convexity=lipschitz.positive_modulus(modulus),
-            holds_apart=True,
-        )
-
-
-# ----------------------------------------------------------------------------------------------------
-# Mean loss plus L2 terms with learnt rates:  g_i = mean_k l_ik + 1/2 x^T diag(lam_i) x  or  + lam_i/2 |x|^2.
-
-
-class RegularizedLinear(LinearProblem):
-    """lam holds a rate per coordinate, (n, d_x), or one per client, (n, 1)."""
-
-    weighs_instances = False
-
-    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss, regularization: str) -> None:
-        validation.choice("regularization", regularization, ("coordinate", "client"))
-        super().__init__(X, y, X_val, y_val, loss)
-        self.regularization = regularization
-        self.dim_lam = self.dim_x if regularization == "coordinate" else 1
-
-    def _weight(self, lam: Array, view: View) -> Array:
-        return view.mean
-
-    def _rate(self, lam: Array) -> Array:
-        return lam
-
-    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
-        product = x * u  # lam_ij meets x through lam_ij x_j
-        return product if self.dim_lam == self.dim_x else self._xp.sum(product, axis=-1, keepdims=True)
-
-    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
-        product = x * u + sizes.tiny
-        if self.dim_lam == self.dim_x:
-            return product
-        return (self.dim_x + 1) * self._xp.sum(product, axis=-1, keepdims=True)
-
-    def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """diag(x_i), or the row x_i^T.  # (n, d_lam, d_x)"""
-        _, lead = self._enter(x, lam, batch)
-        full = x[..., None, :]
-        if self.regularization == "coordinate":
-            full = full * self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
-        return expand(full, lead, 3, xp=self._xp)
-
-    def jacobian_norms(self, x: Array, lam: Array) -> Array:
-        """‖J_i‖ = max_j |x_ij|, or |x_i|, without the matrices.  # (n,)"""
-        xp = self._xp
-        self._enter(x, lam, None)
-        if self.regularization == "coordinate":
-            return xp.max(xp.abs(x), axis=-1)
-        peak = xp.max(xp.abs(x), axis=-1, keepdims=True)  # squares of x itself may leave the range
-        scale = xp.where(peak > 0, peak, xp.ones_like(peak))
-        return xp.sqrt(xp.sum((x / scale) ** 2, axis=-1)) * scale[..., 0]
-
-    def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """Constants along x; the mean cost has the smallest mean rate as its modulus. None beyond floating point."""
-        self._check_lam(lam)
-        mean = constants.host(self._train.all.mean)
-        return self._lipschitz(mean, 1.0, constants.mean_rate(constants.host(lam)))
-
-
-# ----------------------------------------------------------------------------------------------------
-# Logistic regression with learnt L2 rates:  g_i = mean_k BCE(X_ik x, y_ik) + 1/2 x^T diag(lam_i) x.
-
-
-class LogisticRegression(RegularizedLinear):
-    """Binary cross-entropy of a linear model; the outer cost is the mean loss on validation instances.
-
-    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: labels 0 or 1, (n, N) or lists of (N_i,).
-    regularization: "coordinate", lam (n, d), or "client", lam (n, 1) for lam_i/2 |x|^2. No bias is added: append a
-    column of ones for one (it is then regularised like any other coordinate).
-
-    Parameters
-    ----------
-    X, y : array (n, N, d) and (n, N), or lists
-        Training data; y in {0, 1}.
-    X_val, y_val : likewise
-        Validation data.
-    regularization : {"coordinate", "client"}
-        A rate for every coordinate, or one for a client.
-
-    Examples
-    --------
-    >>> data = hgp.data.synthetic_mixture(n_clients=3, seed=0)
-    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
-    >>> problem.inner_cost(np.zeros((3, 6)), np.zeros((3, 6))).round(4)
-    array([0.6931, 0.6931, 0.6931])
+    X (..., n, N, d), s (..., n, N, 1) and u (..., n, d) share their leading axes; where many u meet one X (runs over
+    shared data, several classes) products of matrices serve all of them with two reads.
     """
+    return (
+        isinstance(X, np.ndarray)
+        and isinstance(s, np.ndarray)
+        and X.dtype in (np.float32, np.float64)
+        and X.flags.c_contiguous
+        and X.shape[:-2] == u.shape[:-1]
+        and X.shape[:-1] + (1,) == s.shape
+    )
 
-    trusted = True  # what as_problem need not check
 
-    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, regularization: str = "coordinate") -> None:
-        super().__init__(X, y, X_val, y_val, BinaryLoss(), regularization)
+def fused_hvp(
+    X: np.ndarray, s: np.ndarray, r: np.ndarray | float, u: np.ndarray, rows: np.ndarray | None = None
+) -> np.ndarray:
+    """X_i^T (s_i (X_i u_i)) + r_i u_i for every client and run; r is a number or broadcasts to u.  # (..., n, d)
 
-
-# ----------------------------------------------------------------------------------------------------
-# Softmax regression with learnt L2 rates:  g_i = mean_k CE(X_ik U, y_ik) + 1/2 x^T diag(lam_i) x,  x = U flattened.
-
-
-class SoftmaxRegression(RegularizedLinear):
-    """Cross-entropy of C classes; x_i is the (d, C) weight matrix flattened row by row, d_x = d C.
-
-    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: classes 0 .. C-1, (n, N) or lists of (N_i,).
-    n_classes: C, by default the largest label plus one. regularization: as in LogisticRegression.
-
-    Parameters
-    ----------
-    X, y : array (n, N, d) and (n, N), or lists
-        Training data and classes.
-    X_val, y_val : likewise
-        Validation data.
-    n_classes : int, optional
-        By default one more than the largest label.
-    regularization : {"coordinate", "client"}
-        A rate for every coordinate, or one for a client.
-
-    Examples
-    --------
-    >>> data = hgp.data.digits(n_clients=3)
-    >>> hgp.problems.SoftmaxRegression(data.X, data.y, data.X_val, data.y_val, 10).dim_x
-    650
+    rows (n,): the first rows_i rows of X_i are client i's, the others padding; None if all are.
     """
+    N, d = X.shape[-2:]
+    pairs = X.size // (N * d)  # of a run and a client
+    out = np.empty((pairs, d), dtype=X.dtype)
+    rate = np.ascontiguousarray(np.broadcast_to(np.asarray(r, dtype=X.dtype), u.shape)).reshape(pairs, d)
+    own = np.full(pairs, N) if rows is None else np.tile(rows, pairs // len(rows))
+    data = (X.reshape(pairs, N, d), s.reshape(pairs, N), rate, np.ascontiguousarray(u).reshape(pairs, d))
+    over_rows(_hvp, pairs, 2 * X.size, *data, own, out)
+    return out.reshape(u.shape)
 
-    trusted = True  # what as_problem need not check
 
-    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, n_classes: int | None = None, *,
-                 regularization: str = "coordinate") -> None:  # fmt: skip
-        loss = softmax_loss(X, y, y_val, n_classes)
-        super().__init__(X, y, X_val, y_val, loss, regularization)
-        self.n_classes = loss.logits
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+def _hvp(begin, end, X, s, r, u, own, out):
+    d = X.shape[2]
+    for i in range(begin, end):
+        N, rows, w, total = own[i], X[i], u[i], out[i]
+        for c in range(d):
+            total[c] = r[i, c] * w[c]
+        single = N if N < 4 else N % 4
+        for k in range(single):
+            _add(s[i, k] * _dot(rows[k], w), rows[k], total)
+        if single == N:
+            continue
+        p0, p1 = _dot(rows[single], w), _dot(rows[single + 1], w)
+        p2, p3 = _dot(rows[single + 2], w), _dot(rows[single + 3], w)
+        for k in range(single, N - 4, 4):  # add rows k .. k+3, multiply rows k+4 .. k+7
+            p0, p1, p2, p3 = p0 * s[i, k], p1 * s[i, k + 1], p2 * s[i, k + 2], p3 * s[i, k + 3]
+            a0, a1, a2, a3 = rows[k], rows[k + 1], rows[k + 2], rows[k + 3]
+            b0, b1, b2, b3 = rows[k + 4], rows[k + 5], rows[k + 6], rows[k + 7]
+            q0 = q1 = q2 = q3 = X.dtype.type(0)
+            for c in range(d):
+                total[c] += p0 * a0[c] + p1 * a1[c] + p2 * a2[c] + p3 * a3[c]
+                q0 += b0[c] * w[c]
+                q1 += b1[c] * w[c]
+                q2 += b2[c] * w[c]
+                q3 += b3[c] * w[c]
+            p0, p1, p2, p3 = q0, q1, q2, q3
+        for p, k in ((p0, N - 4), (p1, N - 3), (p2, N - 2), (p3, N - 1)):
+            _add(p * s[i, k], rows[k], total)
 
 
-def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> SoftmaxLoss:
-    """The loss for `n_classes` classes, counted from the labels if not given."""
-    if n_classes is None:
-        features, _ = pad("X", X, 2)
-        labels = [read_labels(name, part, features)[0] for name, part in (("y", y), ("y_val", y_val))]
-        n_classes = 1 + max(int(to_host(array_namespace(part).max(part))) for part in labels)
-        if n_classes < 2:
-            raise ValueError("y, y_val must have labels of at least two classes, got only 0; or pass n_classes")
-    n_classes = validation.integer("n_classes", n_classes, 2)
-    room(f"n_classes={n_classes}", 16 * n_classes)  # at least: one-hot labels, and d_x of several numbers a class
-    return SoftmaxLoss(n_classes)
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+def _dot(a, b):
+    total = a.dtype.type(0)
+    for c in range(a.size):
+        total += a[c] * b[c]
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=ANY_ORDER)
+def _add(p, a, total):
+    for c in range(a.size):
+        total[c] += p * a[c]

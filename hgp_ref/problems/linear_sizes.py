@@ -132,8 +132,7 @@ def _growth(slope: Array, off: Array, unit: float, most: float, xp: Namespace) -
 # and so on: every term is multiplied by the number of roundings on its own way to the result, then divided by K, the
 # largest of these. Terms of few roundings (rate x) then weigh little beside those of many. Sums may run in any order,
 # and products are assumed to be rounded in the dtype itself (no TF32). Underflow is gradual: it adds at most u times
-# the
-# smallest normal number for every product.
+# the smallest normal number for every product.
 
 
 if TYPE_CHECKING:

@@ -126,8 +126,8 @@ class CrossEntropy(NeuralCost):
 # What a cost answers, looked at: shape, library and dtype of each answer, and that z and λ are left as they are.
 #
 # On NumPy an answer of a wrong shape would be spread over clients where it is put into place, and a cost that writes
-# into
-# z would change the tape that every later product uses. A cost sees read-only views there; other libraries have none.
+# into z would change the tape that every later product uses. A cost sees read-only views there; other libraries have
+# none.
 
 
 def ask(cost: NeuralCost, name: str, z: Array, lam: Array, view: View, *z_dot: Array, xp: Namespace) -> Array:

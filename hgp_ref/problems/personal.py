@@ -167,8 +167,7 @@ class PersonalMask(NeuralProblem):
 # A personal mixture of K shared networks (HGP-MTL):  l = -log Σ_c w_c P_c(y),  w = softmax(λ_i),  P_c = softmax(z_c).
 #
 # With e_c = -CE(z_c, y) = log P_c(y) this is  l = lse(λ) - lse(λ + e),  lse = log Σ exp, and nothing under- or
-# overflows.
-# With the responsibilities r = softmax(λ + e) and  ė_c = -<CE'_c, ż_c>:
+# overflows. With the responsibilities r = softmax(λ + e) and  ė_c = -<CE'_c, ż_c>:
 #
 #     ∂l/∂z_c = r_c CE'_c,       ṙ_c = r_c (ė_c - <r, ė>)
 #     (∂²l/∂z²) ż = ṙ_c CE'_c + r_c CE''_c ż_c

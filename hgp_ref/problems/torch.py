@@ -281,8 +281,7 @@ class PulledBack(ABC):
 # Costs on torch tensors as a problem: gradients by backward, second derivatives by double backward.
 #
 # A tensor that carries no graph to x has derivative zero for PyTorch, whether it does not depend on x or was detached
-# on
-# the way. The two are told apart by asking: a cost that changes when x does has been cut off, which is an error.
+# on the way. The two are told apart by asking: a cost that changes when x does has been cut off, which is an error.
 
 
 Rows = list[Array]
@@ -589,8 +588,7 @@ class ModuleLinearization(PulledBack):
 # x_i holds the module's parameters in PyTorch's order, as `torch.nn.utils.parameters_to_vector` gives them and
 # `hgp_ref.neural` has them; those with requires_grad=False stay as they are, like buffers. Clients share the graph of
 # Σ_i g_i; since g_i depends on row i alone, one derivative of the sum gives all rows, and one derivative of <∂_x Σ g,
-# u>
-# all products.
+# u> all products.
 
 
 if TYPE_CHECKING:
