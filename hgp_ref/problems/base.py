@@ -256,7 +256,9 @@ def as_problem(problem: Problem, needs: Sequence[str] = METHODS) -> FullProblem:
     3
     """
     if needs is not METHODS and (
-        not isinstance(needs, Sequence) or isinstance(needs, str) or not all(name in METHODS for name in needs)
+        not isinstance(needs, Sequence)
+        or isinstance(needs, str)
+        or not set(map(repr, needs)) <= set(map(repr, METHODS))
     ):
         raise ValueError(f"needs must be some of {', '.join(METHODS)}, got {needs!r}")
     if isinstance(problem, ProblemAdapter):

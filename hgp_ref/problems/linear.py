@@ -395,11 +395,12 @@ class LinearLinearization:
 
     def hvp(self, u: Array) -> Array:
         """H_i u_i.  # (n, d_x)"""
-        lead = self._check(u)
-        strategies = self._strategies
+        x, strategies = self._x, self._strategies
+        simple = type(u) is np.ndarray and u.ndim == 2 and u.shape == x.shape and u.dtype == x.dtype and not self._lead
+        lead = () if simple else self._check(u)
         if strategies[0][0] is None:
             Hu = strategies[0][1](u)
-            return Hu if Hu.ndim == 2 and not lead else expand(Hu, lead, 2, xp=self._problem._xp)
+            return Hu if simple else expand(Hu, lead, 2, xp=self._problem._xp)
         Hu = np.empty((*lead, *u.shape[-2:]), dtype=u.dtype)
         for clients, apply in strategies:
             product = apply(u)
@@ -432,8 +433,6 @@ class LinearLinearization:
 
     def _check(self, u: Array) -> Shape:
         """The run axes of products with u."""
-        if type(u) is np.ndarray and u.shape == self._x.shape and u.dtype == self._x.dtype:  # the common case
-            return self._lead
         p = self._problem
         lead = check_argument("u", u, self._x, (p.n_clients, p.dim_x), "n_clients, dim_x")
         return run_axes(point=self._lead, u=lead)
@@ -508,7 +507,7 @@ class LinearLinearization:
             part = LinearLinearization(self._problem, x, lam, self._view.of(clients), self._lead)
         hessian = part._hessian()  # (..., n, d_x, d_x)
         if clients is None:
-            return lambda u: matvec(hessian, u, xp=xp)
+            return lambda u: xp.matmul(hessian, u[..., None])[..., 0] if u.ndim == 2 else matvec(hessian, u, xp=xp)
         return lambda u: matvec(hessian, u[..., clients, :], xp=xp)
 
     def _through(self, view: View, one_pass: bool) -> Callable[[Array], Array]:

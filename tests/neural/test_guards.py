@@ -64,7 +64,8 @@ def test_what_a_layer_hands_on_is_looked_at(fused):
         "pull": lambda: tape.adjoint(c),
         "backward_tangent": lambda: adjoint.tangent(moved, c),
     }.items():
-        with pytest.raises(ValueError, match=rf"layers: Doubles\(\)\.{method} must return .*, got shape \(2, 5, 5, 6, 2\)"):
+        message = rf"layers: Doubles\(\)\.{method} must return .*, got shape \(2, 5, 5, 6, 2\)"
+        with pytest.raises(ValueError, match=message):
             call()
     own.wrong = "push"
     with pytest.raises(
