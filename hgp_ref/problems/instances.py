@@ -90,11 +90,11 @@ def require_existing(batches: np.ndarray, counts: np.ndarray) -> None:
 #
 # Client i holds N_i instances (rows of its feature matrix). They are stored as one array (n, N_max, d) whose padding
 # rows have weight zero, so that none is dropped. `View` is what the costs see: all instances, or those of a mini-batch,
-# with the weight of each in its client's mean. On NumPy a client's sums run over its own rows alone (see `own_rows`),
+# with the weight of each in its client's mean. On NumPy a client's sums run over its own rows alone (see `RaggedRows`),
 # so that they are the same bit for bit whoever else is in the array; elsewhere all clients are one batched product.
 
 
-class OwnRows:
+class RaggedRows:
     """Of (..., n, N, .) arrays, the first rows_i rows of client i."""
 
     def __init__(self, rows: np.ndarray) -> None:
@@ -142,8 +142,8 @@ class View:
         self.logits = int(targets.shape[-1])  # C
 
     @cached_property
-    def _own(self) -> OwnRows | None:
-        return None if self.rows is None else OwnRows(self.rows)
+    def _own(self) -> RaggedRows | None:
+        return None if self.rows is None else RaggedRows(self.rows)
 
     def forward(self, u: Array, *, xp: Namespace) -> Array:
         """Logits of every instance, features_i U_i with U_i the (d, C) matrix of u_i.  # (..., n, N, C)"""

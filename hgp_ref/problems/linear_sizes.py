@@ -183,8 +183,8 @@ class LinearSizes:
     def hvp(self, u: Array) -> Array:
         """For X_i^T (weight l'' (X_i u)) + rate u.  # (n, d_x)"""
         u, p = self._xp.abs(u), self._problem
-        bent = self._bent(u) if self.train.features.shape[-2] < p.dim_x else matvec(self._matrix, u, xp=self._xp)
-        return (bent + (p.dim_x + 3) * self._rate() * u + self.tiny) / self.roundings
+        Hu = self._bent(u) if self.train.features.shape[-2] < p.dim_x else matvec(self._matrix, u, xp=self._xp)
+        return (Hu + (p.dim_x + 3) * self._rate() * u + self.tiny) / self.roundings
 
     def cross(self, u: Array) -> Array:
         """For d²_{x lam} g_i u_i.  # (n, d_lam)"""

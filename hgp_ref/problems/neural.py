@@ -269,18 +269,18 @@ class NeuralLinearization:
         lead = check_argument("u", u, self._x, tuple(self._x.shape), "n_clients, dim_x")
         if lead:
             raise ValueError(f"u must have no leading run axes, got {lead}; call once for each run")
-        xp, bent, crossed = problem._xp, Rows(tuple(u.shape), u), Rows(tuple(self._lam.shape), u)
+        xp, Hu, Ju = problem._xp, Rows(tuple(u.shape), u), Rows(tuple(self._lam.shape), u)
 
         def work(k: int, part: Part) -> None:
             at, opened = part.clients, self._open(k, part)
             moved = opened.tape.tangent(u[at, :])
             if cross:
-                crossed.put(at, ask(problem.cost, "cross", opened.z, opened.lam, part.view, moved.output, xp=xp))
+                Ju.put(at, ask(problem.cost, "cross", opened.z, opened.lam, part.view, moved.output, xp=xp))
             if bend:
-                bent.put(at, opened.bend(u[at, :], moved, bent.out(at)))
+                Hu.put(at, opened.bend(u[at, :], moved, Hu.out(at)))
 
         self._parts.each(work)
-        return bent.array(xp) if bend else None, crossed.array(xp) if cross else None
+        return Hu.array(xp) if bend else None, Ju.array(xp) if cross else None
 
     def _open(self, k: int, part: Part) -> _NeuralLinearizationOpened:
         if self._kept is None:
@@ -600,8 +600,8 @@ class _NeuralSizesOpened:
             self._adjoint = self.tape.adjoint(self._slope())
             self._rounded = self.owner.unit.rounded
         moved = self._tangent(u)
-        bent = self.owner.cost.bend(self.tape.output, self.lam, self.view, moved.output, self.owner.xp)
-        return self._adjoint.tangent(moved, weighted(self.view.mean, bent))
+        Hu = self.owner.cost.bend(self.tape.output, self.lam, self.view, moved.output, self.owner.xp)
+        return self._adjoint.tangent(moved, weighted(self.view.mean, Hu))
 
     def cross(self, u: Array) -> Sized:
         moved = self._tangent(u).output

@@ -247,7 +247,7 @@ class PulledBack(ABC):
 
     def hvp(self, u: Array) -> Array:
         """d²_x g_i u_i (the Hessian is symmetric).  # (n, d_x)"""
-        return self._looked_at(u, self._pull(("x",), u)[0])
+        return self._check_symmetry(u, self._pull(("x",), u)[0])
 
     def cross(self, u: Array) -> Array:
         """d²_{x lam} g_i u_i.  # (n, d_lam)"""
@@ -256,32 +256,30 @@ class PulledBack(ABC):
     def products(self, u: Array) -> tuple[Array, Array]:
         """hvp(u) and cross(u) by one pass through the graph."""
         hvp, cross = self._pull(("x", "lam"), u)
-        return self._looked_at(u, hvp), cross
+        return self._check_symmetry(u, hvp), cross
 
-    def _looked_at(self, u: Array, bent: Array) -> Array:
-        """`bent` = H u, after <H u, v> = <u, H v> was seen to hold for some v, once for each problem."""
+    def _check_symmetry(self, u: Array, Hu: Array) -> Array:
+        """Hu after a check that ⟨H u, v⟩ = ⟨u, H v⟩ for some v, once per problem."""
         import torch
 
-        if self._problem._symmetric or not bool(bent.any()):
-            return bent
+        if self._problem._symmetric or not bool(Hu.any()):
+            return Hu
         v = no_special_direction(u)
         other = self._pull(("x",), v)[0]
-        gap = ((bent * v).sum(1) - (u * other).sum(1)).abs()
-        size = bent.norm(dim=1) * v.norm(dim=1) + u.norm(dim=1) * other.norm(dim=1)
+        gap = ((Hu * v).sum(1) - (u * other).sum(1)).abs()
+        size = Hu.norm(dim=1) * v.norm(dim=1) + u.norm(dim=1) * other.norm(dim=1)
         if bool((gap > torch.finfo(u.dtype).eps ** 0.5 * size).any()):
             raise RuntimeError(
                 "inner_cost: its second derivative by PyTorch is not symmetric, so an operation in it has a wrong one "
                 "(weight_norm has in PyTorch 2.13); use operations that can be differentiated twice"
             )
         self._problem._symmetric = True
-        return bent
+        return Hu
 
 
 # ----------------------------------------------------------------------------------------------------
 # Costs on torch tensors as a problem: gradients by backward, second derivatives by double backward.
-#
-# A tensor that carries no graph to x has derivative zero for PyTorch, whether it does not depend on x or was detached
-# on the way. The two are told apart by asking: a cost that changes when x does has been cut off, which is an error.
+
 
 
 Rows = list[Array]
