@@ -1,7 +1,7 @@
 """Client costs g_i and f_i with their derivatives, batched over clients; `Problem` documents how to write one."""
 
 from hgp_ref.problems.base import Linearization, Problem, as_problem
-from hgp_ref.problems.batches import sample_batches, sample_epochs
+from hgp_ref.problems.batches import MiniBatches, sample_batches, sample_epochs
 from hgp_ref.problems.instance_weights import HyperCleaning, InstanceWeights
 from hgp_ref.problems.jax import from_jax
 from hgp_ref.problems.linear import LogisticRegression, SoftmaxRegression
@@ -21,6 +21,7 @@ __all__ = [
     "Lipschitz",
     "LogRates",
     "LogisticRegression",
+    "MiniBatches",
     "NeuralCost",
     "NeuralInstanceWeights",
     "NeuralProblem",

@@ -281,7 +281,6 @@ class PulledBack(ABC):
 # Costs on torch tensors as a problem: gradients by backward, second derivatives by double backward.
 
 
-
 Rows = list[Array]
 
 

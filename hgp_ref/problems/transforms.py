@@ -218,15 +218,19 @@ class Reparametrised(Transformed):
         return self._value(theta)
 
     def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """φ(θ) and φ'(θ) are rounded `_roundings` times each, and so is what is multiplied by them.
+        """φ(θ) ≥ 0 and φ'(θ) are rounded `_roundings` times each, and so is what is multiplied by them.
 
-        A neural problem takes the roundings of λ as an argument. In other problems λ is a factor of terms, at most
-        twice, so that these terms are rounded more often. The linear models and quadratic costs tell which part of a
-        size these terms are: the rest is the size at λ = 0.
+        Below the smallest normal number they are known to that number only. A neural problem takes the roundings of λ
+        as an argument. In other problems λ is a factor of terms, at most twice, so that these terms are rounded more
+        often. The linear models and quadratic costs tell which part of a size these terms are: the rest is the size at
+        λ = 0.
         """
         at, slope, inner, k = self._at(x, lam), self._slope(lam), self._inner.wrapped, self._roundings
+        f_lam, kind = self._inner.outer_grad(x, at)[1], np.finfo(host_dtype(x))
+        floor = 2 * float(kind.smallest_normal) / float(kind.eps)  # φ and φ' among subnormal numbers: u · floor
+        at, slope = at + floor, array_namespace(slope).abs(slope) + floor
         sizes = inner._term_sizes(x, at, k) if isinstance(inner, NeuralProblem) else self._with_factors(x, at)
-        f_lam, K = self._inner.outer_grad(x, at)[1], sizes.roundings
+        K = sizes.roundings
         return replace(
             sizes,
             outer_grad=(sizes.outer_grad[0], scaled(slope, sizes.outer_grad[1], k + 2, K, f_lam)),

@@ -163,7 +163,9 @@ def test_a_run_of_hgp_equals_that_of_the_neural_problem():
     x, lam, _, _ = point(c, False)
     net = hgp.networks.RandomDirected(3, seed=1)
     runs = [
-        hgp.hypergradient(p, a, b, hgp.PushSum(net, 5), eta=0.02, iterations=6, batch_size=3, seed=2).value
+        hgp.hypergradient(
+            p, a, b, hgp.PushSum(net, 5), eta=0.02, iterations=6, batches=hgp.MiniBatches(3, seed=2)
+        ).value
         for p, a, b in ((problem, x, lam), (c.problem, c.x, c.lam))
     ]
     assert_close(runs[0].numpy(), runs[1], 1e-10)
@@ -198,7 +200,9 @@ def test_inference_mode_is_refused_with_its_name():
         for name, call in (
             ("inner_cost", problem.inner_grad), ("inner_cost", problem.linearize), ("outer_cost", problem.outer_grad),
         ):  # fmt: skip
-            with pytest.raises(RuntimeError, match=rf"{name} must be differentiated outside of torch.inference_mode\(\)"):
+            with pytest.raises(
+                RuntimeError, match=rf"{name} must be .* outside of torch.inference_mode\(\)"
+            ):
                 call(x, lam)
         made_inside = x.clone()
         assert problem.inner_cost(x, lam).shape == (2,)
