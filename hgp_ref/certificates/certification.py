@@ -42,7 +42,7 @@ from hgp_ref.certificates.residuals import (
 from hgp_ref.certificates.result import AT_POINT, AT_SOLUTION, Certificate, smaller
 from hgp_ref.mixing import Averaging, Channel, Traffic
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.results import Result
 
@@ -291,7 +291,7 @@ def _check_moduli(point: Point, strong_convexity: float | Lanczos | None, nu: Li
 
 
 def _point(
-    problem: Normalised,
+    problem: FullProblem,
     x: Array,
     lam: Array,
     strong_convexity: float | Lanczos | None,
@@ -449,7 +449,7 @@ class MeasuredResidual(Result):
 class _ProductsOnly(MatrixFreePoint):
     """Products, and the sizes needed for rounding; no ᾱ and no β."""
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         Point.__init__(self, problem, x, lam)
         Point.compute_means(self)
         self.estimate_sizes()

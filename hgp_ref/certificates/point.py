@@ -32,7 +32,7 @@ import numpy as np
 from hgp_ref import rounding, validation
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64, to_host
 from hgp_ref.philox import check_seed
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.term_sizes import TermSizes, allowance
 
@@ -60,7 +60,7 @@ def host_copy(name: str, output: Array, shape: tuple[int, ...]) -> np.ndarray:
 class RoundingErrors:
     """Bounds on |computed − exact| of a problem's outputs at (x, λ): norms of each client's row, (n,)."""
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         assert problem.term_sizes is not None
         sizes: Any = problem.term_sizes(x, lam)
         if not isinstance(sizes, TermSizes):
@@ -108,7 +108,7 @@ class RoundingErrors:
         return host
 
 
-def rounding_errors(problem: Normalised, x: Array, lam: Array) -> RoundingErrors | None:
+def rounding_errors(problem: FullProblem, x: Array, lam: Array) -> RoundingErrors | None:
     """The `RoundingErrors` of a problem that knows the sizes of its terms; None without them."""
     return None if problem.term_sizes is None else RoundingErrors(problem, x, lam)
 
@@ -134,7 +134,7 @@ class Point(ABC):
     matrix_free = False
     notes: tuple[str, ...] = ()  # assumptions behind the numbers above
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array, n_total: int | None = None) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array, n_total: int | None = None) -> None:
         self.problem, self.x, self.lam = problem, x, lam
         self.n, self.d = int(problem.n_clients), int(problem.dim_x)
         f_x, f_lam = problem.outer_grad(x, lam)
@@ -285,7 +285,7 @@ class DensePoint(Point):
     Memory 8 n d_x (d_x + d_λ) bytes in float64; time d_x products of each kind and a (d_x, d_x) eigenproblem.
     """
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array, n_total: int | None = None) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array, n_total: int | None = None) -> None:
         super().__init__(problem, x, lam, n_total)
         self.H = ClientMatrices("hvp(u)", self.linear.hvp, x, self.d)
         self.J = ClientMatrices("cross(u)", self.linear.cross, x, self.f_lam.shape[1])
@@ -459,7 +459,7 @@ class MatrixFreePoint(Point):
 
     def __init__(
         self,
-        problem: Normalised,
+        problem: FullProblem,
         x: Array,
         lam: Array,
         n_total: int | None = None,

@@ -13,7 +13,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64, to_host
-from hgp_ref.problems.base import Normalised, Problem, as_problem, optional
+from hgp_ref.problems.base import FullProblem, Problem, as_problem, optional
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms; a few of its size live at once
 
@@ -84,7 +84,7 @@ def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray,
     return host_float64(f_x), host_float64(f_lam)
 
 
-def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> Normalised:
+def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> FullProblem:
     """The problem in the package's form, with the methods `needs`, once x (n, d_x) and lam (n, d_λ) are looked at."""
     normal = as_problem(problem, needs)
     validation.same_kind(x=x, lam=lam)

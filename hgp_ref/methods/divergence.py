@@ -11,7 +11,7 @@ from hgp_ref.errors import ConvergenceWarning, DivergenceError, NonFiniteError, 
 from hgp_ref.methods.base import Method
 from hgp_ref.methods.spectrum import NOT_FINITE, extremes, range_of_mean, row_norms, start_rows
 from hgp_ref.mixing import Mixer
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 
 SUDDEN = (
     1e3  # times the fastest growth seen: terms that would have to grow faster to overflow are NaN for another reason
@@ -33,7 +33,7 @@ class DivergenceMonitor:
     """
 
     def __init__(
-        self, problem: Normalised, x: Array, lam: Array, method: Method, first: Array, mixer: Mixer, mini_batches: bool
+        self, problem: FullProblem, x: Array, lam: Array, method: Method, first: Array, mixer: Mixer, mini_batches: bool
     ) -> None:
         self.problem, self.x, self.lam, self.method = problem, x, lam, method
         self.mixer, self.mini_batches = mixer, mini_batches

@@ -28,7 +28,7 @@ from hgp_ref.methods.tracking import Refined
 from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
 from hgp_ref.philox import check_seeds
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullLinearization, Normalised
+from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Described, Result
@@ -39,7 +39,7 @@ class FullBatch:
 
     constant = True
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         self.linearization = problem.linearize(x, lam)
 
     def at(self, m: int) -> tuple[FullLinearization, FullLinearization]:
@@ -56,7 +56,7 @@ class Sampled:
 
     constant = False
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array, batches: BatchSampler) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array, batches: BatchSampler) -> None:
         self.linearize, self.batches = problem.sampled(x, lam), batches
         self.whole = lambda: problem.linearize(x, lam)
 
@@ -504,7 +504,7 @@ def hypergradient(
     )
 
 
-def check_point(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
     """x (n, d_x) and lam (n, d_lam), looked at, without graphs of automatic differentiation."""
     validation.same_kind(x=x, lam=lam)
     validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
@@ -528,7 +528,7 @@ def _method(method: Method | None, eta: float | None, resume: Any) -> Method | N
     return method
 
 
-def _outer_gradients(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+def _outer_gradients(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
     """∂_x f and ∂_λ f."""
     gradients = problem.outer_grad(x, lam)
     for k, gradient in enumerate(gradients):

@@ -47,7 +47,7 @@ from hgp_ref.methods.spectrum import (
 )
 from hgp_ref.mixing import Mixer, Traffic, push_sum_for, start_averaging
 from hgp_ref.networks import Network
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.results import Result
 
 ACCURATE = 0.05  # share of the disagreement left in an averaged product with H̄
@@ -108,7 +108,7 @@ class Diagnostics(Result):
         return max(1, math.ceil(math.log(share) / math.log(min(max(self.tau, FAST), SLOWEST))))
 
 
-def probe(problem: Normalised, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Diagnostics, Mixer]:
+def probe(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Diagnostics, Mixer]:
     """Steps 1 and 2, and the averaging they used; `with_size` for absolute targets."""
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
@@ -162,7 +162,7 @@ def products_worth(known: Diagnostics, d: int) -> int:
     return min(d, MOST_PRODUCTS, max(2, round(math.sqrt(kappa) / 2)))
 
 
-def refine_spectrum(known: Diagnostics, mixer: Mixer, problem: Normalised, x: Array, lam: Array) -> Diagnostics:
+def refine_spectrum(known: Diagnostics, mixer: Mixer, problem: FullProblem, x: Array, lam: Array) -> Diagnostics:
     """Step 3: Lanczos on the mean Hessian."""
     k, steps = products_worth(known, x.shape[-1]), known.rounds_to(ACCURATE)
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp

@@ -25,7 +25,7 @@ from hgp_ref.methods.spectrum import range_of_mean, row_norms, safe_step_size
 from hgp_ref.mixing import Averaging, Channel, Mixer, PushSum, RobustPushSum, Traffic, push_sum_for, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import Normalised, optional
+from hgp_ref.problems.base import FullProblem, optional
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Result
@@ -38,7 +38,7 @@ Rate = float | Callable[[int], float]
 class Descent:
     """The directions b of a client's steps on `problem` at `lam`."""
 
-    problem: Normalised
+    problem: FullProblem
     lam: Array
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -158,7 +158,7 @@ def read_milestones(steps: int, milestones: Sequence[float]) -> tuple[int, ...]:
 # Where training starts: λ, x_0 and the network as they are given, looked at.
 
 
-def check_lam(problem: Normalised, lam: Array, x0: Array | None, run_axes: bool = True) -> None:
+def check_lam(problem: FullProblem, lam: Array, x0: Array | None, run_axes: bool = True) -> None:
     """An error unless λ fits the problem, and x_0 is an array of the same kind."""
     validation.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
     validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=run_axes)
@@ -183,7 +183,7 @@ def one_per_seed(lam: Array, seeds: list[int]) -> Array:
     return xp.broadcast_to(lam, shape) + xp.zeros(shape, dtype=lam.dtype, device=device(lam))
 
 
-def read_start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
+def read_start(problem: FullProblem, lam: Array, x0: Array | None) -> Array:
     """x0 for each run of lam, zeros by default.  # (..., n, d_x)"""
     shape = (*lam.shape[:-1], problem.dim_x)
     if x0 is None:
@@ -353,7 +353,7 @@ class TrainingMonitor:
     def _remedy(self) -> str:
         """A smaller rate helps unless the mean inner cost falls without end."""
         problem = self.rule.problem
-        if not callable(optional(problem.given, "linearize")):
+        if not callable(optional(problem.wrapped, "linearize")):
             return "take a smaller lr"
         start, lam = (a[(*(0,) * (a.ndim - 2), ...)] for a in (self.start, self.rule.lam))
         linearization = problem.linearize(start, lam)
@@ -496,7 +496,7 @@ class TrainingMethod(ABC):
     """How the inner problem min_x Σ_k g_k(x, λ_k) is solved. A method holds its settings; `hgp.train` runs it."""
 
     @abstractmethod
-    def run(self, problem: Normalised, lam: Array, net: Any, x0: Array | None, tol: float | None,
+    def run(self, problem: FullProblem, lam: Array, net: Any, x0: Array | None, tol: float | None,
             callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
         """Train; arguments are those of `train`, already checked, except for `net`."""
 
@@ -553,7 +553,7 @@ class SGP(TrainingMethod):
 
     __repr__ = changed_settings
 
-    def run(self, problem: Normalised, lam: Array, net: Network, x0: Array | None, tol: float | None,
+    def run(self, problem: FullProblem, lam: Array, net: Network, x0: Array | None, tol: float | None,
             callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
         batches = read_batches(self.batches)
         several = batches is not None and isinstance(batches.seed, tuple)
@@ -575,9 +575,9 @@ class SGP(TrainingMethod):
         return loop.fit(z, "sgp" if progress else None, self)
 
 
-def find_rate(problem: Normalised, lam: Array, x: Array, channel: Channel, weight_decay: float) -> float:
+def find_rate(problem: FullProblem, lam: Array, x: Array, channel: Channel, weight_decay: float) -> float:
     """1 / (L + weight_decay), with L the largest |eigenvalue| of a client's Hessian at x, in any run."""
-    if not callable(optional(problem.given, "linearize")):
+    if not callable(optional(problem.wrapped, "linearize")):
         raise ValueError("lr must be given for a problem without `linearize`: it follows from products with Hessians")
     points = zip(x.reshape(-1, *x.shape[-2:]), lam.reshape(-1, *lam.shape[-2:]), strict=True)
     return min(safe_step_size("lr", channel, problem.linearize(*point), point[0], weight_decay) for point in points)
@@ -658,7 +658,7 @@ def sgp(
     return train(problem, lam, net, method, x0=x0, tol=tol, callback=callback, progress=progress)
 
 
-def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
+def _averaging(net: Network, mode: str, problem: FullProblem) -> PushSum:
     """Push-Sum whose weights and sums run on; with running sums where links lose or delay messages."""
     averaging = push_sum_for(net, 1, debias="conserve", mode=mode)
     check_clients(net, averaging.connect(), problem.n_clients)

@@ -29,7 +29,7 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.mixing import Averaging, Mixer, start_averaging
 from hgp_ref.problems import Problem
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.batches import Epochs, MiniBatches, read_batches
 from hgp_ref.training.gradient_push import (
     Descent,
@@ -104,7 +104,7 @@ class LocalRounds(TrainingMethod):
 
     __repr__ = changed_settings
 
-    def run(self, problem: Normalised, lam: Array, net: Averaging, x0: Array | None, tol: float | None,
+    def run(self, problem: FullProblem, lam: Array, net: Averaging, x0: Array | None, tol: float | None,
             callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
         if lam.ndim > 2:
             raise ValueError(f"lam must have shape (n, d_lam) in local rounds, got {tuple(lam.shape)}")

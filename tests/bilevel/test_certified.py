@@ -221,7 +221,7 @@ def test_distance_and_cost_are_bounded_wherever_x_is(log):
     variable = as_problem(LogRates(problem) if log else problem)
     at = np.log(lam) if log else lam
     solution = hgp.exact.inner_solution(problem, lam)
-    nu = known_lipschitz(variable.given, at)
+    nu = known_lipschitz(variable.wrapped, at)
     rng = np.random.default_rng(1)
     for size in (0.0, 1e-6, 1e-2, 1.0):
         x = solution + size * rng.normal(size=solution.shape)
