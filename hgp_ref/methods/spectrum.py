@@ -226,6 +226,18 @@ def range_over_clients(channel: Channel, linearization: Curvature, like: Array) 
     return float(-top[1]), float(SAFETY * top[0])
 
 
+def safe_step_size(name: str, channel: Channel, linearization: Curvature, like: Array, added: float = 0.0) -> float:
+    """1 / L, with L the largest |eigenvalue| of any client's Hessian plus `added`, as the clients find it.
+
+    I − H_i/L then expands no vector at a client whose H_i is positive semi-definite.
+    """
+    low, high = range_over_clients(channel, linearization, like)
+    L = max(abs(low), abs(high)) + added
+    if not L > 0:
+        raise ValueError(f"{name} must be given: the clients' Hessians are zero, so no step size follows from them")
+    return 1.0 / L
+
+
 def client_extremes(linearization: Curvature, like: Array) -> tuple[np.ndarray, np.ndarray]:
     """Smallest and largest eigenvalue of every client's own H_i, (n,) each, as Lanczos finds them; finite."""
     low, high = extremes(linearization.hvp, start_rows(like))
@@ -382,9 +394,12 @@ def watch_mixing(mixer: Mixer, like: Array, averaged: np.ndarray, flooded: np.nd
 
 
 def averaging_rounding(channel: Channel, steps: int, eps: float) -> float:
-    """Rounding of Push-Sum averages after `steps` steps, relative to the largest |number| averaged.
+    """The rounding error of Push-Sum after `steps` steps, relative to the largest |number| averaged.
 
-    The count is that of `certificates.conversation.Conversation.rounding`.
+    S steps of sums over at most n clients, for values and weights: 2 S (n + 2) eps/2; one more of each where the steps
+    are composed first; columns of mixing matrices that sum to 1 up to n eps/2, S times and for both; the division.
+    Together at most 2 (S + 1)(n + 2) eps. Over links that delay messages, one step may add what n clients have sent in
+    all S, n S numbers in place of n.
     """
     at_once = channel.n if channel.conserves_mass else channel.n * steps
     return 2 * (steps + 1) * (at_once + 2) * eps
