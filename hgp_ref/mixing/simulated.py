@@ -85,7 +85,7 @@ class PreparedCalls(ABC):
         return Traffic.of(messages * runs, floats, host_dtype(self.like).itemsize, rounds)
 
 
-class ForeseenCalls(PreparedCalls):
+class KnownWeightCalls(PreparedCalls):
     """Calls whose weights are known beforehand: `after` (calls, ..., n) is ω after each of them."""
 
     after: np.ndarray
@@ -194,7 +194,7 @@ class HostCalls(SteppingCalls):
         return self._omega
 
 
-class DeviceCalls(ForeseenCalls, SteppingCalls):
+class DeviceCalls(KnownWeightCalls, SteppingCalls):
     """Calls of equally many steps on any library; their graphs go to the device of `like` together."""
 
     def take_over(self) -> DeviceCalls:
@@ -242,7 +242,7 @@ def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray)
 
 def drawn(net: Network, s: int) -> Edges | Csr:
     """Graph s as a step takes it: lists of receivers where every sender splits equally, else rows with weights."""
-    return net.out_lists(s) if net.equal_shares else net.csr(s)
+    return net.out_adjacency(s) if net.equal_shares else net.csr(s)
 
 
 def mix_along(
@@ -259,7 +259,9 @@ def mix_along(
 def step_weights(net: Network, step: int, steps: int, omega: np.ndarray) -> np.ndarray:
     """W_{step+S} ... W_{step+1} ω, (n,)."""
     for s in range(step + 1, step + steps + 1):
-        omega = push_vector_step(*net.out_lists(s), omega) if net.equal_shares else pull_vector_step(*net.csr(s), omega)
+        omega = (
+            push_vector_step(*net.out_adjacency(s), omega) if net.equal_shares else pull_vector_step(*net.csr(s), omega)
+        )
     return omega
 
 
@@ -270,7 +272,7 @@ def step_weights(net: Network, step: int, steps: int, omega: np.ndarray) -> np.n
 # device of z in one transfer. Several channels along a run axis are one stack of matrices.
 
 
-class ComposedCalls(ForeseenCalls):
+class ComposedCalls(KnownWeightCalls):
     """Calls of one channel, P (calls, n, n), or of several, P (calls, runs, n, n); omega (..., n) before the first."""
 
     def __init__(
@@ -416,14 +418,14 @@ class Simulated(Channel):
         super().__init__(net.n)
         self.net, self.mode = net, validation.choice("mode", mode, MODES)
         self._calls: PreparedCalls | None = None
-        self._closed: PreparedCalls | None = None  # the last ones, until others are prepared: they know the weights
-        self._ahead: Sequence[int] = ()  # steps of the calls foreseen, of which _made were made
-        self._made = 0
+        self._previous: PreparedCalls | None = None  # the last ones, until others are prepared: they know the weights
+        self._schedule: Sequence[int] = ()  # steps of the calls foreseen, of which _made were made
+        self._position = 0
         self._omega = np.ones(net.n)  # ω before the calls prepared now
 
     @property
     def weights(self) -> Array:
-        calls = self._closed if self._calls is None else self._calls
+        calls = self._previous if self._calls is None else self._calls
         return None if calls is None else calls.weights_now()
 
     @property
@@ -434,8 +436,8 @@ class Simulated(Channel):
     def traffic(self) -> Traffic:
         return self._sent if self._calls is None else self._sent + self._calls.traffic()
 
-    def foresee(self, steps: Sequence[int]) -> None:
-        self._ahead, self._made = steps, 0
+    def prefetch(self, steps: Sequence[int]) -> None:
+        self._schedule, self._position = steps, 0
 
     def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
         return self._call(z, steps, weight_rule, False)
@@ -449,12 +451,12 @@ class Simulated(Channel):
             calls = self._prepare(z, steps, weight_rule, divide)
         mixed = calls(z)
         self.step += steps
-        self._made += self._made < len(self._ahead) and self._ahead[self._made] == steps
+        self._position += self._position < len(self._schedule) and self._schedule[self._position] == steps
         return mixed
 
     def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
         self.flush()
-        self._closed = None
+        self._previous = None
         if self.composes(z, steps, weight_rule):
             ahead = self.upcoming(steps, calls_at_once(self.n))
             P, messages = self.matrices(ahead)
@@ -477,11 +479,11 @@ class Simulated(Channel):
         """Close the calls prepared before: what they have carried, and where they have left the weights."""
         if self._calls is not None:
             self._sent, self._omega = self.traffic, self.omega
-            self._calls, self._closed = None, self._calls
+            self._calls, self._previous = None, self._calls
 
     def upcoming(self, steps: int, most: int) -> Sequence[int]:
         """The steps of the next calls, at most so many: those foreseen if the first is as foreseen, else one call."""
-        ahead = self._ahead[self._made : self._made + most]
+        ahead = self._schedule[self._position : self._position + most]
         return ahead if ahead and ahead[0] == steps else (steps,)
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -550,17 +552,17 @@ class Runs(Channel):
             raise ValueError(f"avg: averagings of {sorted(clients)} clients together, needed the same number")
         super().__init__(clients.pop(), channels[0].clients)
         self.channels = list(channels)
-        self._ahead: Sequence[tuple[int, ...]] = ()  # steps of the calls foreseen, of which _made were made
-        self._made = 0
+        self._schedule: Sequence[tuple[int, ...]] = ()  # steps of the calls foreseen, of which _made were made
+        self._position = 0
         self._stacked: bool | None = None
         self._calls: ComposedCalls | None = None
-        self._closed: ComposedCalls | None = None  # the last ones, until others are prepared: they know the weights
+        self._previous: ComposedCalls | None = None  # the last ones, until others are prepared: they know the weights
         self._omega = np.ones((len(self.channels), self.n))  # before the calls prepared now
         self._sent = Traffic.side_by_side([Traffic()] * len(self.channels))
 
     @property
     def weights(self) -> Array:
-        calls = self._closed if self._calls is None else self._calls
+        calls = self._previous if self._calls is None else self._calls
         if calls is not None:
             return calls.weights_now()
         parts = [c.weights for c in self.channels]
@@ -575,15 +577,15 @@ class Runs(Channel):
         stacked = self._sent if self._calls is None else self._sent + self._calls.traffic()
         return stacked + Traffic.side_by_side([c.traffic for c in self.channels])
 
-    def foresee(self, steps: Sequence[Steps]) -> None:
-        self._ahead, self._made = [self._each(S) for S in steps], 0
+    def prefetch(self, steps: Sequence[Steps]) -> None:
+        self._schedule, self._position = [self._each(S) for S in steps], 0
         if self._stacked is False:
-            self._tell_each()
+            self._prefetch_each()
 
-    def _tell_each(self) -> None:
+    def _prefetch_each(self) -> None:
         """Each channel its own steps of what was foreseen."""
-        for channel, ahead in zip(self.channels, zip(*self._ahead, strict=True), strict=True):
-            channel.foresee(ahead)
+        for channel, ahead in zip(self.channels, zip(*self._schedule, strict=True), strict=True):
+            channel.prefetch(ahead)
 
     def mix(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
         return self._call(z, self._each(steps), self._each(weight_rule), False)
@@ -599,14 +601,14 @@ class Runs(Channel):
         if self._stacked is None:
             asked = zip(self.channels, steps, strict=True)
             self._stacked = all(channel.conserves_mass and channel.composes(z[0, ...], S) for channel, S in asked)
-            if not self._stacked and self._ahead:
-                self._tell_each()
+            if not self._stacked and self._schedule:
+                self._prefetch_each()
         if not self._stacked:
             return self._one_by_one(z, steps, weight_rule, divide)
         calls = self._calls
         if calls is None or not calls.serves(z, steps, weight_rule, divide):
             calls = self._prepare(z, steps, weight_rule, divide)
-        self._made += self._made < len(self._ahead) and self._ahead[self._made] == steps
+        self._position += self._position < len(self._schedule) and self._schedule[self._position] == steps
         return calls(z)
 
     def _one_by_one(self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool) -> Array:
@@ -618,9 +620,9 @@ class Runs(Channel):
         self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool
     ) -> ComposedCalls:
         self.flush()
-        self._closed = None
+        self._previous = None
         most = calls_at_once(self.n, len(self.channels))
-        ahead = self._ahead[self._made : self._made + most]
+        ahead = self._schedule[self._position : self._position + most]
         ahead = ahead if ahead and ahead[0] == steps else (steps,)
         each = [c.matrices(S) for c, S in zip(self.channels, zip(*ahead, strict=True), strict=True)]
         P, messages = (np.stack(parts, axis=1) for parts in zip(*each, strict=True))
@@ -636,7 +638,7 @@ class Runs(Channel):
         self._omega = self._calls.omega
         for channel, S in zip(self.channels, zip(*self._calls.steps[: self._calls.used], strict=True), strict=True):
             channel.step += sum(S)
-        self._calls, self._closed = None, self._calls
+        self._calls, self._previous = None, self._calls
 
     def advance(self, graphs: Steps, weight_rule: Rules, like: Array) -> None:
         self.flush()
@@ -668,8 +670,8 @@ class Runs(Channel):
         top = np.stack([c.max_consensus(of_run[r], like[r, ...], max_rounds) for r, c in enumerate(self.channels)])
         return top if values.ndim == 3 else top[0]
 
-    def check_client_ids(self, numbers: np.ndarray) -> None:
-        self.channels[0].check_client_ids(numbers)
+    def check_client_ids(self, client_ids: np.ndarray) -> None:
+        self.channels[0].check_client_ids(client_ids)
 
     def check_same_on_all_ranks(self, what: str, **settings: object) -> None:
         self.channels[0].check_same_on_all_ranks(what, **settings)

@@ -473,4 +473,4 @@ def box(past: dict[int, Array], oldest: float) -> tuple[Array, Array]:
 
 @connect.register
 def _(net: Unreliable, mode: str = "auto") -> Channel:
-    return Simulated(net, mode) if net.in_time else Lossy(net, mode)
+    return Simulated(net, mode) if net.is_reliable else Lossy(net, mode)

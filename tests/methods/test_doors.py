@@ -195,7 +195,7 @@ def test_other_kinds_of_floats_are_refused_by_name(dtype, mode):
     ("call", "error", "message"),
     [
         (lambda p, x, lam: hgp.sgp(p, NET, None), TypeError, "lam: needed an array, got None"),
-        (lambda p, x, lam: hgp.sgp(p, None, lam), TypeError, "net: needed a network"),
+        (lambda p, x, lam: hgp.sgp(p, None, lam), TypeError, "net must be a network"),
         (lambda p, x, lam: hgp.sgp(p, hgp.networks.SelfLoops(4), lam), ValueError, "net: .* has 4 clients, but"),
         (lambda p, x, lam: hgp.sgp(p, NET, lam, seed=[]), ValueError, "seed: empty"),
         (lambda p, x, lam: hgp.sgp(p, NET, lam, seed="a"), TypeError, "seed"),
