@@ -263,7 +263,9 @@ def test_maxima_that_never_arrive_are_refused():
 def test_what_makes_no_sense_over_such_links_is_refused():
     net = Unreliable(FullyConnected(3), loss=0.2, seed=1)
     z = np.ones((3, 2))
-    with pytest.raises(ValueError, match="Gossip needs reliable links, but Unreliable.* loses or delays messages; use Robust"):
+    with pytest.raises(
+        ValueError, match="Gossip needs reliable links, but Unreliable.* loses or delays messages; use Robust"
+    ):
         hgp.Gossip(net, 2)
     with pytest.raises(ValueError, match="needed PushSum, or RobustPushSum, in place of Gossip"):
         open_channel(net, True).mix(z, 2, WeightRule.NONE)
