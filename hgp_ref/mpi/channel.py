@@ -32,10 +32,10 @@ from hgp_ref.mixing.simulated import (
     Simulated,
     calls_at_once,
     check_balanced,
-    check_heard,
-    drawn,
+    check_received,
     mix_along,
     products,
+    step_graph,
     step_weights,
     weights_before,
 )
@@ -94,9 +94,9 @@ class ColumnExchange:
         some = min(steps, max(1, int(AHEAD // net.expected_edges)))
         graphs: list[Edges | Csr] = []
         messages = 0
-        self.take(z, f"step {first}", lambda: graphs.extend(drawn(net, s) for s in range(first, first + some)))
+        self.take(z, f"step {first}", lambda: graphs.extend(step_graph(net, s) for s in range(first, first + some)))
         for k in range(steps):
-            graph = graphs[k] if k < some else drawn(net, first + k)
+            graph = graphs[k] if k < some else step_graph(net, first + k)
             sent, omega = mix_along(net, graph, self.held, self.free, omega)
             self.held, self.free = self.free, self.held
             messages += sent
@@ -296,7 +296,7 @@ class RankCalls(ComposedCalls):
         self._rows: HostRows | None = None  # room for everybody's rows, from the first call on
         super().__init__(P, messages, omega, steps, weight_rule, like, divide, repr(net.net))
 
-    def here(self, K: np.ndarray) -> np.ndarray:
+    def local_rows(self, K: np.ndarray) -> np.ndarray:
         return K[:, self.net.clients][:, :, self._order]
 
     def __call__(self, z: Array) -> Array:
@@ -542,7 +542,7 @@ class RankChannel(OwnRows):
         mixed = self.mix(z, steps, weight_rule)
         if weight_rule is WeightRule.NONE:
             return mixed
-        check_heard(self._omega, repr(self.net.net))
+        check_received(self._omega, repr(self.net.net))
         return np.divide(mixed, self.weights, out=mixed) if is_numpy(mixed) else mixed / self.weights
 
     def _on_host(self, z: np.ndarray, steps: int, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:

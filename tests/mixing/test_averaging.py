@@ -157,7 +157,7 @@ def test_dtype_is_kept(mode):
         (
             lambda net: hgp.mixing.Runs([hgp.ExactAverage(3).connect(), hgp.ExactAverage(4).connect()]),
             ValueError,
-            r"averagings of \[3, 4\]",
+            r"averagings must have the same number of clients, got \[3, 4\]",
         ),
     ],
 )

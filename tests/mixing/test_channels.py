@@ -218,7 +218,7 @@ def test_messages_of_graphs_without_self_loops_are_all_their_edges(mode):
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
 def test_a_client_that_hears_nobody_is_named(mode):
     channel = connect(Half(), mode)
-    with pytest.raises(ValueError, match="net: client 0 hears nobody"):
+    with pytest.raises(ValueError, match="net: client 0 receives no message"):
         channel.average(np.ones((3, 1)), 1)
     assert_close(connect(Half(), mode).average(np.ones((3, 1)), 2), np.ones((3, 1)), RTOL)
 
