@@ -51,7 +51,7 @@ def _stepping(dtype: str, quick: bool) -> Report:
     n, d = (2000, 64) if quick else (100_000, 64)
     net = hgp.networks.SparseErdosRenyi(n, 10, seed=1)
     graph: tuple[Any, ...] = net.csr(1)
-    lists: tuple[Any, ...] = net.out_lists(1)
+    lists: tuple[Any, ...] = net.out_adjacency(1)
     settings = {"n": n, "d": d, "mean_degree": 10, "edges": int(graph[1].size), "dtype": dtype}
     report = Report(f"mixing-sparse-{dtype}", f"One step of a sparse mixing matrix, {dtype}", settings)
     z = kernels.empty_like(np.empty((n, d), dtype=dtype))

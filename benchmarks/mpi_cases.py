@@ -117,7 +117,13 @@ def network(case: Case, n: int) -> Network:
 def prepared(case: Case, net: Network) -> tuple[Work, int]:
     """What is timed for the clients that are here, and how many iterations or steps it makes."""
     here, n = net.clients, net.n
-    mode = case.mode if isinstance(net, hgp.mpi.Spread) else "composed" if case.mode == "composed" else "stepping"
+    mode = (
+        case.mode
+        if isinstance(net, hgp.mpi.DistributedNetwork)
+        else "composed"
+        if case.mode == "composed"
+        else "stepping"
+    )
     if case.work == "mixing":
         z = np.random.default_rng(0).standard_normal((n, case.d)).astype(case.dtype)[here]
         return lambda: connect(net, mode).mix(z, case.S, WeightRule.RESET), case.S
@@ -148,10 +154,10 @@ def timed(case: Case, comm: Any) -> Timed:
     for r in range(case.repeats + 1):  # the first one compiles
         for kind, call in enumerate((alone, together)):
             comm.Barrier()
-            before, started = over.handed.bytes, time.perf_counter()
+            before, started = over.mpi_traffic.bytes, time.perf_counter()
             call()
             seconds[kind, r] = time.perf_counter() - started
-    handed = (over.handed.bytes - before) // count
+    handed = (over.mpi_traffic.bytes - before) // count
     one, every = (float(row[1:].min()) / count for row in seconds)
     return Timed(case, comm.size, comm.bcast(one, root=0), max(comm.allgather(every)), comm.bcast(handed, root=0))
 

@@ -40,7 +40,7 @@ def _random_out(quick: bool) -> Report:
     net = hgp.networks.RandomOut(n, k, seed=1)
     rng, steps = np.random.default_rng(0), iter(range(1, 2**31))
     cases = {
-        "hgp_ref": lambda: net.out_lists(next(steps)),
+        "hgp_ref": lambda: net.out_adjacency(next(steps)),
         "hgp_ref, and by receiver (CSR)": lambda: net.csr(next(steps)),
         "NumPy": lambda: samplers.random_out(rng, n, k),
     }
@@ -58,7 +58,7 @@ def _erdos_renyi(quick: bool) -> Report:
     net = hgp.networks.SparseErdosRenyi(n, degree, seed=1)
     rng, steps = np.random.default_rng(0), iter(range(1, 2**31))
     cases = {
-        "hgp_ref": lambda: net.out_lists(next(steps)),
+        "hgp_ref": lambda: net.out_adjacency(next(steps)),
         "hgp_ref, and by receiver (CSR)": lambda: net.csr(next(steps)),
         "NumPy, without self-loops": lambda: samplers.erdos_renyi(rng, n, degree),
         "networkx, graph only": lambda: samplers.erdos_renyi_networkx(0, n, degree),

@@ -29,7 +29,7 @@ from hgp_ref.methods.tracking import Tracking
 from hgp_ref.mixing.averaging import ExactAverage, Gossip, PushSum, RobustPushSum
 from hgp_ref.mixing.channel import WeightRule, connect
 from hgp_ref.mpi import communicator
-from hgp_ref.mpi.network import Spread, spread
+from hgp_ref.mpi.network import DistributedNetwork, spread
 from hgp_ref.networks.base import Network
 from hgp_ref.networks.fixed import FullyConnected, OnePeerExponential, StaticUndirected
 from hgp_ref.networks.random import RandomDirected, RandomOut
@@ -164,7 +164,9 @@ def scaling(comm: Any, dtype: str, scale: int) -> Iterator[Row]:
 def _steps(net: Network, d: int, dtype: str) -> Callable[[], Any]:
     """Ten steps of mixing for the clients that are here."""
     z = np.random.default_rng(0).standard_normal((net.clients.stop - net.clients.start, d)).astype(dtype)
-    return lambda: connect(net, "auto" if isinstance(net, Spread) else "stepping").mix(z, 10, WeightRule.RESET)
+    return lambda: connect(net, "auto" if isinstance(net, DistributedNetwork) else "stepping").mix(
+        z, 10, WeightRule.RESET
+    )
 
 
 def _hgp(net: Network, d: int, dtype: str) -> Callable[[], Any]:
@@ -199,7 +201,7 @@ def _timed(comm: Any, what: str, size: str, networks: list[Any], work: Callable[
     return what, f"{clients}, {size}", float(best[0]), max(comm.allgather(float(best[1])))
 
 
-def _meet(over: Spread) -> None:
+def _meet(over: DistributedNetwork) -> None:
     """All ranks, politely: who waits does not take the processor from who works."""
     over.ranks.check_same("a meeting", {})
 

@@ -126,7 +126,7 @@ MADE = {
     "SyntheticMixture": lambda: hgp.data.synthetic_mixture(3, 4, 4, 4, dim=3),
     "Clients": lambda: hgp.data.synthetic_mixture(3, 4, 4, 4, dim=3).clients(),
     "Images": lambda: hgp.data.Images(np.zeros((4, 8, 8)), np.array([0, 1, 2, 1]), n_classes=3),
-    "Handed": lambda: hgp.mpi.communicator.Handed(1, 2, 3, 4),
+    "MPITraffic": lambda: hgp.mpi.communicator.MPITraffic(1, 2, 3, 4),
 }
 
 

@@ -107,7 +107,9 @@ def random_links(run: Run, count: int) -> Iterator[Links]:
         S, M = int(rng.integers(1, 16)), int(rng.integers(1, 40))
         eta = float(rng.uniform(0.1, 1.5) / np.linalg.eigvalsh(case.H.mean(axis=0))[-1])
         words = f"{case.name} n={n}, {name}, loss {loss:g}, delay {delay}, sleep {sleep:g}, S={S}, M={M}"
-        yield Links(case, net, S, M, eta, words, loss < 0.9 and sleep < 0.9 and name != "RandomOut" and not net.in_time)
+        yield Links(
+            case, net, S, M, eta, words, loss < 0.9 and sleep < 0.9 and name != "RandomOut" and not net.is_reliable
+        )
 
 
 def bounds_of(setting: Links, run: Run) -> tuple[Row, Row]:

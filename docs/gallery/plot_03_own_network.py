@@ -36,7 +36,7 @@ class Skipping(hgp.networks.Network):
     def expected_edges(self):
         return 2.0 * self.n
 
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         peers = (np.arange(self.n) + s % (self.n - 1) + 1) % self.n
         both = np.sort(np.stack([np.arange(self.n), peers], axis=1), axis=1)
         return np.arange(0, 2 * self.n + 1, 2), both.astype(np.int32).ravel()

@@ -213,7 +213,7 @@ class PublishedGraphs(Network):
     def expected_edges(self) -> float:
         return float(self._rates.sum())
 
-    def out_lists(self, s: int) -> tuple[np.ndarray, np.ndarray]:
+    def out_adjacency(self, s: int) -> tuple[np.ndarray, np.ndarray]:
         senders, receivers = np.nonzero(self._graphs(s, 1)[0].T)
         indptr = np.concatenate([[0], np.cumsum(np.bincount(senders, minlength=self.n))]).astype(np.int64)
         return indptr, receivers.astype(np.int32)

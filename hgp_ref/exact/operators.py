@@ -144,7 +144,7 @@ def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False
     """
     _check(net, steps, call=call)
     validation.boolean("robust", robust)
-    if isinstance(net, Unreliable) and not net.in_time:
+    if isinstance(net, Unreliable) and not net.is_reliable:
         return augmented_product(net, call * steps + 1, steps, robust)[: net.n, : net.n]
     P = np.eye(net.n)
     for W in net.mixing_matrices(call * steps + 1, steps):
@@ -207,7 +207,7 @@ def push_sum_matrices(
     matrices, weights, omega = [], [], np.ones(net.n)
     for m in range(calls):
         P = mixing_product(net, steps, m, robust)
-        after = P.sum(axis=1) if isinstance(net, Unreliable) and not net.in_time else P @ omega
+        after = P.sum(axis=1) if isinstance(net, Unreliable) and not net.is_reliable else P @ omega
         matrices.append(P / (P.sum(axis=1) if debias == "reset" else after)[:, None])
         weights.append(after)
         omega = after
@@ -216,7 +216,7 @@ def push_sum_matrices(
 
 def _check_debias(debias: str, net: Network) -> None:
     validation.choice("debias", debias, DEBIAS)
-    if debias != "reset" and isinstance(net, Unreliable) and not net.in_time:
+    if debias != "reset" and isinstance(net, Unreliable) and not net.is_reliable:
         raise ValueError(
             f"debias={debias!r} given for {net!r}, needed 'reset': what is under way between calls has no place in a "
             "matrix (n, n); multiply augmented_matrix"

@@ -1,4 +1,11 @@
-"""The mean as an iteration meets it: call after call over one channel."""
+"""Estimates of the mean over clients: Push-Sum, gossip, exact averages, and how an iteration uses them.
+
+An averaging is a sequence of operators Θ̂_m, m = 0, 1, …; call m takes S_m graphs of the network. For Push-Sum
+
+    Θ̂_m u = diag(P_m ω)⁻¹ P_m u,    P_m = W_{(m+1)S} ... W_{mS+1}.
+
+An `Averaging` holds settings. A `Mixer` applies it call after call over one channel.
+"""
 
 from __future__ import annotations
 
@@ -16,37 +23,30 @@ from hgp_ref.backend import Array, from_host, host_dtype
 from hgp_ref.mixing.channel import AllToAll, Channel, ParameterServer, Traffic, WeightRule, connect
 from hgp_ref.mixing.simulated import MODES, Runs, check_balanced
 from hgp_ref.networks import Network
-from hgp_ref.networks.connectivity import obstacle
+from hgp_ref.networks.connectivity import diagnose_connectivity
 from hgp_ref.philox import MAX_STEP
 
 AHEAD = 2**14  # calls whose steps are listed at once: a run may be allowed many more and end early
-SEEN = 10_000  # graphs that are looked at before a run for clients that are cut off
+CHECKED_GRAPHS = 10_000  # checked for connectivity before a run
 
 
 class Mixer:
-    """ū = Θ̂_m u for calls m = first, first + 1, ...: all that a method knows of the network.
+    """Averaging as an iterative method uses it: call after call over one channel.
 
-        ubar = mean(u)           the next call
-        mean.carry(ubar)          what an iteration goes on from: ū, or the sums ω ū where mass is conserved
-        mean.debias(u)          the reverse
-        mean.sums(z)             the next call without the division: P z, weights carried from call to call
-        mean.drop_in_flight()            other vectors come next: nothing that is under way belongs to them
-        mean.with_steps(S)           the same mean with calls of S steps that leave the numbering of the others alone
+        mixer.average(u)         ū = Θ̂_m u for the next call m
+        mixer.carry(ubar)        what an iteration continues with: ū, or the sums ω ū if they are to be conserved
+        mixer.debias(u)          the inverse of carry
+        mixer.push(z)            P z for the next call, without the division; weights carry over from call to call
+        mixer.with_steps(S)      a mixer over the same channel whose calls take S steps
+        mixer.drop_in_flight()   discard delayed messages before other vectors are mixed
 
-    With `runs`, u has a leading run axis and run r meets averaging r; `channel` is then one over all of them.
+    With `runs`, arrays have a leading run axis, and run r uses averaging r and a channel of its own.
 
     Parameters
     ----------
-    averagings : sequence of Averaging
-        One for each run.
-    channel : Channel
-        Over which numbers travel.
-    like : array
-        Library, device and dtype of what is averaged.
-    calls, first : int
-        How many calls are to come, and the number of the first.
-    runs : bool
-        Whether arrays carry a run axis.
+    averagings : one for each run.
+    like : an array with the library, device and dtype of what is averaged.
+    calls, first : how many calls are expected, and the number of the first.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class Mixer:
             passed = tuple(a.graphs_before(first) for a in averagings)
             asked: dict[str, Any] = {"graphs": passed if runs else passed[0], "weight_rule": self._rule}
             channel.advance(**asked, like=like)
-        channel.foresee(self._steps)
+        channel.prefetch(self._steps)
         conserving = np.array([a.conserves for a in averagings])
         self._some = bool(conserving.any())
         self._mask: Array | None = None  # which runs conserve, where some do and some do not
@@ -90,26 +90,26 @@ class Mixer:
         return self.channel.average(u, self._next(), self._rule)
 
     def push(self, z: Array) -> Array:
-        """P z over the graphs of the next call; `weights` becomes P ω. ValueError where links lose sums for good."""
+        """P z over the graphs of the next call; `weights` becomes P ω. Refused if links drop messages for good."""
         if self.channel.drops_mass:
             raise ValueError(
-                f"avg: {self.averagings[0]!r} given, whose links lose messages and with them part of the sums that "
-                "must be conserved; needed RobustPushSum over the same network"
+                f"avg must conserve sums over clients, but the links of {self.averagings[0]!r} lose messages; use "
+                "RobustPushSum"
             )
         return self.channel.mix(z, self._next(), self._carry_rule)
 
     def drop_in_flight(self) -> None:
-        """Other vectors come next; what is under way of those before, on links that delay, is dropped."""
+        """Discard delayed messages, because other vectors are mixed next."""
         self.channel.drop_in_flight()
 
     @property
     def weights(self) -> Array | float:
-        """ω after the last call, (..., n, 1): 1 before any, and where none travel."""
+        """The mixing weights ω after the last call, (..., n, 1); 1 before the first call and for rule NONE."""
         omega = None if all(a.weight_rule is WeightRule.NONE for a in self.averagings) else self.channel.weights
         return 1.0 if omega is None else omega
 
     def with_steps(self, steps: int) -> Mixer:
-        """A mean over the same channel whose calls take `steps` steps each; the calls of this one go on as numbered."""
+        """A mixer over the same channel whose calls take `steps` steps; the calls of this one keep their numbers."""
         other = copy.copy(self)
         other._fixed = (steps,) * len(self.averagings) if self._runs else steps
         return other
@@ -118,31 +118,31 @@ class Mixer:
         """The steps of the next call."""
         if self._fixed is not None:
             return self._fixed
-        if self.calls == self._begin + len(self._steps):  # of a long run, or more calls than were announced
+        if self.calls == self._begin + len(self._steps):  # a long run, or more calls than expected
             self._begin, self._steps = self.calls, self._steps_of(self.calls, min(max(1, self.calls), AHEAD))
-            self.channel.foresee(self._steps)
+            self.channel.prefetch(self._steps)
         steps = self._steps[self.calls - self._begin]
         self.calls += 1
         return steps
 
     def _per_run(self, each: list[WeightRule]) -> Any:
-        """What travels beside the vectors, as the channel is told: one rule, or one for each run."""
+        """A tuple with one rule per run, or the rule itself without a run axis."""
         return tuple(each) if self._runs else each[0]
 
     def _steps_of(self, begin: int, calls: int) -> Sequence[Any]:
-        """The steps of `calls` calls of this mean from number `begin` on."""
+        """The steps of `calls` calls, from the one with number `begin` on."""
         first = self._first + begin
         return (_steps_of_runs(self.averagings, first, calls) if self._runs
                 else self.averagings[0].steps_of(first, calls))  # fmt: skip
 
     def carry(self, ubar: Array) -> Array:
-        """ū, or ω ū where the averaging conserves sums: they are what the next iterate starts from."""
+        """ū, or the sums ω ū if the averaging conserves sums: what the next iterate starts from."""
         if not self._some:
             return ubar
         return ubar * (self.channel.weights if self._mask is None else self._factor())
 
     def debias(self, u: Array) -> Array:
-        """u / ω where the averaging conserves sums, u elsewhere: comparable between iterations."""
+        """u / ω if the averaging conserves sums, else u: comparable between iterations."""
         return u / self._factor() if self._some and self.calls else u
 
     def _factor(self) -> Array:
@@ -150,7 +150,7 @@ class Mixer:
         return omega if self._mask is None else self._mask * omega + (1 - self._mask)
 
     def record_traffic(self) -> Traffic:
-        """What the channel has carried, added to the averagings' ledgers; with runs, fields are arrays."""
+        """Add the channel's traffic to `traffic` of each averaging, and return it; with runs, fields are arrays."""
         sent = self.channel.traffic
         if len(self.averagings) == 1 and not np.ndim(sent.messages):
             self.averagings[0].traffic += sent
@@ -161,41 +161,21 @@ class Mixer:
 
 
 def _steps_of_runs(averagings: Sequence[Averaging], first: int, calls: int) -> Sequence[tuple[int, ...]]:
-    """The steps of each call, a tuple with an entry for each run."""
+    """The steps of each call, as a tuple with one entry per run."""
     if all(isinstance(a.steps, int) for a in averagings):
         return (tuple(a.steps_of(first, 1)[0] for a in averagings),) * calls
     return tuple(zip(*(a.steps_of(first, calls) for a in averagings), strict=True))
 
 
 def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, calls: int, runs: bool = False) -> Mixer:
-    """The mean of `calls` calls from the first graph on, for arrays like `like` with `rows` clients.
-
-    With `runs` there is one averaging for each entry of a leading run axis. Warns where graphs do not connect clients.
+    """A mixer over a new channel, from the first graph on. Warns if the graphs do not connect the clients.
 
     Parameters
     ----------
-    averagings : sequence of Averaging
-        One for each run.
-    rows : int
-        Clients of the arrays to come.
-    like : array
-        Library, device and dtype of what is averaged.
-    calls : int
-        How many calls are to come.
-    runs : bool
-        Whether arrays carry a run axis.
-
-    Returns
-    -------
-    Mixer
-        At work over a channel of its own.
-
-    Raises
-    ------
-    TypeError
-        What `connect` returns is no channel.
-    ValueError
-        The averaging has another number of clients than there are rows.
+    averagings : one for each run; without `runs`, a single one.
+    rows : number of clients that the arrays hold.
+    like : an array with the library, device and dtype of what is averaged.
+    calls : how many calls are expected.
 
     Examples
     --------
@@ -208,45 +188,39 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
     channels = [a.connect() for a in averagings]
     for averaging, channel in zip(averagings, channels, strict=True):
         if not isinstance(channel, Channel):
-            raise TypeError(
-                f"avg: {type(averaging).__name__}.connect() returned {type(channel).__name__}, needed a Channel"
-            )
+            raise TypeError(f"{type(averaging).__name__}.connect() must return a Channel, got {type(channel).__name__}")
         held = channel.clients.stop - channel.clients.start
         if held != rows:
             raise ValueError(f"avg: {averaging!r} averages {held} clients, but the problem has {rows}")
-    _warn_of_obstacles(averagings, calls)
+    _warn_if_disconnected(averagings, calls)
     channel = Runs(channels) if runs else channels[0]
     kind = {"dtype": host_dtype(like), "run axes": like.shape[:-2], "columns": like.shape[-1]}
     channel.check_same_on_all_ranks("averages", averagings=averagings, calls=calls, runs=runs, **kind)
     return Mixer(averagings, channel, like, calls, runs=runs)
 
 
-def _warn_of_obstacles(averagings: Sequence[Averaging], calls: int) -> None:
-    """One warning for each averaging whose graphs over the run, the first SEEN of them, cannot make a mean."""
+def _warn_if_disconnected(averagings: Sequence[Averaging], calls: int) -> None:
+    """Warn once per averaging whose graphs, the first CHECKED_GRAPHS of the run, cannot lead to the mean."""
     seen: set[tuple[int, int]] = set()
     for a in averagings:
         graphs = a.graphs_before(calls)
         if graphs > MAX_STEP:
-            raise ValueError(f"avg: {a!r} given, which takes {graphs} graphs in {calls} calls; there are {MAX_STEP}")
-        graphs = min(graphs, SEEN)
+            raise ValueError(f"{a!r} takes {graphs} graphs in {calls} calls, but there are only {MAX_STEP}")
+        graphs = min(graphs, CHECKED_GRAPHS)
         if a.net is None or (id(a.net), graphs) in seen:
             continue
         seen.add((id(a.net), graphs))
-        missing = obstacle(a.net, 1, graphs)
-        if missing is not None:
-            warnings.warn(f"{a!r}: {missing.message}", RuntimeWarning, stacklevel=4)
-
-
-# ----------------------------------------------------------------------------------------------------
-# Θ̂ as an operator: what every averaging offers.
+        problem = diagnose_connectivity(a.net, 1, graphs)
+        if problem is not None:
+            warnings.warn(f"{a!r}: {problem.message}", RuntimeWarning, stacklevel=4)
 
 
 class Averaging(ABC):
-    """An estimate Θ̂_m of the mean over clients, for calls m = 0, 1, ...
+    """An estimate Θ̂_m of the mean over clients, for calls m = 0, 1, …
 
-    Call m takes S_m graphs of the network, after those of the calls before it: mS+1 .. (m+1)S where all S_m are S.
-    An averaging says what it asks of a channel (`steps_of`, `weights`); it holds no state but its `ledger`, to which
-    every run and every `apply` adds what was sent.
+    Call m takes S_m graphs of the network, after those of the calls before it: mS+1, …, (m+1)S if all S_m are S.
+    A subclass implements `connect` and sets `steps` and `weight_rule`. The only state is `traffic`, to which every run
+    and every `apply` adds what was sent.
 
     Examples
     --------
@@ -256,81 +230,48 @@ class Averaging(ABC):
     """
 
     n: int
-    steps: int | tuple[int, ...]  # S, or S_0, S_1, ..., the last of which repeats
-    net: Network | None = None  # whose graphs are looked at for clients that are cut off
-    traffic = Traffic()  # of an object whose class has an __init__ of its own, too
-    weight_rule: WeightRule = WeightRule.NONE  # what travels beside the vectors
-    conserves = False  # whether an iteration goes on from the sums ω ū instead of the means ū
+    steps: int | tuple[int, ...]  # S, or S_0, S_1, …, of which the last repeats
+    net: Network | None = None  # checked for connectivity before a run
+    traffic = Traffic()  # also for subclasses whose __init__ does not call ours
+    weight_rule: WeightRule = WeightRule.NONE
+    conserves = False  # whether an iteration continues with the sums ω ū instead of the means ū
 
     def __init__(self) -> None:
         self.traffic = Traffic()
 
     @abstractmethod
     def connect(self) -> Channel:
-        """A channel of its own, at the first graph.
-
-        Returns
-        -------
-        Channel.
-        """
+        """A new channel, at the first graph."""
 
     def steps_of(self, first: int, calls: int) -> Sequence[int]:
-        """S_m of the calls m = first .. first + calls - 1.
-
-        Parameters
-        ----------
-        first : m of the first call.
-        calls : how many.
-
-        Returns
-        -------
-        sequence of S_m.
-        """
+        """S_m of the calls m = first, …, first + calls − 1."""
         first = validation.integer("first", first, 0)
         calls = validation.integer("calls", calls, 0, validation.LONGEST)
         if isinstance(self.steps, int):
             return (self.steps,) * calls
-        given = self.steps[first : first + calls]
-        return given + self.steps[-1:] * (calls - len(given))
+        listed = self.steps[first : first + calls]
+        return listed + self.steps[-1:] * (calls - len(listed))
 
     def graphs_before(self, call: int) -> int:
-        """S_0 + ... + S_{m-1}: how many graphs the calls before call m use.
-
-        Parameters
-        ----------
-        call : m.
-
-        Returns
-        -------
-        int.
-        """
+        """S_0 + … + S_{m−1}: the number of graphs that the calls before call m use."""
         call = validation.integer("call", call, 0, validation.LONGEST)
         if isinstance(self.steps, int):
             return call * self.steps
-        given = self.steps[:call]
-        return sum(given) + (call - len(given)) * self.steps[-1]
+        listed = self.steps[:call]
+        return sum(listed) + (call - len(listed)) * self.steps[-1]
 
     def apply(self, u: Array, call: int = 0) -> Array:
-        """ū = Θ̂_call u: client i's estimate of the mean of the rows of u.
+        """ū = Θ̂_call u: each client's estimate of the mean of the rows of u.
 
-        u is (n, d), or (..., n, d) with run axes; the result has its library, device and dtype. A pure function of
-        (u, call); beside its result it adds what was sent to `ledger`.
-
-        Parameters
-        ----------
-        u : (..., n, d), a row for each client.
-        call : m: which graphs are used.
-
-        Returns
-        -------
-        array like u.
+        u is (n, d), or (..., n, d) with run axes. The result depends only on (u, call). What was sent is added to
+        `traffic`.
         """
         call = validation.integer("call", call, 0, validation.LONGEST)
         validation.same_kind(u=u)
         channel = self.connect()
         rows = channel.clients.stop - channel.clients.start
         if u.ndim < 2 or u.shape[-2] != rows:
-            raise ValueError(f"u: shape {tuple(u.shape)} given, needed (..., {rows}, d): one row per client")
+            raise ValueError(f"u must have shape (..., {rows}, d), one row per client, got {tuple(u.shape)}")
         mixer = Mixer([self], channel, like=u, first=call, calls=1)
         averaged = mixer.average(u)
         self.traffic += channel.traffic
@@ -338,62 +279,44 @@ class Averaging(ABC):
 
 
 def read_steps(steps: object) -> int | tuple[int, ...]:
-    """The number of steps S, or a sequence S_0, S_1, ... of them, each at least 1."""
+    """S, or the sequence S_0, S_1, …, each an integer >= 1."""
     if not isinstance(steps, Iterable) or isinstance(steps, str | bytes) or getattr(steps, "ndim", 1) == 0:
         return validation.integer("steps", steps, 1, validation.LONGEST)
-    given = tuple(validation.integer(f"steps[{m}]", S, 1, validation.LONGEST) for m, S in enumerate(steps))
-    if not given:
-        raise ValueError("steps: empty sequence given, needed at least one integer >= 1")
-    return given
+    sequence = tuple(validation.integer(f"steps[{m}]", S, 1, validation.LONGEST) for m, S in enumerate(steps))
+    if not sequence:
+        raise ValueError("steps must not be empty")
+    return sequence
 
 
 def check_network(net: Network) -> Network:
-    """TypeError unless `net` is a network."""
+    """Raise TypeError unless `net` is a network."""
     if isinstance(net, Network) and not hasattr(net, "n"):
-        raise TypeError(f"net: {type(net).__name__} has no n, needed super().__init__(n) in its __init__")
+        raise TypeError(f"{type(net).__name__} has no n; call super().__init__(n) in its __init__")
     if not isinstance(net, Network):
-        raise TypeError(f"net: needed a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
+        raise TypeError(f"net must be a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
     return net
-
-
-# ----------------------------------------------------------------------------------------------------
-# Push-Sum, Algorithm 1: averaging over directed graphs by dividing sums through weights.
 
 
 PUSH_SUM_DEBIAS = ("reset", "keep", "conserve")
 
 
 class PushSum(Averaging):
-    """Θ̂_m u = diag(P_m ω)⁻¹ P_m u with P_m = W_{(m+1)S} ... W_{mS+1}, column-stochastic.
+    """Push-Sum (Algorithm 1): Θ̂_m u = diag(P_m ω)⁻¹ P_m u with the column-stochastic P_m = W_{(m+1)S} ... W_{mS+1}.
 
-    `steps` is S, or a sequence S_0, S_1, ... whose last entry repeats: call m then takes S_m graphs after those of the
-    calls before. The weights ω before call m depend on `debias`:
+    A message carries d numbers and one weight. The weights ω before call m depend on `debias`:
 
     - "reset": ω = 1 at every call, as in Algorithm 1. Θ̂_m is row-stochastic, which is what the error bounds need.
-    - "keep": ω = P_{m-1} ... P_0 1, while vectors restart from the divided values. Neither averages nor conserves:
-      it is not covered by any bound and can diverge (erratum 25), hence a warning.
-    - "conserve": the same ω, and an iteration goes on from the sums ω ū in place of ū (Algorithm 2 from
-      ω ū − η ∂²_x g ū), so that sums over clients are conserved. More accurate than "reset" where it converges; it
+    - "conserve": ω = P_{m−1} ... P_0 1, and an iteration continues with the sums ω ū instead of ū (Algorithm 2 with
+      ω ū − η ∂²_x g ū), so sums over clients are conserved. More accurate than "reset" where it converges, but it
       can diverge for large η on sparse networks.
-
-    A message carries d numbers and one weight. `mode` is "composed" (the graphs of a call are multiplied first),
-    "stepping" or "auto" for the cheaper one.
+    - "keep": the same ω, but iterations continue with ū. This neither averages nor conserves, is covered by no bound
+      and can diverge (erratum 25); it warns.
 
     Parameters
     ----------
-    net : Network
-        Who hears whom.
-    steps : int or sequence
-        S, or S_0, S_1, ... whose last entry repeats.
-    debias : {"reset", "conserve", "keep"}
-        What becomes of the weights between calls, see above.
-    mode : {"auto", "composed", "stepping"}
-        How the steps of a call are made; the result is the same up to rounding.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `net` must be a network, `steps` hold integers ≥ 1, `debias` and `mode` be one of theirs.
+    steps : S, or a sequence S_0, S_1, … whose last entry repeats.
+    mode : "composed" multiplies the graphs of a call first, "stepping" does not, "auto" takes the cheaper one. Results
+        agree up to rounding.
 
     Examples
     --------
@@ -428,29 +351,11 @@ class PushSum(Averaging):
         return f"PushSum({self.net!r}, steps={self.steps}{debias})"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Gossip: averaging by doubly-stochastic mixing, without weights.
-
-
 class Gossip(Averaging):
-    """Θ̂_m = W_{(m+1)S} ... W_{mS+1} ⊗ I with doubly-stochastic W: rows and columns sum to one.
+    """Gossip: Θ̂_m = W_{(m+1)S} ... W_{mS+1} with doubly stochastic W, without weights.
 
-    A message is one vector, no weight. Networks whose matrices are only column-stochastic need PushSum instead: the
-    first graphs are looked at here, and later ones as they are used.
-
-    Parameters
-    ----------
-    net : Network
-        With doubly stochastic weights.
-    steps : int or sequence
-        S, or S_0, S_1, ... whose last entry repeats.
-    mode : {"auto", "composed", "stepping"}
-        How the steps of a call are made; the result is the same up to rounding.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `net` must have rows that sum to one and lose nothing, `steps` hold integers ≥ 1.
+    A message carries one vector. Use PushSum if rows of W do not sum to 1. The first graphs are checked here, later
+    ones when they are used. `steps` and `mode` are those of PushSum.
 
     Examples
     --------
@@ -463,10 +368,10 @@ class Gossip(Averaging):
         super().__init__()
         self.net: Network = check_network(net)
         self.n, self.steps, self.mode = net.n, read_steps(steps), validation.choice("mode", mode, MODES)
-        if not self.connect().conserves_mass:
+        if not net.is_reliable:
             raise ValueError(
-                f"net: {net!r} given, which loses or delays messages; needed others for Gossip, or PushSum or "
-                "RobustPushSum: without weights nobody can tell how much of a sum is missing"
+                f"Gossip needs reliable links, but {net!r} loses or delays messages; use RobustPushSum, whose weights "
+                "tell how much of a sum is missing"
             )
         for s in range(1, (net.period or 1) + 1):
             indptr, _, shares = net.csr(s)
@@ -479,24 +384,10 @@ class Gossip(Averaging):
         return f"Gossip({self.net!r}, steps={self.steps})"
 
 
-# ----------------------------------------------------------------------------------------------------
-# The exact mean over clients: Θ itself.
-
-
 class ExactAverage(Averaging):
-    """Θ = 11ᵀ/n ⊗ I: every client gets the mean of all.
+    """Θ = 11ᵀ/n ⊗ I: every client obtains the exact mean, as over a complete graph in one step.
 
-    As over a fully connected network in one step: n(n-1) messages of one vector each, one round a call.
-
-    Parameters
-    ----------
-    n : int
-        Clients.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `n` must be an integer ≥ 1.
+    A call takes one round and n(n − 1) messages of one vector each.
 
     Examples
     --------
@@ -516,17 +407,8 @@ class ExactAverage(Averaging):
         return f"ExactAverage({self.n})"
 
 
-# ----------------------------------------------------------------------------------------------------
-# The exact mean by way of a server, as in federated learning.
-
-
 class ServerAverage(ExactAverage):
-    """Θ = 11ᵀ/n ⊗ I through a server: n messages of one vector to it and n back, one round a call.
-
-    Parameters
-    ----------
-    n : int
-        Clients.
+    """The exact mean through a server, as in federated learning: n messages to it and n back per call, in one round.
 
     Examples
     --------
@@ -544,45 +426,33 @@ class ServerAverage(ExactAverage):
         return f"ServerAverage({self.n})"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Robust Push-Sum: averaging over links that lose and delay messages, by running sums for every edge.
-
-
 ROBUST_DEBIAS = ("reset", "conserve")
 
 
 class RobustPushSum(PushSum):
-    """Θ̂_m u = diag(P_m 1)⁻¹ P_m u, where P_m is what running sums make of the links of call m.
+    """Push-Sum with running sums, for links that lose and delay messages.
 
-    Client j, which holds z_j and the weight ω_j, sends to i not its share of step t but the total of all shares so far,
+    Client j holds z_j and ω_j. Instead of its share of step t, it sends client i the sum of all shares so far,
 
-        σ_ij ← σ_ij + W_ij(t) z_j,   and the receiver   z_i ← z_i + (σ_ij − ρ_ij),   ρ_ij ← σ_ij
+        σ_ij ← σ_ij + W_ij(t) z_j,    and the receiver    z_i ← z_i + (σ_ij − ρ_ij),    ρ_ij ← σ_ij,
 
-    (weights alike), whenever a total newer than ρ_ij arrives. A message that is lost or late is made up for by the next
-    along the same edge: no mass is lost, it only waits, and ū tends to the mean as S grows. P_m ≥ 0, so that Θ̂_m is
-    non-negative with rows that sum to one, and bounds A and B hold with the realised matrices (`exact.push_sum_matrix`
-    with `robust=True`, or `avg.connect().matrices`). For certificates C3 and C4 clients keep their averages since the
-    oldest share that is still under way, see `channels.Lossy.interval_mean`. Methods that carry sums from call to call
-    (`methods.Tracking`, "conserve") lose nothing either.
+    (weights alike), whenever a sum newer than ρ_ij arrives. The next message along an edge makes up for a lost or late
+    one. No mass is lost, it only waits, and ū tends to the mean as S grows. P_m ≥ 0, so Θ̂_m is non-negative with rows
+    that sum to 1, and bounds A and B hold with the realised matrices (`exact.push_sum_matrix(robust=True)` or
+    `avg.connect().matrices`). For certificates C3 and C4 see `Lossy.interval_mean`.
 
-    A message carries d numbers and one weight, as in Push-Sum: totals of weights grow, and so tell old from new. Every
-    client keeps a total for each client it has ever sent to and each it has ever heard in a call: on graphs that change
-    at every step that is up to 2 (n − 1) totals. An edge that is seldom used is seldom made up for, and then by an old
-    lump that disturbs the averages: over RandomOut(n, k) with S less than many times n/k, PushSum is nearer.
+    A message carries d numbers and one weight, as in Push-Sum; sums of weights grow, which tells old sums from new. A
+    client stores one sum for each client it has sent to or received from: up to 2(n − 1) if graphs change. An edge that
+    is rarely used delivers a large old share, which disturbs the averages: over RandomOut(n, k) with S not many times
+    n/k, PushSum is more accurate.
 
     Parameters
     ----------
-    net : any network; over one that loses nothing this is PushSum.
-    steps : S, or S_0, S_1, ... whose last entry repeats. Loss p and delay up to q take about (1 + q/2)/(1 − p) times as
-        many steps as PushSum over reliable links.
-    debias : "reset" begins every call with ω = 1 and nothing under way, as PushSum does. "conserve" carries weights and
-        totals from call to call, and iterations go on from the sums, so that nothing is ever lost: what `sgp` uses.
+    net : any network; over reliable links this is PushSum.
+    steps : as in PushSum. Loss p and delay up to q need about (1 + q/2)/(1 − p) times as many steps as reliable links.
+    debias : "reset" starts every call with ω = 1 and nothing in flight. "conserve" carries weights and sums from call
+        to call, so nothing is ever lost; `sgp` uses it.
     mode : as in PushSum.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As PushSum; there is no "keep".
 
     Examples
     --------
@@ -606,16 +476,7 @@ class RobustPushSum(PushSum):
 
 
 def push_sum_for(net: Network, steps: int | Sequence[int], debias: str = "reset", mode: str = "auto") -> PushSum:
-    """PushSum where links carry everything in time, RobustPushSum where they lose or delay messages.
-
-    Parameters
-    ----------
-    net, steps, mode : as in PushSum.
-    debias : "reset" or "conserve".
-
-    Returns
-    -------
-    The averaging.
+    """PushSum over reliable links, RobustPushSum over links that lose or delay messages.
 
     Examples
     --------
@@ -626,16 +487,12 @@ def push_sum_for(net: Network, steps: int | Sequence[int], debias: str = "reset"
     >>> type(hgp.mixing.push_sum_for(hgp.networks.Unreliable(net, loss=0.1), 4)).__name__
     'RobustPushSum'
     """
-    robust = RobustPushSum(net, steps, debias, mode)
-    return PushSum(net, steps, debias, mode) if robust.connect().conserves_mass else robust
+    kind = PushSum if check_network(net).is_reliable else RobustPushSum
+    return kind(net, steps, validation.choice("debias", debias, ROBUST_DEBIAS), mode)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Steps that fall from call to call: as accurate as the first number throughout, at about half the rounds.
-
-
-MOST = 10**7  # entries of the tuple
-ROUNDED = 1e-9  # S_0 − m S_0/M is a whole number where M divides m S_0, up to rounding
+MAX_CALLS = 10**7  # entries of the tuple
+ROUNDING = 1e-9  # S_0 − m S_0/M is an integer up to rounding if M divides m S_0
 
 
 def falling_steps(steps: int, iterations: int, slope: float | None = None) -> tuple[int, ...]:
@@ -661,18 +518,8 @@ def falling_steps(steps: int, iterations: int, slope: float | None = None) -> tu
 
     Parameters
     ----------
-    steps : S_0 ≥ 1.
-    iterations : M.
-    slope : how much S falls from one call to the next; S_0/M by default, 0 keeps it.
-
-    Returns
-    -------
-    tuple of M integers, each at least 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `steps` and `iterations` must be integers ≥ 1, `slope` a number ≥ 0.
+    steps, iterations : S_0 and M.
+    slope : how much S falls from one call to the next; S_0/M by default, 0 keeps it constant.
 
     Examples
     --------
@@ -683,6 +530,6 @@ def falling_steps(steps: int, iterations: int, slope: float | None = None) -> tu
     (4, 3, 1, 1, 1, 1)
     """
     S_0 = validation.integer("steps", steps, 1, validation.LONGEST)
-    M = validation.integer("iterations", iterations, 1, MOST)
+    M = validation.integer("iterations", iterations, 1, MAX_CALLS)
     fall = S_0 / M if slope is None else validation.nonnegative("slope", slope)
-    return tuple(math.ceil(max(1.0, S_0 - m * fall - ROUNDED)) for m in range(M))
+    return tuple(math.ceil(max(1.0, S_0 - m * fall - ROUNDING)) for m in range(M))

@@ -1,4 +1,19 @@
-"""What a run sends: messages, floats, bytes and rounds."""
+"""Channels: all communication between clients goes over one, and it counts what it carries.
+
+A channel holds its position t in the network's sequence of graphs. With W_s the mixing matrix of graph s, a call of S
+steps multiplies by the next S matrices,
+
+    z ← P z,    ω ← P ω,    P = W_{t+S} ... W_{t+1},
+
+and an average divides the sums by the weights, z_i / ω_i. Channels differ in where clients are and how links behave
+(one process, MPI ranks, unreliable links); nothing above them knows which one is in use.
+
+Max-consensus is the other operation. In every round each client replaces its numbers by the largest of its own and
+those it receives. After R rounds client i holds the maximum over all clients that can reach it along these graphs, so
+rounds go on until all clients hold the global maximum. Clients cannot detect that moment; a deployment fixes a number
+of rounds that is large enough. Lost numbers are sent again in the next round, so the maximum is exact over unreliable
+links too. Minima are maxima of negatives.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +37,13 @@ FIELDS = ("messages", "floats", "bytes", "rounds")
 
 @dataclass(frozen=True)
 class Traffic(Result):
-    """Communication of a run, summed over clients.
+    """Communication of a run, summed over clients. With a run axis every field is an array.
 
-    A message is one vector, with its Push-Sum weight where there is one, over one edge that is not a self-loop.
-    A round is one step of the network, in which all clients send at once. With a run axis every field is an array.
-
-    Parameters
+    Attributes
     ----------
-    messages : messages between clients.
-    floats : numbers in them.
-    bytes : bytes in them.
-    rounds : steps of the network.
+    messages : vectors sent, each with its Push-Sum weight if there is one, over edges that are not self-loops.
+    floats, bytes : numbers in these messages, and their size.
+    rounds : steps of the network; in one round all clients send at once.
 
     Examples
     --------
@@ -56,87 +67,30 @@ class Traffic(Result):
 
     @staticmethod
     def of(messages: int, floats_per_message: int, itemsize: int, rounds: int) -> Traffic:
-        """Traffic of `messages` messages of `floats_per_message` numbers of `itemsize` bytes in `rounds` rounds.
-
-        Parameters
-        ----------
-        messages : between clients.
-        floats_per_message : numbers in each.
-        itemsize : bytes of a number.
-        rounds : steps of the network.
-
-        Returns
-        -------
-        Traffic.
-        """
+        """Traffic of `messages` messages of `floats_per_message` numbers of `itemsize` bytes each."""
         floats = int(messages) * floats_per_message
         return Traffic(int(messages), floats, floats * itemsize, int(rounds))
 
     @staticmethod
     def side_by_side(runs: Sequence[Traffic]) -> Traffic:
-        """The traffic of several runs along a run axis.
-
-        Parameters
-        ----------
-        runs : the traffic of each.
-
-        Returns
-        -------
-        Traffic whose fields are arrays (runs,).
-        """
+        """The traffic of several runs, stacked along a run axis."""
         return Traffic(*(np.array([getattr(run, f) for run in runs]) for f in FIELDS))
 
     def in_words(self) -> str:
-        """One line for a summary; of several runs, the largest of each number.
-
-        Returns
-        -------
-        str, such as "60 messages, 300 floats, 2,400 bytes in 10 rounds".
-        """
+        """One line for a summary; of several runs, the largest of each number."""
         messages, floats, size, rounds = (int(np.max(getattr(self, f))) for f in FIELDS)
         most = " (at most, a run)" if np.ndim(self.messages) else ""
         return f"{messages:,} messages, {floats:,} floats, {size:,} bytes in {rounds:,} rounds{most}"
 
     def of_run(self, r: int) -> Traffic:
-        """The traffic of run r.
-
-        Parameters
-        ----------
-        r : its number.
-
-        Returns
-        -------
-        Traffic of plain numbers.
-        """
+        """The traffic of run r."""
         return Traffic(*(int(getattr(self, f)[r]) for f in FIELDS))
 
     def per_run(self, lead: tuple[int, ...]) -> Traffic:
-        """The traffic of each of the runs `lead`, alike, that went over one channel together.
-
-        Parameters
-        ----------
-        lead : shape of the run axes.
-
-        Returns
-        -------
-        Traffic whose fields are arrays of that shape.
-        """
+        """Split the traffic of equal runs that shared one channel; `lead` is the shape of the run axes."""
         runs = int(np.prod(lead, dtype=np.int64))
         shares = (self.messages // runs, self.floats // runs, self.bytes // runs, self.rounds)
         return Traffic(*(np.full(lead, share) for share in shares)) if lead else self
-
-
-# ----------------------------------------------------------------------------------------------------
-# A channel: the only way in which one client's numbers reach another.
-#
-# n clients talk over the graphs of a network, one after the other. A channel keeps the clock (which graph is next),
-# mixes what clients hold along these graphs, and counts what it carries. With W_s the mixing matrix of graph s, a call
-# of S steps after t graphs takes
-#
-#     z ← P z,    ω ← P ω,    P = W_{t+S} ... W_{t+1},    and, where the sums are divided by the weights,    z_i / ω_i.
-#
-# What is built on it (averagings, methods, training, certificates) does not know whether all clients live in this
-# process, whether graphs are composed before they meet z, or whether links lose messages.
 
 
 class WeightRule(Enum):
@@ -148,23 +102,16 @@ class WeightRule(Enum):
 
 
 class Channel(ABC):
-    """n clients, of whom `clients` live in this process, over successive graphs.
+    """A channel between n clients, at a position in a sequence of graphs.
 
-    A subclass provides `mix` and `largest`; it calls `count` for every step it carries and keeps `step` and `weights`
-    up to date. The rest follows from these and may be overridden by something faster, not different.
+    A subclass implements `mix` and `max_consensus`, calls `count` for every step, and updates `step` and `weights`.
+    It may override the other members to be faster, not different.
 
-    n          clients in all
-    clients    which of them are the rows of the arrays here
+    n          number of clients
+    clients    the clients whose rows this process holds, as a slice; all by default
     step       graphs used so far
-    weights    ω after the last call, (..., n, 1), in the library and dtype of z
-    traffic    what was carried since the channel was opened
-
-    Parameters
-    ----------
-    n : int
-        Clients.
-    clients : slice, optional
-        Those whose rows are here; all by default.
+    weights    ω after the last call, (..., n, 1), in the library and dtype of z; None before the first call
+    traffic    what was sent since the channel was opened
 
     Examples
     --------
@@ -179,10 +126,10 @@ class Channel(ABC):
         self.step = 0
         self._sent = Traffic()
 
-    weights: Array = None  # before any call
-    conserves_mass = True  # whether Σ_i (P z)_i = Σ_i z_i: all that is sent in a call is received in it
-    drops_mass = False  # whether some of it is never received, in no later call either
-    in_flight = False  # whether something that was sent may still arrive in the next call
+    weights: Array = None
+    conserves_mass = True  # Σ_i (P z)_i = Σ_i z_i: everything that is sent in a call arrives in it
+    drops_mass = False  # some of it never arrives
+    in_flight = False  # something that was sent may still arrive in the next call
 
     @property
     def traffic(self) -> Traffic:
@@ -190,90 +137,57 @@ class Channel(ABC):
 
     @property
     def omega(self) -> np.ndarray:
-        """ω after the last call on the host, (..., n), in float64; 1 before any."""
+        """The mixing weights ω after the last call, (..., n), as float64 on the host; ones before the first call."""
         return np.ones(self.n) if self.weights is None else host_float64(self.weights)[..., 0]
 
     @abstractmethod
     def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
-        """The sums P z over the next `steps` graphs, z (..., n, d); `self.weights` becomes P ω (see WeightRule).
-
-        Parameters
-        ----------
-        z : (..., n, d), or the rows of this process's clients.
-        steps : graphs of the call.
-        weight_rule : RESET, CARRY or NONE.
-
-        Returns
-        -------
-        array like z.
-        """
+        """The sums P z over the next `steps` graphs, z (..., n, d); `weights` becomes P ω."""
 
     @abstractmethod
     def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        """Maxima over all clients of the columns of host `values` (n, k), exact, by flooding; sent as dtype of like.
-
-        Parameters
-        ----------
-        values : (n, k) on the host.
-        like : an array in whose dtype they travel.
-        max_rounds : after how many steps to give up.
-
-        Returns
-        -------
-        (k,) on the host, the same for everybody.
-        """
+        """The maxima of the columns of host `values` (n, k) over all clients, exact; sent in the dtype of `like`."""
 
     def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
-        """P z, divided by ω where weights travel: client i's estimate of the mean of the rows of z.
-
-        Parameters
-        ----------
-        z : (..., n, d).
-        steps : graphs of the call.
-        weight_rule : RESET, CARRY or NONE.
-
-        Returns
-        -------
-        array like z.
-        """
+        """P z, divided by ω unless the rule is NONE: each client's estimate of the mean of the rows of z."""
         mixed = self.mix(z, steps, weight_rule)
         return mixed if weight_rule is WeightRule.NONE else mixed / self.weights
 
     def interval_mean(
         self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET, max_rounds: int | None = None
     ) -> tuple[Array, Array]:
-        """(low, high) like z: the mean of the rows of z lies in the hull of the clients' boxes [low_i, high_i].
+        """(low, high), like z: the mean of the rows of z lies in the hull of the clients' boxes [low_i, high_i].
 
-        Where sums are kept it is the convex combination Σ_i (ω_i / n) y_i of the averages y, and both are y.
+        If sums are conserved, the mean is a convex combination Σ_i (ω_i / n) y_i of the averages y; low and high are y.
         """
         y = self.average(z, steps, weight_rule)
         return y, y
 
-    def foresee(self, steps: Sequence[int]) -> None:
-        """A hint: the numbers of steps of the calls to come, so that their graphs may be prepared together."""
+    def prefetch(self, steps: Sequence[int]) -> None:
+        """Announce the steps of the next calls, so that their graphs can be prepared together. Only a hint."""
         return None
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray] | None:
-        """P of the next calls, (calls, n, n) on the host, and how many messages each carries; None if it cannot tell.
+        """P of the next calls, (calls, n, n) on the host, and their numbers of messages; None if P is not available.
 
-        Looks ahead only: the clock stays.
+        Does not advance the channel.
         """
         return None
 
     def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> bool:
-        """Whether z is better met by one matrix a call; only where `matrices` can tell."""
+        """Whether multiplying the graphs of a call first is cheaper; False unless `matrices` is available."""
         return False
 
     def drop_in_flight(self) -> None:
-        """Other vectors come next: what is still under way of those before is dropped; clients' weights stay."""
+        """Drop messages that have not arrived yet, because other vectors follow. Weights stay."""
         return None
 
     def use_running_sums(self) -> None:
-        """From now on messages carry totals of what was sent along an edge; where nothing is lost, nothing changes."""
+        """Send running sums instead of single messages from now on; no effect on reliable links."""
         return None
 
     def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
-        """Let `graphs` graphs pass as if their calls had been made: the clock, and weights that are carried."""
+        """Skip `graphs` graphs as if calls had used them: moves the position, and the weights if they carry over."""
         if weight_rule != WeightRule.CARRY:
             self.step += graphs
         elif graphs:
@@ -282,67 +196,33 @@ class Channel(ABC):
             self._sent = before
 
     def count(self, messages: int, z: Array, weight_rule: WeightRule, rounds: int = 1) -> None:
-        """Add `messages` messages of rows of z to the traffic, once for each entry of its run axes.
-
-        Parameters
-        ----------
-        messages : how many.
-        z : rows of which they carry.
-        weight_rule : whether a weight goes with each.
-        rounds : steps that this took.
-        """
+        """Add `messages` messages, each a row of z, to the traffic; once for each entry of the run axes."""
         runs = math.prod(z.shape[:-2])
         floats = z.shape[-1] + (weight_rule is not WeightRule.NONE)
         self._sent += Traffic.of(messages * runs, floats, host_dtype(z).itemsize, rounds)
 
-    def check_client_ids(self, numbers: np.ndarray) -> None:
-        """A problem whose clients have these `numbers` is to be solved here; ValueError if they are not the clients."""
+    def check_client_ids(self, client_ids: np.ndarray) -> None:
+        """Raise ValueError unless `client_ids` are the clients of this process. A no-op in a single process."""
         return None
 
     def check_same_on_all_ranks(self, what: str, **settings: object) -> None:
-        """Everybody must have been told the same: a channel between processes compares, before anything is sent."""
+        """Check that all ranks were called with the same settings. A no-op in a single process."""
         return None
 
-    # What someone who sees all clients reads off, for reports and to stop runs; not part of what clients send.
+    # Reductions for reports and stopping rules. They are not part of what clients send, and not counted.
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether some process says so: a run stops everywhere or nowhere.
-
-        Parameters
-        ----------
-        flag : of this process.
-
-        Returns
-        -------
-        bool, the same in every process.
-        """
+        """Whether the flag is set on any rank, so that a run stops on all ranks or on none."""
         return flag
 
     def max_over_clients(self, a: Array) -> np.ndarray:
-        """max_i a_i over all clients, a (..., n); on the host, float64.
-
-        Parameters
-        ----------
-        a : (..., n).
-
-        Returns
-        -------
-        (...,) on the host.
-        """
+        """max_i a_i over all clients, a (..., n); float64 on the host."""
         return host_float64(array_namespace(a).max(a, axis=-1))
 
     def mean_over_clients(self, a: Array) -> Array:
         """The mean over all clients of the rows of a (..., n, d), as one row (..., 1, d).
 
-        On NumPy the order of its sums follows the memory, so that is made the same for whoever holds the rows.
-
-        Parameters
-        ----------
-        a : (..., n, d).
-
-        Returns
-        -------
-        (..., 1, d).
+        NumPy's order of summation follows the memory layout, so the layout is made the same on all ranks.
         """
         a = np.ascontiguousarray(a) if is_numpy(a) else a
         return array_namespace(a).mean(a, axis=-2, keepdims=True)
@@ -350,95 +230,64 @@ class Channel(ABC):
 
 @singledispatch
 def connect(net: Network, mode: str = "auto") -> Channel:
-    """A channel over the graphs of `net`, from the first on.
+    """A channel over the graphs of `net`, starting with the first.
 
-    Kinds of networks that need another channel than the simulation register theirs: `connect.register(kind)`. `mode`
-    is "auto", "composed" or "stepping"; a channel that cannot compose refuses "composed".
-
-    Parameters
-    ----------
-    net : Network
-        Who hears whom.
-    mode : {"auto", "composed", "stepping"}
-        How the steps of a call are made.
-
-    Returns
-    -------
-    Channel
-        At its first graph.
-
-    Raises
-    ------
-    TypeError
-        `net` is no network.
+    `mode` is "composed" (multiply the graphs of a call first), "stepping", or "auto" for the cheaper one. Register a
+    channel for a new kind of network with `connect.register(kind)`.
 
     Examples
     --------
     >>> hgp.mixing.connect(hgp.networks.RandomDirected(n=3, seed=0)).n
     3
     """
-    raise TypeError(f"net: needed a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
-
-
-# ----------------------------------------------------------------------------------------------------
-# How many messages a graph carries: its edges that are not self-loops.
+    raise TypeError(f"net must be a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
 
 
 def messages_of(net: Network, indptr: np.ndarray, others: np.ndarray) -> int:
-    """The messages of a graph of `net`, from its lists by sender or by receiver."""
-    if net.self_loops:  # everybody has one
+    """The edges of a graph that are not self-loops; `indptr, others` by sender or by receiver."""
+    if net.self_loops:  # one per client
         return others.size - net.n
-    own = np.repeat(np.arange(net.n), np.diff(indptr))
-    return int(np.count_nonzero(own != others))
+    clients = np.repeat(np.arange(net.n), np.diff(indptr))
+    return int(np.count_nonzero(clients != others))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Maxima over all clients by flooding: exact, over the same directed graphs, without any weights.
-#
-# In every round each client replaces its numbers by the largest among its own and those it hears. After R rounds
-# client i holds the maximum over everybody who can reach it along the graphs of these rounds in order; when that
-# is everybody for all i, each holds the maximum itself. Minima are maxima of negatives.
-#
-# How many rounds that takes is found on the realised graphs: flooding goes on until every client holds the global
-# maximum. Clients cannot see that moment themselves; a deployment fixes any number of rounds that is at least as
-# large. Over links that lose and delay it is the same: a number that was lost is sent again in the next round, one that
-# is late is still some client's, so that the maximum is exact once it has reached everybody, after more rounds.
+# Max-consensus
 
 
 class MaxConsensus:
-    """What flooding asks of its surroundings: here all clients are in one process."""
+    """The operations that max-consensus needs; here with all clients in one process."""
 
     def __init__(self, net: Network) -> None:
         self.net = net
 
     def top(self, values: np.ndarray) -> np.ndarray:
-        """The maxima of the columns over all clients, (k,)."""
+        """The maxima of the columns over all clients, (k,): what the rounds have to reach."""
         return values.max(axis=0)
 
-    def hear(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
-        """What clients hold after graph s, and its messages."""
+    def receive(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
+        """The values after graph s, and its number of messages."""
         indptr, senders, _ = self.net.csr(s)
-        return hear(indptr, senders, held), messages_of(self.net, indptr, senders)
+        return row_maxima(indptr, senders, held), messages_of(self.net, indptr, senders)
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether some process says so."""
+        """Whether the flag is set on any rank."""
         return flag
 
-    def everybody(self, flags: np.ndarray) -> np.ndarray:
-        """The flags of all clients, (n,), from those of the clients here."""
+    def gather_flags(self, flags: np.ndarray) -> np.ndarray:
+        """The flags of all clients, (n,)."""
         return flags
 
 
 class UnreliableMaxConsensus(MaxConsensus):
-    """The same where messages are lost or late."""
+    """The same over links that lose and delay messages."""
 
     net: Unreliable
 
     def __init__(self, net: Unreliable) -> None:
         super().__init__(net)
-        self.in_flight: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by the step at which it arrives
+        self.in_flight: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by step of arrival
 
-    def hear(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
+    def receive(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
         indptr, senders, _, late = self.net.links(s)
         receivers = np.repeat(np.arange(self.net.n), np.diff(indptr))
         for q in np.unique(late[late >= 0]).tolist():
@@ -455,33 +304,35 @@ def max_consensus(
     values: np.ndarray,
     first_step: int,
     max_rounds: int | None = None,
-    around: MaxConsensus | None = None,
+    operations: MaxConsensus | None = None,
 ) -> tuple[np.ndarray, int, int]:
-    """(maxima (k,), rounds, messages) of the rows of `values` (n, k), over graphs first_step, first_step + 1, …
+    """(maxima (k,), rounds, messages) of the columns of `values` (n, k), over graphs first_step, first_step + 1, …
 
-    `net` None stands for everybody hearing everybody. ValueError if the maxima do not reach all clients within
-    `max_rounds` (default: the larger of 1000 and 2n), or in a whole period of a periodic network without any progress.
+    `net=None` is a complete graph. Raises ValueError if the maxima do not reach all clients within `max_rounds`
+    (default: the larger of 1000 and 2n), or if a whole period of a periodic network makes no progress.
     """
     n = len(values) if net is None else net.n
     if net is None or n == 1:
         return values.max(axis=0), min(1, n - 1), n * (n - 1)
-    if around is None:
-        around = UnreliableMaxConsensus(net) if isinstance(net, Unreliable) and not net.in_time else MaxConsensus(net)
+    if operations is None:
+        operations = (
+            UnreliableMaxConsensus(net) if isinstance(net, Unreliable) and not net.is_reliable else MaxConsensus(net)
+        )
     limit = max(1000, 2 * n) if max_rounds is None else max_rounds
     messages, stalled = 0, 0
     held = np.ascontiguousarray(values, dtype=np.float64)
-    top = around.top(held)
+    top = operations.top(held)
     for rounds in range(limit + 1):
         behind = np.any(held != top, axis=1)
-        if not around.any_rank(bool(behind.any())):
+        if not operations.any_rank(bool(behind.any())):
             return top, rounds, messages
         if net.period is not None and stalled >= net.period:
             break
-        heard, carried = around.hear(first_step + rounds, held)
+        heard, carried = operations.receive(first_step + rounds, held)
         messages += carried
-        stalled = 0 if around.any_rank(not np.array_equal(heard, held)) else stalled + 1
+        stalled = 0 if operations.any_rank(not np.array_equal(heard, held)) else stalled + 1
         held = heard
-    missing = np.flatnonzero(around.everybody(behind))
+    missing = np.flatnonzero(operations.gather_flags(behind))
     raise ValueError(
         f"max-consensus does not reach {len(missing)} of {n} clients (the first: {missing[:5].tolist()}) within "
         f"{rounds} rounds from step {first_step}: the graphs are not jointly strongly connected there, or max_rounds "
@@ -490,8 +341,8 @@ def max_consensus(
 
 
 @njit(cache=True, nogil=True)
-def hear(indptr, senders, held):
-    """Row by row the largest of what a client holds and what it hears, (n, k)."""
+def row_maxima(indptr, senders, held):
+    """The largest of what each client holds and receives, (n, k)."""
     out = held.copy()
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
@@ -502,22 +353,14 @@ def hear(indptr, senders, held):
     return out
 
 
-# ----------------------------------------------------------------------------------------------------
-# Everybody hears everybody: one step is the exact mean.
+# Exact means: a complete graph, and a server
 
 
-FEW = 1024  # clients whose matrix of means is worth stacking with others
+STACKED_CLIENTS = 1024  # up to which the (n, n) matrix of the mean is stacked with those of other runs
 
 
 class AllToAll(Channel):
-    """n(n-1) messages of one vector each in every step; no weights are needed, and one step does what many do.
-
-    Parameters
-    ----------
-    n : int
-        Clients.
-    clients : slice, optional
-        Those whose rows are here; all by default.
+    """Every client sends to every other: n(n − 1) messages per step, and one step is the exact mean. No weights.
 
     Examples
     --------
@@ -526,42 +369,31 @@ class AllToAll(Channel):
     """
 
     @property
-    def messages_a_step(self) -> int:
+    def messages_per_step(self) -> int:
         return self.n * (self.n - 1)
 
     def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.NONE) -> Array:
         xp = array_namespace(z)
         self.step += steps
-        self.count(steps * self.messages_a_step, z, WeightRule.NONE, steps)
+        self.count(steps * self.messages_per_step, z, WeightRule.NONE, steps)
         return xp.broadcast_to(self.mean_over_clients(z), z.shape) + xp.zeros_like(z)
 
     def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
         top, rounds, _ = max_consensus(None, values, self.step + 1)
         self.step += rounds
-        self._sent += Traffic.of(rounds * self.messages_a_step, values.shape[1], host_dtype(like).itemsize, rounds)
+        self._sent += Traffic.of(rounds * self.messages_per_step, values.shape[1], host_dtype(like).itemsize, rounds)
         return top
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         P = np.full((len(steps), self.n, self.n), 1.0 / self.n)
-        return P, np.array(steps, dtype=np.int64) * self.messages_a_step
+        return P, np.array(steps, dtype=np.int64) * self.messages_per_step
 
     def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.NONE) -> bool:
-        return self.n <= FEW
-
-
-# ----------------------------------------------------------------------------------------------------
-# A server in the middle: everybody sends it a vector and gets the mean back.
+        return self.n <= STACKED_CLIENTS
 
 
 class ParameterServer(AllToAll):
-    """The exact mean in one round: n messages to the server and n back, where everybody to everybody takes n(n-1).
-
-    Parameters
-    ----------
-    n : int
-        Clients.
-    clients : slice, optional
-        Those whose rows are here; all by default.
+    """The exact mean through a server: n messages to it and n back, in one round.
 
     Examples
     --------
@@ -570,5 +402,5 @@ class ParameterServer(AllToAll):
     """
 
     @property
-    def messages_a_step(self) -> int:
+    def messages_per_step(self) -> int:
         return 2 * self.n

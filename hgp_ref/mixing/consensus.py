@@ -1,20 +1,20 @@
-"""One round in which several things travel together: each is a talk, and all that is offered is one message.
+"""Several mixing operations in one round: their rows travel in one message.
 
-A talk is a generator that lives for one iteration. It yields the rows that it wants mixed, is sent back what they have
-become, and returns its next state:
+A mixing routine is a generator that lives for one iteration. It yields the rows to be mixed, receives them mixed, and
+returns its next state:
 
     def consensus(s, d, step):                 s ← W s − step d
         (mixed,) = yield (s,)
         return mixed - step * d
 
-Talks know nothing of each other nor of the network; `run_round` puts the columns of their offers side by side, so that
-what is counted is one message with all of them. With W_s the matrix of the graph(s) of the round, ω = W_s 1,
+Routines know nothing of each other or of the network. `run_round` concatenates their rows, so that one message with all
+of them is counted. With W the product of the mixing matrices of the round, and ω = W 1,
 
-    pulled rows    diag(ω)⁻¹ W_s s       rows sum to one: a mean of what is heard (plain W_s where no weights travel)
-    pushed rows    W_s t                 columns sum to one: the sum over clients is conserved
+    rows by default        diag(ω)⁻¹ W s     row-stochastic: a mean of what is received (W s where no weights travel)
+    SumPreserving rows     W t               column-stochastic: the sum over clients is conserved
 
-so that over directed graphs one and the same column-stochastic W_s gives the pull with the same edges: client i divides
-by the weight that the same message has brought. Where W_s is doubly stochastic, both are W_s.
+Both come from the same column-stochastic W and the same messages: client i divides by the weight that it received. If W
+is doubly stochastic, both are W.
 """
 
 from __future__ import annotations
@@ -28,21 +28,16 @@ from hgp_ref.mixing.channel import WeightRule
 
 
 class SumPreserving:
-    """Rows whose sum over clients is to be conserved: trackers.
-
-    Parameters
-    ----------
-    rows : array (n, d)
-        One row for each client.
+    """Rows whose sum over clients is to be conserved, such as gradient trackers.
 
     Examples
     --------
-    >>> def talk():
+    >>> def routine():
     ...     (t,) = yield [hgp.mixing.SumPreserving(np.arange(6.0).reshape(3, 2))]
     ...     return t
     >>> net = hgp.networks.RandomDirected(n=3, seed=1)
     >>> mixer = hgp.mixing.start_averaging([hgp.PushSum(net, 1)], 3, np.zeros((3, 2)), 1)
-    >>> (t,) = hgp.mixing.run_round(mixer, talk())
+    >>> (t,) = hgp.mixing.run_round(mixer, routine())
     >>> t.sum(axis=0).round(12).tolist()  # as before
     [6.0, 9.0]
     """
@@ -55,20 +50,8 @@ Payload = Sequence[Array | SumPreserving]
 MixingRoutine = Generator[Payload, list[Array], Any]
 
 
-def run_round(mixer: Mixer, *talks: MixingRoutine) -> list[Any]:
-    """What the talks return; in each phase those that still talk send what they offer in one message.
-
-    Parameters
-    ----------
-    mixer : Mixer
-        At work.
-    *talks : talks
-        What travels together in one call.
-
-    Returns
-    -------
-    list
-        What became of each.
+def run_round(mixer: Mixer, *routines: MixingRoutine) -> list[Any]:
+    """Run mixing routines together and return what they return. Rows yielded at the same time travel in one message.
 
     Examples
     --------
@@ -82,63 +65,62 @@ def run_round(mixer: Mixer, *talks: MixingRoutine) -> list[Any]:
     >>> bool(np.allclose(s, 1)), t.sum(axis=0).round(12).tolist(), mixer.channel.traffic.rounds
     (True, [6.0, 9.0], 1)
     """
-    together = concurrently(*talks)
+    joined = concurrently(*routines)
     try:
-        offer = next(together)
+        payload = next(joined)
         while True:
-            offer = together.send(_sent(mixer, offer))
+            payload = joined.send(_mix(mixer, payload))
     except StopIteration as end:
         return end.value
 
 
-def concurrently(*talks: MixingRoutine) -> MixingRoutine:
-    """Several talks as one: in each phase it offers what those offer that still talk; returns what they return."""
-    returned: list[Any] = [None] * len(talks)
-    replies: dict[int, Any] = dict.fromkeys(range(len(talks)))
+def concurrently(*routines: MixingRoutine) -> MixingRoutine:
+    """Several routines as one: yields the rows of all that are still running, returns what they return."""
+    returned: list[Any] = [None] * len(routines)
+    replies: dict[int, Any] = dict.fromkeys(range(len(routines)))
     while True:
-        offers: dict[int, Payload] = {}
+        payloads: dict[int, Payload] = {}
         for k, reply in replies.items():
             try:
-                offers[k] = talks[k].send(reply)
+                payloads[k] = routines[k].send(reply)
             except StopIteration as end:
                 returned[k] = end.value
-        if not offers:
+        if not payloads:
             return returned
-        mixed = iter((yield [part for offer in offers.values() for part in offer]))
-        replies = {k: [next(mixed) for _ in offer] for k, offer in offers.items()}
+        mixed = iter((yield [part for payload in payloads.values() for part in payload]))
+        replies = {k: [next(mixed) for _ in payload] for k, payload in payloads.items()}
 
 
 def no_communication(state: Any) -> MixingRoutine:
-    """A talk that sends nothing and returns `state`."""
+    """A routine that sends nothing and returns `state`."""
     yield from ()
     return state
 
 
-def _sent(mixer: Mixer, offer: Payload) -> list[Array]:
-    """What is offered, after one call of the mean, in one message."""
-    rows = [part.rows if isinstance(part, SumPreserving) else part for part in offer]
+def _mix(mixer: Mixer, payload: Payload) -> list[Array]:
+    """Mix a payload in one message, by one call of the mixer."""
+    rows = [part.rows if isinstance(part, SumPreserving) else part for part in payload]
     xp = array_namespace(rows[0])
     mixed = mixer.average(rows[0] if len(rows) == 1 else xp.concat(rows, axis=-1))
     weighted = _weighted(mixer)
-    if not mixer.channel.conserves_mass and any(isinstance(part, SumPreserving) for part in offer):
+    if not mixer.channel.conserves_mass and any(isinstance(part, SumPreserving) for part in payload):
         raise ValueError(
-            f"avg: {mixer.averagings[0]!r} given, over links that lose or delay messages; needed others for rows that "
-            "are pushed: their sum over clients must be conserved in every call, and part of it is under way"
+            f"avg must have reliable links to conserve sums over clients in every call, got {mixer.averagings[0]!r}"
         )
-    back, begin = [], 0
-    for part, row in zip(offer, rows, strict=True):
-        own = mixed if len(rows) == 1 else mixed[..., begin : begin + row.shape[-1]]
-        back.append(own * mixer.channel.weights if weighted and isinstance(part, SumPreserving) else own)
+    out, begin = [], 0
+    for part, row in zip(payload, rows, strict=True):
+        columns = mixed if len(rows) == 1 else mixed[..., begin : begin + row.shape[-1]]
+        out.append(columns * mixer.channel.weights if weighted and isinstance(part, SumPreserving) else columns)
         begin += row.shape[-1]
-    return back
+    return out
 
 
 def _weighted(mixer: Mixer) -> bool:
-    """Whether sums are divided by weights that travel beside them; these must be fresh in every call."""
+    """Whether Push-Sum weights travel; they must be reset in every call."""
     rules = {averaging.weight_rule for averaging in mixer.averagings}
     if not rules <= {WeightRule.NONE, WeightRule.RESET} or len(rules) > 1:
         raise ValueError(
-            f"avg: {mixer.averagings[0]!r} given, whose weights are carried from call to call; needed an averaging "
-            "with fresh weights, PushSum(debias='reset'), or without any, and of one kind"
+            "avg must reset its weights at every call, as PushSum(debias='reset') does, or have none, and be of one "
+            f"kind; got {mixer.averagings[0]!r}"
         )
     return rules == {WeightRule.RESET}

@@ -1,4 +1,12 @@
-"""Successive calls of a simulated channel, prepared together for arrays of one kind."""
+"""All clients in one process.
+
+A call multiplies z by P = W_{t+S} ... W_{t+1} in one of two ways, whichever is cheaper:
+
+    composed    multiply the S matrices first, in float64 on the host; then z ← P z, one product per call
+    stepping    z ← W_s z for s = t + 1, …, t + S along sparse graphs; nothing larger than z is stored
+
+Both prepare the graphs of several calls together if the mixer has announced them (`prefetch`).
+"""
 
 from __future__ import annotations
 
@@ -33,9 +41,9 @@ Rules = WeightRule | tuple[WeightRule, ...]
 
 
 class PreparedCalls(ABC):
-    """Calls of `steps` graphs each, in order; `used` of them were made.
+    """Successive calls of `steps` graphs each, prepared for arrays like `like`; `used` of them were made.
 
-    With several channels along a run axis, the entries of `steps` and `weight_rule` are tuples.
+    For several channels along a run axis, the entries of `steps` and `weight_rule` are tuples.
     """
 
     messages: Sequence[int] | np.ndarray  # of each call made, (calls,) or (calls, runs)
@@ -46,11 +54,11 @@ class PreparedCalls(ABC):
         self.used = 0
 
     def serves(self, z: Array, steps: Steps, weight_rule: Rules, divide: bool) -> bool:
-        """Whether the next call is the one that is asked for."""
+        """Whether the next prepared call is this one."""
         if self.used == len(self.steps) or divide is not self.divide or z.shape != self.shape or z.dtype != self.dtype:
             return False
-        foreseen = self.steps[self.used]
-        return (foreseen is steps or foreseen == steps) and (
+        prepared = self.steps[self.used]
+        return (prepared is steps or prepared == steps) and (
             weight_rule is self.weight_rule or weight_rule == self.weight_rule
         )
 
@@ -60,15 +68,15 @@ class PreparedCalls(ABC):
 
     @abstractmethod
     def weights_now(self) -> Array:
-        """ω after the last call made, (..., n, 1) beside z."""
+        """ω after the last call, (..., n, 1), in the library of z."""
 
     @property
     @abstractmethod
     def omega(self) -> np.ndarray:
-        """The same on the host, in float64, (..., n)."""
+        """ω after the last call, (..., n), as float64 on the host."""
 
     def traffic(self) -> Traffic:
-        """What the calls made so far have carried; with a run axis, fields are arrays."""
+        """What the calls made so far have sent; with a run axis, fields are arrays."""
         if isinstance(self.weight_rule, tuple):
             messages = np.asarray(self.messages)[: self.used].reshape(self.used, len(self.weight_rule)).sum(axis=0)
             rounds = (
@@ -85,16 +93,16 @@ class PreparedCalls(ABC):
         return Traffic.of(messages * runs, floats, host_dtype(self.like).itemsize, rounds)
 
 
-class ForeseenCalls(PreparedCalls):
-    """Calls whose weights are known beforehand: `after` (calls, ..., n) is ω after each of them."""
+class KnownWeightCalls(PreparedCalls):
+    """Calls whose weights are known in advance: `after` (calls, ..., n) is ω after each of them."""
 
     after: np.ndarray
-    _beside: Array | None = None  # the same beside z, from the first question on
+    _on_device: Array | None = None  # the same in the library of z, from the first use on
 
     def weights_now(self) -> Array:
-        if self._beside is None:
-            self._beside = from_host(self.after.astype(host_dtype(self.like))[..., None], like=self.like)
-        return self._beside[self.used - 1, ...]
+        if self._on_device is None:
+            self._on_device = from_host(self.after.astype(host_dtype(self.like))[..., None], like=self.like)
+        return self._on_device[self.used - 1, ...]
 
     @property
     def omega(self) -> np.ndarray:
@@ -102,7 +110,7 @@ class ForeseenCalls(PreparedCalls):
 
 
 def check_balanced(omega: np.ndarray, steps: int, name: str) -> None:
-    """ValueError unless ω = P 1 is 1 up to rounding, as it is where all matrices of P are doubly stochastic."""
+    """Raise ValueError unless ω = P 1 is 1 up to rounding, as for doubly stochastic matrices."""
     off = float(np.abs(omega - 1.0).max(initial=0.0))
     if off > balance_tolerance(omega.shape[-1], steps):
         raise ValueError(
@@ -112,35 +120,31 @@ def check_balanced(omega: np.ndarray, steps: int, name: str) -> None:
 
 
 def balance_tolerance(n: int, steps: int) -> float:
-    """How far rows of a product of doubly-stochastic matrices may be from 1: n + 2 roundings for each factor."""
+    """How far rows of a product of doubly stochastic matrices may be from 1: n + 2 roundings per factor."""
     return 4 * (n + 2) * steps * float(np.finfo(np.float64).eps)
 
 
-def check_heard(omega: np.ndarray, name: str) -> None:
-    """ValueError if some client's weight is 0: it has heard nobody, itself included, and has nothing to divide."""
+def check_received(omega: np.ndarray, name: str) -> None:
+    """Raise ValueError if a client's weight is 0: it received nothing, not even from itself."""
     if not omega.all():
         client = int(np.argwhere(omega == 0)[0][-1])
         raise ValueError(
-            f"net: client {client} hears nobody over all graphs of a call of {name}, so that its weight is 0: "
-            "needed self-loops, or more steps a call"
+            f"net: client {client} receives no message in a call over {name} and has no self-loop, so its Push-Sum "
+            "weight is zero; use more steps per call or add self-loops"
         )
 
 
 def weights_before(weight_rule: WeightRule, omega: np.ndarray) -> np.ndarray:
-    """ω before a call: as it was left where it is carried, 1 otherwise."""
+    """ω before a call: carried over from the previous call for CARRY, else 1."""
     return np.ones_like(omega) if weight_rule is WeightRule.NONE or weight_rule == WeightRule.RESET else omega
 
 
-# ----------------------------------------------------------------------------------------------------
-# Calls that step through sparse graphs one by one: nothing larger than z is kept.
-#
-# On NumPy arrays graphs are drawn as they are needed. On other libraries those of many calls are drawn together, padded
-# to rows of equal width and taken to the device in one transfer each for senders, shares and weights; a step is then
-# take and add only.
+# Stepping. On NumPy, graphs are drawn as they are used. For other libraries the graphs of many calls are drawn
+# together, padded to rows of equal width and transferred at once; a step is then `take` and `add`.
 
 
 class SteppingCalls(PreparedCalls):
-    """Calls over the graphs of `net`, the first from graph step + 1 on; omega (n,) are the weights before it."""
+    """Calls over the graphs of `net` after graph `step`; omega (n,) are the weights before the first."""
 
     steps: Sequence[int]
     weight_rule: WeightRule
@@ -168,7 +172,7 @@ class HostCalls(SteppingCalls):
         omega = weights_before(self.weight_rule, self._omega)
         folded = np.moveaxis(z, -2, 0)  # (n, ..., d): leading axes join the columns
         held = np.ascontiguousarray(folded).reshape(self.net.n, -1)
-        free: np.ndarray | None = None  # what the step before the last has left
+        free: np.ndarray | None = None  # a buffer that is no longer needed
         sent = 0
         for s in range(self._step + 1, self._step + S + 1):
             out = empty_like(held) if free is None else free
@@ -178,7 +182,7 @@ class HostCalls(SteppingCalls):
         if self.weight_rule is WeightRule.NONE:
             check_balanced(omega, S, repr(self.net))
         elif self.divide:
-            check_heard(omega, repr(self.net))
+            check_received(omega, repr(self.net))
             held /= omega.astype(held.dtype)[:, None]
         self._omega = omega
         self._step += S
@@ -194,11 +198,11 @@ class HostCalls(SteppingCalls):
         return self._omega
 
 
-class DeviceCalls(ForeseenCalls, SteppingCalls):
-    """Calls of equally many steps on any library; their graphs go to the device of `like` together."""
+class DeviceCalls(KnownWeightCalls, SteppingCalls):
+    """Calls of equally many steps on any library; their graphs are transferred together."""
 
-    def take_over(self) -> DeviceCalls:
-        """Draw the graphs of all calls and send them."""
+    def draw(self) -> DeviceCalls:
+        """Draw the graphs of all calls and transfer them."""
         net, like, S = self.net, self.like, self.steps[0]
         first = [self._step + c * S + 1 for c in range(len(self.steps))]
         graphs = [[net.csr(s) for s in range(begin, begin + S)] for begin in first]
@@ -219,7 +223,7 @@ class DeviceCalls(ForeseenCalls, SteppingCalls):
                 omega = pull_vector_step(*graph, omega)
             if self.weight_rule is WeightRule.NONE:
                 check_balanced(omega, len(call), name)
-            check_heard(omega, name)
+            check_received(omega, name)
             after.append(omega)
         return np.stack(after)
 
@@ -236,19 +240,19 @@ class DeviceCalls(ForeseenCalls, SteppingCalls):
 
 
 def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
-    """out = W_s z; the number of messages, and W_s ω."""
-    return mix_along(net, drawn(net, s), z, out, omega)
+    """out = W_s z; returns the number of messages and W_s ω."""
+    return mix_along(net, step_graph(net, s), z, out, omega)
 
 
-def drawn(net: Network, s: int) -> Edges | Csr:
-    """Graph s as a step takes it: lists of receivers where every sender splits equally, else rows with weights."""
-    return net.out_lists(s) if net.equal_shares else net.csr(s)
+def step_graph(net: Network, s: int) -> Edges | Csr:
+    """Graph s as a step uses it: lists of receivers if all senders split equally, else rows with weights."""
+    return net.out_adjacency(s) if net.equal_shares else net.csr(s)
 
 
 def mix_along(
     net: Network, graph: Edges | Csr, z: np.ndarray, out: np.ndarray, omega: np.ndarray
 ) -> tuple[int, np.ndarray]:
-    """The same for a graph of `net` that was `drawn`."""
+    """`mix` for a graph from `step_graph`."""
     if len(graph) == 2:
         push_step(*graph, z, out)
         return messages_of(net, *graph), push_vector_step(*graph, omega)
@@ -259,19 +263,18 @@ def mix_along(
 def step_weights(net: Network, step: int, steps: int, omega: np.ndarray) -> np.ndarray:
     """W_{step+S} ... W_{step+1} ω, (n,)."""
     for s in range(step + 1, step + steps + 1):
-        omega = push_vector_step(*net.out_lists(s), omega) if net.equal_shares else pull_vector_step(*net.csr(s), omega)
+        omega = (
+            push_vector_step(*net.out_adjacency(s), omega) if net.equal_shares else pull_vector_step(*net.csr(s), omega)
+        )
     return omega
 
 
-# ----------------------------------------------------------------------------------------------------
-# Calls whose graphs are multiplied first: z meets one (n, n) matrix a call, whatever the number of steps.
-#
-# The products of many calls are prepared on the host in float64, divided by the weights they give, and taken to the
-# device of z in one transfer. Several channels along a run axis are one stack of matrices.
+# Composing. The products of many calls are computed on the host in float64, divided by the weights that result, and
+# transferred at once. Several channels along a run axis are one stack of matrices.
 
 
-class ComposedCalls(ForeseenCalls):
-    """Calls of one channel, P (calls, n, n), or of several, P (calls, runs, n, n); omega (..., n) before the first."""
+class ComposedCalls(KnownWeightCalls):
+    """Calls of one channel, P (calls, n, n), or of several, P (calls, runs, n, n); omega before the first."""
 
     def __init__(
         self,
@@ -288,10 +291,10 @@ class ComposedCalls(ForeseenCalls):
         self.messages = messages
         self.after = _following(P, weight_rule, omega, steps, name)  # (calls, [runs,] n)
         K = P / self.after[..., None] if divide and weight_rule is not WeightRule.NONE else P
-        self._K = from_host(np.ascontiguousarray(self.here(K), dtype=host_dtype(like)), like=like)
+        self._K = from_host(np.ascontiguousarray(self.local_rows(K), dtype=host_dtype(like)), like=like)
 
-    def here(self, K: np.ndarray) -> np.ndarray:
-        """What of the matrices (calls, ..., n, n) serves the clients in this process."""
+    def local_rows(self, K: np.ndarray) -> np.ndarray:
+        """The part of the matrices (calls, ..., n, n) that this process needs."""
         return K
 
     def __call__(self, z: Array) -> Array:
@@ -304,7 +307,7 @@ def _following(P: np.ndarray, weight_rule: Rules, omega: np.ndarray, steps: Sequ
     """ω after each call: P 1, P times ω of the call before, or 1 where no weights travel."""
     if isinstance(weight_rule, tuple) and set(weight_rule) == {WeightRule.RESET}:
         after = P.sum(axis=-1)  # all runs at once
-        check_heard(after, name)
+        check_received(after, name)
         return after
     if isinstance(weight_rule, tuple):
         each = zip(weight_rule, zip(*steps, strict=True), omega, strict=True)
@@ -316,19 +319,15 @@ def _following(P: np.ndarray, weight_rule: Rules, omega: np.ndarray, steps: Sequ
     if weight_rule != WeightRule.RESET:
         for c in range(P.shape[0]):
             omega = after[c] = P[c] @ omega
-    check_heard(after, name)
+    check_received(after, name)
     return after
 
 
-# ----------------------------------------------------------------------------------------------------
-# P = W_{t+S} ... W_{t+1} for each of several successive calls, as dense matrices on the host.
-
-
-CHUNK_BYTES = 2**20  # matrices drawn at once before they are multiplied: they stay in a cache
+CHUNK_BYTES = 2**20  # matrices drawn before they are multiplied; they should fit in the cache
 
 
 def products(net: Network, step: int, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """P (calls, n, n) and messages (calls,) of calls of `steps` graphs each, the first of them graph step + 1."""
+    """P (calls, n, n) and messages (calls,) of successive calls of `steps` graphs each, after graph `step`."""
     parts = []
     for S, group in groupby(steps):
         calls = len(list(group))
@@ -341,7 +340,7 @@ def products(net: Network, step: int, steps: Sequence[int]) -> tuple[np.ndarray,
 
 
 def _multiplied(net: Network, step: int, calls: int, S: int) -> tuple[np.ndarray, np.ndarray]:
-    """A network that never changes is composed once."""
+    """The same for equal S; the product of a static network is computed once."""
     n, distinct = net.n, 1 if net.period == 1 else calls
     P, messages = np.empty((calls, n, n)), np.empty(calls, dtype=np.int64)
     for part, W, _ in chunks(net, step, (S,) * distinct):
@@ -351,7 +350,7 @@ def _multiplied(net: Network, step: int, calls: int, S: int) -> tuple[np.ndarray
 
 
 def chunks(net: Network, step: int, steps: Sequence[int]) -> Iterator[tuple[slice, np.ndarray, int]]:
-    """Which calls, W of all their graphs, and the S that they share: CHUNK_BYTES of W at a time, at least one call."""
+    """(which calls, W of all their graphs, S): at most CHUNK_BYTES of W at a time, but at least one call."""
     call = 0
     for S, group in groupby(steps):
         end, most = call + len(list(group)), max(1, CHUNK_BYTES // (8 * S * net.n**2))
@@ -362,19 +361,14 @@ def chunks(net: Network, step: int, steps: Sequence[int]) -> Iterator[tuple[slic
 
 
 def composing_pays(net: Network, steps: int, columns: int) -> bool:
-    """Whether one product per call is cheaper than stepping.
+    """Whether composing is cheaper than stepping.
 
-    With E edges a step and d columns, composing first costs S n² + (S-1) n min(E, n²/8) on the host and n² d / 8 on the
-    vectors, stepping costs S E d. Up to 32 clients composing is taken in any case: there the calls themselves cost
-    more than what they compute.
+    With E edges per step and d columns, composing costs S n² + (S − 1) n min(E, n²/8) on the host plus n² d / 8 for the
+    vectors; stepping costs S E d. Up to 32 clients, overhead dominates and composing is used.
     """
     n, edges = net.n, net.expected_edges
     dense = n * n / DENSE_SPEEDUP
     return n <= 32 or steps * n * n + (steps - 1) * n * min(edges, dense) + dense * columns <= steps * edges * columns
-
-
-# ----------------------------------------------------------------------------------------------------
-# All clients in one process: graphs are composed or stepped through, whichever is cheaper.
 
 
 MODES = ("auto", "composed", "stepping")
@@ -383,27 +377,14 @@ MOST_CALLS = 256  # calls prepared at once, at most
 
 
 def calls_at_once(n: int, runs: int = 1) -> int:
-    """How many composed calls of n clients to prepare together, in each of so many runs."""
+    """How many composed calls of n clients may be prepared together, in each of so many runs."""
     return max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * runs * n * n)))
 
 
 class Simulated(Channel):
-    """The graphs of `net`, with all clients at hand.
+    """A channel with all clients in this process.
 
-    mode="auto" composes where that is cheaper (`products.composing_pays`). Graphs of calls that were foreseen are
-    prepared together, as far as BLOCK_BYTES allows.
-
-    Parameters
-    ----------
-    net : Network
-        Who hears whom.
-    mode : {"auto", "composed", "stepping"}
-        How the steps of a call are made.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `mode` must be one of the three.
+    Graphs of calls announced by `prefetch` are prepared together, up to BLOCK_BYTES.
 
     Examples
     --------
@@ -416,14 +397,14 @@ class Simulated(Channel):
         super().__init__(net.n)
         self.net, self.mode = net, validation.choice("mode", mode, MODES)
         self._calls: PreparedCalls | None = None
-        self._closed: PreparedCalls | None = None  # the last ones, until others are prepared: they know the weights
-        self._ahead: Sequence[int] = ()  # steps of the calls foreseen, of which _made were made
-        self._made = 0
+        self._previous: PreparedCalls | None = None  # until others are prepared: they know the weights
+        self._schedule: Sequence[int] = ()  # steps of the calls foreseen, of which _made were made
+        self._position = 0
         self._omega = np.ones(net.n)  # ω before the calls prepared now
 
     @property
     def weights(self) -> Array:
-        calls = self._closed if self._calls is None else self._calls
+        calls = self._previous if self._calls is None else self._calls
         return None if calls is None else calls.weights_now()
 
     @property
@@ -434,8 +415,8 @@ class Simulated(Channel):
     def traffic(self) -> Traffic:
         return self._sent if self._calls is None else self._sent + self._calls.traffic()
 
-    def foresee(self, steps: Sequence[int]) -> None:
-        self._ahead, self._made = steps, 0
+    def prefetch(self, steps: Sequence[int]) -> None:
+        self._schedule, self._position = steps, 0
 
     def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
         return self._call(z, steps, weight_rule, False)
@@ -449,12 +430,12 @@ class Simulated(Channel):
             calls = self._prepare(z, steps, weight_rule, divide)
         mixed = calls(z)
         self.step += steps
-        self._made += self._made < len(self._ahead) and self._ahead[self._made] == steps
+        self._position += self._position < len(self._schedule) and self._schedule[self._position] == steps
         return mixed
 
     def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
         self.flush()
-        self._closed = None
+        self._previous = None
         if self.composes(z, steps, weight_rule):
             ahead = self.upcoming(steps, calls_at_once(self.n))
             P, messages = self.matrices(ahead)
@@ -464,24 +445,24 @@ class Simulated(Channel):
         return self._calls
 
     def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
-        """The next calls where they are not composed."""
+        """The next calls, stepping."""
         if is_numpy(z):
             ahead = self.upcoming(steps, MOST_CALLS)
             return HostCalls(self.net, self.step, self._omega, ahead, weight_rule, z, divide)
         most = max(1, min(64, 2 * BLOCK_BYTES // (32 * steps * int(self.net.expected_edges))))
         ahead = self.upcoming(steps, most)
         alike = next((k for k, S in enumerate(ahead) if steps != S), len(ahead))
-        return DeviceCalls(self.net, self.step, self._omega, ahead[:alike], weight_rule, z, divide).take_over()
+        return DeviceCalls(self.net, self.step, self._omega, ahead[:alike], weight_rule, z, divide).draw()
 
     def flush(self) -> None:
-        """Close the calls prepared before: what they have carried, and where they have left the weights."""
+        """Close the prepared calls: add their traffic and keep the weights that they left."""
         if self._calls is not None:
             self._sent, self._omega = self.traffic, self.omega
-            self._calls, self._closed = None, self._calls
+            self._calls, self._previous = None, self._calls
 
     def upcoming(self, steps: int, most: int) -> Sequence[int]:
-        """The steps of the next calls, at most so many: those foreseen if the first is as foreseen, else one call."""
-        ahead = self._ahead[self._made : self._made + most]
+        """The steps of the next calls, at most `most`: the announced ones if the first matches, else one call."""
+        ahead = self._schedule[self._position : self._position + most]
         return ahead if ahead and ahead[0] == steps else (steps,)
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -512,29 +493,14 @@ def _(net: Network, mode: str = "auto") -> Channel:
     return Simulated(net, mode)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Several channels side by side along a leading run axis.
-
-
 T = TypeVar("T")
 
 
 class Runs(Channel):
-    """Channels 1 .. R of the same clients; z is (R, n, d) and run r goes over channel r.
+    """Several channels along a run axis: z is (R, n, d), and run r uses channel r.
 
-    `steps` and `weight_rule` of a call are tuples with an entry for each run, or one for all of them. Where all
-    channels compose at the first call, their matrices are stacked and one batched product serves all runs; otherwise
-    they are asked one by one.
-
-    Parameters
-    ----------
-    channels : sequence of Channel
-        One for each run.
-
-    Raises
-    ------
-    ValueError
-        The channels are of different numbers of clients.
+    `steps` and `weight_rule` of a call have one entry per run, or are shared by all. If all channels compose, their
+    matrices are stacked and one batched product serves all runs; otherwise channels are called one by one.
 
     Examples
     --------
@@ -547,20 +513,20 @@ class Runs(Channel):
     def __init__(self, channels: Sequence[Channel]) -> None:
         clients = {c.n for c in channels}
         if len(clients) != 1:
-            raise ValueError(f"avg: averagings of {sorted(clients)} clients together, needed the same number")
+            raise ValueError(f"avg: all averagings must have the same number of clients, got {sorted(clients)}")
         super().__init__(clients.pop(), channels[0].clients)
         self.channels = list(channels)
-        self._ahead: Sequence[tuple[int, ...]] = ()  # steps of the calls foreseen, of which _made were made
-        self._made = 0
+        self._schedule: Sequence[tuple[int, ...]] = ()  # steps of the calls foreseen, of which _made were made
+        self._position = 0
         self._stacked: bool | None = None
         self._calls: ComposedCalls | None = None
-        self._closed: ComposedCalls | None = None  # the last ones, until others are prepared: they know the weights
+        self._previous: ComposedCalls | None = None  # until others are prepared: they know the weights
         self._omega = np.ones((len(self.channels), self.n))  # before the calls prepared now
         self._sent = Traffic.side_by_side([Traffic()] * len(self.channels))
 
     @property
     def weights(self) -> Array:
-        calls = self._closed if self._calls is None else self._calls
+        calls = self._previous if self._calls is None else self._calls
         if calls is not None:
             return calls.weights_now()
         parts = [c.weights for c in self.channels]
@@ -575,15 +541,15 @@ class Runs(Channel):
         stacked = self._sent if self._calls is None else self._sent + self._calls.traffic()
         return stacked + Traffic.side_by_side([c.traffic for c in self.channels])
 
-    def foresee(self, steps: Sequence[Steps]) -> None:
-        self._ahead, self._made = [self._each(S) for S in steps], 0
+    def prefetch(self, steps: Sequence[Steps]) -> None:
+        self._schedule, self._position = [self._each(S) for S in steps], 0
         if self._stacked is False:
-            self._tell_each()
+            self._prefetch_each()
 
-    def _tell_each(self) -> None:
-        """Each channel its own steps of what was foreseen."""
-        for channel, ahead in zip(self.channels, zip(*self._ahead, strict=True), strict=True):
-            channel.foresee(ahead)
+    def _prefetch_each(self) -> None:
+        """Announce to each channel its own steps."""
+        for channel, ahead in zip(self.channels, zip(*self._schedule, strict=True), strict=True):
+            channel.prefetch(ahead)
 
     def mix(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
         return self._call(z, self._each(steps), self._each(weight_rule), False)
@@ -591,22 +557,22 @@ class Runs(Channel):
     def average(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
         return self._call(z, self._each(steps), self._each(weight_rule), True)
 
-    def _each(self, asked: T | tuple[T, ...]) -> tuple[T, ...]:
-        """An entry for each run."""
-        return asked if isinstance(asked, tuple) else (asked,) * len(self.channels)
+    def _each(self, value: T | tuple[T, ...]) -> tuple[T, ...]:
+        """One entry per run."""
+        return value if isinstance(value, tuple) else (value,) * len(self.channels)
 
     def _call(self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool) -> Array:
         if self._stacked is None:
             asked = zip(self.channels, steps, strict=True)
             self._stacked = all(channel.conserves_mass and channel.composes(z[0, ...], S) for channel, S in asked)
-            if not self._stacked and self._ahead:
-                self._tell_each()
+            if not self._stacked and self._schedule:
+                self._prefetch_each()
         if not self._stacked:
             return self._one_by_one(z, steps, weight_rule, divide)
         calls = self._calls
         if calls is None or not calls.serves(z, steps, weight_rule, divide):
             calls = self._prepare(z, steps, weight_rule, divide)
-        self._made += self._made < len(self._ahead) and self._ahead[self._made] == steps
+        self._position += self._position < len(self._schedule) and self._schedule[self._position] == steps
         return calls(z)
 
     def _one_by_one(self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool) -> Array:
@@ -618,9 +584,9 @@ class Runs(Channel):
         self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool
     ) -> ComposedCalls:
         self.flush()
-        self._closed = None
+        self._previous = None
         most = calls_at_once(self.n, len(self.channels))
-        ahead = self._ahead[self._made : self._made + most]
+        ahead = self._schedule[self._position : self._position + most]
         ahead = ahead if ahead and ahead[0] == steps else (steps,)
         each = [c.matrices(S) for c, S in zip(self.channels, zip(*ahead, strict=True), strict=True)]
         P, messages = (np.stack(parts, axis=1) for parts in zip(*each, strict=True))
@@ -629,14 +595,14 @@ class Runs(Channel):
         return self._calls
 
     def flush(self) -> None:
-        """Close the calls prepared before: clocks, what they have carried, where they have left the weights."""
+        """Close the prepared calls: advance the channels, add the traffic, keep the weights."""
         if self._calls is None or not self._calls.used:
             return
         self._sent = self._sent + self._calls.traffic()
         self._omega = self._calls.omega
         for channel, S in zip(self.channels, zip(*self._calls.steps[: self._calls.used], strict=True), strict=True):
             channel.step += sum(S)
-        self._calls, self._closed = None, self._calls
+        self._calls, self._previous = None, self._calls
 
     def advance(self, graphs: Steps, weight_rule: Rules, like: Array) -> None:
         self.flush()
@@ -662,14 +628,14 @@ class Runs(Channel):
             channel.drop_in_flight()
 
     def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        """Maxima of (n, k) that all runs share, (k,), or of (R, n, k), those of each run, (R, k)."""
+        """Maxima of `values` (n, k) shared by all runs, (k,), or of (R, n, k) per run, (R, k)."""
         self.flush()
         of_run = np.broadcast_to(values, (len(self.channels), *values.shape[-2:]))
         top = np.stack([c.max_consensus(of_run[r], like[r, ...], max_rounds) for r, c in enumerate(self.channels)])
         return top if values.ndim == 3 else top[0]
 
-    def check_client_ids(self, numbers: np.ndarray) -> None:
-        self.channels[0].check_client_ids(numbers)
+    def check_client_ids(self, client_ids: np.ndarray) -> None:
+        self.channels[0].check_client_ids(client_ids)
 
     def check_same_on_all_ranks(self, what: str, **settings: object) -> None:
         self.channels[0].check_same_on_all_ranks(what, **settings)

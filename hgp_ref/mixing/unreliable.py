@@ -31,7 +31,7 @@ from hgp_ref._kernels.mixing import padded_rows, pull_step, pull_vector_step
 from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, is_numpy
 from hgp_ref.errors import outside
 from hgp_ref.mixing.channel import Channel, Traffic, WeightRule, connect
-from hgp_ref.mixing.simulated import PreparedCalls, Simulated, check_heard, chunks, weights_before
+from hgp_ref.mixing.simulated import PreparedCalls, Simulated, check_received, chunks, weights_before
 from hgp_ref.networks import Unreliable
 
 TABLE = 2**22  # pairs of clients, up to which a table with an entry for every pair is kept
@@ -212,7 +212,7 @@ class LossyCall(PreparedCalls):
         self.used += 1
         if not self.divide:
             return z
-        check_heard(self._omega, repr(self.net))
+        check_received(self._omega, repr(self.net))
         return z / self.weights_now()
 
     def weights_now(self) -> Array:
@@ -473,4 +473,4 @@ def box(past: dict[int, Array], oldest: float) -> tuple[Array, Array]:
 
 @connect.register
 def _(net: Unreliable, mode: str = "auto") -> Channel:
-    return Simulated(net, mode) if net.in_time else Lossy(net, mode)
+    return Simulated(net, mode) if net.is_reliable else Lossy(net, mode)

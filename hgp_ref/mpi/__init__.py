@@ -11,8 +11,8 @@ rows that cross between ranks travel, in one message from rank to rank and step;
 rows, there and back once a call.
 """
 
-from hgp_ref.mpi.channel import Crossing
-from hgp_ref.mpi.communicator import Handed
-from hgp_ref.mpi.network import Spread, gather, spread
+from hgp_ref.mpi.channel import RankChannel
+from hgp_ref.mpi.communicator import MPITraffic
+from hgp_ref.mpi.network import DistributedNetwork, gather, spread
 
-__all__ = ["Crossing", "Handed", "Spread", "gather", "spread"]
+__all__ = ["DistributedNetwork", "MPITraffic", "RankChannel", "gather", "spread"]

@@ -24,7 +24,7 @@ from hgp_ref._kernels.graphs import Csr
 from hgp_ref._kernels.mixing import LINE, empty_like
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64, is_numpy, to_host
 from hgp_ref.errors import outside
-from hgp_ref.mixing.channel import Channel, MaxConsensus, Traffic, WeightRule, connect, hear, max_consensus
+from hgp_ref.mixing.channel import Channel, MaxConsensus, Traffic, WeightRule, connect, max_consensus, row_maxima
 from hgp_ref.mixing.simulated import (
     MODES,
     ComposedCalls,
@@ -32,16 +32,16 @@ from hgp_ref.mixing.simulated import (
     Simulated,
     calls_at_once,
     check_balanced,
-    check_heard,
-    drawn,
+    check_received,
     mix_along,
     products,
+    step_graph,
     step_weights,
     weights_before,
 )
 from hgp_ref.mixing.unreliable import Lossy, box, check_shape, stamps
 from hgp_ref.mpi.communicator import Ranks
-from hgp_ref.mpi.network import Spread
+from hgp_ref.mpi.network import DistributedNetwork
 from hgp_ref.mpi.rows import DeviceRows, HostRows, RankStep, everything
 from hgp_ref.networks import Network, Unreliable
 from hgp_ref.networks.base import Edges
@@ -54,7 +54,7 @@ def columns_pay(net: Network, first: int, steps: int, columns: int, starts: np.n
     n, ranks = net.n, starts.size - 1
     if not 1 < ranks <= columns:  # everybody must have one
         return False
-    return steps * rows_that_cross(net.out_lists(first), starts) >= 2 * n * (ranks - 1) / ranks
+    return steps * rows_that_cross(net.out_adjacency(first), starts) >= 2 * n * (ranks - 1) / ranks
 
 
 def rows_that_cross(lists: Edges, starts: np.ndarray) -> int:
@@ -68,7 +68,7 @@ def rows_that_cross(lists: Edges, starts: np.ndarray) -> int:
     return int(np.count_nonzero((there != home[senders]) & ~again))
 
 
-class Strips:
+class ColumnExchange:
     """Calls on arrays like z (m, C), in buffers that stay; rank q has the clients starts[q] .. starts[q+1]-1."""
 
     def __init__(self, ranks: Ranks, starts: np.ndarray, z: np.ndarray) -> None:
@@ -94,9 +94,9 @@ class Strips:
         some = min(steps, max(1, int(AHEAD // net.expected_edges)))
         graphs: list[Edges | Csr] = []
         messages = 0
-        self.take(z, f"step {first}", lambda: graphs.extend(drawn(net, s) for s in range(first, first + some)))
+        self.take(z, f"step {first}", lambda: graphs.extend(step_graph(net, s) for s in range(first, first + some)))
         for k in range(steps):
-            graph = graphs[k] if k < some else drawn(net, first + k)
+            graph = graphs[k] if k < some else step_graph(net, first + k)
             sent, omega = mix_along(net, graph, self.held, self.free, omega)
             self.held, self.free = self.free, self.held
             messages += sent
@@ -142,7 +142,7 @@ MEAN_BYTES = 64 * 2**20  # of all clients' rows that one rank holds at a time to
 class BetweenRanks(Channel):
     """A channel over a spread network; a subclass says how sums are mixed."""
 
-    net: Spread
+    net: DistributedNetwork
 
     def flush(self) -> None:
         """Bring the books up to date before something else than mixing moves the clock."""
@@ -158,17 +158,17 @@ class BetweenRanks(Channel):
         self._sent += Traffic.of(messages, values.shape[1], host_dtype(like).itemsize, rounds)
         return top
 
-    def check_client_ids(self, numbers: np.ndarray) -> None:
+    def check_client_ids(self, client_ids: np.ndarray) -> None:
         """ValueError on every rank where some rank's problem holds other clients than are there.
 
         A problem that was made of a rank's own data numbers its clients from 0, as one that was restricted to the first
         clients does: that only warns.
         """
-        wrong = not np.array_equal(numbers, np.arange(self.n)[self.clients])
-        from_zero = wrong and np.array_equal(numbers, np.arange(len(numbers)))
+        wrong = not np.array_equal(client_ids, np.arange(self.n)[self.clients])
+        from_zero = wrong and np.array_equal(client_ids, np.arange(len(client_ids)))
         if self.any_rank(wrong and not from_zero):
             raise ValueError(
-                f"problem: it holds clients {numbers[:5].tolist()}, ... on rank {self.net.ranks.rank}, and on some "
+                f"problem: it holds clients {client_ids[:5].tolist()}, ... on rank {self.net.ranks.rank}, and on some "
                 f"rank not those of net.clients, here {self.clients.start} to {self.clients.stop - 1}; needed "
                 "problem.restrict(net.clients)"
             )
@@ -217,21 +217,21 @@ def column_blocks(d: int, widest: int) -> list[slice]:
 class RankMaxConsensus(MaxConsensus):
     """Flooding over the same edges, rows of other ranks by messages."""
 
-    net: Spread
+    net: DistributedNetwork
 
     def top(self, values: np.ndarray) -> np.ndarray:
         return self.net.ranks.one_each(values.max(axis=0), "maxima over clients").max(axis=0)
 
-    def hear(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
+    def receive(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
         step = self.net.rank_step(s)
         known = HostRows(self.net.ranks, held).exchanged(step)
         indptr, places, _ = step.rows()
-        return hear(indptr, places, known)[: len(held)], step.messages
+        return row_maxima(indptr, places, known)[: len(held)], step.messages
 
     def any_rank(self, flag: bool) -> bool:
         return bool(self.net.ranks.one_each(np.array([flag]), "whether maxima still travel").any())
 
-    def everybody(self, flags: np.ndarray) -> np.ndarray:
+    def gather_flags(self, flags: np.ndarray) -> np.ndarray:
         return self.net.ranks.collect(flags[:, None], np.diff(self.net.starts), "whom maxima do not reach")[:, 0]
 
 
@@ -242,7 +242,7 @@ class RankMaxConsensus(MaxConsensus):
 class OwnRows(BetweenRanks):
     """A channel whose subclass mixes, keeps `omega` of all clients and says in `_like` what was mixed last."""
 
-    def __init__(self, net: Spread, mode: str) -> None:
+    def __init__(self, net: DistributedNetwork, mode: str) -> None:
         super().__init__(net.n, net.clients)
         self.net, self.mode = net, mode
         self._like: Array | None = None
@@ -279,7 +279,7 @@ class RankCalls(ComposedCalls):
 
     def __init__(
         self,
-        net: Spread,
+        net: DistributedNetwork,
         step: int,
         P: np.ndarray,
         messages: np.ndarray,
@@ -296,7 +296,7 @@ class RankCalls(ComposedCalls):
         self._rows: HostRows | None = None  # room for everybody's rows, from the first call on
         super().__init__(P, messages, omega, steps, weight_rule, like, divide, repr(net.net))
 
-    def here(self, K: np.ndarray) -> np.ndarray:
+    def local_rows(self, K: np.ndarray) -> np.ndarray:
         return K[:, self.net.clients][:, :, self._order]
 
     def __call__(self, z: Array) -> Array:
@@ -326,10 +326,10 @@ class RankCalls(ComposedCalls):
         return super().weights_now()[self.net.clients, ...]
 
 
-class ComposedCrossing(BetweenRanks, Simulated):  # type: ignore[misc]  # its net is a Spread
+class ComposedRankChannel(BetweenRanks, Simulated):  # type: ignore[misc]  # its net is a DistributedNetwork
     """The graphs of a spread network, multiplied before they meet the rows of this rank's clients."""
 
-    def __init__(self, net: Spread) -> None:
+    def __init__(self, net: DistributedNetwork) -> None:
         Simulated.__init__(self, net, "composed")
         self.clients = net.clients
 
@@ -341,7 +341,7 @@ class ComposedCrossing(BetweenRanks, Simulated):  # type: ignore[misc]  # its ne
 
     def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
         self.flush()
-        self._closed = None
+        self._previous = None
         kind = {"run axes": tuple(z.shape[:-2]), "columns": z.shape[-1], "dtype": host_dtype(z), "weights": weight_rule}
         self.check_same_on_all_ranks("mixing", **kind, steps=steps)
         ahead: Sequence[int] = self.upcoming(steps, calls_at_once(self.n))
@@ -377,7 +377,7 @@ class ComposedCrossing(BetweenRanks, Simulated):  # type: ignore[misc]  # its ne
 Call = Callable[[np.ndarray], np.ndarray]
 
 
-class LossyCrossing(OwnRows):
+class UnreliableRankChannel(OwnRows):
     """The graphs of a spread Unreliable network; arrays hold the rows of this rank's clients.
 
     `columns` is the simulation of all clients, for the columns of this rank: it keeps the clock, the weights and what
@@ -386,60 +386,60 @@ class LossyCrossing(OwnRows):
 
     conserves_mass = False
 
-    def __init__(self, net: Spread, mode: str) -> None:
+    def __init__(self, net: DistributedNetwork, mode: str) -> None:
         unreliable = net.net.after(net.t)
         assert isinstance(unreliable, Unreliable)
-        self.columns = Lossy(unreliable, "composed" if mode == "composed" else "stepping")
+        self._simulation = Lossy(unreliable, "composed" if mode == "composed" else "stepping")
         super().__init__(net, mode)
-        self._strips: Strips | None = None  # those of the last call
+        self._exchange: ColumnExchange | None = None  # those of the last call
 
     @property
     def step(self) -> int:
-        return self.columns.step
+        return self._simulation.step
 
     @step.setter
     def step(self, graphs: int) -> None:
-        self.columns.step = graphs
+        self._simulation.step = graphs
 
     @property
     def drops_mass(self) -> bool:  # type: ignore[override]
-        return self.columns.drops_mass
+        return self._simulation.drops_mass
 
     @property
     def in_flight(self) -> bool:  # type: ignore[override]
-        return self.columns.in_flight
+        return self._simulation.in_flight
 
     @property
     def omega(self) -> np.ndarray:
-        return self.columns.omega
+        return self._simulation.omega
 
     def use_running_sums(self) -> None:
-        self.columns.use_running_sums()
+        self._simulation.use_running_sums()
 
     def drop_in_flight(self) -> None:
-        self.columns.drop_in_flight()
+        self._simulation.drop_in_flight()
 
     def flush(self) -> None:
-        self.columns.flush()
+        self._simulation.flush()
 
-    def foresee(self, steps: Sequence[int]) -> None:
-        self.columns.foresee(steps)
+    def prefetch(self, steps: Sequence[int]) -> None:
+        self._simulation.prefetch(steps)
 
     def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
-        self.columns.advance(graphs, weight_rule, np.empty((self.n, 0), host_dtype(like)))
+        self._simulation.advance(graphs, weight_rule, np.empty((self.n, 0), host_dtype(like)))
         if weight_rule == WeightRule.CARRY and graphs:
             self._like = like  # whose weights are known now
 
     def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
-        return self._call(z, steps, weight_rule, lambda strip: self.columns.mix(strip, steps, weight_rule))
+        return self._call(z, steps, weight_rule, lambda strip: self._simulation.mix(strip, steps, weight_rule))
 
     def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
-        return self._call(z, steps, weight_rule, lambda strip: self.columns.average(strip, steps, weight_rule))
+        return self._call(z, steps, weight_rule, lambda strip: self._simulation.average(strip, steps, weight_rule))
 
     def _call(self, z: Array, steps: int, weight_rule: WeightRule, call: Call) -> Array:
-        sent = self.columns.traffic.messages
+        sent = self._simulation.traffic.messages
         mixed = self._given(call(self._taken(z, steps, weight_rule)), z)
-        self.count(self.columns.traffic.messages - sent, z, weight_rule, steps)
+        self.count(self._simulation.traffic.messages - sent, z, weight_rule, steps)
         self._like = z
         return mixed
 
@@ -447,7 +447,7 @@ class LossyCrossing(OwnRows):
         self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET, max_rounds: int | None = None
     ) -> tuple[Array, Array]:
         """As `Lossy.interval_mean`; which shares are missing is the same for every column."""
-        past, missing, sent = self.columns.averages_since_missing(
+        past, missing, sent = self._simulation.averages_since_missing(
             self._taken(z, steps, weight_rule), steps, weight_rule
         )
         self.count(sent, z, WeightRule.CARRY, steps)
@@ -463,26 +463,26 @@ class LossyCrossing(OwnRows):
             "maxima over clients", columns=values.shape[1], dtype=host_dtype(like), max_rounds=max_rounds
         )
         every = self.net.ranks.collect(np.ascontiguousarray(values), np.diff(self.net.starts), "maxima over clients")
-        before = self.columns.traffic
-        top = self.columns.max_consensus(every, like, max_rounds)
-        self._sent += self.columns.traffic - before
+        before = self._simulation.traffic
+        top = self._simulation.max_consensus(every, like, max_rounds)
+        self._sent += self._simulation.traffic - before
         return top
 
     def _taken(self, z: Array, steps: int, weight_rule: WeightRule) -> np.ndarray:
         """This rank's columns of all clients, (n, c)."""
         self.check_call(z, steps, weight_rule)
-        if weight_rule == WeightRule.CARRY and self._like is not None and self.columns.rows_in_flight:
+        if weight_rule == WeightRule.CARRY and self._like is not None and self._simulation.rows_in_flight:
             check_shape(z.shape, self._like.shape)  # here: columns of one rank may be as many as before
         folded = np.moveaxis(to_host(z), -2, 0)
         flat = folded.reshape(folded.shape[0], -1)  # leading axes join the columns
-        if self._strips is None or not self._strips.fit(flat):
-            self._strips = Strips(self.net.ranks, self.net.starts, flat)
-        return self._strips.take(flat, f"step {self.step + 1}")
+        if self._exchange is None or not self._exchange.fit(flat):
+            self._exchange = ColumnExchange(self.net.ranks, self.net.starts, flat)
+        return self._exchange.take(flat, f"step {self.step + 1}")
 
     def _given(self, strip: np.ndarray, z: Array) -> Array:
         """The rows of this rank's clients, like z."""
-        assert self._strips is not None
-        rows = self._strips.give(np.ascontiguousarray(strip), f"step {self.step}")
+        assert self._exchange is not None
+        rows = self._exchange.give(np.ascontiguousarray(strip), f"step {self.step}")
         folded = rows.reshape(len(rows), *z.shape[:-2], z.shape[-1])
         return from_host(np.moveaxis(folded, 0, -2), like=z)
 
@@ -494,15 +494,15 @@ class LossyCrossing(OwnRows):
 # for, by columns where that sends less (`by_columns`: all steps on some columns of all clients).
 #
 # Weights are a function of the graphs, which every rank draws in full: each carries ω of all clients, and sends none.
-# Traffic counts what clients send each other, as the simulation does; `net.handed` what ranks hand to MPI.
+# Traffic counts what clients send each other, as the simulation does; `net.mpi_traffic` what ranks hand to MPI.
 
 
-class Crossing(OwnRows):
+class RankChannel(OwnRows):
     """The graphs of a spread network; arrays hold the rows of this rank's clients.
 
     Parameters
     ----------
-    net : Spread
+    net : DistributedNetwork
         The network.
     mode : {"auto", "composed", "stepping"}
         How the steps of a call are made.
@@ -515,13 +515,13 @@ class Crossing(OwnRows):
     True
     """
 
-    def __init__(self, net: Spread, mode: str = "auto") -> None:
+    def __init__(self, net: DistributedNetwork, mode: str = "auto") -> None:
         super().__init__(net, mode)
         self.ranks = net.ranks
         self._omega = np.ones(net.n)
-        self._foreseen = 0  # graphs that will be used, as far as that is known
+        self._prefetched = 0  # graphs that will be used, as far as that is known
         self._wide: dict[tuple[object, ...], bool] = {}  # kinds of calls, and whether they go by columns
-        self._strips: Strips | None = None  # those of the last call that did
+        self._exchange: ColumnExchange | None = None  # those of the last call that did
 
     @property
     def omega(self) -> np.ndarray:
@@ -542,16 +542,16 @@ class Crossing(OwnRows):
         mixed = self.mix(z, steps, weight_rule)
         if weight_rule is WeightRule.NONE:
             return mixed
-        check_heard(self._omega, repr(self.net.net))
+        check_received(self._omega, repr(self.net.net))
         return np.divide(mixed, self.weights, out=mixed) if is_numpy(mixed) else mixed / self.weights
 
     def _on_host(self, z: np.ndarray, steps: int, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         folded = np.moveaxis(z, -2, 0)  # (m, ..., d): leading axes join the columns
         flat = folded.reshape(folded.shape[0], -1)
         if self._goes_by_columns(flat, steps):
-            if self._strips is None or not self._strips.fit(flat):
-                self._strips = Strips(self.ranks, self.net.starts, flat)
-            mixed, omega, messages = self._strips.mix(flat, self.net, self.step + 1, steps, omega)
+            if self._exchange is None or not self._exchange.fit(flat):
+                self._exchange = ColumnExchange(self.ranks, self.net.starts, flat)
+            mixed, omega, messages = self._exchange.mix(flat, self.net, self.step + 1, steps, omega)
         else:
             rows = HostRows(self.ranks, flat)
             omega, messages = self._steps(rows, steps, omega)
@@ -575,7 +575,7 @@ class Crossing(OwnRows):
         first, messages = self.step + 1, 0
         for s in range(first, first + steps):
             step = self.net.rank_step(s)
-            ahead = s + 1 < first + steps or s < self._foreseen
+            ahead = s + 1 < first + steps or s < self._prefetched
 
             def meanwhile(s: int = s, step: RankStep = step, ahead: bool = ahead) -> None:
                 nonlocal omega
@@ -587,8 +587,8 @@ class Crossing(OwnRows):
             messages += step.messages
         return omega, messages
 
-    def foresee(self, steps: Sequence[int]) -> None:
-        self._foreseen = self.step + sum(steps)
+    def prefetch(self, steps: Sequence[int]) -> None:
+        self._prefetched = self.step + sum(steps)
 
     def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
         if weight_rule == WeightRule.CARRY:
@@ -597,9 +597,9 @@ class Crossing(OwnRows):
 
 
 @connect.register
-def _(net: Spread, mode: str = "auto") -> Channel:
+def _(net: DistributedNetwork, mode: str = "auto") -> Channel:
     """Steps unless told to compose: only steps are the simulation's bit for bit."""
     validation.choice("mode", mode, MODES)
-    if isinstance(net.net, Unreliable) and not net.net.in_time:
-        return LossyCrossing(net, mode)
-    return ComposedCrossing(net) if mode == "composed" else Crossing(net, mode)
+    if not net.net.is_reliable:
+        return UnreliableRankChannel(net, mode)
+    return ComposedRankChannel(net) if mode == "composed" else RankChannel(net, mode)

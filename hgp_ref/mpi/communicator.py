@@ -171,7 +171,7 @@ SHOWN = 300  # characters of a setting that a message shows
 
 
 @dataclass(frozen=True)
-class Handed(Result):
+class MPITraffic(Result):
     """What one rank has handed to MPI since its network was spread: rows to other ranks, and what all ranks collect.
 
     By rows, a message holds all those of one step for one rank, each client's once however many hear it there; by
@@ -190,7 +190,7 @@ class Handed(Result):
     >>> from mpi4py import MPI
     >>> net = hgp.mpi.spread(hgp.networks.RandomOut(6, k=2), MPI.COMM_WORLD)
     >>> _ = hgp.PushSum(net, steps=3).apply(np.ones((6, 2)))
-    >>> net.handed.messages  # one process hands nothing over
+    >>> net.mpi_traffic.messages  # one process hands nothing over
     0
     """
 
@@ -212,7 +212,7 @@ class Ranks:
         self.patience = patience
         self.waited = 0.0  # seconds of processor time spent waiting
         self._thread = OneThread(self.rank)
-        self.handed = Handed()
+        self.mpi_traffic = MPITraffic()
         if self.size > 1:
             end_together(self.MPI.COMM_WORLD)
         self.departures: Any = None
@@ -238,8 +238,10 @@ class Ranks:
 
     def count(self, messages: int = 0, rows: int = 0, nbytes: int = 0, collected: int = 0) -> None:
         """Add to what was handed to MPI."""
-        h = self.handed
-        self.handed = Handed(h.messages + messages, h.rows + rows, h.bytes + nbytes, h.collected_bytes + collected)
+        h = self.mpi_traffic
+        self.mpi_traffic = MPITraffic(
+            h.messages + messages, h.rows + rows, h.bytes + nbytes, h.collected_bytes + collected
+        )
 
     def wait(self, requests: Sequence[Any], what: str, whom: Sequence[int] | None = None) -> None:
         """Until all `requests` are done. In Python, so that Ctrl-C is heard; polite where cores are shared.

@@ -1,4 +1,4 @@
-"""Spread: a network whose clients are divided among the ranks of a communicator."""
+"""DistributedNetwork: a network whose clients are divided among the ranks of a communicator."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, to_host
 from hgp_ref.mixing.channel import connect
 from hgp_ref.mpi import communicator as library
-from hgp_ref.mpi.communicator import Handed, Ranks, ranks_of
+from hgp_ref.mpi.communicator import MPITraffic, Ranks, ranks_of
 from hgp_ref.mpi.rows import RankStep, rank_step
 from hgp_ref.networks import Network, Unreliable
-from hgp_ref.networks.base import After
+from hgp_ref.networks.base import ShiftedNetwork
 
 REMEMBERED = 64  # steps of a network whose graphs repeat, at most
 
 
-class Spread(After):
+class DistributedNetwork(ShiftedNetwork):
     """The graphs of `net`, the clients of this rank under `clients`; made by `hgp.mpi.spread`.
 
     Every question about graphs is answered as by `net` itself, for all clients. What is built on it finds with
@@ -49,7 +49,7 @@ class Spread(After):
 
     def after(self, t: int) -> Network:
         later = validation.integer("t", t, 0, self._last_step - 1)
-        view = Spread(self.net, self.t + later, self.ranks, self.starts, self.direct)
+        view = DistributedNetwork(self.net, self.t + later, self.ranks, self.starts, self.direct)
         view._remembered = self._remembered
         return self if later == 0 else view
 
@@ -58,9 +58,9 @@ class Spread(After):
         return slice(int(self.starts[self.ranks.rank]), int(self.starts[self.ranks.rank + 1]))
 
     @property
-    def handed(self) -> Handed:
+    def mpi_traffic(self) -> MPITraffic:
         """What this rank has handed to MPI, over all networks that are spread over the same communicator."""
-        return self.ranks.handed
+        return self.ranks.mpi_traffic
 
     def rank_step(self, s: int) -> RankStep:
         """Step s as this rank sees it; asked for once more it is the same, as long as it is remembered."""
@@ -74,7 +74,7 @@ class Spread(After):
             self._remembered[key] = known
         return known
 
-    def __deepcopy__(self, memo: object) -> Spread:
+    def __deepcopy__(self, memo: object) -> DistributedNetwork:
         return self  # it never changes, and there is one communicator
 
     def __reduce__(self) -> Any:
@@ -91,8 +91,8 @@ class Spread(After):
 def check_spreadable(net: Network) -> Network:
     """TypeError unless `net` is a network that the simulation serves, with nothing of its own on the way."""
     if not isinstance(net, Network):
-        raise TypeError(f"net: needed a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
-    if isinstance(net, Spread):
+        raise TypeError(f"net must be a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
+    if isinstance(net, DistributedNetwork):
         raise TypeError(f"net: {net!r} given, which is spread already")
     if connect.dispatch(type(net)) not in (connect.dispatch(Network), connect.dispatch(Unreliable)):
         raise TypeError(f"net: {type(net).__name__} has a channel of its own, which does not reach over ranks")
@@ -136,13 +136,13 @@ def spread(
     sizes: Sequence[int] | None = None,
     direct: bool = False,
     patience: float | None = None,
-) -> Spread:
+) -> DistributedNetwork:
     """The same network, its clients spread over the ranks of an MPI communicator in contiguous ranges.
 
     Every rank calls this with the same network. `hgp.sgp`, `hgp.hypergradient`, `hgp.influence`, `hgp.certify` and
     what is built on them then take the network and, as the problem, `problem.restrict(net.clients)`; arrays hold the
     rows of `net.clients`. Results are those of the simulation with mode="stepping", bit for bit on NumPy arrays unless
-    mode="composed" is asked for, and so is the traffic that they report. `net.handed` says what really went through
+    mode="composed" is asked for, and so is the traffic that they report. `net.mpi_traffic` says what went through
     MPI.
 
     Parameters
@@ -157,7 +157,7 @@ def spread(
 
     Returns
     -------
-    Spread, a network with `clients`, the slice of this rank's clients.
+    DistributedNetwork, a network with `clients`, the slice of this rank's clients.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def spread(
     starts = ranges(net.n, ranks, sizes)
     settings = {**_versions(), **identity(net), "sizes": np.diff(starts).tolist(), "direct": direct}
     ranks.check_same("hgp.mpi.spread", settings)
-    return Spread(net, 0, ranks, starts, direct)
+    return DistributedNetwork(net, 0, ranks, starts, direct)
 
 
 def gather(a: Array, net: Network, axis: int | None = None) -> Array:
@@ -229,7 +229,7 @@ def gather(a: Array, net: Network, axis: int | None = None) -> Array:
         raise ValueError(
             f"a: shape {tuple(a.shape)} given, needed {needed} rows along axis {axis}, those of net.clients"
         )
-    if not isinstance(net, Spread):
+    if not isinstance(net, DistributedNetwork):
         return a
     rows = np.moveaxis(to_host(a), axis, 0)
     every = net.ranks.collect(np.ascontiguousarray(rows), np.diff(net.starts), "hgp.mpi.gather")

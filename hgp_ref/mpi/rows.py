@@ -216,7 +216,7 @@ def rank_step(net: Network, s: int, starts: np.ndarray, rank: int) -> RankStep:
     """Step s of `net` for `rank`; rank q has the clients starts[q] .. starts[q+1]-1."""
     begin, end = int(starts[rank]), int(starts[rank + 1])
     if net.equal_shares:
-        lists = net.out_lists(s)
+        lists = net.out_adjacency(s)
         heard = crossing.heard_of_lists(*lists, begin, end)
         low, high = np.searchsorted(heard[0], (begin, end))
         elsewhere = np.concatenate([heard[0][:low], heard[0][high:]])

@@ -2,9 +2,9 @@
 
 from hgp_ref.networks.base import Network
 from hgp_ref.networks.connectivity import (
+    Disconnected,
     Periodic,
-    Unreachable,
-    obstacle,
+    diagnose_connectivity,
     smallest_window,
     strongly_connected,
     unreachable,
@@ -14,6 +14,7 @@ from hgp_ref.networks.random import RandomDirected, RandomOut, RandomUndirected,
 from hgp_ref.networks.unreliable import Unreliable
 
 __all__ = [
+    "Disconnected",
     "FullyConnected",
     "Network",
     "OnePeerExponential",
@@ -25,9 +26,8 @@ __all__ = [
     "SelfLoops",
     "SparseErdosRenyi",
     "StaticUndirected",
-    "Unreachable",
     "Unreliable",
-    "obstacle",
+    "diagnose_connectivity",
     "smallest_window",
     "strongly_connected",
     "unreachable",

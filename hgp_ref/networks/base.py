@@ -27,20 +27,21 @@ Edges = tuple[np.ndarray, np.ndarray]
 class Network(ABC):
     """A sequence of directed graphs on n clients with column-stochastic weights.
 
-    n               clients
-    seed            None where nothing is random
-    period          1 for a static graph, T for a schedule of T graphs, None where graphs never repeat
+    n               number of clients
+    seed            None if nothing is random
+    period          1 for a static graph, T for a schedule of T graphs, None if graphs never repeat
     expected_edges  edges per step, self-loops included
-    equal_shares    True promises P(s)[i, j] = 1 / |N_j^out(s)|: averaging may then push along `out_lists` as drawn
-    self_loops      True promises that every client hears itself at every step, on which Assumption 1 rests
-    clients         those of them whose rows are in this process: all, unless the network is spread over several
+    equal_shares    True promises P(s)[i, j] = 1 / |N_j^out(s)|; mixing then uses `out_adjacency` directly
+    self_loops      True promises that every client receives from itself at every step, as Assumption 1 requires
+    is_reliable     whether every message arrives in the step in which it is sent
+    clients         the clients whose rows this process holds: all, unless the network is distributed over ranks
 
-    A subclass calls `super().__init__(n, seed, period)` and must provide two members: the property (or attribute)
-    `expected_edges` and the method `out_lists(s)`. The rest follows from them and may be overridden by something
-    faster, not different: `csr`, `mixing_matrices`, `products`, `edges`, `out_neighbours`, `union`, and `heard`, what
-    arrives of `union`. Weights other than 1 / |N_j^out(s)| are given by `csr`, from which the matrices follow. What the
-    methods of a class outside this package return is checked (see `guard`). A class without self-loops sets
-    `self_loops = False`; its graphs may then be periodic, which `connectivity.obstacle` tells.
+    A subclass calls `super().__init__(n, seed, period)` and provides two members: `expected_edges` (property or
+    attribute) and the method `out_adjacency(s)`. The others follow from these two. It may override `csr`,
+    `mixing_matrices`, `products`, `edges`, `out_neighbours`, `union` and `delivered_edges` to be faster, not
+    different. Weights other than 1 / |N_j^out(s)| are defined by `csr`. The output of classes outside this package is
+    validated (`networks.validation`). A class without self-loops sets `self_loops = False`; `diagnose_connectivity`
+    then also looks for periodic graphs.
 
     Example:
 
@@ -51,7 +52,7 @@ class Network(ABC):
             def expected_edges(self):
                 return 2.0 * self.n
 
-            def out_lists(self, s):
+            def out_adjacency(self, s):
                 both = [sorted((j, (j + 1) % self.n)) for j in range(self.n)]
                 return np.arange(0, 2 * self.n + 1, 2), np.array(both, dtype=np.int32).ravel()
 
@@ -106,12 +107,17 @@ class Network(ABC):
         return slice(0, self.n)
 
     @property
+    def is_reliable(self) -> bool:
+        """Whether every message arrives in the step in which it is sent, so that mixing conserves sums over clients."""
+        return True
+
+    @property
     @abstractmethod
     def expected_edges(self) -> float:
         """Expected number of edges of one step, self-loops included."""
 
     @abstractmethod
-    def out_lists(self, s: int) -> Edges:
+    def out_adjacency(self, s: int) -> Edges:
         """(indptr int64 (n+1,), receivers int32): sender j reaches receivers[indptr[j] : indptr[j + 1]], sorted.
 
         Parameters
@@ -134,7 +140,7 @@ class Network(ABC):
         -------
         (senders, receivers).
         """
-        return pairs_from_lists(*self.out_lists(s))
+        return pairs_from_lists(*self.out_adjacency(s))
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         """Receivers of one sender at step s, sorted, int64, itself included; sampled for that sender alone.
@@ -148,7 +154,7 @@ class Network(ABC):
         -------
         (out-degree,) integers.
         """
-        indptr, receivers = self.out_lists(s)
+        indptr, receivers = self.out_adjacency(s)
         j = self._client("sender", sender)
         return receivers[indptr[j] : indptr[j + 1]].astype(np.int64)
 
@@ -163,7 +169,7 @@ class Network(ABC):
         -------
         (indptr, indices, weights).
         """
-        indptr, receivers = self.out_lists(s)
+        indptr, receivers = self.out_adjacency(s)
         return rows_from_lists(indptr, receivers, 1.0 / np.diff(indptr))
 
     def mixing_matrix(self, s: int) -> np.ndarray:
@@ -235,7 +241,7 @@ class Network(ABC):
         senders, receivers = (np.concatenate(part) for part in zip(nothing, *lists, strict=True))
         return senders, receivers
 
-    def heard(self, first: int, count: int) -> Edges:
+    def delivered_edges(self, first: int, count: int) -> Edges:
         """(senders, receivers) of the edges of the stretch whose messages arrive, sooner or later: by default all.
 
         Parameters
@@ -264,7 +270,7 @@ class Network(ABC):
         Network.
         """
 
-        view = After(self, t)
+        view = ShiftedNetwork(self, t)
         return self if view.t == 0 else view
 
     @property
@@ -291,16 +297,20 @@ class Network(ABC):
 
 
 # ----------------------------------------------------------------------------------------------------
-# After: a network from a later step on, P'(s) = P(t + s); a pure view, made by `net.after(t)`.
+# ShiftedNetwork: a network from a later step on, P'(s) = P(t + s); a pure view, made by `net.after(t)`.
 
 
-class After(Network):
+class ShiftedNetwork(Network):
     """Step s of the view is step t + s of `net`; every question is handed on to `net`, with its fast ways."""
 
     def __init__(self, net: Network, t: int) -> None:
         self.net, self.t = net, validation.integer("t", t, 0, MAX_STEP - 1)
         super().__init__(net.n, net.seed, net.period)
         self.equal_shares, self.self_loops = net.equal_shares, net.self_loops
+
+    @property
+    def is_reliable(self) -> bool:
+        return self.net.is_reliable
 
     @property
     def expected_edges(self) -> float:
@@ -310,8 +320,8 @@ class After(Network):
         t = validation.integer("t", t, 0, MAX_STEP - 1 - self.t)
         return self.net.after(self.t + t)
 
-    def out_lists(self, s: int) -> Edges:
-        return self.net.out_lists(self.t + self._step(s))
+    def out_adjacency(self, s: int) -> Edges:
+        return self.net.out_adjacency(self.t + self._step(s))
 
     def edges(self, s: int) -> Edges:
         return self.net.edges(self.t + self._step(s))
@@ -337,9 +347,9 @@ class After(Network):
         first, count = self._stretch(first, count)
         return self.net.union(self.t + first, count)
 
-    def heard(self, first: int, count: int) -> Edges:
+    def delivered_edges(self, first: int, count: int) -> Edges:
         first, count = self._stretch(first, count)
-        return self.net.heard(self.t + first, count)
+        return self.net.delivered_edges(self.t + first, count)
 
     @property
     def _last_step(self) -> int:

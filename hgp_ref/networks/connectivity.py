@@ -80,7 +80,7 @@ def _groups_of_union(net: Network, first: int, count: int) -> int:
     pairs, added, chunk, groups = np.empty(0, np.int64), 0, 1, 2
     while added < count and groups > 1:
         chunk = min(chunk, count - added)
-        senders, receivers = net.heard(first + added, chunk)
+        senders, receivers = net.delivered_edges(first + added, chunk)
         pairs = np.union1d(pairs, senders * net.n + receivers)
         groups = _groups(net.n, *np.divmod(pairs, net.n), 1)
         added, chunk = added + chunk, 2 * chunk
@@ -123,7 +123,7 @@ NAMED = 10  # clients named in a message
 
 
 @dataclass(frozen=True)
-class Unreachable:
+class Disconnected:
     """Who is cut off from the largest strong component of the union over steps first .. first + count - 1.
 
     Attributes
@@ -191,7 +191,7 @@ def strongly_connected(net: Network, first: int, count: int) -> bool:
     return _Condensation(net).extend(first, useful).size == 1
 
 
-def unreachable(net: Network, first: int, count: int) -> Unreachable | None:
+def unreachable(net: Network, first: int, count: int) -> Disconnected | None:
     """None if the union over the stretch is strongly connected, else who cannot be reached and who cannot reach.
 
     Parameters
@@ -203,7 +203,7 @@ def unreachable(net: Network, first: int, count: int) -> Unreachable | None:
 
     Returns
     -------
-    Unreachable or None
+    Disconnected or None
         Who is cut off.
 
     Examples
@@ -221,10 +221,10 @@ def unreachable(net: Network, first: int, count: int) -> Unreachable | None:
         tuple(np.flatnonzero(~union.reached(core, backwards)[union.labels]).tolist()) for backwards in (False, True)
     )
     member = int(np.argmax(union.labels == core))
-    return Unreachable(first, count, union.size, int(sizes[core]), member, unheard, unreached)
+    return Disconnected(first, count, union.size, int(sizes[core]), member, unheard, unreached)
 
 
-def obstacle(net: Network, first: int, count: int) -> Unreachable | Periodic | None:
+def diagnose_connectivity(net: Network, first: int, count: int) -> Disconnected | Periodic | None:
     """What keeps averaging over the stretch from the mean, with a `message`; None if nothing is seen.
 
     Either the union of its graphs is not strongly connected, or, without self-loops, they are periodic.
@@ -238,12 +238,12 @@ def obstacle(net: Network, first: int, count: int) -> Unreachable | Periodic | N
 
     Returns
     -------
-    Unreachable, Periodic or None
+    Disconnected, Periodic or None
         With a `message`.
 
     Examples
     --------
-    >>> hgp.networks.obstacle(hgp.networks.FullyConnected(3), 1, 5) is None
+    >>> hgp.networks.diagnose_connectivity(hgp.networks.FullyConnected(3), 1, 5) is None
     True
     """
     return unreachable(net, first, count) or periodic(net, first, count)
@@ -313,7 +313,7 @@ class _Condensation:
         chunk = 1
         while self.steps < count and self.size > 1:
             chunk = min(chunk, count - self.steps, limit)
-            self._add(*self.net.heard(first + self.steps, chunk))
+            self._add(*self.net.delivered_edges(first + self.steps, chunk))
             self.steps += chunk
             chunk *= growth
         return self

@@ -44,7 +44,7 @@ class FullyConnected(Network):
     def expected_edges(self) -> float:
         return float(self.n) ** 2
 
-    def out_lists(self, s: int) -> Edges:
+    def out_adjacency(self, s: int) -> Edges:
         self._step(s)
         receivers = allocate(self, (1, self.n, self.n), np.int32)
         receivers[:] = np.arange(self.n, dtype=np.int32)
@@ -83,7 +83,7 @@ class SelfLoops(Network):
     def expected_edges(self) -> float:
         return float(self.n)
 
-    def out_lists(self, s: int) -> Edges:
+    def out_adjacency(self, s: int) -> Edges:
         self._step(s)
         return np.arange(self.n + 1, dtype=np.int64), np.arange(self.n, dtype=np.int32)
 
@@ -135,7 +135,7 @@ class OnePeerExponential(Network):
         """
         return 1 << (self._step(s) - 1) % self.hops
 
-    def out_lists(self, s: int) -> Edges:
+    def out_adjacency(self, s: int) -> Edges:
         hop, own = self.hop(s), np.arange(self.n, dtype=np.int64)
         if self.n == 1:
             return np.arange(2, dtype=np.int64), np.zeros(1, dtype=np.int32)
@@ -349,7 +349,7 @@ class Schedule(Network):
     def csr(self, s: int) -> Csr:
         return tuple(part.copy() for part in self._at(s))  # type: ignore[return-value]
 
-    def out_lists(self, s: int) -> Edges:
+    def out_adjacency(self, s: int) -> Edges:
         indptr, senders, _ = self._at(s)
         out_indptr, receivers, _ = rows_from_lists(indptr, senders, np.ones(self.n))
         return out_indptr, receivers
@@ -505,7 +505,7 @@ class StaticUndirected(Network):
         indptr, indices, _ = rows_from_adjacency(self._support, np.ones(self.n))
         return indptr, indices, self._matrix[self._support]
 
-    def out_lists(self, s: int) -> Edges:
+    def out_adjacency(self, s: int) -> Edges:
         return self.csr(s)[:2]  # symmetric
 
     def _arguments(self) -> dict[str, Any]:

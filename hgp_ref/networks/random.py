@@ -102,7 +102,7 @@ class BernoulliNetwork(Network):
     def _kernels(self, steps: int) -> ModuleType:
         return dense_many if self.n <= dense_many.CLIENTS and steps >= dense_many.STEPS else dense
 
-    def out_lists(self, s: int) -> Edges:
+    def out_adjacency(self, s: int) -> Edges:
         indptr, receivers, _ = rows_from_adjacency(np.ascontiguousarray(self.adjacency(s).T), np.ones(self.n))
         return indptr, receivers
 
@@ -215,7 +215,7 @@ class RandomOut(Network):
     def expected_edges(self) -> float:
         return float(self.n * (self.k + 1))
 
-    def out_lists(self, s: int) -> Edges:
+    def out_adjacency(self, s: int) -> Edges:
         receivers = np.empty((self.n, self.k + 1), dtype=np.int32)
         self._sample(s, 0, receivers)
         return self._indptr, receivers.reshape(-1)
@@ -228,7 +228,7 @@ class RandomOut(Network):
         return indptr
 
     def csr(self, s: int) -> Csr:
-        return rows_from_lists(*self.out_lists(s), 1.0 / (self.k + 1))
+        return rows_from_lists(*self.out_adjacency(s), 1.0 / (self.k + 1))
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         receivers = np.empty((1, self.k + 1), dtype=np.int32)
@@ -307,7 +307,7 @@ class SparseErdosRenyi(Network):
         guide = np.searchsorted(table, np.arange(256, dtype=np.uint64) << np.uint64(56), side="right")
         return smallest, table, guide
 
-    def out_lists(self, s: int) -> Edges:
+    def out_adjacency(self, s: int) -> Edges:
         return self._sample(self._step(s), 0, self.n)
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:

@@ -21,7 +21,7 @@ import numpy as np
 from hgp_ref import philox, validation
 from hgp_ref._kernels import links
 from hgp_ref._kernels.graphs import Csr, rows_from_lists
-from hgp_ref.networks.base import After, Edges, Network
+from hgp_ref.networks.base import Edges, Network, ShiftedNetwork
 from hgp_ref.philox import MAX_STEP
 
 SCALE = 2**32
@@ -33,7 +33,7 @@ class Unreliable(Network):
     """The graphs of `net`, with messages that are lost or late and clients that sleep.
 
     What the methods of every network tell (`edges`, `csr`, `mixing_matrix`, ...) is what is sent; `delays` tells what
-    becomes of it, `asleep` who sleeps, and `heard` over which edges something arrives. The fates of messages
+    becomes of it, `asleep` who sleeps, and `delivered_edges` over which edges something arrives. The fates of messages
     follow the clock of the network itself: `Unreliable(net.after(t), ...)` is `Unreliable(net, ...).after(t)`.
 
     Parameters
@@ -75,12 +75,11 @@ class Unreliable(Network):
         self.sleep = _naps(sleep, self.n) if _listed(sleep) else validation.probability("sleep", sleep)
         self.stretch = validation.integer("stretch", stretch, 1, validation.LONGEST)
         self.equal_shares, self.self_loops = self.net.equal_shares and not self.sleep, self.net.self_loops
-        self.period = self.net.period if self.in_time and not self.sleep else None
+        self.period = self.net.period if self.is_reliable and not self.sleep else None
         self._key = philox.key(seed)
 
     @property
-    def in_time(self) -> bool:
-        """Whether every message that is sent arrives at its own step."""
+    def is_reliable(self) -> bool:
         return self.loss == 0 and self.delay == 0
 
     @property
@@ -155,9 +154,9 @@ class Unreliable(Network):
         graph, asleep = self.net.csr(self._at(s)), self.asleep(s)
         return links.silence(*graph, asleep) if asleep.any() else graph
 
-    def out_lists(self, s: int) -> Edges:
+    def out_adjacency(self, s: int) -> Edges:
         if not self.asleep(s).any():
-            return self.net.out_lists(self._at(s))
+            return self.net.out_adjacency(self._at(s))
         indptr, receivers, _ = rows_from_lists(*self.csr(s)[:2], 1.0)
         return indptr, receivers
 
@@ -170,7 +169,7 @@ class Unreliable(Network):
                 links.silence_dense(W[k], self.asleep(first + k))
         return W
 
-    def heard(self, first: int, count: int) -> Edges:
+    def delivered_edges(self, first: int, count: int) -> Edges:
         first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
         pairs = [np.empty((2, 0), dtype=np.int64)]
         for s in range(first, first + count):
@@ -205,7 +204,7 @@ def _without_view(net: Network) -> tuple[Network, int]:
             f"net={net!r} given, needed a network all of whose clients are in this process: make "
             "it Unreliable first, then spread that"
         )
-    inner, t = (net.net, net.t) if isinstance(net, After) else (net, 0)
+    inner, t = (net.net, net.t) if isinstance(net, ShiftedNetwork) else (net, 0)
     if isinstance(inner, Unreliable):
         raise ValueError(
             f"net={net!r} given, needed a network that is not Unreliable itself: give loss, delay and sleep once "

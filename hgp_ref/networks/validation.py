@@ -240,7 +240,7 @@ def _neighbours(net: Network, label: str, asked: tuple[Any, ...], answer: Any) -
 
 
 CHECKS: dict[str, Callable[..., Any]] = {
-    "out_lists": _out_lists,
+    "out_adjacency": _out_lists,
     "csr": _csr,
     "mixing_matrix": _matrix,
     "mixing_matrices": _matrices,
@@ -255,11 +255,11 @@ def _compare(net: Network, s: int) -> None:
     """The rows, the lists, the promise of equal shares and the matrices of step s speak of one P(s)."""
     name = type(net).__name__
     period = None if net.period is None else validation.integer(f"{name}: period", net.period, 1)
-    indptr, receivers = net.out_lists(s)
+    indptr, receivers = net.out_adjacency(s)
     indptr_rows, senders, weights = net.csr(s)
     begin, listed, shares = rows_from_lists(indptr, receivers, 1.0 / np.diff(indptr))
     if not (np.array_equal(begin, indptr_rows) and np.array_equal(listed, senders)):
-        raise ValueError(f"{name}: csr({s}) and out_lists({s}) have different edges, needed the same graph")
+        raise ValueError(f"{name}: csr({s}) and out_adjacency({s}) have different edges, needed the same graph")
     unequal = np.abs(weights / shares - 1.0) > 4 * EPS
     if net.equal_shares and unequal.any():
         at = int(np.argmax(unequal))
@@ -310,5 +310,5 @@ def allocate(what: object, shape: tuple[int, ...], dtype: Any = np.float64, zero
         raise MemoryError(
             f"{what}: n² = {n * n:,} entries of {np.dtype(dtype).name}{times} needed, {needed / GIB:.1f} GiB; for so "
             "many clients take a sparse network (RandomOut, SparseErdosRenyi, Schedule of edge lists), by csr or "
-            "out_lists (in averaging: mode='stepping')"
+            "out_adjacency (in averaging: mode='stepping')"
         ) from error

@@ -25,7 +25,7 @@ from hgp_ref.errors import DivergenceError
 from hgp_ref.mixing import Averaging, ExactAverage, Gossip, PushSum, Traffic
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import FullyConnected, Network
-from hgp_ref.networks.base import After
+from hgp_ref.networks.base import ShiftedNetwork
 from hgp_ref.neural import Ensemble, Sequential
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import MiniBatches, NeuralProblem
@@ -38,7 +38,7 @@ from hgp_ref.training.gradient_push import VARIANTS, Rates, check_momentum
 
 def exact(net: Network, steps: int) -> ExactAverage:
     """The mean itself, for clients who all hear each other."""
-    if not isinstance(net.net if isinstance(net, After) else net, FullyConnected):
+    if not isinstance(net.net if isinstance(net, ShiftedNetwork) else net, FullyConnected):
         raise ValueError(
             f"net: {net!r} given, over which not everybody hears everybody, with averaging='exact'; needed "
             "FullyConnected, or averaging='gossip' or 'push_sum'"

@@ -55,7 +55,7 @@ def in_order(graph, z):
 def test_a_row_is_the_same_bits_however_it_is_computed(dtype):
     """For d = 1 .. 300: alone, in ranges, from any begin, pulled or pushed, in blocks or by the row loops."""
     net = networks.SparseErdosRenyi(11, 4.0, seed=2)
-    graph, lists, n = net.csr(3), net.out_lists(3), 11
+    graph, lists, n = net.csr(3), net.out_adjacency(3), 11
     for d in range(1, 301):
         z = numbers(n, d, dtype)
         expected = in_order(graph, z)
@@ -73,7 +73,7 @@ def test_a_row_is_the_same_bits_however_it_is_computed(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_columns_do_not_depend_on_the_columns_beside_them(dtype):
     net = networks.SparseErdosRenyi(40, 4.0, seed=2)
-    graph, lists = net.csr(3), net.out_lists(3)
+    graph, lists = net.csr(3), net.out_adjacency(3)
     z = numbers(40, 300, dtype)
     whole = in_order(graph, z)
     for first, last in ((0, 1), (7, 10), (13, 50), (1, 300), (100, 229)):
@@ -87,7 +87,7 @@ def test_columns_do_not_depend_on_the_columns_beside_them(dtype):
 
 def test_entries_of_weights_are_the_same_bits_in_any_range():
     net = networks.SparseErdosRenyi(40, 4.0, seed=2)
-    graph, lists, omega = net.csr(3), net.out_lists(3), np.random.default_rng(0).random(40)
+    graph, lists, omega = net.csr(3), net.out_adjacency(3), np.random.default_rng(0).random(40)
     pulled, pushed = kernels.pull_vector_step(*graph, omega), kernels.push_vector_step(*lists, omega)
     np.testing.assert_allclose(pulled, net.mixing_matrix(3) @ omega, rtol=1e-14)
     for begin, end in ((0, 40), (0, 1), (39, 40), (5, 17)):
@@ -158,7 +158,7 @@ def test_pushing_is_pulling(d, dtype):
     z = numbers(60, d, dtype)
     pulled, pushed = (np.full_like(z, np.nan) for _ in range(2))
     kernels.pull_step(*net.csr(4), z, pulled)
-    kernels.push_step(*net.out_lists(4), z, pushed)
+    kernels.push_step(*net.out_adjacency(4), z, pushed)
     np.testing.assert_array_equal(pulled, pushed)
 
 
@@ -172,8 +172,8 @@ def test_pushing_does_not_depend_on_the_number_of_threads(d, number, monkeypatch
     for limit in (1, number):
         out = np.full_like(z, np.nan)
         with _numba.limited(limit):
-            kernels.push_step(*net.out_lists(1), z, out)
-            results.append((out, kernels.push_vector_step(*net.out_lists(1), omega)))
+            kernels.push_step(*net.out_adjacency(1), z, out)
+            results.append((out, kernels.push_vector_step(*net.out_adjacency(1), omega)))
     np.testing.assert_array_equal(results[0][0], results[1][0])
     np.testing.assert_array_equal(results[0][1], results[1][1])
     np.testing.assert_allclose(results[0][1], net.mixing_matrix(1) @ omega, rtol=1e-14)
@@ -184,7 +184,7 @@ def test_who_promises_equal_shares_keeps_it(kind):
     net = NETWORK_KINDS[kind](12)
     for s in (1, 2, 5):
         _, indices, weights = net.csr(s)
-        equal = 1.0 / np.diff(net.out_lists(s)[0])[indices]
+        equal = 1.0 / np.diff(net.out_adjacency(s)[0])[indices]
         if net.equal_shares:
             np.testing.assert_array_equal(weights, equal)
     assert net.equal_shares == (kind in ("OnePeerExponential", "RandomOut", "SparseErdosRenyi"))

@@ -168,7 +168,7 @@ def test_methods_that_rest_on_doubly_stochastic_matrices_refuse_others(method):
     with pytest.raises(ValueError, match="doubly stochastic"):
         hgp.hypergradient(problem, x, lam, hgp.PushSum(RING, 1), method=method, iterations=3)
     carried = hgp.PushSum(RING, 1, debias="conserve")
-    with pytest.raises(ValueError, match="fresh weights"):
+    with pytest.raises(ValueError, match="avg must reset its weights"):
         hgp.hypergradient(problem, x, lam, carried, method=Descent("tracking", 0.1), iterations=3)
 
 

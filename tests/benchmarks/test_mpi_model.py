@@ -43,7 +43,7 @@ def test_expected_rows_are_those_that_cross(degree, ranks):
     """The mean over graphs, of one rank; a standard deviation is far below 2 % here."""
     case = Case("unseen", "mixing", 2000, 16, 10, degree)
     net, starts = hgp.networks.RandomOut(2000, degree, seed=1), np.arange(ranks + 1) * 2000 // ranks
-    seen = np.mean([rows_that_cross(net.out_lists(s), starts) for s in range(1, 6)]) / ranks
+    seen = np.mean([rows_that_cross(net.out_adjacency(s), starts) for s in range(1, 6)]) / ranks
     assert exchange(case, ranks).rows == pytest.approx(seen, rel=0.02)
 
 
@@ -56,5 +56,5 @@ def test_columns_are_taken_where_the_package_takes_them():
 
 def test_a_graph_made_for_it_has_so_many_rows_that_cross():
     case = Case("crossing", "mixing", 256, 16, 20, 1, crossing=16)
-    rows = rows_that_cross(network(case, 256).out_lists(1), np.array([0, 128, 256]))
+    rows = rows_that_cross(network(case, 256).out_adjacency(1), np.array([0, 128, 256]))
     assert rows == 2 * exchange(case, 2).rows == 32

@@ -175,7 +175,7 @@ def test_published_graphs_are_graphs():
     rates = np.random.RandomState(1234).uniform(0.4, 0.8, (3, 3))
     off = ~np.eye(3, dtype=bool)
     assert np.all(np.abs(frequency - rates)[off] < 5 * np.sqrt(0.25 / 4000))
-    indptr, receivers = net.out_lists(7)
+    indptr, receivers = net.out_adjacency(7)
     dense = np.zeros((3, 3))
     for j in range(3):
         dense[receivers[indptr[j] : indptr[j + 1]], j] = 1 / (indptr[j + 1] - indptr[j])

@@ -26,7 +26,7 @@ KINDS = {
     "Unreliable": dict(net=networks.FullyConnected(3), loss=0.2, delay=2, sleep=0.1, seed=0, stretch=2),
 }
 MEMBERS = {
-    "out_lists": dict(s=1),
+    "out_adjacency": dict(s=1),
     "edges": dict(s=1),
     "out_neighbours": dict(s=1, sender=0),
     "csr": dict(s=1),
@@ -47,7 +47,7 @@ for member in ("asleep", "delays", "links"):
     owner = lambda: networks.Unreliable(networks.FullyConnected(3), sleep=0.2)  # noqa: E731
     method(f"networks.Unreliable.{member}", owner, lambda: dict(s=1))
 method("networks.OnePeerExponential.hop", lambda: networks.OnePeerExponential(3), lambda: dict(s=1))
-for name in ("obstacle", "smallest_window", "strongly_connected", "unreachable"):
+for name in ("diagnose_connectivity", "smallest_window", "strongly_connected", "unreachable"):
     function(f"networks.{name}", getattr(networks, name), lambda: dict(net=small.net(), first=1, count=3))
 
 # averaging and channels

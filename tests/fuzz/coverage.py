@@ -21,7 +21,7 @@ PROTOCOL = "a protocol: what a problem has"
 
 EXEMPT: dict[str, str] = {
     **{f"channels.{kind}": DRIVEN for kind in ("Channel", "AllToAll", "Lossy", "ParameterServer", "Simulated", "Runs")},
-    **{f"mpi.{kind}": DRIVEN for kind in ("Crossing", "Spread")},
+    **{f"mpi.{kind}": DRIVEN for kind in ("RankChannel", "DistributedNetwork")},
     "mpi.spread": "starts MPI: bad values are in tests/mpi/refusals.py, on two ranks",
     **{f"averaging.{name}": DRIVEN for name in ("Mixer", "start_averaging", "SumPreserving", "run_round")},
     **{
@@ -75,9 +75,9 @@ EXEMPT: dict[str, str] = {
             ),
             *("planning.Diagnostics", "planning.Outcome", "planning.Plan", "planning.Stage", "Plan"),
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
-            *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Unreachable"),
+            *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Disconnected"),
             *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
-            *("backend.Backend", "bilevel.Path", "bilevel.OuterStep", "mpi.Handed"),
+            *("backend.Backend", "bilevel.Path", "bilevel.OuterStep", "mpi.MPITraffic"),
             *("baselines.FixedPointEstimate", "personalization.Personalized"),
         )
     },

@@ -32,7 +32,7 @@ class _NoLists(hgp.networks.Network):
 
     expected_edges = 3.0
 
-    def out_lists(self, s: int) -> Any:
+    def out_adjacency(self, s: int) -> Any:
         return self._lists
 
 

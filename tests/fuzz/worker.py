@@ -48,7 +48,7 @@ def finite(value: Any, depth: int = 0) -> bool:
 
 def names_argument(message: str, arguments: list[str]) -> bool:
     """Whether the message speaks of one of the arguments: its name as a word; of one letter, as a name in code."""
-    if re.search(r"\w\.(out_lists|csr|mixing_matrices)\(", message):  # what a network of the user's own returned
+    if re.search(r"\w\.(out_adjacency|csr|mixing_matrices)\(", message):  # what a network of the user's own returned
         return True
     for name in [*arguments, "problem"]:
         after = r"(?![\w'])" if len(name) > 1 else r"(?=[=:\[.,)/]| must| and| is| has)"

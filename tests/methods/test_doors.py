@@ -216,7 +216,7 @@ def test_other_kinds_of_floats_are_refused_by_name(dtype, mode):
             TypeError,
             "lam: needed an array, got None",
         ),
-        (lambda p, x, lam: hgp.sgp(p, lam, None, lr=2.0, milestones=(0.6, 0.8)), TypeError, "net: needed a network"),
+        (lambda p, x, lam: hgp.sgp(p, lam, None, lr=2.0, milestones=(0.6, 0.8)), TypeError, "net must be a network"),
         (
             lambda p, x, lam: hgp.sgp(p, lam, hgp.networks.SelfLoops(4), lr=2.0, milestones=(0.6, 0.8)),
             ValueError,

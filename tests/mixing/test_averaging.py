@@ -142,22 +142,22 @@ def test_dtype_is_kept(mode):
         (lambda net: exact.theta(0, 2), ValueError, "n=0, d=2 given"),
         (lambda net: hgp.PushSum(net, 2, debias="never"), ValueError, "debias='never' given"),
         (lambda net: hgp.PushSum(net, 2, mode="fast"), ValueError, "mode='fast' given"),
-        (lambda net: hgp.PushSum(np.eye(3), 2), TypeError, "net: needed a network"),
+        (lambda net: hgp.PushSum(np.eye(3), 2), TypeError, "net must be a network"),
         (lambda net: hgp.Gossip(net, 2), ValueError, "doubly-stochastic.*use PushSum"),
         (lambda net: hgp.ExactAverage(0), ValueError, "n=0 given"),
         (
             lambda net: hgp.PushSum(net, 2).apply(np.ones((4, 2))),
             ValueError,
-            r"u: shape \(4, 2\) given, needed \(..., 3, d\)",
+            r"u must have shape \(..., 3, d\), one row per client, got \(4, 2\)",
         ),
-        (lambda net: hgp.PushSum(net, 2).apply(np.ones(3)), ValueError, r"u: shape \(3,\) given"),
+        (lambda net: hgp.PushSum(net, 2).apply(np.ones(3)), ValueError, r"u must have shape .* got \(3,\)"),
         (lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2), dtype=int)), TypeError, "u: needed real floating-point"),
         (lambda net: hgp.PushSum(net, 2).apply([[1.0], [2.0], [3.0]]), TypeError, "needed an array"),
         (lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=-1), ValueError, "call=-1 given"),
         (
             lambda net: hgp.mixing.Runs([hgp.ExactAverage(3).connect(), hgp.ExactAverage(4).connect()]),
             ValueError,
-            r"averagings of \[3, 4\]",
+            r"averagings must have the same number of clients, got \[3, 4\]",
         ),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_network_of_ones_own_gives_its_weights_by_csr():
 
         expected_edges = 6.0
 
-        def out_lists(self, s):
+        def out_adjacency(self, s):
             receivers = np.sort([[j, (j + 1) % 3] for j in range(3)], axis=1).astype(np.int32)
             return np.array([0, 2, 4, 6]), receivers.reshape(-1)
 

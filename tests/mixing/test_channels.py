@@ -37,7 +37,7 @@ def test_mixing_is_the_product_of_the_matrices(kind, mode, weights, hint):
     net = NETWORK_KINDS[kind](N)
     channel = connect(net, mode)
     if hint != "none":
-        channel.foresee(STEPS if hint == "right" else (2, 3, 3, 3, 1))
+        channel.prefetch(STEPS if hint == "right" else (2, 3, 3, 3, 1))
     z, omega, used, messages = np.random.default_rng(0).normal(size=(N, 3)), np.ones(N), 0, 0
     for k, S in enumerate(STEPS):
         P = product(net, used + 1, S)
@@ -134,7 +134,7 @@ def test_channels_side_by_side_stacked_or_not():
         alone = [kinds[r][0]() for r in chosen]
         steps = list(zip(*(kinds[r][2] for r in chosen), strict=True))
         rules = tuple(kinds[r][1] for r in chosen)
-        runs.foresee(steps)
+        runs.prefetch(steps)
         for S in steps:
             together = runs.average(z[: len(chosen)], S, rules)
             for r, channel in enumerate(alone):
@@ -156,11 +156,11 @@ def test_reductions_are_over_all_clients():
 
 def test_blocks_stay_within_their_memory():
     channel = Simulated(hgp.networks.RandomDirected(n=300, seed=0))
-    channel.foresee((1,) * 5000)
+    channel.prefetch((1,) * 5000)
     channel.average(np.ones((300, 1000)), 1)
     assert channel._calls._K.nbytes <= 16 * 2**20
     few = Simulated(hgp.networks.RandomDirected(n=1500, seed=0), "composed")
-    few.foresee((1,) * 10)
+    few.prefetch((1,) * 10)
     few.average(np.ones((1500, 1)), 1)
     assert len(few._calls.steps) == 1
 
@@ -187,7 +187,7 @@ class Ring(hgp.networks.Network):
 
     expected_edges, self_loops = 3.0, False
 
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         return np.arange(4), np.array([1, 2, 0], dtype=np.int32)
 
 
@@ -199,7 +199,7 @@ class Half(Ring):
     def __init__(self):
         super().__init__(3, period=2)
 
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         receivers = [1, 1, 2] if s % 2 else [0, 1, 0, 1, 2]
         indptr = [0, 1, 2, 3] if s % 2 else [0, 2, 4, 5]
         return np.array(indptr), np.array(receivers, dtype=np.int32)
@@ -218,7 +218,7 @@ def test_messages_of_graphs_without_self_loops_are_all_their_edges(mode):
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
 def test_a_client_that_hears_nobody_is_named(mode):
     channel = connect(Half(), mode)
-    with pytest.raises(ValueError, match="net: client 0 hears nobody"):
+    with pytest.raises(ValueError, match="net: client 0 receives no message"):
         channel.average(np.ones((3, 1)), 1)
     assert_close(connect(Half(), mode).average(np.ones((3, 1)), 2), np.ones((3, 1)), RTOL)
 
@@ -228,7 +228,7 @@ def test_runs_take_one_number_of_steps_and_one_rule_for_all():
     z = np.random.default_rng(0).normal(size=(2, 4, 3))
     for rule in (WeightRule.RESET, WeightRule.CARRY):
         alike, each = (Runs([connect(net) for net in nets]) for _ in range(2))
-        alike.foresee([3, 3])
+        alike.prefetch([3, 3])
         for _ in range(2):
             assert np.array_equal(alike.average(z, 3, rule), each.average(z, (3, 3), (rule, rule)))
         assert alike.traffic == each.traffic

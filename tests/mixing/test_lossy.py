@@ -76,7 +76,7 @@ def test_calls_are_blocks_of_augmented_matrices(robust, n, S, rule):
         A = exact.augmented_product(net, call * S + 1, S, robust)
         assert np.abs(A.sum(axis=0) - 1).max() < 1e-14 and A.min() >= 0  # nothing leaves the state
         assert_close(P[call], A[:n, :n], RTOL)
-        if not net.in_time:
+        if not net.is_reliable:
             assert_close(P[call], exact.mixing_product(net, S, call, robust), RTOL)
             K = exact.push_sum_matrix(net, S, call, robust=robust)
             assert K.min() >= 0 and np.abs(K.sum(axis=1) - 1).max() < 1e-13
@@ -87,7 +87,7 @@ def test_calls_of_different_lengths_follow_each_other_whatever_was_foreseen():
     z = np.random.default_rng(0).normal(size=(4, 2))
     for ahead in (steps, (3, 1, 1, 5), ()):
         channel, used = open_channel(net, True), 0
-        channel.foresee(ahead)
+        channel.prefetch(ahead)
         for S in steps:
             P = exact.augmented_product(net, used + 1, S)[:4, :4]
             assert_close(channel.average(z, S), P @ z / P.sum(axis=1, keepdims=True), RTOL)
@@ -263,7 +263,9 @@ def test_maxima_that_never_arrive_are_refused():
 def test_what_makes_no_sense_over_such_links_is_refused():
     net = Unreliable(FullyConnected(3), loss=0.2, seed=1)
     z = np.ones((3, 2))
-    with pytest.raises(ValueError, match="net: Unreliable.* given, which loses or delays .* needed others for Gossip"):
+    with pytest.raises(
+        ValueError, match="Gossip needs reliable links, but Unreliable.* loses or delays messages; use Robust"
+    ):
         hgp.Gossip(net, 2)
     with pytest.raises(ValueError, match="needed PushSum, or RobustPushSum, in place of Gossip"):
         open_channel(net, True).mix(z, 2, WeightRule.NONE)

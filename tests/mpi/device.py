@@ -93,10 +93,10 @@ def transfers(lib, counted):
         spread = hgp.mpi.spread(net, COMM, direct=direct)
         rows = spread.clients.stop - spread.clients.start
         z, channel = lib.asarray(np.ones((rows, 1000))), connect(spread)
-        before = spread.handed
+        before = spread.mpi_traffic
         counted.reset()
         channel.mix(z, 3, WeightRule.RESET)
-        sent = spread.handed.bytes - before.bytes
+        sent = spread.mpi_traffic.bytes - before.bytes
         assert sent > 0
         down[direct] = counted.to_host_bytes
         assert counted.to_host_bytes == (0 if direct else sent), (counted, sent)

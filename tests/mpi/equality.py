@@ -16,7 +16,7 @@ from mpi4py import MPI
 import hgp_ref as hgp
 from hgp_ref.mixing import WeightRule, connect
 from hgp_ref.mpi import channel as crossing
-from hgp_ref.networks.base import After
+from hgp_ref.networks.base import ShiftedNetwork
 
 COMM = MPI.COMM_WORLD
 SIZES = [3, 9, 5, 12, 4, 9, 7]  # instances of each client
@@ -70,7 +70,7 @@ def channel_cases(name, whole, own, z, clients):
     rows = z[..., clients, :]
     if z.ndim == 3:  # memory in another order than its axes
         rows = np.asfortranarray(rows)
-    own.foresee((3, 1, 2))
+    own.prefetch((3, 1, 2))
     for weights in (WeightRule.RESET, WeightRule.CARRY):
         for S in (3, 1, 2):
             same(name, whole.mix(z, S, weights), own.mix(rows, S, weights), clients)
@@ -107,12 +107,12 @@ def choice():
     for base, d, mode, messages in ((joined, 1000, "auto", 2 * others), (joined, 1000, "stepping", S * others),
                                     (joined, 1, "auto", S * others), (alone, 1000, "auto", 0)):  # fmt: skip
         net = hgp.mpi.spread(base, COMM)
-        rows, before = net.clients.stop - net.clients.start, net.handed
+        rows, before = net.clients.stop - net.clients.start, net.mpi_traffic
         connect(net, mode).mix(np.ones((rows, d)), S)
-        equal(f"messages, {base!r}, {d} columns, {mode}", messages, net.handed.messages - before.messages)
+        equal(f"messages, {base!r}, {d} columns, {mode}", messages, net.mpi_traffic.messages - before.messages)
         if messages == 2 * others > 0:  # strips end at cache lines, 8 columns
             share = 2 * 8 * rows * d * others / COMM.size
-            assert abs(net.handed.bytes - before.bytes - share) <= 2 * 8 * 8 * n * COMM.size
+            assert abs(net.mpi_traffic.bytes - before.bytes - share) <= 2 * 8 * 8 * n * COMM.size
 
 
 def composed():
@@ -125,7 +125,7 @@ def composed():
             z, clients = rng.standard_normal(shape).astype(dtype), net.clients
             whole, own = connect(base, "composed"), connect(net, "composed")
             for channel in (whole, own):
-                channel.foresee((3, 2, 2))
+                channel.prefetch((3, 2, 2))
             for S, weights in (
                 (3, WeightRule.RESET),
                 (2, WeightRule.RESET),
@@ -382,7 +382,7 @@ def plans():
             raise AssertionError("a certificate of a rank's own clients is none")
 
 
-class Stepping(After):
+class Stepping(ShiftedNetwork):
     """The simulation that always steps."""
 
     def __init__(self, net, t=0):

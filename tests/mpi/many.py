@@ -43,9 +43,9 @@ def main(n):
     COMM.Barrier()
     for mode in ("stepping", "auto"):
         net = hgp.mpi.spread(base, COMM)
-        before, started = net.handed, time.perf_counter()
+        before, started = net.mpi_traffic, time.perf_counter()
         x, v, traffic = work(problem.restrict(net.clients), lam[net.clients], net, mode)
-        seconds, sent = time.perf_counter() - started, net.handed.bytes - before.bytes
+        seconds, sent = time.perf_counter() - started, net.mpi_traffic.bytes - before.bytes
         x, v = hgp.mpi.gather(x, net), hgp.mpi.gather(v, net)
         if COMM.rank == 0:
             np.testing.assert_array_equal(x, whole[0], strict=True)

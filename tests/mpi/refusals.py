@@ -60,7 +60,7 @@ def networks():
     refuses(r"sizes=\[1, 2\] given", lambda: spread(out(N, 2), COMM, sizes=[1, 2]))
     refuses("patience", lambda: spread(out(N, 2), COMM, patience=0))
     refuses("direct", lambda: spread(out(N, 2), COMM, direct="yes"), TypeError)
-    refuses("net: needed a network", lambda: spread("ring"), TypeError)
+    refuses("net must be a network", lambda: spread("ring"), TypeError)
     refuses("spread already", lambda: spread(spread(out(N, 2))), TypeError)
     refuses("OwnLinks has a channel of its own", lambda: spread(OwnLinks(N, 2)), TypeError)
     lossy = hgp.networks.Unreliable

@@ -16,7 +16,7 @@ class Ring(Network):
     def expected_edges(self):
         return float(2 * self.n if self.n > 1 else 1)
 
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         lists = [sorted({j, (j + 1) % self.n}) for j in range(self.n)]
         return np.cumsum([0, *map(len, lists)]), np.concatenate(lists).astype(np.int32)
 
@@ -29,7 +29,7 @@ class Drifting(Network):
     def hop(self, s):
         return 1 + (s - 1) % (self.n - 1) if self.n > 1 else 0
 
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         lists = [sorted({j, (j + self.hop(s)) % self.n}) for j in range(self.n)]
         return np.cumsum([0, *map(len, lists)]), np.concatenate(lists).astype(np.int32)
 
@@ -50,5 +50,5 @@ class Bare(Network):
 
     self_loops, period, expected_edges = False, 1, 3.0
 
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         return np.arange(self.n + 1), ((np.arange(self.n) + 1) % self.n).astype(np.int32)

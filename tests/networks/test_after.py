@@ -35,7 +35,7 @@ def same(got, expected):
 def test_every_question(kind, n, t, s, data):
     net = ALL[kind](n)
     view = net.after(t)
-    for ask in ("mixing_matrix", "csr", "out_lists", "edges"):
+    for ask in ("mixing_matrix", "csr", "out_adjacency", "edges"):
         same(getattr(view, ask)(s), getattr(net, ask)(t + s))
     j = data.draw(st.integers(0, n - 1))
     same(view.out_neighbours(s, j), net.out_neighbours(t + s, j))
@@ -80,7 +80,7 @@ def test_a_view_is_pure(kind):
 def test_the_last_step(kind, t):
     net, last = ALL[kind](3), philox.MAX_STEP - t
     same(net.after(t).mixing_matrix(last), net.mixing_matrix(philox.MAX_STEP))
-    for ask in ("mixing_matrix", "csr", "out_lists", "edges"):
+    for ask in ("mixing_matrix", "csr", "out_adjacency", "edges"):
         with pytest.raises(ValueError, match=f"s={last + 1} given, needed an integer from 1 to {last}"):
             getattr(net.after(t), ask)(last + 1)
         with pytest.raises(ValueError, match="s=0 given"):
@@ -113,7 +113,7 @@ def test_averaging_goes_on(kind, mode):
     np.testing.assert_array_equal(second, hgp.PushSum(net, S, mode=mode).apply(u, 1))
 
 
-@pytest.mark.parametrize(("kind", "asked"), [("RandomDirected", "products"), ("RandomOut", "out_lists")])
+@pytest.mark.parametrize(("kind", "asked"), [("RandomDirected", "products"), ("RandomOut", "out_adjacency")])
 def test_fast_ways_are_taken(kind, asked, monkeypatch):
     """Products in one sweep, receivers as drawn: asked of the network itself, once."""
     net, steps = KINDS[kind](5), []
@@ -129,4 +129,4 @@ def test_connectivity_of_views():
     net = networks.Schedule([([0], [1]), ([1], [0]), ([], [])])
     assert networks.smallest_window(net.after(1), 1, 12) == networks.smallest_window(net, 2, 12)
     assert networks.strongly_connected(net, 1, 2) and not networks.strongly_connected(net.after(1), 1, 2)
-    assert networks.obstacle(Bare(3).after(2), 1, 9).groups == 3
+    assert networks.diagnose_connectivity(Bare(3).after(2), 1, 9).groups == 3

@@ -94,7 +94,7 @@ def test_senders_share_equally(kind, n):
     """P[i, j] is exactly the float 1 / outdegree of j on the edges, so that lists by sender alone give the matrix."""
     net = KINDS[kind](n)
     for s in (1, 2, 3):
-        indptr, receivers = net.out_lists(s)
+        indptr, receivers = net.out_adjacency(s)
         assert (indptr.dtype, receivers.dtype) == (np.int64, np.int32)
         degree = np.diff(indptr)
         W = np.zeros((n, n))
@@ -117,7 +117,7 @@ def test_one_client_hears_itself_alone(kind):
 def test_integers_of_numpy_are_integers(kind, n, s, kind_of):
     s = s if kind_of in (np.int64, np.uint64, np.array) else min(s, 100)
     net, step, one = ALL[kind](n), kind_of(s), kind_of(1)
-    for ask in ("mixing_matrix", "csr", "out_lists", "edges"):
+    for ask in ("mixing_matrix", "csr", "out_adjacency", "edges"):
         for a, b in zip(getattr(net, ask)(step), getattr(net, ask)(s), strict=True):
             np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(net.mixing_matrices(step, one), net.mixing_matrices(s, 1))
@@ -131,7 +131,10 @@ def test_integers_of_numpy_are_integers(kind, n, s, kind_of):
 def test_other_things_are_not(kind, wrong):
     net = ALL[kind](3)
     for call in (
-        *(lambda ask=ask: getattr(net, ask)(wrong) for ask in ("mixing_matrix", "csr", "out_lists", "edges", "after")),
+        *(
+            lambda ask=ask: getattr(net, ask)(wrong)
+            for ask in ("mixing_matrix", "csr", "out_adjacency", "edges", "after")
+        ),
         lambda: net.mixing_matrices(wrong, 1),
         lambda: net.mixing_matrices(1, wrong),
         lambda: net.union(wrong, 1),
@@ -163,9 +166,9 @@ def test_one_client_alone(kind):
     net = ALL[kind](1)
     assert (net.n, net.expected_edges) == (1, 1.0)
     assert [part.tolist() for part in net.csr(2)] == [[0, 1], [0], [1.0]]
-    assert [part.tolist() for part in net.out_lists(2)] == [[0, 1], [0]]
+    assert [part.tolist() for part in net.out_adjacency(2)] == [[0, 1], [0]]
     assert [part.tolist() for part in net.edges(2)] == [[0], [0]]
-    assert networks.smallest_window(net, 1, 3) == 1 and networks.obstacle(net, 1, 3) is None
+    assert networks.smallest_window(net, 1, 3) == 1 and networks.diagnose_connectivity(net, 1, 3) is None
 
 
 @kinds
@@ -187,7 +190,7 @@ def test_period(kind):
 
 
 @kinds
-@pytest.mark.parametrize("ask", ["mixing_matrix", "edges", "csr", "out_lists"])
+@pytest.mark.parametrize("ask", ["mixing_matrix", "edges", "csr", "out_adjacency"])
 @pytest.mark.parametrize(("s", "error"), [(0, ValueError), (-3, ValueError), (2**56, ValueError), (1.0, TypeError)])
 def test_bad_steps_are_refused(kind, ask, s, error):
     with pytest.raises(error, match="(s|first)=.* given.*, needed an integer"):

@@ -51,7 +51,7 @@ def test_bad_mean_degree(mean, error):
 
 N = 100_000
 TOO_LARGE = {
-    "RandomDirected": lambda: networks.RandomDirected(N).out_lists(1),
+    "RandomDirected": lambda: networks.RandomDirected(N).out_adjacency(1),
     "RandomDirected, matrices": lambda: networks.RandomDirected(N).mixing_matrix(1),
     "RandomDirected, expected": lambda: networks.RandomDirected(N).expected_edges,
     "RandomDirected, averaged": lambda: hgp.PushSum(networks.RandomDirected(N), 3).apply(np.ones((N, 1))),

@@ -19,11 +19,11 @@ ROWS = ([0, 2, 4, 6], [0, 2, 0, 1, 1, 2], [0.5] * 6)
 NAN, INF = float("nan"), float("inf")
 
 
-def own(out_lists=None, base=Network, **methods):
+def own(out_adjacency=None, base=Network, **methods):
     """A class with the methods given by what they return."""
     members = {name: (lambda self, *asked, answer=answer: answer) for name, answer in methods.items()}
-    lists = (np.array(INDPTR), np.array(RECEIVERS, dtype=np.int32)) if out_lists is None else out_lists
-    return type("Mine", (base,), {"expected_edges": 6.0, "out_lists": lambda self, s: lists, **members})
+    lists = (np.array(INDPTR), np.array(RECEIVERS, dtype=np.int32)) if out_adjacency is None else out_adjacency
+    return type("Mine", (base,), {"expected_edges": 6.0, "out_adjacency": lambda self, s: lists, **members})
 
 
 def ints(*values):
@@ -53,9 +53,9 @@ BAD_LISTS = [
 
 
 @pytest.mark.parametrize(("answer", "error", "message"), BAD_LISTS)
-@pytest.mark.parametrize("ask", ["out_lists", "csr", "mixing_matrix", "edges"])
+@pytest.mark.parametrize("ask", ["out_adjacency", "csr", "mixing_matrix", "edges"])
 def test_bad_lists(answer, error, message, ask):
-    with pytest.raises(error, match=r"Mine\.out_lists\(4\): .*" + message):
+    with pytest.raises(error, match=r"Mine\.out_adjacency\(4\): .*" + message):
         getattr(own(answer)(3), ask)(4)
 
 
@@ -76,7 +76,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(("answer", "error", "message"), BAD_ROWS)
-@pytest.mark.parametrize("ask", ["csr", "mixing_matrix", "out_lists"])
+@pytest.mark.parametrize("ask", ["csr", "mixing_matrix", "out_adjacency"])
 def test_bad_rows(answer, error, message, ask):
     with pytest.raises(error, match=rf"Mine\.csr\({4}\).*" + message):
         getattr(own(csr=answer)(3), ask)(4)
@@ -126,7 +126,7 @@ def test_other_methods(method, asked, answer, error, message):
 @pytest.mark.parametrize("kind", [np.int16, np.uint8, np.int64, np.uint64, list])
 def test_integers_of_any_width(kind):
     lists = tuple(list(v) if kind is list else np.array(v, dtype=kind) for v in (INDPTR, RECEIVERS))
-    indptr, receivers = own(lists)(3).out_lists(1)
+    indptr, receivers = own(lists)(3).out_adjacency(1)
     assert (indptr.dtype, receivers.dtype) == (np.int64, np.int32)
     np.testing.assert_array_equal(own(lists)(3).mixing_matrix(1), RING)
 
@@ -154,27 +154,27 @@ def test_matrices_of_low_precision_sum_to_one(dtype):
 
 
 def test_ways_of_asking_are_compared():
-    with pytest.raises(ValueError, match=r"csr\(2\) and out_lists\(2\) have different edges"):
-        own(csr=([0, 1, 2, 3], [0, 1, 2], [1.0] * 3))(3).out_lists(2)
+    with pytest.raises(ValueError, match=r"csr\(2\) and out_adjacency\(2\) have different edges"):
+        own(csr=([0, 1, 2, 3], [0, 1, 2], [1.0] * 3))(3).out_adjacency(2)
     with pytest.raises(
         ValueError, match=r"equal_shares is True, but csr\(2\) gives weight 0.25 .* 1 / outdegree = 0.5"
     ):
         unequal = own(csr=(*ROWS[:2], [0.25, 0.5, 0.75, 0.5, 0.5, 0.5]))
         unequal.equal_shares = True
-        unequal(3).out_lists(2)
+        unequal(3).out_adjacency(2)
     with pytest.raises(ValueError, match="expected_edges"):
         negative = own()
         negative.expected_edges = -1.0
-        negative(3).out_lists(1)
+        negative(3).out_adjacency(1)
 
     class Narrowed(RandomOut):
         """The weights 1 / (k + 1) of RandomOut.csr no longer fit."""
 
-        def out_lists(self, s):
+        def out_adjacency(self, s):
             return np.arange(self.n + 1), np.arange(self.n, dtype=np.int32)
 
     with pytest.raises(ValueError, match=r"Narrowed\.csr\(1\) must be column-stochastic: column 0 sums to 0.5"):
-        Narrowed(4, 1).out_lists(1)
+        Narrowed(4, 1).out_adjacency(1)
 
 
 def test_products_may_round_in_every_step():
@@ -187,7 +187,7 @@ def test_products_may_round_in_every_step():
 
 def test_keywords_in_any_order():
     np.testing.assert_array_equal(Drifting(4).mixing_matrices(count=2, first=5), Drifting(4).mixing_matrices(5, 2))
-    np.testing.assert_array_equal(Drifting(4).out_lists(s=5)[1], Drifting(4).out_lists(5)[1])
+    np.testing.assert_array_equal(Drifting(4).out_adjacency(s=5)[1], Drifting(4).out_adjacency(5)[1])
 
 
 def test_n_must_be_set():
@@ -195,30 +195,32 @@ def test_n_must_be_set():
         def __init__(self):
             pass
 
-        def out_lists(self, s):
+        def out_adjacency(self, s):
             return np.array([0, 1]), ints(0)
 
     with pytest.raises(TypeError, match=r"Headless: n is not set, needed super\(\).__init__\(n\)"):
-        Headless().out_lists(1)
+        Headless().out_adjacency(1)
 
 
 def test_built_in_networks_are_not_checked():
     assert not any(
-        hasattr(getattr(RandomOut, name), "checks_result") for name in ("out_lists", "csr", "mixing_matrices")
+        hasattr(getattr(RandomOut, name), "checks_result") for name in ("out_adjacency", "csr", "mixing_matrices")
     )
 
     class Named(FullyConnected):
         """Overrides nothing that is asked."""
 
     assert Named.mixing_matrices is FullyConnected.mixing_matrices
-    assert hasattr(Ring.out_lists, "checks_result")
+    assert hasattr(Ring.out_adjacency, "checks_result")
     assert own(base=Ring).csr is Ring.csr is Network.csr
 
     class Weighted(Ring):
         def csr(self, s):
             return super().csr(s)
 
-    assert hasattr(Weighted.csr, "checks_result") and Weighted.out_lists is Ring.out_lists  # checked once, not twice
+    assert (
+        hasattr(Weighted.csr, "checks_result") and Weighted.out_adjacency is Ring.out_adjacency
+    )  # checked once, not twice
 
 
 @pytest.mark.parametrize("net", [Ring(5), Drifting(5), Ring(1), Drifting(1)], ids=repr)
@@ -234,7 +236,7 @@ CRASHES = """
 import numpy as np, hgp_ref as hgp
 class Mine(hgp.networks.Network):
     equal_shares, expected_edges = True, 6.0
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         return np.array(self.indptr), np.array(self.receivers, dtype=np.int32)
 for indptr, receivers in (
     ([0, 2, 4, 10**9], [0, 1, 1, 2, 0, 2]),  # pointers beyond the receivers
@@ -258,12 +260,12 @@ for indptr, receivers in (
 def test_the_interpreter_survives():
     """In a process of its own: these ended it by a signal."""
     run = subprocess.run([sys.executable, "-c", CRASHES], capture_output=True, text=True)
-    assert run.returncode == 0 and run.stdout.count("refused: Mine.out_lists(1)") == 9, run
+    assert run.returncode == 0 and run.stdout.count("refused: Mine.out_adjacency(1)") == 9, run
 
 
 def test_the_docstring_names_every_member():
     text = Network.__doc__
-    assert Network.__abstractmethods__ == {"expected_edges", "out_lists"}
+    assert Network.__abstractmethods__ == {"expected_edges", "out_adjacency"}
     members = {name for name in vars(Network) if not name.startswith("_")} | {"n"}
     for name in members - {"mixing_matrix", "after"}:
         assert re.search(rf"\b{name}\b", text), name
@@ -290,7 +292,7 @@ class Lists:
 
     expected_edges = 6.0
 
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         return np.array([0, 1, 3, 5]), ints(1, 1, 2, 0, 2)  # client 0 is missing in its own list
 
 
@@ -299,7 +301,7 @@ class Mixed(Lists, Network):
 
 
 def test_methods_that_come_from_a_mixin_class_are_checked_too():
-    with pytest.raises(ValueError, match=r"Mixed\.out_lists\(1\): client 0 is missing in its own list"):
+    with pytest.raises(ValueError, match=r"Mixed\.out_adjacency\(1\): client 0 is missing in its own list"):
         hgp.PushSum(Mixed(3), 5).apply(np.ones((3, 2)))
 
 
@@ -308,5 +310,5 @@ def test_a_network_that_was_never_set_up_is_named():
         def __init__(self):
             pass
 
-    with pytest.raises(TypeError, match="Hasty has no n, needed super"):
+    with pytest.raises(TypeError, match="Hasty has no n; call super"):
         hgp.PushSum(Hasty(), 5)

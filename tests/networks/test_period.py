@@ -17,7 +17,7 @@ class Turning(hgp.networks.Network):
         super().__init__(4, period=period)
         self.repeats, self.odd = repeats, odd
 
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         hop = 1 + (s - 1) % self.repeats % 3
         if s == self.odd:
             hop = 1 + hop % 3

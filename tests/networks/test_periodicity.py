@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hgp_ref as hgp
-from hgp_ref.networks import Network, Periodic, Unreachable, obstacle
+from hgp_ref.networks import Disconnected, Network, Periodic, diagnose_connectivity
 from hgp_ref.networks.connectivity import periodic
 
 from .own import Bare
@@ -27,7 +27,7 @@ class Given(Network):
     def expected_edges(self):
         return float(sum(len(r) for lists in self.graphs for r in lists) / len(self.graphs))
 
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         lists = self.graphs[(s - 1) % len(self.graphs) if self.period else min(s, len(self.graphs)) - 1]
         return np.cumsum([0, *map(len, lists)]), np.concatenate(lists).astype(np.int32)
 
@@ -58,7 +58,7 @@ def mixes(net):
 @given(graphs(), st.integers(1, 3))
 def test_no_obstacle_if_and_only_if_products_become_positive(lists, first):
     net = Given(lists)
-    found = obstacle(net, first, 100)
+    found = diagnose_connectivity(net, first, 100)
     assert (found is None) == mixes(net)
     if found is not None:
         assert "\n" not in found.message and f"steps {first} .. {first + 99}" in found.message
@@ -69,19 +69,19 @@ def test_permutations_whose_union_has_no_period():
     net = Given([[[1], [2], [0]], [[1], [0], [2]]])
     u = np.arange(3.0)[:, None]
     assert sorted(hgp.PushSum(net, 200).apply(u).ravel()) == [0, 1, 2]
-    assert isinstance(obstacle(net, 1, 200), Periodic)
+    assert isinstance(diagnose_connectivity(net, 1, 200), Periodic)
 
 
 @pytest.mark.parametrize(("n", "groups"), [(2, 2), (3, 3), (12, 12)])
 def test_rings(n, groups):
-    assert obstacle(Bare(n), 5, 100) == Periodic(5, 100, groups)
-    assert f"{groups} groups whose values never meet" in obstacle(Bare(n), 5, 100).message
-    assert obstacle(Bare(1), 1, 1) is None
+    assert diagnose_connectivity(Bare(n), 5, 100) == Periodic(5, 100, groups)
+    assert f"{groups} groups whose values never meet" in diagnose_connectivity(Bare(n), 5, 100).message
+    assert diagnose_connectivity(Bare(1), 1, 1) is None
 
 
 def test_two_cycles_of_coprime_lengths_mix():
-    assert obstacle(Given([[[1], [2], [0, 3], [0]]]), 1, 10) is None  # lengths 3 and 4
-    assert obstacle(Given([[[1], [2], [3], [0, 4], [5], [0]]]), 1, 10).groups == 2  # lengths 4 and 6
+    assert diagnose_connectivity(Given([[[1], [2], [0, 3], [0]]]), 1, 10) is None  # lengths 3 and 4
+    assert diagnose_connectivity(Given([[[1], [2], [3], [0, 4], [5], [0]]]), 1, 10).groups == 2  # lengths 4 and 6
 
 
 def test_without_a_period_the_union_is_judged():
@@ -92,5 +92,5 @@ def test_without_a_period_the_union_is_judged():
 
 
 def test_unconnected_graphs_are_told_first():
-    assert isinstance(obstacle(Given([[[0], [1]]]), 1, 3), Unreachable)
-    assert obstacle(hgp.networks.RandomDirected(4), 1, 20) is None
+    assert isinstance(diagnose_connectivity(Given([[[0], [1]]]), 1, 3), Disconnected)
+    assert diagnose_connectivity(hgp.networks.RandomDirected(4), 1, 20) is None

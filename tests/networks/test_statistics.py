@@ -75,7 +75,7 @@ def test_random_out_is_uniform_over_sets():
 def test_degrees_are_binomial(n, mean):
     """Pearson's statistic over degrees with 5 or more expected senders: chi-square with one degree less than cells."""
     net, steps = SparseErdosRenyi(n, mean, seed=6), 5
-    degrees = np.concatenate([np.diff(net.out_lists(s)[0]) - 1 for s in range(1, steps + 1)])
+    degrees = np.concatenate([np.diff(net.out_adjacency(s)[0]) - 1 for s in range(1, steps + 1)])
     cells = np.arange(n)
     expected = degrees.size * stats.binom.pmf(cells, n - 1, mean / (n - 1))
     kept = expected >= 5
@@ -107,5 +107,5 @@ def test_degree_table_is_the_distribution_rounded_down(trials, mean):
 
 @pytest.mark.parametrize("n", [1, 2, 10])
 def test_extreme_degrees(n):
-    assert np.all(np.diff(SparseErdosRenyi(n, 0).out_lists(1)[0]) == 1)
-    assert np.all(np.diff(SparseErdosRenyi(n, n - 1).out_lists(1)[0]) == n)
+    assert np.all(np.diff(SparseErdosRenyi(n, 0).out_adjacency(1)[0]) == 1)
+    assert np.all(np.diff(SparseErdosRenyi(n, n - 1).out_adjacency(1)[0]) == n)

@@ -70,7 +70,7 @@ def test_who_sleeps_without_a_self_loop_keeps_what_it_has():
     class Onwards(Ring):
         self_loops = False
 
-        def out_lists(self, s):
+        def out_adjacency(self, s):
             return np.arange(self.n + 1), ((np.arange(self.n) + 1) % self.n).astype(np.int32)
 
     net = Unreliable(Onwards(4), loss=0.1, delay=1, sleep=[(1, 1, 9)])
@@ -123,11 +123,11 @@ def test_only_edges_that_carry_something_connect():
         indptr, senders, _ = net.csr(s)
         receivers = np.repeat(np.arange(3), np.diff(indptr))
         arrive += [(j, i) for j, i, late in zip(senders, receivers, net.delays(s), strict=True) if late >= 0]
-    heard = list(zip(*net.heard(1, 3), strict=True))
+    heard = list(zip(*net.delivered_edges(1, 3), strict=True))
     assert sorted(heard) == sorted(arrive) and len(heard) < sum(net.edges(s)[0].size for s in (1, 2, 3))
-    missing = networks.obstacle(Unreliable(ring, loss=1.0), 1, 50)
+    missing = networks.diagnose_connectivity(Unreliable(ring, loss=1.0), 1, 50)
     assert "not jointly strongly connected" in missing.message
-    assert networks.obstacle(Unreliable(ring, loss=0.9, delay=9), 1, 500) is None
+    assert networks.diagnose_connectivity(Unreliable(ring, loss=0.9, delay=9), 1, 500) is None
     assert Unreliable(ring, loss=0, delay=0).period == 1
 
 

@@ -213,7 +213,7 @@ def test_the_model_of_tracking_is_exact_for_two_clients():
         ({"budget": -1.0}, ValueError, "budget=-1.0 given"),
         ({"refine": 1}, TypeError, "refine=1 given"),
         ({"relative": None}, TypeError, "relative=None given"),
-        ({"net": 3}, TypeError, "net: needed a network"),
+        ({"net": 3}, TypeError, "net must be a network"),
         ({"x": np.ones((3, 7))}, ValueError, "x: shape"),
     ],
 )

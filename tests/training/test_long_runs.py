@@ -23,7 +23,7 @@ class Apart(hgp.networks.Network):
 
     expected_edges = 3.0
 
-    def out_lists(self, s):
+    def out_adjacency(self, s):
         return np.arange(4), np.arange(3)
 
 
