@@ -93,6 +93,7 @@ class Iteration:
     def __post_init__(self) -> None:
         self.whole_v = self.derivatives.constant or self.full_jacobian  # v^(m) follows from w^(m)
         self.deferred = self.whole_v and self.callback is None
+        self.fixed = self.derivatives.at(0) if self.derivatives.constant else None
         innermost = self.method
         while isinstance(innermost, Refined):
             innermost = innermost.method
@@ -116,7 +117,7 @@ class Iteration:
             self.monitor.finalize(self.m, self.w)
 
     def _iterate(self) -> Array:
-        for_v, for_w = self.derivatives.at(self.m)
+        for_v, for_w = self.fixed or self.derivatives.at(self.m)
         shared = _Shared(for_w) if for_v is for_w and not (self.deferred or self.full_jacobian) else None
         returned = self.method.step(self.state, self.mixer, shared or for_w)
         p, self.state = returned if self.built_in else self._checked(returned)

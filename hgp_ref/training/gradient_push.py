@@ -1,8 +1,16 @@
-"""One step of a client: gradient, weight decay, a pull towards an anchor, momentum.
+"""`train` and stochastic gradient push, which solves the inner problem over directed networks.
 
-    d = ∂g(z) + c z + μ (z − a),        b ← m b + d,        z ← z − rate b
+A client's own step with weight decay c, momentum m and proximal weight μ towards an anchor a is
 
-with the weight decay c, the proximal weight μ and the momentum m (0: d itself). Nothing here meets another client.
+    d = ∂g(z) + c z + μ (z − a),        b ← m b + d,        z ← z − rate b.
+
+Every training method alternates such local updates δ(z) with averages (`TrainingLoop`). With z = x / ω if the averaging
+conserves sums, and z = x otherwise,
+
+    update, then average:  x ← Θ̂ (x + δ(z))          Assran's gradient push, FedAvg
+    average, then update:  x ← Θ̂ x,  x ← x + δ(z)    Nedić's gradient push
+
+where δ = −rate b for gradient push, and many such steps for local rounds.
 """
 
 from __future__ import annotations
@@ -64,7 +72,7 @@ class Descent:
 
 
 def check_momentum(momentum: float) -> float:
-    """m as a Python float; an error unless 0 <= m < 1."""
+    """The momentum as a Python float in [0, 1)."""
     checked = validation.number("momentum", momentum, "a number in [0, 1)")
     if not 0 <= checked < 1:
         raise ValueError(f"momentum={momentum!r} given, needed a number in [0, 1)")
@@ -154,12 +162,11 @@ def read_milestones(steps: int, milestones: Sequence[float]) -> tuple[int, ...]:
     return tuple(math.ceil(Fraction(value).limit_denominator(10**6) * steps) for value in values.tolist())
 
 
-# ----------------------------------------------------------------------------------------------------
-# Where training starts: λ, x_0 and the network as they are given, looked at.
+# ---- Arguments
 
 
 def check_lam(problem: FullProblem, lam: Array, x0: Array | None, run_axes: bool = True) -> None:
-    """An error unless λ fits the problem, and x_0 is an array of the same kind."""
+    """Check that λ fits the problem and that x_0 is an array of the same kind."""
     validation.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
     validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=run_axes)
     validation.finite("lam", lam)
@@ -196,8 +203,7 @@ def read_start(problem: FullProblem, lam: Array, x0: Array | None) -> Array:
     return xp.broadcast_to(detached(x0), shape) + xp.zeros_like(detached(x0))
 
 
-# ----------------------------------------------------------------------------------------------------
-# What training returns.
+# ---- The result
 
 
 @dataclass(frozen=True)
@@ -252,8 +258,7 @@ class Fit(Result):
         )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Whether training converges: what grows is reported, with its cause.
+# ---- Divergence
 
 
 GROWTH_LIMIT = 1e8  # parameters and gradients that have both grown by this are not coming back
@@ -261,10 +266,10 @@ CLEAR_GROWTH = 10.0  # at the end: parameters and mean gradient beyond this time
 
 
 class TrainingMonitor:
-    """Follows max |x| and max |∂g| from the start of training.
+    """Detects divergence by max |x| and max |∂g|.
 
-    Parameters alone may grow as far as the solution is away, and gradients alone grow from a start at the solution:
-    training has diverged if both have grown, parameters from |x_0| + a |∂g(x_0)|, gradients from those of the start.
+    Parameters alone may grow as far as the solution is away, and gradients alone grow from a start at the solution.
+    Training has diverged if both have grown: parameters beyond |x_0| + a |∂g(x_0)|, gradients beyond those at x_0.
     """
 
     def __init__(self, rule: Descent, start: Array, lr: float, mixer: Mixer) -> None:
@@ -375,19 +380,11 @@ class TrainingMonitor:
         return f"take a smaller lr{limit}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# LocalUpdate and averages by turns: what every training of this package does.
-#
-# With z = x / ω where an averaging conserves sums, z = x elsewhere, and δ(z) what clients move by on their own,
-#
-#     work, then average:  x ← Θ̂ (x + δ(z))          Assran's gradient push, FedAvg
-#     average, then work:  x ← Θ̂ x,  x ← x + δ(z)    Nedić's
-#
-# where a gradient step is δ = −a ∂g(z) and a round of local epochs many of them.
+# ---- The loop
 
 
 class Averager(Protocol):
-    """What the alternation needs of an averaging; `Mixer` is one."""
+    """What the loop needs of an averaging; `Mixer` is one."""
 
     def average(self, u: Array) -> Array: ...
 
@@ -397,20 +394,20 @@ class Averager(Protocol):
 
 
 class LocalUpdate(Protocol):
-    """What clients do between two averages."""
+    """What clients compute between two averages."""
 
     rates: Any  # `Rates`, of all steps
     rate: float  # of the last step
     last: Array  # the direction of the last step
 
     def __call__(self, turn: int, z: Array) -> Array:
-        """δ(z) of this turn, from 1 on; looks at each client alone."""
+        """δ(z) of step `turn` = 1, 2, ...; clients do not communicate in it."""
         ...
 
 
 @dataclass
 class TrainingLoop:
-    """`turns` turns of `work` over `mixer`, watched every `every` turns."""
+    """`turns` local updates and averages in alternation, with a check for divergence every `every` of them."""
 
     mixer: Averager | Mixer
     work: LocalUpdate
@@ -483,8 +480,7 @@ class TrainingLoop:
         return None
 
 
-# ----------------------------------------------------------------------------------------------------
-# Stochastic gradient push: the inner problem over directed networks.
+# ---- Methods
 
 
 VARIANTS = ("assran", "nedic")
