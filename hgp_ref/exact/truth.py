@@ -202,7 +202,7 @@ def estimate(
     >>> x = hgp.exact.inner_solution(problem, lam)
     >>> net = hgp.networks.RandomDirected(n=3, seed=0)
     >>> K, _ = hgp.exact.push_sum_matrices(net, 5, calls=30)
-    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=5), iterations=30)
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=5), eta=1.0, iterations=30)
     >>> bool(np.allclose(hgp.exact.estimate(problem, x, lam, K, eta=1.0), est.value))
     True
     """
