@@ -21,20 +21,6 @@ MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms;
 def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given.
 
-    Parameters
-    ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where they are differentiated.
-    batch : array, optional
-        Instances of each client.
-
-    Returns
-    -------
-    array (n, d_x, d_x)
-        H_i = ∂²_x g_i.
-
     Raises
     ------
     ValueError
@@ -55,20 +41,6 @@ def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None)
 
 def jacobians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes.
-
-    Parameters
-    ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where they are differentiated.
-    batch : array, optional
-        Instances of each client.
-
-    Returns
-    -------
-    array (n, d_lam, d_x)
-        J_i = ∂²_{xλ} g_i.
 
     Examples
     --------
@@ -99,18 +71,6 @@ def _blocks(
 
 def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray, np.ndarray]:
     """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ).
-
-    Parameters
-    ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where they are differentiated.
-
-    Returns
-    -------
-    two arrays
-        ∂_x f (n, d_x) and ∂_λ f (n, d_lam).
 
     Examples
     --------
@@ -215,24 +175,11 @@ def inner_solution(
 
     Parameters
     ----------
-    problem : Problem
-        Client costs.
-    lam : array (n, d_lam)
-        Hyper-parameters.
     x0 : array (d_x,), optional
         Where Newton's method starts.
-    max_iterations : int
-        Limit for it.
-
-    Returns
-    -------
-    array (n, d_x)
-        The same row for every client, in the library of `lam`.
 
     Raises
     ------
-    TypeError, ValueError
-        λ does not fit the problem.
     RuntimeError
         Newton's method did not bring the mean gradient down to rounding; the message says why.
 

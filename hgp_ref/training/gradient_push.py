@@ -260,7 +260,7 @@ GROWTH_LIMIT = 1e8  # parameters and gradients that have both grown by this are 
 CLEAR_GROWTH = 10.0  # at the end: parameters and mean gradient beyond this times what they started with
 
 
-class TrainingWatch:
+class TrainingMonitor:
     """Follows max |x| and max |∂g| from the start of training.
 
     Parameters alone may grow as far as the solution is away, and gradients alone grow from a start at the solution:
@@ -283,7 +283,7 @@ class TrainingWatch:
             self.lr = lr
             self.reach = np.maximum(self.reach, self._largest(self.start) + lr * self.gradient)
 
-    def look(self, z: Array, gradient: Array, step: int, rate: float) -> None:
+    def check(self, z: Array, gradient: Array, step: int, rate: float) -> None:
         """Stop training that has left the range of sense; `rate` is the largest learning rate used so far."""
         self.step = step
         size, slope = self._largest(z), self._largest(gradient)
@@ -294,7 +294,7 @@ class TrainingWatch:
         if np.any(grown | ~np.isfinite(size) | ~np.isfinite(slope)):
             self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, learning rate {rate:g}")
 
-    def conclude(self, x: Array, rate: float) -> tuple[float | np.ndarray, float | np.ndarray]:
+    def finalize(self, x: Array, rate: float) -> tuple[float | np.ndarray, float | np.ndarray]:
         """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ on the host; refuses training that ends far off.
 
         `rate` is the largest learning rate used.
@@ -376,7 +376,7 @@ class TrainingWatch:
 
 
 # ----------------------------------------------------------------------------------------------------
-# Work and averages by turns: what every training of this package does.
+# LocalUpdate and averages by turns: what every training of this package does.
 #
 # With z = x / ω where an averaging conserves sums, z = x elsewhere, and δ(z) what clients move by on their own,
 #
@@ -396,7 +396,7 @@ class Averager(Protocol):
     def debias(self, u: Array) -> Array: ...
 
 
-class Work(Protocol):
+class LocalUpdate(Protocol):
     """What clients do between two averages."""
 
     rates: Any  # `Rates`, of all steps
@@ -409,34 +409,34 @@ class Work(Protocol):
 
 
 @dataclass
-class Alternation:
+class TrainingLoop:
     """`turns` turns of `work` over `mixer`, watched every `every` turns."""
 
     mixer: Averager | Mixer
-    work: Work
-    watch: TrainingWatch
+    work: LocalUpdate
+    monitor: TrainingMonitor
     turns: int
     average_first: bool
     every: int
     tol: float | None = None
     tolerance_every: int = 1
     callback: Callable[[int, Array], object] | None = None
-    told: int = field(default=0, init=False)  # turns that the bar has been told of
+    reported: int = field(default=0, init=False)  # turns that the bar has been told of
     largest_rate: float = field(default=0.0, init=False)  # used so far: where training diverges, the likely cause
 
     def fit(self, z: Array, shown_as: str | None, method: Any) -> Fit:
         """Train from z, with a progress bar of the name `shown_as`; None for no bar."""
-        mixer = self.watch.mixer
+        mixer = self.monitor.mixer
         shown = bar(self.turns, shown_as or "", shown_as is not None and mixer.channel.clients.start == 0)
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
                 x, done, stopped = self._run(z, shown)
         finally:
             shown.close()
-        self.watch.widen(self.work.rates.largest)
-        gap, norm = self.watch.conclude(x, self.largest_rate)
+        self.monitor.widen(self.work.rates.largest)
+        gap, norm = self.monitor.finalize(x, self.largest_rate)
         if self.tol is not None and stopped == "steps":
-            self.watch.warn_unless_reached(norm, self.tol, f"{done} steps")
+            self.monitor.warn_unless_reached(norm, self.tol, f"{done} steps")
         return Fit(
             x=x,
             consensus_gap=gap,
@@ -461,24 +461,24 @@ class Alternation:
             else:
                 z = self.mixer.average(x + self.work(s, z))
                 x = self.mixer.carry(z)
-            why = self._look(s, z, shown)
+            why = self._check(s, z, shown)
             if why is not None:
                 return z, s, why
         return z, self.turns, "steps"
 
-    def _look(self, s: int, z: Array, shown: Bar) -> str | None:
+    def _check(self, s: int, z: Array, shown: Bar) -> str | None:
         """Why training ends after turn s, None if it goes on."""
         self.largest_rate = max(self.largest_rate, self.work.rate)
         if not s % self.every or s in (1, self.turns):
-            self.watch.widen(self.work.rates.largest)
-            self.watch.look(z, self.work.last, s, self.largest_rate)
-            shown.update(s - self.told)
-            self.told = s
-        if self.tol is not None and not s % self.tolerance_every and self.watch.reached(z, self.tol):
+            self.monitor.widen(self.work.rates.largest)
+            self.monitor.check(z, self.work.last, s, self.largest_rate)
+            shown.update(s - self.reported)
+            self.reported = s
+        if self.tol is not None and not s % self.tolerance_every and self.monitor.reached(z, self.tol):
             return "tolerance"
         if self.callback is not None:
             enough = validation.truth("callback", self.callback(s, array_namespace(z).asarray(z, copy=True)))
-            if self.watch.mixer.channel.any_rank(enough):
+            if self.monitor.mixer.channel.any_rank(enough):
                 return "callback"
         return None
 
@@ -488,8 +488,8 @@ class Alternation:
 
 
 VARIANTS = ("assran", "nedic")
-LOOK = 256  # steps between two looks at how large things have grown
-TOLERANCE_LOOK = 32  # steps between two looks at the mean gradient, where a tolerance is given
+CHECK_EVERY = 256  # steps between two checks for divergence
+TOLERANCE_EVERY = 32  # steps between two checks of the tolerance
 
 
 class TrainingMethod(ABC):
@@ -569,10 +569,10 @@ class SGP(TrainingMethod):
             mixer.channel.check_same_on_all_ranks("hgp.train", rates=rates.sample())
         rule = Descent(problem, lam, self.momentum, self.weight_decay)
         sampler = None if batches is None else BatchSampler(problem, batches, self.steps, lam, runs=several)
-        work, watch = GradientStep(rule, rates, sampler), TrainingWatch(rule, z, rates.largest, mixer)
-        turns = Alternation(mixer, work, watch, self.steps, self.variant == "nedic", LOOK, tol, TOLERANCE_LOOK,
-                            callback)  # fmt: skip
-        return turns.fit(z, "sgp" if progress else None, self)
+        work, monitor = GradientStep(rule, rates, sampler), TrainingMonitor(rule, z, rates.largest, mixer)
+        loop = TrainingLoop(mixer, work, monitor, self.steps, self.variant == "nedic", CHECK_EVERY, tol,
+                            TOLERANCE_EVERY, callback)  # fmt: skip
+        return loop.fit(z, "sgp" if progress else None, self)
 
 
 def find_rate(problem: FullProblem, lam: Array, x: Array, channel: Channel, weight_decay: float) -> float:

@@ -32,13 +32,13 @@ from hgp_ref.problems import Problem
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.batches import Epochs, MiniBatches, read_batches
 from hgp_ref.training.gradient_push import (
-    Alternation,
     Descent,
     Fit,
     Rate,
     Rates,
+    TrainingLoop,
     TrainingMethod,
-    TrainingWatch,
+    TrainingMonitor,
     changed_settings,
     check_settings,
     read_start,
@@ -46,7 +46,7 @@ from hgp_ref.training.gradient_push import (
     without_function,
 )
 
-LOOK = 8  # rounds between two looks at how large things have grown
+CHECK_EVERY = 8  # rounds between two checks for divergence
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,10 @@ class LocalRounds(TrainingMethod):
         steps = Epochs(problem, None, 0, lam)
         if batches is not None:
             steps = Epochs(problem, batches.size, batches.seeds[0], lam, batches.offset)
-        watch = TrainingWatch(rule, z, rates.largest, mixer.mixer)
+        monitor = TrainingMonitor(rule, z, rates.largest, mixer.mixer)
         work = LocalEpochs(rule, rates, steps, self.epochs)
-        turns = Alternation(mixer, work, watch, self.rounds, False, LOOK, tol, 1, callback)
-        return turns.fit(z, "rounds" if progress else None, self)
+        loop = TrainingLoop(mixer, work, monitor, self.rounds, False, CHECK_EVERY, tol, 1, callback)
+        return loop.fit(z, "rounds" if progress else None, self)
 
 
 def local_rounds(

@@ -200,9 +200,7 @@ def test_inference_mode_is_refused_with_its_name():
         for name, call in (
             ("inner_cost", problem.inner_grad), ("inner_cost", problem.linearize), ("outer_cost", problem.outer_grad),
         ):  # fmt: skip
-            with pytest.raises(
-                RuntimeError, match=rf"{name} must be .* outside of torch.inference_mode\(\)"
-            ):
+            with pytest.raises(RuntimeError, match=rf"{name} must be .* outside of torch.inference_mode\(\)"):
                 call(x, lam)
         made_inside = x.clone()
         assert problem.inner_cost(x, lam).shape == (2,)
