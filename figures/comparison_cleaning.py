@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import hgp_ref as hgp
-from figures.comparison_cases import gaussians
+from figures.experiments.comparison.runs import gaussians
 from figures.options import Data, Options, Row
 from hgp_ref import baselines, bilevel
 from reporting.store import Arrays, Experiment

@@ -26,9 +26,9 @@ from hgp_ref.bilevel.trajectory import Path
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods.series import unit_products
 from hgp_ref.methods.spectrum import Gradient, Moving, Rule
-from hgp_ref.mixing import Averaging, Gossip, Mean, PushSum, ServerAverage, exchange, open_mean
+from hgp_ref.mixing import Averaging, Gossip, Mixer, PushSum, ServerAverage, run_round, start_averaging
 from hgp_ref.mixing.averaging import check_network
-from hgp_ref.mixing.consensus import Talk, silent
+from hgp_ref.mixing.consensus import MixingRoutine, no_communication
 from hgp_ref.mixing.simulated import balance_tolerance
 from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.philox import check_seed
@@ -186,7 +186,7 @@ def _not_static_undirected(net: Network) -> str:
 class HypergradientEstimator(ABC):
     """An iteration towards the hyper-gradient at a point that may move between two iterations.
 
-        state = init(point);    state = exchange(mean, talk(state, point))[0];    v = value(state, point)
+        state = init(point);    state = run_round(mixer, talk(state, point))[0];    v = value(state, point)
 
     `hgp_ref.methods` has the same iterations at a fixed point. Here a state must make sense at another point, and its
     message travels together with those of x and λ.
@@ -197,7 +197,7 @@ class HypergradientEstimator(ABC):
         """The state before the first iteration."""
 
     @abstractmethod
-    def talk(self, state: Any, point: Point) -> Talk:
+    def talk(self, state: Any, point: Point) -> MixingRoutine:
         """One iteration at `point`."""
 
     @abstractmethod
@@ -218,7 +218,7 @@ class Auxiliary(HypergradientEstimator):
     def init(self, point: Point) -> Moving:
         return Moving(array_namespace(point.x).zeros_like(point.x))
 
-    def talk(self, state: Moving, point: Point) -> Talk:
+    def talk(self, state: Moving, point: Point) -> MixingRoutine:
         return self.rule.talk(state, lambda z: point.lin.hvp(z) - point.outer[0])
 
     def value(self, state: Moving, point: Point) -> Array:
@@ -238,8 +238,8 @@ class LocalSeries(HypergradientEstimator):
     def init(self, point: Point) -> None:
         return None
 
-    def talk(self, state: None, point: Point) -> Talk:
-        return silent(None)
+    def talk(self, state: None, point: Point) -> MixingRoutine:
+        return no_communication(None)
 
     def value(self, state: None, point: Point) -> Array:
         u = point.outer[0]
@@ -270,8 +270,8 @@ class LocalGradientStep(Rule):
 
     directed = True
 
-    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
-        return silent(Moving(moving.s - self.step * gradient(moving.s)))
+    def talk(self, moving: Moving, gradient: Gradient) -> MixingRoutine:
+        return no_communication(Moving(moving.s - self.step * gradient(moving.s)))
 
 
 class BilevelMethod(ABC):
@@ -287,7 +287,7 @@ class BilevelMethod(ABC):
         return State(Moving(point.x), Moving(point.lam), self.estimator.init(point))
 
     @abstractmethod
-    def step(self, state: State, mean: Mean, points: Points) -> State:
+    def step(self, state: State, mixer: Mixer, points: Points) -> State:
         """One outer iteration."""
 
 
@@ -303,14 +303,14 @@ class SingleLoop(BilevelMethod):
     lam_filter: Filter = IDENTITY
     network: str = STATIC
 
-    def step(self, state: State, mean: Mean, points: Points) -> State:
+    def step(self, state: State, mixer: Mixer, points: Points) -> State:
         point = points.next(state.x.s, state.lam.s)
         d_x, x_memory = self._filtered(self.x_filter, state.x_memory, state, point, lambda p: p.inner_grad(p.x))
         d_lam, lam_memory = self._filtered(
             self.lam_filter, state.lam_memory, state, point, lambda p: self.estimator.value(state.estimate, p)
         )
-        x, estimate, lam = exchange(
-            mean,
+        x, estimate, lam = run_round(
+            mixer,
             self.x_rule.talk(state.x, lambda _: d_x),
             self.estimator.talk(state.estimate, point),
             self.lam_rule.talk(state.lam, lambda _: d_lam),
@@ -342,21 +342,21 @@ class Nested(BilevelMethod):
     def draws(self) -> int:  # type: ignore[override]
         return self.inner_steps + self.estimator_steps + 1
 
-    def step(self, state: State, mean: Mean, points: Points) -> State:
+    def step(self, state: State, mixer: Mixer, points: Points) -> State:
         x, lam = state.x, state.lam.s
         for _ in range(self.inner_steps):
-            (x,) = exchange(mean, self.x_rule.talk(x, points.next(x.s, lam).inner_grad))
+            (x,) = run_round(mixer, self.x_rule.talk(x, points.next(x.s, lam).inner_grad))
         last = points.next(x.s, lam)
         estimate = self.estimator.restart(state.estimate, last)
         for _ in range(self.estimator_steps):
             point = last if points.batches is None else points.next(x.s, lam)
-            (estimate,) = exchange(mean, self.estimator.talk(estimate, point))
+            (estimate,) = run_round(mixer, self.estimator.talk(estimate, point))
         d, memory = self.lam_filter.next(state.lam_memory, self.estimator.value(estimate, last), None)
 
         def direction(other: Array) -> Array:  # rules with local steps ask for v at other λ
             return d if other is lam else self.estimator.value(estimate, last.at(last.x, other))
 
-        (moved,) = exchange(mean, self.lam_rule.talk(state.lam, direction))
+        (moved,) = run_round(mixer, self.lam_rule.talk(state.lam, direction))
         return State(x, moved, estimate, lam_memory=memory)
 
 
@@ -421,14 +421,14 @@ def run(
         if function is not None:
             validation.function(name, function)
     averaging = one_round(method.name, method.network, net)
-    mean = open_mean([averaging], problem.n_clients, x, max(K, 1))
+    mixer = start_averaging([averaging], problem.n_clients, x, max(K, 1))
     points = Points(problem, x, batch_size, seed, total=K * method.draws + 1)
-    state, record = method.init(points.next(x, lam)), _Record(problem, mean, lam, x)
+    state, record = method.init(points.next(x, lam)), _Record(problem, mixer, lam, x)
     points.drawn, stopped = 0, "steps"
     record.add(state, 0)
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported as divergence
         for k in range(1, K + 1):
-            state = method.step(state, mean, points)
+            state = method.step(state, mixer, points)
             if project is not None:
                 state = _projected(state, project, method.lam_rule)
             if k % every and k != K:
@@ -446,7 +446,7 @@ def run(
         lam=array_namespace(lam).stack(record.lam),
         x=state.x.s,
         outer_cost=np.array(record.cost),
-        traffic=mean.charge(),
+        traffic=mixer.record_traffic(),
         floats=np.array(record.floats, dtype=np.int64),
         rounds=np.array(record.rounds, dtype=np.int64),
         stopped=stopped,
@@ -476,8 +476,8 @@ def _projected(state: State, project: Callable[[Array], Array], rule: Rule) -> S
 class _Record:
     """The entries of the path."""
 
-    def __init__(self, problem: Normalised, mean: Mean, lam: Array, x: Array) -> None:
-        self.problem, self.mean = problem, mean
+    def __init__(self, problem: Normalised, mixer: Mixer, lam: Array, x: Array) -> None:
+        self.problem, self.mixer = problem, mixer
         self.lam: list[Array] = []
         self.cost: list[float] = []
         self.floats: list[int] = []
@@ -488,7 +488,7 @@ class _Record:
     def add(self, state: State, k: int) -> None:
         """Append the entry after iteration k; DivergenceError if it is not finite or has grown too much."""
         cost = host_float64(self.problem.outer_cost(state.x.s, state.lam.s))[:, None]
-        total = float(self.mean.channel.mean_over_clients(cost)[0, 0]) * self.mean.channel.n
+        total = float(self.mixer.channel.mean_over_clients(cost)[0, 0]) * self.mixer.channel.n
         size = max(self._largest(state.lam.s), self._largest(state.x.s))
         self.cost_scale = self.cost_scale or 1.0 + abs(total)
         if not (
@@ -498,7 +498,7 @@ class _Record:
                 f"diverged: after {k} outer iterations Σ f is {total:.3g} and the largest entry of x and λ {size:.3g}; "
                 "take smaller step sizes"
             )
-        sent = self.mean.channel.traffic
+        sent = self.mixer.channel.traffic
         self.lam.append(state.lam.s)
         self.cost.append(total)
         self.floats.append(int(sent.floats))
@@ -506,4 +506,4 @@ class _Record:
 
     def _largest(self, a: Array) -> float:
         xp = array_namespace(a)
-        return float(np.max(self.mean.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))))
+        return float(np.max(self.mixer.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))))

@@ -26,7 +26,7 @@ from hgp_ref.baselines.single_loop import Penalty
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods.driver import check_point
 from hgp_ref.methods.spectrum import Diffusion, Tracked, read_rule
-from hgp_ref.mixing import Traffic, exchange, open_mean
+from hgp_ref.mixing import Traffic, run_round, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.results import Result
@@ -106,20 +106,20 @@ def at_point(
     every = validation.integer("every", every, 1, validation.LONGEST)
     if callback is not None:
         validation.function("callback", callback)
-    mean = open_mean([one_round(method, network, net)], problem.n_clients, x, M)
+    mixer = start_averaging([one_round(method, network, net)], problem.n_clients, x, M)
     point = Points(problem, x).next(x, lam)
     state, values, marks, floats, rounds = estimator.init(point), [], [], [], []
     with np.errstate(over="ignore", invalid="ignore"):
         for m in range(1, M + 1):
-            (state,) = exchange(mean, estimator.talk(state, point))
+            (state,) = run_round(mixer, estimator.talk(state, point))
             if m % every and m != M:
                 continue
             values.append(estimator.value(state, point))
             if not all_finite(values[-1]):
                 raise DivergenceError(f"diverged: the hyper-gradient of {method} is not finite after {m} iterations")
             marks.append(m)
-            floats.append(int(mean.channel.traffic.floats))
-            rounds.append(int(mean.channel.traffic.rounds))
+            floats.append(int(mixer.channel.traffic.floats))
+            rounds.append(int(mixer.channel.traffic.rounds))
             if callback is not None:
                 answer = callback(m, array_namespace(x).asarray(values[-1], copy=True))
                 if validation.truth("callback", answer):
@@ -130,7 +130,7 @@ def at_point(
         iterations=np.array(marks),
         floats=np.array(floats, dtype=np.int64),
         rounds=np.array(rounds, dtype=np.int64),
-        traffic=mean.charge(),
+        traffic=mixer.record_traffic(),
         method=method,
     )
 

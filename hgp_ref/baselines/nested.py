@@ -33,7 +33,7 @@ from hgp_ref.bilevel.trajectory import Path
 from hgp_ref.methods import RandomTerm
 from hgp_ref.methods.series import HessianGossip, damped, hessians, inverse_times
 from hgp_ref.methods.spectrum import Consensus, Moving, Svrg, Tracked, follow, followed
-from hgp_ref.mixing.consensus import Talk, beside, silent
+from hgp_ref.mixing.consensus import MixingRoutine, concurrently, no_communication
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem
 
@@ -67,10 +67,10 @@ class RandomTermMean(HypergradientEstimator):
             term = RandomTerm(term.terms, term.ell, term.seed, term.draw + 1)
         return _FederatedState(array_namespace(point.x).zeros_like(point.x), 0, term)
 
-    def talk(self, state: _FederatedState, point: Point) -> Talk:
+    def talk(self, state: _FederatedState, point: Point) -> MixingRoutine:
         term = state.term
         if state.m > term.last:
-            return (yield from silent(state))
+            return (yield from no_communication(state))
         if state.m == 0:
             (mean,) = yield (point.outer[0],)
             w = (term.terms / term.ell) * mean
@@ -159,7 +159,7 @@ class MeanHessian(HypergradientEstimator):
         local = self._local(point)
         return _HessianMeansState(local, point, local)
 
-    def talk(self, state: _HessianMeansState, point: Point) -> Talk:
+    def talk(self, state: _HessianMeansState, point: Point) -> MixingRoutine:
         local = state.local if state.point is point else self._local(point)
         means = yield from damped(self.beta, state.means, local)
         return _HessianMeansState(means, point, local)
@@ -261,13 +261,13 @@ class JacobianTracking(HypergradientEstimator):
     def restart(self, state: _JacobianTrackingState, point: Point) -> _JacobianTrackingState:
         return _JacobianTrackingState(Moving(state.Z.s), point, self._right(point), None)
 
-    def talk(self, state: _JacobianTrackingState, point: Point) -> Talk:
+    def talk(self, state: _JacobianTrackingState, point: Point) -> MixingRoutine:
         B = state.B if state.point is point else self._right(point)
         d = lambda Z: _flat(point.lin.hvp(_columns(Z, B)) - B)  # noqa: E731
         talks = [self.rule.talk(state.Z, d)]
         if self.tracked:
             talks.append(follow(state.memory, self._products(state, point)))
-        Z, *memory = yield from beside(*talks)
+        Z, *memory = yield from concurrently(*talks)
         return _JacobianTrackingState(Z, point, B, memory[0] if memory else None)
 
     def value(self, state: _JacobianTrackingState, point: Point) -> Array:

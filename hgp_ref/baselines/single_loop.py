@@ -27,7 +27,7 @@ from hgp_ref.baselines.driver import (
 )
 from hgp_ref.bilevel.trajectory import Path
 from hgp_ref.methods.spectrum import Consensus, Diffusion, Moving, Tracked, read_rule
-from hgp_ref.mixing.consensus import Talk
+from hgp_ref.mixing.consensus import MixingRoutine
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem
 
@@ -193,7 +193,7 @@ class Penalty(HypergradientEstimator):
     def init(self, point: Point) -> Moving:
         return Moving(point.x)
 
-    def talk(self, state: Moving, point: Point) -> Talk:
+    def talk(self, state: Moving, point: Point) -> MixingRoutine:
         return self.rule.talk(state, lambda y: point.at(y, point.lam).outer[0] + self.c * point.inner_grad(y))
 
     def value(self, state: Moving, point: Point) -> Array:

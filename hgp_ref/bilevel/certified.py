@@ -161,7 +161,7 @@ class PreciseLoop(Loop):
 
     @property
     def rounding_complete(self) -> bool | None:
-        return not self.channel.anyone(self.problem.term_sizes is None)
+        return not self.channel.any_rank(self.problem.term_sizes is None)
 
     def begin(self, lam: Array) -> LoopState:
         state = super().begin(lam)
@@ -197,7 +197,7 @@ class PreciseLoop(Loop):
                     break
                 avg = self._averaging(state)
                 x = avg.apply(x - p)
-                state.budget.consume(avg.ledger, 0)
+                state.budget.consume(avg.traffic, 0)
         cost = self.total(self.problem.outer_cost(x, lam))
         if not np.isfinite(cost):
             raise DivergenceError(f"diverged: the outer cost is {cost} after corrections of x")
@@ -257,8 +257,8 @@ class PreciseLoop(Loop):
         nu = self._known(lam)
         if nu is None:
             raise ValueError(
-                "CertifiedDescent needs Lipschitz constants with a strong convexity at this λ, from problem.lipschitz(lam) "
-                "(as built-in problems with positive L2 rates have) or from CertifiedDescent(lipschitz=)"
+                "CertifiedDescent needs Lipschitz constants with a strong convexity at this λ, from "
+                "problem.lipschitz(lam) (as built-in problems with positive L2 rates have) or from CertifiedDescent(lipschitz=)"
             )
         return nu
 
@@ -462,7 +462,7 @@ class CertifiedLoop(PreciseLoop):
         avg = self._averaging(state)
         certificate = certify(self.problem.given, state.x, lam, est, avg, lipschitz=nu, first_call=0,
                        strong_convexity=nu.strong_convexity)  # fmt: skip
-        state.budget.consume(avg.ledger, 0)
+        state.budget.consume(avg.traffic, 0)
         errors, inner = certificate.decentralised_bound, certificate.decentralised_inexact
         if errors is None or inner is None:  # x is too far off for a bound at x(λ)
             return np.inf, np.inf, 1.0
@@ -516,7 +516,7 @@ class CertifiedLoop(PreciseLoop):
     def _try(self, state: LoopState, search: StepLength, proposed: Array) -> str:
         """What became of the proposed λ: LOWER (it is accepted), NOT_LOWER, UNKNOWN, or why training failed."""
         lam = state.lam[-1]
-        if self.channel.anyone(self._known(proposed) is None):
+        if self.channel.any_rank(self._known(proposed) is None):
             search.failed()
             return UNKNOWN
         try:
@@ -540,7 +540,7 @@ class CertifiedLoop(PreciseLoop):
 
     def _among(self, tried: list[Array], lam: Array) -> bool:
         """Whether λ is one of those that were tried, for all clients."""
-        return any(not self.channel.anyone(not np.array_equal(host_float64(lam), host_float64(a))) for a in tried)
+        return any(not self.channel.any_rank(not np.array_equal(host_float64(lam), host_float64(a))) for a in tried)
 
 
 # ---- Explanations in `path.note`

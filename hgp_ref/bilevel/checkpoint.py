@@ -195,11 +195,8 @@ class CheckpointFile:
         now = self.fingerprint.run
         names = [name for name in now if now[name] != saved.run.get(name)]
         other = next((f"run with another {name}" for name in names if name != DATA), "")
-        if (
-            not other
-            and saved.problem_values is not None
-            and saved.problem_values.shape == (len(COMPARED), state.lam[-1].shape[0])
-        ):
+        values = saved.problem_values
+        if not other and values is not None and values.shape == (len(COMPARED), state.lam[-1].shape[0]):
             difference = differs(values, self.fingerprint.numbers(state.x, state.lam[-1]))
             other = difference and f"problem whose {difference}"
         if not other and DATA in names:

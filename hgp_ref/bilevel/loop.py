@@ -32,7 +32,7 @@ from hgp_ref.bilevel.updates import Update, UpdateState
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods import Method, Neumann, hypergradient
 from hgp_ref.methods.spectrum import safe_step_size
-from hgp_ref.mixing import Averaging, Channel, Traffic, connect, open_mean, push_sum_over
+from hgp_ref.mixing import Averaging, Channel, Traffic, connect, push_sum_for, start_averaging
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import Network
 from hgp_ref.problems import MiniBatches
@@ -161,7 +161,7 @@ class Trainer:
             raise
         x, sent = _checked_result("train", fit, "x", (problem.n_clients, problem.dim_x), "(n, d_x)", lam)
         budget.consume(sent, getattr(fit, "steps", 0))
-        if connect(net).anyone(not all_finite(x)):
+        if connect(net).any_rank(not all_finite(x)):
             raise DivergenceError("diverged: training returned NaN or infinite parameters")
         return copied(detached(x))
 
@@ -212,7 +212,7 @@ class Estimator:
     eta: float | None = None
     tol: float | None = None
     batches: MiniBatches | int | None = None
-    average: Callable[[Network, int], Averaging] = field(default=push_sum_over, repr=False)
+    average: Callable[[Network, int], Averaging] = field(default=push_sum_for, repr=False)
 
     def __post_init__(self) -> None:
         validation.integer("averaging_steps", self.averaging_steps, 1, validation.LONGEST)
@@ -256,7 +256,7 @@ class Estimator:
         batches: Any = self.batches
         if batches is not None:
             batches = replace(batches, offset=batches.offset + budget.batches)
-        before, made = avg.ledger, M
+        before, made = avg.traffic, M
         try:
             method, eta = self.method, self.eta
             if shrink < 1:
@@ -266,7 +266,7 @@ class Estimator:
             )
             made = est.iterations
         finally:  # also a run that diverges has sent messages and drawn mini-batches
-            budget.consume(avg.ledger - before, made)
+            budget.consume(avg.traffic - before, made)
         return est
 
     def _step_size(self, problem: Normalised, x: Array, lam: Array, avg: Averaging) -> float:
@@ -275,9 +275,9 @@ class Estimator:
             return float(self.method.eta)
         if self.eta is not None:
             return self.eta
-        mean = open_mean([avg], problem.n_clients, x, 1)
-        eta = safe_step_size("eta", mean.channel, problem.linearize(x, lam), x)
-        mean.charge()
+        mixer = start_averaging([avg], problem.n_clients, x, 1)
+        eta = safe_step_size("eta", mixer.channel, problem.linearize(x, lam), x)
+        mixer.record_traffic()
         return eta
 
 
@@ -453,7 +453,7 @@ class Loop:
             shape = (problem.n_clients, problem.dim_lam)
             _, sent = _checked_result("estimate", est, "value", shape, "(n, d_lam)", lam)
             budget.consume(sent, getattr(est, "iterations", 0))
-        if self.channel.anyone(not all_finite(est.value)):
+        if self.channel.any_rank(not all_finite(est.value)):
             raise DivergenceError("diverged: the hyper-gradient holds NaN or infinite values")
         return est
 

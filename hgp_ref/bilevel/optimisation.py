@@ -122,7 +122,7 @@ def optimise(
                     patience=None if monitor is None else monitor.patience)  # fmt: skip
     settings = {name: describe(value) for name, value in settings.items()}
     present = dict(x0=trainer.x0 is not None, monitor=monitor is not None, callback=callback is not None)
-    loop.channel.agree("hgp.bilevel.optimise", **settings, **present)
+    loop.channel.check_same_on_all_ranks("hgp.bilevel.optimise", **settings, **present)
     x0 = None if trainer.x0 is None else detached(trainer.x0)
     checkpoint = CheckpointFile(
         checkpoint_path(file, loop.channel), settings, RunFingerprint(loop.problem, net, x0, monitor)
@@ -177,7 +177,7 @@ def _reason_to_stop(loop: Loop, state: LoopState, K: int, callback: Callable[...
     """Why to stop at λ_k; "" to go on."""
     if callback is not None:
         answer = callback(state.k, copied(loop.as_lam(state.lam[-1])), copied(state.x), state.outer_cost[-1])
-        if loop.channel.anyone(validation.truth("callback", answer)):
+        if loop.channel.any_rank(validation.truth("callback", answer)):
             return "callback"
     patience = None if loop.monitor is None else loop.monitor.patience
     if patience is not None and state.k - state.best >= patience:

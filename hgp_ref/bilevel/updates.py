@@ -4,8 +4,8 @@
     lam, state = update.step(state, lam, v)
 
 Every entry of λ is updated from its own hyper-gradient, so that no client needs another's. A state is a tuple of
-numbers and arrays like λ, which a checkpoint can hold. With `log=True`, `lam` is θ = log λ and v the hyper-gradient with
-respect to θ: steps then change λ by factors, and λ stays positive.
+numbers and arrays like λ, which a checkpoint can hold. With `log=True`, `lam` is θ = log λ and v the hyper-gradient
+with respect to θ: steps then change λ by factors, and λ stays positive.
 """
 
 from __future__ import annotations
