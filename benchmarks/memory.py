@@ -47,7 +47,7 @@ def sgp(n: int, d: int, instances: int = 5, steps: int = 300) -> dict[str, float
 
 def _train(n: int, d: int, instances: int, steps: int) -> None:
     problem, _, _, lam = logistic(n, instances, d, "float64")
-    hgp.sgp(problem, hgp.networks.RandomDirected(n, seed=1), lam, steps=steps, lr=0.5)
+    hgp.sgp(problem, lam, hgp.networks.RandomDirected(n, seed=1), steps=steps, lr=0.5, milestones=(0.6, 0.8))
 
 
 def _above(run: Callable[[], None], needed: int) -> dict[str, float]:

@@ -826,13 +826,13 @@ class _Further:
 
 def _further(plan: Plan, est: Estimate, sent: Traffic, method: Method, judged: Judged, continued: int) -> _Further:
     """How to gain about what is missing."""
-    if math.isinf(judged.at_x) and est.growth > 1:
+    if math.isinf(judged.at_x) and est.residual_ratio > 1:
         return _again(plan, continued)
     share = min(max(judged.left_to_gain(plan.target), 1e-12), 0.5) if math.isfinite(judged.at_x) else 0.1
     if isinstance(method, Tracking) and est.carried is None and plan.found.low > 0:  # part of it is under way
         method = Chebyshev(plan.found.low, plan.found.high)
     if isinstance(method, Tracking):
-        rate = min(max(float(est.growth), 1e-300) ** (1 / est.iterations), 0.999)
+        rate = min(max(float(est.residual_ratio), 1e-300) ** (1 / est.iterations), 0.999)
         M = min(math.ceil(LONGER * max(2.0, math.log(share) / math.log(rate))), MOST * plan.iterations)
         start: dict[str, Any] = {"w0": est.w} if est.carried is None else {"resume": est}
         further = _Further(method, plan.steps, M, share, start)

@@ -24,7 +24,7 @@ NET = hgp.networks.RandomDirected(6, seed=2)
 def trained(steps):
     """A logistic problem, x after so many steps of SGP, and the network."""
     problem, _, lam = logistic(n=6)
-    fit = hgp.sgp(problem, NET, lam, steps=steps, lr=0.3)
+    fit = hgp.sgp(problem, lam, NET, steps=steps, lr=0.3, milestones=(0.6, 0.8))
     return problem, fit.x, lam
 
 

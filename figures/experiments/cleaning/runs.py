@@ -113,9 +113,10 @@ def _clean(settings: Mapping[str, Any], share: float) -> Arrays:
         "alone": found(settings, problem, hgp.networks.SelfLoops(settings["n"]), start),
     }
     total = {"steps": (settings["outer_steps"] + 1) * settings["train_steps"], "lr": settings["lr"]}
+    total["milestones"] = (0.6, 0.8)
     x = {name: path.x for name, path in paths.items()}
-    x |= {"none": hgp.sgp(problem, net, start + PLAIN, **total).x}
-    x |= {"alone": hgp.sgp(problem, net, paths["alone"].lam[-1, ...], **total).x}
+    x |= {"none": hgp.sgp(problem, start + PLAIN, net, **total).x}
+    x |= {"alone": hgp.sgp(problem, paths["alone"].lam[-1, ...], net, **total).x}
     lam = {name: to_host(path.lam) for name, path in paths.items()}
     arrays = {
         "accuracy": np.array([data.accuracy(to_host(x[arm])).mean() for arm in ARMS]),

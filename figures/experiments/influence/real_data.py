@@ -98,8 +98,8 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
     largest = max(float(np.linalg.eigvalsh(H_i)[-1]) for H_i in H)  # each client can find its own; they share the max
     fit = hgp.sgp(
         problem,
-        _network(settings, settings["seed"]),
         lam,
+        _network(settings, settings["seed"]),
         steps=settings["train_steps"],
         lr=1 / largest,
         milestones=settings["milestones"],
