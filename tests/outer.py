@@ -18,7 +18,7 @@ def optimise(problem, net, lam, outer_steps=20, train=None, estimate=None, updat
         train.setdefault("milestones", () if callable(train.get("lr")) else (0.6, 0.8))
         method = SGP(**train, batches=None if size is None else MiniBatches(size, seed))
     else:
-        method = _trainer(train, seed)
+        method = _trainer(train, seed) if callable(train) else train
     if estimate is None or isinstance(estimate, dict):
         estimate = dict(estimate or {})
         size, shared = estimate.pop("batch_size", None), estimate.pop("shared_batch", False)
@@ -26,12 +26,14 @@ def optimise(problem, net, lam, outer_steps=20, train=None, estimate=None, updat
             estimate["averaging_steps"] = estimate.pop("steps")
         if estimate.get("method") is None:
             estimate.setdefault("eta", 1.0)
-        estimator = bilevel.Estimator(**estimate, batches=None if size is None else MiniBatches(size, seed, share=shared))
+        batches = None if size is None else MiniBatches(size, seed, share=shared)
+        estimator = bilevel.Estimator(**estimate, batches=batches)
     else:
         estimator = _estimator(estimate, seed)
     update = bilevel.Adam(0.1) if update is None else update
     if certify is not None:
-        update = bilevel.CertifiedDescent(update.lr, **(certify if isinstance(certify, dict) else {"theta": certify}), log=log)
+        settings = certify if isinstance(certify, dict) else {"theta": certify}
+        update = bilevel.CertifiedDescent(update.lr, **settings, log=log)
     elif log:
         update = type(update)(**{**vars(update), "log": True})
     monitor = None if measure is None else bilevel.Monitor(measure, patience)

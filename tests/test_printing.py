@@ -59,8 +59,8 @@ def fit(**given):
 
 def path(**given):
     problem, _, lam = quadratic()
-    settings = dict(outer_steps=3, train=dict(steps=20, lr=0.1), estimate=dict(steps=2, iterations=5))
-    return hgp.bilevel.optimise(problem, NET, lam, **(settings | given))
+    settings = dict(outer_steps=3, train=hgp.training.SGP(20, 0.1), estimate=hgp.bilevel.Estimator(2, 5, eta=1.0))
+    return hgp.bilevel.optimise(problem, lam, NET, **(settings | given))
 
 
 def weights():

@@ -258,7 +258,8 @@ class PreciseLoop(Loop):
         if nu is None:
             raise ValueError(
                 "CertifiedDescent needs Lipschitz constants with a strong convexity at this λ, from "
-                "problem.lipschitz(lam) (as built-in problems with positive L2 rates have) or from CertifiedDescent(lipschitz=)"
+                "problem.lipschitz(lam) (as built-in problems with positive L2 rates have) or from "
+                "CertifiedDescent(lipschitz=)"
             )
         return nu
 

@@ -173,9 +173,10 @@ class Trainer:
             return method(
                 problem.given, copied(lam), net, x0=copied(x0), first_batch=first_batch, outer_step=outer_step
             )
-        batches = read_batches(method.batches)
+        batches = read_batches(getattr(method, "batches", None))
         if batches is not None:
-            method = replace(method, batches=replace(batches, offset=batches.offset + first_batch))
+            changed: Any = method
+            method = replace(changed, batches=replace(batches, offset=batches.offset + first_batch))
         return run_training(problem.given, copied(lam), net, method, x0=copied(x0), tol=self.tol)
 
 

@@ -235,7 +235,7 @@ class LogRates(Elementwise):
     """Rates by their logarithms: the costs of `problem` at λ = exp(θ), with hyper-gradients along θ.
 
     Rates such as L2 terms must be positive and may differ by orders of magnitude; θ may be any number, and equal steps
-    of it are equal ratios of λ. `bilevel.optimise(..., log=True)` uses this.
+    of it are equal ratios of λ. Updates of `bilevel.optimise` with log=True use this.
 
     Parameters
     ----------
