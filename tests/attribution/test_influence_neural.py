@@ -198,7 +198,7 @@ def test_held_steps_need_no_stationary_point():
 
 def test_choices_of_mini_batches_reach_the_run(trained):
     problem, x, lam = trained
-    given = {"eta": 0.3, "iterations": 6}
+    given = {"method": hgp.methods.Neumann(0.3), "iterations": 6}
     net = hgp.ExactAverage(3)
     for choice in ({"share": True}, {"full_jacobian": True}, {}):
         batches = hgp.MiniBatches(2, seed=3, **choice)

@@ -14,7 +14,7 @@ import hgp_ref as hgp
 from hgp_ref.bilevel import Adam, Box, GradientDescent
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
-TRAIN, ESTIMATE = dict(steps=60, lr=0.5, milestones=(0.6, 0.8)), dict(steps=3, iterations=40)
+TRAIN, ESTIMATE = dict(steps=60, lr=0.5), dict(steps=3, iterations=40)
 
 
 def exact_training(problem, net, lam, **options):
