@@ -7,6 +7,7 @@ import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,4 +69,5 @@ def highest() -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"push_sum": push_sum, "sgp": sgp}[sys.argv[1]](*(int(a) for a in sys.argv[2:]))))
+    measure: Callable[..., Any] = {"push_sum": push_sum, "sgp": sgp}[sys.argv[1]]  # type: ignore[assignment]
+    print(json.dumps(measure(*(int(a) for a in sys.argv[2:]))))

@@ -8,6 +8,8 @@ for J alone, by the formula in `experiments.influence.cnn`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from figures.experiments.influence import cnn
@@ -25,7 +27,7 @@ FULL_STEPS = "M full-batch steps from x"
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """That of appendix Fig. 2c."""
-    given = {"quick": options.quick, "backend": options.backend}
+    given: dict[str, Any] = {"quick": options.quick, "backend": options.backend}
     return {"mini": cnn.experiment(options.size, mini_batch=True, **given)}
 
 

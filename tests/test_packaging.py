@@ -39,4 +39,15 @@ def test_the_oldest_python_is_the_one_of_test_oldest():
 
 def test_ci_runs_every_suite():
     run = (ROOT / ".ci/run").read_text(encoding="utf-8")
-    assert all(f"\nmake {target}\n" in run for target in ("test", "test-slow", "test-oldest", "lint"))
+    stages = re.findall(r"^stage make (\S+)", run, flags=re.MULTILINE)
+    assert stages == ["libraries", "lint", "test-all", "test-oldest", "docs-test"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    everything = re.search(r"^test-all:.*\n\t(.*)\n", makefile, flags=re.MULTILINE)[1]
+    assert everything.endswith("-m pytest $(WORKERS)")  # no selection: the slow tests too
+
+
+def test_the_oldest_versions_run_tests_that_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    chosen = re.search(r"^OLDEST_TESTS = \$\(addprefix tests/,(.*?)\)", makefile, flags=re.MULTILINE | re.DOTALL)[1]
+    names = chosen.replace("\\\n", " ").split()
+    assert len(names) > 10 and all((ROOT / "tests" / name).exists() for name in names)

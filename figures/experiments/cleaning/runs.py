@@ -194,7 +194,8 @@ def solved(problem: Any, lam: np.ndarray, x0: np.ndarray | None) -> np.ndarray:
 
 def ridge(data: Noisy) -> Arrays:
     """Without cleaning, with the one of RIDGES whose model is right most often on validation data."""
-    lam, models = np.full((1, data.y.size), PLAIN), []
+    lam = np.full((1, data.y.size), PLAIN)
+    models: list[np.ndarray] = []
     for l2 in RIDGES:  # from strong to weak, each from the one before
         models.append(solved(data.pooled(l2), lam, models[-1] if models else None))
     k = int(np.argmax([data.right(x, data.X_val.reshape(-1, data.X.shape[-1]), data.y_val.ravel()) for x in models]))

@@ -33,7 +33,7 @@ BLOCK = 25  # removals in one part
 
 def experiment(dataset: str, *, quick: bool = False, backend: str = "numpy") -> Experiment:
     """Predicted and actual changes on "breast_cancer" or "digits"."""
-    settings = {
+    settings: dict[str, Any] = {
         "revision": 1,
         "data": dataset,
         "n": 10,
