@@ -23,27 +23,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import rounding as rigorous
-from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64
+from hgp_ref.backend import Array, from_host, host_dtype, host_float64
 from hgp_ref.bilevel.loop import Estimator, Loop, LoopState
 from hgp_ref.bilevel.trajectory import OuterStep
 from hgp_ref.bilevel.updates import CertifiedDescent
 from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates import certify
 from hgp_ref.certificates.certification import common_constants
-from hgp_ref.certificates.point import allowances
-from hgp_ref.certificates.residuals import Conversation
+from hgp_ref.certificates.point import rounding_errors
+from hgp_ref.certificates.residuals import NetworkReductions
 from hgp_ref.errors import DivergenceError
 from hgp_ref.mixing import Averaging
-from hgp_ref.problems import as_problem
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.lipschitz import Lipschitz
-from hgp_ref.problems.term_sizes import TermSizes
+from hgp_ref.problems.transforms import InnerGradientProblem
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,11 @@ class Interval:
     high: float
 
 
-def totals(talk: Conversation, *parts: np.ndarray) -> list[Interval]:
+def totals(reductions: NetworkReductions, *parts: np.ndarray) -> list[Interval]:
     """Σ_i of each of `parts`, (n,) numbers each."""
-    blur, n = talk.rounding(), talk.n
-    outputs = talk.average(*parts)
-    extremes = talk.largest(*(y.high for y in outputs), *(-y.low for y in outputs), *map(np.abs, parts))
+    blur, n = reductions.rounding, reductions.n
+    outputs = reductions.means(*parts)
+    extremes = reductions.maxima(*(y.high for y in outputs), *(-y.low for y in outputs), *map(np.abs, parts))
     tops, bottoms, sizes = (
         [float(a[0]) for a in extremes[k * len(parts) : (k + 1) * len(parts)]] for k in range(3)
     )  # bottoms hold −min
@@ -68,42 +67,42 @@ def totals(talk: Conversation, *parts: np.ndarray) -> list[Interval]:
     ]
 
 
-def outer_cost(problem: Normalised, x: Array, lam: Array, nu: Lipschitz, talk: Conversation) -> Interval:
+def outer_cost(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reductions: NetworkReductions) -> Interval:
     """F(λ), from x near x(λ) and constants with a strong convexity."""
-    apart = distances(problem, x, lam, nu, talk)  # e
+    apart = distances(problem, x, lam, nu, reductions)  # e
     f = host_float64(problem.outer_cost(x, lam))
     slopes = rigorous.norms(host_float64(problem.outer_grad(x, lam)[0]))
-    known = allowances(problem, x, lam)
+    known = rounding_errors(problem, x, lam)
     if known is None:
         f_off, slopes_off = _accuracy(problem, x) * np.abs(f), _accuracy(problem, x) * slopes
     else:
         f_off, slopes_off = known.outer_cost(), known.outer_grad()[0]
     slack = 1 + rigorous.norm_accuracy(problem.dim_x)
     t = ((slopes + slopes_off) * apart + nu.nu_fx * apart**2 / 2 + f_off) * slack + 2 * rigorous.EPS * np.abs(f)
-    below, above = totals(talk, f - t, f + t)
+    below, above = totals(reductions, f - t, f + t)
     return Interval(below.low, above.high)
 
 
-def distances(problem: Normalised, x: Array, lam: Array, nu: Lipschitz, talk: Conversation) -> np.ndarray:
+def distances(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reductions: NetworkReductions) -> np.ndarray:
     """e_i ≥ ‖x_i − x(λ)‖, (n,)."""
     if nu.strong_convexity is None:
         raise ValueError("nu must have a strong_convexity, which bounds the distance of x from the inner solution")
     rows = host_float64(x)
-    top, bottom = talk.largest(rows, -rows)  # bottom holds −min
+    top, bottom = reductions.maxima(rows, -rows)  # bottom holds −min
     centre = (top / 2 - bottom / 2).astype(host_dtype(x))
-    state = from_host(np.tile(centre, (len(rows), 1)), like=x)
-    gradients = host_float64(problem.inner_grad(state, lam))
+    points = from_host(np.tile(centre, (len(rows), 1)), like=x)
+    gradients = host_float64(problem.inner_grad(points, lam))
     sizes = rigorous.norms(gradients)
-    known = allowances(problem, state, lam)
+    known = rounding_errors(problem, points, lam)
     off = _accuracy(problem, x) * sizes if known is None else known.inner_grad()
-    (mean,) = talk.average(gradients)
-    norm, most = talk.largest(rigorous.norms(mean.farthest), talk.rounding() * sizes + off)
+    (mean,) = reductions.means(gradients)
+    norm, most = reductions.maxima(rigorous.norms(mean.max_abs), reductions.rounding * sizes + off)
     G = float(norm[0]) + float(most[0])
     slack = 1 + rigorous.norm_accuracy(problem.dim_x)
     return (rigorous.norms(rows - centre.astype(np.float64)) + G / nu.strong_convexity) * slack
 
 
-def _accuracy(problem: Normalised, x: Array) -> float:
+def _accuracy(problem: FullProblem, x: Array) -> float:
     """Of a problem that does not tell the sizes of its terms, relative to its answers."""
     return 4 * (problem.dim_x + 4) * float(np.finfo(host_dtype(x)).eps)
 
@@ -115,31 +114,6 @@ def _accuracy(problem: Normalised, x: Array) -> float:
 # p is the w of the hyper-gradient's method for a problem whose outer gradient is ∂_x g. If p is accurate to a fraction
 # r, each correction reduces the gradient to that fraction. (SGP over changing graphs reduces it in proportion to the
 # learning rate, so that half of it costs twice the steps.)
-
-
-class InnerGradientProblem:
-    """The problem with f = g, of which only ∂_x is used."""
-
-    broadcasts = True
-
-    def __init__(self, problem: Normalised) -> None:
-        self.n_clients, self.dim_x, self.dim_lam = problem.n_clients, problem.dim_x, problem.dim_lam
-        self.clients = problem.clients
-        self.inner_cost = self.outer_cost = problem.inner_cost
-        self.inner_grad, self.linearize, self.counts = problem.inner_grad, problem.linearize, problem.counts
-        self._inner_sizes = problem.term_sizes
-        self.term_sizes = None if self._inner_sizes is None else self._term_sizes
-
-    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        """∂_x g_i, and 0 along λ."""
-        return self.inner_grad(x, lam), array_namespace(lam).zeros_like(lam)
-
-    def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """Those of g in the place of f, and none along λ."""
-        inner: Any = self._inner_sizes
-        sizes = inner(x, lam)
-        along = array_namespace(lam).zeros_like(lam)
-        return replace(sizes, outer_cost=sizes.inner_cost, outer_grad=(sizes.inner_grad, along))
 
 
 # ---- A loop that knows an interval of F(λ_k), and can make it smaller
@@ -189,7 +163,7 @@ class PreciseLoop(Loop):
                    "iterations": state.extra["M"] * 2 ** (state.extra["refinements"] - 1)}  # fmt: skip
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "not converged")  # a fraction of p is enough
-            gradient_problem = as_problem(InnerGradientProblem(self.problem))
+            gradient_problem: Any = InnerGradientProblem(self.problem)
             for _ in range(CORRECTIONS):
                 try:
                     p = self.estimated(state, gradient_problem, x, lam, changes).w
@@ -227,17 +201,17 @@ class PreciseLoop(Loop):
 
     def _interval(self, state: LoopState, x: Array, lam: Array, moved: Array | None = None) -> tuple[Interval, float]:
         """F(λ), and an upper bound on ‖moved‖² where that is asked for."""
-        talk = self._talk(state, lam)
+        reductions = self._reductions(state, lam)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
-            interval = outer_cost(self.problem, x, lam, self._constants(lam), talk)
-        square = 0.0 if moved is None else totals(talk, np.sum(host_float64(moved) ** 2, axis=1))[0].high
-        state.budget.consume(talk.traffic, 0)
+            interval = outer_cost(self.problem, x, lam, self._constants(lam), reductions)
+        square = 0.0 if moved is None else totals(reductions, np.sum(host_float64(moved) ** 2, axis=1))[0].high
+        state.budget.consume(reductions.traffic, 0)
         if not np.isfinite([interval.low, interval.high]).all():
             raise DivergenceError("diverged: the outer cost is beyond floating point")
         return interval, square
 
-    def _talk(self, state: LoopState, like: Array) -> Conversation:
-        return Conversation(self._averaging(state), 0, like)
+    def _reductions(self, state: LoopState, like: Array) -> NetworkReductions:
+        return NetworkReductions(self._averaging(state), 0, like)
 
     def _averaging(self, state: LoopState) -> Averaging:
         """For sums and certificates: 4 S steps, and twice as many with each care."""
@@ -248,7 +222,7 @@ class PreciseLoop(Loop):
         """Constants with a strong convexity at λ, if there are any."""
         nu = self.update.lipschitz
         if nu is None:
-            nu = known_lipschitz(self.problem.given, lam)
+            nu = known_lipschitz(self.problem.wrapped, lam)
             if self.channel.clients != slice(0, self.channel.n):  # each process knows those of its clients
                 nu = common_constants(nu, self.channel)
         return None if nu is None or nu.strong_convexity is None else nu
@@ -461,7 +435,7 @@ class CertifiedLoop(PreciseLoop):
         lam = state.lam[-1]
         nu = self._constants(lam)
         avg = self._averaging(state)
-        certificate = certify(self.problem.given, state.x, lam, est, avg, lipschitz=nu, first_call=0,
+        certificate = certify(self.problem.wrapped, state.x, lam, est, avg, lipschitz=nu, first_call=0,
                        strong_convexity=nu.strong_convexity)  # fmt: skip
         state.budget.consume(avg.traffic, 0)
         errors, inner = certificate.decentralised_bound, certificate.decentralised_inexact
@@ -470,9 +444,9 @@ class CertifiedLoop(PreciseLoop):
         gamma = state.extra["gamma"]
         moved = host_float64(lam - self.projected(lam - gamma * est.value)) / gamma
         slack = self._slack(lam)
-        talk = self._talk(state, lam)
-        squares = totals(talk, errors**2, inner**2, np.sum(moved**2, axis=1))
-        state.budget.consume(talk.traffic, 0)
+        reductions = self._reductions(state, lam)
+        squares = totals(reductions, errors**2, inner**2, np.sum(moved**2, axis=1))
+        state.budget.consume(reductions.traffic, 0)
         if squares[2].high <= 0:
             state.stopped = "stationary"
         error, blame = (max(square.high, 0.0) ** 0.5 * (1 + slack) for square in squares[:2])

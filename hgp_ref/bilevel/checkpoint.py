@@ -30,7 +30,7 @@ from hgp_ref.bilevel.loop import Budget, LoopState
 from hgp_ref.bilevel.trajectory import OuterStep
 from hgp_ref.mixing import Traffic
 from hgp_ref.networks import Network
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.instances import digest_of
 from hgp_ref.results import Result, content_digest, load
 from hgp_ref.validation import without_addresses
@@ -45,7 +45,7 @@ COMPARED = ("inner cost", "norm of the inner gradient", "outer cost", "norm of t
 class RunFingerprint:
     """What identifies a run, besides its settings."""
 
-    problem: Normalised
+    problem: FullProblem
     net: Network
     x0: Array | None
     monitor: object

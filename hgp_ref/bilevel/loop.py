@@ -36,7 +36,7 @@ from hgp_ref.mixing import Averaging, Channel, Traffic, connect, push_sum_for, s
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import Network
 from hgp_ref.problems import MiniBatches
-from hgp_ref.problems.base import Normalised, check_argument, optional
+from hgp_ref.problems.base import FullProblem, check_argument, optional
 from hgp_ref.problems.batches import read_batches
 from hgp_ref.training import TrainingMethod
 from hgp_ref.training import train as run_training
@@ -150,7 +150,7 @@ class Trainer:
             check_signature("train", self.method, "problem", "lam", "net", x0="", first_batch="", outer_step="")
 
     def run(
-        self, problem: Normalised, lam: Array, net: Network, x0: Array | None, budget: Budget, outer_step: int
+        self, problem: FullProblem, lam: Array, net: Network, x0: Array | None, budget: Budget, outer_step: int
     ) -> Array:
         """x at λ. DivergenceError if it is not finite; the budget is charged in any case."""
         try:
@@ -166,18 +166,18 @@ class Trainer:
         return copied(detached(x))
 
     def _fit(
-        self, problem: Normalised, lam: Array, net: Network, x0: Array | None, first_batch: int, outer_step: int
+        self, problem: FullProblem, lam: Array, net: Network, x0: Array | None, first_batch: int, outer_step: int
     ) -> Any:
         method: Any = self.method
         if not isinstance(method, TrainingMethod):
             return method(
-                problem.given, copied(lam), net, x0=copied(x0), first_batch=first_batch, outer_step=outer_step
+                problem.wrapped, copied(lam), net, x0=copied(x0), first_batch=first_batch, outer_step=outer_step
             )
         batches = read_batches(getattr(method, "batches", None))
         if batches is not None:
             changed: Any = method
             method = replace(changed, batches=replace(batches, offset=batches.offset + first_batch))
-        return run_training(problem.given, copied(lam), net, method, x0=copied(x0), tol=self.tol)
+        return run_training(problem.wrapped, copied(lam), net, method, x0=copied(x0), tol=self.tol)
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class Estimator:
 
     def run(
         self,
-        problem: Normalised,
+        problem: FullProblem,
         x: Array,
         lam: Array,
         net: Network,
@@ -270,7 +270,7 @@ class Estimator:
             budget.consume(avg.traffic - before, made)
         return est
 
-    def _step_size(self, problem: Normalised, x: Array, lam: Array, avg: Averaging) -> float:
+    def _step_size(self, problem: FullProblem, x: Array, lam: Array, avg: Averaging) -> float:
         """η, as given or as the clients find it."""
         if isinstance(self.method, Neumann):
             return float(self.method.eta)
@@ -320,10 +320,10 @@ class Monitor:
 # ---- Arguments of `optimise`
 
 
-def initial_variable(problem: Normalised, lam: Array, x0: Array | None, log: bool) -> Array:
+def initial_variable(problem: FullProblem, lam: Array, x0: Array | None, log: bool) -> Array:
     """A copy of λ_0, or its logarithm, after checking the arrays."""
     check_lam(problem, lam, x0, run_axes=False)
-    data = optional(problem.given, "_like")  # of built-in problems
+    data = optional(problem.wrapped, "_like")  # of built-in problems
     if data is not None:
         check_argument("lam", lam, data(), (problem.n_clients, problem.dim_lam), "n_clients, dim_lam")
     if x0 is not None:
@@ -387,7 +387,7 @@ NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 class Loop:
     """The settings of a loop, which do not change while it runs."""
 
-    problem: Normalised
+    problem: FullProblem
     net: Network
     channel: Channel  # for sums over clients in reports
     train: Trainer
@@ -443,13 +443,15 @@ class Loop:
                 state.shrink /= 2
         return None
 
-    def estimated(self, state: LoopState, problem: Normalised, x: Array, lam: Array, changes: Mapping[str, Any]) -> Any:
+    def estimated(
+        self, state: LoopState, problem: FullProblem, x: Array, lam: Array, changes: Mapping[str, Any]
+    ) -> Any:
         """One attempt at (x, λ); DivergenceError if the estimate is not finite."""
         estimate, budget = self.estimate, state.budget
         if isinstance(estimate, Estimator):
             est = estimate.run(problem, x, lam, self.net, budget, state.shrink, **changes)
         else:
-            est = estimate.function(problem.given, copied(x), copied(lam), budget.remaining(self.net),
+            est = estimate.function(problem.wrapped, copied(x), copied(lam), budget.remaining(self.net),
                                     first_batch=budget.batches, outer_step=state.k)  # fmt: skip
             shape = (problem.n_clients, problem.dim_lam)
             _, sent = _checked_result("estimate", est, "value", shape, "(n, d_lam)", lam)

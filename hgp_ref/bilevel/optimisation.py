@@ -108,7 +108,7 @@ def optimise(
                 f"{estimate!r}"
             )
     loop = kind(
-        problem=as_problem(LogRates(problem.given)) if log else problem,
+        problem=as_problem(LogRates(problem.wrapped)) if log else problem,
         net=net,
         channel=channel_of(net, problem.n_clients),
         train=trainer,
