@@ -59,8 +59,9 @@ Run = Callable[[hgp.problems.HyperCleaning, np.ndarray, float, float, int, int],
 
 def _hgp(cleaning, x, L, lr, seed, K):  # type: ignore[no-untyped-def]
     return bilevel.optimise(
-        cleaning, _directed(seed), np.zeros((N, SIZE)), max(2, K // 12), train={"steps": 60, "lr": 0.5 / L},
-        estimate={"steps": 4, "iterations": 40, "eta": 1 / L}, update=bilevel.GradientDescent(lr), x0=x,
+        cleaning, np.zeros((N, SIZE)), _directed(seed), outer_steps=max(2, K // 12),
+        train=bilevel.Trainer(hgp.training.SGP(60, 0.5 / L, (0.6, 0.8)), x0=x),
+        estimate=bilevel.Estimator(4, 40, eta=1 / L), update=bilevel.GradientDescent(lr),
     )  # fmt: skip
 
 

@@ -285,9 +285,9 @@ def test_names_of_many_bytes_a_character_are_written(tmp_path):
 def test_a_checkpoint_of_a_long_name_is_written(tmp_path):
     problem, lam = hgp.problems.Quadratic.random(3, 4, 2, seed=0), np.zeros((3, 2))
     net, file = hgp.networks.FullyConnected(3), tmp_path / ("n" * 249)
-    given = dict(train=dict(steps=20, lr=0.5), estimate=dict(steps=1, iterations=20), file=file)
-    hgp.bilevel.optimise(problem, net, lam, 1, **given)
-    assert len(hgp.bilevel.optimise(problem, net, lam, 2, **given).lam) == 3
+    given = dict(train=hgp.training.SGP(20, 0.5), estimate=hgp.bilevel.Estimator(1, 20, eta=1.0), file=file)
+    hgp.bilevel.optimise(problem, lam, net, outer_steps=1, **given)
+    assert len(hgp.bilevel.optimise(problem, lam, net, outer_steps=2, **given).lam) == 3
 
 
 WRITER = """

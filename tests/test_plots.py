@@ -31,8 +31,8 @@ def certificate():
 
 def path():
     problem, _, lam = quadratic()
-    settings = dict(outer_steps=2, train=dict(steps=20, lr=0.1), estimate=dict(steps=2, iterations=5))
-    return hgp.bilevel.optimise(problem, NET, lam, **settings)
+    settings = dict(outer_steps=2, train=hgp.training.SGP(20, 0.1), estimate=hgp.bilevel.Estimator(2, 5, eta=1.0))
+    return hgp.bilevel.optimise(problem, lam, NET, **settings)
 
 
 @pytest.mark.parametrize("made", [estimate, certificate, path], ids=lambda made: made.__name__)

@@ -59,8 +59,8 @@ def fit(**given):
 
 def path(**given):
     problem, _, lam = quadratic()
-    settings = dict(outer_steps=3, train=dict(steps=20, lr=0.1), estimate=dict(steps=2, iterations=5))
-    return hgp.bilevel.optimise(problem, NET, lam, **(settings | given))
+    settings = dict(outer_steps=3, train=hgp.training.SGP(20, 0.1), estimate=hgp.bilevel.Estimator(2, 5, eta=1.0))
+    return hgp.bilevel.optimise(problem, lam, NET, **(settings | given))
 
 
 def weights():
@@ -108,7 +108,7 @@ MADE = {
     "MiniBatches": lambda: hgp.MiniBatches(3, seed=[1, 2], offset=4),
     "Fit with runs": lambda: fit(batches=hgp.MiniBatches(4, seed=[0, 1])),
     "Path": path,
-    "Path with a measure": lambda: path(measure=lambda x, lam: float(np.sum(x))),
+    "Path with a measure": lambda: path(monitor=hgp.bilevel.Monitor(lambda x, lam: float(np.sum(x)))),
     "OuterStep": lambda: path().steps[0],
     "Traffic": lambda: estimate().traffic,
     "Traffic with runs": lambda: estimate_twice().traffic,
@@ -220,7 +220,7 @@ def test_a_fit_says_what_it_is_how_accurate_why_it_stopped_and_what_it_sent():
 
 
 def test_a_path_says_what_it_is_how_accurate_why_it_stopped_and_what_it_sent():
-    made = path(measure=lambda x, lam: float(np.sum(x**2)))
+    made = path(monitor=hgp.bilevel.Monitor(lambda x, lam: float(np.sum(x**2))))
     text = str(made)
     assert text.startswith("hyper-parameters of 3 clients, 2 numbers each: 3 outer steps of hgp\n")
     assert f"{made.outer_cost[0]:.4g} to {made.outer_cost[-1]:.4g}" in text

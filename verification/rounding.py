@@ -220,14 +220,20 @@ def outer_steps(tallies: Tallies, rng: np.random.Generator, offset: float) -> No
     problem, x, lam = random_quadratic(rng, offset, "float64", target=("near x", "apart")[int(rng.integers(2))])
     net = hgp.networks.FullyConnected(len(x)) if len(x) > 1 else hgp.networks.SelfLoops(1)
 
-    def train(problem: Any, net: Any, lam: np.ndarray, **options: Any) -> Any:
+    def train(problem: Any, lam: np.ndarray, net: Any, **options: Any) -> Any:
         given = problem.wrapped if hasattr(problem, "wrapped") else problem
         return SimpleNamespace(x=inner_solution(given._A, given._b, given._C, lam), traffic=hgp.Traffic())
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = hgp.bilevel.optimise(
-            problem, net, lam, STEPS, train, dict(steps=1, iterations=60), hgp.bilevel.GradientDescent(1.0), certify=0.5
+            problem,
+            lam,
+            net,
+            outer_steps=STEPS,
+            train=train,
+            estimate=hgp.bilevel.Estimator(1, 60, eta=1.0),
+            update=hgp.bilevel.CertifiedDescent(1.0),
         )
     F = [sum(at_solution(problem, x, one).outer_cost) for one in path.lam]
     where = f"b up to {offset:g}"

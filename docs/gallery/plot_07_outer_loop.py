@@ -17,16 +17,16 @@ net = hgp.networks.RandomDirected(n=5, seed=0)
 start = np.full((5, problem.dim_x), 0.3)
 
 # %%
-# ``project`` keeps the rates positive. ``warm_start`` begins each training where the last one ended; graphs go on where
-# they were left, so no client waits for a schedule to start over.
+# ``project`` keeps the rates positive. Each training starts where the last one ended, and every part of the loop uses
+# the graphs that follow those of the part before.
 
 path = hgp.bilevel.optimise(
     problem,
-    net,
     start,
+    net,
     outer_steps=25,
-    train={"steps": 300, "lr": 1.0},
-    estimate={"steps": 5, "iterations": 200},
+    train=hgp.training.SGP(steps=300, lr=1.0, milestones=(0.6, 0.8)),
+    estimate=hgp.bilevel.Estimator(averaging_steps=5, iterations=200, eta=1.0),
     update=hgp.bilevel.Adam(0.05),
     project=lambda lam: np.maximum(lam, 1e-3),
 )

@@ -32,7 +32,9 @@ print(model.dim, "parameters")
 net = hgp.networks.RandomDirected(n=3, seed=0)
 ones = np.ones((3, problem.dim_lam))
 fit = hgp.sgp(problem, ones, net, steps=500, lr=0.5, x0=model.init(3, 0), milestones=(0.6, 0.8))
-predictions = hgp.influence(problem, fit.x, ones, hgp.PushSum(net, steps=20), eta=0.1, iterations=100)
+predictions = hgp.influence(
+    problem, fit.x, ones, hgp.PushSum(net, steps=20), method=hgp.methods.Neumann(0.1), iterations=100
+)
 
 # %%
 # A network is not convex: training again from scratch mixes the influence with the chance of training. What the

@@ -27,11 +27,11 @@ problem = hgp.problems.HyperCleaning(X, y, X_val, y_val, l2=1e-2, n_classes=10)
 net = hgp.networks.RandomDirected(n=4, seed=0)
 path = hgp.bilevel.optimise(
     problem,
-    net,
     np.zeros((4, 60)),
+    net,
     outer_steps=12,
-    train={"steps": 200, "lr": 1.0},
-    estimate={"steps": 5, "iterations": 100},
+    train=hgp.training.SGP(steps=200, lr=1.0, milestones=(0.6, 0.8)),
+    estimate=hgp.bilevel.Estimator(averaging_steps=5, iterations=100, eta=1.0),
     update=hgp.bilevel.Adam(0.5),
 )
 

@@ -109,7 +109,6 @@ def influence(
     avg: Averaging,
     method: Method | None = None,
     *,
-    eta: float | None = None,
     iterations: int = 1000,
     tol: float | None = None,
     batches: MiniBatches | int | None = None,
@@ -118,70 +117,44 @@ def influence(
     clients: Iterable[int] | None = None,
     progress: bool = False,
 ) -> Influence:
-    """Predicted change of Σ_k f_k for each removal, at the trained x (n, d_x) and weights lam (n, N_max).
+    """Predict how the total validation cost Σ_k f_k changes when training data are removed.
 
-    Give `instances` as (client, index) pairs, or `groups` of such pairs, or `clients` by number; without any of them
-    every training instance is one removal, client by client. All other arguments are those of `hypergradient`, which
-    runs once whatever is asked for.
-
-    Example: four instances at one client, the last one mislabelled. Removing it is predicted to lower the validation
-    cost (negative), removing the first one to raise it, and retraining agrees:
+    λ_ik is the weight of training instance k of client i, so that −λ_ik (d_λ Σ_k f_k)_ik predicts the change when the
+    instance is removed. One run of `hypergradient` predicts all removals.
 
     Parameters
     ----------
-    problem : Problem
-        With a weight on each training instance as λ, such as `InstanceWeights`.
-    x, lam : arrays (n, d_x) and (n, N_max)
-        The inner solution and the weights there, ones as a rule.
-    avg : Averaging
-        How clients average.
-    method, eta, iterations, tol
-        As in `hypergradient`.
-    instances, groups, clients : optional
-        What is removed, as in `as_removals`; every instance alone by default. Over MPI ranks clients are numbered as
-        the rows here are, from 0.
-    batches : optional
-        Mini-batches of HGP, as in `hypergradient`, with one seed. The prediction is unbiased with exact averaging,
-        and noisy: an instance is in one batch of
-        N_i/b, where it counts N_i/b times as much. With the ū of full batches its variance would be
-        (N_i/b − 1) Σ_m (λ_ik η J_ik ū^(m))², J_ik the row of ∂²_{xλ} g_i for instance k; that ū is noisy adds to it.
-        `MiniBatches(full_jacobian=True)` takes ∂²_{xλ} g on full batches, once at the end: this part of the noise is
-        gone.
-
-    Returns
-    -------
-    Influence
-        `predicted` for each removal, `per_instance` for every instance, and the run behind it.
-
-    Raises
-    ------
-    TypeError
-        `avg` is not one averaging.
-    ValueError
-        x, λ or the removals do not fit the problem.
-    DivergenceError
-        The series grows: see `hypergradient`.
+    problem : a problem with a weight on each training instance as λ, such as `InstanceWeights`.
+    x, lam : (n, d_x) and (n, N_max), the inner solution and the weights there, usually ones.
+    method, iterations, tol, batches : as in `hypergradient`, with one averaging and one seed. With mini-batches the
+        prediction is unbiased if averaging is exact, and noisy: instance k is in one of N_i/b batches and counts N_i/b
+        times there, which alone gives a variance of (N_i/b − 1) Σ_m (λ_ik η J_ik ū^(m))², J_ik the row of ∂²_{xλ} g_i
+        for the instance. `MiniBatches(full_jacobian=True)` removes this part of the noise.
+    instances, groups, clients : what is removed: (client, index) pairs, groups of such pairs, or clients. By default
+        each instance alone. Over MPI ranks, clients are numbered from 0 on each rank.
 
     Examples
     --------
-    >>> import numpy as np, hgp_ref as hgp
+    Four instances of one client, the last one mislabelled. Removing it is predicted to lower the validation cost, and
+    retraining agrees:
+
     >>> from hgp_ref.attribution import retrain
     >>> X = np.array([[[-2.0], [-1.0], [1.0], [2.0]]]); y = np.array([[0, 0, 1, 0]])
     >>> problem = hgp.problems.InstanceWeights(X, y, np.array([[[-1.0], [1.0]]]), np.array([[0, 1]]), l2=1.0)
     >>> lam = np.ones((1, 4))
     >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> found = hgp.influence(problem, x, lam, hgp.ExactAverage(1), eta=0.5, iterations=200)
+    >>> found = hgp.influence(problem, x, lam, hgp.ExactAverage(1), method=hgp.methods.Neumann(0.5), iterations=200)
     >>> [f"{value:+.3f}" for value in found.predicted]
     ['+0.061', '+0.033', '+0.033', '-0.083']
     >>> [f"{value:+.3f}" for value in retrain(problem, lam, found.removals).actual]
     ['+0.074', '+0.035', '+0.035', '-0.093']
     """
     if not isinstance(avg, Averaging):
-        raise TypeError(f"avg: needed one averaging (PushSum, ExactAverage, Gossip), got {avg!r}")
+        raise TypeError(f"avg must be one averaging (PushSum, ExactAverage, Gossip), got {avg!r}")
     counts = instance_counts(problem)
     removals = as_removals(counts, instances, groups, clients)
     estimate = hypergradient(
-        problem, x, lam, avg, method, eta=eta, iterations=iterations, tol=tol, batches=batches, progress=progress
+        problem, x, lam, avg, method, iterations=iterations, tol=tol, batches=batches, progress=progress
     )
     per_instance = -host_float64(lam) * to_host(estimate.value)  # (n, N_max)
     per_instance[np.arange(per_instance.shape[1]) >= counts[:, None]] = 0.0

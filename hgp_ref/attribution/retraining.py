@@ -505,9 +505,9 @@ def _total(costs: Array) -> np.ndarray:
 # Hessians of all later steps, in Algorithm 2 by those of all earlier iterations. So if steps take the batches of a run
 # of Algorithm 2 with `MiniBatches(share=True)`, the last one first, ζ_m = ξ_{M−1−m}, their derivative is v^(M) of that
 # run but for one thing: a mini-batch has a gradient at x even where the mean has none, and x^m moves away from x with
-# all data too.
-# `held` takes this away. Steps are then −η mean_i (∂_x g_i(xᵐ, λ'_i; ζ_m) − ∂_x g_i(x, λ_i; ζ_m)), λ' the weights that
-# are left: with all data they stay at x for any batches and any gradient left there, and the identity is exact.
+# all data too. `held` takes this away. Steps are then −η mean_i (∂_x g_i(xᵐ, λ'_i; ζ_m) − ∂_x g_i(x, λ_i; ζ_m)), λ' the
+# weights that are left: with all data they stay at x for any batches and any gradient left there, and the identity is
+# exact.
 
 
 def retrain_from(

@@ -22,19 +22,17 @@ taken as accurate to 4 (d_x + 4) eps relative to themselves, and the rounding of
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import rounding as rigorous
-from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64
-from hgp_ref.bilevel import loop as reasons
-from hgp_ref.bilevel.loop import JUDGED, LOWER, UNKNOWN, Loop, LoopState
+from hgp_ref.bilevel.loop import Estimator, Loop, LoopState
 from hgp_ref.bilevel.trajectory import OuterStep
-from hgp_ref.bilevel.updates import GradientDescent
+from hgp_ref.bilevel.updates import CertifiedDescent
 from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates import certify
 from hgp_ref.certificates.certification import common_constants
@@ -88,14 +86,14 @@ def outer_cost(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reduct
 def distances(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reductions: NetworkReductions) -> np.ndarray:
     """e_i ≥ ‖x_i − x(λ)‖, (n,)."""
     if nu.strong_convexity is None:
-        raise ValueError("nu: no strong_convexity given, needed one that bounds how far x is from the inner solution")
+        raise ValueError("nu must have a strong_convexity, which bounds the distance of x from the inner solution")
     rows = host_float64(x)
     top, bottom = reductions.maxima(rows, -rows)  # bottom holds −min
     centre = (top / 2 - bottom / 2).astype(host_dtype(x))
-    at = from_host(np.tile(centre, (len(rows), 1)), like=x)
-    gradients = host_float64(problem.inner_grad(at, lam))
+    points = from_host(np.tile(centre, (len(rows), 1)), like=x)
+    gradients = host_float64(problem.inner_grad(points, lam))
     sizes = rigorous.norms(gradients)
-    known = rounding_errors(problem, at, lam)
+    known = rounding_errors(problem, points, lam)
     off = _accuracy(problem, x) * sizes if known is None else known.inner_grad()
     (mean,) = reductions.means(gradients)
     norm, most = reductions.maxima(rigorous.norms(mean.max_abs), reductions.rounding * sizes + off)
@@ -109,152 +107,120 @@ def _accuracy(problem: FullProblem, x: Array) -> float:
     return 4 * (problem.dim_x + 4) * float(np.finfo(host_dtype(x)).eps)
 
 
-# ----------------------------------------------------------------------------------------------------
-# What `optimise(certify=)` asks for.
-
-
-OPTIONS = ("theta", "lipschitz")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """θ, and constants for problems that do not tell theirs."""
-
-    theta: float = 0.5
-    lipschitz: Lipschitz | None = None
-
-
-def rule_of(certify: float | Mapping[str, Any] | None, estimate: Any, update: object) -> Rule | None:
-    """What `optimise(certify=)` asks for; an error where steps cannot be certified."""
-    if certify is None:
-        return None
-    given: dict[str, Any] = dict(certify) if isinstance(certify, Mapping) else {"theta": certify}
-    for name in given:
-        if name not in OPTIONS:
-            raise ValueError(f"certify: {name!r} given, needed some of {', '.join(OPTIONS)}")
-    theta = validation.number("certify", given.get("theta", 0.5), "a number strictly between 0 and 1")
-    if not 0 < theta < 1:
-        raise ValueError(f"certify={theta:g} given, needed a number strictly between 0 and 1")
-    if given.get("lipschitz") is not None:
-        validation.kind("certify['lipschitz']", given["lipschitz"], Lipschitz)
-    if not isinstance(estimate, Mapping) or estimate.get("batch_size") is not None or estimate.get("iterations") == 0:
-        raise ValueError("certify: needed keywords as estimate, without batch_size and with iterations >= 1")
-    if not isinstance(update, GradientDescent):
-        raise ValueError(f"certify: update={update!r} given, needed GradientDescent(lr), whose lr is the first γ")
-    return Rule(theta, given.get("lipschitz"))
-
-
-# ----------------------------------------------------------------------------------------------------
-# A loop that knows F(λ_k) between two numbers, and can come to know it better.
+# ---- Newton corrections of x
 #
-# Further training corrects x by Newton's steps over means (`correction`), CORRECTIONS of them, and does so after every
-# training from then on; with 4 S steps for each mean and M terms, twice as many each time that it is asked for again.
-# What was raised stays raised. x, cost and measure at λ_k in the path are those after it: a callback has seen those
-# before.
+#     x ← Θ̂ (x − p),    p ≈ (Σ_k H_k)⁻¹ Σ_k ∂g_k(x)
+#
+# p is the w of the hyper-gradient's method for a problem whose outer gradient is ∂_x g. If p is accurate to a fraction
+# r, each correction reduces the gradient to that fraction. (SGP over changing graphs reduces it in proportion to the
+# learning rate, so that half of it costs twice the steps.)
 
 
-CORRECTIONS = 2  # of x, each time
+# ---- A loop that knows an interval of F(λ_k), and can make it smaller
+#
+# A refinement corrects x by CORRECTIONS Newton steps, now and after every later training. Averages for sums and
+# certificates take 4 S steps, twice as many after each refinement; so do the terms M of a correction. The path holds x,
+# cost and measure at λ_k after refinements, a callback sees those before.
+
+
+CORRECTIONS = 2  # Newton steps, each time
 
 
 @dataclass
 class PreciseLoop(Loop):
-    """`at.kept` holds γ, S, M, the last w, the care taken, the interval of F at λ_k, and the best λ before that."""
+    """`state.extra` holds γ, S, M, the last w, the refinements, the interval of F at λ_k, and the best λ before it."""
 
-    rule: Rule = field(default_factory=Rule)
+    update: CertifiedDescent
+    estimate: Estimator
 
     @property
     def rounding_complete(self) -> bool | None:
         return not self.channel.any_rank(self.problem.term_sizes is None)
 
-    def begin(self, lam: Array, seed: int) -> LoopState:
-        at = super().begin(lam, seed)
-        update: Any = self.update
-        at.kept = {"gamma": update.lr, "S": validation.integer("estimate['steps']", self.estimate.steps),
-                   "M": self.estimate.iterations, "care": 0, "w": None, "best": 0, "best_x": None}  # fmt: skip
-        self._keep(at, self._interval(at, at.x, lam)[0])
-        return at
+    def begin(self, lam: Array) -> LoopState:
+        state = super().begin(lam)
+        state.extra = {"gamma": self.update.lr, "S": self.estimate.averaging_steps, "M": self.estimate.iterations,
+                       "refinements": 0, "w": None, "best": 0, "best_x": None}  # fmt: skip
+        self._keep(state, self._interval(state, state.x, lam)[0])
+        return state
 
-    def accept(self, at: LoopState, lam: Array, x: Array, cost: float) -> None:
-        at.kept |= {"best": at.best, "best_x": at.best_x}  # before this λ, whose x may change yet
-        super().accept(at, lam, x, cost)
+    def accept(self, state: LoopState, lam: Array, x: Array, cost: float) -> None:
+        state.extra |= {"best": state.best, "best_x": state.best_x}  # before this λ, whose x may change yet
+        super().accept(state, lam, x, cost)
 
-    def evaluate(self, at: LoopState, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
-        before = at.clock.traffic
-        x, cost = super().evaluate(at, lam, x0)
-        if not at.kept.get("care", 0):
+    def evaluate(self, state: LoopState, lam: Array, x0: Array | None = None) -> tuple[Array, float]:
+        before = state.budget.traffic
+        x, cost = super().evaluate(state, lam, x0)
+        if not state.extra.get("refinements", 0):
             return x, cost
-        x, cost = self._corrected(at, x, lam)
-        at.training = at.clock.traffic - before
+        x, cost = self._corrected(state, x, lam)
+        state.training = state.budget.traffic - before
         return x, cost
 
-    def _corrected(self, at: LoopState, x: Array, lam: Array) -> tuple[Array, float]:
-        """x after averaged Newton steps, x ← Θ̂ (x − p) with p ≈ (Σ_k H_k)⁻¹ Σ_k ∂g_k(x), and Σ f_i there.
-
-        p is the w of the hyper-gradient method for a problem whose outer gradient is ∂_x g. If its relative error is r,
-        one step multiplies the mean gradient by r; SGP on changing graphs would need twice the steps to halve it.
-        """
-        more = {"steps": 4 * at.kept["S"], "iterations": at.kept["M"] * 2 ** (at.kept["care"] - 1)}
+    def _corrected(self, state: LoopState, x: Array, lam: Array) -> tuple[Array, float]:
+        """x after Newton's steps over means, and Σ f_i there."""
+        changes = {"averaging_steps": 4 * state.extra["S"],
+                   "iterations": state.extra["M"] * 2 ** (state.extra["refinements"] - 1)}  # fmt: skip
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "not converged")  # a share of p is enough
+            warnings.filterwarnings("ignore", "not converged")  # a fraction of p is enough
+            gradient_problem: Any = InnerGradientProblem(self.problem)
             for _ in range(CORRECTIONS):
                 try:
-                    p = self.estimate(
-                        InnerGradientProblem(self.problem), self.net, x, lam, at.clock, at.k, at.shrink, more
-                    ).w
+                    p = self.estimated(state, gradient_problem, x, lam, changes).w
                 except DivergenceError:
                     break
-                avg = self._averaging(at)
+                avg = self._averaging(state)
                 x = avg.apply(x - p)
-                at.clock.pass_on(avg.traffic, 0)
+                state.budget.consume(avg.traffic, 0)
         cost = self.total(self.problem.outer_cost(x, lam))
         if not np.isfinite(cost):
             raise DivergenceError(f"diverged: the outer cost is {cost} after corrections of x")
         return x, cost
 
-    def _train_further(self, at: LoopState) -> None:
-        """A better x at λ_k, and more steps for sums from now on; F's interval there only shrinks."""
-        at.kept["care"] += 1
-        lam = at.lam[-1]
+    def _refine(self, state: LoopState) -> None:
+        """Correct x at λ_k, and take more steps for sums from now on; the interval of F there can only shrink."""
+        state.extra["refinements"] += 1
+        lam = state.lam[-1]
         try:
-            x, cost = self._corrected(at, at.x, lam)
-            new, _ = self._interval(at, x, lam)
+            x, cost = self._corrected(state, state.x, lam)
+            new, _ = self._interval(state, x, lam)
         except DivergenceError:  # x stays as it is
             return
-        old = Interval(at.kept["low"], at.kept["high"])
-        if new.high - new.low < old.high - old.low and (at.k == 0 or cost <= at.outer_cost[-2]):
-            at.x, at.outer_cost[-1] = x, cost
-            at.floats[-1], at.rounds[-1] = int(at.clock.traffic.floats), int(at.clock.traffic.rounds)
-            if self.measure is not None:
-                at.measure.pop()
-                at.best, at.best_x = at.kept["best"], at.kept["best_x"]
-                self.judge(at)
-        self._keep(at, Interval(max(new.low, old.low), min(new.high, old.high)))
+        old = Interval(state.extra["low"], state.extra["high"])
+        if new.high - new.low < old.high - old.low and (state.k == 0 or cost <= state.outer_cost[-2]):
+            state.x, state.outer_cost[-1] = x, cost
+            state.floats[-1], state.rounds[-1] = int(state.budget.traffic.floats), int(state.budget.traffic.rounds)
+            if self.monitor is not None:
+                state.measure.pop()
+                state.best, state.best_x = state.extra["best"], state.extra["best_x"]
+                self.evaluate_metric(state)
+        self._keep(state, Interval(max(new.low, old.low), min(new.high, old.high)))
 
-    def _keep(self, at: LoopState, interval: Interval) -> None:
-        at.kept["low"], at.kept["high"] = interval.low, interval.high
+    def _keep(self, state: LoopState, interval: Interval) -> None:
+        state.extra["low"], state.extra["high"] = interval.low, interval.high
 
-    def _interval(self, at: LoopState, x: Array, lam: Array, moved: Array | None = None) -> tuple[Interval, float]:
+    def _interval(self, state: LoopState, x: Array, lam: Array, moved: Array | None = None) -> tuple[Interval, float]:
         """F(λ), and an upper bound on ‖moved‖² where that is asked for."""
-        reductions = self._reductions(at, lam)
+        reductions = self._reductions(state, lam)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
             interval = outer_cost(self.problem, x, lam, self._constants(lam), reductions)
         square = 0.0 if moved is None else totals(reductions, np.sum(host_float64(moved) ** 2, axis=1))[0].high
-        at.clock.pass_on(reductions.traffic, 0)
+        state.budget.consume(reductions.traffic, 0)
         if not np.isfinite([interval.low, interval.high]).all():
             raise DivergenceError("diverged: the outer cost is beyond floating point")
         return interval, square
 
-    def _reductions(self, at: LoopState, like: Array) -> NetworkReductions:
-        return NetworkReductions(self._averaging(at), 0, like)
+    def _reductions(self, state: LoopState, like: Array) -> NetworkReductions:
+        return NetworkReductions(self._averaging(state), 0, like)
 
-    def _averaging(self, at: LoopState) -> Averaging:
+    def _averaging(self, state: LoopState) -> Averaging:
         """For sums and certificates: 4 S steps, and twice as many with each care."""
-        steps = 4 * at.kept["S"] * 2 ** at.kept["care"]
-        return self.estimate.averaging(at.clock.net(self.net), steps)
+        steps = 4 * state.extra["S"] * 2 ** state.extra["refinements"]
+        return self.estimate.averaging(state.budget.remaining(self.net), steps)
 
     def _known(self, lam: Array) -> Lipschitz | None:
         """Constants with a strong convexity at λ, if there are any."""
-        nu = self.rule.lipschitz
+        nu = self.update.lipschitz
         if nu is None:
             nu = known_lipschitz(self.problem.wrapped, lam)
             if self.channel.clients != slice(0, self.channel.n):  # each process knows those of its clients
@@ -265,8 +231,9 @@ class PreciseLoop(Loop):
         nu = self._known(lam)
         if nu is None:
             raise ValueError(
-                "certify: the problem tells no Lipschitz constants with a strong convexity at this λ (as it does with "
-                "positive L2 rates), needed them from problem.lipschitz(lam), or certify=dict(theta=, lipschitz=)"
+                "CertifiedDescent needs Lipschitz constants with a strong convexity at this λ, from "
+                "problem.lipschitz(lam) (as built-in problems with positive L2 rates have) or from "
+                "CertifiedDescent(lipschitz=)"
             )
         return nu
 
@@ -300,12 +267,12 @@ class StepLength:
     gamma: float
     too_long: float = np.inf  # the smallest γ at which F has certainly not fallen as far as asked for
     tried: set[float] = field(default_factory=set)  # at this precision
-    told: dict[float, float] = field(default_factory=dict)  # r by γ, of those that have one
+    ratios: dict[float, float] = field(default_factory=dict)  # r by γ
     factor: float = 0.5  # which way it goes
     turned: bool = False
     exhausted: bool = False  # no γ is left to try at this precision
 
-    def not_lower(self) -> None:
+    def no_descent(self) -> None:
         """F has not fallen at γ."""
         self.too_long = min(self.too_long, self.gamma)
         self.failed()
@@ -313,7 +280,7 @@ class StepLength:
     def failed(self) -> None:
         """There is no F at γ."""
         self.tried.add(self.gamma)
-        if self.told:
+        if self.ratios:
             self._turn()
         self._ahead()
 
@@ -323,31 +290,31 @@ class StepLength:
             self.failed()
             return
         r = (h + t) / g
-        if not self.told:
+        if not self.ratios:
             self.factor = 2.0 if t - h < g else 0.5
-        elif r >= min(self.told.values()):
+        elif r >= min(self.ratios.values()):
             self._turn()
         self._note(r)
 
     def same(self) -> None:
         """γ leads to a λ⁺ that was tried."""
-        if not self.told:
+        if not self.ratios:
             self.failed()
         elif self.factor > 1:
             self._turn()
             self._ahead()
         else:  # the same decrease for half the γ
-            self._note(self.told[min(self.told)] / 2)
+            self._note(self.ratios[min(self.ratios)] / 2)
 
     def sharper(self) -> None:
         """Begin anew, with a higher precision."""
-        left = {gamma: r for gamma, r in self.told.items() if gamma < self.too_long}
+        left = {gamma: r for gamma, r in self.ratios.items() if gamma < self.too_long}
         self.gamma = min(left, key=lambda gamma: left[gamma], default=min(self.gamma, self.too_long / 2))
-        self.tried, self.told, self.turned, self.exhausted = set(), {}, False, False
+        self.tried, self.ratios, self.turned, self.exhausted = set(), {}, False, False
 
     def _note(self, r: float) -> None:
         self.tried.add(self.gamma)
-        self.told[self.gamma] = r
+        self.ratios[self.gamma] = r
         self._ahead()
 
     def _turn(self) -> None:
@@ -356,15 +323,15 @@ class StepLength:
     def _ahead(self) -> None:
         """Beyond those of which something is known, in the direction that is left."""
         while not self.exhausted:
-            if not self.told:
+            if not self.ratios:
                 self.gamma /= 2
             else:
-                self.gamma = 2 * max(self.told) if self.factor > 1 else min(self.told) / 2
+                self.gamma = 2 * max(self.ratios) if self.factor > 1 else min(self.ratios) / 2
             if self.gamma == 0:
                 self.exhausted = True
             elif self.gamma not in self.tried and self.gamma < self.too_long:
                 return
-            elif self.told:
+            elif self.ratios:
                 self._turn()
 
 
@@ -394,56 +361,57 @@ class StepLength:
 # with "stationary" where D = 0; `path.note` says in words what stood in the way and what would help.
 
 
+LOWER, NOT_LOWER, UNKNOWN = "lower", "not lower", "unknown"  # outcomes of a trial, besides error messages
 DECREASE = 0.1  # c
 GAIN = 0.75  # a bound that doubling M leaves above this share of itself is the averaging's
 LIMIT = 12  # raises for one hyper-gradient
 TRIALS = 40  # of one step
 FAILURES = 9  # of training in a row: γ is not to blame
-MOST_CARE = 6  # how often further training is asked for
+MOST_REFINEMENTS = 6
 
 
 @dataclass
 class CertifiedLoop(PreciseLoop):
     """The loop with certified steps."""
 
-    def step(self, at: LoopState) -> None:
+    def step(self, state: LoopState) -> None:
         """From λ_k to λ_{k+1}, or to a reason to stop."""
-        k, before, training = at.k, at.clock.traffic, at.training
+        k, before, training = state.k, state.budget.traffic, state.training
         trouble: list[str] = []
-        est, bound = self._direction(at, trouble)
-        spent = at.clock.traffic - before
-        scale = 0.0 if at.stopped else self._descend(at, est.value, trouble)
+        est, bound = self._direction(state, trouble)
+        spent = state.budget.traffic - before
+        scale = 0.0 if state.stopped else self._descend(state, est.value, trouble)
         if trouble:
             warnings.warn(f"outer step {k}: " + "; ".join(trouble), RuntimeWarning, stacklevel=3)
-        if not at.stopped:
-            at.steps.append(
+        if not state.stopped:
+            state.steps.append(
                 OuterStep(
                     train=training,
                     estimate=spent,
                     gradient_norm=self.norm(est.value),
-                    iterations=int(at.kept["M"]),
+                    iterations=int(state.extra["M"]),
                     scale=scale,
                     note="; ".join(trouble),
                     bound=bound,
-                    averaging_steps=int(at.kept["S"]),
-                    interval=(at.kept["low"], at.kept["high"]),
+                    averaging_steps=int(state.extra["S"]),
+                    interval=(state.extra["low"], state.extra["high"]),
                 )
             )
 
     # 1: a direction whose error is small enough
 
-    def _direction(self, at: LoopState, trouble: list[str]) -> tuple[Any, float]:
+    def _direction(self, state: LoopState, trouble: list[str]) -> tuple[Any, float]:
         last: tuple[str, float] | None = None  # what was raised, and the bound before that
         for _ in range(LIMIT):
-            est = self._series(at, trouble)
+            est = self._series(state, trouble)
             if est is None:
-                at.stopped = "divergence"
+                state.stopped = "divergence"
                 return None, np.inf
-            bound, inner, needed = self._judged(at, est)
-            if at.stopped or bound <= needed:
+            bound, inner, needed = self._bounds(state, est)
+            if state.stopped or bound <= needed:
                 return est, bound
-            if inner > needed / 2 and at.kept["care"] < MOST_CARE:
-                self._train_further(at)
+            if inner > needed / 2 and state.extra["refinements"] < MOST_REFINEMENTS:
+                self._refine(state)
                 last = None
                 continue
             if inner > needed:  # neither M nor S would help
@@ -451,38 +419,38 @@ class CertifiedLoop(PreciseLoop):
             name = "M" if last is None else last[0]
             if last is not None and bound > GAIN * last[1]:
                 name = "S" if name == "M" else "M"
-            at.kept[name], last = 2 * at.kept[name], (name, bound)
-        at.stopped, at.note = "certificate", reasons.too_rough(at.kept, bound, inner, needed)
+            state.extra[name], last = 2 * state.extra[name], (name, bound)
+        state.stopped, state.note = "certificate", describe_bound_failure(state.extra, bound, inner, needed)
         return est, bound
 
-    def _series(self, at: LoopState, trouble: list[str]) -> Any:
-        more = {"steps": at.kept["S"], "iterations": at.kept["M"], "w0": at.kept["w"]}
-        est = self._estimate(at, trouble, more)
+    def _series(self, state: LoopState, trouble: list[str]) -> Any:
+        changes = {"averaging_steps": state.extra["S"], "iterations": state.extra["M"], "w0": state.extra["w"]}
+        est = self._estimate(state, trouble, changes)
         if est is not None:
-            at.kept["w"] = est.w
+            state.extra["w"] = est.w
         return est
 
-    def _judged(self, at: LoopState, est: Any) -> tuple[float, float, float]:
+    def _bounds(self, state: LoopState, est: Any) -> tuple[float, float, float]:
         """Upper bounds on ‖v − ∇F‖ and on the part of it that training is to blame for, and θ‖D‖ from below."""
-        lam = at.lam[-1]
+        lam = state.lam[-1]
         nu = self._constants(lam)
-        avg = self._averaging(at)
-        told = certify(self.problem.wrapped, at.x, lam, est, avg, lipschitz=nu, first_call=0,
+        avg = self._averaging(state)
+        certificate = certify(self.problem.wrapped, state.x, lam, est, avg, lipschitz=nu, first_call=0,
                        strong_convexity=nu.strong_convexity)  # fmt: skip
-        at.clock.pass_on(avg.traffic, 0)
-        errors, inner = told.decentralised_bound, told.decentralised_inexact
+        state.budget.consume(avg.traffic, 0)
+        errors, inner = certificate.decentralised_bound, certificate.decentralised_inexact
         if errors is None or inner is None:  # x is too far off for a bound at x(λ)
             return np.inf, np.inf, 1.0
-        gamma = at.kept["gamma"]
+        gamma = state.extra["gamma"]
         moved = host_float64(lam - self.projected(lam - gamma * est.value)) / gamma
         slack = self._slack(lam)
-        reductions = self._reductions(at, lam)
+        reductions = self._reductions(state, lam)
         squares = totals(reductions, errors**2, inner**2, np.sum(moved**2, axis=1))
-        at.clock.pass_on(reductions.traffic, 0)
+        state.budget.consume(reductions.traffic, 0)
         if squares[2].high <= 0:
-            at.stopped = "stationary"
+            state.stopped = "stationary"
         error, blame = (max(square.high, 0.0) ** 0.5 * (1 + slack) for square in squares[:2])
-        return error, blame, self.rule.theta * max(squares[2].low, 0.0) ** 0.5 * (1 - slack)
+        return error, blame, self.update.theta * max(squares[2].low, 0.0) ** 0.5 * (1 - slack)
 
     @staticmethod
     def _slack(lam: Array) -> float:
@@ -491,57 +459,102 @@ class CertifiedLoop(PreciseLoop):
 
     # 2: a step that is seen to lower F
 
-    def _descend(self, at: LoopState, v: Array, trouble: list[str]) -> float:
+    def _descend(self, state: LoopState, v: Array, trouble: list[str]) -> float:
         """Accept a λ at which F is certainly lower; the γ of it, 0 if there is none."""
-        lam, search = at.lam[-1], StepLength(at.kept["gamma"])
-        seen, places = list[str](), list[Array]()  # what became of each trial; λ⁺ at this precision
-        while len(seen) < TRIALS and not at.stopped:
+        lam, search = state.lam[-1], StepLength(state.extra["gamma"])
+        outcomes, tried = list[str](), list[Array]()  # what became of each trial; λ⁺ at this precision
+        while len(outcomes) < TRIALS and not state.stopped:
             gamma, proposed = search.gamma, self.projected(lam - search.gamma * v)
-            seen.append(self._tried(at, search, proposed))
-            if seen[-1] == LOWER:
-                at.kept["gamma"] = 2 * gamma if len(seen) == 1 else gamma
+            outcomes.append(self._try(state, search, proposed))
+            if outcomes[-1] == LOWER:
+                state.extra["gamma"] = 2 * gamma if len(outcomes) == 1 else gamma
                 return gamma
-            if seen[-1] not in (JUDGED, UNKNOWN):
-                trouble.append(f"γ = {gamma:.2g} refused: {seen[-1]}")
-                if len(seen) == FAILURES and not {JUDGED, UNKNOWN} & {*seen}:
-                    at.stopped = "divergence"
-            places.append(proposed)
-            while not search.exhausted and self._among(places, self.projected(lam - search.gamma * v)):
+            if outcomes[-1] not in (NOT_LOWER, UNKNOWN):
+                trouble.append(f"γ = {gamma:.2g} refused: {outcomes[-1]}")
+                if len(outcomes) == FAILURES and not {NOT_LOWER, UNKNOWN} & {*outcomes}:
+                    state.stopped = "divergence"
+            tried.append(proposed)
+            while not search.exhausted and self._among(tried, self.projected(lam - search.gamma * v)):
                 search.same()
             if search.exhausted:
-                if at.kept["care"] == MOST_CARE:
+                if state.extra["refinements"] == MOST_REFINEMENTS:
                     break
-                self._train_further(at)
+                self._refine(state)
                 search.sharper()
-                places.clear()
-        at.stopped, at.note = at.stopped or "resolution", reasons.not_lower(at.kept, self.norm(v), seen)
+                tried.clear()
+        state.stopped, state.note = (
+            state.stopped or "resolution",
+            describe_no_descent(state.extra, self.norm(v), outcomes),
+        )
         return 0.0
 
-    def _tried(self, at: LoopState, search: StepLength, proposed: Array) -> str:
-        """What became of the proposed λ: LOWER (it is accepted), JUDGED, UNKNOWN, or why training failed."""
-        lam = at.lam[-1]
+    def _try(self, state: LoopState, search: StepLength, proposed: Array) -> str:
+        """What became of the proposed λ: LOWER (it is accepted), NOT_LOWER, UNKNOWN, or why training failed."""
+        lam = state.lam[-1]
         if self.channel.any_rank(self._known(proposed) is None):
             search.failed()
             return UNKNOWN
         try:
-            x, cost = self.evaluate(at, proposed)
-            there, moved = self._interval(at, x, proposed, lam - proposed)
+            x, cost = self.evaluate(state, proposed)
+            there, moved = self._interval(state, x, proposed, lam - proposed)
         except DivergenceError as error:
             search.failed()
             return str(error)
-        here, gain = Interval(at.kept["low"], at.kept["high"]), (1 - self.rule.theta) * moved / search.gamma
+        here, gain = Interval(state.extra["low"], state.extra["high"]), (1 - self.update.theta) * moved / search.gamma
         needed = DECREASE * gain * (1 + self._slack(lam))
-        lacks = max(there.high - (here.low - needed), cost - at.outer_cost[-1])
+        lacks = max(there.high - (here.low - needed), cost - state.outer_cost[-1])
         if lacks <= 0:
-            self.accept(at, proposed, x, cost)
-            self._keep(at, there)
+            self.accept(state, proposed, x, cost)
+            self._keep(state, there)
             return LOWER
         if there.low > here.high - needed:
-            search.not_lower()
+            search.no_descent()
         else:
             search.cannot_tell(here.high - here.low, there.high - there.low, gain)
-        return JUDGED
+        return NOT_LOWER
 
-    def _among(self, places: list[Array], lam: Array) -> bool:
+    def _among(self, tried: list[Array], lam: Array) -> bool:
         """Whether λ is one of those that were tried, for all clients."""
-        return any(not self.channel.any_rank(not np.array_equal(host_float64(lam), host_float64(a))) for a in places)
+        return any(not self.channel.any_rank(not np.array_equal(host_float64(lam), host_float64(a))) for a in tried)
+
+
+# ---- Explanations in `path.note`
+
+
+def describe_bound_failure(extra: Mapping[str, Any], bound: float, inner: float, needed: float) -> str:
+    """Why the error bound of the hyper-gradient stayed above θ‖D‖; `inner` is the part that is due to x."""
+    text = f"the bound on the error of the hyper-gradient is {bound:.2g}, but a step needs {needed:.2g} = θ‖D‖"
+    if not np.isfinite(bound):
+        return f"{text}: x is too far from x(λ) for a bound; train longer, or with a smaller rate"
+    if inner > needed / 2:
+        return (
+            f"{text}; {inner:.2g} of it is due to x, which was corrected {extra['refinements']} times: train longer or "
+            "with a smaller rate, take a larger θ, or keep λ (project=) from where the inner cost is hardly convex"
+        )
+    return (
+        f"{text}; {inner:.2g} of it is due to x, the rest to the series with S = {extra['S']} and M = {extra['M']}: "
+        "start from larger ones, or take a faster method"
+    )
+
+
+def describe_no_descent(extra: Mapping[str, Any], norm: float, outcomes: Sequence[str]) -> str:
+    """Why no trial was certified to lower F; `outcomes` holds NOT_LOWER, UNKNOWN or an error message for each."""
+    failures = [outcome for outcome in outcomes if outcome not in (NOT_LOWER, UNKNOWN)]
+    if len(failures) == len(outcomes):
+        return f"training failed at all {len(outcomes)} λ⁺ that were tried. The last time: {failures[-1]}"
+    text = (
+        f"F(λ) lies between {extra['low']:.10g} and {extra['high']:.10g}, and none of {len(outcomes)} steps tried (the "
+        f"first with γ = {extra['gamma']:.2g}, ‖v‖ = {norm:.2g}) was certified to lower it: "
+    )
+    if failures:
+        text += f"at {len(failures)} of them training failed ({failures[-1]}); "
+    unknown = sum(outcome == UNKNOWN for outcome in outcomes)
+    if unknown:
+        return (
+            f"{text}{unknown} of them led to where the problem has no known strong convexity; keep λ away from there, "
+            "by log=True or project="
+        )
+    return (
+        f"{text}the possible decrease is below the resolution with x corrected {extra['refinements']} times; train "
+        "longer or with a smaller rate, or start from larger S and M"
+    )

@@ -1,10 +1,16 @@
-"""What tells one run from another beyond the text of its settings, so that no file goes on with another's numbers.
+"""Checkpoints of the outer loop, and what identifies the run that they belong to.
 
-the problem   costs and lengths of gradients of every client at the x and λ of the file
-the graphs    a digest of the first ones: two schedules of many graphs may have one text
-x0            a digest of its numbers, for loops that start each training from it
-measure       whether there is one: its numbers belong to every λ of a path
-data          a digest of the problem's data, where the problem tells (`problems.digests`)
+After every step the file is replaced atomically. It holds everything that the next step depends on, in the exact bits,
+so that a continued run gives the same path, byte for byte; `outer_steps` may grow. A run that has ended for another
+reason (it diverged, or no step could be certified) is not continued: it returns the same path again.
+
+A checkpoint is accepted only if the settings are the same (as text), and so are
+
+    the problem   costs and gradient norms of every client at the x and λ of the file
+    the graphs    a digest of the first ones, because two schedules may have the same repr
+    x0            a digest of its numbers
+    measure       whether there is one
+    data          a digest of the problem's data, if the problem has one (`problems.instances`)
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import numpy as np
 
 from hgp_ref import rounding, validation
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64, to_host
-from hgp_ref.bilevel.loop import Clock, LoopState
+from hgp_ref.bilevel.loop import Budget, LoopState
 from hgp_ref.bilevel.trajectory import OuterStep
 from hgp_ref.mixing import Traffic
 from hgp_ref.networks import Network
@@ -29,86 +35,75 @@ from hgp_ref.problems.instances import digest_of
 from hgp_ref.results import Result, content_digest, load
 from hgp_ref.validation import without_addresses
 
-GRAPHS = 64  # of a network that are compared
-SAME = 1e-4  # relative: what one problem says at one point, on another machine or library
-DATA = "data"  # the entry of `run` that files of earlier versions lack
-TOLD = ("inner cost", "length of the inner gradient", "outer cost", "length of the outer gradient")
+GRAPHS = 64  # compared at most
+SAME = 1e-4  # relative difference of a problem's values on another machine or array library
+DATA = "data"
+COMPARED = ("inner cost", "norm of the inner gradient", "outer cost", "norm of the outer gradient")
 
 
 @dataclass(frozen=True)
-class Witness:
-    """One run's problem, network, x0 and measure."""
+class RunFingerprint:
+    """What identifies a run, besides its settings."""
 
     problem: FullProblem
     net: Network
     x0: Array | None
-    measure: object
+    monitor: object
 
     @cached_property
     def run(self) -> dict[str, str]:
-        """A text for each of the things that must be the same."""
+        """Texts that must be the same."""
         graphs = hashlib.sha256()
         for s in range(1, GRAPHS + 1):
             for part in self.net.csr(s):
                 graphs.update(np.ascontiguousarray(part).tobytes())
         x0 = None if self.x0 is None else hashlib.sha256(np.ascontiguousarray(to_host(self.x0)).tobytes()).hexdigest()
-        told = {"graphs": graphs.hexdigest(), "x0": str(x0), "measure": "none" if self.measure is None else "given"}
-        return told | {DATA: str(digest_of(self.problem))}
+        measure = "none" if self.monitor is None else "given"
+        return {"graphs": graphs.hexdigest(), "x0": str(x0), "measure": measure, DATA: str(digest_of(self.problem))}
 
     def numbers(self, x: Array, lam: Array) -> np.ndarray:
-        """A row for each of TOLD.  # (4, n)"""
+        """A row for each of COMPARED.  # (4, n)"""
         problem: Any = self.problem
-        lengths = [rounding.norms(host_float64(g)) for g in (problem.inner_grad(x, lam), problem.outer_grad(x, lam)[0])]
+        norms = [rounding.norms(host_float64(g)) for g in (problem.inner_grad(x, lam), problem.outer_grad(x, lam)[0])]
         costs = [host_float64(cost(x, lam)) for cost in (problem.inner_cost, problem.outer_cost)]
-        return np.stack([costs[0], lengths[0], costs[1], lengths[1]])
+        return np.stack([costs[0], norms[0], costs[1], norms[1]])
 
 
-def differs(kept: np.ndarray, now: np.ndarray) -> str:
-    """In words, the first of TOLD in which two problems are not the same; "" if they are."""
-    for name, before, after in zip(TOLD, kept, now, strict=True):
+def differs(saved: np.ndarray, now: np.ndarray) -> str:
+    """The first of COMPARED in which two problems differ, as a phrase; "" if there is none."""
+    for name, before, after in zip(COMPARED, saved, now, strict=True):
         size = max(np.abs(before).max(), np.abs(after).max())
         if not np.abs(before - after).max() <= SAME * size:
             k = int(np.abs(before - after).argmax())
-            return (
-                f"{name} at its x and λ is {before[k]!r} for client {k}, but that of the problem given is {after[k]!r}"
-            )
+            return f"{name} at its x and λ is {before[k]!r} for client {k}, but that of this problem is {after[k]!r}"
     return ""
-
-
-# ----------------------------------------------------------------------------------------------------
-# A loop in a file: written whole or not at all after every outer step, so that a killed run goes on where it was.
-#
-# The file holds all that the next step depends on, in the exact bits, and the settings that it belongs to. A run that
-# is
-# taken up again gives the same path, byte for byte; `outer_steps` may have grown in between. One that could not go on
-# (it diverged, or no step could be certified) is not taken up: it has the same path again.
 
 
 @dataclass(frozen=True)
 class Checkpoint(Result):
-    """`LoopState` as a file keeps it."""
+    """`LoopState` in a file."""
 
     settings: dict[str, str]  # the text of each setting
     lam: Array  # (k+1, n, d_λ), the outer variable
     x: Array
-    state: tuple[Any, ...]
+    update_state: tuple[Any, ...]
     numbers: dict[str, Any]  # fields of LoopState that are numbers, lists of them, or text
     steps: tuple[OuterStep, ...]
     training: Traffic
     traffic: Traffic
     batches: int
     best_x: Array | None
-    kept: dict[str, Any]
-    run: dict[str, str] = field(default_factory=dict)  # see `witness`
-    told: Array = None  # (4, n), what the problem says at x and the last λ
-    seal: str = ""  # digest of all other fields: nothing else can tell an edited number from the one that was written
+    extra: dict[str, Any]
+    run: dict[str, str] = field(default_factory=dict)  # `RunFingerprint.run`
+    problem_values: Array = None  # (4, n), costs and gradient norms at x and the last λ
+    seal: str = ""  # digest of all other fields, which detects edits
 
 
 NUMBERS = ("outer_cost", "floats", "rounds", "measure", "shrink", "refused", "best", "stopped", "note")
 
 
 def describe(value: Any) -> Any:
-    """Settings as they are kept: numbers and text as they are, others by their repr without the place in memory."""
+    """A setting as a path and a checkpoint hold it: numbers and text, others as their repr without addresses."""
     if isinstance(value, Mapping):
         return {name: describe(value[name]) for name in sorted(value, key=str)}
     if isinstance(value, np.generic):
@@ -121,115 +116,112 @@ def describe(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class RunFile:
-    """Where a run is kept (None: nowhere), the settings that it belongs to, and what else tells it from other runs."""
+class CheckpointFile:
+    """The checkpoint of a run (path None: no file), with its settings and fingerprint."""
 
-    place: FilePath | None
+    path: FilePath | None
     settings: Mapping[str, Any]
-    witness: Witness
+    fingerprint: RunFingerprint
 
     def exists(self) -> bool:
-        """Whether there is a run to go on from."""
-        return self.place is not None and self.place.exists()
+        """Whether there is a checkpoint to continue from."""
+        return self.path is not None and self.path.exists()
 
-    def write(self, at: LoopState) -> None:
-        """Keep the state of the loop."""
-        if self.place is None:
+    def write(self, state: LoopState) -> None:
+        if self.path is None:
             return
-        for entry in at.state:
+        for entry in state.update_state:
             if not isinstance(entry, str | bool | int | float | None):
-                validation.array("state of update, to be kept in file", entry)
-        xp = array_namespace(at.x)
-        kept = Checkpoint(
+                validation.array("state of update, for the checkpoint", entry)
+        xp = array_namespace(state.x)
+        saved = Checkpoint(
             settings=self._texts(),
-            lam=xp.stack(at.lam),
-            x=at.x,
-            state=at.state,
-            numbers={name: getattr(at, name) for name in NUMBERS},
-            steps=tuple(at.steps),
-            training=at.training,
-            traffic=at.clock.traffic,
-            batches=at.clock.batches,
-            best_x=at.best_x,
-            kept=at.kept,
-            run=self.witness.run,
-            told=self.witness.numbers(at.x, at.lam[-1]),
+            lam=xp.stack(state.lam),
+            x=state.x,
+            update_state=state.update_state,
+            numbers={name: getattr(state, name) for name in NUMBERS},
+            steps=tuple(state.steps),
+            training=state.training,
+            traffic=state.budget.traffic,
+            batches=state.budget.batches,
+            best_x=state.best_x,
+            extra=state.extra,
+            run=self.fingerprint.run,
+            problem_values=self.fingerprint.numbers(state.x, state.lam[-1]),
         )
-        replace(kept, seal=content_digest(kept)).save(self.place)
+        replace(saved, seal=content_digest(saved)).save(self.path)
 
     def read(self, lam: Array) -> LoopState:
-        """The state that is kept, with arrays like λ; ValueError unless it is of these settings, problem and λ_0."""
-        assert self.place is not None
-        kept = load(self.place)
-        if not isinstance(kept, Checkpoint):
+        """The saved state, with arrays like λ; ValueError unless it belongs to this run."""
+        assert self.path is not None
+        saved = load(self.path)
+        if not isinstance(saved, Checkpoint):
+            raise ValueError(f"file must be a checkpoint of optimise, but {self.path} holds a {type(saved).__name__}")
+        if saved.seal != content_digest(replace(saved, seal="")):
             raise ValueError(
-                f"file: {self.place} holds a {type(kept).__name__}, needed what optimise(..., file=) has written"
+                f"file: {self.path} was edited, or written by an earlier version; delete it or choose another file"
             )
-        if kept.seal != content_digest(replace(kept, seal="")):
-            raise ValueError(
-                f"file: {self.place} is not as optimise(..., file=) has written it: edited, or written by an earlier "
-                "version; needed another file"
-            )
-        self._same_settings(kept)
-        self._same_start(kept, lam)
-        at = _restored(kept, self.settings["seed"], lam)
-        self._same_run(kept, at)
-        return at
+        self._same_settings(saved)
+        self._same_start(saved, lam)
+        state = _restored(saved, lam)
+        self._same_run(saved, state)
+        return state
 
     def _texts(self) -> dict[str, str]:
-        """What `Checkpoint.settings` holds; K may grow from run to run."""
+        """The settings that must be the same; K may grow."""
         return {name: repr(value) for name, value in self.settings.items() if name != "outer_steps"}
 
-    def _same_settings(self, kept: Checkpoint) -> None:
+    def _same_settings(self, saved: Checkpoint) -> None:
         now = self._texts()
-        for name in sorted({*now, *kept.settings}):
-            if now.get(name) != kept.settings.get(name):
+        for name in sorted({*now, *saved.settings}):
+            if now.get(name) != saved.settings.get(name):
                 raise ValueError(
-                    f"file: {self.place} belongs to a run with {name}={kept.settings.get(name)}, but {now.get(name)} "
-                    "is given; needed the same settings, or another file"
+                    f"file: {self.path} belongs to a run with {name}={saved.settings.get(name)}, but {name} is "
+                    f"{now.get(name)}; use the same settings or another file"
                 )
 
-    def _same_start(self, kept: Checkpoint, lam: Array) -> None:
-        shape = tuple(kept.lam.shape[1:])
-        if kept.lam.dtype != host_dtype(lam) or shape != tuple(lam.shape):
+    def _same_start(self, saved: Checkpoint, lam: Array) -> None:
+        shape = tuple(saved.lam.shape[1:])
+        if saved.lam.dtype != host_dtype(lam) or shape != tuple(lam.shape):
             raise ValueError(
-                f"file: {self.place} belongs to λ of shape {shape}, {kept.lam.dtype}, but lam is "
+                f"file: {self.path} belongs to λ of shape {shape}, {saved.lam.dtype}, but lam is "
                 f"{tuple(lam.shape)}, {lam.dtype}"
             )
-        if not np.array_equal(kept.lam[0], to_host(lam)):
-            raise ValueError(f"file: {self.place} belongs to another lam, needed the λ_0 that it began with")
+        if not np.array_equal(saved.lam[0], to_host(lam)):
+            raise ValueError(f"file: {self.path} belongs to another lam; use the λ_0 of that run or another file")
 
-    def _same_run(self, kept: Checkpoint, at: LoopState) -> None:
-        """What settings do not tell: graphs, x0, whether there is a measure, and what the problem says at x and λ."""
-        now = self.witness.run
-        names = [name for name in now if now[name] != kept.run.get(name)]
-        other = next((f"run with {name} of its own" for name in names if name != DATA), "")
-        if not other and kept.told is not None and kept.told.shape == (len(TOLD), at.lam[-1].shape[0]):
-            words = differs(kept.told, self.witness.numbers(at.x, at.lam[-1]))
-            other = words and f"problem whose {words}"
+    def _same_run(self, saved: Checkpoint, state: LoopState) -> None:
+        """Compare graphs, x0, data and the problem's values at x and λ."""
+        now = self.fingerprint.run
+        names = [name for name in now if now[name] != saved.run.get(name)]
+        other = next((f"run with another {name}" for name in names if name != DATA), "")
+        values = saved.problem_values
+        if not other and values is not None and values.shape == (len(COMPARED), state.lam[-1].shape[0]):
+            difference = differs(values, self.fingerprint.numbers(state.x, state.lam[-1]))
+            other = difference and f"problem whose {difference}"
         if not other and DATA in names:
             other = "problem with other data"
         if other:
-            raise ValueError(f"file: {self.place} belongs to a {other}; needed the same, or another file")
+            raise ValueError(f"file: {self.path} belongs to a {other}; use the same or another file")
 
 
-def _restored(kept: Checkpoint, seed: int, lam: Array) -> LoopState:
-    """What `RunFile.write` was given, with arrays like λ."""
+def _restored(saved: Checkpoint, lam: Array) -> LoopState:
+    """The `LoopState` of a checkpoint, with arrays like λ."""
 
     def like(value: Any) -> Any:
         return from_host(value, like=lam) if isinstance(value, np.ndarray) else value
 
-    xp, lams = array_namespace(lam), like(kept.lam)
-    at = LoopState(Clock(seed, kept.traffic, kept.batches), tuple(map(like, kept.state)))
-    at.lam = [xp.asarray(lams[k, ...], copy=True) for k in range(lams.shape[0])]
-    at.x, at.best_x = like(kept.x), like(kept.best_x)
-    at.steps, at.training = list(kept.steps), kept.training
-    at.kept = {name: like(value) for name, value in kept.kept.items()}
+    xp, lams = array_namespace(lam), like(saved.lam)
+    state = LoopState(Budget(saved.traffic, saved.batches), tuple(map(like, saved.update_state)))
+    state.lam = [xp.asarray(lams[k, ...], copy=True) for k in range(lams.shape[0])]
+    state.x, state.best_x = like(saved.x), like(saved.best_x)
+    state.steps, state.training = list(saved.steps), saved.training
+    state.extra = {name: like(value) for name, value in saved.extra.items()}
     for name in NUMBERS:
-        setattr(at, name, kept.numbers.get(name, getattr(at, name)))
-    return at
+        setattr(state, name, saved.numbers.get(name, getattr(state, name)))
+    return state
 
 
 assert {field.name for field in fields(LoopState)} == {
-    *NUMBERS, "clock", "state", "lam", "x", "steps", "training", "best_x", "kept"
+    *NUMBERS, "budget", "update_state", "lam", "x", "steps", "training", "best_x", "extra"
 }  # fmt: skip

@@ -1,219 +1,185 @@
-"""The outer loop: λ follows the hyper-gradients that clients estimate together."""
+"""`optimise`: λ follows the hyper-gradients that the clients estimate together."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached
-from hgp_ref.bilevel.certified import CertifiedLoop, rule_of
-from hgp_ref.bilevel.checkpoint import RunFile, Witness, describe
+from hgp_ref.bilevel.certified import CertifiedLoop
+from hgp_ref.bilevel.checkpoint import CheckpointFile, RunFingerprint, describe
 from hgp_ref.bilevel.loop import (
     Estimator,
     Loop,
     LoopState,
+    Monitor,
+    Trainer,
     channel_of,
     check_functions,
-    own,
-    patience_of,
-    place_of,
-    start_of,
-    trainer,
-    update_of,
+    check_update,
+    checkpoint_path,
+    copied,
+    initial_variable,
+    read_estimator,
+    read_trainer,
 )
 from hgp_ref.bilevel.trajectory import Path
-from hgp_ref.bilevel.updates import Update
+from hgp_ref.bilevel.updates import Adam, CertifiedDescent, Update
 from hgp_ref.errors import collect_unmet, warn_unmet
 from hgp_ref.networks import Network
-from hgp_ref.philox import check_seed
 from hgp_ref.problems import LogRates, Problem, as_problem
 from hgp_ref.progress import bar
+from hgp_ref.training import SGP, TrainingMethod
 
-TRAIN: Mapping[str, Any] = {"steps": 400, "lr": 1.0}
-ESTIMATE: Mapping[str, Any] = {"steps": 5, "iterations": 200}
+TRAIN = SGP(steps=400, lr=1.0, milestones=(0.6, 0.8))
+ESTIMATE = Estimator()
+UPDATE = Adam(0.1)
 
 
 def optimise(
     problem: Problem,
-    net: Network,
     lam: Array,
-    outer_steps: int = 20,
-    train: Mapping[str, Any] | Callable[..., Any] = TRAIN,
-    estimate: Mapping[str, Any] | Callable[..., Any] = ESTIMATE,
-    update: Update | None = None,
-    project: Callable[[Array], Array] | None = None,
-    warm_start: bool = True,
-    seed: int = 0,
+    net: Network,
     *,
-    log: bool = False,
-    x0: Array | None = None,
-    measure: Callable[[Array, Array], float] | None = None,
-    patience: int | None = None,
-    certify: float | Mapping[str, Any] | None = None,
+    outer_steps: int = 20,
+    train: TrainingMethod | Trainer | Callable[..., Any] = TRAIN,
+    estimate: Estimator | Callable[..., Any] = ESTIMATE,
+    update: Update = UPDATE,
+    project: Callable[[Array], Array] | None = None,
+    monitor: Monitor | None = None,
     file: str | os.PathLike[str] | None = None,
     callback: Callable[[int, Array, Array, float], object] | None = None,
     progress: bool = False,
 ) -> Path:
     """Minimise F(λ) = Σ_i f_i(x_i(λ), λ_i), x(λ) = argmin_x Σ_i g_i(x, λ_i), along estimated hyper-gradients.
 
-    For k = 0 .. K−1 clients train at λ_k, estimate v_k ≈ d_λ F(λ_k) there and take λ_{k+1} = Π(update(λ_k, v_k)); at
-    λ_K they train once more. Each part goes on with the graphs and mini-batches that were not used yet.
+    For k = 0 .. K−1 the clients train at λ_k, estimate v_k ≈ d_λ F(λ_k) and take λ_{k+1} = Π(update(λ_k, v_k)). At λ_K
+    they train once more. No graph and no mini-batch is used twice.
+
+    A hyper-gradient that diverges never reaches the update, and a step to a λ at which training fails is halved. Both
+    give a warning and a note in `path.steps`; `hgp_ref.bilevel.loop` has the rules. If the first training diverges,
+    DivergenceError is raised.
 
     Parameters
     ----------
-    problem : client costs, any object that meets `hgp_ref.problems.Problem`.
-    net : who hears whom at each step.
-    lam : (n, d_lam), λ_0.
     outer_steps : K.
-    train : keywords of `sgp`, or a function train(problem, net, lam, x0=, seed=, first_batch=, outer_step=) that
-        returns an object with `x` (n, d_x), `traffic` and, where it draws mini-batches, their number as `steps`. Its
-        `net` is that of the graphs to come, its `x0` where to start from (None: wherever it likes).
-    estimate : keywords of `hypergradient` with `steps` for S, `iterations` for M (0: ∂_λ f alone) and `average`, a
-        function of (net, steps) such as `PushSum` (default) or `Gossip`; or a function
-        estimate(problem, net, x, lam, seed=, first_batch=, outer_step=) that returns an object with `value` (n, d_lam),
-        `traffic` and, where it draws mini-batches, their number as `iterations`.
-    update : `Adam(0.1)` by default, or `GradientDescent(lr)`, or an object with `start` and `step` like theirs.
-    project : a function λ → λ, applied after each update: `Box`, `NonNegative`, `Simplex` or one's own.
-    warm_start : start training at λ_{k+1} from x_k; otherwise always from `x0`.
-    seed : of the mini-batches.
-    log : update θ = log λ instead of λ, for rates: problem, λ and hyper-gradients inside the loop (also those that
-        functions `train` and `estimate` meet) are `LogRates(problem)`, θ and d_θ F. `lam`, `project`, `measure`,
-        `callback` and the path speak of λ = exp(θ).
-    x0 : (n, d_x), where training starts; by default where `train` likes, zeros for `sgp`.
-    measure : a function measure(x, lam) → number, the smaller the better, such as an error on data that neither cost
-        sees. `path.best` says where it was smallest, `path.best_x` holds x there.
-    patience : end the loop once the measure has not fallen below its smallest for so many steps.
-    certify : θ in (0, 1), or dict(theta=, lipschitz=): take only steps that are certified to lower F, raising S, M and
-        training only when bound ≤ θ‖v‖ fails; by rules and from numbers that clients have, see
-        `hgp_ref.bilevel.certified`. Needs `GradientDescent`, full batches, and a problem with `lipschitz(lam)` (such as
-        one with positive L2 rates) unless constants are given.
-    file : where to keep the loop after each step. If the file is there, the loop goes on from it; settings, problem and
-        λ_0 must be the same (`outer_steps` may grow), and the path is, byte for byte, that of a run in one go. Data of
-        built-in problems are compared exactly, other problems by their costs and gradients at one point.
-        Functions and objects of one's own are compared by their repr alone.
+    train : `hgp.training.SGP(...)`, a `Trainer` (x0, warm start, tolerance), or a function train(problem, lam, net,
+        x0=, first_batch=, outer_step=); see `Trainer`.
+    estimate : an `Estimator`, or a function estimate(problem, x, lam, net, first_batch=, outer_step=) that returns an
+        object with `value` (n, d_λ), `traffic` and, if it draws mini-batches, their number as `iterations`.
+    update : `Adam`, `GradientDescent`, `CertifiedDescent`, or an object with `start` and `step`. With log=True the
+        update applies to θ = log λ: functions `train` and `estimate` then get `LogRates(problem)` and θ, all others λ.
+    project : a function λ → λ that is applied after each update: `Box`, `NonNegative`, `Simplex` or another one.
+    monitor : `Monitor(measure, patience)`, for early stopping.
+    file : a checkpoint that is written after each step. If it exists, the loop continues from it. Problem, λ_0 and
+        settings must be the same (`outer_steps` may grow), and the path is that of an uninterrupted run, byte for byte.
+        Data of built-in problems are compared exactly, other problems by their costs and gradients at one point,
+        functions and user objects by their repr.
     callback : called as callback(k, lam, x, outer_cost) after training at λ_k; a true result ends the loop.
-    progress : show a bar.
-
-    Returns
-    -------
-    Path, with `lam` (K+1, n, d_lam), `x`, `outer_cost` (K+1,), `traffic` and what each step took.
-
-    A hyper-gradient that diverges never reaches the update, and a λ at which training fails is stepped back from:
-    `hgp_ref.bilevel.loop` says by which rule. Both warn and are noted in `path.steps`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        λ or x0 does not fit the problem, settings are out of their range, or `file` holds another run or more steps
-        than are asked for.
-    DivergenceError
-        The first training diverged: without it there is nothing to go on from.
 
     Examples
     --------
-    >>> import numpy as np, hgp_ref as hgp
     >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
     >>> net = hgp.networks.RandomDirected(n=3, seed=1)
-    >>> path = hgp.bilevel.optimise(problem, net, np.zeros((3, 2)), outer_steps=10, train=dict(steps=100, lr=0.5))
+    >>> path = hgp.bilevel.optimise(problem, np.zeros((3, 2)), net, outer_steps=10, train=hgp.training.SGP(100, lr=0.5))
     >>> path.lam.shape, bool(path.outer_cost[-1] < path.outer_cost[0])
     ((11, 3, 2), True)
     """
     problem = as_problem(problem)
     K = validation.integer("outer_steps", outer_steps, 0, validation.LONGEST)
-    start = start_of(problem, lam, x0, log)
-    patience = patience_of(patience, measure)
-    check_functions(project, measure, callback)
-    warm_start, progress = validation.boolean("warm_start", warm_start), validation.boolean("progress", progress)
-    update, seed = update_of(update), check_seed(seed)
-    rule = rule_of(certify, estimate, update)
-    kind: Any = Loop if rule is None else partial(CertifiedLoop, rule=rule)
+    trainer, estimator = read_trainer(train), read_estimator(estimate)
+    check_update(update)
+    log = validation.boolean("log", getattr(update, "log", False))
+    variable = initial_variable(problem, lam, trainer.x0, log)
+    check_functions(project, callback)
+    if monitor is not None:
+        validation.kind("monitor", monitor, Monitor)
+    progress = validation.boolean("progress", progress)
+    kind: Any = Loop
+    if isinstance(update, CertifiedDescent):
+        kind = CertifiedLoop
+        if not isinstance(estimator, Estimator) or estimator.batches is not None or estimator.iterations == 0:
+            raise ValueError(
+                f"estimate must be an Estimator with full batches and iterations >= 1 for CertifiedDescent, got "
+                f"{estimate!r}"
+            )
     loop = kind(
         problem=as_problem(LogRates(problem.wrapped)) if log else problem,
         net=net,
         channel=channel_of(net, problem.n_clients),
-        train=trainer(train),
-        estimate=Estimator(estimate),
+        train=trainer,
+        estimate=estimator,
         update=update,
         project=project,
-        warm_start=warm_start,
-        x0=None if x0 is None else detached(x0),
-        measure=measure,
+        monitor=monitor,
         log=log,
     )
-    settings = _described(net=net, outer_steps=K, train=train, estimate=estimate, update=update, project=project,
-                          warm_start=warm_start, seed=seed, log=log, patience=patience, certify=rule)  # fmt: skip
-    present = {name: value is not None for name, value in dict(x0=x0, measure=measure, callback=callback).items()}
+    settings = dict(net=net, outer_steps=K, train=trainer, estimate=estimate, update=update, project=project,
+                    patience=None if monitor is None else monitor.patience)  # fmt: skip
+    settings = {name: describe(value) for name, value in settings.items()}
+    present = dict(x0=trainer.x0 is not None, monitor=monitor is not None, callback=callback is not None)
     loop.channel.check_same_on_all_ranks("hgp.bilevel.optimise", **settings, **present)
-    kept = RunFile(place_of(file, loop.channel), settings, Witness(loop.problem, net, loop.x0, measure))
+    x0 = None if trainer.x0 is None else detached(trainer.x0)
+    checkpoint = CheckpointFile(
+        checkpoint_path(file, loop.channel), settings, RunFingerprint(loop.problem, net, x0, monitor)
+    )
     shown = bar(K, "optimise", progress and loop.channel.clients.start == 0)
     try:
         with collect_unmet() as unmet:
-            at = _opened(loop, start, K, kept)
-            shown.update(min(at.k, K))
-            while not at.stopped:
-                at.stopped = _reason(loop, at, K, patience, callback)
-                if not at.stopped:
-                    loop.step(at)
-                    kept.write(at)
+            state = _first_state(loop, variable, K, checkpoint)
+            shown.update(min(state.k, K))
+            while not state.stopped:
+                state.stopped = _reason_to_stop(loop, state, K, callback)
+                if not state.stopped:
+                    loop.step(state)
+                    checkpoint.write(state)
                     shown.update(1)
     finally:
         shown.close()
     if unmet:
         warn_unmet(f"in optimise, {len(unmet)} runs did not meet their tol; the last one: {unmet[-1]}")
-    return _path(loop, at, settings)
-
-
-def _described(**settings: object) -> dict[str, Any]:
-    """The settings as a path and a file keep them."""
-    return {name: describe(value) for name, value in settings.items()}
-
-
-def _opened(loop: Loop, start: Array, K: int, kept: RunFile) -> LoopState:
-    """The loop as its file has it, after at most K steps, or trained at λ_0."""
-    if kept.exists():
-        at = kept.read(start)
-        if at.k > K:
-            raise ValueError(
-                f"outer_steps={K} given, but {kept.place} holds {at.k} steps already; needed as many or more"
-            )
-        return at
-    at = loop.begin(start, kept.settings["seed"])
-    kept.write(at)
-    return at
-
-
-def _reason(loop: Loop, at: LoopState, K: int, patience: int | None, callback: Callable[..., object] | None) -> str:
-    """Why to stop at λ_k; "" to go on."""
-    if callback is not None:
-        told = callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1])
-        if loop.channel.any_rank(validation.truth("callback", told)):
-            return "callback"
-    if patience is not None and at.k - at.best >= patience:
-        return "patience"
-    return "steps" if at.k >= K else ""
-
-
-def _path(loop: Loop, at: LoopState, settings: dict[str, Any]) -> Path:
-    xp, measured = array_namespace(at.x), loop.measure is not None
     return Path(
-        lam=loop.as_lam(xp.stack(at.lam)),
-        x=at.x,
-        outer_cost=np.array(at.outer_cost),
-        traffic=at.clock.traffic,
-        floats=np.array(at.floats, dtype=np.int64),
-        rounds=np.array(at.rounds, dtype=np.int64),
-        stopped=at.stopped,
+        lam=loop.as_lam(array_namespace(state.x).stack(state.lam)),
+        x=state.x,
+        outer_cost=np.array(state.outer_cost),
+        traffic=state.budget.traffic,
+        floats=np.array(state.floats, dtype=np.int64),
+        rounds=np.array(state.rounds, dtype=np.int64),
+        stopped=state.stopped,
         method="hgp",
         settings=settings,
-        steps=tuple(at.steps),
-        measure=np.array(at.measure) if measured else None,
-        best=at.best if measured else None,
-        best_x=at.best_x,
-        note=at.note,
+        steps=tuple(state.steps),
+        measure=None if monitor is None else np.array(state.measure),
+        best=None if monitor is None else state.best,
+        best_x=state.best_x,
+        note=state.note,
         rounding_complete=loop.rounding_complete,
     )
+
+
+def _first_state(loop: Loop, variable: Array, K: int, checkpoint: CheckpointFile) -> LoopState:
+    """The state of the checkpoint, if there is one, else after training at λ_0."""
+    if checkpoint.exists():
+        state = checkpoint.read(variable)
+        if state.k > K:
+            raise ValueError(f"outer_steps must be >= {state.k}, the steps that {checkpoint.path} holds, got {K}")
+        return state
+    state = loop.begin(variable)
+    checkpoint.write(state)
+    return state
+
+
+def _reason_to_stop(loop: Loop, state: LoopState, K: int, callback: Callable[..., object] | None) -> str:
+    """Why to stop at λ_k; "" to go on."""
+    if callback is not None:
+        answer = callback(state.k, copied(loop.as_lam(state.lam[-1])), copied(state.x), state.outer_cost[-1])
+        if loop.channel.any_rank(validation.truth("callback", answer)):
+            return "callback"
+    patience = None if loop.monitor is None else loop.monitor.patience
+    if patience is not None and state.k - state.best >= patience:
+        return "patience"
+    return "steps" if state.k >= K else ""

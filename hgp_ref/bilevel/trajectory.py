@@ -34,8 +34,8 @@ class OuterStep(Result):
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
     >>> lam = np.zeros((3, 2))
-    >>> path = hgp.bilevel.optimise(problem, hgp.networks.FullyConnected(3), lam, outer_steps=1,
-    ...     train={"steps": 100, "lr": 0.5}, estimate={"steps": 1, "iterations": 50})
+    >>> path = hgp.bilevel.optimise(problem, lam, hgp.networks.FullyConnected(3), outer_steps=1,
+    ...     train=hgp.training.SGP(100, lr=0.5), estimate=hgp.bilevel.Estimator(1, 50, eta=1.0))
     >>> path.steps[0].iterations
     50
     """
@@ -81,8 +81,8 @@ class Path(Result):
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
     >>> lam = np.zeros((3, 2))
-    >>> path = hgp.bilevel.optimise(problem, hgp.networks.FullyConnected(3), lam, outer_steps=2,
-    ...     train={"steps": 100, "lr": 0.5}, estimate={"steps": 1, "iterations": 50})
+    >>> path = hgp.bilevel.optimise(problem, lam, hgp.networks.FullyConnected(3), outer_steps=2,
+    ...     train=hgp.training.SGP(100, lr=0.5), estimate=hgp.bilevel.Estimator(1, 50, eta=1.0))
     >>> path.lam.shape, path.outer_cost.shape, len(path.steps)
     ((3, 3, 2), (3,), 2)
     """

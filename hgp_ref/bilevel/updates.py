@@ -1,62 +1,40 @@
-"""How λ follows a hyper-gradient: small pure objects whose state the outer loop carries from step to step.
+"""Updates of λ, and projections onto convex sets.
 
     state = update.start(lam)
     lam, state = update.step(state, lam, v)
 
-Every entry of λ is updated from its own hyper-gradient alone, so that no client needs another's. A state is a tuple of
-numbers and arrays like λ, which is what a file can keep.
+Every entry of λ is updated from its own hyper-gradient, so that no client needs another's. A state is a tuple of
+numbers and arrays like λ, which a checkpoint can hold. With `log=True`, `lam` is θ = log λ and v the hyper-gradient
+with respect to θ: steps then change λ by factors, and λ stays positive.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, all_finite, array_namespace, host_dtype, to_host
+from hgp_ref.problems.lipschitz import Lipschitz
 
-State = tuple[Any, ...]
+UpdateState = tuple[Any, ...]
 
 
 class Update(ABC):
-    """λ and v to the next λ.
+    """From λ and v to the next λ."""
 
-    Examples
-    --------
-    >>> isinstance(hgp.bilevel.Adam(0.1), hgp.bilevel.Update)
-    True
-    """
+    log = False  # whether the loop applies the update to log λ
 
     @abstractmethod
-    def start(self, lam: Array) -> State:
-        """The state before the first step.
-
-        Parameters
-        ----------
-        lam : (n, d_λ).
-
-        Returns
-        -------
-        tuple of numbers and arrays like λ: the state.
-        """
+    def start(self, lam: Array) -> UpdateState:
+        """The state before the first step."""
 
     @abstractmethod
-    def step(self, state: State, lam: Array, v: Array) -> tuple[Array, State]:
-        """The next λ, in an array of its own, and the next state.
-
-        Parameters
-        ----------
-        state : what `start` or the last step gave.
-        lam : (n, d_λ).
-        v : (n, d_λ), the hyper-gradient there.
-
-        Returns
-        -------
-        (λ, state).
-        """
+    def step(self, state: UpdateState, lam: Array, v: Array) -> tuple[Array, UpdateState]:
+        """The next λ, in a new array, and the next state."""
 
 
 @dataclass(frozen=True)
@@ -66,30 +44,59 @@ class GradientDescent(Update):
     Parameters
     ----------
     lr : γ.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `lr` must be positive.
+    log : update log λ.
 
     Examples
     --------
-    >>> import numpy as np, hgp_ref as hgp
     >>> update = hgp.bilevel.GradientDescent(0.5)
     >>> update.step(update.start(np.ones((1, 2))), np.ones((1, 2)), np.array([[1.0, -2.0]]))
     (array([[0.5, 2. ]]), ())
     """
 
     lr: float
+    log: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lr", validation.positive("lr", self.lr))
+        validation.boolean("log", self.log)
 
-    def start(self, lam: Array) -> State:
+    def start(self, lam: Array) -> UpdateState:
         return ()
 
-    def step(self, state: State, lam: Array, v: Array) -> tuple[Array, State]:
+    def step(self, state: UpdateState, lam: Array, v: Array) -> tuple[Array, UpdateState]:
         return lam - self.lr * v, state
+
+
+@dataclass(frozen=True)
+class CertifiedDescent(GradientDescent):
+    """λ ← Π(λ − γ v), taken only if the outer cost F is certified to fall; see `hgp_ref.bilevel.certified`.
+
+    S, M and the accuracy of training are raised only when ‖v − ∇F‖ ≤ θ‖v‖ cannot be certified. All decisions use
+    numbers that the clients compute over the network. Hyper-gradients must use full batches.
+
+    Parameters
+    ----------
+    lr : the first γ. It is adapted from step to step.
+    theta : θ in (0, 1).
+    lipschitz : constants of the problem; by default `problem.lipschitz(lam)`, which built-in problems with positive L2
+        rates have.
+
+    Examples
+    --------
+    >>> hgp.bilevel.CertifiedDescent(0.5, theta=0.3).theta
+    0.3
+    """
+
+    theta: float = 0.5
+    lipschitz: Lipschitz | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        theta = validation.number("theta", self.theta)
+        if not 0 < theta < 1:
+            raise ValueError(f"theta must be a number strictly between 0 and 1, got {theta:g}")
+        if self.lipschitz is not None:
+            validation.kind("lipschitz", self.lipschitz, Lipschitz)
 
 
 @dataclass(frozen=True)
@@ -98,23 +105,15 @@ class Adam(Update):
 
     with m̂ = m / (1 − β₁ᵗ) and ŝ = s / (1 − β₂ᵗ) in step t = 1, 2, …
 
-    The first step moves every entry by about γ, however small its hyper-gradient: a hyper-gradient that has diverged
-    looks like any other afterwards, which is why `optimise` keeps it out.
+    The first step moves every entry by about γ, however small its hyper-gradient.
 
     Parameters
     ----------
-    lr : γ.
-    betas : β₁, β₂.
-    eps : ε.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `lr` and `eps` must be positive, `betas` two numbers in [0, 1).
+    lr, betas, eps : γ, (β₁, β₂) and ε.
+    log : update log λ.
 
     Examples
     --------
-    >>> import numpy as np, hgp_ref as hgp
     >>> update = hgp.bilevel.Adam(0.1)
     >>> lam, state = update.step(update.start(np.ones((1, 2))), np.ones((1, 2)), np.array([[3.0, -2e-3]]))
     >>> lam.round(4)
@@ -126,22 +125,24 @@ class Adam(Update):
     lr: float = 0.1
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
+    log: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lr", validation.positive("lr", self.lr))
         object.__setattr__(self, "eps", validation.positive("eps", self.eps))
+        validation.boolean("log", self.log)
         if not isinstance(self.betas, list | tuple) or len(self.betas) != 2:
-            raise TypeError(f"betas={self.betas!r} given, needed two numbers in [0, 1)")
+            raise TypeError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
         betas = tuple(validation.between(f"betas[{k}]", beta, 0.0, 1.0) for k, beta in enumerate(self.betas))
         if max(betas) == 1:
-            raise ValueError(f"betas={self.betas!r} given, needed two numbers in [0, 1)")
+            raise ValueError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
         object.__setattr__(self, "betas", betas)
 
-    def start(self, lam: Array) -> State:
+    def start(self, lam: Array) -> UpdateState:
         zeros = array_namespace(lam).zeros_like(lam)
         return 0, zeros, zeros
 
-    def step(self, state: State, lam: Array, v: Array) -> tuple[Array, State]:
+    def step(self, state: UpdateState, lam: Array, v: Array) -> tuple[Array, UpdateState]:
         t, m, s = state
         (b1, b2), t, xp = self.betas, t + 1, array_namespace(lam)
         m = b1 * m + (1 - b1) * v
@@ -150,38 +151,23 @@ class Adam(Update):
         return lam - self.lr * direction, (t, m, s)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Where λ may lie: projections onto convex sets, each client's row onto its own.
+# ---- Projections: Π(λ) = argmin_{μ ∈ C} |μ − λ| for each client's row
 #
-#     Π(λ) = argmin_{μ ∈ C} |μ − λ|
-#
-# A projection is a function λ → λ; these are three of them, any other function will do. The sets are convex, so that a
-# point between two allowed ones is allowed, too: what `optimise` needs where it halves a step.
+# Any function λ → λ is a projection for `optimise`. The set must be convex, because `optimise` may halve a step.
 
 
-def _checked(lam: Array) -> None:
+def _check_shape(lam: Array) -> None:
     validation.same_kind(lam=lam)
     if lam.ndim < 2 or lam.shape[-1] < 1:
-        raise ValueError(f"lam: shape {tuple(lam.shape)} given, needed (..., n, d_lam)")
+        raise ValueError(f"lam must have shape (..., n, d_lam), got {tuple(lam.shape)}")
 
 
 @dataclass(frozen=True)
 class Box:
     """low ≤ λ_ij ≤ high.
 
-    Parameters
-    ----------
-    low : smallest value of any λ.
-    high : largest one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `low` and `high` must be numbers with low ≤ high.
-
     Examples
     --------
-    >>> import numpy as np, hgp_ref as hgp
     >>> hgp.bilevel.Box(0.0, 1.0)(np.array([[-0.5, 0.5, 1.5]]))
     array([[0. , 0.5, 1. ]])
     """
@@ -193,10 +179,10 @@ class Box:
         for name in ("low", "high"):
             object.__setattr__(self, name, validation.number(name, getattr(self, name)))
         if self.low > self.high:
-            raise ValueError(f"low={self.low:g}, high={self.high:g} given, needed low <= high")
+            raise ValueError(f"low must be <= high, got low={self.low:g}, high={self.high:g}")
 
     def __call__(self, lam: Array) -> Array:
-        _checked(lam)
+        _check_shape(lam)
         xp = array_namespace(lam)
         lam = xp.where(lam < self.low, xp.full_like(lam, self.low), lam)
         return xp.where(lam > self.high, xp.full_like(lam, self.high), lam)
@@ -208,13 +194,12 @@ class NonNegative:
 
     Examples
     --------
-    >>> import numpy as np, hgp_ref as hgp
     >>> hgp.bilevel.NonNegative()(np.array([[-0.5, 0.5]]))
     array([[0. , 0.5]])
     """
 
     def __call__(self, lam: Array) -> Array:
-        _checked(lam)
+        _check_shape(lam)
         xp = array_namespace(lam)
         return xp.where(lam < 0, xp.zeros_like(lam), lam)
 
@@ -226,18 +211,8 @@ class Simplex:
     τ = (Σ_{j ∈ A} λ_j − total)/|A| over the entries A that stay positive; A starts as all of them and loses those that
     are not above τ, until it loses none (at most d_λ times) [1].
 
-    Parameters
-    ----------
-    total : to which the entries of each λ_i sum.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `total` must be positive, and within the range of λ's floating point.
-
     Examples
     --------
-    >>> import numpy as np, hgp_ref as hgp
     >>> hgp.bilevel.Simplex()(np.array([[0.5, 0.9, -2.0]]))
     array([[0.3, 0.7, 0. ]])
 
@@ -250,21 +225,21 @@ class Simplex:
         object.__setattr__(self, "total", validation.positive("total", self.total))
 
     def __call__(self, lam: Array) -> Array:
-        _checked(lam)
+        _check_shape(lam)
         if not all_finite(lam):
-            raise ValueError("lam: holds NaN or infinite values, needed finite numbers")
+            raise ValueError("lam must be finite")
         info = np.finfo(host_dtype(lam))
         if not lam.shape[-1] * float(info.tiny) <= self.total <= float(info.max):
-            raise ValueError(f"total={self.total:g} given, which entries of lam ({info.dtype}) cannot sum to")
+            raise ValueError(f"total must be a sum that entries of lam ({info.dtype}) can have, got {self.total:g}")
         xp = array_namespace(lam)
         half = lam / 2 - xp.max(lam, axis=-1, keepdims=True) / 2  # λ − max λ has the same projection; no overflow
         far = half <= -self.total / 2  # 0 in the projection, as −total is
         lam = xp.where(far, xp.full_like(lam, -self.total), 2 * xp.where(far, xp.zeros_like(lam), half))
-        kept, zero = xp.ones_like(lam), xp.zeros_like(lam)
+        active, zero = xp.ones_like(lam), xp.zeros_like(lam)
         while True:
-            count = xp.sum(kept, axis=-1, keepdims=True)
-            tau = (xp.sum(xp.where(kept > 0, lam, zero), axis=-1, keepdims=True) - self.total) / count
-            above = xp.astype((lam > tau) & (kept > 0), lam.dtype)
-            if bool(to_host(xp.all(above == kept))):
+            count = xp.sum(active, axis=-1, keepdims=True)
+            tau = (xp.sum(xp.where(active > 0, lam, zero), axis=-1, keepdims=True) - self.total) / count
+            above = xp.astype((lam > tau) & (active > 0), lam.dtype)
+            if bool(to_host(xp.all(above == active))):
                 return xp.where(lam > tau, lam - tau, zero)
-            kept = above
+            active = above

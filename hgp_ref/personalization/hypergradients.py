@@ -15,7 +15,7 @@ hyper-gradient of that. The published program, which weighs models so over FC, e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref import validation as arguments
 from hgp_ref.backend import Array, array_namespace
-from hgp_ref.bilevel import Adam, Box, optimise
+from hgp_ref.bilevel import Adam, Box, Estimator, Trainer, optimise
 from hgp_ref.data import Clients
 from hgp_ref.networks import Network
 from hgp_ref.personalization.task import (
@@ -37,7 +37,7 @@ from hgp_ref.personalization.task import (
     need_rounds,
     need_task,
 )
-from hgp_ref.problems import NeuralInstanceWeights, PersonalMixture, as_problem
+from hgp_ref.problems import MiniBatches, NeuralInstanceWeights, PersonalMixture, as_problem
 from hgp_ref.problems.batches import Epochs
 from hgp_ref.problems.transforms import WeightedClients
 from hgp_ref.training import Fit
@@ -70,7 +70,7 @@ class Outer:
 
     Examples
     --------
-    >>> hgp.personalization.Outer(iterations=0).estimate()["iterations"]  # M = 0: ∂_λ f alone
+    >>> hgp.personalization.Outer(iterations=0).estimate().iterations  # M = 0: ∂_λ f alone
     0
     """
 
@@ -101,12 +101,10 @@ class Outer:
         """What a problem is made of: training data and, where f is theirs, validation data."""
         return data.train if self.outer_on == "train" else (*data.train, *data.validation)
 
-    def estimate(self) -> Mapping[str, Any]:
-        """Keywords of the hyper-gradient."""
-        asked = dict(steps=self.steps, iterations=self.iterations, average=AVERAGINGS[self.averaging])
-        if self.iterations:
-            asked |= dict(eta=self.eta, batch_size=self.batch_size, shared_batch=self.batch_size is not None)
-        return asked
+    def estimate(self, seed: int = 0) -> Estimator:
+        """How hyper-gradients are estimated."""
+        batches = None if self.batch_size is None else MiniBatches(self.batch_size, seed, share=True)
+        return Estimator(self.steps, self.iterations, eta=self.eta, batches=batches, average=AVERAGINGS[self.averaging])
 
 
 def need_outer(outer: Outer) -> Outer:
@@ -130,8 +128,8 @@ def personalize(
     judge = task.judge(problem, outer.outer_steps)
     sizes = recipe.weights(problem) if isinstance(recipe, Rounds) and not outer.as_published else None
 
-    def train(_: Any, *given: Any, **options: Any) -> Fit:
-        return recipe(problem, *given, **options)
+    def train(_: Any, lam: Array, net: Network, **options: Any) -> Fit:
+        return recipe(problem, net, lam, seed=task.seed, **options)
 
     def look(k: int, lam: Array, x: Array, cost: float) -> None:
         judge.look(k, x, lam)
@@ -140,16 +138,13 @@ def personalize(
         warnings.simplefilter("always", RuntimeWarning)
         path = optimise(
             problem if sizes is None else WeightedClients(problem, sizes / sizes.mean()),
-            net,
             task.zeros(problem.dim_lam) if start is None else start,
-            outer.outer_steps,
-            train=train,
-            estimate=outer.estimate(),
+            net,
+            outer_steps=outer.outer_steps,
+            train=Trainer(train, x0=task.start(problem.model), warm_start=False),
+            estimate=outer.estimate(task.seed),
             update=Adam(outer.rate),
             project=project,
-            warm_start=False,
-            seed=task.seed,
-            x0=task.start(problem.model),
             callback=look,
         )
     notes = [f"outer step {k}: {step.note}" for k, step in enumerate(path.steps) if step.note]

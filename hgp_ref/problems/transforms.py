@@ -281,7 +281,7 @@ class LogRates(Reparametrised):
     """Regularisation rates by their logarithms: the costs of `inner` at λ = exp(θ), with hyper-gradients along θ.
 
     Rates must be positive and may differ by orders of magnitude. θ may be any number, and equal steps of θ are equal
-    ratios of λ. `bilevel.optimise(..., log=True)` uses this class.
+    ratios of λ. Updates of `bilevel.optimise` with log=True use this class.
 
     Examples
     --------

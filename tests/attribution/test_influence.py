@@ -37,7 +37,9 @@ def weighted(loss: str = "binary", l2: float = 0.3, seed: int = 0):
 
 def predict(problem, x, lam, **asked):
     """To rounding: exact averaging, and enough terms for a smallest eigenvalue of 0.3 and η = 1/2."""
-    return influence(problem, x, lam, hgp.ExactAverage(problem.n_clients), eta=0.5, iterations=300, **asked)
+    return influence(
+        problem, x, lam, hgp.ExactAverage(problem.n_clients), method=hgp.methods.Neumann(0.5), iterations=300, **asked
+    )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -110,7 +112,7 @@ def test_over_a_network_it_meets_the_exact_derivative():
     """RandomDirected with S = 60 steps: certified by the exact value, whose error at S steps is far below 1e-8."""
     problem, lam, x = weighted()
     avg = hgp.PushSum(hgp.networks.RandomDirected(3, 0.4, 0.8, seed=1), steps=60)
-    found = influence(problem, x, lam, avg, eta=0.5, iterations=300)
+    found = influence(problem, x, lam, avg, method=hgp.methods.Neumann(0.5), iterations=300)
     exact = -lam * hgp.exact.hypergradient(problem, x, lam)
     assert np.max(np.abs(found.per_instance - exact)) <= 1e-8 * np.max(np.abs(exact))
     assert found.estimate.traffic.rounds == 60 * 300
@@ -221,7 +223,7 @@ def test_predictions_meet_retraining_on_mild_data(monkeypatch):
     lam = np.ones((3, 100))
     x = hgp.exact.inner_solution(problem, lam)
     avg = hgp.PushSum(hgp.networks.RandomDirected(3, 0.4, 0.8, seed=0), steps=100)
-    found = hgp.influence(problem, x, lam, avg, eta=1.0, iterations=500)
+    found = hgp.influence(problem, x, lam, avg, method=hgp.methods.Neumann(1.0), iterations=500)
     top = as_removals(found.counts, instances=found.most_influential(50))
     predicted = np.array([found.per_instance[removal[0]] for removal in top])
     result = scores(retrain(problem, lam, top).actual, predicted)

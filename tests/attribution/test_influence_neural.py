@@ -46,7 +46,9 @@ def test_a_part_of_a_weight_is_what_first_order_is_about(trained):
     lam = np.ones_like(lam)
     for _ in range(2000):
         x = x - 0.5 * problem.inner_grad(x, lam).mean(axis=0)
-    predicted = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=50).per_instance[1, 2]
+    predicted = influence(
+        problem, x, lam, hgp.ExactAverage(3), method=hgp.methods.Neumann(0.3), iterations=50
+    ).per_instance[1, 2]
     given = {"eta": 0.3, "steps": 50}
     missed = [
         abs(retrain_from(problem, x, lam, [(1, 2)], fraction=t, **given).actual[0] / (t * predicted) - 1)
@@ -65,10 +67,10 @@ def test_a_part_of_a_weight_is_what_first_order_is_about(trained):
 def test_a_prediction_is_the_slope_of_more_steps(trained, steps):
     """v^(M) with exact averaging is the derivative of M steps, for few M as for many: error of second order only."""
     problem, x, lam = trained
-    found = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=steps)
+    found = influence(problem, x, lam, hgp.ExactAverage(3), method=hgp.methods.Neumann(0.3), iterations=steps)
     actual = retrain_from(problem, x, lam, [(1, 2)], eta=0.3, steps=steps).actual[0]
     assert actual == pytest.approx(found.per_instance[1, 2], rel=2e-4)
-    other = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=steps + 1)
+    other = influence(problem, x, lam, hgp.ExactAverage(3), method=hgp.methods.Neumann(0.3), iterations=steps + 1)
     assert abs(other.per_instance[1, 2] / actual - 1) > 1e-3 or steps == 200  # the number of steps matters
 
 
@@ -86,7 +88,7 @@ def test_negative_curvature_changes_nothing():
     assert np.abs(problem.inner_grad(x, lam).mean(axis=0)).max() < 1e-16
     H = hgp.exact.hessians(problem, x, lam).mean(axis=0)
     assert np.linalg.eigvalsh(H)[0] < -1e-3
-    found = influence(problem, x, lam, hgp.ExactAverage(2), eta=0.5, iterations=40)
+    found = influence(problem, x, lam, hgp.ExactAverage(2), method=hgp.methods.Neumann(0.5), iterations=40)
     both = []
     for t in (1e-3, -1e-3):  # a weight that is t more or less, instead of one that becomes 0
         moved = lam.copy()
@@ -146,7 +148,9 @@ def test_a_mini_batch_prediction_is_the_slope_of_steps_on_its_batches_the_last_o
     """Held at x the identity is exact for every single sequence of batches: no expectation, error of second order."""
     problem, x, lam = trained
     given, batches = {"batch_size": 3, "seed": 5}, hgp.MiniBatches(3, seed=5, share=True)
-    found = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=steps, batches=batches)
+    found = influence(
+        problem, x, lam, hgp.ExactAverage(3), method=hgp.methods.Neumann(0.3), iterations=steps, batches=batches
+    )
     one, other = (0, 2), (1, 3)
     for pair in (one, other):
         both = [
@@ -181,7 +185,9 @@ def test_held_steps_need_no_stationary_point():
     """The slope of held steps is v^(M) wherever x is: what is left of the gradient plays no part."""
     problem = NeuralInstanceWeights(network(), *data(SIZES, 0), *data((3, 3, 3), 1), l2=0.05)
     lam, x = np.ones((3, problem.dim_lam)), problem.model.init(3)
-    predicted = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=20).per_instance[1, 2]
+    predicted = influence(
+        problem, x, lam, hgp.ExactAverage(3), method=hgp.methods.Neumann(0.3), iterations=20
+    ).per_instance[1, 2]
     changes = {
         held: retrain_from(problem, x, lam, [(1, 2)], eta=0.3, steps=20, held=held, fraction=1e-4).actual[0] / 1e-4
         for held in (True, False)
@@ -192,7 +198,7 @@ def test_held_steps_need_no_stationary_point():
 
 def test_choices_of_mini_batches_reach_the_run(trained):
     problem, x, lam = trained
-    given = {"eta": 0.3, "iterations": 6}
+    given = {"method": hgp.methods.Neumann(0.3), "iterations": 6}
     net = hgp.ExactAverage(3)
     for choice in ({"share": True}, {"full_jacobian": True}, {}):
         batches = hgp.MiniBatches(2, seed=3, **choice)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from cases import NET, PROBLEMS, point
 from helpers import LIBRARIES, assert_same, open_library
+from outer import optimise
 
-from hgp_ref.bilevel import Adam, Box, GradientDescent, optimise
+from hgp_ref.bilevel import Adam, Box, GradientDescent
 from hgp_ref.networks import FullyConnected
 
 PAIRS = [(lib, dtype) for lib in LIBRARIES if lib != "jax" for dtype in ("float64", "float32")]

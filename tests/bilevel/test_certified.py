@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from kinds import logistic, quadratic
+from outer import optimise
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import Adam, Box, GradientDescent, certified, optimise
+from hgp_ref.bilevel import Box, GradientDescent, certified
 from hgp_ref.bilevel import certified as intervals
 from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates.residuals import NetworkReductions
@@ -77,7 +78,9 @@ def test_what_ended_a_run_is_said_in_words():
     problem, _, lam = logistic(N=30)
     given = dict(train=exact_training, estimate=dict(steps=20, iterations=200), certify=0.5)
     path = optimise(problem, NET, lam, 60, update=GradientDescent(8.0), **given)
-    assert path.stopped == "resolution" and "no strong convexity; keep λ away from there, by log=True" in path.note
+    assert (
+        path.stopped == "resolution" and "no known strong convexity; keep λ away from there, by log=True" in path.note
+    )
     known = hgp.problems.lipschitz.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
     given |= dict(train=dict(steps=3, lr=1e-3), certify=dict(theta=0.5, lipschitz=known))
     path = optimise(problem, NET, lam, 3, update=GradientDescent(0.1), **given)
@@ -101,14 +104,14 @@ def test_s_and_m_are_raised_only_when_the_bound_asks_for_it():
 def test_what_falls_short_is_what_is_raised(monkeypatch):
     """M first, and again what was raised last if that has left at most 3/4 of the bound, else the other of the two."""
     problem, _, lam = logistic(N=30)
-    seen, judged = [], certified.CertifiedLoop._judged
+    seen, judged = [], certified.CertifiedLoop._bounds
 
     def watched(loop, at, est):
         answer = judged(loop, at, est)
-        seen.append((at.kept["S"], at.kept["M"], at.kept["care"], answer[0]))
+        seen.append((at.extra["S"], at.extra["M"], at.extra["refinements"], answer[0]))
         return answer
 
-    monkeypatch.setattr(certified.CertifiedLoop, "_judged", watched)
+    monkeypatch.setattr(certified.CertifiedLoop, "_bounds", watched)
     given = dict(train=exact_training, update=GradientDescent(0.5), certify=0.1)
     optimise(problem, NET, lam, 1, **given, estimate=dict(steps=1, iterations=20))
     last, before, names = "", 0.0, []
@@ -150,7 +153,7 @@ def test_the_series_goes_on_from_the_last_w(monkeypatch):
 def test_a_direction_is_held_to_the_step_that_is_left_of_it(project, gamma, monkeypatch):
     """The bound is on all of ‖v − ∇F‖ from above, θ‖D‖ from below, D = (λ − Π(λ − γ v))/γ, however rough sums are."""
     problem, _, lam = logistic(N=30)
-    told, judged = [], certified.CertifiedLoop._judged
+    told, judged = [], certified.CertifiedLoop._bounds
     errors, certify = [], certified.certify
 
     def kept(*given, **options):
@@ -158,13 +161,13 @@ def test_a_direction_is_held_to_the_step_that_is_left_of_it(project, gamma, monk
         return errors[-1]
 
     def watched(loop, at, est):
-        answer, moved = judged(loop, at, est), at.lam[-1] - at.kept["gamma"] * est.value
-        D = (at.lam[-1] - (moved if project is None else project(moved))) / at.kept["gamma"]
+        answer, moved = judged(loop, at, est), at.lam[-1] - at.extra["gamma"] * est.value
+        D = (at.lam[-1] - (moved if project is None else project(moved))) / at.extra["gamma"]
         told.append((*answer, np.linalg.norm(D), np.linalg.norm(est.value)))
         return answer
 
     monkeypatch.setattr(certified, "certify", kept)
-    monkeypatch.setattr(certified.CertifiedLoop, "_judged", watched)
+    monkeypatch.setattr(certified.CertifiedLoop, "_bounds", watched)
     lam = lam if project is None else np.where(lam > 0.2, 0.2, 0.15)
     given = dict(estimate=dict(steps=1, iterations=3), update=GradientDescent(gamma), project=project)
     optimise(problem, NET, lam, 1, exact_training, **given, certify=0.3)
@@ -186,7 +189,7 @@ def test_a_step_that_is_too_long_is_halved(tmp_path):
         estimate = dict(steps=40, iterations=200)
         path = optimise(problem, NET, lam, 1, exact_training, estimate, update, certify=0.5, file=file)
         assert path.steps[0].scale == update.lr / 2**halvings
-        assert hgp.load(file).kept["gamma"] == path.steps[0].scale * (1 if halvings else 2)  # tried next
+        assert hgp.load(file).extra["gamma"] == path.steps[0].scale * (1 if halvings else 2)  # tried next
         assert path.outer_cost[1] < path.outer_cost[0]
 
 
@@ -274,14 +277,14 @@ def test_distances_are_those_from_the_centre_and_from_there_to_the_solution():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (dict(certify=1.0), "certify=1 given, needed a number strictly between"),
-        (dict(certify="yes"), "certify='yes' given"),
-        (dict(certify=dict(gamma=1)), "certify: 'gamma' given"),
-        (dict(update=Adam(0.1)), r"certify: update=Adam\(.* given, needed GradientDescent"),
-        (dict(estimate=dict(batch_size=3)), "certify: needed keywords as estimate, without batch_size"),
-        (dict(estimate=lambda *given, **options: None), "certify: needed keywords as estimate"),
-        (dict(estimate=dict(iterations=0)), "with iterations >= 1"),
-        (dict(lam=np.zeros((3, 4))), "certify: the problem tells no Lipschitz constants"),
+        (dict(certify=1.0), "theta must be a number strictly between 0 and 1, got 1"),
+        (dict(certify="yes"), "theta.*'yes'"),
+        (dict(certify=dict(lipschitz=1)), "lipschitz"),
+        (dict(certify=0.0), "theta must be a number strictly between 0 and 1, got 0"),
+        (dict(estimate=dict(batch_size=3)), "estimate must be an Estimator with full batches"),
+        (dict(estimate=lambda *given, **options: None), "estimate must be an Estimator with full batches"),
+        (dict(estimate=dict(iterations=0)), "iterations >= 1 for CertifiedDescent"),
+        (dict(lam=np.zeros((3, 4))), "CertifiedDescent needs Lipschitz constants"),
     ],
 )
 def test_what_cannot_be_certified_is_refused(change, words):

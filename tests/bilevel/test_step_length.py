@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from outer import optimise
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import Box, GradientDescent, certified, optimise
+from hgp_ref.bilevel import Box, GradientDescent, certified
 from hgp_ref.bilevel.certified import StepLength
 
 
@@ -131,7 +132,7 @@ def lengths(first, gains, widths, h=1.0, lower_below=np.inf):
         tried.append(gamma)
         assert len(tried) < 80
         if gamma >= lower_below:
-            search.not_lower()
+            search.no_descent()
         elif h + widths(gamma) < gains(gamma):
             return tried, True
         else:

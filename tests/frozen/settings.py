@@ -386,7 +386,9 @@ def influence() -> dict[str, Any]:
     problem = instance_weights()
     ones = np.ones((problem.n_clients, problem.dim_lam))
     x = hgp.exact.inner_solution(problem, ones)
-    result = hgp.influence(problem, x, ones, hgp.PushSum(network(3), steps=20), eta=1.0, iterations=60)
+    result = hgp.influence(
+        problem, x, ones, hgp.PushSum(network(3), steps=20), method=hgp.methods.Neumann(1.0), iterations=60
+    )
     top = result.most_influential(5)
     retrained = hgp.attribution.retrain(problem, ones, top).actual
     return {"per_instance": result.per_instance, "top": np.array(top), "retrained": retrained}
@@ -403,7 +405,13 @@ def of_path(path: Any) -> dict[str, Any]:
 def outer_loop() -> dict[str, Any]:
     lam = point(logistic())[1]
     path = hgp.bilevel.optimise(
-        logistic(), network(3), lam, 3, dict(steps=40, lr=0.5), dict(steps=5, iterations=20, eta=0.5), log=True
+        logistic(),
+        lam,
+        network(3),
+        outer_steps=3,
+        train=hgp.training.SGP(40, 0.5, (0.6, 0.8)),
+        estimate=hgp.bilevel.Estimator(5, 20, eta=0.5),
+        update=hgp.bilevel.Adam(0.1, log=True),
     )
     return of_path(path)
 
@@ -412,8 +420,9 @@ def outer_loop() -> dict[str, Any]:
 def outer_loop_projected() -> dict[str, Any]:
     lam = point(logistic())[1]
     path = hgp.bilevel.optimise(
-        logistic(), network(3), lam, 3, dict(steps=40, lr=0.5), dict(steps=5, iterations=20, eta=0.5),
-        update=hgp.bilevel.GradientDescent(0.5), project=hgp.bilevel.Box(0.01, 1.0),
+        logistic(), lam, network(3), outer_steps=3, train=hgp.training.SGP(40, 0.5, (0.6, 0.8)),
+        estimate=hgp.bilevel.Estimator(5, 20, eta=0.5), update=hgp.bilevel.GradientDescent(0.5),
+        project=hgp.bilevel.Box(0.01, 1.0),
     )  # fmt: skip
     return of_path(path)
 

@@ -7,9 +7,16 @@ import numpy as np
 from fuzz import small
 from fuzz.table import function, method
 from hgp_ref import baselines, bilevel, networks
+from hgp_ref.training import SGP
 
 function("bilevel.Adam", bilevel.Adam, lambda: dict(lr=0.1, betas=(0.9, 0.999), eps=1e-8))
-function("bilevel.GradientDescent", bilevel.GradientDescent, lambda: dict(lr=0.1))
+function("bilevel.GradientDescent", bilevel.GradientDescent, lambda: dict(lr=0.1, log=False))
+function(
+    "bilevel.CertifiedDescent", bilevel.CertifiedDescent, lambda: dict(lr=0.1, theta=0.5, lipschitz=None, log=False)
+)
+function("bilevel.Estimator", bilevel.Estimator, lambda: dict(averaging_steps=2, iterations=4, eta=1.0))
+function("bilevel.Monitor", bilevel.Monitor, lambda: dict(measure=lambda x, lam: 1.0, patience=3))
+function("bilevel.Trainer", bilevel.Trainer, lambda: dict(method=SGP(8, 0.3), warm_start=True))
 function("bilevel.Box", bilevel.Box, lambda: dict(low=0.0, high=1.0))
 function("bilevel.NonNegative", bilevel.NonNegative, dict)
 function("bilevel.Simplex", bilevel.Simplex, lambda: dict(total=1.0))
@@ -19,9 +26,9 @@ function(
     bilevel.optimise,
     lambda: (
         dict(problem=small.quadratic(), net=small.net(), lam=small.point(small.quadratic())["lam"], outer_steps=2)
-        | dict(train=dict(steps=8, lr=0.3), estimate=dict(steps=2, iterations=4), update=bilevel.Adam(0.1), seed=0)
-        | dict(project=None, warm_start=True, x0=np.zeros((3, 4)), callback=lambda *given: False, progress=False)
-        | dict(log=True, measure=lambda x, lam: 1.0, patience=3, file=None)
+        | dict(train=SGP(8, 0.3), estimate=bilevel.Estimator(2, 4, eta=1.0), update=bilevel.Adam(0.1))
+        | dict(project=None, callback=lambda *given: False, progress=False)
+        | dict(monitor=bilevel.Monitor(lambda x, lam: 1.0, 3), file=None)
     ),
     speaks_of=("x",),  # made like lam
 )
@@ -30,8 +37,8 @@ function(
     bilevel.optimise,
     lambda: (
         dict(problem=small.logistic(), net=small.net(), lam=small.point(small.logistic())["lam"], outer_steps=1)
-        | dict(train=dict(steps=8, lr=0.3), estimate=dict(steps=2, iterations=4), certify=0.5)
-        | dict(update=bilevel.GradientDescent(0.1))
+        | dict(train=SGP(8, 0.3), estimate=bilevel.Estimator(2, 4, eta=1.0))
+        | dict(update=bilevel.CertifiedDescent(0.1))
     ),
     speaks_of=("x",),  # made like lam
 )

@@ -169,7 +169,7 @@ function(
     "attribution.influence",
     hgp.influence,
     lambda: (
-        dict(problem=small.weights(), **small.point(small.weights()), avg=small.avg(), eta=0.5, iterations=8)
+        dict(problem=small.weights(), **small.point(small.weights()), avg=small.avg(), iterations=8)
         | dict(instances=None, groups=None, clients=None, batches=None, tol=1e-9, method=None, progress=False)
     ),
 )

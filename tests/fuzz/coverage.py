@@ -59,7 +59,14 @@ EXEMPT: dict[str, str] = {
     },
     **{f"{name}": ABSTRACT for name in ("averaging.Averaging", "networks.Network", "problems.NeuralCost")},
     "bilevel.Update": ABSTRACT,
-    **{f"bilevel.{kind}.{member}": DRIVEN for kind in ("Adam", "GradientDescent") for member in ("start", "step")},
+    "bilevel.Trainer.run": DRIVEN,
+    "bilevel.Estimator.run": DRIVEN,
+    "bilevel.Estimator.averaging": DRIVEN,
+    **{
+        f"bilevel.{kind}.{member}": DRIVEN
+        for kind in ("Adam", "GradientDescent", "CertifiedDescent")
+        for member in ("start", "step")
+    },
     **{f"problems.{name}": PROTOCOL for name in ("Problem", "Linearization")},
     "problems.TermSizes": "a record that a problem fills in; certificates check it",
     **{

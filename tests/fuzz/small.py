@@ -92,8 +92,8 @@ def estimate() -> hgp.Estimate:
 
 @functools.cache
 def path() -> Any:
-    given = dict(train=dict(steps=8, lr=0.3), estimate=dict(steps=2, iterations=4))
-    return hgp.bilevel.optimise(quadratic(), net(), point(quadratic())["lam"], 2, **given)
+    given = dict(train=hgp.training.SGP(8, 0.3), estimate=hgp.bilevel.Estimator(2, 4, eta=1.0))
+    return hgp.bilevel.optimise(quadratic(), point(quadratic())["lam"], net(), outer_steps=2, **given)
 
 
 @functools.cache

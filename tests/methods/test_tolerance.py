@@ -121,8 +121,9 @@ def test_a_tolerance_met_before_the_last_cycle_is_not_met():
 
 def optimise(**given):
     problem, _, lam = quadratic()
-    given = {"train": dict(steps=20, lr=0.1, tol=1e-9), "estimate": dict(steps=3, iterations=4, tol=1e-9), **given}
-    return hgp.bilevel.optimise(problem, hgp.networks.FullyConnected(3), lam, outer_steps=3, **given)
+    train = hgp.bilevel.Trainer(hgp.training.SGP(20, 0.1), tol=1e-9)
+    given = {"train": train, "estimate": hgp.bilevel.Estimator(3, 4, eta=1.0, tol=1e-9), **given}
+    return hgp.bilevel.optimise(problem, lam, hgp.networks.FullyConnected(3), outer_steps=3, **given)
 
 
 def test_optimise_warns_once_of_all_its_runs():
@@ -133,13 +134,13 @@ def test_optimise_warns_once_of_all_its_runs():
 
 
 def test_optimise_counts_the_runs_of_a_function_of_the_users_own():
-    def own(problem, net, lam, x0, seed, first_batch, outer_step):
+    def own(problem, lam, net, x0, first_batch, outer_step):
         return hgp.sgp(problem, lam, net, steps=20, lr=0.1, tol=1e-9, x0=x0, milestones=(0.6, 0.8))
 
-    said = recorded(lambda: optimise(train=own, estimate=dict(steps=3, iterations=4)))
+    said = recorded(lambda: optimise(train=own, estimate=hgp.bilevel.Estimator(3, 4, eta=1.0)))
     assert [w.category for w in said] == [hgp.ConvergenceWarning] and "4 runs" in str(said[0].message)
     problem, _, lam = quadratic()
-    assert len(recorded(lambda: own(problem, NET, lam, None, 0, 0, 0))) == 1  # outside the loop it warns by itself
+    assert len(recorded(lambda: own(problem, lam, NET, None, 0, 0))) == 1  # outside the loop it warns by itself
 
 
 def test_a_plan_does_not_speak_of_its_own_tolerances():

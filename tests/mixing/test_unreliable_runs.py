@@ -187,7 +187,12 @@ def test_the_outer_loop_over_links_that_lose():
     net = Unreliable(RandomDirected(4, seed=1), loss=0.1, delay=1, seed=3)
     with pytest.warns(RuntimeWarning, match="^sgp: ") as said:
         path = hgp.bilevel.optimise(
-            problem, net, lam, outer_steps=2, train=dict(steps=300, lr=0.1), estimate=dict(steps=30, iterations=40)
+            problem,
+            lam,
+            net,
+            outer_steps=2,
+            train=hgp.training.SGP(300, 0.1, (0.6, 0.8)),
+            estimate=hgp.bilevel.Estimator(30, 40, eta=1.0),
         )
     assert path.outer_cost[-1] < path.outer_cost[0]
     assert {(w.filename, str(w.message)[:5]) for w in said} == {(__file__, "sgp: ")}

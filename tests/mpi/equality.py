@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
 from mpi4py import MPI
+from outer import optimise
 
 import hgp_ref as hgp
 from hgp_ref.mixing import WeightRule, connect
@@ -325,8 +326,8 @@ def outer_loop(kinds, dtypes=DTYPES):
                         "estimate": {"steps": 3, "iterations": 5, "eta": 0.3, **estimate},
                         "project": lambda lam: np.clip(lam, 0.05, 1.0), "seed": 3,
                     }  # fmt: skip
-                    whole = hgp.bilevel.optimise(problem, Stepping(base), lam, **options)
-                    own = hgp.bilevel.optimise(problem.restrict(k), net, lam[k], **options)
+                    whole = optimise(problem, Stepping(base), lam, **options)
+                    own = optimise(problem.restrict(k), net, lam[k], **options)
                     same(f"optimise, {kind}, {name}, {dtype}", whole.lam, own.lam, k)
                     same(f"optimise, x, {kind}, {name}, {dtype}", whole.x, own.x, k)
                     for field in ("outer_cost", "traffic", "floats", "rounds", "stopped", "steps"):
@@ -342,15 +343,15 @@ def certified_loop():
     )
     net = hgp.mpi.spread(base, COMM)
     k, given = net.clients, dict(train={"steps": 20, "lr": 0.3}, estimate={"steps": 3, "iterations": 20}, certify=0.5)
-    own = hgp.bilevel.optimise(problem.restrict(k), net, lam[k], 2, update=hgp.bilevel.GradientDescent(0.1), **given)
+    own = optimise(problem.restrict(k), net, lam[k], 2, update=hgp.bilevel.GradientDescent(0.1), **given)
     assert own.stopped == "steps" and (np.diff(own.outer_cost) < 0).all()
     for step, there in zip(own.steps, own.lam[1:], strict=True):
         whole = np.concatenate(COMM.allgather(there))
         true = problem.outer_cost(hgp.exact.inner_solution(problem, whole), whole).sum()
         assert step.interval[0] <= true <= step.interval[1]
     given |= {"certify": {"lipschitz": problem.lipschitz(lam)}, "update": hgp.bilevel.GradientDescent(0.1)}
-    whole = hgp.bilevel.optimise(problem, Stepping(base), lam, 2, **given)
-    own = hgp.bilevel.optimise(problem.restrict(k), net, lam[k], 2, **given)
+    whole = optimise(problem, Stepping(base), lam, 2, **given)
+    own = optimise(problem.restrict(k), net, lam[k], 2, **given)
     for field in ("outer_cost", "traffic", "steps"):  # constants that were given are those of all clients
         equal(f"certified steps, {field}", getattr(whole, field), getattr(own, field))
 
@@ -427,7 +428,7 @@ def influence():
     name, problem, x, lam = list(problems("float64"))[1]
     base = NETWORK_KINDS["RandomOut"](N)
     net = hgp.mpi.spread(base, COMM)
-    k, options = net.clients, {"eta": 0.4, "iterations": 8}
+    k, options = net.clients, {"method": hgp.methods.Neumann(0.4), "iterations": 8}
     whole = hgp.influence(problem, x, lam, hgp.PushSum(base, 3, mode="stepping"), **options)
     own = hgp.influence(problem.restrict(k), x[k], lam[k], hgp.PushSum(net, 3), **options)
     same(f"influence, {name}", whole.per_instance, own.per_instance, k)
@@ -520,7 +521,7 @@ def main(parts):
         rounds(),
         composed(),
         gossip(),
-        influence(eta=1.0),
+        influence(),
         layouts(),
         stopped_everywhere(),
     )

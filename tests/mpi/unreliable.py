@@ -12,6 +12,7 @@ import equality
 import numpy as np
 from equality import COMM, N, equal, near, problems, same
 from kinds import NETWORK_KINDS
+from outer import optimise
 
 import hgp_ref as hgp
 from hgp_ref.mixing import WeightRule, connect
@@ -127,8 +128,8 @@ def programs(name, base, net, problem, x, lam):
     assert (error <= own.bound).all()
     options = {"outer_steps": 2, "train": {"steps": 15, "lr": 0.2}, "seed": 3,
                "estimate": {"steps": 6, "iterations": 5, "eta": 0.3, "average": stepping}}  # fmt: skip
-    whole = hgp.bilevel.optimise(problem, base, lam, **options | {"train": {**options["train"], "mode": "stepping"}})
-    own = hgp.bilevel.optimise(problem.restrict(k), net, lam[k], **options)
+    whole = optimise(problem, base, lam, **options | {"train": {**options["train"], "mode": "stepping"}})
+    own = optimise(problem.restrict(k), net, lam[k], **options)
     same(f"optimise, {name}", whole.lam, own.lam, k)
     equal(f"optimise, traffic, {name}", whole.traffic, own.traffic)
 

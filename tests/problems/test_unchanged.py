@@ -153,7 +153,13 @@ CALLBACKS = {
         PROBLEM, LAM, hgp.ExactAverage(3), rounds=3, callback=f, milestones=(0.6, 0.8)
     ),
     "optimise": lambda f: hgp.bilevel.optimise(
-        PROBLEM, NET, LAM, 1, dict(steps=9, lr=0.5), dict(steps=3, iterations=5), callback=lambda *_: f(0, 0)
+        PROBLEM,
+        LAM,
+        NET,
+        outer_steps=1,
+        train=hgp.training.SGP(9, 0.5),
+        estimate=hgp.bilevel.Estimator(3, 5, eta=1.0),
+        callback=lambda *_: f(0, 0),
     ),
     "at_point": lambda f: hgp.baselines.at_point(
         PROBLEM, X, LAM, hgp.networks.StaticUndirected(n=3, seed=1), "dbo", iterations=3, step=0.3, callback=f

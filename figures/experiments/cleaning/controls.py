@@ -245,9 +245,9 @@ def judged(images: str, seed: int, l2: float, steps: int, M: int, K: int, update
     """Accuracies with M = 0, HGP and perfect knowledge, in per cent, and the AUC of HGP."""
     settings = {**experiment(seed=seed).settings, **IMAGES[images], "l2": l2}
     data, net, problem, start = given(settings, SHOWN)
-    train = {"steps": steps, "lr": settings["lr"]}
-    estimate = {"steps": settings["steps"], "iterations": M, "eta": settings["eta"]}
-    path = hgp.bilevel.optimise(problem, net, start, K, train, estimate, update)
+    train = hgp.training.SGP(steps, settings["lr"], (0.6, 0.8))
+    estimate = hgp.bilevel.Estimator(settings["steps"], M, eta=settings["eta"])
+    path = hgp.bilevel.optimise(problem, start, net, outer_steps=K, train=train, estimate=estimate, update=update)
     long = {"steps": (K + 1) * steps, "lr": settings["lr"], "milestones": (0.6, 0.8)}
     known = np.where(data.wrong, -PLAIN, PLAIN)
     models = (hgp.sgp(problem, start, net, **long).x, path.x, hgp.sgp(problem, known, net, **long).x)

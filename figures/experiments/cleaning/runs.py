@@ -136,16 +136,16 @@ def _clean(settings: Mapping[str, Any], share: float) -> Arrays:
 
 def found(settings: Mapping[str, Any], problem: Any, net: Any, start: Any, **changes: int) -> hgp.bilevel.Path:
     """The loop over a network, HGP by default."""
-    estimate = {name: settings[name] for name in ("steps", "iterations", "eta")} | changes
+    terms = {name: settings[name] for name in ("steps", "iterations", "eta")} | changes
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*cut off|.*never reach|.*strongly connected")  # who is alone
         return hgp.bilevel.optimise(
             problem,
-            net,
             start,
-            settings["outer_steps"],
-            train={"steps": settings["train_steps"], "lr": settings["lr"]},
-            estimate=estimate,
+            net,
+            outer_steps=settings["outer_steps"],
+            train=hgp.training.SGP(settings["train_steps"], settings["lr"], (0.6, 0.8)),
+            estimate=hgp.bilevel.Estimator(terms["steps"], terms["iterations"], eta=terms["eta"]),
             update=hgp.bilevel.GradientDescent(settings["rate"] * settings["train"]),
         )
 
@@ -159,19 +159,19 @@ def centre(settings: Mapping[str, Any], data: Noisy, *, stopped: bool = False, c
     # softmax curvature ≤ 1/2, weights ≤ 1
     top = 0.5 * float(np.linalg.norm(data.X.reshape(-1, data.X.shape[-1]), 2)) ** 2 / data.y.size + settings["l2"]
 
-    def train(problem: Any, net: Any, lam: np.ndarray, x0: Any, **options: Any) -> SimpleNamespace:
+    def train(problem: Any, lam: np.ndarray, net: Any, x0: Any, **options: Any) -> SimpleNamespace:
         return SimpleNamespace(x=solved(problem, lam, x0), traffic=hgp.Traffic())
 
-    whole = {"method": hgp.methods.Chebyshev(settings["l2"], top), "iterations": 2000, "tol": 1e-5}
-    terms = {"iterations": settings["iterations"], "eta": settings["eta"]}
+    whole: dict[str, Any] = {"method": hgp.methods.Chebyshev(settings["l2"], top), "iterations": 2000, "tol": 1e-5}
+    terms: dict[str, Any] = {"iterations": settings["iterations"], "eta": settings["eta"]}
     return hgp.bilevel.optimise(
         pooled,
-        hgp.networks.FullyConnected(1),
         np.full((1, data.y.size), settings["start"]),
-        settings["outer_steps"],
-        {"steps": settings["train_steps"], "lr": settings["lr"]} if stopped else train,
-        {"average": lambda net, steps: hgp.ExactAverage(1), **(terms if cut else whole)},
-        hgp.bilevel.GradientDescent(rate),
+        hgp.networks.FullyConnected(1),
+        outer_steps=settings["outer_steps"],
+        train=hgp.training.SGP(settings["train_steps"], settings["lr"], (0.6, 0.8)) if stopped else train,
+        estimate=hgp.bilevel.Estimator(average=lambda net, steps: hgp.ExactAverage(1), **(terms if cut else whole)),
+        update=hgp.bilevel.GradientDescent(rate),
     )
 
 

@@ -25,6 +25,7 @@ import hgp_ref.data
 from figures.experiments.influence.removal import as_removals, newton_step_changes
 from hgp_ref import attribution
 from hgp_ref.backend import get_backend, to_host
+from hgp_ref.methods import Neumann
 from reporting.store import Arrays, Experiment
 
 BLOCK = 25  # removals in one part
@@ -109,7 +110,7 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
         fit.x,
         lam,
         hgp.PushSum(_network(settings, settings["seed"] + 1), settings["steps"]),
-        eta=1 / largest,
+        method=Neumann(1 / largest),
         iterations=settings["iterations"],
     )
     truth = -to_host(lam) * hgp.exact.hypergradient(problem, exact, lam)

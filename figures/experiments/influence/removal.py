@@ -23,6 +23,7 @@ import hgp_ref as hgp
 from figures.experiments.estimation import mixture, network, training
 from hgp_ref.attribution import influence, retrain, retrain_sgp
 from hgp_ref.backend import from_host, get_backend, host_dtype, to_host
+from hgp_ref.methods import Neumann
 from reporting.store import Arrays, Experiment
 
 BLOCK = 25  # removals in one part
@@ -84,7 +85,7 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
         fit.x,
         lam,
         hgp.PushSum(other, settings["steps"]),
-        eta=settings["eta"],
+        method=Neumann(settings["eta"]),
         iterations=settings["iterations"],
     )
     chosen = np.array(predictions.most_influential(settings["removals"]))  # (R, 2): client, index
