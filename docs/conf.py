@@ -87,7 +87,8 @@ html_static_path = ["_static", "generated/static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
-WITHOUT_SIDEBAR = ("start", "faq", "methods", "explorer", "machines", "benchmarks", "experiments/*", "generated/*")
+WITHOUT_SIDEBAR = ("start", "faq", "methods", "explorer", "machines", "benchmarks", "architecture")
+WITHOUT_SIDEBAR += ("experiments/*", "generated/*")
 html_sidebars = {page: [] for page in WITHOUT_SIDEBAR}
 html_theme_options = {
     "logo": {"text": "hgp_ref"},

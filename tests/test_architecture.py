@@ -49,7 +49,6 @@ ALLOWED = {
     **{name: (BASE | set(ORDER[:k])) - BARRED.get(name, set()) for k, name in enumerate(ORDER)},
 }
 TOP = {"", "__init__", "__main__", "check"}  # these put the parts together
-MOVED = {"bounds/__init__.py": "hgp_ref.certificates"}  # names that moved up are still found below, on first use only
 OUTSIDE = {"reporting", "verification", "figures", "benchmarks", "tests"}
 CORE = {"numpy", "scipy", "numba", "array_api_compat"}
 
@@ -156,16 +155,7 @@ def test_imports_point_one_way(path):
     assert own in ALLOWED or own in TOP, f"{own} has no place in the order of imports yet: add it to ALLOWED"
     package = ".".join(path.relative_to(ROOT).parts[:-1])
     wrong = wrong_imports(path.read_text(encoding="utf-8"), own, package)
-    moved_to = MOVED.get(path.relative_to(PACKAGE).as_posix())
-    assert [line for line in wrong if moved_to is None or not line.endswith(f"{own} imports {moved_to}")] == []
-
-
-def test_moved_names_are_loaded_on_first_use_only():
-    for path, target in MOVED.items():
-        own = "hgp_ref." + path.removesuffix("/__init__.py")
-        code = f"import sys, {own}\nprint('{target}' in sys.modules)"
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-        assert run.stdout.strip() == "False", run.stdout + run.stderr
+    assert wrong == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

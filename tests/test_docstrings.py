@@ -73,5 +73,5 @@ def test_every_public_name_has_a_docstring():
 
 def test_names_are_found_once_with_their_aliases():
     assert "hgp_ref.PushSum" in NAMES["hgp_ref.mixing.PushSum"].aliases
-    assert "hgp_ref.bounds.bound_a" in NAMES["hgp_ref.bounds.contracting_clients"].aliases
+    assert "hgp_ref.certify" in NAMES["hgp_ref.certificates.certify"].aliases
     assert len({id(name.value) for name in NAMES.values()}) == len(NAMES)

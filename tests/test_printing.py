@@ -118,7 +118,7 @@ MADE = {
     "Retraining": lambda: hgp.attribution.retrain(weights()[0], weights()[2], [(0, 1), (2, 3)]),
     "Scores": lambda: hgp.attribution.scores(np.array([1.0, -2.0]), np.array([1.0, -2.5])),
     "Plan": plan,
-    "Found": lambda: plan().found,
+    "Diagnostics": lambda: plan().diagnostics,
     "Outcome": lambda: plan().run(against="x"),
     "Stage": lambda: plan().run(against="x").stages[0],
     "FixedPointEstimate": frozen,

@@ -93,7 +93,7 @@ def plans(priced: Priced, networks: list[hgp.networks.Network]) -> tuple[np.ndar
     planned, certified, kinds = [], [], []
     for net in networks:
         plan = hgp.plan(case.problem, case.x, case.lam, net, target=TARGET)
-        sent = plan.found.traffic
+        sent = plan.diagnostics.traffic
         constants = sent.floats / (sent.messages / sent.rounds) / d
         out = plan.run(against="x")
         rounds = vectors(plan.method) * (out.traffic.rounds - sent.rounds)

@@ -221,7 +221,7 @@ def outer_steps(tallies: Tallies, rng: np.random.Generator, offset: float) -> No
     net = hgp.networks.FullyConnected(len(x)) if len(x) > 1 else hgp.networks.SelfLoops(1)
 
     def train(problem: Any, net: Any, lam: np.ndarray, **options: Any) -> Any:
-        given = problem.given if hasattr(problem, "given") else problem
+        given = problem.wrapped if hasattr(problem, "wrapped") else problem
         return SimpleNamespace(x=inner_solution(given._A, given._b, given._C, lam), traffic=hgp.Traffic())
 
     with warnings.catch_warnings():

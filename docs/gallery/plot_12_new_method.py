@@ -22,14 +22,14 @@ class HeavyBall(hgp.methods.Method):
     def __init__(self, eta, momentum):
         self.eta, self.momentum = eta, momentum
 
-    def start(self, g):
-        return g, 0 * g
+    def init(self, start):
+        return start.residual, 0 * start.residual
 
-    def step(self, state, mixer, linearization):
+    def step(self, state, mixer, derivatives):
         u, p = state
         ubar = mixer.average(u)
         p = self.eta * ubar + self.momentum * p
-        return p, (ubar - linearization.hvp(p), p)
+        return p, (ubar - derivatives.hvp(p), p)
 
     def residual(self, state):
         return state[0]

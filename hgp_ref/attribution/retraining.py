@@ -21,7 +21,7 @@ from hgp_ref.errors import DivergenceError
 from hgp_ref.exact import inner_solution
 from hgp_ref.networks import Network
 from hgp_ref.philox import MAX_STEP
-from hgp_ref.problems.base import Normalised, Problem, as_problem, optional
+from hgp_ref.problems.base import FullProblem, Problem, as_problem, optional
 from hgp_ref.problems.batches import sample_batches
 from hgp_ref.results import Result
 from hgp_ref.training import SGP, train
@@ -38,7 +38,7 @@ def instance_counts(problem: Problem) -> np.ndarray:
     instances.
     """
     normal = as_problem(problem)
-    said = optional(normal.given, "weighs_instances")
+    said = optional(normal.wrapped, "weighs_instances")
     needed = "influence needs a problem whose lam weighs training instances"
     if normal.counts is None:
         raise ValueError(f"problem has no `counts`: {needed}")
@@ -50,7 +50,8 @@ def instance_counts(problem: Problem) -> np.ndarray:
         )
     if said is not None and not said:
         raise ValueError(
-            f"problem: lam of {type(normal.given).__name__} does not weigh instances, although it has as many entries: "
+            f"problem: lam of {type(normal.wrapped).__name__} does not weigh instances, although it has as "
+            "many entries: "
             f"{needed}, such as InstanceWeights"
         )
     return normal.counts
@@ -230,7 +231,7 @@ def inner_solutions(problem: Problem, lam: Array, lam0: Array, x0: np.ndarray) -
 
 
 def _chord(
-    problem: Normalised, lam: Array, lam0: Array, x0: np.ndarray, max_iterations: int = 40
+    problem: FullProblem, lam: Array, lam0: Array, x0: np.ndarray, max_iterations: int = 40
 ) -> tuple[np.ndarray, np.ndarray]:
     """Points (R, d) after chord steps with the Hessian at (x0, lam0), and which of them are solutions (R,)."""
     x = np.repeat(x0[None].astype(np.float64), lam.shape[0], axis=0)  # (R, d)
@@ -253,13 +254,13 @@ def _chord(
     return x, done
 
 
-def _one_by_one(problem: Normalised, lam: Array, x: np.ndarray) -> np.ndarray:
+def _one_by_one(problem: FullProblem, lam: Array, x: np.ndarray) -> np.ndarray:
     """Solutions (R, d) from the points x (R, d), by the stricter rules of `exact.inner_solution`."""
-    rows = [to_host(inner_solution(problem.given, lam[r, ...], x0=start))[0] for r, start in enumerate(x)]
+    rows = [to_host(inner_solution(problem.wrapped, lam[r, ...], x0=start))[0] for r, start in enumerate(x)]
     return np.array(rows, dtype=np.float64)
 
 
-def _newton(problem: Normalised, lam: Array, x: np.ndarray, size: float = 0.0, max_iterations: int = 60) -> np.ndarray:
+def _newton(problem: FullProblem, lam: Array, x: np.ndarray, size: float = 0.0, max_iterations: int = 60) -> np.ndarray:
     G = _gradient(problem, x, lam)
     for _ in range(max_iterations):
         H = _hessian(problem, _spread(problem, x, lam), lam)  # (R, d, d)
@@ -275,7 +276,7 @@ def _newton(problem: Normalised, lam: Array, x: np.ndarray, size: float = 0.0, m
 
 
 def _search(
-    problem: Normalised, x: np.ndarray, G: np.ndarray, p: np.ndarray, lam: Array, free: np.ndarray
+    problem: FullProblem, x: np.ndarray, G: np.ndarray, p: np.ndarray, lam: Array, free: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """x + t p and its gradient, t halved in every run that is not `free` until the gradient has shrunk enough.
 
@@ -298,7 +299,7 @@ def _short(p: np.ndarray, x: np.ndarray, size: float, relative: float) -> np.nda
     return np.linalg.norm(p, axis=1) <= relative * np.maximum(np.linalg.norm(x, axis=1), size)
 
 
-def _hessian(problem: Normalised, x: Array, lam: Array) -> np.ndarray:
+def _hessian(problem: FullProblem, x: Array, lam: Array) -> np.ndarray:
     """Mean Hessians over the clients.  # (..., d, d)"""
     if problem.hessian is None:
         raise TypeError("problem: hessian(x, lam) is missing, needed here")
@@ -309,7 +310,7 @@ def _eps(lam: Array) -> float:
     return float(np.finfo(host_dtype(lam)).eps)
 
 
-def _gradient(problem: Normalised, x: np.ndarray, lam: Array) -> np.ndarray:
+def _gradient(problem: FullProblem, x: np.ndarray, lam: Array) -> np.ndarray:
     return _mean(problem.inner_grad(_spread(problem, x, lam), lam), axis=1)  # (R, d)
 
 
@@ -321,7 +322,7 @@ def _take(lam: Array, rows: np.ndarray) -> Array:
     return from_host(to_host(lam)[rows], like=lam)
 
 
-def _spread(problem: Normalised, x: np.ndarray, lam: Array) -> Array:
+def _spread(problem: FullProblem, x: np.ndarray, lam: Array) -> Array:
     """x (R, d) on every client, (R, n, d), in the library and dtype of `lam`."""
     rows = np.repeat(x[:, None, :], problem.n_clients, axis=1)
     return from_host(rows.astype(host_dtype(lam)), like=lam)
@@ -599,7 +600,7 @@ def retrain_from(
 
 
 def _batches(
-    problem: Normalised, size: int | None, seed: int, steps: int, like: Array
+    problem: FullProblem, size: int | None, seed: int, steps: int, like: Array
 ) -> Callable[[int], Array | None]:
     """m -> ζ_m, batch M − 1 − m of the sequence of `seed`; None for all instances."""
     if size is None:

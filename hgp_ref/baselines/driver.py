@@ -33,7 +33,7 @@ from hgp_ref.mixing.simulated import balance_tolerance
 from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullLinearization, Normalised
+from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.problems.batches import BatchSampler, MiniBatches
 from hgp_ref.training.gradient_push import check_lam
 
@@ -41,7 +41,7 @@ from hgp_ref.training.gradient_push import check_lam
 class Point:
     """Derivatives at (x, λ), on full batches or on one mini-batch, each computed at its first use."""
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array, batch: Array | None) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array, batch: Array | None) -> None:
         self.problem, self.x, self.lam, self.batch = problem, x, lam, batch
 
     @cached_property
@@ -89,7 +89,7 @@ class Points:
     """The points of a run. With mini-batches, each call of `next` draws a new one, at most `total` in all."""
 
     def __init__(
-        self, problem: Normalised, like: Array, batch_size: int | None = None, seed: int = 0, total: int = 1
+        self, problem: FullProblem, like: Array, batch_size: int | None = None, seed: int = 0, total: int = 1
     ) -> None:
         self.problem, self.drawn = problem, 0
         self.batches = None
@@ -457,7 +457,7 @@ def run(
     )
 
 
-def _initial(problem: Normalised, lam: Array, x0: Array | None) -> tuple[Array, Array]:
+def _initial(problem: FullProblem, lam: Array, x0: Array | None) -> tuple[Array, Array]:
     check_lam(problem, lam, x0, run_axes=False)
     xp, shape = array_namespace(lam), (problem.n_clients, problem.dim_x)
     lam = xp.asarray(detached(lam), copy=True)
@@ -478,7 +478,7 @@ def _projected(state: State, project: Callable[[Array], Array], rule: Rule) -> S
 class _Record:
     """The entries of the path."""
 
-    def __init__(self, problem: Normalised, mixer: Mixer, lam: Array, x: Array) -> None:
+    def __init__(self, problem: FullProblem, mixer: Mixer, lam: Array, x: Array) -> None:
         self.problem, self.mixer = problem, mixer
         self.lam: list[Array] = []
         self.cost: list[float] = []

@@ -32,18 +32,19 @@ from hgp_ref import rounding as rigorous
 from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64
 from hgp_ref.bilevel import loop as reasons
-from hgp_ref.bilevel.loop import JUDGED, LOWER, UNKNOWN, Loop, LoopState, stationarity
+from hgp_ref.bilevel.loop import JUDGED, LOWER, UNKNOWN, Loop, LoopState
 from hgp_ref.bilevel.trajectory import OuterStep
 from hgp_ref.bilevel.updates import GradientDescent
 from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates import certify
 from hgp_ref.certificates.certification import common_constants
-from hgp_ref.certificates.point import allowances
-from hgp_ref.certificates.residuals import Conversation
+from hgp_ref.certificates.point import rounding_errors
+from hgp_ref.certificates.residuals import NetworkReductions
 from hgp_ref.errors import DivergenceError
 from hgp_ref.mixing import Averaging
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.lipschitz import Lipschitz
+from hgp_ref.problems.transforms import InnerGradientProblem
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,11 @@ class Interval:
     high: float
 
 
-def totals(talk: Conversation, *parts: np.ndarray) -> list[Interval]:
+def totals(reductions: NetworkReductions, *parts: np.ndarray) -> list[Interval]:
     """Σ_i of each of `parts`, (n,) numbers each."""
-    blur, n = talk.rounding(), talk.n
-    outputs = talk.average(*parts)
-    extremes = talk.largest(*(y.high for y in outputs), *(-y.low for y in outputs), *map(np.abs, parts))
+    blur, n = reductions.rounding, reductions.n
+    outputs = reductions.means(*parts)
+    extremes = reductions.maxima(*(y.high for y in outputs), *(-y.low for y in outputs), *map(np.abs, parts))
     tops, bottoms, sizes = (
         [float(a[0]) for a in extremes[k * len(parts) : (k + 1) * len(parts)]] for k in range(3)
     )  # bottoms hold −min
@@ -68,42 +69,42 @@ def totals(talk: Conversation, *parts: np.ndarray) -> list[Interval]:
     ]
 
 
-def outer_cost(problem: Normalised, x: Array, lam: Array, nu: Lipschitz, talk: Conversation) -> Interval:
+def outer_cost(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reductions: NetworkReductions) -> Interval:
     """F(λ), from x near x(λ) and constants with a strong convexity."""
-    apart = distances(problem, x, lam, nu, talk)  # e
+    apart = distances(problem, x, lam, nu, reductions)  # e
     f = host_float64(problem.outer_cost(x, lam))
     slopes = rigorous.norms(host_float64(problem.outer_grad(x, lam)[0]))
-    known = allowances(problem, x, lam)
+    known = rounding_errors(problem, x, lam)
     if known is None:
         f_off, slopes_off = _accuracy(problem, x) * np.abs(f), _accuracy(problem, x) * slopes
     else:
         f_off, slopes_off = known.outer_cost(), known.outer_grad()[0]
     slack = 1 + rigorous.norm_accuracy(problem.dim_x)
     t = ((slopes + slopes_off) * apart + nu.nu_fx * apart**2 / 2 + f_off) * slack + 2 * rigorous.EPS * np.abs(f)
-    below, above = totals(talk, f - t, f + t)
+    below, above = totals(reductions, f - t, f + t)
     return Interval(below.low, above.high)
 
 
-def distances(problem: Normalised, x: Array, lam: Array, nu: Lipschitz, talk: Conversation) -> np.ndarray:
+def distances(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reductions: NetworkReductions) -> np.ndarray:
     """e_i ≥ ‖x_i − x(λ)‖, (n,)."""
     if nu.strong_convexity is None:
         raise ValueError("nu: no strong_convexity given, needed one that bounds how far x is from the inner solution")
     rows = host_float64(x)
-    top, bottom = talk.largest(rows, -rows)  # bottom holds −min
+    top, bottom = reductions.maxima(rows, -rows)  # bottom holds −min
     centre = (top / 2 - bottom / 2).astype(host_dtype(x))
     at = from_host(np.tile(centre, (len(rows), 1)), like=x)
     gradients = host_float64(problem.inner_grad(at, lam))
     sizes = rigorous.norms(gradients)
-    known = allowances(problem, at, lam)
+    known = rounding_errors(problem, at, lam)
     off = _accuracy(problem, x) * sizes if known is None else known.inner_grad()
-    (mean,) = talk.average(gradients)
-    norm, most = talk.largest(rigorous.norms(mean.farthest), talk.rounding() * sizes + off)
+    (mean,) = reductions.means(gradients)
+    norm, most = reductions.maxima(rigorous.norms(mean.max_abs), reductions.rounding * sizes + off)
     G = float(norm[0]) + float(most[0])
     slack = 1 + rigorous.norm_accuracy(problem.dim_x)
     return (rigorous.norms(rows - centre.astype(np.float64)) + G / nu.strong_convexity) * slack
 
 
-def _accuracy(problem: Normalised, x: Array) -> float:
+def _accuracy(problem: FullProblem, x: Array) -> float:
     """Of a problem that does not tell the sizes of its terms, relative to its answers."""
     return 4 * (problem.dim_x + 4) * float(np.finfo(host_dtype(x)).eps)
 
@@ -187,13 +188,19 @@ class PreciseLoop(Loop):
         return x, cost
 
     def _corrected(self, at: LoopState, x: Array, lam: Array) -> tuple[Array, float]:
-        """x after Newton's steps over means, and Σ f_i there."""
+        """x after averaged Newton steps, x ← Θ̂ (x − p) with p ≈ (Σ_k H_k)⁻¹ Σ_k ∂g_k(x), and Σ f_i there.
+
+        p is the w of the hyper-gradient method for a problem whose outer gradient is ∂_x g. If its relative error is r,
+        one step multiplies the mean gradient by r; SGP on changing graphs would need twice the steps to halve it.
+        """
         more = {"steps": 4 * at.kept["S"], "iterations": at.kept["M"] * 2 ** (at.kept["care"] - 1)}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "not converged")  # a share of p is enough
             for _ in range(CORRECTIONS):
                 try:
-                    p = self.estimate(stationarity(self.problem), self.net, x, lam, at.clock, at.k, at.shrink, more).w
+                    p = self.estimate(
+                        InnerGradientProblem(self.problem), self.net, x, lam, at.clock, at.k, at.shrink, more
+                    ).w
                 except DivergenceError:
                     break
                 avg = self._averaging(at)
@@ -228,17 +235,17 @@ class PreciseLoop(Loop):
 
     def _interval(self, at: LoopState, x: Array, lam: Array, moved: Array | None = None) -> tuple[Interval, float]:
         """F(λ), and an upper bound on ‖moved‖² where that is asked for."""
-        talk = self._talk(at, lam)
+        reductions = self._reductions(at, lam)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
-            interval = outer_cost(self.problem, x, lam, self._constants(lam), talk)
-        square = 0.0 if moved is None else totals(talk, np.sum(host_float64(moved) ** 2, axis=1))[0].high
-        at.clock.pass_on(talk.traffic, 0)
+            interval = outer_cost(self.problem, x, lam, self._constants(lam), reductions)
+        square = 0.0 if moved is None else totals(reductions, np.sum(host_float64(moved) ** 2, axis=1))[0].high
+        at.clock.pass_on(reductions.traffic, 0)
         if not np.isfinite([interval.low, interval.high]).all():
             raise DivergenceError("diverged: the outer cost is beyond floating point")
         return interval, square
 
-    def _talk(self, at: LoopState, like: Array) -> Conversation:
-        return Conversation(self._averaging(at), 0, like)
+    def _reductions(self, at: LoopState, like: Array) -> NetworkReductions:
+        return NetworkReductions(self._averaging(at), 0, like)
 
     def _averaging(self, at: LoopState) -> Averaging:
         """For sums and certificates: 4 S steps, and twice as many with each care."""
@@ -249,7 +256,7 @@ class PreciseLoop(Loop):
         """Constants with a strong convexity at λ, if there are any."""
         nu = self.rule.lipschitz
         if nu is None:
-            nu = known_lipschitz(self.problem.given, lam)
+            nu = known_lipschitz(self.problem.wrapped, lam)
             if self.channel.clients != slice(0, self.channel.n):  # each process knows those of its clients
                 nu = common_constants(nu, self.channel)
         return None if nu is None or nu.strong_convexity is None else nu
@@ -460,7 +467,7 @@ class CertifiedLoop(PreciseLoop):
         lam = at.lam[-1]
         nu = self._constants(lam)
         avg = self._averaging(at)
-        told = certify(self.problem.given, at.x, lam, est, avg, lipschitz=nu, first_call=0,
+        told = certify(self.problem.wrapped, at.x, lam, est, avg, lipschitz=nu, first_call=0,
                        strong_convexity=nu.strong_convexity)  # fmt: skip
         at.clock.pass_on(avg.traffic, 0)
         errors, inner = told.decentralised_bound, told.decentralised_inexact
@@ -469,9 +476,9 @@ class CertifiedLoop(PreciseLoop):
         gamma = at.kept["gamma"]
         moved = host_float64(lam - self.projected(lam - gamma * est.value)) / gamma
         slack = self._slack(lam)
-        talk = self._talk(at, lam)
-        squares = totals(talk, errors**2, inner**2, np.sum(moved**2, axis=1))
-        at.clock.pass_on(talk.traffic, 0)
+        reductions = self._reductions(at, lam)
+        squares = totals(reductions, errors**2, inner**2, np.sum(moved**2, axis=1))
+        at.clock.pass_on(reductions.traffic, 0)
         if squares[2].high <= 0:
             at.stopped = "stationary"
         error, blame = (max(square.high, 0.0) ** 0.5 * (1 + slack) for square in squares[:2])

@@ -24,7 +24,7 @@ from hgp_ref.bilevel.loop import Clock, LoopState
 from hgp_ref.bilevel.trajectory import OuterStep
 from hgp_ref.mixing import Traffic
 from hgp_ref.networks import Network
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.instances import digest_of
 from hgp_ref.results import Result, content_digest, load
 from hgp_ref.validation import without_addresses
@@ -39,7 +39,7 @@ TOLD = ("inner cost", "length of the inner gradient", "outer cost", "length of t
 class Witness:
     """One run's problem, network, x0 and measure."""
 
-    problem: Normalised
+    problem: FullProblem
     net: Network
     x0: Array | None
     measure: object

@@ -6,7 +6,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
@@ -22,10 +22,8 @@ from hgp_ref.methods import Method, Neumann, hypergradient
 from hgp_ref.mixing import Averaging, Channel, Traffic, connect, push_sum_for
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import Network
-from hgp_ref.problems import as_problem
-from hgp_ref.problems.base import Normalised, check_argument, optional
+from hgp_ref.problems.base import FullProblem, check_argument, optional
 from hgp_ref.problems.batches import MiniBatches
-from hgp_ref.problems.term_sizes import TermSizes
 from hgp_ref.training import SGP
 from hgp_ref.training import train as run_training
 from hgp_ref.training.gradient_push import check_clients, check_lam
@@ -85,10 +83,10 @@ class LoopState:
 # The arguments of `optimise`, checked.
 
 
-def start_of(problem: Normalised, lam: Array, x0: Array | None, log: bool) -> Array:
+def start_of(problem: FullProblem, lam: Array, x0: Array | None, log: bool) -> Array:
     """λ_0 in an array of its own, or its logarithm; arrays are looked at."""
     check_lam(problem, lam, x0, run_axes=False)
-    data = optional(problem.given, "_like")  # of built-in problems
+    data = optional(problem.wrapped, "_like")  # of built-in problems
     if data is not None:
         check_argument("lam", lam, data(), (problem.n_clients, problem.dim_lam), "n_clients, dim_lam")
     if x0 is not None:
@@ -208,12 +206,12 @@ def read_settings(name: str, given: object, function: Callable[..., Any], more: 
     return dict(given)
 
 
-def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Array | None, clock: Clock, step: int
+def trained(train: Train, problem: FullProblem, net: Network, lam: Array, x0: Array | None, clock: Clock, step: int
             ) -> Array:  # fmt: skip
     """x at λ; the clock moves on, also where training fails. DivergenceError where it is not finite."""
     given = {"x0": own(x0), "seed": clock.seed, "first_batch": clock.batches, "outer_step": step}
     try:
-        fit = train(problem.given, clock.net(net), own(lam), **given)
+        fit = train(problem.wrapped, clock.net(net), own(lam), **given)
     except DivergenceError as error:
         if error.traffic is not None:  # what was sent was sent, and other graphs may do better
             clock.pass_on(error.traffic, error.steps)
@@ -296,7 +294,7 @@ class Estimator:
 
     def __call__(
         self,
-        problem: Normalised,
+        problem: FullProblem,
         net: Network,
         x: Array,
         lam: Array,
@@ -311,7 +309,7 @@ class Estimator:
         """
         if self.given is not None:
             given = {"seed": clock.seed, "first_batch": clock.batches, "outer_step": step}
-            est = self.given(problem.given, clock.net(net), own(x), own(lam), **given)
+            est = self.given(problem.wrapped, clock.net(net), own(x), own(lam), **given)
             shape = (problem.n_clients, problem.dim_lam)
             _, sent = returned("estimate", est, "value", shape, "(n, d_lam)", lam)
             clock.pass_on(sent, getattr(est, "iterations", 0))
@@ -332,7 +330,7 @@ class Estimator:
 
     def _run(
         self,
-        problem: Normalised,
+        problem: FullProblem,
         net: Network,
         x: Array,
         lam: Array,
@@ -383,7 +381,7 @@ HALVINGS = 8  # of a step to a λ at which training fails
 class Loop:
     """The parts of the loop, which do not change while it runs."""
 
-    problem: Normalised
+    problem: FullProblem
     net: Network
     channel: Channel  # for reports: totals over clients
     train: Train
@@ -532,47 +530,6 @@ def _like(lam: Array, name: str, given: Array) -> Array:
     validation.shape(name, given, tuple(lam.shape), "(n, d_lam)", run_axes=False)
     validation.finite(name, given)
     return given
-
-
-# ----------------------------------------------------------------------------------------------------
-# Corrections of x by Newton's steps over means, for training that is left with a bias.
-#
-#     x ← Θ̂ (x − p),    p ≈ (Σ_k H_k)⁻¹ Σ_k ∂g_k(x)
-#
-# p is the w of Algorithm 2 (or whichever method estimates hyper-gradients) for a problem whose outer gradient is ∂_x g.
-# If p is right up to a share r, the gradient that is left falls to that share each time; with SGP over changing graphs
-# it
-# falls as the learning rate, so that half of it costs twice the steps.
-
-
-class Stationarity:
-    """The problem with f = g, of which only ∂_x is used."""
-
-    broadcasts = True
-
-    def __init__(self, problem: Normalised) -> None:
-        self.n_clients, self.dim_x, self.dim_lam = problem.n_clients, problem.dim_x, problem.dim_lam
-        self.clients = problem.clients
-        self.inner_cost = self.outer_cost = problem.inner_cost
-        self.inner_grad, self.linearize, self.counts = problem.inner_grad, problem.linearize, problem.counts
-        self._told = problem.term_sizes
-        self.term_sizes = None if self._told is None else self._term_sizes
-
-    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        """∂_x g_i, and 0 along λ."""
-        return self.inner_grad(x, lam), array_namespace(lam).zeros_like(lam)
-
-    def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """Those of g in the place of f, and none along λ."""
-        told: Any = self._told
-        sizes = told(x, lam)
-        along = array_namespace(lam).zeros_like(lam)
-        return replace(sizes, outer_cost=sizes.inner_cost, outer_grad=(sizes.inner_grad, along))
-
-
-def stationarity(problem: Normalised) -> Any:
-    """`problem` as one whose w is Newton's step."""
-    return as_problem(Stationarity(problem))
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def optimise(
     rule = rule_of(certify, estimate, update)
     kind: Any = Loop if rule is None else partial(CertifiedLoop, rule=rule)
     loop = kind(
-        problem=as_problem(LogRates(problem.given)) if log else problem,
+        problem=as_problem(LogRates(problem.wrapped)) if log else problem,
         net=net,
         channel=channel_of(net, problem.n_clients),
         train=trainer(train),

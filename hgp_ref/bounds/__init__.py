@@ -1,14 +1,21 @@
 """Right-hand sides of the theorems: as printed and as corrected.
 
-Bounds are named by what they need; `bound_a`, `bound_b`, `bound_d`, `bound_e` and `bound_f` are the same functions by
-the letters of NOTATION.md. Certificates of finished runs are built on them and live in `hgp_ref.certificates`;
-`certify` and `Certificate` are still found here, where they used to be.
+Bounds are named by what they assume; NOTATION.md lists their letters. Certificates of finished runs build on them and
+are in `hgp_ref.certificates`. Arguments that many of them share:
+
+    c              `Constants` of the problem and of the averaging calls, from `realised_constants`
+    s              `SampleConstants` of single instances, from `sample_constants`
+    iterations     M; by default all averaging calls in c
+    consensus      ε̂; by default the realised max_m ε_m
+    size, failure  instances in a batch, and the probability ϵ with which a bound may fail
+    H, J, f_x      derivatives at a point, from `hgp.exact`: (n, d_x, d_x), (n, d_lam, d_x), (n, d_x)
+    matrices       K_0 … K_{M−1}, (n, n) each
+    nu             `Lipschitz` constants of the clients' derivatives
+
+A bound whose conditions fail is not applicable and says why (`Bound.why`).
 """
 
 from __future__ import annotations
-
-import importlib
-from typing import Any
 
 from hgp_ref.bounds.constants import (
     Constants,
@@ -36,12 +43,8 @@ from hgp_ref.bounds.theorems import (
 )
 from hgp_ref.problems.lipschitz import Lipschitz
 
-bound_a, bound_b, bound_d, bound_e = contracting_clients, convex_mean, minibatch_tail, mean_square_error
-bound_f = chebyshev_push_sum
-
 __all__ = [
     "Bound",
-    "Certificate",
     "Constants",
     "Lipschitz",
     "MeanSquareError",
@@ -49,12 +52,6 @@ __all__ = [
     "SampleConstants",
     "WorstCase",
     "best",
-    "bound_a",
-    "bound_b",
-    "bound_d",
-    "bound_e",
-    "bound_f",
-    "certify",
     "chebyshev",
     "chebyshev_push_sum",
     "contracting_clients",
@@ -79,9 +76,3 @@ __all__ = [
     "theorem2",
     "worst_case",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("Certificate", "certify"):
-        return getattr(importlib.import_module("hgp_ref.certificates"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

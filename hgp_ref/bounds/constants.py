@@ -70,11 +70,6 @@ class Constants:
     f_lam : ‖∂_λ f‖, which only rounding depends on.
     steps : S, which only rounding depends on.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Arrays must have n or M entries, norms be ≥ 0 and finite, η positive.
-
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -164,28 +159,10 @@ def realised_constants(
 
     Parameters
     ----------
-    H, J, f_x : arrays (n, d_x, d_x), (n, d_lam, d_x), (n, d_x)
-        Derivatives at the point, as `hgp.exact` gives them.
-    eta : float
-        η.
-    matrices : sequence of (n, n)
-        K_0 … K_{M−1}.
     f_lam : array (n, d_lam), optional
         ∂_λ f, for the allowance of rounding.
     steps : int
         Steps behind each matrix, likewise.
-
-    Returns
-    -------
-    Constants
-        What every bound takes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Shapes must fit together, numbers be finite, η positive.
-    ValueError
-        A constant leaves the floating-point range.
 
     Examples
     --------
@@ -331,11 +308,6 @@ class SampleConstants:
     alpha : min over instances of σ_min(H_i^(s)), as Theorem 1 prints it.
     beta : max over instances of ‖J_i^(s)‖.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Constants must be numbers ≥ 0.
-
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
@@ -363,25 +335,6 @@ class SampleConstants:
 
 def sample_derivatives(problem: Problem, x: Array, lam: Array) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance.
-
-    Parameters
-    ----------
-    problem : Problem
-        With instances.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where.
-
-    Returns
-    -------
-    two lists of arrays
-        For each client (N_i, d_x, d_x) and (N_i, d_lam, d_x).
-
-    Raises
-    ------
-    TypeError
-        The problem has no instances.
-    ValueError
-        x or λ does not fit it.
 
     Examples
     --------
@@ -442,23 +395,6 @@ def check_samples(
 def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: float) -> SampleConstants:
     """The constants from the derivatives of single instances.
 
-    Parameters
-    ----------
-    H, J : lists of arrays
-        As `sample_derivatives` gives them.
-    eta : float
-        η.
-
-    Returns
-    -------
-    SampleConstants
-        κ, σ, and ρ, α, β over single instances.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Shapes must fit together, numbers be finite, η positive.
-
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
@@ -508,23 +444,6 @@ def known_lipschitz(problem: Problem, lam: Array) -> Lipschitz | None:
 
     The member returns a `Lipschitz` or a mapping with its fields: nu_flam, nu_fx, nu_J, nu_H and, optionally,
     strong_convexity, a lower bound on λ_min of the mean Hessian for this lam at every x.
-
-    Parameters
-    ----------
-    problem : Problem
-        Which may know its constants.
-    lam : array (n, d_lam)
-        Where.
-
-    Returns
-    -------
-    Lipschitz or None
-        What the problem's own `lipschitz(lam)` says; None where it has none.
-
-    Raises
-    ------
-    TypeError
-        The problem's `lipschitz` returns something else.
 
     Examples
     --------

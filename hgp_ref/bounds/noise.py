@@ -60,16 +60,6 @@ def minibatch_tail(
 
     Parameters
     ----------
-    c : Constants
-        Of the problem and of the averaging calls.
-    s : SampleConstants
-        Of single instances.
-    size : int
-        Instances b in a batch.
-    failure : float
-        The probability ϵ.
-    iterations : int, optional
-        M; by default as many as there are calls in `c`.
     form : {"azuma", "bernstein"}
         With suprema, or with variances.
     shared : bool
@@ -79,11 +69,6 @@ def minibatch_tail(
     -------
     Bound
         `total` holds with probability 1 − ϵ, and so does each entry of `per_client`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `c`, `s` must be Constants and SampleConstants, `size` an integer ≥ 1, `form` one of the two.
 
     Examples
     --------
@@ -236,30 +221,8 @@ def mean_square_error(
 
     Parameters
     ----------
-    H_samples, J_samples : lists of arrays
-        As `sample_derivatives` gives them.
-    f_x : array (n, d_x)
-        ∂_x f.
-    eta : float
-        η.
-    matrices : sequence of (n, n)
-        K_0 … K_{M−1}.
-    size : int
-        Instances in a batch.
     replace, shared : bool
         Whether batches are drawn with replacement, and whether one serves both v and u.
-
-    Returns
-    -------
-    MeanSquareError
-        `bias` and `variance` of each client.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Shapes must fit together, η be positive, `size` at most the number of instances without replacement.
-    ValueError
-        The mean square leaves the floating-point range.
 
     Examples
     --------

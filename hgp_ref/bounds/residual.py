@@ -72,20 +72,11 @@ def residual_bounds(H: np.ndarray, J: np.ndarray, f_x: np.ndarray, w: np.ndarray
 
     Parameters
     ----------
-    H, J, f_x : arrays (n, d_x, d_x), (n, d_lam, d_x), (n, d_x)
-        Derivatives at the point, as `hgp.exact` gives them.
     w : array (n, d_x)
         What a run found for w*.
 
-    Returns
-    -------
-    ResidualBounds
-        C1 – C4 and the identity, (n,) each.
-
     Raises
     ------
-    TypeError, ValueError
-        Shapes must fit together, numbers be finite.
     ValueError
         The bounds leave the floating-point range, or H̄ is not positive definite.
 
@@ -189,8 +180,6 @@ def inexact(
 
     Parameters
     ----------
-    nu : Lipschitz
-        Constants of the clients' derivatives.
     apart : array (n,)
         Bounds on e_i = ‖x̂_i − x‖.
     w_norm : float
@@ -201,16 +190,6 @@ def inexact(
         ᾱ at the exact solution.
     mean_apart : float, optional
         A bound on mean_k e_k.
-
-    Returns
-    -------
-    array (n,)
-        Bounds on ‖d̂_i − d_i‖.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `nu` must be Lipschitz, `apart` and `beta` (n,) and ≥ 0, `alpha_bar` positive.
 
     Examples
     --------
@@ -233,24 +212,12 @@ def inexact_total(nu: Lipschitz, distance: float, w_norm: float, beta: float, al
 
     Parameters
     ----------
-    nu : Lipschitz
-        Constants of the clients' derivatives.
     distance : float
         A bound on ‖x̂ − x‖.
     w_norm : float
         A bound on ‖ŵ‖.
     beta, alpha_bar : float
         max β_i and ᾱ at the exact solution.
-
-    Returns
-    -------
-    float
-        A bound on ‖d̂ − d‖.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `nu` must be Lipschitz, the others numbers ≥ 0, `alpha_bar` positive.
 
     Examples
     --------
@@ -285,8 +252,6 @@ def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) 
 
     Parameters
     ----------
-    nu : Lipschitz
-        Constants of the clients' derivatives.
     gradient : float
         ‖mean ∂g(x̄)‖.
     alpha_bar_here : float
@@ -299,8 +264,6 @@ def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) 
 
     Raises
     ------
-    TypeError, ValueError
-        `nu` must be Lipschitz, `gradient` ≥ 0.
     ValueError
         The mean Hessian at x is not positive definite, or x is too far off for these constants.
 

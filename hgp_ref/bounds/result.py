@@ -70,23 +70,6 @@ def finite(bound: Bound) -> Bound:
 def best(*bounds: Bound) -> Bound:
     """The smallest of several bounds on the same error, client by client; not applicable if none of them is.
 
-    Parameters
-    ----------
-    *bounds : Bound
-        Of the same error.
-
-    Returns
-    -------
-    Bound
-        The smallest total among those that apply.
-
-    Raises
-    ------
-    TypeError
-        No bound is given, or something else.
-    ValueError
-        They are on different numbers of clients.
-
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)

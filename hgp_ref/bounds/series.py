@@ -39,23 +39,6 @@ from hgp_ref.rounding import norm
 def contracting_clients(c: Constants, iterations: int | None = None) -> Bound:
     """Bound A after `iterations` (default: all) of the averaging calls in `c`.
 
-    Parameters
-    ----------
-    c : Constants
-        Of the problem and of the averaging calls.
-    iterations : int, optional
-        M; by default as many as there are calls in `c`.
-
-    Returns
-    -------
-    Bound
-        `total` bounds ‖v − d‖ and `per_client` ‖v_i − d_i‖; not applicable where H̄ is not positive definite.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `c` must be Constants, `iterations` at most as many calls as they hold.
-
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -133,23 +116,6 @@ def floor(c: Constants) -> float:
 def convex_mean(c: Constants, iterations: int | None = None) -> Bound:
     """Bound B after `iterations` (default: all) of the averaging calls in `c`.
 
-    Parameters
-    ----------
-    c : Constants
-        Of the problem and of the averaging calls.
-    iterations : int, optional
-        M; by default as many as there are calls in `c`.
-
-    Returns
-    -------
-    Bound
-        `total` bounds ‖v − d‖ and `per_client` ‖v_i − d_i‖; not applicable where H̄ is not positive definite.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `c` must be Constants, `iterations` at most as many calls as they hold.
-
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -216,26 +182,10 @@ def chebyshev(
 
     Parameters
     ----------
-    beta : array (n,)
-        β_i.
-    w_norm : float
-        ‖w*‖.
     low, high : float
         The interval that the method used.
-    iterations : int
-        M.
     spectrum : pair of floats
         Smallest and largest eigenvalue of H̄.
-
-    Returns
-    -------
-    Bound
-        Not applicable where the spectrum leaves the interval.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `beta` must be (n,), `spectrum` two numbers, `w_norm` ≥ 0, `iterations` an integer ≥ 0.
 
     Examples
     --------
@@ -347,17 +297,6 @@ def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | 
     ----------
     c : constants of the point and of the calls; their η does not matter.
     low, high : the interval that the method used.
-    iterations : M.
-
-    Returns
-    -------
-    Bound
-        `total` bounds ‖v − d‖ and `per_client` ‖v_i − d_i‖.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `c` must be Constants, `low` and `high` numbers; an interval that misses the spectrum is "not applicable".
 
     Examples
     --------
@@ -368,7 +307,7 @@ def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | 
     >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 20), method=method, iterations=30)
     >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
     >>> f_x, K = hgp.exact.outer_gradients(problem, x, lam)[0], hgp.exact.push_sum_matrices(net, 20, 30)[0]
-    >>> bound = hgp.bounds.bound_f(hgp.bounds.realised_constants(H, J, f_x, 1.0, K), 0.09, 1.1)
+    >>> bound = hgp.bounds.chebyshev_push_sum(hgp.bounds.realised_constants(H, J, f_x, 1.0, K), 0.09, 1.1)
     >>> bool(np.linalg.norm(est.value - hgp.exact.hypergradient(problem, x, lam)) <= bound.total)
     True
     """

@@ -46,28 +46,8 @@ def theorem1(
 
     Parameters
     ----------
-    c : Constants
-        Of the problem and of the averaging calls.
-    s : SampleConstants
-        Of single instances.
-    failure : float
-        The probability ϵ.
-    iterations : int, optional
-        M; by default as many as there are calls in `c`.
-    consensus : float, optional
-        ε̂; by default the realised max ε_m.
     text : {"main", "appendix"}
         Which of the two printed logarithms.
-
-    Returns
-    -------
-    Bound
-        Not applicable, and why, where the printed conditions fail.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `c`, `s` must be Constants and SampleConstants, `text` one of the two.
 
     Examples
     --------
@@ -100,25 +80,6 @@ def theorem1(
 
 def corollary1(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
     """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m.
-
-    Parameters
-    ----------
-    c : Constants
-        Of the problem and of the averaging calls.
-    iterations : int, optional
-        M; by default as many as there are calls in `c`.
-    consensus : float, optional
-        ε̂; by default the realised max ε_m.
-
-    Returns
-    -------
-    Bound
-        Not applicable, and why, where the printed conditions fail.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `c` must be Constants, `iterations` at most as many calls as they hold.
 
     Examples
     --------
@@ -155,30 +116,8 @@ def corollary2(
 
     Parameters
     ----------
-    c : Constants
-        Of the problem and of the averaging calls.
-    s : SampleConstants
-        Of single instances.
-    size : int
-        Instances b in a batch.
-    failure : float
-        The probability ϵ.
-    iterations : int, optional
-        M; by default as many as there are calls in `c`.
-    consensus : float, optional
-        ε̂; by default the realised max ε_m.
     C : float, optional
         The constant of the noise term; by default max(κ_x, κ_λ) of single instances.
-
-    Returns
-    -------
-    Bound
-        Not applicable, and why, where the printed conditions fail.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `c`, `s` must be Constants and SampleConstants, `size` an integer ≥ 1, `C` a number ≥ 0.
 
     Examples
     --------
@@ -214,22 +153,8 @@ def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensu
 
     Parameters
     ----------
-    c : Constants
-        Of the problem and of the averaging calls.
-    iterations : int, optional
-        M; by default as many as there are calls in `c`.
     consensus : float, optional
         A bound on σ_max(E_m); by default the realised one.
-
-    Returns
-    -------
-    Bound
-        Not applicable, and why, where ρ ≥ 1 or averaging is too rough.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `c` must be Constants, `iterations` at most as many calls as they hold.
 
     Examples
     --------
@@ -333,24 +258,10 @@ def theorem2(
         Constants of the paper's Assumption 4.
     distance : float
         ‖x̂ − x‖.
-    iterations : int, optional
-        M; by default as many as there are calls in `c`.
     samples, failure : SampleConstants, optional, and float
         For mini-batches, with probability ϵ.
-    consensus : float, optional
-        ε̂; by default the realised max ε_m.
     alpha, beta : float, optional
         The printed α and β, over every λ and ξ.
-
-    Returns
-    -------
-    Bound
-        Not applicable, and why, where the printed conditions fail.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Constants must be numbers ≥ 0, `samples` SampleConstants or None.
 
     Examples
     --------
@@ -440,30 +351,12 @@ class WorstCase:
         return math.exp(self.log_tau)
 
     def entry(self, steps: int) -> float:
-        """(8/δ) τ^{S−1} ≥ |E_ij|.
-
-        Parameters
-        ----------
-        steps : S.
-
-        Returns
-        -------
-        float, perhaps inf.
-        """
+        """(8/δ) τ^{S−1} ≥ |E_ij|."""
         steps = validation.integer("steps", steps)
         return _exp(math.log(8) - self.log_delta + _power(self.log_tau, steps - 1))
 
     def printed(self, steps: int) -> float:
-        """(8/δ) τ^S, the same with the exponent that the paper prints.
-
-        Parameters
-        ----------
-        steps : S.
-
-        Returns
-        -------
-        float, perhaps inf.
-        """
+        """(8/δ) τ^S, the same with the exponent that the paper prints."""
         steps = validation.integer("steps", steps)
         return _exp(math.log(8) - self.log_delta + _power(self.log_tau, steps))
 
@@ -476,10 +369,6 @@ class WorstCase:
         ----------
         eta_alpha : ηα.
         factor : f.
-
-        Returns
-        -------
-        float: it may be beyond all integers.
         """
         if not 0 < validation.number("eta_alpha", eta_alpha) < 1:
             raise ValueError(f"eta_alpha={eta_alpha} given, needed a number strictly between 0 and 1")
@@ -494,23 +383,6 @@ class WorstCase:
 
 def worst_case(n: int, window: int = 1) -> WorstCase:
     """The constants for `n` clients and B = `window`.
-
-    Parameters
-    ----------
-    n : int
-        Clients.
-    window : int
-        B, over which graphs are jointly strongly connected.
-
-    Returns
-    -------
-    WorstCase
-        log δ and log τ.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `n` and `window` must be integers ≥ 1.
 
     Examples
     --------
@@ -553,22 +425,10 @@ def lemma2(n: int, entry: float, form: str = "corrected") -> float:
 
     Parameters
     ----------
-    n : int
-        Clients.
     entry : float
         A bound c on the entries of E.
     form : {"corrected", "printed"}
         n c or √n c.
-
-    Returns
-    -------
-    float
-        A bound on σ_max(E); not one, in the printed form.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `n` must be an integer ≥ 1, `entry` ≥ 0, `form` one of the two.
 
     Examples
     --------
@@ -588,22 +448,8 @@ def lemma2_worst_case(constants: WorstCase, steps: int, form: str = "corrected")
 
     Parameters
     ----------
-    constants : WorstCase
-        δ and τ.
-    steps : int
-        S.
     form : {"corrected", "printed"}
         8n/δ τ^{S−1} or 8√n/δ τ^S.
-
-    Returns
-    -------
-    float
-        A bound over all graphs that the constants allow.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `constants` must be a WorstCase, `steps` an integer ≥ 1, `form` one of the two.
 
     Examples
     --------
@@ -621,20 +467,8 @@ def lemma2_realised(K: np.ndarray, form: str = "corrected") -> float:
 
     Parameters
     ----------
-    K : array (n, n)
-        An averaging matrix.
     form : {"corrected", "printed"}
         n c or √n c.
-
-    Returns
-    -------
-    float
-        With c its largest deviation from 1/n.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `K` must be (n, n), real and finite.
 
     Examples
     --------

@@ -20,7 +20,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref import validation as arguments
-from hgp_ref.problems.base import chosen
+from hgp_ref.problems.base import client_indices
 from hgp_ref.results import Result
 from hgp_ref.validation import room
 
@@ -192,7 +192,7 @@ class Clients(Result):
         -------
         Clients.
         """
-        which = chosen(clients, self.n_clients)
+        which = client_indices(clients, self.n_clients)
         numbers = np.arange(self.n_clients)[which]
         lists = {name: getattr(self, name) for names in PARTS.values() for name in names}
         taken: dict[str, Any] = {

@@ -13,27 +13,13 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64, to_host
-from hgp_ref.problems.base import Normalised, Problem, as_problem, optional
+from hgp_ref.problems.base import FullProblem, Problem, as_problem, optional
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms; a few of its size live at once
 
 
 def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given.
-
-    Parameters
-    ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where they are differentiated.
-    batch : array, optional
-        Instances of each client.
-
-    Returns
-    -------
-    array (n, d_x, d_x)
-        H_i = ∂²_x g_i.
 
     Raises
     ------
@@ -55,20 +41,6 @@ def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None)
 
 def jacobians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes.
-
-    Parameters
-    ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where they are differentiated.
-    batch : array, optional
-        Instances of each client.
-
-    Returns
-    -------
-    array (n, d_lam, d_x)
-        J_i = ∂²_{xλ} g_i.
 
     Examples
     --------
@@ -100,18 +72,6 @@ def _blocks(
 def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray, np.ndarray]:
     """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ).
 
-    Parameters
-    ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where they are differentiated.
-
-    Returns
-    -------
-    two arrays
-        ∂_x f (n, d_x) and ∂_λ f (n, d_lam).
-
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
@@ -124,7 +84,7 @@ def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray,
     return host_float64(f_x), host_float64(f_lam)
 
 
-def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> Normalised:
+def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> FullProblem:
     """The problem in the package's form, with the methods `needs`, once x (n, d_x) and lam (n, d_λ) are looked at."""
     normal = as_problem(problem, needs)
     validation.same_kind(x=x, lam=lam)
@@ -215,24 +175,11 @@ def inner_solution(
 
     Parameters
     ----------
-    problem : Problem
-        Client costs.
-    lam : array (n, d_lam)
-        Hyper-parameters.
     x0 : array (d_x,), optional
         Where Newton's method starts.
-    max_iterations : int
-        Limit for it.
-
-    Returns
-    -------
-    array (n, d_x)
-        The same row for every client, in the library of `lam`.
 
     Raises
     ------
-    TypeError, ValueError
-        λ does not fit the problem.
     RuntimeError
         Newton's method did not bring the mean gradient down to rounding; the message says why.
 

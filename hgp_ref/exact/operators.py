@@ -30,27 +30,6 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
 
     `robust` is whether messages carry running sums; if not, b_ij^0 collects what is lost for good.
 
-    Parameters
-    ----------
-    net : Unreliable
-        Links that lose and delay.
-    s : int
-        Step.
-    robust : bool
-        Whether messages carry running sums.
-
-    Returns
-    -------
-    array (N, N)
-        A_s.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `net` must be Unreliable, `s` a step.
-    ValueError
-        The matrix would not fit into memory.
-
     Examples
     --------
     >>> import hgp_ref as hgp
@@ -78,25 +57,6 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
 
 def augmented_product(net: Unreliable, first: int, steps: int, robust: bool = True) -> np.ndarray:
     """A_{first+S−1} … A_first for S = `steps`, (N, N).
-
-    Parameters
-    ----------
-    net : Unreliable
-        Links that lose and delay.
-    first, steps : int
-        The first step, and S.
-    robust : bool
-        Whether messages carry running sums.
-
-    Returns
-    -------
-    array (N, N)
-        Column-stochastic.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `first` and `steps` must be integers ≥ 1.
 
     Examples
     --------
@@ -160,21 +120,6 @@ DEBIAS = ("reset", "keep", "conserve")
 def theta(n: int, d: int) -> np.ndarray:
     """Θ = (11ᵀ/n) ⊗ I_d, the exact average of n stacked d-vectors, (nd, nd).
 
-    Parameters
-    ----------
-    n, d : int
-        Clients and dimension.
-
-    Returns
-    -------
-    array (nd, nd)
-        Θ.
-
-    Raises
-    ------
-    ValueError
-        `n` or `d` is no integer ≥ 1, or Θ would not fit into memory.
-
     Examples
     --------
     >>> hgp.exact.theta(2, 1)
@@ -190,27 +135,6 @@ def theta(n: int, d: int) -> np.ndarray:
 
 def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False) -> np.ndarray:
     """P_m = W_{(m+1)S} … W_{mS+1} for m = `call` and S = `steps`, (n, n): column-stochastic where nothing is lost.
-
-    Parameters
-    ----------
-    net : Network
-        Which graphs.
-    steps : int
-        S.
-    call : int
-        m.
-    robust : bool
-        Of robust Push-Sum over unreliable links.
-
-    Returns
-    -------
-    array (n, n)
-        P_m.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `net` must be a network, `steps` ≥ 1 and `call` ≥ 0 integers.
 
     Examples
     --------
@@ -231,29 +155,6 @@ def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False
 def push_sum_matrix(net: Network, steps: int, call: int = 0, debias: str = "reset", robust: bool = False) -> np.ndarray:
     """K_m of call m = `call`, (n, n): what Push-Sum of S = `steps` steps does to u (see the module's head).
 
-    Parameters
-    ----------
-    net : Network
-        Which graphs.
-    steps : int
-        S.
-    call : int
-        m.
-    debias : {"reset", "keep", "conserve"}
-        As in `PushSum`.
-    robust : bool
-        Of robust Push-Sum over unreliable links.
-
-    Returns
-    -------
-    array (n, n)
-        K_m.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `net` must be a network, `steps` ≥ 1 and `call` ≥ 0 integers, `debias` one of its values.
-
     Examples
     --------
     >>> hgp.exact.push_sum_matrix(hgp.networks.FullyConnected(2), 1)
@@ -268,25 +169,6 @@ def push_sum_matrix(net: Network, steps: int, call: int = 0, debias: str = "rese
 
 def push_sum_weights(net: Network, steps: int, call: int = 0) -> np.ndarray:
     """ω_{m+1} = P_m … P_0 1 after call m = `call` when the weights are never reset, (n,).
-
-    Parameters
-    ----------
-    net : Network
-        Which graphs.
-    steps : int
-        S.
-    call : int
-        m.
-
-    Returns
-    -------
-    array (n,)
-        ω before call m where it is carried from call to call.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `net` must be a network, `steps` ≥ 1 and `call` ≥ 0 integers.
 
     Examples
     --------
@@ -308,30 +190,10 @@ def push_sum_matrices(
 
     Over unreliable links, where weights are reset, ω_{m+1} is P_m 1.
 
-    Parameters
-    ----------
-    net : Network
-        Which graphs.
-    steps : int
-        S.
-    calls : int
-        How many.
-    debias : {"reset", "keep", "conserve"}
-        As in `PushSum`.
-    robust : bool
-        Of robust Push-Sum over unreliable links.
-
     Returns
     -------
     two lists
         K_0 … and the weights before each call.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `net` must be a network, `steps` and `calls` integers ≥ 1, `debias` one of its values.
-    ValueError
-        The matrices would not fit into memory.
 
     Examples
     --------

@@ -76,10 +76,6 @@ def hypergradient(
 
     Parameters
     ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        The inner solution and the hyper-parameters.
     method : str
         Which of the forms above.
     eta : float
@@ -90,15 +86,8 @@ def hypergradient(
         order where the problem offers `term_sizes`; otherwise each entry of a derivative is taken as correctly rounded.
         Infinite where rounding could make the mean Hessian singular.
 
-    Returns
-    -------
-    array (n, d_lam), or two of them
-        Block i is client i's.
-
     Raises
     ------
-    TypeError, ValueError
-        x or λ does not fit the problem; `method` must be one of the two.
     ValueError
         The mean Hessian is not positive definite, a client's Hessian is not symmetric, the result leaves the range of
         float64, or a matrix would not fit into memory.
@@ -199,30 +188,12 @@ def estimate(
 
     Parameters
     ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where they are differentiated.
     matrices : sequence of (n, n)
         K_0 … K_{M−1}, such as `push_sum_matrices` gives.
-    eta : float
-        η.
     batches_v, batches_u : sequences of arrays, optional
         Mini-batches of each iteration for v and for u.
     weights : sequence of arrays, optional
         Where sums are conserved: ω before each call and after the last.
-
-    Returns
-    -------
-    array (n, d_lam)
-        v^(M).
-
-    Raises
-    ------
-    TypeError, ValueError
-        Matrices must be (n, n) and as many as batches and weights, η positive.
-    ValueError
-        The series leaves the range of floating point.
 
     Examples
     --------
@@ -231,7 +202,7 @@ def estimate(
     >>> x = hgp.exact.inner_solution(problem, lam)
     >>> net = hgp.networks.RandomDirected(n=3, seed=0)
     >>> K, _ = hgp.exact.push_sum_matrices(net, 5, calls=30)
-    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=5), iterations=30)
+    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=5), eta=1.0, iterations=30)
     >>> bool(np.allclose(hgp.exact.estimate(problem, x, lam, K, eta=1.0), est.value))
     True
     """
@@ -296,18 +267,6 @@ def _blocks(
 def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     """d mean_k f_k / dλ for one λ that all clients share, (d_λ,): the mean over clients of `exact.hypergradient`.
 
-    Parameters
-    ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where they are differentiated.
-
-    Returns
-    -------
-    array
-        For one λ that all clients share.
-
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
@@ -322,20 +281,6 @@ def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
 
 def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = False) -> np.ndarray:
     """d f_i / dλ_i of each client's own cost through the solution that all share, (n, d_λ); along a shared λ if asked.
-
-    Parameters
-    ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where they are differentiated.
-    shared : bool
-        Whether λ is one for all.
-
-    Returns
-    -------
-    array
-        Class Client, the limit of `baselines.at_point(…, "dbo", tracked=False)`.
 
     Raises
     ------
@@ -366,18 +311,6 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
 
 def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     """∂_λ f_i − J_i H_i⁻¹ ∂_x f_i, (n, d_λ): what each client would find alone.
-
-    Parameters
-    ----------
-    problem : Problem
-        Client costs.
-    x, lam : arrays (n, d_x) and (n, d_lam)
-        Where they are differentiated.
-
-    Returns
-    -------
-    array (n, d_lam)
-        From each client's own Hessian.
 
     Raises
     ------
@@ -437,16 +370,6 @@ def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> f
     net : a network that repeats itself (`net.period`), jointly strongly connected.
     step : η.
     steps : S, graphs of a call.
-
-    Returns
-    -------
-    float
-        The spectral radius; below 1 the iteration converges.
-
-    Raises
-    ------
-    TypeError, ValueError
-        H must be (n, d, d), `step` positive, `net` of n clients and one that repeats itself.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""How (Σ H_i)⁻¹ Σ ∂_x f_i is approached with averages: one file per method."""
+"""Iterations towards w* = (Σ H_i)⁻¹ Σ ∂_x f_i with averages over clients, and the driver that runs them."""
 
-from hgp_ref.methods.base import Method
+from hgp_ref.methods.base import Method, Start
 from hgp_ref.methods.driver import Estimate, hypergradient
 from hgp_ref.methods.series import Chebyshev, Descent, HessianGossip, LocalNeumann, Neumann, RandomTerm
 from hgp_ref.methods.tracking import Refined, Tracking
@@ -15,6 +15,7 @@ __all__ = [
     "Neumann",
     "RandomTerm",
     "Refined",
+    "Start",
     "Tracking",
     "hypergradient",
 ]

@@ -1,34 +1,48 @@
-"""A method: how w* = (Σ H_i)⁻¹ Σ ∂_x f_i is approached with averages and Hessian-vector products.
+"""A method approaches w* = (Σ_i H_i)⁻¹ Σ_i ∂_x f_i by increments p of w, with averages and Hessian-vector products.
 
 The driver (`hgp_ref.methods.driver`) owns what all methods share,
 
-    w ← w + p,    v ← v − ∂²_{xλ} g p,
+    w ← w + p,    v ← v − J p,
 
-history, growth watch, tolerance, traffic, callback. A method says how the next increment p comes about.
+and history, tolerance, divergence, traffic and callback.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hgp_ref.backend import Array
 from hgp_ref.mixing import Mixer
 
 
 class Curvature(Protocol):
-    """What a method sees of the problem: u ↦ ∂²_x g_i u_i of every client, on this iteration's mini-batch if any."""
+    """What a method sees of the problem: u ↦ H_i u_i at every client, on this iteration's mini-batch if any."""
 
     def hvp(self, u: Array) -> Array: ...
 
 
-class Method(ABC):
-    """An iteration for w*. Its settings are attributes, its state is whatever `start` and `step` return.
+class Start(NamedTuple):
+    """What a method knows before its first step. Arrays may have a leading run axis."""
 
-    `mixer.average(u)` makes the next call of the averaging, `mixer.carry(ubar)` is what goes on in place of ū, and
-    `mixer.channel` is there for methods that need more than means. Arrays may carry a leading run axis. A vector that
-    `hvp` was asked for must not be changed in place afterwards: the driver may have taken ∂²_{xλ} g of it, too.
+    residual: Array  # ∂_x f_i − H_i w_i at every client; in a resumed run, what the earlier run had left
+    w: Array
+    exact_residual: Array  # ∂_x f_i − H_i w_i, also in a resumed run
+    mixer: Mixer
+    derivatives: Callable[[], Curvature]  # on full batches, even if the steps use mini-batches
+    iterations: int
+    previous: Any = None  # the last state of the cycle before, if this is a restart
+
+
+class Method(ABC):
+    """An iteration towards w*. A method holds its settings; what changes during a run is its state.
+
+    A new method implements `init` and `step`; with `residual` a tolerance applies to it.
+
+    `mixer.average(u)` makes the next call of the averaging, and `mixer.carry(ubar)` is what the method continues with
+    in place of ū (another array only if the averaging conserves sums). A vector that was passed to `hvp` must not be
+    changed in place afterwards: the driver may reuse its product with J.
 
     Examples
     --------
@@ -36,138 +50,29 @@ class Method(ABC):
     True
     """
 
-    transients = True  # whether what is left may grow for a while in a run that converges; if not, growth is divergence
-    remedy = ""  # what helps a run that grows, in words
-    conserves = False  # whether what is carried on has the mean over clients of ∂_x f − ∂²_x g w at all times
-
-    def for_run(self, iterations: int) -> Method:
-        """The method of a run of at most so many iterations: itself, unless that matters.
-
-        Parameters
-        ----------
-        iterations : M.
-
-        Returns
-        -------
-        Method.
-        """
-        return self
+    transients = True  # whether the residual may grow for a while in a run that converges; if not, growth is divergence
+    remedy = ""  # advice in the error message of a run that diverges
+    conserves = False  # whether the mean over clients of the residual is mean_i(∂_x f_i − H_i w_i) at all times
 
     @abstractmethod
-    def start(self, g: Array) -> Any:
-        """The state before the first step, from g = ∂_x f − ∂²_x g w₀ of every client.
-
-        Parameters
-        ----------
-        g : (..., n, d_x).
-
-        Returns
-        -------
-        the state, whatever the method needs.
-        """
-
-    def start_from(self, g: Array, w: Array) -> Any:
-        """The same where w₀ = w is not 0, for methods that average w itself.
-
-        Parameters
-        ----------
-        g : (..., n, d_x), ∂_x f − ∂²_x g w.
-        w : (..., n, d_x).
-
-        Returns
-        -------
-        the state.
-        """
-        return self.start(g)
-
-    def begin(self, state: Any, mixer: Mixer, whole: Callable[[], Curvature]) -> Any:
-        """The state with what must be known before the first step; whole() is ∂²_x g on full batches, for all runs.
-
-        Parameters
-        ----------
-        state : of `start`.
-        mixer : averages over the network.
-        whole : () → a linearization on full batches.
-
-        Returns
-        -------
-        the state.
-        """
-        return state
-
-    def restart(self, state: Any, g: Array, w: Array, mixer: Mixer, whole: Callable[[], Curvature]) -> Any:
-        """The state of a new start from w, g = ∂_x f − ∂²_x g w; what `begin` has found in `state` may be kept.
-
-        Parameters
-        ----------
-        state : of the cycle before.
-        g : (..., n, d_x), ∂_x f − ∂²_x g w.
-        w : (..., n, d_x), where it starts.
-        mixer : averages over the network.
-        whole : () → a linearization on full batches.
-
-        Returns
-        -------
-        the state.
-        """
-        return self.begin(self.start_from(g, w), mixer, whole)
-
-    def carry(self, state: Any) -> Array | None:
-        """What a later run may go on from together with w; None where the method cannot tell.
-
-        Parameters
-        ----------
-        state : at the end of a run.
-
-        Returns
-        -------
-        (..., n, d_x) or None.
-        """
-        return None
-
-    def resume(self, g: Array, w: Array, carried: Array) -> Any:
-        """The state of a run that goes on from w with what `carry` gave; g = ∂_x f − ∂²_x g w.
-
-        Parameters
-        ----------
-        g : (..., n, d_x), ∂_x f − ∂²_x g w.
-        w : (..., n, d_x).
-        carried : what `carry` gave.
-
-        Returns
-        -------
-        the state.
-        """
-        return self.start_from(carried, w)
-
-    def may_end(self, state: Any) -> bool:
-        """Whether a tolerance on `residual` may end the run here."""
-        return True
+    def init(self, start: Start) -> Any:
+        """The state before the first step."""
 
     @abstractmethod
-    def step(self, state: Any, mixer: Mixer, linearization: Curvature) -> tuple[Array, Any]:
-        """The increment p of w, and the next state.
-
-        Parameters
-        ----------
-        state : of the step before.
-        mixer : averages over the network: mixer.average(u).
-        linearization : hvp(u) is ∂²_x g u.
-
-        Returns
-        -------
-        (p, state).
-        """
+    def step(self, state: Any, mixer: Mixer, derivatives: Curvature) -> tuple[Array, Any]:
+        """The increment p of w, and the next state."""
 
     def residual(self, state: Any) -> Array | None:
-        """What is left of ∂_x f − ∂²_x g w, whose mean over clients tends to 0; None to watch increments.
+        """Each client's residual ∂_x f_i − H_i w_i, whose mean over clients tends to 0.
 
-        Parameters
-        ----------
-        state : after a step.
-
-        Returns
-        -------
-        (..., n, d_x) or None.
+        A tolerance is compared with its norm. None: the driver monitors the increments instead.
         """
         return None
+
+    def carry(self, state: Any) -> Array | None:
+        """The residual from which a later run can continue together with w; None if the method cannot be resumed."""
+        return None
+
+    def may_end(self, state: Any) -> bool:
+        """Whether a tolerance may end the run in this state."""
+        return True

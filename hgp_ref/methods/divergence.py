@@ -1,4 +1,4 @@
-"""Whether the terms of an iteration vanish, and what to say when they grow."""
+"""Divergence of an iteration: detecting it, and explaining its cause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hgp_ref.errors import ConvergenceWarning, DivergenceError, NonFiniteError, 
 from hgp_ref.methods.base import Method
 from hgp_ref.methods.spectrum import NOT_FINITE, extremes, range_of_mean, row_norms, start_rows
 from hgp_ref.mixing import Mixer
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 
 SUDDEN = (
     1e3  # times the fastest growth seen: terms that would have to grow faster to overflow are NaN for another reason
@@ -21,7 +21,7 @@ ROUNDINGS = 64  # of products, in what is left at the end
 CLEAR_GROWTH = 1e3  # at the end of a run: no transient of a series that converges
 
 
-class GrowthWatch:
+class DivergenceMonitor:
     """Follows max_i ‖r_i^(m)‖ over a run, r what is left of ∂_x f − ∂²_x g w (u^(m) in Algorithm 2).
 
     With reset weights Θ̂ is row-stochastic, so this norm can grow in Algorithm 2 only where some ‖I − η H_i‖ > 1. A run
@@ -33,11 +33,11 @@ class GrowthWatch:
     """
 
     def __init__(
-        self, problem: Normalised, x: Array, lam: Array, method: Method, first: Array, mixer: Mixer, mini_batches: bool
+        self, problem: FullProblem, x: Array, lam: Array, method: Method, first: Array, mixer: Mixer, mini_batches: bool
     ) -> None:
         self.problem, self.x, self.lam, self.method = problem, x, lam, method
         self.mixer, self.mini_batches = mixer, mini_batches
-        self.norms, self.looks = [self._norm(first)], [0]
+        self.norms, self.checkpoints = [self._norm(first)], [0]
         self.warned = False  # that the run has not converged
         self.finite = (0, float(np.max(self.norms[0])))  # the last iteration known to be finite, and how large it was
         self.spoilt: int | None = None  # the first one known not to be
@@ -51,11 +51,11 @@ class GrowthWatch:
         """The last norm as a share of the first, for each run."""
         return self.norms[-1] / np.where(self.norms[0] > 0, self.norms[0], 1.0)
 
-    def look(self, r: Array, m: int) -> None:
+    def check(self, r: Array, m: int) -> None:
         """Record the norm after iteration m; stop a run that has left the range of sense."""
         norm = self._norm(r)
         self.norms.append(norm)
-        self.looks.append(m)
+        self.checkpoints.append(m)
         self._note(float(np.max(norm)), m)
         lost = ~np.isfinite(norm) | (norm > GROWTH_LIMIT * self._first)
         if np.any(lost):
@@ -85,9 +85,9 @@ class GrowthWatch:
     def _fastest(self) -> float:
         """log of the largest growth in one iteration that finite looks show, 0 where there is none."""
         norms = np.log(np.maximum([float(np.max(norm)) for norm in self.norms[:-1]], self.vanished))
-        return max(0.0, *np.diff(norms) / np.diff(self.looks[:-1])) if len(norms) > 1 else 0.0
+        return max(0.0, *np.diff(norms) / np.diff(self.checkpoints[:-1])) if len(norms) > 1 else 0.0
 
-    def conclude(self, m: int, w: Array) -> None:
+    def finalize(self, m: int, w: Array) -> None:
         """Judge the whole run of m iterations, which has ended at w."""
         end, half = self.norms[-1], self.norms[len(self.norms) // 2 if len(self.norms) > 2 else 0]
         end = np.where(end < self.vanished, 0.0, end)

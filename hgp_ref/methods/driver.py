@@ -1,4 +1,12 @@
-"""The second derivatives that each iteration uses: one linearization for all, or one per mini-batch."""
+"""`hypergradient`, and the driver of every method.
+
+A method proposes increments p of w. From w = 0 (or a first guess) and v = ∂_λ f − J w, iteration m = 1, 2, ... makes
+
+    w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − J(ξ̂^(m)) p^(m),    J = ∂²_{xλ} g.
+
+On full batches v^(m) = ∂_λ f − J w^(m), so the product with J is computed once, at the end. With mini-batches this is a
+choice, `MiniBatches(full_jacobian=True)`, which keeps the sampling noise of J out of v.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +19,27 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array, all_finite, array_namespace, detached, from_host, host_dtype, is_numpy, to_host
 from hgp_ref.errors import NonFiniteError, warn_unmet
-from hgp_ref.methods.base import Method
-from hgp_ref.methods.divergence import GrowthWatch
+from hgp_ref.methods.base import Method, Start
+from hgp_ref.methods.divergence import DivergenceMonitor
 from hgp_ref.methods.fingerprint import Fingerprint, fingerprint
 from hgp_ref.methods.series import Neumann
 from hgp_ref.methods.spectrum import safe_step_size
+from hgp_ref.methods.tracking import Refined
 from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
 from hgp_ref.philox import check_seeds
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullLinearization, Normalised
+from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Described, Result
 
 
 class FullBatch:
-    """The point does not move: linearized once, applied M times."""
+    """Derivatives on full batches: the point is fixed, so it is linearized once and applied M times."""
 
     constant = True
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         self.linearization = problem.linearize(x, lam)
 
     def at(self, m: int) -> tuple[FullLinearization, FullLinearization]:
@@ -43,11 +52,11 @@ class FullBatch:
 
 
 class Sampled:
-    """Samples ξ̂ for v and, unless one serves both, ξ̂̂ for w; they do not depend on M."""
+    """Derivatives on mini-batches: samples ξ̂ for v and ξ̂̂ for w, or one for both (`MiniBatches.share`)."""
 
     constant = False
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array, batches: BatchSampler) -> None:
+    def __init__(self, problem: FullProblem, x: Array, lam: Array, batches: BatchSampler) -> None:
         self.linearize, self.batches = problem.sampled(x, lam), batches
         self.whole = lambda: problem.linearize(x, lam)
 
@@ -56,28 +65,22 @@ class Sampled:
         return drawn[0], drawn[-1]
 
 
-# ----------------------------------------------------------------------------------------------------
-# The driver of every method: what is the same whatever the increments are.
-#
-#     w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − ∂²_{xλ} g(ξ̂^(m)) p^(m),    v^(0) = ∂_λ f − ∂²_{xλ} g w^(0),
-#
-# so that with full batches v^(m) = ∂_λ f − ∂²_{xλ} g w^(m): there the product with ∂²_{xλ} g is left to the end. With
-# mini-batches that is a choice (`full_jacobian`), which keeps the noise of ∂²_{xλ} g out of v.
+# ---- The loop
 
 
-LOOKS = 4  # times that a run's growth is looked at, at least, besides its first iteration
-STRIDE = 256  # iterations between two looks, at most
+CHECKS = 4  # times that a run's growth is looked at, at least, besides its first iteration
+STRIDE = 256  # most iterations between two checks
 SAMPLE = 8  # iterations between two glances at whether numbers are finite, where they are on the host
 
 
 @dataclass
 class Iteration:
-    """A run of `method`: its state and what is kept of it."""
+    """The loop of a run, with what changes in it."""
 
     method: Method
     mixer: Mixer
     derivatives: FullBatch | Sampled
-    watch: GrowthWatch
+    monitor: DivergenceMonitor
     state: Any
     w: Array  # w^(0)
     v: Array  # v^(0)
@@ -90,29 +93,34 @@ class Iteration:
     def __post_init__(self) -> None:
         self.whole_v = self.derivatives.constant or self.full_jacobian  # v^(m) follows from w^(m)
         self.deferred = self.whole_v and self.callback is None
+        self.fixed = self.derivatives.at(0) if self.derivatives.constant else None
+        innermost = self.method
+        while isinstance(innermost, Refined):
+            innermost = innermost.method
+        self.built_in = type(innermost).__module__.startswith("hgp_ref.")
         self.kept: list[Array] = []
         self.m, self.stopped = 0, "iterations"
 
     def run(self, M: int, shown: Bar) -> None:
         """Iterations 1 .. M, or fewer."""
-        stride, sampled = max(1, min(STRIDE, -(-M // LOOKS))), is_numpy(self.w)
+        stride, sampled = max(1, min(STRIDE, -(-M // CHECKS))), is_numpy(self.w)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
             while self.m < M and self.stopped == "iterations":
                 p = self._iterate()
                 last = self.m in (1, M) or self.stopped != "iterations"
                 if last or self.tol is not None or self.m % stride == 0:
-                    self._look(p)
+                    self._check(p)
                 elif sampled and not self.m % SAMPLE:
-                    self.watch.sample(p, self.m)
+                    self.monitor.sample(p, self.m)
                 del p  # not to be held beside that of the next iteration
                 shown.update(1)
-            self.watch.conclude(self.m, self.w)
+            self.monitor.finalize(self.m, self.w)
 
     def _iterate(self) -> Array:
-        for_v, for_w = self.derivatives.at(self.m)
+        for_v, for_w = self.fixed or self.derivatives.at(self.m)
         shared = _Shared(for_w) if for_v is for_w and not (self.deferred or self.full_jacobian) else None
-        p, self.state = _answer(self.method.step(self.state, self.mixer, shared or for_w))
-        validation.answer("step", p, tuple(self.w.shape), like=self.w, owner="method")
+        returned = self.method.step(self.state, self.mixer, shared or for_w)
+        p, self.state = returned if self.built_in else self._checked(returned)
         self.w = self.w + p
         if self.full_jacobian and not self.deferred:
             self.v = self._whole_v(self.w)
@@ -127,12 +135,21 @@ class Iteration:
                 self.stopped = "callback"
         return p
 
-    def _look(self, p: Array) -> None:
+    def _checked(self, returned: Any) -> tuple[Array, Any]:
+        """What `step` of a user's method returned."""
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise TypeError(
+                f"method: step returned {type(returned).__name__}, needed a tuple of the increment and the state"
+            )
+        validation.answer("step", returned[0], tuple(self.w.shape), like=self.w, owner="method")
+        return returned
+
+    def _check(self, p: Array) -> None:
         left = self.method.residual(self.state)
-        self.watch.look(p if left is None else self.mixer.debias(left), self.m)
+        self.monitor.check(p if left is None else self.mixer.debias(left), self.m)
         if self.tol is None or self.stopped != "iterations" or not self.method.may_end(self.state):
             return
-        if np.all(self.watch.left <= self.tol):
+        if np.all(self.monitor.left <= self.tol):
             self.stopped = "tolerance"
 
     def values(self) -> tuple[Array, Array | None]:
@@ -146,15 +163,6 @@ class Iteration:
         """∂_λ f − ∂²_{xλ} g w on full batches; w may have an axis of iterations before its clients."""
         f_lam = self.f_lam if w.ndim == self.f_lam.ndim else array_namespace(w).expand_dims(self.f_lam, axis=-3)
         return f_lam - self.derivatives.whole().cross(w)
-
-
-def _answer(returned: Any) -> tuple[Array, Any]:
-    """What `Method.step` returned."""
-    if not isinstance(returned, tuple) or len(returned) != 2:
-        raise TypeError(
-            f"method: step returned {type(returned).__name__}, needed a tuple of the increment and the state"
-        )
-    return returned
 
 
 class _Shared:
@@ -174,8 +182,7 @@ class _Shared:
         return self._crossed if self._vector is u else self.linearization.cross(u)
 
 
-# ----------------------------------------------------------------------------------------------------
-# What a run of a method returns.
+# ---- The result
 
 
 @dataclass(frozen=True)
@@ -268,30 +275,17 @@ class Estimate(Result):
         return plot_estimate(self, truth, ax)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Where a run begins: at w = 0, at a first guess, or where an earlier run has ended.
+# ---- The start: w = 0, a first guess, or the end of an earlier run
 
 
 @dataclass(frozen=True)
-class Start:
-    """w^(0), ∂_x f − ∂²_x g w^(0) and v^(0); what an earlier run had left, where there was one."""
+class InitialPoint:
+    """Where a run starts."""
 
     w: Array
-    g: Array
+    exact_residual: Array  # ∂_x f − H w
     v: Array
-    zero: bool = False  # whether w^(0) is 0
-    carried: Array | None = None
-
-    @property
-    def left(self) -> Array:
-        """What the method begins with."""
-        return self.g if self.carried is None else self.carried
-
-    def state(self, method: Method) -> Any:
-        """The state before the first step."""
-        if self.carried is not None:
-            return method.resume(self.g, self.w, self.carried)
-        return method.start(self.g) if self.zero else method.start_from(self.g, self.w)
+    residual: Array  # the same, or in a resumed run what the earlier run had left
 
 
 def starting_point(
@@ -303,18 +297,18 @@ def starting_point(
     w0: Array | None,
     resume: Estimate | None,
     point: Fingerprint,
-) -> Start:
-    """The start that was asked for; errors name `w0` or `resume`."""
+) -> InitialPoint:
+    """The requested starting point; errors name `w0` or `resume`."""
     if w0 is not None and resume is not None:
-        raise ValueError("w0: given beside resume, needed one of them")
+        raise ValueError("w0 and resume exclude each other")
     if resume is not None:
         return _earlier(whole, mixer, method, resume, f_x, f_lam, point)
     if w0 is not None:
         return _first_guess(whole(), mixer, w0, f_x, f_lam)
-    return Start(array_namespace(f_x).zeros_like(f_x), f_x, f_lam, zero=True)
+    return InitialPoint(array_namespace(f_x).zeros_like(f_x), f_x, f_lam, f_x)
 
 
-def _first_guess(linearization: FullLinearization, mixer: Mixer, w0: Array, f_x: Array, f_lam: Array) -> Start:
+def _first_guess(linearization: FullLinearization, mixer: Mixer, w0: Array, f_x: Array, f_lam: Array) -> InitialPoint:
     """w^(0) = the average of w0.
 
     Clients average w0 first because w* is what solves mean_i H_i w = mean_i ∂_x f_i for one w that all share.
@@ -325,8 +319,8 @@ def _first_guess(linearization: FullLinearization, mixer: Mixer, w0: Array, f_x:
         raise ValueError(f"w0: shape {tuple(w0.shape)} given, needed {tuple(f_x.shape)} = (..., n, d_x)")
     xp = array_namespace(f_x)
     w = mixer.average(xp.broadcast_to(detached(w0), f_x.shape) + xp.zeros_like(f_x))
-    bent, crossed = linearization.products(w)
-    return Start(w, f_x - bent, f_lam - crossed)
+    Hw, Jw = linearization.products(w)
+    return InitialPoint(w, f_x - Hw, f_lam - Jw, f_x - Hw)
 
 
 def _earlier(
@@ -337,7 +331,7 @@ def _earlier(
     f_x: Array,
     f_lam: Array,
     point: Fingerprint,
-) -> Start:
+) -> InitialPoint:
     """The end of an earlier run: nothing is averaged, its method goes on."""
     validation.kind("resume", resume, Estimate)
     if mixer.channel.any_rank(resume.fingerprint is None):
@@ -358,7 +352,7 @@ def _earlier(
         raise ValueError(
             "resume must be an estimate at the same problem, x and lam; to start from its w elsewhere, pass w0=est.w"
         )
-    return Start(w, f_x - whole().hvp(w), v, carried=carried)
+    return InitialPoint(w, f_x - whole().hvp(w), v, carried)
 
 
 def _part(resume: Estimate, name: str, like: Array, shape: tuple[int, ...]) -> Array:
@@ -378,8 +372,7 @@ def _class_name(method: object) -> str:
     return method.kind if isinstance(method, Described) else f"{type(method).__module__}.{type(method).__qualname__}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Hyper-Gradient Push and its relatives: the public door to every method.
+# ---- The public function
 
 
 def hypergradient(
@@ -469,11 +462,10 @@ def hypergradient(
     full_jacobian = batches is not None and batches.full_jacobian
     point = fingerprint(problem, x, lam, outer, derivatives.whole, mini_batches=batches is not None)
     start = starting_point(derivatives.whole, mixer, f_x, f_lam, method, w0, resume, point)
-    watch = GrowthWatch(problem, x, lam, method, start.left, mixer, mini_batches=batches is not None)
-    working = method.for_run(M)
-    state = working.begin(start.state(working), mixer, derivatives.whole)
+    monitor = DivergenceMonitor(problem, x, lam, method, start.residual, mixer, mini_batches=batches is not None)
+    state = method.init(Start(start.residual, start.w, start.exact_residual, mixer, derivatives.whole, M))
     run = Iteration(
-        working, mixer, derivatives, watch, state, start.w, start.v, f_lam, history, callback, tol, full_jacobian
+        method, mixer, derivatives, monitor, state, start.w, start.v, f_lam, history, callback, tol, full_jacobian
     )
     del f_x, outer, start, state  # the run has them; arrays that it has left behind are not to be held until its end
     shown = bar(M, "hypergradient", progress and mixer.channel.clients.start == 0)
@@ -485,9 +477,9 @@ def hypergradient(
     value, kept = run.values()
     if mixer.channel.any_rank(not all_finite(value)):
         raise NonFiniteError("diverged: the estimate holds NaN or infinite values, needed finite numbers")
-    if tol is not None and run.stopped == "iterations" and not watch.warned:
-        left = f"where {np.max(watch.left):.2g} of the first residual is left"
-        if np.all(watch.left <= tol):  # of the equation that a cycle solves
+    if tol is not None and run.stopped == "iterations" and not monitor.warned:
+        left = f"where {np.max(monitor.left):.2g} of the first residual is left"
+        if np.all(monitor.left <= tol):  # of the equation that a cycle solves
             left = "which end before the last cycle of the method"
         warn_unmet(
             f"tol={tol:g} was not met in {run.m} iterations, {left}; needed more iterations, or a faster method "
@@ -502,18 +494,18 @@ def hypergradient(
         iterations=run.m,
         averaging=averagings if many else averagings[0],
         stopped=run.stopped,
-        residual_ratio=watch.left if many else float(watch.left),
+        residual_ratio=monitor.left if many else float(monitor.left),
         method=method,
         batches=batches,
         tol=tol,
-        residual_norms=np.stack(watch.norms),
-        checkpoints=np.array(watch.looks),
-        carried=None if mixer.channel.in_flight else working.carry(run.state),
+        residual_norms=np.stack(monitor.norms),
+        checkpoints=np.array(monitor.checkpoints),
+        carried=None if mixer.channel.in_flight else method.carry(run.state),
         fingerprint=point,
     )
 
 
-def check_point(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
     """x (n, d_x) and lam (n, d_lam), looked at, without graphs of automatic differentiation."""
     validation.same_kind(x=x, lam=lam)
     validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
@@ -537,7 +529,7 @@ def _method(method: Method | None, eta: float | None, resume: Any) -> Method | N
     return method
 
 
-def _outer_gradients(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array]:
+def _outer_gradients(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
     """∂_x f and ∂_λ f."""
     gradients = problem.outer_grad(x, lam)
     for k, gradient in enumerate(gradients):
@@ -578,8 +570,7 @@ def _runs(
     return list(averagings), seeds, None if alone else count
 
 
-# ----------------------------------------------------------------------------------------------------
-# A run as a picture: what is left of the series, and how far the estimate was from the truth or from its end.
+# ---- Plotting
 
 
 def plot_estimate(est: Estimate, truth: Array | None = None, ax: Any = None) -> Any:

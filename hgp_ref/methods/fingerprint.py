@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgp_ref.backend import Array, array_namespace, device, host_float64, is_numpy
-from hgp_ref.problems.base import FullLinearization, Normalised, optional
+from hgp_ref.problems.base import FullLinearization, FullProblem, optional
 from hgp_ref.results import Result
 
 FEW = 8  # instances of each client that second derivatives are compared on, in runs of mini-batches
@@ -73,7 +73,7 @@ class Fingerprint(Result):
 
 
 def fingerprint(
-    problem: Normalised,
+    problem: FullProblem,
     x: Array,
     lam: Array,
     outer: tuple[Array, Array],
@@ -100,9 +100,9 @@ def fingerprint(
     return Fingerprint(tuple(arrays), values, _digest(x, lam) if is_numpy(x) else None)
 
 
-def _inner_gradient(problem: Normalised, x: Array, lam: Array) -> Array | None:
+def _inner_gradient(problem: FullProblem, x: Array, lam: Array) -> Array | None:
     """∂_x g on full batches; None where the problem has none, which hyper-gradients do not need."""
-    if not callable(optional(problem.given, "inner_grad")):
+    if not callable(optional(problem.wrapped, "inner_grad")):
         return None
     try:
         return problem.inner_grad(x, lam)
@@ -110,7 +110,7 @@ def _inner_gradient(problem: Normalised, x: Array, lam: Array) -> Array | None:
         return None
 
 
-def _first_instances(problem: Normalised, x: Array) -> Array:
+def _first_instances(problem: FullProblem, x: Array) -> Array:
     """The first FEW instances of each client as a mini-batch."""
     assert problem.counts is not None  # without them there are no mini-batches
     numbers = np.arange(min(FEW, int(problem.counts.max())))

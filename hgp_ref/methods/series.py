@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hgp_ref import philox, validation
 from hgp_ref.backend import Array, array_namespace, device
-from hgp_ref.methods.base import Curvature, Method
+from hgp_ref.methods.base import Curvature, Method, Start
 from hgp_ref.methods.spectrum import Moving, range_over_clients, read_rule, require_balanced
 from hgp_ref.mixing import Mixer, run_round
 from hgp_ref.mixing.consensus import MixingRoutine
@@ -43,13 +43,13 @@ class Neumann(Method):
     def __init__(self, eta: float) -> None:
         self.eta = validation.positive("eta", eta)
 
-    def start(self, g: Array) -> Array:
-        return g
+    def init(self, start: Start) -> Array:
+        return start.residual
 
-    def step(self, u: Array, mixer: Mixer, linearization: Curvature) -> tuple[Array, Array]:
+    def step(self, u: Array, mixer: Mixer, derivatives: Curvature) -> tuple[Array, Array]:
         ubar = mixer.average(u)
         p = self.eta * ubar
-        return p, mixer.carry(ubar) - linearization.hvp(p)
+        return p, mixer.carry(ubar) - derivatives.hvp(p)
 
     def residual(self, u: Array) -> Array:
         return u
@@ -70,8 +70,7 @@ class _ChebyshevState:
     r: Array  # ∂_x f − ∂²_x g w
     p: Array | None  # the last increment
     rho: float  # ρ_k of the recursion
-    centre: float  # of the interval; nan until it is known
-    half: float  # its half width
+    interval: tuple[float, float]  # (low, high), which contains the spectrum of H̄
 
 
 class Chebyshev(Method):
@@ -111,44 +110,37 @@ class Chebyshev(Method):
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError(f"low={low:g}, high={high:g} given, needed low <= high")
 
-    def start(self, g: Array) -> _ChebyshevState:
-        return _ChebyshevState(g, None, 0.0, float("nan"), float("nan"))
+    def init(self, start: Start) -> _ChebyshevState:
+        low, high = self._interval(start) if start.previous is None else start.previous.interval
+        return _ChebyshevState(start.residual, None, 0.0, (low, high))
 
-    def begin(self, state: _ChebyshevState, mixer: Mixer, whole: Callable[[], Curvature]) -> _ChebyshevState:
-        return self._with_interval(state, mixer, whole)
-
-    def restart(
-        self, state: _ChebyshevState, g: Array, w: Array, mixer: Mixer, whole: Callable[[], Curvature]
-    ) -> _ChebyshevState:
-        return replace(self.start(g), centre=state.centre, half=state.half)
-
-    def step(self, state: _ChebyshevState, mixer: Mixer, linearization: Curvature) -> tuple[Array, _ChebyshevState]:
-        if math.isnan(state.centre):
-            state = self._with_interval(state, mixer, lambda: linearization)
-        c, h = state.centre, state.half
+    def step(self, state: _ChebyshevState, mixer: Mixer, derivatives: Curvature) -> tuple[Array, _ChebyshevState]:
+        low, high = state.interval
+        c, h = (high + low) / 2, (high - low) / 2
         rhat = mixer.average(state.r)
         if state.p is None or h == 0:
             rho, p = h / c, rhat / c
         else:
             rho = 1 / (2 * c / h - state.rho)
             p = (2 * rho / h) * rhat + (rho * state.rho) * state.p
-        r = mixer.carry(rhat) - linearization.hvp(p)
-        return p, _ChebyshevState(r, p, rho, c, h)
+        r = mixer.carry(rhat) - derivatives.hvp(p)
+        return p, _ChebyshevState(r, p, rho, state.interval)
 
     def residual(self, state: _ChebyshevState) -> Array:
         return state.r
 
-    def _with_interval(self, state: _ChebyshevState, mixer: Mixer, whole: Callable[[], Curvature]) -> _ChebyshevState:
+    def _interval(self, start: Start) -> tuple[float, float]:
+        """The interval given, its missing ends found by the clients."""
         low, high = self.low, self.high
         if low is None or high is None:
-            least, most = range_over_clients(mixer.channel, whole(), state.r)
+            least, most = range_over_clients(start.mixer.channel, start.derivatives(), start.residual)
             low, high = least if low is None else low, most if high is None else high
         if not 0 < low <= high:
             raise ValueError(
                 f"low: the spectrum of the clients' Hessians reaches from {low:.3g} to {high:.3g}; Chebyshev needs "
                 "0 < low <= high: give low, a lower bound of the spectrum of the mean Hessian"
             )
-        return replace(state, centre=(high + low) / 2, half=(high - low) / 2)
+        return low, high
 
     def carry(self, state: _ChebyshevState) -> Array:
         return state.r
@@ -207,16 +199,13 @@ class Descent(Method):
     def __init__(self, rule: str, step: float) -> None:
         self.rule, self.name = read_rule("rule", rule, step), rule
 
-    def start(self, g: Array) -> _DescentState:
-        return _DescentState(Moving(array_namespace(g).zeros_like(g)), g)
-
-    def begin(self, state: _DescentState, mixer: Mixer, whole: Callable[[], Curvature]) -> _DescentState:
+    def init(self, start: Start) -> _DescentState:
         if not self.rule.directed:
-            require_balanced(repr(self), mixer)
-        return state
+            require_balanced(repr(self), start.mixer)
+        return _DescentState(Moving(array_namespace(start.residual).zeros_like(start.residual)), start.residual)
 
-    def step(self, state: _DescentState, mixer: Mixer, linearization: Curvature) -> tuple[Array, _DescentState]:
-        (w,) = run_round(mixer, self.rule.talk(state.w, lambda w: linearization.hvp(w) - state.g))
+    def step(self, state: _DescentState, mixer: Mixer, derivatives: Curvature) -> tuple[Array, _DescentState]:
+        (w,) = run_round(mixer, self.rule.talk(state.w, lambda w: derivatives.hvp(w) - state.g))
         return w.s - state.w.s, _DescentState(w, state.g)
 
     def __repr__(self) -> str:
@@ -260,12 +249,12 @@ class LocalNeumann(Method):
     def __init__(self, eta: float = 1.0) -> None:
         self.eta = validation.positive("eta", eta)
 
-    def start(self, g: Array) -> Array:
-        return g
+    def init(self, start: Start) -> Array:
+        return start.residual
 
-    def step(self, u: Array, mixer: Mixer, linearization: Curvature) -> tuple[Array, Array]:
+    def step(self, u: Array, mixer: Mixer, derivatives: Curvature) -> tuple[Array, Array]:
         p = self.eta * u
-        return p, u - linearization.hvp(p)
+        return p, u - derivatives.hvp(p)
 
     def residual(self, u: Array) -> Array:
         return u
@@ -327,14 +316,14 @@ class RandomTerm(Method):
         words = philox.philox4x32(0, 0, *philox.step_words(self.draw, philox.TERMS), *philox.key(self.seed))
         self.last = int(philox.below(words[0], words[1], self.terms))  # N'
 
-    def start(self, g: Array) -> _RandomTermState:
-        return _RandomTermState(array_namespace(g).zeros_like(g), g, 0)
+    def init(self, start: Start) -> _RandomTermState:
+        return _RandomTermState(array_namespace(start.residual).zeros_like(start.residual), start.residual, 0)
 
-    def step(self, state: _RandomTermState, mixer: Mixer, linearization: Curvature) -> tuple[Array, _RandomTermState]:
+    def step(self, state: _RandomTermState, mixer: Mixer, derivatives: Curvature) -> tuple[Array, _RandomTermState]:
         if state.m == 0:
             w = (self.terms / self.ell) * mixer.average(state.p)
         elif state.m <= self.last:
-            w = mixer.average(state.w - linearization.hvp(state.w) / self.ell)
+            w = mixer.average(state.w - derivatives.hvp(state.w) / self.ell)
         else:
             w = state.w
         p = w - state.w
@@ -408,21 +397,19 @@ class HessianGossip(Method):
         self.ell = validation.positive("ell", ell)
         self.terms = validation.integer("terms", terms, 1, validation.LONGEST)
 
-    def start(self, g: Array) -> _HessianGossipState:
+    def init(self, start: Start) -> _HessianGossipState:
+        require_balanced(repr(self), start.mixer)
+        g = start.residual
         return _HessianGossipState(g, g, None, array_namespace(g).zeros_like(g), None, None)
 
-    def begin(self, state: _HessianGossipState, mixer: Mixer, whole: Callable[[], Curvature]) -> _HessianGossipState:
-        require_balanced(repr(self), mixer)
-        return state
-
     def step(
-        self, state: _HessianGossipState, mixer: Mixer, linearization: Curvature
+        self, state: _HessianGossipState, mixer: Mixer, derivatives: Curvature
     ) -> tuple[Array, _HessianGossipState]:
-        H = state.H if state.seen is linearization else hessians(linearization, state.own)
+        H = state.H if state.seen is derivatives else hessians(derivatives, state.own)
         V = H if state.V is None else state.V
         ((h, V),) = run_round(mixer, damped(self.beta, (state.h, V), (state.own, H)))
         w = inverse_times(V, h, self.ell, self.terms)
-        return w - state.w, _HessianGossipState(state.own, h, V, w, linearization, H)
+        return w - state.w, _HessianGossipState(state.own, h, V, w, derivatives, H)
 
     def __repr__(self) -> str:
         return f"HessianGossip(step={self.beta:g}, ell={self.ell:g}, terms={self.terms})"
@@ -444,9 +431,9 @@ def inverse_times(V: Array, h: Array, ell: float, terms: int) -> Array:
     return a / ell
 
 
-def hessians(linearization: Curvature, like: Array) -> Array:
+def hessians(derivatives: Curvature, like: Array) -> Array:
     """H_i of every client by products with unit vectors, flattened.  # (..., n, d_x²)"""
-    return flattened(unit_products(linearization.hvp, like))
+    return flattened(unit_products(derivatives.hvp, like))
 
 
 def unit_products(product: Callable[[Array], Array], like: Array) -> Array:

@@ -394,9 +394,12 @@ def watch_mixing(mixer: Mixer, like: Array, averaged: np.ndarray, flooded: np.nd
 
 
 def averaging_rounding(channel: Channel, steps: int, eps: float) -> float:
-    """Rounding of Push-Sum averages after `steps` steps, relative to the largest |number| averaged.
+    """The rounding error of Push-Sum after `steps` steps, relative to the largest |number| averaged.
 
-    The count is that of `certificates.conversation.Conversation.rounding`.
+    S steps of sums over at most n clients, for values and weights: 2 S (n + 2) eps/2; one more of each where the steps
+    are composed first; columns of mixing matrices that sum to 1 up to n eps/2, S times and for both; the division.
+    Together at most 2 (S + 1)(n + 2) eps. Over links that delay messages, one step may add what n clients have sent in
+    all S, n S numbers in place of n.
     """
     at_once = channel.n if channel.conserves_mass else channel.n * steps
     return 2 * (steps + 1) * (at_once + 2) * eps

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +9,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
-from hgp_ref.methods.base import Curvature, Method
+from hgp_ref.methods.base import Curvature, Method, Start
 from hgp_ref.methods.spectrum import mixing, range_over_clients
 from hgp_ref.mixing import Mixer
 from hgp_ref.mixing.averaging import read_steps
@@ -20,10 +18,10 @@ from hgp_ref.mixing.averaging import read_steps
 @dataclass(frozen=True)
 class _TrackingState:
     y: Array  # follows ∂²_x g w − ∂_x f: the same sum over clients at all times
-    w0: Array | None  # where the run began; None for 0
+    w0: Array  # where the run began
     u: Array | None = None  # ω w; None before the first step
     w: Array | None = None  # u/ω
-    bent: Array | None = None  # ∂²_x g (w − w₀)
+    Hw: Array | None = None  # H (w − w₀)
     omega: Array | float = 1.0
     step: float | Array | None = None  # η; with a run axis perhaps one for each run, (runs, 1, 1)
 
@@ -88,34 +86,25 @@ class Tracking(Method):
     def __init__(self, step: float | None = None) -> None:
         self.given = None if step is None else validation.positive("step", step)
 
-    def start(self, g: Array) -> _TrackingState:
-        return _TrackingState(y=-g, w0=None, step=self.given)
+    def init(self, start: Start) -> _TrackingState:
+        step = self.given
+        if start.previous is not None:
+            step = start.previous.step
+        elif step is None:
+            step = safe_step(start.mixer, start.derivatives(), start.residual)
+        return _TrackingState(y=-start.residual, w0=start.w, step=step)
 
-    def start_from(self, g: Array, w: Array) -> _TrackingState:
-        return _TrackingState(y=-g, w0=w, step=self.given)
-
-    def begin(self, state: _TrackingState, mixer: Mixer, whole: Callable[[], Curvature]) -> _TrackingState:
-        return state if state.step is not None else replace(state, step=safe_step(mixer, whole(), state.y))
-
-    def restart(
-        self, state: _TrackingState, g: Array, w: Array, mixer: Mixer, whole: Callable[[], Curvature]
-    ) -> _TrackingState:
-        return _TrackingState(y=-g, w0=w, step=state.step)
-
-    def step(self, state: _TrackingState, mixer: Mixer, linearization: Curvature) -> tuple[Array, _TrackingState]:
+    def step(self, state: _TrackingState, mixer: Mixer, derivatives: Curvature) -> tuple[Array, _TrackingState]:
         xp, d = array_namespace(state.y), state.y.shape[-1]
-        if state.step is None:
-            state = self.begin(state, mixer, lambda: linearization)
         if state.u is None:
             mixer.drop_in_flight()
-            w = xp.zeros_like(state.y) if state.w0 is None else state.w0
-            state = replace(state, u=mixer.weights * w, w=w, bent=xp.zeros_like(w))
+            state = replace(state, u=mixer.weights * state.w0, w=state.w0, Hw=xp.zeros_like(state.w0))
         mixed = mixer.push(xp.concat([state.u - state.step * state.y, state.y], axis=-1))
         u, omega = mixed[..., :d], mixer.weights
         w = u / omega
-        bent = linearization.hvp(w if state.w0 is None else w - state.w0)
-        y = mixed[..., d:] + (bent - state.bent)
-        return w - state.w, replace(state, y=y, u=u, w=w, bent=bent, omega=omega)
+        Hw = derivatives.hvp(w - state.w0)
+        y = mixed[..., d:] + (Hw - state.Hw)
+        return w - state.w, replace(state, y=y, u=u, w=w, Hw=Hw, omega=omega)
 
     def residual(self, state: _TrackingState) -> Array:
         return -state.y / state.omega  # a mean of what clients hold, where y is a sum
@@ -148,11 +137,10 @@ def safe_step(mixer: Mixer, whole: Curvature, like: Array) -> float | Array:
 
 @dataclass(frozen=True)
 class _RefinedState:
-    inner: Any  # of the method that is refined
-    g: Array  # ∂_x f − ∂²_x g w₀
-    w0: Array | float
-    w: Array | float  # w₀ and all increments
-    whole: Callable[[], Curvature] | None = None
+    inner: Any  # state of the method that is refined
+    start: Start
+    w: Array  # w₀ and all increments
+    length: int  # iterations of a cycle
     m: int = 0  # iterations made
 
 
@@ -198,7 +186,6 @@ class Refined(Method):
             raise TypeError(f"method: {given} given, needed a method of hgp_ref.methods")
         self.method, self.cycles = method, validation.integer("cycles", cycles, 1, validation.LONGEST)
         self.steps = read_steps(steps)
-        self.length: int | None = None  # iterations of a cycle, once a run is known
 
     @property
     def transients(self) -> bool:  # type: ignore[override]
@@ -212,43 +199,26 @@ class Refined(Method):
     def remedy(self) -> str:  # type: ignore[override]
         return self.method.remedy
 
-    def for_run(self, iterations: int) -> Refined:
-        other = copy.copy(self)
-        other.length = -(-iterations // self.cycles)
-        other.method = self.method.for_run(other.length)
-        return other
+    def init(self, start: Start) -> _RefinedState:
+        length = -(-start.iterations // self.cycles)
+        previous = None if start.previous is None else start.previous.inner
+        inner = self.method.init(start._replace(iterations=length, previous=previous))
+        return _RefinedState(inner, start, start.w, length)
 
-    def start(self, g: Array) -> _RefinedState:
-        return _RefinedState(self.method.start(g), g, 0.0, 0.0)
-
-    def start_from(self, g: Array, w: Array) -> _RefinedState:
-        return _RefinedState(self.method.start_from(g, w), g, w, w)
-
-    def begin(self, state: _RefinedState, mixer: Mixer, whole: Callable[[], Curvature]) -> _RefinedState:
-        return replace(state, inner=self.method.begin(state.inner, mixer, whole), whole=whole)
-
-    def restart(
-        self, state: _RefinedState, g: Array, w: Array, mixer: Mixer, whole: Callable[[], Curvature]
-    ) -> _RefinedState:
-        return _RefinedState(self.method.restart(state.inner, g, w, mixer, whole), g, w, w, whole)
-
-    def step(self, state: _RefinedState, mixer: Mixer, linearization: Curvature) -> tuple[Array, _RefinedState]:
-        length = self.length or 1
-        if state.m and state.m % length == 0:
-            return self._restarted(state, mixer, linearization, state.m // length)
-        p, inner = self.method.step(state.inner, mixer, linearization)
+    def step(self, state: _RefinedState, mixer: Mixer, derivatives: Curvature) -> tuple[Array, _RefinedState]:
+        if state.m and state.m % state.length == 0:
+            return self._restart(state, mixer, derivatives)
+        p, inner = self.method.step(state.inner, mixer, derivatives)
         return p, replace(state, inner=inner, w=state.w + p, m=state.m + 1)
 
-    def _restarted(
-        self, state: _RefinedState, mixer: Mixer, linearization: Curvature, restart: int
-    ) -> tuple[Array, _RefinedState]:
-        """The first step of a cycle, and what the average of w has moved."""
-        better = mixer.with_steps(self.steps if isinstance(self.steps, int) else self.steps[:restart][-1])
-        w = better.average(mixer.carry(state.w))
-        whole = state.whole or (lambda: linearization)
-        r = state.g - whole().hvp(w - state.w0)
-        inner = self.method.restart(state.inner, r, w, mixer, whole)
-        p, inner = self.method.step(inner, better, linearization)
+    def _restart(self, state: _RefinedState, mixer: Mixer, derivatives: Curvature) -> tuple[Array, _RefinedState]:
+        """The first step of a cycle: average w, compute the residual there, and start `method` from it."""
+        start, cycle = state.start, state.m // state.length
+        longer = mixer.with_steps(self.steps if isinstance(self.steps, int) else self.steps[:cycle][-1])
+        w = longer.average(mixer.carry(state.w))
+        r = start.exact_residual - start.derivatives().hvp(w - start.w)
+        again = start._replace(residual=r, exact_residual=r, w=w, iterations=state.length, previous=state.inner)
+        p, inner = self.method.step(self.method.init(again), longer, derivatives)
         return (w - state.w) + p, replace(state, inner=inner, w=w + p, m=state.m + 1)
 
     def residual(self, state: _RefinedState) -> Array | None:
@@ -256,13 +226,10 @@ class Refined(Method):
 
     def may_end(self, state: _RefinedState) -> bool:
         """In the last cycle: in those before, little may be left of what the method solves for, but not of r."""
-        return state.m > (self.cycles - 1) * (self.length or 1)
+        return state.m > (self.cycles - 1) * state.length
 
     def carry(self, state: _RefinedState) -> Array | None:
         return self.method.carry(state.inner)
-
-    def resume(self, g: Array, w: Array, carried: Array) -> _RefinedState:
-        return _RefinedState(self.method.resume(g, w, carried), g, w, w)
 
     def __repr__(self) -> str:
         return f"Refined({self.method!r}, cycles={self.cycles}, steps={self.steps})"

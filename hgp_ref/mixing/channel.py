@@ -49,7 +49,7 @@ class Traffic(Result):
     --------
     >>> net = hgp.networks.FullyConnected(3)
     >>> est = hgp.hypergradient(hgp.problems.Quadratic.random(3, 4, 2), np.zeros((3, 4)), np.zeros((3, 2)),
-    ...     hgp.PushSum(net, steps=1), iterations=10)
+    ...     hgp.PushSum(net, steps=1), eta=1.0, iterations=10)
     >>> est.traffic.rounds, est.traffic.messages, est.traffic.floats
     (10, 60, 300)
     """

@@ -388,8 +388,7 @@ def _alive(delta: np.ndarray, dead: np.ndarray | None) -> np.ndarray:
 # The text of `linear`, `conv`, `activations` and `pooling` says what is computed; here is the same with less memory
 # traffic. A convolution goes through a client's instances in blocks whose windows fit a cache, and neither windows nor
 # anything before the pooling is ever stored for all instances. Blocks depend on the layer alone, so that a client's
-# sums
-# are made in the same order whoever shares its array.
+# sums are made in the same order whoever shares its array.
 
 
 def fuse(layers: Sequence[Layer]) -> list[Layer]:

@@ -119,7 +119,7 @@ def pair(name: str, value: Any) -> tuple[int, int]:
     """An integer >= 1 for both directions, or two of them: (height, width)."""
     if isinstance(value, tuple | list):
         if len(value) != 2:
-            raise ValueError(f"{name}={value!r} given, needed an integer >= 1 or two of them (height, width)")
+            raise ValueError(f"{name} must be an integer >= 1 or two of them (height, width), got {value!r}")
         return validation.integer(f"{name}[0]", value[0]), validation.integer(f"{name}[1]", value[1])
     both = validation.integer(name, value)
     return both, both
@@ -128,7 +128,7 @@ def pair(name: str, value: Any) -> tuple[int, int]:
 def image_shape(layer: str, shape: Shape) -> Shape:
     """`shape` if it is that of an image, (C, H, W)."""
     if len(shape) != 3:
-        raise ValueError(f"{layer}: input shape {shape} given, needed (C, H, W)")
+        raise ValueError(f"{layer}: the input must have shape (C, H, W), got {shape}")
     return shape
 
 
@@ -148,11 +148,6 @@ class Linear(Layer):
     inputs, outputs : int
         Features.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `inputs` and `outputs` must be integers ≥ 1.
-
     Examples
     --------
     >>> hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3)).dim
@@ -169,7 +164,9 @@ class Linear(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         if shape != (self.inputs,):
-            raise ValueError(f"{self!r}: input shape {shape} given, needed ({self.inputs},); Flatten() makes vectors")
+            raise ValueError(
+                f"{self!r}: the input must have shape ({self.inputs},), got {shape}; Flatten() makes vectors"
+            )
         return (self.outputs,)
 
     def forward(self, p: Parameters, a: Array, xp: Namespace) -> tuple[Array, Array]:
@@ -310,11 +307,6 @@ class Conv2d(Layer):
     padding : {"valid", "same"} or 0
         Zeros around the image, as above; no other number of them.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Channels, kernel and stride must be integers ≥ 1; padding "same" needs stride 1.
-
     Examples
     --------
     >>> hgp.neural.Sequential((1, 8, 8), hgp.neural.Conv2d(1, 4, 3)).dim
@@ -327,7 +319,7 @@ class Conv2d(Layer):
         none = isinstance(padding, int) and not isinstance(padding, bool) and padding == 0
         self.padding = validation.choice("padding", "valid" if none else padding, ("valid", "same"))
         if self.padding == "same" and self.stride != (1, 1):
-            raise ValueError(f"padding='same' given with stride={stride!r}, needed stride 1 (as in PyTorch)")
+            raise ValueError(f"stride must be 1 with padding='same' (as in PyTorch), got {stride!r}")
         self.shapes = ((self.outputs, self.inputs, *self.kernel), (self.outputs,))
         self.fan_in = self.inputs * self.kernel[0] * self.kernel[1]
 
@@ -337,10 +329,10 @@ class Conv2d(Layer):
     def output_shape(self, shape: Shape) -> Shape:
         channels, height, width = image_shape(repr(self), shape)
         if channels != self.inputs:
-            raise ValueError(f"{self!r}: {channels} channels given, needed {self.inputs}")
+            raise ValueError(f"{self!r}: the input must have {self.inputs} channels, got {channels}")
         rows, columns = self.windows(height, width).output
         if rows < 1 or columns < 1:
-            raise ValueError(f"{self!r}: images of {height} x {width} given, needed at least the size of the kernel")
+            raise ValueError(f"{self!r}: images must be at least as large as the kernel, got {height} x {width}")
         return (self.outputs, rows, columns)
 
     def windows(self, height: int, width: int) -> Windows:
@@ -481,7 +473,7 @@ class Pool(Unparametrised):
         channels, height, width = image_shape(repr(self), shape)
         rows, columns = self.windows(height, width).output
         if rows < 1 or columns < 1:
-            raise ValueError(f"{self!r}: images of {height} x {width} given, needed at least the size of the kernel")
+            raise ValueError(f"{self!r}: images must be at least as large as the kernel, got {height} x {width}")
         return (channels, rows, columns)
 
     def windows(self, height: int, width: int) -> Windows:

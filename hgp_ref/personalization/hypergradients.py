@@ -39,7 +39,7 @@ from hgp_ref.personalization.task import (
 )
 from hgp_ref.problems import NeuralInstanceWeights, PersonalMixture, as_problem
 from hgp_ref.problems.batches import Epochs
-from hgp_ref.problems.transforms import Weighed
+from hgp_ref.problems.transforms import WeightedClients
 from hgp_ref.training import Fit
 from hgp_ref.training.gradient_push import Descent
 from hgp_ref.training.rounds import LocalEpochs, open_weighted
@@ -139,7 +139,7 @@ def personalize(
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RuntimeWarning)
         path = optimise(
-            problem if sizes is None else Weighed(problem, sizes / sizes.mean()),
+            problem if sizes is None else WeightedClients(problem, sizes / sizes.mean()),
             net,
             task.zeros(problem.dim_lam) if start is None else start,
             outer.outer_steps,

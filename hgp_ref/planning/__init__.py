@@ -1,6 +1,6 @@
 """Which method, S and M for a given accuracy, by what clients can find out; and the run that certifies it."""
 
 from hgp_ref.planning.planner import Outcome, Plan, Stage, plan
-from hgp_ref.planning.probe import Found
+from hgp_ref.planning.probe import Diagnostics
 
-__all__ = ["Found", "Outcome", "Plan", "Stage", "plan"]
+__all__ = ["Diagnostics", "Outcome", "Plan", "Stage", "plan"]

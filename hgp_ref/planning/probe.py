@@ -1,29 +1,29 @@
-"""What clients find out before a plan: of their Hessians, of their network, and what that costs.
+"""What clients measure before a plan: the spectra of their Hessians, and how fast their network averages.
 
-1. Every client takes the extreme eigenvalues of its own H_i by Lanczos. No message.
-2. One conversation of scalars (`methods.mixing`): τ, the contraction of a round of Push-Sum; bounds of mean_i
-   λ_min(H_i) ≤ ᾱ and of mean_i λ_max(H_i) ≥ L̄; by flooding max_i ‖H_i‖, max_i ‖∂_x f_i‖ and max_i ‖J_i‖.
-3. In a pilot, a few steps of Lanczos on H̄ itself, from a vector that everybody knows: each is one average of H_i q over
-   so many rounds that about ACCURATE of its disagreement is left. With Ritz values θ_1 … θ_k and the residuals e_1, e_k
-   that they leave (|β_k| times the last entry of their vectors), k as large as that disagreement allows (`_ritz`), the
+1. Every client computes the extreme eigenvalues of its own H_i by Lanczos, without messages.
+2. Rounds of scalars (`methods.spectrum`) give τ, the contraction of a round of Push-Sum, and bounds on
+   mean_i λ_min(H_i) ≤ ᾱ and mean_i λ_max(H_i) ≥ L̄. Max-consensus gives max_i ‖H_i‖, max_i ‖∂_x f_i‖ and max_i ‖J_i‖.
+3. `refine_spectrum`: a few steps of Lanczos on H̄ itself, from a vector that all clients know. Each step averages H_i q
+   over so many rounds that about ACCURATE of the disagreement is left. With Ritz values θ_1 … θ_k and their residuals
+   e_1, e_k (|β_k| times the last entry of their vectors), k as large as that disagreement allows (`_ritz`), the
    interval becomes
 
-       [CAREFUL · √(θ_1 · max(θ_1 − e_1, what 2. gave, θ_1/100)),  min(θ_k + max(e_k, m), what 2. gave)],
+       [CAREFUL · √(θ_1 · max(θ_1 − e_1, low of step 2, θ_1/100)),  min(θ_k + max(e_k, m), high of step 2)],
 
-   between what is certain and what was seen; m = θ_k (log d / (k − 1))² / 10, about what Lanczos misses in one of
-   twenty random matrices; and ζ is the largest ‖H_i q − H̄q‖.
+   between what is certain and what was measured. m = θ_k (log d / (k − 1))² / 10 is about what Lanczos misses in one of
+   twenty random matrices; ζ is the largest ‖H_i q − H̄q‖.
 
-   Where 2. gives no positive lower bound, a check comes first: the clients average qᵀH_i q for one vector q that all
-   of them know, over more and more rounds, until the interval that contains qᵀH̄q excludes 0. If it is not positive,
-   or not told from 0 after MOST_ROUNDS rounds or at the level of rounding, there is no plan, and the error says so:
-   averaged products would otherwise show their disagreement in place of a spectrum.
+   If step 2 gives no positive lower bound, clients first average qᵀH_i q for one common vector q, over more and more
+   rounds, until the interval that contains qᵀH̄q excludes 0. If it is negative, or contains 0 after MOST_ROUNDS rounds
+   or at the level of rounding, there is no plan, and the error says so. Otherwise averaged products would show the
+   clients' disagreement instead of a spectrum.
 
-A few graphs of a few clients say little of τ: 12/n rounds that leave UNKNOWN each are added to what was seen.
+A few graphs of a few clients say little about τ: 12/n rounds that leave UNKNOWN each are added to the measured ones.
 
-What is certain. Step 2 encloses the means of what Lanczos found, rounding included, over links that lose and delay as
-well (`methods.mixing`). Lanczos finds eigenvalues from inside the spectrum: the extreme ones up to rounding where d_x
-is at most its 30 products and its start is not orthogonal to their eigenvectors, estimates beyond. Everything else is
-an estimate: good enough to choose by, and certified after the run.
+What is certain: step 2 encloses the means of the Lanczos values, rounding included, over unreliable links as well.
+Lanczos finds eigenvalues from inside the spectrum: the extreme ones up to rounding if d_x is at most its 30 products
+and its start is not orthogonal to their eigenvectors, estimates otherwise. Everything else is an estimate, good enough
+to choose by; the run is certified afterwards.
 """
 
 from __future__ import annotations
@@ -47,42 +47,43 @@ from hgp_ref.methods.spectrum import (
 )
 from hgp_ref.mixing import Mixer, Traffic, push_sum_for, start_averaging
 from hgp_ref.networks import Network
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.results import Result
 
-ACCURATE = 0.05  # share of the disagreement that is left in an average of the pilot
-NOISE = 5.0  # times its smallest Ritz value may be what T lacks of symmetry
-CAREFUL = 0.9  # of the lower end, whose overestimate costs more than an underestimate
-MOST_PRODUCTS = 8  # of H̄ in a pilot
-LOOKED_AT = 100  # graphs in which clients that are cut off are looked for
-PROBES = 4  # products with J_i behind ‖J_i‖
-UNKNOWN = 0.5  # what a round is taken to leave before anything was seen
+ACCURATE = 0.05  # share of the disagreement left in an averaged product with H̄
+NOISE = 5.0  # largest asymmetry of T, in multiples of its smallest Ritz value
+CAREFUL = 0.9  # factor on the lower end, because overestimating it costs more
+MOST_PRODUCTS = 8  # with H̄
+CHECKED_GRAPHS = 100  # in which every client must be reached
+PROBES = 4  # products behind the estimate of ‖J_i‖
+UNKNOWN = 0.5  # prior guess of τ
 NOT_CONVEX = "problem: the mean inner cost must be strongly convex at x, which its Hessian does not show"
-FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ below which averages are taken to be exact, and the largest that is reckoned with
+FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ is clipped to this range
 
 
 @dataclass(frozen=True)
-class Found(Result):
-    """What is known of a problem at a point and of a network; estimates, see `hgp_ref.planning.probe`.
+class Diagnostics(Result):
+    """Estimates of a problem's spectrum at a point and of a network's mixing; see `hgp_ref.planning.probe`.
 
     Attributes
     ----------
-    low : of the spectrum of H̄; not positive where nothing is known.
-    high : the other end of it.
+    low : lower end of the spectrum of H̄; not positive if unknown.
+    high : upper end of the spectrum of H̄.
     largest : max_i ‖H_i‖.
     zeta : how far clients' Hessians are apart, ‖(I − Θ)HΘ‖.
     tau : contraction of a round of Push-Sum.
-    size : max_i ‖J_i‖ max_i ‖∂_x f_i‖: with 1/low, how large v − ∂_λ f may be; None if not asked for.
-    products : of H̄ in the pilot; 0 without.
-    traffic : what finding it took.
-    own_low : below mean_i λ_min(H_i), which is what clients know without a pilot.
+    size : max_i ‖J_i‖ max_i ‖∂_x f_i‖; size/low bounds v − ∂_λ f. None for relative targets.
+    products : with H̄ in `refine_spectrum`; 0 without it.
+    traffic : of the measurements.
+    own_low : a lower bound on mean_i λ_min(H_i), known without `refine_spectrum`.
 
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
     >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
     >>> plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(n=3, seed=1), target=1e-3)
-    >>> 0 < plan.found.low <= plan.found.high, 0 <= plan.found.tau < 1, plan.found.traffic.rounds > 0
+    >>> known = plan.diagnostics
+    >>> 0 < known.low <= known.high, 0 <= known.tau < 1, known.traffic.rounds > 0
     (True, True, True)
     """
 
@@ -98,29 +99,20 @@ class Found(Result):
 
     @property
     def graphs(self) -> int:
-        """How many graphs were used."""
+        """How many graphs the measurements used."""
         return int(self.traffic.rounds)
 
     def rounds_to(self, share: float) -> int:
-        """Rounds of Push-Sum that leave `share` of a disagreement, at least 1.
-
-        Parameters
-        ----------
-        share : in (0, 1).
-
-        Returns
-        -------
-        int.
-        """
+        """Rounds of Push-Sum, at least 1, after which `share` (0 to 1) of a disagreement is left."""
         share = validation.between("share", share, 1e-300, 1.0)
         return max(1, math.ceil(math.log(share) / math.log(min(max(self.tau, FAST), SLOWEST))))
 
 
-def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Found, Mixer]:
-    """Steps 1 and 2, and the mean over whose channel they were made; sizes only where the target is absolute."""
+def probe(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Diagnostics, Mixer]:
+    """Steps 1 and 2, and the averaging they used; `with_size` for absolute targets."""
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
-    mixer = start_averaging([push_sum_for(net, 1)], problem.n_clients, x, LOOKED_AT)
+    mixer = start_averaging([push_sum_for(net, 1)], problem.n_clients, x, CHECKED_GRAPHS)
     mixer.channel.check_client_ids(problem.clients)
     low, high = client_extremes(linearization, x)
     sizes = host_float64(row_norms(gradient))
@@ -132,7 +124,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
     top = mixing.flooded
     rounded = mixing.rounding * float(top[0])
     least = -float(mixing.most[0]) - rounded
-    known = Found(
+    known = Diagnostics(
         low=least,
         high=float(mixing.most[1]) + rounded,
         largest=float(top[0]),
@@ -147,7 +139,7 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
 
 
 def _with_prior(tau: float, rounds: int, n: int) -> float:
-    """τ over the rounds that were seen, and UNKNOWN over 12/n more; of a single client nothing is unknown."""
+    """The mean of τ over the measured rounds and UNKNOWN over 12/n more; τ itself for a single client."""
     weight = 12 / n
     seen = rounds * math.log(max(tau, FAST))
     return tau if n == 1 else math.exp((seen + weight * math.log(UNKNOWN)) / (rounds + weight))
@@ -164,29 +156,29 @@ def _cross_norms(cross: object, x: Array) -> np.ndarray:
     return np.max(seen, axis=0) * max(1.0, math.sqrt(x.shape[-1]) / 2)
 
 
-def products_worth(known: Found, d: int) -> int:
-    """How many products of H̄ a pilot takes: about half of what Chebyshev needs for a factor e, 2 at least."""
+def products_worth(known: Diagnostics, d: int) -> int:
+    """How many products with H̄ to average: about half of what Chebyshev needs for a factor e, at least 2."""
     kappa = known.high / known.low if known.low > 0 else MOST_PRODUCTS**2 * 4.0
     return min(d, MOST_PRODUCTS, max(2, round(math.sqrt(kappa) / 2)))
 
 
-def pilot(known: Found, mixer: Mixer, problem: Normalised, x: Array, lam: Array) -> Found:
-    """Step 3."""
+def refine_spectrum(known: Diagnostics, mixer: Mixer, problem: FullProblem, x: Array, lam: Array) -> Diagnostics:
+    """Step 3: Lanczos on the mean Hessian."""
     k, steps = products_worth(known, x.shape[-1]), known.rounds_to(ACCURATE)
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp
     rows = start_rows(x)
     Q, Y, apart = [rows / row_norms(rows)[..., None]], [], []
     if not known.low > 0:
-        steps = _rounds_to_tell(mixer, xp.sum(Q[0] * hvp(Q[0]), axis=-1), steps, known.largest, x)
-    better = mixer.with_steps(steps)
+        steps = _rounds_until_positive(mixer, xp.sum(Q[0] * hvp(Q[0]), axis=-1), steps, known.largest, x)
+    longer = mixer.with_steps(steps)
     beta = xp.zeros_like(x[..., :1])
     for _ in range(k):
-        bent = hvp(Q[-1])
-        y = better.average(bent)
+        Hq = hvp(Q[-1])
+        y = longer.average(Hq)
         Y.append(y)
-        apart.append(host_float64(row_norms(bent - y)))
+        apart.append(host_float64(row_norms(Hq - y)))
         z = y
-        for _ in range(2):  # orthogonal to all before, once more for what rounding leaves
+        for _ in range(2):  # the second pass removes what the first one left by rounding
             for q in Q:
                 z = z - xp.sum(q * z, axis=-1, keepdims=True) * q
         beta = row_norms(z)[..., None]
@@ -196,9 +188,9 @@ def pilot(known: Found, mixer: Mixer, problem: Normalised, x: Array, lam: Array)
     missed = 0.1 * (math.log(x.shape[-1]) / np.maximum(used - 1, 0.1)) ** 2 * theta[:, 1]
     top = theta[:, 1] + np.maximum(left[:, 1], missed)
     flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], top, np.max(apart, axis=0)], axis=1)
-    first, sure, high, zeta_most = (float(a) for a in mixer.channel.max_consensus(flooded, x))
-    first = min(first, known.high)  # which is certain; averages of the pilot may be off, most over lossy links
-    certain = max(known.low, sure, 0.0)
+    first, first_certain, high, zeta = (float(a) for a in mixer.channel.max_consensus(flooded, x))
+    first = min(first, known.high)  # known.high is certain; averaged products are not, least of all over lossy links
+    certain = max(known.low, first_certain, 0.0)
     low = known.low
     if first > 0:  # two square roots, so that products stay within range
         low = CAREFUL * math.sqrt(first) * math.sqrt(max(min(certain, first), first / 100))
@@ -206,18 +198,15 @@ def pilot(known: Found, mixer: Mixer, problem: Normalised, x: Array, lam: Array)
         known,
         low=low,
         high=min(known.high, max(high, low)),
-        zeta=zeta_most,
+        zeta=zeta,
         products=k,
         traffic=mixer.channel.traffic,
     )
 
 
-def _rounds_to_tell(mixer: Mixer, own: Array, steps: int, largest: float, like: Array) -> int:
-    """Rounds after which the averages of qᵀH_i q (`own`, (n,)) tell that qᵀH̄q is positive; ValueError if they do not.
-
-    qᵀH̄q lies between the smallest and the largest of what `enclose` returns, up to rounding.
-    """
-    channel, values = mixer.channel, host_float64(own)[:, None]
+def _rounds_until_positive(mixer: Mixer, quotients: Array, steps: int, largest: float, like: Array) -> int:
+    """Rounds after which averages of the `quotients` qᵀH_i q, (n,), show that qᵀH̄q > 0; ValueError if they do not."""
+    channel, values = mixer.channel, host_float64(quotients)[:, None]
     rows = from_host(np.ascontiguousarray(values, dtype=host_dtype(like)), like=like)
     eps = float(np.finfo(host_dtype(like)).eps)
     while True:
@@ -232,15 +221,16 @@ def _rounds_to_tell(mixer: Mixer, own: Array, steps: int, largest: float, like: 
         if max(abs(top), abs(bottom)) <= 2 * rounded or steps >= MOST_ROUNDS:
             raise ValueError(
                 f"{NOT_CONVEX}: for a vector q of length 1 the mean of qᵀHq lies in [{low:.3g}, {high:.3g}] after "
-                f"{steps} rounds, which is not told from 0, where clients' Hessians are up to {largest:.3g}"
+                f"{steps} rounds, which contains 0; clients' Hessians have norms up to {largest:.3g}"
             )
         steps = min(2 * steps, MOST_ROUNDS)
 
 
 def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each client's T (k, k): extreme Ritz values and their residuals, (n, 2) each, and how much of T was used.
+    """Extreme Ritz values of each client's T (k, k) and their residuals, (n, 2) each, and the size of the part used.
 
-    That is the largest leading part, symmetric but for the disagreement of averages, which that does not outweigh.
+    T is symmetric but for the disagreement of averages. We use its largest leading part in which the asymmetry is
+    small beside the smallest Ritz value.
     """
     n, k, _ = T.shape
     values, left, used = np.empty((n, 2)), np.empty((n, 2)), np.empty(n)
@@ -255,25 +245,22 @@ def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     return values, left, used
 
 
-# ----------------------------------------------------------------------------------------------------
-# How fast gradient tracking converges, by a model with two groups of clients.
+# ---------------------------------------------------------------------------- how fast gradient tracking converges
 #
-# Let a call shrink disagreement by τ^S with a phase e^{iφ} (directed graphs turn it), and let clients' Hessians be λ ±
-# ζ.
-# The mean a of w, half the difference Δ of w between the groups and half the difference δ of y then follow
+# A model with two groups of clients. A call shrinks disagreement by τ^S with a phase e^{iφ} (directed graphs rotate
+# it), and the groups' Hessians are λ ± ζ. The mean a of w, half the difference Δ of w between the groups and half the
+# difference δ of y then follow
 #
 #     a⁺ = a − η(λa + ζΔ),     Δ⁺ = τ^S e^{iφ} (Δ − ηδ),     δ⁺ = τ^S e^{iφ} δ + λ(Δ⁺ − Δ) + ζ(a⁺ − a),
 #
-# because the mean of y is λa + ζΔ at all times. The largest |eigenvalue| over λ in [low, high], ζ and φ is the rate.
-# For
-# graphs that repeat, `exact.tracking_rate` is exact; the model agrees with it where they mix evenly
-# (`python -m verification tracking`), and needs no graph.
-
+# because the mean of y is always λa + ζΔ. The largest |eigenvalue| over λ in [low, high], ζ and φ is the rate. For
+# graphs that repeat, `exact.tracking_rate` is exact, and the model agrees with it where they mix evenly
+# (`python -m verification tracking`).
 
 PHASES = (0.0, 0.5)
 STEPS = (1, 2, 3, 4)  # S that are compared
-SAFE = 2.5  # a step is taken only if the model is stable at so many times it: graphs that differ are not the model
-WAVERING = 2.0  # first error over ‖w*‖ and what unequal graphs cost
+SAFE = 2.5  # the model must be stable at so many times a step, because real graphs differ from it
+WAVERING = 2.0  # factor for the initial error over ‖w*‖ and for unequal graphs
 
 
 @dataclass(frozen=True)
@@ -305,8 +292,8 @@ def rates(
     return radius.reshape(len(steps), -1).max(axis=1)
 
 
-def best_pace(known: Found, target: float) -> Pace | None:
-    """The step and S with the least S · iterations; None where the model is stable for none."""
+def best_pace(known: Diagnostics, target: float) -> Pace | None:
+    """The step size and S with the fewest rounds; None if the model is stable for none."""
     grid = np.geomspace(1e-3, 2.0, 40) / known.high
     paces = []
     for S in STEPS:

@@ -1,9 +1,9 @@
-"""Client costs g_i and f_i with their derivatives, batched over clients; see `protocol` for writing one's own."""
+"""Client costs g_i and f_i with their derivatives, batched over clients; `Problem` documents how to write one."""
 
-from hgp_ref.problems.adapters import from_jax, from_torch
 from hgp_ref.problems.base import Linearization, Problem, as_problem
 from hgp_ref.problems.batches import MiniBatches, sample_batches, sample_epochs
 from hgp_ref.problems.instance_weights import HyperCleaning, InstanceWeights
+from hgp_ref.problems.jax import from_jax
 from hgp_ref.problems.linear import LogisticRegression, SoftmaxRegression
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.neural import NeuralProblem
@@ -11,6 +11,7 @@ from hgp_ref.problems.neural_costs import NeuralCost
 from hgp_ref.problems.personal import NeuralInstanceWeights, PersonalBias, PersonalMask, PersonalMixture
 from hgp_ref.problems.quadratic import Quadratic
 from hgp_ref.problems.term_sizes import TermSizes
+from hgp_ref.problems.torch import from_torch
 from hgp_ref.problems.transforms import LogRates
 
 __all__ = [

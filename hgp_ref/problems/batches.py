@@ -18,7 +18,7 @@ from hgp_ref import validation
 from hgp_ref._numba import njit
 from hgp_ref.backend import Array, from_host
 from hgp_ref.philox import BATCHES, EPOCHS, MAX_CLIENTS, MAX_STEP, below, check_seeds, key, philox4x32, step_words
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.results import Result
 from hgp_ref.validation import room
 
@@ -131,9 +131,9 @@ def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, cou
 def _check_counts(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     counts = validation.host_array("counts", counts)
     if counts.ndim != 1 or len(counts) < 1 or not np.issubdtype(counts.dtype, np.integer):
-        raise ValueError(f"counts: shape {counts.shape}, dtype {counts.dtype} given, needed (n,) integers")
+        raise ValueError(f"counts must be (n,) integers, got shape {counts.shape} of {counts.dtype}")
     for i in np.flatnonzero((counts < 1) | (counts >= 2**32))[:1]:
-        raise ValueError(f"counts: client {i} has {counts[i]} instances, needed at least 1 (and below 2**32)")
+        raise ValueError(f"counts must be >= 1 and < 2**32, got {counts[i]} for client {i}")
     return np.ascontiguousarray(counts, dtype=np.int64)
 
 
@@ -143,9 +143,9 @@ def _check_numbers(clients: Sequence[int] | np.ndarray | None, n: int) -> np.nda
         return np.arange(n, dtype=np.int64)
     numbers = validation.host_array("clients", clients)
     if numbers.shape != (n,) or not np.issubdtype(numbers.dtype, np.integer):
-        raise ValueError(f"clients: shape {numbers.shape}, dtype {numbers.dtype} given, needed ({n},) integers")
+        raise ValueError(f"clients must be ({n},) integers, got shape {numbers.shape} of {numbers.dtype}")
     for number in numbers[(numbers < 0) | (numbers >= MAX_CLIENTS)][:1]:
-        raise ValueError(f"clients: {number} given, needed client numbers from 0 to {MAX_CLIENTS - 1}")
+        raise ValueError(f"clients must be numbers from 0 to {MAX_CLIENTS - 1}, got {number}")
     return np.ascontiguousarray(numbers, dtype=np.int64)
 
 
@@ -205,7 +205,7 @@ Step = tuple[Array | None, Array | None]  # the mini-batch, and who takes part (
 class Epochs:
     """The steps of each epoch of `problem` in batches of `size` (None: one step on all instances)."""
 
-    def __init__(self, problem: Normalised, size: int | None, seed: int, like: Array, first: int = 0) -> None:
+    def __init__(self, problem: FullProblem, size: int | None, seed: int, like: Array, first: int = 0) -> None:
         self.problem, self.seed, self.like = problem, seed, like
         self.first = validation.integer("offset", first, 0, MAX_STEP)
         if size is not None:
@@ -308,7 +308,7 @@ class BatchSampler:
     With `runs` there is one batch per seed along a leading axis. Batches must be requested in order.
     """
 
-    def __init__(self, problem: Normalised, batches: MiniBatches, total: int, like: Array, *,
+    def __init__(self, problem: FullProblem, batches: MiniBatches, total: int, like: Array, *,
                  seeds: Sequence[int] | None = None, runs: bool = False, streams: int = 1) -> None:  # fmt: skip
         if problem.counts is None:
             raise ValueError(f"batches={batches!r} needs a problem with `counts`, the number of instances per client")

@@ -22,7 +22,7 @@ from hgp_ref.problems.linear import Batch, LinearProblem, softmax_loss
 from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.losses import BinaryLoss, Loss, sigmoid
-from hgp_ref.problems.transforms import Elementwise
+from hgp_ref.problems.transforms import Reparametrised
 
 
 class InstanceWeights(LinearProblem):
@@ -45,11 +45,6 @@ class InstanceWeights(LinearProblem):
     l2 : float
         Rate of the L2 term.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Data must fit together, `loss` be one of the two, `l2` ≥ 0.
-
     Examples
     --------
     >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=20, seed=0)
@@ -60,7 +55,7 @@ class InstanceWeights(LinearProblem):
     (20, (2,))
     """
 
-    conforms = True  # what as_problem need not check
+    trusted = True  # what as_problem need not check
     weighs_instances = True
     _cross_needs_logits = True
 
@@ -68,7 +63,7 @@ class InstanceWeights(LinearProblem):
                  n_classes: int | None = None, l2: float = 0.0) -> None:  # fmt: skip
         arguments.choice("loss", loss, ("binary", "softmax"))
         if loss == "binary" and n_classes is not None and arguments.integer("n_classes", n_classes) != 2:
-            raise ValueError(f'n_classes: {n_classes} given, needed 2 or None with loss="binary"')
+            raise ValueError(f'n_classes must be 2 or None with loss="binary", got {n_classes}')
         rate = arguments.nonnegative("l2", l2)
         chosen: Loss = BinaryLoss() if loss == "binary" else softmax_loss(X, y, y_val, n_classes)
         super().__init__(X, y, X_val, y_val, chosen)
@@ -108,18 +103,7 @@ class InstanceWeights(LinearProblem):
         return xp.astype(index[..., None] == instances, like.dtype)
 
     def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """Row k is the gradient of (1/N_i) l_ik; rows outside the batch are zero.  # (n, N_max, d_x)
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-        batch : (n, b) indices of instances; None for all of them.
-
-        Returns
-        -------
-        (n, N_max, d_x).
-        """
+        """Row k is the gradient of (1/N_i) l_ik; rows outside the batch are zero.  # (n, N_max, d_x)"""
         view, lead = self._enter(x, lam, batch)
         xp = self._xp
         slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
@@ -130,17 +114,7 @@ class InstanceWeights(LinearProblem):
         return expand(rows, lead, 3, xp=xp)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows.  # (n,) on the host
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, N_max).
-
-        Returns
-        -------
-        (n,) on the host.
-        """
+        """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows.  # (n,) on the host"""
         return rounding.norms(self._row_lengths(x, lam))
 
     def _row_lengths(self, x: Array, lam: Array) -> np.ndarray:
@@ -151,16 +125,7 @@ class InstanceWeights(LinearProblem):
         return constants.host(view.mean) * lengths
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """Constants along x; the modulus is l2 where no weight is negative. None beyond floating point.
-
-        Parameters
-        ----------
-        lam : (n, N_max).
-
-        Returns
-        -------
-        Lipschitz or None.
-        """
+        """Constants along x; the modulus is l2 where no weight is negative. None beyond floating point."""
         self._check_lam(lam)
         mean, features = constants.host(self._train.all.mean), self._train.all.features
         weight = mean * constants.host(lam)
@@ -174,11 +139,10 @@ class InstanceWeights(LinearProblem):
 #
 # Labels of some training instances are wrong, nobody knows which. λ is learnt so that the model does well on validation
 # instances, whose labels are right: the weights σ(λ_ik) of wrong ones fall. ∂_λ f = 0, so that all of the
-# hyper-gradient
-# comes through x: without the terms of the series (M = 0) there is none.
+# hyper-gradient comes through x: without the terms of the series (M = 0) there is none.
 
 
-class HyperCleaning(Elementwise):
+class HyperCleaning(Reparametrised):
     """Softmax regression with a weight σ(λ_ik) on training instance k of client i.
 
     X, y, X_val, y_val: as in SoftmaxRegression; l2: the L2 rate of x. lam is (n, N_max), its columns beyond N_i are
@@ -210,7 +174,7 @@ class HyperCleaning(Elementwise):
     (0, 0)
     """
 
-    conforms = True  # what as_problem need not check
+    trusted = True  # what as_problem need not check
 
     def __init__(
         self, X: Data, y: Data, X_val: Data, y_val: Data, l2: float = 1e-3, *, n_classes: int | None = None
@@ -220,32 +184,13 @@ class HyperCleaning(Elementwise):
         self.l2, self.n_classes = weighted.l2, weighted._loss.logits
 
     def weights(self, lam: Array) -> Array:
-        """σ(λ).  # (n, N_max)
-
-        Parameters
-        ----------
-        lam : (n, N_max).
-
-        Returns
-        -------
-        (n, N_max) in (0, 1).
-        """
+        """σ(λ).  # (n, N_max)"""
         check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
         return self._value(lam)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖diag(σ') J_i‖_F from the lengths of its rows.  # (n,) on the host
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, N_max).
-
-        Returns
-        -------
-        (n,) on the host.
-        """
-        weighted: Any = self._inner.given
+        """‖diag(σ') J_i‖_F from the lengths of its rows.  # (n,) on the host"""
+        weighted: Any = self._inner.wrapped
         lengths = weighted._row_lengths(x, self._at(x, lam))
         return rounding.norms(lipschitz.host(self._slope(lam)) * lengths)
 

@@ -28,7 +28,7 @@ from hgp_ref.backend import (
     is_numpy,
     to_host,
 )
-from hgp_ref.problems.base import Normalised, OwnRows, Shape, matmul_runs, optional
+from hgp_ref.problems.base import FullProblem, Shape, matmul_runs, optional
 from hgp_ref.problems.losses import Loss
 
 
@@ -80,8 +80,8 @@ def require_existing(batches: np.ndarray, counts: np.ndarray) -> None:
     if wrong.any():
         client = int(np.argwhere(wrong)[0][-2])
         raise ValueError(
-            f"batch: client {client} has {counts[client]} instances, needed indices from 0 to "
-            f"{counts[client] - 1} or -1 for padding, got {batches[wrong][0]}"
+            f"batch must hold indices from 0 to {counts[client] - 1} or -1 for padding for client {client}, "
+            f"got {batches[wrong][0]}"
         )
 
 
@@ -90,8 +90,43 @@ def require_existing(batches: np.ndarray, counts: np.ndarray) -> None:
 #
 # Client i holds N_i instances (rows of its feature matrix). They are stored as one array (n, N_max, d) whose padding
 # rows have weight zero, so that none is dropped. `View` is what the costs see: all instances, or those of a mini-batch,
-# with the weight of each in its client's mean. On NumPy a client's sums run over its own rows alone (see `own_rows`),
+# with the weight of each in its client's mean. On NumPy a client's sums run over its own rows alone (see `RaggedRows`),
 # so that they are the same bit for bit whoever else is in the array; elsewhere all clients are one batched product.
+
+
+class RaggedRows:
+    """Of (..., n, N, .) arrays, the first rows_i rows of client i."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        ends = [*(int(k) for k in np.flatnonzero(np.diff(rows)) + 1), len(rows)]
+        starts = [0, *ends[:-1]]
+        # clients start .. end-1 have k rows each; a client without rows has nothing to add
+        parts = [(slice(a, b), slice(int(rows[a]))) for a, b in zip(starts, ends, strict=True) if rows[a] > 0]
+        whole = slice(None)
+        self._parts = [((..., a, whole, whole), (..., a, k, whole), (..., a, whole, k), (..., a, k)) for a, k in parts]
+
+    def times(self, matrix: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """matrix_i columns_i, rows beyond a client's own zero.  # (..., n, N, c)"""
+        lead = np.broadcast_shapes(matrix.shape[:-3], columns.shape[:-3])
+        product = np.zeros((*lead, *matrix.shape[-3:-1], columns.shape[-1]), dtype=matrix.dtype)
+        for every, rows, _, _ in self._parts:
+            np.matmul(matrix[rows], columns[every], out=product[rows])
+        return product
+
+    def transposed_times(self, matrix: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """matrix_i columns_i where instances are the columns of matrix_i (..., n, p, N).  # (..., n, p, c)"""
+        lead = np.broadcast_shapes(matrix.shape[:-3], columns.shape[:-3])
+        product = np.zeros((*lead, *matrix.shape[-3:-1], columns.shape[-1]), dtype=columns.dtype)
+        for every, rows, instances, _ in self._parts:
+            np.matmul(matrix[instances], columns[rows], out=product[every])
+        return product
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """Sum over each client's own entries of (..., n, N).  # (..., n)"""
+        sums = np.zeros(values.shape[:-1], dtype=values.dtype)
+        for _, rows, _, entries in self._parts:
+            sums[rows[:2]] = np.sum(values[entries], axis=-1)
+        return sums
 
 
 class View:
@@ -107,8 +142,8 @@ class View:
         self.logits = int(targets.shape[-1])  # C
 
     @cached_property
-    def _own(self) -> OwnRows | None:
-        return None if self.rows is None else OwnRows(self.rows)
+    def _own(self) -> RaggedRows | None:
+        return None if self.rows is None else RaggedRows(self.rows)
 
     def forward(self, u: Array, *, xp: Namespace) -> Array:
         """Logits of every instance, features_i U_i with U_i the (d, C) matrix of u_i.  # (..., n, N, C)"""
@@ -240,11 +275,9 @@ def read_instances(X: Data, y: Data, loss: Loss, names: tuple[str, str]) -> Inst
         features = array_namespace(features).asarray(features, copy=True)
     labels, label_counts = read_labels(names[1], y, features)
     if counts.shape != label_counts.shape:
-        raise ValueError(
-            f"{names[1]}: labels of {len(label_counts)} clients given, needed {len(counts)} as in {names[0]}"
-        )
+        raise ValueError(f"{names[1]} must have {len(counts)} clients as {names[0]}, got {len(label_counts)}")
     for i in np.flatnonzero(counts != label_counts)[:1]:
-        raise ValueError(f"{names[1]}: client {i} has {label_counts[i]} labels, needed {counts[i]} as in {names[0]}")
+        raise ValueError(f"{names[1]} must have {counts[i]} labels of client {i} as {names[0]}, got {label_counts[i]}")
     check_labels(names[1], labels, 2 if loss.logits == 1 else loss.logits)
     return Instances(features, loss.encode(labels, xp=array_namespace(labels)), counts)
 
@@ -253,20 +286,20 @@ def read_labels(name: str, y: Data, features: Array) -> tuple[Array, np.ndarray]
     """Labels (n, N_max) as floats beside `features`, and how many each client has."""
     validation.dense(name, y)
     if not hasattr(y, "shape") and not isinstance(y, list | tuple):
-        raise TypeError(f"{name}: {type(y).__name__} given, needed labels (n, N) or a list of n arrays (N_i,)")
+        raise TypeError(f"{name} must be labels (n, N) or a list of n arrays (N_i,), got {type(y).__name__}")
     parts: list[Array] = [y] if hasattr(y, "shape") else list(y)
     for part in parts:
         if part is None or isinstance(part, np.ma.MaskedArray):
-            raise TypeError(f"{name}: {type(part).__name__} given, needed plain arrays")
+            raise TypeError(f"{name} must be plain arrays, got {type(part).__name__}")
         validation.dense(name, part)
         try:
             xp = array_namespace(part, features)
         except TypeError as error:
             raise TypeError(f"{name}: {error}") from error
         if not xp.isdtype(part.dtype, ("bool", "integral", "real floating")):
-            raise TypeError(f"{name}: {part.dtype} given, needed numbers")
+            raise TypeError(f"{name} must hold numbers, got {part.dtype}")
         if device(part) != device(features):
-            raise TypeError(f"{name}: on device {device(part)}, needed the features' device {device(features)}")
+            raise TypeError(f"{name} must be on the device {device(features)} of the features, got {device(part)}")
     cast = [xp.astype(part, features.dtype) for part in parts]
     return pad(name, cast[0] if hasattr(y, "shape") else cast, 1)
 
@@ -277,8 +310,8 @@ def check_labels(name: str, labels: Array, n_classes: int) -> None:
     good = (labels >= 0) & (labels <= n_classes - 1) & (labels == xp.floor(labels))
     if not bool(to_host(xp.all(good))):
         bad = to_host(labels)[~to_host(good)][0]
-        needed = "0 or 1" if n_classes == 2 else f"whole numbers from 0 to {n_classes - 1}"
-        raise ValueError(f"{name}: label {bad} given, needed {needed}")
+        valid = "0 or 1" if n_classes == 2 else f"whole numbers from 0 to {n_classes - 1}"
+        raise ValueError(f"{name} must hold labels that are {valid}, got {bad}")
 
 
 def pad(name: str, data: Data, ndim: int) -> tuple[Array, np.ndarray]:
@@ -288,19 +321,19 @@ def pad(name: str, data: Data, ndim: int) -> tuple[Array, np.ndarray]:
     if hasattr(data, "shape"):
         validation.same_kind(**{name: data})
         if len(data.shape) != ndim + 1 or data.shape[0] < 1 or 0 in data.shape[2:]:
-            raise ValueError(f"{name}: shape {tuple(data.shape)} given, needed {form}")
+            raise ValueError(f"{name} must have shape {form}, got {tuple(data.shape)}")
         parts, counts = None, np.full(data.shape[0], data.shape[1], dtype=np.int64)
     else:
         parts = list(data) if isinstance(data, Sequence) else []
         if not parts:
-            raise ValueError(f"{name}: {type(data).__name__} without arrays given, needed {form}")
+            raise ValueError(f"{name} must be {form}, got {type(data).__name__} without arrays")
         validation.same_kind(**{f"{name}[{i}]": part for i, part in enumerate(parts)})
         for i, part in enumerate(parts):
             if part.ndim != ndim or tuple(part.shape[1:]) != tuple(parts[0].shape[1:]) or 0 in part.shape[1:]:
-                raise ValueError(f"{name}[{i}]: shape {tuple(part.shape)} given, needed {form}")
+                raise ValueError(f"{name} must have shape {form}, got {tuple(part.shape)} in {name}[{i}]")
         counts = np.array([part.shape[0] for part in parts], dtype=np.int64)
     for i in np.flatnonzero(counts == 0)[:1]:
-        raise ValueError(f"{name}: client {i} has no instances, needed at least one for every client")
+        raise ValueError(f"{name} must have at least one instance for every client, got none for client {i}")
     padded = data if parts is None else _stack(parts, int(counts.max()))
     validation.finite(name, padded)
     return detached(padded), counts
@@ -319,8 +352,7 @@ def _stack(parts: list[Array], longest: int) -> Array:
 # A digest of the data that a problem holds: the same for equal data, whatever library or device they are on.
 #
 # A checkpoint belongs to one problem. Costs and gradients at one point tell most problems apart, but one changed label
-# of
-# 20,000 moves them by less than another machine's rounding may. Problems that hold their data therefore offer
+# of 20,000 moves them by less than another machine's rounding may. Problems that hold their data therefore offer
 # `data_digest()`, which a checkpoint keeps and compares exactly.
 
 
@@ -337,9 +369,9 @@ def digest(problem: object, *parts: Any) -> str:
     return total.hexdigest()
 
 
-def digest_of(problem: Normalised) -> str | None:
+def digest_of(problem: FullProblem) -> str | None:
     """What the problem says of its data; None where it does not."""
-    own = optional(problem.given, "data_digest")
+    own = optional(problem.wrapped, "data_digest")
     return own() if callable(own) else None
 
 

@@ -1,7 +1,13 @@
-"""X_i^T (s_i (X_i u_i)) + r_i u_i in one pass over the data, for NumPy arrays.
+"""Linear models with a loss per logit, for every cost of the form
 
-Two matrix products read X twice. Here the sweep over four rows of X_i that makes their products with u_i also adds the
-four rows before, still in a cache near the core, to the result: X comes from memory once.
+    g_i(x, λ_i) = Σ_k weight_ik(λ_i) l(a_ik, y_ik) + ½ Σ_j rate_ij(λ_i) x_j²,     a_ik = X_ik U
+    f_i(x)      = (1/N_i') Σ_k l(a'_ik, y'_ik)        over validation instances
+
+where U is x as a (d, C) matrix, row-major, and C = 1 for the binary loss. Logistic regression, softmax regression and
+instance weights differ in how weight and rate depend on λ, and hence in ∂²_{xλ} g. The rest is the same:
+
+    ∂_x g_i    = X_iᵀ (weight l') + rate x
+    ∂²_x g_i u = X_iᵀ (weight l'' (X_i u)) + rate u
 """
 
 from __future__ import annotations
@@ -15,22 +21,21 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref import validation as arguments
 from hgp_ref._numba import njit, over_rows
 from hgp_ref.backend import Array, array_namespace, device, is_numpy, to_host
 from hgp_ref.problems import lipschitz
-from hgp_ref.problems import lipschitz as constants
 from hgp_ref.problems.base import (
+    FullProblem,
     Portable,
     Shape,
+    array_mover,
     check_argument,
     check_batch,
-    chosen,
+    client_indices,
     expand,
     matvec,
-    mover,
     run_axes,
-    taker,
+    take_rows,
 )
 from hgp_ref.problems.instances import (
     Data,
@@ -48,8 +53,519 @@ from hgp_ref.problems.losses import BinaryLoss, Loss, SoftmaxLoss
 from hgp_ref.problems.term_sizes import TermSizes
 from hgp_ref.validation import room
 
+Batch = Array | PreparedBatch | None
+Strategy = tuple[np.ndarray | None, Callable[[Array], Array]]  # clients (None: all) and u ↦ H_i u_i for these
+
 ANY_ORDER = {"reassoc", "contract", "nsz"}  # sums in vector registers; NaN and infinity keep their meaning
 SMALLEST = 2**15  # bytes of one client's data: below, one pass gains nothing, however many clients there are
+
+
+class LinearProblem(Portable, FullProblem):
+    """What all linear models share. A subclass sets `dim_lam` and gives weight, rate and their derivatives."""
+
+    broadcasts = True
+    dim_lam: int
+    _cross_needs_logits = False  # whether d²_{x lam} g_i u_i is made from X_i u_i
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss) -> None:
+        self._train = read_instances(X, y, loss, ("X", "y"))
+        self._val = read_instances(X_val, y_val, loss, ("X_val", "y_val"))
+        train, val = self._train.all.features, self._val.all.features
+        self._xp = validation.same_kind(X=train, X_val=val)
+        for axis, meaning in ((0, "clients"), (2, "features")):
+            if train.shape[axis] != val.shape[axis]:
+                raise ValueError(f"X_val must have {train.shape[axis]} {meaning} as X, got {val.shape[axis]}")
+        self._loss = loss
+        self.n_clients = int(train.shape[0])
+        self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
+        self.dim_x = int(train.shape[2]) * loss.logits
+
+    def _like(self) -> Array:
+        return self._train.all.features
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Training instances of each client, on the host.  # (n,)"""
+        return self._train.counts.copy()
+
+    # What a subclass says about lam.
+
+    @abstractmethod
+    def _weight(self, lam: Array, view: View) -> Array:
+        """weight_ik for the instances of `view`.  # (..., n, N)"""
+
+    @abstractmethod
+    def _rate(self, lam: Array) -> Any:
+        """rate_ij, a number or an array that broadcasts against x.  # (..., n, d_x)"""
+
+    @abstractmethod
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
+        """d²_{x lam} g_i u_i, with slope() = l' of every instance, and along = X_i u_i if known.  # (..., n, d_lam)"""
+
+    @abstractmethod
+    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
+        """What rounding does to it, in units of eps/2, from |x| and |u|.  # (n, d_lam)"""
+
+    # Costs and gradients.
+
+    def inner_cost(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """sum_k weight_ik l_ik + 1/2 sum_j rate_ij x_j^2.  # (n,)"""
+        view, lead = self._enter(x, lam, batch)
+        xp = self._xp
+        value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
+        data = view.total(self._weight(lam, view) * value, xp=xp)
+        return expand(data + 0.5 * xp.sum(self._rate(lam) * x * x, axis=-1), lead, 1, xp=xp)
+
+    def inner_grad(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """X_i^T (weight l') + rate x.  # (n, d_x)"""
+        view, lead = self._enter(x, lam, batch)
+        xp = self._xp
+        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
+        data = view.adjoint(self._weight(lam, view)[..., None] * slope, xp=xp)
+        return expand(data + self._rate(lam) * x, lead, 2, xp=xp)
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """Mean loss on the validation instances.  # (n,)"""
+        _, lead = self._enter(x, lam, None)
+        xp, view = self._xp, self._val.all
+        value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
+        return expand(view.total(view.mean * value, xp=xp), lead, 1, xp=xp)
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """Its gradient along x, and zero along lam.  # (n, d_x), (n, d_lam)"""
+        _, lead = self._enter(x, lam, None)
+        xp, view = self._xp, self._val.all
+        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
+        f_x = view.adjoint(view.mean[..., None] * slope, xp=xp)
+        return (
+            xp.asarray(expand(f_x, lead, 2, xp=xp), copy=True),
+            xp.zeros((*lead, self.n_clients, self.dim_lam), dtype=lam.dtype, device=device(lam)),
+        )
+
+    # Second derivatives.
+
+    def linearize(self, x: Array, lam: Array, batch: Batch = None) -> LinearLinearization:
+        """Curvature weights of every instance at (x, lam), kept; see LinearLinearization for what else is kept."""
+        view, lead = self._enter(x, lam, batch)
+        return LinearLinearization(self, x, lam, view, lead)
+
+    def hessian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """sum_k weight_ik l''_ik (x) X_ik X_ik^T + diag(rate), in closed form.  # (n, d_x, d_x)"""
+        view, lead = self._enter(x, lam, batch)
+        xp, X = self._xp, view.features
+        blocks = self._loss.blocks(view.forward(x, xp=xp), xp=xp)  # (..., n, N, C, C)
+        blocks = self._weight(lam, view)[..., None, None] * blocks
+        rows = []
+        for c in range(self._loss.logits):
+            right = X[..., :, None] * blocks[..., c, :][..., None, :]  # (..., n, N, d, C)
+            right = xp.reshape(right, (*right.shape[:-2], self.dim_x))
+            rows.append(view.contract(X, right, xp=xp))  # (..., n, d, d_x)
+        data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
+        data = xp.reshape(data, (*data.shape[:-3], self.dim_x, self.dim_x))
+        return expand(data + self._diagonal(self._rate(lam), x), lead, 3, xp=xp)
+
+    def _diagonal(self, rate: Any, x: Array) -> Array:
+        """diag(rate) with the run axes of rate alone.  # (..., n, d_x, d_x) or (d_x, d_x)"""
+        identity = self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
+        return rate * identity if isinstance(rate, float) else rate[..., None] * identity
+
+    def term_sizes(self, x: Array, lam: Array) -> TermSizes:
+        """Sizes of the terms of every cost, gradient and product at (x, lam), without run axes; see `linear_sizes`."""
+        _, lead = self._enter(x, lam, None)
+        if lead:
+            raise ValueError(f"x and lam must have no leading run axes, got {lead}")
+        return LinearSizes(self, x, lam).sizes()
+
+    # Entry checks and moving.
+
+    def _check_lam(self, lam: Array) -> None:
+        lead = check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
+        if lead:
+            raise ValueError(f"lam must have no leading run axes, got {lead}")
+
+    def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
+        like, n = self._train.all.features, self.n_clients
+        own = check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x")
+        theirs = check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam")
+        if batch is None and own == theirs:
+            return self._train.all, own
+        leads = {"x": own, "lam": theirs}
+        if isinstance(batch, PreparedBatch):
+            leads["batch"] = batch.shape[:-2]
+        elif batch is not None:
+            leads["batch"] = check_batch(batch, like, n)
+        return self._train.select(batch, xp=self._xp), run_axes(**leads)
+
+    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> PreparedBatches:
+        """Mini-batches (count, streams, ..., n, b) of -1-padded indices, checked on the host and sent at once.
+
+        Entry [k, stream] is what the methods above take as `batch`; it launches no more than a gather on the device.
+        """
+        return self._train.prepare(host_batches, like)
+
+    def data_digest(self) -> str:
+        """SHA-256 of data and settings; see `digests`."""
+        return digest(self, self._train, self._val)
+
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
+        """The same problem with some of its clients, a slice or indices; lam keeps its length."""
+        which, part = client_indices(clients, self.n_clients), copy.copy(self)
+        part._train, part._val = (each.restrict(which, take_rows(which)) for each in (self._train, self._val))
+        part.clients = self.clients[which]
+        part.n_clients = len(part.clients)
+        return part
+
+    def to(self, target: Any, dtype: Any = None) -> Any:
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
+        move, moved = array_mover(target, dtype), copy.copy(self)
+        moved._train, moved._val = self._train.to(move), self._val.to(move)
+        moved._xp = array_namespace(moved._train.all.features)
+        return moved
+
+    # Constants along x.
+
+    def _lipschitz(self, weight: np.ndarray, nu_J: float, modulus: float) -> Lipschitz | None:
+        """Constants of losses with weights (n, N) on the host and an L2 modulus; see `constants`."""
+        c2, c3 = lipschitz.loss_constants(self._loss.logits)
+        val = self._val.all
+        return lipschitz.representable(
+            nu_flam=0.0,
+            nu_fx=lipschitz.largest_moment(c2, val.features, lipschitz.host(val.mean), power=0),
+            nu_J=nu_J,
+            nu_H=lipschitz.largest_moment(c3, self._train.all.features, np.abs(weight), power=1),
+            strong_convexity=lipschitz.positive_modulus(modulus),
+            holds_apart=True,
+        )
+
+
+# --------------------------------------------- learnt L2 rates:  g_i = mean_k l_ik + ½ xᵀ diag(λ_i) x  or  + ½ λ_i |x|²
+
+
+class RegularizedLinear(LinearProblem):
+    """lam holds a rate per coordinate, (n, d_x), or one per client, (n, 1)."""
+
+    weighs_instances = False
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss, regularization: str) -> None:
+        validation.choice("regularization", regularization, ("coordinate", "client"))
+        super().__init__(X, y, X_val, y_val, loss)
+        self.regularization = regularization
+        self.dim_lam = self.dim_x if regularization == "coordinate" else 1
+
+    def _weight(self, lam: Array, view: View) -> Array:
+        return view.mean
+
+    def _rate(self, lam: Array) -> Array:
+        return lam
+
+    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
+        product = x * u  # lam_ij meets x through lam_ij x_j
+        return product if self.dim_lam == self.dim_x else self._xp.sum(product, axis=-1, keepdims=True)
+
+    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
+        product = x * u + sizes.tiny
+        if self.dim_lam == self.dim_x:
+            return product
+        return (self.dim_x + 1) * self._xp.sum(product, axis=-1, keepdims=True)
+
+    def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+        """diag(x_i), or the row x_i^T.  # (n, d_lam, d_x)"""
+        _, lead = self._enter(x, lam, batch)
+        full = x[..., None, :]
+        if self.regularization == "coordinate":
+            full = full * self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
+        return expand(full, lead, 3, xp=self._xp)
+
+    def jacobian_norms(self, x: Array, lam: Array) -> Array:
+        """‖J_i‖ = max_j |x_ij|, or |x_i|, without the matrices.  # (n,)"""
+        xp = self._xp
+        self._enter(x, lam, None)
+        if self.regularization == "coordinate":
+            return xp.max(xp.abs(x), axis=-1)
+        peak = xp.max(xp.abs(x), axis=-1, keepdims=True)  # squares of x itself may leave the range
+        scale = xp.where(peak > 0, peak, xp.ones_like(peak))
+        return xp.sqrt(xp.sum((x / scale) ** 2, axis=-1)) * scale[..., 0]
+
+    def lipschitz(self, lam: Array) -> Lipschitz | None:
+        """Constants along x; the mean cost has the smallest mean rate as its modulus. None beyond floating point."""
+        self._check_lam(lam)
+        mean = lipschitz.host(self._train.all.mean)
+        return self._lipschitz(mean, 1.0, lipschitz.mean_rate(lipschitz.host(lam)))
+
+
+class LogisticRegression(RegularizedLinear):
+    """Binary cross-entropy of a linear model; the outer cost is the mean loss on validation instances.
+
+    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: labels 0 or 1, (n, N) or lists of (N_i,).
+    regularization: "coordinate", lam (n, d), or "client", lam (n, 1) for lam_i/2 |x|^2. No bias is added: append a
+    column of ones for one (it is then regularised like any other coordinate).
+
+    Parameters
+    ----------
+    X, y : array (n, N, d) and (n, N), or lists
+        Training data; y in {0, 1}.
+    X_val, y_val : likewise
+        Validation data.
+    regularization : {"coordinate", "client"}
+        A rate for every coordinate, or one for a client.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=3, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> problem.inner_cost(np.zeros((3, 6)), np.zeros((3, 6))).round(4)
+    array([0.6931, 0.6931, 0.6931])
+    """
+
+    trusted = True  # what as_problem need not check
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, regularization: str = "coordinate") -> None:
+        super().__init__(X, y, X_val, y_val, BinaryLoss(), regularization)
+
+
+class SoftmaxRegression(RegularizedLinear):
+    """Cross-entropy of C classes; x_i is the (d, C) weight matrix flattened row by row, d_x = d C.
+
+    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: classes 0 .. C-1, (n, N) or lists of (N_i,).
+    n_classes: C, by default the largest label plus one. regularization: as in LogisticRegression.
+
+    Parameters
+    ----------
+    X, y : array (n, N, d) and (n, N), or lists
+        Training data and classes.
+    X_val, y_val : likewise
+        Validation data.
+    n_classes : int, optional
+        By default one more than the largest label.
+    regularization : {"coordinate", "client"}
+        A rate for every coordinate, or one for a client.
+
+    Examples
+    --------
+    >>> data = hgp.data.digits(n_clients=3)
+    >>> hgp.problems.SoftmaxRegression(data.X, data.y, data.X_val, data.y_val, 10).dim_x
+    650
+    """
+
+    trusted = True  # what as_problem need not check
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, n_classes: int | None = None, *,
+                 regularization: str = "coordinate") -> None:  # fmt: skip
+        loss = softmax_loss(X, y, y_val, n_classes)
+        super().__init__(X, y, X_val, y_val, loss, regularization)
+        self.n_classes = loss.logits
+
+
+def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> SoftmaxLoss:
+    """The loss for `n_classes` classes, counted from the labels if not given."""
+    if n_classes is None:
+        features, _ = pad("X", X, 2)
+        labels = [read_labels(name, part, features)[0] for name, part in (("y", y), ("y_val", y_val))]
+        n_classes = 1 + max(int(to_host(array_namespace(part).max(part))) for part in labels)
+        if n_classes < 2:
+            raise ValueError("y, y_val must have labels of at least two classes, got only 0; or pass n_classes")
+    n_classes = validation.integer("n_classes", n_classes, 2)
+    room(f"n_classes={n_classes}", 16 * n_classes)  # at least: one-hot labels, and d_x of several numbers a class
+    return SoftmaxLoss(n_classes)
+
+
+# --------------------------------------------------------------------------------------------------- second derivatives
+
+
+class LinearLinearization:
+    """Second derivatives of a linear model at a fixed point: u ↦ X_iᵀ (weight l'' (X_i u_i)) + rate u_i.
+
+    The products are computed in one of three ways:
+
+    - by Hessians: on full batches with d_x ≤ N_i the (d_x, d_x) matrix is formed once. It is at most C times as large
+      as the data, and a product costs d_x² instead of 2 N_i d_x;
+    - in one pass: otherwise on NumPy, if the data of the client are large, both products with X_i in one sweep;
+    - matrix-free: otherwise two products with X_i.
+
+    The choice depends on a client's own data alone, so that its numbers are the same bit for bit whichever clients
+    share the arrays. On libraries other than NumPy all clients are padded to one length and take the same way. What
+    depends on the point and the batch alone is computed at its first use and kept.
+    """
+
+    def __init__(self, problem: LinearProblem, x: Array, lam: Array, view: View, lead: Shape) -> None:
+        xp = problem._xp
+        self._problem, self._view, self._lead = problem, view, lead
+        self._x = xp.asarray(x, copy=True)  # the caller may modify x and lam in place later
+        self._lam = xp.asarray(lam, copy=True)
+
+    def hvp(self, u: Array) -> Array:
+        """H_i u_i.  # (n, d_x)"""
+        x, strategies = self._x, self._strategies
+        simple = type(u) is np.ndarray and u.ndim == 2 and u.shape == x.shape and u.dtype == x.dtype and not self._lead
+        lead = () if simple else self._check(u)
+        if strategies[0][0] is None:
+            Hu = strategies[0][1](u)
+            return Hu if simple else expand(Hu, lead, 2, xp=self._problem._xp)
+        Hu = np.empty((*lead, *u.shape[-2:]), dtype=u.dtype)
+        for clients, apply in strategies:
+            product = apply(u)
+            Hu[..., clients, :] = product if product.shape[-2] < u.shape[-2] else product[..., clients, :]
+        return Hu
+
+    def cross(self, u: Array) -> Array:
+        """J_i u_i.  # (n, d_λ)"""
+        lead = self._check(u)
+        Ju = self._problem._cross(self._x, self._slopes, self._view, u)
+        return expand(Ju, lead, 2, xp=self._problem._xp)
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u), with one product X_i u_i for both where both are matrix-free."""
+        if not (self._problem._cross_needs_logits and self._all_matrix_free):
+            return self.hvp(u), self.cross(u)
+        lead, p, xp = self._check(u), self._problem, self._problem._xp
+        Xu = self._view.forward(u, xp=xp)
+        Hu = self._matrix_free(u, self._view, Xu) + self._rate * u
+        Ju = p._cross(self._x, self._slopes, self._view, u, Xu)
+        return expand(Hu, lead, 2, xp=xp), expand(Ju, lead, 2, xp=xp)
+
+    def on(self, batch: Any) -> LinearLinearization:
+        """The same point on a mini-batch: l' and l'' of its instances are taken from those of all."""
+        if self._lead:
+            return self._problem.linearize(self._x, self._lam, batch=batch)
+        return BatchLinearization(
+            self, self._problem._train.select(batch, xp=self._problem._xp), tuple(batch.shape[:-2])
+        )
+
+    def _check(self, u: Array) -> Shape:
+        """The run axes of products with u."""
+        p = self._problem
+        lead = check_argument("u", u, self._x, (p.n_clients, p.dim_x), "n_clients, dim_x")
+        return run_axes(point=self._lead, u=lead)
+
+    # Functions of the point
+
+    @cached_property
+    def _rate(self) -> Any:
+        return self._problem._rate(self._lam)
+
+    @cached_property
+    def _logits(self) -> Array:
+        return self._view.forward(self._x, xp=self._problem._xp)
+
+    @cached_property
+    def _slope(self) -> Array:
+        p = self._problem
+        return p._loss.slope(self._logits, self._view.targets, xp=p._xp)
+
+    def _slopes(self) -> Array:
+        """l' of every instance.  # (..., n, N, C)"""
+        return self._slope
+
+    @cached_property
+    def _curvature(self) -> Any:
+        """weight l'' of every instance, in the form of the loss."""
+        p = self._problem
+        return p._loss.curvature(self._logits, p._weight(self._lam, self._view), xp=p._xp)
+
+    @cached_property
+    def _unweighted_curvature(self) -> Any:
+        """l'' of every instance."""
+        p = self._problem
+        return p._loss.curvature(self._logits, p._xp.ones_like(self._view.mean), xp=p._xp)
+
+    # The three ways of a product
+
+    @cached_property
+    def _strategies(self) -> list[Strategy]:
+        view = self._view
+        if view.rows is None:  # all clients have equally many instances
+            dense, large = self._suits(view.features.shape[-2])
+            return [(None, self._by_hessian(None) if dense else self._through(view, one_pass=large))]
+        dense, large = self._suits(view.rows)
+        strategies: list[Strategy] = []
+        for k, group in enumerate((dense, large, ~dense & ~large)):
+            clients = None if group.all() else np.flatnonzero(group)
+            if clients is not None and not clients.size:
+                continue
+            data = view if clients is None else view.only(clients)
+            apply = self._by_hessian(clients) if k == 0 else self._through(data, one_pass=k == 1)
+            strategies.append((clients, apply))
+        return strategies
+
+    def _suits(self, rows: Any) -> tuple[Any, Any]:
+        """Whether clients with this many rows use Hessians, and whether they use one pass."""
+        p, d = self._problem, self._view.features.shape[-1]
+        dense = (rows >= p.dim_x) & (self._view.index is None)
+        item = self._view.features.itemsize if is_numpy(self._x) else 0
+        return dense, (rows * d * item >= SMALLEST) > dense
+
+    @property
+    def _all_matrix_free(self) -> bool:
+        rows = self._view.features.shape[-2] if self._view.rows is None else self._view.rows
+        return not any(np.any(suits) for suits in self._suits(rows))
+
+    def _by_hessian(self, clients: np.ndarray | None) -> Callable[[Array], Array]:
+        """Products with the Hessians of all or of some clients."""
+        xp, part = self._problem._xp, self
+        if clients is not None:
+            x, lam = self._x[..., clients, :], self._lam[..., clients, :]
+            part = LinearLinearization(self._problem, x, lam, self._view.of(clients), self._lead)
+        hessian = part._hessian()  # (..., n, d_x, d_x)
+        if clients is None:
+            return lambda u: xp.matmul(hessian, u[..., None])[..., 0] if u.ndim == 2 else matvec(hessian, u, xp=xp)
+        return lambda u: matvec(hessian, u[..., clients, :], xp=xp)
+
+    def _through(self, view: View, one_pass: bool) -> Callable[[Array], Array]:
+        """Products with the features of the clients in `view`."""
+
+        def apply(u: Array) -> Array:
+            if one_pass and applies(view.features, self._curvature, u):
+                return fused_hvp(view.features, self._curvature, self._rate, u, view.rows)
+            return self._matrix_free(u, view) + self._rate * u
+
+        return apply
+
+    def _matrix_free(self, u: Array, view: View, Xu: Array | None = None) -> Array:
+        """X_iᵀ (weight l'' (X_i u_i)), without the rate; Xu is X_i u_i if known.  # (..., n, d_x)"""
+        xp = self._problem._xp
+        Xu = view.forward(u, xp=xp) if Xu is None else Xu
+        return view.adjoint(self._problem._loss.curvature_product(self._curvature, Xu, xp=xp), xp=xp)
+
+    def _hessian(self) -> Array:
+        """The Hessians, by `_matrix_free` of all unit vectors of one class at a time (d of them as a run axis)."""
+        p, xp = self._problem, self._problem._xp
+        C, n = p._loss.logits, int(self._x.shape[-2])
+        d = p.dim_x // C
+        identity = xp.reshape(xp.eye(p.dim_x, dtype=self._x.dtype, device=device(self._x)), (d, C, p.dim_x))
+        rows = []
+        for c in range(C):
+            unit = xp.reshape(identity[:, c, :], (d, *(1 for _ in self._lead), 1, p.dim_x))
+            unit = xp.broadcast_to(unit, (*unit.shape[:-2], n, p.dim_x))
+            columns = self._matrix_free(unit, self._view)  # (d, ..., n, d_x): rows (·, c) of the symmetric Hessians
+            rows.append(xp.moveaxis(columns, 0, -2))
+        data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
+        data = xp.reshape(data, (*data.shape[:-3], p.dim_x, p.dim_x))
+        return data + p._diagonal(self._rate, self._x)
+
+
+class BatchLinearization(LinearLinearization):
+    """The point of `whole` on a mini-batch."""
+
+    def __init__(self, whole: LinearLinearization, view: View, lead: Shape) -> None:
+        self._problem, self._view, self._lead = whole._problem, view, lead
+        self._x, self._lam, self._whole = whole._x, whole._lam, whole
+
+    @cached_property
+    def _slope(self) -> Array:
+        return self._view.pick(self._whole._slopes())
+
+    @cached_property
+    def _curvature(self) -> Any:
+        p = self._problem
+        return p._loss.select_curvature(
+            self._whole._unweighted_curvature, self._view.pick, p._weight(self._lam, self._view)
+        )
+
+
+# ------------------------------------------------------------------------------------------------- products in one pass
+#
+# X_iᵀ (s_i (X_i u_i)) + r_i u_i in one pass over the data, for NumPy arrays. Two matrix products read X twice. Here one
+# sweep over X_i multiplies four rows by u_i and adds the four rows before, still in the cache, to the result.
 
 
 def applies(X: Array, s: Array, u: Array) -> bool:
@@ -127,523 +643,3 @@ def _dot(a, b):
 def _add(p, a, total):
     for c in range(a.size):
         total[c] += p * a[c]
-
-
-# ----------------------------------------------------------------------------------------------------
-# u -> X_i^T (weight l'' (X_i u)) + rate u at a fixed point, in whichever of three ways suits a client.
-#
-#     Hessian    On full batches with d_x <= N_i the (d_x, d_x) matrix is formed once and applied by one batched
-#     product:
-#                it is no larger than C times the data, and applying it costs d_x² against 2 N_i d_x.
-#     one pass   Otherwise on NumPy, where the client's data are large: both products with the features in one sweep.
-#     text       Otherwise two products with the features through logit space; no d_x x d_x array is ever formed.
-#
-# Which way a client goes depends on its own data alone, so that its numbers are the same bit for bit whoever shares the
-# arrays. On libraries other than NumPy all clients are padded to one length and go the same way.
-
-
-Way = tuple[np.ndarray | None, Callable[[Array], Array]]  # clients (None: all) and their products d²_x g_i u_i
-
-
-class LinearLinearization:
-    """Second derivatives of a linear model. Kept from the first use on: what only the point and the batch decide."""
-
-    def __init__(self, problem: LinearProblem, x: Array, lam: Array, view: View, lead: Shape) -> None:
-        xp = problem._xp
-        self._problem, self._view, self._lead = problem, view, lead
-        self._x = xp.asarray(x, copy=True)  # a caller may go on to change x and lam in place
-        self._lam = xp.asarray(lam, copy=True)
-
-    def hvp(self, u: Array) -> Array:
-        """d²_x g_i u_i.  # (n, d_x)"""
-        lead = self._check(u)
-        return expand(self._bend(u, lead), lead, 2, xp=self._problem._xp)
-
-    def cross(self, u: Array) -> Array:
-        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
-        lead = self._check(u)
-        crossed = self._problem._cross(self._x, self._slopes, self._view, u)
-        return expand(crossed, lead, 2, xp=self._problem._xp)
-
-    def products(self, u: Array) -> tuple[Array, Array]:
-        """hvp(u) and cross(u), with one product X_i u_i for both where both go through the data."""
-        if not (self._problem._cross_needs_logits and self._all_by_text):
-            return self.hvp(u), self.cross(u)
-        lead, p, xp = self._check(u), self._problem, self._problem._xp
-        along = self._view.forward(u, xp=xp)
-        bent = self._text(u, self._view, along) + self._rate * u
-        crossed = p._cross(self._x, self._slopes, self._view, u, along)
-        return expand(bent, lead, 2, xp=xp), expand(crossed, lead, 2, xp=xp)
-
-    def on(self, batch: Any) -> LinearLinearization:
-        """The same point on a mini-batch: l' and l'' of its instances are picked from those of all."""
-        if self._lead:
-            return self._problem.linearize(self._x, self._lam, batch=batch)
-        return OnBatch(self, self._problem._train.select(batch, xp=self._problem._xp), tuple(batch.shape[:-2]))
-
-    # What the point decides.
-
-    @cached_property
-    def _rate(self) -> Any:
-        return self._problem._rate(self._lam)
-
-    @cached_property
-    def _logits(self) -> Array:
-        return self._view.forward(self._x, xp=self._problem._xp)
-
-    @cached_property
-    def _slope(self) -> Array:
-        p = self._problem
-        return p._loss.slope(self._logits, self._view.targets, xp=p._xp)
-
-    def _slopes(self) -> Array:
-        """l' of every instance.  # (..., n, N, C)"""
-        return self._slope
-
-    @cached_property
-    def _kept(self) -> Any:
-        """weight l'' of every instance, as the loss keeps it."""
-        p = self._problem
-        return p._loss.curvature(self._logits, p._weight(self._lam, self._view), xp=p._xp)
-
-    @cached_property
-    def plain(self) -> Any:
-        """l'' of every instance, without weights."""
-        p = self._problem
-        return p._loss.curvature(self._logits, p._xp.ones_like(self._view.mean), xp=p._xp)
-
-    # The three ways.
-
-    @cached_property
-    def _ways(self) -> list[Way]:
-        view = self._view
-        if view.rows is None:  # all clients of one length
-            dense, large = self._suits(view.features.shape[-2])
-            return [(None, self._by_hessian(None) if dense else self._through(view, one_pass=large))]
-        dense, large = self._suits(view.rows)
-        ways: list[Way] = []
-        for k, group in enumerate((dense, large, ~dense & ~large)):
-            clients = None if group.all() else np.flatnonzero(group)
-            if clients is not None and not clients.size:
-                continue
-            data = view if clients is None else view.only(clients)
-            ways.append((clients, self._by_hessian(clients) if k == 0 else self._through(data, one_pass=k == 1)))
-        return ways
-
-    def _suits(self, rows: Any) -> tuple[Any, Any]:
-        """Whether clients with so many rows go by Hessians, and whether in one pass."""
-        p, d = self._problem, self._view.features.shape[-1]
-        dense = (rows >= p.dim_x) & (self._view.index is None)
-        item = self._view.features.itemsize if is_numpy(self._x) else 0
-        return dense, (rows * d * item >= SMALLEST) > dense
-
-    @property
-    def _all_by_text(self) -> bool:
-        rows = self._view.features.shape[-2] if self._view.rows is None else self._view.rows
-        return not any(np.any(suits) for suits in self._suits(rows))
-
-    def _bend(self, u: Array, lead: Shape) -> Array:
-        """d²_x g_i u_i, each client in its way.  # (..., n, d_x)"""
-        clients, apply = self._ways[0]
-        if clients is None:
-            return apply(u)
-        bent = np.empty((*lead, *u.shape[-2:]), dtype=u.dtype)
-        for clients, apply in self._ways:
-            product = apply(u)
-            bent[..., clients, :] = product if product.shape[-2] < u.shape[-2] else product[..., clients, :]
-        return bent
-
-    def _by_hessian(self, clients: np.ndarray | None) -> Callable[[Array], Array]:
-        """Products with Hessians formed now, of all or of some clients only."""
-        xp, part = self._problem._xp, self
-        if clients is not None:
-            x, lam = self._x[..., clients, :], self._lam[..., clients, :]
-            part = LinearLinearization(self._problem, x, lam, self._view.of(clients), self._lead)
-        hessian = part._form()  # (..., n, d_x, d_x)
-        return lambda u: matvec(hessian, u if clients is None else u[..., clients, :], xp=xp)
-
-    def _through(self, view: View, one_pass: bool) -> Callable[[Array], Array]:
-        """Products with the features, of the clients whose rows `view` looks at."""
-
-        def apply(u: Array) -> Array:
-            if one_pass and applies(view.features, self._kept, u):
-                return fused_hvp(view.features, self._kept, self._rate, u, view.rows)
-            return self._text(u, view) + self._rate * u
-
-        return apply
-
-    def _text(self, u: Array, view: View, along: Array | None = None) -> Array:
-        """X_i^T (weight l'' (X_i u)), where `along` is X_i u if that is known.  # (..., n, d_x)"""
-        xp = self._problem._xp
-        along = view.forward(u, xp=xp) if along is None else along
-        return view.adjoint(self._problem._loss.bend(self._kept, along, xp=xp), xp=xp)
-
-    def _form(self) -> Array:
-        """The Hessians, by `_text` of all unit vectors of one class at a time (d of them as a run axis)."""
-        p, xp = self._problem, self._problem._xp
-        C, n = p._loss.logits, int(self._x.shape[-2])
-        d = p.dim_x // C
-        identity = xp.reshape(xp.eye(p.dim_x, dtype=self._x.dtype, device=device(self._x)), (d, C, p.dim_x))
-        rows = []
-        for c in range(C):
-            unit = xp.reshape(identity[:, c, :], (d, *(1 for _ in self._lead), 1, p.dim_x))
-            unit = xp.broadcast_to(unit, (*unit.shape[:-2], n, p.dim_x))
-            bent = self._text(unit, self._view)  # (d, ..., n, d_x): rows (., c) of the symmetric Hessians
-            rows.append(xp.moveaxis(bent, 0, -2))
-        data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
-        data = xp.reshape(data, (*data.shape[:-3], p.dim_x, p.dim_x))
-        return data + p._diagonal(self._rate, self._x)
-
-    def _check(self, u: Array) -> Shape:
-        p = self._problem
-        lead = check_argument("u", u, self._x, (p.n_clients, p.dim_x), "n_clients, dim_x")
-        return run_axes(point=self._lead, u=lead)
-
-
-class OnBatch(LinearLinearization):
-    """The point of `whole` on a mini-batch."""
-
-    def __init__(self, whole: LinearLinearization, view: View, lead: Shape) -> None:
-        self._problem, self._view, self._lead = whole._problem, view, lead
-        self._x, self._lam, self._whole = whole._x, whole._lam, whole
-
-    @cached_property
-    def _slope(self) -> Array:
-        return self._view.pick(self._whole._slopes())
-
-    @cached_property
-    def _kept(self) -> Any:
-        p = self._problem
-        return p._loss.picked(self._whole.plain, self._view.pick, p._weight(self._lam, self._view))
-
-
-# ----------------------------------------------------------------------------------------------------
-# Linear models with a loss per logit, for every cost of the form
-#
-#     g_i(x, lam_i) = sum_k weight_ik(lam_i) l(a_ik, y_ik) + 1/2 sum_j rate_ij(lam_i) x_j^2,     a_ik = X_ik U
-#     f_i(x)        = (1/N_i') sum_k l(a'_ik, y'_ik)        over validation instances
-#
-# where U is x as a (d, C) matrix, row-major, and C = 1 for the binary loss. Logistic regression, softmax regression and
-# instance weights differ in how weight and rate depend on lam, and hence in d²_{x lam} g; the rest is written once
-# here:
-#
-#     d_x g_i u   = <X_i^T (weight l'), u> + <rate x, u>
-#     d²_x g_i u  = X_i^T (weight l'' (X_i u)) + rate u
-
-
-Batch = Array | PreparedBatch | None
-
-
-class LinearProblem(Portable):
-    """What all linear models share. A subclass sets `dim_lam` and gives weight, rate and their derivatives."""
-
-    broadcasts = True
-    dim_lam: int
-    _cross_needs_logits = False  # whether d²_{x lam} g_i u_i is made from X_i u_i
-
-    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss) -> None:
-        self._train = read_instances(X, y, loss, ("X", "y"))
-        self._val = read_instances(X_val, y_val, loss, ("X_val", "y_val"))
-        train, val = self._train.all.features, self._val.all.features
-        self._xp = arguments.same_kind(X=train, X_val=val)
-        for axis, meaning in ((0, "clients"), (2, "features")):
-            if train.shape[axis] != val.shape[axis]:
-                raise ValueError(f"X_val: {val.shape[axis]} {meaning} given, needed {train.shape[axis]} as in X")
-        self._loss = loss
-        self.n_clients = int(train.shape[0])
-        self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
-        self.dim_x = int(train.shape[2]) * loss.logits
-
-    def _like(self) -> Array:
-        return self._train.all.features
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Training instances of each client, on the host.  # (n,)"""
-        return self._train.counts.copy()
-
-    # What a subclass says about lam.
-
-    @abstractmethod
-    def _weight(self, lam: Array, view: View) -> Array:
-        """weight_ik for the instances of `view`.  # (..., n, N)"""
-
-    @abstractmethod
-    def _rate(self, lam: Array) -> Any:
-        """rate_ij, a number or an array that broadcasts against x.  # (..., n, d_x)"""
-
-    @abstractmethod
-    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
-        """d²_{x lam} g_i u_i, with slope() = l' of every instance, and along = X_i u_i if known.  # (..., n, d_lam)"""
-
-    @abstractmethod
-    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
-        """What rounding does to it, in units of eps/2, from |x| and |u|.  # (n, d_lam)"""
-
-    # Costs and gradients.
-
-    def inner_cost(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """sum_k weight_ik l_ik + 1/2 sum_j rate_ij x_j^2.  # (n,)"""
-        view, lead = self._enter(x, lam, batch)
-        xp = self._xp
-        value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
-        data = view.total(self._weight(lam, view) * value, xp=xp)
-        return expand(data + 0.5 * xp.sum(self._rate(lam) * x * x, axis=-1), lead, 1, xp=xp)
-
-    def inner_grad(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """X_i^T (weight l') + rate x.  # (n, d_x)"""
-        view, lead = self._enter(x, lam, batch)
-        xp = self._xp
-        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
-        data = view.adjoint(self._weight(lam, view)[..., None] * slope, xp=xp)
-        return expand(data + self._rate(lam) * x, lead, 2, xp=xp)
-
-    def outer_cost(self, x: Array, lam: Array) -> Array:
-        """Mean loss on the validation instances.  # (n,)"""
-        _, lead = self._enter(x, lam, None)
-        xp, view = self._xp, self._val.all
-        value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
-        return expand(view.total(view.mean * value, xp=xp), lead, 1, xp=xp)
-
-    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        """Its gradient along x, and zero along lam.  # (n, d_x), (n, d_lam)"""
-        _, lead = self._enter(x, lam, None)
-        xp, view = self._xp, self._val.all
-        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
-        along_x = view.adjoint(view.mean[..., None] * slope, xp=xp)
-        return expand(along_x, lead, 2, xp=xp), expand(xp.zeros_like(lam), lead, 2, xp=xp)
-
-    # Second derivatives.
-
-    def linearize(self, x: Array, lam: Array, batch: Batch = None) -> LinearLinearization:
-        """Curvature weights of every instance at (x, lam), kept; see LinearLinearization for what else is kept."""
-        view, lead = self._enter(x, lam, batch)
-        return LinearLinearization(self, x, lam, view, lead)
-
-    def hessian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """sum_k weight_ik l''_ik (x) X_ik X_ik^T + diag(rate), in closed form.  # (n, d_x, d_x)"""
-        view, lead = self._enter(x, lam, batch)
-        xp, X = self._xp, view.features
-        blocks = self._loss.blocks(view.forward(x, xp=xp), xp=xp)  # (..., n, N, C, C)
-        blocks = self._weight(lam, view)[..., None, None] * blocks
-        rows = []
-        for c in range(self._loss.logits):
-            right = X[..., :, None] * blocks[..., c, :][..., None, :]  # (..., n, N, d, C)
-            right = xp.reshape(right, (*right.shape[:-2], self.dim_x))
-            rows.append(view.contract(X, right, xp=xp))  # (..., n, d, d_x)
-        data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
-        data = xp.reshape(data, (*data.shape[:-3], self.dim_x, self.dim_x))
-        return expand(data + self._diagonal(self._rate(lam), x), lead, 3, xp=xp)
-
-    def _diagonal(self, rate: Any, x: Array) -> Array:
-        """diag(rate) with the run axes of rate alone.  # (..., n, d_x, d_x) or (d_x, d_x)"""
-        identity = self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
-        return rate * identity if isinstance(rate, float) else rate[..., None] * identity
-
-    def term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """Sizes of the terms of every cost, gradient and product at (x, lam), without run axes; see `linear_sizes`."""
-        _, lead = self._enter(x, lam, None)
-        if lead:
-            raise ValueError(f"x and lam must have no leading run axes, got {lead}")
-        return LinearSizes(self, x, lam).sizes()
-
-    # Entry checks and moving.
-
-    def _check_lam(self, lam: Array) -> None:
-        lead = check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
-        if lead:
-            raise ValueError(f"lam: leading run axes {lead} given, needed none")
-
-    def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
-        like, n = self._train.all.features, self.n_clients
-        own = check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x")
-        theirs = check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam")
-        if batch is None and own == theirs:
-            return self._train.all, own
-        leads = {"x": own, "lam": theirs}
-        if isinstance(batch, PreparedBatch):
-            leads["batch"] = batch.shape[:-2]
-        elif batch is not None:
-            leads["batch"] = check_batch(batch, like, n)
-        return self._train.select(batch, xp=self._xp), run_axes(**leads)
-
-    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> PreparedBatches:
-        """Mini-batches (count, streams, ..., n, b) of -1-padded indices, checked on the host and sent at once.
-
-        Entry [k, stream] is what the methods above take as `batch`; it launches no more than a gather on the device.
-        """
-        return self._train.prepare(host_batches, like)
-
-    def data_digest(self) -> str:
-        """SHA-256 of data and settings; see `digests`."""
-        return digest(self, self._train, self._val)
-
-    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
-        """The same problem with some of its clients, a slice or indices; lam keeps its length."""
-        which, part = chosen(clients, self.n_clients), copy.copy(self)
-        part._train, part._val = (each.restrict(which, taker(which)) for each in (self._train, self._val))
-        part.clients = self.clients[which]
-        part.n_clients = len(part.clients)
-        return part
-
-    def to(self, target: Any, dtype: Any = None) -> Any:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
-        move, moved = mover(target, dtype), copy.copy(self)
-        moved._train, moved._val = self._train.to(move), self._val.to(move)
-        moved._xp = array_namespace(moved._train.all.features)
-        return moved
-
-    # Constants along x.
-
-    def _lipschitz(self, weight: np.ndarray, nu_J: float, modulus: float) -> Lipschitz | None:
-        """Constants of losses with weights (n, N) on the host and an L2 modulus; see `constants`."""
-        c2, c3 = lipschitz.loss_constants(self._loss.logits)
-        val = self._val.all
-        return lipschitz.representable(
-            nu_flam=0.0,
-            nu_fx=lipschitz.largest_moment(c2, val.features, lipschitz.host(val.mean), power=0),
-            nu_J=nu_J,
-            nu_H=lipschitz.largest_moment(c3, self._train.all.features, np.abs(weight), power=1),
-            strong_convexity=lipschitz.positive_modulus(modulus),
-            holds_apart=True,
-        )
-
-
-# ----------------------------------------------------------------------------------------------------
-# Mean loss plus L2 terms with learnt rates:  g_i = mean_k l_ik + 1/2 x^T diag(lam_i) x  or  + lam_i/2 |x|^2.
-
-
-class RegularizedLinear(LinearProblem):
-    """lam holds a rate per coordinate, (n, d_x), or one per client, (n, 1)."""
-
-    weighs_instances = False
-
-    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss, regularization: str) -> None:
-        validation.choice("regularization", regularization, ("coordinate", "client"))
-        super().__init__(X, y, X_val, y_val, loss)
-        self.regularization = regularization
-        self.dim_lam = self.dim_x if regularization == "coordinate" else 1
-
-    def _weight(self, lam: Array, view: View) -> Array:
-        return view.mean
-
-    def _rate(self, lam: Array) -> Array:
-        return lam
-
-    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
-        product = x * u  # lam_ij meets x through lam_ij x_j
-        return product if self.dim_lam == self.dim_x else self._xp.sum(product, axis=-1, keepdims=True)
-
-    def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
-        product = x * u + sizes.tiny
-        if self.dim_lam == self.dim_x:
-            return product
-        return (self.dim_x + 1) * self._xp.sum(product, axis=-1, keepdims=True)
-
-    def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """diag(x_i), or the row x_i^T.  # (n, d_lam, d_x)"""
-        _, lead = self._enter(x, lam, batch)
-        full = x[..., None, :]
-        if self.regularization == "coordinate":
-            full = full * self._xp.eye(self.dim_x, dtype=x.dtype, device=device(x))
-        return expand(full, lead, 3, xp=self._xp)
-
-    def jacobian_norms(self, x: Array, lam: Array) -> Array:
-        """‖J_i‖ = max_j |x_ij|, or |x_i|, without the matrices.  # (n,)"""
-        xp = self._xp
-        self._enter(x, lam, None)
-        if self.regularization == "coordinate":
-            return xp.max(xp.abs(x), axis=-1)
-        peak = xp.max(xp.abs(x), axis=-1, keepdims=True)  # squares of x itself may leave the range
-        scale = xp.where(peak > 0, peak, xp.ones_like(peak))
-        return xp.sqrt(xp.sum((x / scale) ** 2, axis=-1)) * scale[..., 0]
-
-    def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """Constants along x; the mean cost has the smallest mean rate as its modulus. None beyond floating point."""
-        self._check_lam(lam)
-        mean = constants.host(self._train.all.mean)
-        return self._lipschitz(mean, 1.0, constants.mean_rate(constants.host(lam)))
-
-
-# ----------------------------------------------------------------------------------------------------
-# Logistic regression with learnt L2 rates:  g_i = mean_k BCE(X_ik x, y_ik) + 1/2 x^T diag(lam_i) x.
-
-
-class LogisticRegression(RegularizedLinear):
-    """Binary cross-entropy of a linear model; the outer cost is the mean loss on validation instances.
-
-    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: labels 0 or 1, (n, N) or lists of (N_i,).
-    regularization: "coordinate", lam (n, d), or "client", lam (n, 1) for lam_i/2 |x|^2. No bias is added: append a
-    column of ones for one (it is then regularised like any other coordinate).
-
-    Parameters
-    ----------
-    X, y : array (n, N, d) and (n, N), or lists
-        Training data; y in {0, 1}.
-    X_val, y_val : likewise
-        Validation data.
-    regularization : {"coordinate", "client"}
-        A rate for every coordinate, or one for a client.
-
-    Examples
-    --------
-    >>> data = hgp.data.synthetic_mixture(n_clients=3, seed=0)
-    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
-    >>> problem.inner_cost(np.zeros((3, 6)), np.zeros((3, 6))).round(4)
-    array([0.6931, 0.6931, 0.6931])
-    """
-
-    conforms = True  # what as_problem need not check
-
-    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, regularization: str = "coordinate") -> None:
-        super().__init__(X, y, X_val, y_val, BinaryLoss(), regularization)
-
-
-# ----------------------------------------------------------------------------------------------------
-# Softmax regression with learnt L2 rates:  g_i = mean_k CE(X_ik U, y_ik) + 1/2 x^T diag(lam_i) x,  x = U flattened.
-
-
-class SoftmaxRegression(RegularizedLinear):
-    """Cross-entropy of C classes; x_i is the (d, C) weight matrix flattened row by row, d_x = d C.
-
-    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: classes 0 .. C-1, (n, N) or lists of (N_i,).
-    n_classes: C, by default the largest label plus one. regularization: as in LogisticRegression.
-
-    Parameters
-    ----------
-    X, y : array (n, N, d) and (n, N), or lists
-        Training data and classes.
-    X_val, y_val : likewise
-        Validation data.
-    n_classes : int, optional
-        By default one more than the largest label.
-    regularization : {"coordinate", "client"}
-        A rate for every coordinate, or one for a client.
-
-    Examples
-    --------
-    >>> data = hgp.data.digits(n_clients=3)
-    >>> hgp.problems.SoftmaxRegression(data.X, data.y, data.X_val, data.y_val, 10).dim_x
-    650
-    """
-
-    conforms = True  # what as_problem need not check
-
-    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, n_classes: int | None = None, *,
-                 regularization: str = "coordinate") -> None:  # fmt: skip
-        loss = softmax_loss(X, y, y_val, n_classes)
-        super().__init__(X, y, X_val, y_val, loss, regularization)
-        self.n_classes = loss.logits
-
-
-def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> SoftmaxLoss:
-    """The loss for `n_classes` classes, counted from the labels if not given."""
-    if n_classes is None:
-        features, _ = pad("X", X, 2)
-        labels = [read_labels(name, part, features)[0] for name, part in (("y", y), ("y_val", y_val))]
-        n_classes = 1 + max(int(to_host(array_namespace(part).max(part))) for part in labels)
-        if n_classes < 2:
-            raise ValueError("y, y_val: all labels are 0, needed at least two classes, or n_classes")
-    n_classes = validation.integer("n_classes", n_classes, 2)
-    room(f"n_classes={n_classes}", 16 * n_classes)  # at least: one-hot labels, and d_x of several numbers a class
-    return SoftmaxLoss(n_classes)

@@ -132,8 +132,7 @@ def _growth(slope: Array, off: Array, unit: float, most: float, xp: Namespace) -
 # and so on: every term is multiplied by the number of roundings on its own way to the result, then divided by K, the
 # largest of these. Terms of few roundings (rate x) then weigh little beside those of many. Sums may run in any order,
 # and products are assumed to be rounded in the dtype itself (no TF32). Underflow is gradual: it adds at most u times
-# the
-# smallest normal number for every product.
+# the smallest normal number for every product.
 
 
 if TYPE_CHECKING:
@@ -184,8 +183,8 @@ class LinearSizes:
     def hvp(self, u: Array) -> Array:
         """For X_i^T (weight l'' (X_i u)) + rate u.  # (n, d_x)"""
         u, p = self._xp.abs(u), self._problem
-        bent = self._bent(u) if self.train.features.shape[-2] < p.dim_x else matvec(self._matrix, u, xp=self._xp)
-        return (bent + (p.dim_x + 3) * self._rate() * u + self.tiny) / self.roundings
+        Hu = self._bent(u) if self.train.features.shape[-2] < p.dim_x else matvec(self._matrix, u, xp=self._xp)
+        return (Hu + (p.dim_x + 3) * self._rate() * u + self.tiny) / self.roundings
 
     def cross(self, u: Array) -> Array:
         """For d²_{x lam} g_i u_i.  # (n, d_lam)"""

@@ -44,11 +44,6 @@ class Lipschitz:
     strong_convexity : a lower bound on λ_min of the mean Hessian at every common x, if one is known.
     holds_apart : whether it also bounds λ_min(mean_i H_i(x_i)) where the x_i differ, as when it comes from L2 rates.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Constants must be numbers ≥ 0, `strong_convexity` positive or None.
-
     Examples
     --------
     >>> nu = hgp.bounds.Lipschitz(nu_flam=0.0, nu_fx=1.0, nu_J=0.0, nu_H=0.5, strong_convexity=0.1)

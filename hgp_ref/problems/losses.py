@@ -33,14 +33,14 @@ class Loss(Protocol):
         ...
 
     def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> Any:
-        """What `bend` needs of the point; weights (..., N) multiply each instance."""
+        """What `curvature_product` needs of the point; weights (..., N) multiply each instance."""
         ...
 
-    def picked(self, plain: Any, pick: Callable[[Array], Array], weights: Array) -> Any:
-        """The same for some instances, from that of all with weights 1; `pick` takes theirs from an array of all."""
+    def select_curvature(self, unweighted: Any, pick: Callable[[Array], Array], weights: Array) -> Any:
+        """The curvature of some instances from that of all with weights 1; `pick` selects their entries of an array."""
         ...
 
-    def bend(self, kept: Any, b: Array, *, xp: Namespace) -> Array:
+    def curvature_product(self, curvature: Any, b: Array, *, xp: Namespace) -> Array:
         """weights_k (d² l_k / d a²) b_k.  # (..., N, C)"""
         ...
 
@@ -67,11 +67,11 @@ class BinaryLoss:
         e = xp.exp(-xp.abs(a))
         return weights[..., None] * (e / ((1 + e) * (1 + e)))
 
-    def picked(self, plain: Array, pick: Callable[[Array], Array], weights: Array) -> Array:
-        return weights[..., None] * pick(plain)
+    def select_curvature(self, unweighted: Array, pick: Callable[[Array], Array], weights: Array) -> Array:
+        return weights[..., None] * pick(unweighted)
 
-    def bend(self, kept: Array, b: Array, *, xp: Namespace) -> Array:
-        return kept * b
+    def curvature_product(self, curvature: Array, b: Array, *, xp: Namespace) -> Array:
+        return curvature * b
 
     def blocks(self, a: Array, *, xp: Namespace) -> Array:
         return (sigmoid(a, xp=xp) * sigmoid(-a, xp=xp))[..., None]
@@ -103,14 +103,16 @@ class SoftmaxLoss:
         p = softmax(a, xp=xp)
         return p, weights[..., None] * p
 
-    def picked(self, plain: tuple[Array, Array], pick: Callable[[Array], Array], weights: Array) -> tuple[Array, Array]:
-        p = pick(plain[0])
+    def select_curvature(
+        self, unweighted: tuple[Array, Array], pick: Callable[[Array], Array], weights: Array
+    ) -> tuple[Array, Array]:
+        p = pick(unweighted[0])
         return p, weights[..., None] * p
 
-    def bend(self, kept: tuple[Array, Array], b: Array, *, xp: Namespace) -> Array:
+    def curvature_product(self, curvature: tuple[Array, Array], b: Array, *, xp: Namespace) -> Array:
         # (diag(p) - p p^T) b is the same for b less a constant: less b of a class with p near 1, whose entry is then
         # minus a sum of small terms and not a difference of large ones
-        p, weighted = kept
+        p, weighted = curvature
         c = b - xp.sum(xp.where(p > 0.5, b, xp.zeros_like(b)), axis=-1, keepdims=True)
         return weighted * (c - xp.sum(p * c, axis=-1, keepdims=True))
 

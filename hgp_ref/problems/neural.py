@@ -1,14 +1,14 @@
-"""Clients of a neural problem in parts that fit in memory: equal numbers of instances, a stated number of bytes.
+"""Neural clients: costs that are means over instances k of functions of a network's outputs z and of λ_i,
 
-Activations of all clients at once may be far larger than their parameters. So every pass goes through runs of
-neighbouring clients whose activations take CHUNK_BYTES at most (always one client at least), and a linearization keeps
-activations between products only where those of all clients together take KEEP_BYTES at most; otherwise it makes them
-again for each product. On NumPy as many parts are worked on at once as there may be threads, and share CHUNK_BYTES.
-Arrays stay where they are.
+    g_i(x, λ_i) = Σ_k mean_ik l(z_ik(x), λ_i) + (l2/2) |x|²
+    f_i(x, λ_i) = Σ_k mean'_ik l'(z'_ik(x), λ_i) + (outer_l2/2) |λ_i|².
 
-A part has clients with equally many instances and no padding behind them, so that what a client computes does not
-depend on how many instances others have. On NumPy the same holds for a mini-batch whose padding comes last; elsewhere,
-where looking at a batch would stop the device, its padding is computed with weight zero.
+Networks are those of `hgp_ref.neural`; l and l' are `NeuralCost`s. With J the Jacobian of all outputs along x,
+c = mean ∂l/∂z, ż = J u and ċ = mean (∂²l/∂z²) ż:
+
+    ∂_x g = Jᵀ c + l2 x,     ∂²_x g u = (Jᵀ c)˙ + l2 u,     ∂²_{xλ} g u = Σ_k mean_k (∂²l_k/∂λ∂z) ż_k.
+
+The last two share ż: `products(u)` computes it once. f uses the instances X_val, y_val, by default those of training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hgp_ref import _numba, validation
 from hgp_ref.backend import Array, Namespace, array_namespace, device, host_dtype, is_numpy
 from hgp_ref.neural import AvgPool2d, Conv2d, Ensemble, Flatten, Linear, MaxPool2d, ReLU, Sequential, Softplus, Tanh
 from hgp_ref.neural.models import EnsembleTape, Tape
-from hgp_ref.problems.base import Portable, check_argument, check_batch, chosen, mover, taker
+from hgp_ref.problems.base import Portable, array_mover, check_argument, check_batch, client_indices, take_rows
 from hgp_ref.problems.instances import Instances, View, digest, read_instances
 from hgp_ref.problems.losses import SoftmaxLoss
 from hgp_ref.problems.neural_costs import NeuralCost, ask, ask_scores
@@ -36,6 +36,288 @@ CHUNK_BYTES = 2**28  # activations of the clients that are worked on at once
 KEEP_BYTES = 2**31  # activations that a linearization keeps
 
 Model = Sequential | Ensemble
+
+
+class NeuralProblem(Portable):
+    """Clients that train `model` under `cost`.
+
+    model: a `Sequential` (or `Ensemble`) whose outputs are logits of C classes. cost, outer: l and l' (the same if
+    None). X: (n, N, *model.input_shape) or a list of n arrays (N_i, ...); y: classes 0 .. C-1, (n, N) or a list.
+    `broadcasts` is False: many runs are many calls.
+
+    Parameters
+    ----------
+    model : Sequential or Ensemble
+        Whose outputs are logits.
+    cost : NeuralCost
+        How λ acts on the loss.
+    X, y, X_val, y_val : arrays or lists
+        Data of the clients.
+    outer : NeuralCost, optional
+        The same for f_i; `cost` by default.
+    l2, outer_l2 : float
+        Rates of the L2 terms on x and on λ.
+
+    Examples
+    --------
+    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
+    >>> X, y = np.ones((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
+    >>> problem = hgp.problems.PersonalMask(model, X, y)
+    >>> isinstance(problem, hgp.problems.NeuralProblem), problem.dim_x
+    (True, 15)
+    """
+
+    broadcasts = False
+
+    def __init__(self, model: Model, cost: NeuralCost, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *,
+                 outer: NeuralCost | None = None, l2: float = 0.0, outer_l2: float = 0.0) -> None:  # fmt: skip
+        if (X_val is None) != (y_val is None):
+            raise ValueError(
+                f"X_val and y_val must be passed together, got {'X_val' if X_val is None else 'y_val'}=None"
+            )
+        if not isinstance(model, Sequential | Ensemble):
+            raise TypeError(f"model must be a Sequential or an Ensemble, got {type(model).__name__}")
+        validation.kind("cost", cost, NeuralCost)
+        if outer is not None:
+            validation.kind("outer", outer, NeuralCost)
+        self.model, self.cost, self.outer = model, cost, cost if outer is None else outer
+        self.l2, self.outer_l2 = validation.nonnegative("l2", l2), validation.nonnegative("outer_l2", outer_l2)
+        self._train = read_images(model, X, y, cost.loss, ("X", "y"))
+        self._val = self._train if X_val is None else read_images(model, X_val, y_val, cost.loss, ("X_val", "y_val"))
+        train, val = self._train.all.features, self._val.all.features
+        self._xp = validation.same_kind(X=train, X_val=val)
+        if train.shape[0] != val.shape[0]:
+            raise ValueError(f"X_val must have {train.shape[0]} clients as X, got {val.shape[0]}")
+        self.n_clients, self.dim_x, self.dim_lam = int(train.shape[0]), model.dim, cost.dim_lam
+        self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
+
+    def __repr__(self) -> str:
+        sizes = f"n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}"
+        return f"<{type(self).__name__} of {self.model!r}: {sizes}>"
+
+    def _like(self) -> Array:
+        return self._train.all.features
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Training instances of each client, on the host.  # (n,)"""
+        return self._train.counts.copy()
+
+    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """g_i.  # (n,)"""
+        parts = self._enter(x, lam, batch)
+        return self._mean_cost(self.cost, parts, x, lam) + 0.5 * self.l2 * self._xp.vecdot(x, x)
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """f_i.  # (n,)"""
+        self._enter(x, lam)
+        total = self._mean_cost(self.outer, self._outer_parts(), x, lam)
+        return total + 0.5 * self.outer_l2 * self._xp.vecdot(lam, lam)
+
+    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """∂_x g_i.  # (n, d_x)"""
+        parts = self._enter(x, lam, batch)
+        rows = Rows(tuple(x.shape), x)
+
+        def work(k: int, part: Part) -> None:
+            own, out = x[part.clients, :], rows.out(part.clients)
+            tape = self.model.forward(own, part.images)
+            grad = tape.backward(self.weighted_slope(self.cost, tape.output, lam[part.clients, :], part.view), out)
+            rows.put(part.clients, add_scaled(grad, self.l2, own))
+
+        parts.each(work)
+        return rows.array(self._xp)
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """∂_x f_i and ∂_λ f_i.  # (n, d_x), (n, d_λ)"""
+        self._enter(x, lam)
+        along_x, along_lam = Rows(tuple(x.shape), x), Rows(tuple(lam.shape), lam)
+
+        def work(k: int, part: Part) -> None:
+            at = part.clients
+            tape, own = self.model.forward(x[at, :], part.images), lam[at, :]
+            slope = self.weighted_slope(self.outer, tape.output, own, part.view)
+            along_x.put(at, tape.backward(slope, along_x.out(at)))
+            own_slope = ask(self.outer, "along_lam", tape.output, own, part.view, xp=self._xp)
+            along_lam.put(at, own_slope + self.outer_l2 * own)
+
+        self._outer_parts().each(work)
+        return along_x.array(self._xp), along_lam.array(self._xp)
+
+    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
+        """Second derivatives at (x, lam), with activations kept as far as `neural_parts` says."""
+        return NeuralLinearization(self, x, lam, self._enter(x, lam, batch))
+
+    @property
+    def term_sizes(self) -> Callable[[Array, Array], TermSizes] | None:
+        """Term sizes, see `problems.term_sizes`; None with a cost or a layer that is not of this package."""
+        return self._term_sizes if known(self.model, self.cost, self.outer) else None
+
+    def _term_sizes(self, x: Array, lam: Array, lam_roundings: int = 0) -> TermSizes:
+        """`lam_roundings`: how often λ itself was rounded, entry by entry, 0 for a λ that is exact."""
+        self._enter(x, lam)
+        return term_sizes(self, x, lam, lam_roundings)
+
+    def accuracy(self, x: Array, lam: Array, X: Any = None, y: Any = None) -> Array:
+        """Share of instances whose class client i predicts with x_i and λ_i; of X, y or the outer cost's.  # (n,)"""
+        self._enter(x, lam)
+        if X is None and y is not None:
+            raise ValueError("X and y must be passed together, got X=None")
+        data = self._val if X is None else read_images(self.model, X, y, self.cost.loss, ("X", "y"))
+        if len(data.counts) != self.n_clients:
+            raise ValueError(f"X must have {self.n_clients} clients as the problem, got {len(data.counts)}")
+        xp, rows, classes = self._xp, Rows((self.n_clients,), x), int(data.all.targets.shape[-1])
+
+        def work(k: int, part: Part) -> None:
+            z = self.model.logits(x[part.clients, :], part.images)
+            guess = xp.argmax(ask_scores(self.cost, z, lam[part.clients, :], classes, xp), axis=-1)  # (n, N)
+            truth = xp.argmax(xp.astype(part.view.targets, xp.int32), axis=-1)
+            rows.put(part.clients, xp.sum(part.view.mean * xp.astype(guess == truth, x.dtype), axis=-1))
+
+        Parts(self.model, data, data.all).each(work)
+        return rows.array(xp)
+
+    def data_digest(self) -> str:
+        """SHA-256 of the model's text, the costs, the data and the settings, which checkpoints compare."""
+        costs = [digest(cost) for cost in (self.cost, self.outer)]
+        return digest(self, repr(self.model), *costs, self._train, self._val)
+
+    def restrict(self, clients: Any) -> NeuralProblem:
+        """The same problem with some of its clients: a slice, or a sequence of indices."""
+        which, some = client_indices(clients, self.n_clients), copy.copy(self)
+        some._train = self._train.restrict(which, take_rows(which))
+        some._val = some._train if self._val is self._train else self._val.restrict(which, take_rows(which))
+        some.clients = self.clients[which]
+        some.n_clients = len(some.clients)
+        return some
+
+    def to(self, target: Any, dtype: Any = None) -> NeuralProblem:
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
+        move, moved = array_mover(target, dtype), copy.copy(self)
+        moved._train = self._train.to(move)
+        moved._val = moved._train if self._val is self._train else self._val.to(move)
+        moved._xp = array_namespace(moved._train.all.features)
+        return moved
+
+    # Shared by costs, gradients and products.
+
+    def weighted_slope(self, cost: NeuralCost, z: Array, lam: Array, view: View) -> Array:
+        """mean ∂l/∂z: what goes into a backward pass.  # like z"""
+        return weighted(view.mean, ask(cost, "slope", z, lam, view, xp=self._xp))
+
+    def _mean_cost(self, cost: NeuralCost, parts: Parts, x: Array, lam: Array) -> Array:
+        xp, rows = self._xp, Rows((self.n_clients,), x)
+
+        def work(k: int, part: Part) -> None:
+            z = self.model.logits(x[part.clients, :], part.images)
+            value = ask(cost, "value", z, lam[part.clients, :], part.view, xp=xp)
+            rows.put(part.clients, xp.sum(part.view.mean * value, axis=-1))
+
+        parts.each(work)
+        return rows.array(xp)
+
+    def _outer_parts(self) -> Parts:
+        return Parts(self.model, self._val, self._val.all)
+
+    def _enter(self, x: Array, lam: Array, batch: Array | None = None) -> Parts:
+        like, n = self._like(), self.n_clients
+        leads = {
+            "x": check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x"),
+            "lam": check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam"),
+        }
+        if batch is not None:
+            leads["batch"] = check_batch(batch, like, n)
+        for name, lead in leads.items():
+            if lead:
+                raise ValueError(f"{name} must have no leading run axes, got {lead}; call once for each run")
+        return Parts(self.model, self._train, self._train.select(batch, xp=self._xp))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Second derivatives of a neural problem at a fixed point, part by part.
+#
+#     z, c at the point;   ż = J u;   ċ = mean (∂²l/∂z²) ż
+#     hvp(u) = (J^T c)˙ + l2 u,       cross(u) = Σ_k mean_k (∂²l_k/∂λ∂z) ż_k
+#
+# `hvp` costs a tangent pass and a backward tangent pass, `cross` the tangent pass alone, `products` no more than `hvp`.
+
+
+class NeuralLinearization:
+    """hvp, cross, and both at once. Tapes are made at the first product and kept if they fit (`Parts.fit`)."""
+
+    def __init__(self, problem: NeuralProblem, x: Array, lam: Array, parts: Parts) -> None:
+        xp = problem._xp
+        self._problem = problem
+        self._x, self._lam = xp.asarray(x, copy=True), xp.asarray(lam, copy=True)  # a caller may go on to change them
+        self._parts = parts
+        self._kept: dict[int, _NeuralLinearizationOpened] | None = {} if parts.fit() else None
+
+    def hvp(self, u: Array) -> Array:
+        """∂²_x g_i u_i.  # (n, d_x)"""
+        return self._pass(u, True, False)[0]
+
+    def cross(self, u: Array) -> Array:
+        """∂²_{xλ} g_i u_i.  # (n, d_λ)"""
+        return self._pass(u, False, True)[1]
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u) from one tangent pass.  # (n, d_x), (n, d_λ)"""
+        return self._pass(u, True, True)
+
+    def _pass(self, u: Array, bend: bool, cross: bool) -> tuple[Any, Any]:
+        problem = self._problem
+        lead = check_argument("u", u, self._x, tuple(self._x.shape), "n_clients, dim_x")
+        if lead:
+            raise ValueError(f"u must have no leading run axes, got {lead}; call once for each run")
+        xp, Hu, Ju = problem._xp, Rows(tuple(u.shape), u), Rows(tuple(self._lam.shape), u)
+
+        def work(k: int, part: Part) -> None:
+            at, opened = part.clients, self._open(k, part)
+            moved = opened.tape.tangent(u[at, :])
+            if cross:
+                Ju.put(at, ask(problem.cost, "cross", opened.z, opened.lam, part.view, moved.output, xp=xp))
+            if bend:
+                Hu.put(at, opened.bend(u[at, :], moved, Hu.out(at)))
+
+        self._parts.each(work)
+        return Hu.array(xp) if bend else None, Ju.array(xp) if cross else None
+
+    def _open(self, k: int, part: Part) -> _NeuralLinearizationOpened:
+        if self._kept is None:
+            return _NeuralLinearizationOpened(self, part)
+        if k not in self._kept:
+            self._kept[k] = _NeuralLinearizationOpened(self, part)
+        return self._kept[k]
+
+
+class _NeuralLinearizationOpened:
+    """A part with its tape, and the adjoint from the first use on."""
+
+    def __init__(self, lin: NeuralLinearization, part: Part) -> None:
+        self._problem, self._part = lin._problem, part
+        self.tape = self._problem.model.forward(lin._x[part.clients, :], part.images)
+        self.z, self.lam = self.tape.output, lin._lam[part.clients, :]
+        self._adjoint: Any = None
+
+    def bend(self, u: Array, moved: Any, out: Array | None) -> Array:
+        """(J^T c)˙ + l2 u.  # (n, d_x)"""
+        problem, view = self._problem, self._part.view
+        if self._adjoint is None:
+            self._adjoint = self.tape.adjoint(problem.weighted_slope(problem.cost, self.z, self.lam, view))
+        c_dot = weighted(view.mean, ask(problem.cost, "bend", self.z, self.lam, view, moved.output, xp=problem._xp))
+        return add_scaled(self._adjoint.tangent(moved, c_dot, out), problem.l2, u)
+
+
+# ---------------------------------------------------------------------------------- clients in parts that fit in memory
+#
+# Activations of all clients at once may be far larger than their parameters. Every pass therefore handles neighbouring
+# clients whose activations take at most CHUNK_BYTES (at least one client). A linearization keeps activations between
+# products only if those of all clients take at most KEEP_BYTES; otherwise it computes them again for each product. On
+# NumPy several parts are processed at once by threads, and share CHUNK_BYTES.
+#
+# The clients of a part have equally many instances without padding, so that the numbers of a client do not depend on
+# how many instances others have. On NumPy the same holds for a mini-batch whose padding comes last; elsewhere, where
+# reading a batch would stop the device, padding is computed with weight zero.
 
 
 @dataclass(frozen=True)
@@ -153,7 +435,7 @@ def read_images(model: Model, X: Any, y: Any, loss: SoftmaxLoss, names: tuple[st
     """Check shapes against the model's input, flatten, pad clients to equal length, encode labels."""
     shape = model.input_shape
     if not _is_array(X) and not isinstance(X, list | tuple):
-        raise TypeError(f"{names[0]}: {type(X).__name__} given, needed an array (n, N, ...) or a list of n arrays")
+        raise TypeError(f"{names[0]} must be an array (n, N, ...) or a list of n arrays, got {type(X).__name__}")
     flat = _flat(names[0], X, shape, 2) if _is_array(X) else [
         _flat(f"{names[0]}[{i}]", part, shape, 1) for i, part in enumerate(X)
     ]  # fmt: skip
@@ -166,18 +448,18 @@ def _is_array(X: Any) -> bool:
 
 def _flat(name: str, a: Array, shape: tuple[int, ...], leading: int) -> Array:
     if not _is_array(a) or tuple(a.shape[leading:]) != shape or a.ndim != leading + len(shape):
-        given = f"shape {tuple(a.shape)}" if _is_array(a) else type(a).__name__
+        found = f"shape {tuple(a.shape)}" if _is_array(a) else type(a).__name__
         letters = ("n, N" if leading == 2 else "N_i") + ", " + ", ".join(map(str, shape))
-        raise ValueError(f"{name}: {given} given, needed ({letters}) as the model's input")
+        raise ValueError(f"{name} must have shape ({letters}) as the model's input, got {found}")
     return array_namespace(a).reshape(a, (*a.shape[:leading], math.prod(shape)))
 
 
 def classes_of(model: Sequential) -> int:
     """C, for a model whose outputs are logits of C >= 2 classes."""
     if not isinstance(model, Sequential):
-        raise TypeError(f"model: {type(model).__name__} given, needed a hgp_ref.neural.Sequential")
+        raise TypeError(f"model must be a hgp_ref.neural.Sequential, got {type(model).__name__}")
     if len(model.output_shape) != 1 or model.output_shape[0] < 2:
-        raise ValueError(f"model: outputs of shape {model.output_shape} given, needed logits (C,) of C >= 2 classes")
+        raise ValueError(f"model must have outputs (C,), logits of C >= 2 classes, got {model.output_shape}")
     return model.output_shape[0]
 
 
@@ -186,87 +468,14 @@ def longest_of(name: str, X: Any) -> int:
     if _is_array(X):
         lengths = list(X.shape[1:2])
     elif not isinstance(X, list | tuple):
-        raise TypeError(f"{name}: {type(X).__name__} given, needed an array (n, N, ...) or a list of n arrays")
+        raise TypeError(f"{name} must be an array (n, N, ...) or a list of n arrays, got {type(X).__name__}")
     else:
         lengths = [part.shape[0] for part in X if getattr(part, "ndim", 0)]
     if not lengths or max(lengths) < 1:
-        raise ValueError(f"{name}: {type(X).__name__} without instances given, needed an array (n, N, ...) or a list")
+        raise ValueError(
+            f"{name} must be an array (n, N, ...) or a list of n arrays, got {type(X).__name__} without instances"
+        )
     return int(max(lengths))
-
-
-# ----------------------------------------------------------------------------------------------------
-# Second derivatives of a neural problem at a fixed point, part by part.
-#
-#     z, c at the point;   ż = J u;   ċ = mean (∂²l/∂z²) ż
-#     hvp(u) = (J^T c)˙ + l2 u,       cross(u) = Σ_k mean_k (∂²l_k/∂λ∂z) ż_k
-#
-# `hvp` costs a tangent pass and a backward tangent pass, `cross` the tangent pass alone, `products` no more than `hvp`.
-
-
-class NeuralLinearization:
-    """hvp, cross, and both at once. Tapes are made at the first product and kept if they fit (`Parts.fit`)."""
-
-    def __init__(self, problem: NeuralProblem, x: Array, lam: Array, parts: Parts) -> None:
-        xp = problem._xp
-        self._problem = problem
-        self._x, self._lam = xp.asarray(x, copy=True), xp.asarray(lam, copy=True)  # a caller may go on to change them
-        self._parts = parts
-        self._kept: dict[int, _NeuralLinearizationOpened] | None = {} if parts.fit() else None
-
-    def hvp(self, u: Array) -> Array:
-        """∂²_x g_i u_i.  # (n, d_x)"""
-        return self._pass(u, True, False)[0]
-
-    def cross(self, u: Array) -> Array:
-        """∂²_{xλ} g_i u_i.  # (n, d_λ)"""
-        return self._pass(u, False, True)[1]
-
-    def products(self, u: Array) -> tuple[Array, Array]:
-        """hvp(u) and cross(u) from one tangent pass.  # (n, d_x), (n, d_λ)"""
-        return self._pass(u, True, True)
-
-    def _pass(self, u: Array, bend: bool, cross: bool) -> tuple[Any, Any]:
-        problem = self._problem
-        lead = check_argument("u", u, self._x, tuple(self._x.shape), "n_clients, dim_x")
-        if lead:
-            raise ValueError(f"u: leading run axes {lead} given, needed none; call once for each run")
-        xp, bent, crossed = problem._xp, Rows(tuple(u.shape), u), Rows(tuple(self._lam.shape), u)
-
-        def work(k: int, part: Part) -> None:
-            at, opened = part.clients, self._open(k, part)
-            moved = opened.tape.tangent(u[at, :])
-            if cross:
-                crossed.put(at, ask(problem.cost, "cross", opened.z, opened.lam, part.view, moved.output, xp=xp))
-            if bend:
-                bent.put(at, opened.bend(u[at, :], moved, bent.out(at)))
-
-        self._parts.each(work)
-        return bent.array(xp) if bend else None, crossed.array(xp) if cross else None
-
-    def _open(self, k: int, part: Part) -> _NeuralLinearizationOpened:
-        if self._kept is None:
-            return _NeuralLinearizationOpened(self, part)
-        if k not in self._kept:
-            self._kept[k] = _NeuralLinearizationOpened(self, part)
-        return self._kept[k]
-
-
-class _NeuralLinearizationOpened:
-    """A part with its tape, and the adjoint from the first use on."""
-
-    def __init__(self, lin: NeuralLinearization, part: Part) -> None:
-        self._problem, self._part = lin._problem, part
-        self.tape = self._problem.model.forward(lin._x[part.clients, :], part.images)
-        self.z, self.lam = self.tape.output, lin._lam[part.clients, :]
-        self._adjoint: Any = None
-
-    def bend(self, u: Array, moved: Any, out: Array | None) -> Array:
-        """(J^T c)˙ + l2 u.  # (n, d_x)"""
-        problem, view = self._problem, self._part.view
-        if self._adjoint is None:
-            self._adjoint = self.tape.adjoint(problem.weighted_slope(problem.cost, self.z, self.lam, view))
-        c_dot = weighted(view.mean, ask(problem.cost, "bend", self.z, self.lam, view, moved.output, xp=problem._xp))
-        return add_scaled(self._adjoint.tangent(moved, c_dot, out), problem.l2, u)
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -274,12 +483,10 @@ class _NeuralLinearizationOpened:
 #
 # The text of layers, losses and costs is evaluated on `Sized` arrays (`running_errors`), layer by layer as it stands in
 # `linear`, `conv`, `activations` and `pooling`. Sizes hold for the compiled steps of NumPy too, which make the same
-# sums
-# in other orders. K times a size is at least the value itself, which every result rounds at least once.
+# sums in other orders. K times a size is at least the value itself, which every result rounds at least once.
 #
 # What counts as exact: the data, x, λ and u. 1/N_i, rates and scales are rounded. Where rounding may have decided
-# whether
-# a ReLU is active, or which pixel a MaxPool takes, sizes hold the whole jump of the derivative there.
+# whether a ReLU is active, or which pixel a MaxPool takes, sizes hold the whole jump of the derivative there.
 #
 # Cost: about four times that of a pass in array-API text. Instances go in blocks of `BLOCK_BYTES`.
 
@@ -393,8 +600,8 @@ class _NeuralSizesOpened:
             self._adjoint = self.tape.adjoint(self._slope())
             self._rounded = self.owner.unit.rounded
         moved = self._tangent(u)
-        bent = self.owner.cost.bend(self.tape.output, self.lam, self.view, moved.output, self.owner.xp)
-        return self._adjoint.tangent(moved, weighted(self.view.mean, bent))
+        Hu = self.owner.cost.bend(self.tape.output, self.lam, self.view, moved.output, self.owner.xp)
+        return self._adjoint.tangent(moved, weighted(self.view.mean, Hu))
 
     def cross(self, u: Array) -> Sized:
         moved = self._tangent(u).output
@@ -460,254 +667,3 @@ def _tape(model: Model, x: Sized, X: Sized, xp: Any) -> Any:
     if isinstance(model, Ensemble):
         return EnsembleTape([Tape(model.model.layers, part, X, xp) for part in model.split(x)], model, xp)
     return Tape(model.layers, x, X, xp)
-
-
-# ----------------------------------------------------------------------------------------------------
-# Neural clients, whose costs are means over instances k of functions of a network's outputs z and of λ_i:
-#
-#     g_i(x, λ_i) = Σ_k mean_ik l(z_ik(x), λ_i) + (l2/2) |x|²
-#     f_i(x, λ_i) = Σ_k mean'_ik l'(z'_ik(x), λ_i) + (outer_l2/2) |λ_i|²
-#
-# Networks are those of `hgp_ref.neural`, l and l' are written in `neural_cost`. With J the Jacobian of all
-# outputs along x, c = mean ∂l/∂z, ż = J u and ċ = mean (∂²l/∂z²) ż:
-#
-#     ∂_x g = J^T c + l2 x,     ∂²_x g u = (J^T c)˙ + l2 u,     ∂²_{xλ} g u = Σ_k mean_k (∂²l_k/∂λ∂z) ż_k
-#
-# The last two share ż: `products(u)` makes it once. f uses the instances X_val, y_val, or those
-# of training where they are not given.
-
-
-class NeuralProblem(Portable):
-    """Clients that train `model` under `cost`.
-
-    model: a `Sequential` (or `Ensemble`) whose outputs are logits of C classes. cost, outer: l and l' (the same if
-    None). X: (n, N, *model.input_shape) or a list of n arrays (N_i, ...); y: classes 0 .. C-1, (n, N) or a list.
-    `broadcasts` is False: many runs are many calls.
-
-    Parameters
-    ----------
-    model : Sequential or Ensemble
-        Whose outputs are logits.
-    cost : NeuralCost
-        How λ acts on the loss.
-    X, y, X_val, y_val : arrays or lists
-        Data of the clients.
-    outer : NeuralCost, optional
-        The same for f_i; `cost` by default.
-    l2, outer_l2 : float
-        Rates of the L2 terms on x and on λ.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `model` must be a Sequential or an Ensemble, images fit its input, labels its classes, rates be ≥ 0.
-
-    Examples
-    --------
-    >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
-    >>> X, y = np.ones((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
-    >>> problem = hgp.problems.PersonalMask(model, X, y)
-    >>> isinstance(problem, hgp.problems.NeuralProblem), problem.dim_x
-    (True, 15)
-    """
-
-    broadcasts = False
-
-    def __init__(self, model: Model, cost: NeuralCost, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *,
-                 outer: NeuralCost | None = None, l2: float = 0.0, outer_l2: float = 0.0) -> None:  # fmt: skip
-        if (X_val is None) != (y_val is None):
-            raise ValueError(
-                f"{'X_val' if X_val is None else 'y_val'}: None given, needed both X_val and y_val or none"
-            )
-        if not isinstance(model, Sequential | Ensemble):
-            raise TypeError(f"model: {type(model).__name__} given, needed a Sequential or an Ensemble")
-        validation.kind("cost", cost, NeuralCost)
-        if outer is not None:
-            validation.kind("outer", outer, NeuralCost)
-        self.model, self.cost, self.outer = model, cost, cost if outer is None else outer
-        self.l2, self.outer_l2 = validation.nonnegative("l2", l2), validation.nonnegative("outer_l2", outer_l2)
-        self._train = read_images(model, X, y, cost.loss, ("X", "y"))
-        self._val = self._train if X_val is None else read_images(model, X_val, y_val, cost.loss, ("X_val", "y_val"))
-        train, val = self._train.all.features, self._val.all.features
-        self._xp = validation.same_kind(X=train, X_val=val)
-        if train.shape[0] != val.shape[0]:
-            raise ValueError(f"X_val: {val.shape[0]} clients given, needed {train.shape[0]} as in X")
-        self.n_clients, self.dim_x, self.dim_lam = int(train.shape[0]), model.dim, cost.dim_lam
-        self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
-
-    def __repr__(self) -> str:
-        sizes = f"n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}"
-        return f"<{type(self).__name__} of {self.model!r}: {sizes}>"
-
-    def _like(self) -> Array:
-        return self._train.all.features
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Training instances of each client, on the host.  # (n,)"""
-        return self._train.counts.copy()
-
-    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """g_i.  # (n,)"""
-        parts = self._enter(x, lam, batch)
-        return self._mean_cost(self.cost, parts, x, lam) + 0.5 * self.l2 * self._xp.vecdot(x, x)
-
-    def outer_cost(self, x: Array, lam: Array) -> Array:
-        """f_i.  # (n,)"""
-        self._enter(x, lam)
-        total = self._mean_cost(self.outer, self._outer_parts(), x, lam)
-        return total + 0.5 * self.outer_l2 * self._xp.vecdot(lam, lam)
-
-    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """∂_x g_i.  # (n, d_x)"""
-        parts = self._enter(x, lam, batch)
-        rows = Rows(tuple(x.shape), x)
-
-        def work(k: int, part: Part) -> None:
-            own, out = x[part.clients, :], rows.out(part.clients)
-            tape = self.model.forward(own, part.images)
-            grad = tape.backward(self.weighted_slope(self.cost, tape.output, lam[part.clients, :], part.view), out)
-            rows.put(part.clients, add_scaled(grad, self.l2, own))
-
-        parts.each(work)
-        return rows.array(self._xp)
-
-    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        """∂_x f_i and ∂_λ f_i.  # (n, d_x), (n, d_λ)"""
-        self._enter(x, lam)
-        along_x, along_lam = Rows(tuple(x.shape), x), Rows(tuple(lam.shape), lam)
-
-        def work(k: int, part: Part) -> None:
-            at = part.clients
-            tape, own = self.model.forward(x[at, :], part.images), lam[at, :]
-            slope = self.weighted_slope(self.outer, tape.output, own, part.view)
-            along_x.put(at, tape.backward(slope, along_x.out(at)))
-            own_slope = ask(self.outer, "along_lam", tape.output, own, part.view, xp=self._xp)
-            along_lam.put(at, own_slope + self.outer_l2 * own)
-
-        self._outer_parts().each(work)
-        return along_x.array(self._xp), along_lam.array(self._xp)
-
-    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
-        """Second derivatives at (x, lam), with activations kept as far as `neural_parts` says."""
-        return NeuralLinearization(self, x, lam, self._enter(x, lam, batch))
-
-    @property
-    def term_sizes(self) -> Callable[[Array, Array], TermSizes] | None:
-        """Term sizes, see `problems.term_sizes`; None with a cost or a layer that is not of this package."""
-        return self._term_sizes if known(self.model, self.cost, self.outer) else None
-
-    def _term_sizes(self, x: Array, lam: Array, lam_roundings: int = 0) -> TermSizes:
-        """`lam_roundings`: how often λ itself was rounded, entry by entry, 0 for a λ that is exact."""
-        self._enter(x, lam)
-        return term_sizes(self, x, lam, lam_roundings)
-
-    def accuracy(self, x: Array, lam: Array, X: Any = None, y: Any = None) -> Array:
-        """Share of instances whose class client i predicts with x_i and λ_i; of X, y or the outer cost's.  # (n,)
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-        X : (n, N, *input_shape) or a list; by default the data of the outer cost.
-        y : their labels.
-
-        Returns
-        -------
-        (n,).
-        """
-        self._enter(x, lam)
-        if X is None and y is not None:
-            raise ValueError("X: None given with y, needed both X and y or none")
-        given = self._val if X is None else read_images(self.model, X, y, self.cost.loss, ("X", "y"))
-        if len(given.counts) != self.n_clients:
-            raise ValueError(f"X: {len(given.counts)} clients given, needed {self.n_clients} as the problem has")
-        xp, rows, classes = self._xp, Rows((self.n_clients,), x), int(given.all.targets.shape[-1])
-
-        def work(k: int, part: Part) -> None:
-            z = self.model.logits(x[part.clients, :], part.images)
-            guess = xp.argmax(ask_scores(self.cost, z, lam[part.clients, :], classes, xp), axis=-1)  # (n, N)
-            truth = xp.argmax(xp.astype(part.view.targets, xp.int32), axis=-1)
-            rows.put(part.clients, xp.sum(part.view.mean * xp.astype(guess == truth, x.dtype), axis=-1))
-
-        Parts(self.model, given, given.all).each(work)
-        return rows.array(xp)
-
-    def data_digest(self) -> str:
-        """SHA-256 of the model's text, the costs, the data and the settings, which checkpoints compare.
-
-        Returns
-        -------
-        str.
-        """
-        costs = [digest(cost) for cost in (self.cost, self.outer)]
-        return digest(self, repr(self.model), *costs, self._train, self._val)
-
-    def restrict(self, clients: Any) -> NeuralProblem:
-        """The same problem with some of its clients: a slice, or a sequence of indices.
-
-        Parameters
-        ----------
-        clients : a slice or a sequence of indices.
-
-        Returns
-        -------
-        NeuralProblem.
-        """
-        which, some = chosen(clients, self.n_clients), copy.copy(self)
-        some._train = self._train.restrict(which, taker(which))
-        some._val = some._train if self._val is self._train else self._val.restrict(which, taker(which))
-        some.clients = self.clients[which]
-        some.n_clients = len(some.clients)
-        return some
-
-    def to(self, target: Any, dtype: Any = None) -> NeuralProblem:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype.
-
-        Parameters
-        ----------
-        target : name of a library, or an array to be beside.
-        dtype : such as "float32"; None keeps it.
-
-        Returns
-        -------
-        NeuralProblem.
-        """
-        move, moved = mover(target, dtype), copy.copy(self)
-        moved._train = self._train.to(move)
-        moved._val = moved._train if self._val is self._train else self._val.to(move)
-        moved._xp = array_namespace(moved._train.all.features)
-        return moved
-
-    # Shared by costs, gradients and products.
-
-    def weighted_slope(self, cost: NeuralCost, z: Array, lam: Array, view: View) -> Array:
-        """mean ∂l/∂z: what goes into a backward pass.  # like z"""
-        return weighted(view.mean, ask(cost, "slope", z, lam, view, xp=self._xp))
-
-    def _mean_cost(self, cost: NeuralCost, parts: Parts, x: Array, lam: Array) -> Array:
-        xp, rows = self._xp, Rows((self.n_clients,), x)
-
-        def work(k: int, part: Part) -> None:
-            z = self.model.logits(x[part.clients, :], part.images)
-            value = ask(cost, "value", z, lam[part.clients, :], part.view, xp=xp)
-            rows.put(part.clients, xp.sum(part.view.mean * value, axis=-1))
-
-        parts.each(work)
-        return rows.array(xp)
-
-    def _outer_parts(self) -> Parts:
-        return Parts(self.model, self._val, self._val.all)
-
-    def _enter(self, x: Array, lam: Array, batch: Array | None = None) -> Parts:
-        like, n = self._like(), self.n_clients
-        leads = {
-            "x": check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x"),
-            "lam": check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam"),
-        }
-        if batch is not None:
-            leads["batch"] = check_batch(batch, like, n)
-        for name, lead in leads.items():
-            if lead:
-                raise ValueError(f"{name}: leading run axes {lead} given, needed none; call once for each run")
-        return Parts(self.model, self._train, self._train.select(batch, xp=self._xp))

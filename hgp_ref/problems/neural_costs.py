@@ -38,11 +38,6 @@ class NeuralCost(ABC):
     dim_lam : int
         d_λ, numbers in a client's λ.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `classes` and `dim_lam` must be integers ≥ 1.
-
     Examples
     --------
     A bias of each client's own on the logits, l = CE(z + λ_i, y), a = z + λ_i: ∂l/∂z = ∂l/∂λ = CE'(a).
@@ -103,7 +98,7 @@ class NeuralCost(ABC):
 
     def curved(self, a: Array, a_dot: Array, xp: Namespace) -> Array:
         """(∂²CE/∂a²) ȧ at logits a: (diag(p) - p p^T) ȧ.  # like a"""
-        return self.loss.bend(self.loss.curvature(a, xp.ones_like(a[..., 0]), xp=xp), a_dot, xp=xp)
+        return self.loss.curvature_product(self.loss.curvature(a, xp.ones_like(a[..., 0]), xp=xp), a_dot, xp=xp)
 
 
 class CrossEntropy(NeuralCost):
@@ -131,8 +126,8 @@ class CrossEntropy(NeuralCost):
 # What a cost answers, looked at: shape, library and dtype of each answer, and that z and λ are left as they are.
 #
 # On NumPy an answer of a wrong shape would be spread over clients where it is put into place, and a cost that writes
-# into
-# z would change the tape that every later product uses. A cost sees read-only views there; other libraries have none.
+# into z would change the tape that every later product uses. A cost sees read-only views there; other libraries have
+# none.
 
 
 def ask(cost: NeuralCost, name: str, z: Array, lam: Array, view: View, *z_dot: Array, xp: Namespace) -> Array:

@@ -145,11 +145,6 @@ class PersonalMask(NeuralProblem):
     scale : float, optional
         s.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As for the other neural problems; `scale` must be positive.
-
     Examples
     --------
     >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
@@ -172,8 +167,7 @@ class PersonalMask(NeuralProblem):
 # A personal mixture of K shared networks (HGP-MTL):  l = -log Σ_c w_c P_c(y),  w = softmax(λ_i),  P_c = softmax(z_c).
 #
 # With e_c = -CE(z_c, y) = log P_c(y) this is  l = lse(λ) - lse(λ + e),  lse = log Σ exp, and nothing under- or
-# overflows.
-# With the responsibilities r = softmax(λ + e) and  ė_c = -<CE'_c, ż_c>:
+# overflows. With the responsibilities r = softmax(λ + e) and  ė_c = -<CE'_c, ż_c>:
 #
 #     ∂l/∂z_c = r_c CE'_c,       ṙ_c = r_c (ė_c - <r, ė>)
 #     (∂²l/∂z²) ż = ṙ_c CE'_c + r_c CE''_c ż_c
@@ -265,17 +259,7 @@ class PersonalMixture(NeuralProblem):
         super().__init__(ensemble, cost, X, y, X_val, y_val, l2=l2, outer_l2=outer_l2)
 
     def responsibilities(self, x: Array, lam: Array) -> Array:
-        """r of every training instance, 0 behind a client's own: the E step of a mixture.  # (n, N, K)
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-
-        Returns
-        -------
-        (n, N, K).
-        """
+        """r of every training instance, 0 behind a client's own: the E step of a mixture.  # (n, N, K)"""
         parts, xp = self._enter(x, lam), self._xp
         longest, rows = int(self.counts.max()), Rows((self.n_clients, int(self.counts.max()), lam.shape[1]), x)
         for part in parts:

@@ -1,7 +1,10 @@
-"""Term sizes of quadratic costs: absolute values in place of numbers, each term times the roundings on its way.
+"""Quadratic costs, with every derivative in closed form:
 
-x − t rounds once, relative to itself; from then on everything is sums of products. A product with a matrix of d
-columns is d roundings in any order. Underflow is gradual: at most u times the smallest normal number a product.
+    g_i(x, λ_i) = ½ xᵀ A_i x − b_iᵀ x + λ_iᵀ C_i x
+    f_i(x, λ_i) = ½ (x − t_i)ᵀ Q_i (x − t_i) + λ_iᵀ D_i x + (μ/2) |λ_i|²
+
+Hence ∂²_x g_i = A_i and ∂²_{xλ} g_i = C_i at every point. A_i is symmetric and need not be definite: one client may be
+non-convex as long as the mean of the A_i is positive definite.
 """
 
 from __future__ import annotations
@@ -15,11 +18,264 @@ import numpy as np
 from hgp_ref import rounding, validation
 from hgp_ref.backend import Array, Namespace, detached, host_dtype, to_host
 from hgp_ref.problems import lipschitz as constants
-from hgp_ref.problems.base import Portable, check_argument, chosen, expand, matvec, mover, run_axes, taker
+from hgp_ref.problems.base import (
+    FullProblem,
+    Portable,
+    array_mover,
+    check_argument,
+    client_indices,
+    expand,
+    matvec,
+    run_axes,
+    take_rows,
+)
 from hgp_ref.problems.instances import digest
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.term_sizes import TermSizes
 from hgp_ref.validation import room
+
+
+class Quadratic(Portable, FullProblem):
+    """Quadratic inner and outer costs; there are no instances, so there are no mini-batches.
+
+    A: (n, d_x, d_x) symmetric; b: (n, d_x); C: (n, d_lam, d_x); target t: (n, d_x);
+    outer_hessian Q: (n, d_x, d_x) symmetric, the identity by default; coupling D: (n, d_lam, d_x), 0 by default;
+    outer_reg: the number mu.
+
+    Parameters
+    ----------
+    A, b, C, target : arrays
+        As above.
+    outer_hessian, coupling : arrays, optional
+        Q and D.
+    outer_reg : float
+        μ.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0, condition=10)
+    >>> problem.n_clients, problem.dim_x, problem.dim_lam
+    (3, 4, 2)
+    """
+
+    broadcasts = True
+    trusted = True  # what as_problem need not check
+
+    def __init__(self, A: Array, b: Array, C: Array, target: Array, *, outer_hessian: Array | None = None,
+                 coupling: Array | None = None, outer_reg: float = 0.0) -> None:  # fmt: skip
+        arrays = {"A": A, "b": b, "C": C, "target": target, "outer_hessian": outer_hessian, "coupling": coupling}
+        arrays = {k: detached(a) for k, a in arrays.items() if a is not None or k not in ("outer_hessian", "coupling")}
+        self._xp = validation.same_kind(**arrays)
+        if A.ndim != 3 or A.shape[0] < 1 or A.shape[1] < 1 or A.shape[1] != A.shape[2]:
+            raise ValueError(f"A must have shape (n, d_x, d_x), got {tuple(A.shape)}")
+        n, d_x = int(A.shape[0]), int(A.shape[1])
+        if C.ndim != 3 or C.shape[1] < 1 or (C.shape[0], C.shape[2]) != (n, d_x):
+            raise ValueError(f"C must have shape ({n}, d_lam, {d_x}) = (n, d_lam, d_x), got {tuple(C.shape)}")
+        d_lam = int(C.shape[1])
+        shapes = {"A": (n, d_x, d_x), "b": (n, d_x), "C": (n, d_lam, d_x), "target": (n, d_x),
+                  "outer_hessian": (n, d_x, d_x), "coupling": (n, d_lam, d_x)}  # fmt: skip
+        for name, a in arrays.items():
+            if tuple(a.shape) != shapes[name]:
+                raise ValueError(f"{name} must have shape {shapes[name]}, got {tuple(a.shape)}")
+            validation.finite(name, a)
+        for name in ("A", "outer_hessian"):
+            if name in arrays:
+                _check_symmetric(name, arrays[name], self._xp)
+        self.n_clients, self.dim_x, self.dim_lam = n, d_x, d_lam
+        self.clients = np.arange(n)  # their numbers in the problem that this one is a restriction of
+        self._A, self._b, self._C, self._t = arrays["A"], arrays["b"], arrays["C"], arrays["target"]
+        self._Q, self._D = arrays.get("outer_hessian"), arrays.get("coupling")
+        self._mu = validation.number("outer_reg", outer_reg)
+
+    @classmethod
+    def random(cls, n: int, dim_x: int, dim_lam: int, seed: int = 0, *, condition: float = 10.0,
+               heterogeneity: float = 0.5) -> Quadratic:  # fmt: skip
+        """A random problem on NumPy in float64: eigenvalues of every A_i in [1/condition, 1].
+
+        `heterogeneity` in [0, 1] goes from equal clients to independent ones. C_i and t_i are standard normal.
+
+        Parameters
+        ----------
+        n : clients.
+        dim_x : d_x.
+        dim_lam : d_λ.
+        seed : of the generator.
+        condition : largest by smallest eigenvalue allowed.
+        heterogeneity : how far clients are apart: 0 makes them alike.
+
+        Returns
+        -------
+        Quadratic.
+        """
+        n, dim_x = validation.integer("n", n), validation.integer("dim_x", dim_x)
+        dim_lam = validation.integer("dim_lam", dim_lam)
+        room(f"n={n}, dim_x={dim_x}, dim_lam={dim_lam}", (n + 1) * dim_x * (4 * dim_x + dim_lam))
+        heterogeneity = validation.between("heterogeneity", heterogeneity, 0, 1)
+        if validation.positive("condition", condition) < 1:
+            raise ValueError(f"condition must be a number >= 1, got {condition}")
+        rng = np.random.default_rng(validation.integer("seed", seed, 0))
+        spectrum = np.geomspace(1 / condition, 1, dim_x)
+        bases = np.linalg.qr(rng.standard_normal((n + 1, dim_x, dim_x)))[0]
+        each = (bases * spectrum) @ bases.swapaxes(1, 2)  # (n + 1, d_x, d_x)
+        A = (1 - heterogeneity) * each[:1] + heterogeneity * each[1:]
+        b = rng.standard_normal((1, dim_x)) + heterogeneity * rng.standard_normal((n, dim_x))
+        C = rng.standard_normal((n, dim_lam, dim_x))
+        return cls((A + A.swapaxes(1, 2)) / 2, b, C, rng.standard_normal((n, dim_x)))
+
+    def _like(self) -> Array:
+        return self._A
+
+    def _check(self, x: Array, lam: Array, batch: Array | None = None) -> tuple[int, ...]:
+        if batch is not None:
+            raise ValueError("batch must be None, a Quadratic has no instances")
+        return run_axes(
+            x=check_argument("x", x, self._A, (self.n_clients, self.dim_x), "n_clients, dim_x"),
+            lam=check_argument("lam", lam, self._A, (self.n_clients, self.dim_lam), "n_clients, dim_lam"),
+        )
+
+    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """1/2 x^T A_i x - b_i^T x + lam_i^T C_i x.  # (n,)"""
+        self._check(x, lam, batch)
+        xp = self._xp
+        linear = xp.sum((0.5 * matvec(self._A, x, xp=xp) - self._b) * x, axis=-1)
+        return linear + xp.sum(lam * matvec(self._C, x, xp=xp), axis=-1)
+
+    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """A_i x - b_i + C_i^T lam_i.  # (n, d_x)"""
+        self._check(x, lam, batch)
+        return matvec(self._A, x, xp=self._xp) - self._b + self._transposed(self._C, lam)
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """1/2 (x - t_i)^T Q_i (x - t_i) + lam_i^T D_i x + mu/2 |lam_i|^2.  # (n,)"""
+        lead = self._check(x, lam)
+        xp = self._xp
+        gap = x - self._t
+        cost = 0.5 * xp.sum(gap * self._outer(gap), axis=-1) + 0.5 * self._mu * xp.sum(lam * lam, axis=-1)
+        if self._D is not None:
+            cost = cost + xp.sum(lam * matvec(self._D, x, xp=xp), axis=-1)
+        return expand(cost, lead, 1, xp=xp)
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """Q_i (x - t_i) + D_i^T lam_i and D_i x + mu lam_i.  # (n, d_x), (n, d_lam)"""
+        lead = self._check(x, lam)
+        xp = self._xp
+        f_x, f_lam = self._outer(x - self._t), self._mu * lam
+        if self._D is not None:
+            f_x = f_x + self._transposed(self._D, lam)
+            f_lam = f_lam + matvec(self._D, x, xp=xp)
+        f_x, f_lam = (xp.asarray(expand(a, lead, 2, xp=xp), copy=True) for a in (f_x, f_lam))
+        return f_x, f_lam
+
+    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> QuadraticLinearization:
+        """The same A_i and C_i at every point."""
+        return QuadraticLinearization(self, self._check(x, lam, batch))
+
+    def term_sizes(self, x: Array, lam: Array) -> TermSizes:
+        """|A||x| + |b| + |C^T||lam| and so on, each term times the number of roundings on its way, over K."""
+        lead = self._check(x, lam)
+        if lead:
+            raise ValueError(f"x and lam must have no leading run axes, got {lead}")
+        return quadratic_sizes(self, x, lam)
+
+    def hessian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """A_i.  # (n, d_x, d_x)"""
+        return expand(self._A, self._check(x, lam, batch), 3, xp=self._xp)
+
+    def jacobian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """C_i.  # (n, d_lam, d_x)"""
+        return expand(self._C, self._check(x, lam, batch), 3, xp=self._xp)
+
+    def data_digest(self) -> str:
+        """SHA-256 of all arrays and settings, which checkpoints compare."""
+        return digest(self, self._A, self._b, self._C, self._t, self._Q, self._D, self._mu)
+
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Quadratic:
+        """The same problem with some of its clients, a slice or indices."""
+        which = client_indices(clients, self.n_clients)
+        part = self._with(take_rows(which))
+        part.clients = self.clients[which]
+        part.n_clients = len(part.clients)
+        return part
+
+    def to(self, target: Any, dtype: Any = None) -> Quadratic:
+        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
+        moved = self._with(array_mover(target, dtype))
+        moved._xp = validation.same_kind(A=moved._A)
+        return moved
+
+    def _with(self, change: Callable[[Array], Array]) -> Quadratic:
+        """A copy whose arrays are `change` of these."""
+        changed = copy.copy(self)
+        for name in ("_A", "_b", "_C", "_t", "_Q", "_D"):
+            if getattr(self, name) is not None:
+                setattr(changed, name, change(getattr(self, name)))
+        return changed
+
+    def _outer(self, gap: Array) -> Array:
+        return gap if self._Q is None else matvec(self._Q, gap, xp=self._xp)
+
+    def _transposed(self, matrix: Array, lam: Array) -> Array:
+        return matvec(self._xp.matrix_transpose(matrix), lam, xp=self._xp)
+
+    def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
+        """‖C_i‖ from above.  # (n,) on the host"""
+        return rounding.spectral_norms(constants.host(self._C))
+
+    def lipschitz(self, lam: Array) -> Lipschitz | None:
+        """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, and λ_min(mean A_i) as the modulus; all on the safe side."""
+        norm = {name: 0.0 if a is None else float(rounding.spectral_norms(constants.host(a)).max())
+                for name, a in (("Q", self._Q), ("D", self._D))}  # fmt: skip
+        A = constants.host(self._A) / self.n_clients  # before the sum, which may leave the range
+        off = rounding.mean_accuracy(self.n_clients) * float(rounding.norms(A.reshape(len(A), -1)).sum())
+        return constants.representable(
+            nu_flam=norm["D"],
+            nu_fx=1.0 if self._Q is None else norm["Q"],
+            nu_J=0.0,
+            nu_H=0.0,
+            strong_convexity=constants.positive_modulus(float(rounding.lowest_eigenvalues(rounding.total(A))) - off),
+            holds_apart=True,
+        )
+
+
+class QuadraticLinearization:
+    """hvp(u) = A_i u_i and cross(u) = C_i u_i."""
+
+    def __init__(self, problem: Quadratic, lead: tuple[int, ...]) -> None:
+        self._problem, self._lead = problem, lead
+
+    def hvp(self, u: Array) -> Array:
+        """A_i u_i.  # (n, d_x)"""
+        return self._apply(self._problem._A, u)
+
+    def cross(self, u: Array) -> Array:
+        """C_i u_i.  # (n, d_lam)"""
+        return self._apply(self._problem._C, u)
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """A_i u_i and C_i u_i."""
+        return self.hvp(u), self.cross(u)
+
+    def _apply(self, matrix: Array, u: Array) -> Array:
+        p = self._problem
+        lead = check_argument("u", u, p._A, (p.n_clients, p.dim_x), "n_clients, dim_x")
+        product = matvec(matrix, u, xp=p._xp)
+        if lead == self._lead:
+            return product
+        return expand(product, run_axes(point=self._lead, u=lead), 2, xp=p._xp)
+
+
+def _check_symmetric(name: str, a: Array, xp: Namespace) -> None:
+    gap, size = xp.max(xp.abs(a - xp.matrix_transpose(a))), xp.max(xp.abs(a))
+    gap, size = float(to_host(gap)), float(to_host(size))
+    if gap > 100 * float(xp.finfo(a.dtype).eps) * size:
+        raise ValueError(f"{name} must be symmetric for every client, got |{name} - {name}^T| up to {gap:.3g}")
+
+
+# ----------------------------------------------------------------------------------------------------------- term sizes
+#
+# Absolute values in place of numbers, each term times the number of its roundings. x − t rounds once, relative to
+# itself; from then on everything is sums of products. A product with a matrix of d columns is d roundings in any order.
+# Underflow is gradual: at most u times the smallest normal number a product.
 
 
 def quadratic_sizes(problem: Quadratic, x: Array, lam: Array) -> TermSizes:
@@ -60,325 +316,3 @@ def quadratic_sizes(problem: Quadratic, x: Array, lam: Array) -> TermSizes:
         hvp=lambda u: d * times(A, xp.abs(u)) / K,
         cross=lambda u: d * times(C, xp.abs(u)) / K,
     )
-
-
-# ----------------------------------------------------------------------------------------------------
-# Quadratic costs: every derivative in closed form, the sharpest judge of an estimator.
-#
-#     g_i(x, lam_i) = 1/2 x^T A_i x - b_i^T x + lam_i^T C_i x
-#     f_i(x, lam_i) = 1/2 (x - t_i)^T Q_i (x - t_i) + lam_i^T D_i x + mu/2 |lam_i|^2
-#
-# hence d²_x g_i = A_i and d²_{x lam} g_i = C_i at every point. A_i is symmetric and need not be definite: a single
-# client may be non-convex as long as the mean of the A_i is positive definite.
-
-
-class Quadratic(Portable):
-    """Quadratic inner and outer costs; there are no instances, so there are no mini-batches.
-
-    A: (n, d_x, d_x) symmetric; b: (n, d_x); C: (n, d_lam, d_x); target t: (n, d_x);
-    outer_hessian Q: (n, d_x, d_x) symmetric, the identity by default; coupling D: (n, d_lam, d_x), 0 by default;
-    outer_reg: the number mu.
-
-    Parameters
-    ----------
-    A, b, C, target : arrays
-        As above.
-    outer_hessian, coupling : arrays, optional
-        Q and D.
-    outer_reg : float
-        μ.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Shapes must fit together, A and Q be symmetric, numbers finite.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0, condition=10)
-    >>> problem.n_clients, problem.dim_x, problem.dim_lam
-    (3, 4, 2)
-    """
-
-    broadcasts = True
-    conforms = True  # what as_problem need not check
-
-    def __init__(self, A: Array, b: Array, C: Array, target: Array, *, outer_hessian: Array | None = None,
-                 coupling: Array | None = None, outer_reg: float = 0.0) -> None:  # fmt: skip
-        given = {"A": A, "b": b, "C": C, "target": target, "outer_hessian": outer_hessian, "coupling": coupling}
-        given = {k: detached(a) for k, a in given.items() if a is not None or k not in ("outer_hessian", "coupling")}
-        self._xp = validation.same_kind(**given)
-        if A.ndim != 3 or A.shape[0] < 1 or A.shape[1] < 1 or A.shape[1] != A.shape[2]:
-            raise ValueError(f"A: shape {tuple(A.shape)} given, needed (n, d_x, d_x)")
-        n, d_x = int(A.shape[0]), int(A.shape[1])
-        if C.ndim != 3 or C.shape[1] < 1 or (C.shape[0], C.shape[2]) != (n, d_x):
-            raise ValueError(f"C: shape {tuple(C.shape)} given, needed ({n}, d_lam, {d_x}) = (n, d_lam, d_x)")
-        d_lam = int(C.shape[1])
-        needed = {"A": (n, d_x, d_x), "b": (n, d_x), "C": (n, d_lam, d_x), "target": (n, d_x),
-                  "outer_hessian": (n, d_x, d_x), "coupling": (n, d_lam, d_x)}  # fmt: skip
-        for name, a in given.items():
-            if tuple(a.shape) != needed[name]:
-                raise ValueError(f"{name}: shape {tuple(a.shape)} given, needed {needed[name]}")
-            validation.finite(name, a)
-        for name in ("A", "outer_hessian"):
-            if name in given:
-                _check_symmetric(name, given[name], self._xp)
-        self.n_clients, self.dim_x, self.dim_lam = n, d_x, d_lam
-        self.clients = np.arange(n)  # their numbers in the problem that this one is a restriction of
-        self._A, self._b, self._C, self._t = given["A"], given["b"], given["C"], given["target"]
-        self._Q, self._D = given.get("outer_hessian"), given.get("coupling")
-        self._mu = validation.number("outer_reg", outer_reg)
-
-    @classmethod
-    def random(cls, n: int, dim_x: int, dim_lam: int, seed: int = 0, *, condition: float = 10.0,
-               heterogeneity: float = 0.5) -> Quadratic:  # fmt: skip
-        """A random problem on NumPy in float64: eigenvalues of every A_i in [1/condition, 1].
-
-        `heterogeneity` in [0, 1] goes from equal clients to independent ones. C_i and t_i are standard normal.
-
-        Parameters
-        ----------
-        n : clients.
-        dim_x : d_x.
-        dim_lam : d_λ.
-        seed : of the generator.
-        condition : largest by smallest eigenvalue allowed.
-        heterogeneity : how far clients are apart: 0 makes them alike.
-
-        Returns
-        -------
-        Quadratic.
-        """
-        n, dim_x = validation.integer("n", n), validation.integer("dim_x", dim_x)
-        dim_lam = validation.integer("dim_lam", dim_lam)
-        room(f"n={n}, dim_x={dim_x}, dim_lam={dim_lam}", (n + 1) * dim_x * (4 * dim_x + dim_lam))
-        heterogeneity = validation.between("heterogeneity", heterogeneity, 0, 1)
-        if validation.positive("condition", condition) < 1:
-            raise ValueError(f"condition={condition} given, needed a number >= 1")
-        rng = np.random.default_rng(validation.integer("seed", seed, 0))
-        spectrum = np.geomspace(1 / condition, 1, dim_x)
-        bases = np.linalg.qr(rng.standard_normal((n + 1, dim_x, dim_x)))[0]
-        each = (bases * spectrum) @ bases.swapaxes(1, 2)  # (n + 1, d_x, d_x)
-        A = (1 - heterogeneity) * each[:1] + heterogeneity * each[1:]
-        b = rng.standard_normal((1, dim_x)) + heterogeneity * rng.standard_normal((n, dim_x))
-        C = rng.standard_normal((n, dim_lam, dim_x))
-        return cls((A + A.swapaxes(1, 2)) / 2, b, C, rng.standard_normal((n, dim_x)))
-
-    def _like(self) -> Array:
-        return self._A
-
-    def _check(self, x: Array, lam: Array, batch: Array | None = None) -> tuple[int, ...]:
-        if batch is not None:
-            raise ValueError("batch: given, but a Quadratic has no instances; needed None")
-        return run_axes(
-            x=check_argument("x", x, self._A, (self.n_clients, self.dim_x), "n_clients, dim_x"),
-            lam=check_argument("lam", lam, self._A, (self.n_clients, self.dim_lam), "n_clients, dim_lam"),
-        )
-
-    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """1/2 x^T A_i x - b_i^T x + lam_i^T C_i x.  # (n,)"""
-        self._check(x, lam, batch)
-        xp = self._xp
-        linear = xp.sum((0.5 * matvec(self._A, x, xp=xp) - self._b) * x, axis=-1)
-        return linear + xp.sum(lam * matvec(self._C, x, xp=xp), axis=-1)
-
-    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """A_i x - b_i + C_i^T lam_i.  # (n, d_x)"""
-        self._check(x, lam, batch)
-        return matvec(self._A, x, xp=self._xp) - self._b + self._transposed(self._C, lam)
-
-    def outer_cost(self, x: Array, lam: Array) -> Array:
-        """1/2 (x - t_i)^T Q_i (x - t_i) + lam_i^T D_i x + mu/2 |lam_i|^2.  # (n,)"""
-        lead = self._check(x, lam)
-        xp = self._xp
-        gap = x - self._t
-        cost = 0.5 * xp.sum(gap * self._outer(gap), axis=-1) + 0.5 * self._mu * xp.sum(lam * lam, axis=-1)
-        if self._D is not None:
-            cost = cost + xp.sum(lam * matvec(self._D, x, xp=xp), axis=-1)
-        return expand(cost, lead, 1, xp=xp)
-
-    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        """Q_i (x - t_i) + D_i^T lam_i and D_i x + mu lam_i.  # (n, d_x), (n, d_lam)"""
-        lead = self._check(x, lam)
-        xp = self._xp
-        along_x, along_lam = self._outer(x - self._t), self._mu * lam
-        if self._D is not None:
-            along_x = along_x + self._transposed(self._D, lam)
-            along_lam = along_lam + matvec(self._D, x, xp=xp)
-        return expand(along_x, lead, 2, xp=xp), expand(along_lam, lead, 2, xp=xp)
-
-    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> QuadraticLinearization:
-        """The same A_i and C_i at every point."""
-        return QuadraticLinearization(self, self._check(x, lam, batch))
-
-    def term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """|A||x| + |b| + |C^T||lam| and so on, each term times the number of roundings on its way, over K.
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-
-        Returns
-        -------
-        TermSizes.
-        """
-        lead = self._check(x, lam)
-        if lead:
-            raise ValueError(f"x and lam must have no leading run axes, got {lead}")
-        return quadratic_sizes(self, x, lam)
-
-    def hessian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """A_i.  # (n, d_x, d_x)
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-        batch : (n, b) indices of instances; None for all of them.
-
-        Returns
-        -------
-        (n, d_x, d_x).
-        """
-        return expand(self._A, self._check(x, lam, batch), 3, xp=self._xp)
-
-    def jacobian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """C_i.  # (n, d_lam, d_x)
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-        batch : (n, b) indices of instances; None for all of them.
-
-        Returns
-        -------
-        (n, d_λ, d_x).
-        """
-        return expand(self._C, self._check(x, lam, batch), 3, xp=self._xp)
-
-    def data_digest(self) -> str:
-        """SHA-256 of all arrays and settings, which checkpoints compare.
-
-        Returns
-        -------
-        str.
-        """
-        return digest(self, self._A, self._b, self._C, self._t, self._Q, self._D, self._mu)
-
-    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Quadratic:
-        """The same problem with some of its clients, a slice or indices.
-
-        Parameters
-        ----------
-        clients : a slice or a sequence of indices.
-
-        Returns
-        -------
-        Quadratic.
-        """
-        which = chosen(clients, self.n_clients)
-        part = self._with(taker(which))
-        part.clients = self.clients[which]
-        part.n_clients = len(part.clients)
-        return part
-
-    def to(self, target: Any, dtype: Any = None) -> Quadratic:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype.
-
-        Parameters
-        ----------
-        target : name of a library, or an array to be beside.
-        dtype : such as "float32"; None keeps it.
-
-        Returns
-        -------
-        Quadratic.
-        """
-        moved = self._with(mover(target, dtype))
-        moved._xp = validation.same_kind(A=moved._A)
-        return moved
-
-    def _with(self, change: Callable[[Array], Array]) -> Quadratic:
-        """A copy whose arrays are `change` of these."""
-        changed = copy.copy(self)
-        for name in ("_A", "_b", "_C", "_t", "_Q", "_D"):
-            if getattr(self, name) is not None:
-                setattr(changed, name, change(getattr(self, name)))
-        return changed
-
-    def _outer(self, gap: Array) -> Array:
-        return gap if self._Q is None else matvec(self._Q, gap, xp=self._xp)
-
-    def _transposed(self, matrix: Array, lam: Array) -> Array:
-        return matvec(self._xp.matrix_transpose(matrix), lam, xp=self._xp)
-
-    def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖C_i‖ from above.  # (n,) on the host
-
-        Parameters
-        ----------
-        x : (n, d_x).
-        lam : (n, d_λ).
-
-        Returns
-        -------
-        (n,) on the host.
-        """
-        return rounding.spectral_norms(constants.host(self._C))
-
-    def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, and λ_min(mean A_i) as the modulus; all on the safe side.
-
-        Parameters
-        ----------
-        lam : (n, d_λ).
-
-        Returns
-        -------
-        Lipschitz or None.
-        """
-        norm = {name: 0.0 if a is None else float(rounding.spectral_norms(constants.host(a)).max())
-                for name, a in (("Q", self._Q), ("D", self._D))}  # fmt: skip
-        A = constants.host(self._A) / self.n_clients  # before the sum, which may leave the range
-        off = rounding.mean_accuracy(self.n_clients) * float(rounding.norms(A.reshape(len(A), -1)).sum())
-        return constants.representable(
-            nu_flam=norm["D"],
-            nu_fx=1.0 if self._Q is None else norm["Q"],
-            nu_J=0.0,
-            nu_H=0.0,
-            strong_convexity=constants.positive_modulus(float(rounding.lowest_eigenvalues(rounding.total(A))) - off),
-            holds_apart=True,
-        )
-
-
-class QuadraticLinearization:
-    """hvp(u) = A_i u_i and cross(u) = C_i u_i."""
-
-    def __init__(self, problem: Quadratic, lead: tuple[int, ...]) -> None:
-        self._problem, self._lead = problem, lead
-
-    def hvp(self, u: Array) -> Array:
-        """A_i u_i.  # (n, d_x)"""
-        return self._apply(self._problem._A, u)
-
-    def cross(self, u: Array) -> Array:
-        """C_i u_i.  # (n, d_lam)"""
-        return self._apply(self._problem._C, u)
-
-    def products(self, u: Array) -> tuple[Array, Array]:
-        """A_i u_i and C_i u_i."""
-        return self.hvp(u), self.cross(u)
-
-    def _apply(self, matrix: Array, u: Array) -> Array:
-        p = self._problem
-        lead = check_argument("u", u, p._A, (p.n_clients, p.dim_x), "n_clients, dim_x")
-        return expand(matvec(matrix, u, xp=p._xp), run_axes(point=self._lead, u=lead), 2, xp=p._xp)
-
-
-def _check_symmetric(name: str, a: Array, xp: Namespace) -> None:
-    gap, size = xp.max(xp.abs(a - xp.matrix_transpose(a))), xp.max(xp.abs(a))
-    gap, size = float(to_host(gap)), float(to_host(size))
-    if gap > 100 * float(xp.finfo(a.dtype).eps) * size:
-        raise ValueError(f"{name}: |{name} - {name}^T| is up to {gap:.3g}, needed a symmetric matrix for every client")

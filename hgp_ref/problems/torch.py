@@ -1,19 +1,180 @@
-"""PyTorch's graphs of derivatives, asked so that a graph that was cut off is not taken for a derivative of zero."""
+"""Costs written in PyTorch as a problem, with all derivatives by automatic differentiation.
+
+    inner_cost(i, x_i, lam_i, batch_i) -> scalar g_i        i a Python int, x_i (dim_x,), lam_i (dim_lam,)
+    outer_cost(i, x_i, lam_i) -> scalar f_i                 batch_i (b,) instance indices without padding, or None
+
+The cost of client i depends on row i alone, so that one derivative of the sum of all costs gives all rows. hvp and
+cross are double backward; the linearization keeps the graph of the gradient. In a restricted problem i is still the
+number of the client in the whole one. A torch.nn.Module with data needs no loop over clients: one call of torch.func's
+vmap computes all of them, with the same numbers up to rounding.
+
+PyTorch reports a zero derivative for a tensor without a graph to x, whether it is independent of x or detached. The
+code distinguishes the two: a cost that changes when x does has been detached, which is an error.
+"""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array
-from hgp_ref.problems.adapters import Adapter
-from hgp_ref.problems.base import chosen
-from hgp_ref.problems.instances import digest
+from hgp_ref.backend import Array, array_namespace, get_backend, to_host
+from hgp_ref.problems.base import check_batch, client_indices
+from hgp_ref.problems.instances import digest, require_existing
+from hgp_ref.validation import room
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+Cost = Callable[..., Array]
+
+
+@overload
+def from_torch(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
+               counts: Sequence[int] | np.ndarray | None = None) -> TorchProblem: ...  # fmt: skip
+
+
+@overload
+def from_torch(module: Module, loss: Loss, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *, dim_lam: int,
+               outer_loss: Loss | None = None, penalty: Penalty | None = None, outer_penalty: Penalty | None = None,
+               chunk: int | None = None) -> TorchModuleProblem: ...  # fmt: skip
+
+
+def from_torch(*args: Any, **options: Any) -> Any:
+    """A Problem from costs on torch tensors, or from a torch.nn.Module and the data of the clients that train it.
+
+    from_torch(inner_cost, outer_cost, n_clients, dim_x, dim_lam, *, counts=None): costs as above; counts (n,)
+    instances of each client, if there are mini-batches.
+
+    from_torch(module, loss, X, y, X_val=None, y_val=None, *, dim_lam, outer_loss=None, penalty=None,
+    outer_penalty=None, chunk=None): all clients by one call (torch.func's vmap). λ enters as you write it:
+
+        loss(outputs, y, lam) -> (N,)    a number for each instance, of which g_i is the mean; outputs (N, ...) of the
+                                         module on N instances of one client, their y (N, ...), lam (dim_lam,)
+        penalty(x, lam) -> scalar        added to g_i; x (dim_x,) are the module's parameters in PyTorch's order
+
+    f_i is the mean of outer_loss (by default `loss`) over X_val, y_val (by default X, y), plus outer_penalty. X, y:
+    arrays (n, N, ...) or lists of n arrays (N_i, ...), torch's or NumPy's; shorter clients are padded. An instance that
+    needs a λ of its own carries its number in y. chunk: how many clients share a call, all by default; memory for
+    gradients grows with it. The module is used as it stands (train or eval), with its parameters that have
+    requires_grad=False, which are no part of x. One that draws random numbers is refused by vmap; one whose outputs
+    for an instance depend on other instances (batch normalisation in training mode) where there is padding.
+
+    A cost that changes with x or lam but carries no graph to it (detached, or computed with integers) is a
+    RuntimeError, as is any derivative under torch.inference_mode(): both would be zero without a word. So is a second
+    derivative that is not symmetric, because PyTorch has a wrong one for an operation (weight_norm in 2.13).
+
+    Examples
+    --------
+    >>> import torch
+    >>> inner = lambda i, x, lam, batch=None: ((x - i) ** 2).sum() / 2 + lam[0] * (x**2).sum() / 2
+    >>> problem = hgp.problems.from_torch(inner, lambda i, x, lam: x.sum(), n_clients=2, dim_x=3, dim_lam=1)
+    >>> tuple(problem.inner_grad(torch.ones(2, 3), torch.zeros(2, 1)).shape)
+    (2, 3)
+    """
+    get_backend("torch")  # an ImportError that names the extra
+    import torch
+
+    first = args[0] if args else options.get("module")
+    sized = "n_clients" in options or (
+        len(args) > 2 and hasattr(args[2], "__index__") and not hasattr(args[2], "shape")
+    )
+    if isinstance(first, torch.nn.Module) and not sized:  # a module may also be a cost
+        return TorchModuleProblem(*args, **options)
+    if "X" in options or (len(args) > 2 and (hasattr(args[2], "shape") or isinstance(args[2], list | tuple))):
+        raise TypeError(f"module must be a torch.nn.Module with data X, got {type(first).__name__}")
+    return TorchProblem(*args, **options)
+
+
+class ClientCosts:
+    """Costs of single clients as one problem: sizes, validation and restriction, for PyTorch and JAX."""
+
+    def __init__(self, inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int,
+                 counts: Sequence[int] | np.ndarray | None = None,
+                 clients: np.ndarray | None = None) -> None:  # fmt: skip
+        for name, cost in (("inner_cost", inner_cost), ("outer_cost", outer_cost)):
+            if not callable(cost):
+                raise TypeError(f"{name} must be a function, got {type(cost).__name__}")
+        self.n_clients = validation.integer("n_clients", n_clients)
+        self.dim_x, self.dim_lam = validation.integer("dim_x", dim_x), validation.integer("dim_lam", dim_lam)
+        room(
+            f"n_clients={n_clients}, dim_x={dim_x}, dim_lam={dim_lam}", self.n_clients * (self.dim_x + self.dim_lam + 1)
+        )
+        self.counts = None if counts is None else _read_counts(counts, self.n_clients)
+        self.clients = np.arange(self.n_clients) if clients is None else clients
+        self._inner, self._outer = inner_cost, outer_cost
+
+    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
+        """The same problem with some of its clients, a slice or indices; costs still get the clients' own numbers."""
+        which = client_indices(clients, self.n_clients)
+        numbers = self.clients[which]
+        counts = None if self.counts is None else self.counts[which]
+        sizes = (len(numbers), self.dim_x, self.dim_lam)
+        return type(self)(self._inner, self._outer, *sizes, counts, numbers, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        """Further arguments of the class."""
+        return {}
+
+    def _check(self, x: Array, lam: Array) -> None:
+        validation.same_kind(x=x, lam=lam)
+        self._check_shape("x", x, self.dim_x)
+        self._check_shape("lam", lam, self.dim_lam)
+
+    def _check_shape(self, name: str, a: Array, d: int) -> None:
+        if tuple(a.shape) != (self.n_clients, d):
+            raise ValueError(f"{name} must have shape {(self.n_clients, d)}, got {tuple(a.shape)}")
+
+    def _rows(self, batch: Array | None, x: Array) -> list[Array | None]:
+        """Each client's indices without padding."""
+        self._check_batch(batch, x)
+        if batch is None:
+            return [None] * self.n_clients
+        return [batch[i][batch[i] >= 0] for i in range(self.n_clients)]
+
+    def _check_batch(self, batch: Array | None, x: Array) -> None:
+        """A look at the indices too: JAX takes the last instance for one that does not exist."""
+        if batch is None:
+            return
+        if self.counts is None:
+            raise ValueError("batch must be None, the problem was made without counts; pass counts=...")
+        if check_batch(batch, x, self.n_clients):
+            raise ValueError(f"batch must have shape ({self.n_clients}, b), b >= 1, got {tuple(batch.shape)}")
+        require_existing(to_host(batch), self.counts)
+
+    def _inner_of(self, i: int, x: Array, lam: Array, rows: Array | None) -> Array:
+        """g_i at row x (dim_x,) and row lam (dim_lam,)."""
+        number = int(self.clients[i])
+        return scalar_cost("inner_cost", number, self._inner(number, x, lam, rows))
+
+    def _outer_of(self, i: int, x: Array, lam: Array) -> Array:
+        """f_i at row x and row lam."""
+        number = int(self.clients[i])
+        return scalar_cost("outer_cost", number, self._outer(number, x, lam))
+
+
+def scalar_cost(name: str, client: int | str, cost: Array) -> Array:
+    """What a client's cost returned, which must be one real floating-point number in an array."""
+    if tuple(getattr(cost, "shape", (None,))) != ():
+        returned = f"shape {tuple(cost.shape)}" if hasattr(cost, "shape") else type(cost).__name__
+        raise ValueError(f"{name} must return a scalar array of shape (), got {returned} for client {client}")
+    if not array_namespace(cost).isdtype(cost.dtype, "real floating"):
+        raise TypeError(f"{name} must return a real floating-point number, got {cost.dtype} for client {client}")
+    return cost
+
+
+def _read_counts(counts: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
+    read = validation.host_array("counts", counts)
+    if read.shape != (n,):
+        raise ValueError(f"counts must have shape ({n},) = (n_clients,), got {read.shape}")
+    return np.array([validation.integer(f"counts[{i}]", k) for i, k in enumerate(read)], dtype=np.int64)
+
+
+# ---------------------------------------------------------------------------------------- graphs of derivatives
 
 
 def require_recording(name: str) -> None:
@@ -22,8 +183,8 @@ def require_recording(name: str) -> None:
 
     if torch.is_inference_mode_enabled():
         raise RuntimeError(
-            f"{name}: its derivatives are needed, but torch.inference_mode() is on, in which PyTorch records no "
-            "graph and every derivative would be zero; needed a call outside of it (torch.no_grad() is fine)"
+            f"{name} must be differentiated outside of torch.inference_mode(), in which PyTorch records no graph and "
+            "every derivative would be zero (torch.no_grad() is fine)"
         )
 
 
@@ -86,7 +247,7 @@ class PulledBack(ABC):
 
     def hvp(self, u: Array) -> Array:
         """d²_x g_i u_i (the Hessian is symmetric).  # (n, d_x)"""
-        return self._looked_at(u, self._pull(("x",), u)[0])
+        return self._check_symmetry(u, self._pull(("x",), u)[0])
 
     def cross(self, u: Array) -> Array:
         """d²_{x lam} g_i u_i.  # (n, d_lam)"""
@@ -95,43 +256,39 @@ class PulledBack(ABC):
     def products(self, u: Array) -> tuple[Array, Array]:
         """hvp(u) and cross(u) by one pass through the graph."""
         hvp, cross = self._pull(("x", "lam"), u)
-        return self._looked_at(u, hvp), cross
+        return self._check_symmetry(u, hvp), cross
 
-    def _looked_at(self, u: Array, bent: Array) -> Array:
-        """`bent` = H u, after <H u, v> = <u, H v> was seen to hold for some v, once for each problem."""
+    def _check_symmetry(self, u: Array, Hu: Array) -> Array:
+        """Hu after a check that ⟨H u, v⟩ = ⟨u, H v⟩ for some v, once per problem."""
         import torch
 
-        if self._problem._symmetric or not bool(bent.any()):
-            return bent
+        if self._problem._symmetric or not bool(Hu.any()):
+            return Hu
         v = no_special_direction(u)
         other = self._pull(("x",), v)[0]
-        gap = ((bent * v).sum(1) - (u * other).sum(1)).abs()
-        size = bent.norm(dim=1) * v.norm(dim=1) + u.norm(dim=1) * other.norm(dim=1)
+        gap = ((Hu * v).sum(1) - (u * other).sum(1)).abs()
+        size = Hu.norm(dim=1) * v.norm(dim=1) + u.norm(dim=1) * other.norm(dim=1)
         if bool((gap > torch.finfo(u.dtype).eps ** 0.5 * size).any()):
             raise RuntimeError(
                 "inner_cost: its second derivative by PyTorch is not symmetric, so an operation in it has a wrong one "
-                "(weight_norm has in PyTorch 2.13); needed operations that can be differentiated twice"
+                "(weight_norm has in PyTorch 2.13); use operations that can be differentiated twice"
             )
         self._problem._symmetric = True
-        return bent
+        return Hu
 
 
 # ----------------------------------------------------------------------------------------------------
 # Costs on torch tensors as a problem: gradients by backward, second derivatives by double backward.
-#
-# A tensor that carries no graph to x has derivative zero for PyTorch, whether it does not depend on x or was detached
-# on
-# the way. The two are told apart by asking: a cost that changes when x does has been cut off, which is an error.
 
 
 Rows = list[Array]
 
 
-class TorchProblem(Adapter):
-    """Costs on torch tensors; see `adapters` for their form."""
+class TorchProblem(ClientCosts):
+    """Costs on torch tensors; see `from_torch` for their form."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._symmetric = False  # whether a second derivative was seen to be
         self._independent: set[tuple[str, str, str, int]] = set()  # what has been asked for and depends on nothing
 
@@ -312,12 +469,12 @@ def read_tensors(names: tuple[str, str], X: Any, y: Any) -> TorchInstances:
     """Arrays (n, N, ...), or lists of n arrays (N_i, ...), torch's or NumPy's."""
     parts = [_parts(name, a) for name, a in zip(names, (X, y), strict=True)]
     if len(parts[0]) != len(parts[1]):
-        raise ValueError(f"{names[1]}: {len(parts[1])} clients given, needed {len(parts[0])} as in {names[0]}")
+        raise ValueError(f"{names[1]} must have {len(parts[0])} clients as {names[0]}, got {len(parts[1])}")
     for i, (a, b) in enumerate(zip(*parts, strict=True)):
         if a.ndim < 1 or b.ndim < 1 or len(a) < 1 or len(b) != len(a):
             raise ValueError(
-                f"{names[0]}[{i}], {names[1]}[{i}]: shapes {tuple(a.shape)} and {tuple(b.shape)} given, "
-                "needed (N_i, ...) and (N_i, ...) with the same N_i >= 1"
+                f"{names[0]}[{i}] and {names[1]}[{i}] must have shapes (N_i, ...) with the same N_i >= 1, "
+                f"got {tuple(a.shape)} and {tuple(b.shape)}"
             )
     import torch
 
@@ -330,7 +487,7 @@ def _parts(name: str, a: Any) -> list[Array]:
     import torch
 
     if not isinstance(a, torch.Tensor | np.ndarray | Sequence) or isinstance(a, str) or len(a) < 1:
-        raise TypeError(f"{name}: {type(a).__name__} given, needed an array (n, N, ...) or a list of n arrays")
+        raise TypeError(f"{name} must be an array (n, N, ...) or a list of n arrays, got {type(a).__name__}")
     return [torch.as_tensor(part) for part in a]
 
 
@@ -340,7 +497,7 @@ def _stacked(name: str, parts: list[Array], longest: int) -> Array:
     kinds = {(tuple(part.shape[1:]), part.dtype, part.device) for part in parts}
     if len(kinds) > 1:
         listing = "; ".join(f"{shape}, {dtype}, {device}" for shape, dtype, device in sorted(kinds, key=str))
-        raise ValueError(f"{name}: clients with different shapes, dtypes or devices given ({listing}), needed the same")
+        raise ValueError(f"{name} must have the same shape, dtype and device for all clients, got {listing}")
     return torch.stack([torch.cat([part, part[:1].expand(longest - len(part), *part.shape[1:])]) for part in parts])
 
 
@@ -428,8 +585,7 @@ class ModuleLinearization(PulledBack):
 # x_i holds the module's parameters in PyTorch's order, as `torch.nn.utils.parameters_to_vector` gives them and
 # `hgp_ref.neural` has them; those with requires_grad=False stay as they are, like buffers. Clients share the graph of
 # Σ_i g_i; since g_i depends on row i alone, one derivative of the sum gives all rows, and one derivative of <∂_x Σ g,
-# u>
-# all products.
+# u> all products.
 
 
 if TYPE_CHECKING:
@@ -439,29 +595,29 @@ Loss = Callable[[Array, Array, Array], Array]
 Penalty = Callable[[Array, Array], Array]
 
 
-class TorchModuleProblem(Adapter):
+class TorchModuleProblem(ClientCosts):
     """See `adapters.from_torch` for the arguments."""
 
     def __init__(self, module: Module, loss: Loss, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *,
                  dim_lam: int, outer_loss: Loss | None = None, penalty: Penalty | None = None,
                  outer_penalty: Penalty | None = None, chunk: int | None = None) -> None:  # fmt: skip
-        given = {"loss": loss, "outer_loss": outer_loss, "penalty": penalty, "outer_penalty": outer_penalty}
-        for name, function in given.items():
+        functions = {"loss": loss, "outer_loss": outer_loss, "penalty": penalty, "outer_penalty": outer_penalty}
+        for name, function in functions.items():
             if not callable(function) and (function is not None or name == "loss"):
-                raise TypeError(f"{name}: {type(function).__name__} given, needed a function")
+                raise TypeError(f"{name} must be a function, got {type(function).__name__}")
         if (X_val is None) != (y_val is None):
             missing = "X_val" if X_val is None else "y_val"
-            raise ValueError(f"{missing}: None given, needed both X_val and y_val or none")
+            raise ValueError(f"X_val and y_val must be passed together, got {missing}=None")
         self.module, self._trained = module, [p for _, p in _trained(module)]
         self._slots = _slots(module, self._trained)
         self.chunk = None if chunk is None else validation.integer("chunk", chunk)
         train = read_tensors(("X", "y"), X, y)
         val = train if X_val is None else read_tensors(("X_val", "y_val"), X_val, y_val)
         if len(val.X) != len(train.X):
-            raise ValueError(f"X_val: {len(val.X)} clients given, needed {len(train.X)} as in X")
+            raise ValueError(f"X_val must have {len(train.X)} clients as X, got {len(val.X)}")
         dim_x = sum(p.numel() for p in self._trained)
         if dim_x == 0:
-            raise ValueError(f"module: {type(module).__name__} without parameters given, needed one to train at least")
+            raise ValueError(f"module must have parameters to train, got {type(module).__name__} without")
         self._data: dict[str, TorchInstances] = {"inner_cost": train, "outer_cost": val}
         self._penalties = {"inner_cost": penalty, "outer_cost": outer_penalty}
         self._symmetric = False  # whether a second derivative was seen to be
@@ -513,7 +669,7 @@ class TorchModuleProblem(Adapter):
 
     def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> TorchModuleProblem:
         """The same problem with some of its clients, a slice or indices."""
-        which, some = chosen(clients, self.n_clients), copy.copy(self)
+        which, some = client_indices(clients, self.n_clients), copy.copy(self)
         some._data = {name: data[which] for name, data in self._data.items()}
         some.clients, some.counts = self.clients[which], some._data["inner_cost"].counts
         some.n_clients = len(some.clients)
@@ -536,9 +692,9 @@ class TorchModuleProblem(Adapter):
         except RuntimeError as error:
             if self.module.training and any(word in str(error) for word in ("random", "in-place", "in place")):
                 raise RuntimeError(
-                    f"module: {type(self.module).__name__} in training mode draws random numbers or changes its "
-                    "buffers (dropout, running statistics), which one call for all clients cannot do; "
-                    f"needed module.eval() ({error})"
+                    f"module must be in evaluation mode, {type(self.module).__name__} draws random numbers or changes "
+                    "its buffers in training mode (dropout, running statistics), which one call for all clients "
+                    f"cannot do; use module.eval() ({error})"
                 ) from error
             raise
         self._check_alone(name, x, lam, data)
@@ -550,11 +706,11 @@ class TorchModuleProblem(Adapter):
 
         parts = x.split([p.numel() for p in self._trained])
         own = [part.view(p.shape) for part, p in zip(parts, self._trained, strict=True)]
-        given = {slot: own[k] for slot, k in self._slots.items()}
-        given |= {
+        values = {slot: own[k] for slot, k in self._slots.items()}
+        values |= {
             slot: buffer.detach().clone() for slot, buffer in self.module.named_buffers()
         }  # a call may change them
-        outputs = functional_call(self.module, given, (X,), tie_weights=False)
+        outputs = functional_call(self.module, values, (X,), tie_weights=False)
         return (self._inner if name == "inner_cost" else self._outer)(outputs, y, lam)
 
     def _check_alone(self, name: str, x: Array, lam: Array, data: TorchInstances) -> None:
@@ -573,9 +729,9 @@ class TorchModuleProblem(Adapter):
         near = torch.finfo(plain.dtype).eps ** 0.5
         if not torch.allclose(padded, plain, near, near * float(plain.abs().nan_to_num().max()), equal_nan=True):
             raise ValueError(
-                f"{name}: the loss of an instance changes with the others of its call (batch normalisation in training "
-                "mode?), so padding of shorter clients or batches would change it; needed a module and a loss that "
-                "treat each instance by itself (module.eval()), equal clients, or costs that go client by client"
+                f"{name}: module and loss must treat each instance by itself, but the loss of an instance changes with "
+                "the others of its call (batch normalisation in training mode?), so that padding would change it; use "
+                "module.eval(), clients of equal size, or costs that go client by client"
             )
         self._alone.add(name)
 
@@ -610,7 +766,7 @@ def _trained(module: Module) -> list[tuple[str, Any]]:
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     for name, p in trained:
         if not p.is_floating_point():
-            raise TypeError(f"module: parameter {name} of {p.dtype} given, needed real floating-point numbers")
+            raise TypeError(f"module must have real floating-point parameters, got {name} of {p.dtype}")
     return trained
 
 
@@ -631,16 +787,16 @@ def _slots(module: Module, trained: list[Any]) -> dict[str, int]:
 
 def _check_losses(name: str, each: Array, mean: Array) -> None:
     if tuple(getattr(each, "shape", (None,))) != tuple(mean.shape):
-        given = f"shape {tuple(each.shape)}" if hasattr(each, "shape") else type(each).__name__
+        returned = f"shape {tuple(each.shape)}" if hasattr(each, "shape") else type(each).__name__
         raise ValueError(
-            f"{name}: the loss returned {given}, needed {tuple(mean.shape)}: one number for each instance, not reduced"
+            f"{name}: the loss must return shape {tuple(mean.shape)}, one number per instance, got {returned}"
         )
     if each.dtype != mean.dtype:
-        raise TypeError(f"{name}: the loss returned {each.dtype}, needed {mean.dtype} as x is")
+        raise TypeError(f"{name}: the loss must return {mean.dtype} as x is, got {each.dtype}")
 
 
 def _scalar(name: str, value: Array) -> Array:
     if tuple(getattr(value, "shape", (None,))) != ():
-        given = f"shape {tuple(value.shape)}" if hasattr(value, "shape") else type(value).__name__
-        raise ValueError(f"{name}: its penalty returned {given}, needed a scalar of shape ()")
+        returned = f"shape {tuple(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+        raise ValueError(f"{name}: the penalty must return a scalar of shape (), got {returned}")
     return value

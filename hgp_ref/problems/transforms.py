@@ -1,16 +1,23 @@
-"""Costs as functions of θ where λ = φ(θ), entry by entry: the chain rule, done once for every such map.
+"""Problems made from another one by a change of variables λ = φ(θ), by weights of clients, or by f = g.
 
-    g_i(x, φ(θ_i)),    ∂_θ f_i = φ'(θ_i) ⊙ ∂_λ f_i,    ∂²_{xθ} g_i u = φ'(θ_i) ⊙ ∂²_{xλ} g_i u,    ∂²_x g_i as it is.
+Reparametrised, entry by entry:
 
-Everything downstream then speaks of θ: hyper-gradients are along θ, and a certificate bounds their error there, row by
-row of diag(φ') J, not through the largest φ'.
+    g_i(x, φ(θ_i)),    ∂_θ f_i = φ'(θ_i) ⊙ ∂_λ f_i,    ∂²_{xθ} g_i u = φ'(θ_i) ⊙ ∂²_{xλ} g_i u,    ∂²_x g_i unchanged.
+
+Hyper-gradients are then along θ, and a certificate bounds their error there, row by row of diag(φ') J.
+
+Clients with weights c_i in the inner cost, such as c_i = n N_i / Σ_k N_k of FedAvg:
+
+    x(λ) = argmin_x Σ_i c_i g_i(x, λ_i),    d_{λ_i} Σ_k f_k = ∂_λ f_i − c_i J_i (Σ_k c_k H_k)⁻¹ Σ_k ∂_x f_k.
+
+With f = g, the vector w = (Σ H_k)⁻¹ Σ ∂_x g_k that hyper-gradient methods compute is Newton's step of training.
 """
 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,53 +26,154 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.problems import lipschitz as constants
-from hgp_ref.problems.base import FullLinearization, Problem, as_problem, check_argument, optional
-from hgp_ref.problems.instances import PreparedBatch, digest, digest_of
+from hgp_ref.problems.base import (
+    Clients,
+    FullLinearization,
+    FullProblem,
+    Problem,
+    as_problem,
+    check_argument,
+    client_indices,
+    optional,
+)
+from hgp_ref.problems.instances import digest, digest_of
 from hgp_ref.problems.linear import LinearProblem
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.neural import NeuralProblem
 from hgp_ref.problems.quadratic import Quadratic
 from hgp_ref.problems.term_sizes import TermSizes, scaled
 
-Batch = Array | PreparedBatch | None
 
+class Transformed(FullProblem):
+    """A problem that passes every call on to the problem `inner`; subclasses override what they change."""
 
-class Elementwise(ABC):
-    """The problem `inner` in the variable θ, which the members below call lam; a subclass gives φ and φ'."""
-
-    broadcasts = True
-    weighs_instances = False  # φ(0) is no removal
-    _roundings = 40  # of φ(θ) and φ'(θ): two exponentials of 4 units in the last place, quotients and a product
+    _like: Callable[[], Array]  # where the inner problem is a built-in one
 
     def __init__(self, inner: Problem) -> None:
+        self._set_inner(inner)
+
+    def _set_inner(self, inner: Problem) -> None:
         self._inner = as_problem(inner)
         self.n_clients, self.dim_x, self.dim_lam = self._inner.n_clients, self._inner.dim_x, self._inner.dim_lam
+        self.clients = self._inner.clients
+        like = optional(self._inner.wrapped, "_like")
+        if like is not None:
+            self._like = like
+
+    def _with_inner(self, inner: Problem) -> Any:
+        """The same transform of another problem."""
+        other = copy.copy(self)
+        other._set_inner(inner)
+        return other
+
+    @property
+    def counts(self) -> np.ndarray | None:
+        """The training instances of each client, on the host; None without instances.  # (n,)"""
+        return self._inner.counts
+
+    def inner_cost(self, x: Array, lam: Array, batch: Any = None) -> Array:
+        """g_i.  # (n,)"""
+        return self._inner.inner_cost(x, lam, batch)
+
+    def inner_grad(self, x: Array, lam: Array, batch: Any = None) -> Array:
+        """∂_x g_i.  # (n, d_x)"""
+        return self._inner.inner_grad(x, lam, batch)
+
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """f_i.  # (n,)"""
+        return self._inner.outer_cost(x, lam)
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """∂_x f_i and ∂_λ f_i.  # (n, d_x), (n, d_λ)"""
+        return self._inner.outer_grad(x, lam)
+
+    def linearize(self, x: Array, lam: Array, batch: Any = None) -> FullLinearization:
+        """H_i and J_i."""
+        return self._inner.linearize(x, lam, batch)
+
+    @property
+    def term_sizes(self) -> Any:
+        """The function (x, lam) ↦ `TermSizes`, or None."""
+        return None if self._inner.term_sizes is None else self._term_sizes
+
+    @abstractmethod
+    def _term_sizes(self, x: Array, lam: Array) -> TermSizes: ...
+
+    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> Any:
+        """Mini-batches (count, streams, [runs,] n, b) on the device of `like`; entry [k, stream] is a `batch`."""
+        return self._inner.prepare_batches(host_batches, like)
+
+    def data_digest(self) -> str | None:
+        """SHA-256 of the data of the inner problem and of this transform; None if the inner problem has no digest."""
+        inner = digest_of(self._inner)
+        return None if inner is None else digest(self, inner, *self._digest_parts())
+
+    def _digest_parts(self) -> tuple[Any, ...]:
+        return ()
+
+    def restrict(self, clients: Clients) -> Any:
+        """The same problem for some of its clients, a slice or indices."""
+        return self._with_inner(self._inner.restrict(clients).wrapped)
+
+    def to(self, target: Any, dtype: Any = None) -> Any:
+        """The same problem in another library (its name, or an array to be beside) and, optionally, another dtype."""
+        move = optional(self._inner.wrapped, "to")
+        if not callable(move):
+            name = type(self._inner.wrapped).__name__
+            raise TypeError(f"problem must have a method to(target, dtype), got {name} without")
+        return self._with_inner(move(target, dtype))
+
+
+class ScaledLinearization:
+    """The second derivatives a H_i and b J_i of a linearization; None stands for 1."""
+
+    def __init__(self, inner: FullLinearization, a: Array | None, b: Array) -> None:
+        self._inner, self._a, self._b = inner, a, b
+
+    def hvp(self, u: Array) -> Array:
+        """a H_i u_i.  # (n, d_x)"""
+        return self._inner.hvp(u) if self._a is None else self._a * self._inner.hvp(u)
+
+    def cross(self, u: Array) -> Array:
+        """b ⊙ J_i u_i.  # (n, d_λ)"""
+        return self._b * self._inner.cross(u)
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u)."""
+        Hu, Ju = self._inner.products(u)
+        return Hu if self._a is None else self._a * Hu, self._b * Ju
+
+    @property
+    def on(self) -> Any:
+        """The function batch ↦ the same point on a mini-batch, or None if the inner linearization has none."""
+        on = optional(self._inner, "on")
+        return None if on is None else lambda batch: ScaledLinearization(on(batch), self._a, self._b)
+
+
+# ------------------------------------------------------------------------------------------ change of variables
+
+
+class Reparametrised(Transformed):
+    """The problem `inner` in the variable θ, which the methods call lam; a subclass defines φ and φ'."""
+
+    weighs_instances = False  # φ(0) does not remove an instance
+    _roundings = 40  # of φ(θ) and φ'(θ): two exponentials of 4 units in the last place, quotients and a product
 
     @abstractmethod
     def _value(self, theta: Array) -> Array:
-        """φ(θ), in an array of its own."""
+        """φ(θ), in a new array."""
 
     @abstractmethod
     def _slope(self, theta: Array) -> Array:
         """φ'(θ)."""
 
-    @property
-    def clients(self) -> np.ndarray:
-        """Their numbers in the problem that this one is a restriction of."""
-        return self._inner.clients
-
-    @property
-    def counts(self) -> np.ndarray | None:
-        """Training instances of each client, on the host; None where the problem has none.  # (n,)"""
-        return self._inner.counts
-
-    def inner_cost(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+    def inner_cost(self, x: Array, lam: Array, batch: Any = None) -> Array:
         """g_i(x, φ(θ_i)).  # (n,)"""
-        return self._inner.inner_cost(x, self._at(x, lam), **_given(batch))
+        return self._inner.inner_cost(x, self._at(x, lam), batch)
 
-    def inner_grad(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+    def inner_grad(self, x: Array, lam: Array, batch: Any = None) -> Array:
         """∂_x g_i.  # (n, d_x)"""
-        return self._inner.inner_grad(x, self._at(x, lam), **_given(batch))
+        return self._inner.inner_grad(x, self._at(x, lam), batch)
 
     def outer_cost(self, x: Array, lam: Array) -> Array:
         """f_i(x, φ(θ_i)).  # (n,)"""
@@ -73,96 +181,55 @@ class Elementwise(ABC):
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
         """∂_x f_i and φ'(θ_i) ⊙ ∂_λ f_i.  # (n, d_x), (n, d_λ)"""
-        along_x, along_lam = self._inner.outer_grad(x, self._at(x, lam))
-        return along_x, self._slope(lam) * along_lam
+        f_x, f_lam = self._inner.outer_grad(x, self._at(x, lam))
+        return f_x, self._slope(lam) * f_lam
 
-    def linearize(self, x: Array, lam: Array, batch: Batch = None) -> ElementwiseLinearization:
-        """∂²_x g_i, and ∂²_{xλ} g_i with rows times φ'(θ_i)."""
-        inner = self._inner.linearize(x, self._at(x, lam), **_given(batch))
-        return ElementwiseLinearization(inner, self._slope(lam))
-
-    @property
-    def hessian(self) -> Callable[..., Array] | None:
-        """∂²_x g_i in closed form, where the problem has one.  # (n, d_x, d_x)"""
-        return None if self._inner.hessian is None else self._hessian
+    def linearize(self, x: Array, lam: Array, batch: Any = None) -> ScaledLinearization:
+        """∂²_x g_i and diag(φ'(θ_i)) ∂²_{xλ} g_i."""
+        return ScaledLinearization(self._inner.linearize(x, self._at(x, lam), batch), None, self._slope(lam))
 
     @property
-    def jacobian(self) -> Callable[..., Array] | None:
-        """diag(φ'(θ_i)) ∂²_{xλ} g_i in closed form, where the problem has one.  # (n, d_λ, d_x)"""
-        return None if self._inner.jacobian is None else self._jacobian
+    def hessian(self) -> Any:
+        """The function (x, lam, batch=None) ↦ ∂²_x g_i in closed form, or None.  # (n, d_x, d_x)"""
+        closed = self._inner.hessian
+        return None if closed is None else lambda x, lam, batch=None: closed(x, self._at(x, lam), batch)
 
     @property
-    def lipschitz(self) -> Callable[[Array], Lipschitz | None] | None:
-        """Constants along x: those of ∂_λ f and J are at most max |φ'| times those of the problem."""
+    def jacobian(self) -> Any:
+        """The function (x, lam, batch=None) ↦ diag(φ'(θ_i)) ∂²_{xλ} g_i, or None.  # (n, d_λ, d_x)"""
+        closed = self._inner.jacobian
+        if closed is None:
+            return None
+        return lambda x, lam, batch=None: closed(x, self._at(x, lam), batch) * self._slope(lam)[..., None]
+
+    @property
+    def lipschitz(self) -> Any:
+        """The function lam ↦ constants along x: those of ∂_λ f and J times max |φ'|."""
         return None if self._inner.lipschitz is None else self._lipschitz
 
-    @property
-    def term_sizes(self) -> Callable[[Array, Array], TermSizes] | None:
-        """Those of the problem, times |φ'| along θ, where it has them; see `problems.term_sizes`."""
-        return None if self._inner.term_sizes is None else self._term_sizes
-
-    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> Any:
-        """Mini-batches taken to the device of `like` at once; see `problems.normalised`."""
-        return self._inner.prepare_batches(host_batches, like)
-
-    def data_digest(self) -> str | None:
-        """SHA-256 of the problem's data, None where it does not say; see `digests`."""
-        inner = digest_of(self._inner)
-        return None if inner is None else digest(self, inner)
-
-    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
-        """The same problem with some of its clients, a slice or indices."""
-        return self._of(self._inner.restrict(clients).given)
-
-    def to(self, target: Any, dtype: Any = None) -> Any:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
-        move = optional(self._inner.given, "to")
-        if not callable(move):
-            raise TypeError(f"problem: {type(self._inner.given).__name__} has no method to(target, dtype), needed here")
-        return self._of(move(target, dtype))
-
-    def _of(self, inner: Problem) -> Any:
-        other = copy.copy(self)
-        other._inner = as_problem(inner)
-        other.n_clients = other._inner.n_clients
-        return other
-
-    def _like(self) -> Array:
-        given: Any = self._inner.given
-        return given._like()
-
     def _at(self, x: Array, theta: Array) -> Array:
-        """λ = φ(θ), after a look at what was given."""
-        data = getattr(self._inner.given, "_like", None)  # of built-in problems, which look at x themselves
-        if data is None:
+        """λ = φ(θ); validates θ, and x unless the inner problem does."""
+        like = x
+        if hasattr(self, "_like"):
+            like = self._like()
+        else:
             validation.array("x", x)
-        check_argument(
-            "lam", theta, x if data is None else data(), (self.n_clients, self.dim_lam), "n_clients, dim_lam"
-        )
+        check_argument("lam", theta, like, (self.n_clients, self.dim_lam), "n_clients, dim_lam")
         return self._value(theta)
 
-    def _hessian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        closed: Any = self._inner.hessian
-        return closed(x, self._at(x, lam), batch)
-
-    def _jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        closed: Any = self._inner.jacobian
-        return closed(x, self._at(x, lam), batch) * self._slope(lam)[..., None]
-
     def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """φ(θ) ≥ 0 and φ'(θ) round `_roundings` times each, and so does what is multiplied by them.
+        """φ(θ) ≥ 0 and φ'(θ) are rounded `_roundings` times each, and so is what is multiplied by them.
 
-        Below the smallest normal number they are known to that number only.
-
-        A neural problem is told that its λ was rounded. In other problems λ is a factor of terms, at most twice, so
-        that these terms are rounded more often. How much of a size they are is known of the linear models and of
-        quadratic costs, whose sizes at λ = 0 are those of the other terms.
+        Below the smallest normal number they are known to that number only. A neural problem takes the roundings of λ
+        as an argument. In other problems λ is a factor of terms, at most twice, so that these terms are rounded more
+        often. The linear models and quadratic costs tell which part of a size these terms are: the rest is the size at
+        λ = 0.
         """
-        at, slope, given, k = self._at(x, lam), self._slope(lam), self._inner.given, self._roundings
+        at, slope, inner, k = self._at(x, lam), self._slope(lam), self._inner.wrapped, self._roundings
         f_lam, kind = self._inner.outer_grad(x, at)[1], np.finfo(host_dtype(x))
         floor = 2 * float(kind.smallest_normal) / float(kind.eps)  # φ and φ' among subnormal numbers: u · floor
         at, slope = at + floor, array_namespace(slope).abs(slope) + floor
-        sizes = given._term_sizes(x, at, k) if isinstance(given, NeuralProblem) else self._with_factors(x, at)
+        sizes = inner._term_sizes(x, at, k) if isinstance(inner, NeuralProblem) else self._with_factors(x, at)
         K = sizes.roundings
         return replace(
             sizes,
@@ -172,14 +239,13 @@ class Elementwise(ABC):
 
     def _with_factors(self, x: Array, lam: Array) -> TermSizes:
         """Sizes where every factor λ of a term was rounded `_roundings` times."""
-        told: Any = self._inner.term_sizes
-        xp, sizes = array_namespace(lam), told(x, lam)
-        own = isinstance(self._inner.given, LinearProblem | Quadratic)
-        rest = told(x, xp.zeros_like(lam)) if own else None
+        xp, sizes = array_namespace(lam), self._inner.term_sizes(x, lam)
+        separable = isinstance(self._inner.wrapped, LinearProblem | Quadratic)
+        without = self._inner.term_sizes(x, xp.zeros_like(lam)) if separable else None
 
         def grown(get: Callable[[TermSizes], Array]) -> Array:
             size = get(sizes)
-            others = xp.zeros_like(size) if rest is None else get(rest)
+            others = xp.zeros_like(size) if without is None else get(without)
             factors = xp.maximum(size - others, xp.zeros_like(size)) + 8 * float(xp.finfo(size.dtype).eps) * size
             return size + 2 * self._roundings * factors
 
@@ -196,11 +262,11 @@ class Elementwise(ABC):
     def _lipschitz(self, lam: Array) -> Lipschitz | None:
         validation.same_kind(lam=lam)
         validation.shape("lam", lam, (self.n_clients, self.dim_lam), "(n_clients, dim_lam)", run_axes=False)
-        told: Any = self._inner.lipschitz(self._value(lam))  # type: ignore[misc]
-        if told is None:
+        inner = self._inner.lipschitz(self._value(lam))
+        if inner is None:
             return None
         steepest = float(np.max(np.abs(constants.host(self._slope(lam))))) * (1 + 8 * np.finfo(np.float32).eps)
-        nu = told if isinstance(told, Lipschitz) else Lipschitz(**told)
+        nu = inner if isinstance(inner, Lipschitz) else Lipschitz(**inner)
         return constants.representable(
             nu_flam=nu.nu_flam * steepest,
             nu_fx=nu.nu_fx,
@@ -211,41 +277,11 @@ class Elementwise(ABC):
         )
 
 
-class ElementwiseLinearization:
-    """Second derivatives at a fixed point; `slope` is φ'(θ)."""
+class LogRates(Reparametrised):
+    """Regularisation rates by their logarithms: the costs of `inner` at λ = exp(θ), with hyper-gradients along θ.
 
-    def __init__(self, inner: FullLinearization, slope: Array) -> None:
-        self._inner, self._slope = inner, slope
-
-    def hvp(self, u: Array) -> Array:
-        """∂²_x g_i u_i.  # (n, d_x)"""
-        return self._inner.hvp(u)
-
-    def cross(self, u: Array) -> Array:
-        """φ'(θ_i) ⊙ ∂²_{xλ} g_i u_i.  # (n, d_λ)"""
-        return self._slope * self._inner.cross(u)
-
-    def products(self, u: Array) -> tuple[Array, Array]:
-        """Both."""
-        bent, crossed = self._inner.products(u)
-        return bent, self._slope * crossed
-
-    def on(self, batch: Any) -> ElementwiseLinearization:
-        """The same point on a mini-batch, of a problem whose linearization can."""
-        inner: Any = self._inner
-        return ElementwiseLinearization(inner.on(batch), self._slope)
-
-
-class LogRates(Elementwise):
-    """Rates by their logarithms: the costs of `problem` at λ = exp(θ), with hyper-gradients along θ.
-
-    Rates such as L2 terms must be positive and may differ by orders of magnitude; θ may be any number, and equal steps
-    of it are equal ratios of λ. `bilevel.optimise(..., log=True)` uses this.
-
-    Parameters
-    ----------
-    inner : Problem
-        Whose λ are rates.
+    Rates must be positive and may differ by orders of magnitude. θ may be any number, and equal steps of θ are equal
+    ratios of λ. `bilevel.optimise(..., log=True)` uses this class.
 
     Examples
     --------
@@ -259,6 +295,7 @@ class LogRates(Elementwise):
     True
     """
 
+    trusted = True
     _roundings = 8  # of one exponential
 
     def _value(self, theta: Array) -> Array:
@@ -269,49 +306,40 @@ class LogRates(Elementwise):
         return self._value(theta)
 
 
-def _given(batch: Batch) -> dict[str, Any]:
-    return {} if batch is None else {"batch": batch}
+# ------------------------------------------------------------------------------------------- weights of clients
 
 
-# ----------------------------------------------------------------------------------------------------
-# The costs of a problem with weights on the inner ones: what clients minimise together is Σ_i c_i g_i.
-#
-#     x(λ) = argmin_x Σ_i c_i g_i(x, λ_i),    d_{λ_i} Σ_k f_k = ∂_λ f_i − c_i J_i (Σ_k c_k H_k)⁻¹ Σ_k ∂_x f_k,
-#
-# so that c_i g_i takes the place of g_i with all its derivatives, and f_i stays. Means of models by training size, as
-# in
-# FedAvg, go with c_i = n N_i / Σ_k N_k.
+class WeightedClients(Transformed):
+    """The problem `inner` with c_i g_i in place of g_i, for weights c (n,) > 0 on the host; f_i is unchanged."""
 
-
-class Weighed:
-    """`inner` with c_i g_i in place of g_i, for weights c (n,) > 0 on the host."""
-
-    broadcasts = True
+    trusted = True
 
     def __init__(self, inner: Problem, weights: np.ndarray) -> None:
-        self._inner, self._c = as_problem(inner), np.asarray(weights, dtype=np.float64)
-        self.n_clients, self.dim_x, self.dim_lam = self._inner.n_clients, self._inner.dim_x, self._inner.dim_lam
-        self.counts, self.clients = self._inner.counts, self._inner.clients
-        self.outer_cost, self.outer_grad = self._inner.outer_cost, self._inner.outer_grad
-        self.prepare_batches = self._inner.prepare_batches
-        self.term_sizes = None if self._inner.term_sizes is None else self._term_sizes
+        super().__init__(inner)
+        self._c = np.asarray(weights, dtype=np.float64)
 
-    def inner_cost(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+    def inner_cost(self, x: Array, lam: Array, batch: Any = None) -> Array:
         """c_i g_i.  # (n,)"""
         return self._weights(x)[:, 0] * self._inner.inner_cost(x, lam, batch)
 
-    def inner_grad(self, x: Array, lam: Array, batch: Batch = None) -> Array:
+    def inner_grad(self, x: Array, lam: Array, batch: Any = None) -> Array:
         """c_i ∂_x g_i.  # (n, d_x)"""
         return self._weights(x) * self._inner.inner_grad(x, lam, batch)
 
-    def linearize(self, x: Array, lam: Array, batch: Batch = None) -> WeighedLinearization:
+    def linearize(self, x: Array, lam: Array, batch: Any = None) -> ScaledLinearization:
         """c_i ∂²_x g_i and c_i ∂²_{xλ} g_i."""
-        return WeighedLinearization(self._inner.linearize(x, lam, batch), self._weights(x))
+        c = self._weights(x)
+        return ScaledLinearization(self._inner.linearize(x, lam, batch), c, c)
+
+    def restrict(self, clients: Clients) -> WeightedClients:
+        """The same problem for some of its clients, a slice or indices."""
+        some: WeightedClients = super().restrict(clients)
+        some._c = self._c[client_indices(clients, self.n_clients)]
+        return some
 
     def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """c_i times those of g_i, and two roundings of the results: of c_i and of the product."""
-        told: Any = self._inner.term_sizes
-        sizes, c = told(x, lam), self._weights(x)
+        """c_i times those of g_i, and two more roundings: of c_i and of the product."""
+        sizes, c = self._inner.term_sizes(x, lam), self._weights(x)
         K, cost, gradient = sizes.roundings, self._inner.inner_cost(x, lam), self._inner.inner_grad(x, lam)
         return replace(
             sizes,
@@ -321,35 +349,34 @@ class Weighed:
             cross=lambda u: scaled(c, sizes.cross(u), 3, K),
         )
 
-    def data_digest(self) -> str | None:
-        """SHA-256 of the problem's data and the weights, None where it does not say; see `digests`."""
-        inner = digest_of(self._inner)
-        return None if inner is None else digest(self, inner, self._c)
+    def _digest_parts(self) -> tuple[Any, ...]:
+        return (self._c,)
 
     def _weights(self, like: Array) -> Array:
         return from_host(self._c.astype(host_dtype(like))[:, None], like=like)  # (n, 1)
 
 
-class WeighedLinearization:
-    """Second derivatives at a fixed point, times c (n, 1)."""
+# ------------------------------------------------------------------------------------------------ Newton's step
 
-    def __init__(self, inner: FullLinearization, c: Array) -> None:
-        self._inner, self._c = inner, c
 
-    def hvp(self, u: Array) -> Array:
-        """c_i ∂²_x g_i u_i.  # (n, d_x)"""
-        return self._c * self._inner.hvp(u)
+class InnerGradientProblem(Transformed):
+    """The problem `inner` with f = g, of which only ∂_x counts: w is then Newton's step of the inner problem."""
 
-    def cross(self, u: Array) -> Array:
-        """c_i ∂²_{xλ} g_i u_i.  # (n, d_λ)"""
-        return self._c * self._inner.cross(u)
+    trusted = True
 
-    def products(self, u: Array) -> tuple[Array, Array]:
-        """Both."""
-        bent, crossed = self._inner.products(u)
-        return self._c * bent, self._c * crossed
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """g_i.  # (n,)"""
+        return self._inner.inner_cost(x, lam)
 
-    def on(self, batch: Any) -> WeighedLinearization:
-        """The same point on a mini-batch, of a problem whose linearization can."""
-        inner: Any = self._inner
-        return WeighedLinearization(inner.on(batch), self._c)
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """∂_x g_i, and 0 along λ.  # (n, d_x), (n, d_λ)"""
+        return self._inner.inner_grad(x, lam), array_namespace(lam).zeros_like(lam)
+
+    def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
+        """The sizes of g in place of those of f, and none along λ."""
+        sizes = self._inner.term_sizes(x, lam)
+        return replace(
+            sizes,
+            outer_cost=sizes.inner_cost,
+            outer_grad=(sizes.inner_grad, array_namespace(lam).zeros_like(lam)),
+        )

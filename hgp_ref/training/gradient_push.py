@@ -1,8 +1,16 @@
-"""One step of a client: gradient, weight decay, a pull towards an anchor, momentum.
+"""`train` and stochastic gradient push, which solves the inner problem over directed networks.
 
-    d = ∂g(z) + c z + μ (z − a),        b ← m b + d,        z ← z − rate b
+A client's own step with weight decay c, momentum m and proximal weight μ towards an anchor a is
 
-with the weight decay c, the proximal weight μ and the momentum m (0: d itself). Nothing here meets another client.
+    d = ∂g(z) + c z + μ (z − a),        b ← m b + d,        z ← z − rate b.
+
+Every training method alternates such local updates δ(z) with averages (`TrainingLoop`). With z = x / ω if the averaging
+conserves sums, and z = x otherwise,
+
+    update, then average:  x ← Θ̂ (x + δ(z))          Assran's gradient push, FedAvg
+    average, then update:  x ← Θ̂ x,  x ← x + δ(z)    Nedić's gradient push
+
+where δ = −rate b for gradient push, and many such steps for local rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +33,7 @@ from hgp_ref.methods.spectrum import range_of_mean, row_norms, safe_step_size
 from hgp_ref.mixing import Averaging, Channel, Mixer, PushSum, RobustPushSum, Traffic, push_sum_for, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import Normalised, optional
+from hgp_ref.problems.base import FullProblem, optional
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Result
@@ -38,7 +46,7 @@ Rate = float | Callable[[int], float]
 class Descent:
     """The directions b of a client's steps on `problem` at `lam`."""
 
-    problem: Normalised
+    problem: FullProblem
     lam: Array
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -64,7 +72,7 @@ class Descent:
 
 
 def check_momentum(momentum: float) -> float:
-    """m as a Python float; an error unless 0 <= m < 1."""
+    """The momentum as a Python float in [0, 1)."""
     checked = validation.number("momentum", momentum, "a number in [0, 1)")
     if not 0 <= checked < 1:
         raise ValueError(f"momentum={momentum!r} given, needed a number in [0, 1)")
@@ -154,12 +162,11 @@ def read_milestones(steps: int, milestones: Sequence[float]) -> tuple[int, ...]:
     return tuple(math.ceil(Fraction(value).limit_denominator(10**6) * steps) for value in values.tolist())
 
 
-# ----------------------------------------------------------------------------------------------------
-# Where training starts: λ, x_0 and the network as they are given, looked at.
+# ---- Arguments
 
 
-def check_lam(problem: Normalised, lam: Array, x0: Array | None, run_axes: bool = True) -> None:
-    """An error unless λ fits the problem, and x_0 is an array of the same kind."""
+def check_lam(problem: FullProblem, lam: Array, x0: Array | None, run_axes: bool = True) -> None:
+    """Check that λ fits the problem and that x_0 is an array of the same kind."""
     validation.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
     validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=run_axes)
     validation.finite("lam", lam)
@@ -183,7 +190,7 @@ def one_per_seed(lam: Array, seeds: list[int]) -> Array:
     return xp.broadcast_to(lam, shape) + xp.zeros(shape, dtype=lam.dtype, device=device(lam))
 
 
-def read_start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
+def read_start(problem: FullProblem, lam: Array, x0: Array | None) -> Array:
     """x0 for each run of lam, zeros by default.  # (..., n, d_x)"""
     shape = (*lam.shape[:-1], problem.dim_x)
     if x0 is None:
@@ -196,8 +203,7 @@ def read_start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
     return xp.broadcast_to(detached(x0), shape) + xp.zeros_like(detached(x0))
 
 
-# ----------------------------------------------------------------------------------------------------
-# What training returns.
+# ---- The result
 
 
 @dataclass(frozen=True)
@@ -252,19 +258,18 @@ class Fit(Result):
         )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Whether training converges: what grows is reported, with its cause.
+# ---- Divergence
 
 
 GROWTH_LIMIT = 1e8  # parameters and gradients that have both grown by this are not coming back
 CLEAR_GROWTH = 10.0  # at the end: parameters and mean gradient beyond this times what they started with
 
 
-class TrainingWatch:
-    """Follows max |x| and max |∂g| from the start of training.
+class TrainingMonitor:
+    """Detects divergence by max |x| and max |∂g|.
 
-    Parameters alone may grow as far as the solution is away, and gradients alone grow from a start at the solution:
-    training has diverged if both have grown, parameters from |x_0| + a |∂g(x_0)|, gradients from those of the start.
+    Parameters alone may grow as far as the solution is away, and gradients alone grow from a start at the solution.
+    Training has diverged if both have grown: parameters beyond |x_0| + a |∂g(x_0)|, gradients beyond those at x_0.
     """
 
     def __init__(self, rule: Descent, start: Array, lr: float, mixer: Mixer) -> None:
@@ -283,7 +288,7 @@ class TrainingWatch:
             self.lr = lr
             self.reach = np.maximum(self.reach, self._largest(self.start) + lr * self.gradient)
 
-    def look(self, z: Array, gradient: Array, step: int, rate: float) -> None:
+    def check(self, z: Array, gradient: Array, step: int, rate: float) -> None:
         """Stop training that has left the range of sense; `rate` is the largest learning rate used so far."""
         self.step = step
         size, slope = self._largest(z), self._largest(gradient)
@@ -294,7 +299,7 @@ class TrainingWatch:
         if np.any(grown | ~np.isfinite(size) | ~np.isfinite(slope)):
             self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, learning rate {rate:g}")
 
-    def conclude(self, x: Array, rate: float) -> tuple[float | np.ndarray, float | np.ndarray]:
+    def finalize(self, x: Array, rate: float) -> tuple[float | np.ndarray, float | np.ndarray]:
         """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ on the host; refuses training that ends far off.
 
         `rate` is the largest learning rate used.
@@ -353,7 +358,7 @@ class TrainingWatch:
     def _remedy(self) -> str:
         """A smaller rate helps unless the mean inner cost falls without end."""
         problem = self.rule.problem
-        if not callable(optional(problem.given, "linearize")):
+        if not callable(optional(problem.wrapped, "linearize")):
             return "take a smaller lr"
         start, lam = (a[(*(0,) * (a.ndim - 2), ...)] for a in (self.start, self.rule.lam))
         linearization = problem.linearize(start, lam)
@@ -375,19 +380,11 @@ class TrainingWatch:
         return f"take a smaller lr{limit}"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Work and averages by turns: what every training of this package does.
-#
-# With z = x / ω where an averaging conserves sums, z = x elsewhere, and δ(z) what clients move by on their own,
-#
-#     work, then average:  x ← Θ̂ (x + δ(z))          Assran's gradient push, FedAvg
-#     average, then work:  x ← Θ̂ x,  x ← x + δ(z)    Nedić's
-#
-# where a gradient step is δ = −a ∂g(z) and a round of local epochs many of them.
+# ---- The loop
 
 
 class Averager(Protocol):
-    """What the alternation needs of an averaging; `Mixer` is one."""
+    """What the loop needs of an averaging; `Mixer` is one."""
 
     def average(self, u: Array) -> Array: ...
 
@@ -396,47 +393,47 @@ class Averager(Protocol):
     def debias(self, u: Array) -> Array: ...
 
 
-class Work(Protocol):
-    """What clients do between two averages."""
+class LocalUpdate(Protocol):
+    """What clients compute between two averages."""
 
     rates: Any  # `Rates`, of all steps
     rate: float  # of the last step
     last: Array  # the direction of the last step
 
     def __call__(self, turn: int, z: Array) -> Array:
-        """δ(z) of this turn, from 1 on; looks at each client alone."""
+        """δ(z) of step `turn` = 1, 2, ...; clients do not communicate in it."""
         ...
 
 
 @dataclass
-class Alternation:
-    """`turns` turns of `work` over `mixer`, watched every `every` turns."""
+class TrainingLoop:
+    """`turns` local updates and averages in alternation, with a check for divergence every `every` of them."""
 
     mixer: Averager | Mixer
-    work: Work
-    watch: TrainingWatch
+    work: LocalUpdate
+    monitor: TrainingMonitor
     turns: int
     average_first: bool
     every: int
     tol: float | None = None
     tolerance_every: int = 1
     callback: Callable[[int, Array], object] | None = None
-    told: int = field(default=0, init=False)  # turns that the bar has been told of
+    reported: int = field(default=0, init=False)  # turns that the bar has been told of
     largest_rate: float = field(default=0.0, init=False)  # used so far: where training diverges, the likely cause
 
     def fit(self, z: Array, shown_as: str | None, method: Any) -> Fit:
         """Train from z, with a progress bar of the name `shown_as`; None for no bar."""
-        mixer = self.watch.mixer
+        mixer = self.monitor.mixer
         shown = bar(self.turns, shown_as or "", shown_as is not None and mixer.channel.clients.start == 0)
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
                 x, done, stopped = self._run(z, shown)
         finally:
             shown.close()
-        self.watch.widen(self.work.rates.largest)
-        gap, norm = self.watch.conclude(x, self.largest_rate)
+        self.monitor.widen(self.work.rates.largest)
+        gap, norm = self.monitor.finalize(x, self.largest_rate)
         if self.tol is not None and stopped == "steps":
-            self.watch.warn_unless_reached(norm, self.tol, f"{done} steps")
+            self.monitor.warn_unless_reached(norm, self.tol, f"{done} steps")
         return Fit(
             x=x,
             consensus_gap=gap,
@@ -461,42 +458,41 @@ class Alternation:
             else:
                 z = self.mixer.average(x + self.work(s, z))
                 x = self.mixer.carry(z)
-            why = self._look(s, z, shown)
+            why = self._check(s, z, shown)
             if why is not None:
                 return z, s, why
         return z, self.turns, "steps"
 
-    def _look(self, s: int, z: Array, shown: Bar) -> str | None:
+    def _check(self, s: int, z: Array, shown: Bar) -> str | None:
         """Why training ends after turn s, None if it goes on."""
         self.largest_rate = max(self.largest_rate, self.work.rate)
         if not s % self.every or s in (1, self.turns):
-            self.watch.widen(self.work.rates.largest)
-            self.watch.look(z, self.work.last, s, self.largest_rate)
-            shown.update(s - self.told)
-            self.told = s
-        if self.tol is not None and not s % self.tolerance_every and self.watch.reached(z, self.tol):
+            self.monitor.widen(self.work.rates.largest)
+            self.monitor.check(z, self.work.last, s, self.largest_rate)
+            shown.update(s - self.reported)
+            self.reported = s
+        if self.tol is not None and not s % self.tolerance_every and self.monitor.reached(z, self.tol):
             return "tolerance"
         if self.callback is not None:
             enough = validation.truth("callback", self.callback(s, array_namespace(z).asarray(z, copy=True)))
-            if self.watch.mixer.channel.any_rank(enough):
+            if self.monitor.mixer.channel.any_rank(enough):
                 return "callback"
         return None
 
 
-# ----------------------------------------------------------------------------------------------------
-# Stochastic gradient push: the inner problem over directed networks.
+# ---- Methods
 
 
 VARIANTS = ("assran", "nedic")
-LOOK = 256  # steps between two looks at how large things have grown
-TOLERANCE_LOOK = 32  # steps between two looks at the mean gradient, where a tolerance is given
+CHECK_EVERY = 256  # steps between two checks for divergence
+TOLERANCE_EVERY = 32  # steps between two checks of the tolerance
 
 
 class TrainingMethod(ABC):
     """How the inner problem min_x Σ_k g_k(x, λ_k) is solved. A method holds its settings; `hgp.train` runs it."""
 
     @abstractmethod
-    def run(self, problem: Normalised, lam: Array, net: Any, x0: Array | None, tol: float | None,
+    def run(self, problem: FullProblem, lam: Array, net: Any, x0: Array | None, tol: float | None,
             callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
         """Train; arguments are those of `train`, already checked, except for `net`."""
 
@@ -553,7 +549,7 @@ class SGP(TrainingMethod):
 
     __repr__ = changed_settings
 
-    def run(self, problem: Normalised, lam: Array, net: Network, x0: Array | None, tol: float | None,
+    def run(self, problem: FullProblem, lam: Array, net: Network, x0: Array | None, tol: float | None,
             callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
         batches = read_batches(self.batches)
         several = batches is not None and isinstance(batches.seed, tuple)
@@ -569,15 +565,15 @@ class SGP(TrainingMethod):
             mixer.channel.check_same_on_all_ranks("hgp.train", rates=rates.sample())
         rule = Descent(problem, lam, self.momentum, self.weight_decay)
         sampler = None if batches is None else BatchSampler(problem, batches, self.steps, lam, runs=several)
-        work, watch = GradientStep(rule, rates, sampler), TrainingWatch(rule, z, rates.largest, mixer)
-        turns = Alternation(mixer, work, watch, self.steps, self.variant == "nedic", LOOK, tol, TOLERANCE_LOOK,
-                            callback)  # fmt: skip
-        return turns.fit(z, "sgp" if progress else None, self)
+        work, monitor = GradientStep(rule, rates, sampler), TrainingMonitor(rule, z, rates.largest, mixer)
+        loop = TrainingLoop(mixer, work, monitor, self.steps, self.variant == "nedic", CHECK_EVERY, tol,
+                            TOLERANCE_EVERY, callback)  # fmt: skip
+        return loop.fit(z, "sgp" if progress else None, self)
 
 
-def find_rate(problem: Normalised, lam: Array, x: Array, channel: Channel, weight_decay: float) -> float:
+def find_rate(problem: FullProblem, lam: Array, x: Array, channel: Channel, weight_decay: float) -> float:
     """1 / (L + weight_decay), with L the largest |eigenvalue| of a client's Hessian at x, in any run."""
-    if not callable(optional(problem.given, "linearize")):
+    if not callable(optional(problem.wrapped, "linearize")):
         raise ValueError("lr must be given for a problem without `linearize`: it follows from products with Hessians")
     points = zip(x.reshape(-1, *x.shape[-2:]), lam.reshape(-1, *lam.shape[-2:]), strict=True)
     return min(safe_step_size("lr", channel, problem.linearize(*point), point[0], weight_decay) for point in points)
@@ -658,7 +654,7 @@ def sgp(
     return train(problem, lam, net, method, x0=x0, tol=tol, callback=callback, progress=progress)
 
 
-def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
+def _averaging(net: Network, mode: str, problem: FullProblem) -> PushSum:
     """Push-Sum whose weights and sums run on; with running sums where links lose or delay messages."""
     averaging = push_sum_for(net, 1, debias="conserve", mode=mode)
     check_clients(net, averaging.connect(), problem.n_clients)

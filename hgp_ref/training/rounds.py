@@ -29,16 +29,16 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.mixing import Averaging, Mixer, start_averaging
 from hgp_ref.problems import Problem
-from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.batches import Epochs, MiniBatches, read_batches
 from hgp_ref.training.gradient_push import (
-    Alternation,
     Descent,
     Fit,
     Rate,
     Rates,
+    TrainingLoop,
     TrainingMethod,
-    TrainingWatch,
+    TrainingMonitor,
     changed_settings,
     check_settings,
     read_start,
@@ -46,7 +46,7 @@ from hgp_ref.training.gradient_push import (
     without_function,
 )
 
-LOOK = 8  # rounds between two looks at how large things have grown
+CHECK_EVERY = 8  # rounds between two checks for divergence
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class LocalRounds(TrainingMethod):
 
     __repr__ = changed_settings
 
-    def run(self, problem: Normalised, lam: Array, net: Averaging, x0: Array | None, tol: float | None,
+    def run(self, problem: FullProblem, lam: Array, net: Averaging, x0: Array | None, tol: float | None,
             callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
         if lam.ndim > 2:
             raise ValueError(f"lam must have shape (n, d_lam) in local rounds, got {tuple(lam.shape)}")
@@ -120,10 +120,10 @@ class LocalRounds(TrainingMethod):
         steps = Epochs(problem, None, 0, lam)
         if batches is not None:
             steps = Epochs(problem, batches.size, batches.seeds[0], lam, batches.offset)
-        watch = TrainingWatch(rule, z, rates.largest, mixer.mixer)
+        monitor = TrainingMonitor(rule, z, rates.largest, mixer.mixer)
         work = LocalEpochs(rule, rates, steps, self.epochs)
-        turns = Alternation(mixer, work, watch, self.rounds, False, LOOK, tol, 1, callback)
-        return turns.fit(z, "rounds" if progress else None, self)
+        loop = TrainingLoop(mixer, work, monitor, self.rounds, False, CHECK_EVERY, tol, 1, callback)
+        return loop.fit(z, "rounds" if progress else None, self)
 
 
 def local_rounds(

@@ -14,7 +14,7 @@ import hgp_ref as hgp
 from hgp_ref.bilevel import Adam, Box, GradientDescent, certified, optimise
 from hgp_ref.bilevel import certified as intervals
 from hgp_ref.bounds.constants import known_lipschitz
-from hgp_ref.certificates.residuals import Conversation
+from hgp_ref.certificates.residuals import NetworkReductions
 from hgp_ref.problems import LogRates, as_problem
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
@@ -208,9 +208,9 @@ def test_sums_lie_between(steps):
     rng = np.random.default_rng(0)
     for seed in range(20):
         net = hgp.networks.RandomDirected(n=5, seed=seed)
-        talk = Conversation(hgp.PushSum(net, steps), 0, np.ones((5, 1)))
+        reductions = NetworkReductions(hgp.PushSum(net, steps), 0, np.ones((5, 1)))
         parts = rng.normal(size=(2, 5)) * [[1e-9], [1e6]]
-        for found, part in zip(intervals.totals(talk, *parts), parts, strict=True):
+        for found, part in zip(intervals.totals(reductions, *parts), parts, strict=True):
             assert found.low <= part.sum() <= found.high
             assert steps < 40 or found.high - found.low < 1e-9 * np.abs(part).sum()
 
@@ -221,14 +221,14 @@ def test_distance_and_cost_are_bounded_wherever_x_is(log):
     variable = as_problem(LogRates(problem) if log else problem)
     at = np.log(lam) if log else lam
     solution = hgp.exact.inner_solution(problem, lam)
-    nu = known_lipschitz(variable.given, at)
+    nu = known_lipschitz(variable.wrapped, at)
     rng = np.random.default_rng(1)
     for size in (0.0, 1e-6, 1e-2, 1.0):
         x = solution + size * rng.normal(size=solution.shape)
-        talk = Conversation(hgp.PushSum(NET, 6), 0, x)
-        e = intervals.distances(variable, x, at, nu, talk)
+        reductions = NetworkReductions(hgp.PushSum(NET, 6), 0, x)
+        e = intervals.distances(variable, x, at, nu, reductions)
         assert np.all(np.linalg.norm(x - solution, axis=1) <= e)
-        found = intervals.outer_cost(variable, x, at, nu, talk)
+        found = intervals.outer_cost(variable, x, at, nu, reductions)
         assert found.low <= F(problem, lam) <= found.high
 
 
@@ -249,7 +249,9 @@ def test_distances_from_a_solution_in_the_middle_hold_without_a_digit_to_spare(d
     for _ in range(200):
         v = rng.normal(size=d).astype(dtype)
         x = np.stack([v, -v])
-        e = intervals.distances(problem, x, lam, nu, Conversation(hgp.PushSum(hgp.networks.FullyConnected(2), 1), 0, x))
+        e = intervals.distances(
+            problem, x, lam, nu, NetworkReductions(hgp.PushSum(hgp.networks.FullyConnected(2), 1), 0, x)
+        )
         exactly = squared_distance(v, zeros[0])
         for bound in e:
             assert exactly <= Fraction(float(bound)) ** 2 <= exactly * Fraction(1 + 1000 * eps)
@@ -261,10 +263,10 @@ def test_distances_are_those_from_the_centre_and_from_there_to_the_solution():
     x = 30.0 + np.random.default_rng(5).normal(size=(4, 4))
     c = (x.max(axis=0) + x.min(axis=0)) / 2
     G = np.linalg.norm(problem.inner_grad(np.tile(c, (4, 1)), lam).mean(axis=0))
-    talk = Conversation(hgp.PushSum(hgp.networks.FullyConnected(4), 1), 0, x)
+    reductions = NetworkReductions(hgp.PushSum(hgp.networks.FullyConnected(4), 1), 0, x)
     for alpha in (0.05, 1.0, 3.0):
         nu = hgp.bounds.Lipschitz(1.0, 1.0, 0.0, 0.0, strong_convexity=alpha)
-        e = intervals.distances(as_problem(problem), x, lam, nu, talk)
+        e = intervals.distances(as_problem(problem), x, lam, nu, reductions)
         np.testing.assert_allclose(e, np.linalg.norm(x - c, axis=1) + G / alpha, rtol=1e-9)
         assert np.all(e >= (np.linalg.norm(x - c, axis=1) + G / alpha) * (1 + 4e-16))
 

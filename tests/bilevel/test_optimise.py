@@ -310,7 +310,7 @@ def test_training_that_fails_at_once_is_an_error():
         (dict(lam=[[0.0, 0.0]] * 3), TypeError, "lam: needed an array"),
         (dict(lam=np.zeros((2, 3, 2))), ValueError, r"lam: shape \(2, 3, 2\) given, needed \(3, 2\)"),
         (dict(lam=np.full((3, 2), np.nan)), ValueError, "lam: holds NaN"),
-        (dict(lam=np.zeros((3, 2), dtype="float32")), TypeError, "lam: dtype float32 given, needed the problem's"),
+        (dict(lam=np.zeros((3, 2), dtype="float32")), TypeError, "lam must have the problem's dtype .*, got float32"),
         (
             dict(callback=lambda *given: np.ones(3)),
             TypeError,

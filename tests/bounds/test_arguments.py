@@ -120,8 +120,7 @@ CASES = {
         {"problem": OBJECT, "x": (None, 3, np.zeros((3, 2))), "lam": (None, 3, np.zeros((3, 2)))},
     ),
 }  # fmt: skip
-ELSEWHERE = {"certify", "known_lipschitz"}  # certificates have tests of their own
-ALIASES = {"bound_a", "bound_b", "bound_d", "bound_e", "bound_f"}
+ELSEWHERE = {"known_lipschitz"}
 BAD = [(name, argument, k) for name, (_, bad) in CASES.items() for argument in bad for k in range(len(bad[argument]))]
 
 
@@ -142,11 +141,7 @@ def numbers(result):
 
 def test_every_public_function_is_tried():
     functions = {name for name in bounds.__all__ if inspect.isfunction(getattr(bounds, name))}
-    assert functions == set(CASES) | ELSEWHERE | ALIASES
-    for letter, name in (("a", "contracting_clients"), ("b", "convex_mean"), ("d", "minibatch_tail")):
-        assert getattr(bounds, f"bound_{letter}") is getattr(bounds, name)
-    assert bounds.bound_e is bounds.mean_square_error
-    assert bounds.bound_f is bounds.chebyshev_push_sum
+    assert functions == set(CASES) | ELSEWHERE
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "best"])

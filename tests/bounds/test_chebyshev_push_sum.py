@@ -70,7 +70,7 @@ def test_no_run_is_worse_than_its_bound(seed):
     H, J = exact.hessians(problem, x, lam), exact.jacobians(problem, x, lam)
     K = exact.push_sum_matrices(net, S, M)[0]
     c = bounds.realised_constants(H, J, exact.outer_gradients(problem, x, lam)[0], 1.0, K)
-    bound = bounds.bound_f(c, low, high)
+    bound = bounds.chebyshev_push_sum(c, low, high)
     assert bound.applicable, bound.why
     try:
         est = hgp.hypergradient(
@@ -93,7 +93,7 @@ def test_with_exact_averages_it_is_the_classical_bound():
     eigenvalues = np.linalg.eigvalsh(H.mean(axis=0))
     for M in (1, 5, 30):
         c = bounds.realised_constants(H, J, f_x, 1.0, np.full((M, n, n), 1 / n))
-        F = bounds.bound_f(c, float(eigenvalues[0]), float(eigenvalues[-1]))
+        F = bounds.chebyshev_push_sum(c, float(eigenvalues[0]), float(eigenvalues[-1]))
         classical = bounds.chebyshev(
             c.beta, c.g_bar / c.alpha_bar, eigenvalues[0], eigenvalues[-1], M, eigenvalues[[0, -1]]
         )
@@ -111,7 +111,7 @@ def test_a_single_point_is_the_series_with_one_over_it():
     H, J = exact.hessians(problem, x, lam), exact.jacobians(problem, x, lam)
     K = exact.push_sum_matrices(net, 3, 6)[0]
     c = bounds.realised_constants(H, J, exact.outer_gradients(problem, x, lam)[0], 0.5, K)
-    F, B = bounds.bound_f(c, 2.0, 2.0), convex_mean(c)
+    F, B = bounds.chebyshev_push_sum(c, 2.0, 2.0), convex_mean(c)
     est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 3), method=hgp.methods.Chebyshev(2.0, 2.0), iterations=6)
     error = np.linalg.norm(est.value - exact.hypergradient(problem, x, lam))
     assert error <= F.total <= 2 * B.total
@@ -131,7 +131,7 @@ def test_it_says_what_is_missing(change, why):
     H = np.stack([np.diag([1.0, 2.0])] * 3)
     K = np.full((4, 3, 3), 1 / 3) * (1.1 if change.pop("kept", False) else 1.0)
     c = bounds.realised_constants(H, np.ones((3, 1, 2)), np.ones((3, 2)), 1.0, K)
-    bound = bounds.bound_f(c, **{"low": 1.0, "high": 2.0, **change})
+    bound = bounds.chebyshev_push_sum(c, **{"low": 1.0, "high": 2.0, **change})
     assert not bound.applicable and why in bound.why
 
 
@@ -141,13 +141,13 @@ def test_what_overflows_is_not_a_number():
     H = A + A.swapaxes(1, 2) - (A + A.swapaxes(1, 2)).mean(axis=0) + np.eye(3)
     K = np.stack([np.eye(4)] * 400)
     c = bounds.realised_constants(H, np.ones((4, 1, 3)), rng.normal(size=(4, 3)), 1.0, K)
-    assert not bounds.bound_f(c, 1.0, 1.0).applicable
+    assert not bounds.chebyshev_push_sum(c, 1.0, 1.0).applicable
 
 
 def test_without_a_gradient_there_is_no_error():
     H = np.stack([np.diag([1.0, 2.0])] * 3)
     c = bounds.realised_constants(H, np.ones((3, 1, 2)), np.zeros((3, 2)), 1.0, np.full((4, 3, 3), 1 / 3))
-    assert bounds.bound_f(c, 1.0, 2.0).total == 0.0
+    assert bounds.chebyshev_push_sum(c, 1.0, 2.0).total == 0.0
 
 
 # ---- rounding
@@ -183,7 +183,7 @@ def test_rounding_is_part_of_the_bound():
     exceeded, zero, tried = 0, 0, 0
     for seed in range(120):
         problem, x, lam, avg, M, (low, high), c = far_apart(seed)
-        bound = bounds.bound_f(c, low, high)
+        bound = bounds.chebyshev_push_sum(c, low, high)
         if not bound.applicable:
             continue
         try:
@@ -212,7 +212,7 @@ def rounding(low=0.5, high=2.0, M=20, **changes):
         matrices, np.full((n, 1, d), given["J"]), np.full((n, d), given["f_x"]), 1.0, np.full((M, n, n), 1 / n),
         f_lam=np.full((n, 1), given["f_lam"]), steps=given["steps"],
     )  # fmt: skip
-    return bounds.bound_f(c, low, high).terms["rounding"]
+    return bounds.chebyshev_push_sum(c, low, high).terms["rounding"]
 
 
 def test_what_the_rounding_term_grows_with():
@@ -230,12 +230,15 @@ def test_a_spectrum_outside_by_rounding_counts():
     """low = high = 1 for a mean of 1 + 4e-14 beside clients of 100: allowed as rounding, which must then hold it."""
     H = np.stack([np.eye(1) * (1 + 4e-14 + 100), np.eye(1) * (1 + 4e-14 - 100)])
     c = bounds.realised_constants(H, np.ones((2, 1, 1)), np.ones((2, 1)), 1.0, np.full((1, 2, 2), 0.5))
-    bound = bounds.bound_f(c, 1.0, 1.0)
+    bound = bounds.chebyshev_push_sum(c, 1.0, 1.0)
     outside = c.L_bar - 1 + 4 * 3 * np.finfo(float).eps * 101
     assert bound.applicable and bound.terms["rounding"] >= np.sqrt(2) * outside
-    wide = bounds.bound_f(c, 0.9, 1.1)
+    wide = bounds.chebyshev_push_sum(c, 0.9, 1.1)
     assert wide.terms["rounding"] < bound.terms["rounding"]
     twice = bounds.realised_constants(H, np.ones((2, 1, 1)), np.ones((2, 1)), 1.0, np.full((2, 2, 2), 0.5))
     outside *= np.sqrt(2)
-    more = bounds.bound_f(twice, 1.0, 1.0).terms["rounding"] - bounds.bound_f(twice, 0.99, 1.01).terms["rounding"]
+    more = (
+        bounds.chebyshev_push_sum(twice, 1.0, 1.0).terms["rounding"]
+        - bounds.chebyshev_push_sum(twice, 0.99, 1.01).terms["rounding"]
+    )
     assert more >= 1.5 * outside, "once in w*, once injected"

@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 
 import hgp_ref as hgp
+from hgp_ref.problems import as_problem
 
 from .certificate_checks import estimate_of, value_of
 
@@ -124,10 +125,10 @@ def positive_definite(A):
 
 def check_constants_are_on_the_safe_side(b):
     """ᾱ ≤ λ_min(H̄), β_i ≥ ‖J_i‖ and ‖J_i H̄⁻¹‖ from above, of the exact matrices, and not by much."""
-    point_of = importlib.import_module(f"{b.__name__}.dense_point").DensePoint
+    point_of = importlib.import_module(f"{b.__name__}.point").DensePoint
     for problem, x, lam, *_ in hard_cases():
-        point, n = point_of(problem, x, lam), problem.n_clients
-        point.see_all()
+        point, n = point_of(as_problem(problem), x, lam), problem.n_clients
+        point.compute_means()
         H, C = rational(problem._A).sum(axis=0) / n, rational(problem._C)
         identity = rational(np.eye(problem.dim_x))
         assert positive_definite(H - Fraction(point.alpha_bar) * identity)

@@ -35,7 +35,8 @@ def test_runs_are_covered(seed, n, steps, M, batch):
     x = exact.inner_solution(problem, lam)
     net = hgp.networks.RandomDirected(n, 0.4, 0.8, seed=seed)
     avg = hgp.PushSum(net, steps)
-    est = hgp.hypergradient(problem, x, lam, avg, eta=0.3, iterations=M, batches=hgp.MiniBatches(batch, seed=seed))
+    batches = None if batch is None else hgp.MiniBatches(batch, seed=seed)
+    est = hgp.hypergradient(problem, x, lam, avg, eta=0.3, iterations=M, batches=batches)
     found = hgp.certify(problem, x, lam, est, avg)
     errors = np.linalg.norm(est.value - exact.hypergradient(problem, x, lam), axis=1)
     assert np.all(errors <= found.bound) and np.all(errors <= found.decentralised_bound)
@@ -70,7 +71,7 @@ def test_run_axis():
     assert np.allclose(both.bound, [c.bound for c in alone], rtol=1e-10)
     assert np.allclose(both.decentralised, [c.decentralised for c in alone], rtol=1e-10)
     assert both.traffic == alone[0].traffic + alone[1].traffic
-    with pytest.raises(ValueError, match="avg: 1 averagings given for 2 runs"):
+    with pytest.raises(ValueError, match="avg must be one averaging or 2, one for each run, got 1"):
         hgp.certify(problem, x, lam, est, averagings[:1])
 
 
@@ -162,7 +163,7 @@ def test_refusals():
     x = exact.inner_solution(problem, lam)
     w = np.zeros((3, 2))
     est = estimate_of(value_of(problem, x, lam, w), w, hgp.ExactAverage(3), 1)
-    with pytest.raises(ValueError, match="est: needed an estimate with `value` and `w`"):
+    with pytest.raises(ValueError, match="est must be an estimate with `value` and `w`"):
         hgp.certify(problem, x, lam, estimate_of(est.value, None))
     with pytest.raises(ValueError, match="est.w: holds NaN"):
         hgp.certify(problem, x, lam, estimate_of(est.value, w + np.nan))
@@ -170,7 +171,7 @@ def test_refusals():
         hgp.certify(problem, x, lam, estimate_of(est.value, np.zeros((3, 3))))
     A = np.tile(np.diag([1.0, -1.0]), (3, 1, 1))
     saddle = hgp.problems.Quadratic(A, np.zeros((3, 2)), np.ones((3, 1, 2)), np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="mean Hessian at x is not positive definite"):
+    with pytest.raises(ValueError, match="mean Hessian at x must be positive definite"):
         hgp.certify(saddle, np.zeros((3, 2)), np.zeros((3, 1)), estimate_of(np.zeros((3, 1)), w))
     for cut_off in (
         hgp.networks.SelfLoops(3),

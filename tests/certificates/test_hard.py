@@ -78,12 +78,12 @@ def test_a_modulus_above_what_is_computed_is_refused(finished, matrix_free):
     problem, x, lam, est, avg = finished
     alpha = np.linalg.eigvalsh(exact.hessians(problem, x, lam).mean(axis=0))[0]
     for avg_or_none in (avg, None):
-        with pytest.raises(ValueError, match=rf"strong_convexity=1e\+09 given, but .* at most {alpha:.4g}"):
+        with pytest.raises(ValueError, match=rf"strong_convexity must be .* at most {alpha:.4g}\d*, got 1e\+09"):
             hgp.certify(problem, x, lam, est, avg_or_none, strong_convexity=1e9, matrix_free=matrix_free)
-    with pytest.raises(ValueError, match=r"strong_convexity=.* given, but"):
+    with pytest.raises(ValueError, match=r"strong_convexity must be .* at most .*, got"):
         hgp.certify(problem, x, lam, est, strong_convexity=alpha * (1 + 1e-9), matrix_free=matrix_free)
     told = bounds.Lipschitz(5.0, 1.0, 0.0, 0.0, strong_convexity=1e9)
-    with pytest.raises(ValueError, match=r"lipschitz: strong_convexity=1e\+09 given, but"):
+    with pytest.raises(ValueError, match=r"lipschitz.strong_convexity must be .*, got 1e\+09"):
         hgp.certify(problem, x, lam, est, lipschitz=told, matrix_free=matrix_free)
     assert np.all(hgp.certify(problem, x, lam, est, avg, strong_convexity=float(alpha)).decentralised > 0)
 
@@ -116,7 +116,7 @@ def test_a_problem_may_answer_in_one_array(matrix_free):
 def test_bad_options_are_named(finished, options):
     problem, x, lam, est, avg = finished
     (name,) = options
-    with pytest.raises((TypeError, ValueError), match=rf"{name}=.* given"):
+    with pytest.raises((TypeError, ValueError), match=rf"{name}(=.* given| must be .*, got)"):
         hgp.certify(problem, x, lam, est, avg, **options)
 
 
@@ -127,8 +127,8 @@ def test_results_compare(finished):
     assert dataclasses.replace(one, alpha_bar=1.0).alpha_bar == 1.0
 
 
-def test_names_are_found_where_they_were():
-    assert bounds.certify is hgp.certify is certificates.certify and bounds.Certificate is certificates.Certificate
+def test_public_names_are_the_same_objects():
+    assert hgp.certify is certificates.certify
     assert bounds.Lipschitz is hgp.problems.Lipschitz
 
 

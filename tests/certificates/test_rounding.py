@@ -13,7 +13,7 @@ from hgp_ref.bilevel import certified as intervals
 from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates import certify, measured_residual
 from hgp_ref.certificates.point import INCLUDED, NOT_INCLUDED
-from hgp_ref.certificates.residuals import Conversation
+from hgp_ref.certificates.residuals import NetworkReductions
 from hgp_ref.problems import as_problem
 from hgp_ref.problems.term_sizes import allowance
 from verification import rounding
@@ -168,13 +168,13 @@ def test_sizes_reach_intervals_and_distances():
     gamma = allowance(sizes.roundings, float(np.finfo(float).eps))
 
     def width(*names):
-        talk = Conversation(hgp.ExactAverage(3), 0, x)
-        found = intervals.outer_cost(as_problem(Own(problem, times(FACTOR, *names))), x, lam, nu, talk)
+        reductions = NetworkReductions(hgp.ExactAverage(3), 0, x)
+        found = intervals.outer_cost(as_problem(Own(problem, times(FACTOR, *names))), x, lam, nu, reductions)
         return found.high - found.low
 
     def apart(*names):
-        talk = Conversation(hgp.ExactAverage(3), 0, x)
-        return intervals.distances(as_problem(Own(problem, times(FACTOR, *names))), x, lam, nu, talk)
+        reductions = NetworkReductions(hgp.ExactAverage(3), 0, x)
+        return intervals.distances(as_problem(Own(problem, times(FACTOR, *names))), x, lam, nu, reductions)
 
     assert width("outer_cost") - width() == pytest.approx(2 * FACTOR * gamma * sizes.outer_cost.sum(), rel=1e-3)
     each = FACTOR * gamma * np.linalg.norm(sizes.inner_grad, axis=1)
@@ -227,7 +227,7 @@ def test_plans_and_paths_say_it_too():
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        (lambda sizes: (1, 2), TypeError, "needed hgp_ref.problems.TermSizes"),
+        (lambda sizes: (1, 2), TypeError, "must return a hgp_ref.problems.TermSizes"),
         (lambda sizes: replace(sizes, roundings=0), ValueError, "roundings"),
         (lambda sizes: replace(sizes, roundings=2.5), TypeError, "roundings"),
         (times(-1.0, "hvp"), ValueError, "negative"),

@@ -12,18 +12,16 @@ from hgp_ref import bounds
 NU = bounds.Lipschitz(1.0, 1.0, 1.0, 1.0)
 C = lambda: dict(c=small.constants(), iterations=4)  # noqa: E731
 S = lambda: C() | dict(s=small.sample_constants())  # noqa: E731
-for name in ("bound_a", "bound_b", "contracting_clients", "convex_mean"):
+for name in ("contracting_clients", "convex_mean"):
     function(f"bounds.{name}", getattr(bounds, name), C)
-for name in ("bound_f", "chebyshev_push_sum"):
-    function(f"bounds.{name}", getattr(bounds, name), lambda: C() | dict(low=0.01, high=5.0))
+function("bounds.chebyshev_push_sum", bounds.chebyshev_push_sum, lambda: C() | dict(low=0.01, high=5.0))
 for name in ("corollary1", "corollary1_repaired"):
     function(f"bounds.{name}", getattr(bounds, name), lambda: C() | dict(consensus=0.1))
-for name in ("bound_d", "minibatch_tail"):
-    function(
-        f"bounds.{name}",
-        getattr(bounds, name),
-        lambda: S() | dict(size=2, failure=0.1, form="azuma", shared=False),
-    )
+function(
+    "bounds.minibatch_tail",
+    bounds.minibatch_tail,
+    lambda: S() | dict(size=2, failure=0.1, form="azuma", shared=False),
+)
 function("bounds.corollary2", bounds.corollary2, lambda: S() | dict(size=2, failure=0.1, consensus=0.1, C=1.0))
 function("bounds.theorem1", bounds.theorem1, lambda: S() | dict(failure=0.1, consensus=0.1, text="main"))
 function(
@@ -31,18 +29,15 @@ function(
     bounds.theorem2,
     lambda: C() | dict(nu_f=1.0, nu_g=1.0, distance=0.1, samples=None, failure=0.1, consensus=0.1, alpha=1.0, beta=1.0),
 )
-for name in ("bound_e", "mean_square_error"):
-    function(
-        f"bounds.{name}",
-        getattr(bounds, name),
-        lambda: (
-            dict(zip(("H_samples", "J_samples"), small.samples(), strict=True))
-            | dict(
-                f_x=small.derivatives()["f_x"], eta=0.5, matrices=small.matrices(), size=2, replace=False, shared=False
-            )
-        ),
-    )
-function("bounds.best", lambda bounds: hgp.bounds.best(bounds), lambda: dict(bounds=bounds.bound_a(**C())))
+function(
+    "bounds.mean_square_error",
+    bounds.mean_square_error,
+    lambda: (
+        dict(zip(("H_samples", "J_samples"), small.samples(), strict=True))
+        | dict(f_x=small.derivatives()["f_x"], eta=0.5, matrices=small.matrices(), size=2, replace=False, shared=False)
+    ),
+)
+function("bounds.best", lambda bounds: hgp.bounds.best(bounds), lambda: dict(bounds=bounds.contracting_clients(**C())))
 function(
     "bounds.chebyshev",
     bounds.chebyshev,
@@ -136,7 +131,7 @@ function(
     hgp.plan,
     lambda: (
         dict(problem=small.quadratic(), **small.point(small.quadratic()), net=small.net(), target=1e-3)
-        | dict(relative=True, use_pilot=None)
+        | dict(relative=True, refine=None)
     ),
 )
 function(
@@ -150,7 +145,7 @@ method(
     lambda: dict(certify=True, by_clients=False, against="x", strong_convexity=None),
 )
 method(
-    "planning.Found.rounds_to",
-    lambda: hgp.plan(small.quadratic(), **small.point(small.quadratic()), net=small.net(), target=1e-3).found,
+    "planning.Diagnostics.rounds_to",
+    lambda: hgp.plan(small.quadratic(), **small.point(small.quadratic()), net=small.net(), target=1e-3).diagnostics,
     lambda: dict(share=0.1),
 )

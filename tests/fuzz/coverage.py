@@ -73,11 +73,11 @@ EXEMPT: dict[str, str] = {
                 "attribution.Retraining",
                 "attribution.Scores",
             ),
-            *("planning.Found", "planning.Outcome", "planning.Plan", "planning.Stage", "Plan"),
+            *("planning.Diagnostics", "planning.Outcome", "planning.Plan", "planning.Stage", "Plan"),
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Disconnected"),
             *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
-            *("backend.Backend", "bounds.Certificate", "bilevel.Path", "bilevel.OuterStep", "mpi.MPITraffic"),
+            *("backend.Backend", "bilevel.Path", "bilevel.OuterStep", "mpi.MPITraffic"),
             *("baselines.FixedPointEstimate", "personalization.Personalized"),
         )
     },

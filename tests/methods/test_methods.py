@@ -11,7 +11,7 @@ from kinds import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref import bounds, exact
-from hgp_ref.methods import Chebyshev, Method, Neumann
+from hgp_ref.methods import Chebyshev, Method, Neumann, Start
 from hgp_ref.methods.spectrum import extremes, start_rows
 from hgp_ref.mixing import Channel, WeightRule, connect
 from hgp_ref.mixing.channel import max_consensus
@@ -26,8 +26,8 @@ class Richardson(Method):
     def __init__(self, eta):
         self.scale = eta
 
-    def start(self, g):
-        return 1, g
+    def init(self, start):
+        return 1, start.residual
 
     def step(self, state, mixer, linearization):
         m, u = state
@@ -70,7 +70,7 @@ connect.register(Slow, lambda net, mode="auto": OwnChannel(net))
 def explicit(problem, x, lam, matrices, method, batches=None):
     """v after each iteration of `method`, its averages taken by explicit matrices and its products by Hessians."""
     f_x, f_lam = exact.outer_gradients(problem, x, lam)
-    w, state, values = np.zeros_like(f_x), method.start(f_x), []
+    w, values = np.zeros_like(f_x), []
 
     class Averages:
         def __init__(self):
@@ -91,6 +91,7 @@ def explicit(problem, x, lam, matrices, method, batches=None):
             return np.einsum("nij,nj->ni", self.H, u)
 
     mixer, v = Averages(), f_lam
+    state = method.init(Start(f_x, w, f_x, mixer, lambda: At(None), len(matrices)))
     for m in range(len(matrices)):
         for_v, for_w = (None, None) if batches is None else (batches[0][m], batches[1][m])
         p, state = method.step(state, mixer, At(for_w))
@@ -370,8 +371,8 @@ class Wrong(Method):
     def __init__(self, make):
         self.make = make
 
-    def start(self, g):
-        return g
+    def init(self, start):
+        return start.residual
 
     def step(self, state, mixer, linearization):
         return self.make(mixer.average(state), state)

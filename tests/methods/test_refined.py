@@ -69,11 +69,8 @@ def test_as_written_out(restarts, w0):
 class Own(Method):
     """A method of one's own that finds something out before it begins."""
 
-    def start(self, g):
-        return {"u": g}
-
-    def begin(self, state, mixer, whole):
-        return {**state, "eta": 0.5}
+    def init(self, start):
+        return {"u": start.residual, "eta": 0.5}
 
     def step(self, state, mixer, linearization):
         ubar = mixer.average(state["u"])

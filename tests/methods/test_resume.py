@@ -62,7 +62,7 @@ def test_bad_input_is_named():
     est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), method=Tracking(0.3), iterations=5)
     for options, message in (
         ({"resume": est, "method": Neumann(0.5)}, "resume: an estimate by Tracking"),
-        ({"resume": est, "method": Tracking(0.1), "w0": x}, "w0: given beside resume"),
+        ({"resume": est, "method": Tracking(0.1), "w0": x}, "w0 and resume exclude each other"),
         ({"resume": x, "method": Tracking(0.1)}, "(?s)resume=.* needed Estimate"),
         ({"resume": est, "method": Tracking(0.1), "runs": 2}, "resume.w: shape"),
     ):

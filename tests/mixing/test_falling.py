@@ -57,7 +57,7 @@ def test_bounds_hold_with_any_steps_and_the_rounds_are_about_half():
         np.testing.assert_allclose(est.value, exact.estimate(problem, x, lam, K, 1.0), rtol=1e-10)
         c = bounds.realised_constants(H, J, f_x, 1.0, K)
         error = np.linalg.norm(est.value - truth, axis=1)
-        for bound in (bounds.bound_a(c), bounds.bound_b(c)):
+        for bound in (bounds.contracting_clients(c), bounds.convex_mean(c)):
             assert np.all(error <= bound.per_client * (1 + 1e-9))
     falling, constant = hgp.PushSum(net, hgp.falling_steps(12, 60)), hgp.PushSum(net, 12)
     errors = [

@@ -70,7 +70,7 @@ def derivatives(model: neural.Sequential, x: Any, u: Any, X: Any, y: Any, w: Any
     tape = model.forward(x, X)
     c = w[..., None] * loss.slope(tape.output, targets, xp=xp)
     adjoint, moved = tape.adjoint(c), tape.tangent(u)
-    bent = loss.bend(loss.curvature(tape.output, w, xp=xp), moved.output, xp=xp)
+    bent = loss.curvature_product(loss.curvature(tape.output, w, xp=xp), moved.output, xp=xp)
     return tape.output, moved.output, tape.backward(c), adjoint.tangent(moved, bent)
 
 

@@ -197,11 +197,11 @@ def test_accuracy_of_other_clients_is_refused(kind):
     c = make(kind)
     X, y = (list(part) for part in instances(np.random.default_rng(0), VAL_COUNTS))
     for few in (1, 2):
-        with pytest.raises(ValueError, match=f"X: {few} clients given, needed 3 as the problem has"):
+        with pytest.raises(ValueError, match=f"X must have 3 clients as the problem, got {few}"):
             c.problem.accuracy(c.x, c.lam, X[:few], y[:few])
-    with pytest.raises(ValueError, match="X: 3 clients given, needed 1 as the problem has"):
+    with pytest.raises(ValueError, match="X must have 1 clients as the problem, got 3"):
         c.problem.restrict([1]).accuracy(c.x[1:2], c.lam[1:2], X, y)
-    with pytest.raises(ValueError, match="X: None given with y, needed both X and y or none"):
+    with pytest.raises(ValueError, match="X and y must be passed together, got X=None"):
         c.problem.accuracy(c.x, c.lam, None, y)
 
 
@@ -264,38 +264,46 @@ X, Y = np.ones((2, 3, 1, 6, 5)), np.zeros((2, 3), dtype=int)
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda: PersonalMask(MODEL, X[:, :, 0], Y), ValueError, "X: shape (2, 3, 6, 5) given, needed (n, N, 1, 6, 5)"),
+        (
+            lambda: PersonalMask(MODEL, X[:, :, 0], Y),
+            ValueError,
+            "X must have shape (n, N, 1, 6, 5) as the model's input, got shape (2, 3, 6, 5)",
+        ),
         (
             lambda: PersonalMask(MODEL, [X[0, :, 0]], [Y[0]]),
             ValueError,
-            "X[0]: shape (3, 6, 5) given, needed (N_i, 1, 6, 5)",
+            "X[0] must have shape (N_i, 1, 6, 5) as the model's input, got shape (3, 6, 5)",
         ),
-        (lambda: PersonalMask(MODEL, X, Y + 3), ValueError, "y: label 3.0 given"),
-        (lambda: PersonalMask(MODEL, X, Y[:1]), ValueError, "y: labels of 1 clients given, needed 2"),
-        (lambda: PersonalMask(MODEL, X, Y, X), ValueError, "y_val: None given"),
-        (lambda: PersonalMask(MODEL, X, Y, X[:1], Y[:1]), ValueError, "X_val: 1 clients given, needed 2"),
+        (lambda: PersonalMask(MODEL, X, Y + 3), ValueError, "from 0 to 2, got 3.0"),
+        (lambda: PersonalMask(MODEL, X, Y[:1]), ValueError, "y must have 2 clients as X, got 1"),
+        (lambda: PersonalMask(MODEL, X, Y, X), ValueError, "got y_val=None"),
+        (lambda: PersonalMask(MODEL, X, Y, X[:1], Y[:1]), ValueError, "X_val must have 2 clients as X, got 1"),
         (lambda: PersonalMask(MODEL, X, Y, l2=-1.0), ValueError, "l2=-1.0 given"),
         (lambda: PersonalMask(MODEL, X, Y, scale=0.0), ValueError, "scale=0.0 given"),
-        (lambda: PersonalMask("cnn", X, Y), TypeError, "model: str given"),
-        (lambda: PersonalMask(neural.Sequential((1, 6, 5), neural.Conv2d(1, 2, 2)), X, Y), ValueError, "needed logits"),
+        (lambda: PersonalMask("cnn", X, Y), TypeError, "model must be a hgp_ref.neural.Sequential, got str"),
+        (
+            lambda: PersonalMask(neural.Sequential((1, 6, 5), neural.Conv2d(1, 2, 2)), X, Y),
+            ValueError,
+            "logits of C >= 2 classes",
+        ),
         (lambda: PersonalMixture(MODEL, X, Y, components=0), ValueError, "components=0 given"),
-        (lambda: NeuralInstanceWeights(MODEL, [], [], X, Y), ValueError, "X: list without instances given"),
+        (lambda: NeuralInstanceWeights(MODEL, [], [], X, Y), ValueError, "got list without instances"),
         (lambda: PersonalMask(MODEL, X, Y).restrict([2]), ValueError, "needed an integer from 0 to 1"),
         (
             lambda: PersonalMask(MODEL, X, Y).restrict(slice(2, 2)),
             ValueError,
-            "none of the 2 clients, needed at least one",
+            "at least one of the 2 clients",
         ),
-        (lambda: PersonalMask(MODEL, X, Y).restrict("all"), TypeError, "needed a slice or a list of clients"),
+        (lambda: PersonalMask(MODEL, X, Y).restrict("all"), TypeError, "must be a slice or a sequence of indices"),
         (
             lambda: PersonalMask(MODEL, X, Y).inner_grad(np.ones((4, 2, MODEL.dim)), np.ones((2, 3))),
             ValueError,
-            "x: leading run axes (4,) given",
+            "x must have no leading run axes, got (4,)",
         ),
         (
             lambda: PersonalMask(MODEL, X, Y).inner_grad(np.ones((2, 5)), np.ones((2, 3))),
             ValueError,
-            "x: shape (2, 5) given",
+            "dim_x), got (2, 5)",
         ),
     ],
 )

@@ -8,10 +8,9 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref import neural, problems
-from hgp_ref.bilevel.loop import stationarity
 from hgp_ref.problems import neural as neural_sizes
 from hgp_ref.problems.term_sizes import allowance
-from hgp_ref.problems.transforms import Weighed
+from hgp_ref.problems.transforms import InnerGradientProblem, WeightedClients
 
 from . import problem_cases
 from .problem_cases import CLASSES
@@ -229,8 +228,8 @@ def test_what_is_not_of_this_package_has_no_sizes():
         assert problem.term_sizes is None
         assert problems.as_problem(problem).term_sizes is None
         assert problems.LogRates(problem).term_sizes is None
-        assert problems.as_problem(Weighed(problem, np.ones(problem.n_clients))).term_sizes is None
-        assert stationarity(problems.as_problem(problem)).term_sizes is None
+        assert problems.as_problem(WeightedClients(problem, np.ones(problem.n_clients))).term_sizes is None
+        assert InnerGradientProblem(problem).term_sizes is None
 
     class Overrides(problems.PersonalBias):
         def inner_grad(self, x, lam, batch=None):
@@ -271,10 +270,10 @@ WRAPPED = {
     "log rates of a quadratic": lambda dtype: problems.LogRates(quadratic(dtype)),
     "log rates of a network": lambda dtype: problems.LogRates(mask(dtype)),
     "cleaning": cleaning,
-    "weighed": lambda dtype: Weighed(rates(dtype), np.array([0.3, 1.1, 7.7])),
-    "weighed network": lambda dtype: Weighed(mask(dtype), np.array([0.3, 1.1, 7.7])),
-    "stationarity": lambda dtype: stationarity(problems.as_problem(quadratic(dtype))),
-    "stationarity of a network": lambda dtype: stationarity(problems.as_problem(mask(dtype))),
+    "weighed": lambda dtype: WeightedClients(rates(dtype), np.array([0.3, 1.1, 7.7])),
+    "weighed network": lambda dtype: WeightedClients(mask(dtype), np.array([0.3, 1.1, 7.7])),
+    "stationarity": lambda dtype: InnerGradientProblem(quadratic(dtype)),
+    "stationarity of a network": lambda dtype: InnerGradientProblem(mask(dtype)),
 }
 
 
@@ -301,12 +300,12 @@ def test_wrappers_follow_the_chain_rule():
     assert np.all(ratio >= 11) and np.all(ratio <= 14), "10 more roundings, and λ was rounded"
     assert np.all(along >= 1) and np.all(along <= 3)
     assert np.all(log["hvp"] >= plain["hvp"]) and np.any(log["hvp"] > plain["hvp"]), "λ was rounded"
-    values, (weighed, _) = evaluated(problem, x, lam, u), sizes_of(Weighed(problem, c), x, lam, u)
+    values, (weighed, _) = evaluated(problem, x, lam, u), sizes_of(WeightedClients(problem, c), x, lam, u)
     for name in ("inner_cost", "inner_grad", "hvp", "cross"):
         once = plain[name] if name in ("hvp", "cross") else np.abs(values[name]) / 64
         np.testing.assert_allclose(weighed[name].T, c * (plain[name] + 3 * once).T, rtol=1e-12)
     assert np.array_equal(weighed["f_x"], plain["f_x"]) and np.array_equal(weighed["outer_cost"], plain["outer_cost"])
-    still, _ = sizes_of(stationarity(problems.as_problem(problem)), x, lam, u)
+    still, _ = sizes_of(InnerGradientProblem(problem), x, lam, u)
     assert np.array_equal(still["f_x"], plain["inner_grad"]) and not np.any(still["f_lam"])
     assert np.array_equal(still["outer_cost"], plain["inner_cost"])
 

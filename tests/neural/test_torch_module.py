@@ -200,7 +200,7 @@ def test_inference_mode_is_refused_with_its_name():
         for name, call in (
             ("inner_cost", problem.inner_grad), ("inner_cost", problem.linearize), ("outer_cost", problem.outer_grad),
         ):  # fmt: skip
-            with pytest.raises(RuntimeError, match=rf"{name}: .* torch.inference_mode\(\) is on"):
+            with pytest.raises(RuntimeError, match=rf"{name} must be .* outside of torch.inference_mode\(\)"):
                 call(x, lam)
         made_inside = x.clone()
         assert problem.inner_cost(x, lam).shape == (2,)
@@ -235,34 +235,36 @@ def test_bad_input():
     X = torch.ones(2, 3, 2).double()
     net = problem.module
     with pytest.raises(
-        ValueError, match=r"inner_cost: the loss returned shape \(\), needed \(3,\): one number for each"
+        ValueError, match=r"inner_cost: the loss must return shape \(3,\), one number per instance, got shape \(\)"
     ):
         simple(lambda z, y, lam: z.sum())[0].inner_cost(x, lam)
-    with pytest.raises(ValueError, match=r"outer_cost: its penalty returned shape \(3,\), needed a scalar"):
+    with pytest.raises(
+        ValueError, match=r"outer_cost: the penalty must return a scalar of shape \(\), got shape \(3,\)"
+    ):
         simple(outer_penalty=lambda x, lam: x)[0].outer_cost(x, lam)
-    with pytest.raises(TypeError, match="the loss returned torch.int64, needed torch.float64"):
+    with pytest.raises(TypeError, match="the loss must return torch.float64 as x is, got torch.int64"):
         simple(lambda z, y, lam: (z[:, 0] > 0).long())[0].inner_cost(x, lam)
     with pytest.raises(TypeError, match="mixed dtypes: x is torch.float32, X is torch.float64"):
         problem.inner_grad(x.float(), lam.float())
-    with pytest.raises(ValueError, match=r"x: shape \(2, 2\) given, needed \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"x must have shape \(2, 3\), got \(2, 2\)"):
         problem.inner_grad(x[:, :2], lam)
-    with pytest.raises(ValueError, match=r"u: shape \(2, 2\) given, needed \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"u must have shape \(2, 3\), got \(2, 2\)"):
         problem.linearize(x, lam).hvp(x[:, :2])
-    with pytest.raises(ValueError, match=r"batch: shape \(3, 1\) given, needed \(..., 2, b\)"):
+    with pytest.raises(ValueError, match=r"batch must have shape \(..., 2, b\) .*, got \(3, 1\)"):
         problem.inner_cost(x, lam, torch.zeros(3, 1, dtype=torch.int64))
-    with pytest.raises(ValueError, match="batch: client 1 has 3 instances, needed indices from 0 to 2 or -1 .* got 3"):
+    with pytest.raises(ValueError, match="batch must hold indices from 0 to 2 or -1 for padding for client 1, got 3"):
         problem.inner_cost(x, lam, torch.tensor([[0], [3]]))
-    with pytest.raises(TypeError, match="loss: int given, needed a function"):
+    with pytest.raises(TypeError, match="loss must be a function, got int"):
         from_torch(net, 3, X, X, dim_lam=1)
-    with pytest.raises(ValueError, match="y_val: None given, needed both X_val and y_val or none"):
+    with pytest.raises(ValueError, match="X_val and y_val must be passed together, got y_val=None"):
         from_torch(net, len, X, X, X, dim_lam=1)
-    with pytest.raises(ValueError, match="X_val: 1 clients given, needed 2 as in X"):
+    with pytest.raises(ValueError, match="X_val must have 2 clients as X, got 1"):
         from_torch(net, len, X, X, X[:1], X[:1], dim_lam=1)
-    with pytest.raises(ValueError, match=r"X\[1\], y\[1\]: shapes \(3, 2\) and \(2, 2\) given"):
+    with pytest.raises(ValueError, match=r"X\[1\] and y\[1\] must have shapes .* got \(3, 2\) and \(2, 2\)"):
         from_torch(net, len, X, [X[0], X[1][:2]], dim_lam=1)
-    with pytest.raises(ValueError, match="X: clients with different shapes, dtypes or devices given"):
+    with pytest.raises(ValueError, match="X must have the same shape, dtype and device for all clients"):
         from_torch(net, len, [X[0], X[1].float()], X, dim_lam=1)
-    with pytest.raises(ValueError, match="module: ReLU without parameters given"):
+    with pytest.raises(ValueError, match="module must have parameters to train, got ReLU without"):
         from_torch(torch.nn.ReLU(), len, X, X, dim_lam=1)
     with pytest.raises(ValueError, match="chunk=0 given"):
         simple(chunk=0)

@@ -81,11 +81,14 @@ def test_instances_that_depend_on_each_other_need_equal_clients(net):
     problem = from_torch(net, loss, X, y, dim_lam=1)
     assert_close(problem.inner_cost(problem.parameters(), LAM).numpy(), one_by_one(net, X, y).numpy(), 1e-12)
     batch = torch.tensor([[0, 1, 2], [3, 2, 1], [0, 1, -1]])
-    with pytest.raises(ValueError, match="inner_cost: the loss of an instance changes with the others of its call"):
+    with pytest.raises(
+        ValueError,
+        match="inner_cost: module and loss must .*, but the loss of an instance changes with the others of its call",
+    ):
         problem.inner_cost(problem.parameters(), LAM, batch)
     uneven = from_torch(net, loss, *data(UNEQUAL), dim_lam=1)
     for call in (uneven.inner_cost, uneven.inner_grad, uneven.linearize, uneven.outer_cost, uneven.outer_grad):
-        with pytest.raises(ValueError, match="needed a module and a loss that treat each instance by itself"):
+        with pytest.raises(ValueError, match="module and loss must treat each instance by itself"):
             call(uneven.parameters(), LAM)
 
 
@@ -105,9 +108,11 @@ def test_parameters_that_are_not_trained_stay_as_they_are():
     assert problem.dim_x == 5 * 3 + 3 and problem.parameters().dtype == torch.float64
     assert torch.equal(problem.parameters()[0], nn.utils.parameters_to_vector(net[2].parameters()).detach())
     assert_close(problem.inner_cost(problem.parameters(), LAM).numpy(), one_by_one(net, X, y).numpy(), 1e-12)
-    with pytest.raises(ValueError, match="module: Sequential without parameters given, needed one to train at least"):
+    with pytest.raises(ValueError, match="module must have parameters to train, got Sequential without"):
         from_torch(net.requires_grad_(False), loss, X, y, dim_lam=1)
-    with pytest.raises(TypeError, match="module: parameter weight of torch.complex128 given, needed real floating"):
+    with pytest.raises(
+        TypeError, match="module must have real floating-point parameters, got weight of torch.complex128"
+    ):
         from_torch(nn.Linear(4, 3, dtype=torch.complex128), loss, X, y, dim_lam=1)
 
 
@@ -156,10 +161,10 @@ def test_a_layer_under_two_names_is_one_layer_and_the_module_is_left_as_it_is():
 def test_a_module_in_training_mode_that_cannot_run_is_named_and_keeps_its_buffers():
     net, (X, y) = normalised().double(), data(EQUAL)
     problem = from_torch(net, loss, X, y, dim_lam=1)
-    with pytest.raises(RuntimeError, match=r"module: Sequential in training mode .*needed module.eval\(\)"):
+    with pytest.raises(RuntimeError, match=r"module must be in evaluation mode, .*use module.eval\(\)"):
         problem.inner_cost(problem.parameters(), LAM)
     assert int(net[1].num_batches_tracked) == 0 and not net[1].running_mean.any()
-    with pytest.raises(TypeError, match=r"module: function given with data, needed a torch.nn.Module"):
+    with pytest.raises(TypeError, match=r"module must be a torch.nn.Module with data X, got function"):
         from_torch(loss, loss, X, y, dim_lam=1)
 
 

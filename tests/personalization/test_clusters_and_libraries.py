@@ -185,7 +185,7 @@ def test_training_that_diverges_is_reported():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"model": "cnn"}, TypeError, "model: str given"),
+        ({"model": "cnn"}, TypeError, "model must be a hgp_ref.neural.Sequential, got str"),
         ({"data": [1]}, TypeError, "data="),
         ({"l2": -1.0}, ValueError, "l2=-1.0 given"),
         ({"look": 0}, ValueError, "look=0 given"),

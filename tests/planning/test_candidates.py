@@ -12,11 +12,11 @@ from hgp_ref import exact
 from hgp_ref.methods import Chebyshev, Neumann, Refined, Tracking
 from hgp_ref.mixing import Traffic
 from hgp_ref.planning.planner import candidates, refinement_cycle
-from hgp_ref.planning.probe import Found
+from hgp_ref.planning.probe import Diagnostics
 
 
 def known(low, high, tau=0.3, zeta=0.0):
-    return Found(low, high, high, zeta, tau, None, 0, Traffic(), low)
+    return Diagnostics(low, high, high, zeta, tau, None, 0, Traffic(), low)
 
 
 def split(offers):

@@ -16,7 +16,7 @@ from hgp_ref import exact
 from hgp_ref.certificates.result import AT_POINT, AT_SOLUTION
 from hgp_ref.methods import Chebyshev, Refined, Tracking
 from hgp_ref.planning import planner
-from hgp_ref.planning.planner import Judged
+from hgp_ref.planning.planner import Assessment
 
 NET = hgp.networks.RandomDirected(6, seed=2)
 
@@ -81,7 +81,7 @@ def test_clients_average_longer_where_that_shows_x_to_be_good_enough(lossy):
     )
 
 
-def test_problems_without_constants_are_judged_at_x():
+def test_problems_without_constants_are_assessed_at_x():
     problem, x, lam = trained(steps=50)
 
     class Silent:
@@ -101,27 +101,27 @@ def test_clients_that_cannot_bound_what_x_adds_do_not_claim_it():
     plan = hgp.plan(problem, x, lam, NET, target=1e-3)
     out = plan.run(by_clients=True)
     blind = replace(out.certificate, decentralised_inexact=None)
-    judged = planner.judge(plan, blind, out, by_clients=True, at_solution=True)
-    assert judged.bound == math.inf and judged.at_x <= 1e-3 and not judged.bound <= plan.target
-    assert planner.judge(plan, blind, out, by_clients=True, at_solution=False).bound == judged.at_x
-    assert planner.judge(plan, blind, out, by_clients=False, at_solution=True).bound < 1e-3
+    assessment = planner.assess(plan, blind, out, by_clients=True, at_solution=True)
+    assert assessment.bound == math.inf and assessment.at_x <= 1e-3 and not assessment.bound <= plan.target
+    assert planner.assess(plan, blind, out, by_clients=True, at_solution=False).bound == assessment.at_x
+    assert planner.assess(plan, blind, out, by_clients=False, at_solution=True).bound < 1e-3
 
 
 @pytest.mark.parametrize(
-    ("judged", "done", "share"),
+    ("assessment", "done", "share"),
     [
-        (Judged(2e-4, 2e-4, 0.0, ""), False, 0.25),
-        (Judged(1e-4, 1e-4, 0.0, ""), True, 0.5),
-        (Judged(3e-4, 1e-4, 2e-4, ""), True, 0.5),  # x alone exceeds the target: the run has done its part
-        (Judged(5e-4, 3e-4, 2e-4, ""), False, 0.5 / 3),
-        (Judged(1.5e-4, 1e-4, 5e-5, ""), False, 0.25),  # there is room for half of it
-        (Judged(1.9e-4, 1e-4, 0.9e-4, ""), False, 0.05),
-        (Judged(1.92e-4, 1e-4, 0.92e-4, ""), True, 0.5),  # too little room
+        (Assessment(2e-4, 2e-4, 0.0, ""), False, 0.25),
+        (Assessment(1e-4, 1e-4, 0.0, ""), True, 0.5),
+        (Assessment(3e-4, 1e-4, 2e-4, ""), True, 0.5),  # x alone exceeds the target: the run has done its part
+        (Assessment(5e-4, 3e-4, 2e-4, ""), False, 0.5 / 3),
+        (Assessment(1.5e-4, 1e-4, 5e-5, ""), False, 0.25),  # there is room for half of it
+        (Assessment(1.9e-4, 1e-4, 0.9e-4, ""), False, 0.05),
+        (Assessment(1.92e-4, 1e-4, 0.92e-4, ""), True, 0.5),  # too little room
     ],
 )
-def test_when_a_run_goes_on_and_what_it_aims_at(judged, done, share):
-    assert judged.done(1e-4) is done
-    assert judged.left_to_gain(1e-4) == pytest.approx(share)
+def test_when_a_run_goes_on_and_what_it_aims_at(assessment, done, share):
+    assert assessment.done(1e-4) is done
+    assert assessment.left_to_gain(1e-4) == pytest.approx(share)
 
 
 def test_an_outcome_counts_all_its_stages():
@@ -129,7 +129,7 @@ def test_an_outcome_counts_all_its_stages():
     out = plan.run()
     assert out.continued == len(out.stages) - 1 >= 1
     assert out.iterations == sum(s.iterations for s in out.stages) > plan.iterations
-    sent = plan.found.traffic
+    sent = plan.diagnostics.traffic
     for stage in out.stages:
         sent = sent + stage.traffic
     assert sent == out.traffic and not any(s.diverged for s in out.stages)
@@ -168,7 +168,10 @@ def test_outcomes_and_plans_are_printed_in_a_few_lines(tmp_path):
     absolute = hgp.plan(problem, x, lam, NET, target=1e-3, relative=False).run()
     assert "absolute error <=" in str(absolute)
     words = str(plan)
-    assert f"about {plan.traffic.floats:.3g} floats, of which {plan.found.traffic.floats:.3g} are already sent" in words
+    assert (
+        f"about {plan.traffic.floats:.3g} floats, of which {plan.diagnostics.traffic.floats:.3g} are already sent"
+        in words
+    )
     assert f"{plan.first.floats:.3g} if the first run suffices, and {plan.continuation.floats:.3g} more" in words
 
 
@@ -177,8 +180,8 @@ def test_a_plan_and_its_alternatives_are_counted_alike():
         plan = planned(condition)[-1]
         floats = [f for _, f in plan.compared]
         assert floats[0] == pytest.approx(plan.traffic.floats, rel=1e-3) and floats == sorted(floats)
-        assert min(floats) > plan.found.traffic.floats
-        assert plan.found.traffic.floats < plan.first.floats <= plan.traffic.floats
+        assert min(floats) > plan.diagnostics.traffic.floats
+        assert plan.diagnostics.traffic.floats < plan.first.floats <= plan.traffic.floats
         assert plan.first.rounds <= plan.traffic.rounds
 
 
@@ -237,10 +240,10 @@ def test_relative_targets_among_subnormal_numbers(scale, by_clients):
         est = plan.run(certify=False)
         out = plan.run(by_clients=by_clients, against="x") if scale == 1e-306 else None
         certificate = hgp.certify(problem, x, lam, est, hgp.PushSum(net, 1))
-        judged = planner.judge(plan, certificate, est, by_clients, at_solution=False)
+        assessment = planner.assess(plan, certificate, est, by_clients, at_solution=False)
         error = sum((Fraction(float(est.value[i, 0])) - truth[i]) ** 2 for i in range(3))
-        assert error <= Fraction(min(judged.bound, 1e300)) ** 2 * norm
-        met += judged.bound <= target
+        assert error <= Fraction(min(assessment.bound, 1e300)) ** 2 * norm
+        met += assessment.bound <= target
         assert out is None or out.met
     assert met >= (3 if scale > 1e-310 else 1 if scale > 1e-318 else 0), "no bound that says nothing"
 
@@ -270,15 +273,15 @@ def test_runs_that_do_not_gain_end(monkeypatch):
     def scripted(*args):
         ratio = next(ratios)
         seen.append(1e-2 if ratio is None else ratio * seen[-1])
-        return Judged(seen[-1], seen[-1], 0.0, AT_POINT)
+        return Assessment(seen[-1], seen[-1], 0.0, AT_POINT)
 
-    monkeypatch.setattr(planner, "judge", scripted)
-    plan = replace(plan, method=Chebyshev(plan.found.low, plan.found.high), steps=3, iterations=5)
+    monkeypatch.setattr(planner, "assess", scripted)
+    plan = replace(plan, method=Chebyshev(plan.diagnostics.low, plan.diagnostics.high), steps=3, iterations=5)
     with pytest.warns(RuntimeWarning, match=r"continued 7 times$"):
         out = plan.run(against="x")
     assert out.continued == 7 and len(seen) == 8 and out.bound == seen[-1]
     widths = [eval(s.method, {"Chebyshev": Chebyshev}) for s in out.stages]
-    wider = [m.high / plan.found.high for m in widths]
+    wider = [m.high / plan.diagnostics.high for m in widths]
     # 0: the plan; 1 and 2 follow a gain, 3 and 4 a stall each, 5 a gain, 6 and 7 a stall each
     assert wider == pytest.approx([1, 1, 1, 1.5, 1.5**2, 1.5**2, 1.5**3, 1.5**4])
 
@@ -290,9 +293,9 @@ def test_the_best_of_all_that_was_certified_is_returned(monkeypatch):
 
     def scripted(plan, certificate, est, *rest):
         seen.append((next(bounds), est))
-        return Judged(seen[-1][0], seen[-1][0], 0.0, AT_POINT)
+        return Assessment(seen[-1][0], seen[-1][0], 0.0, AT_POINT)
 
-    monkeypatch.setattr(planner, "judge", scripted)
+    monkeypatch.setattr(planner, "assess", scripted)
     with pytest.warns(RuntimeWarning, match="certified error is 1.00e-04"):
         out = plan.run(against="x")
     assert out.bound == 1e-4 and out.continued == 4 == len(seen) - 1
@@ -317,22 +320,22 @@ def test_what_going_on_will_send_is_known_before():
     """Over a complete network every kind of continuation sends what was reckoned with."""
     problem = hgp.problems.Quadratic.random(4, 5, 2, seed=1, condition=50.0, heterogeneity=0.4)
     x, lam, net = np.ones((4, 5)), np.zeros((4, 2)), hgp.networks.FullyConnected(4)
-    plan = hgp.plan(problem, x, lam, net, target=1e-6, use_pilot=False)
-    refined = Refined(Chebyshev(plan.found.low, plan.found.high), cycles=3, steps=(7, 9))
+    plan = hgp.plan(problem, x, lam, net, target=1e-6, refine=False)
+    refined = Refined(Chebyshev(plan.diagnostics.low, plan.diagnostics.high), cycles=3, steps=(7, 9))
     plan = replace(plan, method=refined, steps=(5, 4, 3), iterations=12)
     est, sent, _ = planner._first_run(plan, [])
-    missed = Judged(1e-3, 1e-3, 0.0, AT_POINT)
+    missed = Assessment(1e-3, 1e-3, 0.0, AT_POINT)
     tracking = Tracking(0.3)
     tracked = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), method=tracking, iterations=5)
     ways = {
-        "again": (planner._again(plan, 0), 2 * (5 + 4 + 3 * 8) + 2 * 2 * (7 + 9), 1),
-        "cycle": (planner._further(plan, est, sent, plan.method, missed, 0), None, 1),
-        "tracking": (planner._further(replace(plan, steps=1), tracked, sent, tracking, missed, 0), None, 2),
+        "again": (planner._restart_with_longer_calls(plan, 0), 2 * (5 + 4 + 3 * 8) + 2 * 2 * (7 + 9), 1),
+        "cycle": (planner._continuation(plan, est, sent, plan.method, missed, 0), None, 1),
+        "tracking": (planner._continuation(replace(plan, steps=1), tracked, sent, tracking, missed, 0), None, 2),
     }
     for name, (further, rounds, vectors) in ways.items():
         stages = []
         further = replace(further, tol=None)
-        _, more, method = planner._go_on(plan, est, sent, further, stages)
+        _, more, method = planner._continue(plan, est, sent, further, stages)
         assert more.floats == further.floats(plan) == more.rounds * 12 * (vectors * 5 + 1), name
         assert rounds is None or more.rounds == rounds
         assert stages[0].traffic == more and stages[0].iterations == further.iterations and method is further.method
@@ -342,8 +345,8 @@ def test_a_continuation_that_diverges_leaves_what_was_there():
     plan = planned(condition=20.0, target=1e-6)[-1]
     est, sent, _ = planner._first_run(plan, [])
     stages = []
-    wild = planner._Further(Tracking(60.0), 1, 400, None, {})
-    same, more, method = planner._go_on(plan, est, sent, wild, stages)
+    wild = planner._Continuation(Tracking(60.0), 1, 400, None, {})
+    same, more, method = planner._continue(plan, est, sent, wild, stages)
     assert same is est and method.given == 30.0 and more.floats > 0
     assert stages[0].diverged and 0 < stages[0].iterations < 400 and stages[0].traffic == more
 

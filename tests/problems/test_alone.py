@@ -125,12 +125,12 @@ def test_every_way_of_a_product_is_met(monkeypatch):
     monkeypatch.setattr(fused, "SMALLEST", ROOM * 8)
     c = make("weights", 7, counts=(9, 2, 6, 8, 1), val_counts=(1,) * 5)
     lin = c.problem.linearize(c.x, c.lam)
-    assert [clients.tolist() for clients, _ in lin._ways] == [[0, 3], [2], [1, 4]]
+    assert [clients.tolist() for clients, _ in lin._strategies] == [[0, 3], [2], [1, 4]]
     expected = (c.problem.hessian(c.x, c.lam) @ c.u[..., None])[..., 0]
     np.testing.assert_allclose(lin.hvp(c.u), expected, rtol=1e-12, atol=1e-14)
     batch = np.array([[0, 1, 2, 3, 4, 5], [0, 1] + [-1] * 4, [0, 1, 2, -1, -1, -1], [7] * 6, [-1] * 6])
     lin = c.problem.linearize(c.x, c.lam, batch)
-    assert [clients.tolist() for clients, _ in lin._ways] == [[0, 3], [1, 2, 4]]
+    assert [clients.tolist() for clients, _ in lin._strategies] == [[0, 3], [1, 2, 4]]
     expected = (c.problem.hessian(c.x, c.lam, batch) @ c.u[..., None])[..., 0]
     np.testing.assert_allclose(lin.hvp(c.u), expected, rtol=1e-12, atol=1e-14)
 

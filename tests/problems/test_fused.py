@@ -78,7 +78,7 @@ def test_problems_give_the_same_with_and_without(kind, batch, dtype, monkeypatch
     index = None if batch is None else rng.integers(-1, 12, size=(*lead, 4, 6))
     passes = []
     whole = linear.fused_hvp
-    monkeypatch.setattr(linear, "hvp", lambda *a: passes.append(1) or whole(*a))
+    monkeypatch.setattr(linear, "fused_hvp", lambda *a: passes.append(1) or whole(*a))
     text = p.linearize(x, lam, batch=index).hvp(u)
     assert passes == []  # small data: the text
     monkeypatch.setattr(linear, "SMALLEST", 0)
@@ -90,7 +90,7 @@ def test_problems_give_the_same_with_and_without(kind, batch, dtype, monkeypatch
 
 def test_several_logits_or_runs_over_shared_data_take_the_text(monkeypatch):
     monkeypatch.setattr(linear, "SMALLEST", 0)
-    monkeypatch.setattr(linear, "hvp", None)  # a call would raise TypeError
+    monkeypatch.setattr(linear, "fused_hvp", None)  # a call would raise TypeError
     for kind, lead in (("softmax", ()), ("logistic", (2,))):
         p = problem(kind)
         u = np.ones((*lead, 4, p.dim_x))

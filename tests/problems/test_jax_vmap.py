@@ -78,8 +78,10 @@ def test_bad_input(setting):
     with pytest.raises(TypeError, match="vmap=1 given"):
         from_jax(inner, outer, N, D, D, vmap=1)
     problem = from_jax(inner, outer, N, D, D, vmap=True)
-    with pytest.raises(ValueError, match="batch: given, but the problem was made without counts"):
+    with pytest.raises(ValueError, match="batch must be None, the problem was made without counts"):
         problem.inner_grad(x, lam, lib.asarray(np.zeros((N, 1), dtype=np.int64)))
     wrong = from_jax(lambda i, x, lam, batch: x, outer, N, D, D, vmap=True)
-    with pytest.raises(ValueError, match=r"inner_cost: client i returned shape \(3,\), needed a scalar"):
+    with pytest.raises(
+        ValueError, match=r"inner_cost must return a scalar array of shape \(\), got shape \(3,\) for client i"
+    ):
         wrong.inner_cost(x, lam)

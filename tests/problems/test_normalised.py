@@ -166,7 +166,7 @@ def test_a_wrong_answer_is_named(method, how, runs, monkeypatch):
 
 def test_an_outer_gradient_that_is_no_pair_is_named(monkeypatch):
     monkeypatch.setattr(Own, "outer_grad", lambda self, x, lam: x)
-    with pytest.raises(TypeError, match="outer_grad.* returned ndarray, needed a tuple of two"):
+    with pytest.raises(TypeError, match="outer_grad.* must return a tuple of two arrays, got ndarray"):
         as_problem(Own()).outer_grad(np.ones((3, 2)), np.ones((3, 2)))
 
 

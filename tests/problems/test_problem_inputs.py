@@ -16,30 +16,42 @@ Y = np.array([[0, 1, 0, 1], [1, 1, 0, 0]])
 NAN = np.where(np.arange(3) == 1, np.nan, X)
 
 DATA = {
-    "X of two axes": ((X[0], Y, X, Y), ValueError, r"X: shape \(4, 3\) given, needed \(n, N, d\) or a list"),
-    "X a number": ((3, Y, X, Y), ValueError, r"X: int without arrays given, needed \(n, N, d\) or a list"),
+    "X of two axes": ((X[0], Y, X, Y), ValueError, r"X must have shape \(n, N, d\) or a list .*, got \(4, 3\)"),
+    "X a number": ((3, Y, X, Y), ValueError, r"X must be \(n, N, d\) or a list .*, got int without arrays"),
     "X of nested lists": ((X.tolist(), Y, X, Y), TypeError, r"X\[0\]: needed an array"),
-    "no client": (([], Y, X, Y), ValueError, r"X: list without arrays given, needed \(n, N, d\) or a list"),
+    "no client": (([], Y, X, Y), ValueError, r"X must be \(n, N, d\) or a list .*, got list without arrays"),
     "X of integers": ((Y[..., None], Y, X, Y), TypeError, "X: needed real floating-point numbers, got int64"),
     "X with NaN": ((NAN, Y, X, Y), ValueError, "X: holds NaN or infinite values"),
     "X_val with infinity": ((X, Y, np.full_like(X, np.inf), Y), ValueError, "X_val: holds NaN"),
-    "features that differ": (([X[0], X[1][:, :2]], Y, X, Y), ValueError, r"X\[1\]: shape \(4, 2\) given, needed"),
-    "X_val of other width": ((X, Y, X[..., :2], Y), ValueError, "X_val: 2 features given, needed 3 as in X"),
-    "X_val of fewer clients": ((X, Y, X[:1], Y[:1]), ValueError, "X_val: 1 clients given, needed 2 as in X"),
+    "features that differ": (
+        ([X[0], X[1][:, :2]], Y, X, Y),
+        ValueError,
+        r"X must have shape .*, got \(4, 2\) in X\[1\]",
+    ),
+    "X_val of other width": ((X, Y, X[..., :2], Y), ValueError, "X_val must have 3 features as X, got 2"),
+    "X_val of fewer clients": ((X, Y, X[:1], Y[:1]), ValueError, "X_val must have 2 clients as X, got 1"),
     "X_val of another dtype": (
         (X, Y, X.astype("float32"), Y),
         TypeError,
         "mixed dtypes: X is float64, X_val is float32",
     ),
     "list of mixed dtypes": (([X[0], X[1].astype("float32")], Y, X, Y), TypeError, r"mixed dtypes: X\[0\] is float64"),
-    "empty client": (([X[0], X[1][:0]], [Y[0], Y[1][:0]], X, Y), ValueError, "X: client 1 has no instances, needed"),
-    "empty validation": ((X, Y, X[:, :0], Y[:, :0]), ValueError, "X_val: client 0 has no instances, needed"),
-    "labels of fewer clients": ((X, Y[:1], X, Y), ValueError, "y: labels of 1 clients given, needed 2 as in X"),
-    "too few labels": ((X, [Y[0], Y[1][:3]], X, Y), ValueError, "y: client 1 has 3 labels, needed 4 as in X"),
-    "labels of three axes": ((X, X, X, Y), ValueError, r"y: shape \(2, 4, 3\) given, needed \(n, N\) or a list"),
-    "label 2": ((X, Y + 1, X, Y), ValueError, r"y: label 2\.0 given, needed 0 or 1"),
-    "label -1": ((X, 2 * Y - 1, X, Y), ValueError, r"y: label -1\.0 given, needed 0 or 1"),
-    "label one half": ((X, Y, X, Y / 2), ValueError, r"y_val: label 0\.5 given, needed 0 or 1"),
+    "empty client": (
+        ([X[0], X[1][:0]], [Y[0], Y[1][:0]], X, Y),
+        ValueError,
+        "X must have at least one instance .*, got none for client 1",
+    ),
+    "empty validation": (
+        (X, Y, X[:, :0], Y[:, :0]),
+        ValueError,
+        "X_val must have at least one instance .*, got none for client 0",
+    ),
+    "labels of fewer clients": ((X, Y[:1], X, Y), ValueError, "y must have 2 clients as X, got 1"),
+    "too few labels": ((X, [Y[0], Y[1][:3]], X, Y), ValueError, "y must have 4 labels of client 1 as X, got 3"),
+    "labels of three axes": ((X, X, X, Y), ValueError, r"y must have shape \(n, N\) or a list .*, got \(2, 4, 3\)"),
+    "label 2": ((X, Y + 1, X, Y), ValueError, r"y must hold labels that are 0 or 1, got 2\.0"),
+    "label -1": ((X, 2 * Y - 1, X, Y), ValueError, r"y must hold labels that are 0 or 1, got -1\.0"),
+    "label one half": ((X, Y, X, Y / 2), ValueError, r"y_val must hold labels that are 0 or 1, got 0\.5"),
     "NaN label": ((X, np.where(Y == 1, np.nan, 0.0), X, Y), ValueError, "y: holds NaN"),
     "labels as a nested list": ((X, Y.tolist(), X, Y), TypeError, "y: needed an array"),
 }
@@ -60,26 +72,28 @@ def test_bad_options():
         InstanceWeights(X, Y, X, Y, loss="hinge")
     with pytest.raises(ValueError, match=r"l2=-1 given, needed a finite number >= 0"):
         InstanceWeights(X, Y, X, Y, l2=-1)
-    with pytest.raises(ValueError, match=r'n_classes: 3 given, needed 2 or None with loss="binary"'):
+    with pytest.raises(ValueError, match=r'n_classes must be 2 or None with loss="binary", got 3'):
         InstanceWeights(X, Y, X, Y, n_classes=3)
     with pytest.raises(ValueError, match="n_classes=1 given, needed an integer >= 2"):
         SoftmaxRegression(X, Y, X, Y, n_classes=1)
-    with pytest.raises(ValueError, match="y, y_val: all labels are 0, needed at least two classes, or n_classes"):
+    with pytest.raises(
+        ValueError, match="y, y_val must have labels of at least two classes, got only 0; or pass n_classes"
+    ):
         SoftmaxRegression(X, 0 * Y, X, 0 * Y)
-    with pytest.raises(ValueError, match=r"y: label 3\.0 given, needed whole numbers from 0 to 2"):
+    with pytest.raises(ValueError, match=r"y must hold labels that are whole numbers from 0 to 2, got 3\.0"):
         SoftmaxRegression(X, 3 * Y, X, Y, n_classes=3)
     assert SoftmaxRegression(X, Y, X, 4 * Y).n_classes == 5
 
 
 QUADRATIC = {
-    "A not square": ({"A": np.ones((2, 3, 2))}, ValueError, r"A: shape \(2, 3, 2\) given, needed \(n, d_x, d_x\)"),
-    "A not symmetric": ({"A": X[:, :3]}, ValueError, r"A: \|A - A\^T\| is up to .* needed a symmetric matrix"),
+    "A not square": ({"A": np.ones((2, 3, 2))}, ValueError, r"A must have shape \(n, d_x, d_x\), got \(2, 3, 2\)"),
+    "A not symmetric": ({"A": X[:, :3]}, ValueError, r"A must be symmetric .*, got \|A - A\^T\| up to"),
     "A with NaN": ({"A": np.full((2, 3, 3), np.nan)}, ValueError, "A: holds NaN"),
-    "b too short": ({"b": np.ones((2, 2))}, ValueError, r"b: shape \(2, 2\) given, needed \(2, 3\)"),
-    "C of two axes": ({"C": np.ones((2, 3))}, ValueError, r"C: shape \(2, 3\) given, needed \(2, d_lam, 3\)"),
-    "target of one client": ({"target": np.ones((1, 3))}, ValueError, r"target: shape \(1, 3\) given, needed \(2, 3\)"),
-    "Q not symmetric": ({"outer_hessian": X[:, :3]}, ValueError, "outer_hessian: .* needed a symmetric matrix"),
-    "D of other size": ({"coupling": np.ones((2, 5, 3))}, ValueError, r"coupling: shape .* needed \(2, 4, 3\)"),
+    "b too short": ({"b": np.ones((2, 2))}, ValueError, r"b must have shape \(2, 3\), got \(2, 2\)"),
+    "C of two axes": ({"C": np.ones((2, 3))}, ValueError, r"C must have shape \(2, d_lam, 3\) .*, got \(2, 3\)"),
+    "target of one client": ({"target": np.ones((1, 3))}, ValueError, r"target must have shape \(2, 3\), got \(1, 3\)"),
+    "Q not symmetric": ({"outer_hessian": X[:, :3]}, ValueError, "outer_hessian must be symmetric .*, got"),
+    "D of other size": ({"coupling": np.ones((2, 5, 3))}, ValueError, r"coupling must have shape \(2, 4, 3\), got"),
     "mu infinite": ({"outer_reg": np.inf}, ValueError, "outer_reg=inf given, needed a finite number"),
     "b in float32": ({"b": np.ones((2, 3), "float32")}, TypeError, "mixed dtypes: .*b is float32"),
 }
@@ -97,7 +111,7 @@ def test_bad_quadratic(name):
 def test_bad_random_quadratic():
     bad = {
         "n": (0, "n=0 given, needed an integer >= 1"),
-        "condition": (0.5, "condition=0.5 given, needed a number >= 1"),
+        "condition": (0.5, "condition must be a number >= 1, got 0.5"),
         "heterogeneity": (2, r"heterogeneity=2 given, needed a number in \[0, 1\]"),
     }
     for name, (value, message) in bad.items():
@@ -116,23 +130,23 @@ def test_bad_points(kind):
     c = make(kind)
     n, d_x, d_lam = c.problem.n_clients, c.problem.dim_x, c.problem.dim_lam
     for method in methods(c):
-        message = re.escape(f"x: shape {(n, d_x + 1)} given, needed (..., {n}, {d_x}) = (..., n_clients, dim_x)")
+        message = re.escape(f"x must have shape (..., {n}, {d_x}) = (..., n_clients, dim_x), got {(n, d_x + 1)}")
         with pytest.raises(ValueError, match=message):
             method(np.ones((n, d_x + 1)), c.lam)
-        message = re.escape(f"lam: shape {(d_lam,)} given, needed (..., {n}, {d_lam}) = (..., n_clients, dim_lam)")
+        message = re.escape(f"lam must have shape (..., {n}, {d_lam}) = (..., n_clients, dim_lam), got {(d_lam,)}")
         with pytest.raises(ValueError, match=message):
             method(c.x, c.lam[0])
-        with pytest.raises(TypeError, match="x: dtype float32 given, needed the problem's dtype float64"):
+        with pytest.raises(TypeError, match="x must have the problem's dtype float64, got float32"):
             method(c.x.astype("float32"), c.lam)
         with pytest.raises(TypeError, match="lam: needed an array"):
             method(c.x, c.lam.tolist())
-        with pytest.raises(ValueError, match=r"run axes do not broadcast: x has \(2,\), lam has \(3,\)"):
+        with pytest.raises(ValueError, match=r"run axes must broadcast, got: x has \(2,\), lam has \(3,\)"):
             method(np.stack([c.x] * 2), np.stack([c.lam] * 3))
     lin = c.problem.linearize(c.x, c.lam)
     for apply in (lin.hvp, lin.cross):
-        with pytest.raises(ValueError, match=re.escape(f"u: shape {(n, d_x + 2)} given, needed")):
+        with pytest.raises(ValueError, match=rf"u must have shape .*, got \({n}, {d_x + 2}\)"):
             apply(np.ones((n, d_x + 2)))
-        with pytest.raises(TypeError, match="u: dtype float32 given"):
+        with pytest.raises(TypeError, match="u must have the problem's dtype float64, got float32"):
             apply(c.u.astype("float32"))
 
 
@@ -141,7 +155,7 @@ def test_mixed_libraries(kind):
     strict = pytest.importorskip("array_api_strict")
     c = make(kind)
     for method in methods(c):
-        with pytest.raises(TypeError, match=r"x: array_api_strict.* given, needed numpy.ndarray as the problem's data"):
+        with pytest.raises(TypeError, match=r"x must be a numpy.ndarray as the problem's data, got array_api_strict"):
             method(strict.asarray(c.x), c.lam)
 
 
@@ -149,7 +163,7 @@ def test_mixed_devices():
     strict = pytest.importorskip("array_api_strict")
     c = make("logistic")
     problem = c.problem.to("array_api_strict")
-    with pytest.raises(TypeError, match="x: on device .*CPU_DEVICE.*, needed the problem's device .*device1"):
+    with pytest.raises(TypeError, match="x must be on the problem's device .*device1.*, got .*CPU_DEVICE"):
         problem.inner_cost(strict.asarray(c.x), strict.asarray(c.lam))
 
 
@@ -158,25 +172,27 @@ def test_bad_batches(kind):
     c = make(kind)  # clients of 5, 8 and 6 instances
     p = c.problem
     for method in (p.inner_cost, p.inner_grad, p.linearize, p.hessian, p.jacobian):
-        with pytest.raises(ValueError, match=r"batch: shape \(3, 0\) given, needed \(\.\.\., 3, b\) .* with b >= 1"):
+        with pytest.raises(ValueError, match=r"batch must have shape \(\.\.\., 3, b\) .*, b >= 1, got \(3, 0\)"):
             method(c.x, c.lam, np.zeros((3, 0), dtype=int))
-        with pytest.raises(ValueError, match=r"batch: shape \(2, 4\) given, needed \(\.\.\., 3, b\)"):
+        with pytest.raises(ValueError, match=r"batch must have shape \(\.\.\., 3, b\) .*, got \(2, 4\)"):
             method(c.x, c.lam, np.zeros((2, 4), dtype=int))
-        with pytest.raises(TypeError, match="batch: dtype float64 given, needed signed integers"):
+        with pytest.raises(TypeError, match="batch must hold signed integers .*, got float64"):
             method(c.x, c.lam, np.zeros((3, 4)))
         with pytest.raises(TypeError, match="batch: needed an array"):
             method(c.x, c.lam, [[0], [0], [0]])
         with pytest.raises(
-            ValueError, match="batch: client 0 has 5 instances, needed indices from 0 to 4 or -1 .* got 5"
+            ValueError, match="batch must hold indices from 0 to 4 or -1 for padding for client 0, got 5"
         ):
             method(c.x, c.lam, np.array([[5], [7], [5]]))  # 5 exists in the padding of client 0
-        with pytest.raises(ValueError, match="batch: client 2 has 6 instances, .* got -2"):
+        with pytest.raises(
+            ValueError, match="batch must hold indices from 0 to 5 or -1 for padding for client 2, got -2"
+        ):
             method(c.x, c.lam, np.array([[4], [7], [-2]]))
 
 
 def test_a_quadratic_has_no_batches():
     c = make("quadratic")
-    assert not hasattr(c.problem, "counts")
+    assert c.problem.counts is None
     for method in (c.problem.inner_cost, c.problem.inner_grad, c.problem.linearize, c.problem.hessian):
-        with pytest.raises(ValueError, match="batch: given, but a Quadratic has no instances; needed None"):
+        with pytest.raises(ValueError, match="batch must be None, a Quadratic has no instances"):
             method(c.x, c.lam, np.zeros((3, 1), dtype=int))

@@ -201,8 +201,8 @@ def test_a_client_of_a_quadratic_may_be_non_convex():
 def test_hessians_are_formed_only_where_the_rule_says(kind, monkeypatch):
     """Full batch and d_x <= N_i, client by client; no d_x x d_x array exists for any other client."""
     formed = []
-    right = LinearLinearization._form
-    monkeypatch.setattr(LinearLinearization, "_form", lambda self: formed.append(right(self)) or formed[-1])
+    right = LinearLinearization._hessian
+    monkeypatch.setattr(LinearLinearization, "_hessian", lambda self: formed.append(right(self)) or formed[-1])
     for d, counts in ((2, (5, 8, 6)), (2, (1, 6, 2)), (2, (1, 1, 1)), (9, (5, 8, 6))):
         c = make(kind, d, counts=counts)
         formed.clear()

@@ -26,16 +26,16 @@ def unlike(k):
     return problem, np.ones((n, d)), np.zeros((n, 2)), net, A
 
 
-@pytest.mark.parametrize("use_pilot", [False, None])
-def test_the_interval_contains_the_spectrum_over_unreliable_links(use_pilot):
+@pytest.mark.parametrize("refine", [False, None])
+def test_the_interval_contains_the_spectrum_over_unreliable_links(refine):
     looked = 0
     for k in (6, 203, *range(300, 340)):
         problem, x, lam, net, A = unlike(k)
         own, mean = np.linalg.eigvalsh(A), np.linalg.eigvalsh(A.mean(axis=0))
         try:
-            found = hgp.plan(problem, x, lam, net, target=1e-3, use_pilot=use_pilot).found
+            found = hgp.plan(problem, x, lam, net, target=1e-3, refine=refine).diagnostics
         except ValueError as refusal:
-            assert use_pilot is False and "clients' smallest eigenvalues average to -" in str(refusal)
+            assert refine is False and "clients' smallest eigenvalues average to -" in str(refusal)
             continue
         assert found.own_low <= own[:, 0].mean() and 0 < found.low <= found.high
         if not found.products:
@@ -63,12 +63,12 @@ def test_numbers_that_travel_along_are_enclosed(n, lossy):
 
 def test_rounding_of_averages_is_that_of_certificates():
     for net in (RandomDirected(4, seed=1), Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=2, seed=1)):
-        talk = hgp.certificates.residuals.Conversation(push_sum_for(net, 7), 0, np.zeros((4, 2)))
-        assert averaging_rounding(talk.channel, 7, np.finfo(float).eps) == talk.rounding()
+        reductions = hgp.certificates.residuals.NetworkReductions(push_sum_for(net, 7), 0, np.zeros((4, 2)))
+        assert averaging_rounding(reductions.channel, 7, np.finfo(float).eps) == reductions.rounding
 
 
 MEANS = {  # H̄, and what is said where clients are apart from it
-    "zero": (0.0, "not told from 0, where clients' Hessians are up to"),
+    "zero": (0.0, "which contains 0; clients' Hessians have norms up to"),
     "negative": (-0.3, "it has an eigenvalue of -0.* or less"),
 }
 NETS = {
@@ -106,7 +106,7 @@ def test_small_means_of_unlike_clients_are_told_from_zero(net):
     problem = apart(0.05 * np.eye(5))
     x, lam = np.ones((4, 5)), np.zeros((4, 2))
     plan = hgp.plan(problem, x, lam, NETS[net], target=1e-3)
-    assert plan.found.own_low < 0 < plan.found.low < plan.found.high and plan.found.low < 0.3
+    assert plan.diagnostics.own_low < 0 < plan.diagnostics.low < plan.diagnostics.high and plan.diagnostics.low < 0.3
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the certified error", RuntimeWarning)
         out = plan.run(against="x")
@@ -115,12 +115,12 @@ def test_small_means_of_unlike_clients_are_told_from_zero(net):
     assert out.met or net == "unreliable"
 
 
-def test_rounds_to_tell_are_as_few_as_show_it():
+def test_rounds_until_positive_are_as_few_as_show_it():
     x = np.zeros((4, 1))
     for net in NETS.values():
         channel_of = lambda net=net: start_averaging([push_sum_for(net, 1)], 4, x, 100)  # noqa: E731
         own = np.array([3.0, -2.0, 1.0, -1.6])  # of mean 0.1
-        steps = probe._rounds_to_tell(channel_of(), own, 1, 3.0, x)
+        steps = probe._rounds_until_positive(channel_of(), own, 1, 3.0, x)
         boxes = channel_of().channel
         tried = []
         while not tried or tried[-1][0] < steps:
@@ -130,7 +130,7 @@ def test_rounds_to_tell_are_as_few_as_show_it():
             tried.append((S, low > 0))
         assert [ok for _, ok in tried] == [False] * (len(tried) - 1) + [True] or net is NETS["complete"]
         with pytest.raises(ValueError, match=r"it has an eigenvalue of -0.1 or less|eigenvalue of -0.0\d* or less"):
-            probe._rounds_to_tell(channel_of(), -own, 256, 3.0, x)
+            probe._rounds_until_positive(channel_of(), -own, 256, 3.0, x)
 
 
 def test_a_pilot_stays_within_what_is_certain():
@@ -138,10 +138,10 @@ def test_a_pilot_stays_within_what_is_certain():
     for k in range(400, 420):
         problem, x, lam, net, _ = unlike(k)
         try:
-            without = hgp.plan(problem, x, lam, net, target=1e-3, use_pilot=False).found
+            without = hgp.plan(problem, x, lam, net, target=1e-3, refine=False).diagnostics
         except ValueError:
             continue
-        found = hgp.plan(problem, x, lam, net, target=1e-3, use_pilot=True).found
+        found = hgp.plan(problem, x, lam, net, target=1e-3, refine=True).diagnostics
         assert found.products >= 1 and found.own_low == without.own_low
         assert 0 < found.low <= found.high <= without.high and found.low <= probe.CAREFUL * without.high * (1 + 1e-15)
 
@@ -150,7 +150,7 @@ def test_a_pilot_stays_within_what_is_certain():
 def test_spectra_that_allow_no_run_are_named(smallest, scale):
     A = np.stack([np.diag([smallest, 0.5, 1.0])] * 3) * scale
     problem = hgp.problems.Quadratic(A, np.ones((3, 3)), np.ones((3, 2, 3)), np.ones((3, 3)))
-    for options in ({"target": 1e-8, "use_pilot": False}, {"target": 1e-8}):
+    for options in ({"target": 1e-8, "refine": False}, {"target": 1e-8}):
         with pytest.raises(
             ValueError, match=r"problem: the spectrum of the mean Hessian must allow a run of at most 1000000"
         ):
@@ -160,10 +160,8 @@ def test_spectra_that_allow_no_run_are_named(smallest, scale):
 def test_ill_conditioned_problems_have_plans():
     A = np.stack([np.diag([1e-7, 0.5, 1.0])] * 3)
     problem = hgp.problems.Quadratic(A, np.ones((3, 3)), np.ones((3, 2, 3)), np.ones((3, 3)))
-    plan = hgp.plan(
-        problem, np.zeros((3, 3)), np.zeros((3, 2)), RandomDirected(3, seed=1), target=1e-2, use_pilot=False
-    )
-    assert 1e3 < plan.iterations < 1e5 and plan.found.low == pytest.approx(1e-7, rel=1e-3)
+    plan = hgp.plan(problem, np.zeros((3, 3)), np.zeros((3, 2)), RandomDirected(3, seed=1), target=1e-2, refine=False)
+    assert 1e3 < plan.iterations < 1e5 and plan.diagnostics.low == pytest.approx(1e-7, rel=1e-3)
 
 
 @pytest.mark.parametrize("make", [quadratic, logistic])

@@ -1,24 +1,67 @@
-"""Costs on JAX arrays as a problem: gradients in reverse, second derivatives forward over reverse, compiled.
+"""Costs written in JAX as a problem: gradients in reverse mode, second derivatives forward over reverse, compiled.
 
-Clients are a loop that the compiler unrolls, or with vmap=True one batched call, which compiles much faster.
+Costs have the form of those in `problems.torch`. Clients are a loop that the compiler unrolls, or with vmap=True one
+batched call, which compiles much faster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from hgp_ref import validation
-from hgp_ref.backend import Array
-from hgp_ref.problems.adapters import Adapter, Cost, scalar_cost
+from hgp_ref.backend import Array, get_backend
+from hgp_ref.problems.torch import ClientCosts, Cost, scalar_cost
 
 
-class JaxProblem(Adapter):
-    """Costs on JAX arrays; see `adapters` for their form. Compiled on first use, again for new batch lengths."""
+def from_jax(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
+             counts: Sequence[int] | np.ndarray | None = None, vmap: bool = False) -> JaxProblem:  # fmt: skip
+    """A Problem from costs on JAX arrays, which must be traceable by jax.jit; counts as in `from_torch`.
 
-    def __init__(self, *given: Any, vmap: bool = False) -> None:
+    vmap=True: all clients share a shape and are computed by one call. `i` is then a traced integer, with which costs
+    can index arrays (n, ...) of all clients, but no Python list. A mini-batch that has padding for some clients has no
+    shape to share: it is computed client by client.
+
+    What jax.lax.stop_gradient cuts off has derivative zero; unlike in PyTorch this leaves no trace to look for.
+
+    Parameters
+    ----------
+    inner_cost, outer_cost : functions
+        Of (i, x, lam, batch) and (i, x, lam), for client i.
+    n_clients, dim_x, dim_lam : int
+        Sizes.
+    counts : array (n,), optional
+        Instances of each client.
+    vmap : bool
+        Whether all clients are computed by one call.
+
+    Returns
+    -------
+    Problem
+        On JAX arrays.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> inner = lambda i, x, lam, batch=None: jnp.sum((x - i) ** 2) / 2 + lam[0] * jnp.sum(x**2) / 2
+    >>> problem = hgp.problems.from_jax(inner, lambda i, x, lam: jnp.sum(x), n_clients=2, dim_x=3, dim_lam=1)
+    >>> problem.inner_grad(jnp.ones((2, 3)), jnp.zeros((2, 1))).shape
+    (2, 3)
+    """
+    get_backend("jax")
+
+    return JaxProblem(inner_cost, outer_cost, n_clients, dim_x, dim_lam, counts, vmap=vmap)
+
+
+class JaxProblem(ClientCosts):
+    """Costs on JAX arrays; see `from_jax` for their form. Compiled on first use, again for new batch lengths."""
+
+    def __init__(self, *args: Any, vmap: bool = False) -> None:
         import jax
 
-        super().__init__(*given)
+        super().__init__(*args)
         self._together = validation.boolean("vmap", vmap)
 
         def both(x: Array, lam: Array, rows: Any) -> tuple[Array, Array]:
@@ -65,8 +108,8 @@ class JaxProblem(Adapter):
             return jax.vmap(lambda i, *own: scalar_cost(name, "i", cost(i, *own)))(jnp.asarray(self.clients), *rows)
         except (jax.errors.TracerIntegerConversionError, jax.errors.ConcretizationTypeError) as error:
             raise TypeError(
-                f"{name}: it uses the client's number i (or another traced number) as a Python one, which vmap=True "
-                "does not allow; needed arrays (n, ...) indexed by i, or vmap=False"
+                f"{name} must not use the client's number i (or another traced number) as a Python number with "
+                "vmap=True; use arrays (n, ...) indexed by i, or vmap=False"
             ) from error
 
     def _rows(self, batch: Array | None, x: Array) -> Any:
@@ -110,17 +153,17 @@ class JaxLinearization:
 
     def hvp(self, u: Array) -> Array:
         """d²_x g_i u_i.  # (n, d_x)"""
-        return self._problem._jit_hvp(*self._point, self._checked(u))
+        return self._problem._jit_hvp(*self._point, self._validated(u))
 
     def cross(self, u: Array) -> Array:
         """d²_{x lam} g_i u_i.  # (n, d_lam)"""
-        return self._problem._jit_cross(*self._point, self._checked(u))
+        return self._problem._jit_cross(*self._point, self._validated(u))
 
     def products(self, u: Array) -> tuple[Array, Array]:
         """hvp(u) and cross(u) by one pass forward over one in reverse."""
-        return self._problem._jit_products(*self._point, self._checked(u))
+        return self._problem._jit_products(*self._point, self._validated(u))
 
-    def _checked(self, u: Array) -> Array:
+    def _validated(self, u: Array) -> Array:
         validation.same_kind(x=self._point[0], u=u)
         self._problem._check_shape("u", u, self._problem.dim_x)
         return u
