@@ -1,18 +1,24 @@
-"""When what is sent over unreliable links is received, and from whom: a call of S steps as sums over past rows.
+"""Links that lose and delay messages: a call of S steps as sums over past rows.
 
-Client j holds z_j(t) before step t = 1, 2, ... and sends the share W_ij(t) z_j(t) to client i. Each share is *due* at
-one step, at whose end the receiver adds it:
+Client j holds z_j(t) before step t = 1, 2, … and sends the share W_ij(t) z_j(t) to client i. Each share has an arrival
+step, at whose end the receiver adds it:
 
-    z_i(t + 1) = Σ of all shares W_ij(s) z_j(s), s ≤ t, that are due at t.
+    z_i(t + 1) = Σ of all shares W_ij(s) z_j(s), s ≤ t, that arrive at step t.
 
-Plain messages carry one share each, due when the message arrives, and never if it is lost. With running sums the
-message j → i of step s carries σ_ij(s) = Σ_{r ≤ s} W_ij(r) z_j(r), the total of what j has sent to i so far, and the
-receiver adds σ − ρ with ρ the last total it had from j; totals older than that are ignored. Shares that were lost are
-made up for by the next message of the same edge: a share of step s is due at
+A plain message carries one share and may be lost. With running sums, the message j → i of step s carries
+σ_ij(s) = Σ_{r ≤ s} W_ij(r) z_j(r), the sum of all that j has sent to i so far. The receiver adds σ − ρ, where ρ is the
+last sum it received from j, and ignores older sums. The next message along an edge makes up for a lost one: a share of
+step s arrives at
 
     min { arrival of the message j → i of step r : r ≥ s, not lost }.
 
-The total of the weights grows with every message and tells an old total from a new one, so that d + 1 numbers travel.
+The sum of the weights grows with every message, which tells old sums from new; so d + 1 numbers travel.
+
+A call is still linear, z ← P z and ω ← P ω with P ≥ 0, but columns of P no longer sum to 1: lost shares and shares in
+flight are missing. K = diag(P 1)⁻¹ P is non-negative with rows that sum to 1 all the same, which is what bounds A and B
+need. Sums over clients are not conserved within a call, so `interval_mean` bounds the mean by the averages of the last
+few steps. Plain messages lose mass for good, and K tends to a matrix whose rows agree on something that is not the
+mean. With running sums, or with delays but no losses, K tends to 11ᵀ/n.
 """
 
 from __future__ import annotations
@@ -34,50 +40,52 @@ from hgp_ref.mixing.channel import Channel, Traffic, WeightRule, connect
 from hgp_ref.mixing.simulated import PreparedCalls, Simulated, check_received, chunks, weights_before
 from hgp_ref.networks import Unreliable
 
-TABLE = 2**22  # pairs of clients, up to which a table with an entry for every pair is kept
+TABLE = 2**22  # pairs of clients up to which a table with one entry per pair is used
 
 
 @dataclass(frozen=True)
 class InFlight:
-    """What was sent and is not received yet: entry k goes from sender to receiver and is due at step due[k]."""
+    """Shares that have not arrived yet: entry k goes from senders[k] to receivers[k]."""
 
     senders: np.ndarray
     receivers: np.ndarray
-    due: np.ndarray  # NEVER where no message that was sent carries it
-    since: np.ndarray  # the first step whose share it holds
+    arrival: np.ndarray  # NEVER if no message carries it yet
+    sent_at: np.ndarray  # the first step whose share it holds
 
     @staticmethod
-    def nothing() -> InFlight:
+    def empty() -> InFlight:
         return InFlight(*(np.empty(0, dtype=np.int64) for _ in range(4)))
 
 
 @dataclass(frozen=True)
 class Deliveries:
-    """`steps` steps after step `first - 1`: which rows each step adds up, and what is under way at the end.
+    """The steps first, …, first + steps − 1: which rows each step adds up, and what is in flight at the end.
 
-    Rows are numbered: those under way before, then the n clients before the first step, before the second, ...
+    Rows are numbered: those in flight before, then the n clients before the first step, before the second, …
     """
 
-    rows: list[Csr]  # what clients hold after each of the steps, (n, rows so far)
-    left: InFlight
-    left_rows: Csr  # of each entry of `left`
+    rows: list[Csr]  # what clients hold after each step, (n, rows so far)
+    remaining: InFlight
+    remaining_rows: Csr  # of each entry of `remaining`
     messages: int
 
 
 def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: InFlight) -> Deliveries:
-    """The deliveries of steps first .. first + steps - 1, with `before` under way."""
-    n, waiting = net.n, before.due.size
+    """The deliveries of steps first, …, first + steps − 1, with `before` in flight."""
+    n, waiting = net.n, before.arrival.size
     senders, receivers, shares = [before.senders], [before.receivers], [np.ones(waiting)]
-    due, since, source = [np.maximum(before.due, first)], [before.since], [np.arange(waiting)]
+    arrival, sent_at, source = [np.maximum(before.arrival, first)], [before.sent_at], [np.arange(waiting)]
     for k in range(steps):
         indptr, froms, weights, late = net.links(first + k)
         senders.append(froms)
         receivers.append(np.repeat(np.arange(n), np.diff(indptr)))
         shares.append(weights)
-        due.append(np.where(late == LOST, NEVER, first + k + late))
-        since.append(np.full(late.size, first + k))
+        arrival.append(np.where(late == LOST, NEVER, first + k + late))
+        sent_at.append(np.full(late.size, first + k))
         source.append(waiting + k * n + froms.astype(np.int64))
-    j, i, share, at, sent, row = (np.concatenate(parts) for parts in (senders, receivers, shares, due, since, source))
+    j, i, share, at, sent, row = (
+        np.concatenate(parts) for parts in (senders, receivers, shares, arrival, sent_at, source)
+    )
     if robust:
         _cover(i * n + j, at, n)
     received = at < first + steps
@@ -94,59 +102,55 @@ def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: In
     return Deliveries(rows, left, left_rows, int(np.count_nonzero(j[waiting:] != i[waiting:])))
 
 
-def _cover(pair: np.ndarray, due: np.ndarray, n: int) -> None:
-    """Running sums: everything on a pair is due with the first message sent no earlier than it."""
+def _cover(pair: np.ndarray, arrival: np.ndarray, n: int) -> None:
+    """Running sums: a share arrives with the first message of its edge that was not sent earlier."""
     pairs = n * n
     if pairs > TABLE:
         distinct, pair = np.unique(pair, return_inverse=True)
         pairs = distinct.size
-    cover(pair, due, np.full(pairs, NEVER))
+    cover(pair, arrival, np.full(pairs, NEVER))
 
 
 def _merged(
-    j: np.ndarray, i: np.ndarray, due: np.ndarray, since: np.ndarray, row: np.ndarray, share: np.ndarray
+    j: np.ndarray, i: np.ndarray, arrival: np.ndarray, sent_at: np.ndarray, row: np.ndarray, share: np.ndarray
 ) -> tuple[InFlight, Csr]:
-    """One entry for each (receiver, sender, due): what waits for the same message is added up."""
+    """One entry for each (receiver, sender, arrival): shares that wait for the same message are added up."""
     if not j.size:
-        return InFlight.nothing(), (np.zeros(1, dtype=np.int64), row.astype(np.int32), share)
-    order = np.lexsort((due, j, i))
-    j, i, due = j[order], i[order], due[order]
+        return InFlight.empty(), (np.zeros(1, dtype=np.int64), row.astype(np.int32), share)
+    order = np.lexsort((arrival, j, i))
+    j, i, arrival = j[order], i[order], arrival[order]
     new = np.ones(order.size, dtype=bool)
-    new[1:] = (np.diff(i) != 0) | (np.diff(j) != 0) | (due[1:] != due[:-1])
+    new[1:] = (np.diff(i) != 0) | (np.diff(j) != 0) | (arrival[1:] != arrival[:-1])
     starts = np.flatnonzero(new)
     indptr = np.append(starts, order.size).astype(np.int64)
-    earliest = np.minimum.reduceat(since[order], starts)
-    left = InFlight(j[starts].astype(np.int64), i[starts].astype(np.int64), due[starts], earliest)
+    earliest = np.minimum.reduceat(sent_at[order], starts)
+    left = InFlight(j[starts].astype(np.int64), i[starts].astype(np.int64), arrival[starts], earliest)
     return left, (indptr, row[order].astype(np.int32), share[order])
 
 
-# ----------------------------------------------------------------------------------------------------
-# A call over unreliable links, step by step, on arrays of any library.
-
-
-PAST_BYTES = 16 * 2**20  # of past rows that are kept at once; what is then still under way is added up by edge
+PAST_BYTES = 16 * 2**20  # of past rows that are stored; shares still in flight are then added up by edge
 PAST_STEPS = 32
 
 
 class InFlightState:
-    """What is under way between two calls: `entries`, their weights (k,) in float64, and rows (..., k, d) like z.
+    """What is in flight between two calls: `entries`, their weights (k,) in float64, and rows (..., k, d) like z.
 
-    Without `rows` they are zero: weights went over the links, but no vectors.
+    `rows` is None if only weights went over the links.
     """
 
     def __init__(self, entries: InFlight, omega: np.ndarray, rows: Array | None = None) -> None:
         self.entries, self.omega, self.rows = entries, omega, rows
 
     @staticmethod
-    def nothing() -> InFlightState:
-        return InFlightState(InFlight.nothing(), np.empty(0))
+    def empty() -> InFlightState:
+        return InFlightState(InFlight.empty(), np.empty(0))
 
     def weights_alone(self) -> InFlightState:
         return InFlightState(self.entries, self.omega)
 
     @property
     def holds_rows(self) -> bool:
-        """Whether vectors are among it, so that the next call must be one of the same shape."""
+        """Whether vectors are in flight, so that the next call must have the same shape."""
         return self.rows is not None and self.omega.size > 0
 
     def rows_like(self, z: Array) -> Array:
@@ -158,16 +162,16 @@ class InFlightState:
 
 
 def check_shape(shape: Sequence[int], before: Sequence[int]) -> None:
-    """ValueError unless arrays of these shapes (..., n, d) agree in run axes and columns."""
+    """Raise ValueError unless arrays of these shapes (..., n, d) have equal run axes and columns."""
     if (*shape[:-2], shape[-1]) != (*before[:-2], before[-1]):
         raise ValueError(
-            f"z: shape {tuple(shape)} given, needed that of the calls before, of which messages are still under "
-            f"way with shape {tuple(before)}"
+            f"z must have run axes {tuple(before[:-2])} and {before[-1]} columns, as the calls whose messages are in "
+            f"flight, got shape {tuple(shape)}"
         )
 
 
 class LossyCall(PreparedCalls):
-    """One call of S steps after step `step`; omega (n,) and `mail` are as the call before has left them."""
+    """One call of S steps after step `step`; omega (n,) and `state` are as the previous call left them."""
 
     weight_rule: WeightRule
     steps: Sequence[int]
@@ -177,7 +181,7 @@ class LossyCall(PreparedCalls):
         net: Unreliable,
         step: int,
         omega: np.ndarray,
-        mail: InFlightState,
+        state: InFlightState,
         steps: int,
         weight_rule: WeightRule,
         like: Array,
@@ -187,8 +191,11 @@ class LossyCall(PreparedCalls):
         super().__init__((steps,), weight_rule, like, divide)
         self.net, self._step, self.robust = net, step, robust
         carried = weight_rule == WeightRule.CARRY
-        self._omega, self.mail = weights_before(weight_rule, omega), mail if carried else InFlightState.nothing()
-        self.mass = float(self._omega.sum() + self.mail.omega.sum())  # of the weights before the call
+        self._omega, self.remaining = (
+            weights_before(weight_rule, omega),
+            state if carried else InFlightState.empty(),
+        )
+        self.mass = float(self._omega.sum() + self.remaining.omega.sum())  # of the weights before the call
         self.messages: list[int] = []
 
     def __call__(self, z: Array) -> Array:
@@ -196,18 +203,21 @@ class LossyCall(PreparedCalls):
         most = max(1, min(PAST_STEPS, PAST_BYTES // max(1, math.prod(z.shape) * host_dtype(z).itemsize)))
         while self._step < end:
             steps = min(most, end - self._step)
-            plan = deliveries(self.net, self._step + 1, steps, self.robust, self.mail.entries)
-            weights = _weights(plan.rows, plan.left_rows, np.concatenate([self.mail.omega, self._omega]), self.net.n)
+            plan = deliveries(self.net, self._step + 1, steps, self.robust, self.remaining.entries)
+            weights = _weights(
+                plan.rows, plan.remaining_rows, np.concatenate([self.remaining.omega, self._omega]), self.net.n
+            )
             mixed = _host_rows if is_numpy(z) else _device_rows
-            z, rows = mixed(plan.rows, plan.left_rows, self.mail.rows_like(z), z)
-            self._omega, self.mail = weights[0], InFlightState(plan.left, weights[1], rows)
+            z, rows = mixed(plan.rows, plan.remaining_rows, self.remaining.rows_like(z), z)
+            self._omega, self.remaining = weights[0], InFlightState(plan.remaining, weights[1], rows)
             self._step += steps
             sent += plan.messages
         self.lost = (
-            1.0 - float(self._omega.sum() + (self.weight_rule == WeightRule.CARRY) * self.mail.omega.sum()) / self.mass
+            1.0
+            - float(self._omega.sum() + (self.weight_rule == WeightRule.CARRY) * self.remaining.omega.sum()) / self.mass
         )
         if self.weight_rule != WeightRule.CARRY:
-            self.mail = InFlightState.nothing()
+            self.remaining = InFlightState.empty()
         self.messages.append(sent)
         self.used += 1
         if not self.divide:
@@ -224,7 +234,7 @@ class LossyCall(PreparedCalls):
 
 
 def _weights(rows: list[Csr], left: Csr, omega: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """ω after the steps, and that of what is left under way; omega holds what was under way, then the clients'."""
+    """ω after the steps, and the weights in flight; omega holds those in flight before, then the clients'."""
     for graph in rows:
         omega = np.concatenate([omega, pull_vector_step(*graph, omega)])
     return omega[-n:], pull_vector_step(*left, omega)
@@ -273,36 +283,15 @@ def _pulled(graph: Csr, past: Array) -> Array:
     return total
 
 
-# ----------------------------------------------------------------------------------------------------
-# Links that lose and delay: all clients in one process, over the graphs of an Unreliable network.
-#
-# A call is still linear in what clients hold, z ← P z and ω ← P ω with P ≥ 0, but columns of P no longer sum to one:
-# what is lost or under way at its end is missing. Divided by the weights, K = diag(P 1)⁻¹ P is non-negative with rows
-# that sum to one all the same, which is what bounds A and B rest on. That sums over clients are kept, by which C3 and
-# C4
-# place the mean among the averages of clients, is not so; `enclose` places it among those of the last few steps.
-#
-# Plain messages lose mass for good, and K tends to a matrix whose rows agree on something that is not the mean. Running
-# sums (`use_running_sums`) lose none, and K tends to 11ᵀ/n; so it does where messages are late and none is lost.
-
-
-FEW = 32  # clients up to which composing is taken in any case
-ROUNDING = 1e-9  # of the mass, which no call loses by rounding
+SMALL = 32  # clients up to which composing is always used
+ROUNDING = 1e-9  # share of the mass; no call loses that much by rounding
 
 
 class Lossy(Simulated):
-    """The graphs of `net`, whose messages are lost or late.
+    """A channel over links that lose and delay messages, with all clients in this process.
 
-    Calls with fresh weights begin with nothing under way, and what arrives after their end is not added: it belongs to
-    no other call. With carried weights what is under way goes on from call to call. A message is counted when it is
-    sent, whether it arrives or not.
-
-    Parameters
-    ----------
-    net : Unreliable
-        Links that lose and delay.
-    mode : {"auto", "composed", "stepping"}
-        How the steps of a call are made.
+    With weight rule RESET a call starts with nothing in flight, and what arrives after its end is discarded. With CARRY
+    messages in flight arrive in later calls. A message is counted when it is sent, whether it arrives or not.
 
     Examples
     --------
@@ -317,7 +306,7 @@ class Lossy(Simulated):
     def __init__(self, net: Unreliable, mode: str = "auto") -> None:
         super().__init__(net, mode)
         self.robust = False
-        self._mail = InFlightState.nothing()
+        self._in_flight = InFlightState.empty()
         self._warned = False
 
     @property
@@ -327,23 +316,23 @@ class Lossy(Simulated):
     @property
     def in_flight(self) -> bool:  # type: ignore[override]
         self.flush()
-        return bool(self._mail.entries.due.size)
+        return bool(self._in_flight.entries.arrival.size)
 
     @property
     def rows_in_flight(self) -> bool:
-        """Whether vectors are under way, not weights alone."""
+        """Whether vectors are in flight, not only weights."""
         self.flush()
-        return self._mail.holds_rows
+        return self._in_flight.holds_rows
 
     def use_running_sums(self) -> None:
         self.robust = True
 
     def drop_in_flight(self) -> None:
         self.flush()
-        self._mail = InFlightState.nothing()
+        self._in_flight = InFlightState.empty()
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """P of the next calls with fresh weights, and their messages."""
+        """P of the next calls with weight rule RESET, and their messages."""
         P, messages = np.empty((len(steps), self.n, self.n)), np.empty(len(steps), dtype=np.int64)
         first = self.net.t + self.step + 1
         for part, W, S in chunks(self.net, self.step, steps):
@@ -352,25 +341,25 @@ class Lossy(Simulated):
         return P, messages
 
     def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> bool:
-        """One matrix a call costs S n E on the host and n² d / 8 on the vectors, stepping S E d."""
+        """Composing costs S n E on the host and n² d / 8 for the vectors, stepping S E d."""
         if weight_rule != WeightRule.RESET:
             if self.mode == "composed":
                 raise ValueError(
-                    f"mode='composed' given, needed 'auto' or 'stepping': over {self.net!r} messages of one call with "
-                    "carried weights arrive in later ones, so that no matrix tells what a call does"
+                    f"mode must be 'auto' or 'stepping' if weights carry over, got 'composed': over {self.net!r} "
+                    "messages arrive in later calls, so a call is not one matrix"
                 )
             return False
         if self.mode != "auto":
             return self.mode == "composed"
         columns = int(np.prod(z.shape[:-2], dtype=np.int64)) * z.shape[-1]
         sent = steps * self.net.expected_edges
-        return self.n <= FEW or sent * self.n + self.n**2 * columns / 8 <= sent * columns
+        return self.n <= SMALL or sent * self.n + self.n**2 * columns / 8 <= sent * columns
 
     def _call(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> Array:
         if weight_rule is WeightRule.NONE:
             raise ValueError(
-                f"net: {self.net!r} loses or delays messages, and without weights nobody can tell how much of a sum is "
-                "missing; needed PushSum, or RobustPushSum, in place of Gossip"
+                f"net: {self.net!r} loses or delays messages, and without weights clients cannot tell how much of a "
+                "sum is missing; use PushSum or RobustPushSum in place of Gossip"
             )
         mixed = super()._call(z, steps, weight_rule, divide)
         if self.drops_mass and not self._warned:
@@ -380,17 +369,17 @@ class Lossy(Simulated):
     def interval_mean(
         self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET, max_rounds: int | None = None
     ) -> tuple[Array, Array]:
-        """Boxes over the last averages, from the oldest step on of which a share is still under way.
+        """Boxes over the last averages, since the oldest step of which a share is still in flight.
 
-        With y_i(t) = z_i(t) / ω_i(t) after t steps, the sums of all clients are at the end with the clients, or under
-        way: shares W_ij(s) z_j(s - 1) of steps s. Both sums and weights are conserved, so that
+        With y_i(t) = z_i(t) / ω_i(t) after t steps, all mass is either with the clients or in flight, as shares
+        W_ij(s) z_j(s − 1) of steps s. Sums and weights are both conserved, so
 
-            n z̄ = Σ_i ω_i(S) y_i(S) + Σ_{under way} W_ij(s) ω_j(s - 1) y_j(s - 1),
-            n   = Σ_i ω_i(S)        + Σ_{under way} W_ij(s) ω_j(s - 1):
+            n z̄ = Σ_i ω_i(S) y_i(S) + Σ_{in flight} W_ij(s) ω_j(s − 1) y_j(s − 1),
+            n   = Σ_i ω_i(S)        + Σ_{in flight} W_ij(s) ω_j(s − 1):
 
-        the mean is a convex combination of y_i(S) and of y_j(s - 1) for the steps s of which something is under way.
-        Every message carries the number of its step as well (one number more, counted), so that receivers know which
-        shares they miss; flooding makes the oldest of them known to all, who have kept their averages since.
+        the mean is a convex combination of y_i(S) and of y_j(s − 1) for the steps s with shares in flight. Every
+        message also carries its step number (one number more, counted), so receivers know which shares they miss.
+        Max-consensus tells all clients the oldest of them; they have stored their averages since.
         """
         past, missing, sent = self.averages_since_missing(z, steps, weight_rule)
         self._sent += stamps(sent, z)
@@ -400,12 +389,9 @@ class Lossy(Simulated):
     def averages_since_missing(
         self, z: Array, steps: int, weight_rule: WeightRule
     ) -> tuple[dict[int, Array], np.ndarray, int]:
-        """({t: y(t)}, the oldest t of which each client misses a share, messages) of a call that is made for `enclose`.
-
-        The y(t) are those after the oldest one of all.
-        """
+        """({t: y(t)} since the oldest missing share, the oldest t each client misses, messages)."""
         if self.drops_mass or weight_rule is WeightRule.NONE:
-            raise ValueError(f"net: {self.net!r} loses sums for good, needed running sums: RobustPushSum")
+            raise ValueError(f"net: {self.net!r} loses messages for good; use RobustPushSum")
         self.drop_in_flight()
         self._omega = np.ones(self.n)
         first, sent, held, past = self.step + 1, self.traffic.messages, z, {0: z}  # past[t] = y(t)
@@ -419,22 +405,22 @@ class Lossy(Simulated):
         return past, missing, sent
 
     def _missing(self, first: int, t: int) -> np.ndarray:
-        """After t steps, the oldest average of which each client misses a share, (n,); t where it misses none."""
+        """The oldest average of which each client misses a share after t steps, (n,); t if it misses none."""
         self.flush()
         oldest = np.full(self.n, float(t))
-        np.minimum.at(oldest, self._mail.entries.receivers, self._mail.entries.since - first)
+        np.minimum.at(oldest, self._in_flight.entries.receivers, self._in_flight.entries.sent_at - first)
         return oldest
 
     def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
-        return LossyCall(self.net, self.step, self._omega, self._mail, steps, weight_rule, z, divide, self.robust)
+        return LossyCall(self.net, self.step, self._omega, self._in_flight, steps, weight_rule, z, divide, self.robust)
 
     def flush(self) -> None:
         if self._calls is not None:
-            self._mail = self._calls.mail if isinstance(self._calls, LossyCall) else InFlightState.nothing()
+            self._in_flight = self._calls.remaining if isinstance(self._calls, LossyCall) else InFlightState.empty()
         super().flush()
 
     def _warn(self, steps: int, weight_rule: WeightRule) -> None:
-        """Once, at the first call that loses something."""
+        """Warn at the first call that loses something."""
         lost = self._calls.lost if isinstance(self._calls, LossyCall) else 1.0 - float(self.omega.mean())
         if lost > ROUNDING:
             self._warned = True
@@ -447,20 +433,20 @@ class Lossy(Simulated):
             )
 
     def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
-        """Vectors that are under way are dropped where weights are carried: they belong to calls that are not made."""
+        """With CARRY, vectors in flight are dropped: they belong to calls that are not made."""
         self.flush()
         if weight_rule == WeightRule.CARRY and graphs:
             sent = self._sent
-            self._mail = self._mail.weights_alone()
+            self._in_flight = self._in_flight.weights_alone()
             self.mix(like[..., :0], graphs, weight_rule)
             self.flush()
-            self._sent, self._mail = sent, self._mail.weights_alone()
+            self._sent, self._in_flight = sent, self._in_flight.weights_alone()
         else:
             super().advance(graphs, weight_rule, like)
 
 
 def stamps(messages: int, z: Array) -> Traffic:
-    """The number of its step, in so many messages that are counted already."""
+    """Traffic of a step number in each of `messages` messages that are counted already."""
     return Traffic(0, messages, messages * host_dtype(z).itemsize, 0)
 
 

@@ -143,7 +143,7 @@ def calls():
     refuses("in place of Gossip", lambda: channel.mix(z, 2, WeightRule.NONE))
     channel.mix(z, 2, WeightRule.CARRY)
     for shape in ((len(z), 5), (2, len(z), 2)):
-        words = rf"z: shape {shape} given, .*under way with shape {z.shape}".replace("(", r"\(").replace(")", r"\)")
+        words = rf"z must have run axes () and 4 columns, .* got shape {shape}".replace("(", r"\(").replace(")", r"\)")
         refuses(words, lambda shape=shape: channel.mix(np.ones(shape), 2, WeightRule.CARRY))
     whole = connect(late, "stepping")
     whole.advance(channel.step - 2, WeightRule.NONE, np.ones((N, 4)))
