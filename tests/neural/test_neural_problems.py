@@ -163,7 +163,7 @@ def test_a_batch_of_padding_has_no_data_term_and_a_wrong_index_is_refused():
     c = make("mask")
     batch = np.full((3, 2), -1)
     assert_close(c.problem.inner_grad(c.x, c.lam, batch), 0.1 * c.x, 1e-15)
-    with pytest.raises(ValueError, match="batch: client 0 has 5 instances"):
+    with pytest.raises(ValueError, match="batch must hold indices from 0 to 4 .* for client 0, got 5"):
         c.problem.inner_grad(c.x, c.lam, np.array([[5], [0], [0]]))
 
 

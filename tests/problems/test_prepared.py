@@ -43,7 +43,7 @@ def test_an_instance_that_is_not_there_is_refused_everywhere(library, wrong):
     lib, c = open_library(library), make("logistic")
     batches = drawn(c.problem)
     batches[1, 1, 2, 0] = wrong
-    with pytest.raises(ValueError, match=rf"batch: client 2 has 6 instances, .* got {wrong}"):
+    with pytest.raises(ValueError, match=rf"batch must hold indices from 0 to 5 .* for client 2, got {wrong}"):
         c.problem.to(lib.backend).prepare_batches(batches, lib.asarray(c.x))
 
 
