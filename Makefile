@@ -17,10 +17,11 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: help reproduce test test-all test-oldest libraries bench docs docs-test lint clean
+.PHONY: help reproduce test test-slow test-all test-oldest libraries bench docs docs-test lint clean
 help:
 	@echo "make reproduce  verify the theorems, draw the figures, compare with the paper"
 	@echo "make test       the tests on NumPy, array-api-strict and a double of CuPy (about 6 minutes on two cores)"
+	@echo "make test-slow  the tests that make test leaves out for their length"
 	@echo "make test-all   all tests, the long ones too, also on PyTorch and JAX"
 	@echo "make test-oldest  core tests on the oldest Python and libraries that setup.py declares"
 	@echo "make bench      benchmarks against peers"
@@ -35,6 +36,9 @@ reproduce: $(VENV)/.ready-test
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
+
+test-slow: $(VENV)/.ready-all
+	HGP_REF_NEEDS_MPI=1 $(BIN)/python -m pytest $(WORKERS) -m slow
 
 test-all: $(VENV)/.ready-all
 	HGP_REF_NEEDS_MPI=1 $(BIN)/python -m pytest $(WORKERS)

@@ -40,10 +40,12 @@ def test_the_oldest_python_is_the_one_of_test_oldest():
 def test_ci_runs_every_suite():
     run = (ROOT / ".ci/run").read_text(encoding="utf-8")
     stages = re.findall(r"^stage make (\S+)", run, flags=re.MULTILINE)
-    assert stages == ["libraries", "lint", "test-all", "test-oldest", "docs-test"]
+    assert stages == ["libraries", "lint", "test", "test-slow", "test-oldest", "docs-test"]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    everything = re.search(r"^test-all:.*\n\t(.*)\n", makefile, flags=re.MULTILINE)[1]
-    assert everything.endswith("-m pytest $(WORKERS)")  # no selection: the slow tests too
+    selected = {
+        name: re.search(rf"^{name}:.*\n\t(.*)\n", makefile, flags=re.MULTILINE)[1] for name in ("test", "test-slow")
+    }
+    assert selected["test"].endswith('-m "not slow"') and selected["test-slow"].endswith("-m slow")  # each test once
 
 
 def test_the_oldest_versions_run_tests_that_exist():
