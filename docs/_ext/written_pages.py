@@ -27,8 +27,8 @@ def glossary(text: str) -> str:
 
 
 def contributing(text: str) -> str:
-    """CONTRIBUTING.md as it stands."""
-    return text
+    """CONTRIBUTING.md with links to pages of the site."""
+    return text.replace("(docs/", "(../")
 
 
 def changes(text: str) -> str:

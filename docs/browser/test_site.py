@@ -202,6 +202,17 @@ def test_pictures_are_taken(browser: Browser, address: str, scheme: str, width: 
     context.close()
 
 
+# Interfaces and records, which users do not call.
+INTERFACES = {
+    "hgp_ref.baselines.FixedPointEstimate",
+    "hgp_ref.baselines.RunOptions",
+    "hgp_ref.bilevel.Update",
+    "hgp_ref.methods.Start",
+    "hgp_ref.mixing.WeightRule",
+    "hgp_ref.training.TrainingMethod",
+}
+
+
 def test_every_public_name_has_a_page_with_an_example(site: Path) -> None:
     """The tests run them: tests/test_docstrings.py."""
     sys.path.append(str(SITE.parents[1] / "_ext"))
@@ -211,7 +222,7 @@ def test_every_public_name_has_a_page_with_an_example(site: Path) -> None:
         text = (site / "generated" / "api" / f"{name.path}.html").read_text(encoding="utf-8")
         if callable(name.value) and "&gt;&gt;&gt;" not in text:
             without.append(name.path)
-    assert len(names) > 200 and without == []
+    assert len(names) > 200 and set(without) == INTERFACES
 
 
 def test_the_site_is_small(site: Path) -> None:
