@@ -30,9 +30,9 @@ def apply_once(seed):
     for r in range(runs):
         one.restart()
         for _ in range(call):
-            one(np.zeros((n, d)))
+            one.average(np.zeros((n, d)))
         before = one.traffic(u.itemsize)
-        expected = one(u[r].astype(float))
+        expected = one.average(u[r].astype(float))
         sent = np.subtract(one.traffic(u.itemsize), before)
         worst = max(worst, np.abs(got[r] - expected).max() / max(1.0, np.abs(expected).max()) / np.finfo(dtype).eps)
     assert counted(one.avg.traffic) == tuple(sent * [runs, runs, runs, 1])

@@ -157,7 +157,7 @@ def test_a_full_batch_jacobian_removes_the_noise_of_the_mixed_derivatives():
         (("Neumann",), "method: builtins.str given"),
         ((Neumann(1.0), 0), "cycles=0 given"),
         ((Neumann(1.0), 2, 0), "steps=0 given"),
-        ((Neumann(1.0), 2, []), "steps: empty"),
+        ((Neumann(1.0), 2, []), "steps must not be empty"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

@@ -69,7 +69,7 @@ def test_a_number_used_as_pythons_is_explained(setting):
     parts = [1.0, 2.0, 3.0, 4.0]
     for cost in (lambda i, x, lam, batch: parts[i] * x[0], lambda i, x, lam, batch: x[0] if i == 1 else x[1]):
         problem = from_jax(cost, outer, N, D, D, vmap=True)
-        with pytest.raises(TypeError, match=r"inner_cost: it uses the client's number i .* vmap=False"):
+        with pytest.raises(TypeError, match=r"inner_cost must not use the client's number i .* vmap=False"):
             problem.inner_grad(x, lam)
 
 
