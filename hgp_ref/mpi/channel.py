@@ -302,9 +302,9 @@ class RankCalls(ComposedCalls):
     def __call__(self, z: Array) -> Array:
         K = self._K[self.used, ...]  # (m, n)
         self.used += 1
-        return self._on_host(K, z) if is_numpy(z) else self._on_device(K, z)
+        return self._multiply_on_host(K, z) if is_numpy(z) else self._multiply_on_device(K, z)
 
-    def _on_host(self, K: np.ndarray, z: np.ndarray) -> np.ndarray:
+    def _multiply_on_host(self, K: np.ndarray, z: np.ndarray) -> np.ndarray:
         folded = np.moveaxis(z, -2, 0)
         flat = folded.reshape(self.m, -1)
         if self._rows is None:
@@ -316,7 +316,7 @@ class RankCalls(ComposedCalls):
         )  # one product of all: two of half its depth take 1.8 times as long
         return np.moveaxis(total.reshape(folded.shape), 0, -2)
 
-    def _on_device(self, K: Array, z: Array) -> Array:
+    def _multiply_on_device(self, K: Array, z: Array) -> Array:
         rows = DeviceRows(self.net.ranks, z, self.net.direct)
         parts: list[Array] = []
         come = rows.exchange(self._route, lambda: parts.append(K[:, : self.m] @ z))

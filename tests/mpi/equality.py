@@ -285,14 +285,13 @@ def certificates():
     for options in ({"lipschitz": nu}, {"matrix_free": True, "strong_convexity": 0.05, "lipschitz": nu}, {"runs": 2}):
         averagings = [hgp.PushSum(one, 4, mode="stepping") for one in (base, net)]
         given = {"eta": 0.4, "iterations": 60}
-        if "runs" in options:
-            averagings = [[average] * options["runs"] for average in averagings]
+        used = [[average] * options["runs"] if "runs" in options else average for average in averagings]
         options = {key: value for key, value in options.items() if key != "runs"}
         x = hgp.exact.inner_solution(problem, lam)
-        whole_est = hgp.hypergradient(problem, x, lam, averagings[0], **given)
-        own_est = hgp.hypergradient(problem.restrict(k), x[k], lam[k], averagings[1], **given)
-        whole = hgp.certify(problem, x, lam, whole_est, averagings[0], **options)
-        own = hgp.certify(problem.restrict(k), x[k], lam[k], own_est, averagings[1], **options)
+        whole_est = hgp.hypergradient(problem, x, lam, used[0], **given)
+        own_est = hgp.hypergradient(problem.restrict(k), x[k], lam[k], used[1], **given)
+        whole = hgp.certify(problem, x, lam, whole_est, used[0], **options)
+        own = hgp.certify(problem.restrict(k), x[k], lam[k], own_est, used[1], **options)
         if options:  # constants that everybody was told
             for field in ("decentralised", "c3", "c4", "decentralised_inexact", "consistency"):
                 if getattr(whole, field) is not None:
@@ -408,17 +407,13 @@ def rounds():
     net = hgp.mpi.spread(base, COMM)
     k = net.clients
     for name, problem, _, lam in problems("float64"):
-        options = {
-            "rounds": 4,
-            "lr": 0.1,
-            "epochs": 2,
-            "batches": hgp.MiniBatches(3, seed=2),
-            "momentum": 0.5,
-            "prox": 0.1,
-        }
-        sizes = np.array(SIZES)
-        whole = hgp.training.local_rounds(problem, lam, hgp.PushSum(base, 2, mode="stepping"), weights=sizes, **options)
-        own = hgp.training.local_rounds(problem.restrict(k), lam[k], hgp.PushSum(net, 2), weights=sizes[k], **options)
+        settings = {"lr": 0.1, "epochs": 2, "batches": hgp.MiniBatches(3, seed=2), "momentum": 0.5, "prox": 0.1}
+        sizes, method = np.array(SIZES), hgp.training.LocalRounds
+        average = hgp.PushSum(base, 2, mode="stepping")
+        whole = hgp.train(problem, lam, average, method(rounds=4, weights=sizes, **settings))
+        own = hgp.train(
+            problem.restrict(k), lam[k], hgp.PushSum(net, 2), method(rounds=4, weights=sizes[k], **settings)
+        )
         same(f"rounds, {name}", whole.x, own.x, k)
         for field in ("traffic", "consensus_gap", "grad_norm"):
             equal(f"rounds, {field}, {name}", getattr(whole, field), getattr(own, field))

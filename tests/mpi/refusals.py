@@ -87,7 +87,7 @@ def settings():
     wide, wide_x, wide_lam = logistic(n=N, d=4)
 
     def train(problem=problem, lam=lam, net=net, **options):
-        given = {"steps": 3, "lr": 0.1, "batches": 2, **options}
+        given = {"steps": 3, "lr": 0.1, "milestones": (0.6, 0.8), "batches": 2, **options}
         callback = given.pop("callback", None)
         return hgp.train(problem.restrict(k), lam[k], net, hgp.training.SGP(**given), callback=callback)
 
