@@ -377,6 +377,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> hgp.load("scores.npz") == fit
     True
     """
+    if isinstance(path, str) and not path:
+        raise ValueError("path='' given, needed the path of a file")
     with opened(validation.path("path", path)) as archive:
         record = _record(archive)
         if record.get("format") != FORMAT:

@@ -60,7 +60,7 @@ def certified(case: Case, S: int, run: Run) -> list[Row]:
     rows: list[Row] = []
     beside = case_at("x̂", case.problem, perturbed(case, 1e-2, run.rng(5, S)), case.lam)
     runs: dict[str, tuple[Any, dict[str, Any]]] = {"at x(λ)": (case, {}), "at x̂": (beside, {})}
-    if hasattr(case.problem, "counts"):
+    if getattr(case.problem, "counts", None) is not None:
         runs["b=20"] = (case, {"batches": hgp.MiniBatches(20, seed=run.seed)})
     for words, (at, options) in runs.items():
         est = at.estimate(avg, eta=1.0, iterations=100, **options)

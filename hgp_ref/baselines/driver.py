@@ -419,6 +419,8 @@ def run(
     lam, x = _initial(problem, lam, x0)
     K = validation.integer("outer_steps", outer_steps, 0, validation.LONGEST)
     every, seed = validation.integer("every", every, 1, validation.LONGEST), check_seed(seed)
+    if batch_size is not None:
+        batch_size = validation.integer("batch_size", batch_size, 1, 2**31 - 1)
     for name, function in (("project", project), ("callback", callback)):
         if function is not None:
             validation.function(name, function)

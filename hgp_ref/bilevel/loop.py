@@ -100,6 +100,12 @@ def check_signature(name: str, function: object, *arguments: str, **keywords: st
         raise TypeError(f"{name} must be a function that can be called as {call}, got {function!r}: {error}") from error
 
 
+def check_training(name: str, method: object) -> None:
+    """TypeError unless `method` is a `TrainingMethod` or a function that can be called as one."""
+    if not isinstance(method, TrainingMethod):
+        check_signature(name, method, "problem", "lam", "net", x0="", first_batch="", outer_step="")
+
+
 def copied(a: Array | None) -> Array | None:
     """A copy, for user functions that may write into it or reuse what they returned."""
     return None if a is None else array_namespace(a).asarray(a, copy=True)
@@ -146,8 +152,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         validation.boolean("warm_start", self.warm_start)
-        if not isinstance(self.method, TrainingMethod):
-            check_signature("train", self.method, "problem", "lam", "net", x0="", first_batch="", outer_step="")
+        check_training("method", self.method)
 
     def run(
         self, problem: FullProblem, lam: Array, net: Network, x0: Array | None, budget: Budget, outer_step: int
@@ -338,7 +343,10 @@ def initial_variable(problem: FullProblem, lam: Array, x0: Array | None, log: bo
 
 
 def read_trainer(train: Any) -> Trainer:
-    return train if isinstance(train, Trainer) else Trainer(train)
+    if isinstance(train, Trainer):
+        return train
+    check_training("train", train)
+    return Trainer(train)
 
 
 def read_estimator(estimate: Any) -> Estimator | FunctionEstimator:

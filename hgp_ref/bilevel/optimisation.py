@@ -93,7 +93,7 @@ def optimise(
     K = validation.integer("outer_steps", outer_steps, 0, validation.LONGEST)
     trainer, estimator = read_trainer(train), read_estimator(estimate)
     check_update(update)
-    log = validation.boolean("log", getattr(update, "log", False))
+    log = validation.boolean("update.log", getattr(update, "log", False))
     variable = initial_variable(problem, lam, trainer.x0, log)
     check_functions(project, callback)
     if monitor is not None:

@@ -188,7 +188,8 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
     channels = [a.connect() for a in averagings]
     for averaging, channel in zip(averagings, channels, strict=True):
         if not isinstance(channel, Channel):
-            raise TypeError(f"{type(averaging).__name__}.connect() must return a Channel, got {type(channel).__name__}")
+            name = type(averaging).__name__
+            raise TypeError(f"avg: {name}.connect() must return a Channel, got {type(channel).__name__}")
         held = channel.clients.stop - channel.clients.start
         if held != rows:
             raise ValueError(f"avg: {averaging!r} averages {held} clients, but the problem has {rows}")

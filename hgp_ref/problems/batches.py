@@ -298,7 +298,7 @@ def read_batches(batches: MiniBatches | int | None) -> MiniBatches | None:
     if batches is None or isinstance(batches, MiniBatches):
         return batches
     if isinstance(batches, Integral) and not isinstance(batches, bool):
-        return MiniBatches(int(batches))
+        return MiniBatches(validation.integer("batches", int(batches), 1, 2**31 - 1))
     raise TypeError(f"batches must be None, a size or hgp.MiniBatches(size, ...), got {batches!r}")
 
 

@@ -31,6 +31,7 @@ from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.errors import DivergenceError, NonFiniteError, outside, warn_unmet
 from hgp_ref.methods.spectrum import range_of_mean, row_norms, safe_step_size
 from hgp_ref.mixing import Averaging, Channel, Mixer, PushSum, RobustPushSum, Traffic, push_sum_for, start_averaging
+from hgp_ref.mixing.simulated import MODES
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullProblem, optional
@@ -543,6 +544,7 @@ class SGP(TrainingMethod):
 
     def __post_init__(self) -> None:
         validation.choice("variant", self.variant, VARIANTS)
+        validation.choice("mode", self.mode, MODES)
         check_settings(self, "steps")
         if self.batches is not None and (self.batches.share or self.batches.full_jacobian):  # type: ignore[union-attr]
             raise ValueError(f"batches must not set share or full_jacobian in training, got {self.batches!r}")

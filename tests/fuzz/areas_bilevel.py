@@ -59,7 +59,7 @@ OTHERS = {
 for name, own in OTHERS.items():
     kind = networks.RandomDirected if name == "fab" else networks.FullyConnected
     function(
-        f"bilevel.{name}",
+        f"baselines.{name}",
         getattr(baselines, name),
         lambda own=own, kind=kind: (
             dict(problem=small.quadratic(), net=kind(3), lam=small.point(small.quadratic())["lam"], outer_steps=2)

@@ -23,6 +23,7 @@ import hgp_ref as hgp  # noqa: E402
 from fuzz.small import FOLDER  # noqa: E402
 from fuzz.table import Target, full  # noqa: E402
 from fuzz.values import BAD, Unfit  # noqa: E402
+from hgp_ref.methods.fingerprint import Fingerprint  # noqa: E402
 
 OWN = (TypeError, ValueError, hgp.DivergenceError)
 
@@ -36,6 +37,8 @@ def finite(value: Any, depth: int = 0) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
     if depth > 4 or value is None or isinstance(value, str | int | bool | type):
+        return True
+    if isinstance(value, Fingerprint):  # the problem's own values, which are compared, NaN included
         return True
     if dataclasses.is_dataclass(value):
         return all(finite(getattr(value, f.name, None), depth + 1) for f in dataclasses.fields(value))

@@ -279,7 +279,7 @@ def retrain_from_scratch(settings: Settings, removed: np.ndarray) -> np.ndarray:
 def _sgp(settings: Settings, lam: Array) -> Any:
     """Training with lam (n, N) or (R, n, N), always from the same x on the same graphs and batches."""
     problem, _, x0, _, _ = from_settings(settings)
-    batches = hgp.MiniBatches(settings["batch"], seed=settings["seed"])
+    batches = None if settings["batch"] is None else hgp.MiniBatches(settings["batch"], seed=settings["seed"])
     method = hgp.training.SGP(settings["train_steps"], settings["lr"], settings["milestones"], decay=settings["decay"],
                               batches=batches)  # fmt: skip
     return hgp.train(problem, lam, _network(settings, settings["seed"]), method, x0=x0)
