@@ -200,7 +200,7 @@ def call(change):
         (lambda x, lam: {"eta": float("nan")}, ValueError, "eta=nan given"),
         (lambda x, lam: {"iterations": 0}, ValueError, "iterations=0 given, needed an integer >= 1"),
         (lambda x, lam: {"iterations": 2.5}, TypeError, "iterations=2.5 given"),
-        (lambda x, lam: {"batches": 0}, ValueError, "size=0 given"),
+        (lambda x, lam: {"batches": 0}, ValueError, "batches=0 given, needed an integer from 1 to 2147483647"),
         (lambda x, lam: {"avg": hgp.ExactAverage(4)}, ValueError, "averages 4 clients, but the problem has 3"),
         (lambda x, lam: {"avg": []}, TypeError, "avg: needed an averaging"),
         (lambda x, lam: {"avg": "push-sum"}, TypeError, "avg: needed an averaging"),

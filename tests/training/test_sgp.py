@@ -147,7 +147,7 @@ def test_a_tolerance_ends_training_at_the_first_look_at_which_it_is_met():
         ({"steps": 0}, "steps=0 given"),
         ({"lr": -1.0}, "lr=-1.0 given"),
         ({"variant": "adam"}, "variant='adam' given, needed one of assran, nedic"),
-        ({"batches": 0}, "size=0 given"),
+        ({"batches": 0}, "batches=0 given, needed an integer from 1 to 2147483647"),
         ({"x0": np.zeros((2, 4))}, r"x0: shape \(2, 4\) given"),
         ({"lam": np.full((3, 4), np.nan)}, "lam: holds NaN"),
         ({"decay": 0.0}, "decay=0.0 given"),
