@@ -77,7 +77,7 @@ class Influence(Result):
             f"from {len(self.counts)} clients with {int(np.sum(self.counts))} training instances",
             predicted=f"from {least:+.2e} to {most:+.2e}",
             residual_left=f"{texts.largest(self.estimate.growth)} of the first; hgp.certify bounds the error",
-            stopped=texts.ending(self.estimate.stopped),
+            stopped=texts.stop_reason(self.estimate.stopped),
             traffic=self.estimate.traffic.in_words(),
         )
 

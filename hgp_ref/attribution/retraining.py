@@ -25,7 +25,7 @@ from hgp_ref.problems.base import Normalised, Problem, as_problem, optional
 from hgp_ref.problems.batches import sample_batches
 from hgp_ref.results import Result
 from hgp_ref.training import sgp
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 Pair = tuple[int, int]
 Removal = tuple[Pair, ...]
@@ -81,7 +81,7 @@ def _counts(counts: np.ndarray) -> np.ndarray:
     given = validation.host_array("counts", counts)
     if given.ndim != 1 or given.dtype.kind not in "iu" or given.size == 0 or np.any(given < 0):
         raise ValueError(f"counts: shape {given.shape} of {given.dtype} given, needed (n,) whole numbers >= 0")
-    room("counts", int(given.sum()))
+    check_memory("counts", int(given.sum()))
     return given
 
 

@@ -435,7 +435,7 @@ def run(
             kept.add(at, k)
             if callback is not None:
                 told = callback(k, at.lam.s, at.inner, kept.cost[-1])
-                if validation.truth("callback", told):
+                if validation.returned_bool("callback", told):
                     stopped = "callback"
                     break
     xp = array_namespace(lam)

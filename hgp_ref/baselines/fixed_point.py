@@ -141,7 +141,7 @@ def at_point(
             rounds.append(int(mean.channel.traffic.rounds))
             if callback is not None:
                 told = callback(m, array_namespace(x).asarray(values[-1], copy=True))
-                if validation.truth("callback", told):
+                if validation.returned_bool("callback", told):
                     break
     return Frozen(
         value=values[-1],

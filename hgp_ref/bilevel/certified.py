@@ -135,7 +135,7 @@ def rule_of(certify: float | Mapping[str, Any] | None, estimate: Any, update: ob
     if not 0 < theta < 1:
         raise ValueError(f"certify={theta:g} given, needed a number strictly between 0 and 1")
     if given.get("lipschitz") is not None:
-        validation.kind("certify['lipschitz']", given["lipschitz"], Lipschitz)
+        validation.instance("certify['lipschitz']", given["lipschitz"], Lipschitz)
     if not isinstance(estimate, Mapping) or estimate.get("batch_size") is not None or estimate.get("iterations") == 0:
         raise ValueError("certify: needed keywords as estimate, without batch_size and with iterations >= 1")
     if not isinstance(update, GradientDescent):

@@ -191,7 +191,7 @@ def _reason(loop: Loop, at: LoopState, K: int, patience: int | None, callback: C
     """Why to stop at λ_k; "" to go on."""
     if callback is not None:
         told = callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1])
-        if loop.channel.anyone(validation.truth("callback", told)):
+        if loop.channel.anyone(validation.returned_bool("callback", told)):
             return "callback"
     if patience is not None and at.k - at.best >= patience:
         return "patience"

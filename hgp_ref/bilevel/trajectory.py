@@ -113,7 +113,7 @@ class Path(Result):
             measure="" if self.measure is None else f"lowest {self.measure[self.best]:.4g} at step {self.best}",
             gradient=_gradient(last),
             trouble=f"in {refused} of {len(self.steps)} steps, see the notes of path.steps" if refused else "",
-            stopped=validation.ending(self.stopped) + (f": {validation.cut(self.note, 200)}" if self.note else ""),
+            stopped=validation.stop_reason(self.stopped) + (f": {validation.cut(self.note, 200)}" if self.note else ""),
             traffic=self.traffic.in_words(),
         )
 

@@ -23,7 +23,7 @@ from hgp_ref.problems.term_sizes import TermSizes, allowance
 
 def host_copy(name: str, given: Array, shape: tuple[int, ...]) -> np.ndarray:
     """A copy of what the problem's `name` returned: a problem may write its next answer into the same array."""
-    host = np.array(to_host(validation.answer(name, given, shape)), dtype=np.float64)
+    host = np.array(to_host(validation.returned_array(name, given, shape)), dtype=np.float64)
     if not np.all(np.isfinite(host)):
         raise ValueError(f"problem: {name} returned NaN or infinite values, needed finite numbers")
     return host
@@ -578,7 +578,7 @@ class MatrixFreePoint(Point):
         given = closed_form(self.problem, "jacobian_norms")
         if given is None:
             return self._norms_by_columns()
-        norms: Any = to_host(validation.answer("jacobian_norms(x, lam)", given(self.x, self.lam), (self.n,)))
+        norms: Any = to_host(validation.returned_array("jacobian_norms(x, lam)", given(self.x, self.lam), (self.n,)))
         if not np.all(norms >= 0) or not np.all(np.isfinite(norms)):
             raise ValueError("problem: jacobian_norms(x, lam) returned a norm that is negative or not finite")
         return np.array(norms, dtype=np.float64)

@@ -22,7 +22,7 @@ from hgp_ref import validation
 from hgp_ref import validation as arguments
 from hgp_ref.problems.base import chosen
 from hgp_ref.results import Result
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 Part = tuple[list[np.ndarray], list[np.ndarray]]
 PARTS = {"train": ("X", "y"), "validation": ("X_val", "y_val"), "test": ("X_test", "y_test")}
@@ -75,7 +75,7 @@ class Clients(Result):
 
     def __post_init__(self) -> None:
         arguments.integer("n_classes", self.n_classes)
-        arguments.kind("name", self.name, str)
+        arguments.instance("name", self.name, str)
         for names in PARTS.values():
             inputs, labels = (self._arrays(name) for name in names)
             for name, part in zip(names, (inputs, labels), strict=True):
@@ -317,7 +317,7 @@ def dirichlet_partition(
         raise ValueError(
             f"n_clients={n_clients} given with min_per_client={min_per_client}, but only {labels.size} instances"
         )
-    room(f"n_clients={n_clients}", 4 * n_clients)
+    check_memory(f"n_clients={n_clients}", 4 * n_clients)
     rng = np.random.default_rng(seed)
     owner = np.empty(labels.size, dtype=np.int64)
     try:
@@ -432,6 +432,6 @@ def draw_clusters(n_clusters: int = 3, seed: int = 0, variant: str = "paper") ->
     n_clusters = validation.integer("n_clusters", n_clusters, 1, validation.LONGEST)
     seed = validation.integer("seed", seed, 0)
     validation.choice("variant", variant, VARIANTS)
-    room(f"n_clusters={n_clusters}", 5 * n_clusters)
+    check_memory(f"n_clusters={n_clusters}", 5 * n_clusters)
     means, spread = 1 - np.random.default_rng([seed, 2]).random((2, n_clusters))  # in (0, 1]: no division by zero
     return means, np.sqrt(spread) if variant == "paper" else spread

@@ -32,7 +32,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.data.clients import Clients, dirichlet
 from hgp_ref.results import Result
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 VARIANTS = ("paper", "published")
 NOISE = 0.1  # standard deviation of ε
@@ -138,7 +138,9 @@ def synthetic_mixture(
     for name, value in {**sizes, "n_components": n_components}.items():
         validation.integer(name, value)
     numbers = n_clients * (n_train + n_val + n_test) * (dim + 1) + n_components * (n_clients + dim)
-    room(", ".join(f"{name}={value}" for name, value in {**sizes, "n_components": n_components}.items()), 2 * numbers)
+    check_memory(
+        ", ".join(f"{name}={value}" for name, value in {**sizes, "n_components": n_components}.items()), 2 * numbers
+    )
     alpha, seed = validation.positive("alpha", alpha), validation.integer("seed", seed, 0, 2**32 - 1)
     validation.choice("variant", variant, VARIANTS)
     bias = validation.boolean("bias", bias)

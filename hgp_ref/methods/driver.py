@@ -111,7 +111,7 @@ class Iteration:
         for_v, for_w = self.derivatives.at(self.m)
         shared = _Shared(for_w) if for_v is for_w and not (self.deferred or self.whole_cross) else None
         p, self.state = _answer(self.method.step(self.state, self.average, shared or for_w))
-        validation.answer("step", p, tuple(self.w.shape), like=self.w, owner="method")
+        validation.returned_array("step", p, tuple(self.w.shape), like=self.w, owner="method")
         self.w = self.w + p
         if self.whole_cross and not self.deferred:
             self.v = self._whole_v(self.w)
@@ -122,7 +122,7 @@ class Iteration:
             self.kept.append(self.w if self.deferred else self.v)
         if self.callback is not None:
             copy = array_namespace(self.v).asarray(self.v, copy=True)  # the caller's, to do with as it likes
-            if self.average.channel.anyone(validation.truth("callback", self.callback(self.m, copy))):
+            if self.average.channel.anyone(validation.returned_bool("callback", self.callback(self.m, copy))):
                 self.stopped = "callback"
         return p
 
@@ -253,7 +253,7 @@ class Estimate(Result):
             f"{validation.cut(repr(self.method))}{batches}",
             averaging=validation.cut(repr(averagings[0]), 100) + more,
             residual_left=f"{validation.largest(self.growth)} of the first; hgp.certify bounds the error",
-            stopped=validation.ending(self.stopped, self.tol, met),
+            stopped=validation.stop_reason(self.stopped, self.tol, met),
             traffic=self.traffic.in_words(),
         )
 
@@ -348,7 +348,7 @@ def _earlier(
     point: Fingerprint,
 ) -> Start:
     """The end of an earlier run: nothing is averaged, its method goes on."""
-    validation.kind("resume", resume, Estimate)
+    validation.instance("resume", resume, Estimate)
     if average.channel.anyone(resume.fingerprint is None):
         raise ValueError(
             "resume must be an estimate with a fingerprint of its problem, x and lam, got one without (saved by an "

@@ -43,7 +43,7 @@ from hgp_ref.problems.transforms import Weighed
 from hgp_ref.training import Fit
 from hgp_ref.training.gradient_push import Descent
 from hgp_ref.training.rounds import LocalEpochs, open_weighted
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Outer:
 
 def need_outer(outer: Outer) -> Outer:
     """TypeError unless it is one."""
-    arguments.kind("outer", outer, Outer)
+    arguments.instance("outer", outer, Outer)
     return outer
 
 
@@ -270,7 +270,7 @@ def fedem(task: Task, net: Network, recipe: Recipe, *, components: int = 3) -> P
     """
     need_task(task).over(net)
     recipe, K = need_rounds(recipe, "FedEM"), validation.integer("components", components, 1, validation.LONGEST)
-    room(f"components={K}", task.n * task.model.dim * K)
+    check_memory(f"components={K}", task.n * task.model.dim * K)
     mixture = task.moved(PersonalMixture(task.model, *task.data.train, components=K, l2=task.l2, outer_l2=0.0))
     weighted = as_problem(task.moved(NeuralInstanceWeights(task.model, *task.data.train, *task.data.train, task.l2)))
     judge, theta, log_pi = task.judge(mixture, recipe.turns), task.start(mixture.model), task.zeros(K)

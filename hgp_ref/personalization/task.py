@@ -396,7 +396,7 @@ class Task:
 
     def __post_init__(self) -> None:
         classes_of(self.model)
-        arguments.kind("data", self.data, Clients)
+        arguments.instance("data", self.data, Clients)
         for part in PARTS:
             self.data.part(part)
         arguments.nonnegative("l2", self.l2)
@@ -451,7 +451,7 @@ class Task:
 
 def need_task(task: Task) -> Task:
     """TypeError unless it is one."""
-    arguments.kind("task", task, Task)
+    arguments.instance("task", task, Task)
     return task
 
 

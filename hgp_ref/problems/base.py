@@ -467,7 +467,7 @@ def checked(returned: tuple[Array, ...], answers: Answers, lead: Shape, like: Ar
     """
     xp = array_namespace(like)
     return tuple(
-        xp.asarray(detached(validation.answer(name, a, (*lead, *shape), like=like)), copy=True)
+        xp.asarray(detached(validation.returned_array(name, a, (*lead, *shape), like=like)), copy=True)
         for a, (name, shape) in zip(returned, answers.items(), strict=True)
     )
 

@@ -46,7 +46,7 @@ from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.losses import BinaryLoss, Loss, SoftmaxLoss
 from hgp_ref.problems.term_sizes import TermSizes
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 ANY_ORDER = {"reassoc", "contract", "nsz"}  # sums in vector registers; NaN and infinity keep their meaning
 SMALLEST = 2**15  # bytes of one client's data: below, one pass gains nothing, however many clients there are
@@ -645,5 +645,7 @@ def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> Softma
         if n_classes < 2:
             raise ValueError("y, y_val: all labels are 0, needed at least two classes, or n_classes")
     n_classes = validation.integer("n_classes", n_classes, 2)
-    room(f"n_classes={n_classes}", 16 * n_classes)  # at least: one-hot labels, and d_x of several numbers a class
+    check_memory(
+        f"n_classes={n_classes}", 16 * n_classes
+    )  # at least: one-hot labels, and d_x of several numbers a class
     return SoftmaxLoss(n_classes)

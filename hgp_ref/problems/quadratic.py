@@ -19,7 +19,7 @@ from hgp_ref.problems.base import Portable, check_argument, chosen, expand, matv
 from hgp_ref.problems.instances import digest
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.term_sizes import TermSizes
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 
 def quadratic_sizes(problem: Quadratic, x: Array, lam: Array) -> TermSizes:
@@ -151,7 +151,7 @@ class Quadratic(Portable):
         """
         n, dim_x = validation.integer("n", n), validation.integer("dim_x", dim_x)
         dim_lam = validation.integer("dim_lam", dim_lam)
-        room(f"n={n}, dim_x={dim_x}, dim_lam={dim_lam}", (n + 1) * dim_x * (4 * dim_x + dim_lam))
+        check_memory(f"n={n}, dim_x={dim_x}, dim_lam={dim_lam}", (n + 1) * dim_x * (4 * dim_x + dim_lam))
         heterogeneity = validation.between("heterogeneity", heterogeneity, 0, 1)
         if validation.positive("condition", condition) < 1:
             raise ValueError(f"condition={condition} given, needed a number >= 1")

@@ -232,7 +232,7 @@ class Fit(Result):
             + ("" if self.batch_size is None else f", mini-batches of {self.batch_size}"),
             mean_gradient=validation.largest(self.grad_norm),
             consensus_gap=validation.largest(self.consensus_gap),
-            stopped=validation.ending(self.stopped, self.tol, True if self.stopped == "tolerance" else None),
+            stopped=validation.stop_reason(self.stopped, self.tol, True if self.stopped == "tolerance" else None),
             traffic=self.traffic.in_words(),
         )
 
@@ -464,7 +464,7 @@ class Alternation:
         if self.tol is not None and not s % self.tolerance_every and self.watch.reached(z, self.tol):
             return "tolerance"
         if self.callback is not None:
-            enough = validation.truth("callback", self.callback(s, array_namespace(z).asarray(z, copy=True)))
+            enough = validation.returned_bool("callback", self.callback(s, array_namespace(z).asarray(z, copy=True)))
             if self.watch.average.channel.anyone(enough):
                 return "callback"
         return None

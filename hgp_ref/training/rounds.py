@@ -98,7 +98,7 @@ def local_rounds(
     """
     problem = as_problem(problem, needs=("inner_grad",))
     check_lam(problem, lam, x0, run_axes=False)
-    validation.kind("avg", avg, Averaging)
+    validation.instance("avg", avg, Averaging)
     rounds = validation.integer("rounds", rounds, 1, validation.LONGEST)
     epochs = validation.integer("epochs", epochs, 1, validation.LONGEST)
     progress = validation.boolean("progress", progress)

@@ -358,11 +358,11 @@ def test_other_refusals():
         baselines.fednest(problem, NET, lam, 2, **CALLS["fednest"])
     with pytest.raises(hgp.DivergenceError, match="take smaller step sizes"):
         baselines.dsoba(problem, NET, lam, 400, lr=5.0, inner_lr=50.0, aux_lr=50.0)
-    with pytest.raises(ValueError, match="method='nobody' given, needed one of fednest, dbo"):
+    with pytest.raises(ValueError, match="method must be one of 'fednest', 'dbo'.*, got 'nobody'"):
         baselines.at_point("nobody", problem, x, lam, NET)
     with pytest.raises(TypeError, match="method='dbo'.*step"):
         baselines.at_point("dbo", problem, x, lam, NET)
-    with pytest.raises(ValueError, match="x='MAGIC' given, needed one of ED, EXTRA, GT"):
+    with pytest.raises(ValueError, match="x must be one of 'ED', 'EXTRA', 'GT', got 'MAGIC'"):
         baselines.sparkle(problem, NET, lam, 2, x="MAGIC", **CALLS["sparkle"])
     with pytest.raises(ValueError, match="has 3 clients|averages 4 clients"):
         baselines.dsoba(problem, hgp.networks.StaticUndirected(4, seed=1), lam, 2, **CALLS["dsoba"])
@@ -387,7 +387,7 @@ def test_options_and_steps_are_named_as_they_were_given():
         baselines.fab(problem, net_of("fab"), lam, 2, variant="x", **CALLS["fab"])
     for name, wrong in (("dbo", "jhip_lr"), ("gbdsbo", "mixing"), ("ma_dsbo", "higp_lr"), ("mdbo", "inner_lr"),
                         ("dsoba", "aux_lr"), ("sparkle", "lr"), ("fab", "inner_lr"), ("fednest", "lr")):  # fmt: skip
-        with pytest.raises(ValueError, match=f"^{wrong}=-1.0 given"):
+        with pytest.raises(ValueError, match=f"^{wrong} must be .*, got -1.0"):
             getattr(baselines, name)(problem, net_of(name), lam, 2, **(CALLS[name] | {wrong: -1.0}))
     with pytest.raises(TypeError, match="method='dbo': jhip_lr given, needed step; may be: shared, tracked"):
         baselines.at_point("dbo", problem, x, lam, NET, jhip_lr=0.1)

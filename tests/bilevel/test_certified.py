@@ -273,7 +273,7 @@ def test_distances_are_those_from_the_centre_and_from_there_to_the_solution():
     ("change", "words"),
     [
         (dict(certify=1.0), "certify=1 given, needed a number strictly between"),
-        (dict(certify="yes"), "certify='yes' given"),
+        (dict(certify="yes"), "certify must be .*, got 'yes'"),
         (dict(certify=dict(gamma=1)), "certify: 'gamma' given"),
         (dict(update=Adam(0.1)), r"certify: update=Adam\(.* given, needed GradientDescent"),
         (dict(estimate=dict(batch_size=3)), "certify: needed keywords as estimate, without batch_size"),

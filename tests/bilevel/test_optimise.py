@@ -306,14 +306,14 @@ def test_training_that_fails_at_once_is_an_error():
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        (dict(lam=[[0.0, 0.0]] * 3), TypeError, "lam: needed an array"),
-        (dict(lam=np.zeros((2, 3, 2))), ValueError, r"lam: shape \(2, 3, 2\) given, needed \(3, 2\)"),
-        (dict(lam=np.full((3, 2), np.nan)), ValueError, "lam: holds NaN"),
+        (dict(lam=[[0.0, 0.0]] * 3), TypeError, "lam must be an array"),
+        (dict(lam=np.zeros((2, 3, 2))), ValueError, r"lam must have shape \(3, 2\).*, got \(2, 3, 2\)"),
+        (dict(lam=np.full((3, 2), np.nan)), ValueError, "lam must not contain NaN"),
         (dict(lam=np.zeros((3, 2), dtype="float32")), TypeError, "lam: dtype float32 given, needed the problem's"),
         (
             dict(callback=lambda *given: np.ones(3)),
             TypeError,
-            "callback: returned ndarray of shape .3,., needed something true or",
+            "callback must return True or False, got ndarray of shape .3,.",
         ),
         (dict(estimate=dict(seed=3)), ValueError, "estimate: 'seed' given, needed some of eta, iterations"),
         (dict(net=hgp.networks.FullyConnected(4)), ValueError, "net: .* has 4 clients, but the problem has 3"),
@@ -324,11 +324,11 @@ def test_training_that_fails_at_once_is_an_error():
         (dict(estimate=dict(average=3)), TypeError, "average"),
         (dict(estimate=dict(average=lambda net, steps: 3)), TypeError, "needed an averaging"),
         (dict(update="adam"), TypeError, "update='adam' given"),
-        (dict(project=3), TypeError, "project=3"),
-        (dict(project=lambda lam: lam[0]), ValueError, "what project returned: shape"),
+        (dict(project=3), TypeError, "project must be a function, got 3"),
+        (dict(project=lambda lam: lam[0]), ValueError, "what project returned must have shape"),
         (dict(train=lambda *given, **options: None), TypeError, "train: returned NoneType"),
         (dict(estimate=lambda *given, **options: None), TypeError, "estimate: returned NoneType"),
-        (dict(outer_steps=1.5), TypeError, "outer_steps=1.5"),
+        (dict(outer_steps=1.5), TypeError, "outer_steps must be an integer >= 0, got 1.5"),
     ],
 )
 def test_bad_arguments_are_named(change, error, words):
@@ -391,7 +391,7 @@ def test_the_loop_ends_when_the_measure_has_not_fallen_for_long_enough():
     assert (path.best_x == kept[3][0]).all() and (path.lam == np.stack([lam for _, lam in kept])).all()
     plain = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE)
     assert (path.best_x == plain.x).all()
-    with pytest.raises(ValueError, match="measure\\(x, lam\\)=nan"):
+    with pytest.raises(ValueError, match="measure\\(x, lam\\) must be a finite number, got nan"):
         optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, measure=lambda x, lam: float("nan"))
     with pytest.raises(ValueError, match="patience=2 given without measure"):
         optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, patience=2)
@@ -407,5 +407,5 @@ def test_a_path_draws_itself():
         assert (line.get_xdata() == along).all() and (line.get_ydata() == path.outer_cost).all()
         assert len(figure.axes[1].lines) == lam.size
         plt.close(figure)
-    with pytest.raises(ValueError, match="over='seconds' given"):
+    with pytest.raises(ValueError, match="over must be .*, got 'seconds'"):
         path.plot("seconds")

@@ -184,25 +184,29 @@ DTYPES = [np.float16, np.longdouble, np.dtype(">f8" if np.dtype("f8").str[0] == 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_other_kinds_of_floats_are_refused_by_name(dtype, mode):
     u = np.ones((3, 2)).astype(dtype)
-    with pytest.raises(TypeError, match="u: needed float32 or float64 in native byte order"):
+    with pytest.raises(TypeError, match="u must hold float32 or float64 in native byte order"):
         hgp.PushSum(NET, 2, mode=mode).apply(u)
     problem, x, lam = logistic()
-    with pytest.raises(TypeError, match="x: needed float32 or float64"):
+    with pytest.raises(TypeError, match="x must hold float32 or float64"):
         hgp.hypergradient(problem, x.astype(dtype), lam.astype(dtype), hgp.PushSum(NET, 2, mode=mode))
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda p, x, lam: hgp.sgp(p, NET, None), TypeError, "lam: needed an array, got None"),
+        (lambda p, x, lam: hgp.sgp(p, NET, None), TypeError, "lam must be an array, got None"),
         (lambda p, x, lam: hgp.sgp(p, None, lam), TypeError, "net: needed a network"),
         (lambda p, x, lam: hgp.sgp(p, hgp.networks.SelfLoops(4), lam), ValueError, "net: .* has 4 clients, but"),
         (lambda p, x, lam: hgp.sgp(p, NET, lam, seed=[]), ValueError, "seed: empty"),
         (lambda p, x, lam: hgp.sgp(p, NET, lam, seed="a"), TypeError, "seed"),
-        (lambda p, x, lam: hgp.sgp(p, NET, lam, tol=-1.0), ValueError, "tol=-1.0 given"),
+        (lambda p, x, lam: hgp.sgp(p, NET, lam, tol=-1.0), ValueError, "tol must be .*, got -1.0"),
         (lambda p, x, lam: hgp.sgp(None, NET, lam), TypeError, "problem: NoneType given"),
-        (lambda p, x, lam: hgp.hypergradient(p, None, lam, hgp.ExactAverage(3)), TypeError, "x: .* got None"),
-        (lambda p, x, lam: hgp.hypergradient(p, x, lam * np.nan, hgp.ExactAverage(3)), ValueError, "lam: holds NaN"),
+        (lambda p, x, lam: hgp.hypergradient(p, None, lam, hgp.ExactAverage(3)), TypeError, "x must .* got None"),
+        (
+            lambda p, x, lam: hgp.hypergradient(p, x, lam * np.nan, hgp.ExactAverage(3)),
+            ValueError,
+            "lam must not contain NaN",
+        ),
     ],
 )
 def test_bad_input_is_named(call, error, message):

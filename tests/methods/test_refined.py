@@ -151,8 +151,8 @@ def test_a_whole_cross_product_removes_the_noise_of_the_mixed_derivatives():
     ("arguments", "message"),
     [
         (("Neumann",), "method: builtins.str given"),
-        ((Neumann(), 0), "cycles=0 given"),
-        ((Neumann(), 2, 0), "steps=0 given"),
+        ((Neumann(), 0), "cycles must be .*, got 0"),
+        ((Neumann(), 2, 0), "steps must be .*, got 0"),
         ((Neumann(), 2, []), "steps: empty"),
     ],
 )
@@ -160,7 +160,7 @@ def test_bad_arguments_are_named(arguments, message):
     with pytest.raises((TypeError, ValueError), match=message):
         Refined(*arguments)
     problem, x, lam = quadratic()
-    with pytest.raises(TypeError, match="whole_cross=1 given"):
+    with pytest.raises(TypeError, match="whole_cross must be .*, got 1"):
         hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), whole_cross=1)
 
 

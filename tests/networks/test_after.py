@@ -81,16 +81,16 @@ def test_the_last_step(kind, t):
     net, last = ALL[kind](3), philox.MAX_STEP - t
     same(net.after(t).mixing_matrix(last), net.mixing_matrix(philox.MAX_STEP))
     for ask in ("mixing_matrix", "csr", "out_lists", "edges"):
-        with pytest.raises(ValueError, match=f"s={last + 1} given, needed an integer from 1 to {last}"):
+        with pytest.raises(ValueError, match=f"s must be an integer from 1 to {last}, got {last + 1}"):
             getattr(net.after(t), ask)(last + 1)
-        with pytest.raises(ValueError, match="s=0 given"):
+        with pytest.raises(ValueError, match="s must be .*, got 0"):
             getattr(net.after(t), ask)(0)
     for ask in ("mixing_matrices", "union"):
-        with pytest.raises(ValueError, match="count=2 given, needed an integer from 0 to 1"):
+        with pytest.raises(ValueError, match="count must be an integer from 0 to 1, got 2"):
             getattr(net.after(t), ask)(last, 2)
-    with pytest.raises(ValueError, match="first=0 given"):
+    with pytest.raises(ValueError, match="first must be .*, got 0"):
         net.after(t).mixing_matrices(0, 1)
-    with pytest.raises(ValueError, match=f"t={last} given, needed an integer from 0 to {last - 1}"):
+    with pytest.raises(ValueError, match=f"t must be an integer from 0 to {last - 1}, got {last}"):
         net.after(t).after(last)
 
 
@@ -99,7 +99,7 @@ def test_the_last_step(kind, t):
     [(-1, ValueError), (philox.MAX_STEP, ValueError), (1.0, TypeError), (True, TypeError), ("1", TypeError)],
 )
 def test_bad_t(t, error):
-    with pytest.raises(error, match="t=.* given.*, needed an integer from 0"):
+    with pytest.raises(error, match="t must be an integer from 0 .*, got .*"):
         networks.RandomDirected(3).after(t)
 
 

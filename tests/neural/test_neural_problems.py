@@ -274,13 +274,13 @@ X, Y = np.ones((2, 3, 1, 6, 5)), np.zeros((2, 3), dtype=int)
         (lambda: PersonalMask(MODEL, X, Y[:1]), ValueError, "y: labels of 1 clients given, needed 2"),
         (lambda: PersonalMask(MODEL, X, Y, X), ValueError, "y_val: None given"),
         (lambda: PersonalMask(MODEL, X, Y, X[:1], Y[:1]), ValueError, "X_val: 1 clients given, needed 2"),
-        (lambda: PersonalMask(MODEL, X, Y, l2=-1.0), ValueError, "l2=-1.0 given"),
-        (lambda: PersonalMask(MODEL, X, Y, scale=0.0), ValueError, "scale=0.0 given"),
+        (lambda: PersonalMask(MODEL, X, Y, l2=-1.0), ValueError, "l2 must be a finite number >= 0, got -1.0"),
+        (lambda: PersonalMask(MODEL, X, Y, scale=0.0), ValueError, "scale must be a finite number > 0, got 0.0"),
         (lambda: PersonalMask("cnn", X, Y), TypeError, "model: str given"),
         (lambda: PersonalMask(neural.Sequential((1, 6, 5), neural.Conv2d(1, 2, 2)), X, Y), ValueError, "needed logits"),
-        (lambda: PersonalMixture(MODEL, X, Y, components=0), ValueError, "components=0 given"),
+        (lambda: PersonalMixture(MODEL, X, Y, components=0), ValueError, "components must be an integer >= 1, got 0"),
         (lambda: NeuralInstanceWeights(MODEL, [], [], X, Y), ValueError, "X: list without instances given"),
-        (lambda: PersonalMask(MODEL, X, Y).restrict([2]), ValueError, "needed an integer from 0 to 1"),
+        (lambda: PersonalMask(MODEL, X, Y).restrict([2]), ValueError, "must be an integer from 0 to 1"),
         (
             lambda: PersonalMask(MODEL, X, Y).restrict(slice(2, 2)),
             ValueError,
@@ -360,7 +360,7 @@ def test_an_answer_of_a_wrong_shape_or_kind_is_named_and_not_spread(name, how):
     }  # fmt: skip
     calls[name](x, lam)
     cost.spoil = {name: SPOILT[how]}
-    with pytest.raises((ValueError, TypeError), match=rf"Bias\.{name} returned .*, needed"):
+    with pytest.raises((ValueError, TypeError), match=rf"Bias\.{name} must return .*, got"):
         calls[name](x, lam)
 
 

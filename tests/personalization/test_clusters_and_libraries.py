@@ -186,9 +186,9 @@ def test_training_that_diverges_is_reported():
     ("change", "error", "message"),
     [
         ({"model": "cnn"}, TypeError, "model: str given"),
-        ({"data": [1]}, TypeError, "data="),
-        ({"l2": -1.0}, ValueError, "l2=-1.0 given"),
-        ({"look": 0}, ValueError, "look=0 given"),
+        ({"data": [1]}, TypeError, "data must be a Clients, got"),
+        ({"l2": -1.0}, ValueError, "l2 must be .*, got -1.0"),
+        ({"look": 0}, ValueError, "look must be .*, got 0"),
     ],
 )
 def test_a_bad_task_is_named(change, error, message):

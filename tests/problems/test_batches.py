@@ -81,17 +81,17 @@ def test_known_batches_do_not_change_between_versions():
 
 
 BAD = {
-    "size 0": ({"size": 0}, "size=0 given, needed an integer from 1 to 2147483647"),
+    "size 0": ({"size": 0}, "size must be an integer from 1 to 2147483647, got 0"),
     "no counts": ({"counts": []}, r"counts: shape \(0,\), .* needed \(n,\) integers"),
     "counts of two axes": ({"counts": [[3]]}, r"counts: shape \(1, 1\), .* needed \(n,\) integers"),
     "counts of floats": ({"counts": [3.0]}, r"counts: .* dtype float64 given, needed \(n,\) integers"),
     "an empty client": ({"counts": [3, 0]}, "counts: client 1 has 0 instances, needed at least 1"),
-    "first negative": ({"first": -1}, "first=-1 given, needed an integer from 0 to"),
-    "count negative": ({"count": -1}, "count=-1 given, needed an integer from 0 to"),
-    "stream 128": ({"stream": 128}, "stream=128 given, needed an integer from 0 to 127"),
+    "first negative": ({"first": -1}, "first must be an integer from 0 to .*, got -1"),
+    "count negative": ({"count": -1}, "count must be an integer from 0 to .*, got -1"),
+    "stream 128": ({"stream": 128}, "stream must be an integer from 0 to 127, got 128"),
     "clients of another number": ({"clients": [0, 1]}, r"clients: shape \(2,\), .* needed \(1,\) integers"),
     "a negative client": ({"clients": [-1]}, "clients: -1 given, needed client numbers from 0 to"),
-    "seed negative": ({"seed": -1}, "seed=-1 given, needed an integer from 0"),
+    "seed negative": ({"seed": -1}, "seed must be an integer from 0 .*, got -1"),
 }
 
 

@@ -18,11 +18,11 @@ NAN = np.where(np.arange(3) == 1, np.nan, X)
 DATA = {
     "X of two axes": ((X[0], Y, X, Y), ValueError, r"X: shape \(4, 3\) given, needed \(n, N, d\) or a list"),
     "X a number": ((3, Y, X, Y), ValueError, r"X: int without arrays given, needed \(n, N, d\) or a list"),
-    "X of nested lists": ((X.tolist(), Y, X, Y), TypeError, r"X\[0\]: needed an array"),
+    "X of nested lists": ((X.tolist(), Y, X, Y), TypeError, r"X\[0\] must be an array"),
     "no client": (([], Y, X, Y), ValueError, r"X: list without arrays given, needed \(n, N, d\) or a list"),
-    "X of integers": ((Y[..., None], Y, X, Y), TypeError, "X: needed real floating-point numbers, got int64"),
-    "X with NaN": ((NAN, Y, X, Y), ValueError, "X: holds NaN or infinite values"),
-    "X_val with infinity": ((X, Y, np.full_like(X, np.inf), Y), ValueError, "X_val: holds NaN"),
+    "X of integers": ((Y[..., None], Y, X, Y), TypeError, "X must hold real floating-point numbers, got int64"),
+    "X with NaN": ((NAN, Y, X, Y), ValueError, "X must not contain NaN or infinite values"),
+    "X_val with infinity": ((X, Y, np.full_like(X, np.inf), Y), ValueError, "X_val must not contain NaN"),
     "features that differ": (([X[0], X[1][:, :2]], Y, X, Y), ValueError, r"X\[1\]: shape \(4, 2\) given, needed"),
     "X_val of other width": ((X, Y, X[..., :2], Y), ValueError, "X_val: 2 features given, needed 3 as in X"),
     "X_val of fewer clients": ((X, Y, X[:1], Y[:1]), ValueError, "X_val: 1 clients given, needed 2 as in X"),
@@ -40,8 +40,8 @@ DATA = {
     "label 2": ((X, Y + 1, X, Y), ValueError, r"y: label 2\.0 given, needed 0 or 1"),
     "label -1": ((X, 2 * Y - 1, X, Y), ValueError, r"y: label -1\.0 given, needed 0 or 1"),
     "label one half": ((X, Y, X, Y / 2), ValueError, r"y_val: label 0\.5 given, needed 0 or 1"),
-    "NaN label": ((X, np.where(Y == 1, np.nan, 0.0), X, Y), ValueError, "y: holds NaN"),
-    "labels as a nested list": ((X, Y.tolist(), X, Y), TypeError, "y: needed an array"),
+    "NaN label": ((X, np.where(Y == 1, np.nan, 0.0), X, Y), ValueError, "y must not contain NaN"),
+    "labels as a nested list": ((X, Y.tolist(), X, Y), TypeError, "y: arrays must be arrays of a library"),
 }
 
 
@@ -54,15 +54,15 @@ def test_bad_data(kind, name):
 
 
 def test_bad_options():
-    with pytest.raises(ValueError, match="regularization='both' given, needed one of coordinate, client"):
+    with pytest.raises(ValueError, match="regularization must be one of 'coordinate', 'client', got 'both'"):
         LogisticRegression(X, Y, X, Y, regularization="both")
-    with pytest.raises(ValueError, match="loss='hinge' given, needed one of binary, softmax"):
+    with pytest.raises(ValueError, match="loss must be one of 'binary', 'softmax', got 'hinge'"):
         InstanceWeights(X, Y, X, Y, loss="hinge")
-    with pytest.raises(ValueError, match=r"l2=-1 given, needed a finite number >= 0"):
+    with pytest.raises(ValueError, match=r"l2 must be a finite number >= 0, got -1"):
         InstanceWeights(X, Y, X, Y, l2=-1)
     with pytest.raises(ValueError, match=r'n_classes: 3 given, needed 2 or None with loss="binary"'):
         InstanceWeights(X, Y, X, Y, n_classes=3)
-    with pytest.raises(ValueError, match="n_classes=1 given, needed an integer >= 2"):
+    with pytest.raises(ValueError, match="n_classes must be an integer >= 2, got 1"):
         SoftmaxRegression(X, Y, X, Y, n_classes=1)
     with pytest.raises(ValueError, match="y, y_val: all labels are 0, needed at least two classes, or n_classes"):
         SoftmaxRegression(X, 0 * Y, X, 0 * Y)
@@ -74,13 +74,13 @@ def test_bad_options():
 QUADRATIC = {
     "A not square": ({"A": np.ones((2, 3, 2))}, ValueError, r"A: shape \(2, 3, 2\) given, needed \(n, d_x, d_x\)"),
     "A not symmetric": ({"A": X[:, :3]}, ValueError, r"A: \|A - A\^T\| is up to .* needed a symmetric matrix"),
-    "A with NaN": ({"A": np.full((2, 3, 3), np.nan)}, ValueError, "A: holds NaN"),
+    "A with NaN": ({"A": np.full((2, 3, 3), np.nan)}, ValueError, "A must not contain NaN"),
     "b too short": ({"b": np.ones((2, 2))}, ValueError, r"b: shape \(2, 2\) given, needed \(2, 3\)"),
     "C of two axes": ({"C": np.ones((2, 3))}, ValueError, r"C: shape \(2, 3\) given, needed \(2, d_lam, 3\)"),
     "target of one client": ({"target": np.ones((1, 3))}, ValueError, r"target: shape \(1, 3\) given, needed \(2, 3\)"),
     "Q not symmetric": ({"outer_hessian": X[:, :3]}, ValueError, "outer_hessian: .* needed a symmetric matrix"),
     "D of other size": ({"coupling": np.ones((2, 5, 3))}, ValueError, r"coupling: shape .* needed \(2, 4, 3\)"),
-    "mu infinite": ({"outer_reg": np.inf}, ValueError, "outer_reg=inf given, needed a finite number"),
+    "mu infinite": ({"outer_reg": np.inf}, ValueError, "outer_reg must be a finite number, got inf"),
     "b in float32": ({"b": np.ones((2, 3), "float32")}, TypeError, "mixed dtypes: .*b is float32"),
 }
 
@@ -96,9 +96,9 @@ def test_bad_quadratic(name):
 
 def test_bad_random_quadratic():
     bad = {
-        "n": (0, "n=0 given, needed an integer >= 1"),
+        "n": (0, "n must be an integer >= 1, got 0"),
         "condition": (0.5, "condition=0.5 given, needed a number >= 1"),
-        "heterogeneity": (2, r"heterogeneity=2 given, needed a number in \[0, 1\]"),
+        "heterogeneity": (2, r"heterogeneity must be a number in \[0, 1\], got 2"),
     }
     for name, (value, message) in bad.items():
         with pytest.raises(ValueError, match=message):
@@ -124,7 +124,7 @@ def test_bad_points(kind):
             method(c.x, c.lam[0])
         with pytest.raises(TypeError, match="x: dtype float32 given, needed the problem's dtype float64"):
             method(c.x.astype("float32"), c.lam)
-        with pytest.raises(TypeError, match="lam: needed an array"):
+        with pytest.raises(TypeError, match="lam: arrays must be arrays of a library"):
             method(c.x, c.lam.tolist())
         with pytest.raises(ValueError, match=r"run axes do not broadcast: x has \(2,\), lam has \(3,\)"):
             method(np.stack([c.x] * 2), np.stack([c.lam] * 3))
@@ -164,7 +164,7 @@ def test_bad_batches(kind):
             method(c.x, c.lam, np.zeros((2, 4), dtype=int))
         with pytest.raises(TypeError, match="batch: dtype float64 given, needed signed integers"):
             method(c.x, c.lam, np.zeros((3, 4)))
-        with pytest.raises(TypeError, match="batch: needed an array"):
+        with pytest.raises(TypeError, match="batch: arrays must be arrays of a library"):
             method(c.x, c.lam, [[0], [0], [0]])
         with pytest.raises(
             ValueError, match="batch: client 0 has 5 instances, needed indices from 0 to 4 or -1 .* got 5"

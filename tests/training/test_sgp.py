@@ -138,13 +138,13 @@ def test_a_tolerance_ends_training_at_the_first_look_at_which_it_is_met():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 0}, "steps=0 given"),
-        ({"lr": -1.0}, "lr=-1.0 given"),
-        ({"variant": "adam"}, "variant='adam' given, needed one of assran, nedic"),
-        ({"batch_size": 0}, "batch_size=0 given"),
-        ({"x0": np.zeros((2, 4))}, r"x0: shape \(2, 4\) given"),
-        ({"lam": np.full((3, 4), np.nan)}, "lam: holds NaN"),
-        ({"decay": 0.0}, "decay=0.0 given"),
+        ({"steps": 0}, "steps must be .*, got 0"),
+        ({"lr": -1.0}, "lr must be .*, got -1.0"),
+        ({"variant": "adam"}, "variant must be one of 'assran', 'nedic', got 'adam'"),
+        ({"batch_size": 0}, "batch_size must be .*, got 0"),
+        ({"x0": np.zeros((2, 4))}, r"x0 must have shape .*, got \(2, 4\)"),
+        ({"lam": np.full((3, 4), np.nan)}, "lam must not contain NaN"),
+        ({"decay": 0.0}, "decay must be .*, got 0.0"),
         ({"milestones": 50}, "milestones=50 given, needed a list of step numbers"),
     ],
 )
