@@ -21,7 +21,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from benchmarks.problems import logistic
-from hgp_ref.mixing import FRESH, connect
+from hgp_ref.mixing import WeightRule, connect
 from hgp_ref.networks import Network
 
 Work = Callable[[], Any]
@@ -120,7 +120,7 @@ def prepared(case: Case, net: Network) -> tuple[Work, int]:
     mode = case.mode if isinstance(net, hgp.mpi.Spread) else "composed" if case.mode == "composed" else "stepping"
     if case.work == "mixing":
         z = np.random.default_rng(0).standard_normal((n, case.d)).astype(case.dtype)[here]
-        return lambda: connect(net, mode).mix(z, case.S, FRESH), case.S
+        return lambda: connect(net, mode).mix(z, case.S, WeightRule.RESET), case.S
     average = hgp.PushSum(net, case.S, mode=mode)
     if case.work == "cnn":
         problem, x, lam = images(case, here.stop - here.start)

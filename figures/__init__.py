@@ -1,16 +1,20 @@
-"""Regenerate the paper's figures and tables, one file each: `python -m figures fig1a`.
+"""Regenerate the paper's figures and tables, one module each: `python -m figures fig1a`.
 
-Computing and drawing are apart, joined by files (see `reporting.store`). Every figure module has
+`python -m figures --list` names all figures, tables and controls. Their numbers come from `figures.experiments`.
 
-    SHOWS                          what one sees, in a line
+Computing and drawing are separate steps, joined by files (see `reporting.store`). Every figure module has
+
+    SHOWS                          what it shows, in one line
     BY_VARIANT                     whether it exists as `paper` and as `published`
-    BY_SIZE                        whether it exists in several sizes (left out: it does not)
-    NUMPY                          whether it is computed with NumPy only (left out: --backend decides)
-    SIZES                          which ones, the first by default (left out: those of `options`)
-    pages(data, options, stamps)   names and texts of files for the documentation (left out: its table)
+    BY_SIZE                        whether it exists in several sizes (default: no)
+    NUMPY                          whether it is computed with NumPy only (default: --backend decides)
+    SIZES                          these sizes, the first is the default (default: those of `options`)
+    pages(data, options, stamps)   names and texts of files for the documentation (default: its table)
     experiments(options)           the experiments it needs, by name
     draw(data, options)            a figure, or `table(data, options)` a table
     compare(data, options)         rows of numbers beside those of the paper
+
+A control is a function of strings that returns a table or a text, or prints and returns an exit code.
 """
 
 NAMES = (
@@ -42,4 +46,20 @@ NAMES = (
     "table_comparison",
 )
 
-__all__ = ["NAMES"]
+CONTROLS = {  # name: (module in figures.experiments, function, what it shows)
+    "cleaning_controls": ("cleaning.controls", "controls_table", "hyper-cleaning: the validation labels alone [SIZE]"),
+    "cleaning_fewer": ("cleaning.controls", "fewer_table", "hyper-cleaning with fewer validation images"),
+    "cleaning_centre": ("cleaning.controls", "centre_table", "hyper-cleaning: HGP beside all data in one place"),
+    "cleaning_choices": ("cleaning.controls", "choices_text", "hyper-cleaning: choice of the settings [IMAGES]"),
+    "cleaning_seeds": ("cleaning.controls", "seeds_table", "hyper-cleaning: gain over M = 0 on twenty draws"),
+    "cnn_controls": ("influence.controls", "controls", "influence with a CNN, one setting changed at a time [NAME …]"),
+    "personal_correction": ("personalization.controls", "correction", "size of HGP's correction of ∂_λ f [SIZE]"),
+    "personal_rates": (
+        "personalization.controls",
+        "rates_on_grid",
+        "validation accuracy on a grid of rates [METHOD …]",
+    ),
+    "personal_refresh": ("personalization.refresh", "refresh", "recompute stored numbers with old settings [PART …]"),
+}
+
+__all__ = ["CONTROLS", "NAMES"]

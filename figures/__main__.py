@@ -1,9 +1,9 @@
-"""`python -m figures [NAME…|all] [--variant paper|published|both] [--size small|reduced|emnist|paper] [--quick] …`"""
+"""`python -m figures [NAME … | all] [--list] [--variant paper|published|both] [--size small|reduced|emnist|paper] …`"""
 
 import os
 import sys
 
-# One thread, before NumPy loads its library: sums in another order would change the last bits of the data.
+# Before NumPy is loaded: with several threads BLAS adds in another order, which changes the last bits.
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[variable] = "1"
 

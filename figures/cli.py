@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from figures import NAMES
+from figures import CONTROLS, NAMES
 from figures.options import PERSONAL_SIZES, SIZES, VARIANTS, Data, Options, Product, Row
 from hgp_ref.backend import get_backend
 from hgp_ref.results import write_whole
@@ -131,8 +132,12 @@ def to_json(products: Sequence[Product], root: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 if every comparison holds."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in CONTROLS:
+        return _control(*arguments)
     parser = argparse.ArgumentParser(prog="python -m figures", description="Regenerate figures and tables.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all, or some of: {', '.join(NAMES)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="figures, tables, `all`, or one control")
+    parser.add_argument("--list", action="store_true", help="list the names and what they show")
     parser.add_argument("--variant", choices=[*VARIANTS, "both"], default="paper", help="default: paper")
     sizes = list(dict.fromkeys((*PERSONAL_SIZES, *SIZES)))
     parser.add_argument(
@@ -146,10 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, metavar="DIR", help="also write tables for the documentation there")
     parser.add_argument("--rows", action="store_true", help="print every number that is compared")
     given = parser.parse_args(arguments)
+    if given.list:
+        print(listing())
+        return 0
     names = list(NAMES) if given.names in ([], ["all"]) else given.names
     for name in names:
         if name not in NAMES:
-            parser.error(f"no figure is called {name!r}; there are: all, {', '.join(NAMES)}")
+            parser.error(f"no figure is called {name!r}; there are: all, {', '.join((*NAMES, *CONTROLS))}")
     try:
         for name in names:
             _size(name, given.size)
@@ -186,6 +194,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(summary(products, every_row=given.rows))
     print(f"{time.perf_counter() - start:.1f} s")
     return int(any(row.met is False for product in products for row in product.rows))
+
+
+def listing() -> str:
+    """Names of figures, tables and controls, and what they show."""
+    rows = [(name, _module(name).SHOWS) for name in NAMES]
+    rows += [(name, shows) for name, (_, _, shows) in CONTROLS.items()]
+    return Table("", ("name", "shows"), tuple(rows)).text()
+
+
+def _control(name: str, *arguments: str) -> int:
+    """Run one of CONTROLS: print the table or text that it returns, or return its exit code."""
+    module, function, _ = CONTROLS[name]
+    control = getattr(importlib.import_module(f"figures.experiments.{module}"), function)
+    try:
+        inspect.signature(control).bind(*arguments)
+    except TypeError as error:
+        print(f"figures: {name}: {error}", file=sys.stderr)
+        return 2
+    result = control(*arguments)
+    if isinstance(result, int):
+        return result
+    print(result.markdown() if isinstance(result, Table) else result)
+    return 0
 
 
 def _module(name: str) -> ModuleType:

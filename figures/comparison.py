@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from figures import comparison_runs
-from figures.comparison_cases import NETWORKS
-from figures.comparison_methods import METHODS
+from figures.experiments.comparison import runs
+from figures.experiments.comparison.runs import METHODS, NETWORKS
 from figures.options import Data, Options, Row
 from reporting.store import Experiment
 from reporting.style import COLOURS, new_figure
@@ -18,19 +17,19 @@ SHOWS = "Error against floats sent for HGP and nine other methods, static undire
 BY_VARIANT = False
 BY_SIZE = True
 NUMPY = True
-SIZES = comparison_runs.SIZES
+SIZES = runs.SIZES
 FLOOR, CEILING = 1e-9, 3.0
 OURS = ("HGP", "Chebyshev", "Refined", "Tracking")  # thick and solid; the others thin and dashed
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """The runs, which `table1` shares."""
-    return {"runs": comparison_runs.experiment(options.quick, options.size)}
+    return {"runs": runs.experiment(options.quick, options.size)}
 
 
 def draw(data: Data, options: Options) -> Figure:
     """A row for each kind of network, a column for each problem; medians over seeds not used for choosing."""
-    problems = [comparison_runs.PROBLEMS[0]] if options.quick else comparison_runs.PROBLEMS
+    problems = [runs.PROBLEMS[0]] if options.quick else runs.PROBLEMS
     figure = new_figure(2.3 * len(problems) + 1.6, 4.6)
     axes = figure.subplots(len(NETWORKS), len(problems), squeeze=False, sharey=True)
     handles: dict[str, Any] = {}

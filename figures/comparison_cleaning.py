@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import hgp_ref as hgp
-from figures.comparison_cases import gaussians
+from figures.experiments.comparison.runs import gaussians
 from figures.options import Data, Options, Row
 from hgp_ref import baselines, bilevel
 from reporting.store import Arrays, Experiment
@@ -69,7 +69,7 @@ def _other(name: str, net: Callable[[int], hgp.networks.Network], share: float,
 
     def run(cleaning, x, L, lr, seed, K):  # type: ignore[no-untyped-def]
         steps = max(ENTRIES, int(K * share))
-        return getattr(baselines, name)(cleaning, net(seed), np.zeros((N, SIZE)), steps, lr=lr,
+        return getattr(baselines, name)(cleaning, np.zeros((N, SIZE)), net(seed), steps, lr=lr,
                                       x0=x, every=max(1, steps // ENTRIES), **settings(L))  # fmt: skip
 
     return run

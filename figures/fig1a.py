@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from figures.curves import compare_errors, draw_curves
-from figures.estimation import for_variant
+from figures.experiments.estimation import for_variant
 from figures.options import Data, Options, Row
 from reporting.store import Experiment
 

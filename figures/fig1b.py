@@ -10,7 +10,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from figures.curves import draw_curves, scaled
-from figures.estimation import for_variant
+from figures.experiments.estimation import for_variant
 from figures.options import Data, Options, Row, near
 from figures.reference import ERROR_MINI_BATCH, STEPS
 from reporting.store import Experiment

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
+from figures.experiments.influence.removal import experiment
 from figures.options import Data, Options, Row
 from figures.reference import F1_PAPER, F1_PUBLISHED, R2_PAPER, R2_PUBLISHED
-from figures.removal import experiment
 from figures.scatter import add_scatter
 from hgp_ref.attribution import scores
 from reporting.store import Experiment

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-from figures.cnn import experiment
+from figures.experiments.influence.cnn import experiment
 from figures.options import Data, Options, Row
 from figures.reference import CNN_PAPER
 from figures.scatter import add_scatter

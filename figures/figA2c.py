@@ -2,7 +2,7 @@
 
 A mini-batch prediction is right about the steps that its own batches make (first row: M steps on the batches of HGP,
 the last one first, held to x), and about full batches in the mean only: bars in the second row are one standard
-deviation over sequences of batches. The third row is the paper's way. `figures.cnn_batches` derives this and
+deviation over sequences of batches. The third row is the paper's way. `experiments.influence.cnn` derives this and
 `table_minibatch` has the numbers.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from figures.cnn import experiment
+from figures.experiments.influence.cnn import experiment
 from figures.figA2b import WAYS, Panels, compare_with_paper, draw_panels
 from figures.options import Data, Options, Row
 from reporting.store import Experiment

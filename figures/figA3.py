@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from figures.experiments.personalization.page import Numbers, numbers
+from figures.experiments.personalization.settings import CONTROLS, NETWORKS, SINGLE, TABLE, merged
 from figures.options import PERSONAL_SIZES, Data, Options, Row
-from figures.personal import CONTROLS, NETWORKS, SINGLE, TABLE, merged
-from figures.personal_numbers import Numbers, numbers
 from figures.table_personalization import experiments
 from reporting.style import COLOURS, COLUMN, DASHES, new_figure
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.cleaning import ARMS, SHOWN, experiment
+from figures.experiments.cleaning.runs import AREA, ARMS, GAIN, SHOWN, experiment
 from figures.options import Data, Options, Row
 from reporting.store import Arrays, Experiment
 from reporting.style import COLOURS, COLUMN, DASHES, new_figure
@@ -22,7 +22,6 @@ WORDS = {
     "none": "no cleaning",
 }
 STRIP = 8  # images thrown out that are shown
-GAIN, AREA = 3.0, 0.95  # what is asked of a cleaning: points of accuracy at 30 %, area under the curve
 
 
 def experiments(options: Options) -> dict[str, Experiment]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
+from figures.experiments.influence.real_data import experiment
 from figures.options import Data, Options, Row
-from figures.real_data import experiment
 from figures.scatter import draw_instances_and_clients
 from reporting.store import Experiment
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from figures.experiments.influence.real_data import experiment
 from figures.influence_breast_cancer import compare, draw
 from figures.options import Options
-from figures.real_data import experiment
 from reporting.store import Experiment
 
 __all__ = ["BY_VARIANT", "SHOWS", "compare", "draw", "experiments"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from figures import comparison_growth, comparison_runs
-from figures.comparison_cases import NETWORKS
-from figures.comparison_methods import METHODS
+from figures.experiments.comparison import growth, runs
+from figures.experiments.comparison.runs import METHODS, NETWORKS
 from figures.options import Data, Options, Row
 from reporting.store import Experiment
 from reporting.table import Table
@@ -13,15 +12,15 @@ SHOWS = "Class, networks, floats and rounds to errors 1e-2, 1e-4, 1e-6, and expo
 BY_VARIANT = False
 BY_SIZE = True
 NUMPY = True
-SIZES = comparison_runs.SIZES
+SIZES = runs.SIZES
 PROBLEM = 1  # quadratic, κ = 10; with --quick the only one there is
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """The runs of `comparison`, and the ledger over sizes."""
     return {
-        "runs": comparison_runs.experiment(options.quick, options.size),
-        "growth": comparison_growth.experiment(options.quick),
+        "runs": runs.experiment(options.quick, options.size),
+        "growth": growth.experiment(options.quick),
     }
 
 
@@ -37,11 +36,11 @@ def table(data: Data, options: Options) -> Table:
             if not m.works_on(kind):
                 continue
             kept = data["runs"][f"{problem}-{k}/{m.name}/reached"]
-            cost = [comparison_runs.cell(kept[:, t]) for t in range(kept.shape[1])]
+            cost = [runs.cell(kept[:, t]) for t in range(kept.shape[1])]
             network = "server" if m.networks == "server" else kind
             choice = m.chosen(float(data["runs"][f"{problem}-{k}/{m.name}/chosen"]))
             rows.append((m.name, m.kind, network, choice, *cost, *_exponents(data, m.name)))
-    header = ("method", "class", "network", "chosen", *(f"floats/rounds to {t:g}" for t in comparison_runs.TARGETS),
+    header = ("method", "class", "network", "chosen", *(f"floats/rounds to {t:g}" for t in runs.TARGETS),
               "exponent in d_x", "in d_λ")  # fmt: skip
     return Table("", header, tuple(rows))
 
@@ -58,14 +57,13 @@ def compare(data: Data, options: Options) -> list[Row]:
 
 def _fitted(data: Data, name: str) -> tuple[float, float]:
     x, lam = (
-        comparison_growth.exponent(data["growth"][f"{part}/sizes"], data["growth"][f"{part}/{name}"])
-        for part in ("x", "lam")
+        growth.exponent(data["growth"][f"{part}/sizes"], data["growth"][f"{part}/{name}"]) for part in ("x", "lam")
     )
     return x, lam
 
 
 def _exponents(data: Data, name: str) -> tuple[str, str]:
-    if name not in comparison_growth.RUNS:
+    if name not in growth.RUNS:
         return "nothing sent", "nothing sent"
     x, lam = _fitted(data, name)
     return f"{x:.2f}", f"{abs(lam):.2f}"

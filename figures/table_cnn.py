@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from figures import cnn
+from figures.experiments.influence import cnn
 from figures.figA2b import KINDS, WAYS, of_kind
 from figures.options import Data, Options, Row
 from figures.reference import CNN_PAPER

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from figures import comparison_runs
-from figures.comparison_cases import NETWORKS
-from figures.comparison_methods import METHODS
+from figures.experiments.comparison import runs
+from figures.experiments.comparison.runs import METHODS, NETWORKS
 from figures.options import Data, Options, Row
 from reporting.store import Experiment
 from reporting.table import Table
@@ -13,27 +12,27 @@ SHOWS = "Of every method, problem and network: the parameter chosen on seed 0, f
 BY_VARIANT = False
 BY_SIZE = True
 NUMPY = True
-SIZES = comparison_runs.SIZES
+SIZES = runs.SIZES
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """The runs of `comparison`."""
-    return {"runs": comparison_runs.experiment(options.quick, options.size)}
+    return {"runs": runs.experiment(options.quick, options.size)}
 
 
 def table(data: Data, options: Options) -> Table:
     """Floats per client in units of d_x / rounds, medians over seeds not used for choosing; — where not reached."""
-    runs, rows = data["runs"], []
-    problems = comparison_runs.PROBLEMS[:1] if options.quick else comparison_runs.PROBLEMS
+    data_of, rows = data["runs"], []
+    problems = runs.PROBLEMS[:1] if options.quick else runs.PROBLEMS
     for p, problem in enumerate(problems):
         for k, kind in enumerate(NETWORKS):
             for m in METHODS:
                 if m.works_on(kind):
                     part = f"{p}-{k}/{m.name}"
-                    costs = [comparison_runs.cell(runs[f"{part}/reached"][:, t]) for t in range(3)]
+                    costs = [runs.cell(data_of[f"{part}/reached"][:, t]) for t in range(3)]
                     network = "server" if m.networks == "server" else kind
-                    rows.append((problem, network, m.name, m.chosen(float(runs[f"{part}/chosen"])), *costs))
-    header = ("problem", "network", "method", "chosen", *(f"floats/rounds to {t:g}" for t in comparison_runs.TARGETS))
+                    rows.append((problem, network, m.name, m.chosen(float(data_of[f"{part}/chosen"])), *costs))
+    header = ("problem", "network", "method", "chosen", *(f"floats/rounds to {t:g}" for t in runs.TARGETS))
     return Table("", header, tuple(rows))
 
 

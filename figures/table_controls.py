@@ -8,9 +8,9 @@ Best looks are chosen on validation data only, also where f is on them.
 
 from __future__ import annotations
 
+from figures.experiments.personalization.page import numbers
+from figures.experiments.personalization.settings import merged
 from figures.options import PERSONAL_SIZES, Data, Options, Row
-from figures.personal import merged
-from figures.personal_numbers import numbers
 from figures.table_personalization import controls, experiments
 from reporting.table import Table
 

@@ -8,7 +8,7 @@ x by (δ/2)‖· − x‖², as neither M more steps nor training from scratch a
 
 from __future__ import annotations
 
-from figures import cnn
+from figures.experiments.influence import cnn
 from figures.figA2b import KINDS, WAYS, of_kind
 from figures.options import Data, Options, Row
 from figures.reference import CNN_PAPER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from figures.estimation import experiment
+from figures.experiments.estimation import experiment
 from figures.options import Data, Options, Row, near
 from figures.reference import (
     ERROR_MINI_BATCH,

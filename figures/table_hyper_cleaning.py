@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from figures.cleaning import ARMS, SHOWN
+from figures.experiments.cleaning.runs import ARMS, SHOWN
 from figures.hyper_cleaning import SIZES, experiments
 from figures.options import Data, Options, Row
 from reporting.table import Table

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from figures import real_data, removal, table_cnn
+from figures import table_cnn
+from figures.experiments.influence import real_data, removal
 from figures.options import VARIANTS, Data, Options, Row
 from figures.reference import F1_PAPER, R2_PAPER
 from hgp_ref.attribution import r2_score

@@ -2,15 +2,15 @@
 
 Single instances of appendix Fig. 2c, those with the largest mini-batch prediction. `noise` is the standard deviation of
 a prediction over sequences of batches (root of the mean square over instances), relative to the spread of the actual
-changes: 1 minus its square is about what is left of R². `of J` is what the formula of `figures.cnn_batches` says of
-the noise that comes from drawing instances for J alone.
+changes: 1 minus its square is about what is left of R². `of J` is the noise from drawing instances
+for J alone, by the formula in `experiments.influence.cnn`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from figures import cnn
+from figures.experiments.influence import cnn
 from figures.figA2b import KINDS, of_kind
 from figures.options import Data, Options, Row
 from hgp_ref.attribution import scores

@@ -1,8 +1,8 @@
 """The paper's table of personalization: test accuracy by method and network, average / bottom 10 % of clients.
 
-`python -m figures table_personalization --size small|reduced|paper`; `figures.personal` says what the sizes are and how
-settings were chosen. Each method reports the look (rounds, steps or outer steps) that validation accuracy chooses. The
-average is over clients by test size over FC and FixU and plain over RandU and RandD, as in the paper.
+`python -m figures table_personalization --size small|reduced|paper`; `experiments.personalization.settings` describes
+the sizes and how settings were chosen. Each method reports the round, step or outer step that validation accuracy
+chooses. Averages over FC and FixU weigh clients by test size, those over RandU and RandD do not, as in the paper.
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from figures.experiments.personalization.page import Numbers, numbers, page, scores, there
+from figures.experiments.personalization.runs import split
+from figures.experiments.personalization.settings import (
+    CONTROLS,
+    NETWORKS,
+    PUBLISHED,
+    SINGLE,
+    TABLE,
+    WRONG,
+    experiments_of,
+    merged,
+)
 from figures.options import PERSONAL_SIZES, Data, Options, Row
-from figures.personal import CONTROLS, NETWORKS, PUBLISHED, SINGLE, TABLE, WRONG, experiments_of, merged
-from figures.personal_numbers import Numbers, numbers, scores, there
-from figures.personal_page import page
-from figures.personal_parts import split
 from figures.reference import PERSONAL_PAPER, PERSONAL_REDUCED
 from reporting.store import Experiment
 from reporting.table import Table

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 import hgp_ref as hgp
 from figures.options import Data, Options, Row
 from hgp_ref.backend import get_backend, to_host
-from hgp_ref.mixing import CARRIED
+from hgp_ref.mixing import WeightRule
 from reporting.store import Arrays, Experiment
 from reporting.style import COLOURS, DASHES, HEIGHT, new_figure
 
@@ -72,7 +72,7 @@ def round_by_round(net: Any, settings: Mapping[str, Any], robust: bool, seed: in
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PushSum over .* loses mass")  # which is what the figure shows
         for _ in range(settings["rounds"]):
-            z = channel.mix(z, 1, CARRIED)
+            z = channel.mix(z, 1, WeightRule.CARRY)
             averages.append(to_host(z / channel.weights))
     mean = host.mean(axis=0)
     off = np.linalg.norm(np.stack(averages) - mean, axis=2).max(axis=1)

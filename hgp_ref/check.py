@@ -27,7 +27,7 @@ from hgp_ref.methods.driver import hypergradient
 from hgp_ref.methods.series import Chebyshev, Neumann
 from hgp_ref.methods.tracking import Tracking
 from hgp_ref.mixing.averaging import ExactAverage, Gossip, PushSum, RobustPushSum
-from hgp_ref.mixing.channel import FRESH, connect
+from hgp_ref.mixing.channel import WeightRule, connect
 from hgp_ref.mpi import communicator
 from hgp_ref.mpi.network import Spread, spread
 from hgp_ref.networks.base import Network
@@ -163,7 +163,7 @@ def scaling(comm: Any, dtype: str, scale: int) -> Iterator[Row]:
 def _steps(net: Network, d: int, dtype: str) -> Callable[[], Any]:
     """Ten steps of mixing for the clients that are here."""
     z = np.random.default_rng(0).standard_normal((net.clients.stop - net.clients.start, d)).astype(dtype)
-    return lambda: connect(net, "auto" if isinstance(net, Spread) else "stepping").mix(z, 10, FRESH)
+    return lambda: connect(net, "auto" if isinstance(net, Spread) else "stepping").mix(z, 10, WeightRule.RESET)
 
 
 def _hgp(net: Network, d: int, dtype: str) -> Callable[[], Any]:
@@ -200,7 +200,7 @@ def _timed(comm: Any, what: str, size: str, networks: list[Any], work: Callable[
 
 def _meet(over: Spread) -> None:
     """All ranks, politely: who waits does not take the processor from who works."""
-    over.ranks.agree("a meeting", {})
+    over.ranks.check_same("a meeting", {})
 
 
 def equality_table(compared: list[MPIComparison]) -> str:

@@ -60,7 +60,7 @@ class Average:
         self.s, self.m, self.omega = 0, 0, np.ones(self.n)
         self.messages = self.floats = self.rounds = 0
 
-    def __call__(self, u):
+    def average(self, u):
         """The next call, for rows u (n, d)."""
         if self.kind == "exact":
             self._count(self.n * (self.n - 1), u.shape[1])
@@ -82,10 +82,10 @@ class Average:
         self.floats += messages * numbers
         self.rounds += 1
 
-    def kept(self, ubar):
+    def carry(self, ubar):
         return ubar * self.omega[:, None] if self.kind == "conserve" else ubar
 
-    def divided(self, u):
+    def debias(self, u):
         return u / self.omega[:, None] if self.kind == "conserve" else u
 
     def traffic(self, itemsize=8):
@@ -139,22 +139,22 @@ class Loop:
         H, J = dense(problem, x, lam)
         w, v, r = np.zeros_like(f_x), f_lam, f_x
         if w0 is not None:
-            w = average(w0)
+            w = average.average(w0)
             r, v = f_x - times(H, w), f_lam - times(J, w)
         first, self.history, self.iterations = np.linalg.norm(r, axis=1).max(), [], M
         p, rho = np.zeros_like(w), 0.0
         for m in range(M):
             if batches is not None:
                 J, H = dense(problem, x, lam, batches[0][m])[1], dense(problem, x, lam, batches[-1][m])[0]
-            rbar = average(r)
+            rbar = average.average(r)
             if eta is not None:
                 p = eta * rbar
             else:
                 p, rho = chebyshev_step(rbar, p, rho, m, *interval)
-            r = average.kept(rbar) - times(H, p)
+            r = average.carry(rbar) - times(H, p)
             w, v = w + p, v - times(J, p)
             self.history.append(v)
-            self.growth = np.linalg.norm(average.divided(r), axis=1).max() / (first or 1.0)
+            self.growth = np.linalg.norm(average.debias(r), axis=1).max() / (first or 1.0)
             if tol is not None and self.growth <= tol:
                 self.iterations = m + 1
                 break

@@ -35,7 +35,7 @@ def apply_once(seed):
         expected = one(u[r].astype(float))
         sent = np.subtract(one.traffic(u.itemsize), before)
         worst = max(worst, np.abs(got[r] - expected).max() / max(1.0, np.abs(expected).max()) / np.finfo(dtype).eps)
-    assert counted(one.avg.ledger) == tuple(sent * [runs, runs, runs, 1])
+    assert counted(one.avg.traffic) == tuple(sent * [runs, runs, runs, 1])
     return worst
 
 

@@ -106,7 +106,7 @@ def test_averaging(xp, dtype, name, shape):
     for call in (0, 3):
         agree(there.apply(xp.asarray(u, dtype=dtype), call=call), here.apply(u, call=call), xp, dtype)
     itemsize = np.dtype(dtype).itemsize
-    assert there.ledger == dataclasses.replace(here.ledger, bytes=here.ledger.floats * itemsize)
+    assert there.traffic == dataclasses.replace(here.traffic, bytes=here.traffic.floats * itemsize)
 
 
 def test_averaging_with_kept_weights(xp, dtype):

@@ -84,7 +84,7 @@ def plan():
 def frozen():
     problem, x, lam = quadratic()
     return hgp.baselines.at_point(
-        "dbo", problem, x, lam, hgp.networks.StaticUndirected(3, seed=1), iterations=4, step=0.1
+        problem, x, lam, hgp.networks.StaticUndirected(3, seed=1), "dbo", iterations=4, step=0.1
     )
 
 
@@ -115,7 +115,7 @@ MADE = {
     "Found": lambda: plan().found,
     "Outcome": lambda: plan().run(against="x"),
     "Stage": lambda: plan().run(against="x").stages[0],
-    "Frozen": frozen,
+    "FixedPointEstimate": frozen,
     "Personalized": personalized,
     "SyntheticMixture": lambda: hgp.data.synthetic_mixture(3, 4, 4, 4, dim=3),
     "Clients": lambda: hgp.data.synthetic_mixture(3, 4, 4, 4, dim=3).clients(),

@@ -98,7 +98,7 @@ def safe_rows(words: str, net: hgp.networks.Network, run: Run) -> tuple[list[Row
     case = some_case(net.n, run)
     L = float(np.linalg.eigvalsh(case.H).max())
     limit = largest_stable(case.H, net)
-    mean = hgp.mixing.open_mean([hgp.PushSum(net, 1)], net.n, case.x, 1)
+    mean = hgp.mixing.start_averaging([hgp.PushSum(net, 1)], net.n, case.x, 1)
     safe = float(hgp.methods.tracking.safe_step(mean, case.problem.linearize(case.x, case.lam), case.x))
     rate = hgp.exact.tracking_rate(case.H, net, safe)
     said = 0.0

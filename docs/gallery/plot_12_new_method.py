@@ -25,9 +25,9 @@ class HeavyBall(hgp.methods.Method):
     def start(self, g):
         return g, 0 * g
 
-    def step(self, state, average, linearization):
+    def step(self, state, mixer, linearization):
         u, p = state
-        ubar = average(u)
+        ubar = mixer.average(u)
         p = self.eta * ubar + self.momentum * p
         return p, (ubar - linearization.hvp(p), p)
 

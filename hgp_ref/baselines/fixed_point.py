@@ -1,4 +1,4 @@
-"""The hyper-gradient of a bilevel method at a point that stays: what it finds, and what it sends for it."""
+"""The hyper-gradient of a baseline at a fixed point, and the traffic it takes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, all_finite, array_namespace
-from hgp_ref.baselines.driver import DIRECTED, SERVER, STATIC, Auxiliary, Hyper, LocalSeries, Points, one_round
+from hgp_ref.baselines.driver import (
+    DIRECTED,
+    SERVER,
+    STATIC,
+    Auxiliary,
+    HypergradientEstimator,
+    LocalSeries,
+    Points,
+    one_round,
+)
 from hgp_ref.baselines.nested import JacobianTracking, MeanHessian, RandomTermMean
 from hgp_ref.baselines.single_loop import Penalty
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods.driver import check_point
 from hgp_ref.methods.spectrum import Diffusion, Tracked, read_rule
-from hgp_ref.mixing import Traffic, exchange, open_mean
+from hgp_ref.mixing import Traffic, run_round, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.results import Result
 
-HYPERS: dict[str, tuple[str, Callable[..., Hyper]]] = {
+ESTIMATORS: dict[str, tuple[str, Callable[..., HypergradientEstimator]]] = {
     "fednest": (SERVER, RandomTermMean),
     "dbo": (STATIC, JacobianTracking),
     "gbdsbo": (STATIC, MeanHessian),
@@ -36,26 +45,13 @@ HYPERS: dict[str, tuple[str, Callable[..., Hyper]]] = {
 
 
 @dataclass(frozen=True)
-class Frozen(Result):
-    """v after the last iteration and after every `every`-th, with what was sent until then.
+class FixedPointEstimate(Result):
+    """The hyper-gradient of a baseline at a fixed point, after the last iteration and along the way.
 
     Attributes
     ----------
-    value : (n, d_lam), the estimate at the end.
-    history : (entries, n, d_lam), at the iterations looked at.
-    iterations : (entries,), these.
-    floats : (entries,), cumulative.
-    rounds : (entries,), cumulative.
-    traffic : in all.
-    method : its name.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
-    >>> x, lam, net = np.ones((4, 3)), np.zeros((4, 2)), hgp.networks.StaticUndirected(n=4, seed=1)
-    >>> frozen = hgp.baselines.at_point("dbo", problem, x, lam, net, iterations=4, every=2, step=0.5)
-    >>> frozen.iterations.tolist(), frozen.history.shape
-    ([2, 4], (2, 4, 2))
+    history : (entries, n, d_lam), v after each of `iterations`.
+    floats, rounds : (entries,), cumulative.
     """
 
     value: Array
@@ -68,101 +64,88 @@ class Frozen(Result):
 
 
 def at_point(
-    method: str,
     problem: Problem,
     x: Array,
     lam: Array,
     net: Network,
+    method: str,
+    *,
     iterations: int = 100,
     every: int = 1,
     callback: Callable[[int, Array], object] | None = None,
     **settings: Any,
-) -> Frozen:
-    """The hyper-gradient that a bilevel method of others forms, with x and λ frozen: only what approaches it moves.
-
-    Full batches. The methods whose iteration takes vectors and means alone are also `hgp.methods`; here are all of
-    them, those that send matrices included, which travel as columns of one message.
+) -> FixedPointEstimate:
+    """The hyper-gradient that a baseline computes, with x and λ fixed and on full batches: only its estimator moves.
 
     Parameters
     ----------
-    method : its name, with the settings it takes:
+    x : "fab" needs the inner solution.
+    method : the name of a baseline. Each has its own `settings`:
         "fednest" (terms, ell, seed, draw), "dbo" (step, shared, tracked), "gbdsbo" (step, ell, terms, shared),
         "mdbo" and "vrdbo" (terms, ell), "ma_dsbo" (step), "dsoba" (step), "sparkle" (rule, step),
         "fab" (step, penalty, nodes).
-    problem, x, lam : as for `hgp.hypergradient`; "fab" needs x to be the inner solution.
-    net : as the method needs it.
-    iterations, every : how many, and how often v is kept.
-    callback : called as callback(m, v) wherever v is kept; a true result stops.
-
-    Returns
-    -------
-    Frozen. What does not stay finite raises DivergenceError.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The method is not known or does not take such settings; x and λ must fit the problem.
-    DivergenceError
-        What the method holds is not finite any more.
+    every : how often v is recorded.
+    callback : called as callback(m, v) whenever v is recorded; a true result stops.
 
     Examples
     --------
-    >>> import numpy as np, hgp_ref as hgp
     >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
     >>> x, lam, net = np.ones((4, 3)), np.zeros((4, 2)), hgp.networks.StaticUndirected(n=4, seed=1)
-    >>> est = hgp.baselines.at_point("dbo", problem, x, lam, net, iterations=400, step=0.5)
+    >>> est = hgp.baselines.at_point(problem, x, lam, net, "dbo", iterations=400, step=0.5)
     >>> bool(np.abs(est.value - hgp.exact.hypergradient(problem, x, lam)).max() < 1e-10)
     True
     >>> edges = len(net.edges(1)[0]) - 4
     >>> est.traffic.floats == 400 * edges * (2 * 3 * 8 + 8)  # two matrices of 3 × (4·2), and the tracked products
     True
     """
-    network, make = HYPERS[validation.choice("method", method, HYPERS)]
-    hyper = _hyper(method, make, settings)
+    network, make = ESTIMATORS[validation.choice("method", method, ESTIMATORS)]
+    estimator = _configured(method, make, settings)
     problem = as_problem(problem, needs=("outer_grad", "linearize", "inner_grad"))
     x, lam = check_point(problem, x, lam)
     M = validation.integer("iterations", iterations, 1, validation.LONGEST)
     every = validation.integer("every", every, 1, validation.LONGEST)
     if callback is not None:
         validation.function("callback", callback)
-    mean = open_mean([one_round(method, network, net)], problem.n_clients, x, M)
+    mixer = start_averaging([one_round(method, network, net)], problem.n_clients, x, M)
     point = Points(problem, x).next(x, lam)
-    state, values, marks, floats, rounds = hyper.begin(point), [], [], [], []
+    state, values, marks, floats, rounds = estimator.init(point), [], [], [], []
     with np.errstate(over="ignore", invalid="ignore"):
         for m in range(1, M + 1):
-            (state,) = exchange(mean, hyper.talk(state, point))
+            (state,) = run_round(mixer, estimator.talk(state, point))
             if m % every and m != M:
                 continue
-            values.append(hyper.value(state, point))
+            values.append(estimator.value(state, point))
             if not all_finite(values[-1]):
-                raise DivergenceError(f"diverged: {method} holds NaN or infinite values after {m} iterations")
+                raise DivergenceError(f"diverged: the hyper-gradient of {method} is not finite after {m} iterations")
             marks.append(m)
-            floats.append(int(mean.channel.traffic.floats))
-            rounds.append(int(mean.channel.traffic.rounds))
+            floats.append(int(mixer.channel.traffic.floats))
+            rounds.append(int(mixer.channel.traffic.rounds))
             if callback is not None:
-                told = callback(m, array_namespace(x).asarray(values[-1], copy=True))
-                if validation.returned_bool("callback", told):
+                answer = callback(m, array_namespace(x).asarray(values[-1], copy=True))
+                if validation.returned_bool("callback", answer):
                     break
-    return Frozen(
+    return FixedPointEstimate(
         value=values[-1],
         history=array_namespace(x).stack(values),
         iterations=np.array(marks),
         floats=np.array(floats, dtype=np.int64),
         rounds=np.array(rounds, dtype=np.int64),
-        traffic=mean.charge(),
+        traffic=mixer.record_traffic(),
         method=method,
     )
 
 
-def _hyper(method: str, make: Callable[..., Hyper], settings: dict[str, Any]) -> Hyper:
-    """What `make` makes of the settings; TypeError with the names it takes where one is missing or too many."""
+def _configured(
+    method: str, make: Callable[..., HypergradientEstimator], settings: dict[str, Any]
+) -> HypergradientEstimator:
+    """make(**settings); TypeError if a setting is missing or unknown."""
     known = signature(make).parameters.values()
-    needed = [p.name for p in known if p.default is Parameter.empty]
-    may = [p.name for p in known if p.default is not Parameter.empty]
-    if not set(needed) <= set(settings) <= {*needed, *may}:
-        given = ", ".join(settings) or "nothing"
+    required = [p.name for p in known if p.default is Parameter.empty]
+    optional = [p.name for p in known if p.default is not Parameter.empty]
+    if not set(required) <= set(settings) <= {*required, *optional}:
         raise TypeError(
-            f"method={method!r}: {given} given, needed {', '.join(needed)}"
-            + (f"; may be: {', '.join(may)}" if may else "")
+            f"method={method!r} takes the settings {', '.join(required)}"
+            + (f" and optionally {', '.join(optional)}" if optional else "")
+            + f", got {', '.join(settings) or 'none'}"
         )
     return make(**settings)

@@ -163,7 +163,7 @@ class PreciseLoop(Loop):
 
     @property
     def rounding_complete(self) -> bool | None:
-        return not self.channel.anyone(self.problem.term_sizes is None)
+        return not self.channel.any_rank(self.problem.term_sizes is None)
 
     def begin(self, lam: Array, seed: int) -> LoopState:
         at = super().begin(lam, seed)
@@ -198,7 +198,7 @@ class PreciseLoop(Loop):
                     break
                 avg = self._averaging(at)
                 x = avg.apply(x - p)
-                at.clock.pass_on(avg.ledger, 0)
+                at.clock.pass_on(avg.traffic, 0)
         cost = self.total(self.problem.outer_cost(x, lam))
         if not np.isfinite(cost):
             raise DivergenceError(f"diverged: the outer cost is {cost} after corrections of x")
@@ -462,7 +462,7 @@ class CertifiedLoop(PreciseLoop):
         avg = self._averaging(at)
         told = certify(self.problem.given, at.x, lam, est, avg, lipschitz=nu, first_call=0,
                        strong_convexity=nu.strong_convexity)  # fmt: skip
-        at.clock.pass_on(avg.ledger, 0)
+        at.clock.pass_on(avg.traffic, 0)
         errors, inner = told.decentralised_bound, told.decentralised_inexact
         if errors is None or inner is None:  # x is too far off for a bound at x(λ)
             return np.inf, np.inf, 1.0
@@ -513,7 +513,7 @@ class CertifiedLoop(PreciseLoop):
     def _tried(self, at: LoopState, search: StepLength, proposed: Array) -> str:
         """What became of the proposed λ: LOWER (it is accepted), JUDGED, UNKNOWN, or why training failed."""
         lam = at.lam[-1]
-        if self.channel.anyone(self._known(proposed) is None):
+        if self.channel.any_rank(self._known(proposed) is None):
             search.failed()
             return UNKNOWN
         try:
@@ -537,4 +537,4 @@ class CertifiedLoop(PreciseLoop):
 
     def _among(self, places: list[Array], lam: Array) -> bool:
         """Whether λ is one of those that were tried, for all clients."""
-        return any(not self.channel.anyone(not np.array_equal(host_float64(lam), host_float64(a))) for a in places)
+        return any(not self.channel.any_rank(not np.array_equal(host_float64(lam), host_float64(a))) for a in places)

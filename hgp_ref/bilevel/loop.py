@@ -19,7 +19,7 @@ from hgp_ref.bilevel.trajectory import OuterStep
 from hgp_ref.bilevel.updates import Adam, State, Update
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods import Method, Neumann, hypergradient
-from hgp_ref.mixing import Averaging, Channel, Traffic, connect, push_sum_over
+from hgp_ref.mixing import Averaging, Channel, Traffic, connect, push_sum_for
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import Network
 from hgp_ref.problems import as_problem
@@ -212,7 +212,7 @@ def trained(train: Train, problem: Normalised, net: Network, lam: Array, x0: Arr
         raise
     x, sent = returned("train", fit, "x", (problem.n_clients, problem.dim_x), "(n, d_x)", lam)
     clock.pass_on(sent, getattr(fit, "steps", 0))
-    if connect(net).anyone(not all_finite(x)):
+    if connect(net).any_rank(not all_finite(x)):
         raise DivergenceError("diverged: training returned NaN or infinite parameters")
     return own(detached(x))
 
@@ -256,7 +256,7 @@ class Estimator:
         for name in UNUSED:
             if name in settings:
                 raise ValueError(f"estimate: {name!r} given, which the loop does not use; give steps and average")
-        self.steps, self.average = settings.pop("steps", STEPS), settings.pop("average", push_sum_over)
+        self.steps, self.average = settings.pop("steps", STEPS), settings.pop("average", push_sum_for)
         validation.function("estimate['average']", self.average)
         self.iterations = validation.integer(
             "estimate['iterations']", settings.pop("iterations", 200), 0, validation.LONGEST
@@ -297,7 +297,7 @@ class Estimator:
             est = Direct(problem.outer_grad(x, lam)[1])
         else:
             est = self._run(problem, clock.net(net), x, lam, clock, shrink, **more)
-        if connect(net).anyone(not all_finite(est.value)):
+        if connect(net).any_rank(not all_finite(est.value)):
             raise DivergenceError("diverged: the hyper-gradient holds NaN or infinite values")
         return est
 
@@ -326,13 +326,13 @@ class Estimator:
         chosen: dict[str, Any] = {"method": self.method, "eta": self.eta}
         if shrink < 1:
             chosen = {"method": None, "eta": (1.0 if self.eta is None else self.eta) * shrink}
-        before, done = avg.ledger, M
+        before, done = avg.traffic, M
         try:
             est = hypergradient(problem, x, lam, avg, iterations=M, seed=clock.seed, first_batch=clock.batches, w0=w0,
                                 **chosen, **self.settings)  # fmt: skip
             done = est.iterations
         finally:  # what was sent was sent, and mini-batches that were drawn are used up
-            clock.pass_on(avg.ledger - before, done)
+            clock.pass_on(avg.traffic - before, done)
         return est
 
 

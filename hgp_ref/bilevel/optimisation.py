@@ -148,7 +148,7 @@ def optimise(
     settings = _described(net=net, outer_steps=K, train=train, estimate=estimate, update=update, project=project,
                           warm_start=warm_start, seed=seed, log=log, patience=patience, certify=rule)  # fmt: skip
     present = {name: value is not None for name, value in dict(x0=x0, measure=measure, callback=callback).items()}
-    loop.channel.agree("hgp.bilevel.optimise", **settings, **present)
+    loop.channel.check_same_on_all_ranks("hgp.bilevel.optimise", **settings, **present)
     kept = RunFile(place_of(file, loop.channel), settings, Witness(loop.problem, net, loop.x0, measure))
     shown = bar(K, "optimise", progress and loop.channel.clients.start == 0)
     try:
@@ -191,7 +191,7 @@ def _reason(loop: Loop, at: LoopState, K: int, patience: int | None, callback: C
     """Why to stop at λ_k; "" to go on."""
     if callback is not None:
         told = callback(at.k, own(loop.as_lam(at.lam[-1])), own(at.x), at.outer_cost[-1])
-        if loop.channel.anyone(validation.returned_bool("callback", told)):
+        if loop.channel.any_rank(validation.returned_bool("callback", told)):
             return "callback"
     if patience is not None and at.k - at.best >= patience:
         return "patience"

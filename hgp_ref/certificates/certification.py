@@ -263,8 +263,10 @@ def certify(
     elsewhere = any(talk.elsewhere for talk in talks)
     nu = known_lipschitz(problem, lam) if lipschitz is None else constants(lipschitz)
     for talk in talks:
-        talk.channel.meet(problem.clients)
-        talk.channel.agree("hgp.certify", given=(lipschitz, modulus, max_rounds, matrix_free), runs=value.ndim)
+        talk.channel.check_client_ids(problem.clients)
+        talk.channel.check_same_on_all_ranks(
+            "hgp.certify", given=(lipschitz, modulus, max_rounds, matrix_free), runs=value.ndim
+        )
     if elsewhere and lipschitz is None:
         nu = common_constants(nu, talks[0].channel)
     point = look(problem, x, lam, modulus, nu, matrix_free, everybody=talks[0].n if elsewhere else None)
@@ -280,10 +282,10 @@ def certify(
         not_refuted(point, modulus, nu, inner.gap)
         seen = Seen(inner, [judge(point, own, u) for own, (_, u) in zip(owned, runs, strict=True)])
     known = modulus if isinstance(modulus, float) else 0.0
-    complete = not talks[0].channel.anyone(not point.complete) if talks else point.complete
+    complete = not talks[0].channel.any_rank(not point.complete) if talks else point.complete
     net = _by_clients(point, [w for _, w in runs], talks, nu, known, common, strict=lipschitz is not None)
     for one, talk in zip(averagings or [], talks, strict=True):
-        one.ledger += talk.traffic
+        one.traffic += talk.traffic
     return assemble(point, owned, seen, net, many=value.ndim == 3, nu=nu, note=note, complete=complete)
 
 

@@ -10,7 +10,7 @@ from hgp_ref import rounding as rigorous
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64
 from hgp_ref.bounds.residual import c3, c4, distance_to_solution, inexact
 from hgp_ref.certificates.point import Point
-from hgp_ref.mixing import BALANCED, FRESH, Averaging, Channel, Traffic
+from hgp_ref.mixing import Averaging, Channel, Traffic, WeightRule
 from hgp_ref.problems.lipschitz import Lipschitz
 
 
@@ -131,14 +131,14 @@ class Conversation:
         if not isinstance(self.channel, Channel):
             given = type(self.channel).__name__
             raise TypeError(f"avg: {type(avg).__name__}.connect() returned {given}, needed a Channel")
-        if self.channel.loses_mass:
+        if self.channel.drops_mass:
             raise ValueError(
                 f"avg: {avg!r} given, needed RobustPushSum: C3 and C4 place the true mean among what clients hold in "
                 "the course of Push-Sum, and here part of it is lost; or do without avg (C1, C2)"
             )
         self.steps = avg.steps_of(0, 1)[0]
-        self.weights = BALANCED if avg.weights is BALANCED else FRESH
-        self.channel.skip(passed, self.weights, like)
+        self.weights = WeightRule.NONE if avg.weight_rule is WeightRule.NONE else WeightRule.RESET
+        self.channel.advance(passed, self.weights, like)
 
     @property
     def elsewhere(self) -> bool:
@@ -153,14 +153,16 @@ class Conversation:
         """The means of `parts`, (n,) or (n, k) each, in one call, enclosed by boxes (n, 1) or (n, k)."""
         flat = [p.reshape(len(p), -1) for p in parts]
         u = from_host(np.concatenate(flat, axis=1).astype(host_dtype(self.like)), like=self.like)
-        boxes = self.channel.enclose(u, self.steps, self.weights, self.max_rounds)
+        boxes = self.channel.interval_mean(u, self.steps, self.weights, self.max_rounds)
         low, high = (np.split(host_float64(end), _ends(flat), axis=1) for end in boxes)
         return [Enclosed(*ends) for ends in zip(low, high, strict=True)]
 
     def largest(self, *parts: np.ndarray) -> list[np.ndarray]:
         """Maxima over all clients of each of `parts` (n,) or (n, k), exact; (1,) or (k,) each."""
         flat = [p.reshape(len(p), -1) for p in parts]
-        return np.split(self.channel.largest(np.concatenate(flat, axis=1), self.like, self.max_rounds), _ends(flat))
+        return np.split(
+            self.channel.max_consensus(np.concatenate(flat, axis=1), self.like, self.max_rounds), _ends(flat)
+        )
 
     def rounding(self) -> float:
         """Rounding of `average` relative to the largest of what it averages.
@@ -171,7 +173,7 @@ class Conversation:
         sent in all S, n S numbers in place of n.
         """
         eps = float(np.finfo(host_dtype(self.like)).eps)
-        at_once = self.n if self.channel.keeps_mass else self.n * self.steps
+        at_once = self.n if self.channel.conserves_mass else self.n * self.steps
         return 2 * (self.steps + 1) * (at_once + 2) * eps
 
 
@@ -191,8 +193,7 @@ def _ends(flat: list[np.ndarray]) -> np.ndarray:
 #
 # and maxima and minima over clients are exact by flooding. Over links that lose and delay, where clients use running
 # sums, part of the sums is under way at the end, and the mean may lie outside what clients hold; it lies in the hull of
-# that and of what they held since the oldest share under way was sent (`channels.Lossy.enclose`), so that a box in
-# place
+# that and of what they held since the oldest share in flight was sent (`Lossy.interval_mean`), so that a box in place
 # of y_i does the same. Four phases:
 #
 #     1  Push-Sum of (w_i, ∂_x f_i − H_i w_i, λ_min(H_i))

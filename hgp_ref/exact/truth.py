@@ -335,7 +335,7 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     Returns
     -------
     array
-        Class Client, the limit of `baselines.at_point("dbo", ..., tracked=False)`.
+        Class Client, the limit of `baselines.at_point(…, "dbo", tracked=False)`.
 
     Raises
     ------

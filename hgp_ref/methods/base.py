@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from hgp_ref.backend import Array
-from hgp_ref.mixing import Mean
+from hgp_ref.mixing import Mixer
 
 
 class Curvature(Protocol):
@@ -26,8 +26,8 @@ class Curvature(Protocol):
 class Method(ABC):
     """An iteration for w*. Its settings are attributes, its state is whatever `start` and `step` return.
 
-    `average(u)` makes the next call of the averaging, `average.kept(ubar)` is what goes on in place of ū, and
-    `average.channel` is there for methods that need more than means. Arrays may carry a leading run axis. A vector that
+    `mixer.average(u)` makes the next call of the averaging, `mixer.carry(ubar)` is what goes on in place of ū, and
+    `mixer.channel` is there for methods that need more than means. Arrays may carry a leading run axis. A vector that
     `hvp` was asked for must not be changed in place afterwards: the driver may have taken ∂²_{xλ} g of it, too.
 
     Examples
@@ -80,13 +80,13 @@ class Method(ABC):
         """
         return self.start(g)
 
-    def begin(self, state: Any, average: Mean, whole: Callable[[], Curvature]) -> Any:
+    def begin(self, state: Any, mixer: Mixer, whole: Callable[[], Curvature]) -> Any:
         """The state with what must be known before the first step; whole() is ∂²_x g on full batches, for all runs.
 
         Parameters
         ----------
         state : of `start`.
-        average : the mean over the network.
+        mixer : averages over the network.
         whole : () → a linearization on full batches.
 
         Returns
@@ -95,7 +95,7 @@ class Method(ABC):
         """
         return state
 
-    def restart(self, state: Any, g: Array, w: Array, average: Mean, whole: Callable[[], Curvature]) -> Any:
+    def restart(self, state: Any, g: Array, w: Array, mixer: Mixer, whole: Callable[[], Curvature]) -> Any:
         """The state of a new start from w, g = ∂_x f − ∂²_x g w; what `begin` has found in `state` may be kept.
 
         Parameters
@@ -103,14 +103,14 @@ class Method(ABC):
         state : of the cycle before.
         g : (..., n, d_x), ∂_x f − ∂²_x g w.
         w : (..., n, d_x), where it starts.
-        average : the mean over the network.
+        mixer : averages over the network.
         whole : () → a linearization on full batches.
 
         Returns
         -------
         the state.
         """
-        return self.begin(self.start_from(g, w), average, whole)
+        return self.begin(self.start_from(g, w), mixer, whole)
 
     def carry(self, state: Any) -> Array | None:
         """What a later run may go on from together with w; None where the method cannot tell.
@@ -145,13 +145,13 @@ class Method(ABC):
         return True
 
     @abstractmethod
-    def step(self, state: Any, average: Mean, linearization: Curvature) -> tuple[Array, Any]:
+    def step(self, state: Any, mixer: Mixer, linearization: Curvature) -> tuple[Array, Any]:
         """The increment p of w, and the next state.
 
         Parameters
         ----------
         state : of the step before.
-        average : the mean over the network: average(u).
+        mixer : averages over the network: mixer.average(u).
         linearization : hvp(u) is ∂²_x g u.
 
         Returns

@@ -10,7 +10,7 @@ from hgp_ref.backend import Array, host_dtype, host_float64
 from hgp_ref.errors import ConvergenceWarning, DivergenceError, NonFiniteError, outside
 from hgp_ref.methods.base import Method
 from hgp_ref.methods.spectrum import NOT_FINITE, extremes, range_of_mean, row_norms, start_rows
-from hgp_ref.mixing import Mean
+from hgp_ref.mixing import Mixer
 from hgp_ref.problems.base import Normalised
 
 SUDDEN = (
@@ -33,10 +33,10 @@ class GrowthWatch:
     """
 
     def __init__(
-        self, problem: Normalised, x: Array, lam: Array, method: Method, first: Array, average: Mean, mini_batches: bool
+        self, problem: Normalised, x: Array, lam: Array, method: Method, first: Array, mixer: Mixer, mini_batches: bool
     ) -> None:
         self.problem, self.x, self.lam, self.method = problem, x, lam, method
-        self.average, self.mini_batches = average, mini_batches
+        self.mixer, self.mini_batches = mixer, mini_batches
         self.norms, self.looks = [self._norm(first)], [0]
         self.warned = False  # that the run has not converged
         self.finite = (0, float(np.max(self.norms[0])))  # the last iteration known to be finite, and how large it was
@@ -80,7 +80,7 @@ class GrowthWatch:
         (m, size), limits = self.finite, np.finfo(host_dtype(self.x))
         assert self.spoilt is not None, "looks are noted"
         needed = (np.log(float(limits.max)) - np.log(max(size, float(limits.tiny)))) / (self.spoilt - m)
-        return not self.average.channel.anyone(bool(needed <= np.log(SUDDEN) + self._fastest()))
+        return not self.mixer.channel.any_rank(bool(needed <= np.log(SUDDEN) + self._fastest()))
 
     def _fastest(self) -> float:
         """log of the largest growth in one iteration that finite looks show, 0 where there is none."""
@@ -121,7 +121,7 @@ class GrowthWatch:
         warnings.warn(f"not converged: {message}", ConvergenceWarning, stacklevel=outside())
 
     def _norm(self, r: Array) -> np.ndarray:
-        return self.average.channel.max_over_clients(row_norms(r))
+        return self.mixer.channel.max_over_clients(row_norms(r))
 
     @property
     def _first(self) -> np.ndarray:
@@ -131,11 +131,11 @@ class GrowthWatch:
         """What rounding may leave of ∂_x f − ∂²_x g w: eps ‖∂²_x g_i‖ ‖w_i‖ of each product."""
         low, high = extremes(self.problem.linearize(self.x, self.lam).hvp, start_rows(self.x))
         sizes = np.maximum(np.abs(low), np.abs(high)) * host_float64(row_norms(w))  # of ∂²_x g_i w_i, (..., n)
-        return ROUNDINGS * float(np.finfo(host_dtype(w)).eps) * self.average.channel.max_over_clients(sizes)
+        return ROUNDINGS * float(np.finfo(host_dtype(w)).eps) * self.mixer.channel.max_over_clients(sizes)
 
     def _mean_range(self) -> tuple[float, float]:
         linearization = self.problem.linearize(self.x, self.lam)
-        spectrum = range_of_mean(self.average.channel, linearization, self.x)
+        spectrum = range_of_mean(self.mixer.channel, linearization, self.x)
         if not np.isfinite(spectrum).all():
             raise NonFiniteError(NOT_FINITE)
         return spectrum
@@ -144,7 +144,7 @@ class GrowthWatch:
         with np.errstate(over="ignore", invalid="ignore"):
             ratios = np.atleast_1d(self.norms[-1] / self._first)
         run = int(np.flatnonzero(np.atleast_1d(which))[0])
-        named = f" in run {run}, {self.average.averagings[run]!r}," if np.ndim(which) else ""
+        named = f" in run {run}, {self.mixer.averagings[run]!r}," if np.ndim(which) else ""
         grown = f"after {m} iterations{named} the largest term is {ratios[run]:.2g} times the first; "
         low, high = spectrum
         eta = getattr(self.method, "eta", None)
@@ -160,7 +160,7 @@ class GrowthWatch:
             return "needed < 2: take a smaller eta"
         if low < 0:
             return f"and its smallest eigenvalue is {low:.3g}: the mean inner cost is not convex here"
-        debias = getattr(self.average.averagings[run], "debias", "reset")
+        debias = getattr(self.mixer.averagings[run], "debias", "reset")
         if debias != "reset":
             return f"which is < 2: the averaging makes them grow, debias={debias!r}"
         if self.mini_batches:
@@ -169,7 +169,7 @@ class GrowthWatch:
 
     def _worst_client(self, eta: float) -> str:
         lows, highs = extremes(self.problem.linearize(self.x, self.lam).hvp, start_rows(self.x))
-        top = self.average.channel.max_over_clients(np.stack([-lows, highs]))
+        top = self.mixer.channel.max_over_clients(np.stack([-lows, highs]))
         low, high = float(-top[0]), float(top[1])
         if eta * high >= 2:
             return f"{eta * high:.4g} of a single client: averages that are not exact feed it back; more steps help"

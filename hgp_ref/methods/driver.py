@@ -15,7 +15,7 @@ from hgp_ref.methods.base import Method
 from hgp_ref.methods.divergence import GrowthWatch
 from hgp_ref.methods.fingerprint import Fingerprint, fingerprint
 from hgp_ref.methods.series import Neumann
-from hgp_ref.mixing import Averaging, Mean, Traffic, open_mean
+from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
 from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullLinearization, Normalised
@@ -74,7 +74,7 @@ class Iteration:
     """A run of `method`: its state and what is kept of it."""
 
     method: Method
-    average: Mean
+    mixer: Mixer
     derivatives: FullBatch | Sampled
     watch: GrowthWatch
     state: Any
@@ -110,7 +110,7 @@ class Iteration:
     def _iterate(self) -> Array:
         for_v, for_w = self.derivatives.at(self.m)
         shared = _Shared(for_w) if for_v is for_w and not (self.deferred or self.whole_cross) else None
-        p, self.state = _answer(self.method.step(self.state, self.average, shared or for_w))
+        p, self.state = _answer(self.method.step(self.state, self.mixer, shared or for_w))
         validation.returned_array("step", p, tuple(self.w.shape), like=self.w, owner="method")
         self.w = self.w + p
         if self.whole_cross and not self.deferred:
@@ -122,13 +122,13 @@ class Iteration:
             self.kept.append(self.w if self.deferred else self.v)
         if self.callback is not None:
             copy = array_namespace(self.v).asarray(self.v, copy=True)  # the caller's, to do with as it likes
-            if self.average.channel.anyone(validation.returned_bool("callback", self.callback(self.m, copy))):
+            if self.mixer.channel.any_rank(validation.returned_bool("callback", self.callback(self.m, copy))):
                 self.stopped = "callback"
         return p
 
     def _look(self, p: Array) -> None:
         left = self.method.residual(self.state)
-        self.watch.look(p if left is None else self.average.divided(left), self.m)
+        self.watch.look(p if left is None else self.mixer.debias(left), self.m)
         if self.tol is None or self.stopped != "iterations" or not self.method.may_end(self.state):
             return
         if np.all(self.watch.left <= self.tol):
@@ -305,7 +305,7 @@ class Start:
 
 def starting_point(
     whole: Callable[[], FullLinearization],
-    average: Mean,
+    mixer: Mixer,
     f_x: Array,
     f_lam: Array,
     method: Method,
@@ -317,13 +317,13 @@ def starting_point(
     if w0 is not None and resume is not None:
         raise ValueError("w0: given beside resume, needed one of them")
     if resume is not None:
-        return _earlier(whole, average, method, resume, f_x, f_lam, point)
+        return _earlier(whole, mixer, method, resume, f_x, f_lam, point)
     if w0 is not None:
-        return _first_guess(whole(), average, w0, f_x, f_lam)
+        return _first_guess(whole(), mixer, w0, f_x, f_lam)
     return Start(array_namespace(f_x).zeros_like(f_x), f_x, f_lam, zero=True)
 
 
-def _first_guess(linearization: FullLinearization, average: Mean, w0: Array, f_x: Array, f_lam: Array) -> Start:
+def _first_guess(linearization: FullLinearization, mixer: Mixer, w0: Array, f_x: Array, f_lam: Array) -> Start:
     """w^(0) = the average of w0.
 
     Clients average w0 first because w* is what solves mean_i H_i w = mean_i ∂_x f_i for one w that all share.
@@ -333,14 +333,14 @@ def _first_guess(linearization: FullLinearization, average: Mean, w0: Array, f_x
     if tuple(w0.shape) not in (tuple(f_x.shape), tuple(f_x.shape[-2:])):
         raise ValueError(f"w0: shape {tuple(w0.shape)} given, needed {tuple(f_x.shape)} = (..., n, d_x)")
     xp = array_namespace(f_x)
-    w = average(xp.broadcast_to(detached(w0), f_x.shape) + xp.zeros_like(f_x))
+    w = mixer.average(xp.broadcast_to(detached(w0), f_x.shape) + xp.zeros_like(f_x))
     bent, crossed = linearization.products(w)
     return Start(w, f_x - bent, f_lam - crossed)
 
 
 def _earlier(
     whole: Callable[[], FullLinearization],
-    average: Mean,
+    mixer: Mixer,
     method: Method,
     resume: Any,
     f_x: Array,
@@ -349,7 +349,7 @@ def _earlier(
 ) -> Start:
     """The end of an earlier run: nothing is averaged, its method goes on."""
     validation.instance("resume", resume, Estimate)
-    if average.channel.anyone(resume.fingerprint is None):
+    if mixer.channel.any_rank(resume.fingerprint is None):
         raise ValueError(
             "resume must be an estimate with a fingerprint of its problem, x and lam, got one without (saved by an "
             "earlier version?); to start from its w, pass w0=est.w"
@@ -363,7 +363,7 @@ def _earlier(
     w, carried, v = (_part(resume, name, f_x, tuple(shape)) for name, shape in parts.items())
     eps = float(np.finfo(host_dtype(f_x)).eps)
     elsewhere = point.differs(resume.fingerprint, eps)
-    if average.channel.anyone(elsewhere):  # all ranks raise, or some would wait for the others
+    if mixer.channel.any_rank(elsewhere):  # all ranks raise, or some would wait for the others
         raise ValueError(
             "resume must be an estimate at the same problem, x and lam; to start from its w elsewhere, pass w0=est.w"
         )
@@ -489,12 +489,14 @@ def hypergradient(
     many = runs is not None
     outer = _outer_gradients(problem, x, lam)
     f_x, f_lam = outer if runs is None else _for_runs(outer, runs)
-    average = open_mean(averagings, problem.n_clients, f_x if many else x, M + (w0 is not None), many)
+    mixer = start_averaging(averagings, problem.n_clients, f_x if many else x, M + (w0 is not None), many)
     given: dict[str, object] = {"w0": w0 is not None, "resume": resume is not None, "whole_cross": whole_cross}
     given |= {"callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
     drawn = {"seed": seeds, "first_batch": first_batch, "shared_batch": shared_batch, "replace": replace}
-    average.channel.meet(problem.clients)
-    average.channel.agree("hgp.hypergradient", method=method, tol=tol, batch_size=batch_size, **drawn, **given)
+    mixer.channel.check_client_ids(problem.clients)
+    mixer.channel.check_same_on_all_ranks(
+        "hgp.hypergradient", method=method, tol=tol, batch_size=batch_size, **drawn, **given
+    )
     derivatives: FullBatch | Sampled
     if batch_size is None:
         derivatives = FullBatch(problem, x, lam)
@@ -505,22 +507,22 @@ def hypergradient(
         )
         derivatives = Sampled(problem, x, lam, batches)
     point = fingerprint(problem, x, lam, outer, derivatives.whole, mini_batches=batch_size is not None)
-    start = starting_point(derivatives.whole, average, f_x, f_lam, method, w0, resume, point)
-    watch = GrowthWatch(problem, x, lam, method, start.left, average, mini_batches=batch_size is not None)
+    start = starting_point(derivatives.whole, mixer, f_x, f_lam, method, w0, resume, point)
+    watch = GrowthWatch(problem, x, lam, method, start.left, mixer, mini_batches=batch_size is not None)
     working = method.for_run(M)
-    state = working.begin(start.state(working), average, derivatives.whole)
+    state = working.begin(start.state(working), mixer, derivatives.whole)
     run = Iteration(
-        working, average, derivatives, watch, state, start.w, start.v, f_lam, history, callback, tol, whole_cross
+        working, mixer, derivatives, watch, state, start.w, start.v, f_lam, history, callback, tol, whole_cross
     )
     del f_x, outer, start, state  # the run has them; arrays that it has left behind are not to be held until its end
-    shown = bar(M, "hypergradient", progress and average.channel.clients.start == 0)
+    shown = bar(M, "hypergradient", progress and mixer.channel.clients.start == 0)
     try:
         run.run(M, shown)
     finally:  # what was sent was sent, also by a run that ends in an error
         shown.close()
-        traffic = average.charge()
+        traffic = mixer.record_traffic()
     value, kept = run.values()
-    if average.channel.anyone(not all_finite(value)):
+    if mixer.channel.any_rank(not all_finite(value)):
         raise NonFiniteError("diverged: the estimate holds NaN or infinite values, needed finite numbers")
     if tol is not None and run.stopped == "iterations" and not watch.warned:
         left = f"where {np.max(watch.left):.2g} of the first residual is left"
@@ -550,7 +552,7 @@ def hypergradient(
         norms=np.stack(watch.norms),
         looks=np.array(watch.looks),
         whole_cross=whole_cross,
-        carried=None if average.channel.underway else working.carry(run.state),
+        carried=None if mixer.channel.in_flight else working.carry(run.state),
         fingerprint=point,
     )
 

@@ -10,8 +10,8 @@ from hgp_ref import philox, validation
 from hgp_ref.backend import Array, array_namespace, device
 from hgp_ref.methods.base import Curvature, Method
 from hgp_ref.methods.spectrum import Moving, range_over_clients, read_rule, require_balanced
-from hgp_ref.mixing import Mean, exchange
-from hgp_ref.mixing.consensus import Talk
+from hgp_ref.mixing import Mixer, run_round
+from hgp_ref.mixing.consensus import MixingRoutine
 
 
 class Neumann(Method):
@@ -46,10 +46,10 @@ class Neumann(Method):
     def start(self, g: Array) -> Array:
         return g
 
-    def step(self, u: Array, average: Mean, linearization: Curvature) -> tuple[Array, Array]:
-        ubar = average(u)
+    def step(self, u: Array, mixer: Mixer, linearization: Curvature) -> tuple[Array, Array]:
+        ubar = mixer.average(u)
         p = self.eta * ubar
-        return p, average.kept(ubar) - linearization.hvp(p)
+        return p, mixer.carry(ubar) - linearization.hvp(p)
 
     def residual(self, u: Array) -> Array:
         return u
@@ -114,34 +114,34 @@ class Chebyshev(Method):
     def start(self, g: Array) -> _ChebyshevState:
         return _ChebyshevState(g, None, 0.0, float("nan"), float("nan"))
 
-    def begin(self, state: _ChebyshevState, average: Mean, whole: Callable[[], Curvature]) -> _ChebyshevState:
-        return self._with_interval(state, average, whole)
+    def begin(self, state: _ChebyshevState, mixer: Mixer, whole: Callable[[], Curvature]) -> _ChebyshevState:
+        return self._with_interval(state, mixer, whole)
 
     def restart(
-        self, state: _ChebyshevState, g: Array, w: Array, average: Mean, whole: Callable[[], Curvature]
+        self, state: _ChebyshevState, g: Array, w: Array, mixer: Mixer, whole: Callable[[], Curvature]
     ) -> _ChebyshevState:
         return replace(self.start(g), centre=state.centre, half=state.half)
 
-    def step(self, state: _ChebyshevState, average: Mean, linearization: Curvature) -> tuple[Array, _ChebyshevState]:
+    def step(self, state: _ChebyshevState, mixer: Mixer, linearization: Curvature) -> tuple[Array, _ChebyshevState]:
         if math.isnan(state.centre):
-            state = self._with_interval(state, average, lambda: linearization)
+            state = self._with_interval(state, mixer, lambda: linearization)
         c, h = state.centre, state.half
-        rhat = average(state.r)
+        rhat = mixer.average(state.r)
         if state.p is None or h == 0:
             rho, p = h / c, rhat / c
         else:
             rho = 1 / (2 * c / h - state.rho)
             p = (2 * rho / h) * rhat + (rho * state.rho) * state.p
-        r = average.kept(rhat) - linearization.hvp(p)
+        r = mixer.carry(rhat) - linearization.hvp(p)
         return p, _ChebyshevState(r, p, rho, c, h)
 
     def residual(self, state: _ChebyshevState) -> Array:
         return state.r
 
-    def _with_interval(self, state: _ChebyshevState, average: Mean, whole: Callable[[], Curvature]) -> _ChebyshevState:
+    def _with_interval(self, state: _ChebyshevState, mixer: Mixer, whole: Callable[[], Curvature]) -> _ChebyshevState:
         low, high = self.low, self.high
         if low is None or high is None:
-            least, most = range_over_clients(average.channel, whole(), state.r)
+            least, most = range_over_clients(mixer.channel, whole(), state.r)
             low, high = least if low is None else low, most if high is None else high
         if not 0 < low <= high:
             raise ValueError(
@@ -210,13 +210,13 @@ class Descent(Method):
     def start(self, g: Array) -> _DescentState:
         return _DescentState(Moving(array_namespace(g).zeros_like(g)), g)
 
-    def begin(self, state: _DescentState, average: Mean, whole: Callable[[], Curvature]) -> _DescentState:
+    def begin(self, state: _DescentState, mixer: Mixer, whole: Callable[[], Curvature]) -> _DescentState:
         if not self.rule.directed:
-            require_balanced(repr(self), average)
+            require_balanced(repr(self), mixer)
         return state
 
-    def step(self, state: _DescentState, average: Mean, linearization: Curvature) -> tuple[Array, _DescentState]:
-        (w,) = exchange(average, self.rule.talk(state.w, lambda w: linearization.hvp(w) - state.g))
+    def step(self, state: _DescentState, mixer: Mixer, linearization: Curvature) -> tuple[Array, _DescentState]:
+        (w,) = run_round(mixer, self.rule.talk(state.w, lambda w: linearization.hvp(w) - state.g))
         return w.s - state.w.s, _DescentState(w, state.g)
 
     def __repr__(self) -> str:
@@ -263,7 +263,7 @@ class LocalNeumann(Method):
     def start(self, g: Array) -> Array:
         return g
 
-    def step(self, u: Array, average: Mean, linearization: Curvature) -> tuple[Array, Array]:
+    def step(self, u: Array, mixer: Mixer, linearization: Curvature) -> tuple[Array, Array]:
         p = self.eta * u
         return p, u - linearization.hvp(p)
 
@@ -330,11 +330,11 @@ class RandomTerm(Method):
     def start(self, g: Array) -> _RandomTermState:
         return _RandomTermState(array_namespace(g).zeros_like(g), g, 0)
 
-    def step(self, state: _RandomTermState, average: Mean, linearization: Curvature) -> tuple[Array, _RandomTermState]:
+    def step(self, state: _RandomTermState, mixer: Mixer, linearization: Curvature) -> tuple[Array, _RandomTermState]:
         if state.m == 0:
-            w = (self.terms / self.ell) * average(state.p)
+            w = (self.terms / self.ell) * mixer.average(state.p)
         elif state.m <= self.last:
-            w = average(state.w - linearization.hvp(state.w) / self.ell)
+            w = mixer.average(state.w - linearization.hvp(state.w) / self.ell)
         else:
             w = state.w
         p = w - state.w
@@ -411,16 +411,16 @@ class HessianGossip(Method):
     def start(self, g: Array) -> _HessianGossipState:
         return _HessianGossipState(g, g, None, array_namespace(g).zeros_like(g), None, None)
 
-    def begin(self, state: _HessianGossipState, average: Mean, whole: Callable[[], Curvature]) -> _HessianGossipState:
-        require_balanced(repr(self), average)
+    def begin(self, state: _HessianGossipState, mixer: Mixer, whole: Callable[[], Curvature]) -> _HessianGossipState:
+        require_balanced(repr(self), mixer)
         return state
 
     def step(
-        self, state: _HessianGossipState, average: Mean, linearization: Curvature
+        self, state: _HessianGossipState, mixer: Mixer, linearization: Curvature
     ) -> tuple[Array, _HessianGossipState]:
         H = state.H if state.seen is linearization else hessians(linearization, state.own)
         V = H if state.V is None else state.V
-        ((h, V),) = exchange(average, damped(self.beta, (state.h, V), (state.own, H)))
+        ((h, V),) = run_round(mixer, damped(self.beta, (state.h, V), (state.own, H)))
         w = inverse_times(V, h, self.ell, self.terms)
         return w - state.w, _HessianGossipState(state.own, h, V, w, linearization, H)
 
@@ -428,7 +428,7 @@ class HessianGossip(Method):
         return f"HessianGossip(step={self.beta:g}, ell={self.ell:g}, terms={self.terms})"
 
 
-def damped(beta: float, held: tuple[Array, ...], own: tuple[Array, ...]) -> Talk:
+def damped(beta: float, held: tuple[Array, ...], own: tuple[Array, ...]) -> MixingRoutine:
     """s ← (1 − β) W s + β d for each of the arrays s that are held, d what a client sees itself."""
     mixed = yield held
     return tuple((1 - beta) * s + beta * d for s, d in zip(mixed, own, strict=True))

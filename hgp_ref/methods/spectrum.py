@@ -31,8 +31,8 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64
 from hgp_ref.errors import NonFiniteError
 from hgp_ref.methods.base import Curvature
-from hgp_ref.mixing import BALANCED, Channel, Mean
-from hgp_ref.mixing.consensus import Pushed, Talk
+from hgp_ref.mixing import Channel, Mixer, WeightRule
+from hgp_ref.mixing.consensus import MixingRoutine, SumPreserving
 
 Gradient = Callable[[Array], Array]
 
@@ -54,7 +54,7 @@ class Rule(ABC):
         self.step = validation.positive("step", step)
 
     @abstractmethod
-    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
+    def talk(self, moving: Moving, gradient: Gradient) -> MixingRoutine:
         """From one state to the next; gradient(s) is d at s, of every client."""
 
     def projected(self, moving: Moving, s: Array) -> Moving:
@@ -65,7 +65,7 @@ class Rule(ABC):
 class Consensus(Rule):
     """s ← W s − α d."""
 
-    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
+    def talk(self, moving: Moving, gradient: Gradient) -> MixingRoutine:
         d = gradient(moving.s)
         (mixed,) = yield (moving.s,)
         return Moving(mixed - self.step * d)
@@ -74,7 +74,7 @@ class Consensus(Rule):
 class Diffusion(Rule):
     """s ← W (s − α d)."""
 
-    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
+    def talk(self, moving: Moving, gradient: Gradient) -> MixingRoutine:
         (mixed,) = yield (moving.s - self.step * gradient(moving.s),)
         return Moving(mixed)
 
@@ -88,10 +88,10 @@ class Tracked(Rule):
         super().__init__(step)
         self.damping = validation.between("damping", damping, 0, 1)
 
-    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
+    def talk(self, moving: Moving, gradient: Gradient) -> MixingRoutine:
         d = gradient(moving.s)
         t = followed(moving.memory, d)
-        mixed, mixed_t = yield moving.s, Pushed(t)
+        mixed, mixed_t = yield moving.s, SumPreserving(t)
         s = mixed - self.step * t
         return Moving(s if self.damping == 1 else moving.s + self.damping * (s - moving.s), (mixed_t, d))
 
@@ -103,7 +103,7 @@ class Lazy(Rule):
         super().__init__(step)
         self.lazy = validation.boolean("lazy", lazy)
 
-    def mixed(self, own: Array) -> Talk:
+    def mixed(self, own: Array) -> MixingRoutine:
         (mixed,) = yield (own,)
         return 0.5 * (own + mixed) if self.lazy else mixed
 
@@ -114,7 +114,7 @@ class ExactDiffusion(Lazy):
     With a projection, s ← Π y, y ← W (ψ⁺ + y − ψ): what it takes away stays in y − ψ.
     """
 
-    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
+    def talk(self, moving: Moving, gradient: Gradient) -> MixingRoutine:
         psi = moving.s - self.step * gradient(moving.s)
         s = yield from self.mixed(psi if moving.memory is None else psi + (moving.s - moving.memory))
         return Moving(s, psi)
@@ -129,7 +129,7 @@ class Extra(Lazy):
     With a projection, s ← Π y, y ← 2m − s + y − m₋ − (e − e₋).
     """
 
-    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
+    def talk(self, moving: Moving, gradient: Gradient) -> MixingRoutine:
         e = self.step * gradient(moving.s)
         m = yield from self.mixed(moving.s)
         s = m - e if moving.memory is None else m + (m - moving.memory[0]) - (e - moving.memory[1])
@@ -142,7 +142,7 @@ class Extra(Lazy):
 class AdaptThenTrack(Rule):
     """y ← W (y + d⁺ − d), then s ← W (s − α y): two rounds."""
 
-    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
+    def talk(self, moving: Moving, gradient: Gradient) -> MixingRoutine:
         d = gradient(moving.s)
         (y,) = yield (followed(moving.memory, d),)
         (s,) = yield (moving.s - self.step * y,)
@@ -167,7 +167,7 @@ class Svrg(Rule):
         super().__init__(step)
         self.local_steps = validation.integer("local_steps", local_steps, 1, validation.LONGEST)
 
-    def talk(self, moving: Moving, gradient: Gradient) -> Talk:
+    def talk(self, moving: Moving, gradient: Gradient) -> MixingRoutine:
         d = gradient(moving.s)
         (mean,) = yield (d,)
         y = moving.s - self.step * mean
@@ -177,9 +177,9 @@ class Svrg(Rule):
         return Moving(s)
 
 
-def follow(memory: Any, d: Array) -> Talk:
+def follow(memory: Any, d: Array) -> MixingRoutine:
     """t ← W t + d⁺ − d by itself, t⁰ = d⁰: from what was remembered to what is, `followed` reads it."""
-    (mixed,) = yield (Pushed(followed(memory, d)),)
+    (mixed,) = yield (SumPreserving(followed(memory, d)),)
     return mixed, d
 
 
@@ -188,10 +188,10 @@ def followed(memory: Any, d: Array) -> Array:
     return d if memory is None else memory[0] + (d - memory[1])
 
 
-def require_balanced(what: str, average: Mean) -> None:
+def require_balanced(what: str, mixer: Mixer) -> None:
     """ValueError unless the averaging takes doubly stochastic matrices, on which `what` rests."""
-    for averaging in average.averagings:
-        if averaging.weights is not BALANCED:
+    for averaging in mixer.averagings:
+        if averaging.weight_rule is not WeightRule.NONE:
             raise ValueError(
                 f"avg: {averaging!r} given, but {what} rests on doubly stochastic matrices, which directed graphs do "
                 "not have; needed Gossip(net, steps) over a network that has them, such as StaticUndirected"
@@ -220,7 +220,7 @@ def range_over_clients(channel: Channel, linearization: Curvature, like: Array) 
     one = like[(*(0,) * (like.ndim - 2), ...)]  # (n, d): all runs share the Hessians
     low, high = extremes(linearization.hvp, start_rows(one))
     ends = np.stack([high, -low], axis=1)
-    top = channel.largest(np.where(np.isfinite(ends), ends, np.inf), like)  # so that all ranks hear of NaN on one
+    top = channel.max_consensus(np.where(np.isfinite(ends), ends, np.inf), like)  # so that all ranks hear of NaN on one
     if not np.isfinite(top).all():
         raise NonFiniteError(NOT_FINITE)
     return float(-top[1]), float(SAFETY * top[0])
@@ -349,33 +349,33 @@ class Mixing:
     rounding: float = 0.0  # of `most`, relative to the largest |number| that travelled along
 
 
-def mixing(average: Mean, like: Array) -> Mixing:
-    """The conversation alone; τ and ω of each run of `average` where it has a run axis."""
+def mixing(mixer: Mixer, like: Array) -> Mixing:
+    """The conversation alone; τ and ω of each run of `mixer` where it has a run axis."""
     none = np.zeros((like.shape[-2], 0))
-    return watch_mixing(average, like, none, none)
+    return watch_mixing(mixer, like, none, none)
 
 
-def watch_mixing(average: Mean, like: Array, averaged: np.ndarray, flooded: np.ndarray) -> Mixing:
+def watch_mixing(mixer: Mixer, like: Array, averaged: np.ndarray, flooded: np.ndarray) -> Mixing:
     """The conversation, while `averaged` (n, k) travels along; `flooded` (n, l) goes with the flooding."""
-    channel, lead, k = average.channel, like.shape[:-2], averaged.shape[1]
+    channel, lead, k = mixer.channel, like.shape[:-2], averaged.shape[1]
     if channel.n == 1:
         most, maxima = (np.broadcast_to(a[0], (*lead, a.shape[1])) for a in (averaged, flooded))
         tau, lightest = (np.zeros(lead), np.ones(lead)) if lead else (0.0, 1.0)
         return Mixing(tau, lightest, 0, most, maxima)
     own = np.concatenate([_pattern(channel.n)[channel.clients, None], averaged], axis=1)
-    average.forget()
-    z, away, light = _windows(average, _beside(own, like))
-    y = host_float64(z / average.weights)
+    mixer.drop_in_flight()
+    z, away, light = _windows(mixer, _beside(own, like))
+    y = host_float64(z / mixer.weights)
     beside = np.broadcast_to(flooded, (*lead, *flooded.shape))
-    top = channel.largest(np.concatenate([y, -y[..., :1], away, -light, beside], axis=-1), like)
+    top = channel.max_consensus(np.concatenate([y, -y[..., :1], away, -light, beside], axis=-1), like)
     spread = np.asarray(top[..., 0] + top[..., k + 1]) / np.ptp(_pattern(channel.n))
     left = np.minimum(top[..., k + 2], 1.0)
-    tau, lightest, rounds = _long_run(average, z[..., :1], spread, -top[..., k + 3])
+    tau, lightest, rounds = _long_run(mixer, z[..., :1], spread, -top[..., k + 3])
     window = np.where(left < 1.0 - ALL, left ** (1.0 / WINDOW), FALLEN ** (1.0 / rounds))
     most, steps = top[..., 1 : k + 1], WINDOW * WINDOWS
-    if k and not channel.keeps_mass:
+    if k and not channel.conserves_mass:
         steps = rounds
-        most = channel.largest(host_float64(channel.enclose(_beside(averaged, like), steps)[1]), like)
+        most = channel.max_consensus(host_float64(channel.interval_mean(_beside(averaged, like), steps)[1]), like)
     rounding = averaging_rounding(channel, steps, float(np.finfo(host_dtype(like)).eps))
     known = Mixing(np.maximum(tau, window), lightest, rounds, most, top[..., k + 4 :], rounding)
     return known if lead else replace(known, tau=float(known.tau), lightest=float(lightest))
@@ -386,7 +386,7 @@ def averaging_rounding(channel: Channel, steps: int, eps: float) -> float:
 
     The count is that of `certificates.conversation.Conversation.rounding`.
     """
-    at_once = channel.n if channel.keeps_mass else channel.n * steps
+    at_once = channel.n if channel.conserves_mass else channel.n * steps
     return 2 * (steps + 1) * (at_once + 2) * eps
 
 
@@ -394,38 +394,38 @@ def _pattern(n: int) -> np.ndarray:
     return np.cos(1.0 + np.arange(n) ** 2.0)
 
 
-def _windows(average: Mean, z: Array) -> tuple[Array, np.ndarray, np.ndarray]:
+def _windows(mixer: Mixer, z: Array) -> tuple[Array, np.ndarray, np.ndarray]:
     """z after all windows; each client's mean distance from 1/n at their ends, 1 at the beginning, and its least ω.
 
     The latter two (..., n, 1).
     """
-    channel, xp = average.channel, array_namespace(z)
+    channel, xp = mixer.channel, array_namespace(z)
     n, number = channel.n, np.arange(channel.n)
     away, light = np.zeros((*z.shape[:-1], 1)), np.ones((*z.shape[:-1], 1))
     for w in range(WINDOWS):
         own = np.stack([number == w % n, np.ones(n)], axis=1)[channel.clients]
-        mixed = average.taking(WINDOW).sums(xp.concat([z, _beside(own, z)], axis=-1))
+        mixed = mixer.with_steps(WINDOW).push(xp.concat([z, _beside(own, z)], axis=-1))
         z = mixed[..., :-2]
         away += np.abs(host_float64(mixed[..., -2:-1] / mixed[..., -1:]) - 1 / n) * n / (n - 1) / WINDOWS
-        light = np.minimum(light, _weights(average, z))
+        light = np.minimum(light, _weights(mixer, z))
     return z, away, light
 
 
-def _weights(average: Mean, z: Array) -> np.ndarray:
+def _weights(mixer: Mixer, z: Array) -> np.ndarray:
     """ω on the host, (..., n, 1)."""
     xp = array_namespace(z)
-    return host_float64(xp.ones_like(z[..., :1]) * average.weights)
+    return host_float64(xp.ones_like(z[..., :1]) * mixer.weights)
 
 
-def _long_run(average: Mean, z: Array, share: np.ndarray, lightest: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+def _long_run(mixer: Mixer, z: Array, share: np.ndarray, lightest: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """What a round leaves of the spread of z, of which `share` is left after the windows; smallest ω; rounds."""
     t, before = WINDOW * WINDOWS, np.ones_like(share)
-    average.forget()
+    mixer.drop_in_flight()
     while np.any(share > FALLEN) and t < MOST_ROUNDS:
-        z = average.taking(t).sums(z)
-        y = host_float64(z / average.weights)
-        top = average.channel.largest(np.concatenate([y, -y, -_weights(average, z)], axis=-1), z)
-        spread = np.asarray(top[..., 0] + top[..., 1]) / np.ptp(_pattern(average.channel.n))
+        z = mixer.with_steps(t).push(z)
+        y = host_float64(z / mixer.weights)
+        top = mixer.channel.max_consensus(np.concatenate([y, -y, -_weights(mixer, z)], axis=-1), z)
+        spread = np.asarray(top[..., 0] + top[..., 1]) / np.ptp(_pattern(mixer.channel.n))
         before, share, t, lightest = share, spread, 2 * t, np.minimum(lightest, -top[..., 2])
     if t <= EARLY:
         return np.minimum(share, 1.0) ** (1.0 / t), lightest, t

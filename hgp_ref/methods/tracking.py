@@ -13,7 +13,7 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.methods.base import Curvature, Method
 from hgp_ref.methods.spectrum import mixing, range_over_clients
-from hgp_ref.mixing import Mean
+from hgp_ref.mixing import Mixer
 from hgp_ref.mixing.averaging import read_steps
 
 
@@ -94,24 +94,24 @@ class Tracking(Method):
     def start_from(self, g: Array, w: Array) -> _TrackingState:
         return _TrackingState(y=-g, w0=w, step=self.given)
 
-    def begin(self, state: _TrackingState, average: Mean, whole: Callable[[], Curvature]) -> _TrackingState:
-        return state if state.step is not None else replace(state, step=safe_step(average, whole(), state.y))
+    def begin(self, state: _TrackingState, mixer: Mixer, whole: Callable[[], Curvature]) -> _TrackingState:
+        return state if state.step is not None else replace(state, step=safe_step(mixer, whole(), state.y))
 
     def restart(
-        self, state: _TrackingState, g: Array, w: Array, average: Mean, whole: Callable[[], Curvature]
+        self, state: _TrackingState, g: Array, w: Array, mixer: Mixer, whole: Callable[[], Curvature]
     ) -> _TrackingState:
         return _TrackingState(y=-g, w0=w, step=state.step)
 
-    def step(self, state: _TrackingState, average: Mean, linearization: Curvature) -> tuple[Array, _TrackingState]:
+    def step(self, state: _TrackingState, mixer: Mixer, linearization: Curvature) -> tuple[Array, _TrackingState]:
         xp, d = array_namespace(state.y), state.y.shape[-1]
         if state.step is None:
-            state = self.begin(state, average, lambda: linearization)
+            state = self.begin(state, mixer, lambda: linearization)
         if state.u is None:
-            average.forget()
+            mixer.drop_in_flight()
             w = xp.zeros_like(state.y) if state.w0 is None else state.w0
-            state = replace(state, u=average.weights * w, w=w, bent=xp.zeros_like(w))
-        mixed = average.sums(xp.concat([state.u - state.step * state.y, state.y], axis=-1))
-        u, omega = mixed[..., :d], average.weights
+            state = replace(state, u=mixer.weights * w, w=w, bent=xp.zeros_like(w))
+        mixed = mixer.push(xp.concat([state.u - state.step * state.y, state.y], axis=-1))
+        u, omega = mixed[..., :d], mixer.weights
         w = u / omega
         bent = linearization.hvp(w if state.w0 is None else w - state.w0)
         y = mixed[..., d:] + (bent - state.bent)
@@ -127,14 +127,14 @@ class Tracking(Method):
         return f"Tracking(step={self.given})"
 
 
-def safe_step(average: Mean, whole: Curvature, like: Array) -> float | Array:
+def safe_step(mixer: Mixer, whole: Curvature, like: Array) -> float | Array:
     """(1 − τ^S) min(ω, 1 − τ^S) / L, one for each run where there are several, (runs, 1, 1)."""
-    low, high = range_over_clients(average.channel, whole, like)
+    low, high = range_over_clients(mixer.channel, whole, like)
     L = max(abs(low), abs(high))
     if not L > 0:
         raise ValueError(f"step: the clients' Hessians have no eigenvalue above {L:g}, so that none is safe: give step")
-    least = np.array([np.min(a.steps) for a in average.averagings], dtype=np.float64)
-    seen = mixing(average, like)
+    least = np.array([np.min(a.steps) for a in mixer.averagings], dtype=np.float64)
+    seen = mixing(mixer, like)
     gap = 1.0 - np.asarray(seen.tau) ** (least if like.ndim > 2 else least[0])
     eta = gap * np.minimum(gap, seen.lightest) / L
     if not np.all(eta > 0):
@@ -224,30 +224,30 @@ class Refined(Method):
     def start_from(self, g: Array, w: Array) -> _RefinedState:
         return _RefinedState(self.method.start_from(g, w), g, w, w)
 
-    def begin(self, state: _RefinedState, average: Mean, whole: Callable[[], Curvature]) -> _RefinedState:
-        return replace(state, inner=self.method.begin(state.inner, average, whole), whole=whole)
+    def begin(self, state: _RefinedState, mixer: Mixer, whole: Callable[[], Curvature]) -> _RefinedState:
+        return replace(state, inner=self.method.begin(state.inner, mixer, whole), whole=whole)
 
     def restart(
-        self, state: _RefinedState, g: Array, w: Array, average: Mean, whole: Callable[[], Curvature]
+        self, state: _RefinedState, g: Array, w: Array, mixer: Mixer, whole: Callable[[], Curvature]
     ) -> _RefinedState:
-        return _RefinedState(self.method.restart(state.inner, g, w, average, whole), g, w, w, whole)
+        return _RefinedState(self.method.restart(state.inner, g, w, mixer, whole), g, w, w, whole)
 
-    def step(self, state: _RefinedState, average: Mean, linearization: Curvature) -> tuple[Array, _RefinedState]:
+    def step(self, state: _RefinedState, mixer: Mixer, linearization: Curvature) -> tuple[Array, _RefinedState]:
         length = self.length or 1
         if state.m and state.m % length == 0:
-            return self._restarted(state, average, linearization, state.m // length)
-        p, inner = self.method.step(state.inner, average, linearization)
+            return self._restarted(state, mixer, linearization, state.m // length)
+        p, inner = self.method.step(state.inner, mixer, linearization)
         return p, replace(state, inner=inner, w=state.w + p, m=state.m + 1)
 
     def _restarted(
-        self, state: _RefinedState, average: Mean, linearization: Curvature, restart: int
+        self, state: _RefinedState, mixer: Mixer, linearization: Curvature, restart: int
     ) -> tuple[Array, _RefinedState]:
         """The first step of a cycle, and what the average of w has moved."""
-        better = average.taking(self.steps if isinstance(self.steps, int) else self.steps[:restart][-1])
-        w = better(average.kept(state.w))
+        better = mixer.with_steps(self.steps if isinstance(self.steps, int) else self.steps[:restart][-1])
+        w = better.average(mixer.carry(state.w))
         whole = state.whole or (lambda: linearization)
         r = state.g - whole().hvp(w - state.w0)
-        inner = self.method.restart(state.inner, r, w, average, whole)
+        inner = self.method.restart(state.inner, r, w, mixer, whole)
         p, inner = self.method.step(inner, better, linearization)
         return (w - state.w) + p, replace(state, inner=inner, w=w + p, m=state.m + 1)
 

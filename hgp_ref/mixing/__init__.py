@@ -11,41 +11,39 @@ from hgp_ref.mixing.averaging import (
     Averaging,
     ExactAverage,
     Gossip,
-    Mean,
+    Mixer,
     PushSum,
     RobustPushSum,
     ServerAverage,
     falling_steps,
-    open_mean,
-    push_sum_over,
+    push_sum_for,
+    start_averaging,
 )
-from hgp_ref.mixing.channel import BALANCED, CARRIED, FRESH, Channel, Everyone, Server, Traffic, connect
-from hgp_ref.mixing.consensus import Pushed, exchange
+from hgp_ref.mixing.channel import AllToAll, Channel, ParameterServer, Traffic, WeightRule, connect
+from hgp_ref.mixing.consensus import SumPreserving, run_round
 from hgp_ref.mixing.simulated import Runs, Simulated
 from hgp_ref.mixing.unreliable import Lossy
 
 __all__ = [
-    "BALANCED",
-    "CARRIED",
-    "FRESH",
+    "AllToAll",
     "Averaging",
     "Channel",
-    "Everyone",
     "ExactAverage",
     "Gossip",
     "Lossy",
-    "Mean",
+    "Mixer",
+    "ParameterServer",
     "PushSum",
-    "Pushed",
     "RobustPushSum",
     "Runs",
-    "Server",
     "ServerAverage",
     "Simulated",
+    "SumPreserving",
     "Traffic",
+    "WeightRule",
     "connect",
-    "exchange",
     "falling_steps",
-    "open_mean",
-    "push_sum_over",
+    "push_sum_for",
+    "run_round",
+    "start_averaging",
 ]

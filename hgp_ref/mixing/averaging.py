@@ -13,7 +13,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, host_dtype
-from hgp_ref.mixing.channel import BALANCED, CARRIED, FRESH, Channel, Everyone, Server, Traffic, Weights, connect
+from hgp_ref.mixing.channel import AllToAll, Channel, ParameterServer, Traffic, WeightRule, connect
 from hgp_ref.mixing.simulated import MODES, Runs, check_balanced
 from hgp_ref.networks import Network
 from hgp_ref.networks.connectivity import obstacle
@@ -23,15 +23,15 @@ AHEAD = 2**14  # calls whose steps are listed at once: a run may be allowed many
 SEEN = 10_000  # graphs that are looked at before a run for clients that are cut off
 
 
-class Mean:
+class Mixer:
     """ū = Θ̂_m u for calls m = first, first + 1, ...: all that a method knows of the network.
 
         ubar = mean(u)           the next call
-        mean.kept(ubar)          what an iteration goes on from: ū, or the sums ω ū where mass is conserved
-        mean.divided(u)          the reverse
+        mean.carry(ubar)          what an iteration goes on from: ū, or the sums ω ū where mass is conserved
+        mean.debias(u)          the reverse
         mean.sums(z)             the next call without the division: P z, weights carried from call to call
-        mean.forget()            other vectors come next: nothing that is under way belongs to them
-        mean.taking(S)           the same mean with calls of S steps that leave the numbering of the others alone
+        mean.drop_in_flight()            other vectors come next: nothing that is under way belongs to them
+        mean.with_steps(S)           the same mean with calls of S steps that leave the numbering of the others alone
 
     With `runs`, u has a leading run axis and run r meets averaging r; `channel` is then one over all of them.
 
@@ -51,8 +51,8 @@ class Mean:
     Examples
     --------
     >>> net = hgp.networks.FullyConnected(2)
-    >>> mean = hgp.mixing.open_mean([hgp.PushSum(net, steps=1)], 2, np.zeros((2, 1)), calls=1)
-    >>> mean(np.array([[1.0], [3.0]]))
+    >>> mixer = hgp.mixing.start_averaging([hgp.PushSum(net, steps=1)], 2, np.zeros((2, 1)), calls=1)
+    >>> mixer.average(np.array([[1.0], [3.0]]))
     array([[2.],
            [2.]])
     """
@@ -70,12 +70,14 @@ class Mean:
         self._first, self._runs = first, runs
         self._fixed: Any = None  # steps of every call, where it does not follow the averaging
         self._begin, self._steps = 0, self._steps_of(0, min(calls, AHEAD))  # of the calls from number _begin on
-        self._weights = self._rule([a.weights for a in averagings])
-        self._carried = self._rule([BALANCED if a.weights is BALANCED else CARRIED for a in averagings])
+        self._rule = self._per_run([a.weight_rule for a in averagings])
+        self._carry_rule = self._per_run(
+            [WeightRule.NONE if a.weight_rule is WeightRule.NONE else WeightRule.CARRY for a in averagings]
+        )
         if first:
             passed = tuple(a.graphs_before(first) for a in averagings)
-            asked: dict[str, Any] = {"graphs": passed if runs else passed[0], "weights": self._weights}
-            channel.skip(**asked, like=like)
+            asked: dict[str, Any] = {"graphs": passed if runs else passed[0], "weight_rule": self._rule}
+            channel.advance(**asked, like=like)
         channel.foresee(self._steps)
         conserving = np.array([a.conserves for a in averagings])
         self._some = bool(conserving.any())
@@ -83,29 +85,30 @@ class Mean:
         if self._some and not conserving.all():
             self._mask = from_host(conserving.astype(host_dtype(like))[:, None, None], like=like)
 
-    def __call__(self, u: Array) -> Array:
-        return self.channel.average(u, self._next(), self._weights)
+    def average(self, u: Array) -> Array:
+        """Each client's estimate of the mean of the rows of u."""
+        return self.channel.average(u, self._next(), self._rule)
 
-    def sums(self, z: Array) -> Array:
+    def push(self, z: Array) -> Array:
         """P z over the graphs of the next call; `weights` becomes P ω. ValueError where links lose sums for good."""
-        if self.channel.loses_mass:
+        if self.channel.drops_mass:
             raise ValueError(
                 f"avg: {self.averagings[0]!r} given, whose links lose messages and with them part of the sums that "
                 "must be conserved; needed RobustPushSum over the same network"
             )
-        return self.channel.mix(z, self._next(), self._carried)
+        return self.channel.mix(z, self._next(), self._carry_rule)
 
-    def forget(self) -> None:
+    def drop_in_flight(self) -> None:
         """Other vectors come next; what is under way of those before, on links that delay, is dropped."""
-        self.channel.forget()
+        self.channel.drop_in_flight()
 
     @property
     def weights(self) -> Array | float:
         """ω after the last call, (..., n, 1): 1 before any, and where none travel."""
-        omega = None if all(a.weights is BALANCED for a in self.averagings) else self.channel.weights
+        omega = None if all(a.weight_rule is WeightRule.NONE for a in self.averagings) else self.channel.weights
         return 1.0 if omega is None else omega
 
-    def taking(self, steps: int) -> Mean:
+    def with_steps(self, steps: int) -> Mixer:
         """A mean over the same channel whose calls take `steps` steps each; the calls of this one go on as numbered."""
         other = copy.copy(self)
         other._fixed = (steps,) * len(self.averagings) if self._runs else steps
@@ -122,7 +125,7 @@ class Mean:
         self.calls += 1
         return steps
 
-    def _rule(self, each: list[Weights]) -> Any:
+    def _per_run(self, each: list[WeightRule]) -> Any:
         """What travels beside the vectors, as the channel is told: one rule, or one for each run."""
         return tuple(each) if self._runs else each[0]
 
@@ -132,13 +135,13 @@ class Mean:
         return (_steps_of_runs(self.averagings, first, calls) if self._runs
                 else self.averagings[0].steps_of(first, calls))  # fmt: skip
 
-    def kept(self, ubar: Array) -> Array:
+    def carry(self, ubar: Array) -> Array:
         """ū, or ω ū where the averaging conserves sums: they are what the next iterate starts from."""
         if not self._some:
             return ubar
         return ubar * (self.channel.weights if self._mask is None else self._factor())
 
-    def divided(self, u: Array) -> Array:
+    def debias(self, u: Array) -> Array:
         """u / ω where the averaging conserves sums, u elsewhere: comparable between iterations."""
         return u / self._factor() if self._some and self.calls else u
 
@@ -146,14 +149,14 @@ class Mean:
         omega = self.channel.weights
         return omega if self._mask is None else self._mask * omega + (1 - self._mask)
 
-    def charge(self) -> Traffic:
+    def record_traffic(self) -> Traffic:
         """What the channel has carried, added to the averagings' ledgers; with runs, fields are arrays."""
         sent = self.channel.traffic
         if len(self.averagings) == 1 and not np.ndim(sent.messages):
-            self.averagings[0].ledger += sent
+            self.averagings[0].traffic += sent
         else:
             for r, averaging in enumerate(self.averagings):
-                averaging.ledger += sent.of_run(r)
+                averaging.traffic += sent.of_run(r)
         return sent
 
 
@@ -164,7 +167,7 @@ def _steps_of_runs(averagings: Sequence[Averaging], first: int, calls: int) -> S
     return tuple(zip(*(a.steps_of(first, calls) for a in averagings), strict=True))
 
 
-def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: int, runs: bool = False) -> Mean:
+def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, calls: int, runs: bool = False) -> Mixer:
     """The mean of `calls` calls from the first graph on, for arrays like `like` with `rows` clients.
 
     With `runs` there is one averaging for each entry of a leading run axis. Warns where graphs do not connect clients.
@@ -184,7 +187,7 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
 
     Returns
     -------
-    Mean
+    Mixer
         At work over a channel of its own.
 
     Raises
@@ -197,8 +200,8 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
     Examples
     --------
     >>> net = hgp.networks.FullyConnected(2)
-    >>> mean = hgp.mixing.open_mean([hgp.PushSum(net, steps=1)], 2, np.zeros((2, 1)), calls=1)
-    >>> mean(np.array([[1.0], [3.0]]))
+    >>> mixer = hgp.mixing.start_averaging([hgp.PushSum(net, steps=1)], 2, np.zeros((2, 1)), calls=1)
+    >>> mixer.average(np.array([[1.0], [3.0]]))
     array([[2.],
            [2.]])
     """
@@ -214,8 +217,8 @@ def open_mean(averagings: Sequence[Averaging], rows: int, like: Array, calls: in
     _warn_of_obstacles(averagings, calls)
     channel = Runs(channels) if runs else channels[0]
     kind = {"dtype": host_dtype(like), "run axes": like.shape[:-2], "columns": like.shape[-1]}
-    channel.agree("averages", averagings=averagings, calls=calls, runs=runs, **kind)
-    return Mean(averagings, channel, like, calls, runs=runs)
+    channel.check_same_on_all_ranks("averages", averagings=averagings, calls=calls, runs=runs, **kind)
+    return Mixer(averagings, channel, like, calls, runs=runs)
 
 
 def _warn_of_obstacles(averagings: Sequence[Averaging], calls: int) -> None:
@@ -255,12 +258,12 @@ class Averaging(ABC):
     n: int
     steps: int | tuple[int, ...]  # S, or S_0, S_1, ..., the last of which repeats
     net: Network | None = None  # whose graphs are looked at for clients that are cut off
-    ledger = Traffic()  # of an object whose class has an __init__ of its own, too
-    weights: Weights = BALANCED  # what travels beside the vectors
+    traffic = Traffic()  # of an object whose class has an __init__ of its own, too
+    weight_rule: WeightRule = WeightRule.NONE  # what travels beside the vectors
     conserves = False  # whether an iteration goes on from the sums ω ū instead of the means ū
 
     def __init__(self) -> None:
-        self.ledger = Traffic()
+        self.traffic = Traffic()
 
     @abstractmethod
     def connect(self) -> Channel:
@@ -328,9 +331,9 @@ class Averaging(ABC):
         rows = channel.clients.stop - channel.clients.start
         if u.ndim < 2 or u.shape[-2] != rows:
             raise ValueError(f"u: shape {tuple(u.shape)} given, needed (..., {rows}, d): one row per client")
-        mean = Mean([self], channel, like=u, first=call, calls=1)
-        averaged = mean(u)
-        self.ledger += channel.traffic
+        mixer = Mixer([self], channel, like=u, first=call, calls=1)
+        averaged = mixer.average(u)
+        self.traffic += channel.traffic
         return averaged
 
 
@@ -414,7 +417,7 @@ class PushSum(Averaging):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        self.weights = FRESH if debias == "reset" else CARRIED
+        self.weight_rule = WeightRule.RESET if debias == "reset" else WeightRule.CARRY
         self.conserves = debias == "conserve"
 
     def connect(self) -> Channel:
@@ -460,7 +463,7 @@ class Gossip(Averaging):
         super().__init__()
         self.net: Network = check_network(net)
         self.n, self.steps, self.mode = net.n, read_steps(steps), validation.choice("mode", mode, MODES)
-        if not self.connect().keeps_mass:
+        if not self.connect().conserves_mass:
             raise ValueError(
                 f"net: {net!r} given, which loses or delays messages; needed others for Gossip, or PushSum or "
                 "RobustPushSum: without weights nobody can tell how much of a sum is missing"
@@ -506,8 +509,8 @@ class ExactAverage(Averaging):
         super().__init__()
         self.n, self.steps, self.net = validation.integer("n", n), 1, None
 
-    def connect(self) -> Everyone:
-        return Everyone(self.n)
+    def connect(self) -> AllToAll:
+        return AllToAll(self.n)
 
     def __repr__(self) -> str:
         return f"ExactAverage({self.n})"
@@ -530,12 +533,12 @@ class ServerAverage(ExactAverage):
     >>> import numpy as np
     >>> from hgp_ref.mixing import ServerAverage
     >>> avg = ServerAverage(5)
-    >>> avg.apply(np.arange(10.0).reshape(5, 2))[0].tolist(), avg.ledger.messages
+    >>> avg.apply(np.arange(10.0).reshape(5, 2))[0].tolist(), avg.traffic.messages
     ([4.0, 5.0], 10)
     """
 
-    def connect(self) -> Server:
-        return Server(self.n)
+    def connect(self) -> ParameterServer:
+        return ParameterServer(self.n)
 
     def __repr__(self) -> str:
         return f"ServerAverage({self.n})"
@@ -559,7 +562,7 @@ class RobustPushSum(PushSum):
     along the same edge: no mass is lost, it only waits, and ū tends to the mean as S grows. P_m ≥ 0, so that Θ̂_m is
     non-negative with rows that sum to one, and bounds A and B hold with the realised matrices (`exact.push_sum_matrix`
     with `robust=True`, or `avg.connect().matrices`). For certificates C3 and C4 clients keep their averages since the
-    oldest share that is still under way, see `channels.Lossy.enclose`. Methods that carry sums from call to call
+    oldest share that is still under way, see `channels.Lossy.interval_mean`. Methods that carry sums from call to call
     (`methods.Tracking`, "conserve") lose nothing either.
 
     A message carries d numbers and one weight, as in Push-Sum: totals of weights grow, and so tell old from new. Every
@@ -602,7 +605,7 @@ class RobustPushSum(PushSum):
         return "Robust" + super().__repr__()
 
 
-def push_sum_over(net: Network, steps: int | Sequence[int], debias: str = "reset", mode: str = "auto") -> PushSum:
+def push_sum_for(net: Network, steps: int | Sequence[int], debias: str = "reset", mode: str = "auto") -> PushSum:
     """PushSum where links carry everything in time, RobustPushSum where they lose or delay messages.
 
     Parameters
@@ -618,13 +621,13 @@ def push_sum_over(net: Network, steps: int | Sequence[int], debias: str = "reset
     --------
     >>> import hgp_ref as hgp
     >>> net = hgp.networks.FullyConnected(3)
-    >>> hgp.mixing.push_sum_over(net, 4)
+    >>> hgp.mixing.push_sum_for(net, 4)
     PushSum(FullyConnected(n=3), steps=4)
-    >>> type(hgp.mixing.push_sum_over(hgp.networks.Unreliable(net, loss=0.1), 4)).__name__
+    >>> type(hgp.mixing.push_sum_for(hgp.networks.Unreliable(net, loss=0.1), 4)).__name__
     'RobustPushSum'
     """
     robust = RobustPushSum(net, steps, debias, mode)
-    return PushSum(net, steps, debias, mode) if robust.connect().keeps_mass else robust
+    return PushSum(net, steps, debias, mode) if robust.connect().conserves_mass else robust
 
 
 # ----------------------------------------------------------------------------------------------------

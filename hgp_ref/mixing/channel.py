@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import singledispatch
 from typing import Any
 
@@ -138,12 +139,12 @@ class Traffic(Result):
 # process, whether graphs are composed before they meet z, or whether links lose messages.
 
 
-# What travels beside the vectors.
-FRESH = "fresh"  # Push-Sum's weights, ω = 1 before every call
-CARRIED = "carried"  # Push-Sum's weights, ω as the call before has left them
-BALANCED = None  # no weights: the matrices must be doubly stochastic, P 1 = 1
+class WeightRule(Enum):
+    """What happens to Push-Sum's weights ω at the start of a call."""
 
-Weights = str | None
+    RESET = "reset"  # ω = 1, as in Algorithm 1
+    CARRY = "carry"  # ω as the previous call left it
+    NONE = "none"  # no weights travel: the mixing matrices must be doubly stochastic, P 1 = 1
 
 
 class Channel(ABC):
@@ -179,9 +180,9 @@ class Channel(ABC):
         self._sent = Traffic()
 
     weights: Array = None  # before any call
-    keeps_mass = True  # whether Σ_i (P z)_i = Σ_i z_i: all that is sent in a call is received in it
-    loses_mass = False  # whether some of it is never received, in no later call either
-    underway = False  # whether something that was sent may still arrive in the next call
+    conserves_mass = True  # whether Σ_i (P z)_i = Σ_i z_i: all that is sent in a call is received in it
+    drops_mass = False  # whether some of it is never received, in no later call either
+    in_flight = False  # whether something that was sent may still arrive in the next call
 
     @property
     def traffic(self) -> Traffic:
@@ -193,14 +194,14 @@ class Channel(ABC):
         return np.ones(self.n) if self.weights is None else host_float64(self.weights)[..., 0]
 
     @abstractmethod
-    def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
-        """The sums P z over the next `steps` graphs, z (..., n, d); `self.weights` becomes P ω (see FRESH, CARRIED).
+    def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
+        """The sums P z over the next `steps` graphs, z (..., n, d); `self.weights` becomes P ω (see WeightRule).
 
         Parameters
         ----------
         z : (..., n, d), or the rows of this process's clients.
         steps : graphs of the call.
-        weights : FRESH, CARRIED or BALANCED.
+        weight_rule : RESET, CARRY or NONE.
 
         Returns
         -------
@@ -208,7 +209,7 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
+    def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
         """Maxima over all clients of the columns of host `values` (n, k), exact, by flooding; sent as dtype of like.
 
         Parameters
@@ -222,30 +223,30 @@ class Channel(ABC):
         (k,) on the host, the same for everybody.
         """
 
-    def average(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
+    def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
         """P z, divided by ω where weights travel: client i's estimate of the mean of the rows of z.
 
         Parameters
         ----------
         z : (..., n, d).
         steps : graphs of the call.
-        weights : FRESH, CARRIED or BALANCED.
+        weight_rule : RESET, CARRY or NONE.
 
         Returns
         -------
         array like z.
         """
-        mixed = self.mix(z, steps, weights)
-        return mixed if weights is BALANCED else mixed / self.weights
+        mixed = self.mix(z, steps, weight_rule)
+        return mixed if weight_rule is WeightRule.NONE else mixed / self.weights
 
-    def enclose(
-        self, z: Array, steps: int, weights: Weights = FRESH, max_rounds: int | None = None
+    def interval_mean(
+        self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET, max_rounds: int | None = None
     ) -> tuple[Array, Array]:
         """(low, high) like z: the mean of the rows of z lies in the hull of the clients' boxes [low_i, high_i].
 
         Where sums are kept it is the convex combination Σ_i (ω_i / n) y_i of the averages y, and both are y.
         """
-        y = self.average(z, steps, weights)
+        y = self.average(z, steps, weight_rule)
         return y, y
 
     def foresee(self, steps: Sequence[int]) -> None:
@@ -259,11 +260,11 @@ class Channel(ABC):
         """
         return None
 
-    def composes(self, z: Array, steps: int, weights: Weights = FRESH) -> bool:
+    def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> bool:
         """Whether z is better met by one matrix a call; only where `matrices` can tell."""
         return False
 
-    def forget(self) -> None:
+    def drop_in_flight(self) -> None:
         """Other vectors come next: what is still under way of those before is dropped; clients' weights stay."""
         return None
 
@@ -271,40 +272,40 @@ class Channel(ABC):
         """From now on messages carry totals of what was sent along an edge; where nothing is lost, nothing changes."""
         return None
 
-    def skip(self, graphs: int, weights: Weights, like: Array) -> None:
+    def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
         """Let `graphs` graphs pass as if their calls had been made: the clock, and weights that are carried."""
-        if weights != CARRIED:
+        if weight_rule != WeightRule.CARRY:
             self.step += graphs
         elif graphs:
             before = self.traffic
-            self.mix(like[..., :0], graphs, weights)
+            self.mix(like[..., :0], graphs, weight_rule)
             self._sent = before
 
-    def count(self, messages: int, z: Array, weights: Weights, rounds: int = 1) -> None:
+    def count(self, messages: int, z: Array, weight_rule: WeightRule, rounds: int = 1) -> None:
         """Add `messages` messages of rows of z to the traffic, once for each entry of its run axes.
 
         Parameters
         ----------
         messages : how many.
         z : rows of which they carry.
-        weights : whether a weight goes with each.
+        weight_rule : whether a weight goes with each.
         rounds : steps that this took.
         """
         runs = math.prod(z.shape[:-2])
-        floats = z.shape[-1] + (weights is not BALANCED)
+        floats = z.shape[-1] + (weight_rule is not WeightRule.NONE)
         self._sent += Traffic.of(messages * runs, floats, host_dtype(z).itemsize, rounds)
 
-    def meet(self, numbers: np.ndarray) -> None:
+    def check_client_ids(self, numbers: np.ndarray) -> None:
         """A problem whose clients have these `numbers` is to be solved here; ValueError if they are not the clients."""
         return None
 
-    def agree(self, what: str, **settings: object) -> None:
+    def check_same_on_all_ranks(self, what: str, **settings: object) -> None:
         """Everybody must have been told the same: a channel between processes compares, before anything is sent."""
         return None
 
     # What someone who sees all clients reads off, for reports and to stop runs; not part of what clients send.
 
-    def anyone(self, flag: bool) -> bool:
+    def any_rank(self, flag: bool) -> bool:
         """Whether some process says so: a run stops everywhere or nowhere.
 
         Parameters
@@ -404,7 +405,7 @@ def messages_of(net: Network, indptr: np.ndarray, others: np.ndarray) -> int:
 # is late is still some client's, so that the maximum is exact once it has reached everybody, after more rounds.
 
 
-class Flooded:
+class MaxConsensus:
     """What flooding asks of its surroundings: here all clients are in one process."""
 
     def __init__(self, net: Network) -> None:
@@ -419,7 +420,7 @@ class Flooded:
         indptr, senders, _ = self.net.csr(s)
         return hear(indptr, senders, held), messages_of(self.net, indptr, senders)
 
-    def anyone(self, flag: bool) -> bool:
+    def any_rank(self, flag: bool) -> bool:
         """Whether some process says so."""
         return flag
 
@@ -428,33 +429,33 @@ class Flooded:
         return flags
 
 
-class LateFlooded(Flooded):
+class UnreliableMaxConsensus(MaxConsensus):
     """The same where messages are lost or late."""
 
     net: Unreliable
 
     def __init__(self, net: Unreliable) -> None:
         super().__init__(net)
-        self.underway: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by the step at which it arrives
+        self.in_flight: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by the step at which it arrives
 
     def hear(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
         indptr, senders, _, late = self.net.links(s)
         receivers = np.repeat(np.arange(self.net.n), np.diff(indptr))
         for q in np.unique(late[late >= 0]).tolist():
             which = late == q
-            self.underway.setdefault(s + q, []).append((receivers[which], held[senders[which]]))
+            self.in_flight.setdefault(s + q, []).append((receivers[which], held[senders[which]]))
         heard = held.copy()
-        for to, values in self.underway.pop(s, []):
+        for to, values in self.in_flight.pop(s, []):
             np.maximum.at(heard, to, values)
         return heard, messages_of(self.net, indptr, senders)
 
 
-def flood_max(
+def max_consensus(
     net: Network | None,
     values: np.ndarray,
     first_step: int,
     max_rounds: int | None = None,
-    around: Flooded | None = None,
+    around: MaxConsensus | None = None,
 ) -> tuple[np.ndarray, int, int]:
     """(maxima (k,), rounds, messages) of the rows of `values` (n, k), over graphs first_step, first_step + 1, …
 
@@ -465,20 +466,20 @@ def flood_max(
     if net is None or n == 1:
         return values.max(axis=0), min(1, n - 1), n * (n - 1)
     if around is None:
-        around = LateFlooded(net) if isinstance(net, Unreliable) and not net.in_time else Flooded(net)
+        around = UnreliableMaxConsensus(net) if isinstance(net, Unreliable) and not net.in_time else MaxConsensus(net)
     limit = max(1000, 2 * n) if max_rounds is None else max_rounds
     messages, stalled = 0, 0
     held = np.ascontiguousarray(values, dtype=np.float64)
     top = around.top(held)
     for rounds in range(limit + 1):
         behind = np.any(held != top, axis=1)
-        if not around.anyone(bool(behind.any())):
+        if not around.any_rank(bool(behind.any())):
             return top, rounds, messages
         if net.period is not None and stalled >= net.period:
             break
         heard, carried = around.hear(first_step + rounds, held)
         messages += carried
-        stalled = 0 if around.anyone(not np.array_equal(heard, held)) else stalled + 1
+        stalled = 0 if around.any_rank(not np.array_equal(heard, held)) else stalled + 1
         held = heard
     missing = np.flatnonzero(around.everybody(behind))
     raise ValueError(
@@ -508,7 +509,7 @@ def hear(indptr, senders, held):
 FEW = 1024  # clients whose matrix of means is worth stacking with others
 
 
-class Everyone(Channel):
+class AllToAll(Channel):
     """n(n-1) messages of one vector each in every step; no weights are needed, and one step does what many do.
 
     Parameters
@@ -520,7 +521,7 @@ class Everyone(Channel):
 
     Examples
     --------
-    >>> isinstance(hgp.ExactAverage(3).connect(), hgp.mixing.Everyone)
+    >>> isinstance(hgp.ExactAverage(3).connect(), hgp.mixing.AllToAll)
     True
     """
 
@@ -528,14 +529,14 @@ class Everyone(Channel):
     def messages_a_step(self) -> int:
         return self.n * (self.n - 1)
 
-    def mix(self, z: Array, steps: int, weights: Weights = BALANCED) -> Array:
+    def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.NONE) -> Array:
         xp = array_namespace(z)
         self.step += steps
-        self.count(steps * self.messages_a_step, z, BALANCED, steps)
+        self.count(steps * self.messages_a_step, z, WeightRule.NONE, steps)
         return xp.broadcast_to(self.mean_over_clients(z), z.shape) + xp.zeros_like(z)
 
-    def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        top, rounds, _ = flood_max(None, values, self.step + 1)
+    def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
+        top, rounds, _ = max_consensus(None, values, self.step + 1)
         self.step += rounds
         self._sent += Traffic.of(rounds * self.messages_a_step, values.shape[1], host_dtype(like).itemsize, rounds)
         return top
@@ -544,7 +545,7 @@ class Everyone(Channel):
         P = np.full((len(steps), self.n, self.n), 1.0 / self.n)
         return P, np.array(steps, dtype=np.int64) * self.messages_a_step
 
-    def composes(self, z: Array, steps: int, weights: Weights = BALANCED) -> bool:
+    def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.NONE) -> bool:
         return self.n <= FEW
 
 
@@ -552,7 +553,7 @@ class Everyone(Channel):
 # A server in the middle: everybody sends it a vector and gets the mean back.
 
 
-class Server(Everyone):
+class ParameterServer(AllToAll):
     """The exact mean in one round: n messages to the server and n back, where everybody to everybody takes n(n-1).
 
     Parameters
@@ -564,7 +565,7 @@ class Server(Everyone):
 
     Examples
     --------
-    >>> isinstance(hgp.mixing.ServerAverage(3).connect(), hgp.mixing.Server)
+    >>> isinstance(hgp.mixing.ServerAverage(3).connect(), hgp.mixing.ParameterServer)
     True
     """
 

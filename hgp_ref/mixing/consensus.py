@@ -7,7 +7,7 @@ become, and returns its next state:
         (mixed,) = yield (s,)
         return mixed - step * d
 
-Talks know nothing of each other nor of the network; `exchange` puts the columns of their offers side by side, so that
+Talks know nothing of each other nor of the network; `run_round` puts the columns of their offers side by side, so that
 what is counted is one message with all of them. With W_s the matrix of the graph(s) of the round, ω = W_s 1,
 
     pulled rows    diag(ω)⁻¹ W_s s       rows sum to one: a mean of what is heard (plain W_s where no weights travel)
@@ -23,11 +23,11 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from hgp_ref.backend import Array, array_namespace
-from hgp_ref.mixing.averaging import Mean
-from hgp_ref.mixing.channel import BALANCED, FRESH
+from hgp_ref.mixing.averaging import Mixer
+from hgp_ref.mixing.channel import WeightRule
 
 
-class Pushed:
+class SumPreserving:
     """Rows whose sum over clients is to be conserved: trackers.
 
     Parameters
@@ -38,11 +38,11 @@ class Pushed:
     Examples
     --------
     >>> def talk():
-    ...     (t,) = yield [hgp.mixing.Pushed(np.arange(6.0).reshape(3, 2))]
+    ...     (t,) = yield [hgp.mixing.SumPreserving(np.arange(6.0).reshape(3, 2))]
     ...     return t
     >>> net = hgp.networks.RandomDirected(n=3, seed=1)
-    >>> mean = hgp.mixing.open_mean([hgp.PushSum(net, 1)], 3, np.zeros((3, 2)), 1)
-    >>> (t,) = hgp.mixing.exchange(mean, talk())
+    >>> mixer = hgp.mixing.start_averaging([hgp.PushSum(net, 1)], 3, np.zeros((3, 2)), 1)
+    >>> (t,) = hgp.mixing.run_round(mixer, talk())
     >>> t.sum(axis=0).round(12).tolist()  # as before
     [6.0, 9.0]
     """
@@ -51,16 +51,16 @@ class Pushed:
         self.rows = rows
 
 
-Offer = Sequence[Array | Pushed]
-Talk = Generator[Offer, list[Array], Any]
+Payload = Sequence[Array | SumPreserving]
+MixingRoutine = Generator[Payload, list[Array], Any]
 
 
-def exchange(mean: Mean, *talks: Talk) -> list[Any]:
+def run_round(mixer: Mixer, *talks: MixingRoutine) -> list[Any]:
     """What the talks return; in each phase those that still talk send what they offer in one message.
 
     Parameters
     ----------
-    mean : Mean
+    mixer : Mixer
         At work.
     *talks : talks
         What travels together in one call.
@@ -73,30 +73,30 @@ def exchange(mean: Mean, *talks: Talk) -> list[Any]:
     Examples
     --------
     >>> import numpy as np, hgp_ref as hgp
-    >>> from hgp_ref.mixing import Pushed, exchange, open_mean
-    >>> mean = open_mean([hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 1)], 3, np.zeros((3, 2)), 1)
+    >>> from hgp_ref.mixing import SumPreserving, run_round, start_averaging
+    >>> mixer = start_averaging([hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 1)], 3, np.zeros((3, 2)), 1)
     >>> def both(s, t):
-    ...     s, t = yield s, Pushed(t)
+    ...     s, t = yield s, SumPreserving(t)
     ...     return s, t
-    >>> ((s, t),) = exchange(mean, both(np.ones((3, 2)), np.arange(6.0).reshape(3, 2)))
-    >>> bool(np.allclose(s, 1)), t.sum(axis=0).round(12).tolist(), mean.channel.traffic.rounds
+    >>> ((s, t),) = run_round(mixer, both(np.ones((3, 2)), np.arange(6.0).reshape(3, 2)))
+    >>> bool(np.allclose(s, 1)), t.sum(axis=0).round(12).tolist(), mixer.channel.traffic.rounds
     (True, [6.0, 9.0], 1)
     """
-    together = beside(*talks)
+    together = concurrently(*talks)
     try:
         offer = next(together)
         while True:
-            offer = together.send(_sent(mean, offer))
+            offer = together.send(_sent(mixer, offer))
     except StopIteration as end:
         return end.value
 
 
-def beside(*talks: Talk) -> Talk:
+def concurrently(*talks: MixingRoutine) -> MixingRoutine:
     """Several talks as one: in each phase it offers what those offer that still talk; returns what they return."""
     returned: list[Any] = [None] * len(talks)
     replies: dict[int, Any] = dict.fromkeys(range(len(talks)))
     while True:
-        offers: dict[int, Offer] = {}
+        offers: dict[int, Payload] = {}
         for k, reply in replies.items():
             try:
                 offers[k] = talks[k].send(reply)
@@ -108,37 +108,37 @@ def beside(*talks: Talk) -> Talk:
         replies = {k: [next(mixed) for _ in offer] for k, offer in offers.items()}
 
 
-def silent(state: Any) -> Talk:
+def no_communication(state: Any) -> MixingRoutine:
     """A talk that sends nothing and returns `state`."""
     yield from ()
     return state
 
 
-def _sent(mean: Mean, offer: Offer) -> list[Array]:
+def _sent(mixer: Mixer, offer: Payload) -> list[Array]:
     """What is offered, after one call of the mean, in one message."""
-    rows = [part.rows if isinstance(part, Pushed) else part for part in offer]
+    rows = [part.rows if isinstance(part, SumPreserving) else part for part in offer]
     xp = array_namespace(rows[0])
-    mixed = mean(rows[0] if len(rows) == 1 else xp.concat(rows, axis=-1))
-    weighted = _weighted(mean)
-    if not mean.channel.keeps_mass and any(isinstance(part, Pushed) for part in offer):
+    mixed = mixer.average(rows[0] if len(rows) == 1 else xp.concat(rows, axis=-1))
+    weighted = _weighted(mixer)
+    if not mixer.channel.conserves_mass and any(isinstance(part, SumPreserving) for part in offer):
         raise ValueError(
-            f"avg: {mean.averagings[0]!r} given, over links that lose or delay messages; needed others for rows that "
+            f"avg: {mixer.averagings[0]!r} given, over links that lose or delay messages; needed others for rows that "
             "are pushed: their sum over clients must be conserved in every call, and part of it is under way"
         )
     back, begin = [], 0
     for part, row in zip(offer, rows, strict=True):
         own = mixed if len(rows) == 1 else mixed[..., begin : begin + row.shape[-1]]
-        back.append(own * mean.channel.weights if weighted and isinstance(part, Pushed) else own)
+        back.append(own * mixer.channel.weights if weighted and isinstance(part, SumPreserving) else own)
         begin += row.shape[-1]
     return back
 
 
-def _weighted(mean: Mean) -> bool:
+def _weighted(mixer: Mixer) -> bool:
     """Whether sums are divided by weights that travel beside them; these must be fresh in every call."""
-    rules = {averaging.weights for averaging in mean.averagings}
-    if not rules <= {BALANCED, FRESH} or len(rules) > 1:
+    rules = {averaging.weight_rule for averaging in mixer.averagings}
+    if not rules <= {WeightRule.NONE, WeightRule.RESET} or len(rules) > 1:
         raise ValueError(
-            f"avg: {mean.averagings[0]!r} given, whose weights are carried from call to call; needed an averaging with "
-            "fresh weights, PushSum(debias='reset'), or without any, and of one kind"
+            f"avg: {mixer.averagings[0]!r} given, whose weights are carried from call to call; needed an averaging "
+            "with fresh weights, PushSum(debias='reset'), or without any, and of one kind"
         )
-    return rules == {FRESH}
+    return rules == {WeightRule.RESET}

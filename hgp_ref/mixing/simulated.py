@@ -24,33 +24,35 @@ from hgp_ref._kernels.mixing import (
     push_vector_step,
 )
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, is_numpy
-from hgp_ref.mixing.channel import BALANCED, CARRIED, FRESH, Channel, Traffic, Weights, connect, flood_max, messages_of
+from hgp_ref.mixing.channel import Channel, Traffic, WeightRule, connect, max_consensus, messages_of
 from hgp_ref.networks import Network
 from hgp_ref.networks.base import Edges
 
 Steps = int | tuple[int, ...]  # of one channel, or of each of several along a run axis
-Rules = Weights | tuple[Weights, ...]
+Rules = WeightRule | tuple[WeightRule, ...]
 
 
 class PreparedCalls(ABC):
     """Calls of `steps` graphs each, in order; `used` of them were made.
 
-    With several channels along a run axis, the entries of `steps` and `weights` are tuples.
+    With several channels along a run axis, the entries of `steps` and `weight_rule` are tuples.
     """
 
     messages: Sequence[int] | np.ndarray  # of each call made, (calls,) or (calls, runs)
 
-    def __init__(self, steps: Sequence[Steps], weights: Rules, like: Array, divide: bool) -> None:
-        self.steps, self.weights, self.divide = steps, weights, divide
+    def __init__(self, steps: Sequence[Steps], weight_rule: Rules, like: Array, divide: bool) -> None:
+        self.steps, self.weight_rule, self.divide = steps, weight_rule, divide
         self.like, self.shape, self.dtype = like, like.shape, like.dtype
         self.used = 0
 
-    def serves(self, z: Array, steps: Steps, weights: Rules, divide: bool) -> bool:
+    def serves(self, z: Array, steps: Steps, weight_rule: Rules, divide: bool) -> bool:
         """Whether the next call is the one that is asked for."""
         if self.used == len(self.steps) or divide is not self.divide or z.shape != self.shape or z.dtype != self.dtype:
             return False
         foreseen = self.steps[self.used]
-        return (foreseen is steps or foreseen == steps) and (weights is self.weights or weights == self.weights)
+        return (foreseen is steps or foreseen == steps) and (
+            weight_rule is self.weight_rule or weight_rule == self.weight_rule
+        )
 
     @abstractmethod
     def __call__(self, z: Array) -> Array:
@@ -67,17 +69,19 @@ class PreparedCalls(ABC):
 
     def traffic(self) -> Traffic:
         """What the calls made so far have carried; with a run axis, fields are arrays."""
-        if isinstance(self.weights, tuple):
-            messages = np.asarray(self.messages)[: self.used].reshape(self.used, len(self.weights)).sum(axis=0)
-            rounds = np.array(self.steps[: self.used], dtype=np.int64).reshape(self.used, len(self.weights)).sum(axis=0)
-            runs = zip(messages, self.weights, rounds, strict=True)
+        if isinstance(self.weight_rule, tuple):
+            messages = np.asarray(self.messages)[: self.used].reshape(self.used, len(self.weight_rule)).sum(axis=0)
+            rounds = (
+                np.array(self.steps[: self.used], dtype=np.int64).reshape(self.used, len(self.weight_rule)).sum(axis=0)
+            )
+            runs = zip(messages, self.weight_rule, rounds, strict=True)
             return Traffic.side_by_side([self._traffic(int(m), rule, int(s), 1) for m, rule, s in runs])
         sent = int(sum(self.messages[: self.used]))
         rounds = int(np.sum(self.steps[: self.used]))
-        return self._traffic(sent, self.weights, rounds, math.prod(self.shape[:-2]))
+        return self._traffic(sent, self.weight_rule, rounds, math.prod(self.shape[:-2]))
 
-    def _traffic(self, messages: int, weights: Weights, rounds: int, runs: int) -> Traffic:
-        floats = self.shape[-1] + (weights is not BALANCED)
+    def _traffic(self, messages: int, weight_rule: WeightRule, rounds: int, runs: int) -> Traffic:
+        floats = self.shape[-1] + (weight_rule is not WeightRule.NONE)
         return Traffic.of(messages * runs, floats, host_dtype(self.like).itemsize, rounds)
 
 
@@ -122,9 +126,9 @@ def check_heard(omega: np.ndarray, name: str) -> None:
         )
 
 
-def weights_before(weights: Weights, omega: np.ndarray) -> np.ndarray:
+def weights_before(weight_rule: WeightRule, omega: np.ndarray) -> np.ndarray:
     """ω before a call: as it was left where it is carried, 1 otherwise."""
-    return np.ones_like(omega) if weights is BALANCED or weights == FRESH else omega
+    return np.ones_like(omega) if weight_rule is WeightRule.NONE or weight_rule == WeightRule.RESET else omega
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -139,7 +143,7 @@ class SteppingCalls(PreparedCalls):
     """Calls over the graphs of `net`, the first from graph step + 1 on; omega (n,) are the weights before it."""
 
     steps: Sequence[int]
-    weights: Weights
+    weight_rule: WeightRule
 
     def __init__(
         self,
@@ -147,11 +151,11 @@ class SteppingCalls(PreparedCalls):
         step: int,
         omega: np.ndarray,
         steps: Sequence[int],
-        weights: Weights,
+        weight_rule: WeightRule,
         like: Array,
         divide: bool,
     ) -> None:
-        super().__init__(steps, weights, like, divide)
+        super().__init__(steps, weight_rule, like, divide)
         self.net, self._step, self._omega = net, step, omega
         self.messages: list[int] = []
 
@@ -161,7 +165,7 @@ class HostCalls(SteppingCalls):
 
     def __call__(self, z: np.ndarray) -> np.ndarray:
         S = self.steps[self.used]
-        omega = weights_before(self.weights, self._omega)
+        omega = weights_before(self.weight_rule, self._omega)
         folded = np.moveaxis(z, -2, 0)  # (n, ..., d): leading axes join the columns
         held = np.ascontiguousarray(folded).reshape(self.net.n, -1)
         free: np.ndarray | None = None  # what the step before the last has left
@@ -171,7 +175,7 @@ class HostCalls(SteppingCalls):
             messages, omega = mix(self.net, s, held, out, omega)
             held, free = out, None if np.may_share_memory(held, z) else held
             sent += messages
-        if self.weights is BALANCED:
+        if self.weight_rule is WeightRule.NONE:
             check_balanced(omega, S, repr(self.net))
         elif self.divide:
             check_heard(omega, repr(self.net))
@@ -210,10 +214,10 @@ class DeviceCalls(ForeseenCalls, SteppingCalls):
     def _following(self, graphs: list[list[Csr]], omega: np.ndarray, name: str) -> np.ndarray:
         after = []
         for call in graphs:
-            omega = weights_before(self.weights, omega)
+            omega = weights_before(self.weight_rule, omega)
             for graph in call:
                 omega = pull_vector_step(*graph, omega)
-            if self.weights is BALANCED:
+            if self.weight_rule is WeightRule.NONE:
                 check_balanced(omega, len(call), name)
             check_heard(omega, name)
             after.append(omega)
@@ -228,7 +232,7 @@ class DeviceCalls(ForeseenCalls, SteppingCalls):
                 total = total + share * xp.take(z, self._senders[self.used, s, :, k], axis=-2)
             z = total
         self.used += 1
-        return z / self.weights_now() if self.divide and self.weights is not BALANCED else z
+        return z / self.weights_now() if self.divide and self.weight_rule is not WeightRule.NONE else z
 
 
 def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
@@ -275,15 +279,15 @@ class ComposedCalls(ForeseenCalls):
         messages: np.ndarray,
         omega: np.ndarray,
         steps: Sequence[Steps],
-        weights: Rules,
+        weight_rule: Rules,
         like: Array,
         divide: bool,
         name: str,
     ) -> None:
-        super().__init__(steps, weights, like, divide)
+        super().__init__(steps, weight_rule, like, divide)
         self.messages = messages
-        self.after = _following(P, weights, omega, steps, name)  # (calls, [runs,] n)
-        K = P / self.after[..., None] if divide and weights is not BALANCED else P
+        self.after = _following(P, weight_rule, omega, steps, name)  # (calls, [runs,] n)
+        K = P / self.after[..., None] if divide and weight_rule is not WeightRule.NONE else P
         self._K = from_host(np.ascontiguousarray(self.here(K), dtype=host_dtype(like)), like=like)
 
     def here(self, K: np.ndarray) -> np.ndarray:
@@ -296,20 +300,20 @@ class ComposedCalls(ForeseenCalls):
         return K @ z
 
 
-def _following(P: np.ndarray, weights: Rules, omega: np.ndarray, steps: Sequence[Steps], name: str) -> np.ndarray:
+def _following(P: np.ndarray, weight_rule: Rules, omega: np.ndarray, steps: Sequence[Steps], name: str) -> np.ndarray:
     """ω after each call: P 1, P times ω of the call before, or 1 where no weights travel."""
-    if isinstance(weights, tuple) and set(weights) == {FRESH}:
+    if isinstance(weight_rule, tuple) and set(weight_rule) == {WeightRule.RESET}:
         after = P.sum(axis=-1)  # all runs at once
         check_heard(after, name)
         return after
-    if isinstance(weights, tuple):
-        each = zip(weights, zip(*steps, strict=True), omega, strict=True)
+    if isinstance(weight_rule, tuple):
+        each = zip(weight_rule, zip(*steps, strict=True), omega, strict=True)
         return np.stack([_following(P[:, r], rule, om, S, name) for r, (rule, S, om) in enumerate(each)], axis=1)
     after = P.sum(axis=2)
-    if weights is BALANCED:
+    if weight_rule is WeightRule.NONE:
         check_balanced(after, int(np.max(steps)), name)
         return np.ones_like(after)
-    if weights != FRESH:
+    if weight_rule != WeightRule.RESET:
         for c in range(P.shape[0]):
             omega = after[c] = P[c] @ omega
     check_heard(after, name)
@@ -433,43 +437,43 @@ class Simulated(Channel):
     def foresee(self, steps: Sequence[int]) -> None:
         self._ahead, self._made = steps, 0
 
-    def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
-        return self._call(z, steps, weights, False)
+    def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
+        return self._call(z, steps, weight_rule, False)
 
-    def average(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
-        return self._call(z, steps, weights, True)
+    def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
+        return self._call(z, steps, weight_rule, True)
 
-    def _call(self, z: Array, steps: int, weights: Weights, divide: bool) -> Array:
+    def _call(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> Array:
         calls = self._calls
-        if calls is None or not calls.serves(z, steps, weights, divide):
-            calls = self._prepare(z, steps, weights, divide)
+        if calls is None or not calls.serves(z, steps, weight_rule, divide):
+            calls = self._prepare(z, steps, weight_rule, divide)
         mixed = calls(z)
         self.step += steps
         self._made += self._made < len(self._ahead) and self._ahead[self._made] == steps
         return mixed
 
-    def _prepare(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:
-        self.settle()
+    def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
+        self.flush()
         self._closed = None
-        if self.composes(z, steps, weights):
+        if self.composes(z, steps, weight_rule):
             ahead = self.upcoming(steps, calls_at_once(self.n))
             P, messages = self.matrices(ahead)
-            self._calls = ComposedCalls(P, messages, self._omega, ahead, weights, z, divide, repr(self.net))
+            self._calls = ComposedCalls(P, messages, self._omega, ahead, weight_rule, z, divide, repr(self.net))
         else:
-            self._calls = self._stepping(z, steps, weights, divide)
+            self._calls = self._stepping(z, steps, weight_rule, divide)
         return self._calls
 
-    def _stepping(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:
+    def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
         """The next calls where they are not composed."""
         if is_numpy(z):
             ahead = self.upcoming(steps, MOST_CALLS)
-            return HostCalls(self.net, self.step, self._omega, ahead, weights, z, divide)
+            return HostCalls(self.net, self.step, self._omega, ahead, weight_rule, z, divide)
         most = max(1, min(64, 2 * BLOCK_BYTES // (32 * steps * int(self.net.expected_edges))))
         ahead = self.upcoming(steps, most)
         alike = next((k for k, S in enumerate(ahead) if steps != S), len(ahead))
-        return DeviceCalls(self.net, self.step, self._omega, ahead[:alike], weights, z, divide).take_over()
+        return DeviceCalls(self.net, self.step, self._omega, ahead[:alike], weight_rule, z, divide).take_over()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Close the calls prepared before: what they have carried, and where they have left the weights."""
         if self._calls is not None:
             self._sent, self._omega = self.traffic, self.omega
@@ -483,22 +487,22 @@ class Simulated(Channel):
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         return products(self.net, self.step, steps)
 
-    def composes(self, z: Array, steps: int, weights: Weights = FRESH) -> bool:
+    def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> bool:
         if self.mode != "auto":
             return self.mode == "composed"
         columns = int(np.prod(z.shape[:-2], dtype=np.int64)) * z.shape[-1]
         return composing_pays(self.net, steps, columns)
 
-    def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        self.settle()
-        top, rounds, messages = flood_max(self.net, values, self.step + 1, max_rounds)
+    def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
+        self.flush()
+        top, rounds, messages = max_consensus(self.net, values, self.step + 1, max_rounds)
         self.step += rounds
         self._sent += Traffic.of(messages, values.shape[1], host_dtype(like).itemsize, rounds)
         return top
 
-    def skip(self, graphs: int, weights: Weights, like: Array) -> None:
-        self.settle()
-        if weights == CARRIED:
+    def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
+        self.flush()
+        if weight_rule == WeightRule.CARRY:
             self._omega = step_weights(self.net, self.step, graphs, self._omega)
         self.step += graphs
 
@@ -518,9 +522,9 @@ T = TypeVar("T")
 class Runs(Channel):
     """Channels 1 .. R of the same clients; z is (R, n, d) and run r goes over channel r.
 
-    `steps` and `weights` of a call are tuples with an entry for each run, or one for all of them. Where all channels
-    compose at the first call, their matrices are stacked and one batched product serves all runs; otherwise they are
-    asked one by one.
+    `steps` and `weight_rule` of a call are tuples with an entry for each run, or one for all of them. Where all
+    channels compose at the first call, their matrices are stacked and one batched product serves all runs; otherwise
+    they are asked one by one.
 
     Parameters
     ----------
@@ -581,37 +585,39 @@ class Runs(Channel):
         for channel, ahead in zip(self.channels, zip(*self._ahead, strict=True), strict=True):
             channel.foresee(ahead)
 
-    def mix(self, z: Array, steps: Steps, weights: Rules = FRESH) -> Array:
-        return self._call(z, self._each(steps), self._each(weights), False)
+    def mix(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
+        return self._call(z, self._each(steps), self._each(weight_rule), False)
 
-    def average(self, z: Array, steps: Steps, weights: Rules = FRESH) -> Array:
-        return self._call(z, self._each(steps), self._each(weights), True)
+    def average(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
+        return self._call(z, self._each(steps), self._each(weight_rule), True)
 
     def _each(self, asked: T | tuple[T, ...]) -> tuple[T, ...]:
         """An entry for each run."""
         return asked if isinstance(asked, tuple) else (asked,) * len(self.channels)
 
-    def _call(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> Array:
+    def _call(self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool) -> Array:
         if self._stacked is None:
             asked = zip(self.channels, steps, strict=True)
-            self._stacked = all(channel.keeps_mass and channel.composes(z[0, ...], S) for channel, S in asked)
+            self._stacked = all(channel.conserves_mass and channel.composes(z[0, ...], S) for channel, S in asked)
             if not self._stacked and self._ahead:
                 self._tell_each()
         if not self._stacked:
-            return self._one_by_one(z, steps, weights, divide)
+            return self._one_by_one(z, steps, weight_rule, divide)
         calls = self._calls
-        if calls is None or not calls.serves(z, steps, weights, divide):
-            calls = self._prepare(z, steps, weights, divide)
+        if calls is None or not calls.serves(z, steps, weight_rule, divide):
+            calls = self._prepare(z, steps, weight_rule, divide)
         self._made += self._made < len(self._ahead) and self._ahead[self._made] == steps
         return calls(z)
 
-    def _one_by_one(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> Array:
-        asked = zip(self.channels, steps, weights, strict=True)
+    def _one_by_one(self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool) -> Array:
+        asked = zip(self.channels, steps, weight_rule, strict=True)
         rows = [(c.average if divide else c.mix)(z[r, ...], S, rule) for r, (c, S, rule) in enumerate(asked)]
         return array_namespace(z).stack(rows)
 
-    def _prepare(self, z: Array, steps: tuple[int, ...], weights: tuple[Weights, ...], divide: bool) -> ComposedCalls:
-        self.settle()
+    def _prepare(
+        self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool
+    ) -> ComposedCalls:
+        self.flush()
         self._closed = None
         most = calls_at_once(self.n, len(self.channels))
         ahead = self._ahead[self._made : self._made + most]
@@ -619,10 +625,10 @@ class Runs(Channel):
         each = [c.matrices(S) for c, S in zip(self.channels, zip(*ahead, strict=True), strict=True)]
         P, messages = (np.stack(parts, axis=1) for parts in zip(*each, strict=True))
         name = "one of the networks"
-        self._calls = ComposedCalls(P, messages, self._omega, ahead, weights, z, divide, name)
+        self._calls = ComposedCalls(P, messages, self._omega, ahead, weight_rule, z, divide, name)
         return self._calls
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Close the calls prepared before: clocks, what they have carried, where they have left the weights."""
         if self._calls is None or not self._calls.used:
             return
@@ -632,44 +638,44 @@ class Runs(Channel):
             channel.step += sum(S)
         self._calls, self._closed = None, self._calls
 
-    def skip(self, graphs: Steps, weights: Rules, like: Array) -> None:
-        self.settle()
-        asked = zip(self.channels, self._each(graphs), self._each(weights), strict=True)
+    def advance(self, graphs: Steps, weight_rule: Rules, like: Array) -> None:
+        self.flush()
+        asked = zip(self.channels, self._each(graphs), self._each(weight_rule), strict=True)
         for r, (channel, passed, rule) in enumerate(asked):
-            channel.skip(passed, rule, like[r, ...])
+            channel.advance(passed, rule, like[r, ...])
         self._omega = np.stack([channel.omega for channel in self.channels])
 
     @property
-    def keeps_mass(self) -> bool:  # type: ignore[override]
-        return all(channel.keeps_mass for channel in self.channels)
+    def conserves_mass(self) -> bool:  # type: ignore[override]
+        return all(channel.conserves_mass for channel in self.channels)
 
     @property
-    def loses_mass(self) -> bool:  # type: ignore[override]
-        return any(channel.loses_mass for channel in self.channels)
+    def drops_mass(self) -> bool:  # type: ignore[override]
+        return any(channel.drops_mass for channel in self.channels)
 
     @property
-    def underway(self) -> bool:  # type: ignore[override]
-        return any(channel.underway for channel in self.channels)
+    def in_flight(self) -> bool:  # type: ignore[override]
+        return any(channel.in_flight for channel in self.channels)
 
-    def forget(self) -> None:
+    def drop_in_flight(self) -> None:
         for channel in self.channels:
-            channel.forget()
+            channel.drop_in_flight()
 
-    def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
+    def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
         """Maxima of (n, k) that all runs share, (k,), or of (R, n, k), those of each run, (R, k)."""
-        self.settle()
+        self.flush()
         of_run = np.broadcast_to(values, (len(self.channels), *values.shape[-2:]))
-        top = np.stack([c.largest(of_run[r], like[r, ...], max_rounds) for r, c in enumerate(self.channels)])
+        top = np.stack([c.max_consensus(of_run[r], like[r, ...], max_rounds) for r, c in enumerate(self.channels)])
         return top if values.ndim == 3 else top[0]
 
-    def meet(self, numbers: np.ndarray) -> None:
-        self.channels[0].meet(numbers)
+    def check_client_ids(self, numbers: np.ndarray) -> None:
+        self.channels[0].check_client_ids(numbers)
 
-    def agree(self, what: str, **settings: object) -> None:
-        self.channels[0].agree(what, **settings)
+    def check_same_on_all_ranks(self, what: str, **settings: object) -> None:
+        self.channels[0].check_same_on_all_ranks(what, **settings)
 
-    def anyone(self, flag: bool) -> bool:
-        return self.channels[0].anyone(flag)
+    def any_rank(self, flag: bool) -> bool:
+        return self.channels[0].any_rank(flag)
 
     def max_over_clients(self, a: Array) -> np.ndarray:
         return self.channels[0].max_over_clients(a)

@@ -30,7 +30,7 @@ from hgp_ref._kernels.links import LOST, NEVER, cover, group
 from hgp_ref._kernels.mixing import padded_rows, pull_step, pull_vector_step
 from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, is_numpy
 from hgp_ref.errors import outside
-from hgp_ref.mixing.channel import BALANCED, CARRIED, FRESH, Channel, Traffic, Weights, connect
+from hgp_ref.mixing.channel import Channel, Traffic, WeightRule, connect
 from hgp_ref.mixing.simulated import PreparedCalls, Simulated, check_heard, chunks, weights_before
 from hgp_ref.networks import Unreliable
 
@@ -38,7 +38,7 @@ TABLE = 2**22  # pairs of clients, up to which a table with an entry for every p
 
 
 @dataclass(frozen=True)
-class Underway:
+class InFlight:
     """What was sent and is not received yet: entry k goes from sender to receiver and is due at step due[k]."""
 
     senders: np.ndarray
@@ -47,8 +47,8 @@ class Underway:
     since: np.ndarray  # the first step whose share it holds
 
     @staticmethod
-    def nothing() -> Underway:
-        return Underway(*(np.empty(0, dtype=np.int64) for _ in range(4)))
+    def nothing() -> InFlight:
+        return InFlight(*(np.empty(0, dtype=np.int64) for _ in range(4)))
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Deliveries:
     """
 
     rows: list[Csr]  # what clients hold after each of the steps, (n, rows so far)
-    left: Underway
+    left: InFlight
     left_rows: Csr  # of each entry of `left`
     messages: int
 
 
-def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: Underway) -> Deliveries:
+def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: InFlight) -> Deliveries:
     """The deliveries of steps first .. first + steps - 1, with `before` under way."""
     n, waiting = net.n, before.due.size
     senders, receivers, shares = [before.senders], [before.receivers], [np.ones(waiting)]
@@ -105,10 +105,10 @@ def _cover(pair: np.ndarray, due: np.ndarray, n: int) -> None:
 
 def _merged(
     j: np.ndarray, i: np.ndarray, due: np.ndarray, since: np.ndarray, row: np.ndarray, share: np.ndarray
-) -> tuple[Underway, Csr]:
+) -> tuple[InFlight, Csr]:
     """One entry for each (receiver, sender, due): what waits for the same message is added up."""
     if not j.size:
-        return Underway.nothing(), (np.zeros(1, dtype=np.int64), row.astype(np.int32), share)
+        return InFlight.nothing(), (np.zeros(1, dtype=np.int64), row.astype(np.int32), share)
     order = np.lexsort((due, j, i))
     j, i, due = j[order], i[order], due[order]
     new = np.ones(order.size, dtype=bool)
@@ -116,7 +116,7 @@ def _merged(
     starts = np.flatnonzero(new)
     indptr = np.append(starts, order.size).astype(np.int64)
     earliest = np.minimum.reduceat(since[order], starts)
-    left = Underway(j[starts].astype(np.int64), i[starts].astype(np.int64), due[starts], earliest)
+    left = InFlight(j[starts].astype(np.int64), i[starts].astype(np.int64), due[starts], earliest)
     return left, (indptr, row[order].astype(np.int32), share[order])
 
 
@@ -128,21 +128,21 @@ PAST_BYTES = 16 * 2**20  # of past rows that are kept at once; what is then stil
 PAST_STEPS = 32
 
 
-class Mail:
+class InFlightState:
     """What is under way between two calls: `entries`, their weights (k,) in float64, and rows (..., k, d) like z.
 
     Without `rows` they are zero: weights went over the links, but no vectors.
     """
 
-    def __init__(self, entries: Underway, omega: np.ndarray, rows: Array | None = None) -> None:
+    def __init__(self, entries: InFlight, omega: np.ndarray, rows: Array | None = None) -> None:
         self.entries, self.omega, self.rows = entries, omega, rows
 
     @staticmethod
-    def nothing() -> Mail:
-        return Mail(Underway.nothing(), np.empty(0))
+    def nothing() -> InFlightState:
+        return InFlightState(InFlight.nothing(), np.empty(0))
 
-    def weights_alone(self) -> Mail:
-        return Mail(self.entries, self.omega)
+    def weights_alone(self) -> InFlightState:
+        return InFlightState(self.entries, self.omega)
 
     @property
     def holds_rows(self) -> bool:
@@ -169,7 +169,7 @@ def check_shape(shape: Sequence[int], before: Sequence[int]) -> None:
 class LossyCall(PreparedCalls):
     """One call of S steps after step `step`; omega (n,) and `mail` are as the call before has left them."""
 
-    weights: Weights
+    weight_rule: WeightRule
     steps: Sequence[int]
 
     def __init__(
@@ -177,17 +177,17 @@ class LossyCall(PreparedCalls):
         net: Unreliable,
         step: int,
         omega: np.ndarray,
-        mail: Mail,
+        mail: InFlightState,
         steps: int,
-        weights: Weights,
+        weight_rule: WeightRule,
         like: Array,
         divide: bool,
         robust: bool,
     ) -> None:
-        super().__init__((steps,), weights, like, divide)
+        super().__init__((steps,), weight_rule, like, divide)
         self.net, self._step, self.robust = net, step, robust
-        carried = weights == CARRIED
-        self._omega, self.mail = weights_before(weights, omega), mail if carried else Mail.nothing()
+        carried = weight_rule == WeightRule.CARRY
+        self._omega, self.mail = weights_before(weight_rule, omega), mail if carried else InFlightState.nothing()
         self.mass = float(self._omega.sum() + self.mail.omega.sum())  # of the weights before the call
         self.messages: list[int] = []
 
@@ -200,12 +200,14 @@ class LossyCall(PreparedCalls):
             weights = _weights(plan.rows, plan.left_rows, np.concatenate([self.mail.omega, self._omega]), self.net.n)
             mixed = _host_rows if is_numpy(z) else _device_rows
             z, rows = mixed(plan.rows, plan.left_rows, self.mail.rows_like(z), z)
-            self._omega, self.mail = weights[0], Mail(plan.left, weights[1], rows)
+            self._omega, self.mail = weights[0], InFlightState(plan.left, weights[1], rows)
             self._step += steps
             sent += plan.messages
-        self.lost = 1.0 - float(self._omega.sum() + (self.weights == CARRIED) * self.mail.omega.sum()) / self.mass
-        if self.weights != CARRIED:
-            self.mail = Mail.nothing()
+        self.lost = (
+            1.0 - float(self._omega.sum() + (self.weight_rule == WeightRule.CARRY) * self.mail.omega.sum()) / self.mass
+        )
+        if self.weight_rule != WeightRule.CARRY:
+            self.mail = InFlightState.nothing()
         self.messages.append(sent)
         self.used += 1
         if not self.divide:
@@ -309,36 +311,36 @@ class Lossy(Simulated):
     True
     """
 
-    keeps_mass = False
+    conserves_mass = False
     net: Unreliable
 
     def __init__(self, net: Unreliable, mode: str = "auto") -> None:
         super().__init__(net, mode)
         self.robust = False
-        self._mail = Mail.nothing()
+        self._mail = InFlightState.nothing()
         self._warned = False
 
     @property
-    def loses_mass(self) -> bool:  # type: ignore[override]
+    def drops_mass(self) -> bool:  # type: ignore[override]
         return not self.robust and self.net.loss > 0
 
     @property
-    def underway(self) -> bool:  # type: ignore[override]
-        self.settle()
+    def in_flight(self) -> bool:  # type: ignore[override]
+        self.flush()
         return bool(self._mail.entries.due.size)
 
     @property
-    def rows_underway(self) -> bool:
+    def rows_in_flight(self) -> bool:
         """Whether vectors are under way, not weights alone."""
-        self.settle()
+        self.flush()
         return self._mail.holds_rows
 
     def use_running_sums(self) -> None:
         self.robust = True
 
-    def forget(self) -> None:
-        self.settle()
-        self._mail = Mail.nothing()
+    def drop_in_flight(self) -> None:
+        self.flush()
+        self._mail = InFlightState.nothing()
 
     def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """P of the next calls with fresh weights, and their messages."""
@@ -349,9 +351,9 @@ class Lossy(Simulated):
             first += len(W)
         return P, messages
 
-    def composes(self, z: Array, steps: int, weights: Weights = FRESH) -> bool:
+    def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> bool:
         """One matrix a call costs S n E on the host and n² d / 8 on the vectors, stepping S E d."""
-        if weights != FRESH:
+        if weight_rule != WeightRule.RESET:
             if self.mode == "composed":
                 raise ValueError(
                     f"mode='composed' given, needed 'auto' or 'stepping': over {self.net!r} messages of one call with "
@@ -364,19 +366,19 @@ class Lossy(Simulated):
         sent = steps * self.net.expected_edges
         return self.n <= FEW or sent * self.n + self.n**2 * columns / 8 <= sent * columns
 
-    def _call(self, z: Array, steps: int, weights: Weights, divide: bool) -> Array:
-        if weights is BALANCED:
+    def _call(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> Array:
+        if weight_rule is WeightRule.NONE:
             raise ValueError(
                 f"net: {self.net!r} loses or delays messages, and without weights nobody can tell how much of a sum is "
                 "missing; needed PushSum, or RobustPushSum, in place of Gossip"
             )
-        mixed = super()._call(z, steps, weights, divide)
-        if self.loses_mass and not self._warned:
-            self._warn(steps, weights)
+        mixed = super()._call(z, steps, weight_rule, divide)
+        if self.drops_mass and not self._warned:
+            self._warn(steps, weight_rule)
         return mixed
 
-    def enclose(
-        self, z: Array, steps: int, weights: Weights = FRESH, max_rounds: int | None = None
+    def interval_mean(
+        self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET, max_rounds: int | None = None
     ) -> tuple[Array, Array]:
         """Boxes over the last averages, from the oldest step on of which a share is still under way.
 
@@ -390,53 +392,53 @@ class Lossy(Simulated):
         Every message carries the number of its step as well (one number more, counted), so that receivers know which
         shares they miss; flooding makes the oldest of them known to all, who have kept their averages since.
         """
-        past, missing, sent = self.averages_since_missing(z, steps, weights)
+        past, missing, sent = self.averages_since_missing(z, steps, weight_rule)
         self._sent += stamps(sent, z)
-        oldest = -self.largest(-missing[:, None], z, max_rounds)[0]
+        oldest = -self.max_consensus(-missing[:, None], z, max_rounds)[0]
         return box(past, oldest)
 
     def averages_since_missing(
-        self, z: Array, steps: int, weights: Weights
+        self, z: Array, steps: int, weight_rule: WeightRule
     ) -> tuple[dict[int, Array], np.ndarray, int]:
         """({t: y(t)}, the oldest t of which each client misses a share, messages) of a call that is made for `enclose`.
 
         The y(t) are those after the oldest one of all.
         """
-        if self.loses_mass or weights is BALANCED:
+        if self.drops_mass or weight_rule is WeightRule.NONE:
             raise ValueError(f"net: {self.net!r} loses sums for good, needed running sums: RobustPushSum")
-        self.forget()
+        self.drop_in_flight()
         self._omega = np.ones(self.n)
         first, sent, held, past = self.step + 1, self.traffic.messages, z, {0: z}  # past[t] = y(t)
         for t in range(1, steps + 1):
-            held = self.mix(held, 1, CARRIED)
+            held = self.mix(held, 1, WeightRule.CARRY)
             past[t] = held / self.weights
             missing = self._missing(first, t)
             past = {s: y for s, y in past.items() if s >= missing.min()}
         sent = self.traffic.messages - sent
-        self.forget()
+        self.drop_in_flight()
         return past, missing, sent
 
     def _missing(self, first: int, t: int) -> np.ndarray:
         """After t steps, the oldest average of which each client misses a share, (n,); t where it misses none."""
-        self.settle()
+        self.flush()
         oldest = np.full(self.n, float(t))
         np.minimum.at(oldest, self._mail.entries.receivers, self._mail.entries.since - first)
         return oldest
 
-    def _stepping(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:
-        return LossyCall(self.net, self.step, self._omega, self._mail, steps, weights, z, divide, self.robust)
+    def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
+        return LossyCall(self.net, self.step, self._omega, self._mail, steps, weight_rule, z, divide, self.robust)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         if self._calls is not None:
-            self._mail = self._calls.mail if isinstance(self._calls, LossyCall) else Mail.nothing()
-        super().settle()
+            self._mail = self._calls.mail if isinstance(self._calls, LossyCall) else InFlightState.nothing()
+        super().flush()
 
-    def _warn(self, steps: int, weights: Weights) -> None:
+    def _warn(self, steps: int, weight_rule: WeightRule) -> None:
         """Once, at the first call that loses something."""
         lost = self._calls.lost if isinstance(self._calls, LossyCall) else 1.0 - float(self.omega.mean())
         if lost > ROUNDING:
             self._warned = True
-            late = "" if weights == CARRIED else " or came after its end"
+            late = "" if weight_rule == WeightRule.CARRY else " or came after its end"
             warnings.warn(
                 f"PushSum over {self.net!r} loses mass: {100 * lost:.2g} % of it was lost{late} in a call of {steps} "
                 "steps, so that clients agree on something that is not the mean; RobustPushSum loses none",
@@ -444,17 +446,17 @@ class Lossy(Simulated):
                 stacklevel=outside(),
             )
 
-    def skip(self, graphs: int, weights: Weights, like: Array) -> None:
+    def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
         """Vectors that are under way are dropped where weights are carried: they belong to calls that are not made."""
-        self.settle()
-        if weights == CARRIED and graphs:
+        self.flush()
+        if weight_rule == WeightRule.CARRY and graphs:
             sent = self._sent
             self._mail = self._mail.weights_alone()
-            self.mix(like[..., :0], graphs, weights)
-            self.settle()
+            self.mix(like[..., :0], graphs, weight_rule)
+            self.flush()
             self._sent, self._mail = sent, self._mail.weights_alone()
         else:
-            super().skip(graphs, weights, like)
+            super().advance(graphs, weight_rule, like)
 
 
 def stamps(messages: int, z: Array) -> Traffic:

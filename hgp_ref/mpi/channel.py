@@ -24,18 +24,7 @@ from hgp_ref._kernels.graphs import Csr
 from hgp_ref._kernels.mixing import LINE, empty_like
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64, is_numpy, to_host
 from hgp_ref.errors import outside
-from hgp_ref.mixing.channel import (
-    BALANCED,
-    CARRIED,
-    FRESH,
-    Channel,
-    Flooded,
-    Traffic,
-    Weights,
-    connect,
-    flood_max,
-    hear,
-)
+from hgp_ref.mixing.channel import Channel, MaxConsensus, Traffic, WeightRule, connect, hear, max_consensus
 from hgp_ref.mixing.simulated import (
     MODES,
     ComposedCalls,
@@ -155,19 +144,21 @@ class BetweenRanks(Channel):
 
     net: Spread
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Bring the books up to date before something else than mixing moves the clock."""
         return None
 
-    def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        self.settle()
-        self.agree("maxima over clients", columns=values.shape[1], dtype=host_dtype(like), max_rounds=max_rounds)
-        top, rounds, messages = flood_max(self.net, values, self.step + 1, max_rounds, FloodedRanks(self.net))
+    def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
+        self.flush()
+        self.check_same_on_all_ranks(
+            "maxima over clients", columns=values.shape[1], dtype=host_dtype(like), max_rounds=max_rounds
+        )
+        top, rounds, messages = max_consensus(self.net, values, self.step + 1, max_rounds, RankMaxConsensus(self.net))
         self.step += rounds
         self._sent += Traffic.of(messages, values.shape[1], host_dtype(like).itemsize, rounds)
         return top
 
-    def meet(self, numbers: np.ndarray) -> None:
+    def check_client_ids(self, numbers: np.ndarray) -> None:
         """ValueError on every rank where some rank's problem holds other clients than are there.
 
         A problem that was made of a rank's own data numbers its clients from 0, as one that was restricted to the first
@@ -175,7 +166,7 @@ class BetweenRanks(Channel):
         """
         wrong = not np.array_equal(numbers, np.arange(self.n)[self.clients])
         from_zero = wrong and np.array_equal(numbers, np.arange(len(numbers)))
-        if self.anyone(wrong and not from_zero):
+        if self.any_rank(wrong and not from_zero):
             raise ValueError(
                 f"problem: it holds clients {numbers[:5].tolist()}, ... on rank {self.net.ranks.rank}, and on some "
                 f"rank not those of net.clients, here {self.clients.start} to {self.clients.stop - 1}; needed "
@@ -191,10 +182,10 @@ class BetweenRanks(Channel):
                 stacklevel=outside(),
             )
 
-    def agree(self, what: str, **settings: object) -> None:
-        self.net.ranks.agree(what, {"net": self.net, "graphs used": self.step, **settings})
+    def check_same_on_all_ranks(self, what: str, **settings: object) -> None:
+        self.net.ranks.check_same(what, {"net": self.net, "graphs used": self.step, **settings})
 
-    def anyone(self, flag: bool) -> bool:
+    def any_rank(self, flag: bool) -> bool:
         return bool(self.net.ranks.one_each(np.array([flag]), "whether to go on").any())
 
     def max_over_clients(self, a: Array) -> np.ndarray:
@@ -223,7 +214,7 @@ def column_blocks(d: int, widest: int) -> list[slice]:
     return [slice(a, b) for a, b in zip(cuts, [*cuts[1:], d], strict=True)]
 
 
-class FloodedRanks(Flooded):
+class RankMaxConsensus(MaxConsensus):
     """Flooding over the same edges, rows of other ranks by messages."""
 
     net: Spread
@@ -237,7 +228,7 @@ class FloodedRanks(Flooded):
         indptr, places, _ = step.rows()
         return hear(indptr, places, known)[: len(held)], step.messages
 
-    def anyone(self, flag: bool) -> bool:
+    def any_rank(self, flag: bool) -> bool:
         return bool(self.net.ranks.one_each(np.array([flag]), "whether maxima still travel").any())
 
     def everybody(self, flags: np.ndarray) -> np.ndarray:
@@ -264,12 +255,12 @@ class OwnRows(BetweenRanks):
         own = self.omega[self.clients].astype(host_dtype(self._like))[:, None]
         return from_host(own, like=self._like)
 
-    def agree_on_call(self, z: Array, steps: int, weights: Weights) -> None:
+    def check_call(self, z: Array, steps: int, weight_rule: WeightRule) -> None:
         """Before the first call of its kind."""
-        kind = (tuple(z.shape[:-2]), z.shape[-1], host_dtype(z), weights, steps)
+        kind = (tuple(z.shape[:-2]), z.shape[-1], host_dtype(z), weight_rule, steps)
         if kind not in self._agreed:
             names = ("run axes", "columns", "dtype", "weights", "steps")
-            self.agree("mixing", **dict(zip(names, kind, strict=True)))
+            self.check_same_on_all_ranks("mixing", **dict(zip(names, kind, strict=True)))
             self._agreed.add(kind)
 
 
@@ -294,7 +285,7 @@ class RankCalls(ComposedCalls):
         messages: np.ndarray,
         omega: np.ndarray,
         steps: Sequence[int],
-        weights: Weights,
+        weight_rule: WeightRule,
         like: Array,
         divide: bool,
     ) -> None:
@@ -303,7 +294,7 @@ class RankCalls(ComposedCalls):
         self._order = np.r_[begin:end, 0:begin, end : net.n]
         self._route = everything(net.starts, net.ranks.rank, step)
         self._rows: HostRows | None = None  # room for everybody's rows, from the first call on
-        super().__init__(P, messages, omega, steps, weights, like, divide, repr(net.net))
+        super().__init__(P, messages, omega, steps, weight_rule, like, divide, repr(net.net))
 
     def here(self, K: np.ndarray) -> np.ndarray:
         return K[:, self.net.clients][:, :, self._order]
@@ -342,20 +333,20 @@ class ComposedCrossing(BetweenRanks, Simulated):  # type: ignore[misc]  # its ne
         Simulated.__init__(self, net, "composed")
         self.clients = net.clients
 
-    def settle(self) -> None:
-        Simulated.settle(self)
+    def flush(self) -> None:
+        Simulated.flush(self)
 
-    def composes(self, z: Array, steps: int, weights: Weights = FRESH) -> bool:
+    def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> bool:
         return False  # not as a matrix that others may stack
 
-    def _prepare(self, z: Array, steps: int, weights: Weights, divide: bool) -> PreparedCalls:
-        self.settle()
+    def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
+        self.flush()
         self._closed = None
-        kind = {"run axes": tuple(z.shape[:-2]), "columns": z.shape[-1], "dtype": host_dtype(z), "weights": weights}
-        self.agree("mixing", **kind, steps=steps)
+        kind = {"run axes": tuple(z.shape[:-2]), "columns": z.shape[-1], "dtype": host_dtype(z), "weights": weight_rule}
+        self.check_same_on_all_ranks("mixing", **kind, steps=steps)
         ahead: Sequence[int] = self.upcoming(steps, calls_at_once(self.n))
         P, messages = self._matrices(ahead)
-        self._calls = RankCalls(self.net, self.step + 1, P, messages, self._omega, ahead, weights, z, divide)
+        self._calls = RankCalls(self.net, self.step + 1, P, messages, self._omega, ahead, weight_rule, z, divide)
         return self._calls
 
     def _matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -393,7 +384,7 @@ class LossyCrossing(OwnRows):
     is under way. mode="composed" composes there, with sums in another order; else it steps.
     """
 
-    keeps_mass = False
+    conserves_mass = False
 
     def __init__(self, net: Spread, mode: str) -> None:
         unreliable = net.net.after(net.t)
@@ -411,12 +402,12 @@ class LossyCrossing(OwnRows):
         self.columns.step = graphs
 
     @property
-    def loses_mass(self) -> bool:  # type: ignore[override]
-        return self.columns.loses_mass
+    def drops_mass(self) -> bool:  # type: ignore[override]
+        return self.columns.drops_mass
 
     @property
-    def underway(self) -> bool:  # type: ignore[override]
-        return self.columns.underway
+    def in_flight(self) -> bool:  # type: ignore[override]
+        return self.columns.in_flight
 
     @property
     def omega(self) -> np.ndarray:
@@ -425,58 +416,62 @@ class LossyCrossing(OwnRows):
     def use_running_sums(self) -> None:
         self.columns.use_running_sums()
 
-    def forget(self) -> None:
-        self.columns.forget()
+    def drop_in_flight(self) -> None:
+        self.columns.drop_in_flight()
 
-    def settle(self) -> None:
-        self.columns.settle()
+    def flush(self) -> None:
+        self.columns.flush()
 
     def foresee(self, steps: Sequence[int]) -> None:
         self.columns.foresee(steps)
 
-    def skip(self, graphs: int, weights: Weights, like: Array) -> None:
-        self.columns.skip(graphs, weights, np.empty((self.n, 0), host_dtype(like)))
-        if weights == CARRIED and graphs:
+    def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
+        self.columns.advance(graphs, weight_rule, np.empty((self.n, 0), host_dtype(like)))
+        if weight_rule == WeightRule.CARRY and graphs:
             self._like = like  # whose weights are known now
 
-    def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
-        return self._call(z, steps, weights, lambda strip: self.columns.mix(strip, steps, weights))
+    def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
+        return self._call(z, steps, weight_rule, lambda strip: self.columns.mix(strip, steps, weight_rule))
 
-    def average(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
-        return self._call(z, steps, weights, lambda strip: self.columns.average(strip, steps, weights))
+    def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
+        return self._call(z, steps, weight_rule, lambda strip: self.columns.average(strip, steps, weight_rule))
 
-    def _call(self, z: Array, steps: int, weights: Weights, call: Call) -> Array:
+    def _call(self, z: Array, steps: int, weight_rule: WeightRule, call: Call) -> Array:
         sent = self.columns.traffic.messages
-        mixed = self._given(call(self._taken(z, steps, weights)), z)
-        self.count(self.columns.traffic.messages - sent, z, weights, steps)
+        mixed = self._given(call(self._taken(z, steps, weight_rule)), z)
+        self.count(self.columns.traffic.messages - sent, z, weight_rule, steps)
         self._like = z
         return mixed
 
-    def enclose(
-        self, z: Array, steps: int, weights: Weights = FRESH, max_rounds: int | None = None
+    def interval_mean(
+        self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET, max_rounds: int | None = None
     ) -> tuple[Array, Array]:
-        """As `Lossy.enclose`; which shares are missing is the same for every column."""
-        past, missing, sent = self.columns.averages_since_missing(self._taken(z, steps, weights), steps, weights)
-        self.count(sent, z, CARRIED, steps)
+        """As `Lossy.interval_mean`; which shares are missing is the same for every column."""
+        past, missing, sent = self.columns.averages_since_missing(
+            self._taken(z, steps, weight_rule), steps, weight_rule
+        )
+        self.count(sent, z, WeightRule.CARRY, steps)
         self._sent += stamps(sent * math.prod(z.shape[:-2]), z)
         self._like = z
-        oldest = -self.largest(-missing[self.clients, None], z, max_rounds)[0]
+        oldest = -self.max_consensus(-missing[self.clients, None], z, max_rounds)[0]
         low, high = box(past, oldest)
         return self._given(low, z), self._given(high, z)
 
-    def largest(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
+    def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
         """By the simulation's flooding on every rank, from what all clients begin with."""
-        self.agree("maxima over clients", columns=values.shape[1], dtype=host_dtype(like), max_rounds=max_rounds)
+        self.check_same_on_all_ranks(
+            "maxima over clients", columns=values.shape[1], dtype=host_dtype(like), max_rounds=max_rounds
+        )
         every = self.net.ranks.collect(np.ascontiguousarray(values), np.diff(self.net.starts), "maxima over clients")
         before = self.columns.traffic
-        top = self.columns.largest(every, like, max_rounds)
+        top = self.columns.max_consensus(every, like, max_rounds)
         self._sent += self.columns.traffic - before
         return top
 
-    def _taken(self, z: Array, steps: int, weights: Weights) -> np.ndarray:
+    def _taken(self, z: Array, steps: int, weight_rule: WeightRule) -> np.ndarray:
         """This rank's columns of all clients, (n, c)."""
-        self.agree_on_call(z, steps, weights)
-        if weights == CARRIED and self._like is not None and self.columns.rows_underway:
+        self.check_call(z, steps, weight_rule)
+        if weight_rule == WeightRule.CARRY and self._like is not None and self.columns.rows_in_flight:
             check_shape(z.shape, self._like.shape)  # here: columns of one rank may be as many as before
         folded = np.moveaxis(to_host(z), -2, 0)
         flat = folded.reshape(folded.shape[0], -1)  # leading axes join the columns
@@ -499,8 +494,7 @@ class LossyCrossing(OwnRows):
 # for, by columns where that sends less (`by_columns`: all steps on some columns of all clients).
 #
 # Weights are a function of the graphs, which every rank draws in full: each carries ω of all clients, and sends none.
-# The
-# ledger counts what clients send each other, as the simulation does; `net.handed` what ranks hand to MPI.
+# Traffic counts what clients send each other, as the simulation does; `net.handed` what ranks hand to MPI.
 
 
 class Crossing(OwnRows):
@@ -533,20 +527,20 @@ class Crossing(OwnRows):
     def omega(self) -> np.ndarray:
         return self._omega
 
-    def mix(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
-        self.agree_on_call(z, steps, weights)
-        omega = weights_before(weights, self._omega)
+    def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
+        self.check_call(z, steps, weight_rule)
+        omega = weights_before(weight_rule, self._omega)
         mixed, self._omega, messages = (self._on_host if is_numpy(z) else self._on_device)(z, steps, omega)
-        self.count(messages, z, weights, steps)
-        if weights is BALANCED:
+        self.count(messages, z, weight_rule, steps)
+        if weight_rule is WeightRule.NONE:
             check_balanced(self._omega, steps, repr(self.net.net))
         self.step += steps
         self._like = z
         return mixed
 
-    def average(self, z: Array, steps: int, weights: Weights = FRESH) -> Array:
-        mixed = self.mix(z, steps, weights)
-        if weights is BALANCED:
+    def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
+        mixed = self.mix(z, steps, weight_rule)
+        if weight_rule is WeightRule.NONE:
             return mixed
         check_heard(self._omega, repr(self.net.net))
         return np.divide(mixed, self.weights, out=mixed) if is_numpy(mixed) else mixed / self.weights
@@ -596,8 +590,8 @@ class Crossing(OwnRows):
     def foresee(self, steps: Sequence[int]) -> None:
         self._foreseen = self.step + sum(steps)
 
-    def skip(self, graphs: int, weights: Weights, like: Array) -> None:
-        if weights == CARRIED:
+    def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
+        if weight_rule == WeightRule.CARRY:
             self._omega = step_weights(self.net, self.step, graphs, self._omega)
         self.step += graphs
 

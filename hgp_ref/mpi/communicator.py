@@ -302,7 +302,7 @@ class Ranks:
         while self.departures.Iprobe(status=status):  # of those who had to wait long
             self.departures.Recv(np.empty(0, np.uint8), status.Get_source())
 
-    def agree(self, what: str, settings: Mapping[str, object]) -> None:
+    def check_same(self, what: str, settings: Mapping[str, object]) -> None:
         """ValueError on every rank, with what differs, unless all ranks give the same settings for the same thing."""
         text = json.dumps({"asked for": what, **{name: _told(value) for name, value in settings.items()}})
         digest = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), dtype=np.uint8)
@@ -321,7 +321,7 @@ class Ranks:
 
     def collect(self, a: np.ndarray, counts: Iterable[int], what: str) -> np.ndarray:
         """The rows of `a` (rows, k) of all ranks, one after the other; rank q has counts[q] rows."""
-        self.agree(what, {"dtype": a.dtype, "columns": a.shape[1:]})
+        self.check_same(what, {"dtype": a.dtype, "columns": a.shape[1:]})
         width = a.dtype.itemsize * int(np.prod(a.shape[1:], dtype=np.int64))
         sizes = np.array(list(counts), dtype=np.int64)
         flat = np.ascontiguousarray(a).reshape(-1).view(np.uint8)

@@ -191,7 +191,7 @@ def spread(
     ranks = ranks_of(library.load().COMM_WORLD if comm is None else comm, patience)
     starts = ranges(net.n, ranks, sizes)
     settings = {**_versions(), **identity(net), "sizes": np.diff(starts).tolist(), "direct": direct}
-    ranks.agree("hgp.mpi.spread", settings)
+    ranks.check_same("hgp.mpi.spread", settings)
     return Spread(net, 0, ranks, starts, direct)
 
 

@@ -227,14 +227,14 @@ def class_prior(task: Task, net: Network, recipe: Recipe) -> Personalized:
     average = AVERAGINGS[averaging](net, STEPS)
     own = task.there(class_shares(task.data.y, task.classes))  # (n, C)
     weights = recipe.weights(as_problem(task.plain)) if isinstance(recipe, Rounds) else None
-    mean = open_weighted(average, own, 1, weights)
+    mixer = open_weighted(average, own, 1, weights)
     xp = array_namespace(own)
-    lam: Array = xp.log(own) - xp.log(mean(own))
-    mean.mean.charge()
+    lam: Array = xp.log(own) - xp.log(mixer.average(own))
+    mixer.mixer.record_traffic()
     judge, zero = task.judge(problem, recipe.turns), task.zeros()
     fit = recipe(task.plain, net, zero, x0=task.start(), seed=task.seed, callback=judge.watching(lam))
     settings = {"net": net, **asdict(recipe)}
-    return judge.result("class prior", fit.x, lam, fit.traffic + average.ledger, settings)
+    return judge.result("class prior", fit.x, lam, fit.traffic + average.traffic, settings)
 
 
 def class_shares(labels: list[np.ndarray], classes: int) -> np.ndarray:
@@ -353,21 +353,21 @@ def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_
     problem, lam, judge = as_problem(task.plain), task.zeros(), task.judge(task.plain, recipe.turns)
     rule, steps = Descent(problem, lam, prox=mu), Epochs(problem, recipe.batch_size, task.seed, lam)
     theta = w = task.start()
-    average = open_weighted(recipe.average(net), w, recipe.turns, recipe.weights(problem))
+    mixer = open_weighted(recipe.average(net), w, recipe.turns, recipe.weights(problem))
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
         for turn, rate in enumerate(recipe.rates().tolist(), start=1):
             epochs = range((turn - 1) * recipe.epochs, turn * recipe.epochs)
             if published:
                 theta = _epochs_towards(rule, steps, epochs, rate, theta, w)
-                w = average(theta)
+                w = mixer.average(theta)
             else:
                 theta, own = _envelope_epochs(rule, steps, epochs, rate, theta, w, inner_steps, nu * mu)
-                w = (1 - beta) * w + beta * average(own)
+                w = (1 - beta) * w + beta * mixer.average(own)
             if judge.due(turn):
                 judge.look(turn, theta, lam)
     settings = {"net": net, **asdict(recipe), "momentum": 0.0, "mu": mu, "as_published": published}
     settings |= {} if published else {"inner_steps": inner_steps, "local_rate": nu, "beta": beta}
-    return judge.result("pFedMe", theta, None, average.mean.charge(), settings)
+    return judge.result("pFedMe", theta, None, mixer.mixer.record_traffic(), settings)
 
 
 def _envelope_epochs(rule: Descent, steps: Epochs, epochs: range, rate: float, theta: Array, w: Array, inner_steps: int,
@@ -595,9 +595,9 @@ def means_inside(u: Array, clusters: Clusters, weights: np.ndarray | None) -> tu
     xp, sent, rows = array_namespace(u), Traffic(), dict[int, Array]()
     for members in clusters:
         own = xp.stack([u[int(i), :] for i in members])
-        average = open_weighted(ExactAverage(len(members)), own, 1, None if weights is None else weights[members])
-        mean = average(own)
-        sent += average.mean.charge()
+        mixer = open_weighted(ExactAverage(len(members)), own, 1, None if weights is None else weights[members])
+        mean = mixer.average(own)
+        sent += mixer.mixer.record_traffic()
         rows |= {int(i): mean[k, :] for k, i in enumerate(members)}
     return xp.stack([rows[i] for i in range(u.shape[0])]), sent
 

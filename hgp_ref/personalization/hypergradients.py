@@ -275,7 +275,7 @@ def fedem(task: Task, net: Network, recipe: Recipe, *, components: int = 3) -> P
     weighted = as_problem(task.moved(NeuralInstanceWeights(task.model, *task.data.train, *task.data.train, task.l2)))
     judge, theta, log_pi = task.judge(mixture, recipe.turns), task.start(mixture.model), task.zeros(K)
     xp = array_namespace(theta)
-    average = open_weighted(recipe.average(net), theta, recipe.turns, recipe.weights(mixture))
+    mixer = open_weighted(recipe.average(net), theta, recipe.turns, recipe.weights(mixture))
     works = []
     for _ in range(K):
         steps = Epochs(weighted, recipe.batch_size, task.seed, theta)
@@ -284,11 +284,11 @@ def fedem(task: Task, net: Network, recipe: Recipe, *, components: int = 3) -> P
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
         for turn in range(1, recipe.turns + 1):
             q, log_pi = expectation(mixture, theta, log_pi)
-            theta = average(xp.concat(maximisation(works, turn, mixture.model.split(theta), q), axis=1))
+            theta = mixer.average(xp.concat(maximisation(works, turn, mixture.model.split(theta), q), axis=1))
             if judge.due(turn):
                 judge.look(turn, theta, log_pi)
     settings = {"net": net, **asdict(recipe), "components": K}
-    return judge.result("FedEM", theta, log_pi, average.mean.charge(), settings)
+    return judge.result("FedEM", theta, log_pi, mixer.mixer.record_traffic(), settings)
 
 
 def expectation(mixture: PersonalMixture, theta: Array, log_pi: Array) -> tuple[Array, Array]:

@@ -30,7 +30,7 @@ from hgp_ref.certificates import Certificate, certify
 from hgp_ref.certificates.result import AT_POINT
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods import Chebyshev, Estimate, Method, Neumann, Refined, Tracking, hypergradient
-from hgp_ref.mixing import PushSum, RobustPushSum, Traffic, connect, falling_steps, push_sum_over
+from hgp_ref.mixing import PushSum, RobustPushSum, Traffic, connect, falling_steps, push_sum_for
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import Network
 from hgp_ref.planning.probe import ACCURATE, NOT_CONVEX, WAVERING, Found, best_pace, find, pilot, products_worth
@@ -285,7 +285,7 @@ class Plan(Result):
     @property
     def averaging(self) -> PushSum:
         """The averaging of the run, over graphs that come after those that were used to find constants."""
-        return push_sum_over(self.net.after(self.found.graphs), self.steps)
+        return push_sum_for(self.net.after(self.found.graphs), self.steps)
 
     def run(
         self, *, certify: bool = True, by_clients: bool = False, against: str = "solution", **certificate: Any
@@ -707,16 +707,16 @@ def _first_run(plan: Plan, stages: list[Stage]) -> tuple[Estimate, Traffic, Meth
     """The planned run, begun again with gentler settings where it diverges; everything that was sent is counted."""
     sent, method = plan.found.traffic, plan.method
     for attempt in range(ATTEMPTS + 1):
-        avg = push_sum_over(plan.net.after(sent.rounds), plan.steps)
+        avg = push_sum_for(plan.net.after(sent.rounds), plan.steps)
         try:
             est = _run(plan, avg, method, *_length(plan, method))
-            stages.append(Stage(repr(method), est.iterations, avg.ledger))
-            return est, sent + avg.ledger, method
+            stages.append(Stage(repr(method), est.iterations, avg.traffic))
+            return est, sent + avg.traffic, method
         except DivergenceError as error:
-            stages.append(Stage(repr(method), error.steps, avg.ledger, diverged=True))
+            stages.append(Stage(repr(method), error.steps, avg.traffic, diverged=True))
             if attempt == ATTEMPTS:
                 raise
-            sent, method = sent + avg.ledger, gentler(method)
+            sent, method = sent + avg.traffic, gentler(method)
     raise AssertionError("unreachable")
 
 
@@ -793,7 +793,7 @@ def _certificate(
     if not by_clients:
         return certify(plan.problem, plan.x, plan.lam, est, **options), Traffic()
     steps = finer * plan.found.rounds_to(min(_relative_target(plan) / FLOOR, 0.5))
-    avg = push_sum_over(plan.net.after(sent.rounds), steps)
+    avg = push_sum_for(plan.net.after(sent.rounds), steps)
     if isinstance(avg, RobustPushSum):
         avg = RobustPushSum(avg.net, (2 + continued) * steps)
     certificate = certify(plan.problem, plan.x, plan.lam, est, avg, first_call=0, **options)
@@ -857,11 +857,11 @@ def _go_on(
     plan: Plan, est: Estimate, sent: Traffic, further: _Further, stages: list[Stage]
 ) -> tuple[Estimate, Traffic, Method]:
     """The estimate after the run has gone on, what that sent, and the method of what may follow."""
-    avg = push_sum_over(plan.net.after(sent.rounds), further.steps)
+    avg = push_sum_for(plan.net.after(sent.rounds), further.steps)
     try:
         more = _run(plan, avg, further.method, further.iterations, further.tol, **further.start)
-        stages.append(Stage(repr(further.method), more.iterations, avg.ledger))
-        return more, avg.ledger, further.method
+        stages.append(Stage(repr(further.method), more.iterations, avg.traffic))
+        return more, avg.traffic, further.method
     except DivergenceError as error:  # what was there before still stands
-        stages.append(Stage(repr(further.method), error.steps, avg.ledger, diverged=True))
-        return est, avg.ledger, gentler(further.method)
+        stages.append(Stage(repr(further.method), error.steps, avg.traffic, diverged=True))
+        return est, avg.traffic, gentler(further.method)

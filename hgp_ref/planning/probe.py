@@ -45,7 +45,7 @@ from hgp_ref.methods.spectrum import (
     start_rows,
     watch_mixing,
 )
-from hgp_ref.mixing import Mean, Traffic, open_mean, push_sum_over
+from hgp_ref.mixing import Mixer, Traffic, push_sum_for, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.problems.base import Normalised
 from hgp_ref.results import Result
@@ -116,19 +116,19 @@ class Found(Result):
         return max(1, math.ceil(math.log(share) / math.log(min(max(self.tau, FAST), SLOWEST))))
 
 
-def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Found, Mean]:
+def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Found, Mixer]:
     """Steps 1 and 2, and the mean over whose channel they were made; sizes only where the target is absolute."""
     linearization = problem.linearize(x, lam)
     gradient = problem.outer_grad(x, lam)[0]
-    average = open_mean([push_sum_over(net, 1)], problem.n_clients, x, LOOKED_AT)
-    average.channel.meet(problem.clients)
+    mixer = start_averaging([push_sum_for(net, 1)], problem.n_clients, x, LOOKED_AT)
+    mixer.channel.check_client_ids(problem.clients)
     low, high = client_extremes(linearization, x)
     sizes = host_float64(row_norms(gradient))
     extreme = np.maximum(np.abs(low), np.abs(high))
     scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []
     flooded = np.stack([SAFETY * extreme, *scales], axis=1)
     above = np.where(high > 0, SAFETY * high, high / SAFETY)
-    mixing = watch_mixing(average, x, np.stack([-low, above], axis=1), flooded)
+    mixing = watch_mixing(mixer, x, np.stack([-low, above], axis=1), flooded)
     top = mixing.flooded
     rounded = mixing.rounding * float(top[0])
     least = -float(mixing.most[0]) - rounded
@@ -140,10 +140,10 @@ def find(problem: Normalised, x: Array, lam: Array, net: Network, with_size: boo
         tau=_with_prior(float(mixing.tau), mixing.rounds, net.n),
         size=float(top[1]) * float(top[2]) if with_size else None,
         products=0,
-        traffic=average.channel.traffic,
+        traffic=mixer.channel.traffic,
         own_low=least,
     )
-    return known, average
+    return known, mixer
 
 
 def _with_prior(tau: float, rounds: int, n: int) -> float:
@@ -170,19 +170,19 @@ def products_worth(known: Found, d: int) -> int:
     return min(d, MOST_PRODUCTS, max(2, round(math.sqrt(kappa) / 2)))
 
 
-def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array) -> Found:
+def pilot(known: Found, mixer: Mixer, problem: Normalised, x: Array, lam: Array) -> Found:
     """Step 3."""
     k, steps = products_worth(known, x.shape[-1]), known.rounds_to(ACCURATE)
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp
     rows = start_rows(x)
     Q, Y, apart = [rows / row_norms(rows)[..., None]], [], []
     if not known.low > 0:
-        steps = _rounds_to_tell(average, xp.sum(Q[0] * hvp(Q[0]), axis=-1), steps, known.largest, x)
-    better = average.taking(steps)
+        steps = _rounds_to_tell(mixer, xp.sum(Q[0] * hvp(Q[0]), axis=-1), steps, known.largest, x)
+    better = mixer.with_steps(steps)
     beta = xp.zeros_like(x[..., :1])
     for _ in range(k):
         bent = hvp(Q[-1])
-        y = better(bent)
+        y = better.average(bent)
         Y.append(y)
         apart.append(host_float64(row_norms(bent - y)))
         z = y
@@ -196,7 +196,7 @@ def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array
     missed = 0.1 * (math.log(x.shape[-1]) / np.maximum(used - 1, 0.1)) ** 2 * theta[:, 1]
     top = theta[:, 1] + np.maximum(left[:, 1], missed)
     flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], top, np.max(apart, axis=0)], axis=1)
-    first, sure, high, zeta_most = (float(a) for a in average.channel.largest(flooded, x))
+    first, sure, high, zeta_most = (float(a) for a in mixer.channel.max_consensus(flooded, x))
     first = min(first, known.high)  # which is certain; averages of the pilot may be off, most over lossy links
     certain = max(known.low, sure, 0.0)
     low = known.low
@@ -208,21 +208,21 @@ def pilot(known: Found, average: Mean, problem: Normalised, x: Array, lam: Array
         high=min(known.high, max(high, low)),
         zeta=zeta_most,
         products=k,
-        traffic=average.channel.traffic,
+        traffic=mixer.channel.traffic,
     )
 
 
-def _rounds_to_tell(average: Mean, own: Array, steps: int, largest: float, like: Array) -> int:
+def _rounds_to_tell(mixer: Mixer, own: Array, steps: int, largest: float, like: Array) -> int:
     """Rounds after which the averages of qᵀH_i q (`own`, (n,)) tell that qᵀH̄q is positive; ValueError if they do not.
 
     qᵀH̄q lies between the smallest and the largest of what `enclose` returns, up to rounding.
     """
-    channel, values = average.channel, host_float64(own)[:, None]
+    channel, values = mixer.channel, host_float64(own)[:, None]
     rows = from_host(np.ascontiguousarray(values, dtype=host_dtype(like)), like=like)
     eps = float(np.finfo(host_dtype(like)).eps)
     while True:
-        box = [host_float64(end) for end in channel.enclose(rows, steps)]
-        top, bottom = (float(a) for a in channel.largest(np.concatenate([box[1], -box[0]], axis=1), like))
+        box = [host_float64(end) for end in channel.interval_mean(rows, steps)]
+        top, bottom = (float(a) for a in channel.max_consensus(np.concatenate([box[1], -box[0]], axis=1), like))
         rounded = averaging_rounding(channel, steps, eps) * largest
         low, high = -bottom - rounded, top + rounded
         if low > 0:

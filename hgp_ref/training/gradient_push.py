@@ -19,7 +19,7 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.errors import DivergenceError, NonFiniteError, outside, warn_unmet
 from hgp_ref.methods.spectrum import range_of_mean, row_norms
-from hgp_ref.mixing import Channel, Mean, PushSum, RobustPushSum, Traffic, open_mean, push_sum_over
+from hgp_ref.mixing import Channel, Mixer, PushSum, RobustPushSum, Traffic, push_sum_for, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
@@ -252,8 +252,8 @@ class TrainingWatch:
     training has diverged if both have grown, parameters from |x_0| + a |∂g(x_0)|, gradients from those of the start.
     """
 
-    def __init__(self, rule: Descent, start: Array, lr: float, average: Mean) -> None:
-        self.rule, self.lr, self.average = rule, lr, average
+    def __init__(self, rule: Descent, start: Array, lr: float, mixer: Mixer) -> None:
+        self.rule, self.lr, self.mixer = rule, lr, mixer
         self.start = start
         self.gradient = self._largest(rule.gradient(start))  # (runs,) or ()
         if not np.isfinite(self.gradient).all():
@@ -284,7 +284,7 @@ class TrainingWatch:
 
         `rate` is the largest learning rate used.
         """
-        xp, channel = array_namespace(x), self.average.channel
+        xp, channel = array_namespace(x), self.mixer.channel
         mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape)
         gap = channel.max_over_clients(row_norms(x - mean))
         norm = self._mean_gradient(x)
@@ -319,20 +319,20 @@ class TrainingWatch:
 
     def _mean_gradient(self, x: Array) -> np.ndarray:
         """‖mean_i ∂g_i(x̄)‖ on full batches."""
-        xp, channel = array_namespace(x), self.average.channel
+        xp, channel = array_namespace(x), self.mixer.channel
         mean = xp.broadcast_to(channel.mean_over_clients(x), x.shape) + xp.zeros_like(x)
         row = channel.mean_over_clients(self.rule.gradient(mean))  # (..., 1, d)
         return channel.max_over_clients(row_norms(row))
 
     def _largest(self, a: Array) -> np.ndarray:
         xp = array_namespace(a)
-        return self.average.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))
+        return self.mixer.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))
 
     def _raise(self, what: str) -> None:
         added = {name: getattr(self.rule, name) for name in ("momentum", "weight_decay", "prox")}
         named = "".join(f", {name}={value:g}" for name, value in added.items() if value)
         error = DivergenceError(f"training diverged: {what}{named}: {self._remedy()}")
-        error.traffic, error.steps = self.average.channel.traffic, self.step
+        error.traffic, error.steps = self.mixer.channel.traffic, self.step
         raise error
 
     def _remedy(self) -> str:
@@ -342,7 +342,7 @@ class TrainingWatch:
             return "take a smaller lr"
         start, lam = (a[(*(0,) * (a.ndim - 2), ...)] for a in (self.start, self.rule.lam))
         linearization = problem.linearize(start, lam)
-        low, high = range_of_mean(self.average.channel, linearization, start)
+        low, high = range_of_mean(self.mixer.channel, linearization, start)
         low, high = low + self.rule.weight_decay, high + self.rule.weight_decay
         if not np.isfinite(low + high):
             return "the problem's hvp returns NaN or infinite values at the start"
@@ -352,7 +352,7 @@ class TrainingWatch:
                 "the problem, such that the inner cost has no minimum?"
             )
         limit = f" (2 / lambda_max is {2 / high:.3g} at the start)" if high > 0 else ""
-        if limit and self.lr < 2 / high and self.average.averagings[0].conserves:
+        if limit and self.lr < 2 / high and self.mixer.averagings[0].conserves:
             limit = (
                 f"{limit[:-1]}, but steps are lr / ω: long where Push-Sum's weights ω are small, as those of clients "
                 "are that hear little for a while), or graphs that connect clients better"
@@ -372,13 +372,13 @@ class TrainingWatch:
 
 
 class Averager(Protocol):
-    """What the alternation asks of an averaging at work; `Mean` is one."""
+    """What the alternation needs of an averaging; `Mixer` is one."""
 
-    def __call__(self, u: Array) -> Array: ...
+    def average(self, u: Array) -> Array: ...
 
-    def kept(self, ubar: Array) -> Array: ...
+    def carry(self, ubar: Array) -> Array: ...
 
-    def divided(self, u: Array) -> Array: ...
+    def debias(self, u: Array) -> Array: ...
 
 
 class Work(Protocol):
@@ -395,9 +395,9 @@ class Work(Protocol):
 
 @dataclass
 class Alternation:
-    """`turns` turns of `work` over `average`, watched every `every` turns."""
+    """`turns` turns of `work` over `mixer`, watched every `every` turns."""
 
-    average: Averager | Mean
+    mixer: Averager | Mixer
     work: Work
     watch: TrainingWatch
     turns: int
@@ -411,8 +411,8 @@ class Alternation:
 
     def fit(self, z: Array, shown_as: str | None, **settings: Any) -> Fit:
         """Training from z, with a bar of the name `shown_as` where there is one; `settings` are fields of `Fit`."""
-        mean, rule = self.watch.average, self.watch.rule
-        shown = bar(self.turns, shown_as or "", shown_as is not None and mean.channel.clients.start == 0)
+        mixer, rule = self.watch.mixer, self.watch.rule
+        shown = bar(self.turns, shown_as or "", shown_as is not None and mixer.channel.clients.start == 0)
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
                 x, done, stopped = self._run(z, shown)
@@ -427,7 +427,7 @@ class Alternation:
             consensus_gap=gap,
             grad_norm=norm,
             steps=done,
-            traffic=mean.charge().per_run(tuple(x.shape[:-2])),
+            traffic=mixer.record_traffic().per_run(tuple(x.shape[:-2])),
             stopped=stopped,
             tol=self.tol,
             momentum=rule.momentum,
@@ -442,12 +442,12 @@ class Alternation:
         x = z  # sums; z = x / ω
         for s in range(1, self.turns + 1):
             if self.average_first:
-                mixed = self.average(x)
-                x = self.average.kept(mixed) + self.work(s, mixed)
-                z = self.average.divided(x)
+                mixed = self.mixer.average(x)
+                x = self.mixer.carry(mixed) + self.work(s, mixed)
+                z = self.mixer.debias(x)
             else:
-                z = self.average(x + self.work(s, z))
-                x = self.average.kept(z)
+                z = self.mixer.average(x + self.work(s, z))
+                x = self.mixer.carry(z)
             why = self._look(s, z, shown)
             if why is not None:
                 return z, s, why
@@ -465,7 +465,7 @@ class Alternation:
             return "tolerance"
         if self.callback is not None:
             enough = validation.returned_bool("callback", self.callback(s, array_namespace(z).asarray(z, copy=True)))
-            if self.watch.average.channel.anyone(enough):
+            if self.watch.mixer.channel.any_rank(enough):
                 return "callback"
         return None
 
@@ -564,19 +564,19 @@ def sgp(
     seeds, many = check_seeds(seed)
     lam = one_per_seed(detached(lam), seeds) if many else detached(lam)
     z = read_start(problem, lam, x0)
-    average = open_mean([_averaging(net, mode, problem)], problem.n_clients, z, steps)
+    mixer = start_averaging([_averaging(net, mode, problem)], problem.n_clients, z, steps)
     rates = Rates(steps, lr, milestones, decay)
     rule = Descent(problem, lam, momentum, weight_decay)
-    average.channel.meet(problem.clients)
-    average.channel.agree("hgp.sgp", variant=variant, tol=tol, batch_size=batch_size, seed=seeds,
+    mixer.channel.check_client_ids(problem.clients)
+    mixer.channel.check_same_on_all_ranks("hgp.sgp", variant=variant, tol=tol, batch_size=batch_size, seed=seeds,
                           first_batch=first_batch, rates=rates.sample(), milestones=rates.milestones,
                           momentum=rule.momentum, weight_decay=rule.weight_decay, dim_lam=problem.dim_lam,
                           callback=callback is not None)  # fmt: skip
     batches = None
     if batch_size is not None:
         batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=many, first=first_batch)
-    work, watch = GradientStep(rule, rates, batches), TrainingWatch(rule, z, rates.largest, average)
-    turns = Alternation(average, work, watch, steps, variant == "nedic", LOOK, tol, TOLERANCE_LOOK, callback)
+    work, watch = GradientStep(rule, rates, batches), TrainingWatch(rule, z, rates.largest, mixer)
+    turns = Alternation(mixer, work, watch, steps, variant == "nedic", LOOK, tol, TOLERANCE_LOOK, callback)
     return turns.fit(
         z,
         "sgp" if progress else None,
@@ -592,9 +592,9 @@ def sgp(
 
 def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
     """Push-Sum whose weights and sums run on; with running sums where links lose or delay messages."""
-    average = push_sum_over(net, 1, debias="conserve", mode=mode)
-    check_clients(net, average.connect(), problem.n_clients)
-    if isinstance(average, RobustPushSum):
+    averaging = push_sum_for(net, 1, debias="conserve", mode=mode)
+    check_clients(net, averaging.connect(), problem.n_clients)
+    if isinstance(averaging, RobustPushSum):
         warnings.warn(
             "sgp: the links of net lose or delay messages; training goes over RobustPushSum with "
             "debias='conserve' in place of PushSum, which would lose parameters. While mass is under way weights are "
@@ -602,7 +602,7 @@ def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
             RuntimeWarning,
             stacklevel=outside(),
         )
-    return average
+    return averaging
 
 
 class GradientStep:

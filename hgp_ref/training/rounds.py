@@ -26,7 +26,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached, from_host, host_dtype
-from hgp_ref.mixing import Averaging, Mean, open_mean
+from hgp_ref.mixing import Averaging, Mixer, start_averaging
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.batches import Epochs
@@ -108,14 +108,14 @@ def local_rounds(
     z = read_start(problem, lam, x0)
     rates = Rates(rounds, lr, milestones, decay)
     rule = Descent(problem, lam, momentum, weight_decay, prox)
-    average = open_weighted(avg, z, rounds, weights, running=True)
-    average.mean.channel.agree("hgp.training.local_rounds", epochs=epochs, batch_size=batch_size, seed=seed,
-                               first_epoch=first_epoch, rates=rates.sample(), milestones=rates.milestones,
-                               momentum=rule.momentum, weight_decay=rule.weight_decay, prox=rule.prox,
-                               callback=callback is not None)  # fmt: skip
+    mixer = open_weighted(avg, z, rounds, weights, running=True)
+    mixer.mixer.channel.check_same_on_all_ranks(
+        "hgp.training.local_rounds", epochs=epochs, batch_size=batch_size, seed=seed, first_epoch=first_epoch,
+        rates=rates.sample(), milestones=rates.milestones, momentum=rule.momentum, weight_decay=rule.weight_decay,
+        prox=rule.prox, callback=callback is not None)  # fmt: skip
     steps = Epochs(problem, batch_size, check_seed(seed), lam, first_epoch)
-    watch = TrainingWatch(rule, z, rates.largest, average.mean)
-    turns = Alternation(average, LocalEpochs(rule, rates, steps, epochs), watch, rounds, False, LOOK, callback=callback)
+    watch = TrainingWatch(rule, z, rates.largest, mixer.mixer)
+    turns = Alternation(mixer, LocalEpochs(rule, rates, steps, epochs), watch, rounds, False, LOOK, callback=callback)
     return turns.fit(
         z,
         "rounds" if progress else None,
@@ -160,41 +160,41 @@ class LocalEpochs:
 class WeightedMean:
     """z_i = [Θ̂ (N u)]_i / [Θ̂ N]_i for weights N, the mean itself without any.
 
-    Where the averaging conserves sums, both N u and c run on, and `kept` gives that u.
+    Where the averaging conserves sums, both N u and c are carried, and `carry` returns that u.
     """
 
-    def __init__(self, mean: Mean, weights: Array | None) -> None:
-        self.mean, self._weights = mean, weights
-        self._u: Array = None  # in what was kept, where sums are
+    def __init__(self, mixer: Mixer, weights: Array | None) -> None:
+        self.mixer, self._weights = mixer, weights
+        self._u: Array = None  # where sums are carried
         self._c = weights
 
-    def __call__(self, u: Array) -> Array:
+    def average(self, u: Array) -> Array:
         if self._weights is None:
-            return self.mean(u)
-        both = self.mean(array_namespace(u).concat([self._weights * u, self._c], axis=-1))  # (n, d + 1)
-        if self.mean.averagings[0].conserves:
-            sums = self.mean.kept(both)
+            return self.mixer.average(u)
+        both = self.mixer.average(array_namespace(u).concat([self._weights * u, self._c], axis=-1))  # (n, d + 1)
+        if self.mixer.averagings[0].conserves:
+            sums = self.mixer.carry(both)
             self._u, self._c = sums[:, :-1] / self._weights, sums[:, -1:]
         return both[:, :-1] / both[:, -1:]
 
-    def kept(self, ubar: Array) -> Array:
-        return self.mean.kept(ubar) if self._u is None else self._u
+    def carry(self, ubar: Array) -> Array:
+        return self.mixer.carry(ubar) if self._u is None else self._u
 
-    def divided(self, u: Array) -> Array:
-        return self.mean.divided(u)
+    def debias(self, u: Array) -> Array:
+        return self.mixer.debias(u)
 
 
 def open_weighted(
     avg: Averaging, like: Array, calls: int, weights: Sequence[float] | np.ndarray | None, running: bool = False
 ) -> WeightedMean:
-    """The weighted mean of `calls` calls, for arrays like `like` (n, d); `running` if what is `kept` is used."""
+    """The weighted mean of `calls` calls, for arrays like `like` (n, d); `running` if what is carried is used."""
     n = like.shape[-2]
     if weights is None:
-        return WeightedMean(open_mean([avg], n, like, calls), None)
+        return WeightedMean(start_averaging([avg], n, like, calls), None)
     host = validation.real_array("weights", weights, (n,), f"({n},) = (n,)", 0.0)
     if not host.all():
         raise ValueError(f"weights={weights!r} given, needed numbers > 0")
     if avg.conserves and not running:
         raise ValueError(f"weights given beside {avg!r}, needed an averaging that makes means, not sums")
     c = from_host(host.astype(host_dtype(like))[:, None], like=like)
-    return WeightedMean(open_mean([avg], n, array_namespace(like).concat([like, c], axis=-1), calls), c)
+    return WeightedMean(start_averaging([avg], n, array_namespace(like).concat([like, c], axis=-1), calls), c)

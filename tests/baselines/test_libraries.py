@@ -26,7 +26,7 @@ def lib(request):
 def test_bilevel_methods(name, shared, lib):
     problem, x, lam = setting()
     run = lambda p, put: getattr(baselines, name)(  # noqa: E731
-        p, net_of(name), put(lam), 3, x0=put(x), shared=shared, batch_size=5, **CALLS[name]
+        p, put(lam), net_of(name), 3, x0=put(x), shared=shared, batch_size=5, **CALLS[name]
     )
     expected = run(problem, np.asarray)
     path = run(problem.to(lib.asarray(np.ones(1))), lib.asarray)
@@ -44,9 +44,9 @@ def test_estimators(lib):
         expected = hgp.hypergradient(problem, x, lam, avg, method=method, iterations=4)
         est = hgp.hypergradient(moved, lib.asarray(x), lib.asarray(lam), avg, method=method, iterations=4)
         assert_same(est.value, expected.value, lib, rtol=1e-11)
-    expected = baselines.at_point("dbo", problem, x, lam, NET, 3, step=0.2)
+    expected = baselines.at_point(problem, x, lam, NET, "dbo", iterations=3, step=0.2)
     assert_same(
-        baselines.at_point("dbo", moved, lib.asarray(x), lib.asarray(lam), NET, 3, step=0.2).history,
+        baselines.at_point(moved, lib.asarray(x), lib.asarray(lam), NET, "dbo", iterations=3, step=0.2).history,
         expected.history,
         lib,
         rtol=1e-11,

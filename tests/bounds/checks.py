@@ -37,14 +37,14 @@ def check_a(b):
         c = constants(b, s)
         rounding = c.rounding * (1 + np.abs(s.w).max())
         holds(b.contracting_clients(c), s.errors, rounding)
-        part = b.contraction.consensus_part(c, c.iterations)
+        part = b.series.consensus_part(c, c.iterations)
         below(s.consensus_errors, c.beta * part, rounding)
 
 
 def check_a_is_attained(b):
     for s in attained_a():
         c = constants(b, s)
-        part = b.contraction.consensus_part(c, c.iterations)
+        part = b.series.consensus_part(c, c.iterations)
         assert math.isclose(part * c.beta_max, s.consensus_errors.max(), rel_tol=1e-12)
 
 
@@ -69,8 +69,8 @@ def check_a_is_its_double_sum(b):
 
 def check_a_floor(b):
     """With ρ < 1 the consensus part never exceeds the floor, however long the run."""
-    floor = b.contraction.floor
-    part = b.contraction.consensus_part
+    floor = b.series.floor
+    part = b.series.consensus_part
     for s in pool():
         c = constants(b, s)
         if c.rho < 1:
@@ -82,7 +82,7 @@ def check_a_floor(b):
 
 
 def check_b(b):
-    F = b.convexity.averaging_sum
+    F = b.series.averaging_sum
     for s in pool():
         c = constants(b, s)
         rounding = c.rounding * (1 + np.abs(s.w).max())
@@ -92,7 +92,7 @@ def check_b(b):
 
 
 def check_b_is_attained(b):
-    F = b.convexity.averaging_sum
+    F = b.series.averaging_sum
     for s in attained_b():
         c = constants(b, s)
         found = c.beta_max * c.eta * F(c, c.iterations)
@@ -101,7 +101,7 @@ def check_b_is_attained(b):
 
 def check_b_follows_the_run(b):
     """The recursion's s bounds the actual disagreement before every call."""
-    disagreement = b.recursion.consensus_and_disagreement
+    disagreement = b.result.consensus_and_disagreement
     for s in pool():
         c = constants(b, s)
         w = run(s)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hgp_ref as hgp
 from hgp_ref import bounds, certificates, exact
-from hgp_ref.mixing.channel import flood_max
+from hgp_ref.mixing.channel import max_consensus
 
 from .certificate_checks import CHECKS, estimate_of, linear_problem, logistic, quadratic, value_of
 
@@ -89,7 +89,7 @@ def test_traffic_is_what_the_phases_send():
     assert found.traffic.messages == 6 * edges
     assert found.traffic.floats == edges * (2 * (first + 1) + wide + 2 * (second + 1) + narrow)
     assert found.traffic.bytes == 8 * found.traffic.floats
-    assert avg.ledger == found.traffic, "everything that went over the averaging's network"
+    assert avg.traffic == found.traffic, "everything that went over the averaging's network"
 
 
 def test_the_same_on_every_library(xp):
@@ -219,13 +219,13 @@ def test_flooding_follows_the_graphs_in_order():
     n = 8
     ring = np.eye(n) / 2 + np.roll(np.eye(n), 1, axis=0) / 2
     values = np.random.default_rng(0).normal(size=(n, 3))
-    top, rounds, messages = flood_max(hgp.networks.Schedule([ring]), values, 1)
+    top, rounds, messages = max_consensus(hgp.networks.Schedule([ring]), values, 1)
     assert np.array_equal(top, values.max(axis=0)) and rounds == n - 1 and messages == n * (n - 1)
-    assert flood_max(hgp.networks.OnePeerExponential(n), values, 1)[1] == 3
+    assert max_consensus(hgp.networks.OnePeerExponential(n), values, 1)[1] == 3
     with pytest.raises(ValueError, match="max-consensus does not reach"):
-        flood_max(hgp.networks.Schedule([ring]), values, 1, max_rounds=n - 2)
-    assert flood_max(None, values, 1)[1:] == (1, n * (n - 1))
-    assert flood_max(hgp.networks.SelfLoops(1), values[:1], 1)[1:] == (0, 0)
+        max_consensus(hgp.networks.Schedule([ring]), values, 1, max_rounds=n - 2)
+    assert max_consensus(None, values, 1)[1:] == (1, n * (n - 1))
+    assert max_consensus(hgp.networks.SelfLoops(1), values[:1], 1)[1:] == (0, 0)
 
 
 def test_many_clients_without_large_arrays():

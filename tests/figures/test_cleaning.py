@@ -8,17 +8,10 @@ import numpy as np
 import pytest
 
 import hgp_ref as hgp
-from figures import (
-    cleaning,
-    cleaning_centre,
-    cleaning_choices,
-    cleaning_controls,
-    cleaning_fewer,
-    cleaning_seeds,
-    hyper_cleaning,
-    table_hyper_cleaning,
-)
-from figures.cleaning_clients import noisy_clients
+from figures import hyper_cleaning, table_hyper_cleaning
+from figures.experiments.cleaning import controls
+from figures.experiments.cleaning import runs as cleaning
+from figures.experiments.cleaning.runs import noisy_clients
 from figures.options import Options
 
 pytest.importorskip("sklearn")
@@ -90,11 +83,11 @@ def test_right_labels_without_hyper_gradients():
     """The models are stationary, and the page shows what the command prints."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 5)), rng.integers(0, 10, 40)
-    W = cleaning_controls.fitted(X, y, 0.1).reshape(5, 10)
+    W = controls.fitted(X, y, 0.1).reshape(5, 10)
     p = np.exp(X @ W - np.logaddexp.reduce(X @ W, axis=1)[:, None])
     assert np.abs(X.T @ (p - np.eye(10)[y]) / 40 + 0.1 * W).max() < 2e-5
     lines = (ROOT / "docs" / "measured" / "cleaning_controls.md").read_text(encoding="utf-8").splitlines()
-    found = cleaning_controls.row("reduced", 0.3, 0)
+    found = controls.controls_row("reduced", 0.3, 0)
     (shown,) = (line.strip("| ").split(" | ") for line in lines if line.startswith("| 30 % | 0 |"))
     np.testing.assert_allclose(np.array(found[2:], float), np.array(shown[2:], float), atol=2.5 / 397)  # two images
 
@@ -103,12 +96,12 @@ def test_the_rule_chooses_what_the_figure_shows():
     """Who reaches what is asked comes first, then accuracy; the settings are one of the choices."""
     high, reached, low = (np.array([[zero, hgp, 99.0, area]] * 2) for zero, hgp, area in
                           ((90.0, 95.0, 0.94), (88.0, 94.0, 0.96), (88.0, 93.0, 0.97)))  # fmt: skip
-    assert cleaning_choices.chosen([low, high, reached]) == 2
-    assert cleaning_choices.chosen([high, high + [[0, 1, 0, 0]]]) == 1  # none reaches it
-    assert cleaning_choices.chosen([low, high, reached], -np.inf, -np.inf) == 1
+    assert controls.chosen([low, high, reached]) == 2
+    assert controls.chosen([high, high + [[0, 1, 0, 0]]]) == 1  # none reaches it
+    assert controls.chosen([low, high, reached], -np.inf, -np.inf) == 1
     one = cleaning.experiment().settings
     shown = (one["l2"], one["train_steps"], one["iterations"], one["outer_steps"], one["rate"] * one["train"])
-    assert shown in [(*rest, update.lr) for *rest, update in cleaning_choices.CHOICES]
+    assert shown in [(*rest, update.lr) for *rest, update in controls.CHOICES]
     written = (ROOT / "docs" / "measured" / "cleaning_choices.md").read_text(encoding="utf-8")
     l2, steps, M, K, rate = shown
     assert (
@@ -127,21 +120,21 @@ def test_choices_are_judged_on_other_images(monkeypatch):
         return noisy_clients({**settings, "data": "digits", "test": 397}, share)
 
     monkeypatch.setattr(cleaning, "noisy_clients", clients)
-    zero, cleaned, perfect, area = cleaning_choices.judged("mnist", 100, 1e-3, 20, 10, 2, hgp.bilevel.Adam(1.0))
+    zero, cleaned, perfect, area = controls.judged("mnist", 100, 1e-3, 20, 10, 2, hgp.bilevel.Adam(1.0))
     assert asked == ["mnist"] and 50 < zero <= 100 and 50 < cleaned <= 100 and 50 < perfect <= 100 and 0.5 < area <= 1
 
 
 def test_fewer_validation_images(monkeypatch):
     """A quick run with two L2 rates; cross-validation takes the better one."""
-    monkeypatch.setattr(cleaning_fewer, "RIDGES", [0.1, 0.01])
+    monkeypatch.setattr(controls, "RIDGES", [0.1, 0.01])
     monkeypatch.setattr(cleaning, "RIDGES", [0.1, 0.01])
-    (row,) = cleaning_fewer.table((0.3,), (5,), quick=True).rows
+    (row,) = controls.fewer_table(shares=(0.3,), fewer=(5,), quick=True).rows
     assert row[:2] == ("30 %", "5") and all(0.4 < float(cell) <= 1 for cell in (*row[2:7], *row[9:]))
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(100, 3)), np.ones((100, 1))], axis=1)
     y = (X[:, 0] > 0.8).astype(int)
-    assert cleaning_fewer.rate(X, y, (100.0, 1e-3)) == 1e-3  # the stronger always says 0
-    assert cleaning_fewer.rate(X, 0 * y, (1.0, 1e-3)) == 1.0  # equal ones
+    assert controls.rate(X, y, (100.0, 1e-3)) == 1e-3  # the stronger always says 0
+    assert controls.rate(X, 0 * y, (1.0, 1e-3)) == 1.0  # equal ones
 
 
 def test_the_centre_that_stops_early_and_cuts_the_series_is_hgp_with_exact_averages():
@@ -157,14 +150,14 @@ def test_the_centre_that_stops_early_and_cuts_the_series_is_hgp_with_exact_avera
 def test_table_of_the_centre(monkeypatch):
     """A tiny run at a strong L2 rate; the table has means over seeds for both settings."""
     tiny = {"l2": 0.01, "outer_steps": 2}
-    found = cleaning_centre.numbers(cleaning.experiment(quick=True).settings | tiny)
+    found = controls.centre_numbers(cleaning.experiment(quick=True).settings | tiny)
     assert found.shape == (5, 4) and np.all((found > 0.5) & (found <= 1))
-    monkeypatch.setattr(cleaning_centre, "numbers", lambda settings: found - 0.1 * settings["seed"])
-    rows = cleaning_centre.table(quick=True).rows
+    monkeypatch.setattr(controls, "centre_numbers", lambda settings: found - 0.1 * settings["seed"])
+    rows = controls.centre_table(quick=True).rows
     assert [row[0] for row in rows] == ["0.0001"] * 5 + ["0.001"] * 5
     assert [float(cell) for cell in rows[4][3:]] == pytest.approx(found[4] - 0.05, abs=6e-4)
 
 
 def test_gains_over_seeds():
-    (row,) = cleaning_seeds.table(2, quick=True).rows
-    assert row[0] == "2" and len(row) == len(cleaning_seeds.HEADER) and float(row[5]) <= float(row[3]) <= float(row[6])
+    (row,) = controls.seeds_table(seeds=2, quick=True).rows
+    assert row[0] == "2" and len(row) == len(controls.SEEDS_HEADER) and float(row[5]) <= float(row[3]) <= float(row[6])

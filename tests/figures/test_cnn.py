@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from figures import cli, cnn, cnn_batches, cnn_clients, cnn_controls, cnn_cost, cnn_parts, table_minibatch
+from figures import cli, table_minibatch
+from figures.experiments.influence import cnn, controls
 from figures.options import Options
 from hgp_ref.attribution import retrain_from, scores
 from reporting.store import obtain
@@ -56,12 +57,12 @@ def test_what_is_removed_and_how(tiny):
 def test_steps_on_the_batches_of_hgp_are_what_it_predicts(tiny):
     """A little of each weight, held to x: the prediction of one sequence for J and H̄ is the slope."""
     d, settings = tiny.data, cnn.experiment("reduced", mini_batch=True, quick=True).settings
-    problem, lam, *_ = cnn_clients.from_settings(settings)
+    problem, lam, *_ = cnn.from_settings(settings)
     given = {"eta": settings["eta"], "steps": settings["iterations"], "batch_size": settings["batch"]}
-    some = cnn_parts.removals_of(d["removed"])[:2]
+    some = cnn.removals_of(d["removed"])[:2]
     little = retrain_from(problem, d["x"], lam, some, seed=settings["seed"], held=True, fraction=1e-4, **given)
     assert np.allclose(little.actual / 1e-4, d["shared"][:2], rtol=0.02)
-    for way, of in cnn_batches.STEPS.items():
+    for way, of in cnn.STEPS.items():
         seed = settings["seed"] + settings["repeats"] * of["other"]
         whole = retrain_from(problem, d["x"], lam, some, seed=seed, held=of["held"], **given)
         assert np.array_equal(whole.actual, d[way][:2]), way
@@ -73,7 +74,7 @@ def test_predictions_are_made_again_on_other_batches(tiny):
     first = d["removed"][single, 0]
     assert np.array_equal(d["full"][single], d["full_per_instance"][first[:, 0], first[:, 1]])
     settings = cnn.experiment("reduced", mini_batch=True, quick=True).settings
-    full = cnn_parts.predict_with(settings, d["x"], batch_size=None).per_instance
+    full = cnn.predict_with(settings, d["x"], batch_size=None).per_instance
     assert np.allclose(full, d["full_per_instance"], rtol=1e-10, atol=1e-16)
     assert np.all(np.std(d["whole"], axis=0) < np.std(d["repeated"], axis=0)[single].max())
 
@@ -87,9 +88,9 @@ def test_the_noise_of_sampling_is_that_of_all_batches_there_are(removal):
             for m in range(2)]  # fmt: skip
     totals = np.add.outer(*map(np.array, once))
     assert totals.mean() == pytest.approx(terms[:, 1, members].sum())
-    noise = cnn_batches.sampling_noise(terms, np.array([4, 5]), removal, b)
+    noise = cnn.sampling_noise(terms, np.array([4, 5]), removal, b)
     assert noise == pytest.approx(totals.std(), rel=1e-12)
-    assert cnn_batches.sampling_noise(terms, np.array([4, 5]), removal, 5) == 0
+    assert cnn.sampling_noise(terms, np.array([4, 5]), removal, 5) == 0
 
 
 def test_the_table_of_mini_batches_tells_its_rows_apart(tiny):
@@ -105,22 +106,22 @@ def test_the_table_of_mini_batches_tells_its_rows_apart(tiny):
 
 def test_settling_takes_the_gradient_away(tiny):
     settings = {**cnn.experiment("reduced", mini_batch=True, quick=True).settings, "settle_steps": 400}
-    settled = cnn_parts.train(settings)
+    settled = cnn.train(settings)
     assert settled["gradient"] < 0.2 * tiny.data["gradient"] < 0.2 * tiny.data["gradient_sgp"]
     assert np.array_equal(settled["cost_sgp"], tiny.data["cost_sgp"])  # `scratch` compares SGP with SGP
-    problem, lam, *_ = cnn_clients.from_settings(settings)
+    problem, lam, *_ = cnn.from_settings(settings)
     left = np.linalg.norm(problem.inner_grad(settled["x"], lam).mean(axis=0))
     assert left == pytest.approx(float(settled["gradient"]), rel=1e-12)
 
 
 def test_a_control_changes_what_it_names(capsys):
     few = {name: value for name, value in cnn.QUICK.items() if name not in ("groups", "share")}
-    rows = [cnn_controls.row("name", {**few, "share": share}) for share in (150, 120)]
-    assert [len(row) for row in rows] == [len(cnn_controls.HEADER)] * 2 and rows[0][1] == "90" and rows[1][1] == "72"
+    rows = [controls.row("name", {**few, "share": share}) for share in (150, 120)]
+    assert [len(row) for row in rows] == [len(controls.HEADER)] * 2 and rows[0][1] == "90" and rows[1][1] == "72"
     base = cnn.experiment("reduced", mini_batch=False, seed=0).settings
-    for name, changes in cnn_controls.CONTROLS.items():
+    for name, changes in controls.CONTROLS.items():
         assert all(base[key] != value for key, value in changes.items()), name
-    assert cnn_controls.main(["nothing"]) == 2 and "there are: as it is, not settled" in capsys.readouterr().err
+    assert controls.controls("nothing") == 2 and "there are: as it is, not settled" in capsys.readouterr().err
 
 
 def test_the_cost_is_said_before_it_begins_and_counts_what_is_left(tmp_path, capsys):
@@ -140,7 +141,7 @@ def test_the_cost_is_said_before_it_begins_and_counts_what_is_left(tmp_path, cap
         with pytest.raises(KeyboardInterrupt):
             obtain(replace(one, cost=cost, compute=stops), tmp_path)
     assert told == [list(one.parts), list(one.parts[1:])] and "cnn: so long" in capsys.readouterr().err
-    words = cnn_cost.cost_in_words(one.settings, one.parts, one.parts)
+    words = cnn.cost_in_words(one.settings, one.parts, one.parts)
     assert "a gradient takes" in words and f"{len(one.parts)} parts to compute" in words
 
 
@@ -162,7 +163,7 @@ def test_sizes_have_files_of_their_own():
 RESUMED = """
 import sys
 from pathlib import Path
-from figures import cnn
+from figures.experiments.influence import cnn
 from reporting.store import obtain
 small = {**cnn.QUICK, "data": "digits", "side": 8, "block": 1, "more_block": 2}
 print(obtain(cnn.experiment("paper", mini_batch=True, **small), Path(sys.argv[1])).path)

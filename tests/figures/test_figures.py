@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from figures import NAMES, cli, curves, estimation, fig1c, removal
+from figures import CONTROLS, NAMES, cli, curves, fig1c
+from figures.experiments import estimation
+from figures.experiments.estimation import PublishedGraphs
+from figures.experiments.influence import removal
 from figures.options import Options, Product, Row, near
-from figures.published import PublishedGraphs
 from figures.reference import ERROR_SCALAR, FLOAT32_FLOOR, ITERATIONS, STEPS
 from reporting import style
 from reporting.store import obtain
+from reporting.table import Table
 
 pytest.importorskip("matplotlib")
 ROOT = Path(__file__).parents[2]
@@ -226,3 +230,21 @@ def test_another_library_gives_the_same_numbers(backend, products, out, tmp_path
     ours = obtain(estimation.for_variant("published", **given), tmp_path).data
     numpy = obtain(estimation.for_variant("published", quick=True), out / "data").data
     assert np.allclose(ours["errors"], numpy["errors"], rtol=0, atol=1e-11)
+
+
+def test_the_list_names_every_figure_and_control(capsys):
+    assert cli.main(["--list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"{name} " in shown for name in (*NAMES, *CONTROLS))
+    for module, function, _ in CONTROLS.values():
+        assert callable(getattr(importlib.import_module(f"figures.experiments.{module}"), function))
+
+
+def test_a_control_runs_by_its_name(monkeypatch, capsys):
+    controls = importlib.import_module("figures.experiments.cleaning.controls")
+    monkeypatch.setattr(controls, "controls_table", lambda size="reduced": Table("", ("size",), ((size,),)))
+    monkeypatch.setattr(importlib.import_module("figures.experiments.influence.controls"), "controls", lambda *names: 3)
+    assert cli.main(["cleaning_controls", "emnist"]) == 0 and "| emnist |" in capsys.readouterr().out
+    assert cli.main(["cnn_controls", "as it is"]) == 3
+    assert cli.main(["cleaning_controls", "emnist", "more"]) == 2
+    assert "cleaning_controls: too many positional arguments" in capsys.readouterr().err

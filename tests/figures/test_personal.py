@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from figures import cli, personal
-from figures.options import Options
-from figures.personal import COMMON, GROUPS, SIZES, TABLE, experiments_of, parts
-from figures.personal_numbers import best, entry, scores
-from figures.personal_page import findings
-from figures.personal_parts import (
+from figures import cli
+from figures.experiments.personalization import settings as personal
+from figures.experiments.personalization.page import best, entry, findings, scores
+from figures.experiments.personalization.refresh import stale
+from figures.experiments.personalization.runs import (
     _cost,
     base_of,
     cost_in_words,
@@ -31,7 +30,8 @@ from figures.personal_parts import (
     split,
     timed,
 )
-from figures.personal_refresh import stale
+from figures.experiments.personalization.settings import COMMON, GROUPS, SIZES, TABLE, experiments_of, parts
+from figures.options import Options
 from figures.reference import PERSONAL_PAPER
 from figures.table_personalization import comparisons
 from reporting.store import obtain
@@ -179,7 +179,7 @@ INTERRUPTED = """
 import signal, sys, time
 from dataclasses import replace
 from pathlib import Path
-from figures.personal import experiments_of
+from figures.experiments.personalization.settings import experiments_of
 from reporting.store import obtain
 
 
@@ -270,7 +270,7 @@ def test_timing_looks_at_no_spectrum(monkeypatch):
     settings = {**COMMON, **SIZES["small"], "backend": "numpy"}
     task, net = make_task(settings, 0), make_network(settings, "RandD", 0)
     for compiling in (0.0, 1e9):  # as where a step takes long, and as where it takes no time
-        monkeypatch.setattr("figures.personal_parts.COMPILING", compiling)
+        monkeypatch.setattr("figures.experiments.personalization.runs.COMPILING", compiling)
         price = timed(settings, task, net)
         assert min(price.step, price.epoch, price.iteration) > 0 and price.besides >= 0
 
@@ -293,7 +293,7 @@ def test_the_page_says_whether_the_order_holds_at_the_chosen_rate():
 
 PROGRAM = """
 from pathlib import Path
-from figures.personal import _experiment, _needed, COMMON, SIZES
+from figures.experiments.personalization.settings import _experiment, _needed, COMMON, SIZES
 from reporting.store import obtain
 from dataclasses import replace
 settings = {**COMMON, **SIZES["paper"], "size": "paper", "backend": "numpy", "n": 2, "images": 120, "batch": 8}

@@ -393,7 +393,7 @@ def baseline(name: str, net: Any = None, **options: Any) -> dict[str, Any]:
     problem = quadratic()
     lam = point(problem)[1]
     net = net or hgp.networks.StaticUndirected(4, seed=1)
-    path = getattr(hgp.baselines, name)(problem, net, lam, 6, **options)
+    path = getattr(hgp.baselines, name)(problem, lam, net, 6, **options)
     return {"lam": path.lam, **of_traffic(path.traffic)}
 
 

@@ -46,7 +46,7 @@ OTHERS = {
     "vrdbo": dict(ell=1.5, terms=3, eta=0.5, momentum=0.5),
     "ma_dsbo": dict(higp_lr=0.1, inner_steps=2, higp_steps=2, momentum=0.5),
     "dsoba": dict(aux_lr=0.1, momentum=0.5),
-    "sparkle": dict(aux_lr=0.1, x="ED", z="GT", outer="EXTRA", momentum=0.5),
+    "sparkle": dict(aux_lr=0.1, inner_rule="ED", aux_rule="GT", outer_rule="EXTRA", momentum=0.5),
     "fab": dict(penalty=2.0, nodes=2),
 }
 for name, own in OTHERS.items():

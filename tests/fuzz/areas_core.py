@@ -58,8 +58,8 @@ function(
     lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
 )
 function(
-    "averaging.push_sum_over",
-    mixing.push_sum_over,
+    "averaging.push_sum_for",
+    mixing.push_sum_for,
     lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
 )
 function("averaging.Gossip", mixing.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
@@ -84,7 +84,7 @@ function(
     lambda: dict(a=small.rng().normal(size=(3, 4)), net=small.net(), axis=0),
     passes_nan=True,
 )
-for kind in ("Everyone", "Server"):
+for kind in ("AllToAll", "ParameterServer"):
     function(f"channels.{kind}", getattr(mixing, kind), lambda: dict(n=3, clients=None))
 
 for module in ("averaging", "channels"):

@@ -20,10 +20,10 @@ ABSTRACT = "abstract: what a subclass defines"
 PROTOCOL = "a protocol: what a problem has"
 
 EXEMPT: dict[str, str] = {
-    **{f"channels.{kind}": DRIVEN for kind in ("Channel", "Everyone", "Lossy", "Server", "Simulated", "Runs")},
+    **{f"channels.{kind}": DRIVEN for kind in ("Channel", "AllToAll", "Lossy", "ParameterServer", "Simulated", "Runs")},
     **{f"mpi.{kind}": DRIVEN for kind in ("Crossing", "Spread")},
     "mpi.spread": "starts MPI: bad values are in tests/mpi/refusals.py, on two ranks",
-    **{f"averaging.{name}": DRIVEN for name in ("Mean", "open_mean", "Pushed", "exchange")},
+    **{f"averaging.{name}": DRIVEN for name in ("Mixer", "start_averaging", "SumPreserving", "run_round")},
     **{
         f"methods.{kind}": DRIVEN
         for kind in (
@@ -78,7 +78,7 @@ EXEMPT: dict[str, str] = {
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Unreachable"),
             *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
             *("backend.Backend", "bounds.Certificate", "bilevel.Path", "bilevel.OuterStep", "mpi.Handed"),
-            *("baselines.Frozen", "personalization.Personalized"),
+            *("baselines.FixedPointEstimate", "personalization.Personalized"),
         )
     },
     **{

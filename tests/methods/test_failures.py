@@ -229,8 +229,8 @@ def test_a_run_that_fails_has_sent_what_it_has_sent(many):
     with pytest.raises(KeyboardInterrupt):
         hgp.hypergradient(problem, x, lam, [avg] if many else avg, iterations=50, callback=interrupt)
     hgp.hypergradient(problem, x, lam, alone, iterations=4)
-    assert avg.ledger == alone.ledger
-    assert avg.ledger.rounds == 20
+    assert avg.traffic == alone.traffic
+    assert avg.traffic.rounds == 20
 
 
 def test_an_array_without_axes_is_one_number():

@@ -203,4 +203,4 @@ def test_traffic_is_what_the_graphs_carry():
     avg = hgp.PushSum(net, 4)
     est = hgp.hypergradient(problem, x, lam, avg, iterations=M)
     sent = sum(net.edges(s)[0].size - 3 for s in range(1, 4 * M + 1))
-    assert est.traffic == hgp.Traffic(messages=sent, floats=sent * 5, bytes=sent * 40, rounds=4 * M) == avg.ledger
+    assert est.traffic == hgp.Traffic(messages=sent, floats=sent * 5, bytes=sent * 40, rounds=4 * M) == avg.traffic

@@ -13,8 +13,8 @@ import hgp_ref as hgp
 from hgp_ref import bounds, exact
 from hgp_ref.methods import Chebyshev, Method, Neumann
 from hgp_ref.methods.spectrum import extremes, start_rows
-from hgp_ref.mixing import CARRIED, FRESH, Channel, connect
-from hgp_ref.mixing.channel import flood_max
+from hgp_ref.mixing import Channel, WeightRule, connect
+from hgp_ref.mixing.channel import max_consensus
 
 RTOL = 1e-12
 NET = hgp.networks.RandomDirected(n=3, seed=1)
@@ -29,11 +29,11 @@ class Richardson(Method):
     def start(self, g):
         return 1, g
 
-    def step(self, state, average, linearization):
+    def step(self, state, mixer, linearization):
         m, u = state
-        ubar = average(u)
+        ubar = mixer.average(u)
         p = self.scale / m**0.5 * ubar
-        return p, (m + 1, average.kept(ubar) - linearization.hvp(p))
+        return p, (m + 1, mixer.carry(ubar) - linearization.hvp(p))
 
 
 class Slow(hgp.networks.RandomDirected):
@@ -47,20 +47,20 @@ class OwnChannel(Channel):
         super().__init__(net.n)
         self.net = net
 
-    def mix(self, z, steps, weights=FRESH):
-        omega = self.weights if weights == CARRIED and self.weights is not None else np.ones((self.n, 1))
+    def mix(self, z, steps, weight_rule=WeightRule.RESET):
+        omega = self.weights if weight_rule == WeightRule.CARRY and self.weights is not None else np.ones((self.n, 1))
         for _ in range(steps):
             self.step += 1
             W = self.net.mixing_matrix(self.step)
             z, omega = W.astype(z.dtype) @ z, W @ omega
-            self.count(np.count_nonzero(W) - self.n, z, weights)
+            self.count(np.count_nonzero(W) - self.n, z, weight_rule)
         self.weights = omega.astype(z.dtype)
         return z
 
-    def largest(self, values, like, max_rounds=None):
-        top, rounds, messages = flood_max(self.net, values, self.step + 1, max_rounds)
+    def max_consensus(self, values, like, max_rounds=None):
+        top, rounds, messages = max_consensus(self.net, values, self.step + 1, max_rounds)
         self.step += rounds
-        self.count(messages, like[..., :1], None, rounds)
+        self.count(messages, like[..., :1], WeightRule.NONE, rounds)
         return top
 
 
@@ -76,11 +76,11 @@ def explicit(problem, x, lam, matrices, method, batches=None):
         def __init__(self):
             self.calls = 0
 
-        def __call__(self, u):
+        def average(self, u):
             self.calls += 1
             return matrices[self.calls - 1] @ u
 
-        def kept(self, ubar):
+        def carry(self, ubar):
             return ubar
 
     class At:
@@ -90,10 +90,10 @@ def explicit(problem, x, lam, matrices, method, batches=None):
         def hvp(self, u):
             return np.einsum("nij,nj->ni", self.H, u)
 
-    average, v = Averages(), f_lam
+    mixer, v = Averages(), f_lam
     for m in range(len(matrices)):
         for_v, for_w = (None, None) if batches is None else (batches[0][m], batches[1][m])
-        p, state = method.step(state, average, At(for_w))
+        p, state = method.step(state, mixer, At(for_w))
         w = w + p
         v = v - np.einsum("nij,nj->ni", exact.jacobians(problem, x, lam, for_v), p)
         values.append(v)
@@ -120,7 +120,7 @@ def test_every_feature_of_the_driver_for_every_method(method, own_channel):
     assert_close(est.history, expected, RTOL)
     assert_close(est.value, expected[-1], RTOL)
     sent = sum(net.edges(s)[0].size - 3 for s in range(1, 3 * M + 1))
-    assert est.traffic == hgp.Traffic(sent, sent * 5, sent * 40, 3 * M) == avg.ledger
+    assert est.traffic == hgp.Traffic(sent, sent * 5, sent * 40, 3 * M) == avg.traffic
 
     seen = []
     told = hgp.hypergradient(
@@ -303,8 +303,8 @@ def test_bad_input_is_named(options, error, message):
 class Twice(Neumann):
     """Algorithm 2 with two averages an iteration."""
 
-    def step(self, u, average, linearization):
-        return super().step(average(u), average, linearization)
+    def step(self, u, mixer, linearization):
+        return super().step(mixer.average(u), mixer, linearization)
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
@@ -325,13 +325,13 @@ def test_a_method_may_average_more_often_than_once_an_iteration(mode, many):
 class Flooding(Neumann):
     """Algorithm 2 whose clients also find out a maximum, between the average and what goes on from it."""
 
-    def step(self, u, average, linearization):
-        ubar = average(u)
-        weights = average.channel.weights
-        average.channel.largest(np.arange(3.0)[:, None], ubar)
-        np.testing.assert_array_equal(average.channel.weights, weights)
+    def step(self, u, mixer, linearization):
+        ubar = mixer.average(u)
+        weights = mixer.channel.weights
+        mixer.channel.max_consensus(np.arange(3.0)[:, None], ubar)
+        np.testing.assert_array_equal(mixer.channel.weights, weights)
         p = self.eta * ubar
-        return p, average.kept(ubar) - linearization.hvp(p)
+        return p, mixer.carry(ubar) - linearization.hvp(p)
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
@@ -367,8 +367,8 @@ class Wrong(Method):
     def start(self, g):
         return g
 
-    def step(self, state, average, linearization):
-        return self.make(average(state), state)
+    def step(self, state, mixer, linearization):
+        return self.make(mixer.average(state), state)
 
 
 @pytest.mark.parametrize(

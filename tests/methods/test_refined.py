@@ -70,13 +70,13 @@ class Own(Method):
     def start(self, g):
         return {"u": g}
 
-    def begin(self, state, average, whole):
+    def begin(self, state, mixer, whole):
         return {**state, "eta": 0.5}
 
-    def step(self, state, average, linearization):
-        ubar = average(state["u"])
+    def step(self, state, mixer, linearization):
+        ubar = mixer.average(state["u"])
         p = state["eta"] * ubar
-        return p, {**state, "u": average.kept(ubar) - linearization.hvp(p)}
+        return p, {**state, "u": mixer.carry(ubar) - linearization.hvp(p)}
 
 
 INNER = {

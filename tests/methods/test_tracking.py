@@ -70,7 +70,7 @@ def test_as_written_out_with_history_traffic_and_callback(steps, mode):
     est = hgp.hypergradient(problem, x, lam, avg, method=Tracking(0.4), iterations=M, history=True)
     assert_close(est.history, expected, RTOL)
     sent = sum(NET.edges(s)[0].size - 3 for s in range(1, sum(each) + 1))
-    assert est.traffic == hgp.Traffic(sent, sent * 9, sent * 72, sum(each)) == avg.ledger
+    assert est.traffic == hgp.Traffic(sent, sent * 9, sent * 72, sum(each)) == avg.traffic
     seen = []
     told = hgp.hypergradient(problem, x, lam, avg, method=Tracking(0.4), iterations=M,
                              callback=lambda m, v: seen.append(v) or m == 4)  # fmt: skip
@@ -220,7 +220,7 @@ def test_the_step_is_safe_where_weights_are_uneven(kind, steps):
     H = np.linspace(0.2, 1.0, n).reshape(n, 1, 1)
     problem = hgp.problems.Quadratic(H, np.zeros((n, 1)), np.ones((n, 1, 1)), np.ones((n, 1)))
     x = np.zeros((n, 1))
-    mean = hgp.mixing.open_mean([hgp.PushSum(net, steps)], n, x, 1)
+    mean = hgp.mixing.start_averaging([hgp.PushSum(net, steps)], n, x, 1)
     seen = mixing(mean, x)
     omega = np.linalg.matrix_power(net.mixing_matrix(1), 10_000).sum(axis=1)
     assert 0.3 * omega.min() < seen.lightest < 1.5 * omega.min() and 0 < seen.tau < 1
@@ -249,7 +249,7 @@ def test_two_clients_that_hear_nobody_for_six_rounds_have_a_step():
     x = np.zeros((2, 1))
     for seed in range(12):
         net = hgp.networks.RandomDirected(2, low=0.1, high=0.3, seed=seed)
-        mean = hgp.mixing.open_mean([hgp.PushSum(net, 1)], 2, x, 1)
+        mean = hgp.mixing.start_averaging([hgp.PushSum(net, 1)], 2, x, 1)
         assert 0.5 < mixing(mean, x).tau < 1
         assert safe_step(mean, problem.linearize(x, x), x) > 0
 
@@ -271,15 +271,15 @@ def test_rounding_of_a_weak_direction_is_no_divergence(M):
 def test_what_clients_find_of_their_network():
     for net, tau in ((ring(3), 0.5), (ring(10), np.cos(np.pi / 10)), (hgp.networks.FullyConnected(4), 0.0)):
         avg = hgp.PushSum(net, 1)
-        mean = hgp.mixing.open_mean([avg], net.n, np.ones((net.n, 2)), 1)
+        mean = hgp.mixing.start_averaging([avg], net.n, np.ones((net.n, 2)), 1)
         assert mixing(mean, np.ones((net.n, 2))).tau == pytest.approx(tau, abs=0.05)
-    assert mixing(hgp.mixing.open_mean([hgp.ExactAverage(1)], 1, np.ones((1, 2)), 1), np.ones((1, 2))).tau == 0
+    assert mixing(hgp.mixing.start_averaging([hgp.ExactAverage(1)], 1, np.ones((1, 2)), 1), np.ones((1, 2))).tau == 0
 
 
 def pair(*shares, then=40):
     """Two clients, of whose difference a round leaves each of `shares`; after them all is averaged for a while."""
     rounds = [np.array([[1 + share, 1 - share], [1 - share, 1 + share]]) / 2 for share in (*shares, *[0.0] * then)]
-    return hgp.mixing.open_mean([hgp.PushSum(hgp.networks.Schedule(rounds), 1)], 2, np.ones((2, 2)), 1)
+    return hgp.mixing.start_averaging([hgp.PushSum(hgp.networks.Schedule(rounds), 1)], 2, np.ones((2, 2)), 1)
 
 
 @pytest.mark.filterwarnings("ignore:.*strongly connected")

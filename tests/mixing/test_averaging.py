@@ -91,10 +91,10 @@ def test_runs_stack_composed_and_stepping():
     for chosen in ([0, 1], [0, 1, 2]):  # one stacked matrix product; one by one
         some = [averagings[r] for r in chosen]
         channel = hgp.mixing.Runs([a.connect() for a in some])
-        mean = hgp.mixing.Mean(some, channel, u[chosen], calls=2, first=1, runs=True)
+        mixer = hgp.mixing.Mixer(some, channel, u[chosen], calls=2, first=1, runs=True)
         for m in (0, 1):
-            got = mean(u[chosen])
-            restart = mean.kept(np.ones_like(u[chosen]))
+            got = mixer.average(u[chosen])
+            restart = mixer.carry(np.ones_like(u[chosen]))
             for r, avg in enumerate(some):
                 assert_close(got[r], avg.apply(u[chosen][r], call=1 + m), RTOL)
                 omega = np.ones(6) if avg.net is None else exact.push_sum_weights(avg.net, avg.steps, 1 + m)
@@ -114,13 +114,13 @@ def test_ledger_counts_edges_that_are_not_self_loops(mode):
     u = np.zeros((5, 4), dtype=np.float32)
     avg.apply(u, call=2)
     avg.apply(u, call=3)
-    assert avg.ledger == hgp.Traffic(messages=sent, floats=sent * 5, bytes=sent * 20, rounds=6)
+    assert avg.traffic == hgp.Traffic(messages=sent, floats=sent * 5, bytes=sent * 20, rounds=6)
     exact_avg = hgp.ExactAverage(5)
     exact_avg.apply(u.astype(np.float64))
-    assert exact_avg.ledger == hgp.Traffic(messages=20, floats=80, bytes=640, rounds=1)
+    assert exact_avg.traffic == hgp.Traffic(messages=20, floats=80, bytes=640, rounds=1)
     gossip = hgp.Gossip(hgp.networks.FullyConnected(5), 2, mode=mode)
     gossip.apply(u)
-    assert gossip.ledger == hgp.Traffic(messages=40, floats=160, bytes=640, rounds=2)
+    assert gossip.traffic == hgp.Traffic(messages=40, floats=160, bytes=640, rounds=2)
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
@@ -206,11 +206,11 @@ def test_an_averaging_of_ones_own_needs_steps_and_a_channel_alone():
             self.n, self.steps = n, 1
 
         def connect(self):
-            return hgp.mixing.Everyone(self.n)
+            return hgp.mixing.AllToAll(self.n)
 
     problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
     x, lam, own, ours = np.ones((3, 4)), np.zeros((3, 2)), Everybody(3), hgp.ExactAverage(3)
     mine, theirs = (hgp.hypergradient(problem, x, lam, avg, iterations=20) for avg in (own, ours))
     np.testing.assert_array_equal(mine.value, theirs.value)
-    assert own.ledger == ours.ledger == mine.traffic
-    assert Everybody(3).ledger.messages == 0
+    assert own.traffic == ours.traffic == mine.traffic
+    assert Everybody(3).traffic.messages == 0

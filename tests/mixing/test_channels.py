@@ -9,7 +9,7 @@ from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
 
 import hgp_ref as hgp
 from hgp_ref import exact
-from hgp_ref.mixing import BALANCED, CARRIED, FRESH, Everyone, Runs, Simulated, Traffic, connect
+from hgp_ref.mixing import AllToAll, Runs, Simulated, Traffic, WeightRule, connect
 
 RTOL = identity_rtol("float64")
 STEPS = (3, 3, 1, 4, 2)
@@ -29,7 +29,7 @@ def sent(net, first, count):
 
 
 @pytest.mark.parametrize("hint", ["right", "none", "wrong"])
-@pytest.mark.parametrize("weights", [FRESH, CARRIED])
+@pytest.mark.parametrize("weights", [WeightRule.RESET, WeightRule.CARRY])
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
 @pytest.mark.parametrize("kind", NETWORK_KINDS)
 def test_mixing_is_the_product_of_the_matrices(kind, mode, weights, hint):
@@ -41,7 +41,7 @@ def test_mixing_is_the_product_of_the_matrices(kind, mode, weights, hint):
     z, omega, used, messages = np.random.default_rng(0).normal(size=(N, 3)), np.ones(N), 0, 0
     for k, S in enumerate(STEPS):
         P = product(net, used + 1, S)
-        omega = P @ (np.ones(N) if weights == FRESH else omega)
+        omega = P @ (np.ones(N) if weights == WeightRule.RESET else omega)
         mixed = (channel.average if k % 2 else channel.mix)(z, S, weights)
         assert_close(mixed, P @ z / (omega[:, None] if k % 2 else 1.0), RTOL)
         assert_close(channel.weights[:, 0], omega, RTOL)
@@ -57,7 +57,7 @@ def test_without_weights_nothing_is_divided_and_no_weight_is_counted(kind, mode)
     net = NETWORK_KINDS[kind](8)
     channel = connect(net, mode)
     z = np.random.default_rng(1).normal(size=(8, 3)).astype(np.float32)
-    assert_close(channel.average(z, 2, BALANCED), product(net, 1, 2) @ z, identity_rtol("float32"))
+    assert_close(channel.average(z, 2, WeightRule.NONE), product(net, 1, 2) @ z, identity_rtol("float32"))
     messages = sent(net, 1, 2)
     assert channel.traffic == Traffic(messages, messages * 3, messages * 12, 2)
 
@@ -68,9 +68,9 @@ def test_graphs_that_are_not_balanced_are_refused_when_they_come(mode):
     even, odd = np.full((3, 3), 1 / 3), np.array([[0.5, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.5, 1.0]])
     channel = Simulated(hgp.networks.Schedule([even, odd]), mode)
     z = np.ones((3, 2))
-    channel.average(z, 1, BALANCED)
+    channel.average(z, 1, WeightRule.NONE)
     with pytest.raises(ValueError, match="doubly-stochastic.*misses 1 by 0.5; use PushSum"):
-        channel.average(z, 1, BALANCED)
+        channel.average(z, 1, WeightRule.NONE)
 
 
 def test_gossip_allows_rounding_and_nothing_more():
@@ -92,7 +92,7 @@ def test_flooding_takes_the_graphs_that_come_next(mode):
     channel.average(z, 3)
     before = channel.traffic
     values = np.arange(2.0 * n).reshape(n, 2)
-    np.testing.assert_array_equal(channel.largest(values, z), [8.0, 9.0])
+    np.testing.assert_array_equal(channel.max_consensus(values, z), [8.0, 9.0])
     assert channel.step == 3 + n - 1  # once around
     carried = (n - 1) * n
     assert channel.traffic == before + Traffic(carried, carried * 2, carried * 16, n - 1)
@@ -100,22 +100,22 @@ def test_flooding_takes_the_graphs_that_come_next(mode):
     assert channel.step == 3 + n - 1 + 2
 
 
-@pytest.mark.parametrize("weights", [FRESH, CARRIED])
+@pytest.mark.parametrize("weights", [WeightRule.RESET, WeightRule.CARRY])
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
 def test_skipping_graphs_is_as_if_the_calls_had_been_made(mode, weights):
     net, z = hgp.networks.RandomDirected(n=4, seed=3), np.random.default_rng(0).normal(size=(4, 2))
     walked, skipped = connect(net, mode), connect(net, mode)
     walked.mix(z, 5, weights)
-    skipped.skip(5, weights, z)
+    skipped.advance(5, weights, z)
     assert skipped.traffic == Traffic() and skipped.step == 5
     assert_close(skipped.average(z, 2, weights), walked.average(z, 2, weights), RTOL)
 
 
 def test_everyone_is_the_mean_in_one_step():
-    channel, z = Everyone(4), np.random.default_rng(0).normal(size=(4, 3))
-    assert_close(channel.average(z, 1, BALANCED), np.tile(z.mean(axis=0), (4, 1)), RTOL)
+    channel, z = AllToAll(4), np.random.default_rng(0).normal(size=(4, 3))
+    assert_close(channel.average(z, 1, WeightRule.NONE), np.tile(z.mean(axis=0), (4, 1)), RTOL)
     assert channel.traffic == Traffic(12, 36, 288, 1)
-    np.testing.assert_array_equal(channel.largest(z, z), z.max(axis=0))
+    np.testing.assert_array_equal(channel.max_consensus(z, z), z.max(axis=0))
     assert channel.traffic.rounds == 2
 
 
@@ -123,10 +123,10 @@ def test_channels_side_by_side_stacked_or_not():
     """Steps, rules and kinds of channels differ from run to run; each run is as it would be alone."""
     nets = [hgp.networks.RandomDirected(n=N, seed=s) for s in range(2)]
     kinds = [
-        (lambda: Simulated(nets[0]), FRESH, (2, 5, 1)),
-        (lambda: Everyone(N), BALANCED, (1, 1, 1)),
-        (lambda: Simulated(nets[1]), CARRIED, (3, 1, 2)),
-        (lambda: Simulated(nets[1], "stepping"), CARRIED, (1, 2, 3)),
+        (lambda: Simulated(nets[0]), WeightRule.RESET, (2, 5, 1)),
+        (lambda: AllToAll(N), WeightRule.NONE, (1, 1, 1)),
+        (lambda: Simulated(nets[1]), WeightRule.CARRY, (3, 1, 2)),
+        (lambda: Simulated(nets[1], "stepping"), WeightRule.CARRY, (1, 2, 3)),
     ]
     z = np.random.default_rng(0).normal(size=(4, N, 3))
     for chosen in ([0, 1, 2], [0, 1, 2, 3]):  # all compose; one does not
@@ -141,9 +141,9 @@ def test_channels_side_by_side_stacked_or_not():
                 assert_close(together[r], channel.average(z[r], S[r], rules[r]), RTOL)
                 assert runs.traffic.of_run(r) == channel.traffic
         values = np.arange(float(N))[:, None]
-        assert runs.largest(values, z[: len(chosen)]) == N - 1
+        assert runs.max_consensus(values, z[: len(chosen)]) == N - 1
         for r, channel in enumerate(alone):
-            channel.largest(values, z[r])
+            channel.max_consensus(values, z[r])
             assert runs.traffic.of_run(r) == channel.traffic
             assert runs.channels[r].step == channel.step
 
@@ -211,7 +211,7 @@ def test_messages_of_graphs_without_self_loops_are_all_their_edges(mode):
     z = np.arange(3.0)[:, None]
     np.testing.assert_array_equal(channel.average(z, 2), [[1.0], [2.0], [0.0]])
     assert channel.traffic.messages == 6
-    channel.largest(z, z)
+    channel.max_consensus(z, z)
     assert channel.traffic.messages == 6 + 3 * 2
 
 
@@ -226,7 +226,7 @@ def test_a_client_that_hears_nobody_is_named(mode):
 def test_runs_take_one_number_of_steps_and_one_rule_for_all():
     nets = [hgp.networks.RandomDirected(4, seed=seed) for seed in (1, 2)]
     z = np.random.default_rng(0).normal(size=(2, 4, 3))
-    for rule in (FRESH, CARRIED):
+    for rule in (WeightRule.RESET, WeightRule.CARRY):
         alike, each = (Runs([connect(net) for net in nets]) for _ in range(2))
         alike.foresee([3, 3])
         for _ in range(2):

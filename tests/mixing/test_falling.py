@@ -64,7 +64,7 @@ def test_bounds_hold_with_any_steps_and_the_rounds_are_about_half():
         np.linalg.norm(hgp.hypergradient(problem, x, lam, a, iterations=60).value - truth) for a in (falling, constant)
     ]
     assert errors[0] < 1.3 * errors[1]
-    assert falling.ledger.rounds < 0.6 * constant.ledger.rounds
+    assert falling.traffic.rounds < 0.6 * constant.traffic.rounds
 
 
 @pytest.mark.parametrize(("given", "name"), [((0, 3), "steps"), ((3, 0), "iterations"), ((3, 3, -1.0), "slope")])

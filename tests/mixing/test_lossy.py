@@ -14,7 +14,7 @@ from mixing.message_by_message import open_links
 
 import hgp_ref as hgp
 from hgp_ref import _numba, exact
-from hgp_ref.mixing import BALANCED, CARRIED, FRESH, Lossy, Simulated, Traffic, connect, unreliable
+from hgp_ref.mixing import Lossy, Simulated, Traffic, WeightRule, connect, unreliable
 from hgp_ref.mixing import unreliable as deliveries_module
 from hgp_ref.networks import FullyConnected, RandomDirected, RandomOut, Unreliable
 
@@ -51,12 +51,12 @@ def test_calls_are_what_messages_one_by_one_make_of_them(kind, robust, n, past, 
         for call in range(2):
             links = open_links(net, z, robust, after=call * S)
             links.run(S)
-            assert_close(channel.mix(z, S, FRESH), links.rows[:, :2], RTOL)
+            assert_close(channel.mix(z, S, WeightRule.RESET), links.rows[:, :2], RTOL)
             assert_close(channel.omega, links.rows[:, 2], RTOL)
     channel, links, held = open_channel(net, robust), open_links(net, z, robust), z
     for call, S in enumerate((1, 1, 3, 2, 1)):
         links.run(S)
-        held = channel.mix(held, S, CARRIED)
+        held = channel.mix(held, S, WeightRule.CARRY)
         assert_close(held, links.rows[:, :2], RTOL)
         assert_close(channel.omega, links.rows[:, 2], RTOL)
         assert (channel.step, channel.traffic) == (
@@ -104,7 +104,7 @@ def test_carried_sums_are_products_of_augmented_matrices():
     total = state.sum(axis=0)
     channel = open_channel(net, robust=True)
     for s in range(1, 13):
-        state, z = exact.augmented_matrix(net, s) @ state, channel.mix(z, 1, CARRIED)
+        state, z = exact.augmented_matrix(net, s) @ state, channel.mix(z, 1, WeightRule.CARRY)
         assert_close(z, state[:n, :3], RTOL)
         assert_close(channel.omega, state[:n, 3], RTOL)
     assert_close(state.sum(axis=0), total, RTOL)
@@ -122,7 +122,7 @@ def test_a_later_call_with_carried_weights_begins_with_the_weights_of_those_befo
     state = exact.augmented_product(net, 2 * S + 1, S) @ state
     avg = hgp.RobustPushSum(net, S, debias="conserve")
     assert_close(avg.apply(u, call=2), state[:n, :2] / state[:n, 2:], RTOL)
-    assert avg.ledger.rounds == S
+    assert avg.traffic.rounds == S
 
 
 def test_past_rows_may_be_added_up_at_any_time(monkeypatch):
@@ -164,7 +164,7 @@ def test_links_in_time_are_the_simulation_itself():
     assert type(connect(Unreliable(inner))) is Lossy and type(connect(Unreliable(inner).after(3))) is Lossy
     z = np.random.default_rng(0).normal(size=(4, 2))
     kept = Unreliable(inner, loss=0.0, delay=0, sleep=0.5, seed=1)
-    assert connect(kept).keeps_mass and not connect(Unreliable(inner)).keeps_mass
+    assert connect(kept).conserves_mass and not connect(Unreliable(inner)).conserves_mass
     assert_close(hgp.PushSum(kept, 3).apply(z, 1), exact.push_sum_matrix(kept, 3, 1) @ z, RTOL)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -188,7 +188,7 @@ def test_plain_push_sum_says_how_much_it_loses():
         hgp.RobustPushSum(net, 8).apply(z)
         late = Unreliable(net.net, loss=0.0, delay=4, seed=1)
         assert_close(hgp.PushSum(late, 300).apply(z), np.tile(z.mean(axis=0), (5, 1)), RTOL)  # late, but not lost
-        assert not connect(late).loses_mass and connect(net).loses_mass
+        assert not connect(late).drops_mass and connect(net).drops_mass
 
 
 @pytest.mark.parametrize(("loss", "delay"), [(0.1, 0), (0.1, 5), (0.3, 5)])
@@ -227,7 +227,7 @@ def test_totals_that_grow_round_more_and_more_but_shares_do_not():
     eps, steps = float(np.finfo(np.float32).eps), 1500
     for _ in range(steps):
         totals.run(1), truth.run(1)
-        held = channel.mix(held, 1, CARRIED)
+        held = channel.mix(held, 1, WeightRule.CARRY)
     of_totals, of_shares = (np.abs(rows - truth.rows[:, :2]).max() / 30.0 for rows in (totals.rows[:, :2], held))
     assert of_shares < 4 * np.sqrt(steps) * eps < of_totals
 
@@ -239,7 +239,7 @@ def test_maxima_are_exact_and_every_message_is_counted(n, loss, delay, seed):
     values = np.random.default_rng(seed).normal(size=(n, 3))
     channel = open_channel(net, False)
     channel.step = 5
-    np.testing.assert_array_equal(channel.largest(values, values), values.max(axis=0))
+    np.testing.assert_array_equal(channel.max_consensus(values, values), values.max(axis=0))
     rounds = channel.step - 5
     sent = sum(net.edges(s)[0].size - n for s in range(6, 6 + rounds))
     assert channel.traffic == Traffic(sent, 3 * sent, 24 * sent, rounds)
@@ -257,7 +257,7 @@ def test_maxima_are_exact_and_every_message_is_counted(n, loss, delay, seed):
 def test_maxima_that_never_arrive_are_refused():
     channel = open_channel(Unreliable(FullyConnected(3), loss=1.0), True)
     with pytest.raises(ValueError, match="max-consensus does not reach 2 of 3 clients"):
-        channel.largest(np.arange(3.0)[:, None], np.ones(1), 20)
+        channel.max_consensus(np.arange(3.0)[:, None], np.ones(1), 20)
 
 
 def test_what_makes_no_sense_over_such_links_is_refused():
@@ -266,7 +266,7 @@ def test_what_makes_no_sense_over_such_links_is_refused():
     with pytest.raises(ValueError, match="net: Unreliable.* given, which loses or delays .* needed others for Gossip"):
         hgp.Gossip(net, 2)
     with pytest.raises(ValueError, match="needed PushSum, or RobustPushSum, in place of Gossip"):
-        open_channel(net, True).mix(z, 2, BALANCED)
+        open_channel(net, True).mix(z, 2, WeightRule.NONE)
     with pytest.raises(ValueError, match="mode='composed' given, needed 'auto' or 'stepping'"):
         hgp.RobustPushSum(net, 2, debias="conserve", mode="composed").apply(z)
     with pytest.raises(ValueError, match="debias must be one of 'reset', 'conserve', got 'keep'"):
@@ -274,20 +274,20 @@ def test_what_makes_no_sense_over_such_links_is_refused():
     with pytest.raises(ValueError, match="debias='conserve' given for .*, needed 'reset'"):
         exact.push_sum_matrices(net, 2, 3, debias="conserve")
     channel = open_channel(net, True)
-    channel.mix(z, 1, CARRIED)
+    channel.mix(z, 1, WeightRule.CARRY)
     with pytest.raises(ValueError, match=r"z: shape \(3, 5\) given, needed that of the calls before"):
-        channel.mix(np.ones((3, 5)), 1, CARRIED)
+        channel.mix(np.ones((3, 5)), 1, WeightRule.CARRY)
 
 
 def test_a_skip_drops_the_vectors_under_way_and_keeps_their_weights():
     net, z = Unreliable(FullyConnected(4), loss=0.3, delay=2, seed=1), np.arange(12.0).reshape(4, 3)
     skipped, mixed = (open_channel(net, True, "stepping") for _ in range(2))
     for channel in (skipped, mixed):
-        channel.mix(z, 2, CARRIED)
-    assert skipped.rows_underway
-    skipped.skip(3, CARRIED, z)
-    mixed.mix(z, 3, CARRIED)
+        channel.mix(z, 2, WeightRule.CARRY)
+    assert skipped.rows_in_flight
+    skipped.advance(3, WeightRule.CARRY, z)
+    mixed.mix(z, 3, WeightRule.CARRY)
     np.testing.assert_array_equal(skipped.omega, mixed.omega)
-    assert skipped.underway and not skipped.rows_underway and skipped.step == mixed.step
-    late = skipped.mix(np.zeros((4, 5)), 2, CARRIED)  # another shape, and nothing of z arrives
+    assert skipped.in_flight and not skipped.rows_in_flight and skipped.step == mixed.step
+    late = skipped.mix(np.zeros((4, 5)), 2, WeightRule.CARRY)  # another shape, and nothing of z arrives
     assert not late.any()

@@ -253,7 +253,7 @@ def test_the_mean_may_lie_outside_of_averages_but_not_of_the_boxes():
         u = np.random.default_rng(seed).normal(size=(4, 2))
         avg = hgp.RobustPushSum(net, 4)
         y, channel = avg.apply(u), avg.connect()
-        low, high = channel.enclose(u, 4)
+        low, high = channel.interval_mean(u, 4)
         outside += not np.all((y.min(axis=0) <= u.mean(axis=0)) & (u.mean(axis=0) <= y.max(axis=0)))
         assert np.all(low <= y + 1e-14) and np.all(y <= high + 1e-14)
         assert np.all((low.min(axis=0) <= u.mean(axis=0)) & (u.mean(axis=0) <= high.max(axis=0)))
@@ -278,7 +278,7 @@ def test_boxes_begin_with_the_oldest_share_under_way(S):
         oldest = min(oldest, s - 1) if buffers[:, 3].sum() > 0 else oldest
         state = exact.augmented_matrix(net, s) @ state
         averages.append(state[:4, :3] / state[:4, 3:])
-    low, high = hgp.RobustPushSum(net, S).connect().enclose(u, S)
+    low, high = hgp.RobustPushSum(net, S).connect().interval_mean(u, S)
     assert_close(low, np.min(averages[oldest:], axis=0), RTOL)
     assert_close(high, np.max(averages[oldest:], axis=0), RTOL)
 

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 import hgp_ref as hgp
 from hgp_ref.backend import addressable
-from hgp_ref.mixing import BALANCED, CARRIED, FRESH, connect
+from hgp_ref.mixing import WeightRule, connect
 
 COMM = MPI.COMM_WORLD
 N = 5
@@ -38,7 +38,7 @@ def mixing(lib, direct):
             z = np.random.default_rng(0).standard_normal(shape).astype("float32")
             whole, own = connect(base, "stepping"), connect(net)
             there, here = lib.asarray(z), lib.asarray(np.ascontiguousarray(z[..., net.clients, :]))
-            for weights in (FRESH, CARRIED):
+            for weights in (WeightRule.RESET, WeightRule.CARRY):
                 name = f"{lib}, direct={direct}, {kind}, {shape}, {weights}"
                 same(name, lib, whole.average(there, 3, weights), own.average(here, 3, weights), net.clients)
                 same(name, lib, whole.mix(there, 2, weights), own.mix(here, 2, weights), net.clients)
@@ -48,7 +48,7 @@ def mixing(lib, direct):
             np.testing.assert_allclose(lib.to_numpy(mean), lib.to_numpy(expected), rtol=1e-6)
     z = np.ones((N, 2))
     hgp.Gossip(net.after(2), 2).apply(lib.asarray(z[net.clients]))
-    own.mix(lib.asarray(z[net.clients]), 3, BALANCED)
+    own.mix(lib.asarray(z[net.clients]), 3, WeightRule.NONE)
 
 
 def runs(lib, direct):
@@ -78,8 +78,8 @@ def unreliable(lib):
     whole.use_running_sums(), own.use_running_sums()
     z = np.random.default_rng(0).standard_normal((N, 3))
     there, here = lib.asarray(z), lib.asarray(z[k])
-    pairs = [(whole.average(there, 6, w), own.average(here, 6, w)) for w in (FRESH, CARRIED)]
-    for one, other in (*pairs, *zip(whole.enclose(there, 5), own.enclose(here, 5), strict=True)):
+    pairs = [(whole.average(there, 6, w), own.average(here, 6, w)) for w in (WeightRule.RESET, WeightRule.CARRY)]
+    for one, other in (*pairs, *zip(whole.interval_mean(there, 5), own.interval_mean(here, 5), strict=True)):
         assert type(one) is type(other)
         np.testing.assert_allclose(lib.to_numpy(other), lib.to_numpy(one)[k], rtol=1e-12, atol=1e-14)
     assert (whole.traffic, whole.step) == (own.traffic, own.step)
@@ -95,7 +95,7 @@ def transfers(lib, counted):
         z, channel = lib.asarray(np.ones((rows, 1000))), connect(spread)
         before = spread.handed
         counted.reset()
-        channel.mix(z, 3, FRESH)
+        channel.mix(z, 3, WeightRule.RESET)
         sent = spread.handed.bytes - before.bytes
         assert sent > 0
         down[direct] = counted.to_host_bytes

@@ -14,7 +14,7 @@ from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
 from mpi4py import MPI
 
 import hgp_ref as hgp
-from hgp_ref.mixing import BALANCED, CARRIED, FRESH, connect
+from hgp_ref.mixing import WeightRule, connect
 from hgp_ref.mpi import channel as crossing
 from hgp_ref.networks.base import After
 
@@ -50,7 +50,7 @@ def chosen():
 
 
 def channels(kinds, sizes):
-    """Raw mixing and averages with every kind of weights, maxima, means, ledger, clock."""
+    """Raw mixing and averages with every kind of weights, maxima, means, traffic, clock."""
     rng = np.random.default_rng(0)
     for n in sizes:
         for kind in kinds:
@@ -71,17 +71,19 @@ def channel_cases(name, whole, own, z, clients):
     if z.ndim == 3:  # memory in another order than its axes
         rows = np.asfortranarray(rows)
     own.foresee((3, 1, 2))
-    for weights in (FRESH, CARRIED):
+    for weights in (WeightRule.RESET, WeightRule.CARRY):
         for S in (3, 1, 2):
             same(name, whole.mix(z, S, weights), own.mix(rows, S, weights), clients)
             same(f"{name}, average", whole.average(z, S, weights), own.average(rows, S, weights), clients)
             same(f"{name}, weights", whole.weights, own.weights, clients)
             equal(f"{name}, omega", whole.omega, own.omega)
             equal(f"{name}, traffic", (whole.traffic, whole.step), (own.traffic, own.step))
-    whole.skip(5, CARRIED, z), own.skip(5, CARRIED, rows)
-    same(f"{name}, after a skip", whole.average(z, 1, CARRIED), own.average(rows, 1, CARRIED), clients)
-    equal(f"{name}, largest", whole.largest(z[..., 0].reshape(-1, z.shape[-2]).T, z),
-          own.largest(rows[..., 0].reshape(-1, rows.shape[-2]).T, rows))  # fmt: skip
+    whole.advance(5, WeightRule.CARRY, z), own.advance(5, WeightRule.CARRY, rows)
+    same(
+        f"{name}, after a skip", whole.average(z, 1, WeightRule.CARRY), own.average(rows, 1, WeightRule.CARRY), clients
+    )
+    equal(f"{name}, max_consensus", whole.max_consensus(z[..., 0].reshape(-1, z.shape[-2]).T, z),
+          own.max_consensus(rows[..., 0].reshape(-1, rows.shape[-2]).T, rows))  # fmt: skip
     equal(f"{name}, mean", whole.mean_over_clients(z), own.mean_over_clients(rows))
     equal(f"{name}, max", whole.max_over_clients(z[..., 0]), own.max_over_clients(rows[..., 0]))
     equal(f"{name}, traffic of all", (whole.traffic, whole.step), (own.traffic, own.step))
@@ -124,7 +126,12 @@ def composed():
             whole, own = connect(base, "composed"), connect(net, "composed")
             for channel in (whole, own):
                 channel.foresee((3, 2, 2))
-            for S, weights in ((3, FRESH), (2, FRESH), (2, CARRIED), (1, CARRIED)):
+            for S, weights in (
+                (3, WeightRule.RESET),
+                (2, WeightRule.RESET),
+                (2, WeightRule.CARRY),
+                (1, WeightRule.CARRY),
+            ):
                 pair = [(channel.average(z[..., k, :], S, weights), channel.mix(z[..., k, :], 1, weights))
                         for channel, k in ((whole, slice(None)), (own, clients))]  # fmt: skip
                 for one, other in zip(*pair, strict=True):
@@ -132,7 +139,9 @@ def composed():
                 same(f"composed, weights, {kind}", whole.weights, own.weights, clients)
                 equal(f"composed, {kind}", (whole.traffic, whole.step), (own.traffic, own.step))
             v = rng.standard_normal((n, 2))
-            equal("composed, largest", whole.largest(v, z), own.largest(v[clients], z[..., clients, :]))
+            equal(
+                "composed, max_consensus", whole.max_consensus(v, z), own.max_consensus(v[clients], z[..., clients, :])
+            )
             equal("composed, traffic", (whole.traffic, whole.step), (own.traffic, own.step))
     _, problem, x, lam = next(problems("float64"))
     base = NETWORK_KINDS["RandomDirected"](N)
@@ -161,9 +170,9 @@ def gossip():
         net = hgp.mpi.spread(base, COMM)
         whole, own = hgp.Gossip(base, 2, mode="stepping"), hgp.Gossip(net, 2)
         same(f"Gossip, {kind}", whole.apply(z, call=3), own.apply(z[net.clients], call=3), net.clients)
-        equal(f"Gossip, {kind}, ledger", whole.ledger, own.ledger)
+        equal(f"Gossip, {kind}, traffic", whole.traffic, own.traffic)
         whole, own = connect(base, "stepping"), connect(net)
-        same("mix", whole.mix(z, 2, BALANCED), own.mix(z[net.clients], 2, BALANCED), net.clients)
+        same("mix", whole.mix(z, 2, WeightRule.NONE), own.mix(z[net.clients], 2, WeightRule.NONE), net.clients)
 
 
 def problems(dtype):
@@ -246,7 +255,7 @@ def estimate(name, base, net, problem, x, lam, options):
         same(f"history, {name}", whole.history, own.history, clients)
     for field in ("traffic", "norms", "looks", "growth", "iterations", "stopped"):
         equal(f"{field}, {name}", getattr(whole, field), getattr(own, field))
-    equal(f"ledger, {name}", averagings[0].ledger, averagings[1].ledger)
+    equal(f"traffic, {name}", averagings[0].traffic, averagings[1].traffic)
 
 
 def outcome(*arguments, **options):
@@ -282,7 +291,7 @@ def certificates():
             assert (own.decentralised_bound <= whole.decentralised_bound[..., k] * 2).all(), "and not by much"
         equal("certify, traffic", whole.traffic, own.traffic)
         equal("certify, against", whole.against, own.against)
-        equal("certify, ledger", averagings[0].ledger, averagings[1].ledger)
+        equal("certify, traffic", averagings[0].traffic, averagings[1].traffic)
         if COMM.size > 1:
             equal("nobody sees all clients", (own.centralised, own.c1, own.residual), (None, None, None))
             np.testing.assert_array_equal(own.bound, own.decentralised_bound, strict=True)

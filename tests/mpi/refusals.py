@@ -14,7 +14,7 @@ from kinds import logistic
 from mpi4py import MPI
 
 import hgp_ref as hgp
-from hgp_ref.mixing import BALANCED, CARRIED, connect
+from hgp_ref.mixing import WeightRule, connect
 
 COMM = MPI.COMM_WORLD
 N = 6
@@ -137,15 +137,17 @@ def calls():
         channel, z = connect(net), np.ones((net.clients.stop - net.clients.start, 4))
         for _ in range(2):
             refuses("steps: 2 on rank.*, 3 on rank", lambda channel=channel, z=z: channel.mix(z, differ(2, 3)))
-    refuses("in place of Gossip", lambda: channel.mix(z, 2, BALANCED))
-    channel.mix(z, 2, CARRIED)
+    refuses("in place of Gossip", lambda: channel.mix(z, 2, WeightRule.NONE))
+    channel.mix(z, 2, WeightRule.CARRY)
     for shape in ((len(z), 5), (2, len(z), 2)):
         words = rf"z: shape {shape} given, .*under way with shape {z.shape}".replace("(", r"\(").replace(")", r"\)")
-        refuses(words, lambda shape=shape: channel.mix(np.ones(shape), 2, CARRIED))
+        refuses(words, lambda shape=shape: channel.mix(np.ones(shape), 2, WeightRule.CARRY))
     whole = connect(late, "stepping")
-    whole.skip(channel.step - 2, None, np.ones((N, 4)))
-    whole.mix(np.ones((N, 4)), 2, CARRIED)
-    np.testing.assert_array_equal(channel.mix(z, 3, CARRIED), whole.mix(np.ones((N, 4)), 3, CARRIED)[net.clients])
+    whole.advance(channel.step - 2, WeightRule.NONE, np.ones((N, 4)))
+    whole.mix(np.ones((N, 4)), 2, WeightRule.CARRY)
+    np.testing.assert_array_equal(
+        channel.mix(z, 3, WeightRule.CARRY), whole.mix(np.ones((N, 4)), 3, WeightRule.CARRY)[net.clients]
+    )
 
 
 def average_of(problem, x, lam, net):
@@ -163,7 +165,7 @@ def everywhere():
     refuses("diverged", estimate, hgp.DivergenceError)
     cut = hgp.mpi.spread(hgp.networks.SelfLoops(N))
     refuses(rf"does not reach {N - 1} of {N} clients \(the first: \[0, 1, 2, 3, 4\]",
-            lambda: connect(cut).largest(np.arange(N, dtype=float)[k, None], x[k]))  # fmt: skip
+            lambda: connect(cut).max_consensus(np.arange(N, dtype=float)[k, None], x[k]))  # fmt: skip
 
 
 def resuming():

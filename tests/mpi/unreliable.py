@@ -14,7 +14,7 @@ from equality import COMM, N, equal, near, problems, same
 from kinds import NETWORK_KINDS
 
 import hgp_ref as hgp
-from hgp_ref.mixing import CARRIED, FRESH, connect
+from hgp_ref.mixing import WeightRule, connect
 
 LINKS = {  # of Unreliable
     "loss": {"loss": 0.3, "delay": 0, "seed": 1},
@@ -47,28 +47,30 @@ def channels(kinds, links):
 
 def channel_cases(name, whole, own, z, clients, robust):
     rows = z[..., clients, :]
-    whole.skip(1, CARRIED, z), own.skip(1, CARRIED, rows)
+    whole.advance(1, WeightRule.CARRY, z), own.advance(1, WeightRule.CARRY, rows)
     same(f"{name}, weights before any call", whole.weights, own.weights, clients)
-    for weights in (FRESH, CARRIED):
+    for weights in (WeightRule.RESET, WeightRule.CARRY):
         for S in (3, 1, 4):
             same(name, whole.mix(z, S, weights), own.mix(rows, S, weights), clients)
-            equal(f"{name}, under way", whole.underway, own.underway)
+            equal(f"{name}, under way", whole.in_flight, own.in_flight)
             same(f"{name}, average", whole.average(z, S, weights), own.average(rows, S, weights), clients)
             same(f"{name}, weights", whole.weights, own.weights, clients)
             equal(f"{name}, omega", whole.omega, own.omega)
             equal(f"{name}, traffic", (whole.traffic, whole.step), (own.traffic, own.step))
-    whole.mix(z, 1, CARRIED), own.mix(rows, 1, CARRIED)
-    whole.skip(5, CARRIED, z), own.skip(5, CARRIED, rows)  # what is under way is dropped
+    whole.mix(z, 1, WeightRule.CARRY), own.mix(rows, 1, WeightRule.CARRY)
+    whole.advance(5, WeightRule.CARRY, z), own.advance(5, WeightRule.CARRY, rows)  # what is under way is dropped
     same(f"{name}, weights after a skip", whole.weights, own.weights, clients)
     equal(f"{name}, after a skip", (whole.traffic, whole.step), (own.traffic, own.step))
-    same(f"{name}, after a skip", whole.average(z, 2, CARRIED), own.average(rows, 2, CARRIED), clients)
-    equal(f"{name}, masses", (whole.keeps_mass, whole.loses_mass), (own.keeps_mass, own.loses_mass))
+    same(
+        f"{name}, after a skip", whole.average(z, 2, WeightRule.CARRY), own.average(rows, 2, WeightRule.CARRY), clients
+    )
+    equal(f"{name}, masses", (whole.conserves_mass, whole.drops_mass), (own.conserves_mass, own.drops_mass))
     if robust:
-        for one, other in zip(whole.enclose(z, 6), own.enclose(rows, 6), strict=True):
+        for one, other in zip(whole.interval_mean(z, 6), own.interval_mean(rows, 6), strict=True):
             same(f"{name}, box", one, other, clients)
         equal(f"{name}, traffic of boxes", (whole.traffic, whole.step), (own.traffic, own.step))
     v = np.random.default_rng(1).standard_normal((N, 2))
-    equal(f"{name}, largest", whole.largest(v, z), own.largest(v[clients], rows))
+    equal(f"{name}, max_consensus", whole.max_consensus(v, z), own.max_consensus(v[clients], rows))
     equal(f"{name}, mean", whole.mean_over_clients(z), own.mean_over_clients(rows))
     equal(f"{name}, traffic of all", (whole.traffic, whole.step), (own.traffic, own.step))
 
@@ -80,7 +82,7 @@ def composed():
     averagings = [hgp.RobustPushSum(one, 6, mode="composed") for one in (base, net)]
     for call in range(3):
         near("composed", averagings[0].apply(z, call)[net.clients], averagings[1].apply(z[net.clients], call))
-    equal("composed, ledger", averagings[0].ledger, averagings[1].ledger)
+    equal("composed, traffic", averagings[0].traffic, averagings[1].traffic)
 
 
 def whole_programs(kinds, links):

@@ -10,7 +10,7 @@ from kinds import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref.methods.spectrum import averaging_rounding, extremes, start_rows, watch_mixing
-from hgp_ref.mixing import open_mean, push_sum_over
+from hgp_ref.mixing import push_sum_for, start_averaging
 from hgp_ref.networks import FullyConnected, RandomDirected, Schedule, SelfLoops, Unreliable
 from hgp_ref.planning import probe
 
@@ -53,8 +53,8 @@ def test_numbers_that_travel_along_are_enclosed(n, lossy):
         net = Unreliable(base, loss=0.4, delay=4, seed=seed) if lossy else base
         values = np.random.default_rng(seed).normal(size=(n, 3))
         values[:, 2] = 0.1  # equal numbers round
-        average = open_mean([push_sum_over(net, 1)], n, np.zeros((n, 2)), 100)
-        seen = watch_mixing(average, np.zeros((n, 2)), values, np.abs(values))
+        mixer = start_averaging([push_sum_for(net, 1)], n, np.zeros((n, 2)), 100)
+        seen = watch_mixing(mixer, np.zeros((n, 2)), values, np.abs(values))
         slack = seen.rounding * seen.flooded.max()
         assert np.all(values.mean(axis=0) <= seen.most + slack) and np.all(seen.most <= values.max(axis=0) + slack)
         assert 0 <= slack < 1e-9 and (n > 1) == (slack > 0)
@@ -63,7 +63,7 @@ def test_numbers_that_travel_along_are_enclosed(n, lossy):
 
 def test_rounding_of_averages_is_that_of_certificates():
     for net in (RandomDirected(4, seed=1), Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=2, seed=1)):
-        talk = hgp.certificates.residuals.Conversation(push_sum_over(net, 7), 0, np.zeros((4, 2)))
+        talk = hgp.certificates.residuals.Conversation(push_sum_for(net, 7), 0, np.zeros((4, 2)))
         assert averaging_rounding(talk.channel, 7, np.finfo(float).eps) == talk.rounding()
 
 
@@ -118,15 +118,15 @@ def test_small_means_of_unlike_clients_are_told_from_zero(net):
 def test_rounds_to_tell_are_as_few_as_show_it():
     x = np.zeros((4, 1))
     for net in NETS.values():
-        channel_of = lambda net=net: open_mean([push_sum_over(net, 1)], 4, x, 100)  # noqa: E731
+        channel_of = lambda net=net: start_averaging([push_sum_for(net, 1)], 4, x, 100)  # noqa: E731
         own = np.array([3.0, -2.0, 1.0, -1.6])  # of mean 0.1
         steps = probe._rounds_to_tell(channel_of(), own, 1, 3.0, x)
         boxes = channel_of().channel
         tried = []
         while not tried or tried[-1][0] < steps:
             S = 2 ** len(tried)
-            low = np.min(boxes.enclose(own[:, None], S)[0])
-            boxes.largest(np.zeros((4, 2)), x)
+            low = np.min(boxes.interval_mean(own[:, None], S)[0])
+            boxes.max_consensus(np.zeros((4, 2)), x)
             tried.append((S, low > 0))
         assert [ok for _, ok in tried] == [False] * (len(tried) - 1) + [True] or net is NETS["complete"]
         with pytest.raises(ValueError, match=r"it has an eigenvalue of -0.1 or less|eigenvalue of -0.0\d* or less"):

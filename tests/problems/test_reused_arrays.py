@@ -32,7 +32,7 @@ LOOPS = {
     "vrdbo": dict(ell=2.0),
     "ma_dsbo": dict(higp_lr=0.2),
     "dsoba": dict(aux_lr=0.2, momentum=0.5),
-    "sparkle": dict(aux_lr=0.2, x="GT", z="GT", outer="GT"),
+    "sparkle": dict(aux_lr=0.2, inner_rule="GT", aux_rule="GT", outer_rule="GT"),
     "fab": dict(penalty=5.0),
 }
 
@@ -54,7 +54,7 @@ def test_bilevel_methods(name, shared):
     call = getattr(baselines, name)
     inner_lr = 0.02 if name == "fab" else 0.2
     fresh, reused = (
-        call(p, net, lam, 5, x0=x, lr=0.01, inner_lr=inner_lr, shared=shared, **LOOPS[name])
+        call(p, lam, net, 5, x0=x, lr=0.01, inner_lr=inner_lr, shared=shared, **LOOPS[name])
         for p in (problem, Reuses(problem))
     )
     assert_close(reused.lam, fresh.lam, 1e-11)

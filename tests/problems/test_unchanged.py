@@ -152,7 +152,7 @@ CALLBACKS = {
         PROBLEM, NET, LAM, 1, dict(steps=9, lr=0.5), dict(steps=3, iterations=5), callback=lambda *_: f(0, 0)
     ),
     "at_point": lambda f: hgp.baselines.at_point(
-        "dbo", PROBLEM, X, LAM, hgp.networks.StaticUndirected(n=3, seed=1), iterations=3, step=0.3, callback=f
+        PROBLEM, X, LAM, hgp.networks.StaticUndirected(n=3, seed=1), "dbo", iterations=3, step=0.3, callback=f
     ),
     "dsbo": lambda f: hgp.bilevel.dsbo(
         PROBLEM, hgp.networks.StaticUndirected(n=3, seed=1), LAM, 1, callback=lambda *_: f(0, 0)

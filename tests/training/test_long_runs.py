@@ -44,7 +44,7 @@ RUNS = {
         PROBLEM, hgp.PushSum(NET, 2), LAM, rounds=M, lr=0.1, callback=stop_at(20)
     ),
     "at_point": lambda M: hgp.baselines.at_point(
-        "dbo", PROBLEM, X, LAM, hgp.networks.StaticUndirected(n=3, seed=1), iterations=M, step=0.3, callback=stop_at(20)
+        PROBLEM, X, LAM, hgp.networks.StaticUndirected(n=3, seed=1), "dbo", iterations=M, step=0.3, callback=stop_at(20)
     ),
     "clients that never meet": lambda M: hgp.hypergradient(
         PROBLEM, X, LAM, hgp.PushSum(Apart(3), 2), iterations=M, callback=stop_at(20)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from figures.personal import GROUPS, parts
-from figures.personal_numbers import Numbers, scores, there
+from figures.experiments.personalization.settings import GROUPS, ROWS, SAME, looks, parts
+from hgp_ref.personalization.task import best_look
+from reporting.store import Arrays
 from reporting.table import Table
 
 AT_CHOSEN = {"hgp_pl": "HGP-PL", "hgp_pl_m0": "M = 0", "class_prior": "a shift by class frequencies"}
@@ -35,7 +36,8 @@ def page(kept: Numbers, settings: Mapping[str, Any], tables: Sequence[Table], st
     body += [troubles(kept, seeds), _cost(stamps)]
     if stamps.get("stale"):
         names = ", ".join(dict.fromkeys(part.rsplit(".", 1)[0] for part in stamps["stale"]))
-        body.append(_filled(f"Not made yet with the settings of today (`figures/personal.py`), or missing: {names}."))
+        where = "figures/experiments/personalization/settings.py"
+        body.append(_filled(f"Not made yet with the settings of today (`{where}`), or missing: {names}."))
     return "\n\n".join(body) + "\n"
 
 
@@ -133,7 +135,7 @@ def _cost(stamps: Mapping[str, Any]) -> str:
     seconds = sum(stamp["cpu_seconds"] for stamp in (*groups, *anew.values()))
     commits = ", ".join(dict.fromkeys(str(stamp["commit"])[:10] for stamp in (*groups, *anew.values())))
     later = (
-        f" {len(anew)} parts were made later than the others (`python -m figures.personal_refresh`)." if anew else ""
+        f" {len(anew)} parts were made later than the others (`python -m figures personal_refresh`)." if anew else ""
     )
     return f"{seconds:.0f} CPU seconds; commits {commits}, NumPy {one['versions'].get('numpy')}, {one['dtype']}.{later}"
 
@@ -145,3 +147,61 @@ def _filled(words: str) -> str:
 def _spread(values: np.ndarray) -> str:
     each = ", ".join(f"{value:+.1f}" for value in values)
     return f"{values.mean():+.1f} ({each})"
+
+
+# ----- the numbers: each run's test accuracies at the point that validation data choose
+
+Numbers = Mapping[str, Mapping[str, Any]]  # of network.method.seed
+
+
+def numbers(data: Arrays, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Of every part that was computed."""
+    cells = [(net, method, seed) for method, (_, nets) in ROWS.items() for net in nets for seed in seeds]
+    each = {f"{net}.{method}.{seed}": looks(data, net, method, seed) for net, method, seed in cells}
+    return {part: entry(one) for part, one in each.items() if one}
+
+
+def entry(one: Arrays) -> dict[str, Any]:
+    """The chosen look, averages by size and plain, bottom 10 % (per cent), the curves, and what was sent."""
+    k = best(one)
+    return {
+        "chosen": int(one["turns"][k]),
+        "test_by_size": _percent(np.average(one["test"][k], weights=one["test_sizes"])),
+        "test_plain": _percent(one["test"][k].mean()),
+        "test_bottom_10": _percent(np.quantile(one["test"][k], 0.1)),
+        "turns": one["turns"].tolist(),
+        "validation_curve": [_percent(v) for v in one["validation"] @ _shares(one["validation_sizes"])],
+        "test_curve": [_percent(v) for v in one["test"] @ _shares(one["test_sizes"])],
+        "messages_floats_rounds": one["traffic"].tolist(),
+        "refused": int(one["refused"]),
+        "growing": int(one["growing"]),
+        "splits": int(one["splits"]),
+    }
+
+
+def best(one: Arrays) -> int:
+    """The look with the most right answers on validation data, the first one of those."""
+    return best_look(one["validation"], one["validation_sizes"])
+
+
+def scores(kept: Numbers, network: str, method: str, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and bottom-10 % test accuracy in per cent, (seeds,) each, at the look that validation accuracy chooses.
+
+    The mean is over clients by test size over FC and FixU and plain over RandU and RandD, as in the paper's table.
+    """
+    name = "test_by_size" if network in ("FC", "FixU") else "test_plain"
+    each = [kept[f"{SAME.get(method, {}).get(network, network)}.{method}.{seed}"] for seed in seeds]
+    return np.array([one[name] for one in each]), np.array([one["test_bottom_10"] for one in each])
+
+
+def there(kept: Numbers, network: str, method: str, seeds: Sequence[int]) -> bool:
+    """Whether the numbers of all seeds are."""
+    return all(f"{SAME.get(method, {}).get(network, network)}.{method}.{seed}" in kept for seed in seeds)
+
+
+def _shares(sizes: np.ndarray) -> np.ndarray:
+    return np.asarray(sizes / sizes.sum())
+
+
+def _percent(share: float) -> float:
+    return round(100 * float(share), 2)

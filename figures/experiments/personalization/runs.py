@@ -46,7 +46,7 @@ def run_part(settings: Settings, part: str, finished: Mapping[str, Arrays]) -> A
 
 
 def run(settings: Settings, network: str, method: str, seed: int) -> Personalized:
-    """The method called `method`, a key of `figures.personal`."""
+    """The method called `method`, a key of `settings.ROWS`."""
     group = group_of(network)
     task, net = make_task(settings, seed, group), make_network(settings, network, seed)
     if method.startswith("wrong_"):

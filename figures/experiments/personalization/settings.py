@@ -12,7 +12,7 @@ Every part is one (network, method, seed). `reduced` keeps the proportions of th
 and 11/12 of the steps, at 1/2 and 3/4 of the rounds) with fewer steps; clusters have fixed means and deviations.
 
 Rates of `reduced` were chosen by validation accuracy at seed 100, which is none of the table's, three for every method
-(`python -m figures.personal_rates` has grid and rule), but for SGP over RandU and RandD, which has the 0.3 of the
+(`python -m figures personal_rates` has grid and rule), but for SGP over RandU and RandD, which has the 0.3 of the
 protocol with whose numbers it is compared, and HGP-PL with it: the grid would take 1 (validation accuracy 76.4 against
 72.6), and controls have both at 1. HGP-MTL has 3 over RandU and RandD (0.3: 62.7, 1: 72.9, 3: 76.7) and 0.316 over FC
 and FixU (0.0316: 55.3, 0.1: 68.2, 0.316: 73.8), at the upper end of its grids, so that larger ones may be better still.
@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from figures.personal_parts import Rates, Whole, cost_in_words, group_of, has_rate, run_part
+from figures.experiments.personalization.runs import Rates, Whole, cost_in_words, group_of, has_rate, run_part
 from reporting.store import Arrays, Experiment
 
 NETWORKS = ("FC", "FixU", "RandU", "RandD")

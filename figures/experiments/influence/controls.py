@@ -1,6 +1,6 @@
 """Why predictions with a CNN differ from M more steps: the reduced size with one thing changed at a time.
 
-`python -m figures.cnn_controls [NAME ...]`: full batch, 12 instances removed one by one. v^(M) is the slope of M more
+`python -m figures cnn_controls [NAME …]`: full batch, 12 instances removed one by one. v^(M) is the slope of M more
 steps along the removed weight where ∂g(x) = 0. What can make R² small is then a gradient that is left at x, a change
 that is not small (R² of a tenth of the weight removed shows how much of it that is), kinks, or an η λ_max beyond 2.
 Controls are at seed 0, where settings were chosen; seeds 1 to 5 took no part in that.
@@ -9,12 +9,10 @@ Controls are at seed 0, where settings were chosen; seeds 1 to 5 took no part in
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from figures.cnn import experiment
-from figures.cnn_clients import from_settings
-from figures.cnn_parts import continued, predict, train
+from figures.experiments.influence.cnn import continued, experiment, from_settings, predict, train
 from hgp_ref.attribution import scores
 from reporting.table import Table
 
@@ -48,7 +46,7 @@ def row(name: str, changes: Mapping[str, Any]) -> tuple[str, ...]:
     return (name, str(problem.counts.sum()), f"{float(trained['gradient']):.4f}", *spectrum, *numbers)
 
 
-def main(names: Sequence[str]) -> int:
+def controls(*names: str) -> int:
     """Print the rows called `names`, all by default, as they are ready; then all of them as a table."""
     every = {**CONTROLS, **SEEDS}
     for name in names:
@@ -61,7 +59,3 @@ def main(names: Sequence[str]) -> int:
         print(*rows[-1], sep="  ", file=sys.stderr, flush=True)
     print(Table("", HEADER, tuple(rows)).text())
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

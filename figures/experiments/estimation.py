@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 import hgp_ref as hgp
-from figures.published import PublishedGraphs
 from hgp_ref.backend import Array, Backend, from_host, get_backend, to_host
 from hgp_ref.data import synthetic_mixture
 from hgp_ref.networks import Network
@@ -186,3 +185,45 @@ def _join(parts: Mapping[str, Arrays]) -> Arrays:
     axes = {"errors": 1, "errors_printed": 1, "printed_truth": 0}
     joined = {name: np.concatenate([b[name] for b in blocks], axis=axes[name]) for name in blocks[0]}
     return {**parts["train"], **joined}
+
+
+# ----- the graphs of the published program
+# The published program draws the rates ρ_ij ~ U[low, high] once. At each step it draws one uniform number for each
+# ordered pair i ≠ j, row by row; the edge j → i exists if the number does not exceed ρ_ij. Both come from NumPy's
+# frozen legacy generator, so the same graphs can be drawn here, but only in sequence.
+
+
+class PublishedGraphs(Network):
+    """`count` graphs on n clients: rates from `rates_seed`, edges from `seed`."""
+
+    def __init__(self, n: int, low: float, high: float, rates_seed: int, seed: int, count: int) -> None:
+        super().__init__(n, seed)
+        self.low, self.high, self.rates_seed, self.count = low, high, rates_seed, count
+        rates = np.random.RandomState(rates_seed).uniform(low, high, (n, n)).astype(np.float32)
+        off = ~np.eye(n, dtype=bool)
+        present = np.ones((count, n, n), dtype=bool)
+        present[:, off] = np.random.RandomState(seed).random_sample((count, n * n - n)) <= rates[off]
+        self._present = present  # [s − 1, i, j]: j → i
+        self._rates = np.where(off, rates, 1.0)
+
+    @property
+    def expected_edges(self) -> float:
+        return float(self._rates.sum())
+
+    def out_lists(self, s: int) -> tuple[np.ndarray, np.ndarray]:
+        senders, receivers = np.nonzero(self._graphs(s, 1)[0].T)
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(senders, minlength=self.n))]).astype(np.int64)
+        return indptr, receivers.astype(np.int32)
+
+    def mixing_matrices(self, first: int, count: int) -> np.ndarray:
+        present = self._graphs(first, count)
+        return present / present.sum(axis=1, keepdims=True)
+
+    def _graphs(self, first: int, count: int) -> np.ndarray:
+        if first < 1 or first + count - 1 > self.count:
+            raise ValueError(f"graphs {first} … {first + count - 1} asked for, there are graphs 1 … {self.count}")
+        return self._present[first - 1 : first - 1 + count]
+
+    def _arguments(self) -> dict[str, Any]:
+        names = ("n", "low", "high", "rates_seed", "seed", "count")
+        return {name: getattr(self, name) for name in names}

@@ -22,7 +22,9 @@ GRAPH = hgp.networks.StaticUndirected(N, p=0.5, seed=0)
 
 
 def _frozen(name: str, net: hgp.networks.Network = GRAPH, **settings: object) -> Callable[..., Traffic]:
-    return lambda problem, x, lam: hgp.baselines.at_point(name, problem, x, lam, net, ITERATIONS, **settings).traffic
+    return lambda problem, x, lam: (
+        hgp.baselines.at_point(problem, x, lam, net, name, iterations=ITERATIONS, **settings).traffic
+    )
 
 
 def _pushed(method: methods.Method) -> Callable[..., Traffic]:

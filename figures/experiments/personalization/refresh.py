@@ -1,7 +1,7 @@
-"""`python -m figures.personal_refresh [--write | PART …]`: make anew what has changed of the kept numbers.
+"""`python -m figures personal_refresh [--write | PART …]`: make anew what has changed of the kept numbers.
 
 docs/measured/personalization-reduced.json says with which settings each part (network, method, seed) was made. Parts
-not there, or whose settings are no longer those of `figures.personal`, are computed and put in, one after the other;
+not there, or whose settings are no longer those of `settings`, are computed and put in, one after the other;
 the file is written after each, so that an interrupted run goes on. The page beside it and the picture of learning
 curves in docs/figures are then written from the numbers; with --write they are written from what is there, and the page
 says which parts are missing or of earlier settings. PART: only those parts that begin so, such as FC.fedem. --folder
@@ -11,25 +11,20 @@ DIR: all of it there instead.
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ[variable] = "1"  # before NumPy loads its library
-
-from figures import figA3  # noqa: E402
-from figures.cli import summary  # noqa: E402
-from figures.options import Product  # noqa: E402
-from figures.personal import GROUPS, SAME, experiments_of  # noqa: E402
-from figures.personal_numbers import entry  # noqa: E402
-from figures.personal_parts import base_of, rate_of, run_part  # noqa: E402
-from figures.table_personalization import SHOWS, comparisons, written  # noqa: E402
-from hgp_ref.results import write_whole  # noqa: E402
-from reporting.provenance import commit  # noqa: E402
-from reporting.style import save_thumbnail, style  # noqa: E402
+from figures import figA3
+from figures.cli import summary
+from figures.experiments.personalization.page import entry
+from figures.experiments.personalization.runs import base_of, rate_of, run_part
+from figures.experiments.personalization.settings import GROUPS, SAME, experiments_of
+from figures.options import Product
+from figures.table_personalization import SHOWS, comparisons, written
+from hgp_ref.results import write_whole
+from reporting.provenance import commit
+from reporting.style import save_thumbnail, style
 
 SIZE = "reduced"
 
@@ -95,9 +90,10 @@ def main(folder: Path, pictures: Path, *only: str) -> int:
     return int(any(row.met is False for row in rows))
 
 
-if __name__ == "__main__":
-    given = sys.argv[1:]
-    if "--folder" in given:
-        at = given.index("--folder")
-        sys.exit(main(Path(given[at + 1]), Path(given[at + 1]), *given[:at], *given[at + 2 :]))
-    sys.exit(main(Path("docs/measured"), Path("docs/figures"), *given))
+def refresh(*arguments: str) -> int:
+    """The command: 0 if every comparison holds."""
+    if "--folder" in arguments:
+        at = arguments.index("--folder")
+        folder = Path(arguments[at + 1])
+        return main(folder, folder, *arguments[:at], *arguments[at + 2 :])
+    return main(Path("docs/measured"), Path("docs/figures"), *arguments)

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 
 import hgp_ref as hgp
-from figures.estimation import mixture, network, training
-from figures.newton_step import newton_step_changes
+from figures.experiments.estimation import mixture, network, training
 from hgp_ref.attribution import influence, retrain, retrain_sgp
-from hgp_ref.backend import get_backend, to_host
+from hgp_ref.backend import from_host, get_backend, host_dtype, to_host
 from reporting.store import Arrays, Experiment
 
 BLOCK = 25  # removals in one part
@@ -120,3 +119,30 @@ def as_removals(chosen: np.ndarray) -> list[tuple[tuple[int, int], ...]]:
 def _join(parts: Mapping[str, Arrays]) -> Arrays:
     blocks = [arrays["actual"] for part, arrays in parts.items() if part.startswith("retrain-")]
     return {**parts["predict"], **parts["exact"], "actual": np.concatenate(blocks)}
+
+
+# ----- one Newton step after a removal
+# First order uses the Hessian H̄ of the training cost with all instances, and a linear validation cost. The Newton step
+# drops the curvature of the removed instance from H̄ and evaluates the validation cost at the new point,
+#
+#     x' = x + (H̄ − ∇²ℓ_ik/(n N_i))⁻¹ ∇ℓ_ik/(n N_i),      change = f(x') − f(x).
+#
+# If this agrees with retraining and first order does not, the instance had high leverage, and neither HGP nor the
+# network is at fault. It needs H̄, which no client has: it is a diagnosis, not an estimator.
+
+
+def newton_step_changes(problem: Any, lam: Any, x: Any, chosen: np.ndarray) -> np.ndarray:
+    """Changes of Σ f_k for the instances `chosen` (R, 2) of an `InstanceWeights` at its exact solution x (n, d_x)."""
+    n, counts = problem.n_clients, problem.counts
+    H = hgp.exact.hessians(problem, x, lam).mean(axis=0)
+    J = hgp.exact.jacobians(problem, x, lam)  # (n, N_max, d_x): rows ∇ℓ_ik / N_i
+    before = float(np.sum(to_host(problem.outer_cost(x, lam))))
+    changes = []
+    for i, k in chosen:
+        batch = np.full((n, 1), -1)
+        batch[i, 0] = k
+        alone = hgp.exact.hessians(problem, x, lam, batch)[i] - problem.l2 * np.eye(problem.dim_x)
+        step = np.linalg.solve(H - alone / (n * counts[i]), J[i, k] / n)
+        moved = (to_host(x) + step).astype(host_dtype(x))
+        changes.append(float(np.sum(to_host(problem.outer_cost(from_host(moved, like=x), lam)))) - before)
+    return np.array(changes)

@@ -22,8 +22,7 @@ import numpy as np
 
 import hgp_ref as hgp
 import hgp_ref.data
-from figures.newton_step import newton_step_changes
-from figures.removal import as_removals
+from figures.experiments.influence.removal import as_removals, newton_step_changes
 from hgp_ref import attribution
 from hgp_ref.backend import get_backend, to_host
 from reporting.store import Arrays, Experiment

@@ -1,0 +1,8 @@
+"""Experiments: what the figures and tables plot, and the controls that were run beside them.
+
+estimation       error of the hyper-gradient estimate (Fig. 1a, 1b)
+influence        predicted and actual change when training data are removed (Fig. 1c, A2, real data)
+cleaning         hyper-cleaning of wrong labels
+personalization  the table of personalized models (Fig. A3)
+comparison       HGP and other bilevel methods at equal traffic (Table 1)
+"""

@@ -1,0 +1,1 @@
+"""Hyper-cleaning: the experiment (`runs`) and the controls around it (`controls`)."""

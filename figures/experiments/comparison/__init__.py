@@ -1,0 +1,1 @@
+"""HGP and other methods: error over floats sent (`runs`), floats sent over dimensions (`growth`)."""

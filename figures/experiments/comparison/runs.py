@@ -1,0 +1,392 @@
+"""The experiment behind `comparison` and `table1`: every method on every problem and network that it supports.
+
+Each method chooses one of the six values of its parameter on seed 0 (data and network): the one that is at 1e-6 with
+the fewest floats; where none gets there at 1e-4, else at 1e-2, else that with the smallest error. It is then run on
+the other seeds, which are what is shown.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import hgp_ref as hgp
+from hgp_ref import methods
+from hgp_ref.mixing import Channel
+from hgp_ref.networks import Network
+from reporting.store import Arrays, Experiment
+
+SIZES = ("reduced", "paper")  # three seeds are shown, or ten
+TARGETS = (1e-2, 1e-4, 1e-6)
+GRID = 80  # points of a curve that is kept, over floats
+
+
+def experiment(quick: bool, size: str) -> Experiment:
+    """Curves of error over floats, and what it took to reach the targets."""
+    shown = 1 if quick else 10 if size == "paper" else 3
+    settings: dict[str, Any] = {
+        "revision": 2,
+        "problems": [PROBLEMS[0]] if quick else list(PROBLEMS),
+        "methods": [m.name for m in METHODS],
+        "budget": BUDGET,
+        "share": 0.2 if quick else 1.0,
+        "steps": STEPS,
+        "ratios": RATIOS,
+        "terms": TERMS,
+        "penalty": PENALTY,
+        "seeds": list(range(1, shown + 1)),
+        "seed": 0,
+        "backend": "numpy",
+        "dtype": "float64",
+    }
+    parts = tuple(f"{p}-{k}" for p in range(len(settings["problems"])) for k in range(len(NETWORKS)))
+
+    def compute(part: str, finished: Mapping[str, Arrays]) -> Arrays:
+        p, k = map(int, part.split("-"))
+        return _part(settings, settings["problems"][p], NETWORKS[k])
+
+    return Experiment("comparison", settings, parts, compute, _join)
+
+
+def _part(settings: Mapping[str, Any], problem: str, kind: str) -> Arrays:
+    """Of each method: its parameter, curves (seeds, GRID), floats and rounds at the targets (seeds, targets)."""
+    budget = BUDGET[problem] * settings["share"]
+    out: Arrays = {"floats": grid(budget)}
+    for m in METHODS:
+        if not m.works_on(kind):
+            continue
+        chosen, trials = choose(m, problem, kind, settings["seed"], budget)
+        curves = [quiet(m.run, case(problem, s), network(problem, kind, s), chosen, budget) for s in settings["seeds"]]
+        out |= {
+            f"{m.name}/chosen": np.array(chosen),
+            f"{m.name}/errors": np.stack([_on_grid(c, out["floats"]) for c in curves]),
+            f"{m.name}/reached": np.stack([reached(c) for c in curves]),  # (seeds, targets, 2)
+        }
+        if m.networks == "server":
+            out[f"{m.name}/trials"] = np.concatenate(trials)
+    return out
+
+
+def grid(budget: float) -> np.ndarray:
+    """Floats at which curves are kept."""
+    return np.geomspace(2.0, budget, GRID)
+
+
+def choose(m: Method, problem: str, kind: str, seed: int, budget: float) -> tuple[float, list[Curve]]:
+    """The parameter that does best on this seed, and all curves."""
+    curves = [quiet(m.run, case(problem, seed), network(problem, kind, seed), value, budget) for value in m.grid]
+    return m.grid[min(range(len(m.grid)), key=lambda k: _rank(curves[k]))], curves
+
+
+def reached(curve: Curve) -> np.ndarray:
+    """Floats and rounds from which on the error stays below each target; NaN where it does not.  # (targets, 2)"""
+    out = np.full((len(TARGETS), 2), np.nan)
+    for t, target in enumerate(TARGETS):
+        above = np.flatnonzero(~(curve[:, 2] <= target))
+        first = above[-1] + 1 if above.size else 0
+        if first < len(curve):
+            out[t] = curve[first, :2]
+    return out
+
+
+def _rank(curve: Curve) -> tuple[float, float]:
+    """Smaller is better: which target was reached and for how much, else the error at the end."""
+    floats = reached(curve)[:, 0]
+    for t in reversed(range(len(TARGETS))):
+        if np.isfinite(floats[t]):
+            return float(-1 - t), float(floats[t])
+    return 0.0, float(curve[-1, 2]) if len(curve) and np.isfinite(curve[-1, 2]) else np.inf
+
+
+def _on_grid(curve: Curve, floats: np.ndarray) -> np.ndarray:
+    """The error after at most so many floats; NaN before the first entry and after a run that left."""
+    if not len(curve):
+        return np.full(len(floats), np.nan)
+    at = np.searchsorted(curve[:, 0], floats, side="right") - 1
+    return np.where(at >= 0, curve[np.maximum(at, 0), 2], np.nan)
+
+
+def _join(parts: Mapping[str, Arrays]) -> Arrays:
+    return {f"{part}/{name}": a for part, arrays in parts.items() for name, a in arrays.items()}
+
+
+def cell(kept: np.ndarray) -> str:
+    """floats/rounds of (seeds, 2): medians, — unless more than half of the seeds got there."""
+    floats, rounds = np.median(np.where(np.isfinite(kept), kept, np.inf), axis=0)
+    return f"{floats:.0f}/{rounds:.0f}" if np.isfinite(floats) else "—"
+
+
+# ----- problems at their exact inner solution, and networks with equally many edges
+#     logistic        the paper's mixture, n = 3, an L2 rate per coordinate, λ ~ U[.05, .2]
+#     quadratic κ     n = 10, d_x = 20, d_λ = 2, mean Hessian with eigenvalues from 1/κ to 1, heterogeneous clients
+#     softmax         n = 100 clients of a mixture of Gaussians, 4 classes, 6 features: d_x = 24, an L2 rate per client
+#
+# Static graphs are undirected with Metropolis weights. Time-varying graphs are directed; every edge is drawn
+# independently at every step with the edge rate of the static graph, so the expected number of messages is the same.
+
+QUADRATIC = {"quadratic, κ = 10": 10.0, "quadratic, κ = 100": 100.0, "quadratic, κ = 1000": 1000.0}
+PROBLEMS = ("logistic, n = 3", *QUADRATIC, "softmax, n = 100")
+BUDGET = {  # floats sent per client, in units of d_x
+    "logistic, n = 3": 1000,
+    "quadratic, κ = 10": 10000,
+    "quadratic, κ = 100": 15000,
+    "quadratic, κ = 1000": 25000,
+    "softmax, n = 100": 3000,
+}
+RATE = {"logistic, n = 3": 0.1, "softmax, n = 100": 0.08}  # of edges before they connect; the others have 0.4
+REACHED, LOST = 1e-9, 1e12  # errors at which a run ends; FAB begins with errors of the order of its penalty
+NETWORKS = ("static undirected", "time-varying directed")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, the point at which it is differentiated, the derivative there, and what step sizes are made of."""
+
+    problem: Any
+    x: np.ndarray
+    lam: np.ndarray
+    truth: np.ndarray
+    low: float  # smallest and largest eigenvalue of any client's Hessian
+    high: float
+
+    def error(self, v: np.ndarray) -> float:
+        """‖v − d_λ f‖ / ‖d_λ f‖ over all clients."""
+        return float(np.linalg.norm(v - self.truth) / np.linalg.norm(self.truth))
+
+    def settled(self, v: np.ndarray) -> bool:
+        """Whether a run may end: it has arrived, or left for good."""
+        return not REACHED < self.error(v) < LOST
+
+
+@lru_cache(maxsize=8)
+def case(name: str, seed: int) -> Case:
+    """The problem of that name with data of that seed."""
+    problem, lam = _problem(name, seed)
+    x = hgp.exact.inner_solution(problem, lam)
+    eigenvalues = np.linalg.eigvalsh(hgp.exact.hessians(problem, x, lam))
+    truth = hgp.exact.hypergradient(problem, x, lam)
+    return Case(problem, x, lam, truth, float(eigenvalues.min()), float(eigenvalues.max()))
+
+
+def network(name: str, kind: str, seed: int) -> Network:
+    """A network for the problem `name`."""
+    n = {"logistic, n = 3": 3, "softmax, n = 100": 100}.get(name, 10)
+    static = hgp.networks.StaticUndirected(n, p=RATE.get(name, 0.4), seed=seed)
+    if kind == NETWORKS[0]:
+        return static
+    rate = (static.expected_edges - n) / (n * (n - 1))
+    return hgp.networks.RandomDirected(n, low=rate, high=rate, seed=seed)
+
+
+def _problem(name: str, seed: int) -> tuple[Any, np.ndarray]:
+    rng = np.random.default_rng([1, seed])
+    if name in QUADRATIC:
+        return quadratic(10, 20, 2, QUADRATIC[name], seed), rng.standard_normal((10, 2))
+    if name.startswith("logistic"):
+        data = hgp.data.synthetic_mixture(seed=seed)
+        problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+        return problem, rng.uniform(0.05, 0.2, (3, problem.dim_lam))
+    problem = hgp.problems.SoftmaxRegression(*gaussians(100, 20, seed), n_classes=4, regularization="client")
+    return problem, rng.uniform(0.05, 0.2, (100, problem.dim_lam))
+
+
+def quadratic(n: int, d: int, d_lam: int, kappa: float, seed: int) -> hgp.problems.Quadratic:
+    """A_i = H̄^½ (I + Δ_i) H̄^½ with Σ_i Δ_i = 0 and ‖Δ_i‖ ≤ .9: the mean is H̄, with eigenvalues from 1/κ to 1."""
+    rng = np.random.default_rng([2, seed])
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    root = basis * np.geomspace(1 / kappa, 1, d) ** 0.5 @ basis.T
+    delta = rng.standard_normal((n, d, d))
+    delta = delta + delta.swapaxes(1, 2)
+    delta = delta - delta.mean(axis=0)
+    delta *= 0.9 / np.abs(np.linalg.eigvalsh(delta)).max()
+    A = root @ (np.eye(d) + delta) @ root
+    C = rng.standard_normal((n, d_lam, d))
+    b, target = rng.standard_normal((2, n, d))
+    return hgp.problems.Quadratic((A + A.swapaxes(1, 2)) / 2, b, C, target)
+
+
+def gaussians(n: int, size: int, seed: int, features: int = 6, classes: int = 4) -> tuple[np.ndarray, ...]:
+    """X, y, X_val, y_val of n clients with `size` instances each: classes are Gaussians whose means clients shift."""
+    rng = np.random.default_rng([3, seed])
+    means = rng.standard_normal((classes, features))
+    shift = 0.5 * rng.standard_normal((n, 1, features))
+    y, y_val = rng.integers(0, classes, (2, n, size))
+    X, X_val = (means[labels] + shift + rng.standard_normal((n, size, features)) for labels in (y, y_val))
+    return X, y, X_val, y_val
+
+
+# ----- every method, with one parameter from a grid of six; the rest follows from the problem by rule
+# With L the largest and α the smallest eigenvalue of any client's Hessian, which all may know:
+#
+#     HGP           Algorithm 2, η = 1/L                           S from STEPS
+#     Chebyshev     the spectrum found by the clients              S from STEPS
+#     Refined       Chebyshev in four cycles, 40 steps between     S from STEPS
+#     Tracking      Push-DIGing, S = 1                             η = r/L, r from RATIOS
+#     MA-DSBO, D-SOBA, SPARKLE, DBO                                the step r/L
+#     GBDSBO        ℓ = L, a polynomial of degree 4L/α (at most 400)      β = r/4
+#     FAB           c = 1e5 (x is exact here)                    r/(cL)
+#     FedNest       ℓ = L                                          N from TERMS: each N is a point, not a curve
+#     MDBO, VRDBO   ℓ = L, nothing to choose: nothing is sent
+
+STEPS = (1, 2, 4, 8, 16, 32)
+RATIOS = (1.6, 0.8, 0.4, 0.2, 0.1, 0.05)
+TERMS = (4, 8, 16, 32, 64, 128)
+PENALTY = 1e5
+POINTS = 100  # of a curve
+DRAWS = 16  # of FedNest's N'
+
+Curve = np.ndarray  # (points, 3): floats per client in units of d_x, rounds, error
+
+
+@dataclass(frozen=True)
+class Method:
+    """Its name, what it computes, where it works, its grid, and a run: (case, net, parameter, budget) → Curve."""
+
+    name: str
+    kind: str  # Global, Client or Local
+    networks: str
+    grid: tuple[float, ...]
+    run: Callable[[Case, Network, float, float], Curve]
+    parameter: str = "{}"  # what a value of the grid means
+
+    def chosen(self, value: float) -> str:
+        """A value of the grid in words."""
+        return self.parameter.format(f"{value:g}") if len(self.grid) > 1 else "nothing to choose"
+
+    def works_on(self, network: str) -> bool:
+        return self.networks == NETWORKS[1] or (network == NETWORKS[0])
+
+
+class WatchedPushSum(hgp.PushSum):
+    """Push-Sum whose channel can be looked at while a run uses it."""
+
+    channel: Channel
+
+    def connect(self) -> Channel:
+        self.channel = super().connect()
+        return self.channel
+
+
+def unit(case: Case) -> int:
+    """Floats of one vector of d_x from every client."""
+    return case.problem.n_clients * case.problem.dim_x
+
+
+def pushed(make: Callable[[Case, float], methods.Method], steps: Callable[[float], int]) -> Callable[..., Curve]:
+    """A run of `hypergradient` over Push-Sum with S = steps(parameter)."""
+
+    def run(case: Case, net: Network, parameter: float, budget: float) -> Curve:
+        avg, points = WatchedPushSum(net, steps(parameter)), []
+        a_call = (net.expected_edges - net.n) * avg.steps * (case.problem.dim_x + 1) / unit(case)
+        method = make(case, parameter)
+        M = max(2, int(budget / (a_call * (2 if isinstance(method, methods.Tracking) else 1))))
+        marks = checkpoints(M)
+
+        def look(m: int, v: np.ndarray) -> bool:
+            if m in marks:
+                sent = avg.channel.traffic
+                points.append((sent.floats / unit(case), sent.rounds, case.error(v)))
+            return m in marks and case.settled(v)
+
+        try:
+            hgp.hypergradient(case.problem, case.x, case.lam, avg, method=method, iterations=M, callback=look)
+        except (hgp.DivergenceError, ValueError) as error:
+            if isinstance(error, ValueError) and "diverged" not in str(error):
+                raise
+        return np.array(points).reshape(-1, 3)
+
+    return run
+
+
+def frozen(name: str, settings: Callable[[Case, float], dict[str, object]], sent: Callable[[Case], float]
+           ) -> Callable[..., Curve]:  # fmt: skip
+    """A run of `baselines.at_point`; `sent` says how many units of d_x one message carries."""
+
+    def run(case: Case, net: Network, parameter: float, budget: float) -> Curve:
+        edges = (net.expected_edges - net.n) / net.n
+        M = int(max(2, budget / max(edges * sent(case), 1e-3))) if sent(case) else 1
+        every = max(1, M // POINTS)
+        end = lambda m, v: case.settled(v)  # noqa: E731
+        try:
+            est = hgp.baselines.at_point(case.problem, case.x, case.lam, net, name, iterations=M, every=every,
+                                         callback=end, **settings(case, parameter))  # fmt: skip
+        except hgp.DivergenceError:
+            return np.empty((0, 3))
+        errors = [case.error(v) for v in est.history]
+        return np.stack([est.floats / unit(case), est.rounds, errors], axis=1)
+
+    return run
+
+
+def checkpoints(M: int) -> set[int]:
+    """About POINTS iterations from 1 to M, evenly in the logarithm."""
+    return set(np.unique(np.geomspace(1, M, POINTS).round().astype(int)).tolist())
+
+
+def fednest(case: Case, net: Network, terms: float, budget: float) -> Curve:
+    """Root mean square error over N', floats and rounds on average: one point."""
+    N, points = int(terms), []
+    server = hgp.mixing.ServerAverage(case.problem.n_clients)
+    for draw in range(DRAWS):
+        method = methods.RandomTerm(N, case.high, draw=draw)
+        est = hgp.hypergradient(case.problem, case.x, case.lam, server, method=method, iterations=method.last + 1)
+        points.append((est.traffic.floats / unit(case), est.traffic.rounds, case.error(est.value) ** 2))
+    floats, rounds, square = np.mean(points, axis=0)
+    return np.array([(floats, rounds, square**0.5)])
+
+
+def _columns(case: Case) -> float:
+    """Columns of DBO's matrices: those of λ of all clients."""
+    return float(case.problem.n_clients * case.problem.dim_lam)
+
+
+def _polynomial(case: Case) -> int:
+    return int(min(400, np.ceil(4 * case.high / case.low)))
+
+
+def _step(case: Case, r: float) -> dict[str, object]:
+    return {"step": r / case.high}
+
+
+def _rule(rule: str) -> Callable[[Case, float], dict[str, object]]:
+    return lambda case, r: {"rule": rule, "step": r / case.high}
+
+
+STATIC, DIRECTED = NETWORKS
+METHODS = (
+    Method("HGP", "Global", DIRECTED, STEPS, pushed(lambda c, S: methods.Neumann(1 / c.high), int), "S = {}"),
+    Method("Chebyshev", "Global", DIRECTED, STEPS, pushed(lambda c, S: methods.Chebyshev(), int), "S = {}"),
+    Method("Refined", "Global", DIRECTED, STEPS,
+           pushed(lambda c, S: methods.Refined(methods.Chebyshev(), cycles=4, steps=40), int), "S = {}"),
+    Method("Tracking", "Global", DIRECTED, RATIOS, pushed(lambda c, r: methods.Tracking(r / c.high), lambda r: 1),
+           "η = {}/L"),
+    Method("FAB", "Global", DIRECTED, RATIOS,
+           frozen("fab", lambda c, r: {"step": r / (PENALTY * c.high), "penalty": PENALTY}, lambda c: 2.0),
+           "η = {}/(cL)"),
+    Method("SPARKLE-ED", "Global", STATIC, RATIOS, frozen("sparkle", _rule("ED"), lambda c: 1.0), "step {}/L"),
+    Method("SPARKLE-EXTRA", "Global", STATIC, RATIOS, frozen("sparkle", _rule("EXTRA"), lambda c: 1.0),
+           "step {}/L"),
+    Method("SPARKLE-GT", "Global", STATIC, RATIOS, frozen("sparkle", _rule("GT"), lambda c: 2.0), "step {}/L"),
+    Method("MA-DSBO", "Global", STATIC, RATIOS, frozen("ma_dsbo", _step, lambda c: 2.0), "step {}/L"),
+    Method("D-SOBA", "Global", STATIC, RATIOS, frozen("dsoba", _step, lambda c: 1.0), "step {}/L"),
+    Method("DBO", "Client, Global", STATIC, RATIOS,
+           frozen("dbo", _step, lambda c: (2 + 1 / c.problem.dim_x) * _columns(c)), "step {}/L"),
+    Method("GBDSBO", "Global", STATIC, RATIOS,
+           frozen("gbdsbo", lambda c, r: {"step": r / 4, "ell": c.high, "terms": _polynomial(c)},
+                  lambda c: c.problem.dim_x + 1.0), "β = {}/4"),
+    Method("FedNest", "Global", "server", TERMS, fednest, "N = {}"),
+    Method("MDBO, VRDBO", "Local", STATIC, (1.0,),
+           frozen("mdbo", lambda c, _: {"terms": _polynomial(c), "ell": c.high}, lambda c: 0.0)),
+)  # fmt: skip
+
+
+def quiet(run: Callable[..., Curve], *given: object) -> Curve:
+    """A run without warnings of what has not converged: the curve says it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return run(*given)

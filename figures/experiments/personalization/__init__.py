@@ -1,0 +1,1 @@
+"""Personalized models: rows and sizes (`settings`), one run (`runs`), numbers (`page`), `controls`, `refresh`."""
