@@ -12,17 +12,18 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: help reproduce test test-slow test-all test-oldest libraries bench docs docs-test lint clean
+.PHONY: help reproduce test test-slow test-all test-oldest libraries bench coverage docs docs-test lint clean
 help:
 	@echo "make reproduce  verify the theorems, draw the figures, compare with the paper"
 	@echo "make test       the tests on NumPy, array-api-strict and a double of CuPy (under 4 minutes)"
 	@echo "make test-all   all tests, the long ones too, also on PyTorch and JAX"
 	@echo "make test-slow  those of them that make test leaves out for their length"
 	@echo "make test-oldest  the tests on the oldest Python and libraries that setup.py declares"
+	@echo "make coverage   the tests with a report of the lines that none of them runs"
 	@echo "make bench      benchmarks against peers"
 	@echo "make docs       the documentation: docs/_build/html/index.html"
 	@echo "make docs-test  open its pages in a browser (Chromium) and look for faults"
-	@echo "make lint       ruff and mypy"
+	@echo "make lint       ruff, mypy and codespell"
 
 reproduce: $(VENV)/.ready-test
 	$(BIN)/python -m verification
@@ -42,6 +43,10 @@ test-all: $(VENV)/.ready-all
 test-oldest: $(OLDEST)/.ready
 	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(OLDEST)/bin/python -m pytest $(WORKERS) -m "not slow"
 
+# Compiled loops count as not run: Numba does not report its lines.
+coverage: $(VENV)/.ready-all
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow" --cov --cov-report=term --cov-report=html
+
 bench: $(VENV)/.ready-all
 	$(BIN)/python -m benchmarks
 
@@ -57,12 +62,13 @@ lint: $(VENV)/.ready-all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell
 
 # PyTorch, JAX, MPI and the rest beside what `make test` needs: where they are, it tests them as well.
 libraries: $(VENV)/.ready-all
 
 clean:
-	rm -rf $(VENV) $(OLDEST) docs/_build docs/generated results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) docs/_build docs/generated results htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

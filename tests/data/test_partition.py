@@ -57,7 +57,7 @@ def test_labels_are_split_one_by_one():
         (np.zeros(4), {"n_clients": 0}, "n_clients must be .*, got 0"),
         (np.zeros(4), {"alpha": -1.0}, "alpha must be .*, got -1.0"),
         (np.zeros(4), {"alpha": np.inf}, "alpha must be .*, got inf"),
-        (np.zeros(4), {"alpha": 1.7e308}, "alpha must be .*, got 1.7e.308 given, too large"),
+        (np.zeros(4), {"alpha": 1.7e308}, "alpha=1.7e.308 given, too large"),
         (np.zeros(4), {"seed": -1}, "seed must be .*, got -1"),
         (np.zeros(4), {"min_per_client": -1}, "min_per_client must be .*, got -1"),
         (np.array([0.0, 1.0, np.nan, 1.0]), {}, "labels: instance 2 has the label nan"),
