@@ -7,19 +7,23 @@ argument in the form that the package computes with.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import array_api_compat as compat
 import numpy as np
 
 from hgp_ref.backend import Array, Namespace, all_finite, device
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 LONGEST = 10**9  # iterations, steps and calls of one run, and entries along one axis, at most
 
@@ -286,6 +290,111 @@ def real_array(
     if low is not None and converted.min() < low:
         raise ValueError(f"{name} must not contain numbers below {low:g}, got {converted.min():.3g}")
     return converted
+
+
+# Declarations ---------------------------------------------------------------------------------------------------------
+#
+#     @checked(steps=Integer(1), slope=Nonnegative(), variant=Choice("paper", "published"))
+#     def f(x, steps, slope=0.0, variant="paper"): ...
+#
+# checks and converts these arguments at every call of f, before its body runs. Tests derive bad values from the same
+# declarations (tests/fuzz/test_declared.py).
+
+
+class Rule:
+    """What an argument may be: `check` converts or refuses a value, `accepted` and `refused` are examples for tests."""
+
+    accepted: tuple[Any, ...] = ()
+    refused: tuple[Any, ...] = ()
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value as the function computes with it; TypeError or ValueError if it is not allowed."""
+        raise NotImplementedError
+
+
+class Integer(Rule):
+    """An integer from `low` to `high`."""
+
+    def __init__(self, low: int = 1, high: int | None = None) -> None:
+        self.low, self.high = low, high
+        self.accepted = (low, np.int64(low)) if high is None else (low, high)
+        self.refused = (low - 1, low + 0.5, float(low), True, "x", None, [low], -(10**30), float("nan"))
+        self.refused += () if high is None else (high + 1, 10**30)
+
+    def check(self, name: str, value: Any) -> int:
+        return integer(name, value, self.low, self.high)
+
+
+class Number(Rule):
+    """A finite number."""
+
+    accepted: tuple[Any, ...] = (1.0, 1, np.float32(0.5))
+    refused: tuple[Any, ...] = (float("nan"), float("inf"), 1j, True, "x", None, [1.0], 10**400)
+
+    def check(self, name: str, value: Any) -> float:
+        return number(name, value)
+
+
+class Positive(Number):
+    """A finite number > 0."""
+
+    refused = (*Number.refused, 0, 0.0, -1.0)
+
+    def check(self, name: str, value: Any) -> float:
+        return positive(name, value)
+
+
+class Nonnegative(Number):
+    """A finite number >= 0."""
+
+    accepted = (*Number.accepted, 0)
+    refused = (*Number.refused, -1e-300, -1)
+
+    def check(self, name: str, value: Any) -> float:
+        return nonnegative(name, value)
+
+
+class Choice(Rule):
+    """One of the strings `options`."""
+
+    def __init__(self, *options: str) -> None:
+        self.accepted, self.refused = options, ("", options[0] + "x", None, 0, True, list(options), b"x")
+
+    def check(self, name: str, value: Any) -> str:
+        return choice(name, value, self.accepted)
+
+
+class Boolean(Rule):
+    """True or False."""
+
+    accepted = (True, False, np.True_)
+    refused = (0, 1, None, "x", 1.0, [])
+
+    def check(self, name: str, value: Any) -> bool:
+        return boolean(name, value)
+
+
+def checked(**rules: Rule) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Check and convert the named arguments at every call, in the order in which they are declared."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        names = list(inspect.signature(function).parameters)
+        places = [(name, names.index(name), rule) for name, rule in rules.items()]
+
+        @functools.wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> T:
+            values = list(args)
+            for name, place, rule in places:
+                if name in options:
+                    options[name] = rule.check(name, options[name])
+                elif place < len(values):
+                    values[place] = rule.check(name, values[place])
+            return function(*values, **options)  # type: ignore[arg-type]
+
+        call.rules = rules  # type: ignore[attr-defined]
+        return call
+
+    return decorate
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------

@@ -51,21 +51,21 @@ for name in ("obstacle", "smallest_window", "strongly_connected", "unreachable")
     function(f"networks.{name}", getattr(networks, name), lambda: dict(net=small.net(), first=1, count=3))
 
 # averaging and channels
-function("averaging.PushSum", mixing.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
+function("mixing.PushSum", mixing.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
 function(
-    "averaging.RobustPushSum",
+    "mixing.RobustPushSum",
     mixing.RobustPushSum,
     lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
 )
 function(
-    "averaging.push_sum_for",
+    "mixing.push_sum_for",
     mixing.push_sum_for,
     lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
 )
-function("averaging.Gossip", mixing.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
+function("mixing.Gossip", mixing.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
 for kind in ("ExactAverage", "ServerAverage"):
-    function(f"averaging.{kind}", getattr(mixing, kind), lambda: dict(n=3))
-function("averaging.falling_steps", mixing.falling_steps, lambda: dict(steps=5, iterations=8, slope=0.5))
+    function(f"mixing.{kind}", getattr(mixing, kind), lambda: dict(n=3))
+function("mixing.falling_steps", mixing.falling_steps, lambda: dict(steps=5, iterations=8, slope=0.5))
 for kind, owner in {
     "PushSum": small.avg,
     "RobustPushSum": lambda: hgp.RobustPushSum(networks.Unreliable(small.net()), 2),
@@ -73,11 +73,11 @@ for kind, owner in {
     "ExactAverage": lambda: hgp.ExactAverage(3),
     "ServerAverage": lambda: mixing.ServerAverage(3),
 }.items():
-    method(f"averaging.{kind}.apply", owner, lambda: dict(u=small.rng().normal(size=(3, 4)), call=1), passes_nan=True)
-    method(f"averaging.{kind}.steps_of", owner, lambda: dict(first=0, calls=2))
-    method(f"averaging.{kind}.graphs_before", owner, lambda: dict(call=2))
-    method(f"averaging.{kind}.connect", owner)
-function("channels.connect", lambda net, mode: mixing.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
+    method(f"mixing.{kind}.apply", owner, lambda: dict(u=small.rng().normal(size=(3, 4)), call=1), passes_nan=True)
+    method(f"mixing.{kind}.steps_of", owner, lambda: dict(first=0, calls=2))
+    method(f"mixing.{kind}.graphs_before", owner, lambda: dict(call=2))
+    method(f"mixing.{kind}.connect", owner)
+function("mixing.connect", lambda net, mode: mixing.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
 function(
     "mpi.gather",
     hgp.mpi.gather,
@@ -85,7 +85,7 @@ function(
     passes_nan=True,
 )
 for kind in ("AllToAll", "ParameterServer"):
-    function(f"channels.{kind}", getattr(mixing, kind), lambda: dict(n=3, clients=None))
+    function(f"mixing.{kind}", getattr(mixing, kind), lambda: dict(n=3, clients=None))
 
 for module in ("averaging", "channels"):
     method(f"{module}.Traffic.in_words", lambda: mixing.Traffic(6, 24, 192, 2))
@@ -103,14 +103,14 @@ function("methods.RandomTerm", methods.RandomTerm, lambda: dict(terms=3, ell=1.0
 # runs
 RUN = dict(batch_size=None, seed=0, progress=False)
 function(
-    "estimators.hypergradient",
+    "methods.hypergradient",
     hgp.hypergradient,
     lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), avg=small.avg(), eta=0.5, iterations=8)
     | RUN | dict(history=True, tol=1e-9, w0=np.zeros((3, 4)), shared_batch=False, replace=False, first_batch=0)
     | dict(callback=lambda m, v: False, method=None, whole_cross=False),
 )  # fmt: skip
 function(
-    "estimators.hypergradient (mini-batches)",
+    "methods.hypergradient (mini-batches)",
     hgp.hypergradient,
     lambda: (
         dict(problem=small.logistic(), **small.point(small.logistic()), avg=small.avg(), iterations=8, batch_size=2)
@@ -148,7 +148,7 @@ function(
 
 # results
 method("results.Result.save", small.estimate, lambda: dict(path=FOLDER / "estimate.npz"))
-method("estimators.Estimate.plot", small.estimate, lambda: dict(truth=small.estimate().value, ax=None))
+method("methods.Estimate.plot", small.estimate, lambda: dict(truth=small.estimate().value, ax=None))
 small.estimate().save(FOLDER / "good.npz")
 function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))
 
