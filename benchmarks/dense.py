@@ -73,7 +73,7 @@ def _runs(n: int, N: int, d: int, dtype: str, quick: bool) -> Report:
     program, compile_seconds, _ = once(lambda: jax_scan.compiled(data, x, lam, 1, **options))
     flat = data[0].reshape(-1)
     cases = {
-        "hgp_ref": lambda: hgp.hypergradient(problem, x, lam, avg, iterations=M),
+        "hgp_ref": lambda: hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M),
         "JAX": program,
         "one read of the data an iteration": lambda: [np.dot(flat, flat) for _ in range(M)],
     }

@@ -22,14 +22,14 @@ def run(quick: bool) -> list[Report]:
     seeds, M, train_steps = (2, 20, 100) if quick else (10, 1000, 5000)
     problem, data = mixture()
     lam = np.zeros((3, 6))
-    x = hgp.sgp(problem, _net(0), lam, steps=train_steps).x
+    x = hgp.sgp(problem, lam, _net(0), steps=train_steps, lr=2.0, milestones=(0.6, 0.8)).x
     settings = {"n": 3, "d": 6, "N": 100, "M": M, "S": steps, "seeds": seeds, "sgp_steps": train_steps,
                 "dtype": "float64", "history": True}  # fmt: skip
     report = Report("figure", "Figure workload: all seeds and S, float64", settings)
 
     def ours() -> Any:
         runs = [hgp.PushSum(_net(seed), S) for S in steps for seed in range(seeds)]
-        return hgp.hypergradient(problem, x, lam, runs, iterations=M, history=True)
+        return hgp.hypergradient(problem, x, lam, runs, eta=1.0, iterations=M, history=True)
 
     programs, compile_seconds = _jax_programs(data, x, lam, steps, seeds, M)
     clients = [torch_loop.Client(*(part[i] for part in data)) for i in range(3)]
@@ -41,7 +41,9 @@ def run(quick: bool) -> list[Report]:
 
     runs_label = f"hgp_ref: {len(steps) * seeds} HGP runs"
     cases = {
-        f"hgp_ref: SGP, {train_steps} steps": lambda: hgp.sgp(problem, _net(0), lam, steps=train_steps),
+        f"hgp_ref: SGP, {train_steps} steps": lambda: hgp.sgp(
+            problem, lam, _net(0), steps=train_steps, lr=2.0, milestones=(0.6, 0.8)
+        ),
         runs_label: ours,
         "JAX: the same runs, compiled before": lambda: [program() for program in programs],
         f"torch loop: {len(steps)} runs of {short} iterations": loop,

@@ -7,6 +7,7 @@ import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def sgp(n: int, d: int, instances: int = 5, steps: int = 300) -> dict[str, float
 
 def _train(n: int, d: int, instances: int, steps: int) -> None:
     problem, _, _, lam = logistic(n, instances, d, "float64")
-    hgp.sgp(problem, hgp.networks.RandomDirected(n, seed=1), lam, steps=steps, lr=0.5)
+    hgp.sgp(problem, lam, hgp.networks.RandomDirected(n, seed=1), steps=steps, lr=0.5, milestones=(0.6, 0.8))
 
 
 def _above(run: Callable[[], None], needed: int) -> dict[str, float]:
@@ -68,4 +69,5 @@ def highest() -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"push_sum": push_sum, "sgp": sgp}[sys.argv[1]](*(int(a) for a in sys.argv[2:]))))
+    measure: Callable[..., Any] = {"push_sum": push_sum, "sgp": sgp}[sys.argv[1]]  # type: ignore[assignment]
+    print(json.dumps(measure(*(int(a) for a in sys.argv[2:]))))

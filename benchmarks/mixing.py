@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -47,15 +50,16 @@ def _composed(quick: bool) -> Report:
 def _stepping(dtype: str, quick: bool) -> Report:
     n, d = (2000, 64) if quick else (100_000, 64)
     net = hgp.networks.SparseErdosRenyi(n, 10, seed=1)
-    graph, lists = net.csr(1), net.out_lists(1)
+    graph: tuple[Any, ...] = net.csr(1)
+    lists: tuple[Any, ...] = net.out_lists(1)
     settings = {"n": n, "d": d, "mean_degree": 10, "edges": int(graph[1].size), "dtype": dtype}
     report = Report(f"mixing-sparse-{dtype}", f"One step of a sparse mixing matrix, {dtype}", settings)
     z = kernels.empty_like(np.empty((n, d), dtype=dtype))
     z[:] = np.random.default_rng(0).standard_normal((n, d))
     out = kernels.empty_like(z)
-    cases = {
-        "hgp_ref, pulled (CSR)": lambda: kernels.pull_step(*graph, z, out),
-        "hgp_ref, pushed (lists)": lambda: kernels.push_step(*lists, z, out),
+    cases: dict[str, Callable[[], Any]] = {
+        "hgp_ref, pulled (CSR)": lambda: kernels.pull_step(graph[0], graph[1], graph[2], z, out),
+        "hgp_ref, pushed (lists)": lambda: kernels.push_step(lists[0], lists[1], z, out),
         "row loop, pulled": lambda: kernels.pull_rows(0, n, *graph, z, out),
         "row loop, pushed": lambda: kernels.push_rows(0, n, *lists, z, out, 0),
         "scipy.sparse": sparse.scipy_product(graph, z),
@@ -75,9 +79,9 @@ def _stepping(dtype: str, quick: bool) -> Report:
     return report
 
 
-def _two_threads(ours: dict, of_torch: object, quick: bool) -> dict[str, str]:
+def _two_threads(ours: dict[str, Callable[[], Any]], of_torch: Callable[[], Any], quick: bool) -> dict[str, str]:
     """Wall seconds of one thread over those of two, the shortest of each: a busy second core says nothing."""
-    cases = {}
+    cases: dict[str, Callable[[], Any]] = {}
     for number in (1, 2):
         for label, call in {**ours, "torch CSR": of_torch}.items():
             cases[f"{label} {number}"] = _with_threads(number, call)
@@ -88,10 +92,10 @@ def _two_threads(ours: dict, of_torch: object, quick: bool) -> dict[str, str]:
     return {"two threads": ", ".join(f"{label} {gain:.2f} ×" for label, gain in zip(labels, gains, strict=True))}
 
 
-def _with_threads(number: int, call: object) -> object:
+def _with_threads(number: int, call: Callable[[], Any]) -> Callable[[], Any]:
     def limited() -> None:
         torch.set_num_threads(number)
         with _numba.limited(number):
-            call()  # type: ignore[operator]
+            call()
 
     return limited

@@ -63,11 +63,11 @@ def _of_logistic(name: str, n: int, N: int, d: int, network: Any, heard: int, M:
 
 
 def _estimate(problem: Any, x: np.ndarray, lam: np.ndarray, avg: Any, M: int) -> Any:
-    return hgp.hypergradient(problem, x, lam, avg, iterations=M)
+    return hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M)
 
 
 def _compare(name: str, runs: list[Any], terms: int, M: int) -> tuple[str, float, float]:
-    shrink = float(runs[1].growth) ** (1 / M)  # ρ
+    shrink = float(runs[1].residual_ratio) ** (1 / M)  # ρ
     return name, _relative(runs[0].value, runs[1].value), EPS * terms * min(M, 1 / (1 - min(shrink, 1 - 1e-12)))
 
 

@@ -28,6 +28,6 @@ def logistic(n: int, N: int, d: int, dtype: str, *, rate: float = 0.2, seed: int
         features *= 2 / np.sqrt(N + d)  # eigenvalues of X^T X / 4 stay of order one, whichever of N and d is larger
         features *= np.sqrt(min(N, d) / max(N, d)) if N < d else 1.0
     y, y_val = (rng.integers(0, 2, part.shape[:2]) for part in (X, X_val))
-    data = tuple(a.astype(dtype) for a in (X, y, X_val, y_val))
+    data = (X.astype(dtype), y.astype(dtype), X_val.astype(dtype), y_val.astype(dtype))
     x = (0.1 * rng.standard_normal((n, d))).astype(dtype)
     return hgp.problems.LogisticRegression(*data), data, x, np.full((n, d), rate, dtype=dtype)

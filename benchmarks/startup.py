@@ -20,7 +20,7 @@ rng = np.random.default_rng(0)
 X, y = rng.standard_normal((4, 30, 5)), rng.integers(0, 2, (4, 30))
 problem, lam = hgp.problems.LogisticRegression(X, y, X, y), np.full((4, 5), 0.1)
 net = hgp.networks.RandomDirected(4, seed=0)
-x = hgp.sgp(problem, net, lam, steps=50, lr=0.5).x
+x = hgp.sgp(problem, lam, net, steps=50, lr=0.5).x
 hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 3), eta=0.5, iterations=50)
 """
 LARGE = """

@@ -21,8 +21,7 @@ def _figure(quick: bool, batch_size: int | None = None) -> Call:
 
     def call() -> Any:
         runs = [hgp.PushSum(hgp.networks.RandomDirected(3, seed=k), S) for S in steps for k in range(seeds)]
-        options = {"iterations": M, "history": True, "batch_size": batch_size}
-        return hgp.hypergradient(problem, x, lam, runs, seed=list(range(len(runs))), **options)
+        return hgp.hypergradient(problem, x, lam, runs, eta=1.0, iterations=M, history=True, batches=batch_size)
 
     return call
 
@@ -36,7 +35,7 @@ def _figure_sgp(quick: bool) -> Call:
     """SGP of 5000 steps: n = 3, d = 6."""
     problem, _ = mixture()
     lam, net = np.zeros((3, 6)), hgp.networks.RandomDirected(3, seed=0)
-    return lambda: hgp.sgp(problem, net, lam, steps=100 if quick else 5000)
+    return lambda: hgp.sgp(problem, lam, net, steps=100 if quick else 5000, lr=2.0, milestones=(0.6, 0.8))
 
 
 def _dense(quick: bool, dtype: str) -> Call:
@@ -44,7 +43,7 @@ def _dense(quick: bool, dtype: str) -> Call:
     n, N, d, M = (10, 20, 100, 5) if quick else (100, 100, 1000, 100)
     problem, _, x, lam = logistic(n, N, d, dtype)
     avg = hgp.PushSum(hgp.networks.RandomDirected(n, seed=1), 10)
-    return lambda: hgp.hypergradient(problem, x, lam, avg, iterations=M)
+    return lambda: hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M)
 
 
 def _sparse(quick: bool, dtype: str, drawn: bool) -> Call:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -138,7 +139,7 @@ def draw(data: Data, options: Options) -> Figure:
     for k, name in enumerate(RUNS):
         floats, cost = np.median(data["runs"][f"{k}/curves"], axis=0).T
         style = "-" if k == 0 else (0, (4, 1.3)) if k < 7 else (0, (1.2, 1.2))
-        look = {"color": COLOURS[k % 7], "linestyle": style, "linewidth": 1.9 if k == 0 else 1.1}
+        look: dict[str, Any] = {"color": COLOURS[k % 7], "linestyle": style, "linewidth": 1.9 if k == 0 else 1.1}
         chosen = data["runs"][f"{k}/chosen"]
         ax.step(np.maximum(floats, FEWEST), cost, where="post", label=f"{name}: {chosen:g}", **look)
     ax.set(

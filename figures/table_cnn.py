@@ -25,7 +25,7 @@ KEPT = ("removed", "predicted", "shared", "full", "noise", *cnn.MINI_WAYS)  # ar
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """Those of appendix Fig. 2b and 2c."""
-    given = {"quick": options.quick, "backend": options.backend}
+    given: dict[str, Any] = {"quick": options.quick, "backend": options.backend}
     return {key: cnn.experiment(options.size, mini_batch=key == "mini", **given) for key in CNN_PAPER}
 
 

@@ -8,6 +8,8 @@ x by (δ/2)‖· − x‖², as neither M more steps nor training from scratch a
 
 from __future__ import annotations
 
+from typing import Any
+
 from figures.experiments.influence import cnn
 from figures.figA2b import KINDS, WAYS, of_kind
 from figures.options import Data, Options, Row
@@ -23,7 +25,7 @@ BY_SIZE = True
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """Those of appendix Fig. 2b and 2c."""
-    given = {"quick": options.quick, "backend": options.backend}
+    given: dict[str, Any] = {"quick": options.quick, "backend": options.backend}
     return {key: cnn.experiment(options.size, mini_batch=key == "mini", **given) for key in CNN_PAPER}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from figures import table_cnn
@@ -20,7 +22,7 @@ REAL = {"breast_cancer": "breast cancer", "digits": "digits"}
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """Both synthetic variants, both real data sets, the CNN with full batches and with mini-batches."""
-    given = {"quick": options.quick, "backend": options.backend}
+    given: dict[str, Any] = {"quick": options.quick, "backend": options.backend}
     synthetic = {variant: removal.experiment(variant, **given) for variant in VARIANTS}
     real = {key: real_data.experiment(key, **given) for key in REAL}
     return {**synthetic, **real, **table_cnn.experiments(options)}

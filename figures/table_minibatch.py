@@ -8,6 +8,8 @@ for J alone, by the formula in `experiments.influence.cnn`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from figures.experiments.influence import cnn
@@ -25,7 +27,7 @@ FULL_STEPS = "M full-batch steps from x"
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """That of appendix Fig. 2c."""
-    given = {"quick": options.quick, "backend": options.backend}
+    given: dict[str, Any] = {"quick": options.quick, "backend": options.backend}
     return {"mini": cnn.experiment(options.size, mini_batch=True, **given)}
 
 
@@ -50,7 +52,7 @@ def _against_full_steps(d: Arrays) -> list[tuple[str, ...]]:
         ("mini-batches, as instances were chosen by", FULL_STEPS, *_scored(actual, own), noise, of_J),
         (f"the same instances, {K - 1} other sequences of batches", FULL_STEPS, *ranges, noise, of_J),
         (f"mean over the {K} sequences", FULL_STEPS, *_scored(actual, mean), *of_mean),
-        ("J on full batches (whole_cross)", FULL_STEPS, *_scored(actual, whole[0]), of_H, "0"),
+        ("J on full batches (full_jacobian)", FULL_STEPS, *_scored(actual, whole[0]), of_H, "0"),
         ("full batches", FULL_STEPS, *_scored(actual, full), "0", "0"),
     ]  # fmt: skip
 

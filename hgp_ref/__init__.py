@@ -40,6 +40,8 @@ _NAMES = {
     "Estimate": "methods",
     "DivergenceError": "errors",
     "ConvergenceWarning": "errors",
+    "MiniBatches": "problems",
+    "train": "training",
     "sgp": "training",
     "Fit": "training",
     "certify": "certificates",

@@ -34,11 +34,11 @@ from hgp_ref.networks.base import Network
 from hgp_ref.networks.fixed import FullyConnected, OnePeerExponential, StaticUndirected
 from hgp_ref.networks.random import RandomDirected, RandomOut
 from hgp_ref.networks.unreliable import Unreliable
-from hgp_ref.problems.batches import sample_batches
+from hgp_ref.problems.batches import MiniBatches, sample_batches
 from hgp_ref.problems.instance_weights import InstanceWeights
 from hgp_ref.problems.linear import LogisticRegression, SoftmaxRegression
 from hgp_ref.problems.quadratic import Quadratic
-from hgp_ref.training.gradient_push import sgp
+from hgp_ref.training.gradient_push import SGP, sgp, train
 
 MPIComparison = tuple[str, bool]
 Row = tuple[str, str, float, float]  # what, size, seconds of one process, seconds of all ranks
@@ -108,14 +108,15 @@ def comparisons(comm: Any, dtype: str) -> Iterator[MPIComparison]:
             lam = rng.uniform(0.2, 0.6, (n, problem.dim_lam)).astype(dtype)
             for batch in (None, 3):
                 where = f"{type(net).__name__}, {name}, {'full' if batch is None else 'mini'} batch"
-                options: dict[str, Any] = {"batch_size": batch, "seed": 5}
-                whole = sgp(problem, net, lam, 20, 0.2, mode="stepping", **options)
-                part = sgp(own, own_net, lam[k], 20, 0.2, mode="stepping", **options)  # by rows; HGP by columns
+                batches = None if batch is None else MiniBatches(batch, seed=5)
+                recipe = SGP(20, 0.2, (0.6, 0.8), batches=batches, mode="stepping")
+                whole = train(problem, lam, net, recipe)
+                part = train(own, lam[k], own_net, recipe)  # by rows; HGP by columns
                 yield f"training, {where}", _same(whole.x[k], part.x) and whole.traffic == part.traffic
                 for method in (Neumann(0.4), Chebyshev(), Tracking(0.05)):
                     averages = PushSum(net, 3, mode="stepping"), PushSum(own_net, 3)
-                    one = hypergradient(problem, x, lam, averages[0], method=method, iterations=10, **options)
-                    other = hypergradient(own, x[k], lam[k], averages[1], method=method, iterations=10, **options)
+                    one = hypergradient(problem, x, lam, averages[0], method, iterations=10, batches=batches)
+                    other = hypergradient(own, x[k], lam[k], averages[1], method, iterations=10, batches=batches)
                     same = _same(one.value[k], other.value) and _same(one.w[k], other.w)
                     yield f"HGP, {type(method).__name__}, {where}", same and one.traffic == other.traffic
 
@@ -175,7 +176,7 @@ def _hgp(net: Network, d: int, dtype: str) -> Callable[[], Any]:
     problem.clients = np.arange(net.n)[net.clients]  # made of this rank's data alone
     x, lam = np.zeros((rows, d), dtype), np.full((rows, d), 0.1, dtype)
     mode = "composed" if net.n <= 1000 else "stepping"
-    return lambda: hypergradient(problem, x, lam, PushSum(net, 5, mode=mode), 0.5, 10)
+    return lambda: hypergradient(problem, x, lam, PushSum(net, 5, mode=mode), eta=0.5, iterations=10)
 
 
 def _timed(comm: Any, what: str, size: str, networks: list[Any], work: Callable[[Network], Callable[[], Any]]) -> Row:
@@ -319,7 +320,8 @@ class Comparison:
                 host, moved = self.problems[name]
                 x, lam = point(host)
                 avg = PushSum(net, 4, debias=debias)
-                core = hypergradient(moved, self.there(x), self.there(lam), avg, 0.4, M, batch_size=size, seed=5)
+                drawn = None if size is None else MiniBatches(size, seed=5)
+                core = hypergradient(moved, self.there(x), self.there(lam), avg, eta=0.4, iterations=M, batches=drawn)
                 K, weights = exact.push_sum_matrices(net, 4, M, debias)
                 batches: list[Any] = [
                     None if size is None else sample_batches(host.counts, size, 5, 0, M, k) for k in (0, 1)
@@ -336,12 +338,12 @@ class Comparison:
         lam = point(host)[1]
 
         def training() -> Any:
-            fit = sgp(moved, FullyConnected(N), self.there(lam), steps=300, lr=0.8, milestones=())
+            fit = sgp(moved, self.there(lam), FullyConnected(N), steps=300, lr=0.8)
             return fit.x, to_host(exact.inner_solution(host, lam))
 
         def truth() -> Any:
             x = to_host(exact.inner_solution(host, lam))
-            core = hypergradient(moved, self.there(x), self.there(lam), ExactAverage(N), 0.8, 300)
+            core = hypergradient(moved, self.there(x), self.there(lam), ExactAverage(N), eta=0.8, iterations=300)
             return core.value, exact.hypergradient(host, x, lam)
 
         yield "training, logistic: the inner solution", self.limit, training
@@ -384,7 +386,7 @@ def speeds(backend: Backend, dtype: str, scale: int = 1) -> list[tuple[str, str,
     composed = PushSum(net, 10, mode="composed")
     stepping = PushSum(RandomOut(many, 4), 10, mode="stepping")
     whole = f"n={n}, N={instances}, d={d}"
-    run = _best(lambda: hypergradient(problem, x, lam, composed, 0.5, iterations).value)
+    run = _best(lambda: hypergradient(problem, x, lam, composed, eta=0.5, iterations=iterations).value)
     return [
         ("hvp", whole, _best(lambda: linear.hvp(u))),
         ("Push-Sum composed, S=10", f"n={n}, d={d}", _best(lambda: composed.apply(u))),

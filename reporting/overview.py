@@ -88,7 +88,9 @@ def _comparison(rows: list[dict[str, Any]]) -> str:
     """Numbers beside those of the paper and of its program, with how many of those that are judged hold."""
     asked = [row["met"] for row in rows if row["met"] is not None]
     words = {True: "ok", False: "OFF", None: ""}
-    cells = [(r["what"], f"{r['ours']:.4g}", f"{r['paper']:.4g}", words[r["met"]], r["note"]) for r in rows]
+    cells: list[tuple[str, ...]] = [
+        (r["what"], f"{r['ours']:.4g}", f"{r['paper']:.4g}", words[r["met"]], r["note"]) for r in rows
+    ]
     table = _table(("quantity", "here", "paper or its program", "", "note"), cells, numbers=(1, 2))
     verdict = f", {sum(asked)} of {len(asked)} as near as is asked" if asked else ""
     opened = " open" if len(rows) <= FEW else ""

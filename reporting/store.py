@@ -121,7 +121,7 @@ def _compute_one(compute: Compute, part: str, finished: Mapping[str, Arrays], fo
 
 def _compute_side_by_side(experiment: Experiment, missing: Sequence[str], folder: Path, progress: Bar) -> None:
     """The missing parts in processes of their own, in order as workers become free; the first error ends it."""
-    tasks = [(experiment.compute, part, {}, folder) for part in missing]
+    tasks: list[tuple[Any, ...]] = [(experiment.compute, part, {}, folder) for part in missing]
     with closing(as_finished(_compute_one, tasks, experiment.workers)) as finished:
         for (_, part, *_), _ in finished:
             progress.update(1, part)

@@ -59,7 +59,7 @@ RC = {
 @contextmanager
 def style() -> Iterator[None]:
     """The shared settings, for as long as the context lasts."""
-    with mpl.rc_context(RC):
+    with mpl.rc_context(RC):  # type: ignore[arg-type]
         yield
 
 

@@ -56,8 +56,8 @@ def estimate_once(seed):
     if mini:
         given = {"shared": bool(rng.integers(2)), "replace": bool(rng.integers(2)), "first": int(rng.integers(4))}
         size = int(rng.integers(1, 10))
-        options = {"batch_size": size, "shared_batch": given["shared"], "replace": given["replace"],
-                   "first_batch": given["first"]}  # fmt: skip
+        names = {"share": given["shared"], "replace": given["replace"], "offset": given["first"]}
+        options = {"batches": hgp.MiniBatches(size, seeds if many else seeds[0], **names)}
     w0 = rng.standard_normal(x.shape) if rng.random() < 0.3 else None
     tol = 10.0 ** -rng.integers(1, 4) if rng.random() < 0.3 and len(averages) == 1 else None
     interval, eta = (0.2, float(rng.uniform(3, 9))), float(rng.uniform(0.02, 0.3))
@@ -70,8 +70,8 @@ def estimate_once(seed):
         warnings.simplefilter("ignore")
         try:
             est = hgp.hypergradient(problem, x, lam, [a.avg for a in averages] if many else averages[0].avg,
-                                    iterations=M, seed=seeds if many else seeds[0], history=True, tol=tol, w0=w0,
-                                    callback=callback, **options, **rule)  # fmt: skip
+                                    iterations=M, history=True, tol=tol, w0=w0, callback=callback, **options,
+                                    **rule)  # fmt: skip
         except hgp.DivergenceError:
             return None
     worst = 0.0
@@ -84,7 +84,7 @@ def estimate_once(seed):
             continue
         assert est.stopped == ("tolerance" if tol is not None and loop.growth <= tol else "iterations")
         pairs = [(est.value[run], loop.v), (est.w[run], loop.w), (est.history[run], np.stack(loop.history)),
-                 (np.asarray(est.growth)[run], np.asarray(loop.growth))]  # fmt: skip
+                 (np.asarray(est.residual_ratio)[run], np.asarray(loop.growth))]  # fmt: skip
         scale = max(1.0, np.max(np.abs(loop.history)), np.abs(loop.w).max())
         worst = max(worst, *(np.max(np.abs(a - b)) / max(scale, np.max(np.abs(b))) for a, b in pairs))
         assert counted(est.traffic, r if many else None) == average.traffic()
@@ -105,15 +105,17 @@ def train_once(seed):
     n, steps, lr = problem.n_clients, int(rng.integers(1, 25)), float(rng.uniform(0.01, 0.1))
     net, variant = random_network(rng, n), ("assran", "nedic")[rng.integers(2)]
     seeds = [int(s) for s in rng.integers(0, 99, rng.integers(1, 4))]
-    milestones = None if rng.random() < 0.5 else sorted(rng.integers(0, 25, 2).tolist())
-    at = milestones if milestones is not None else [np.ceil(0.6 * steps - 1e-9), np.ceil(0.8 * steps - 1e-9)]
+    milestones = (0.6, 0.8) if rng.random() < 0.5 else sorted(rng.integers(0, 25, 2).tolist())
+    at = milestones if milestones != (0.6, 0.8) else [np.ceil(0.6 * steps - 1e-9), np.ceil(0.8 * steps - 1e-9)]
     size, first = (int(rng.integers(1, 9)), int(rng.integers(3))) if mini else (None, 0)
     x0 = rng.standard_normal((n, problem.dim_x)) if rng.random() < 0.5 else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            fit = hgp.sgp(problem, net, lam, steps=steps, lr=lr, milestones=milestones, variant=variant,
-                          batch_size=size, seed=seeds, first_batch=first, x0=x0)  # fmt: skip
+            batches = hgp.MiniBatches(size, seed=seeds, offset=first) if mini else None
+            method = hgp.training.SGP(steps, lr, milestones, variant=variant, batches=batches)
+            runs = lam if mini else np.broadcast_to(lam, (len(seeds), *lam.shape)) + 0.0
+            fit = hgp.train(problem, runs, net, method, x0=x0)
         except hgp.DivergenceError:
             fit = None
     worst, largest = 0.0, 0.0

@@ -53,14 +53,14 @@ def there(name):
 def hgp_iteration(name, batch_size=None) -> float:
     problem, x, lam = there(name)
     avg = hgp.PushSum(NET, 3, mode="composed")
-    options = {"eta": 0.3, "batch_size": batch_size}
+    options = {"eta": 0.3, "batches": batch_size}
     return per_step(lambda M: hgp.hypergradient(problem, x, lam, avg, iterations=M, **options))
 
 
 def sgp_step(name, batch_size=None) -> float:
     problem, _, lam = there(name)
-    options = {"lr": 0.1, "milestones": (), "batch_size": batch_size}
-    return per_step(lambda steps: hgp.sgp(problem, NET, lam, steps=steps, **options))
+    options = {"lr": 0.1, "milestones": (), "batches": batch_size}
+    return per_step(lambda steps: hgp.sgp(problem, lam, NET, steps=steps, **options))
 
 
 @pytest.mark.parametrize("name", ["quadratic", *LINEAR])

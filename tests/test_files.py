@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 
 def estimate():
     problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    return hgp.hypergradient(problem, np.ones((3, 4)), np.zeros((3, 2)), hgp.ExactAverage(3), iterations=30)
+    return hgp.hypergradient(problem, np.ones((3, 4)), np.zeros((3, 2)), hgp.ExactAverage(3), eta=1.0, iterations=30)
 
 
 def entries(path):

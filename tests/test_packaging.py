@@ -41,7 +41,18 @@ def test_the_oldest_python_is_the_one_of_test_oldest():
 
 def test_ci_runs_every_suite():
     run = (ROOT / ".ci/run").read_text(encoding="utf-8")
-    assert all(f"\nmake {target}\n" in run for target in ("test", "test-slow", "test-oldest", "lint"))
+    stages = re.findall(r"^stage make (\S+)", run, flags=re.MULTILINE)
+    assert stages == ["libraries", "lint", "test-all", "test-oldest", "docs-test"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    everything = re.search(r"^test-all:.*\n\t(.*)\n", makefile, flags=re.MULTILINE)[1]
+    assert everything.endswith("-m pytest $(WORKERS)")  # no selection: the slow tests too
+
+
+def test_the_oldest_versions_run_tests_that_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    chosen = re.search(r"^OLDEST_TESTS = \$\(addprefix tests/,(.*?)\)", makefile, flags=re.MULTILINE | re.DOTALL)[1]
+    names = chosen.replace("\\\n", " ").split()
+    assert len(names) > 10 and all((ROOT / "tests" / name).exists() for name in names)
 
 
 def test_the_version_is_stated_once():
@@ -54,7 +65,7 @@ def test_the_version_is_stated_once():
 def test_pre_commit_runs_what_make_lint_runs():
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     lint = (ROOT / "Makefile").read_text(encoding="utf-8").split("\nlint:")[1].split("\n\n")[0]
-    commands = re.findall(r"\$\(BIN\)/(\w+(?: (?:check|format))?)", lint)
+    commands = set(re.findall(r"\$\(BIN\)/(\w+(?: (?:check|format))?)", lint))
     assert len(commands) == 4
     for command in commands:
         assert f"entry: {command}" in hooks

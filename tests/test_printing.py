@@ -44,12 +44,17 @@ class Spoken(Result):
 
 def estimate(**given):
     problem, x, lam = quadratic()
-    return hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), **{"iterations": 30, **given})
+    return hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), **{"eta": 1.0, "iterations": 30, **given})
+
+
+def estimate_twice():
+    problem, x, lam = quadratic()
+    return hgp.hypergradient(problem, x, lam, [hgp.PushSum(NET, 3)] * 2, eta=1.0, iterations=30)
 
 
 def fit(**given):
     problem, _, lam = logistic()
-    return hgp.sgp(problem, NET, lam, steps=40, lr=0.3, **given)
+    return hgp.sgp(problem, lam, NET, steps=40, lr=0.3, milestones=(0.6, 0.8), **given)
 
 
 def path(**given):
@@ -97,15 +102,16 @@ def personalized():
 
 MADE = {
     "Estimate": estimate,
-    "Estimate with runs": lambda: estimate(seed=[0, 1]),
+    "Estimate with runs": lambda: estimate_twice(),
     "Estimate with history": lambda: estimate(history=True),
     "Fit": fit,
-    "Fit with runs": lambda: fit(seed=[0, 1], batch_size=4),
+    "MiniBatches": lambda: hgp.MiniBatches(3, seed=[1, 2], offset=4),
+    "Fit with runs": lambda: fit(batches=hgp.MiniBatches(4, seed=[0, 1])),
     "Path": path,
     "Path with a measure": lambda: path(measure=lambda x, lam: float(np.sum(x))),
     "OuterStep": lambda: path().steps[0],
     "Traffic": lambda: estimate().traffic,
-    "Traffic with runs": lambda: estimate(seed=[0, 1]).traffic,
+    "Traffic with runs": lambda: estimate_twice().traffic,
     "Certificate": certificate,
     "MeasuredResidual": measured,
     "Influence": lambda: hgp.influence(*weights(), hgp.ExactAverage(3), iterations=50),
@@ -167,7 +173,7 @@ def test_an_estimate_says_what_it_is_how_accurate_why_it_stopped_and_what_it_sen
     assert lines[0] == f"hyper-gradient of 3 clients, 2 numbers each: {est.iterations} iterations of Neumann(eta=1)"
     told = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines[1:])
     assert told["averaging"] == repr(est.averaging)
-    assert told["residual left"].startswith(f"{est.growth:.1e} of the first")
+    assert told["residual left"].startswith(f"{est.residual_ratio:.1e} of the first")
     assert told["stopped"] == "tolerance (tol=0.0001 was met)"
     sent = est.traffic
     expected = f"{sent.messages:,} messages, {sent.floats:,} floats, {sent.bytes:,} bytes in {sent.rounds:,} rounds"
@@ -178,25 +184,38 @@ def test_an_estimate_says_what_it_is_how_accurate_why_it_stopped_and_what_it_sen
 
 
 def test_several_runs_are_summed_up_by_the_largest():
-    est = estimate(seed=[0, 1], batch_size=None)
-    assert "2 runs" in str(est) and f"{est.growth.max():.1e} (largest of 2 runs)" in str(est)
+    est = estimate_twice()
+    assert "2 runs" in str(est) and f"{est.residual_ratio.max():.1e} (largest of 2 runs)" in str(est)
     many = hgp.hypergradient(*quadratic(), [hgp.PushSum(NET, S) for S in (2, 9)], iterations=5)
-    assert many.growth[0] != many.growth[1] and f"{many.growth.max():.1e} (largest of 2 runs)" in str(many)
+    assert many.residual_ratio[0] != many.residual_ratio[1]
+    assert f"{many.residual_ratio.max():.1e} (largest of 2 runs)" in str(many)
     assert f"{many.traffic.floats.max():,} floats" in str(many) and "and 1 more" in str(many)
     assert many.traffic.floats[0] < many.traffic.floats[1]
 
 
 def test_a_fit_says_what_it_is_how_accurate_why_it_stopped_and_what_it_sent():
     made = fit()
-    assert str(made).splitlines()[0] == "parameters of 3 clients, 4 numbers each: 40 steps of gradient push (assran)"
+    assert (
+        str(made).splitlines()[0]
+        == "parameters of 3 clients, 4 numbers each: 40 steps of SGP(steps=40, lr=0.3, milestones=(0.6, 0.8))"
+    )
     assert f"mean gradient  {made.grad_norm:.1e}" in str(made) and f"consensus gap  {made.consensus_gap:.1e}" in str(
         made
     )
     assert "stopped        steps" in str(made) and f"{made.traffic.messages:,} messages" in str(made)
     problem, _, lam = logistic()
-    rounds = hgp.training.local_rounds(problem, hgp.ExactAverage(3), lam, rounds=4, epochs=2, batch_size=5)
-    assert str(rounds).splitlines()[0].endswith("4 rounds of 2 local epochs, mini-batches of 5")
-    met = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=5000, lr=1.0, milestones=(), tol=1e-3)
+    rounds = hgp.train(
+        problem,
+        lam,
+        hgp.ExactAverage(3),
+        hgp.training.LocalRounds(rounds=4, epochs=2, milestones=(0.6, 0.8), batches=5),
+    )
+    assert (
+        str(rounds)
+        .splitlines()[0]
+        .endswith("4 steps of LocalRounds(rounds=4, milestones=(0.6, 0.8), epochs=2, batches=MiniBatches(5, seed=0))")
+    )
+    met = hgp.sgp(problem, lam, hgp.networks.FullyConnected(3), steps=5000, lr=1.0, tol=1e-3)
     assert "stopped        tolerance (tol=0.001 was met)" in str(met)
 
 

@@ -319,7 +319,7 @@ def test_data_of_clients_survive(tmp_path):
 
 def test_an_estimate_is_read_in_a_process_that_has_not_used_it(tmp_path):
     problem, x, lam = logistic()
-    run = [hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), iterations=3) for _ in range(2)]
+    run = [hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), eta=1.0, iterations=3) for _ in range(2)]
     assert run[0] == run[1] == hgp.load(run[0].save(tmp_path / "e.npz"))
     code = f"import hgp_ref as hgp; print(hgp.load({str(tmp_path / 'e.npz')!r}).traffic)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == repr(run[0].traffic)

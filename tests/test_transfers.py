@@ -33,13 +33,13 @@ class Counted:
         y = rng.integers(0, 2, (2, N, 8)).astype(float)
         host = LogisticRegression(X[0], y[0], X[1], y[1])
         there = host.to(self.lib.backend)
-        options = {"eta": 0.4, "iterations": iterations, "batch_size": batch_size}
+        options = {"eta": 0.4, "iterations": iterations, "batches": batch_size}
         return self(lambda x, lam: hgp.hypergradient(there, x, lam, avg(), **options), *point(host))
 
     def sgp(self, dim: int, steps: int, batch_size=None) -> tuple[int, int]:
         host = Quadratic.random(N, dim, dim, seed=1)
         there = host.to(self.lib.backend)
-        return self(lambda lam: hgp.sgp(there, NET, lam, steps=steps, lr=0.3, milestones=()), point(host)[1])
+        return self(lambda lam: hgp.sgp(there, lam, NET, steps=steps, lr=0.3), point(host)[1])
 
 
 @pytest.fixture

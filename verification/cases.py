@@ -46,6 +46,8 @@ class Case:
             library = get_backend(backend)
             x, lam = library.asarray(x), library.asarray(lam)
             problem = problem.to(x)
+        if "method" not in options:
+            options.setdefault("eta", 1.0)
         return hgp.hypergradient(problem, x, lam, avg, **options)
 
     def errors(self, est: Any) -> np.ndarray:

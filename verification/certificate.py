@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import hgp_ref as hgp
@@ -57,9 +59,9 @@ def certified(case: Case, S: int, run: Run) -> list[Row]:
     avg = hgp.PushSum(net, S)
     rows: list[Row] = []
     beside = case_at("x̂", case.problem, perturbed(case, 1e-2, run.rng(5, S)), case.lam)
-    runs = {"at x(λ)": (case, {}), "at x̂": (beside, {})}
+    runs: dict[str, tuple[Any, dict[str, Any]]] = {"at x(λ)": (case, {}), "at x̂": (beside, {})}
     if hasattr(case.problem, "counts"):
-        runs["b=20"] = (case, {"batch_size": 20, "seed": run.seed})
+        runs["b=20"] = (case, {"batches": hgp.MiniBatches(20, seed=run.seed)})
     for words, (at, options) in runs.items():
         est = at.estimate(avg, eta=1.0, iterations=100, **options)
         certificate = hgp.certify(at.problem, at.x, at.lam, est, hgp.PushSum(net, max(S, 5)))

@@ -58,7 +58,12 @@ def main(names: Sequence[str]) -> int:
     for name in names or [p for p in problems if p not in kept()["problems"]]:
         one = search(name, problems[name])
         answers = kept()["problems"] | {name: one}
-        settings = {"problem seed": PROBLEM_SEED, "networks": NETWORKS, "quantile": QUANTILE, "commit": at}
+        settings: dict[str, Any] = {
+            "problem seed": PROBLEM_SEED,
+            "networks": NETWORKS,
+            "quantile": QUANTILE,
+            "commit": at,
+        }
         settings["network seeds"] = Run().seeds(NETWORKS, stream=STREAM)
         document = {"chosen by": settings, "problems": {p: answers[p] for p in sorted(answers)}}
         write_whole(KEPT, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())

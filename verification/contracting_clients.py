@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verification.curves import STEPS, curve, smallest_ratio, standard_cases
-from verification.pictures import curves as picture
+from verification.pictures import draw_curves
 from verification.rows import Row
 from verification.run import Result, Run
 
@@ -18,5 +18,5 @@ def verify(run: Run) -> Result:
         curves = [curve(case, S, run, M=run.pick(400, 200), count=run.pick(24, 10)) for S in STEPS]
         for one in curves:
             rows += smallest_ratio(one, "A")
-        pictures.append(picture.draw(curves))
+        pictures.append(draw_curves(curves))
     return Result(rows, pictures)

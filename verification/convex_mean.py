@@ -9,7 +9,7 @@ from verification.cases import host64, matrices_of
 from verification.curves import STEPS, Curve, curve, evaluate, marks, smallest_ratio, standard_cases
 from verification.errata.floor import floor_against_eta
 from verification.errata.stability import non_convex_clients, non_convex_errors
-from verification.pictures import floor, nonconvex
+from verification.pictures import draw_floor, draw_nonconvex
 from verification.rows import Row
 from verification.run import Result, Run
 
@@ -27,8 +27,8 @@ def verify(run: Run) -> Result:
     for one in curves.values():
         rows += smallest_ratio(one, "B")
     errors = {S: non_convex_errors(run, S, M) for S in curves}
-    shown = nonconvex.draw(errors, {S: (one.m, one.bounds["B"]) for S, one in curves.items()})
-    return Result(rows, [shown, floor.draw(floor_against_eta(run))])
+    shown = draw_nonconvex(errors, {S: (one.m, one.bounds["B"]) for S, one in curves.items()})
+    return Result(rows, [shown, draw_floor(floor_against_eta(run))])
 
 
 def non_convex_curve(run: Run, S: int, M: int) -> Curve:

@@ -91,7 +91,7 @@ def sampled_rows(case: Case, avg: hgp.PushSum, K: np.ndarray, setting: str, run:
     size, failure, seeds = 10, 0.1, run.seeds(run.pick(200, 60), stream=43)
     eta = 1 / max(float(np.linalg.eigvalsh(a).max()) for a in H)  # every single instance contracts
     c, s = case.constants(eta, K), sample_constants(H, J, eta)
-    est = case.estimate(avg, eta=eta, iterations=len(K), batch_size=size, seed=seeds)
+    est = case.estimate(avg, eta=eta, iterations=len(K), batches=hgp.MiniBatches(size, seed=seeds))
     errors = np.sort(np.asarray(case.error(est)))
     tail = minibatch_tail(c, s, size, failure, form="bernstein")
     exact = mean_square_error(H, J, case.f_x, eta, K, size)

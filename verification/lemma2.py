@@ -8,7 +8,7 @@ import hgp_ref as hgp
 from hgp_ref.bounds import lemma2_realised, lemma2_worst_case, worst_case
 from verification.cases import push_sum_matrices
 from verification.errata.push_sum import norm_ratios, two_cliques
-from verification.pictures import cliques
+from verification.pictures import draw_cliques
 from verification.rows import CORRECTED, PRINTED, Row, judged
 from verification.run import Result, Run
 
@@ -31,7 +31,7 @@ def verify(run: Run) -> Result:
     rows += worst_case_rows()
     sizes = (4, 8, 16, 32, 64, 128)
     ratios = [norm_ratios(two_cliques(n, 10)) for n in sizes]
-    return Result(rows, [cliques.draw(sizes, ratios)])
+    return Result(rows, [draw_cliques(sizes, ratios)])
 
 
 def realised(run: Run, n: int, S: int, count: int) -> list[Row]:

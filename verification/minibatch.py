@@ -48,8 +48,8 @@ def batches(
     """Logistic regression, `runs` seeds of batches, one random digraph."""
     case = logistic(n, 5, seed=run.seed, rate=rate)
     avg = hgp.PushSum(hgp.networks.RandomDirected(n, seed=1000 * run.seed + 1), S)
-    options = {"eta": eta, "iterations": M, "batch_size": size, "shared_batch": shared, "replace": replace}
-    est = case.estimate(avg, run.backend, seed=run.seeds(runs, stream=size + S), **options)
+    batches = hgp.MiniBatches(size, seed=run.seeds(runs, stream=size + S), share=shared, replace=replace)
+    est = case.estimate(avg, run.backend, eta=eta, iterations=M, batches=batches)
     H, J = sample_derivatives(case.problem, case.x, case.lam)
     K = matrices_of(avg, M)
     words = f"{case.name}, S={S}, b={size}" + (", one sample" if shared else "") + (", replaced" if replace else "")

@@ -6,7 +6,7 @@ import numpy as np
 
 from hgp_ref.bounds import minibatch_tail, realised_constants, sample_constants
 from verification.minibatch import Batches, batches, simulate
-from verification.pictures import coverage
+from verification.pictures import draw_coverage
 from verification.rows import CORRECTED, Row, judged, without_number
 from verification.run import Result, Run
 
@@ -49,7 +49,7 @@ def verify(run: Run) -> Result:
     close, ratios = close_rows(run)
     rows += close
     drawn["two instances\nn=1 d=1, b=2"] = ratios
-    return Result(rows, [coverage.draw(drawn)])
+    return Result(rows, [draw_coverage(drawn)])
 
 
 def close_rows(run: Run) -> tuple[list[Row], dict[str, np.ndarray]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
@@ -186,7 +187,7 @@ def verify(run: Run) -> Result:
         for j, name in enumerate(names):
             if name == "Chebyshev" and (shape.d == 1 or shape is extreme):
                 continue
-            error, bound = pushed(lambda p, s=shape, m=name: pairs(s, m, p), shape.start, run.rng(200, k, j), run)
+            error, bound = pushed(partial(pairs, shape, name), shape.start, run.rng(200, k, j), run)
             rows.append(judged(name, shape.words, error, bound))
             facts[f"{name}: smallest ratio"] = min(facts.get(f"{name}: smallest ratio", np.inf), bound / error)
     error, bound = pushed(inexact_pairs, lambda rng: rng.normal(size=16), run.rng(200, 99), run)

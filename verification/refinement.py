@@ -58,9 +58,9 @@ def mini_batch_rows(run: Run) -> tuple[list[Row], Table]:
         products = M * cycles * size + (cycles - 1) * N + N  # of H in steps and at restarts, of J at the end
         refined = case.estimate(
             avg, method=hgp.methods.Refined(hgp.methods.Neumann(eta), cycles, 40), iterations=M * cycles,
-            batch_size=size, seed=seeds, whole_cross=True,
+            batches=hgp.MiniBatches(size, seed=seeds, full_jacobian=True),
         )  # fmt: skip
-        plain = case.estimate(avg, eta=eta, iterations=products // size, batch_size=size, seed=seeds)
+        plain = case.estimate(avg, eta=eta, iterations=products // size, batches=hgp.MiniBatches(size, seed=seeds))
         errors = [float(np.median(np.asarray(case.error(e)))) / scale for e in (refined, plain)]
         setting = f"{case.name}, b={size}, {products} products a client, {cycles} cycles: {GAIN:g} × relative error"
         rows.append(judged("refinement, mini-batches", setting, GAIN * errors[0], errors[1], form=GOAL))

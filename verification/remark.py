@@ -37,9 +37,8 @@ def compare(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the library warns of kept weights
         avg = hgp.PushSum(net, S, debias=debias)
-        est = case.estimate(
-            avg, run.backend, eta=ETA, iterations=M, batch_size=batch, seed=run.seed, shared_batch=shared
-        )
+        batches = None if batch is None else hgp.MiniBatches(batch, seed=run.seed, share=shared)
+        est = case.estimate(avg, run.backend, eta=ETA, iterations=M, batches=batches)
     v = formula(case, net, S, debias, batch, shared, run)
     gap = np.linalg.norm(host64(est.value) - v) / np.linalg.norm(v)
     kind = "full batch" if batch is None else f"b={batch}, {'one sample' if shared else 'two samples'}"
@@ -61,7 +60,9 @@ def formula(case: Case, net: object, S: int, debias: str, batch: int | None, sha
 def as_printed(case: Case, net: object, run: Run) -> list[Row]:
     """One Θ̂ for all calls, and the sample of v in the Hessian factors."""
     S = 2
-    est = case.estimate(hgp.PushSum(net, S), run.backend, eta=ETA, iterations=M, batch_size=BATCH, seed=run.seed)
+    est = case.estimate(
+        hgp.PushSum(net, S), run.backend, eta=ETA, iterations=M, batches=hgp.MiniBatches(BATCH, seed=run.seed)
+    )
     value = host64(est.value)
     matrices, _ = hgp.exact.push_sum_matrices(net, S, M)
     for_v, for_u = (sample_batches(case.problem.counts, BATCH, run.seed, 0, M, stream=k) for k in (0, 1))

@@ -27,7 +27,7 @@ from verification.cases import case_at, host64, matrices_of
 from verification.inexact import logistic_lipschitz, perturbed, quadratic_lipschitz
 from verification.mean_square import forward
 from verification.minibatch import simulate
-from verification.pictures import search as picture
+from verification.pictures import draw_search
 from verification.random_settings import NETWORKS, Setting, draw
 from verification.rows import Row, holds, judged
 from verification.run import Result, Run, Table
@@ -88,7 +88,7 @@ def verify(run: Run) -> Result:
     drawn = {name: np.array(one.ratios) for name, one in statements.items() if name in SHOWN}
     head = ("statement", "settings", "smallest", "smallest, n and d ≥ 2", "median")
     title = f"bound/error over {count} random settings, where the error is above rounding"
-    return Result(rows, [picture.draw(drawn, count)], facts, [Table(title, head, cells)])
+    return Result(rows, [draw_search(drawn, count)], facts, [Table(title, head, cells)])
 
 
 def measure(setting: Setting, run: Run, rng: np.random.Generator) -> list[tuple[str, float, float, float]]:

@@ -10,7 +10,7 @@ from hgp_ref.bounds.constants import SampleConstants
 from verification.cases import matrices_of, quadratic
 from verification.errata.stability import single_client, step_condition_errors
 from verification.minibatch import batches
-from verification.pictures import divergence
+from verification.pictures import draw_divergence
 from verification.rows import PRINTED, Row, against
 from verification.run import Result, Run
 
@@ -22,7 +22,7 @@ FAILURE = 0.1
 def verify(run: Run) -> Result:
     """Mini-batches on logistic regression; worst-case constants; the counterexample to the step condition."""
     rows = minibatch_rows(run) + worst_case_rows(run) + counterexample()
-    return Result(rows, [divergence.draw(*step_condition_errors(40))])
+    return Result(rows, [draw_divergence(*step_condition_errors(40))])
 
 
 def minibatch_rows(run: Run) -> list[Row]:

@@ -9,7 +9,7 @@ from hgp_ref.bounds import theorem2
 from verification.cases import case_at, logistic, matrices_of
 from verification.errata.inexact import inexact_errors
 from verification.inexact import logistic_lipschitz, perturbed
-from verification.pictures import missing_term
+from verification.pictures import draw_missing_term
 from verification.rows import PRINTED, Row, against, judged
 from verification.run import Result, Run
 
@@ -25,7 +25,7 @@ def verify(run: Run) -> Result:
     for shift, (error, printed, _) in zip(shifts, sides, strict=True):
         setting = f"g = (x − a)²/2, f = λx, x̂ = x + {shift:.2f}"
         rows.append(judged(NAME, setting, error, printed, form=PRINTED, rounding=1e-14))
-    return Result(rows, [missing_term.draw(shifts, sides)])
+    return Result(rows, [draw_missing_term(shifts, sides)])
 
 
 def logistic_rows(run: Run) -> list[Row]:

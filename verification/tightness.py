@@ -10,7 +10,7 @@ import numpy as np
 
 from verification.cases import Case, logistic, quadratic
 from verification.curves import BOUNDS, Curve, curve
-from verification.pictures import tightness as picture
+from verification.pictures import draw_tightness
 from verification.rows import CORRECTED, GOAL, PRINTED, Row, judged
 from verification.run import Result, Run, Table
 
@@ -31,7 +31,7 @@ def verify(run: Run) -> Result:
         setting = f"{first}, S ≥ 5, {len(curves[first])} problems: median of bound/error"
         rows.append(judged(f"{bound}, median", setting, float(np.nanmedian(pooled[first][bound])), goal, form=GOAL))
     shown = {name: {b: v for b, v in ratios.items() if b != "A"} for name, ratios in pooled.items()}
-    return Result(rows, [picture.draw(shown)], facts(pooled), [all_m(pooled), by_problem(curves)])
+    return Result(rows, [draw_tightness(shown)], facts(pooled), [all_m(pooled), by_problem(curves)])
 
 
 def families(run: Run) -> dict[str, list[Case]]:

@@ -15,7 +15,7 @@ data = hgp.data.synthetic_mixture(n_clients=5, seed=1)
 problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
 lam = np.full((5, problem.dim_x), 0.05)
 net = hgp.networks.RandomDirected(n=5, seed=1)
-fit = hgp.sgp(problem, net, lam, steps=3000, lr=2.0)
+fit = hgp.sgp(problem, lam, net, steps=3000, lr=2.0, milestones=(0.6, 0.8))
 
 # %%
 # Give the certificate twice the steps of the run: it averages only twice, so that costs little, and its bound is much

@@ -31,7 +31,7 @@ print(model.dim, "parameters")
 
 net = hgp.networks.RandomDirected(n=3, seed=0)
 ones = np.ones((3, problem.dim_lam))
-fit = hgp.sgp(problem, net, ones, steps=500, lr=0.5, x0=model.init(3, 0))
+fit = hgp.sgp(problem, ones, net, steps=500, lr=0.5, x0=model.init(3, 0), milestones=(0.6, 0.8))
 predictions = hgp.influence(problem, fit.x, ones, hgp.PushSum(net, steps=20), eta=0.1, iterations=100)
 
 # %%

@@ -18,19 +18,19 @@ data = hgp.data.synthetic_mixture(n_clients=3, seed=3)
 problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
 lam = np.full((3, problem.dim_x), 0.03)
 net = hgp.networks.RandomDirected(n=3, low=0.4, high=0.8, seed=1)
-fit = hgp.sgp(problem, net, lam, steps=5000, lr=2.0, milestones=(3000, 4000, 4500))
+fit = hgp.sgp(problem, lam, net, steps=5000, lr=2.0, milestones=(3000, 4000, 4500))
 truth = hgp.exact.hypergradient(problem, fit.x, lam)
 
 # %%
 # ``tol=`` stops when what is left of the series has fallen to that share of its start.
 
 est = hgp.hypergradient(problem, fit.x, lam, hgp.PushSum(net, steps=20), tol=1e-6, history=True)
-print(est.stopped, est.iterations, est.growth)
+print(est.stopped, est.iterations, est.residual_ratio)
 
 # %%
 # Go on from ``est.w`` (clients average it once) with another method, on the graphs that come after those used: graphs
 # are functions of (seed, step), and ``net.after(t)`` is a view from t on. The steps of a call may be a sequence, whose
-# last entry repeats. ``first_batch=`` does for mini-batches what ``after`` does for graphs.
+# last entry repeats. ``MiniBatches(offset=...)`` does for mini-batches what ``after`` does for graphs.
 
 later = net.after(est.traffic.rounds)
 avg = hgp.PushSum(later, steps=[20] * 5 + [40])

@@ -111,18 +111,22 @@ def network(settings: Mapping[str, Any], seed: int, count: int) -> Network:
     return hgp.networks.RandomDirected(*arguments, seed=seed)
 
 
+def _batches(settings: Mapping[str, Any], seed: Any) -> Any:
+    """The mini-batches of a run; None for full batches."""
+    return None if settings["batch_size"] is None else hgp.MiniBatches(settings["batch_size"], seed=seed)
+
+
 def _train(settings: Mapping[str, Any]) -> Arrays:
     """SGP, the truth at its point, and what exact averaging could reach."""
     problem, lam = _from(settings)
     fit = hgp.sgp(
         problem,
-        network(settings, settings["seed"], settings["train_steps"]),
         lam,
+        network(settings, settings["seed"], settings["train_steps"]),
         steps=settings["train_steps"],
         lr=settings["lr"],
         milestones=settings["milestones"],
-        batch_size=settings["batch_size"],
-        seed=settings["seed"],
+        batches=_batches(settings, settings["seed"]),
     )
     H = hgp.exact.hessians(problem, fit.x, lam)
     J = hgp.exact.jacobians(problem, fit.x, lam)
@@ -155,9 +159,8 @@ def _run_block(settings: Mapping[str, Any], trained: Arrays, seeds: list[int]) -
         [hgp.PushSum(net, S) for S in steps for net in nets],
         eta=settings["eta"],
         iterations=settings["iterations"],
-        batch_size=settings["batch_size"],
-        seed=seeds * len(steps),
         history=True,
+        batches=_batches(settings, seeds * len(steps)),
     )
     history = to_host(est.history)  # (S · seeds, M, n, d_λ)
     history = history.reshape(len(steps), len(seeds), *history.shape[1:])

@@ -34,8 +34,9 @@ from hgp_ref import validation as arguments
 from hgp_ref import validation as texts
 from hgp_ref.attribution.retraining import Pair, Removal, all_instances, as_removals, instance_counts
 from hgp_ref.backend import Array, host_float64, to_host
-from hgp_ref.methods import Estimate, hypergradient
+from hgp_ref.methods import Estimate, Method, hypergradient
 from hgp_ref.mixing import Averaging
+from hgp_ref.problems import MiniBatches
 from hgp_ref.problems.base import Problem
 from hgp_ref.results import Result
 
@@ -76,7 +77,7 @@ class Influence(Result):
             f"predicted changes of the total validation cost for {len(self.predicted)} removals "
             f"from {len(self.counts)} clients with {int(np.sum(self.counts))} training instances",
             predicted=f"from {least:+.2e} to {most:+.2e}",
-            residual_left=f"{texts.largest(self.estimate.growth)} of the first; hgp.certify bounds the error",
+            residual_left=f"{texts.largest(self.estimate.residual_ratio)} of the first; hgp.certify bounds the error",
             stopped=texts.stop_reason(self.estimate.stopped),
             traffic=self.estimate.traffic.in_words(),
         )
@@ -106,16 +107,15 @@ def influence(
     x: Array,
     lam: Array,
     avg: Averaging,
-    eta: float = 1.0,
-    iterations: int = 500,
+    method: Method | None = None,
     *,
+    eta: float | None = None,
+    iterations: int = 1000,
+    tol: float | None = None,
+    batches: MiniBatches | int | None = None,
     instances: Iterable[Pair] | None = None,
     groups: Iterable[Iterable[Pair]] | None = None,
     clients: Iterable[int] | None = None,
-    batch_size: int | None = None,
-    seed: int = 0,
-    shared_batch: bool = False,
-    whole_cross: bool = False,
     progress: bool = False,
 ) -> Influence:
     """Predicted change of Σ_k f_k for each removal, at the trained x (n, d_x) and weights lam (n, N_max).
@@ -135,17 +135,18 @@ def influence(
         The inner solution and the weights there, ones as a rule.
     avg : Averaging
         How clients average.
-    eta, iterations : float and int
-        η and M of Algorithm 2.
+    method, eta, iterations, tol
+        As in `hypergradient`.
     instances, groups, clients : optional
         What is removed, as in `as_removals`; every instance alone by default. Over MPI ranks clients are numbered as
         the rows here are, from 0.
-    batch_size, seed, shared_batch : optional
-        Mini-batches of HGP. The prediction is unbiased with exact averaging, and noisy: an instance is in one batch of
+    batches : optional
+        Mini-batches of HGP, as in `hypergradient`, with one seed. The prediction is unbiased with exact averaging,
+        and noisy: an instance is in one batch of
         N_i/b, where it counts N_i/b times as much. With the ū of full batches its variance would be
         (N_i/b − 1) Σ_m (λ_ik η J_ik ū^(m))², J_ik the row of ∂²_{xλ} g_i for instance k; that ū is noisy adds to it.
-    whole_cross : bool
-        Take ∂²_{xλ} g on full batches, once at the end: this part of the noise is gone.
+        `MiniBatches(full_jacobian=True)` takes ∂²_{xλ} g on full batches, once at the end: this part of the noise is
+        gone.
 
     Returns
     -------
@@ -177,21 +178,10 @@ def influence(
     """
     if not isinstance(avg, Averaging):
         raise TypeError(f"avg: needed one averaging (PushSum, ExactAverage, Gossip), got {avg!r}")
-    arguments.integer("seed", seed, 0)
     counts = instance_counts(problem)
     removals = as_removals(counts, instances, groups, clients)
     estimate = hypergradient(
-        problem,
-        x,
-        lam,
-        avg,
-        eta=eta,
-        iterations=iterations,
-        batch_size=batch_size,
-        seed=seed,
-        shared_batch=shared_batch,
-        whole_cross=whole_cross,
-        progress=progress,
+        problem, x, lam, avg, method, eta=eta, iterations=iterations, tol=tol, batches=batches, progress=progress
     )
     per_instance = -host_float64(lam) * to_host(estimate.value)  # (n, N_max)
     per_instance[np.arange(per_instance.shape[1]) >= counts[:, None]] = 0.0

@@ -24,7 +24,7 @@ from hgp_ref.philox import MAX_STEP
 from hgp_ref.problems.base import Normalised, Problem, as_problem, optional
 from hgp_ref.problems.batches import sample_batches
 from hgp_ref.results import Result
-from hgp_ref.training import sgp
+from hgp_ref.training import SGP, train
 from hgp_ref.validation import check_memory
 
 Pair = tuple[int, int]
@@ -420,7 +420,7 @@ def retrain(problem: Problem, lam: Array, removals: Sequence[Removal | Pair], *,
 def retrain_sgp(
     problem: Problem, net: Network, lam: Array, removals: Sequence[Removal | Pair], **settings: Any
 ) -> Retraining:
-    """Actual changes when every model, the one with nothing removed included, is trained by `sgp(**settings)`.
+    """Actual changes when every model, the one with nothing removed included, is trained by `SGP(**settings)`.
 
     Parameters
     ----------
@@ -433,7 +433,7 @@ def retrain_sgp(
     removals : sequence
         Tuples of (client, index) pairs, or single pairs.
     **settings
-        Of `hgp.sgp`: steps, lr, milestones and so on.
+        Of `hgp.training.SGP`: steps, lr, milestones and so on; and x0 and tol of `hgp.train`.
 
     Returns
     -------
@@ -460,7 +460,8 @@ def retrain_sgp(
     removals = check_removals(problem, lam, removals)
     xp = array_namespace(lam)
     runs = xp.concat([lam[None, ...], without(lam, removals)], axis=0)  # (1 + R, n, N_max)
-    x = to_host(sgp(problem, net, runs, **settings).x)
+    start = {name: settings.pop(name, None) for name in ("x0", "tol")}
+    x = to_host(train(problem, runs, net, SGP(**settings), **start).x)
     return compare(problem, lam, runs[1:, ...], x[0], x[1:])
 
 
@@ -501,9 +502,9 @@ def _total(costs: Array) -> np.ndarray:
 #
 # With mini-batches ζ_0 … ζ_{M−1} the same recursion has H̄(ζ_m) and J_ik(ζ_m) at x^m. J of step m is multiplied by the
 # Hessians of all later steps, in Algorithm 2 by those of all earlier iterations. So if steps take the batches of a run
-# of
-# Algorithm 2 with `shared_batch` the last one first, ζ_m = ξ_{M−1−m}, their derivative is v^(M) of that run but for one
-# thing: a mini-batch has a gradient at x even where the mean has none, and x^m moves away from x with all data too.
+# of Algorithm 2 with `MiniBatches(share=True)`, the last one first, ζ_m = ξ_{M−1−m}, their derivative is v^(M) of that
+# run but for one thing: a mini-batch has a gradient at x even where the mean has none, and x^m moves away from x with
+# all data too.
 # `held` takes this away. Steps are then −η mean_i (∂_x g_i(xᵐ, λ'_i; ζ_m) − ∂_x g_i(x, λ_i; ζ_m)), λ' the weights that
 # are left: with all data they stay at x for any batches and any gradient left there, and the identity is exact.
 
@@ -544,7 +545,7 @@ def retrain_from(
         How much of their weights the removals take.
     batch_size, seed : int, optional
         Steps on mini-batches, with and without the removals on the same ones: those of `influence` with
-        `shared_batch=True` and this seed, the last one first (see the module).
+        `MiniBatches(share=True)` and this seed, the last one first (see the module).
     held : bool
         Whether steps leave out the gradient that their batch has at x, so that x stays with all data.
 

@@ -34,7 +34,7 @@ from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.philox import check_seed
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullLinearization, Normalised
-from hgp_ref.problems.batches import MiniBatches
+from hgp_ref.problems.batches import BatchSampler, MiniBatches
 from hgp_ref.training.gradient_push import check_lam
 
 
@@ -92,7 +92,9 @@ class Points:
         self, problem: Normalised, like: Array, batch_size: int | None = None, seed: int = 0, total: int = 1
     ) -> None:
         self.problem, self.drawn = problem, 0
-        self.batches = None if batch_size is None else MiniBatches(problem, batch_size, [seed], total, like)
+        self.batches = None
+        if batch_size is not None:
+            self.batches = BatchSampler(problem, MiniBatches(batch_size, seed), total, like)
 
     def next(self, x: Array, lam: Array) -> Point:
         """The point (x, λ), on a new mini-batch."""

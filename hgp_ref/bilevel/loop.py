@@ -24,8 +24,10 @@ from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import Network
 from hgp_ref.problems import as_problem
 from hgp_ref.problems.base import Normalised, check_argument, optional
+from hgp_ref.problems.batches import MiniBatches
 from hgp_ref.problems.term_sizes import TermSizes
-from hgp_ref.training import sgp
+from hgp_ref.training import SGP
+from hgp_ref.training import train as run_training
 from hgp_ref.training.gradient_push import check_clients, check_lam
 
 
@@ -170,7 +172,7 @@ def place_of(file: str | os.PathLike[str] | None, channel: Channel) -> FilePath 
 # Training inside the outer loop: keywords of `sgp`, or a function of the caller's own.
 
 
-OURS = ("problem", "net", "lam", "x0", "seed", "first_batch", "progress")  # what the loop itself says
+OURS = ("problem", "net", "lam", "x0", "batches", "progress")  # what the loop itself says
 UNUSED = ("avg", "callback", "history", "w0", "resume")  # of `hypergradient`, what the loop has no use for
 Train = Callable[..., Any]
 
@@ -180,10 +182,16 @@ def trainer(train: Mapping[str, Any] | Train) -> Train:
     if callable(train):
         takes("train", train, "problem", "net", "lam", x0="", seed="", first_batch="", outer_step="")
         return train
-    settings = read_settings("train", train, sgp)
+    settings: dict[str, Any] = {"lr": 2.0, "milestones": (0.6, 0.8)}
+    settings |= read_settings("train", train, SGP, ("tol", "batch_size"))
+    tol, size = settings.pop("tol", None), settings.pop("batch_size", None)
+    if callable(settings["lr"]) and "milestones" not in train:
+        settings["milestones"] = ()
 
-    def run(problem: Any, net: Network, lam: Array, outer_step: int, **options: Any) -> Any:
-        return sgp(problem, net, lam, **options, **settings)
+    def run(problem: Any, net: Network, lam: Array, outer_step: int, x0: Array | None, seed: int, first_batch: int
+            ) -> Any:  # fmt: skip
+        batches = None if size is None else MiniBatches(size, seed, offset=first_batch)
+        return run_training(problem, lam, net, SGP(**settings, batches=batches), x0=x0, tol=tol)
 
     return run
 
@@ -193,7 +201,7 @@ def read_settings(name: str, given: object, function: Callable[..., Any], more: 
     if not isinstance(given, Mapping):
         raise TypeError(f"{name}={given!r} given ({type(given).__name__}), needed a dictionary or a function")
     allowed = [key for key in inspect.signature(function).parameters if key not in OURS and key != "x"] + [*more]
-    listed = [key for key in allowed if function is sgp or key not in UNUSED]
+    listed = [key for key in allowed if function is SGP or key not in UNUSED]
     for key in given:
         if key not in allowed:
             raise ValueError(f"{name}: {key!r} given, needed some of {', '.join(listed)}")
@@ -252,7 +260,12 @@ class Estimator:
         if self.given is not None:
             takes("estimate", self.given, "problem", "net", "x", "lam", seed="", first_batch="", outer_step="")
             return
-        settings = read_settings("estimate", estimate, hypergradient, ("steps", "average"))
+        settings = read_settings(
+            "estimate",
+            estimate,
+            hypergradient,
+            ("steps", "average", "batch_size", "shared_batch", "whole_cross", "replace"),
+        )
         for name in UNUSED:
             if name in settings:
                 raise ValueError(f"estimate: {name!r} given, which the loop does not use; give steps and average")
@@ -265,7 +278,16 @@ class Estimator:
         self.eta: float | None = settings.pop("eta", None)
         if self.method is None or isinstance(self.method, Neumann):
             self.eta = getattr(self.method, "eta", self.eta) if self.eta is None else self.eta
+        names = {"batch_size": "size", "shared_batch": "share", "whole_cross": "full_jacobian", "replace": "replace"}
+        self.batches = {names[key]: settings.pop(key) for key in names if key in settings}
+        if self.method is None and self.eta is None:
+            self.eta = 1.0
         self.settings = settings
+
+    def _batches(self, clock: Clock) -> MiniBatches | None:
+        if self.batches.get("size") is None:
+            return None
+        return MiniBatches(**self.batches, seed=clock.seed, offset=clock.batches)
 
     @property
     def can_shrink(self) -> bool:
@@ -328,8 +350,8 @@ class Estimator:
             chosen = {"method": None, "eta": (1.0 if self.eta is None else self.eta) * shrink}
         before, done = avg.traffic, M
         try:
-            est = hypergradient(problem, x, lam, avg, iterations=M, seed=clock.seed, first_batch=clock.batches, w0=w0,
-                                **chosen, **self.settings)  # fmt: skip
+            est = hypergradient(problem, x, lam, avg, iterations=M, w0=w0, batches=self._batches(clock), **chosen,
+                                **self.settings)  # fmt: skip
             done = est.iterations
         finally:  # what was sent was sent, and mini-batches that were drawn are used up
             clock.pass_on(avg.traffic - before, done)

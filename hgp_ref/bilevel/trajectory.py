@@ -9,6 +9,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, to_host
+from hgp_ref.certificates.point import NOT_INCLUDED
 from hgp_ref.mixing import Traffic
 from hgp_ref.results import Result
 
@@ -112,6 +113,7 @@ class Path(Result):
             outer_cost=f"{costs[0]:.4g} to {costs[-1]:.4g}, lowest {costs[lowest]:.4g} at step {lowest}",
             measure="" if self.measure is None else f"lowest {self.measure[self.best]:.4g} at step {self.best}",
             gradient=_gradient(last),
+            rounding=NOT_INCLUDED if self.rounding_complete is False else "",
             trouble=f"in {refused} of {len(self.steps)} steps, see the notes of path.steps" if refused else "",
             stopped=validation.stop_reason(self.stopped) + (f": {validation.cut(self.note, 200)}" if self.note else ""),
             traffic=self.traffic.in_words(),

@@ -15,11 +15,12 @@ from hgp_ref.methods.base import Method
 from hgp_ref.methods.divergence import GrowthWatch
 from hgp_ref.methods.fingerprint import Fingerprint, fingerprint
 from hgp_ref.methods.series import Neumann
+from hgp_ref.methods.spectrum import safe_step_size
 from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
-from hgp_ref.philox import MAX_STEP, check_seeds
+from hgp_ref.philox import check_seeds
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullLinearization, Normalised
-from hgp_ref.problems.batches import MiniBatches
+from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Described, Result
 
@@ -46,7 +47,7 @@ class Sampled:
 
     constant = False
 
-    def __init__(self, problem: Normalised, x: Array, lam: Array, batches: MiniBatches) -> None:
+    def __init__(self, problem: Normalised, x: Array, lam: Array, batches: BatchSampler) -> None:
         self.linearize, self.batches = problem.sampled(x, lam), batches
         self.whole = lambda: problem.linearize(x, lam)
 
@@ -61,7 +62,7 @@ class Sampled:
 #     w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − ∂²_{xλ} g(ξ̂^(m)) p^(m),    v^(0) = ∂_λ f − ∂²_{xλ} g w^(0),
 #
 # so that with full batches v^(m) = ∂_λ f − ∂²_{xλ} g w^(m): there the product with ∂²_{xλ} g is left to the end. With
-# mini-batches that is a choice (`whole_cross`), which keeps the noise of ∂²_{xλ} g out of v.
+# mini-batches that is a choice (`full_jacobian`), which keeps the noise of ∂²_{xλ} g out of v.
 
 
 LOOKS = 4  # times that a run's growth is looked at, at least, besides its first iteration
@@ -84,10 +85,10 @@ class Iteration:
     keep_history: bool
     callback: Callable[[int, Array], object] | None
     tol: float | None
-    whole_cross: bool = False  # whether v takes ∂²_{xλ} g on full batches in a run of mini-batches
+    full_jacobian: bool = False  # whether v takes ∂²_{xλ} g on full batches in a run of mini-batches
 
     def __post_init__(self) -> None:
-        self.whole_v = self.derivatives.constant or self.whole_cross  # v^(m) follows from w^(m)
+        self.whole_v = self.derivatives.constant or self.full_jacobian  # v^(m) follows from w^(m)
         self.deferred = self.whole_v and self.callback is None
         self.kept: list[Array] = []
         self.m, self.stopped = 0, "iterations"
@@ -109,11 +110,11 @@ class Iteration:
 
     def _iterate(self) -> Array:
         for_v, for_w = self.derivatives.at(self.m)
-        shared = _Shared(for_w) if for_v is for_w and not (self.deferred or self.whole_cross) else None
+        shared = _Shared(for_w) if for_v is for_w and not (self.deferred or self.full_jacobian) else None
         p, self.state = _answer(self.method.step(self.state, self.mixer, shared or for_w))
         validation.returned_array("step", p, tuple(self.w.shape), like=self.w, owner="method")
         self.w = self.w + p
-        if self.whole_cross and not self.deferred:
+        if self.full_jacobian and not self.deferred:
             self.v = self._whole_v(self.w)
         elif not self.deferred:
             self.v = self.v - (shared or for_v).cross(p)
@@ -179,34 +180,29 @@ class _Shared:
 
 @dataclass(frozen=True)
 class Estimate(Result):
-    """v^(M) and what a reader needs to judge and repeat it.
+    """The estimated hyper-gradient, how well the run converged, and its settings.
 
-    With a list of averagings or seeds, `value`, `w`, `history`, `growth` and the fields of `traffic` carry a leading
-    run axis.
+    With several averagings or seeds, `value`, `w`, `history`, `residual_ratio` and the fields of `traffic` have a
+    leading run axis.
 
     Attributes
     ----------
-    value : v^(M), (n, d_lam).
-    w : w^(M), (n, d_x): each client's estimate of w* = (Σ H)⁻¹ Σ ∂_x f.
-    history : v^(1) .. v^(M), (M, n, d_lam).
-    traffic : what clients sent.
-    eta : of Algorithm 2; None for a method without it.
-    iterations : how many were done.
-    batch_size : of the mini-batches; None for full batches.
+    value : (n, d_λ), client i's block of the hyper-gradient.
+    w : (n, d_x), client i's estimate of w* = (Σ H)⁻¹ Σ ∂_x f.
+    history : (M, n, d_λ), v after each iteration; None unless requested.
+    traffic : what the clients sent.
+    eta : step size of Algorithm 2, also where the clients found it; None for other methods.
+    iterations : number of iterations made.
     averaging : the averaging, or the list of them.
     stopped : "iterations", "tolerance" or "callback".
-    growth : max_i ‖r_i^(M)‖ / max_i ‖r_i^(0)‖: what is left (r is u in Algorithm 2).
+    residual_ratio : max_i ‖r_i‖ at the end, relative to the start.
     method : how w* was approached.
-    seed : of the mini-batches.
-    first_batch : where their sequence began.
-    shared_batch : whether one batch served H and J.
-    replace : whether they were drawn with replacement.
-    tol : the tolerance asked for.
-    norms : max_i ‖r_i^(m)‖ where it was looked at, (looks, [runs]); the first is at m = 0.
-    looks : these m, (looks,).
-    whole_cross : whether J was of full batches.
-    carried : what the method had left, from which `resume` goes on, (n, d_x).
-    fingerprint : of the problem's values, x and λ, so that `resume` can tell whether it is at the same point.
+    batches : the mini-batches; None for full batches.
+    tol : the requested tolerance.
+    residual_norms : (checkpoints, [runs]), max_i ‖r_i‖ at each checkpoint; the first is the start.
+    checkpoints : iterations at which the residual was measured.
+    carried : (n, d_x), the method's residual at the end, from which `resume` continues.
+    fingerprint : of the problem, x and λ; `resume` refuses another point.
 
     Examples
     --------
@@ -225,19 +221,14 @@ class Estimate(Result):
     traffic: Traffic
     eta: float | None
     iterations: int
-    batch_size: int | None
     averaging: Averaging | list[Averaging]
     stopped: str
-    growth: float | np.ndarray
+    residual_ratio: float | np.ndarray
     method: Method
-    seed: int | list[int]
-    first_batch: int
-    shared_batch: bool
-    replace: bool
+    batches: MiniBatches | None
     tol: float | None
-    norms: np.ndarray
-    looks: np.ndarray
-    whole_cross: bool = False
+    residual_norms: np.ndarray
+    checkpoints: np.ndarray
     carried: Array | None = None
     fingerprint: Fingerprint | None = None
 
@@ -246,13 +237,13 @@ class Estimate(Result):
         runs = f", {self.value.shape[0]} runs" if self.value.ndim > 2 else ""
         averagings = self.averaging if isinstance(self.averaging, list) else [self.averaging]
         more = f" and {len(averagings) - 1} more" if len(averagings) > 1 else ""
-        batches = "" if self.batch_size is None else f", mini-batches of {self.batch_size}"
+        batches = "" if self.batches is None else f", mini-batches of {self.batches.size}"
         met = {"tolerance": True, "iterations": False}.get(self.stopped)
         return validation.table(
             f"hyper-gradient of {n} clients, {d} numbers each{runs}: {self.iterations} iterations of "
             f"{validation.cut(repr(self.method))}{batches}",
             averaging=validation.cut(repr(averagings[0]), 100) + more,
-            residual_left=f"{validation.largest(self.growth)} of the first; hgp.certify bounds the error",
+            residual_left=f"{validation.largest(self.residual_ratio)} of the first; hgp.certify bounds the error",
             stopped=validation.stop_reason(self.stopped, self.tol, met),
             traffic=self.traffic.in_words(),
         )
@@ -396,71 +387,47 @@ def hypergradient(
     x: Array,
     lam: Array,
     avg: Averaging | Sequence[Averaging],
+    method: Method | None = None,
+    *,
     eta: float | None = None,
     iterations: int = 1000,
-    batch_size: int | None = None,
-    seed: int | Sequence[int] = 0,
-    history: bool = False,
-    *,
-    method: Method | None = None,
     tol: float | None = None,
+    batches: MiniBatches | int | None = None,
     w0: Array | None = None,
     resume: Estimate | None = None,
-    whole_cross: bool = False,
-    shared_batch: bool = False,
-    replace: bool = False,
-    first_batch: int = 0,
+    history: bool = False,
     callback: Callable[[int, Array], object] | None = None,
     progress: bool = False,
 ) -> Estimate:
-    """Estimate d_λ Σ_k f_k(x_k(λ), λ_k), client i's block from vectors that clients send each other only.
+    """Estimate the hyper-gradient d_λ Σ_k f_k(x_k(λ), λ_k) over a network; client i obtains its own block.
 
-    With w* = (Σ_k H_k)⁻¹ Σ_k ∂_x f_k it is ∂_λ f_i − ∂²_{xλ} g_i w*. A method approaches w* by increments p that take
-    averages over clients; from w^(0) = 0 and v^(0) = ∂_λ f, for m = 1 .. M:
+    With H_i = ∂²_x g_i, J_i = ∂²_{xλ} g_i and w* = (Σ_k H_k)⁻¹ Σ_k ∂_x f_k, client i's block is ∂_λ f_i − J_i w*. The
+    method proposes increments p of w, and from w = 0, v = ∂_λ f
 
-        w^(m) = w^(m-1) + p^(m),    v^(m) = v^(m-1) − ∂²_{xλ} g(ξ̂^(m)) p^(m).
+        w ← w + p,    v ← v − J p.
 
-    The default is Algorithm 2 of the paper, `hgp.methods.Neumann(eta)`: p^(m) = η ū with ū = Θ̂_{m-1} u^(m-1) and
-    u^(m) = ū − η ∂²_x g(ξ̂̂^(m)) ū, which with exact averaging converges if 0 < η λ_max(H̄) < 2.
+    The default method is Algorithm 2 of the paper, `hgp.methods.Neumann(eta)`. A run whose residual grows raises
+    DivergenceError. A run that ends before it meets `tol` gives a ConvergenceWarning.
 
     Parameters
     ----------
-    problem : client costs, any object that meets `hgp_ref.problems.Problem`.
-    x, lam : (n, d_x) and (n, d_lam), where the costs are differentiated.
-    avg : averaging of n clients. A list of averagings, or of seeds, runs them all at once along a leading run axis.
-    eta : step size of Algorithm 2, 1 by default; for other methods give `method` instead.
-    iterations : number of increments M.
-    batch_size : None for full batches, else b instances a client, drawn anew at each iteration from `seed`: without
-        replacement unless `replace`, independently for v and w unless `shared_batch`; `first_batch` is the number of
-        the first one in its sequence, for a run that goes on where another ended.
-    history : keep v^(1) .. v^(M).
-    method : how w* is approached, see `hgp_ref.methods`.
-    tol : stop once max_i ‖r_i^(m)‖ ≤ tol max_i ‖r_i^(0)‖, r what is left of ∂_x f − ∂²_x g w at each client. That
-        judges the series and not the averaging: `certify` judges both.
-    w0 : (n, d_x), a first guess of w*, such as `est.w` of an earlier run. Clients average it once (one more call).
-    resume : an earlier estimate by the same kind of method at the same problem, x and lam, also one that `hgp.load` has
-        read: the run goes on from its w and what its method had left, without an average of w. Give later graphs
-        (`net.after(t)`) and batches (`first_batch`). Its fingerprint is compared, and another point is refused.
-    whole_cross : take v^(m) = ∂_λ f − ∂²_{xλ} g w^(m) on full batches in a run of mini-batches too, with one product at
-        its end (or one for each v that `history` or `callback` asks for): w keeps its noise, v gets no more.
-    callback : called as callback(m, v) after each iteration m = 1 .. M; a true result stops the run.
-    progress : show a bar.
-
-    Returns
-    -------
-    Estimate, with `value` (n, d_lam), `w`, `traffic`, what is left of the series (`growth`) and why it stopped.
-
-    A run whose terms grow raises DivergenceError; a run over networks that are not jointly strongly connected warns.
-    A run that ends before it has met `tol` gives a ConvergenceWarning.
-
-    Raises
-    ------
-    TypeError, ValueError
-        x, λ, w0 do not fit the problem or the averaging; `iterations`, `tol`, `eta`, `batch_size` are out of their
-        range.
-    DivergenceError
-        The terms grow: η is too large for the spectrum (the message estimates η λ_max), or the estimate is not
-        finite.
+    problem : client costs; see `hgp_ref.problems.Problem`.
+    x, lam : (n, d_x) and (n, d_λ), the point at which the costs are differentiated.
+    avg : how clients average, e.g. `PushSum(net, steps=10)`. A list of averagings runs all of them at once, along a
+        leading run axis.
+    method : how w* is approached; see `hgp_ref.methods`.
+    eta : step size of Algorithm 2, short for method=Neumann(eta). Without `eta` and `method` the clients find it: each
+        takes the largest |eigenvalue| of its own Hessian by Lanczos on full batches, the network computes the maximum
+        L over clients (which counts as traffic), and η = 1 / (1.05 L).
+    iterations : at most so many increments.
+    tol : stop once max_i ‖r_i‖ has fallen to this fraction, where r_i is the method's residual ∂_x f_i − H_i w_i at
+        client i. This measures the series, not the averaging; `hgp.certify` bounds the error of both.
+    batches : None for full batches, a size, or `hgp.MiniBatches(size, seed=0, ...)`. Several seeds give one run each.
+    w0 : (n, d_x), a first guess of w*, such as `est.w` at an earlier point. Clients average it once.
+    resume : an earlier estimate by the same kind of method at the same problem, x and lam, to continue it. Pass the
+        graphs and batches that follow: `net.after(t)`, `MiniBatches(offset=...)`.
+    history : keep v after every iteration.
+    callback : called as callback(m, v) after iteration m = 1, 2, ...; a true result stops the run.
 
     Examples
     --------
@@ -474,45 +441,39 @@ def hypergradient(
     """
     problem = as_problem(problem, needs=("outer_grad", "linearize"))
     x, lam = check_point(problem, x, lam)
-    M, tol = (
-        validation.integer("iterations", iterations, 1, validation.LONGEST),
-        None if tol is None else validation.positive("tol", tol),
-    )
-    method = _method(method, eta)
-    first_batch = validation.integer("first_batch", first_batch, 0, MAX_STEP)
-    flags = {"history": history, "shared_batch": shared_batch, "replace": replace, "progress": progress}
-    history, shared_batch, replace, progress = (validation.boolean(name, flag) for name, flag in flags.items())
-    whole_cross = validation.boolean("whole_cross", whole_cross)
+    M = validation.integer("iterations", iterations, 1, validation.LONGEST)
+    tol = None if tol is None else validation.positive("tol", tol)
+    method = _method(method, eta, resume)
+    batches = read_batches(batches)
+    history, progress = validation.boolean("history", history), validation.boolean("progress", progress)
     if callback is not None:
         validation.function("callback", callback)
-    averagings, seeds, runs = _runs(avg, seed)
+    averagings, seeds, runs = _runs(avg, 0 if batches is None else batches.seed)
     many = runs is not None
     outer = _outer_gradients(problem, x, lam)
     f_x, f_lam = outer if runs is None else _for_runs(outer, runs)
     mixer = start_averaging(averagings, problem.n_clients, f_x if many else x, M + (w0 is not None), many)
-    given: dict[str, object] = {"w0": w0 is not None, "resume": resume is not None, "whole_cross": whole_cross}
-    given |= {"callback": callback is not None, "history": history, "dim_lam": problem.dim_lam}
-    drawn = {"seed": seeds, "first_batch": first_batch, "shared_batch": shared_batch, "replace": replace}
+    given: dict[str, object] = {"w0": w0 is not None, "resume": resume is not None, "history": history}
+    given |= {"callback": callback is not None, "dim_lam": problem.dim_lam}
     mixer.channel.check_client_ids(problem.clients)
-    mixer.channel.check_same_on_all_ranks(
-        "hgp.hypergradient", method=method, tol=tol, batch_size=batch_size, **drawn, **given
-    )
+    mixer.channel.check_same_on_all_ranks("hgp.hypergradient", method=method, tol=tol, batches=batches, **given)
     derivatives: FullBatch | Sampled
-    if batch_size is None:
+    if batches is None:
         derivatives = FullBatch(problem, x, lam)
     else:
-        streams = 1 if shared_batch else 2
-        batches = MiniBatches(
-            problem, batch_size, seeds, M, x, runs=many, streams=streams, replace=replace, first=first_batch
-        )
-        derivatives = Sampled(problem, x, lam, batches)
-    point = fingerprint(problem, x, lam, outer, derivatives.whole, mini_batches=batch_size is not None)
+        streams = 1 if batches.share else 2
+        sampler = BatchSampler(problem, batches, M, x, seeds=seeds, runs=many, streams=streams)
+        derivatives = Sampled(problem, x, lam, sampler)
+    if method is None:
+        method = Neumann(safe_step_size("eta", mixer.channel, derivatives.whole(), f_x))
+    full_jacobian = batches is not None and batches.full_jacobian
+    point = fingerprint(problem, x, lam, outer, derivatives.whole, mini_batches=batches is not None)
     start = starting_point(derivatives.whole, mixer, f_x, f_lam, method, w0, resume, point)
-    watch = GrowthWatch(problem, x, lam, method, start.left, mixer, mini_batches=batch_size is not None)
+    watch = GrowthWatch(problem, x, lam, method, start.left, mixer, mini_batches=batches is not None)
     working = method.for_run(M)
     state = working.begin(start.state(working), mixer, derivatives.whole)
     run = Iteration(
-        working, mixer, derivatives, watch, state, start.w, start.v, f_lam, history, callback, tol, whole_cross
+        working, mixer, derivatives, watch, state, start.w, start.v, f_lam, history, callback, tol, full_jacobian
     )
     del f_x, outer, start, state  # the run has them; arrays that it has left behind are not to be held until its end
     shown = bar(M, "hypergradient", progress and mixer.channel.clients.start == 0)
@@ -539,19 +500,14 @@ def hypergradient(
         traffic=traffic,
         eta=getattr(method, "eta", None),
         iterations=run.m,
-        batch_size=batch_size,
         averaging=averagings if many else averagings[0],
         stopped=run.stopped,
-        growth=watch.left if many else float(watch.left),
+        residual_ratio=watch.left if many else float(watch.left),
         method=method,
-        seed=seeds if many else seeds[0],
-        first_batch=first_batch,
-        shared_batch=shared_batch,
-        replace=replace,
+        batches=batches,
         tol=tol,
-        norms=np.stack(watch.norms),
-        looks=np.array(watch.looks),
-        whole_cross=whole_cross,
+        residual_norms=np.stack(watch.norms),
+        checkpoints=np.array(watch.looks),
         carried=None if mixer.channel.in_flight else working.carry(run.state),
         fingerprint=point,
     )
@@ -567,15 +523,17 @@ def check_point(problem: Normalised, x: Array, lam: Array) -> tuple[Array, Array
     return detached(x), detached(lam)
 
 
-def _method(method: Method | None, eta: float | None) -> Method:
+def _method(method: Method | None, eta: float | None, resume: Any) -> Method | None:
+    """The requested method; None if the clients are to find η."""
     if method is None:
-        return Neumann(1.0 if eta is None else eta)
+        eta = resume.eta if eta is None and isinstance(resume, Estimate) else eta
+        return None if eta is None else Neumann(eta)
     if not isinstance(method, Method):
         raise TypeError(
-            f"method: needed a method of hgp_ref.methods, got {type(method).__module__}.{type(method).__name__}"
+            f"method must be a method of hgp_ref.methods, got {type(method).__module__}.{type(method).__name__}"
         )
     if eta is not None:
-        raise ValueError(f"eta={eta!r} given beside method={method!r}, needed one of them: eta belongs to Neumann(eta)")
+        raise ValueError(f"eta={eta!r} and method={method!r} exclude each other: eta= is short for method=Neumann(eta)")
     return method
 
 
@@ -636,9 +594,9 @@ def plot_estimate(est: Estimate, truth: Array | None = None, ax: Any = None) -> 
         _, ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
     elif not isinstance(ax, Axes):
         raise TypeError(f"ax: {type(ax).__name__} given, needed axes of matplotlib or None")
-    share = est.norms / np.where(est.norms[0] > 0, est.norms[0], 1.0)
+    share = est.residual_norms / np.where(est.residual_norms[0] > 0, est.residual_norms[0], 1.0)
     for r, line in enumerate(_lines(share)):
-        ax.plot(est.looks, line, "o--", ms=3, lw=0.8, color=f"C{r}", alpha=0.6,
+        ax.plot(est.checkpoints, line, "o--", ms=3, lw=0.8, color=f"C{r}", alpha=0.6,
                 label="largest term left, relative to the first" if r == 0 else None)  # fmt: skip
     for r, line in enumerate(drawn):
         m = np.arange(1, len(line) + 1)

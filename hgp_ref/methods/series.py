@@ -40,7 +40,7 @@ class Neumann(Method):
     True
     """
 
-    def __init__(self, eta: float = 1.0) -> None:
+    def __init__(self, eta: float) -> None:
         self.eta = validation.positive("eta", eta)
 
     def start(self, g: Array) -> Array:

@@ -226,6 +226,18 @@ def range_over_clients(channel: Channel, linearization: Curvature, like: Array) 
     return float(-top[1]), float(SAFETY * top[0])
 
 
+def safe_step_size(name: str, channel: Channel, linearization: Curvature, like: Array, added: float = 0.0) -> float:
+    """1 / L, with L the largest |eigenvalue| of any client's Hessian plus `added`, as the clients find it.
+
+    I − H_i/L then expands no vector at a client whose H_i is positive semi-definite.
+    """
+    low, high = range_over_clients(channel, linearization, like)
+    L = max(abs(low), abs(high)) + added
+    if not L > 0:
+        raise ValueError(f"{name} must be given: the clients' Hessians are zero, so no step size follows from them")
+    return 1.0 / L
+
+
 def client_extremes(linearization: Curvature, like: Array) -> tuple[np.ndarray, np.ndarray]:
     """Smallest and largest eigenvalue of every client's own H_i, (n,) each, as Lanczos finds them; finite."""
     low, high = extremes(linearization.hvp, start_rows(like))

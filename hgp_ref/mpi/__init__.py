@@ -3,7 +3,7 @@
     from mpi4py import MPI
     net = hgp.mpi.spread(net, MPI.COMM_WORLD)           # the one line that changes
     own = problem.restrict(net.clients)                 # this rank's clients
-    fit = hgp.sgp(own, net, lam[net.clients])
+    fit = hgp.sgp(own, lam[net.clients], net)
     x = hgp.mpi.gather(fit.x, net)                      # all rows, on every rank
 
 Graphs and mini-batches are functions of (seed, step, client), so every rank knows by itself who sends to whom. Only

@@ -179,7 +179,7 @@ def spread(
     >>> from mpi4py import MPI
     >>> net = hgp.mpi.spread(hgp.networks.RandomOut(6, k=3), MPI.COMM_WORLD)
     >>> problem, lam = hgp.problems.Quadratic.random(6, 4, 2, seed=0), np.zeros((6, 2))
-    >>> fit = hgp.sgp(problem.restrict(net.clients), net, lam[net.clients], steps=50, lr=0.5)
+    >>> fit = hgp.sgp(problem.restrict(net.clients), lam[net.clients], net, steps=50, lr=0.5)
     >>> hgp.mpi.gather(fit.x, net).shape
     (6, 4)
     """

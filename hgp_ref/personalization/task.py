@@ -10,7 +10,7 @@ what `hgp_ref.bilevel.optimise` takes as its `train`. Which outer step it is mak
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -28,12 +28,12 @@ from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.networks.base import After
 from hgp_ref.neural import Ensemble, Sequential
 from hgp_ref.philox import check_seed
-from hgp_ref.problems import NeuralProblem
+from hgp_ref.problems import MiniBatches, NeuralProblem
 from hgp_ref.problems.neural import classes_of
 from hgp_ref.problems.neural_costs import CrossEntropy
 from hgp_ref.results import Result
-from hgp_ref.training import Fit, local_rounds, sgp
-from hgp_ref.training.gradient_push import VARIANTS, check_momentum, read_rates
+from hgp_ref.training import SGP, Fit, LocalRounds, train
+from hgp_ref.training.gradient_push import VARIANTS, Rates, check_momentum
 
 
 def exact(net: Network, steps: int) -> ExactAverage:
@@ -61,7 +61,7 @@ class Push:
     ----------
     steps : of gradient push.
     lr : the rate at the start.
-    milestones : steps at which it falls; by default after 3/5 and 4/5 of them.
+    milestones : steps at which it falls; numbers, or fractions of them.
     decay : by which factor.
     momentum : of the steps.
     batch_size : None for full batches.
@@ -80,7 +80,7 @@ class Push:
 
     steps: int = 600
     lr: float = 0.1
-    milestones: tuple[int, ...] | None = None
+    milestones: tuple[float, ...] = (0.6, 0.8)
     decay: float = 0.1
     momentum: float = 0.0
     batch_size: int | None = 128
@@ -103,11 +103,15 @@ class Push:
         -------
         (turns,).
         """
-        return read_rates(self.turns, self.lr, self.milestones, self.decay)[1]
+        return Rates(self.turns, self.lr, self.milestones, self.decay).until(self.turns)
 
     def __call__(self, problem: Any, net: Network, lam: Array, *, first_batch: int = 0, outer_step: int = 0,
                  **options: Any) -> Fit:  # fmt: skip
-        return sgp(problem, net, lam, first_batch=first_batch, **asdict(self), **options)
+        seed = options.pop("seed", 0)
+        batches = None if self.batch_size is None else MiniBatches(self.batch_size, seed, offset=first_batch)
+        method = SGP(self.steps, self.lr, self.milestones, variant=self.variant, decay=self.decay,
+                     momentum=self.momentum, batches=batches)  # fmt: skip
+        return train(problem, lam, net, method, **options)
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class Rounds:
     ----------
     rounds : of local training and averaging.
     lr : the rate at the start.
-    milestones : rounds at which it falls; by default after 3/5 and 4/5 of them.
+    milestones : rounds at which it falls; numbers, or fractions of them.
     decay : by which factor.
     momentum : of local steps.
     batch_size : None for full batches.
@@ -143,7 +147,7 @@ class Rounds:
 
     rounds: int = 200
     lr: float = 0.03
-    milestones: tuple[int, ...] | None = None
+    milestones: tuple[float, ...] = (0.6, 0.8)
     decay: float = 0.1
     momentum: float = 0.9
     batch_size: int | None = 128
@@ -171,7 +175,7 @@ class Rounds:
         -------
         (turns,).
         """
-        return read_rates(self.turns, self.lr, self.milestones, self.decay)[1]
+        return Rates(self.turns, self.lr, self.milestones, self.decay).until(self.turns)
 
     def average(self, net: Network) -> Averaging:
         """The averaging of every round over `net`.
@@ -201,10 +205,13 @@ class Rounds:
 
     def __call__(self, problem: Any, net: Network, lam: Array, *, first_batch: int = 0, outer_step: int = 0,
                  **options: Any) -> Fit:  # fmt: skip
-        given = {name: value for name, value in asdict(self).items() if name not in ("averaging", "steps", "by_size")}
-        weights = self.weights(problem)
-        first = first_batch * self.epochs  # what the loop counts are rounds
-        return local_rounds(problem, self.average(net), lam, first_epoch=first, weights=weights, **given, **options)
+        seed = options.pop("seed", 0)
+        first = first_batch * self.epochs  # the outer loop counts rounds
+        batches = None if self.batch_size is None else MiniBatches(self.batch_size, seed, offset=first)
+        method = LocalRounds(self.rounds, self.lr, self.milestones, epochs=self.epochs, decay=self.decay,
+                             momentum=self.momentum, prox=options.pop("prox", 0.0), weights=self.weights(problem),
+                             batches=batches)  # fmt: skip
+        return train(problem, lam, self.average(net), method, **options)
 
 
 Recipe = Push | Rounds

@@ -27,6 +27,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached, host_dtype, host_float64
 from hgp_ref.certificates import Certificate, certify
+from hgp_ref.certificates.point import NOT_INCLUDED
 from hgp_ref.certificates.result import AT_POINT
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods import Chebyshev, Estimate, Method, Neumann, Refined, Tracking, hypergradient
@@ -126,6 +127,7 @@ def refinement_cycle(
 
 AGAINST = ("solution", "x")
 SHOWN = 4  # stages in print
+NO_SHARE = 1e-30  # no relative bound is below; an absolute one that stands for it is, see `_in_units`
 NOTHING = Traffic()
 
 
@@ -166,7 +168,9 @@ class Outcome(Estimate):
     `met` is about `bound`, and `bound` is against what `against` says. Where the problem's Lipschitz constants are
     known, that is the hyper-gradient at the exact inner solution: `bound` then includes what the given x may add, which
     no plan can reduce, and `bound_at_x` is the part that a run can reduce. Elsewhere `against` is the formula at the
-    given x, and nothing is said of the error of x.
+    given x, and nothing is said of the error of x. Where the value is 0 and no normal number is left of the bound,
+    relative errors are not defined: `bound` is then absolute, and `met` says that the hyper-gradient is 0 to working
+    precision.
 
     Attributes
     ----------
@@ -217,10 +221,12 @@ class Outcome(Estimate):
         if self.bound is None or self.target is None:
             return ["  not certified"]
         unit, said = "relative" if self.relative else "absolute", "met" if self.met else "NOT met"
+        if self.relative and self.bound < NO_SHARE:
+            unit = "hyper-gradient 0 to working precision, which has no relative error: absolute"
         lines = [f"  {unit} error <= {self.bound:.2e} against {self.against}", f"  target {self.target:.2e}: {said}"]
         if self.bound_at_x is not None and self.bound_at_x != self.bound:
             lines.insert(1, f"  of which the run accounts for {self.bound_at_x:.2e}, the error of x for the rest")
-        return lines
+        return lines if self.rounding_complete else [*lines, f"  {NOT_INCLUDED}"]
 
     @property
     def rounding_complete(self) -> bool | None:
@@ -826,13 +832,13 @@ class _Further:
 
 def _further(plan: Plan, est: Estimate, sent: Traffic, method: Method, judged: Judged, continued: int) -> _Further:
     """How to gain about what is missing."""
-    if math.isinf(judged.at_x) and est.growth > 1:
+    if math.isinf(judged.at_x) and est.residual_ratio > 1:
         return _again(plan, continued)
     share = min(max(judged.left_to_gain(plan.target), 1e-12), 0.5) if math.isfinite(judged.at_x) else 0.1
     if isinstance(method, Tracking) and est.carried is None and plan.found.low > 0:  # part of it is under way
         method = Chebyshev(plan.found.low, plan.found.high)
     if isinstance(method, Tracking):
-        rate = min(max(float(est.growth), 1e-300) ** (1 / est.iterations), 0.999)
+        rate = min(max(float(est.residual_ratio), 1e-300) ** (1 / est.iterations), 0.999)
         M = min(math.ceil(LONGER * max(2.0, math.log(share) / math.log(rate))), MOST * plan.iterations)
         start: dict[str, Any] = {"w0": est.w} if est.carried is None else {"resume": est}
         further = _Further(method, plan.steps, M, share, start)

@@ -2,7 +2,7 @@
 
 from hgp_ref.problems.adapters import from_jax, from_torch
 from hgp_ref.problems.base import Linearization, Problem, as_problem
-from hgp_ref.problems.batches import sample_batches, sample_epochs
+from hgp_ref.problems.batches import MiniBatches, sample_batches, sample_epochs
 from hgp_ref.problems.instance_weights import HyperCleaning, InstanceWeights
 from hgp_ref.problems.linear import LogisticRegression, SoftmaxRegression
 from hgp_ref.problems.lipschitz import Lipschitz
@@ -20,6 +20,7 @@ __all__ = [
     "Lipschitz",
     "LogRates",
     "LogisticRegression",
+    "MiniBatches",
     "NeuralCost",
     "NeuralInstanceWeights",
     "NeuralProblem",

@@ -8,6 +8,8 @@ whole shuffle, in a stream of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref._numba import njit
 from hgp_ref.backend import Array, from_host
-from hgp_ref.philox import BATCHES, EPOCHS, MAX_CLIENTS, MAX_STEP, below, key, philox4x32, step_words
+from hgp_ref.philox import BATCHES, EPOCHS, MAX_CLIENTS, MAX_STEP, below, check_seeds, key, philox4x32, step_words
 from hgp_ref.problems.base import Normalised
+from hgp_ref.results import Result
 from hgp_ref.validation import check_memory
 
 
@@ -204,11 +207,11 @@ class Epochs:
 
     def __init__(self, problem: Normalised, size: int | None, seed: int, like: Array, first: int = 0) -> None:
         self.problem, self.seed, self.like = problem, seed, like
-        self.first = validation.integer("first_epoch", first, 0, MAX_STEP)
+        self.first = validation.integer("offset", first, 0, MAX_STEP)
         if size is not None:
-            self.size = validation.integer("batch_size", size, 1, 2**31 - 1)
+            self.size = validation.integer("size", size, 1, 2**31 - 1)
             if problem.counts is None:
-                raise ValueError(f"batch_size={size!r} given, but the problem has no `counts` (instances per client)")
+                raise ValueError(f"batches={size!r} needs a problem with `counts`, the number of instances per client")
         self.full = size is None
 
     def steps(self, epoch: int) -> Iterator[Step]:
@@ -237,39 +240,86 @@ CHUNK_BYTES = 16 * 2**20  # instance numbers drawn and moved at once, at most (o
 MOST = 256  # batches drawn at once, at most
 
 
-class MiniBatches:
-    """Batches 0 .. total-1 of `size` instances of every client, `streams` of them independent of each other.
+@dataclass(frozen=True)
+class MiniBatches(Result):
+    """Mini-batches of `size` instances of every client, drawn anew in each iteration by a counter-based generator.
 
-    With `runs` there is one batch for each of the seeds along a leading axis. `first` is the number of the first batch
-    in its seed's sequence, so that a later run may go on where an earlier one ended. They are asked for in order.
+    Parameters
+    ----------
+    size : instances per client. A client with fewer uses all of them.
+    seed : selects the sequence of batches. Several seeds give one run each, along a leading run axis.
+    replace : draw with replacement.
+    share : use one batch for the Hessian and the Jacobian of an iteration, not two independent ones.
+    offset : position of the first batch in its sequence, so that a run can continue where another one ended.
+    full_jacobian : evaluate the Jacobian on full batches, once at the end of the run. This removes its sampling noise
+        from the estimate; the noise in w remains.
+
+    `share` and `full_jacobian` concern hyper-gradients only.
+
+    Examples
+    --------
+    >>> hgp.MiniBatches(32, seed=1)
+    MiniBatches(32, seed=1)
     """
 
-    def __init__(
-        self,
-        problem: Normalised,
-        size: int,
-        seeds: Sequence[int],
-        total: int,
-        like: Array,
-        *,
-        runs: bool = False,
-        streams: int = 1,
-        replace: bool = False,
-        first: int = 0,
-    ) -> None:
+    size: int
+    seed: int | tuple[int, ...] = 0
+    _: KW_ONLY
+    replace: bool = False
+    share: bool = False
+    offset: int = 0
+    full_jacobian: bool = False
+
+    def __post_init__(self) -> None:
+        seeds, several = check_seeds(self.seed)
+        checked: dict[str, Any] = {
+            "size": validation.integer("size", self.size, 1, 2**31 - 1),
+            "seed": tuple(seeds) if several else seeds[0],
+            "offset": validation.integer("offset", self.offset, 0, MAX_STEP),
+        }
+        for name in ("replace", "share", "full_jacobian"):
+            checked[name] = validation.boolean(name, getattr(self, name))
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def seeds(self) -> list[int]:
+        """All seeds, one per run."""
+        return list(self.seed) if isinstance(self.seed, tuple) else [self.seed]
+
+    def __repr__(self) -> str:
+        defaults = {"replace": False, "share": False, "offset": 0, "full_jacobian": False}
+        changed = [f"{name}={getattr(self, name)}" for name in defaults if getattr(self, name) != defaults[name]]
+        return f"MiniBatches({', '.join([str(self.size), f'seed={self.seed}', *changed])})"
+
+
+def read_batches(batches: MiniBatches | int | None) -> MiniBatches | None:
+    """The argument `batches` of public functions: None for full batches, a size, or `MiniBatches`."""
+    if batches is None or isinstance(batches, MiniBatches):
+        return batches
+    if isinstance(batches, Integral) and not isinstance(batches, bool):
+        return MiniBatches(int(batches))
+    raise TypeError(f"batches must be None, a size or hgp.MiniBatches(size, ...), got {batches!r}")
+
+
+class BatchSampler:
+    """The batches of a run: batch m = 0 .. total-1 of every client, in `streams` independent streams.
+
+    With `runs` there is one batch per seed along a leading axis. Batches must be requested in order.
+    """
+
+    def __init__(self, problem: Normalised, batches: MiniBatches, total: int, like: Array, *,
+                 seeds: Sequence[int] | None = None, runs: bool = False, streams: int = 1) -> None:  # fmt: skip
         if problem.counts is None:
-            raise ValueError(f"batch_size={size!r} given, but the problem has no `counts` (instances per client)")
+            raise ValueError(f"batches={batches!r} needs a problem with `counts`, the number of instances per client")
         self.counts = problem.counts
-        self.problem, self.seeds, self.total, self.like = problem, seeds, total, like
-        self.size, self.runs, self.streams, self.replace = (
-            validation.integer("batch_size", size, 1, 2**31 - 1),
-            runs,
-            streams,
-            replace,
-        )
-        self.first = validation.integer("first_batch", first, 0, MAX_STEP - total)
-        check_memory(f"batch_size={size}", streams * len(seeds) * problem.n_clients * (self.size if replace else 1))
-        numbers = streams * len(seeds) * problem.n_clients * min(self.size, int(problem.counts.max()))
+        self.seeds = batches.seeds if seeds is None else seeds
+        self.problem, self.total, self.like = problem, total, like
+        self.size, self.runs, self.streams, self.replace = batches.size, runs, streams, batches.replace
+        self.first = validation.integer("offset", batches.offset, 0, MAX_STEP - total)
+        drawn = streams * len(self.seeds) * problem.n_clients
+        check_memory(f"size={self.size}", drawn * (self.size if self.replace else 1))
+        numbers = drawn * min(self.size, int(problem.counts.max()))
         self._most = max(1, min(MOST, CHUNK_BYTES // (8 * numbers)))
         self._begin, self._end = 0, 0  # which batches are at hand
         self._prepared: Any = None

@@ -347,7 +347,8 @@ class SizedNamespace:
         if a.e is not None:
             e = e + xp.matmul(a.e, N)
         v, w = a.parts(b)
-        return a.made(b, xp.matmul(v, w), e + xp.where(e > 0, a.shape[-1] * self._unit.tiny * xp.ones_like(e), 0 * e))
+        some = xp.any(M > 0, axis=-1)[..., :, None] & xp.any(N > 0, axis=-2)[..., None, :]  # e itself may underflow
+        return a.made(b, xp.matmul(v, w), xp.where(some, e + a.shape[-1] * self._unit.tiny, e))
 
     def max(self, a: Sized, *, axis: int, keepdims: bool = False) -> Sized:
         """The largest as an exact number: losses use it as a shift, t + log Σ exp(a − t), which no t changes."""

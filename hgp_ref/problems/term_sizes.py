@@ -17,7 +17,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hgp_ref.backend import Array, array_namespace
+import numpy as np
+
+from hgp_ref.backend import Array, array_namespace, host_dtype
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def scaled(factor: Array, size: Array, more: int, roundings: int, value: Array |
     """
     xp = array_namespace(size)
     once = size if value is None else xp.abs(value) / roundings
-    return xp.abs(factor) * (size + more * once)
+    tiny = float(np.finfo(host_dtype(size)).smallest_normal)  # underflow of the product
+    return xp.abs(factor) * (size + more * once) + tiny
 
 
 def allowance(roundings: int, eps: float) -> float:

@@ -150,15 +150,20 @@ class Elementwise(ABC):
         return closed(x, self._at(x, lam), batch) * self._slope(lam)[..., None]
 
     def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """φ(θ) and φ'(θ) round `_roundings` times each, and so does what is multiplied by them.
+        """φ(θ) ≥ 0 and φ'(θ) round `_roundings` times each, and so does what is multiplied by them.
+
+        Below the smallest normal number they are known to that number only.
 
         A neural problem is told that its λ was rounded. In other problems λ is a factor of terms, at most twice, so
         that these terms are rounded more often. How much of a size they are is known of the linear models and of
         quadratic costs, whose sizes at λ = 0 are those of the other terms.
         """
         at, slope, given, k = self._at(x, lam), self._slope(lam), self._inner.given, self._roundings
+        f_lam, kind = self._inner.outer_grad(x, at)[1], np.finfo(host_dtype(x))
+        floor = 2 * float(kind.smallest_normal) / float(kind.eps)  # φ and φ' among subnormal numbers: u · floor
+        at, slope = at + floor, array_namespace(slope).abs(slope) + floor
         sizes = given._term_sizes(x, at, k) if isinstance(given, NeuralProblem) else self._with_factors(x, at)
-        f_lam, K = self._inner.outer_grad(x, at)[1], sizes.roundings
+        K = sizes.roundings
         return replace(
             sizes,
             outer_grad=(sizes.outer_grad[0], scaled(slope, sizes.outer_grad[1], k + 2, K, f_lam)),

@@ -1,6 +1,6 @@
-"""Training: the inner problem, solved by the clients together."""
+"""Training: solvers of the inner problem over a network."""
 
-from hgp_ref.training.gradient_push import Fit, sgp
-from hgp_ref.training.rounds import local_rounds
+from hgp_ref.training.gradient_push import SGP, Fit, TrainingMethod, sgp, train
+from hgp_ref.training.rounds import LocalRounds, local_rounds
 
-__all__ = ["Fit", "local_rounds", "sgp"]
+__all__ = ["SGP", "Fit", "LocalRounds", "TrainingMethod", "local_rounds", "sgp", "train"]

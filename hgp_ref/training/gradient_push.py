@@ -7,10 +7,13 @@ with the weight decay c, the proximal weight μ and the momentum m (0: d itself)
 
 from __future__ import annotations
 
+import math
 import warnings
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,15 +21,15 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.errors import DivergenceError, NonFiniteError, outside, warn_unmet
-from hgp_ref.methods.spectrum import range_of_mean, row_norms
-from hgp_ref.mixing import Channel, Mixer, PushSum, RobustPushSum, Traffic, push_sum_for, start_averaging
+from hgp_ref.methods.spectrum import range_of_mean, row_norms, safe_step_size
+from hgp_ref.mixing import Averaging, Channel, Mixer, PushSum, RobustPushSum, Traffic, push_sum_for, start_averaging
 from hgp_ref.networks import Network
-from hgp_ref.philox import MAX_STEP, check_seeds
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import Normalised, optional
-from hgp_ref.problems.batches import MiniBatches
+from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Result
+from hgp_ref.validation import short
 
 Rate = float | Callable[[int], float]
 
@@ -68,30 +71,59 @@ def check_momentum(momentum: float) -> float:
     return checked
 
 
+def check_settings(method: Any, count: str) -> None:
+    """Check and normalise the settings that training methods share; `count` names the number of steps or rounds."""
+    number = validation.integer(count, getattr(method, count), 1, validation.LONGEST)
+    checked: dict[str, Any] = {
+        count: number,
+        "decay": validation.positive("decay", method.decay),
+        "momentum": check_momentum(method.momentum),
+        "weight_decay": validation.nonnegative("weight_decay", method.weight_decay),
+        "batches": read_batches(method.batches),
+    }
+    if method.lr is not None and not callable(method.lr):
+        checked["lr"] = validation.positive("lr", method.lr)
+    values = validation.host_array("milestones", method.milestones)
+    checked["milestones"] = tuple(values.tolist()) if values.ndim == 1 else method.milestones
+    if read_milestones(number, checked["milestones"]) and callable(method.lr):
+        raise ValueError(f"milestones={method.milestones!r} and a function lr exclude each other")
+    for name, value in checked.items():
+        object.__setattr__(method, name, value)
+
+
+def changed_settings(method: Any) -> str:
+    """A repr that shows the settings which differ from their defaults."""
+    values = {f.name: getattr(method, f.name) for f in fields(method)}
+    defaults = {f.name: f.default for f in fields(method)}
+    shown = [f"{name}={short(value)}" for name, value in values.items() if value is not defaults[name] and not
+             (type(value) is type(defaults[name]) and value == defaults[name])]  # fmt: skip
+    return f"{type(method).__name__}({', '.join(shown)})"
+
+
+def without_function(method: Any) -> Any:
+    """The settings that ranks compare by repr; a function lr is compared by its values instead."""
+    return replace(method, lr=None) if callable(method.lr) else method
+
+
 class Rates:
     """The learning rate of each step from 0 on: lr decay^(milestones passed), or lr(step) for a function.
 
-    Rates are computed as they are asked for: a run may end long before its last step.
+    Rates are computed on demand, because a run may end long before its last step.
     """
 
-    def __init__(self, steps: int, lr: Rate, milestones: Sequence[int] | None, decay: float) -> None:
+    def __init__(self, steps: int, lr: Rate, milestones: Sequence[float], decay: float) -> None:
         self.steps, self._function = steps, lr if callable(lr) else None
+        self.milestones = read_milestones(steps, milestones)
         if self._function is not None:
-            if milestones is not None:
-                raise ValueError(f"milestones={milestones!r} given beside a function lr, needed one of them")
-            self.milestones: tuple[int, ...] = ()
-            self.largest = max(self.sample().tolist())  # of those asked for so far
+            if self.milestones:
+                raise ValueError(f"milestones={milestones!r} and a function lr exclude each other")
+            self.largest = max(self.sample().tolist())  # of those computed so far
             return
-        rate = validation.positive("lr", lr)
-        if milestones is None:
-            milestones = (-(-3 * steps // 5), -(-4 * steps // 5))
-        at = validation.host_array("milestones", milestones)
-        if at.ndim != 1 or (at.size and at.dtype.kind not in "iu"):
-            raise ValueError(f"milestones={milestones!r} given, needed a list of step numbers")
-        self.milestones, self._sorted = tuple(at.tolist()), sorted(at.tolist())
-        self._table = (rate * validation.positive("decay", decay) ** np.arange(at.size + 1)).tolist()
-        passed = bisect_right(self._sorted, 0), bisect_right(self._sorted, steps - 1)
-        self.largest = max(self._table[passed[0]], self._table[passed[1]])  # the rate is monotone
+        self._sorted = sorted(self.milestones)
+        decays = validation.positive("decay", decay) ** np.arange(len(self._sorted) + 1)
+        self._table = (validation.positive("lr", lr) * decays).tolist()
+        first, last = bisect_right(self._sorted, 0), bisect_right(self._sorted, steps - 1)
+        self.largest = max(self._table[first], self._table[last])  # the rate is monotone
 
     def __getitem__(self, step: int) -> float:
         if self._function is None:
@@ -110,11 +142,16 @@ class Rates:
         return np.array([self[s] for s in dict.fromkeys([0, *powers, self.steps - 1])])
 
 
-def read_rates(steps: int, lr: Rate, milestones: Sequence[int] | None, decay: float
-               ) -> tuple[tuple[int, ...], np.ndarray]:  # fmt: skip
-    """The milestones, and the rates of all steps."""
-    rates = Rates(steps, lr, milestones, decay)
-    return rates.milestones, rates.until(steps)
+def read_milestones(steps: int, milestones: Sequence[float]) -> tuple[int, ...]:
+    """Milestones as step numbers; numbers between 0 and 1 are fractions of `steps`, rounded up."""
+    values = validation.host_array("milestones", milestones)
+    numbers = values.size == 0 or values.dtype.kind in "iu"
+    fractions = values.dtype.kind == "f" and bool(np.all((values > 0) & (values < 1)))
+    if values.ndim != 1 or not (numbers or fractions):
+        raise ValueError(f"milestones must be step numbers, or fractions of the steps in (0, 1), got {milestones!r}")
+    if numbers:
+        return tuple(values.astype(np.int64).tolist())
+    return tuple(math.ceil(Fraction(value).limit_denominator(10**6) * steps) for value in values.tolist())
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -139,7 +176,7 @@ def one_per_seed(lam: Array, seeds: list[int]) -> Array:
     """lam with a run axis for the seeds."""
     if lam.ndim > 3 or (lam.ndim == 3 and lam.shape[0] != len(seeds)):
         raise ValueError(
-            f"seed: {len(seeds)} given for lam of shape {tuple(lam.shape)}, needed one for each of its runs"
+            f"batches must have one seed for each run of lam, got {len(seeds)} for lam of shape {tuple(lam.shape)}"
         )
     xp = array_namespace(lam)
     shape = (len(seeds), *lam.shape[-2:])
@@ -165,37 +202,27 @@ def read_start(problem: Normalised, lam: Array, x0: Array | None) -> Array:
 
 @dataclass(frozen=True)
 class Fit(Result):
-    """The trained parameters and what a reader needs to judge and repeat them.
+    """The trained parameters, how well training converged, and its settings.
 
     With a run axis on `lam`, or several seeds, `x` has it too; gap, norm and the fields of `traffic` are arrays then.
 
     Attributes
     ----------
-    x : (n, d_x), each client's debiased parameters.
+    x : (n, d_x), the parameters of each client.
     consensus_gap : max_i ‖x_i − x̄‖.
     grad_norm : ‖mean_i ∂_x g_i(x̄, λ_i)‖ on full batches, with weight decay: zero at the inner solution.
-    steps : how many were done; of local rounds, rounds.
-    traffic : what clients sent.
-    lr : the rate at the start.
-    milestones : where it fell.
-    decay : by which factor.
-    variant : "assran" or "nedic"; "rounds" of local rounds.
-    batch_size : None for full batches.
-    seed : of the mini-batches.
-    first_batch : where their sequence began; of local rounds, the first epoch.
-    tol : the tolerance asked for.
+    steps : number of steps made, or of rounds.
+    traffic : what the clients sent.
+    method : how it was trained, such as `SGP(...)`.
+    tol : the requested tolerance.
     stopped : "steps", "tolerance" or "callback".
-    momentum : of the steps.
-    weight_decay : beside what the problem has.
-    prox : weight of the pull towards the model of the round.
-    rates : of each step or round that was done, (steps,).
-    epochs : local epochs of a round; None for gradient push.
+    rates : (steps,), the learning rate of each step or round, also where the clients found it.
+    milestones : steps at which it was multiplied by `method.decay`.
 
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    >>> lam = np.zeros((3, 2))
-    >>> fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=300, lr=0.5)
+    >>> fit = hgp.sgp(problem, np.zeros((3, 2)), hgp.networks.FullyConnected(3), steps=300, lr=0.5)
     >>> fit.x.shape, fit.steps
     ((3, 4), 300)
     """
@@ -205,31 +232,19 @@ class Fit(Result):
     grad_norm: float | np.ndarray
     steps: int
     traffic: Traffic
-    lr: float
-    milestones: tuple[int, ...]
-    decay: float
-    variant: str
-    batch_size: int | None
-    seed: int | list[int]
-    first_batch: int
+    method: Any
     tol: float | None
     stopped: str
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    prox: float = 0.0
-    rates: np.ndarray | None = None
-    epochs: int | None = None
+    rates: np.ndarray
+    milestones: tuple[int, ...] = ()
 
     def _summary(self) -> list[str]:
         n, d = self.x.shape[-2:]
         lead = self.x.shape[:-2]
         runs = f", {int(np.prod(lead))} runs" if lead else ""
-        work = f"{self.steps} steps of gradient push ({self.variant})"
-        if self.epochs is not None:
-            work = f"{self.steps} rounds of {self.epochs} local epochs"
         return validation.table(
-            f"parameters of {n} clients, {d} numbers each{runs}: {work}"
-            + ("" if self.batch_size is None else f", mini-batches of {self.batch_size}"),
+            f"parameters of {n} clients, {d} numbers each{runs}: {self.steps} steps of "
+            f"{validation.cut(repr(self.method), 120)}",
             mean_gradient=validation.largest(self.grad_norm),
             consensus_gap=validation.largest(self.consensus_gap),
             stopped=validation.stop_reason(self.stopped, self.tol, True if self.stopped == "tolerance" else None),
@@ -409,9 +424,9 @@ class Alternation:
     told: int = field(default=0, init=False)  # turns that the bar has been told of
     largest_rate: float = field(default=0.0, init=False)  # used so far: where training diverges, the likely cause
 
-    def fit(self, z: Array, shown_as: str | None, **settings: Any) -> Fit:
-        """Training from z, with a bar of the name `shown_as` where there is one; `settings` are fields of `Fit`."""
-        mixer, rule = self.watch.mixer, self.watch.rule
+    def fit(self, z: Array, shown_as: str | None, method: Any) -> Fit:
+        """Train from z, with a progress bar of the name `shown_as`; None for no bar."""
+        mixer = self.watch.mixer
         shown = bar(self.turns, shown_as or "", shown_as is not None and mixer.channel.clients.start == 0)
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
@@ -430,11 +445,9 @@ class Alternation:
             traffic=mixer.record_traffic().per_run(tuple(x.shape[:-2])),
             stopped=stopped,
             tol=self.tol,
-            momentum=rule.momentum,
-            weight_decay=rule.weight_decay,
-            prox=rule.prox,
             rates=self.work.rates.until(done),
-            **settings,
+            milestones=self.work.rates.milestones,
+            method=method,
         )
 
     def _run(self, z: Array, shown: Bar) -> tuple[Array, int, str]:
@@ -479,115 +492,170 @@ LOOK = 256  # steps between two looks at how large things have grown
 TOLERANCE_LOOK = 32  # steps between two looks at the mean gradient, where a tolerance is given
 
 
-def sgp(
-    problem: Problem,
-    net: Network,
-    lam: Array,
-    steps: int = 5000,
-    lr: Rate = 2.0,
-    milestones: Sequence[int] | None = None,
-    variant: str = "assran",
-    *,
-    decay: float = 0.1,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    batch_size: int | None = None,
-    seed: int | Sequence[int] = 0,
-    first_batch: int = 0,
-    x0: Array | None = None,
-    tol: float | None = None,
-    callback: Callable[[int, Array], object] | None = None,
-    mode: str = "auto",
-    progress: bool = False,
-) -> Fit:
-    """Minimise Σ_k g_k(x, λ_k) by gradient steps on what Push-Sum has mixed so far.
+class TrainingMethod(ABC):
+    """How the inner problem min_x Σ_k g_k(x, λ_k) is solved. A method holds its settings; `hgp.train` runs it."""
 
-    With z = x / ω and the learning rate a, step s takes graph s of the network:
+    @abstractmethod
+    def run(self, problem: Normalised, lam: Array, net: Any, x0: Array | None, tol: float | None,
+            callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
+        """Train; arguments are those of `train`, already checked, except for `net`."""
+
+
+@dataclass(frozen=True)
+class SGP(TrainingMethod):
+    """Stochastic gradient push: gradient steps on what Push-Sum has mixed so far.
+
+    With z = x / ω and the learning rate a, step s uses graph s of the network:
 
         "assran":  x ← W_s (x − a ∂g(z)),  ω ← W_s ω
         "nedic":   x ← W_s x,  ω ← W_s ω,  z = x / ω,  x ← x − a ∂g(z)
 
-    and, with momentum m and weight decay c, each client's own b ← m b + ∂g(z) + c z in place of ∂g(z).
+    With momentum m and weight decay c, each client's own b ← m b + ∂g(z) + c z replaces ∂g(z).
 
-    Where the links of `net` lose or delay messages (`networks.Unreliable`), x and ω go over running sums that are never
-    reset, `RobustPushSum(net, 1, debias="conserve")`: the sum of all parameters, those under way included, then moves
-    by gradients alone, as over reliable links. A client steps by a / ω_i, and ω_i falls with what is under way: large
-    delays take a smaller a. A warning says so.
+    If the links of the network lose or delay messages (`networks.Unreliable`), x and ω use running sums that are never
+    reset, `RobustPushSum(net, 1, debias="conserve")`: the sum of all parameters, including those in flight, then moves
+    by gradients alone. A client steps by a / ω_i, and ω_i falls with what is in flight, so large delays need a smaller
+    a; a warning says so.
 
     Parameters
     ----------
-    problem : client costs, any object that meets `hgp_ref.problems.Problem`.
-    net : who hears whom at each step; also one that loses messages.
-    lam : (n, d_lam), or (runs, n, d_lam) to train for several λ at once.
-    steps, lr : number of steps and learning rate a, a number or a function of the step (from 0).
-    milestones : step numbers (from 0) at which a is multiplied by `decay`; by default after 3/5 and 4/5 of the steps.
-    momentum, weight_decay : m in [0, 1) and c >= 0.
-    batch_size : None for full batches, else b instances a client, drawn anew at each step from `seed`; `first_batch`
-        is the number of the first one in its sequence. A list of seeds trains all of them along a leading run axis.
+    steps : number of steps, one round of communication each.
+    lr : a, a number or a function of the step (from 0). If None the clients find it: each takes the largest
+        |eigenvalue| of its Hessian at the start by Lanczos, the network computes the maximum L over clients (which
+        counts as traffic), and a = 1 / (1.05 L + c).
+    milestones : steps at which a is multiplied by `decay`: step numbers from 0, or fractions of the steps, such as
+        (0.6, 0.8).
+    batches : None for full batches, a size, or `hgp.MiniBatches`. Several seeds train one run each.
+    mode : how mixing matrices are applied, as in `PushSum`.
+
+    Examples
+    --------
+    >>> hgp.training.SGP(steps=300, lr=0.5, momentum=0.9)
+    SGP(steps=300, lr=0.5, momentum=0.9)
+    """
+
+    steps: int = 5000
+    lr: Rate | None = None
+    milestones: Sequence[float] = ()
+    _: KW_ONLY
+    variant: str = "assran"
+    decay: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    batches: MiniBatches | int | None = None
+    mode: str = "auto"
+
+    def __post_init__(self) -> None:
+        validation.choice("variant", self.variant, VARIANTS)
+        check_settings(self, "steps")
+        if self.batches is not None and (self.batches.share or self.batches.full_jacobian):  # type: ignore[union-attr]
+            raise ValueError(f"batches must not set share or full_jacobian in training, got {self.batches!r}")
+
+    __repr__ = changed_settings
+
+    def run(self, problem: Normalised, lam: Array, net: Network, x0: Array | None, tol: float | None,
+            callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
+        batches = read_batches(self.batches)
+        several = batches is not None and isinstance(batches.seed, tuple)
+        lam = one_per_seed(lam, batches.seeds) if several else lam  # type: ignore[union-attr]
+        z = read_start(problem, lam, x0)
+        mixer = start_averaging([_averaging(net, self.mode, problem)], problem.n_clients, z, self.steps)
+        mixer.channel.check_client_ids(problem.clients)
+        compared = {"method": without_function(self), "tol": tol, "callback": callback is not None}
+        mixer.channel.check_same_on_all_ranks("hgp.train", **compared, dim_lam=problem.dim_lam)
+        lr = find_rate(problem, lam, z, mixer.channel, self.weight_decay) if self.lr is None else self.lr
+        rates = Rates(self.steps, lr, self.milestones, self.decay)
+        if callable(lr):
+            mixer.channel.check_same_on_all_ranks("hgp.train", rates=rates.sample())
+        rule = Descent(problem, lam, self.momentum, self.weight_decay)
+        sampler = None if batches is None else BatchSampler(problem, batches, self.steps, lam, runs=several)
+        work, watch = GradientStep(rule, rates, sampler), TrainingWatch(rule, z, rates.largest, mixer)
+        turns = Alternation(mixer, work, watch, self.steps, self.variant == "nedic", LOOK, tol, TOLERANCE_LOOK,
+                            callback)  # fmt: skip
+        return turns.fit(z, "sgp" if progress else None, self)
+
+
+def find_rate(problem: Normalised, lam: Array, x: Array, channel: Channel, weight_decay: float) -> float:
+    """1 / (L + weight_decay), with L the largest |eigenvalue| of a client's Hessian at x, in any run."""
+    if not callable(optional(problem.given, "linearize")):
+        raise ValueError("lr must be given for a problem without `linearize`: it follows from products with Hessians")
+    points = zip(x.reshape(-1, *x.shape[-2:]), lam.reshape(-1, *lam.shape[-2:]), strict=True)
+    return min(safe_step_size("lr", channel, problem.linearize(*point), point[0], weight_decay) for point in points)
+
+
+def train(
+    problem: Problem,
+    lam: Array,
+    net: Network | Averaging,
+    method: TrainingMethod,
+    *,
+    x0: Array | None = None,
+    tol: float | None = None,
+    callback: Callable[[int, Array], object] | None = None,
+    progress: bool = False,
+) -> Fit:
+    """Minimise Σ_k g_k(x, λ_k) over a network.
+
+    Training that diverges raises DivergenceError. Training that ends before it meets `tol` gives a ConvergenceWarning.
+
+    Parameters
+    ----------
+    problem : client costs; see `hgp_ref.problems.Problem`.
+    lam : (n, d_λ), or (runs, n, d_λ) to train for several λ at once.
+    net : the network; for `LocalRounds`, an averaging.
+    method : `hgp.training.SGP(...)` or `hgp.training.LocalRounds(...)`.
     x0 : (n, d_x), zeros by default.
-    tol : stop once ‖mean_i ∂g_i(x̄)‖ on full batches is at most tol times what it was at the start; looked at every
-        TOLERANCE_LOOK steps by someone who sees all clients.
+    tol : stop once ‖mean_i ∂g_i(x̄)‖ on full batches has fallen to this fraction of its value at the start. It is
+        measured every 32 steps, by an observer of all clients.
     callback : called as callback(step, z) after each step; a true result stops the training.
-    mode : how graphs meet the parameters, as in `PushSum`.
-    progress : show a bar.
-
-    Returns
-    -------
-    Fit, with `x` (n, d_x), the consensus gap and the gradient that is left. Training that grows raises DivergenceError,
-    training that ends before it has met `tol` gives a ConvergenceWarning.
-
-    Raises
-    ------
-    TypeError, ValueError
-        λ or x0 does not fit the problem or the network, settings are out of their range.
-    DivergenceError
-        x or its gradient is not finite any more, or grew without end.
 
     Examples
     --------
     >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
     >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=500, lr=0.5)
-    >>> bool(np.abs(fit.x - x).max() < 1e-3)
+    >>> method = hgp.training.SGP(steps=500, lr=0.5)
+    >>> fit = hgp.train(problem, lam, hgp.networks.FullyConnected(3), method)
+    >>> bool(np.abs(fit.x - hgp.exact.inner_solution(problem, lam)).max() < 1e-3)
     True
     """
     problem = as_problem(problem, needs=("inner_grad",))
     check_lam(problem, lam, x0)
-    steps = validation.integer("steps", steps, 1, validation.LONGEST)
+    validation.instance("method", method, TrainingMethod)
     tol = None if tol is None else validation.positive("tol", tol)
-    validation.choice("variant", variant, VARIANTS)
-    first_batch = validation.integer("first_batch", first_batch, 0, MAX_STEP)
     progress = validation.boolean("progress", progress)
     if callback is not None:
         validation.function("callback", callback)
-    seeds, many = check_seeds(seed)
-    lam = one_per_seed(detached(lam), seeds) if many else detached(lam)
-    z = read_start(problem, lam, x0)
-    mixer = start_averaging([_averaging(net, mode, problem)], problem.n_clients, z, steps)
-    rates = Rates(steps, lr, milestones, decay)
-    rule = Descent(problem, lam, momentum, weight_decay)
-    mixer.channel.check_client_ids(problem.clients)
-    mixer.channel.check_same_on_all_ranks("hgp.sgp", variant=variant, tol=tol, batch_size=batch_size, seed=seeds,
-                          first_batch=first_batch, rates=rates.sample(), milestones=rates.milestones,
-                          momentum=rule.momentum, weight_decay=rule.weight_decay, dim_lam=problem.dim_lam,
-                          callback=callback is not None)  # fmt: skip
-    batches = None
-    if batch_size is not None:
-        batches = MiniBatches(problem, batch_size, seeds, steps, lam, runs=many, first=first_batch)
-    work, watch = GradientStep(rule, rates, batches), TrainingWatch(rule, z, rates.largest, mixer)
-    turns = Alternation(mixer, work, watch, steps, variant == "nedic", LOOK, tol, TOLERANCE_LOOK, callback)
-    return turns.fit(
-        z,
-        "sgp" if progress else None,
-        lr=rates[0],
-        milestones=rates.milestones,
-        decay=float(decay),
-        variant=variant,
-        batch_size=batch_size,
-        seed=seeds if many else seeds[0],
-        first_batch=first_batch,
-    )
+    return method.run(problem, detached(lam), net, x0, tol, callback, progress)
+
+
+def sgp(
+    problem: Problem,
+    lam: Array,
+    net: Network,
+    steps: int = 5000,
+    lr: Rate | None = None,
+    milestones: Sequence[float] = (),
+    batches: MiniBatches | int | None = None,
+    *,
+    x0: Array | None = None,
+    tol: float | None = None,
+    callback: Callable[[int, Array], object] | None = None,
+    progress: bool = False,
+) -> Fit:
+    """Minimise Σ_k g_k(x, λ_k) by stochastic gradient push: short for `train` with `SGP(steps, lr, milestones, ...)`.
+
+    `hgp.training.SGP` explains these arguments and has further ones (variant, momentum, ...).
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> lam = np.zeros((3, 2))
+    >>> fit = hgp.sgp(problem, lam, hgp.networks.FullyConnected(3), steps=500)
+    >>> bool(np.abs(fit.x - hgp.exact.inner_solution(problem, lam)).max() < 1e-3)
+    True
+    """
+    method = SGP(steps, lr, milestones, batches=batches)
+    return train(problem, lam, net, method, x0=x0, tol=tol, callback=callback, progress=progress)
 
 
 def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
@@ -608,7 +676,7 @@ def _averaging(net: Network, mode: str, problem: Normalised) -> PushSum:
 class GradientStep:
     """δ(z) = −a b, one mini-batch a turn."""
 
-    def __init__(self, rule: Descent, rates: Rates, batches: MiniBatches | None) -> None:
+    def __init__(self, rule: Descent, rates: Rates, batches: BatchSampler | None) -> None:
         self.rule, self.rates, self.batches = rule, rates, batches
         self.last: Array = None
 

@@ -21,113 +21,139 @@ give Σ_i N_i g_i whatever S is:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, array_namespace, detached, from_host, host_dtype
+from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.mixing import Averaging, Mixer, start_averaging
-from hgp_ref.philox import check_seed
-from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.batches import Epochs
-from hgp_ref.training.gradient_push import Alternation, Descent, Fit, Rate, Rates, TrainingWatch, check_lam, read_start
+from hgp_ref.problems import Problem
+from hgp_ref.problems.base import Normalised
+from hgp_ref.problems.batches import Epochs, MiniBatches, read_batches
+from hgp_ref.training.gradient_push import (
+    Alternation,
+    Descent,
+    Fit,
+    Rate,
+    Rates,
+    TrainingMethod,
+    TrainingWatch,
+    changed_settings,
+    check_settings,
+    read_start,
+    train,
+    without_function,
+)
 
 LOOK = 8  # rounds between two looks at how large things have grown
 
 
-def local_rounds(
-    problem: Problem,
-    avg: Averaging,
-    lam: Array,
-    rounds: int = 100,
-    lr: Rate = 0.1,
-    milestones: Sequence[int] | None = None,
-    *,
-    epochs: int = 1,
-    batch_size: int | None = None,
-    decay: float = 0.1,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    prox: float = 0.0,
-    weights: Sequence[float] | np.ndarray | None = None,
-    seed: int = 0,
-    first_epoch: int = 0,
-    x0: Array | None = None,
-    callback: Callable[[int, Array], object] | None = None,
-    progress: bool = False,
-) -> Fit:
-    """Minimise Σ_k g_k(x, λ_k) by rounds in which clients train alone for some epochs and then average.
+@dataclass(frozen=True)
+class LocalRounds(TrainingMethod):
+    """Rounds in which clients train alone for some epochs and then average.
 
-    Over means that are not exact another weighted sum of the g_k, unless sums run on: see `hgp_ref.training.rounds`.
+    If averages are not exact, this minimises another weighted sum of the g_k, unless sums are carried over: see
+    `hgp_ref.training.rounds`.
 
     Parameters
     ----------
-    problem : client costs, any object that meets `hgp_ref.problems.Problem`.
-    avg : the averaging of each round: `ExactAverage(n)`, `Gossip(net, S)`, `PushSum(net, S)`.
-    lam : (n, d_lam).
-    rounds, lr : number of rounds, and the rate a, a number or a function of the round (from 0).
-    milestones : rounds (from 0) at which a is multiplied by `decay`; by default after 3/5 and 4/5 of the rounds.
-    epochs, batch_size : what a client does in a round; None for full batches, an epoch is one step then.
-    momentum, weight_decay, prox : m, c and μ of the module's equation. Momentum is a client's own and goes on from
-        round to round.
+    rounds : number of rounds.
+    lr : the rate a, a number or a function of the round (from 0).
+    milestones : rounds at which a is multiplied by `decay`: numbers from 0, or fractions of the rounds.
+    epochs : local epochs per round. On full batches an epoch is one step.
+    momentum, weight_decay, prox : m, c and μ of the module's equation. Clients keep their momentum between rounds.
     weights : (n,) numbers > 0, such as the training sizes `problem.counts`; a message then carries one number more.
-        None for the plain mean. Σ_k N_k g_k is what is minimised over ExactAverage and PushSum(debias="conserve").
-    seed, first_epoch : orders of instances are a pure function of (seed, epoch, client).
-    x0 : (n, d_x), zeros by default.
-    callback : called as callback(round, z) after each round, from 1 on; a true result stops the training.
-    progress : show a bar.
-
-    Returns
-    -------
-    Fit, with `x` (n, d_x) after the last average. Training that grows raises DivergenceError.
-
-    Raises
-    ------
-    TypeError, ValueError
-        λ or x0 does not fit the problem or the averaging, settings are out of their range.
-    DivergenceError
-        x or its gradient is not finite any more, or grew without end.
+        None for the plain mean. Σ_k N_k g_k is minimised over ExactAverage and PushSum(debias="conserve").
+    batches : None for full batches, a size, or `hgp.MiniBatches(size, seed, offset=...)`. Clients go through their
+        instances in an order that is a function of (seed, epoch, client); `offset` is the first epoch.
 
     Examples
     --------
-    >>> import numpy as np, hgp_ref as hgp
     >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
-    >>> fit = hgp.training.local_rounds(problem, hgp.ExactAverage(3), np.zeros((3, 2)), rounds=50, lr=0.1)
+    >>> method = hgp.training.LocalRounds(rounds=50, lr=0.1)
+    >>> fit = hgp.train(problem, np.zeros((3, 2)), hgp.ExactAverage(3), method)
     >>> fit.consensus_gap < 1e-12, int(fit.traffic.rounds)
     (True, 50)
     """
-    problem = as_problem(problem, needs=("inner_grad",))
-    check_lam(problem, lam, x0, run_axes=False)
-    validation.instance("avg", avg, Averaging)
-    rounds = validation.integer("rounds", rounds, 1, validation.LONGEST)
-    epochs = validation.integer("epochs", epochs, 1, validation.LONGEST)
-    progress = validation.boolean("progress", progress)
-    if callback is not None:
-        validation.function("callback", callback)
-    lam = detached(lam)
-    z = read_start(problem, lam, x0)
-    rates = Rates(rounds, lr, milestones, decay)
-    rule = Descent(problem, lam, momentum, weight_decay, prox)
-    mixer = open_weighted(avg, z, rounds, weights, running=True)
-    mixer.mixer.channel.check_same_on_all_ranks(
-        "hgp.training.local_rounds", epochs=epochs, batch_size=batch_size, seed=seed, first_epoch=first_epoch,
-        rates=rates.sample(), milestones=rates.milestones, momentum=rule.momentum, weight_decay=rule.weight_decay,
-        prox=rule.prox, callback=callback is not None)  # fmt: skip
-    steps = Epochs(problem, batch_size, check_seed(seed), lam, first_epoch)
-    watch = TrainingWatch(rule, z, rates.largest, mixer.mixer)
-    turns = Alternation(mixer, LocalEpochs(rule, rates, steps, epochs), watch, rounds, False, LOOK, callback=callback)
-    return turns.fit(
-        z,
-        "rounds" if progress else None,
-        lr=rates[0],
-        milestones=rates.milestones,
-        decay=float(decay),
-        variant="rounds",
-        batch_size=batch_size,
-        seed=seed,
-        first_batch=first_epoch,
-        epochs=epochs,
-    )
+
+    rounds: int = 100
+    lr: Rate = 0.1
+    milestones: Sequence[float] = ()
+    _: KW_ONLY
+    epochs: int = 1
+    decay: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    prox: float = 0.0
+    weights: Sequence[float] | np.ndarray | None = None
+    batches: MiniBatches | int | None = None
+
+    def __post_init__(self) -> None:
+        check_settings(self, "rounds")
+        object.__setattr__(self, "epochs", validation.integer("epochs", self.epochs, 1, validation.LONGEST))
+        object.__setattr__(self, "prox", validation.nonnegative("prox", self.prox))
+        if self.weights is not None:
+            values = validation.real_array("weights", self.weights, (None,), "(n,)", 0.0)
+            object.__setattr__(self, "weights", tuple(values.tolist()))
+        batches = self.batches
+        if isinstance(batches, MiniBatches) and (
+            batches.share or batches.full_jacobian or batches.replace or isinstance(batches.seed, tuple)
+        ):
+            raise ValueError(f"batches of local rounds have a size, one seed and an offset only, got {batches!r}")
+
+    __repr__ = changed_settings
+
+    def run(self, problem: Normalised, lam: Array, net: Averaging, x0: Array | None, tol: float | None,
+            callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
+        if lam.ndim > 2:
+            raise ValueError(f"lam must have shape (n, d_lam) in local rounds, got {tuple(lam.shape)}")
+        validation.instance("avg", net, Averaging)
+        z = read_start(problem, lam, x0)
+        rates = Rates(self.rounds, self.lr, self.milestones, self.decay)
+        rule = Descent(problem, lam, self.momentum, self.weight_decay, self.prox)
+        mixer = open_weighted(net, z, self.rounds, self.weights, running=True)
+        compared = replace(without_function(self), weights=None)  # each rank has those of its own clients
+        mixer.mixer.channel.check_same_on_all_ranks("hgp.train", method=compared, rates=rates.sample(), tol=tol,
+                                   callback=callback is not None)  # fmt: skip
+        batches = read_batches(self.batches)
+        steps = Epochs(problem, None, 0, lam)
+        if batches is not None:
+            steps = Epochs(problem, batches.size, batches.seeds[0], lam, batches.offset)
+        watch = TrainingWatch(rule, z, rates.largest, mixer.mixer)
+        work = LocalEpochs(rule, rates, steps, self.epochs)
+        turns = Alternation(mixer, work, watch, self.rounds, False, LOOK, tol, 1, callback)
+        return turns.fit(z, "rounds" if progress else None, self)
+
+
+def local_rounds(
+    problem: Problem,
+    lam: Array,
+    avg: Averaging,
+    rounds: int = 100,
+    lr: Rate = 0.1,
+    milestones: Sequence[float] = (),
+    batches: MiniBatches | int | None = None,
+    *,
+    weights: Sequence[float] | np.ndarray | None = None,
+    x0: Array | None = None,
+    tol: float | None = None,
+    callback: Callable[[int, Array], object] | None = None,
+    progress: bool = False,
+) -> Fit:
+    """Minimise Σ_k g_k(x, λ_k) by local rounds: short for `train` with `LocalRounds(rounds, lr, milestones, ...)`.
+
+    `hgp.training.LocalRounds` explains these arguments and has further ones (epochs, momentum, prox, ...).
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
+    >>> fit = hgp.training.local_rounds(problem, np.zeros((3, 2)), hgp.ExactAverage(3), rounds=50, lr=0.1)
+    >>> fit.consensus_gap < 1e-12
+    True
+    """
+    method = LocalRounds(rounds, lr, milestones, weights=weights, batches=batches)
+    return train(problem, lam, avg, method, x0=x0, tol=tol, callback=callback, progress=progress)
 
 
 class LocalEpochs:

@@ -112,11 +112,12 @@ def test_runs_are_the_same_alone_and_together(trained):
 def test_sgp_retrains_networks(trained):
     problem, _, lam = trained
     net = hgp.networks.RandomDirected(3, 0.4, 0.8, seed=1)
-    given = {"steps": 30, "lr": 0.2, "x0": problem.model.init(3), "batch_size": 3, "seed": 2}
+    given = {"steps": 30, "lr": 0.2, "milestones": (0.6, 0.8), "x0": problem.model.init(3)}
+    given["batches"] = hgp.MiniBatches(3, seed=2)
     found = retrain_sgp(problem, net, lam, [(0, 1), (2, 0)], **given)
     without = lam.copy()
     without[2, 0] = 0
-    assert np.array_equal(found.x[1], hgp.sgp(problem, net, without, **given).x)
+    assert np.array_equal(found.x[1], hgp.sgp(problem, without, net, **given).x)
 
 
 def test_what_lam_means_is_known():
@@ -144,8 +145,8 @@ def test_what_is_refused(trained):
 def test_a_mini_batch_prediction_is_the_slope_of_steps_on_its_batches_the_last_one_first(trained, steps):
     """Held at x the identity is exact for every single sequence of batches: no expectation, error of second order."""
     problem, x, lam = trained
-    given = {"batch_size": 3, "seed": 5}
-    found = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=steps, shared_batch=True, **given)
+    given, batches = {"batch_size": 3, "seed": 5}, hgp.MiniBatches(3, seed=5, share=True)
+    found = influence(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=steps, batches=batches)
     one, other = (0, 2), (1, 3)
     for pair in (one, other):
         both = [
@@ -191,9 +192,10 @@ def test_held_steps_need_no_stationary_point():
 
 def test_choices_of_mini_batches_reach_the_run(trained):
     problem, x, lam = trained
-    given = {"eta": 0.3, "iterations": 6, "batch_size": 2, "seed": 3}
+    given = {"eta": 0.3, "iterations": 6}
     net = hgp.ExactAverage(3)
-    for choice in ({"shared_batch": True}, {"whole_cross": True}, {}):
-        found = influence(problem, x, lam, net, **given, **choice)
-        value = hgp.hypergradient(problem, x, lam, net, **given, **choice).value
+    for choice in ({"share": True}, {"full_jacobian": True}, {}):
+        batches = hgp.MiniBatches(2, seed=3, **choice)
+        found = influence(problem, x, lam, net, batches=batches, **given)
+        value = hgp.hypergradient(problem, x, lam, net, batches=batches, **given).value
         assert np.array_equal(found.estimate.value, value)

@@ -212,7 +212,8 @@ def test_runs_and_mini_batches(method):
         assert both.traffic.of_run(r) == one.traffic
     avg = hgp.Gossip(nets[0], 1)
     drawn = [
-        hgp.hypergradient(problem, x, lam, avg, method=method, iterations=5, batch_size=4, seed=s) for s in (0, 0, 1)
+        hgp.hypergradient(problem, x, lam, avg, method=method, iterations=5, batches=hgp.MiniBatches(4, seed=s))
+        for s in (0, 0, 1)
     ]
     assert np.array_equal(drawn[0].value, drawn[1].value) and not np.allclose(drawn[0].value, drawn[2].value)
 

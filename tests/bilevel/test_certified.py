@@ -68,7 +68,7 @@ def test_sgp_over_changing_directed_graphs_gets_as_far_as_it_is_asked_to():
     true = np.array([F(problem, one) for one in path.lam])
     assert path.stopped == "steps" and path.note == "" and np.all(np.diff(true) < 0)
     left = problem.inner_grad(path.x, path.lam[-1]).mean(axis=0)
-    plain = hgp.sgp(problem, NET, path.lam[-1], **SGP).x
+    plain = hgp.sgp(problem, path.lam[-1], NET, **SGP).x
     assert np.linalg.norm(left) < 0.01 * np.linalg.norm(problem.inner_grad(plain, path.lam[-1]).mean(axis=0))
 
 

@@ -54,16 +54,17 @@ def test_is_the_loop_written_out(warm, batch_size):
     m, s, x, graphs, batches, costs, floats = 0.0, 0.0, None, 0, 0, [], []
     for t in range(1, 6):
         x0 = x if warm else None
-        fit = hgp.sgp(problem, NET.after(graphs), lam, **TRAIN, x0=x0, batch_size=batch_size, seed=7,
-                      first_batch=batches)  # fmt: skip
+        drawn = None if batch_size is None else hgp.MiniBatches(batch_size, seed=7, offset=batches)
+        fit = hgp.sgp(problem, lam, NET.after(graphs), milestones=(0.6, 0.8), x0=x0, batches=drawn, **TRAIN)
         graphs, batches, x = graphs + 60, batches + 60, fit.x
         costs.append(problem.outer_cost(x, lam).sum())
         floats.append(fit.traffic.floats)
         assert_close(path.lam[t - 1], lam, 1e-13)
         if t == 5:
             break
-        est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET.after(graphs), 3), 1.0, 40, batch_size=batch_size,
-                                seed=7, first_batch=batches)  # fmt: skip
+        drawn = None if batch_size is None else hgp.MiniBatches(batch_size, seed=7, offset=batches)
+        avg = hgp.PushSum(NET.after(graphs), 3)
+        est = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=40, batches=drawn)
         graphs, batches = graphs + 120, batches + 40
         floats.append(est.traffic.floats)
         m, s = 0.8 * m + 0.2 * est.value, 0.9 * s + 0.1 * est.value**2
@@ -129,7 +130,7 @@ def test_gradient_descent_lowers_the_cost_of_a_quadratic_to_its_minimum():
 def test_no_terms_give_the_direct_gradient_and_send_nothing():
     problem, _, lam = quadratic()
     path = optimise(problem, NET, lam, 1, TRAIN, dict(iterations=0), GradientDescent(1.0))
-    fit = hgp.sgp(problem, NET, lam, **TRAIN)
+    fit = hgp.sgp(problem, lam, NET, **TRAIN)
     assert_close(path.lam[1], lam - problem.outer_grad(fit.x, lam)[1], 1e-14)
     assert path.steps[0].estimate == hgp.Traffic()
 
@@ -315,7 +316,7 @@ def test_training_that_fails_at_once_is_an_error():
             TypeError,
             "callback must return True or False, got ndarray of shape .3,.",
         ),
-        (dict(estimate=dict(seed=3)), ValueError, "estimate: 'seed' given, needed some of eta, iterations"),
+        (dict(estimate=dict(seed=3)), ValueError, "estimate: 'seed' given, needed some of method, eta, iterations"),
         (dict(net=hgp.networks.FullyConnected(4)), ValueError, "net: .* has 4 clients, but the problem has 3"),
         (dict(train=dict(step=3)), ValueError, "train: 'step' given, needed some of steps, lr"),
         (dict(train=dict(seed=3)), ValueError, "train: 'seed' given"),

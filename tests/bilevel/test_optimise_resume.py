@@ -111,7 +111,7 @@ def test_other_runs_are_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             optimise(**dict(problem=problem, net=NET, lam=lam) | SETTINGS | change, file=file)
-    hgp.hypergradient(problem, np.zeros((3, 4)), lam, hgp.ExactAverage(3), iterations=3).save(file)
+    hgp.hypergradient(problem, np.zeros((3, 4)), lam, hgp.ExactAverage(3), eta=1.0, iterations=3).save(file)
     with pytest.raises(ValueError, match="holds a Estimate, needed what optimise"):
         optimise(problem, NET, lam, **SETTINGS, file=file)
     file.write_bytes(file.read_bytes()[:100])

@@ -67,13 +67,13 @@ def test_training_that_fails_is_said_and_tried_on_other_graphs():
 def test_graphs_of_a_training_that_failed_are_used_up():
     problem, lam = random_problem(0, 3, 2), np.full((3, 1), 0.3)
     with pytest.raises(hgp.DivergenceError) as caught:
-        hgp.sgp(problem, hgp.networks.RandomDirected(3, seed=0), lam, steps=200, lr=1e3)
+        hgp.sgp(problem, lam, hgp.networks.RandomDirected(3, seed=0), steps=200, lr=1e3, milestones=(0.6, 0.8))
     assert caught.value.traffic.rounds == caught.value.steps > 0
     seen = []
 
     def train(problem, net, lam, **options):
         seen.append(repr(net))
-        return hgp.sgp(problem, net, lam, steps=200, lr=0.5 if len(seen) == 1 else 1e3)
+        return hgp.sgp(problem, lam, net, steps=200, lr=0.5 if len(seen) == 1 else 1e3, milestones=(0.6, 0.8))
 
     net = hgp.networks.RandomDirected(3, seed=0)
     with pytest.warns(RuntimeWarning, match="refused"):
@@ -88,7 +88,7 @@ def test_the_remedy_names_small_weights_where_the_rate_is_not_to_blame():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(hgp.DivergenceError, match=r"but steps are lr / ω: long where Push-Sum's weights"):
-            hgp.sgp(problem, net, lam, steps=300, lr=0.3, milestones=())
+            hgp.sgp(problem, lam, net, steps=300, lr=0.3)
 
 
 def test_measure_and_best_are_those_of_the_corrected_x():

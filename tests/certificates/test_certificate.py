@@ -35,7 +35,7 @@ def test_runs_are_covered(seed, n, steps, M, batch):
     x = exact.inner_solution(problem, lam)
     net = hgp.networks.RandomDirected(n, 0.4, 0.8, seed=seed)
     avg = hgp.PushSum(net, steps)
-    est = hgp.hypergradient(problem, x, lam, avg, eta=0.3, iterations=M, batch_size=batch, seed=seed)
+    est = hgp.hypergradient(problem, x, lam, avg, eta=0.3, iterations=M, batches=hgp.MiniBatches(batch, seed=seed))
     found = hgp.certify(problem, x, lam, est, avg)
     errors = np.linalg.norm(est.value - exact.hypergradient(problem, x, lam), axis=1)
     assert np.all(errors <= found.bound) and np.all(errors <= found.decentralised_bound)

@@ -18,7 +18,7 @@ def certificate(n=3, avg=True, runs=False, **options):
     problem, lam = logistic(n, 3, 2)
     x = exact.inner_solution(problem, lam) + 1e-3
     used = hgp.PushSum(hgp.networks.RandomDirected(n, 0.4, 0.8, seed=1), 8)
-    est = hgp.hypergradient(problem, x, lam, [used] * 2 if runs else used, eta=0.3, iterations=9, batch_size=4)
+    est = hgp.hypergradient(problem, x, lam, [used] * 2 if runs else used, eta=0.3, iterations=9, batches=4)
     return hgp.certify(problem, x, lam, est, used if avg else None, **options)
 
 

@@ -198,7 +198,7 @@ def test_a_certificate_says_whether_the_rounding_of_sums_is_included():
 def test_one_process_without_sizes_is_enough_to_say_so(monkeypatch):
     problem, x, lam, w = case()
     avg = hgp.ExactAverage(3)
-    monkeypatch.setattr(type(avg.connect()), "anyone", lambda self, flag: True)
+    monkeypatch.setattr(type(avg.connect()), "any_rank", lambda self, flag: True)
     assert not certify(
         problem, x, lam, estimate_of(value_of(problem, x, lam, w), w), avg, first_call=0
     ).rounding_complete
@@ -215,9 +215,13 @@ def test_plans_and_paths_say_it_too():
     for given, complete in ((problem, True), (Own(problem), False)):
         out = hgp.plan(given, x, lam, net, target=1e-3).run()
         assert out.met and out.rounding_complete is complete
-        assert optimise(given, net, *options, certify=0.5).rounding_complete is complete
+        assert ("own sums is not included" in str(out)) is not complete
+        path = optimise(given, net, *options, certify=0.5)
+        assert path.rounding_complete is complete
+        assert ("own sums is not included" in str(path)) is not complete
     assert hgp.plan(problem, x, lam, net, target=1e-3).run(certify=False).rounding_complete is None
-    assert optimise(problem, net, *options).rounding_complete is None
+    path = optimise(problem, net, *options)
+    assert path.rounding_complete is None and "sums" not in str(path)
 
 
 @pytest.mark.parametrize(

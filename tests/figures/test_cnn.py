@@ -74,7 +74,7 @@ def test_predictions_are_made_again_on_other_batches(tiny):
     first = d["removed"][single, 0]
     assert np.array_equal(d["full"][single], d["full_per_instance"][first[:, 0], first[:, 1]])
     settings = cnn.experiment("reduced", mini_batch=True, quick=True).settings
-    full = cnn.predict_with(settings, d["x"], batch_size=None).per_instance
+    full = cnn.predict_with(settings, d["x"], size=None).per_instance
     assert np.allclose(full, d["full_per_instance"], rtol=1e-10, atol=1e-16)
     assert np.all(np.std(d["whole"], axis=0) < np.std(d["repeated"], axis=0)[single].max())
 

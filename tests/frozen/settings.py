@@ -112,23 +112,27 @@ def neumann_logistic_tolerance() -> dict[str, Any]:
 
 @setting
 def neumann_found_step() -> dict[str, Any]:
-    return estimated(quadratic(), hgp.PushSum(network(), steps=10), iterations=20)
+    return estimated(quadratic(), hgp.PushSum(network(), steps=10), eta=1.0, iterations=20)
 
 
 @setting
 def neumann_mini_batches() -> dict[str, Any]:
-    return estimated(logistic(), hgp.PushSum(network(3), steps=5), eta=0.5, iterations=30, batch_size=4, seed=2)
+    return estimated(
+        logistic(), hgp.PushSum(network(3), steps=5), eta=0.5, iterations=30, batches=hgp.MiniBatches(4, seed=2)
+    )
 
 
 @setting
 def neumann_shared_full_jacobian() -> dict[str, Any]:
-    options = dict(batch_size=4, seed=2, shared_batch=True, whole_cross=True, replace=True)
+    options = dict(batches=hgp.MiniBatches(4, seed=2, share=True, full_jacobian=True, replace=True))
     return estimated(logistic(), hgp.PushSum(network(3), steps=5), eta=0.5, iterations=30, **options)
 
 
 @setting
 def neumann_runs() -> dict[str, Any]:
-    return estimated(logistic(), hgp.PushSum(network(3), steps=5), eta=0.5, iterations=10, batch_size=4, seed=[1, 2, 3])
+    return estimated(
+        logistic(), hgp.PushSum(network(3), steps=5), eta=0.5, iterations=10, batches=hgp.MiniBatches(4, seed=[1, 2, 3])
+    )
 
 
 @setting
@@ -248,29 +252,54 @@ def of_fit(fit: Any) -> dict[str, Any]:
 @setting
 def sgp() -> dict[str, Any]:
     lam = point(logistic())[1]
-    return of_fit(hgp.sgp(logistic(), network(3), lam, steps=120, lr=0.8, milestones=(60, 90)))
+    return of_fit(hgp.sgp(logistic(), lam, network(3), steps=120, lr=0.8, milestones=(60, 90)))
 
 
 @setting
 def sgp_mini_batches() -> dict[str, Any]:
     lam = point(logistic())[1]
     return of_fit(
-        hgp.sgp(logistic(), network(3), lam, steps=50, lr=0.3, batch_size=4, seed=3, momentum=0.5, weight_decay=0.01)
+        hgp.train(
+            logistic(),
+            lam,
+            network(3),
+            hgp.training.SGP(
+                steps=50,
+                lr=0.3,
+                momentum=0.5,
+                weight_decay=0.01,
+                milestones=(0.6, 0.8),
+                batches=hgp.MiniBatches(4, seed=3),
+            ),
+        )
     )
 
 
 @setting
 def sgp_nedic() -> dict[str, Any]:
     lam = point(quadratic())[1]
-    return of_fit(hgp.sgp(quadratic(), network(), lam, steps=80, lr=0.3, variant="nedic", tol=0.1))
+    return of_fit(
+        hgp.train(
+            quadratic(),
+            lam,
+            network(),
+            hgp.training.SGP(steps=80, lr=0.3, variant="nedic", milestones=(0.6, 0.8)),
+            tol=0.1,
+        )
+    )
 
 
 @setting
 def local_rounds() -> dict[str, Any]:
     lam = point(logistic())[1]
     return of_fit(
-        hgp.training.local_rounds(
-            logistic(), hgp.PushSum(network(3), steps=10), lam, rounds=8, lr=0.3, epochs=2, batch_size=4, seed=1
+        hgp.train(
+            logistic(),
+            lam,
+            hgp.PushSum(network(3), steps=10),
+            hgp.training.LocalRounds(
+                rounds=8, lr=0.3, epochs=2, milestones=(0.6, 0.8), batches=hgp.MiniBatches(4, seed=1)
+            ),
         )
     )
 

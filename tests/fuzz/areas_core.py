@@ -101,28 +101,26 @@ function("methods.LocalNeumann", methods.LocalNeumann, lambda: dict(eta=1.0))
 function("methods.RandomTerm", methods.RandomTerm, lambda: dict(terms=3, ell=1.0, seed=0, draw=0))
 
 # runs
-RUN = dict(batch_size=None, seed=0, progress=False)
+RUN = dict(batches=None, progress=False)
 function(
     "methods.hypergradient",
     hgp.hypergradient,
     lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), avg=small.avg(), eta=0.5, iterations=8)
-    | RUN | dict(history=True, tol=1e-9, w0=np.zeros((3, 4)), shared_batch=False, replace=False, first_batch=0)
-    | dict(callback=lambda m, v: False, method=None, whole_cross=False),
+    | RUN | dict(history=True, tol=1e-9, w0=np.zeros((3, 4)), callback=lambda m, v: False, method=None),
 )  # fmt: skip
 function(
     "methods.hypergradient (mini-batches)",
     hgp.hypergradient,
     lambda: (
-        dict(problem=small.logistic(), **small.point(small.logistic()), avg=small.avg(), iterations=8, batch_size=2)
-        | dict(seed=[0, 1], shared_batch=False, replace=True, first_batch=0, method=methods.Neumann(0.5))
+        dict(problem=small.logistic(), **small.point(small.logistic()), avg=small.avg(), iterations=8)
+        | dict(batches=hgp.MiniBatches(2, seed=[0, 1], replace=True), method=methods.Neumann(0.5))
     ),
 )
 function(
     "training.sgp",
     hgp.sgp,
     lambda: dict(problem=small.quadratic(), net=small.net(), lam=small.point(small.quadratic())["lam"], steps=8, lr=0.3)
-    | RUN | dict(milestones=(3, 5), variant="assran", decay=0.1, first_batch=0, x0=np.zeros((3, 4)), tol=1e-9)
-    | dict(callback=lambda m, v: False, momentum=0.5, weight_decay=0.1),
+    | RUN | dict(milestones=(3, 5), x0=np.zeros((3, 4)), tol=1e-9, callback=lambda m, v: False),
     speaks_of=("x",),  # made like lam
 )  # fmt: skip
 function(
@@ -130,9 +128,40 @@ function(
     hgp.sgp,
     lambda: (
         dict(problem=small.logistic(), net=small.net(), lam=small.point(small.logistic())["lam"], steps=8, lr=0.3)
-        | dict(batch_size=2, seed=[0, 1], first_batch=0, variant="nedic")
+        | dict(batches=hgp.MiniBatches(2, seed=[0, 1]))
     ),
     speaks_of=("x",),  # made like lam
+)
+function(
+    "training.train",
+    hgp.train,
+    lambda: (
+        dict(problem=small.logistic(), net=small.net(), lam=small.point(small.logistic())["lam"])
+        | dict(method=hgp.training.SGP(8, 0.3), x0=np.zeros((3, 4)), tol=1e-9, callback=lambda m, v: False)
+        | dict(progress=False)
+    ),
+    speaks_of=("x",),  # made like lam
+)
+function(
+    "training.SGP",
+    hgp.training.SGP,
+    lambda: (
+        dict(steps=8, lr=0.3, milestones=(3, 5), variant="nedic", decay=0.1, momentum=0.5, weight_decay=0.1)
+        | dict(batches=hgp.MiniBatches(2), mode="auto")
+    ),
+)
+function(
+    "training.LocalRounds",
+    hgp.training.LocalRounds,
+    lambda: (
+        dict(rounds=4, lr=0.3, milestones=(2,), epochs=1, decay=0.1, momentum=0.5, weight_decay=0.1, prox=0.1)
+        | dict(weights=np.ones(3), batches=hgp.MiniBatches(2))
+    ),
+)
+function(
+    "problems.MiniBatches",
+    hgp.MiniBatches,
+    lambda: dict(size=2, seed=[0, 1], replace=False, share=False, offset=0, full_jacobian=False),
 )
 
 function(
@@ -140,8 +169,8 @@ function(
     hgp.training.local_rounds,
     lambda: (
         dict(problem=small.logistic(), avg=small.avg(), lam=small.point(small.logistic())["lam"], rounds=4, lr=0.3)
-        | dict(batch_size=2, seed=0, first_epoch=0, milestones=(2,), epochs=1, decay=0.1, momentum=0.5, prox=0.1)
-        | dict(weight_decay=0.1, weights=np.ones(3), x0=np.zeros((3, 4)), callback=lambda m, v: False, progress=False)
+        | dict(batches=2, milestones=(2,), weights=np.ones(3), x0=np.zeros((3, 4)), tol=1e-9)
+        | dict(callback=lambda m, v: False, progress=False)
     ),
     speaks_of=("x",),  # made like lam
 )

@@ -170,8 +170,7 @@ function(
     hgp.influence,
     lambda: (
         dict(problem=small.weights(), **small.point(small.weights()), avg=small.avg(), eta=0.5, iterations=8)
-        | dict(instances=None, groups=None, clients=None, batch_size=None, seed=0, progress=False)
-        | dict(shared_batch=False, whole_cross=False)
+        | dict(instances=None, groups=None, clients=None, batches=None, tol=1e-9, method=None, progress=False)
     ),
 )
 LAM = lambda: small.point(small.weights())["lam"]  # noqa: E731

@@ -87,7 +87,7 @@ def avg() -> hgp.PushSum:
 
 @functools.cache
 def estimate() -> hgp.Estimate:
-    return hgp.hypergradient(quadratic(), **point(quadratic()), avg=avg(), iterations=20, history=True)
+    return hgp.hypergradient(quadratic(), avg=avg(), iterations=20, history=True, **point(quadratic()))
 
 
 @functools.cache
@@ -98,7 +98,7 @@ def path() -> Any:
 
 @functools.cache
 def influence() -> Any:
-    return hgp.influence(weights(), **point(weights()), avg=avg(), iterations=20)
+    return hgp.influence(weights(), avg=avg(), iterations=20, **point(weights()))
 
 
 @functools.cache

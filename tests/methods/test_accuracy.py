@@ -47,7 +47,7 @@ def test_error_falls_with_steps_and_iterations():
     truth = exact.hypergradient(problem, x, lam)
     net = hgp.networks.RandomDirected(n=3, seed=1)
     averagings = [hgp.PushSum(net, S) for S in (1, 5, 20, 100)]
-    est = hgp.hypergradient(problem, x, lam, averagings, iterations=1000, history=True)
+    est = hgp.hypergradient(problem, x, lam, averagings, eta=1.0, iterations=1000, history=True)
     errors = np.linalg.norm(est.history - truth, axis=(2, 3))  # (S, M)
     assert np.all(np.diff(errors[:, -1]) < 0)
     assert np.all(np.diff(errors[-1, 20:300:20]) < 0)  # before it meets rounding

@@ -30,13 +30,13 @@ def test_slow_divergence_is_seen_though_terms_are_still_small():
     problem, x, lam = stiff(curvature=2.01)
     x[:, 1] = 1e-3  # the growing direction starts a thousand times below the other
     with pytest.raises(hgp.DivergenceError, match=r"eta \* lambda_max = 2\.01"):
-        hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), iterations=400)
+        hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=1.0, iterations=400)
 
 
 def test_divergence_in_one_run_of_many_is_reported():
     problem, x, lam = stiff()
     with pytest.raises(hgp.DivergenceError):
-        hgp.hypergradient(problem, x, lam, [hgp.ExactAverage(2)] * 3, iterations=30)
+        hgp.hypergradient(problem, x, lam, [hgp.ExactAverage(2)] * 3, eta=1.0, iterations=30)
 
 
 def test_kept_weights_that_diverge_are_reported_as_the_averagings_doing():
@@ -58,7 +58,7 @@ def scalars(*curvatures):
 @pytest.mark.parametrize("curvature", [0.0, 2.0])
 def test_a_series_that_does_not_shrink_warns(curvature):
     with pytest.warns(RuntimeWarning, match="not converged: the terms of the series do not shrink"):
-        hgp.hypergradient(*scalars(curvature, curvature), hgp.ExactAverage(2), iterations=100)
+        hgp.hypergradient(*scalars(curvature, curvature), hgp.ExactAverage(2), eta=1.0, iterations=100)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -67,20 +67,22 @@ def test_terms_that_have_underflowed_are_converged(dtype):
     A = np.broadcast_to(np.diag([0.1, 0.7]), (2, 2, 2)).astype(dtype)
     ones = np.ones((2, 2), dtype)
     problem = hgp.problems.Quadratic(A, ones, np.ones((2, 1, 2), dtype), 3 * ones)
-    est = hgp.hypergradient(problem, ones, ones[:, :1], hgp.ExactAverage(2), iterations=9000)  # warnings are errors
-    assert 0 < est.norms[-1] == est.norms[-2] < np.finfo(dtype).tiny
+    est = hgp.hypergradient(
+        problem, ones, ones[:, :1], hgp.ExactAverage(2), eta=1.0, iterations=9000
+    )  # warnings are errors
+    assert 0 < est.residual_norms[-1] == est.residual_norms[-2] < np.finfo(dtype).tiny
 
 
 def test_terms_above_the_first_one_warn_though_they_fall():
     problem, x, lam = scalars(300.0, -299.0)
     with pytest.warns(RuntimeWarning, match="not converged: after 3 iterations the largest term is"):
         est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=0.5, iterations=3)
-    assert est.norms[0] < est.norms[-1] < est.norms[-2]
+    assert est.residual_norms[0] < est.residual_norms[-1] < est.residual_norms[-2]
 
 
 def test_negative_curvature_is_named_with_its_sign():
     with pytest.raises(hgp.DivergenceError, match=r"lambda_max = -0\.5 .*not convex"):
-        hgp.hypergradient(*scalars(-0.5, -0.5), hgp.ExactAverage(2), iterations=200)
+        hgp.hypergradient(*scalars(-0.5, -0.5), hgp.ExactAverage(2), eta=1.0, iterations=200)
 
 
 def test_a_transient_of_nonconvex_clients_warns_and_converges_later():
@@ -90,9 +92,14 @@ def test_a_transient_of_nonconvex_clients_warns_and_converges_later():
     net = hgp.networks.FullyConnected(2)
     with pytest.warns(RuntimeWarning, match="not converged: after 1 iterations"):
         hgp.hypergradient(
-            problem, x, lam, hgp.PushSum(hgp.networks.Schedule([np.array([[0.9, 0.1], [0.1, 0.9]])]), 1), iterations=1
+            problem,
+            x,
+            lam,
+            hgp.PushSum(hgp.networks.Schedule([np.array([[0.9, 0.1], [0.1, 0.9]])]), 1),
+            eta=1.0,
+            iterations=1,
         )
-    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), iterations=200)
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), eta=1.0, iterations=200)
     np.testing.assert_allclose(est.value, hgp.exact.hypergradient(problem, x, lam), rtol=1e-12)
 
 
@@ -109,7 +116,7 @@ def test_every_averaging_of_a_shared_network_is_looked_at():
     problem, x, lam = quadratic(n=3)
     ring = hgp.networks.Schedule([(np.array([i]), np.array([(i + 1) % 3])) for i in range(3)], n=3)
     with pytest.warns(RuntimeWarning, match="steps=1"):
-        hgp.hypergradient(problem, x, lam, [hgp.PushSum(ring, 100), hgp.PushSum(ring, 1)], iterations=1)
+        hgp.hypergradient(problem, x, lam, [hgp.PushSum(ring, 100), hgp.PushSum(ring, 1)], eta=1.0, iterations=1)
 
 
 class WrongShapes:
@@ -152,7 +159,7 @@ def test_wrong_shapes_of_a_users_problem_are_named(wrong, named):
     x, lam = np.ones((3, 4)), np.ones((3, 1))
     message = rf"problem.{named} must return shape \(3, \d\), got \(3,\)"
     with pytest.raises(ValueError, match=message):
-        hgp.hypergradient(WrongShapes(wrong), x, lam, hgp.ExactAverage(3), iterations=3)
+        hgp.hypergradient(WrongShapes(wrong), x, lam, hgp.ExactAverage(3), eta=1.0, iterations=3)
     with pytest.raises(ValueError, match=message):
         hgp.exact.hypergradient(WrongShapes(wrong), x, lam)
 
@@ -161,16 +168,16 @@ def test_a_network_that_never_connects_warns_and_names_who():
     problem, x, lam = quadratic(n=3)
     one_way = hgp.networks.Schedule([(np.array([0, 1]), np.array([1, 0]))], n=3)
     with pytest.warns(RuntimeWarning, match="2"):
-        hgp.hypergradient(problem, x, lam, hgp.PushSum(one_way, 2), iterations=5)
+        hgp.hypergradient(problem, x, lam, hgp.PushSum(one_way, 2), eta=1.0, iterations=5)
     with pytest.warns(RuntimeWarning):
-        hgp.hypergradient(problem, x, lam, hgp.PushSum(hgp.networks.SelfLoops(3), 2), iterations=5)
+        hgp.hypergradient(problem, x, lam, hgp.PushSum(hgp.networks.SelfLoops(3), 2), eta=1.0, iterations=5)
 
 
 def test_a_network_connected_only_over_the_run_does_not_warn():
     problem, x, lam = quadratic(n=3)
     ring = [(np.array([i]), np.array([(i + 1) % 3])) for i in range(3)]  # one edge a step
     with warnings.catch_warnings(record=True) as caught:
-        hgp.hypergradient(problem, x, lam, hgp.PushSum(hgp.networks.Schedule(ring, n=3), 1), iterations=6)
+        hgp.hypergradient(problem, x, lam, hgp.PushSum(hgp.networks.Schedule(ring, n=3), 1), eta=1.0, iterations=6)
     assert not [w for w in caught if "reach" in str(w.message)]
 
 
@@ -193,16 +200,16 @@ def call(change):
         (lambda x, lam: {"eta": float("nan")}, ValueError, "eta must be .*, got nan"),
         (lambda x, lam: {"iterations": 0}, ValueError, "iterations must be an integer >= 1, got 0"),
         (lambda x, lam: {"iterations": 2.5}, TypeError, "iterations must be .*, got 2.5"),
-        (lambda x, lam: {"batch_size": 0}, ValueError, "batch_size must be .*, got 0"),
+        (lambda x, lam: {"batches": 0}, ValueError, "size must be .*, got 0"),
         (lambda x, lam: {"avg": hgp.ExactAverage(4)}, ValueError, "averages 4 clients, but the problem has 3"),
         (lambda x, lam: {"avg": []}, TypeError, "avg: needed an averaging"),
         (lambda x, lam: {"avg": "push-sum"}, TypeError, "avg: needed an averaging"),
         (
-            lambda x, lam: {"seed": [1, 2], "avg": [hgp.ExactAverage(3)] * 3},
+            lambda x, lam: {"batches": hgp.MiniBatches(2, seed=[1, 2]), "avg": [hgp.ExactAverage(3)] * 3},
             ValueError,
             "seed: 2 given for 3 averagings",
         ),
-        (lambda x, lam: {"seed": []}, ValueError, "seed: empty"),
+        (lambda x, lam: {"batches": hgp.MiniBatches(2, seed=[])}, ValueError, "seed must be .*, got an empty list"),
     ],
 )
 def test_bad_input_is_named(change, error, message):
@@ -212,8 +219,8 @@ def test_bad_input_is_named(change, error, message):
 
 def test_mini_batches_need_instances():
     problem, x, lam = quadratic()
-    with pytest.raises(ValueError, match="batch_size=5 given, but the problem has no `counts`"):
-        hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), batch_size=5)
+    with pytest.raises(ValueError, match=r"batches=MiniBatches\(5, seed=0\) needs a problem with `counts`"):
+        hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), eta=1.0, batches=5)
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -227,20 +234,19 @@ def test_a_run_that_fails_has_sent_what_it_has_sent(many):
 
     avg, alone = hgp.PushSum(net, 5), hgp.PushSum(net, 5)
     with pytest.raises(KeyboardInterrupt):
-        hgp.hypergradient(problem, x, lam, [avg] if many else avg, iterations=50, callback=interrupt)
-    hgp.hypergradient(problem, x, lam, alone, iterations=4)
+        hgp.hypergradient(problem, x, lam, [avg] if many else avg, eta=1.0, iterations=50, callback=interrupt)
+    hgp.hypergradient(problem, x, lam, alone, eta=1.0, iterations=4)
     assert avg.traffic == alone.traffic
     assert avg.traffic.rounds == 20
 
 
 def test_an_array_without_axes_is_one_number():
-    problem, x, lam = quadratic()
+    problem, x, lam = logistic()
     net = hgp.networks.RandomDirected(n=3, seed=1)
-    avg = hgp.PushSum(net, np.array(5))
-    assert avg.steps == 5
-    est = hgp.hypergradient(problem, x, lam, avg, iterations=5, seed=np.array(7))
-    fit = hgp.sgp(problem, net, lam, steps=5, lr=0.1, seed=np.array(7))
-    assert est.seed == fit.seed == 7
+    avg, batches = hgp.PushSum(net, np.array(5)), hgp.MiniBatches(2, seed=np.array(7))
+    assert avg.steps == 5 and batches.seed == 7
+    est = hgp.hypergradient(problem, x, lam, avg, eta=0.1, iterations=5, batches=batches)
+    fit = hgp.sgp(problem, lam, net, steps=5, lr=0.1, batches=batches)
     assert est.value.ndim == fit.x.ndim == 2
     with pytest.raises(TypeError, match="seed must be .*, got 'ab'"):
-        hgp.sgp(problem, net, lam, steps=5, lr=0.1, seed="ab")
+        hgp.MiniBatches(2, seed="ab")

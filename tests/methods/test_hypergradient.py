@@ -44,7 +44,7 @@ def test_equals_the_product_formula(kind, n, debias):
     avg = hgp.PushSum(NETWORK_KINDS[kind](n), 3, debias=debias)
     est = hgp.hypergradient(problem, x, lam, avg, eta=0.5, iterations=M)
     assert_close(est.value, explicit(problem, x, lam, avg, 0.5, M), RTOL)
-    mini = hgp.hypergradient(problem, x, lam, avg, eta=0.5, iterations=M, batch_size=5, seed=7)
+    mini = hgp.hypergradient(problem, x, lam, avg, eta=0.5, iterations=M, batches=hgp.MiniBatches(5, seed=7))
     assert_close(mini.value, explicit(problem, x, lam, avg, 0.5, M, draw(problem, 5, 7, M)), RTOL)
 
 
@@ -53,8 +53,8 @@ def test_equals_the_product_formula(kind, n, debias):
 def test_mini_batches_shared_or_not_replaced_or_not(shared, replace):
     problem, x, lam = logistic()
     avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 2)
-    options = {"shared_batch": shared, "replace": replace}
-    est = hgp.hypergradient(problem, x, lam, avg, eta=0.5, iterations=M, batch_size=4, seed=3, **options)
+    batches = hgp.MiniBatches(4, seed=3, share=shared, replace=replace)
+    est = hgp.hypergradient(problem, x, lam, avg, eta=0.5, iterations=M, batches=batches)
     assert_close(est.value, explicit(problem, x, lam, avg, 0.5, M, draw(problem, 4, 3, M, shared, replace)), RTOL)
 
 
@@ -79,9 +79,9 @@ def test_renaming_clients_renames_the_estimate(n, seed):
     W = [m / m.sum(axis=0) for m in np.random.default_rng(seed).random((4, n, n)) + 0.1]
     renamed_W = [m[np.ix_(order, order)] for m in W]
     renamed = hgp.problems.Quadratic(*(part[order] for part in quadratic_data(n, 3, 2, seed)))
-    one = hgp.hypergradient(problem, x, lam, hgp.PushSum(hgp.networks.Schedule(W), 2), iterations=6)
+    one = hgp.hypergradient(problem, x, lam, hgp.PushSum(hgp.networks.Schedule(W), 2), eta=1.0, iterations=6)
     two = hgp.hypergradient(
-        renamed, x[order], lam[order], hgp.PushSum(hgp.networks.Schedule(renamed_W), 2), iterations=6
+        renamed, x[order], lam[order], hgp.PushSum(hgp.networks.Schedule(renamed_W), 2), eta=1.0, iterations=6
     )
     assert_close(two.value, one.value[order], RTOL)
 
@@ -94,10 +94,10 @@ def test_exact_averaging_tends_to_the_truth_as_the_spectrum_says():
     w_star = np.linalg.solve(H_bar, exact.outer_gradients(problem, x, lam)[0].mean(axis=0))
     beta = max(np.linalg.norm(J, 2) for J in exact.jacobians(problem, x, lam))
     for iterations in (1, 10, 30):
-        est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), iterations=iterations)
+        est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), eta=1.0, iterations=iterations)
         error = np.linalg.norm(est.value - truth, axis=1).max()
         assert error <= beta * rate**iterations * np.linalg.norm(w_star) * (1 + 1e-9)
-    est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), iterations=2000)
+    est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), eta=1.0, iterations=2000)
     assert_close(est.value, truth, RTOL)
 
 
@@ -105,16 +105,16 @@ def test_history_w_and_callback_tell_the_same_story():
     problem, x, lam = logistic()
     avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 2)
     seen = []
-    told = hgp.hypergradient(problem, x, lam, avg, iterations=M, callback=lambda m, v: seen.append((m, v)))
+    told = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M, callback=lambda m, v: seen.append((m, v)))
     for batch_size in (None, 5):
-        est = hgp.hypergradient(problem, x, lam, avg, iterations=M, batch_size=batch_size, history=True)
+        est = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M, history=True, batches=batch_size)
         assert est.history.shape == (M, 3, problem.dim_lam) and est.stopped == "iterations"
         assert_close(est.history[-1], est.value, RTOL)
         for m in (1, 4, M):
-            shorter = hgp.hypergradient(problem, x, lam, avg, iterations=m, batch_size=batch_size)
+            shorter = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=m, batches=batch_size)
             assert_close(est.history[m - 1], shorter.value, RTOL)
     assert [m for m, _ in seen] == list(range(1, M + 1))
-    full = hgp.hypergradient(problem, x, lam, avg, iterations=M, history=True)
+    full = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M, history=True)
     assert_close(np.stack([v for _, v in seen]), full.history, RTOL)
     f_lam = exact.outer_gradients(problem, x, lam)[1]
     J = exact.jacobians(problem, x, lam)
@@ -125,9 +125,9 @@ def test_history_w_and_callback_tell_the_same_story():
 def test_callback_stops_the_run():
     problem, x, lam = logistic()
     avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 2)
-    est = hgp.hypergradient(problem, x, lam, avg, iterations=50, history=True, callback=lambda m, v: m == 7)
+    est = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=50, history=True, callback=lambda m, v: m == 7)
     assert est.stopped == "callback" and est.iterations == 7 and est.history.shape[0] == 7
-    assert_close(est.value, hgp.hypergradient(problem, x, lam, avg, iterations=7).value, RTOL)
+    assert_close(est.value, hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=7).value, RTOL)
     assert est.traffic.rounds == 14
 
 
@@ -137,13 +137,14 @@ def test_many_runs_at_once_equal_one_by_one(batch_size):
     nets = [hgp.networks.RandomDirected(n=3, seed=s) for s in range(3)]
     averagings = [hgp.PushSum(nets[0], 1), hgp.PushSum(nets[1], 4, debias="conserve"), hgp.ExactAverage(3)]
     seeds = [5, 6, 7]
-    options = {"iterations": M, "batch_size": batch_size, "history": True}
-    together = hgp.hypergradient(problem, x, lam, averagings, seed=seeds, **options)
+    options = {"eta": 1.0, "iterations": M, "history": True}
+    batches = [None if batch_size is None else hgp.MiniBatches(batch_size, seed=seed) for seed in (seeds, *seeds)]
+    together = hgp.hypergradient(problem, x, lam, averagings, batches=batches[0], **options)
     assert (
         together.value.shape == (3, 3, 4) and together.history.shape == (3, M, 3, 4) and together.w.shape == (3, 3, 4)
     )
     for r in range(3):
-        alone = hgp.hypergradient(problem, x, lam, averagings[r], seed=seeds[r], **options)
+        alone = hgp.hypergradient(problem, x, lam, averagings[r], batches=batches[1 + r], **options)
         for field in ("value", "w", "history"):
             assert_close(getattr(together, field)[r], getattr(alone, field), RTOL)
         assert (
@@ -153,7 +154,9 @@ def test_many_runs_at_once_equal_one_by_one(batch_size):
 
 def test_seeds_alone_make_a_run_axis():
     problem, x, lam = logistic()
-    est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), iterations=3, batch_size=4, seed=[1, 2])
+    est = hgp.hypergradient(
+        problem, x, lam, hgp.ExactAverage(3), eta=1.0, iterations=3, batches=hgp.MiniBatches(4, seed=[1, 2])
+    )
     assert est.value.shape == (2, 3, 4) and not np.allclose(est.value[0], est.value[1])
 
 
@@ -191,7 +194,8 @@ class OwnProblem:
 def test_a_users_problem_needs_only_the_protocol(batch_size):
     problem, x, lam = logistic()
     averagings = [hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=s), 2) for s in (1, 2)]
-    options = {"iterations": M, "batch_size": batch_size, "seed": [3, 4], "history": True}
+    batches = None if batch_size is None else hgp.MiniBatches(batch_size, seed=[3, 4])
+    options = {"eta": 1.0, "iterations": M, "batches": batches, "history": True}
     own = hgp.hypergradient(OwnProblem(problem), x, lam, averagings, **options)
     assert_close(own.history, hgp.hypergradient(problem, x, lam, averagings, **options).history, RTOL)
     assert_close(exact.hypergradient(OwnProblem(problem), x, lam), exact.hypergradient(problem, x, lam), 1e-11)
@@ -201,6 +205,6 @@ def test_traffic_is_what_the_graphs_carry():
     problem, x, lam = logistic()
     net = hgp.networks.RandomDirected(n=3, seed=1)
     avg = hgp.PushSum(net, 4)
-    est = hgp.hypergradient(problem, x, lam, avg, iterations=M)
+    est = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M)
     sent = sum(net.edges(s)[0].size - 3 for s in range(1, 4 * M + 1))
     assert est.traffic == hgp.Traffic(messages=sent, floats=sent * 5, bytes=sent * 40, rounds=4 * M) == avg.traffic

@@ -129,20 +129,20 @@ def test_every_feature_of_the_driver_for_every_method(method, own_channel):
     assert told.stopped == "callback" and told.iterations == 4 and told.traffic.rounds == 12
     assert_close(np.stack(seen), expected[:4], RTOL)
 
-    options = {"method": make(), "iterations": M, "batch_size": 5}
-    mini = hgp.hypergradient(problem, x, lam, avg, seed=7, **options)
+    options = {"method": make(), "iterations": M}
+    mini = hgp.hypergradient(problem, x, lam, avg, batches=hgp.MiniBatches(5, seed=7), **options)
     draws = [hgp.problems.sample_batches(problem.counts, 5, 7, 0, M, stream=s) for s in (0, 1)]
     matrices = exact.push_sum_matrices(net, 3, M)[0]
     assert_close(mini.value, explicit(problem, x, lam, matrices, make(), draws)[-1], RTOL)
-    shared = hgp.hypergradient(problem, x, lam, avg, seed=7, shared_batch=True, **options)
+    shared = hgp.hypergradient(problem, x, lam, avg, batches=hgp.MiniBatches(5, seed=7, share=True), **options)
     assert_close(shared.value, explicit(problem, x, lam, matrices, make(), [draws[0]] * 2)[-1], RTOL)
 
     runs = hgp.hypergradient(problem, x, lam, [avg, hgp.ExactAverage(3)], method=make(), iterations=M)
     assert_close(runs.value[0], est.value, RTOL)
-    assert runs.traffic.of_run(0) == est.traffic and runs.growth.shape == (2,)
+    assert runs.traffic.of_run(0) == est.traffic and runs.residual_ratio.shape == (2,)
 
     loose = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 30), method=make(), iterations=500, tol=1e-3)
-    assert loose.stopped == "tolerance" and loose.iterations < 500 and loose.growth <= 1e-3
+    assert loose.stopped == "tolerance" and loose.iterations < 500 and loose.residual_ratio <= 1e-3
 
     far = hgp.PushSum(net, 60)
     start = hgp.hypergradient(problem, x, lam, far, method=make(), iterations=6)
@@ -154,10 +154,12 @@ def test_every_feature_of_the_driver_for_every_method(method, own_channel):
     assert again.traffic.rounds == 60 * (again.iterations + 1), "averaging the first guess is one more call"
 
 
-def test_mini_batches_start_from_a_first_guess_with_its_whole_cross_product():
+def test_mini_batches_start_from_a_first_guess_with_its_full_batch_jacobian():
     problem, x, lam = logistic()
     w0 = np.random.default_rng(0).normal(size=(1, 4)).repeat(3, axis=0)
-    est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), iterations=2, batch_size=4, seed=3, w0=w0, eta=0.5)
+    est = hgp.hypergradient(
+        problem, x, lam, hgp.ExactAverage(3), iterations=2, w0=w0, eta=0.5, batches=hgp.MiniBatches(4, seed=3)
+    )
     H, J = exact.hessians(problem, x, lam), exact.jacobians(problem, x, lam)
     f_x, f_lam = exact.outer_gradients(problem, x, lam)
     u, v = f_x - np.einsum("nij,nj->ni", H, w0), f_lam - np.einsum("nij,nj->ni", J, w0)
@@ -196,7 +198,7 @@ def test_chebyshev_finds_its_interval_over_the_network_and_counts_it():
     est = hgp.hypergradient(problem, x, lam, avg, method=Chebyshev(), iterations=M)
     truth = exact.hypergradient(problem, x, lam)
     assert np.linalg.norm(est.value - truth) < 1e-3 * np.linalg.norm(truth)
-    neumann = hgp.hypergradient(problem, x, lam, avg, iterations=M)
+    neumann = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M)
     assert np.linalg.norm(neumann.value - truth) > 20 * np.linalg.norm(est.value - truth)
     flooded = est.traffic.rounds - 20 * M
     assert 1 <= flooded <= 10
@@ -256,39 +258,40 @@ def test_both_products_of_a_vector_are_asked_for_at_once():
 
             return At()
 
-    with_callback = hgp.hypergradient(Counting(), x, lam, hgp.ExactAverage(3), iterations=7, callback=lambda m, v: None)
+    with_callback = hgp.hypergradient(
+        Counting(), x, lam, hgp.ExactAverage(3), eta=1.0, iterations=7, callback=lambda m, v: None
+    )
     assert asked == ["products"] * 8  # the first for the fingerprint
     asked.clear()
-    deferred = hgp.hypergradient(Counting(), x, lam, hgp.ExactAverage(3), iterations=7)
+    deferred = hgp.hypergradient(Counting(), x, lam, hgp.ExactAverage(3), eta=1.0, iterations=7)
     assert asked == ["products"] + ["hvp"] * 7 + ["cross"]
     assert_close(with_callback.value, deferred.value, RTOL)
 
 
 def test_a_later_run_goes_on_with_later_graphs_and_batches():
-    """after(t) and first_batch: two halves of a run are the run, graph for graph and batch for batch."""
+    """after(t) and offset: two halves of a run are the run, graph for graph and batch for batch."""
     problem, x, lam = logistic()
-    options = {"batch_size": 4, "seed": 5, "eta": 0.5, "iterations": 3}
+    options = {"batches": hgp.MiniBatches(4, seed=5, offset=3), "eta": 0.5, "iterations": 3}
     draws = [hgp.problems.sample_batches(problem.counts, 4, 5, 3, 3, stream=s) for s in (0, 1)]
-    later = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET.after(6), 2), first_batch=3, **options)
+    later = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET.after(6), 2), **options)
     matrices = [exact.push_sum_matrix(NET, 2, call) for call in (3, 4, 5)]
     assert_close(later.value, explicit(problem, x, lam, matrices, Neumann(0.5), draws)[-1], RTOL)
-    options = {"steps": 8, "lr": 0.3, "milestones": (), "batch_size": 4, "seed": 2}
-    whole = hgp.sgp(problem, NET, lam, **options)
-    first = hgp.sgp(problem, NET, lam, callback=lambda s, z: s == 5, **options)
+    options = {"steps": 8, "lr": 0.3, "milestones": (), "batches": hgp.MiniBatches(4, seed=2)}
+    whole = hgp.sgp(problem, lam, NET, **options)
+    first = hgp.sgp(problem, lam, NET, callback=lambda s, z: s == 5, **options)
     assert first.stopped == "callback" and first.steps == 5 and whole.stopped == "steps"
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"method": "chebyshev"}, TypeError, "method: needed a method"),
-        ({"method": Neumann(), "eta": 0.5}, ValueError, "eta=0.5 given beside method"),
+        ({"method": "chebyshev"}, TypeError, "method must be a method"),
+        ({"method": Neumann(1.0), "eta": 0.5}, ValueError, "eta=0.5 and method=.* exclude each other"),
         ({"tol": 0.0}, ValueError, "tol must be .*, got 0.0"),
         ({"tol": float("nan")}, ValueError, "tol must be .*, got nan"),
         ({"w0": np.ones((3, 5))}, ValueError, r"w0: shape \(3, 5\) given"),
         ({"w0": np.full((3, 4), np.inf)}, ValueError, "w0 must not contain NaN"),
-        ({"first_batch": -1, "batch_size": 2}, ValueError, "first_batch must be .*, got -1"),
-        ({"seed": 1.5}, TypeError, "seed must be .*, got 1.5"),
+        ({"batches": 1.5}, TypeError, "batches must be None, a size or hgp.MiniBatches.*got 1.5"),
     ],
 )
 def test_bad_input_is_named(options, error, message):
@@ -345,16 +348,19 @@ def test_flooding_leaves_the_weights_as_they_are(mode, many):
 
 def test_chebyshev_finds_its_interval_on_full_batches_for_any_number_of_seeds():
     problem, x, lam = logistic(n=3)
-    avg, options = hgp.PushSum(NET, 3), {"iterations": 5, "batch_size": 2}
+    avg = hgp.PushSum(NET, 3)
     spectrum = np.linalg.eigvalsh(exact.hessians(problem, x, lam))
     given = Chebyshev(spectrum.min(), 1.05 * spectrum.max())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "not converged", RuntimeWarning)  # five terms of mini-batches of two
-        found = hgp.hypergradient(problem, x, lam, avg, method=Chebyshev(), seed=[3, 4], **options)
+        found = hgp.hypergradient(
+            problem, x, lam, avg, Chebyshev(), iterations=5, batches=hgp.MiniBatches(2, seed=[3, 4])
+        )
         flooded = int(found.traffic.rounds[0]) - 15
         later = hgp.PushSum(NET.after(flooded), 3)
         for r, seed in enumerate((3, 4)):
-            expected = hgp.hypergradient(problem, x, lam, later, method=given, seed=seed, **options)
+            batches = hgp.MiniBatches(2, seed=seed)
+            expected = hgp.hypergradient(problem, x, lam, later, given, iterations=5, batches=batches)
             assert_close(found.value[r], expected.value, 1e-10)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import assert_close
@@ -122,46 +124,50 @@ def test_with_mini_batches_noise_shrinks_with_the_residual():
     avg, b, M, cycles = hgp.PushSum(NET, 30), 12, 400, 5
     budget = M * b + cycles * 60 + 60
     seeds = [1, 2, 3, 4]
-    options = {"batch_size": b, "seed": seeds}
-    plain = hgp.hypergradient(problem, x, lam, avg, method=Neumann(1.0), iterations=budget // b, **options)
+    plain = hgp.hypergradient(
+        problem, x, lam, avg, Neumann(1.0), iterations=budget // b, batches=hgp.MiniBatches(b, seed=seeds)
+    )
     method = Refined(Neumann(1.0), cycles, 60)
-    est = hgp.hypergradient(problem, x, lam, avg, method=method, iterations=M, whole_cross=True, **options)
+    batches = hgp.MiniBatches(b, seed=seeds, full_jacobian=True)
+    est = hgp.hypergradient(problem, x, lam, avg, method, iterations=M, batches=batches)
     errors = [np.median(np.linalg.norm(e.value - truth, axis=(1, 2))) for e in (plain, est)]
     assert errors[1] < errors[0] / 100
     certificate = hgp.certify(problem, x, lam, est)
     assert np.all(np.linalg.norm(est.value - truth, axis=2) <= certificate.bound)
 
 
-def test_a_whole_cross_product_removes_the_noise_of_the_mixed_derivatives():
+def test_a_full_batch_jacobian_removes_the_noise_of_the_mixed_derivatives():
     rng = np.random.default_rng(0)
     (X, X_val), (y, y_val) = rng.uniform(-1, 1, (2, 3, 30, 4)), rng.integers(0, 2, (2, 3, 30))
     problem = hgp.problems.InstanceWeights(X, y, X_val, y_val, l2=0.5)
     x, lam = rng.normal(size=(3, 4)), np.ones((3, 30))
     f_lam, J = exact.outer_gradients(problem, x, lam)[1], exact.jacobians(problem, x, lam)
-    options = {"method": Neumann(1.0), "iterations": 60, "batch_size": 10, "seed": 3}
-    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 20), whole_cross=True, **options)
+    batches = hgp.MiniBatches(10, seed=3)
+    options = {"method": Neumann(1.0), "iterations": 60}
+    est = hgp.hypergradient(
+        problem, x, lam, hgp.PushSum(NET, 20), batches=replace(batches, full_jacobian=True), **options
+    )
     assert_close(est.value, f_lam - np.einsum("nij,nj->ni", J, est.w), RTOL)
-    plain = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 20), **options)
+    plain = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 20), batches=batches, **options)
     assert_close(plain.w, est.w, RTOL)
     assert np.linalg.norm(plain.value - est.value) > 1e-3 * np.linalg.norm(est.value)
-    assert est.whole_cross and not plain.whole_cross
+    assert est.batches.full_jacobian and not plain.batches.full_jacobian
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("Neumann",), "method: builtins.str given"),
-        ((Neumann(), 0), "cycles must be .*, got 0"),
-        ((Neumann(), 2, 0), "steps must be .*, got 0"),
-        ((Neumann(), 2, []), "steps: empty"),
+        ((Neumann(1.0), 0), "cycles must be .*, got 0"),
+        ((Neumann(1.0), 2, 0), "steps must be .*, got 0"),
+        ((Neumann(1.0), 2, []), "steps: empty"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises((TypeError, ValueError), match=message):
         Refined(*arguments)
-    problem, x, lam = quadratic()
-    with pytest.raises(TypeError, match="whole_cross must be .*, got 1"):
-        hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), whole_cross=1)
+    with pytest.raises(TypeError, match="full_jacobian must be .*, got 1"):
+        hgp.MiniBatches(2, full_jacobian=1)
 
 
 def test_more_cycles_than_iterations():

@@ -19,20 +19,27 @@ from hgp_ref.methods import Chebyshev, LocalNeumann, Neumann, Refined, Tracking
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 
 
+def run(problem, x, lam, avg, runs=None, **options):
+    """An estimate; `runs` of them at once along a run axis."""
+    return hgp.hypergradient(problem, x, lam, avg if runs is None else [avg] * runs, **options)
+
+
 def halves(method, first, more, steps=3, **options):
     """Two runs, the second over later graphs."""
     problem, x, lam = options.pop("case")
-    start = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, steps), method=method, iterations=first, **options)
+    start = run(problem, x, lam, hgp.PushSum(NET, steps), method=method, iterations=first, **options)
     later = hgp.PushSum(NET.after(int(np.max(start.traffic.rounds))), steps)
-    if "batch_size" in options:
-        options["first_batch"] = first
-    return hgp.hypergradient(problem, x, lam, later, method=method, iterations=more, resume=start, **options)
+    if "batches" in options:
+        options["batches"] = replace(options["batches"], offset=first)
+    return run(problem, x, lam, later, method=method, iterations=more, resume=start, **options)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"seed": [1, 2]}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"batches": hgp.MiniBatches(4)}, {"batches": hgp.MiniBatches(4, seed=[1, 2])}], ids=str
+)
 def test_the_series_goes_on_as_if_nothing_had_happened(options):
     problem, x, lam = case = logistic()
-    whole = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), method=Neumann(0.5), iterations=9, **options)
+    whole = run(problem, x, lam, hgp.PushSum(NET, 3), method=Neumann(0.5), iterations=9, **options)
     assert_close(halves(Neumann(0.5), 4, 5, case=case, **options).value, whole.value, 1e-12)
 
 
@@ -57,10 +64,10 @@ def test_bad_input_is_named():
         ({"resume": est, "method": Neumann(0.5)}, "resume: an estimate by Tracking"),
         ({"resume": est, "method": Tracking(0.1), "w0": x}, "w0: given beside resume"),
         ({"resume": x, "method": Tracking(0.1)}, "resume must be an Estimate, got"),
-        ({"resume": est, "method": Tracking(0.1), "seed": [1, 2]}, "resume.w: shape"),
+        ({"resume": est, "method": Tracking(0.1), "runs": 2}, "resume.w: shape"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
-            hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), iterations=3, **options)
+            run(problem, x, lam, hgp.PushSum(NET, 3), iterations=3, **options)
 
 
 ELSEWHERE = "resume must be an estimate at the same problem, x and lam; to start from its w elsewhere, pass w0=est.w"
@@ -72,7 +79,7 @@ METHODS = [
     Refined(Tracking(0.1), cycles=2, steps=5),
     LocalNeumann(0.5),
 ]
-KINDS = [{}, {"batch_size": 3}, {"seed": [1, 2]}, {"seed": [1, 2], "batch_size": 3}]
+KINDS = [{}, {"batches": 3}, {"runs": 2}, {"batches": hgp.MiniBatches(3, seed=[1, 2])}]
 
 
 def data(seed=0, n=3, N=12, d=4, dtype="float64"):
@@ -91,7 +98,7 @@ def changed(parts, index, entry, value):
 def quiet(*given, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a few iterations are no estimate
-        return hgp.hypergradient(*given, **options)
+        return run(*given, **options)
 
 
 def carries(method, options):
@@ -164,7 +171,7 @@ def test_a_problem_of_ones_own_is_told_from_another_at_zero(method):
 
 @pytest.mark.parametrize("kind", ["full", "mini-batch"])
 def test_one_label_of_20000_is_noticed_in_float32(kind):
-    options = {"batch_size": 16} if kind == "mini-batch" else {}
+    options = {"batches": 16} if kind == "mini-batch" else {}
     parts = data(n=2, N=20_000, d=3, dtype="float32")
     x, lam = np.full((2, 3), 0.1, "float32"), np.full((2, 3), 0.1, "float32")
     avg = hgp.ExactAverage(2)
@@ -194,7 +201,7 @@ def test_a_loaded_estimate_goes_on_with_the_same_bits(method, options, tmp_path)
     assert loaded == est
     given = dict(avg=hgp.PushSum(NET.after(40), 3), method=method, iterations=4, **options)
     there, here = quiet(problem, x, lam, resume=est, **given), quiet(problem, x, lam, resume=loaded, **given)
-    for name in ("value", "w", "carried", "norms"):
+    for name in ("value", "w", "carried", "residual_norms"):
         assert getattr(there, name).tobytes() == getattr(here, name).tobytes(), name
     with pytest.raises(ValueError, match=ELSEWHERE):
         quiet(problem, x + 1, lam, resume=loaded, **given)

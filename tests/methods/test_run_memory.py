@@ -23,9 +23,7 @@ def test_a_run_holds_no_array_that_it_has_left_behind():
     def run():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a few iterations are no estimate
-            hgp.hypergradient(
-                problem, x, lam, average, eta=1e-5, iterations=4, batch_size=2, callback=lambda m, v: None
-            )
+            hgp.hypergradient(problem, x, lam, average, eta=1e-5, iterations=4, callback=lambda m, v: None, batches=2)
 
     run()
     tracemalloc.start()

@@ -31,12 +31,13 @@ def weighted():
 
 def estimate(**given):
     problem, x, lam = quadratic()
-    return hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 10), **given)
+    avg = [hgp.PushSum(NET, 10)] * given.pop("runs") if "runs" in given else hgp.PushSum(NET, 10)
+    return hgp.hypergradient(problem, x, lam, avg, **given)
 
 
 def train(**given):
     problem, _, lam = logistic()
-    return hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, lr=0.1, milestones=(), **given)
+    return hgp.sgp(problem, lam, hgp.networks.FullyConnected(3), lr=0.1, **given)
 
 
 def retrain():
@@ -49,7 +50,7 @@ UNMET = {
         lambda: estimate(iterations=7, tol=1e-9, method=hgp.methods.Tracking()),
         "tol=1e-09 was not met in 7 iterations",
     ),
-    "two runs": (lambda: estimate(iterations=7, tol=1e-9, seed=[0, 1]), "tol=1e-09 was not met in 7 iterations"),
+    "two runs": (lambda: estimate(iterations=7, tol=1e-9, runs=2), "tol=1e-09 was not met in 7 iterations"),
     "training": (lambda: train(steps=40, tol=1e-6), "tol=1e-06 was not met in 40 steps"),
     "training that was never looked at": (lambda: train(steps=5, tol=1e-6), "tol=1e-06 was not met in 5 steps"),
     "retraining": (retrain, "tol=1e-09 was not met in 20 steps"),
@@ -67,8 +68,8 @@ def test_an_unmet_tolerance_warns_once_where_the_user_called(case):
 def test_the_warning_says_how_much_is_left():
     problem, x, lam = quadratic()
     with pytest.warns(hgp.ConvergenceWarning) as said:
-        est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), iterations=7, tol=1e-9)
-    assert f"{est.growth:.2g} of the first residual" in str(said[0].message)
+        est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), eta=1.0, iterations=7, tol=1e-9)
+    assert f"{est.residual_ratio:.2g} of the first residual" in str(said[0].message)
     with pytest.warns(hgp.ConvergenceWarning) as said:
         fit = train(steps=40, tol=1e-6)
     problem, _, lam = logistic()
@@ -115,7 +116,7 @@ def test_a_tolerance_met_before_the_last_cycle_is_not_met():
     method = hgp.methods.Refined(hgp.methods.Neumann(1.0), 5, 3)
     with pytest.warns(hgp.ConvergenceWarning, match="7 iterations, which end before the last cycle of the method"):
         est = estimate(iterations=7, tol=0.99, method=method)
-    assert est.growth <= 0.99 and est.stopped == "iterations" and "(tol=0.99 was not met)" in str(est)
+    assert est.residual_ratio <= 0.99 and est.stopped == "iterations" and "(tol=0.99 was not met)" in str(est)
 
 
 def optimise(**given):
@@ -133,7 +134,7 @@ def test_optimise_warns_once_of_all_its_runs():
 
 def test_optimise_counts_the_runs_of_a_function_of_the_users_own():
     def own(problem, net, lam, x0, seed, first_batch, outer_step):
-        return hgp.sgp(problem, net, lam, steps=20, lr=0.1, tol=1e-9, x0=x0)
+        return hgp.sgp(problem, lam, net, steps=20, lr=0.1, tol=1e-9, x0=x0, milestones=(0.6, 0.8))
 
     said = recorded(lambda: optimise(train=own, estimate=dict(steps=3, iterations=4)))
     assert [w.category for w in said] == [hgp.ConvergenceWarning] and "4 runs" in str(said[0].message)

@@ -72,8 +72,9 @@ def test_as_written_out_with_history_traffic_and_callback(steps, mode):
     sent = sum(NET.edges(s)[0].size - 3 for s in range(1, sum(each) + 1))
     assert est.traffic == hgp.Traffic(sent, sent * 9, sent * 72, sum(each)) == avg.traffic
     seen = []
-    told = hgp.hypergradient(problem, x, lam, avg, method=Tracking(0.4), iterations=M,
-                             callback=lambda m, v: seen.append(v) or m == 4)  # fmt: skip
+    told = hgp.hypergradient(
+        problem, x, lam, avg, method=Tracking(0.4), iterations=M, callback=lambda m, v: seen.append(v) or m == 4
+    )
     assert told.stopped == "callback" and told.iterations == 4
     assert_close(np.stack(seen), expected[:4], RTOL)
 
@@ -121,16 +122,18 @@ def test_mini_batches():
     M = 6
     draws = hgp.problems.sample_batches(problem.counts, 5, 7, 0, M, stream=1)
     w = written_out(problem, x, lam, products_of(NET, [2] * M), 0.4, batches=draws)
-    options = {"method": Tracking(0.4), "iterations": M, "batch_size": 5, "seed": 7}
+    options = {"method": Tracking(0.4), "iterations": M, "batches": hgp.MiniBatches(5, seed=7)}
     est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), **options)
     assert_close(est.w, w[-1], RTOL)
-    whole = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), whole_cross=True, history=True, **options)
+    full = {**options, "batches": hgp.MiniBatches(5, seed=7, full_jacobian=True)}
+    whole = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), history=True, **full)
     assert_close(whole.history, values(problem, x, lam, w), RTOL)
     seen = []
-    hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), whole_cross=True, callback=lambda m, v: seen.append(v),
-                      **options)  # fmt: skip
+    hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), callback=lambda m, v: seen.append(v), **full)
     assert_close(np.stack(seen), values(problem, x, lam, w), RTOL)
-    both = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), **{**options, "seed": [7, 8]})
+    both = hgp.hypergradient(
+        problem, x, lam, hgp.PushSum(NET, 2), **{**options, "batches": hgp.MiniBatches(5, seed=[7, 8])}
+    )
     assert_close(both.w[0], w[-1], RTOL)
 
 

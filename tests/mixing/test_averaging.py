@@ -210,7 +210,7 @@ def test_an_averaging_of_ones_own_needs_steps_and_a_channel_alone():
 
     problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
     x, lam, own, ours = np.ones((3, 4)), np.zeros((3, 2)), Everybody(3), hgp.ExactAverage(3)
-    mine, theirs = (hgp.hypergradient(problem, x, lam, avg, iterations=20) for avg in (own, ours))
+    mine, theirs = (hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=20) for avg in (own, ours))
     np.testing.assert_array_equal(mine.value, theirs.value)
     assert own.traffic == ours.traffic == mine.traffic
     assert Everybody(3).traffic.messages == 0

@@ -61,7 +61,8 @@ def test_bounds_hold_with_any_steps_and_the_rounds_are_about_half():
             assert np.all(error <= bound.per_client * (1 + 1e-9))
     falling, constant = hgp.PushSum(net, hgp.falling_steps(12, 60)), hgp.PushSum(net, 12)
     errors = [
-        np.linalg.norm(hgp.hypergradient(problem, x, lam, a, iterations=60).value - truth) for a in (falling, constant)
+        np.linalg.norm(hgp.hypergradient(problem, x, lam, a, eta=1.0, iterations=60).value - truth)
+        for a in (falling, constant)
     ]
     assert errors[0] < 1.3 * errors[1]
     assert falling.traffic.rounds < 0.6 * constant.traffic.rounds

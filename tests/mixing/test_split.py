@@ -75,8 +75,14 @@ def test_training_in_two_places_is_training_in_one(network, kind, equal, dtype, 
         z, omega = mix(net, s + 1, x - 0.25 * gradient, omega)
         z /= omega.astype(dtype)[:, None]
         x = z * omega.astype(dtype)[:, None]
-    options = {"steps": steps, "lr": 0.25, "milestones": (), "batch_size": batch_size, "seed": 4, "mode": "stepping"}
-    np.testing.assert_array_equal(hgp.sgp(problem, net, lam, **options).x, z)
+    options = {
+        "steps": steps,
+        "lr": 0.25,
+        "milestones": (),
+        "batches": None if batch_size is None else hgp.MiniBatches(batch_size, seed=4),
+        "mode": "stepping",
+    }
+    np.testing.assert_array_equal(hgp.train(problem, lam, net, hgp.training.SGP(**options)).x, z)
 
 
 @pytest.mark.parametrize("batch_size", [None, 3])
@@ -109,6 +115,7 @@ def test_a_hypergradient_in_two_places_is_that_in_one(network, kind, equal, dtyp
         v = v if batches is None else v - product("cross", p, 0, m)
     v = v if batches is not None else f_lam - product("cross", w, 0, 0)
     avg = hgp.PushSum(net, S, mode="stepping")
-    est = hgp.hypergradient(problem, x, lam, avg, eta=eta, iterations=M, batch_size=batch_size, seed=4)
+    drawn = None if batch_size is None else hgp.MiniBatches(batch_size, seed=4)
+    est = hgp.hypergradient(problem, x, lam, avg, eta=eta, iterations=M, batches=drawn)
     np.testing.assert_array_equal(est.w, w)
     np.testing.assert_array_equal(est.value, v)

@@ -51,7 +51,9 @@ def test_hypergradient_is_the_explicit_formula_with_augmented_matrices(robust):
     matrices, _ = exact.push_sum_matrices(net, 3, 12, robust=robust)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PushSum over")
-        est = hgp.hypergradient(problem, x, lam, (hgp.RobustPushSum if robust else hgp.PushSum)(net, 3), 0.5, 12)
+        est = hgp.hypergradient(
+            problem, x, lam, (hgp.RobustPushSum if robust else hgp.PushSum)(net, 3), eta=0.5, iterations=12
+        )
     assert_close(est.value, exact.estimate(problem, x, lam, matrices, 0.5), RTOL)
 
 
@@ -72,7 +74,7 @@ def check_bounds(net, problem, x, lam, S, M, eta, robust=True):
     avg = (hgp.RobustPushSum if robust else hgp.PushSum)(net, S)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that clients are cut off, or a run too short, is no matter
-        est = hgp.hypergradient(problem, x, lam, avg, eta, M)
+        est = hgp.hypergradient(problem, x, lam, avg, eta=eta, iterations=M)
     P, _ = avg.connect().matrices((S,) * M)
     f_x, f_lam = exact.outer_gradients(problem, x, lam)
     c = bounds.realised_constants(
@@ -104,9 +106,9 @@ def test_runs_side_by_side_are_the_runs_alone():
     nets = [Unreliable(RandomDirected(4, seed=k), loss=0.1 * k, delay=k, seed=k) for k in (1, 2, 3)]
     for debias in ("reset", "conserve"):
         averagings = [hgp.RobustPushSum(net, 6, debias=debias) for net in nets]
-        together = hgp.hypergradient(problem, x, lam, averagings, 0.3, 20)
+        together = hgp.hypergradient(problem, x, lam, averagings, eta=0.3, iterations=20)
         for r, net in enumerate(nets):
-            alone = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 6, debias=debias), 0.3, 20)
+            alone = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 6, debias=debias), eta=0.3, iterations=20)
             assert_close(together.value[r], alone.value, RTOL)
             assert together.traffic.of_run(r) == alone.traffic
 
@@ -141,9 +143,7 @@ def test_tracking_is_the_recursion_with_augmented_matrices():
         w = u[:n] / omega[:n, None]
         y[:n] += np.einsum("nij,nj->ni", H, w - before)
         assert_close(y.sum(axis=0), (np.einsum("nij,nj->ni", H, w) - f_x).sum(axis=0), RTOL)  # the invariant
-    est = hgp.hypergradient(
-        problem, x, lam, hgp.RobustPushSum(net, 2), method=hgp.methods.Tracking(eta), iterations=M
-    )  # fmt: skip
+    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 2), method=hgp.methods.Tracking(eta), iterations=M)
     assert_close(est.w, w, RTOL)
 
 
@@ -165,8 +165,10 @@ def test_what_is_under_way_cannot_be_resumed():
     est = hgp.hypergradient(problem, x, lam, avg, method=tracking, iterations=40)
     with pytest.raises(ValueError, match="resume: .* may be under way at the end of a run: give w0 instead"):
         hgp.hypergradient(problem, x, lam, avg, method=tracking, iterations=40, resume=est)
-    series = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 30), 0.3, 40)
-    hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net.after(1200), 30), 0.3, 40, resume=series)  # nothing is
+    series = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 30), eta=0.3, iterations=40)
+    hgp.hypergradient(
+        problem, x, lam, hgp.RobustPushSum(net.after(1200), 30), eta=0.3, iterations=40, resume=series
+    )  # nothing is
 
 
 @pytest.mark.parametrize("by_clients", [False, True])
@@ -203,7 +205,7 @@ def test_pushed_rows_are_refused():
 def test_certificates_of_clients_need_running_sums():
     problem, x, lam = quadratic(n=4)
     net = Unreliable(RandomDirected(4, seed=1), loss=0.1, delay=1, seed=1)
-    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 40), 0.5, 100)
+    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 40), eta=0.5, iterations=100)
     with pytest.raises(ValueError, match="needed RobustPushSum: C3 and C4 place the true mean .* part of it is lost"):
         hgp.certify(problem, x, lam, est, hgp.PushSum(net, 40))
 
@@ -216,7 +218,7 @@ def certified(count, first=0):
         x = exact.inner_solution(problem, lam)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, S), eta, M)
+            est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, S), eta=eta, iterations=M)
         found = hgp.certify(problem, x, lam, est, hgp.RobustPushSum(net, 3 * S))
         error = np.linalg.norm(est.value - exact.hypergradient(problem, x, lam), axis=1)
         yield error, found.decentralised_bound, found.bound
@@ -239,7 +241,7 @@ def test_certificates_with_many_steps_are_as_tight_as_over_reliable_links():
     inner = RandomDirected(5, seed=1)
     x = exact.inner_solution(problem, lam)
     net = Unreliable(inner, loss=0.1, delay=3, seed=1)
-    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 20), 0.5, 60)
+    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 20), eta=0.5, iterations=60)
     over, reliable = (hgp.certify(problem, x, lam, est, avg).decentralised_bound for avg in
                       (hgp.RobustPushSum(net, 100), hgp.PushSum(inner, 40)))  # fmt: skip
     assert np.all(over <= 1.01 * reliable)
@@ -294,8 +296,8 @@ def test_training_converges_over_links_that_lose(problem, variant):
     with pytest.warns(
         RuntimeWarning, match="sgp: the links of net .* training goes over RobustPushSum.*conserve.* smaller lr"
     ):
-        fit = hgp.sgp(problem, net, lam, **run)
-    over_reliable = hgp.sgp(problem, inner, lam, **run)
+        fit = hgp.sgp(problem, lam, net, **run)
+    over_reliable = hgp.sgp(problem, lam, inner, **run)
     off, least = (np.abs(x - solution).max() for x in (fit.x, over_reliable.x))
     assert off < 4 * least + 1e-3 * np.abs(solution).max()
     assert fit.traffic.rounds == 2500 and fit.traffic.floats == fit.traffic.messages * (problem.dim_x + 1)
@@ -305,4 +307,4 @@ def test_training_that_steps_too_far_says_so():
     problem, _, lam = quadratic(n=5)
     net = Unreliable(OnePeerExponential(5), loss=0.5, delay=5, seed=1)
     with pytest.warns(RuntimeWarning, match="sgp:"), pytest.raises(hgp.DivergenceError, match="take a smaller lr"):
-        hgp.sgp(problem, net, lam, steps=2000, lr=1.0)
+        hgp.sgp(problem, lam, net, steps=2000, lr=1.0, milestones=(0.6, 0.8))

@@ -58,8 +58,8 @@ def runs(lib, direct):
     net = hgp.mpi.spread(base, COMM, direct=direct)
     k, there = net.clients, problem.to(lib.backend)
     own = problem.restrict(k).to(lib.backend)
-    fit = hgp.sgp(own, net, lib.asarray(lam[k]), steps=6, lr=0.2, batch_size=3)
-    whole = hgp.sgp(there, base, lib.asarray(lam), steps=6, lr=0.2, batch_size=3)
+    fit = hgp.sgp(own, lib.asarray(lam[k]), net, steps=6, lr=0.2, milestones=(0.6, 0.8), batches=3)
+    whole = hgp.sgp(there, lib.asarray(lam), base, steps=6, lr=0.2, milestones=(0.6, 0.8), batches=3)
     np.testing.assert_allclose(lib.to_numpy(hgp.mpi.gather(fit.x, net)), lib.to_numpy(whole.x), rtol=1e-12)
     method = hgp.methods.Chebyshev()
     given = {"method": method, "iterations": 5}

@@ -147,10 +147,15 @@ def composed():
     base = NETWORK_KINDS["RandomDirected"](N)
     net = hgp.mpi.spread(base, COMM)
     for seed in (1, [1, 2]):
-        given = {"method": hgp.methods.Chebyshev(), "iterations": 6, "batch_size": 3, "seed": seed}
+        given = {"method": hgp.methods.Chebyshev(), "iterations": 6, "batches": hgp.MiniBatches(3, seed=seed)}
         whole = hgp.hypergradient(problem, x, lam, hgp.PushSum(base, 4, mode="composed"), **given)
-        own = hgp.hypergradient(problem.restrict(net.clients), x[net.clients], lam[net.clients],
-                                hgp.PushSum(net, 4, mode="composed"), **given)  # fmt: skip
+        own = hgp.hypergradient(
+            problem.restrict(net.clients),
+            x[net.clients],
+            lam[net.clients],
+            hgp.PushSum(net, 4, mode="composed"),
+            **given,
+        )
         near("composed, hypergradient", whole.value[..., net.clients, :], own.value)
         equal("composed, hypergradient, traffic", whole.traffic, own.traffic)
 
@@ -201,13 +206,17 @@ def training(kinds, dtypes=DTYPES):
         net = hgp.mpi.spread(base, COMM)
         for dtype in dtypes:
             for problem_name, problem, _, lam in problems(dtype):
-                for options in ({"variant": "nedic"}, {"batch_size": 3, "seed": 4}, {"batch_size": 4, "seed": [1, 2]}):
+                for options in (
+                    {"variant": "nedic"},
+                    {"batches": hgp.MiniBatches(3, seed=4)},
+                    {"batches": hgp.MiniBatches(4, seed=[1, 2])},
+                ):
                     if not chosen():
                         continue
                     name = f"sgp, {kind}, {problem_name}, {dtype}, {options}"
-                    options = {"steps": 8, "lr": 0.1, **options}
-                    whole = hgp.sgp(problem, base, lam, mode="stepping", **options)
-                    own = hgp.sgp(problem.restrict(net.clients), net, lam[net.clients], **options)
+                    options = {"steps": 8, "lr": 0.1, "milestones": (0.6, 0.8), **options}
+                    whole = hgp.train(problem, lam, base, hgp.training.SGP(mode="stepping", **options))
+                    own = hgp.train(problem.restrict(net.clients), lam[net.clients], net, hgp.training.SGP(**options))
                     same(name, whole.x, own.x, net.clients)
                     equal(name, whole.consensus_gap, own.consensus_gap)
                     equal(name, whole.grad_norm, own.grad_norm)
@@ -225,12 +234,12 @@ def estimates(kinds, dtypes=DTYPES):
                 spectrum = (0.1, 9.0) if problem_name == "network" else ()
                 for options in (
                     {"method": method.Neumann(eta)},
-                    {"method": method.Neumann(eta), "batch_size": 3, "seed": 4, "debias": "conserve"},
+                    {"method": method.Neumann(eta), "batches": hgp.MiniBatches(3, seed=4), "debias": "conserve"},
                     {"method": method.Chebyshev(*spectrum), "w0": True, "history": True},
-                    {"method": method.Chebyshev(*spectrum), "batch_size": 3, "seed": [3, 5], "tol": 1e-3},
+                    {"method": method.Chebyshev(*spectrum), "batches": hgp.MiniBatches(3, seed=[3, 5]), "tol": 1e-3},
                     {"method": method.Tracking(), "w0": True},
-                    {"method": method.Tracking(eta / 4), "batch_size": 3, "seed": [3, 5]},
-                    {"method": method.Refined(method.Neumann(eta), cycles=2, steps=(5, 7)), "batch_size": 4},
+                    {"method": method.Tracking(eta / 4), "batches": hgp.MiniBatches(3, seed=[3, 5])},
+                    {"method": method.Refined(method.Neumann(eta), cycles=2, steps=(5, 7)), "batches": 4},
                     {"method": method.RandomTerm(6, ell=2 / eta, draw=1)},
                     {"method": method.LocalNeumann(eta)},
                 ):
@@ -253,7 +262,7 @@ def estimate(name, base, net, problem, x, lam, options):
     same(f"w, {name}", whole.w, own.w, clients)
     if whole.history is not None:
         same(f"history, {name}", whole.history, own.history, clients)
-    for field in ("traffic", "norms", "looks", "growth", "iterations", "stopped"):
+    for field in ("traffic", "residual_norms", "checkpoints", "residual_ratio", "iterations", "stopped"):
         equal(f"{field}, {name}", getattr(whole, field), getattr(own, field))
     equal(f"traffic, {name}", averagings[0].traffic, averagings[1].traffic)
 
@@ -274,7 +283,9 @@ def certificates():
     k, nu = net.clients, problem.lipschitz(lam)
     for options in ({"lipschitz": nu}, {"matrix_free": True, "strong_convexity": 0.05, "lipschitz": nu}, {"runs": 2}):
         averagings = [hgp.PushSum(one, 4, mode="stepping") for one in (base, net)]
-        given = {"eta": 0.4, "iterations": 60, "seed": [0] * options["runs"] if "runs" in options else 0}
+        given = {"eta": 0.4, "iterations": 60}
+        if "runs" in options:
+            averagings = [[average] * options["runs"] for average in averagings]
         options = {key: value for key, value in options.items() if key != "runs"}
         x = hgp.exact.inner_solution(problem, lam)
         whole_est = hgp.hypergradient(problem, x, lam, averagings[0], **given)
@@ -396,10 +407,17 @@ def rounds():
     net = hgp.mpi.spread(base, COMM)
     k = net.clients
     for name, problem, _, lam in problems("float64"):
-        options = {"rounds": 4, "lr": 0.1, "epochs": 2, "batch_size": 3, "momentum": 0.5, "prox": 0.1, "seed": 2}
+        options = {
+            "rounds": 4,
+            "lr": 0.1,
+            "epochs": 2,
+            "batches": hgp.MiniBatches(3, seed=2),
+            "momentum": 0.5,
+            "prox": 0.1,
+        }
         sizes = np.array(SIZES)
-        whole = hgp.training.local_rounds(problem, hgp.PushSum(base, 2, mode="stepping"), lam, weights=sizes, **options)
-        own = hgp.training.local_rounds(problem.restrict(k), hgp.PushSum(net, 2), lam[k], weights=sizes[k], **options)
+        whole = hgp.training.local_rounds(problem, lam, hgp.PushSum(base, 2, mode="stepping"), weights=sizes, **options)
+        own = hgp.training.local_rounds(problem.restrict(k), lam[k], hgp.PushSum(net, 2), weights=sizes[k], **options)
         same(f"rounds, {name}", whole.x, own.x, k)
         for field in ("traffic", "consensus_gap", "grad_norm"):
             equal(f"rounds, {field}, {name}", getattr(whole, field), getattr(own, field))
@@ -446,10 +464,25 @@ def stopped_everywhere():
     _, problem, x, lam = next(problems("float64"))
     net = hgp.mpi.spread(NETWORK_KINDS["RandomOut"](N), COMM)
     k, last = net.clients, COMM.size - 1
-    fit = hgp.sgp(problem.restrict(k), net, lam[k], steps=9, lr=0.1, callback=lambda s, z: COMM.rank == last and s == 3)
+    fit = hgp.sgp(
+        problem.restrict(k),
+        lam[k],
+        net,
+        steps=9,
+        lr=0.1,
+        callback=lambda s, z: COMM.rank == last and s == 3,
+        milestones=(0.6, 0.8),
+    )
     equal("sgp", (3, "callback"), (fit.steps, fit.stopped))
-    est = hgp.hypergradient(problem.restrict(k), x[k], lam[k], hgp.PushSum(net, 2), 0.4, 9,
-                            callback=lambda m, v: COMM.rank == last and m == 4)  # fmt: skip
+    est = hgp.hypergradient(
+        problem.restrict(k),
+        x[k],
+        lam[k],
+        hgp.PushSum(net, 2),
+        eta=0.4,
+        iterations=9,
+        callback=lambda m, v: COMM.rank == last and m == 4,
+    )
     equal("hypergradient", (4, "callback"), (est.iterations, est.stopped))
 
 
@@ -487,7 +520,7 @@ def main(parts):
         rounds(),
         composed(),
         gossip(),
-        influence(),
+        influence(eta=1.0),
         layouts(),
         stopped_everywhere(),
     )

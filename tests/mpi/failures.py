@@ -22,9 +22,7 @@ def long_run(callback=None, patience=60.0):
     """Training that does not end by itself."""
     net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1), COMM, patience=patience)
     problem, _, lam = logistic(n=N, d=3)
-    hgp.sgp(
-        problem.restrict(net.clients), net, lam[net.clients], steps=10**6, lr=0.01, milestones=(), callback=callback
-    )
+    hgp.sgp(problem.restrict(net.clients), lam[net.clients], net, steps=10**6, lr=0.01, callback=callback)
 
 
 def say_pid(s, z):

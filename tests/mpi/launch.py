@@ -17,7 +17,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-NEEDED = "HGP_REF_NEEDS_MPI"  # set by `make test-all` and `make test-slow`: these tests must run
+NEEDED = "HGP_REF_NEEDS_MPI"  # set by `make test-all`: these tests must run
 # Open MPI refuses root, and more ranks than cores, unless told otherwise; others do not read these.
 OPEN_MPI = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe")
 

@@ -27,10 +27,10 @@ def problem_of(n):
 
 def work(problem, lam, net, mode):
     """Training on mini-batches, and an estimate at its end: x, v, and what both have sent."""
-    fit = hgp.sgp(problem, net, lam, steps=10, lr=0.3, batch_size=4, milestones=(), mode=mode)
+    fit = hgp.train(problem, lam, net, hgp.training.SGP(steps=10, lr=0.3, mode=mode, batches=4))
     average = hgp.PushSum(net, 3, mode=mode)
     with pytest.warns(hgp.ConvergenceWarning, match="tol=1e-09 was not met in 5 iterations"):
-        est = hgp.hypergradient(problem, fit.x, lam, average, eta=0.3, iterations=5, tol=1e-9, batch_size=4)
+        est = hgp.hypergradient(problem, fit.x, lam, average, eta=0.3, iterations=5, tol=1e-9, batches=4)
     return fit.x, est.value, fit.traffic + est.traffic
 
 

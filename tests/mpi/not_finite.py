@@ -32,7 +32,14 @@ def main(last: int) -> None:
             else:
                 raise AssertionError(f"{method!r}: NaN in call {first} is not an error")
     try:
-        hgp.sgp(Spoiled(problem.restrict(net.clients), 1, 0, gradient=COMM.rank == 0), net, lam[net.clients], steps=5)
+        hgp.sgp(
+            Spoiled(problem.restrict(net.clients), 1, 0, gradient=COMM.rank == 0),
+            lam[net.clients],
+            net,
+            steps=5,
+            lr=2.0,
+            milestones=(0.6, 0.8),
+        )
     except ValueError as error:
         assert str(error).startswith("problem: inner_grad(x, lam) returned NaN"), error
     else:

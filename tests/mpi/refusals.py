@@ -87,23 +87,24 @@ def settings():
     wide, wide_x, wide_lam = logistic(n=N, d=4)
 
     def train(problem=problem, lam=lam, net=net, **options):
-        return hgp.sgp(problem.restrict(k), net, lam[k], **{"steps": 3, "lr": 0.1, "batch_size": 2, **options})
+        given = {"steps": 3, "lr": 0.1, "batches": 2, **options}
+        callback = given.pop("callback", None)
+        return hgp.train(problem.restrict(k), lam[k], net, hgp.training.SGP(**given), callback=callback)
 
     def estimate(problem=problem, x=x, lam=lam, steps=2, **options):
-        given = {"iterations": 3, "batch_size": 2, **options}
+        given = {"iterations": 3, "batches": 2, **options}
         return hgp.hypergradient(problem.restrict(k), x[k], lam[k], hgp.PushSum(net, steps), **given)
 
-    words = {
-        "seed": (3, 4), "batch_size": (2, 3), "steps": (3, 5), "lr": (0.1, 0.2), "variant": ("assran", "nedic"),
-        "callback": (None, lambda s, z: False),
-    }  # fmt: skip
-    for name, pair in words.items():
-        said = {"lr": "rates", "steps": "calls"}.get(name, name)
+    seeds = hgp.MiniBatches(2, seed=3), hgp.MiniBatches(2, seed=4)
+    words = {"batches": (2, 3), "steps": (3, 5), "lr": (0.1, 0.2), "variant": ("assran", "nedic"),
+             "callback": (None, lambda s, z: False)}  # fmt: skip
+    for name, pair in [*words.items(), ("batches", seeds)]:
+        said = {"steps": "calls", "callback": "callback"}.get(name, "method")
         refuses(f"ranks disagree: .*{said}", lambda name=name, pair=pair: train(**{name: differ(*pair)}))
     refuses("columns: 3 .*, 4 on rank", lambda: train(*differ((problem, lam), (wide, wide_lam))))
     double, single = (problem, lam), (problem.to("numpy", dtype="float32"), lam.astype("float32"))
     refuses("dtype: float64 .*, float32 on rank", lambda: train(*differ(double, single)))
-    words = {"seed": (3, 4), "iterations": (3, 4), "steps": (2, 3), "tol": (None, 0.1), "history": (True, False),
+    words = {"batches": seeds, "iterations": (3, 4), "steps": (2, 3), "tol": (None, 0.1), "history": (True, False),
              "method": (hgp.methods.Neumann(0.5), hgp.methods.Neumann(0.4))}  # fmt: skip
     for name, pair in words.items():
         refuses("ranks disagree: ", lambda name=name, pair=pair: estimate(**{name: differ(*pair)}))
@@ -126,7 +127,9 @@ def settings():
     own = train()
     np.testing.assert_array_equal(
         own.x,
-        hgp.sgp(problem, net.net, lam, mode="stepping", steps=3, lr=0.1, batch_size=2).x[k],
+        hgp.train(
+            problem, lam, net.net, hgp.training.SGP(mode="stepping", steps=3, lr=0.1, milestones=(0.6, 0.8), batches=2)
+        ).x[k],
     )  # after all this, ranks are in step
 
 
@@ -151,7 +154,7 @@ def calls():
 
 
 def average_of(problem, x, lam, net):
-    return hgp.hypergradient(problem, x[net.clients], lam[net.clients], hgp.PushSum(net, 2), 0.3, 3)
+    return hgp.hypergradient(problem, x[net.clients], lam[net.clients], hgp.PushSum(net, 2), eta=0.3, iterations=3)
 
 
 def everywhere():
@@ -159,9 +162,12 @@ def everywhere():
     net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1))
     k = net.clients
     problem, x, lam = logistic(n=N, d=3)
-    refuses("training diverged", lambda: hgp.sgp(problem.restrict(k), net, 50 + lam[k], steps=300, lr=9.0),
-            hgp.DivergenceError)  # fmt: skip
-    estimate = lambda: hgp.hypergradient(problem.restrict(k), x[k], 50 * lam[k], hgp.PushSum(net, 4), 1.0, 200)  # noqa: E731
+    train = lambda: hgp.sgp(problem.restrict(k), 50 + lam[k], net, steps=300, lr=9.0)  # noqa: E731
+    refuses("training diverged", train, hgp.DivergenceError)
+
+    def estimate():
+        return hgp.hypergradient(problem.restrict(k), x[k], 50 * lam[k], hgp.PushSum(net, 4), eta=1.0, iterations=200)
+
     refuses("diverged", estimate, hgp.DivergenceError)
     cut = hgp.mpi.spread(hgp.networks.SelfLoops(N))
     refuses(rf"does not reach {N - 1} of {N} clients \(the first: \[0, 1, 2, 3, 4\]",
@@ -173,7 +179,7 @@ def resuming():
     net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1))
     k = net.clients
     problem, x, lam = logistic(n=N, d=3)
-    for options in ({}, {"batch_size": 2}):
+    for options in ({}, {"batches": 2}):
         given = dict(method=hgp.methods.Neumann(0.3), iterations=4, **options)
 
         def estimate(x=x, given=given, **more):

@@ -17,7 +17,7 @@ NET = hgp.networks.RandomOut(N, 2, seed=1)
 
 
 def train(problem, net, lam, steps=400):
-    return hgp.sgp(problem.restrict(net.clients), net, lam[net.clients], steps=steps, lr=0.1, milestones=())
+    return hgp.sgp(problem.restrict(net.clients), lam[net.clients], net, steps=steps, lr=0.1)
 
 
 def together(nets):
@@ -57,7 +57,7 @@ def shared():
 def own():
     nets = [hgp.mpi.spread(NET, COMM.Dup(), patience=30.0) for _ in range(2)]
     problem, _, lam = quadratic(n=N)
-    alone = hgp.sgp(problem, NET, lam, steps=400, lr=0.1, milestones=(), mode="stepping").x
+    alone = hgp.train(problem, lam, NET, hgp.training.SGP(steps=400, lr=0.1, mode="stepping")).x
     for x in together(nets).values():
         np.testing.assert_array_equal(x, alone[nets[0].clients])
 
@@ -66,7 +66,7 @@ def turns():
     """The main thread spreads, others run, the main thread goes on: nothing is wrong."""
     net = hgp.mpi.spread(NET, COMM, patience=30.0)
     problem, _, lam = quadratic(n=N)
-    alone = hgp.sgp(problem, NET, lam, steps=50, lr=0.1, milestones=(), mode="stepping").x[net.clients]
+    alone = hgp.train(problem, lam, NET, hgp.training.SGP(steps=50, lr=0.1, mode="stepping")).x[net.clients]
     found = []
     for _ in range(3):
         thread = threading.Thread(target=lambda: found.append(train(problem, net, lam, 50).x))

@@ -96,10 +96,10 @@ def whole_programs(kinds, links):
 
 def programs(name, base, net, problem, x, lam):
     k, methods = net.clients, hgp.methods
-    for options in ({}, {"batch_size": 3, "seed": [1, 2]}):
+    for options in ({}, {"batches": hgp.MiniBatches(3, seed=[1, 2])}):
         options = {"steps": 12, "lr": 0.1, **options}
-        whole = hgp.sgp(problem, base, lam, mode="stepping", **options)
-        own = hgp.sgp(problem.restrict(k), net, lam[k], **options)
+        whole = hgp.train(problem, lam, base, hgp.training.SGP(mode="stepping", **options))
+        own = hgp.train(problem.restrict(k), lam[k], net, hgp.training.SGP(**options))
         same(f"sgp, {name}", whole.x, own.x, k)
         equal(f"sgp, traffic, {name}", whole.traffic, own.traffic)
         equal(f"sgp, gradient left, {name}", whole.grad_norm, own.grad_norm)

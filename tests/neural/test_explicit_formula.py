@@ -44,4 +44,4 @@ def test_push_sum_on_mini_batches_is_the_explicit_formula(kind):
         matrices.append(P / P.sum(axis=1, keepdims=True))
     for_v, for_u = (sample_batches(c.problem.counts, 3, 5, 0, M, stream) for stream in (0, 1))
     expected = exact.estimate(c.problem, c.x, c.lam, matrices, ETA, for_v, for_u)
-    assert_close(run(c, hgp.PushSum(net, 2), batch_size=3, seed=5).value, expected, 1e-12)
+    assert_close(run(c, hgp.PushSum(net, 2), batches=hgp.MiniBatches(3, seed=5)).value, expected, 1e-12)

@@ -163,7 +163,9 @@ def test_a_run_of_hgp_equals_that_of_the_neural_problem():
     x, lam, _, _ = point(c, False)
     net = hgp.networks.RandomDirected(3, seed=1)
     runs = [
-        hgp.hypergradient(p, a, b, hgp.PushSum(net, 5), eta=0.02, iterations=6, batch_size=3, seed=2).value
+        hgp.hypergradient(
+            p, a, b, hgp.PushSum(net, 5), eta=0.02, iterations=6, batches=hgp.MiniBatches(3, seed=2)
+        ).value
         for p, a, b in ((problem, x, lam), (c.problem, c.x, c.lam))
     ]
     assert_close(runs[0].numpy(), runs[1], 1e-10)

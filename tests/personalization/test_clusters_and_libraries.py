@@ -265,5 +265,5 @@ def test_rounds_of_several_epochs_go_on_with_new_orders():
     task, net, seen = Task(MODEL, clients(), look=4), hgp.networks.FullyConnected(3), []
     for start in (0, 3):
         recipe = Rounds(rounds=3, lr=0.1, batch_size=4, epochs=2, milestones=())
-        seen.append(recipe(task.plain, net, task.zeros(), first_batch=start).first_batch)
+        seen.append(recipe(task.plain, net, task.zeros(), first_batch=start).method.batches.offset)
     assert seen == [0, 6]

@@ -241,15 +241,16 @@ def test_is_the_outer_loop_of_a_mask_or_a_mixture(task, method):
     lam, m, s, graphs, drawn = np.zeros((3, problem.dim_lam)), 0.0, 0.0, 0, 0
     start = np.concatenate([task.model.init(3, SEED + j) for j in range(1 if method == "hgp_pl" else 3)], axis=1)
     for k in range(3):
-        options = dict(milestones=None, variant="nedic", batch_size=4, seed=SEED, x0=start, first_batch=drawn)
-        fit = hgp.sgp(problem, net.after(graphs), lam, 30, 0.3, **options)
+        batches = hgp.MiniBatches(4, seed=SEED, offset=drawn)
+        method_k = hgp.training.SGP(30, 0.3, (0.6, 0.8), variant="nedic", batches=batches)
+        fit = hgp.train(problem, lam, net.after(graphs), method_k, x0=start)
         close(result.test[k], problem.accuracy(fit.x, lam, *task.data.test))
         graphs, drawn = graphs + 30, drawn + 30
         if k == 2:
             break
         avg = hgp.PushSum(net.after(graphs), 4)
-        asked = dict(eta=0.2, iterations=3, batch_size=4, shared_batch=True, seed=SEED, first_batch=drawn)
-        v = hgp.hypergradient(problem, fit.x, lam, avg, **asked).value
+        batches = hgp.MiniBatches(4, seed=SEED, share=True, offset=drawn)
+        v = hgp.hypergradient(problem, fit.x, lam, avg, eta=0.2, iterations=3, batches=batches).value
         graphs, drawn = graphs + 12, drawn + 3
         m, s = 0.9 * m + 0.1 * v, 0.999 * s + 0.001 * v * v
         lam = lam - 0.1 * (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(s / (1 - 0.999 ** (k + 1))) + 1e-8)
@@ -325,8 +326,9 @@ def test_hgp_weights_is_the_outer_loop_of_instance_weights(task):
     problem = hgp.problems.NeuralInstanceWeights(task.model, *task.data.train, *task.data.validation, L2)
     lam, m, s, graphs, drawn = np.ones((3, max(COUNTS))), 0.0, 0.0, 0, 0
     for k in range(3):
-        options = dict(milestones=None, variant="nedic", batch_size=4, seed=SEED, x0=task.start(), first_batch=drawn)
-        fit = hgp.sgp(problem, net.after(graphs), lam, 30, 0.3, **options)
+        batches = hgp.MiniBatches(4, seed=SEED, offset=drawn)
+        method_k = hgp.training.SGP(30, 0.3, (0.6, 0.8), variant="nedic", batches=batches)
+        fit = hgp.train(problem, lam, net.after(graphs), method_k, x0=task.start())
         close(result.test[k], task.plain.accuracy(fit.x, np.zeros((3, 1)), *task.data.test))
         graphs, drawn = graphs + 30, drawn + 30
         if k == 2:

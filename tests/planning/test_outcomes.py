@@ -24,7 +24,7 @@ NET = hgp.networks.RandomDirected(6, seed=2)
 def trained(steps):
     """A logistic problem, x after so many steps of SGP, and the network."""
     problem, _, lam = logistic(n=6)
-    fit = hgp.sgp(problem, NET, lam, steps=steps, lr=0.3)
+    fit = hgp.sgp(problem, lam, NET, steps=steps, lr=0.3, milestones=(0.6, 0.8))
     return problem, fit.x, lam
 
 
@@ -251,6 +251,8 @@ def test_a_zero_hyper_gradient_has_no_relative_error():
     plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(3, seed=1), target=1e-6)
     out = plan.run(against="x")  # rounding of A x − b leaves x, and so the hyper-gradient at the solution, in doubt
     assert out.met and not out.value.any()
+    assert "0 to working precision" in str(out) and "  relative error" not in str(out)
+    assert planner._in_units(replace(plan, relative=False), np.array([3.0, 4.0, 0.0]), out) > 5 * (1 + 5e-14)
     tiny = np.finfo(np.float64).smallest_normal
     for bound, expected in ((4.0 * tiny / 2, True), (40 * tiny, False)):
         assert math.isfinite(planner._in_units(plan, np.full(3, bound), out)) is expected

@@ -199,7 +199,7 @@ def test_runs_under_inference_mode_are_refused():
         with pytest.raises(RuntimeError, match="cost: .*inference_mode"):
             hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=0.01, iterations=3)
         with pytest.raises(RuntimeError, match="inner_cost: .*inference_mode"):
-            hgp.sgp(problem, net, lam, steps=3, lr=0.01)
+            hgp.sgp(problem, lam, net, steps=3, lr=0.01, milestones=(0.6, 0.8))
 
 
 def test_what_depends_on_nothing_is_asked_once():

@@ -156,5 +156,8 @@ def test_magnitudes_forget_signs():
 def test_underflow_is_an_error():
     unit, sized, _ = setting(np.float32)
     small = sized.exact(np.full(1, 1e-30, np.float32))
-    for found in (small * small, sized.exp(sized.exact(np.full(1, -200.0, np.float32)))):
+    product = sized.matmul(small[None, :], small[:, None])
+    for found in (small * small, product[0, :], sized.exp(sized.exact(np.full(1, -200.0, np.float32)))):
         assert found.v[0] == 0 and found.error[0] * unit.gamma >= 1e-38
+    zero = sized.matmul(sized.zeros_like(small)[None, :], small[:, None])
+    assert zero.error[0, 0] == 0, "nothing is rounded"

@@ -2,6 +2,7 @@
 
 from decimal import localcontext
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -177,6 +178,33 @@ def test_sizes_are_the_same_on_other_libraries(library):
         ):  # fmt: skip
             assert hgp.backend.array_namespace(b) is hgp.backend.array_namespace(there[0])
             np.testing.assert_allclose(hgp.backend.to_host(b), a, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rates_and_weights_among_subnormal_numbers(dtype):
+    kind = np.finfo(dtype)
+    theta = np.log(np.array([[1e2, 0.3, 1e-3, 1e-9]])) + float(np.log(kind.smallest_normal))  # φ(θ) is not normal
+    theta, x = theta.astype(dtype), np.array([[3e5, -2e7, 1e3, 7e6]], dtype)
+    X, y = np.full((1, 2, 4), 1e-20, dtype), np.array([[0, 1]], dtype)
+    rates = hgp.problems.LogRates(linear("logistic", X, y, X, y))
+    sizes, linearized = rates.term_sizes(x, theta), rates.linearize(x, theta)
+    factor = factor_of(sizes, kind)
+    for u in (np.ones_like(x), 1e9 * x):
+        products = zip(linearized.cross(u)[0], theta[0], x[0], u[0], sizes.cross(u)[0], strict=True)
+        for found, at, a, b, size in products:
+            exact = mp.exp(mp.mpf(float(at))) * mp.mpf(float(a)) * mp.mpf(float(b))
+            assert abs(mp.mpf(float(found)) - exact) <= factor * mp.mpf(float(size))
+    cleaning = hgp.problems.HyperCleaning(1e15 + 0 * X, y, X, y, n_classes=2)
+    x, weights = np.zeros((1, 8), dtype), theta[:, 1:3]
+    sizes, u = cleaning.term_sizes(x, weights), np.tile(np.array([1e5, -1e5], dtype), (1, 4))
+    for k, found in enumerate(cleaning.linearize(x, weights).cross(u)[0]):
+        slope = 1 / (2 + mp.exp(-mp.mpf(float(weights[0, k]))) + mp.exp(mp.mpf(float(weights[0, k]))))
+        exact = slope * (-4e20 if k == 0 else 4e20) / 2
+        assert abs(mp.mpf(float(found)) - exact) <= factor_of(sizes, kind) * mp.mpf(float(sizes.cross(u)[0, k]))
+
+
+def factor_of(sizes, kind):
+    return mp.mpf(allowance(sizes.roundings, float(kind.eps)))
 
 
 def test_run_axes_are_refused():

@@ -75,7 +75,7 @@ def test_a_method_that_works_in_place_is_named(name, bad, broadcasts, runs):
     x, lam, h = point(lib)
     seed = [1, 2] if runs else 0
     with pytest.raises(ValueError, match=rf"problem: {bad}\(.*\) changes its argument in place"):
-        hgp.hypergradient(Diagonal(h, bad, broadcasts), x, lam, hgp.ExactAverage(3), iterations=20, seed=seed)
+        hgp.hypergradient(Diagonal(h, bad, broadcasts), x, lam, hgp.ExactAverage(3), eta=1.0, iterations=20, seed=seed)
 
 
 @pytest.mark.parametrize("bad", ["inner_cost", "inner_grad", "outer_cost"])
@@ -92,7 +92,7 @@ def test_costs_and_gradients_that_work_in_place_are_named(name, bad):
 def test_a_problem_that_leaves_arguments_alone_is_not_disturbed(name, broadcasts):
     lib = open_library(name)
     x, lam, h = point(lib)
-    est = hgp.hypergradient(Diagonal(h, "", broadcasts), x, lam, hgp.ExactAverage(3), iterations=200)
+    est = hgp.hypergradient(Diagonal(h, "", broadcasts), x, lam, hgp.ExactAverage(3), eta=1.0, iterations=200)
     np.testing.assert_allclose(to_host(est.value), 0.2 - 1.7 / 0.5, rtol=1e-5)
     assert to_host(x).tolist() == np.full((3, 2), 0.7, to_host(x).dtype).tolist()
 
@@ -105,7 +105,7 @@ def test_an_error_of_ones_own_is_left_as_it_is():
             raise ValueError("no such client")
 
     with pytest.raises(ValueError, match="^no such client$"):
-        hgp.hypergradient(Raises(h), x, lam, hgp.ExactAverage(3), iterations=3)
+        hgp.hypergradient(Raises(h), x, lam, hgp.ExactAverage(3), eta=1.0, iterations=3)
 
 
 def test_arrays_of_the_caller_stay_writeable():
@@ -117,7 +117,7 @@ def test_arrays_of_the_caller_stay_writeable():
             seen.append((x.flags.writeable, lam.flags.writeable))
             return super().outer_grad(x, lam)
 
-    est = hgp.hypergradient(Looks(h), x, lam, hgp.ExactAverage(3), iterations=3)
+    est = hgp.hypergradient(Looks(h), x, lam, hgp.ExactAverage(3), eta=1.0, iterations=3)
     assert seen == [(False, False)] and x.flags.writeable and lam.flags.writeable and est.w.flags.writeable
 
 
@@ -145,9 +145,13 @@ def test_verification_is_done_once_per_method():
 
 
 CALLBACKS = {
-    "hypergradient": lambda f: hgp.hypergradient(PROBLEM, X, LAM, hgp.ExactAverage(3), iterations=3, callback=f),
-    "sgp": lambda f: hgp.sgp(PROBLEM, NET, LAM, steps=3, lr=0.1, callback=f),
-    "local_rounds": lambda f: hgp.training.local_rounds(PROBLEM, hgp.ExactAverage(3), LAM, rounds=3, callback=f),
+    "hypergradient": lambda f: hgp.hypergradient(
+        PROBLEM, X, LAM, hgp.ExactAverage(3), eta=1.0, iterations=3, callback=f
+    ),
+    "sgp": lambda f: hgp.sgp(PROBLEM, LAM, NET, steps=3, lr=0.1, callback=f, milestones=(0.6, 0.8)),
+    "local_rounds": lambda f: hgp.training.local_rounds(
+        PROBLEM, LAM, hgp.ExactAverage(3), rounds=3, callback=f, milestones=(0.6, 0.8)
+    ),
     "optimise": lambda f: hgp.bilevel.optimise(
         PROBLEM, NET, LAM, 1, dict(steps=9, lr=0.5), dict(steps=3, iterations=5), callback=lambda *_: f(0, 0)
     ),
@@ -195,8 +199,8 @@ def test_tensors_without_all_values_are_refused(kind, door):
     X = torch.ones(3, 5, 2, dtype=torch.float64)
     y = torch.ones(3, 5, dtype=torch.float64)
     calls = {
-        "hypergradient": lambda: hgp.hypergradient(problem, make(ones), ones, hgp.ExactAverage(3)),
-        "sgp": lambda: hgp.sgp(problem, NET, make(ones), steps=2),
+        "hypergradient": lambda: hgp.hypergradient(problem, make(ones), ones, hgp.ExactAverage(3), eta=1.0),
+        "sgp": lambda: hgp.sgp(problem, make(ones), NET, steps=2, lr=2.0, milestones=(0.6, 0.8)),
         "apply": lambda: hgp.PushSum(NET, 2).apply(make(ones)),
         "problem": lambda: hgp.problems.LogisticRegression(make(X), y, X, y),
         "labels": lambda: hgp.problems.LogisticRegression(X, make(y), X, y),

@@ -12,7 +12,7 @@ from kinds import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref.mixing import averaging as mean
-from hgp_ref.training.gradient_push import Rates, read_rates
+from hgp_ref.training.gradient_push import Rates
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 MOST = 10**9
@@ -33,21 +33,23 @@ def stop_at(k):
 
 PROBLEM, X, LAM = quadratic()
 RUNS = {
-    "hypergradient": lambda M: hgp.hypergradient(PROBLEM, X, LAM, hgp.PushSum(NET, 20), iterations=M, tol=1e-3),
-    "runs": lambda M: hgp.hypergradient(PROBLEM, X, LAM, [hgp.PushSum(NET, 20)] * 2, iterations=M, tol=1e-3),
-    "falling steps": lambda M: hgp.hypergradient(
-        PROBLEM, X, LAM, hgp.PushSum(NET, (20, 19, 18)), iterations=M, tol=1e-3
+    "hypergradient": lambda M: hgp.hypergradient(
+        PROBLEM, X, LAM, hgp.PushSum(NET, 20), eta=1.0, iterations=M, tol=1e-3
     ),
-    "sgp": lambda M: hgp.sgp(PROBLEM, NET, LAM, steps=M, lr=0.3, tol=0.1),
-    "sgp with a function": lambda M: hgp.sgp(PROBLEM, NET, LAM, steps=M, lr=lambda s: 0.3, tol=0.1),
+    "runs": lambda M: hgp.hypergradient(PROBLEM, X, LAM, [hgp.PushSum(NET, 20)] * 2, eta=1.0, iterations=M, tol=1e-3),
+    "falling steps": lambda M: hgp.hypergradient(
+        PROBLEM, X, LAM, hgp.PushSum(NET, (20, 19, 18)), eta=1.0, iterations=M, tol=1e-3
+    ),
+    "sgp": lambda M: hgp.sgp(PROBLEM, LAM, NET, steps=M, lr=0.3, tol=0.1, milestones=(0.6, 0.8)),
+    "sgp with a function": lambda M: hgp.sgp(PROBLEM, LAM, NET, steps=M, lr=lambda s: 0.3, tol=0.1),
     "local_rounds": lambda M: hgp.training.local_rounds(
-        PROBLEM, hgp.PushSum(NET, 2), LAM, rounds=M, lr=0.1, callback=stop_at(20)
+        PROBLEM, LAM, hgp.PushSum(NET, 2), rounds=M, lr=0.1, callback=stop_at(20), milestones=(0.6, 0.8)
     ),
     "at_point": lambda M: hgp.baselines.at_point(
         PROBLEM, X, LAM, hgp.networks.StaticUndirected(n=3, seed=1), "dbo", iterations=M, step=0.3, callback=stop_at(20)
     ),
     "clients that never meet": lambda M: hgp.hypergradient(
-        PROBLEM, X, LAM, hgp.PushSum(Apart(3), 2), iterations=M, callback=stop_at(20)
+        PROBLEM, X, LAM, hgp.PushSum(Apart(3), 2), eta=1.0, iterations=M, callback=stop_at(20)
     ),
 }
 
@@ -72,19 +74,21 @@ def test_memory_and_start_up_do_not_depend_on_the_maximum(name):
 
 
 def test_rates_are_those_of_a_table():
-    for milestones, decay in ((None, 0.1), ((3, 3, 7), 0.3), ((), 0.5), ((20, 2), 2.0), ((-1, 0), 0.5)):
-        passed = np.searchsorted(np.sort((6, 8) if milestones is None else milestones), np.arange(10), side="right")
+    for milestones, decay in (((0.6, 0.8), 0.1), ((3, 3, 7), 0.3), ((), 0.5), ((20, 2), 2.0), ((-1, 0), 0.5)):
+        passed = np.searchsorted(
+            np.sort((6, 8) if milestones == (0.6, 0.8) else milestones), np.arange(10), side="right"
+        )
         table = 0.7 * decay**passed
         rates = Rates(10, 0.7, milestones, decay)
-        assert rates.until(10).tolist() == table.tolist() == read_rates(10, 0.7, milestones, decay)[1].tolist()
+        assert rates.until(10).tolist() == table.tolist()
         assert rates.largest == table.max()
         assert rates.sample().tolist() == table[[0, 1, 2, 4, 8, 9]].tolist()
 
 
 def test_a_fit_tells_the_rates_of_the_steps_that_were_done():
-    fit = hgp.sgp(PROBLEM, NET, LAM, steps=50, lr=lambda s: 0.3 / (s + 1), callback=stop_at(7))
+    fit = hgp.sgp(PROBLEM, LAM, NET, steps=50, lr=lambda s: 0.3 / (s + 1), callback=stop_at(7))
     assert fit.steps == 7 and fit.rates.tolist() == [0.3 / (s + 1) for s in range(7)]
-    fit = hgp.sgp(PROBLEM, NET, LAM, steps=10, lr=0.3)
+    fit = hgp.sgp(PROBLEM, LAM, NET, steps=10, lr=0.3, milestones=(0.6, 0.8))
     assert fit.rates.tolist() == (0.3 * 0.1 ** np.repeat([0, 1, 2], [6, 2, 2])).tolist()
 
 
@@ -96,14 +100,14 @@ def test_a_rate_that_is_not_positive_is_refused_where_it_is_met():
     ):
         named = rf"lr\({step}\) must be a finite number > 0, got {rate}"
         with pytest.raises(ValueError, match=named):
-            hgp.sgp(PROBLEM, NET, LAM, steps=9, lr=lr)
+            hgp.sgp(PROBLEM, LAM, NET, steps=9, lr=lr)
 
 
 def test_a_rising_rate_may_carry_parameters_far():
     """The watch allows for the largest rate so far, also one between the steps that were sampled."""
     rates = lambda step: 1000.0 if step == 11 else 1e-12  # noqa: E731
-    fit = hgp.sgp(PROBLEM, hgp.networks.FullyConnected(3), LAM, steps=13, lr=rates)
-    assert 11 not in (0, 1, 2, 4, 8, 12) and Rates(13, rates, None, 0.1).largest == 1e-12
+    fit = hgp.sgp(PROBLEM, LAM, hgp.networks.FullyConnected(3), steps=13, lr=rates)
+    assert 11 not in (0, 1, 2, 4, 8, 12) and Rates(13, rates, (), 0.1).largest == 1e-12
     assert np.abs(fit.x).max() > 10 and fit.rates.max() == 1000.0
 
 
@@ -115,7 +119,7 @@ def test_calls_that_are_listed_in_parts_are_the_same_calls(monkeypatch, runs, st
     avg = hgp.PushSum(NET, steps, mode=mode)
 
     def run():
-        options = {"seed": [1, 2], "batch_size": 3} if runs else {}
+        options = {"batches": hgp.MiniBatches(3, seed=[1, 2])} if runs else {}
         return hgp.hypergradient(problem, x, lam, avg, eta=0.5, iterations=23, w0=x, **options)
 
     whole = run()

@@ -71,8 +71,13 @@ def test_is_the_loop_of_each_client(kind, weighted, momentum, decay, prox, epoch
     problem, lam = ragged()
     weights = problem.counts if weighted else None
     rule = dict(momentum=momentum, weight_decay=decay, prox=prox, epochs=epochs)
-    fit = local_rounds(
-        problem, AVERAGINGS[kind](3), lam, 6, 0.3, (2, 4), decay=0.5, batch_size=4, seed=7, weights=weights, **rule
+    fit = hgp.train(
+        problem,
+        lam,
+        AVERAGINGS[kind](3),
+        hgp.training.LocalRounds(
+            rounds=6, lr=0.3, milestones=(2, 4), decay=0.5, weights=weights, batches=hgp.MiniBatches(4, seed=7), **rule
+        ),
     )
     matrices = matrices_of(AVERAGINGS[kind](3), 3, 6, weights)
     rates = [0.3, 0.3, 0.15, 0.15, 0.075, 0.075]
@@ -82,15 +87,15 @@ def test_is_the_loop_of_each_client(kind, weighted, momentum, decay, prox, epoch
 
 def test_epochs_are_counted_from_the_first_one_on():
     problem, lam = ragged()
-    rule = dict(batch_size=4, seed=7, epochs=2, first_epoch=5)
-    fit = local_rounds(problem, hgp.ExactAverage(3), lam, 3, 0.3, (), **rule)
+    rule = dict(batches=hgp.MiniBatches(4, seed=7, offset=5), epochs=2)
+    fit = hgp.train(problem, lam, hgp.ExactAverage(3), hgp.training.LocalRounds(rounds=3, lr=0.3, **rule))
     mean = np.full((3, 3), 1 / 3)
     assert_close(fit.x, by_hand(problem, lam, [mean] * 3, [0.3] * 3, 4, 0.0, 0.0, 0.0, 7, epochs=2, first=5), RTOL)
 
 
 def test_fedavg_is_the_mean_by_training_size():
     problem, lam = ragged()
-    one = local_rounds(problem, hgp.ExactAverage(3), lam, 1, 0.3, (), weights=problem.counts)
+    one = local_rounds(problem, lam, hgp.ExactAverage(3), rounds=1, lr=0.3, weights=problem.counts)
     moved = -0.3 * problem.inner_grad(np.zeros((3, 3)), lam)
     assert_close(one.x, np.tile(np.average(moved, axis=0, weights=problem.counts), (3, 1)), RTOL)
     assert one.traffic == hgp.Traffic(messages=6, floats=6 * 4, bytes=6 * 32, rounds=1)
@@ -104,7 +109,7 @@ def where_rounds_end(avg, weights, lr=2e-3):
     """x_i of g_i = (x − i)²/2: Σ_i π_i i for whichever Σ_i π_i g_i is minimised, up to O(lr)."""
     ones = np.ones((5, 1, 1))
     problem = hgp.problems.Quadratic(ones, np.arange(5.0)[:, None], ones, np.ones((5, 1)))
-    x = local_rounds(problem, avg, np.zeros((5, 1)), int(8 / lr), lr, (), weights=weights).x
+    x = local_rounds(problem, np.zeros((5, 1)), avg, rounds=int(8 / lr), lr=lr, weights=weights).x
     return x[:, 0]
 
 
@@ -147,8 +152,15 @@ def test_one_full_batch_step_a_round_is_gradient_push():
     problem, _, lam = logistic(n=4)
     net = hgp.networks.RandomDirected(4, seed=5)
     avg = hgp.PushSum(net, 1, debias="conserve")
-    pushed = hgp.sgp(problem, net, lam, steps=40, lr=0.5, milestones=(20,), momentum=0.6, weight_decay=0.05)
-    rounds = local_rounds(problem, avg, lam, 40, 0.5, (20,), momentum=0.6, weight_decay=0.05)
+    pushed = hgp.train(
+        problem, lam, net, hgp.training.SGP(steps=40, lr=0.5, milestones=(20,), momentum=0.6, weight_decay=0.05)
+    )
+    rounds = hgp.train(
+        problem,
+        lam,
+        avg,
+        hgp.training.LocalRounds(rounds=40, lr=0.5, milestones=(20,), momentum=0.6, weight_decay=0.05),
+    )
     assert_close(rounds.x, pushed.x, RTOL)
     assert rounds.traffic == pushed.traffic and rounds.grad_norm == pytest.approx(pushed.grad_norm)
 
@@ -167,15 +179,15 @@ def test_momentum_decay_and_rates_of_gradient_push(variant):
         x = x - rate * b
         if variant == "assran":
             x, omega = W @ x, W @ omega
-    rule = dict(momentum=0.7, weight_decay=0.03, variant=variant, batch_size=5, seed=9)
-    fit = hgp.sgp(problem, net, lam, steps=50, lr=lambda s: 0.4 / (1 + s), **rule)
+    rule = dict(momentum=0.7, weight_decay=0.03, variant=variant, batches=hgp.MiniBatches(5, seed=9))
+    fit = hgp.train(problem, lam, net, hgp.training.SGP(steps=50, lr=lambda s: 0.4 / (1 + s), **rule))
     assert_close(fit.x, x / omega, RTOL)
     assert fit.milestones == () and fit.rates[3] == 0.1
 
 
 def test_decay_of_the_gradient_that_is_left():
     problem, _, lam = quadratic()
-    fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=600, lr=1.0, milestones=(), weight_decay=0.5)
+    fit = hgp.train(problem, lam, hgp.networks.FullyConnected(3), hgp.training.SGP(steps=600, lr=1.0, weight_decay=0.5))
     assert fit.grad_norm < 1e-12
     assert np.linalg.norm(problem.inner_grad(fit.x, lam).mean(axis=0)) > 1e-2
 
@@ -183,13 +195,13 @@ def test_decay_of_the_gradient_that_is_left():
 def test_what_a_client_does_is_its_own():
     """Whoever shares the array, a client that hears nobody ends at the same bits."""
     problem, lam = ragged((12, 5, 9, 31))
-    rule = dict(rounds=5, lr=0.3, momentum=0.9, prox=0.1, batch_size=4, seed=3)
+    rule = dict(rounds=5, lr=0.3, momentum=0.9, prox=0.1, batches=hgp.MiniBatches(4, seed=3))
     silent = hgp.Gossip(hgp.networks.SelfLoops(4), 1)
     with pytest.warns(RuntimeWarning, match="not jointly strongly connected"):
-        whole = local_rounds(problem, silent, lam, **rule)
+        whole = hgp.train(problem, lam, silent, hgp.training.LocalRounds(**rule))
     for i in range(4):
         own = problem.restrict([i])
-        one = local_rounds(own, hgp.ExactAverage(1), lam[i : i + 1], **rule)
+        one = hgp.train(own, lam[i : i + 1], hgp.ExactAverage(1), hgp.training.LocalRounds(**rule))
         np.testing.assert_array_equal(one.x[0], whole.x[i])
 
 
@@ -212,18 +224,18 @@ def test_epochs_are_permutations_of_their_own():
         ({"momentum": 1.0}, r"momentum=1.0 given, needed a number in \[0, 1\)"),
         ({"weights": np.array([1.0, 0.0, 2.0])}, "weights=.*needed numbers > 0"),
         ({"lr": lambda r: 0.0}, r"lr\(0\) must be .*, got 0.0"),
-        ({"lr": lambda r: 0.1, "milestones": (1,)}, "milestones=.*beside a function"),
+        ({"lr": lambda r: 0.1, "milestones": (1,)}, "milestones=.* and a function lr exclude each other"),
         ({"prox": -1.0}, "prox must be .*, got -1.0"),
     ],
 )
 def test_bad_input_is_named(change, message):
     problem, lam = ragged()
-    given = {"problem": problem, "avg": hgp.ExactAverage(3), "lam": lam, "rounds": 2, "weights": [1.0, 2, 3], **change}
+    given = {"rounds": 2, "weights": [1.0, 2, 3], **change}
     with pytest.raises(ValueError, match=message):
-        local_rounds(**given)
+        hgp.train(problem, lam, hgp.ExactAverage(3), hgp.training.LocalRounds(**given))
 
 
 def test_divergence_is_reported():
     problem, _, lam = quadratic()
     with pytest.raises(hgp.DivergenceError, match="take a smaller lr"):
-        local_rounds(problem, hgp.ExactAverage(3), lam, 200, 5.0, ())
+        local_rounds(problem, lam, hgp.ExactAverage(3), rounds=200, lr=5.0)

@@ -28,14 +28,14 @@ def test_momentum_decay_and_prox_of_any_real_type_keep_float32(train, kind, libr
 
     def run(settings):
         if train == "sgp":
-            return hgp.sgp(there, hgp.networks.FullyConnected(3), lam, steps=5, lr=0.1, **settings)
-        return hgp.training.local_rounds(there, hgp.ExactAverage(3), lam, rounds=3, lr=0.1, epochs=2, **settings)
+            return hgp.train(there, lam, hgp.networks.FullyConnected(3), hgp.training.SGP(5, 0.1, **settings))
+        return hgp.train(there, lam, hgp.ExactAverage(3), hgp.training.LocalRounds(3, 0.1, epochs=2, **settings))
 
     fit, expected = run({name: kind(value) for name, value in given.items()}), run(given)
     assert fit.x.dtype == lam.dtype
     np.testing.assert_array_equal(hgp.backend.to_host(fit.x), hgp.backend.to_host(expected.x))
     for name, value in given.items():
-        assert type(getattr(fit, name)) is float and getattr(fit, name) == value
+        assert type(getattr(fit.method, name)) is float and getattr(fit.method, name) == value
 
 
 @pytest.mark.parametrize("kind", [np.float64, Fraction])
@@ -43,13 +43,18 @@ def test_momentum_decay_and_prox_of_any_real_type_keep_float32(train, kind, libr
 def test_momentum_outside_its_range_is_refused_in_any_type(kind, value):
     problem, _, lam = quadratic()
     with pytest.raises(ValueError, match="momentum"):
-        hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=5, momentum=kind(value))
+        hgp.train(
+            problem,
+            lam,
+            hgp.networks.FullyConnected(3),
+            hgp.training.SGP(steps=5, momentum=kind(value), lr=2.0, milestones=(0.6, 0.8)),
+        )
 
 
 def diverging(**given):
     problem, _, lam = quadratic()
     with pytest.raises(hgp.DivergenceError) as raised:
-        hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, **given)
+        hgp.sgp(problem, lam, hgp.networks.FullyConnected(3), **given)
     return str(raised.value)
 
 

@@ -34,12 +34,14 @@ def recursion(problem, net, lam, rates, variant, batches=None):
 def test_is_the_recursion(kind, variant):
     problem, _, lam = logistic(n=4)
     net = NETWORK_KINDS[kind](4)
-    fit = hgp.sgp(problem, net, lam, steps=30, lr=0.5, milestones=(10, 20), decay=0.2, variant=variant)
+    fit = hgp.train(
+        problem, lam, net, hgp.training.SGP(steps=30, lr=0.5, milestones=(10, 20), decay=0.2, variant=variant)
+    )
     rates = [0.5] * 10 + [0.1] * 10 + [0.02] * 10
     assert_close(fit.x, recursion(problem, net, lam, rates, variant), RTOL)
     for first in (0, 1000):
-        rule = dict(batch_size=5, seed=9, first_batch=first)
-        mini = hgp.sgp(problem, net, lam, steps=300, lr=0.1, milestones=(), variant=variant, **rule)
+        rule = dict(batches=hgp.MiniBatches(5, seed=9, offset=first))
+        mini = hgp.train(problem, lam, net, hgp.training.SGP(steps=300, lr=0.1, variant=variant, **rule))
         batches = sample_batches(problem.counts, 5, 9, first, 300)
         assert_close(mini.x, recursion(problem, net, lam, [0.1] * 300, variant, batches), RTOL)
 
@@ -48,7 +50,9 @@ def test_is_the_recursion(kind, variant):
 def test_reaches_the_inner_solution_as_the_rate_falls(variant):
     problem, _, lam = logistic()
     net = hgp.networks.RandomDirected(n=3, seed=1)
-    fit = hgp.sgp(problem, net, lam, steps=3000, lr=1.0, milestones=(1000, 1500, 2000, 2500), variant=variant)
+    fit = hgp.train(
+        problem, lam, net, hgp.training.SGP(steps=3000, lr=1.0, milestones=(1000, 1500, 2000, 2500), variant=variant)
+    )
     solution = exact.inner_solution(problem, lam)
     assert np.abs(fit.x - solution).max() < 1e-3
     assert fit.consensus_gap < 1e-3 and fit.grad_norm < 1e-3
@@ -62,10 +66,10 @@ def test_runs_along_lam_equal_one_by_one():
     problem, _, lam = logistic()
     net = hgp.networks.RandomDirected(n=3, seed=1)
     many = np.stack([lam, 2 * lam, 0.5 * lam])
-    together = hgp.sgp(problem, net, many, steps=40, lr=0.5)
+    together = hgp.sgp(problem, many, net, steps=40, lr=0.5, milestones=(0.6, 0.8))
     assert together.x.shape == (3, 3, 4) and together.consensus_gap.shape == (3,)
     for r in range(3):
-        alone = hgp.sgp(problem, net, many[r], steps=40, lr=0.5)
+        alone = hgp.sgp(problem, many[r], net, steps=40, lr=0.5, milestones=(0.6, 0.8))
         assert_close(together.x[r], alone.x, RTOL)
         assert together.grad_norm[r] == pytest.approx(alone.grad_norm)
 
@@ -74,7 +78,7 @@ def test_starts_where_told():
     problem, x, lam = logistic()
     net = hgp.networks.FullyConnected(3)
     start = np.tile(x[0], (3, 1))
-    fit = hgp.sgp(problem, net, lam, steps=1, lr=0.1, x0=start)
+    fit = hgp.sgp(problem, lam, net, steps=1, lr=0.1, x0=start, milestones=(0.6, 0.8))
     expected = (start - 0.1 * problem.inner_grad(start, lam)).mean(axis=0)
     assert_close(fit.x, np.tile(expected, (3, 1)), RTOL)
 
@@ -82,7 +86,7 @@ def test_starts_where_told():
 def test_traffic_counts_one_round_a_step():
     problem, _, lam = logistic()
     net = hgp.networks.RandomDirected(n=3, seed=1)
-    fit = hgp.sgp(problem, net, lam, steps=20, lr=0.1)
+    fit = hgp.sgp(problem, lam, net, steps=20, lr=0.1, milestones=(0.6, 0.8))
     sent = sum(net.edges(s)[0].size - 3 for s in range(1, 21))
     assert fit.traffic == hgp.Traffic(messages=sent, floats=sent * 5, bytes=sent * 40, rounds=20)
 
@@ -90,14 +94,14 @@ def test_traffic_counts_one_round_a_step():
 def test_divergence_is_reported():
     problem, _, lam = quadratic()
     with pytest.raises(hgp.DivergenceError, match="take a smaller lr"):
-        hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=5000, lr=50.0, milestones=())
+        hgp.sgp(problem, lam, hgp.networks.FullyConnected(3), steps=5000, lr=50.0)
 
 
 @pytest.mark.parametrize(("steps", "lr"), [(40, 5.0), (500, 3.5)])
 def test_divergence_is_reported_while_numbers_are_finite(steps, lr):
     problem, _, lam = quadratic()  # λ_max = 1: needs lr < 2
     with pytest.raises(hgp.DivergenceError, match="training diverged.*take a smaller lr"):
-        hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, steps=steps, lr=lr, milestones=())
+        hgp.sgp(problem, lam, hgp.networks.FullyConnected(3), steps=steps, lr=lr)
 
 
 @pytest.mark.parametrize("variant", ["assran", "nedic"])
@@ -107,17 +111,19 @@ def test_mini_batches_from_a_stationary_start_are_no_divergence(variant):
     problem, lam = hgp.problems.LogisticRegression(*[[X, X], [y, y]] * 2), np.full((2, 2), 0.1)
     assert not problem.inner_grad(np.zeros((2, 2)), lam).any()
     net = hgp.networks.FullyConnected(2)
-    fit = hgp.sgp(problem, net, lam, steps=300, lr=0.1, batch_size=1, variant=variant)
+    fit = hgp.train(
+        problem, lam, net, hgp.training.SGP(steps=300, lr=0.1, variant=variant, milestones=(0.6, 0.8), batches=1)
+    )
     assert 0 < np.abs(fit.x).max() < 1
     with pytest.raises(hgp.DivergenceError):
-        hgp.sgp(problem, net, lam, steps=300, lr=40.0, milestones=(), batch_size=1, variant=variant)
+        hgp.train(problem, lam, net, hgp.training.SGP(steps=300, lr=40.0, variant=variant, batches=1))
 
 
 def test_a_start_at_the_solution_is_no_divergence():
     problem, _, lam = logistic()
     x0 = exact.inner_solution(problem, lam)
     net = hgp.networks.RandomDirected(n=3, seed=1)
-    fit = hgp.sgp(problem, net, lam, steps=50, lr=0.5, milestones=(), batch_size=2, x0=x0)
+    fit = hgp.sgp(problem, lam, net, steps=50, lr=0.5, x0=x0, batches=2)
     assert fit.grad_norm > 1e-6  # the noise moves it away, and that is no error
 
 
@@ -129,8 +135,8 @@ def test_a_tolerance_ends_training_at_the_first_look_at_which_it_is_met():
     def left(x):
         return np.linalg.norm(problem.inner_grad(np.tile(x.mean(axis=0), (3, 1)), lam).mean(axis=0))
 
-    fit = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, 2000, tol=1e-3, **given)
-    earlier = hgp.sgp(problem, hgp.networks.FullyConnected(3), lam, fit.steps - 32, **given)
+    fit = hgp.sgp(problem, lam, hgp.networks.FullyConnected(3), steps=2000, tol=1e-3, **given)
+    earlier = hgp.sgp(problem, lam, hgp.networks.FullyConnected(3), steps=fit.steps - 32, **given)
     assert fit.stopped == "tolerance" and fit.steps % 32 == 0 and fit.traffic.rounds == fit.steps
     assert left(fit.x) <= 1e-3 * left(given["x0"]) < left(earlier.x)
 
@@ -141,27 +147,30 @@ def test_a_tolerance_ends_training_at_the_first_look_at_which_it_is_met():
         ({"steps": 0}, "steps must be .*, got 0"),
         ({"lr": -1.0}, "lr must be .*, got -1.0"),
         ({"variant": "adam"}, "variant must be one of 'assran', 'nedic', got 'adam'"),
-        ({"batch_size": 0}, "batch_size must be .*, got 0"),
+        ({"batches": 0}, "size must be .*, got 0"),
         ({"x0": np.zeros((2, 4))}, r"x0 must have shape .*, got \(2, 4\)"),
         ({"lam": np.full((3, 4), np.nan)}, "lam must not contain NaN"),
         ({"decay": 0.0}, "decay must be .*, got 0.0"),
-        ({"milestones": 50}, "milestones=50 given, needed a list of step numbers"),
+        ({"milestones": 50}, "milestones must be step numbers, or fractions of the steps.*got 50"),
     ],
 )
 def test_bad_input_is_named(change, message):
     problem, _, lam = logistic()
-    given = {"problem": problem, "net": hgp.networks.FullyConnected(3), "lam": lam, "steps": 5, **change}
+    given = {"lam": lam, "x0": None, "steps": 5, **change}
+    settings = {name: value for name, value in given.items() if name not in ("lam", "x0")}
     with pytest.raises(ValueError, match=message):
-        hgp.sgp(**given)
+        hgp.train(problem, given["lam"], hgp.networks.FullyConnected(3), hgp.training.SGP(**settings), x0=given["x0"])
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e300])
 def test_what_is_left_at_the_end_of_training_is_told_at_any_scale(scale):
     A, b, C, target = quadratic_data()
     net, lam = hgp.networks.RandomDirected(n=3, seed=1), np.zeros((3, 2))
-    one = hgp.sgp(hgp.problems.Quadratic(A, b, C, target), net, lam, steps=65, lr=0.5)
+    one = hgp.sgp(hgp.problems.Quadratic(A, b, C, target), lam, net, steps=65, lr=0.5, milestones=(0.6, 0.8))
     with pytest.warns(hgp.ConvergenceWarning, match="tol=1e-09 was not met in 65 steps"):
-        far = hgp.sgp(hgp.problems.Quadratic(A, b * scale, C, target), net, lam, steps=65, lr=0.5, tol=1e-9)
+        far = hgp.sgp(
+            hgp.problems.Quadratic(A, b * scale, C, target), lam, net, steps=65, lr=0.5, tol=1e-9, milestones=(0.6, 0.8)
+        )
     assert far.stopped == "steps"  # squares that underflow are no gradient of 0
     np.testing.assert_allclose(far.grad_norm / scale, one.grad_norm, rtol=1e-9)
     np.testing.assert_allclose(far.consensus_gap / scale, one.consensus_gap, rtol=1e-9)

@@ -20,7 +20,7 @@ from verification.errata import (
     theorem2_proof,
 )
 from verification.errata.entry import Erratum
-from verification.pictures import weights
+from verification.pictures import draw_weights
 from verification.run import Result, Run
 
 TITLE = "Errata of the paper"
@@ -38,4 +38,4 @@ def verify(run: Run, numbers: Sequence[int] = ()) -> Result:
         raise ValueError(f"erratum {unknown[0]} given, needed numbers from 1 to {max(ERRATA)}")
     chosen = sorted(set(numbers)) or list(ERRATA)
     rows = [ERRATA[k].row(run) for k in chosen]
-    return Result(rows, [weights.draw(stability.all_debiased_errors(run))] if 25 in chosen else [])
+    return Result(rows, [draw_weights(stability.all_debiased_errors(run))] if 25 in chosen else [])

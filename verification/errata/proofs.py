@@ -41,7 +41,7 @@ def operators_of_the_remark(run: Run) -> Shown:
     """Erratum 8: Algorithm 2 against the explicit formula, with its own operators and samples and as printed."""
     case, eta, M, S = logistic(3, 4, seed=run.seed, rate=0.2, instances=30), 1.0, 20, 2
     net = hgp.networks.RandomDirected(3, seed=run.seed + 1)
-    est = case.estimate(hgp.PushSum(net, S), eta=eta, iterations=M, batch_size=5, seed=run.seed)
+    est = case.estimate(hgp.PushSum(net, S), eta=eta, iterations=M, batches=hgp.MiniBatches(5, seed=run.seed))
     for_v, for_u = (sample_batches(case.problem.counts, 5, run.seed, 0, M, stream=k) for k in (0, 1))
     matrices = [hgp.exact.push_sum_matrix(net, S, m) for m in range(M)]
 

@@ -110,9 +110,9 @@ def stable_for_any_S(run: Run) -> Shown:
         "logistic n=3 d=5, S=1, η=1, M=1000",
         error,
         bound,
-        bool(error <= bound and est.growth < 1e-12 and c.rho < 1),
-        f"S = 1, M = 1000, ρ = {c.rho:.2f}: the last term of the series is {figure(float(est.growth))} times the "
-        f"first; the error {figure(error)} stays below bound A, {figure(bound)}",
+        bool(error <= bound and est.residual_ratio < 1e-12 and c.rho < 1),
+        f"S = 1, M = 1000, ρ = {c.rho:.2f}: the last term of the series is {figure(float(est.residual_ratio))} times "
+        f"the first; the error {figure(error)} stays below bound A, {figure(bound)}",
     )
 
 

@@ -189,11 +189,12 @@ def centre_numbers(settings: Mapping[str, Any]) -> np.ndarray:
     data, net, problem, start = given(settings, SHOWN)
     pooled, one = data.pooled(settings["l2"]), hgp.networks.FullyConnected(1)
     total = {"steps": (settings["outer_steps"] + 1) * settings["train_steps"], "lr": settings["lr"]}
+    total["milestones"] = (0.6, 0.8)
     rows = []
     paths = [centre(settings, data, **way) for way in CENTRE_WAYS.values()]
     for path in (*paths, found(settings, problem, net, start)):
         lam = np.asarray(path.lam[-1]).reshape(1, -1)
-        models = (np.asarray(path.x), solved(pooled, lam, None), np.asarray(hgp.sgp(pooled, one, lam, **total).x))
+        models = (np.asarray(path.x), solved(pooled, lam, None), np.asarray(hgp.sgp(pooled, lam, one, **total).x))
         rows.append([auc(-lam, data.wrong), *(data.accuracy(x).mean() for x in models)])
     return np.array(rows)
 
@@ -247,9 +248,9 @@ def judged(images: str, seed: int, l2: float, steps: int, M: int, K: int, update
     train = {"steps": steps, "lr": settings["lr"]}
     estimate = {"steps": settings["steps"], "iterations": M, "eta": settings["eta"]}
     path = hgp.bilevel.optimise(problem, net, start, K, train, estimate, update)
-    long = {"steps": (K + 1) * steps, "lr": settings["lr"]}
+    long = {"steps": (K + 1) * steps, "lr": settings["lr"], "milestones": (0.6, 0.8)}
     known = np.where(data.wrong, -PLAIN, PLAIN)
-    models = (hgp.sgp(problem, net, start, **long).x, path.x, hgp.sgp(problem, net, known, **long).x)
+    models = (hgp.sgp(problem, start, net, **long).x, path.x, hgp.sgp(problem, known, net, **long).x)
     return (*(100 * float(data.accuracy(x).mean()) for x in models), auc(-path.lam[-1], data.wrong))
 
 

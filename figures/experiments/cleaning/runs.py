@@ -113,9 +113,10 @@ def _clean(settings: Mapping[str, Any], share: float) -> Arrays:
         "alone": found(settings, problem, hgp.networks.SelfLoops(settings["n"]), start),
     }
     total = {"steps": (settings["outer_steps"] + 1) * settings["train_steps"], "lr": settings["lr"]}
+    total["milestones"] = (0.6, 0.8)
     x = {name: path.x for name, path in paths.items()}
-    x |= {"none": hgp.sgp(problem, net, start + PLAIN, **total).x}
-    x |= {"alone": hgp.sgp(problem, net, paths["alone"].lam[-1, ...], **total).x}
+    x |= {"none": hgp.sgp(problem, start + PLAIN, net, **total).x}
+    x |= {"alone": hgp.sgp(problem, paths["alone"].lam[-1, ...], net, **total).x}
     lam = {name: to_host(path.lam) for name, path in paths.items()}
     arrays = {
         "accuracy": np.array([data.accuracy(to_host(x[arm])).mean() for arm in ARMS]),
@@ -193,7 +194,8 @@ def solved(problem: Any, lam: np.ndarray, x0: np.ndarray | None) -> np.ndarray:
 
 def ridge(data: Noisy) -> Arrays:
     """Without cleaning, with the one of RIDGES whose model is right most often on validation data."""
-    lam, models = np.full((1, data.y.size), PLAIN), []
+    lam = np.full((1, data.y.size), PLAIN)
+    models: list[np.ndarray] = []
     for l2 in RIDGES:  # from strong to weak, each from the one before
         models.append(solved(data.pooled(l2), lam, models[-1] if models else None))
     k = int(np.argmax([data.right(x, data.X_val.reshape(-1, data.X.shape[-1]), data.y_val.ravel()) for x in models]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ RUNS: dict[str, Callable[..., Traffic]] = {
 
 def experiment(quick: bool) -> Experiment:
     """Floats a message and client of each method, over d_x and over d_λ."""
-    settings = {
+    settings: dict[str, Any] = {
         "revision": 1,
         "sizes_x": SIZES_X[:2] if quick else SIZES_X,
         "sizes_lam": SIZES_LAM[:2] if quick else SIZES_LAM,
@@ -69,7 +70,7 @@ def experiment(quick: bool) -> Experiment:
     def compute(part: str, finished: Mapping[str, Arrays]) -> Arrays:
         along_x = part == "x"
         sizes = settings["sizes_x" if along_x else "sizes_lam"]
-        pairs = [(s, FIXED) if along_x else (FIXED, s) for s in sizes]  # type: ignore[union-attr]
+        pairs = [(s, FIXED) if along_x else (FIXED, s) for s in sizes]
         return {"sizes": np.array(sizes)} | {name: _floats(name, pairs) for name in RUNS}
 
     def join(parts: Mapping[str, Arrays]) -> Arrays:

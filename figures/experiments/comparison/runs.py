@@ -191,8 +191,9 @@ def _problem(name: str, seed: int) -> tuple[Any, np.ndarray]:
         data = hgp.data.synthetic_mixture(seed=seed)
         problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
         return problem, rng.uniform(0.05, 0.2, (3, problem.dim_lam))
-    problem = hgp.problems.SoftmaxRegression(*gaussians(100, 20, seed), n_classes=4, regularization="client")
-    return problem, rng.uniform(0.05, 0.2, (100, problem.dim_lam))
+    X, y, X_val, y_val = gaussians(100, 20, seed)
+    softmax = hgp.problems.SoftmaxRegression(X, y, X_val, y_val, n_classes=4, regularization="client")
+    return softmax, rng.uniform(0.05, 0.2, (100, softmax.dim_lam))
 
 
 def quadratic(n: int, d: int, d_lam: int, kappa: float, seed: int) -> hgp.problems.Quadratic:

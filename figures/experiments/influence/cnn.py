@@ -279,21 +279,23 @@ def retrain_from_scratch(settings: Settings, removed: np.ndarray) -> np.ndarray:
 def _sgp(settings: Settings, lam: Array) -> Any:
     """Training with lam (n, N) or (R, n, N), always from the same x on the same graphs and batches."""
     problem, _, x0, _, _ = from_settings(settings)
-    given = {name: settings[name] for name in ("lr", "milestones", "decay", "seed")}
-    given |= {"steps": settings["train_steps"], "batch_size": settings["batch"], "x0": x0}
-    return hgp.sgp(problem, _network(settings, settings["seed"]), lam, **given)
+    batches = hgp.MiniBatches(settings["batch"], seed=settings["seed"])
+    method = hgp.training.SGP(settings["train_steps"], settings["lr"], settings["milestones"], decay=settings["decay"],
+                              batches=batches)  # fmt: skip
+    return hgp.train(problem, lam, _network(settings, settings["seed"]), method, x0=x0)
 
 
 def predict_with(settings: Settings, x_host: np.ndarray, damping: float = 0.0, **choices: Any) -> Any:
     """HGP with H̄ + δI: an L2 rate that is larger by δ changes the Hessian so, and nothing else that HGP uses.
 
-    choices: of `influence`, in place of what the settings say.
+    choices: of `MiniBatches`, in place of what the settings say.
     """
     problem, lam, x0, _, _ = from_settings(settings)
     damped = copy.copy(problem)
     damped.l2 = problem.l2 + damping
     given = {"eta": settings["eta"], "iterations": settings["iterations"]}
-    given |= {"batch_size": settings["batch"], "seed": settings["seed"], **choices}
+    chosen = {"size": settings["batch"], "seed": settings["seed"], **choices}
+    given["batches"] = None if chosen["size"] is None else hgp.MiniBatches(**chosen)
     return influence(damped, from_host(x_host, like=x0), lam, averaging(settings), **given)
 
 
@@ -381,8 +383,8 @@ def repeat(settings: Settings, x_host: np.ndarray, removed: np.ndarray) -> Array
     full, noise = _full_batch(settings, x_host, removals)
     return {
         "repeated": np.stack([predicted(seed) for seed in seeds]),  # (K, R), as HGP draws: ξ̂ and ξ̂̂ apart
-        "whole": np.stack([predicted(seed, whole_cross=True) for seed in seeds]),  # (K, R), J on full batches
-        "shared": predicted(settings["seed"], shared_batch=True),  # (R,), ξ̂ = ξ̂̂, as a training step has it
+        "whole": np.stack([predicted(seed, full_jacobian=True) for seed in seeds]),  # (K, R), J on full batches
+        "shared": predicted(settings["seed"], share=True),  # (R,), ξ̂ = ξ̂̂, as a training step has it
         "full": sums(full, removals),  # (R,)
         "full_per_instance": full,  # (n, N)
         "noise": noise,  # (R,), standard deviation by the first formula of the module

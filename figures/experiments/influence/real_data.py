@@ -32,7 +32,7 @@ BLOCK = 25  # removals in one part
 
 def experiment(dataset: str, *, quick: bool = False, backend: str = "numpy") -> Experiment:
     """Predicted and actual changes on "breast_cancer" or "digits"."""
-    settings = {
+    settings: dict[str, Any] = {
         "revision": 1,
         "data": dataset,
         "n": 10,
@@ -98,8 +98,8 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
     largest = max(float(np.linalg.eigvalsh(H_i)[-1]) for H_i in H)  # each client can find its own; they share the max
     fit = hgp.sgp(
         problem,
-        _network(settings, settings["seed"]),
         lam,
+        _network(settings, settings["seed"]),
         steps=settings["train_steps"],
         lr=1 / largest,
         milestones=settings["milestones"],

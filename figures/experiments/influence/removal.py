@@ -77,7 +77,7 @@ def _sgp(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _predict(settings: Mapping[str, Any]) -> Arrays:
     problem, lam, net = _from(settings)
-    fit = hgp.sgp(problem, net, lam, **_sgp(settings))
+    fit = hgp.sgp(problem, lam, net, **_sgp(settings))
     other = network(settings, settings["seed"] + 1, settings["iterations"] * settings["steps"])
     predictions = influence(
         problem,

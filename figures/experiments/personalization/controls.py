@@ -19,10 +19,11 @@ from figures.experiments.personalization.settings import COMMON, SIZES
 # the experiment (mini-batches, its η) and M = 100 (full batches).
 
 
-def ways(settings: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+def ways(settings: dict[str, Any], seed: int) -> tuple[dict[str, Any], ...]:
     """As in the experiment, and with ten times the terms on full batches."""
     terms = settings["iterations"]
-    return dict(iterations=terms, batch_size=settings["batch"], shared_batch=True), dict(iterations=10 * terms)
+    batches = hgp.MiniBatches(settings["batch"], seed=seed, share=True)
+    return dict(iterations=terms, batches=batches), dict(iterations=10 * terms)
 
 
 def corrections(settings: dict[str, Any], seed: int) -> dict[str, list[float]]:
@@ -39,7 +40,7 @@ def corrections(settings: dict[str, Any], seed: int) -> dict[str, list[float]]:
         direct = problem.outer_grad(x, lam)[1]
         avg = hgp.PushSum(net.after(settings["steps"]), settings["consensus_steps"])
         eta = settings["eta"]["push"]
-        estimates = [hgp.hypergradient(problem, x, lam, avg, eta=eta, seed=seed, **way).value for way in ways(settings)]
+        estimates = [hgp.hypergradient(problem, x, lam, avg, eta=eta, **way).value for way in ways(settings, seed)]
         shares[on] = [float(np.linalg.norm(v - direct) / np.linalg.norm(direct)) for v in estimates]
     return shares
 

@@ -269,11 +269,18 @@ def timed(settings: Settings, task: Task, net: Any) -> Price:
     """What one of each takes, at the size of the experiment."""
     lam, x, batch = task.zeros(task.classes), task.start(), settings["batch"]
     problem = task.moved(hgp.problems.PersonalMask(task.model, *task.data.train, l2=task.l2))
-    asked = {"eta": 1e-6, "batch_size": batch, "shared_batch": True}
+    asked = {"eta": 1e-6, "batches": hgp.MiniBatches(batch, share=True)}
     avg = hgp.PushSum(net, settings["consensus_steps"])
 
     def train(steps: int, mark: Mark) -> object:
-        return hgp.sgp(problem, net, lam, steps, 1e-6, x0=x, variant="nedic", batch_size=batch, callback=mark)
+        return hgp.train(
+            problem,
+            lam,
+            net,
+            hgp.training.SGP(steps=steps, lr=1e-6, variant="nedic", milestones=(0.6, 0.8), batches=batch),
+            x0=x,
+            callback=mark,
+        )
 
     def estimate(terms: int, mark: Mark) -> object:
         return hgp.hypergradient(problem, x, lam, avg, iterations=terms, callback=mark, **asked)

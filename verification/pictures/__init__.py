@@ -1,1 +1,0 @@
-"""Figures of the report, one idea a file; drawn as SVG in the style of the paper's figures."""
