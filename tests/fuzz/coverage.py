@@ -22,6 +22,8 @@ PROTOCOL = "a protocol: what a problem has"
 EXEMPT: dict[str, str] = {
     **{f"mixing.{kind}": DRIVEN for kind in ("Channel", "AllToAll", "Lossy", "ParameterServer", "Simulated", "Runs")},
     "mixing.WeightRule": DRIVEN,
+    "training.TrainingMethod": ABSTRACT,
+    **{f"training.{kind}.run": DRIVEN for kind in ("LocalRounds", "SGP")},
     **{f"mpi.{kind}": DRIVEN for kind in ("Crossing", "Spread")},
     "mpi.spread": "starts MPI: bad values are in tests/mpi/refusals.py, on two ranks",
     **{f"mixing.{name}": DRIVEN for name in ("Mixer", "start_averaging", "SumPreserving", "run_round")},
