@@ -17,17 +17,18 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: help reproduce test test-slow test-all test-oldest libraries bench docs docs-test lint clean
+.PHONY: help reproduce test test-slow test-all test-oldest libraries bench coverage docs docs-test lint clean
 help:
 	@echo "make reproduce  verify the theorems, draw the figures, compare with the paper"
 	@echo "make test       the tests on NumPy, array-api-strict and a double of CuPy (about 6 minutes on two cores)"
 	@echo "make test-slow  the tests that make test leaves out for their length"
 	@echo "make test-all   all tests, the long ones too, also on PyTorch and JAX"
 	@echo "make test-oldest  core tests on the oldest Python and libraries that setup.py declares"
+	@echo "make coverage   the tests with a report of the lines that none of them runs"
 	@echo "make bench      benchmarks against peers"
 	@echo "make docs       the documentation: docs/_build/html/index.html"
 	@echo "make docs-test  check its pages in a browser (Chromium)"
-	@echo "make lint       ruff and mypy"
+	@echo "make lint       ruff, mypy and codespell"
 
 reproduce: $(VENV)/.ready-test
 	$(BIN)/python -m verification
@@ -47,6 +48,10 @@ test-all: $(VENV)/.ready-all
 test-oldest: $(OLDEST)/.ready
 	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(OLDEST)/bin/python -m pytest $(WORKERS) -m "not slow" -k "not cupy" $(OLDEST_TESTS)
 
+# Compiled loops count as not run: Numba does not report its lines.
+coverage: $(VENV)/.ready-all
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow" --cov --cov-report=term --cov-report=html
+
 bench: $(VENV)/.ready-all
 	$(BIN)/python -m benchmarks
 
@@ -64,12 +69,13 @@ lint: $(VENV)/.ready-all
 	$(BIN)/mypy
 	$(BIN)/mypy --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-any-generics \
 	  --allow-untyped-decorators --follow-imports=silent $(HELPERS)
+	$(BIN)/codespell
 
 # PyTorch, JAX, MPI and the tools, beside what `make test` needs. Where they are installed, tests use them.
 libraries: $(VENV)/.ready-all
 
 clean:
-	rm -rf $(VENV) $(OLDEST) docs/_build docs/generated results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) docs/_build docs/generated results htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -28,6 +28,7 @@ test = [
     *progress,
     *threads,
 ]
+style = ["ruff>=0.6", "mypy>=1.11", "codespell[toml]>=2.3", "pre-commit>=3.7"]
 # The site and the browser that looks at it; equations become MathML when it is built.
 docs = ["sphinx>=8.1", "numpydoc>=1.8", "myst-parser>=4", "sphinx-gallery>=0.18", "pydata-sphinx-theme>=0.16"]
 docs += ["mpich>=4.3", *mpi, "playwright>=1.48", "axe-playwright-python>=0.1.4", *test]
@@ -56,7 +57,7 @@ setup(
         "threads": threads,
         "test": test,
         "docs": docs,
-        "dev": [*test, *fastmixing, *images, *mpi, "mpich>=4.3", "networkx>=3", "ruff>=0.6", "mypy>=1.11"],
+        "dev": [*test, *fastmixing, *images, *mpi, "mpich>=4.3", "networkx>=3", *style, "pytest-cov>=5"],
     },
     classifiers=[
         "Programming Language :: Python :: 3",

@@ -10,8 +10,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
-
 _MODULES = (
     "attribution",
     "backend",
@@ -64,6 +62,10 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"hgp_ref.{_NAMES[name]}"), name)
         globals()[name] = value
         return value
+    if name == "__version__":  # of the installed package; setup.py is the only place that states it
+        from importlib.metadata import version
+
+        return version("hgp_ref")
     raise AttributeError(f"module 'hgp_ref' has no attribute {name!r}")
 
 

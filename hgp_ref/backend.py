@@ -51,7 +51,7 @@ def array_namespace(*arrays: Array) -> Namespace:
     for a in given:
         if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
             raise TypeError(
-                "needed an array (NumPy, CuPy, PyTorch, JAX, ...) for each of arrays, "
+                "arrays must be arrays of a library (NumPy, CuPy, PyTorch, JAX, ...), "
                 f"got {type(a).__module__}.{type(a).__name__}"
             )
     try:
@@ -210,7 +210,7 @@ def settle(x: Array) -> None:
 
 
 def _no_array(name: str, x: Any) -> TypeError:
-    return TypeError(f"{name}: needed an array, got {type(x).__module__}.{type(x).__name__}")
+    return TypeError(f"{name} must be an array, got {type(x).__module__}.{type(x).__name__}")
 
 
 # The door between host and device
@@ -284,7 +284,7 @@ def from_host(a: np.ndarray, *, like: Array) -> Array:
     try:
         a = np.asarray(a)
     except (TypeError, ValueError, RuntimeError) as error:  # arrays that live on a device refuse in their own way
-        raise TypeError(f"a: {type(a).__name__} given, needed an array on the host: {error}") from error
+        raise TypeError(f"a must be an array on the host, got {type(a).__name__}: {error}") from error
     if isinstance(like, np.ndarray):
         return a
     if not compat.is_array_api_obj(like) or isinstance(like, np.generic):
@@ -320,7 +320,7 @@ def host_float64(x: Array) -> np.ndarray:
     """
     host = to_host(x)
     if host.dtype.kind not in "fiub":
-        raise TypeError(f"x: needed real numbers, got {host.dtype}")
+        raise TypeError(f"x must hold real numbers, got {host.dtype}")
     return np.array(host, dtype=np.float64)
 
 
@@ -348,7 +348,7 @@ def scalar(x: Array) -> float:
     """
     host = to_host(x)
     if host.size != 1 or host.dtype.kind not in "biuf":
-        raise ValueError(f"x: shape {host.shape} of {host.dtype} given, needed one real number")
+        raise ValueError(f"x must be one real number, got {host.dtype} of shape {host.shape}")
     return float(host.reshape(()))
 
 
@@ -380,7 +380,7 @@ def all_finite(x: Array) -> bool:
     try:
         return bool(to_host(xp.all(xp.isfinite(x))))
     except TypeError as error:
-        raise TypeError(f"x: array of {x.dtype} given, needed an array of numbers") from error
+        raise TypeError(f"x must be an array of numbers, got {x.dtype}") from error
 
 
 # A library chosen by name, where arrays are made
@@ -421,7 +421,9 @@ class Backend:
         try:
             host = np.array(a, dtype=dtype)
         except (TypeError, ValueError, RuntimeError, OverflowError, SyntaxError) as error:
-            raise TypeError(f"a: {type(a).__name__} given with dtype={dtype!r}, needed host data: {error}") from error
+            raise TypeError(
+                f"a must be data on the host, got {type(a).__name__} with dtype={dtype!r}: {error}"
+            ) from error
         if self.name == "numpy":
             return host
         placed = self.xp.asarray(host, device=self.device)
@@ -466,7 +468,7 @@ def get_backend(name: str) -> Backend:
     dtype('float32')
     """
     if not isinstance(name, str):
-        raise TypeError(f"name={name!r} given ({type(name).__name__}), needed the name of a library")
+        raise TypeError(f"name must be the name of a library, got {name!r} ({type(name).__name__})")
     if name == "numpy":
         return Backend(name, compat.array_namespace(np.empty(0)), "cpu")
     if name not in EXTRAS:

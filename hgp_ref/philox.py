@@ -92,15 +92,15 @@ def key(seed: int) -> tuple[np.uint64, np.uint64]:
 
 
 def check_seed(seed: int) -> int:
-    """The seed as a Python integer, or an error that says what is needed."""
+    """The seed as a Python integer from 0 to 2⁶⁴ − 1."""
     return validation.integer("seed", seed, 0, 2**64 - 1)
 
 
 def check_seeds(seed: int | Sequence[int] | np.ndarray) -> tuple[list[int], bool]:
     """The seeds as Python integers, and whether they came as a list, even of one."""
     if isinstance(seed, str) or not (isinstance(seed, Sequence) or (isinstance(seed, np.ndarray) and seed.ndim)):
-        return [check_seed(seed)], False  # type: ignore[arg-type]  # which says what is needed
+        return [check_seed(seed)], False  # type: ignore[arg-type]  # raises the error
     seeds = [check_seed(s) for s in seed]
     if not seeds:
-        raise ValueError("seed: empty list given, needed at least one")
+        raise ValueError("seed must be an integer or a list of at least one, got an empty list")
     return seeds, True

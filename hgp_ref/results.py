@@ -33,6 +33,8 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, device, to_host
 from hgp_ref.validation import GIB, memory, short
 
+__all__ = ["Described", "Result", "content_digest", "load"]
+
 
 def same(a: Any, b: Any) -> bool:
     """Whether `a` equals `b`; arrays inside them raise no error."""

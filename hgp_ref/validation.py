@@ -1,56 +1,70 @@
-"""One vocabulary of argument checks: every message names the argument, what was given and what is needed.
+"""Checks of arguments. Every message has the form "steps must be an integer >= 1, got 0".
 
-A value of the wrong kind is a TypeError, one of the right kind outside its range a ValueError. Each function returns
-the argument in the form that the rest of the package computes with.
+A value of the wrong type raises TypeError, one of the right type but out of range ValueError. Each function returns the
+argument in the form that the package computes with.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import array_api_compat as compat
 import numpy as np
 
 from hgp_ref.backend import Array, Namespace, all_finite, device
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 LONGEST = 10**9  # iterations, steps and calls of one run, and entries along one axis, at most
 
 
+def wrong_type(name: str, value: object, expected: str) -> NoReturn:
+    """Raise TypeError: "name must be expected, got value (type)"."""
+    raise TypeError(f"{name} must be {expected}, got {short(value)} ({type(value).__name__})")
+
+
+def wrong_value(name: str, value: object, expected: str) -> NoReturn:
+    """Raise ValueError: "name must be expected, got value"."""
+    raise ValueError(f"{name} must be {expected}, got {short(value)}")
+
+
 def integer(name: str, value: object, low: int = 1, high: int | None = None) -> int:
-    """A whole number from `low` to `high` (no upper end if None) as an int; booleans and floats are no integers."""
+    """An integer from `low` to `high` as an int; booleans and floats are refused."""
     if type(value) is int and low <= value and (high is None or value <= high):  # asked several times for every graph
         return value
-    open_end = high is None or (high == LONGEST and not (isinstance(value, int) and value > high))
-    needed = f"an integer >= {low}" if open_end else f"an integer from {low} to {high}"
+    unbounded = high is None or (high == LONGEST and not (isinstance(value, int) and value > high))
+    expected = f"an integer >= {low}" if unbounded else f"an integer from {low} to {high}"
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed}")
+        wrong_type(name, value, expected)
     try:
-        whole = operator.index(value)
-    except TypeError as error:  # arrays with several entries have __index__ too
-        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed}") from error
-    if whole < low or (high is not None and whole > high):
-        raise ValueError(f"{name}={whole} given, needed {needed}")
-    return whole
+        index = operator.index(value)
+    except TypeError:  # arrays with several entries have __index__ too
+        wrong_type(name, value, expected)
+    if index < low or (high is not None and index > high):
+        wrong_value(name, index, expected)
+    return index
 
 
-def number(name: str, value: object, needed: str = "a finite number") -> float:
-    """A finite real number as a float; `needed` says in the message what it is to be."""
+def number(name: str, value: object, expected: str = "a finite number") -> float:
+    """A finite real number as a float; `expected` describes it in the message."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.number) or isinstance(value, complex):
-        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed}")
+        wrong_type(name, value, expected)
     try:
         real = float(value)
-    except OverflowError as error:
-        raise ValueError(f"{name}={value!r} given, needed {needed}") from error
+    except OverflowError:
+        wrong_value(name, value, expected)
     if not math.isfinite(real):
-        raise ValueError(f"{name}={value!r} given, needed {needed}")
+        wrong_value(name, value, expected)
     return real
 
 
@@ -58,28 +72,29 @@ def positive(name: str, value: object) -> float:
     """A finite number > 0 as a float."""
     real = number(name, value, "a finite number > 0")
     if not real > 0:
-        raise ValueError(f"{name}={value!r} given, needed a finite number > 0")
+        wrong_value(name, value, "a finite number > 0")
     return real
 
 
-def positives(**given: Any) -> tuple[float, ...]:
-    """Every given number, positive and finite; errors name the first that is not."""
-    return tuple(positive(name, value) for name, value in given.items())
+def positives(**values: Any) -> tuple[float, ...]:
+    """All values as positive finite floats; the error names the first that is not."""
+    return tuple(positive(name, value) for name, value in values.items())
 
 
 def nonnegative(name: str, value: object) -> float:
     """A finite number >= 0 as a float."""
     real = number(name, value, "a finite number >= 0")
     if not real >= 0:
-        raise ValueError(f"{name}={value!r} given, needed a finite number >= 0")
+        wrong_value(name, value, "a finite number >= 0")
     return real
 
 
 def between(name: str, value: object, low: float, high: float) -> float:
     """A number in [low, high] as a float."""
-    real = number(name, value, f"a number in [{low:g}, {high:g}]")
+    expected = f"a number in [{low:g}, {high:g}]"
+    real = number(name, value, expected)
     if not low <= real <= high:
-        raise ValueError(f"{name}={value!r} given, needed a number in [{low:g}, {high:g}]")
+        wrong_value(name, value, expected)
     return real
 
 
@@ -92,97 +107,104 @@ def choice(name: str, value: object, options: Iterable[str]) -> str:
     """One of the strings `options`."""
     options = tuple(options)
     if not isinstance(value, str) or value not in options:
-        raise ValueError(f"{name}={value!r} given, needed one of {', '.join(options)}")
+        wrong_value(name, value, f"one of {', '.join(map(repr, options))}")
     return value
 
 
 def boolean(name: str, value: object) -> bool:
-    """True or False, and nothing that merely counts as one."""
+    """True or False; 0, 1 and other values that only count as one are refused."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed True or False")
+        wrong_type(name, value, "True or False")
     return bool(value)
 
 
 def function(name: str, value: Any) -> None:
     """TypeError unless `value` can be called."""
     if not callable(value):
-        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed a function")
+        wrong_type(name, value, "a function")
 
 
-def truth(name: str, told: Any) -> bool:
-    """What the function `name` returned as True or False; TypeError for an array of several entries."""
-    shape = getattr(told, "shape", ())
-    try:
-        if math.prod(shape) == 1:
-            return bool(told)
-    except (TypeError, ValueError, RuntimeError) as error:  # what libraries raise for objects without a truth value
-        raise TypeError(f"{name}: returned {type(told).__name__}, needed something true or false") from error
-    raise TypeError(f"{name}: returned {type(told).__name__} of shape {tuple(shape)}, needed something true or false")
-
-
-def plain_numbers(name: str, value: object, kinds: str = "biuf") -> None:
-    """TypeError unless `value` is a plain NumPy array with an axis, its dtype of one of NumPy's `kinds`."""
-    needed = "a plain NumPy array of " + ("integers" if set(kinds) <= set("iu") else "real numbers")
-    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray | np.matrix):
-        raise TypeError(f"{name}: {type(value).__module__}.{type(value).__name__} given, needed {needed}")
-    if value.dtype.kind not in kinds or value.ndim == 0:
-        raise TypeError(f"{name}: {value.dtype} of shape {value.shape} given, needed {needed}")
+def instance(name: str, value: object, cls: type) -> None:
+    """TypeError unless `value` is an instance of `cls`."""
+    if not isinstance(value, cls):
+        article = "an" if cls.__name__[0] in "AEIOU" else "a"
+        wrong_type(name, value, f"{article} {cls.__name__}")
 
 
 def path(name: str, value: Any) -> Path:
     """A path in the file system, given as text or as a path."""
     if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed a path")
+        wrong_type(name, value, "a path")
     return Path(value)
 
 
+def returned_bool(name: str, value: Any) -> bool:
+    """What the function `name` returned, as True or False; TypeError for an array of several entries."""
+    shape = getattr(value, "shape", ())
+    try:
+        if math.prod(shape) == 1:
+            return bool(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # what libraries raise for objects without a truth value
+        raise TypeError(f"{name} must return True or False, got {type(value).__name__}") from error
+    raise TypeError(f"{name} must return True or False, got {type(value).__name__} of shape {tuple(shape)}")
+
+
+# Arrays ---------------------------------------------------------------------------------------------------------------
+
+
+def plain_numbers(name: str, value: object, kinds: str = "biuf") -> None:
+    """TypeError unless `value` is a plain NumPy array with an axis, its dtype of one of NumPy's `kinds`."""
+    expected = "a plain NumPy array of " + ("integers" if set(kinds) <= set("iu") else "real numbers")
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray | np.matrix):
+        raise TypeError(f"{name} must be {expected}, got {_type(value)}")
+    if value.dtype.kind not in kinds or value.ndim == 0:
+        raise TypeError(f"{name} must be {expected}, got {value.dtype} of shape {value.shape}")
+
+
 def host_array(name: str, value: Any) -> np.ndarray:
-    """`value`, a host array or sequence, as NumPy makes an array of it."""
+    """An array on the host or a sequence as a NumPy array."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name}: a masked array given, whose mask would be lost; needed a plain array")
+        raise TypeError(f"{name} must be a plain array, got a masked array, whose mask would be lost")
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise ValueError(
-            f"{name}: {type(value).__name__} with rows of unequal lengths given, needed an array"
-        ) from error
-    except (TypeError, RuntimeError, OverflowError) as error:  # arrays that live on a device refuse in their own way
-        raise TypeError(f"{name}: {type(value).__name__} given, needed an array on the host: {error}") from error
+        raise ValueError(f"{name} must be an array, got {type(value).__name__} with rows of unequal lengths") from error
+    except (TypeError, RuntimeError, OverflowError) as error:  # arrays on a device raise errors of their own
+        raise TypeError(f"{name} must be an array on the host, got {type(value).__name__}: {error}") from error
 
 
 def real_floating(name: str, dtype: Any) -> np.dtype:
-    """float32 or float64, given as a dtype or by its name."""
+    """float32 or float64, as a dtype or by name."""
     try:
-        read = np.dtype(dtype)
-    except (TypeError, ValueError, SyntaxError) as error:
-        raise TypeError(f"{name}={dtype!r} given ({type(dtype).__name__}), needed float32 or float64") from error
-    if read not in (np.float32, np.float64) or not read.isnative:
-        raise TypeError(f"{name}={read} given, needed float32 or float64")
-    return read
+        converted = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):
+        wrong_type(name, dtype, "float32 or float64")
+    if converted not in (np.float32, np.float64) or not converted.isnative:
+        raise TypeError(f"{name} must be float32 or float64, got {converted}")
+    return converted
 
 
 def array(name: str, a: Any) -> None:
     """TypeError unless `a` is an array of some library, plain and no scalar."""
     if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
-        given = "None" if a is None else f"{type(a).__module__}.{type(a).__name__}"
-        raise TypeError(f"{name}: needed an array, got {given}")
+        raise TypeError(f"{name} must be an array, got {'None' if a is None else _type(a)}")
     if isinstance(a, np.ma.MaskedArray | np.matrix):  # their products and sums are not those of arrays
-        raise TypeError(f"{name}: needed a plain array, got {type(a).__module__}.{type(a).__name__}")
+        raise TypeError(f"{name} must be a plain array, got {_type(a)}")
     dense(name, a)
 
 
 def dense(name: str, a: Any) -> None:
-    """TypeError for tensors of PyTorch that hold no values, or not all of them: meta, sparse and nested ones."""
+    """TypeError for tensors of PyTorch that do not store every entry: meta, sparse and nested ones."""
     if getattr(a, "is_meta", False) is True:
-        raise TypeError(f"{name}: needed an array with values, got a tensor on the device 'meta', which has none")
+        raise TypeError(f"{name} must be an array with values, got a tensor on the device 'meta', which has none")
     layout = str(getattr(a, "layout", ""))
     if layout.startswith("torch.") and (layout != "torch.strided" or a.is_nested):
         kind = "a nested tensor" if a.is_nested else f"a tensor of layout {layout}"
-        raise TypeError(f"{name}: needed a dense array, got {kind}; to_dense() or padding makes one")
+        raise TypeError(f"{name} must be a dense array, got {kind}; convert it by to_dense() or padding")
 
 
 def same_kind(**arrays: Array) -> Namespace:
-    """The namespace of the named `arrays`: float32 or float64 in native byte order, one library, device and dtype."""
+    """The namespace of `arrays`: float32 or float64 in native byte order, all of one library, device and dtype."""
     for name, a in arrays.items():
         array(name, a)
     libraries = {name: compat.array_namespace(a) for name, a in arrays.items()}
@@ -192,9 +214,9 @@ def same_kind(**arrays: Array) -> Namespace:
     dtypes = {name: a.dtype for name, a in arrays.items()}
     for name, dtype in dtypes.items():
         if not xp.isdtype(dtype, "real floating"):
-            raise TypeError(f"{name}: needed real floating-point numbers, got {dtype}")
+            raise TypeError(f"{name} must hold real floating-point numbers, got {dtype}")
         if dtype not in (xp.float32, xp.float64) or not getattr(dtype, "isnative", True):
-            raise TypeError(f"{name}: needed float32 or float64 in native byte order, got {dtype}")
+            raise TypeError(f"{name} must hold float32 or float64 in native byte order, got {dtype}")
     if len(set(dtypes.values())) > 1:
         raise TypeError("mixed dtypes: " + _listing(dtypes))
     devices = {name: device(a) for name, a in arrays.items()}
@@ -207,90 +229,184 @@ def _listing(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} is {value}" for name, value in values.items())
 
 
-def shape(name: str, x: Array, needed: tuple[int, ...], meaning: str, run_axes: bool = True) -> None:
-    """ValueError unless the trailing axes of `x` are `needed`; leading (run) axes are free where allowed."""
-    if not run_axes and tuple(x.shape) != needed:
-        raise ValueError(f"{name}: shape {tuple(x.shape)} given, needed {needed} = {meaning}")
-    if tuple(x.shape[-len(needed) :]) != needed:
-        raise ValueError(
-            f"{name}: shape {tuple(x.shape)} given, needed (..., {', '.join(map(str, needed))}) = {meaning}"
-        )
+def shape(name: str, x: Array, expected: tuple[int, ...], meaning: str, run_axes: bool = True) -> None:
+    """ValueError unless the trailing axes of `x` are `expected`; leading (run) axes are free where allowed."""
+    if not run_axes and tuple(x.shape) != expected:
+        raise ValueError(f"{name} must have shape {expected} = {meaning}, got {tuple(x.shape)}")
+    if tuple(x.shape[-len(expected) :]) != expected:
+        axes = ", ".join(map(str, expected))
+        raise ValueError(f"{name} must have shape (..., {axes}) = {meaning}, got {tuple(x.shape)}")
 
 
-def answer(
-    method: str, given: Array, needed: tuple[int, ...], like: Array | None = None, owner: str = "problem"
+def finite(name: str, x: Array) -> None:
+    """ValueError if `x` contains NaN or infinity (one scalar goes to the host)."""
+    if not all_finite(x):
+        raise ValueError(f"{name} must not contain NaN or infinite values")
+
+
+def returned_array(
+    method: str, value: Array, expected: tuple[int, ...], like: Array | None = None, owner: str = "problem"
 ) -> Array:
-    """What a `method` of `owner` returned; an error unless it is an array of the shape that the protocol asks for.
+    """What `owner.method` returned: an array of shape `expected`, with the library, device and dtype of `like`.
 
-    With `like` it must also be of that array's library, device and dtype. An (n,) array would be broadcast against
-    (n, 1) without a word, a float64 one would turn a float32 run into a float64 one.
+    An (n,) array would be broadcast silently against (n, 1); a float64 one would turn a float32 run into float64.
     """
-    if not hasattr(given, "shape"):
-        raise TypeError(f"{owner}: {method} returned {type(given).__name__}, needed an array of shape {tuple(needed)}")
-    if tuple(given.shape) != tuple(needed):
-        raise ValueError(f"{owner}: {method} returned shape {tuple(given.shape)}, needed {tuple(needed)}")
+    if not hasattr(value, "shape"):
+        raise TypeError(f"{owner}.{method} must return an array of shape {tuple(expected)}, got {type(value).__name__}")
+    if tuple(value.shape) != tuple(expected):
+        raise ValueError(f"{owner}.{method} must return shape {tuple(expected)}, got {tuple(value.shape)}")
     if like is not None:
-        if type(given) is not type(like) and _library(given) is not _library(like):
-            raise TypeError(f"{owner}: {method} returned {_kind(given)}, needed {_kind(like)} as x is")
-        if given.dtype != like.dtype:
-            raise TypeError(f"{owner}: {method} returned {given.dtype} numbers, needed {like.dtype} as in x")
-        if device(given) != device(like):
-            raise TypeError(f"{owner}: {method} returned an array on {device(given)}, needed {device(like)} as x is")
-    return given
+        if type(value) is not type(like) and _library(value) is not _library(like):
+            raise TypeError(f"{owner}.{method} must return {_type(like)} like x, got {_type(value)}")
+        if value.dtype != like.dtype:
+            raise TypeError(f"{owner}.{method} must return {like.dtype} like x, got {value.dtype}")
+        if device(value) != device(like):
+            raise TypeError(f"{owner}.{method} must return an array on {device(like)} like x, got {device(value)}")
+    return value
 
 
 def _library(a: Array) -> Namespace | None:
     return compat.array_namespace(a) if compat.is_array_api_obj(a) and not isinstance(a, np.generic) else None
 
 
-def _kind(a: Array) -> str:
-    return f"{type(a).__module__}.{type(a).__name__}"
-
-
-def finite(name: str, x: Array) -> None:
-    """ValueError if `x` holds NaN or infinity (one scalar goes to the host)."""
-    if not all_finite(x):
-        raise ValueError(f"{name}: holds NaN or infinite values, needed finite numbers")
-
-
-def kind(name: str, value: object, needed: type) -> None:
-    """TypeError unless `value` is a `needed`, such as the Constants that another function of the package returns."""
-    if not isinstance(value, needed):
-        raise TypeError(f"{name}={value!r} given ({type(value).__name__}), needed {needed.__name__}")
+def _type(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__name__}"
 
 
 def real_array(
     name: str, value: object, axes: tuple[int | None, ...], meaning: str, low: float | None = None
 ) -> np.ndarray:
-    """A host array of finite numbers as float64, its axes as given (None: any length), no entry below `low`."""
-    needed = f"finite numbers of shape {meaning}" + ("" if low is None else f", each >= {low:g}")
-    given = host_array(name, value)
-    if given.dtype.kind not in "iuf":
-        raise TypeError(f"{name}: {given.dtype} given ({type(value).__name__}), needed {needed}")
-    if given.ndim != len(axes) or any(n is not None and n != m for n, m in zip(axes, given.shape, strict=True)):
-        raise ValueError(f"{name}: shape {given.shape} given, needed {needed}")
-    if given.size == 0:
-        raise ValueError(f"{name}: an empty array of shape {given.shape} given, needed {needed}")
-    converted = given.astype(np.float64)
+    """A host array of finite numbers >= `low` as float64, with axes of the given lengths (None: any)."""
+    a = host_array(name, value)
+    if a.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be an array of numbers, shape {meaning}, got {a.dtype} ({type(value).__name__})")
+    if a.ndim != len(axes) or any(n is not None and n != m for n, m in zip(axes, a.shape, strict=True)):
+        raise ValueError(f"{name} must have shape {meaning}, got {a.shape}")
+    if a.size == 0:
+        raise ValueError(f"{name} must have shape {meaning} and not be empty, got {a.shape}")
+    converted = a.astype(np.float64)
     if not np.isfinite(converted).all():
-        raise ValueError(f"{name}: holds NaN or infinite values, needed {needed}")
+        raise ValueError(f"{name} must not contain NaN or infinite values")
     if low is not None and converted.min() < low:
-        raise ValueError(f"{name}: holds {converted.min():.3g}, needed {needed}")
+        raise ValueError(f"{name} must not contain numbers below {low:g}, got {converted.min():.3g}")
     return converted
 
 
-# ----------------------------------------------------------------------------------------------------
-# How much memory there is, and a refusal in words of what cannot fit into it.
+# Declarations ---------------------------------------------------------------------------------------------------------
+#
+#     @checked(steps=Integer(1), slope=Nonnegative(), variant=Choice("paper", "published"))
+#     def f(x, steps, slope=0.0, variant="paper"): ...
+#
+# checks and converts these arguments at every call of f, before its body runs. Tests derive bad values from the same
+# declarations (tests/fuzz/test_declared.py).
 
+
+class Rule:
+    """What an argument may be: `check` converts or refuses a value, `accepted` and `refused` are examples for tests."""
+
+    accepted: tuple[Any, ...] = ()
+    refused: tuple[Any, ...] = ()
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value as the function computes with it; TypeError or ValueError if it is not allowed."""
+        raise NotImplementedError
+
+
+class Integer(Rule):
+    """An integer from `low` to `high`."""
+
+    def __init__(self, low: int = 1, high: int | None = None) -> None:
+        self.low, self.high = low, high
+        self.accepted = (low, np.int64(low)) if high is None else (low, high)
+        self.refused = (low - 1, low + 0.5, float(low), True, "x", None, [low], -(10**30), float("nan"))
+        self.refused += () if high is None else (high + 1, 10**30)
+
+    def check(self, name: str, value: Any) -> int:
+        return integer(name, value, self.low, self.high)
+
+
+class Number(Rule):
+    """A finite number."""
+
+    accepted: tuple[Any, ...] = (1.0, 1, np.float32(0.5))
+    refused: tuple[Any, ...] = (float("nan"), float("inf"), 1j, True, "x", None, [1.0], 10**400)
+
+    def check(self, name: str, value: Any) -> float:
+        return number(name, value)
+
+
+class Positive(Number):
+    """A finite number > 0."""
+
+    refused = (*Number.refused, 0, 0.0, -1.0)
+
+    def check(self, name: str, value: Any) -> float:
+        return positive(name, value)
+
+
+class Nonnegative(Number):
+    """A finite number >= 0."""
+
+    accepted = (*Number.accepted, 0)
+    refused = (*Number.refused, -1e-300, -1)
+
+    def check(self, name: str, value: Any) -> float:
+        return nonnegative(name, value)
+
+
+class Choice(Rule):
+    """One of the strings `options`."""
+
+    def __init__(self, *options: str) -> None:
+        self.accepted, self.refused = options, ("", options[0] + "x", None, 0, True, list(options), b"x")
+
+    def check(self, name: str, value: Any) -> str:
+        return choice(name, value, self.accepted)
+
+
+class Boolean(Rule):
+    """True or False."""
+
+    accepted = (True, False, np.True_)
+    refused = (0, 1, None, "x", 1.0, [])
+
+    def check(self, name: str, value: Any) -> bool:
+        return boolean(name, value)
+
+
+def checked(**rules: Rule) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Check and convert the named arguments at every call, in the order in which they are declared."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        names = list(inspect.signature(function).parameters)
+        places = [(name, names.index(name), rule) for name, rule in rules.items()]
+
+        @functools.wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> T:
+            values = list(args)
+            for name, place, rule in places:
+                if name in options:
+                    options[name] = rule.check(name, options[name])
+                elif place < len(values):
+                    values[place] = rule.check(name, values[place])
+            return function(*values, **options)  # type: ignore[arg-type]
+
+        call.rules = rules  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+# Memory ---------------------------------------------------------------------------------------------------------------
 
 GIB = 2**30
 
 
 @functools.cache
 def memory() -> int | None:
-    """Bytes that this process may have: the machine's memory or its own limit; None where the system does not tell.
+    """Bytes that this process may use: the machine's memory or the process's limit; None if the system does not tell.
 
-    An array larger than that is refused: Linux may promise it and end the process when it is written to.
+    Larger arrays are refused, because Linux may grant them and kill the process when they are written to.
     """
     try:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -304,61 +420,53 @@ def memory() -> int | None:
     return machine if limit == resource.RLIM_INFINITY else min(machine, limit)
 
 
-def room(what: str, numbers: int) -> None:
-    """MemoryError unless `numbers` numbers of 8 bytes fit; `what` names the arguments that ask for them."""
-    there = memory()
-    if there is not None and 8 * numbers > there:
+def check_memory(arguments: str, numbers: int) -> None:
+    """MemoryError unless `numbers` numbers of 8 bytes fit; `arguments` names what asks for them."""
+    available = memory()
+    if available is not None and 8 * numbers > available:
         raise MemoryError(
-            f"{what} given, for which {numbers:,} numbers are needed, {8 * numbers / GIB:,.1f} GiB; "
-            f"this process may have {there / GIB:.1f} GiB"
+            f"{arguments} would need {8 * numbers / GIB:,.1f} GiB for {numbers:,} numbers, "
+            f"but this process may use {available / GIB:.1f} GiB"
         )
 
 
-# ----------------------------------------------------------------------------------------------------
-# Texts of objects: the same in every process, and short.
-
-
-WIDEST = 60  # characters of one value
-FEW = 4  # items of a sequence or a dictionary that are written out
+# Text -----------------------------------------------------------------------------------------------------------------
 
 
 def without_addresses(text: str) -> str:
-    """`text` without the places in memory (" at 0x7f…") that Python writes for objects with no words of their own."""
+    """`text` without memory addresses (" at 0x7f…"), so that it is the same in every process."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
 
-def cut(text: str, widest: int = WIDEST) -> str:
-    """`text` on one line of at most `widest` characters."""
+def cut(text: str, width: int = 60) -> str:
+    """`text` on one line of at most `width` characters."""
     line = " ".join(text.split())
-    return line if len(line) <= widest else line[: widest - 1] + "…"
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def short(value: Any) -> str:
-    """`value` in a few words: an array by dtype and shape, a long sequence by its length, anything else by its repr."""
+    """A short text for `value`: dtype and shape of an array, length of a long sequence, repr of anything else."""
     if compat.is_array_api_obj(value) and not isinstance(value, np.generic):
         dtype = str(value.dtype).rpartition(".")[2]  # torch.float64
         return f"<{dtype} {tuple(value.shape)}>"
     if isinstance(value, np.generic):
         return str(value)
-    if isinstance(value, dict | list | tuple) and (len(value) > FEW or any(map(_is_large, _items(value)))):
-        return f"<{type(value).__name__} of {len(value)}>"
+    if isinstance(value, dict | list | tuple):
+        items = value.values() if isinstance(value, dict) else value
+        if len(value) > 4 or any(map(_is_nested, items)):
+            return f"<{type(value).__name__} of {len(value)}>"
     return cut(without_addresses(repr(value)))
 
 
-def _items(value: Any) -> Any:
-    return value.values() if isinstance(value, dict) else value
-
-
-def _is_large(item: Any) -> bool:
-    """Whether an item of a sequence is an array, or holds other items."""
+def _is_nested(item: Any) -> bool:
     return isinstance(item, dict | list | tuple) or hasattr(item, "shape") or hasattr(item, "__dataclass_fields__")
 
 
 def table(head: str, **rows: str) -> list[str]:
     """Lines of a summary: `head`, and below it every row that is not empty, with its name in front."""
-    told = {name.replace("_", " "): text for name, text in rows.items() if text}
-    width = max(map(len, told), default=0) + 2
-    return [head, *(f"  {name:{width}}{text}" for name, text in told.items())]
+    filled = {name.replace("_", " "): text for name, text in rows.items() if text}
+    width = max(map(len, filled), default=0) + 2
+    return [head, *(f"  {name:{width}}{text}" for name, text in filled.items())]
 
 
 def largest(values: Any) -> str:
@@ -367,7 +475,7 @@ def largest(values: Any) -> str:
     return f"{host.max():.1e}" + (f" (largest of {host.size} runs)" if host.ndim else "")
 
 
-def ending(stopped: str, tol: float | None = None, met: bool | None = None) -> str:
+def stop_reason(stopped: str, tol: float | None = None, met: bool | None = None) -> str:
     """Why a run stopped, and whether its tolerance was met where that is known."""
     if tol is None:
         return stopped

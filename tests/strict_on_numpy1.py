@@ -22,7 +22,7 @@ def repair() -> None:
 
     def to_device(self: Any, device: Any, /, stream: None = None) -> Any:
         if not isinstance(device, array_api_strict.Device) or stream is not None:
-            raise ValueError(f"device={device!r}, stream={stream!r} given, needed a Device of array_api_strict alone")
+            raise ValueError(f"device must be a Device of array_api_strict alone, got {device!r}, stream={stream!r}")
         return self if device == self._device else array_type._new(np.array(self._array), device=device)
 
     array_type.to_device = to_device

@@ -1,10 +1,12 @@
-"""What setup.py declares is what `make test-oldest` installs."""
+"""What setup.py declares: the oldest versions, which `make test-oldest` installs, and the version of the package."""
 
 from __future__ import annotations
 
 import ast
 import re
 from pathlib import Path
+
+import hgp_ref
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,3 +55,19 @@ def test_the_oldest_versions_run_tests_that_exist():
     chosen = re.search(r"^OLDEST_TESTS = \$\(addprefix tests/,(.*?)\)", makefile, flags=re.MULTILINE | re.DOTALL)[1]
     names = chosen.replace("\\\n", " ").split()
     assert len(names) > 10 and all((ROOT / "tests" / name).exists() for name in names)
+
+
+def test_the_version_is_stated_once():
+    stated = re.search(r'^VERSION = "([\d.]+)"$', (ROOT / "setup.py").read_text(encoding="utf-8"), re.M)[1]
+    assert hgp_ref.__version__ == stated, "reinstall the package: pip install -e ."
+    for file in ("pyproject.toml", "hgp_ref/__init__.py", "CITATION.cff"):
+        assert f'"{stated}"' not in (ROOT / file).read_text(encoding="utf-8"), file
+
+
+def test_pre_commit_runs_what_make_lint_runs():
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    lint = (ROOT / "Makefile").read_text(encoding="utf-8").split("\nlint:")[1].split("\n\n")[0]
+    commands = set(re.findall(r"\$\(BIN\)/(\w+(?: (?:check|format))?)", lint))
+    assert len(commands) == 4
+    for command in commands:
+        assert f"entry: {command}" in hooks

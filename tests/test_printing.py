@@ -12,8 +12,7 @@ from helpers import LIBRARIES, open_library
 from kinds import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref import results
-from hgp_ref import validation as texts
+from hgp_ref import results, validation
 from hgp_ref.results import Result
 
 MOST_LINES, WIDEST = 12, 320
@@ -236,9 +235,14 @@ def test_fields_that_are_added_later_are_listed():
 
 def test_of_several_runs_the_largest_number_is_told():
     assert (
-        texts.largest(np.array([2e-5, 1e-3, 5e-4])) == "1.0e-03 (largest of 3 runs)" and texts.largest(0.5) == "5.0e-01"
+        validation.largest(np.array([2e-5, 1e-3, 5e-4])) == "1.0e-03 (largest of 3 runs)"
+        and validation.largest(0.5) == "5.0e-01"
     )
 
 
 def test_texts_are_cut_on_one_line():
-    assert texts.cut("a\n  b") == "a b" and texts.cut("x" * 61) == "x" * 59 + "…" and texts.cut("x" * 60) == "x" * 60
+    assert (
+        validation.cut("a\n  b") == "a b"
+        and validation.cut("x" * 61) == "x" * 59 + "…"
+        and validation.cut("x" * 60) == "x" * 60
+    )

@@ -30,8 +30,6 @@ import numpy as np
 from scipy.stats import rankdata
 
 from hgp_ref import validation
-from hgp_ref import validation as arguments
-from hgp_ref import validation as texts
 from hgp_ref.attribution.retraining import Pair, Removal, all_instances, as_removals, instance_counts
 from hgp_ref.backend import Array, host_float64, to_host
 from hgp_ref.methods import Estimate, Method, hypergradient
@@ -73,12 +71,13 @@ class Influence(Result):
 
     def _summary(self) -> list[str]:
         least, most = (float(f(self.predicted)) if self.predicted.size else 0.0 for f in (np.min, np.max))
-        return texts.table(
+        residual = validation.largest(self.estimate.residual_ratio)
+        return validation.table(
             f"predicted changes of the total validation cost for {len(self.predicted)} removals "
             f"from {len(self.counts)} clients with {int(np.sum(self.counts))} training instances",
             predicted=f"from {least:+.2e} to {most:+.2e}",
-            residual_left=f"{texts.largest(self.estimate.residual_ratio)} of the first; hgp.certify bounds the error",
-            stopped=texts.ending(self.estimate.stopped),
+            residual_left=f"{residual} of the first; hgp.certify bounds the error",
+            stopped=validation.stop_reason(self.estimate.stopped),
             traffic=self.estimate.traffic.in_words(),
         )
 
@@ -96,7 +95,7 @@ class Influence(Result):
         list of (client, index), the largest |prediction| first.
         """
         pairs = [removal[0] for removal in all_instances(self.counts)]
-        if arguments.integer("count", count, 0) > len(pairs):
+        if validation.integer("count", count, 0) > len(pairs):
             raise ValueError(f"count={count} given, there are {len(pairs)} training instances")
         size = np.abs(np.array([self.per_instance[pair] for pair in pairs]))
         return [pairs[j] for j in np.argsort(-size, kind="stable")[:count]]

@@ -14,8 +14,6 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from hgp_ref import validation
-from hgp_ref import validation as arguments
-from hgp_ref import validation as texts
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_host
 from hgp_ref.errors import DivergenceError
 from hgp_ref.exact import inner_solution
@@ -25,7 +23,7 @@ from hgp_ref.problems.base import FullProblem, Problem, as_problem, optional
 from hgp_ref.problems.batches import sample_batches
 from hgp_ref.results import Result
 from hgp_ref.training import SGP, train
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 Pair = tuple[int, int]
 Removal = tuple[Pair, ...]
@@ -82,7 +80,7 @@ def _counts(counts: np.ndarray) -> np.ndarray:
     given = validation.host_array("counts", counts)
     if given.ndim != 1 or given.dtype.kind not in "iu" or given.size == 0 or np.any(given < 0):
         raise ValueError(f"counts: shape {given.shape} of {given.dtype} given, needed (n,) whole numbers >= 0")
-    room("counts", int(given.sum()))
+    check_memory("counts", int(given.sum()))
     return given
 
 
@@ -367,7 +365,7 @@ class Retraining(Result):
 
     def _summary(self) -> list[str]:
         least, most = (float(f(self.actual)) if self.actual.size else 0.0 for f in (np.min, np.max))
-        return texts.table(
+        return validation.table(
             f"actual changes of the total validation cost for {len(self.actual)} removals",
             actual=f"from {least:+.2e} to {most:+.2e}",
             cost=f"{self.cost:.4g} with nothing removed",
@@ -469,8 +467,8 @@ def retrain_sgp(
 def check_removals(problem: Problem, lam: Array, removals: Sequence[Removal | Pair]) -> tuple[Removal, ...]:
     """The removals in full, after a look at them and at the weights."""
     checked = given_removals(problem, removals)
-    arguments.same_kind(lam=lam)
-    arguments.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, N_max)", run_axes=False)
+    validation.same_kind(lam=lam)
+    validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, N_max)", run_axes=False)
     return checked
 
 
@@ -575,10 +573,13 @@ def retrain_from(
     True
     """
     removals = check_removals(problem, lam, removals)
-    eta, steps = arguments.positive("eta", eta), arguments.integer("steps", steps, 0, min(arguments.LONGEST, MAX_STEP))
-    fraction, held = arguments.probability("fraction", fraction), arguments.boolean("held", held)
-    arguments.same_kind(x=x, lam=lam)
-    arguments.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    eta, steps = (
+        validation.positive("eta", eta),
+        validation.integer("steps", steps, 0, min(validation.LONGEST, MAX_STEP)),
+    )
+    fraction, held = validation.probability("fraction", fraction), validation.boolean("held", held)
+    validation.same_kind(x=x, lam=lam)
+    validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
     xp, normal = array_namespace(lam), as_problem(problem)
     runs = xp.concat([lam[None, ...], without(lam, removals, fraction)], axis=0)  # (1 + R, n, N_max)
     start = xp.zeros_like(x) + xp.mean(x, axis=0)  # (n, d_x)
@@ -605,7 +606,7 @@ def _batches(
     """m -> ζ_m, batch M − 1 − m of the sequence of `seed`; None for all instances."""
     if size is None:
         return lambda m: None
-    size = arguments.integer("batch_size", size, 1, 2**31 - 1)
+    size = validation.integer("batch_size", size, 1, 2**31 - 1)
     assert problem.counts is not None  # removals were checked against them
     drawn = sample_batches(problem.counts, size, seed, 0, steps, clients=problem.clients)  # (M, n, b)
     prepared = problem.prepare_batches(drawn[::-1, None], like=like)

@@ -440,7 +440,7 @@ def run(
             record.add(state, k)
             if callback is not None:
                 answer = callback(k, state.lam.s, state.x.s, record.cost[-1])
-                if validation.truth("callback", answer):
+                if validation.returned_bool("callback", answer):
                     stopped = "callback"
                     break
     settings = dict(net=net, outer_steps=K, shared=shared, project=project, batch_size=batch_size, seed=seed,

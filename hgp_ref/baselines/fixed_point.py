@@ -122,7 +122,7 @@ def at_point(
             rounds.append(int(mixer.channel.traffic.rounds))
             if callback is not None:
                 answer = callback(m, array_namespace(x).asarray(values[-1], copy=True))
-                if validation.truth("callback", answer):
+                if validation.returned_bool("callback", answer):
                     break
     return FixedPointEstimate(
         value=values[-1],

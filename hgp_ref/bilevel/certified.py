@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import rounding as rigorous
+from hgp_ref import rounding
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64
 from hgp_ref.bilevel.loop import Estimator, Loop, LoopState
 from hgp_ref.bilevel.trajectory import OuterStep
@@ -71,14 +71,14 @@ def outer_cost(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reduct
     """F(λ), from x near x(λ) and constants with a strong convexity."""
     apart = distances(problem, x, lam, nu, reductions)  # e
     f = host_float64(problem.outer_cost(x, lam))
-    slopes = rigorous.norms(host_float64(problem.outer_grad(x, lam)[0]))
+    slopes = rounding.norms(host_float64(problem.outer_grad(x, lam)[0]))
     known = rounding_errors(problem, x, lam)
     if known is None:
         f_off, slopes_off = _accuracy(problem, x) * np.abs(f), _accuracy(problem, x) * slopes
     else:
         f_off, slopes_off = known.outer_cost(), known.outer_grad()[0]
-    slack = 1 + rigorous.norm_accuracy(problem.dim_x)
-    t = ((slopes + slopes_off) * apart + nu.nu_fx * apart**2 / 2 + f_off) * slack + 2 * rigorous.EPS * np.abs(f)
+    slack = 1 + rounding.norm_accuracy(problem.dim_x)
+    t = ((slopes + slopes_off) * apart + nu.nu_fx * apart**2 / 2 + f_off) * slack + 2 * rounding.EPS * np.abs(f)
     below, above = totals(reductions, f - t, f + t)
     return Interval(below.low, above.high)
 
@@ -92,14 +92,14 @@ def distances(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reducti
     centre = (top / 2 - bottom / 2).astype(host_dtype(x))
     points = from_host(np.tile(centre, (len(rows), 1)), like=x)
     gradients = host_float64(problem.inner_grad(points, lam))
-    sizes = rigorous.norms(gradients)
+    sizes = rounding.norms(gradients)
     known = rounding_errors(problem, points, lam)
     off = _accuracy(problem, x) * sizes if known is None else known.inner_grad()
     (mean,) = reductions.means(gradients)
-    norm, most = reductions.maxima(rigorous.norms(mean.max_abs), reductions.rounding * sizes + off)
+    norm, most = reductions.maxima(rounding.norms(mean.max_abs), reductions.rounding * sizes + off)
     G = float(norm[0]) + float(most[0])
-    slack = 1 + rigorous.norm_accuracy(problem.dim_x)
-    return (rigorous.norms(rows - centre.astype(np.float64)) + G / nu.strong_convexity) * slack
+    slack = 1 + rounding.norm_accuracy(problem.dim_x)
+    return (rounding.norms(rows - centre.astype(np.float64)) + G / nu.strong_convexity) * slack
 
 
 def _accuracy(problem: FullProblem, x: Array) -> float:

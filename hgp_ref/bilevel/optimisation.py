@@ -97,7 +97,7 @@ def optimise(
     variable = initial_variable(problem, lam, trainer.x0, log)
     check_functions(project, callback)
     if monitor is not None:
-        validation.kind("monitor", monitor, Monitor)
+        validation.instance("monitor", monitor, Monitor)
     progress = validation.boolean("progress", progress)
     kind: Any = Loop
     if isinstance(update, CertifiedDescent):
@@ -177,7 +177,7 @@ def _reason_to_stop(loop: Loop, state: LoopState, K: int, callback: Callable[...
     """Why to stop at λ_k; "" to go on."""
     if callback is not None:
         answer = callback(state.k, copied(loop.as_lam(state.lam[-1])), copied(state.x), state.outer_cost[-1])
-        if loop.channel.any_rank(validation.truth("callback", answer)):
+        if loop.channel.any_rank(validation.returned_bool("callback", answer)):
             return "callback"
     patience = None if loop.monitor is None else loop.monitor.patience
     if patience is not None and state.k - state.best >= patience:

@@ -115,7 +115,7 @@ class Path(Result):
             gradient=_gradient(last),
             rounding=NOT_INCLUDED if self.rounding_complete is False else "",
             trouble=f"in {refused} of {len(self.steps)} steps, see the notes of path.steps" if refused else "",
-            stopped=validation.ending(self.stopped) + (f": {validation.cut(self.note, 200)}" if self.note else ""),
+            stopped=validation.stop_reason(self.stopped) + (f": {validation.cut(self.note, 200)}" if self.note else ""),
             traffic=self.traffic.in_words(),
         )
 

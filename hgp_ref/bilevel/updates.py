@@ -96,7 +96,7 @@ class CertifiedDescent(GradientDescent):
         if not 0 < theta < 1:
             raise ValueError(f"theta must be a number strictly between 0 and 1, got {theta:g}")
         if self.lipschitz is not None:
-            validation.kind("lipschitz", self.lipschitz, Lipschitz)
+            validation.instance("lipschitz", self.lipschitz, Lipschitz)
 
 
 @dataclass(frozen=True)

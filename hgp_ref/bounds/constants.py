@@ -276,7 +276,7 @@ def geometric(ratio: float, terms: int) -> np.ndarray:
 
 def check_iterations(c: Constants, iterations: int | None) -> int:
     """M, all calls that the constants know unless fewer are asked for; TypeError unless `c` are constants."""
-    validation.kind("c", c, Constants)
+    validation.instance("c", c, Constants)
     if iterations is None:
         return c.iterations
     M = validation.integer("iterations", iterations)

@@ -87,7 +87,7 @@ def minibatch_tail(
     (True, ['bias', 'noise'])
     """
     M = check_iterations(c, iterations)
-    validation.kind("s", s, SampleConstants)
+    validation.instance("s", s, SampleConstants)
     size, failure = validation.integer("size", size), validation.number("failure", failure)
     form, shared = validation.choice("form", form, ("azuma", "bernstein")), validation.boolean("shared", shared)
     name = f"D ({form})"

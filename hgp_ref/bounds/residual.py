@@ -197,7 +197,7 @@ def inexact(
     >>> hgp.bounds.inexact(nu, np.array([0.01, 0.02]), 1.0, np.ones(2), 0.5)
     array([0.045, 0.045])
     """
-    validation.kind("nu", nu, Lipschitz)
+    validation.instance("nu", nu, Lipschitz)
     apart = validation.real_array("apart", apart, (None,), "(n,)", low=0.0)
     beta = validation.real_array("beta", beta, apart.shape, f"{apart.shape} as apart", low=0.0)
     w_norm, alpha_bar = validation.nonnegative("w_norm", w_norm), validation.positive("alpha_bar", alpha_bar)
@@ -225,7 +225,7 @@ def inexact_total(nu: Lipschitz, distance: float, w_norm: float, beta: float, al
     >>> round(hgp.bounds.inexact_total(nu, 0.01, 1.0, 1.0, 0.5), 6)
     0.03
     """
-    validation.kind("nu", nu, Lipschitz)
+    validation.instance("nu", nu, Lipschitz)
     distance, w_norm = validation.nonnegative("distance", distance), validation.nonnegative("w_norm", w_norm)
     beta, alpha_bar = validation.nonnegative("beta", beta), validation.positive("alpha_bar", alpha_bar)
     own = product(nu.nu_flam + nu.nu_J * w_norm, distance)
@@ -273,7 +273,7 @@ def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) 
     >>> [round(value, 6) for value in hgp.bounds.distance_to_solution(nu, gradient=0.01, alpha_bar_here=0.5)]
     [0.1, 0.1]
     """
-    validation.kind("nu", nu, Lipschitz)
+    validation.instance("nu", nu, Lipschitz)
     gradient = validation.nonnegative("gradient", gradient)
     alpha_bar_here = validation.number("alpha_bar_here", alpha_bar_here)
     if nu.strong_convexity is not None:

@@ -85,7 +85,7 @@ def best(*bounds: Bound) -> Bound:
     if not bounds:
         raise TypeError("bounds: none given, needed at least one Bound")
     for bound in bounds:
-        validation.kind("bounds", bound, Bound)
+        validation.instance("bounds", bound, Bound)
     usable = [b for b in bounds if b.total is not None]
     name = f"min({', '.join(b.name for b in bounds)})"
     if not usable:

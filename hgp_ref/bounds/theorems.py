@@ -65,7 +65,7 @@ def theorem1(
     True
     """
     M, name = check_iterations(c, iterations), f"Theorem 1 ({validation.choice('text', text, ('main', 'appendix'))})"
-    validation.kind("s", s, SampleConstants)
+    validation.instance("s", s, SampleConstants)
     eps, failure = realised_consensus(c, M, consensus), validation.number("failure", failure)
     failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
@@ -135,7 +135,7 @@ def corollary2(
     True
     """
     M = check_iterations(c, iterations)
-    validation.kind("s", s, SampleConstants)
+    validation.instance("s", s, SampleConstants)
     size, failure = validation.integer("size", size), validation.number("failure", failure)
     eps = realised_consensus(c, M, consensus)
     C = max(s.kappa_x, s.kappa_lam) if C is None else validation.nonnegative("C", C)
@@ -279,7 +279,7 @@ def theorem2(
     nu_f, nu_g = validation.nonnegative("nu_f", nu_f), validation.nonnegative("nu_g", nu_g)
     distance, failure = validation.nonnegative("distance", distance), validation.number("failure", failure)
     if samples is not None:
-        validation.kind("samples", samples, SampleConstants)
+        validation.instance("samples", samples, SampleConstants)
     here = (c.sigma_min, c.beta_max) if samples is None else (samples.alpha, samples.beta)
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value is None and nu_g > 0:
@@ -456,7 +456,7 @@ def lemma2_worst_case(constants: WorstCase, steps: int, form: str = "corrected")
     >>> round(hgp.bounds.lemma2_worst_case(hgp.bounds.worst_case(3), 500), 6)
     4e-06
     """
-    validation.kind("constants", constants, WorstCase)
+    validation.instance("constants", constants, WorstCase)
     form = validation.choice("form", form, FORMS)
     entry = constants.printed(steps) if form == "printed" else constants.entry(steps)
     return lemma2(constants.n, entry, form)

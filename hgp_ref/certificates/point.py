@@ -48,7 +48,7 @@ INCLUDED = (
 
 def host_copy(name: str, output: Array, shape: tuple[int, ...]) -> np.ndarray:
     """A finite float64 copy of what the problem's `name` returned; a problem may reuse its output array."""
-    host = np.array(to_host(validation.answer(name, output, shape)), dtype=np.float64)
+    host = np.array(to_host(validation.returned_array(name, output, shape)), dtype=np.float64)
     if not np.all(np.isfinite(host)):
         raise ValueError(f"problem: {name} must return finite numbers, got NaN or infinite values")
     return host
@@ -492,7 +492,7 @@ class MatrixFreePoint(Point):
         if self.problem.jacobian_norms is None:
             return self._norms_by_columns()
         output = self.problem.jacobian_norms(self.x, self.lam)
-        norms: Any = to_host(validation.answer("jacobian_norms(x, lam)", output, (self.n,)))
+        norms: Any = to_host(validation.returned_array("jacobian_norms(x, lam)", output, (self.n,)))
         if not np.all(norms >= 0) or not np.all(np.isfinite(norms)):
             raise ValueError(
                 "problem: jacobian_norms(x, lam) must return finite numbers >= 0, got a norm that is "

@@ -22,7 +22,7 @@ from hgp_ref import validation
 from hgp_ref import validation as arguments
 from hgp_ref.problems.base import client_indices
 from hgp_ref.results import Result
-from hgp_ref.validation import room
+from hgp_ref.validation import LONGEST, Choice, Integer, Positive, check_memory, checked
 
 Part = tuple[list[np.ndarray], list[np.ndarray]]
 PARTS = {"train": ("X", "y"), "validation": ("X_val", "y_val"), "test": ("X_test", "y_test")}
@@ -75,7 +75,7 @@ class Clients(Result):
 
     def __post_init__(self) -> None:
         arguments.integer("n_classes", self.n_classes)
-        arguments.kind("name", self.name, str)
+        arguments.instance("name", self.name, str)
         for names in PARTS.values():
             inputs, labels = (self._arrays(name) for name in names)
             for name, part in zip(names, (inputs, labels), strict=True):
@@ -267,6 +267,7 @@ class Clients(Result):
 # Small α makes clients that see few labels, large α makes them alike.
 
 
+@checked(n_clients=Integer(1), alpha=Positive(), seed=Integer(0), min_per_client=Integer(0))
 def dirichlet_partition(
     labels: np.ndarray | Sequence[int], n_clients: int, alpha: float = 0.4, seed: int = 0, min_per_client: int = 0
 ) -> list[np.ndarray]:
@@ -311,13 +312,11 @@ def dirichlet_partition(
         raise ValueError(f"labels: shape {labels.shape} given, needed (N,) with N >= 1")
     for k in np.flatnonzero(labels != labels)[:1]:
         raise ValueError(f"labels: instance {k} has the label {labels[k]}, needed labels that equal themselves")
-    n_clients, alpha = validation.integer("n_clients", n_clients), validation.positive("alpha", alpha)
-    seed, min_per_client = validation.integer("seed", seed, 0), validation.integer("min_per_client", min_per_client, 0)
     if min_per_client * n_clients > labels.size:
         raise ValueError(
             f"n_clients={n_clients} given with min_per_client={min_per_client}, but only {labels.size} instances"
         )
-    room(f"n_clients={n_clients}", 4 * n_clients)
+    check_memory(f"n_clients={n_clients}", 4 * n_clients)
     rng = np.random.default_rng(seed)
     owner = np.empty(labels.size, dtype=np.int64)
     try:
@@ -401,6 +400,7 @@ def _number(share: float, size: int, most: int) -> int:
 VARIANTS = ("paper", "published")
 
 
+@checked(n_clusters=Integer(1, LONGEST), seed=Integer(0), variant=Choice(*VARIANTS))
 def draw_clusters(n_clusters: int = 3, seed: int = 0, variant: str = "paper") -> tuple[np.ndarray, np.ndarray]:
     """Means and standard deviations, (n_clusters,) each, from NumPy's generator seeded with [seed, 2].
 
@@ -429,9 +429,6 @@ def draw_clusters(n_clusters: int = 3, seed: int = 0, variant: str = "paper") ->
     >>> bool(np.all(stds**0.5 == hgp.data.draw_clusters(3, seed=1)[1]))
     True
     """
-    n_clusters = validation.integer("n_clusters", n_clusters, 1, validation.LONGEST)
-    seed = validation.integer("seed", seed, 0)
-    validation.choice("variant", variant, VARIANTS)
-    room(f"n_clusters={n_clusters}", 5 * n_clusters)
+    check_memory(f"n_clusters={n_clusters}", 5 * n_clusters)
     means, spread = 1 - np.random.default_rng([seed, 2]).random((2, n_clusters))  # in (0, 1]: no division by zero
     return means, np.sqrt(spread) if variant == "paper" else spread

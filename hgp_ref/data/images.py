@@ -69,8 +69,8 @@ class Images(Result):
     def __post_init__(self) -> None:
         arguments.plain_numbers("images", self.images, "uif")
         arguments.plain_numbers("labels", self.labels, "iu")
-        arguments.kind("split", self.split, str)
-        arguments.kind("name", self.name, str)
+        arguments.instance("split", self.split, str)
+        arguments.instance("name", self.name, str)
         arguments.integer("n_classes", self.n_classes, 0, arguments.LONGEST)
         arguments.integer("white", self.white)
         if self.images.ndim != 3 or self.labels.shape != self.images.shape[:1] or self.labels.size == 0:
@@ -365,7 +365,7 @@ def download_emnist(folder: str | Path, *, url: str = URL, sums: Mapping[str, st
     'gzip.zip'
     """
     place = validation.path("folder", folder)
-    validation.kind("url", url, str)
+    validation.instance("url", url, str)
     if "://" not in url:
         raise ValueError(f"url={url!r} given, needed an address such as {URL}")
     if ARCHIVE not in _checked(sums):
@@ -455,7 +455,7 @@ def _checked(sums: Mapping[str, str]) -> Mapping[str, str]:
     if not isinstance(sums, Mapping):
         raise TypeError(f"sums={sums!r} given ({type(sums).__name__}), needed a mapping of file names to sums")
     for name, value in sums.items():
-        validation.kind(f"sums[{name!r}]", value, str)
+        validation.instance(f"sums[{name!r}]", value, str)
     return sums
 
 

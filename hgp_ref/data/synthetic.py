@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import validation
 from hgp_ref.data.clients import Clients, dirichlet
 from hgp_ref.results import Result
-from hgp_ref.validation import room
+from hgp_ref.validation import Boolean, Choice, Integer, Positive, check_memory, checked
 
 VARIANTS = ("paper", "published")
 NOISE = 0.1  # standard deviation of ε
@@ -85,6 +84,13 @@ class SyntheticMixture(Result):
         return Clients(**lists, n_classes=2, name=f"synthetic mixture ({self.variant})")
 
 
+@checked(
+    **{name: Integer(1) for name in ("n_clients", "n_train", "n_val", "n_test", "dim", "n_components")},
+    alpha=Positive(),
+    seed=Integer(0, 2**32 - 1),
+    variant=Choice(*VARIANTS),
+    bias=Boolean(),
+)
 def synthetic_mixture(
     n_clients: int = 3,
     n_train: int = 100,
@@ -134,14 +140,12 @@ def synthetic_mixture(
     >>> data.X.shape, data.y.shape
     ((3, 100, 6), (3, 100))
     """
-    sizes = {"n_clients": n_clients, "n_train": n_train, "n_val": n_val, "n_test": n_test, "dim": dim}
-    for name, value in {**sizes, "n_components": n_components}.items():
-        validation.integer(name, value)
     numbers = n_clients * (n_train + n_val + n_test) * (dim + 1) + n_components * (n_clients + dim)
-    room(", ".join(f"{name}={value}" for name, value in {**sizes, "n_components": n_components}.items()), 2 * numbers)
-    alpha, seed = validation.positive("alpha", alpha), validation.integer("seed", seed, 0, 2**32 - 1)
-    validation.choice("variant", variant, VARIANTS)
-    bias = validation.boolean("bias", bias)
+    check_memory(
+        f"n_clients={n_clients}, n_train={n_train}, n_val={n_val}, n_test={n_test}, dim={dim}, "
+        f"n_components={n_components}",
+        2 * numbers,
+    )
     rng = np.random.RandomState(seed)
     rng.lognormal(4, 2, n_clients)  # the published program draws sizes here and then does not use them
     pi = np.stack([dirichlet(rng, alpha, n_components) for _ in range(n_clients)])

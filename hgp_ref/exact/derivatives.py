@@ -131,7 +131,7 @@ def unit_columns(name: str, product: Callable[[Array], Array], x: Array, rows: i
     for k in range(d):
         unit = np.zeros((n, d), dtype=dtype)
         unit[:, k] = 1.0
-        columns[k] = host_float64(validation.answer(name, product(from_host(unit, like=x)), (n, rows)))
+        columns[k] = host_float64(validation.returned_array(name, product(from_host(unit, like=x)), (n, rows)))
     return np.moveaxis(columns, 0, -1)
 
 

@@ -37,7 +37,7 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
     >>> hgp.exact.augmented_matrix(net, s=1).tolist()  # both keep one half and lose the other on the way
     [[0.5, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0], [0.0, 0.5, 1.0, 0.0], [0.5, 0.0, 0.0, 1.0]]
     """
-    validation.kind("net", net, Unreliable)
+    validation.instance("net", net, Unreliable)
     robust = validation.boolean("robust", robust)
     n, q = net.n, net.delay
     size = n + n * (n - 1) * (q + 1)

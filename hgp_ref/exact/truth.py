@@ -382,7 +382,7 @@ def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> f
     n, d = H.shape[:2]
     H = validation.real_array("H", H, (n, d, d), "(n, d, d)")
     step, steps = validation.positive("step", step), validation.integer("steps", steps, 1, validation.LONGEST)
-    validation.kind("net", net, Network)
+    validation.instance("net", net, Network)
     if net.n != n:
         raise ValueError(f"net: {net.n} clients given, needed {n} as in H")
     if net.period is None:

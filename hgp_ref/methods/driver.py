@@ -131,7 +131,7 @@ class Iteration:
             self.kept.append(self.w if self.deferred else self.v)
         if self.callback is not None:
             copy = array_namespace(self.v).asarray(self.v, copy=True)  # the caller's, to do with as it likes
-            if self.mixer.channel.any_rank(validation.truth("callback", self.callback(self.m, copy))):
+            if self.mixer.channel.any_rank(validation.returned_bool("callback", self.callback(self.m, copy))):
                 self.stopped = "callback"
         return p
 
@@ -141,7 +141,7 @@ class Iteration:
             raise TypeError(
                 f"method: step returned {type(returned).__name__}, needed a tuple of the increment and the state"
             )
-        validation.answer("step", returned[0], tuple(self.w.shape), like=self.w, owner="method")
+        validation.returned_array("step", returned[0], tuple(self.w.shape), like=self.w, owner="method")
         return returned
 
     def _check(self, p: Array) -> None:
@@ -251,7 +251,7 @@ class Estimate(Result):
             f"{validation.cut(repr(self.method))}{batches}",
             averaging=validation.cut(repr(averagings[0]), 100) + more,
             residual_left=f"{validation.largest(self.residual_ratio)} of the first; hgp.certify bounds the error",
-            stopped=validation.ending(self.stopped, self.tol, met),
+            stopped=validation.stop_reason(self.stopped, self.tol, met),
             traffic=self.traffic.in_words(),
         )
 
@@ -333,7 +333,7 @@ def _earlier(
     point: Fingerprint,
 ) -> InitialPoint:
     """The end of an earlier run: nothing is averaged, its method goes on."""
-    validation.kind("resume", resume, Estimate)
+    validation.instance("resume", resume, Estimate)
     if mixer.channel.any_rank(resume.fingerprint is None):
         raise ValueError(
             "resume must be an estimate with a fingerprint of its problem, x and lam, got one without (saved by an "

@@ -221,7 +221,7 @@ def gather(a: Array, net: Network, axis: int | None = None) -> Array:
     array([0., 1., 2.])
     """
     validation.same_kind(a=a)
-    validation.kind("net", net, Network)
+    validation.instance("net", net, Network)
     axis = (-2 if a.ndim > 1 else -1) if axis is None else validation.integer("axis", axis, -a.ndim, a.ndim - 1)
     clients = net.clients
     if a.ndim == 0 or a.shape[axis] != clients.stop - clients.start:

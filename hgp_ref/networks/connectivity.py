@@ -341,7 +341,7 @@ class _Condensation:
 
 def _useful(net: Network, first: int, count: int) -> int:
     """Steps of the stretch worth looking at: one period at most."""
-    validation.kind("net", net, Network)
+    validation.instance("net", net, Network)
     validation.integer("first", first, 1, 2**56)
     count = validation.integer("count", count, 1, 2**56)
     return count if net.period is None else min(count, net.period)

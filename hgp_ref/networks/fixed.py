@@ -19,7 +19,7 @@ from hgp_ref._kernels.graphs import Csr, rows_from_adjacency, rows_from_lists
 from hgp_ref.networks.base import Edges, Network
 from hgp_ref.networks.validation import allocate, column_stochastic
 from hgp_ref.philox import MAX_CLIENTS
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 
 class FullyConnected(Network):
@@ -270,7 +270,7 @@ def _edge_list(name: str, item: tuple[Any, ...]) -> EdgeList:
 
 
 def _from_edges(name: str, n: int, senders: np.ndarray, receivers: np.ndarray) -> Csr:
-    room(f"n={n}", 6 * (n + senders.size))
+    check_memory(f"n={n}", 6 * (n + senders.size))
     for part in (senders, receivers):
         if part.size:
             validation.integer(f"{name}: smallest client", part.min(), 0, n - 1)

@@ -198,7 +198,7 @@ class Unreliable(Network):
 
 def _without_view(net: Network) -> tuple[Network, int]:
     """The network behind `net`, and how many of its steps have passed."""
-    validation.kind("net", net, Network)
+    validation.instance("net", net, Network)
     if net.clients != slice(0, net.n):
         raise ValueError(
             f"net={net!r} given, needed a network all of whose clients are in this process: make "

@@ -43,7 +43,7 @@ from hgp_ref.neural.layers import (
     channels_last,
 )
 from hgp_ref.philox import INITIAL_PARAMETERS, check_seed, key, philox4x32, step_words
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 
 class Sequential:
@@ -156,7 +156,7 @@ class Ensemble:
     """
 
     def __init__(self, model: Sequential, components: int) -> None:
-        validation.kind("model", model, Sequential)
+        validation.instance("model", model, Sequential)
         self.model, self.components = model, validation.integer("components", components, 1, validation.LONGEST)
         self.input_shape, self.output_shape = model.input_shape, (self.components, *model.output_shape)
         self.dim = self.components * model.dim
@@ -486,7 +486,7 @@ def draw(parts: list[tuple[int, int]], n: int, seed: int, like: Array | None, dt
         dtype = np.dtype(np.float64) if like is None else host_dtype(like)
     dtype = validation.real_floating("dtype", dtype)
     bound = np.concatenate([np.full(size, 1 / math.sqrt(fan_in)) for size, fan_in in parts])
-    room(f"n={n}", n * len(bound))
+    check_memory(f"n={n}", n * len(bound))
     host = np.empty((n, len(bound)), dtype=dtype)
     for i in range(1 if same else n):
         unit = np.empty(-(-len(bound) // 4) * 4)

@@ -21,7 +21,6 @@ from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import squareform
 
 from hgp_ref import validation
-from hgp_ref import validation as arguments
 from hgp_ref.backend import Array, array_namespace, host_float64
 from hgp_ref.mixing import ExactAverage, Traffic
 from hgp_ref.networks import Network, SelfLoops
@@ -40,7 +39,7 @@ from hgp_ref.problems import PersonalBias, PersonalMask, PersonalMixture, as_pro
 from hgp_ref.problems.batches import Epochs
 from hgp_ref.training.gradient_push import Descent
 from hgp_ref.training.rounds import LocalEpochs, open_weighted
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 
 def fedavg(task: Task, net: Network, recipe: Recipe, **options: Any) -> Personalized:
@@ -440,7 +439,7 @@ def hgp_mtl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None
     need_task(task)
     outer = need_outer(Outer(outer_l2=1e-2) if outer is None else outer)
     components = validation.integer("components", components, 1, validation.LONGEST)
-    room(f"components={components}", task.n * task.model.dim * components)
+    check_memory(f"components={components}", task.n * task.model.dim * components)
     data = outer.data(task.data)
     problem = PersonalMixture(task.model, *data, components=components, l2=task.l2, outer_l2=outer.outer_l2)
     problem = task.moved(problem)
@@ -493,7 +492,7 @@ def hgp_pl(task: Task, net: Network, recipe: Recipe, outer: Outer | None = None,
     """
     need_task(task)
     outer = need_outer(Outer() if outer is None else outer)
-    scale = 1.0 if arguments.boolean("as_printed", as_printed) else None
+    scale = 1.0 if validation.boolean("as_printed", as_printed) else None
     data = outer.data(task.data)
     problem = task.moved(PersonalMask(task.model, *data, l2=task.l2, outer_l2=outer.outer_l2, scale=scale))
     return personalize(task, net, recipe, outer, problem, "HGP-PL")

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref import validation as arguments
 from hgp_ref.backend import Array, array_namespace
 from hgp_ref.bilevel import Adam, Box, Estimator, Trainer, optimise
 from hgp_ref.data import Clients
@@ -43,7 +42,7 @@ from hgp_ref.problems.transforms import WeightedClients
 from hgp_ref.training import Fit
 from hgp_ref.training.gradient_push import Descent
 from hgp_ref.training.rounds import LocalEpochs, open_weighted
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 
 @dataclass(frozen=True)
@@ -86,16 +85,16 @@ class Outer:
     as_published: bool = False
 
     def __post_init__(self) -> None:
-        arguments.choice("averaging", self.averaging, AVERAGINGS)
-        arguments.choice("outer_on", self.outer_on, ("train", "validation"))
+        validation.choice("averaging", self.averaging, AVERAGINGS)
+        validation.choice("outer_on", self.outer_on, ("train", "validation"))
         for name, low in {"outer_steps": 0, "iterations": 0, "steps": 1}.items():
-            arguments.integer(name, getattr(self, name), low, arguments.LONGEST)
+            validation.integer(name, getattr(self, name), low, validation.LONGEST)
         for name in ("rate", "eta"):
-            arguments.positive(name, getattr(self, name))
-        arguments.nonnegative("outer_l2", self.outer_l2)
-        arguments.boolean("as_published", self.as_published)
+            validation.positive(name, getattr(self, name))
+        validation.nonnegative("outer_l2", self.outer_l2)
+        validation.boolean("as_published", self.as_published)
         if self.batch_size is not None:
-            arguments.integer("batch_size", self.batch_size, 1, 2**31 - 1)
+            validation.integer("batch_size", self.batch_size, 1, 2**31 - 1)
 
     def data(self, data: Clients) -> tuple[Any, ...]:
         """What a problem is made of: training data and, where f is theirs, validation data."""
@@ -109,7 +108,7 @@ class Outer:
 
 def need_outer(outer: Outer) -> Outer:
     """TypeError unless it is one."""
-    arguments.kind("outer", outer, Outer)
+    validation.instance("outer", outer, Outer)
     return outer
 
 
@@ -265,7 +264,7 @@ def fedem(task: Task, net: Network, recipe: Recipe, *, components: int = 3) -> P
     """
     need_task(task).over(net)
     recipe, K = need_rounds(recipe, "FedEM"), validation.integer("components", components, 1, validation.LONGEST)
-    room(f"components={K}", task.n * task.model.dim * K)
+    check_memory(f"components={K}", task.n * task.model.dim * K)
     mixture = task.moved(PersonalMixture(task.model, *task.data.train, components=K, l2=task.l2, outer_l2=0.0))
     weighted = as_problem(task.moved(NeuralInstanceWeights(task.model, *task.data.train, *task.data.train, task.l2)))
     judge, theta, log_pi = task.judge(mixture, recipe.turns), task.start(mixture.model), task.zeros(K)

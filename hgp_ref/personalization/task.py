@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref import validation as arguments
-from hgp_ref import validation as texts
 from hgp_ref.backend import Array, all_finite, array_namespace, device, from_host, to_host
 from hgp_ref.data import Clients
 from hgp_ref.errors import DivergenceError
@@ -297,12 +295,12 @@ class Personalized(Result):
 
     def _summary(self) -> list[str]:
         best = self.best
-        return texts.table(
+        return validation.table(
             f"{self.method}: models of {self.validation.shape[1]} clients after {int(self.turns[-1])} turns",
             accuracy=f"test {self.accuracy():.3f}, validation {self.accuracy('validation'):.3f}, by turn "
             f"{int(self.turns[best])}, which validation data choose",
             bottom=f"test {self.bottom():.3f} at the client below which 10 % of the clients are",
-            notes=f"{len(self.notes)}, the last one: {texts.cut(self.notes[-1])}" if self.notes else "",
+            notes=f"{len(self.notes)}, the last one: {validation.cut(self.notes[-1])}" if self.notes else "",
             traffic=self.traffic.in_words(),
         )
 
@@ -323,8 +321,8 @@ class Personalized(Result):
         -------
         (K,).
         """
-        accuracy = getattr(self, arguments.choice("part", part, PARTS))
-        weights = self.sizes[part] if arguments.boolean("weighted", weighted) else np.ones(accuracy.shape[1])
+        accuracy = getattr(self, validation.choice("part", part, PARTS))
+        weights = self.sizes[part] if validation.boolean("weighted", weighted) else np.ones(accuracy.shape[1])
         return np.asarray(accuracy @ (weights / weights.sum()))
 
     def accuracy(self, part: str = "test", *, weighted: bool = True) -> float:
@@ -353,8 +351,8 @@ class Personalized(Result):
         -------
         float in [0, 1].
         """
-        accuracy = getattr(self, arguments.choice("part", part, PARTS))
-        return float(np.quantile(accuracy[self.best], arguments.probability("share", share)))
+        accuracy = getattr(self, validation.choice("part", part, PARTS))
+        return float(np.quantile(accuracy[self.best], validation.probability("share", share)))
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -403,14 +401,14 @@ class Task:
 
     def __post_init__(self) -> None:
         classes_of(self.model)
-        arguments.kind("data", self.data, Clients)
+        validation.instance("data", self.data, Clients)
         for part in PARTS:
             self.data.part(part)
-        arguments.nonnegative("l2", self.l2)
+        validation.nonnegative("l2", self.l2)
         check_seed(self.seed)
         if self.like is not None:
-            arguments.same_kind(like=self.like)
-        arguments.integer("look", self.look)
+            validation.same_kind(like=self.like)
+        validation.integer("look", self.look)
 
     @property
     def n(self) -> int:
@@ -458,7 +456,7 @@ class Task:
 
 def need_task(task: Task) -> Task:
     """TypeError unless it is one."""
-    arguments.kind("task", task, Task)
+    validation.instance("task", task, Task)
     return task
 
 

@@ -510,7 +510,9 @@ class OutputSpec:
         copies = []
         for k, (a, shape) in enumerate(zip(returned if several else (returned,), self.shapes, strict=True)):
             name = f"{self.call}[{k}]" if several else self.call
-            copies.append(xp.asarray(detached(validation.answer(name, a, (*lead, *shape), like=like)), copy=True))
+            copies.append(
+                xp.asarray(detached(validation.returned_array(name, a, (*lead, *shape), like=like)), copy=True)
+            )
         return tuple(copies)
 
 

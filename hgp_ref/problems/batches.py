@@ -20,7 +20,7 @@ from hgp_ref.backend import Array, from_host
 from hgp_ref.philox import BATCHES, EPOCHS, MAX_CLIENTS, MAX_STEP, below, check_seeds, key, philox4x32, step_words
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.results import Result
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 
 def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, first: int, count: int, stream: int = 0,
@@ -72,7 +72,7 @@ def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, fir
     stream = validation.integer("stream", stream, 0, 127)
     replace = validation.boolean("replace", replace)
     width = size if replace else min(size, int(counts.max()))
-    room(f"size={size}, count={count}", count * len(counts) * width)
+    check_memory(f"size={size}, count={count}", count * len(counts) * width)
     out = np.full((count, len(counts), width), -1, dtype=np.int64)
     k0, k1 = key(seed)
     numbers = _check_numbers(clients, len(counts))
@@ -121,7 +121,7 @@ def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, cou
     counts = _check_counts(counts)
     first = validation.integer("first", first, 0, MAX_STEP)
     count = validation.integer("count", count, 0, MAX_STEP - first)
-    room(f"count={count}", count * len(counts) * int(counts.max()))
+    check_memory(f"count={count}", count * len(counts) * int(counts.max()))
     out = np.full((count, len(counts), int(counts.max())), -1, dtype=np.int64)
     k0, k1 = key(seed)
     _shuffle(out, counts, _check_numbers(clients, len(counts)), first, EPOCHS, k0, k1, False)
@@ -318,7 +318,7 @@ class BatchSampler:
         self.size, self.runs, self.streams, self.replace = batches.size, runs, streams, batches.replace
         self.first = validation.integer("offset", batches.offset, 0, MAX_STEP - total)
         drawn = streams * len(self.seeds) * problem.n_clients
-        room(f"size={self.size}", drawn * (self.size if self.replace else 1))
+        check_memory(f"size={self.size}", drawn * (self.size if self.replace else 1))
         numbers = drawn * min(self.size, int(problem.counts.max()))
         self._most = max(1, min(MOST, CHUNK_BYTES // (8 * numbers)))
         self._begin, self._end = 0, 0  # which batches are at hand

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import rounding
-from hgp_ref import validation as arguments
+from hgp_ref import rounding, validation
 from hgp_ref.backend import Array, array_namespace, device
 from hgp_ref.problems import lipschitz
 from hgp_ref.problems import lipschitz as constants
@@ -61,10 +60,10 @@ class InstanceWeights(LinearProblem):
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, loss: str = "binary",
                  n_classes: int | None = None, l2: float = 0.0) -> None:  # fmt: skip
-        arguments.choice("loss", loss, ("binary", "softmax"))
-        if loss == "binary" and n_classes is not None and arguments.integer("n_classes", n_classes) != 2:
+        validation.choice("loss", loss, ("binary", "softmax"))
+        if loss == "binary" and n_classes is not None and validation.integer("n_classes", n_classes) != 2:
             raise ValueError(f'n_classes must be 2 or None with loss="binary", got {n_classes}')
-        rate = arguments.nonnegative("l2", l2)
+        rate = validation.nonnegative("l2", l2)
         chosen: Loss = BinaryLoss() if loss == "binary" else softmax_loss(X, y, y_val, n_classes)
         super().__init__(X, y, X_val, y_val, chosen)
         self.l2 = rate

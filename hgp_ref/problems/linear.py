@@ -51,7 +51,7 @@ from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.losses import BinaryLoss, Loss, SoftmaxLoss
 from hgp_ref.problems.term_sizes import TermSizes
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 Batch = Array | PreparedBatch | None
 Strategy = tuple[np.ndarray | None, Callable[[Array], Array]]  # clients (None: all) and u ↦ H_i u_i for these
@@ -365,7 +365,9 @@ def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> Softma
         if n_classes < 2:
             raise ValueError("y, y_val must have labels of at least two classes, got only 0; or pass n_classes")
     n_classes = validation.integer("n_classes", n_classes, 2)
-    room(f"n_classes={n_classes}", 16 * n_classes)  # at least: one-hot labels, and d_x of several numbers a class
+    check_memory(
+        f"n_classes={n_classes}", 16 * n_classes
+    )  # at least: one-hot labels, and d_x of several numbers a class
     return SoftmaxLoss(n_classes)
 
 

@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import rounding
-from hgp_ref import validation as arguments
+from hgp_ref import rounding, validation
 from hgp_ref.backend import to_host
 
 SKEW = 1 / (6 * math.sqrt(3))  # largest third central moment of a variable with range 1
@@ -60,10 +59,10 @@ class Lipschitz:
 
     def __post_init__(self) -> None:
         for name in ("nu_flam", "nu_fx", "nu_J", "nu_H"):
-            arguments.nonnegative(name, getattr(self, name))
+            validation.nonnegative(name, getattr(self, name))
         if self.strong_convexity is not None:
-            arguments.positive("strong_convexity", self.strong_convexity)
-        arguments.boolean("holds_apart", self.holds_apart)
+            validation.positive("strong_convexity", self.strong_convexity)
+        validation.boolean("holds_apart", self.holds_apart)
 
 
 def representable(**constants: Any) -> Lipschitz | None:

@@ -77,9 +77,9 @@ class NeuralProblem(Portable):
             )
         if not isinstance(model, Sequential | Ensemble):
             raise TypeError(f"model must be a Sequential or an Ensemble, got {type(model).__name__}")
-        validation.kind("cost", cost, NeuralCost)
+        validation.instance("cost", cost, NeuralCost)
         if outer is not None:
-            validation.kind("outer", outer, NeuralCost)
+            validation.instance("outer", outer, NeuralCost)
         self.model, self.cost, self.outer = model, cost, cost if outer is None else outer
         self.l2, self.outer_l2 = validation.nonnegative("l2", l2), validation.nonnegative("outer_l2", outer_l2)
         self._train = read_images(model, X, y, cost.loss, ("X", "y"))

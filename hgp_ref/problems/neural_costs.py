@@ -136,13 +136,13 @@ def ask(cost: NeuralCost, name: str, z: Array, lam: Array, view: View, *z_dot: A
     seen = [_read_only(a) for a in (z, lam, *z_dot)]
     answer = getattr(cost, name)(*seen[:2], view, *seen[2:], xp)
     method = f"{type(cost).__name__}.{name}"
-    return validation.answer(method, answer, shapes.get(name, tuple(z.shape)), like=z)
+    return validation.returned_array(method, answer, shapes.get(name, tuple(z.shape)), like=z)
 
 
 def ask_scores(cost: NeuralCost, z: Array, lam: Array, classes: int, xp: Namespace) -> Array:
     """`cost.scores`.  # (n, N, C)"""
     answer = cost.scores(_read_only(z), _read_only(lam), xp)
-    return validation.answer(f"{type(cost).__name__}.scores", answer, (*z.shape[:2], classes), like=z)
+    return validation.returned_array(f"{type(cost).__name__}.scores", answer, (*z.shape[:2], classes), like=z)
 
 
 def _read_only(a: Array) -> Array:

@@ -32,7 +32,7 @@ from hgp_ref.problems.base import (
 from hgp_ref.problems.instances import digest
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.term_sizes import TermSizes
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 
 class Quadratic(Portable, FullProblem):
@@ -109,7 +109,7 @@ class Quadratic(Portable, FullProblem):
         """
         n, dim_x = validation.integer("n", n), validation.integer("dim_x", dim_x)
         dim_lam = validation.integer("dim_lam", dim_lam)
-        room(f"n={n}, dim_x={dim_x}, dim_lam={dim_lam}", (n + 1) * dim_x * (4 * dim_x + dim_lam))
+        check_memory(f"n={n}, dim_x={dim_x}, dim_lam={dim_lam}", (n + 1) * dim_x * (4 * dim_x + dim_lam))
         heterogeneity = validation.between("heterogeneity", heterogeneity, 0, 1)
         if validation.positive("condition", condition) < 1:
             raise ValueError(f"condition must be a number >= 1, got {condition}")

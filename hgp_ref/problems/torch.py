@@ -25,7 +25,7 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, get_backend, to_host
 from hgp_ref.problems.base import check_batch, client_indices
 from hgp_ref.problems.instances import digest, require_existing
-from hgp_ref.validation import room
+from hgp_ref.validation import check_memory
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -101,7 +101,7 @@ class ClientCosts:
                 raise TypeError(f"{name} must be a function, got {type(cost).__name__}")
         self.n_clients = validation.integer("n_clients", n_clients)
         self.dim_x, self.dim_lam = validation.integer("dim_x", dim_x), validation.integer("dim_lam", dim_lam)
-        room(
+        check_memory(
             f"n_clients={n_clients}, dim_x={dim_x}, dim_lam={dim_lam}", self.n_clients * (self.dim_x + self.dim_lam + 1)
         )
         self.counts = None if counts is None else _read_counts(counts, self.n_clients)

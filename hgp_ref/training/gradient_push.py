@@ -254,7 +254,7 @@ class Fit(Result):
             f"{validation.cut(repr(self.method), 120)}",
             mean_gradient=validation.largest(self.grad_norm),
             consensus_gap=validation.largest(self.consensus_gap),
-            stopped=validation.ending(self.stopped, self.tol, True if self.stopped == "tolerance" else None),
+            stopped=validation.stop_reason(self.stopped, self.tol, True if self.stopped == "tolerance" else None),
             traffic=self.traffic.in_words(),
         )
 
@@ -475,7 +475,7 @@ class TrainingLoop:
         if self.tol is not None and not s % self.tolerance_every and self.monitor.reached(z, self.tol):
             return "tolerance"
         if self.callback is not None:
-            enough = validation.truth("callback", self.callback(s, array_namespace(z).asarray(z, copy=True)))
+            enough = validation.returned_bool("callback", self.callback(s, array_namespace(z).asarray(z, copy=True)))
             if self.monitor.mixer.channel.any_rank(enough):
                 return "callback"
         return None
@@ -618,7 +618,7 @@ def train(
     """
     problem = as_problem(problem, needs=("inner_grad",))
     check_lam(problem, lam, x0)
-    validation.kind("method", method, TrainingMethod)
+    validation.instance("method", method, TrainingMethod)
     tol = None if tol is None else validation.positive("tol", tol)
     progress = validation.boolean("progress", progress)
     if callback is not None:

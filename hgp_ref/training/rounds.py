@@ -108,7 +108,7 @@ class LocalRounds(TrainingMethod):
             callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
         if lam.ndim > 2:
             raise ValueError(f"lam must have shape (n, d_lam) in local rounds, got {tuple(lam.shape)}")
-        validation.kind("avg", net, Averaging)
+        validation.instance("avg", net, Averaging)
         z = read_start(problem, lam, x0)
         rates = Rates(self.rounds, self.lr, self.milestones, self.decay)
         rule = Descent(problem, lam, self.momentum, self.weight_decay, self.prox)

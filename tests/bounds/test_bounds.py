@@ -114,7 +114,7 @@ def test_printed_conditions_are_tested():
         bounds.contracting_clients(c, 9)
     with pytest.raises(ValueError, match="too far from the inner solution"):
         bounds.distance_to_solution(bounds.Lipschitz(0, 0, 0, 1.0), 0.5, 1.0)
-    with pytest.raises(ValueError, match="nu_H=-1"):
+    with pytest.raises(ValueError, match="nu_H must be a finite number >= 0, got -1"):
         bounds.Lipschitz(0, 0, 0, -1)
 
 

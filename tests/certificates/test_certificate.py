@@ -165,7 +165,7 @@ def test_refusals():
     est = estimate_of(value_of(problem, x, lam, w), w, hgp.ExactAverage(3), 1)
     with pytest.raises(ValueError, match="est must be an estimate with `value` and `w`"):
         hgp.certify(problem, x, lam, estimate_of(est.value, None))
-    with pytest.raises(ValueError, match="est.w: holds NaN"):
+    with pytest.raises(ValueError, match="est.w must not contain NaN"):
         hgp.certify(problem, x, lam, estimate_of(est.value, w + np.nan))
     with pytest.raises(ValueError, match=r"est.w: shape \(3, 3\)"):
         hgp.certify(problem, x, lam, estimate_of(est.value, np.zeros((3, 3))))

@@ -9,8 +9,7 @@ import pytest
 from reuses import Reuses
 
 import hgp_ref as hgp
-from hgp_ref import bounds, certificates, exact
-from hgp_ref import rounding as rigorous
+from hgp_ref import bounds, certificates, exact, rounding
 
 from .certificate_checks import estimate_of, logistic, quadratic, value_of
 from .hard_checks import HARD_CHECKS, SCALES, aligned, covered, exact_errors
@@ -135,13 +134,13 @@ def test_public_names_are_the_same_objects():
 @pytest.mark.parametrize("scale", [1.0, 1e-300, 1e-150, 1e150, 1e300])
 def test_norms_at_any_scale(scale):
     a = np.random.default_rng(0).normal(size=(4, 6))
-    assert np.allclose(rigorous.norms(a * scale) / scale, np.linalg.norm(a, axis=1), rtol=1e-14)
+    assert np.allclose(rounding.norms(a * scale) / scale, np.linalg.norm(a, axis=1), rtol=1e-14)
     A = np.random.default_rng(1).normal(size=(3, 4, 5))
-    assert np.allclose(rigorous.spectral_norms(A * scale) / scale, np.linalg.norm(A, 2, axis=(1, 2)), rtol=1e-12)
+    assert np.allclose(rounding.spectral_norms(A * scale) / scale, np.linalg.norm(A, 2, axis=(1, 2)), rtol=1e-12)
     S = A @ np.swapaxes(A, 1, 2)
-    assert np.allclose(rigorous.lowest_eigenvalues(S * scale) / scale, np.linalg.eigvalsh(S)[:, 0], rtol=1e-11)
-    assert np.allclose(rigorous.highest_eigenvalues(S * scale) / scale, np.linalg.eigvalsh(S)[:, -1], rtol=1e-11)
-    assert not rigorous.norms(0 * a).any() and not rigorous.spectral_norms(0 * A).any()
+    assert np.allclose(rounding.lowest_eigenvalues(S * scale) / scale, np.linalg.eigvalsh(S)[:, 0], rtol=1e-11)
+    assert np.allclose(rounding.highest_eigenvalues(S * scale) / scale, np.linalg.eigvalsh(S)[:, -1], rtol=1e-11)
+    assert not rounding.norms(0 * a).any() and not rounding.spectral_norms(0 * A).any()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 1001])
@@ -150,8 +149,8 @@ def test_means_by_halving(n):
 
     rows = np.random.default_rng(n).normal(size=(n, 2)) * np.geomspace(1, 1e8, n)[:, None]
     for k in range(2):
-        off = abs(rigorous.mean(rows)[k] - fsum(rows[:, k]) / n)
-        assert off <= (rigorous.mean_accuracy(n) + rigorous.EPS) * fsum(np.abs(rows[:, k])) / n
+        off = abs(rounding.mean(rows)[k] - fsum(rows[:, k]) / n)
+        assert off <= (rounding.mean_accuracy(n) + rounding.EPS) * fsum(np.abs(rows[:, k])) / n
 
 
 @pytest.mark.slow

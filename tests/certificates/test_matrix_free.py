@@ -69,7 +69,7 @@ def test_nothing_known_is_refused_in_words():
         hgp.certify(Reuses(problem), x, lam, est, matrix_free=True)
     with pytest.raises(ValueError, match=r"strong_convexity must be None or a number for d_x=4,.*got 'lanczos'"):
         hgp.certify(problem, x, lam, est, strong_convexity="lanczos")
-    with pytest.raises(TypeError, match="matrix_free=1 given"):
+    with pytest.raises(TypeError, match="matrix_free must be .*, got 1"):
         hgp.certify(problem, x, lam, est, matrix_free=1)
 
     class Boasts(Reuses):
@@ -149,7 +149,7 @@ def test_a_recorded_seed_repeats_the_certificate():
     with pytest.raises(ValueError, match="strong_convexity must be None or a number for d_x=30,.*got 'lanczos'"):
         hgp.certify(problem, *at, est, strong_convexity=again, matrix_free=False)
     for seed in (-1, 0.5, "1", True, 2**64):
-        with pytest.raises((TypeError, ValueError), match="seed="):
+        with pytest.raises((TypeError, ValueError), match="seed must be .*, got"):
             certificates.Lanczos(seed)
 
 

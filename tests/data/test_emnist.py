@@ -71,7 +71,7 @@ def test_missing_folder_and_file_say_where_to_get_it(small, tmp_path, monkeypatc
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="train-images.* is missing"):  # which is asked before its sum
         emnist_byclass(tmp_path / "empty", "train")
-    with pytest.raises(ValueError, match="split='valid'"):
+    with pytest.raises(ValueError, match="split='valid'|split must be .*got 'valid'"):
         emnist_byclass(small[0], "valid")
 
 
@@ -198,12 +198,12 @@ def test_nists_files():
 @pytest.mark.parametrize(
     ("bad", "error", "message"),
     [
-        ({"folder": None}, TypeError, "folder=None given"),
-        ({"url": 3}, TypeError, "url=3 given"),
+        ({"folder": None}, TypeError, "folder must be .*, got None"),
+        ({"url": 3}, TypeError, "url must be .*, got 3"),
         ({"url": "gzip.zip"}, ValueError, "url='gzip.zip' given, needed an address"),
         ({"sums": ["ab"]}, TypeError, r"sums=\['ab'\] given"),
         ({"sums": {}}, ValueError, "sums: no SHA-256 sum of gzip.zip given"),
-        ({"sums": {ARCHIVE: 3}}, TypeError, r"sums\['gzip.zip'\]=3 given"),
+        ({"sums": {ARCHIVE: 3}}, TypeError, r"sums\['gzip.zip'\] must be .*, got 3"),
     ],
 )
 def test_a_download_with_bad_arguments_is_not_begun(bad, error, message, tmp_path, monkeypatch):

@@ -137,9 +137,9 @@ def hypergradients(problem, lam):
 @pytest.mark.parametrize("eta", [0, -1.0, np.nan, np.inf, True, "1", None])
 def test_eta_must_be_positive(eta, method):
     problem, lam = smooth_problem(2, 3, seed=1)
-    with pytest.raises((TypeError, ValueError), match=r"eta=.* given.*, needed a finite number > 0"):
+    with pytest.raises((TypeError, ValueError), match=r"eta must be a finite number > 0, got .*"):
         exact.hypergradient(problem, np.ones((2, 3)), lam, method=method, eta=eta)
-    with pytest.raises(ValueError, match="method='direct' given, needed one of reduced, stacked"):
+    with pytest.raises(ValueError, match="method must be one of 'reduced', 'stacked', got 'direct'"):
         exact.hypergradient(problem, np.ones((2, 3)), lam, method="direct")
 
 
@@ -194,7 +194,11 @@ def test_push_sum_tends_to_theta():
 
 @pytest.mark.parametrize(
     "kwargs, message",
-    [({"steps": 0}, "steps=0"), ({"steps": 1, "call": -1}, "call=-1"), ({"steps": 1, "debias": "x"}, "debias='x'")],
+    [
+        ({"steps": 0}, "steps must be an integer >= 1, got 0"),
+        ({"steps": 1, "call": -1}, "call must be an integer >= 0, got -1"),
+        ({"steps": 1, "debias": "x"}, "debias must be one of .*, got 'x'"),
+    ],
 )
 def test_bad_operators(kwargs, message):
     with pytest.raises(ValueError, match=message):

@@ -201,10 +201,10 @@ DTYPES = [np.float16, np.longdouble, np.dtype(">f8" if np.dtype("f8").str[0] == 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_other_kinds_of_floats_are_refused_by_name(dtype, mode):
     u = np.ones((3, 2)).astype(dtype)
-    with pytest.raises(TypeError, match="u: needed float32 or float64 in native byte order"):
+    with pytest.raises(TypeError, match="u must hold float32 or float64 in native byte order"):
         hgp.PushSum(NET, 2, mode=mode).apply(u)
     problem, x, lam = logistic()
-    with pytest.raises(TypeError, match="x: needed float32 or float64"):
+    with pytest.raises(TypeError, match="x must hold float32 or float64"):
         hgp.hypergradient(problem, x.astype(dtype), lam.astype(dtype), hgp.PushSum(NET, 2, mode=mode), eta=1.0)
 
 
@@ -214,7 +214,7 @@ def test_other_kinds_of_floats_are_refused_by_name(dtype, mode):
         (
             lambda p, x, lam: hgp.sgp(p, None, NET, lr=2.0, milestones=(0.6, 0.8)),
             TypeError,
-            "lam: needed an array, got None",
+            "lam must be an array, got None",
         ),
         (lambda p, x, lam: hgp.sgp(p, lam, None, lr=2.0, milestones=(0.6, 0.8)), TypeError, "net must be a network"),
         (
@@ -222,21 +222,29 @@ def test_other_kinds_of_floats_are_refused_by_name(dtype, mode):
             ValueError,
             "net: .* has 4 clients, but",
         ),
-        (lambda p, x, lam: hgp.MiniBatches(2, seed=[]), ValueError, "seed: empty"),
+        (lambda p, x, lam: hgp.MiniBatches(2, seed=[]), ValueError, "seed must be .*, got an empty list"),
         (lambda p, x, lam: hgp.MiniBatches(2, seed="a"), TypeError, "seed"),
-        (lambda p, x, lam: hgp.MiniBatches(2, seed=1.5), TypeError, "seed=1.5 given"),
-        (lambda p, x, lam: hgp.MiniBatches(2, offset=-1), ValueError, "offset=-1 given"),
-        (lambda p, x, lam: hgp.sgp(p, lam, NET, tol=-1.0, lr=2.0, milestones=(0.6, 0.8)), ValueError, "tol=-1.0 given"),
+        (lambda p, x, lam: hgp.MiniBatches(2, seed=1.5), TypeError, "seed must be .*, got 1.5"),
+        (lambda p, x, lam: hgp.MiniBatches(2, offset=-1), ValueError, "offset must be .*, got -1"),
+        (
+            lambda p, x, lam: hgp.sgp(p, lam, NET, tol=-1.0, lr=2.0, milestones=(0.6, 0.8)),
+            ValueError,
+            "tol must be .*, got -1.0",
+        ),
         (
             lambda p, x, lam: hgp.sgp(None, lam, NET, lr=2.0, milestones=(0.6, 0.8)),
             TypeError,
             "problem must have .* got NoneType without",
         ),
-        (lambda p, x, lam: hgp.hypergradient(p, None, lam, hgp.ExactAverage(3), eta=1.0), TypeError, "x: .* got None"),
+        (
+            lambda p, x, lam: hgp.hypergradient(p, None, lam, hgp.ExactAverage(3), eta=1.0),
+            TypeError,
+            "x must .* got None",
+        ),
         (
             lambda p, x, lam: hgp.hypergradient(p, x, lam * np.nan, hgp.ExactAverage(3), eta=1.0),
             ValueError,
-            "lam: holds NaN",
+            "lam must not contain NaN",
         ),
     ],
 )

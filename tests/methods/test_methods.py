@@ -288,10 +288,10 @@ def test_a_later_run_goes_on_with_later_graphs_and_batches():
     [
         ({"method": "chebyshev"}, TypeError, "method must be a method"),
         ({"method": Neumann(1.0), "eta": 0.5}, ValueError, "eta=0.5 and method=.* exclude each other"),
-        ({"tol": 0.0}, ValueError, "tol=0.0 given"),
-        ({"tol": float("nan")}, ValueError, "tol=nan given"),
+        ({"tol": 0.0}, ValueError, "tol must be .*, got 0.0"),
+        ({"tol": float("nan")}, ValueError, "tol must be .*, got nan"),
         ({"w0": np.ones((3, 5))}, ValueError, r"w0: shape \(3, 5\) given"),
-        ({"w0": np.full((3, 4), np.inf)}, ValueError, "w0: holds NaN"),
+        ({"w0": np.full((3, 4), np.inf)}, ValueError, "w0 must not contain NaN"),
         ({"batches": 1.5}, TypeError, "batches must be None, a size or hgp.MiniBatches.*got 1.5"),
     ],
 )
@@ -300,7 +300,7 @@ def test_bad_input_is_named(options, error, message):
     with pytest.raises(error, match=message):
         hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), **{"iterations": 3, **options})
     for low, high in ((2.0, 1.0), (-1.0, 1.0), (0.0, None)):
-        with pytest.raises(ValueError, match="low="):
+        with pytest.raises(ValueError, match="low=|low must be a finite number > 0, got"):
             Chebyshev(low, high)
 
 
@@ -381,10 +381,10 @@ class Wrong(Method):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda p, s: (p[:1], s), ValueError, r"method: step returned shape \(1, 4\), needed \(3, 4\)"),
-        (lambda p, s: (p[0], s), ValueError, r"method: step returned shape \(4,\), needed \(3, 4\)"),
-        (lambda p, s: (p.astype("float32"), s), TypeError, "method: step returned float32 numbers, needed float64"),
-        (lambda p, s: (1.0, s), TypeError, "method: step returned float, needed an array"),
+        (lambda p, s: (p[:1], s), ValueError, r"method.step must return shape \(3, 4\), got \(1, 4\)"),
+        (lambda p, s: (p[0], s), ValueError, r"method.step must return shape \(3, 4\), got \(4,\)"),
+        (lambda p, s: (p.astype("float32"), s), TypeError, "method.step must return float64 like x, got float32"),
+        (lambda p, s: (1.0, s), TypeError, "method.step must return an array of shape .*, got float"),
         (lambda p, s: p, TypeError, "method: step returned ndarray, needed a tuple of the increment and the state"),
     ],
 )

@@ -306,7 +306,7 @@ def test_windows_are_judged_by_their_mean():
 
 @pytest.mark.parametrize("step", [0.0, -1.0, float("nan"), "0.1"])
 def test_bad_steps_are_named(step):
-    with pytest.raises((TypeError, ValueError), match="step="):
+    with pytest.raises((TypeError, ValueError), match="step must be a finite number > 0, got"):
         Tracking(step)
 
 

@@ -271,7 +271,7 @@ def test_what_makes_no_sense_over_such_links_is_refused():
         open_channel(net, True).mix(z, 2, WeightRule.NONE)
     with pytest.raises(ValueError, match="mode must be 'auto' or 'stepping' if weights carry over, got 'composed'"):
         hgp.RobustPushSum(net, 2, debias="conserve", mode="composed").apply(z)
-    with pytest.raises(ValueError, match="debias='keep' given, needed one of reset, conserve"):
+    with pytest.raises(ValueError, match="debias must be one of 'reset', 'conserve', got 'keep'"):
         hgp.RobustPushSum(net, 2, debias="keep")
     with pytest.raises(ValueError, match="debias='conserve' given for .*, needed 'reset'"):
         exact.push_sum_matrices(net, 2, 3, debias="conserve")

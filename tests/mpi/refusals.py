@@ -57,7 +57,7 @@ def networks():
     refuses("first graphs: ", lambda: spread(hgp.networks.Schedule(matrices)))
     refuses(rf"{COMM.size} ranks given for {COMM.size - 1} clients",
             lambda: spread(hgp.networks.FullyConnected(COMM.size - 1)))  # fmt: skip
-    refuses(r"sizes=\[1, 2\] given", lambda: spread(out(N, 2), COMM, sizes=[1, 2]))
+    refuses(r"sizes must be .*, got \[1, 2\]", lambda: spread(out(N, 2), COMM, sizes=[1, 2]))
     refuses("patience", lambda: spread(out(N, 2), COMM, patience=0))
     refuses("direct", lambda: spread(out(N, 2), COMM, direct="yes"), TypeError)
     refuses("net must be a network", lambda: spread("ring"), TypeError)

@@ -102,5 +102,5 @@ def test_large_sparse_graphs():
 @pytest.mark.parametrize("check", [strongly_connected, unreachable, smallest_window])
 def test_bad_stretches(check):
     for first, count in ((0, 1), (1, 0)):
-        with pytest.raises(ValueError, match="needed an integer from"):
+        with pytest.raises(ValueError, match="must be an integer from"):
             check(RandomDirected(3), first, count)

@@ -76,7 +76,7 @@ def test_large_schedule_of_edges_has_a_short_repr():
         ([([0, 0], [1, 1])], "repeat"),
         ([([0, 1], [1])], "equal length"),
         ([([0.5], [1.0])], "integer"),
-        ([([0], [-1])], "needed an integer from 0"),
+        ([([0], [-1])], "must be an integer from 0"),
     ],
 )
 def test_bad_schedules(graphs, message):
@@ -93,7 +93,7 @@ def test_schedule_of_wrong_type(graphs):
 def test_schedule_refuses_complex_matrices_and_clients_beyond_n():
     with pytest.raises(TypeError, match="real"):
         Schedule([np.eye(2) + 0j])
-    with pytest.raises(ValueError, match="=3 given, needed an integer from 0 to 2"):
+    with pytest.raises(ValueError, match="must be an integer from 0 to 2, got 3"):
         Schedule([([0], [3])], n=3)
 
 
@@ -170,7 +170,7 @@ def test_static_graph_that_cannot_be_connected():
 def test_bad_static_arguments():
     with pytest.raises(ValueError, match='weights must be "fastest" or "metropolis"'):
         StaticUndirected(3, weights="best")
-    with pytest.raises(ValueError, match=r"p=.* given, needed a number in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"p must be a number in \[0, 1\], got .*"):
         StaticUndirected(3, 1.5)
 
 

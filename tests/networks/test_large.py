@@ -37,7 +37,7 @@ def test_one_sender_of_a_huge_network():
 
 @pytest.mark.parametrize("k", [-1, 3])
 def test_bad_k(k):
-    with pytest.raises(ValueError, match=f"k={k} given, needed an integer from 0 to 2"):
+    with pytest.raises(ValueError, match=f"k must be an integer from 0 to 2, got {k}"):
         RandomOut(3, k)
 
 

@@ -59,7 +59,7 @@ def test_other_weights_on_the_same_edges_are_another_graph():
 def test_a_period_that_is_no_number_is_refused(period):
     net = Turning(None, 1)
     net.period = period
-    with pytest.raises((TypeError, ValueError), match="Turning: period="):
+    with pytest.raises((TypeError, ValueError), match="Turning: period must be an integer >= 1, got"):
         net.csr(1)
 
 

@@ -98,7 +98,7 @@ def test_number_of_clients(graphs, n):
 def test_the_first_matrix_decides_on_n():
     with pytest.raises(ValueError, match=r"graphs\[1\] must be a matrix of shape \(3, 3\)"):
         Schedule([np.eye(3), np.eye(2)])
-    with pytest.raises(ValueError, match="client=4 given, needed an integer from 0 to 2"):
+    with pytest.raises(ValueError, match="client must be an integer from 0 to 2, got 4"):
         Schedule([np.eye(3), ([4], [0])])
 
 

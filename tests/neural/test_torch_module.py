@@ -266,5 +266,5 @@ def test_bad_input():
         from_torch(net, len, [X[0], X[1].float()], X, dim_lam=1)
     with pytest.raises(ValueError, match="module must have parameters to train, got ReLU without"):
         from_torch(torch.nn.ReLU(), len, X, X, dim_lam=1)
-    with pytest.raises(ValueError, match="chunk=0 given"):
+    with pytest.raises(ValueError, match="chunk must be .*, got 0"):
         simple(chunk=0)

@@ -304,7 +304,7 @@ def test_the_best_of_all_that_was_certified_is_returned(monkeypatch):
 
 def test_bad_words_for_what_a_target_is_about_are_named():
     plan = planned(condition=20.0, target=1e-2)[-1]
-    with pytest.raises(ValueError, match="against='point' given, needed"):
+    with pytest.raises(ValueError, match="against must be one of 'solution', 'x', got 'point'"):
         plan.run(against="point")
 
 

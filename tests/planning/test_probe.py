@@ -170,15 +170,15 @@ def test_run_axes_are_refused_for_x_and_lam(make):
     net = RandomDirected(3, seed=1)
     for axes in (1, 2):
         lead = (2,) * axes
-        with pytest.raises(ValueError, match=r"^x: shape .* given, needed .* = \(n, d_x\)"):
+        with pytest.raises(ValueError, match=r"^x must have shape .* = \(n, d_x\).*, got .*"):
             hgp.plan(problem, np.broadcast_to(x, (*lead, *x.shape)).copy(), lam, net, target=1e-3)
-        with pytest.raises(ValueError, match=r"^lam: shape .* given, needed .* = \(n, d_lam\)"):
+        with pytest.raises(ValueError, match=r"^lam must have shape .* = \(n, d_lam\).*, got .*"):
             hgp.plan(problem, x, np.broadcast_to(lam, (*lead, *lam.shape)).copy(), net, target=1e-3)
-    with pytest.raises(ValueError, match=r"^x: shape"):
+    with pytest.raises(ValueError, match=r"^x must have shape"):
         hgp.plan(problem, x[0], lam, net, target=1e-3)
-    with pytest.raises(ValueError, match=r"^x: shape"):
+    with pytest.raises(ValueError, match=r"^x must have shape"):
         hgp.plan(problem, x[:2], lam, net, target=1e-3)
-    with pytest.raises(ValueError, match=r"^x: shape"):
+    with pytest.raises(ValueError, match=r"^x must have shape"):
         hgp.plan(problem, x[:, :1], lam, net, target=1e-3)
 
 

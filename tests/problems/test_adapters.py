@@ -90,7 +90,7 @@ def test_bad_input(adapted):
         make_problem(lambda i, x, lam, batch: x, outer, n, d_x, d_lam).inner_cost(x, lam)
     with pytest.raises(TypeError, match="outer_cost must be a function, got int"):
         make_problem(inner, 3, n, d_x, d_lam)
-    with pytest.raises(ValueError, match="dim_lam=0 given, needed an integer >= 1"):
+    with pytest.raises(ValueError, match="dim_lam must be an integer >= 1, got 0"):
         make_problem(inner, outer, n, d_x, 0)
     with pytest.raises(ValueError, match=r"counts must have shape \(3,\) = \(n_clients,\), got \(2,\)"):
         make_problem(*given, counts=[1, 2])

@@ -157,7 +157,7 @@ def test_a_wrong_answer_is_named(method, how, runs, monkeypatch):
     monkeypatch.setattr(target, method, wrong)
     x = lam = u = np.ones((*runs, 3, 2))
     problem = as_problem(own)
-    with pytest.raises(error, match=rf"problem: {method}\(.* returned .* needed"):
+    with pytest.raises(error, match=rf"problem.{method}\(.* must return .* got"):
         if target is OwnLinearization:
             getattr(problem.linearize(x, lam), method)(u)
         else:

@@ -179,7 +179,7 @@ def test_a_callback_that_returns_an_array_is_named(name, told):
         told = pytest.importorskip(told).ones(3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(TypeError, match="^callback: returned .* needed something true or false$"):
+        with pytest.raises(TypeError, match="^callback must return True or False, got .*$"):
             CALLBACKS[name](lambda *_: told)
 
 
@@ -211,5 +211,5 @@ def test_tensors_without_all_values_are_refused(kind, door):
         "problem": lambda: hgp.problems.LogisticRegression(make(X), y, X, y),
         "labels": lambda: hgp.problems.LogisticRegression(X, make(y), X, y),
     }
-    with pytest.raises(TypeError, match=r"^(x|lam|u|X|y): needed (an array with values|a dense array), got a"):
+    with pytest.raises(TypeError, match=r"^(x|lam|u|X|y) must be (an array with values|a dense array), got a"):
         calls[door]()

@@ -93,8 +93,12 @@ def test_a_fit_tells_the_rates_of_the_steps_that_were_done():
 
 
 def test_a_rate_that_is_not_positive_is_refused_where_it_is_met():
-    for lr, named in ((lambda s: -1.0, r"lr\(0\)=-1.0"), (lambda s: 0.1 if s < 4 else 0.0, r"lr\(4\)=0.0"),
-                      (lambda s: 0.0 if s == 5 else 0.1, r"lr\(5\)=0.0")):  # fmt: skip
+    for lr, step, rate in (
+        (lambda s: -1.0, 0, -1.0),
+        (lambda s: 0.1 if s < 4 else 0.0, 4, 0.0),
+        (lambda s: 0.0 if s == 5 else 0.1, 5, 0.0),
+    ):
+        named = rf"lr\({step}\) must be a finite number > 0, got {rate}"
         with pytest.raises(ValueError, match=named):
             hgp.sgp(PROBLEM, LAM, NET, steps=9, lr=lr)
 

@@ -223,9 +223,9 @@ def test_epochs_are_permutations_of_their_own():
     [
         ({"momentum": 1.0}, r"momentum=1.0 given, needed a number in \[0, 1\)"),
         ({"weights": np.array([1.0, 0.0, 2.0])}, "weights=.*needed numbers > 0"),
-        ({"lr": lambda r: 0.0}, r"lr\(0\)=0.0 given"),
+        ({"lr": lambda r: 0.0}, r"lr\(0\) must be .*, got 0.0"),
         ({"lr": lambda r: 0.1, "milestones": (1,)}, "milestones=.* and a function lr exclude each other"),
-        ({"prox": -1.0}, "prox=-1.0 given"),
+        ({"prox": -1.0}, "prox must be .*, got -1.0"),
     ],
 )
 def test_bad_input_is_named(change, message):
