@@ -75,7 +75,7 @@ def check_bounds(net, problem, x, lam, S, M, eta, robust=True):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that clients are cut off, or a run too short, is no matter
         est = hgp.hypergradient(problem, x, lam, avg, eta=eta, iterations=M)
-    P, _ = avg.connect().matrices((S,) * M)
+    P, _ = avg.connect().matrices(S, M)
     f_x, f_lam = exact.outer_gradients(problem, x, lam)
     c = bounds.realised_constants(
         exact.hessians(problem, x, lam), exact.jacobians(problem, x, lam), f_x, eta,
