@@ -111,7 +111,7 @@ def comparisons(comm: Any, dtype: str) -> Iterator[MPIComparison]:
                 batches = None if batch is None else MiniBatches(batch, seed=5)
                 recipe = SGP(20, 0.2, (0.6, 0.8), batches=batches, mode="stepping")
                 whole = train(problem, lam, net, recipe)
-                part = train(own, lam[k], own_net, recipe)  # by rows; HGP by columns
+                part = train(own, lam[k], own_net, recipe)
                 yield f"training, {where}", _same(whole.x[k], part.x) and whole.traffic == part.traffic
                 for method in (Neumann(0.4), Chebyshev(), Tracking(0.05)):
                     averages = PushSum(net, 3, mode="stepping"), PushSum(own_net, 3)

@@ -58,7 +58,7 @@ class PreparedCalls(ABC):
     """
 
     count: float = 1  # math.inf if calls need no preparation
-    messages: Any  # of each call, (calls,) or (calls, runs)
+    messages: Any  # of the calls made so far, as a number or (runs,)
     after: np.ndarray  # ω after each call, (calls, ..., n), in float64 on the host
 
     def __init__(self, like: Array, steps: Steps, weight_rule: Rules, divide: bool) -> None:
@@ -105,11 +105,7 @@ class PreparedChannel(Channel):
 
     def mix(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
         calls = self._calls
-        if (
-            calls is None
-            or calls.key != (steps, weight_rule, False, z.shape, z.dtype)
-            or calls.used == calls.count
-        ):
+        if calls is None or calls.key != (steps, weight_rule, False, z.shape, z.dtype) or calls.used == calls.count:
             calls = self._next_block(z, steps, weight_rule, False)
         return calls(z)
 
@@ -214,7 +210,7 @@ class ComposedCalls(PreparedCalls):
         run_axis: bool,
     ) -> None:
         super().__init__(like, steps, weight_rule, divide)
-        self.count, self.messages = len(P), messages
+        self.count, self._messages = len(P), messages
         rules, S = (weight_rule, steps) if run_axis else ((weight_rule,), (steps,))
         after = _weights_after(P, omega, rules, S, name)  # type: ignore[arg-type]
         K = P / after[..., None] if divide else P
@@ -225,6 +221,10 @@ class ComposedCalls(PreparedCalls):
         K = self._K[self.used, ...]
         self.used += 1
         return K @ z
+
+    @property
+    def messages(self) -> Any:
+        return self._messages[: self.used].sum(axis=0)
 
 
 def _weights_after(
@@ -290,7 +290,7 @@ class HostCalls(PreparedCalls):
     ) -> None:
         super().__init__(like, steps, weight_rule, divide)
         self.net, self._step, self._omega = net, step, omega
-        self.messages: list[int] = []
+        self.messages = 0
 
     def __call__(self, z: np.ndarray) -> np.ndarray:
         omega = weights_before(self.weight_rule, self._omega)
@@ -311,7 +311,7 @@ class HostCalls(PreparedCalls):
         self._omega = omega
         self._step += self.steps
         self.used += 1
-        self.messages.append(sent)
+        self.messages += sent
         return np.moveaxis(held.reshape(folded.shape), 0, -2)
 
     @property
@@ -343,7 +343,7 @@ class DeviceCalls(PreparedCalls):
         super().__init__(like, steps, weight_rule, divide)
         self.count = count
         graphs = [[net.csr(step + c * steps + s + 1) for s in range(steps)] for c in range(count)]
-        self.messages = [sum(messages_of(net, *graph[:2]) for graph in call) for call in graphs]
+        self._messages = [sum(messages_of(net, *graph[:2]) for graph in call) for call in graphs]
         self.width = max(int(np.diff(graph[0]).max()) for call in graphs for graph in call)
         rows = [[padded_rows(*graph, self.width) for graph in call] for call in graphs]
         self._senders = from_host(np.stack([[r[0] for r in call] for call in rows]), like=like)  # (calls, S, n, width)
@@ -373,6 +373,10 @@ class DeviceCalls(PreparedCalls):
             z = total
         self.used += 1
         return z / self.weights if self.divide and self.weight_rule is not WeightRule.NONE else z
+
+    @property
+    def messages(self) -> int:
+        return sum(self._messages[: self.used])
 
 
 def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
@@ -413,9 +417,7 @@ class Simulated(PreparedChannel):
     def step(self) -> int:  # type: ignore[override]
         return self._step if self._calls is None else self._step + self._calls.used * self._calls.steps  # type: ignore[operator]
 
-    def _prepare(
-        self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int
-    ) -> PreparedCalls:
+    def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
         if self.composes(z, steps, weight_rule):
             count = min(count, calls_at_once(self.n, 1 if self.net.period == 1 else steps))
             P, messages = self.matrices(steps, count)
@@ -431,9 +433,9 @@ class Simulated(PreparedChannel):
         return DeviceCalls(self.net, self._step, self._omega, z, steps, weight_rule, divide, min(count, most))
 
     def _traffic_of(self, calls: PreparedCalls) -> Traffic:
-        sent = int(sum(calls.messages[: calls.used])) * math.prod(calls.like.shape[:-2])
+        sent = int(calls.messages) * math.prod(calls.like.shape[:-2])
         floats = calls.like.shape[-1] + (calls.weight_rule is not WeightRule.NONE)
-        return Traffic.of(sent, floats, host_dtype(calls.like).itemsize, calls.used * calls.steps)  # type: ignore[operator]
+        return Traffic.of(sent, floats, host_dtype(calls.like).itemsize, calls.used * calls.steps)  # type: ignore[arg-type]
 
     def flush(self) -> None:
         step = self.step
@@ -514,7 +516,7 @@ class Runs(PreparedChannel):
             return CallsOneByOne(self.channels, z, steps, weight_rule, divide)
         count = min(count, calls_at_once(self.n, max(S), len(S)))
         every = [channel.matrices(s, count) for channel, s in zip(self.channels, S, strict=True)]
-        P, messages = (np.stack(parts, axis=1) for parts in zip(*every, strict=True))  # type: ignore[arg-type]
+        P, messages = (np.stack(parts, axis=1) for parts in zip(*every, strict=True))
         calls = ComposedCalls(P, messages, self._omega, z, S, rules, divide, "one of the networks", run_axis=True)
         calls.key = (steps, weight_rule, divide, z.shape, z.dtype)
         return calls
@@ -522,11 +524,10 @@ class Runs(PreparedChannel):
     def _traffic_of(self, calls: PreparedCalls) -> Traffic:
         if isinstance(calls, CallsOneByOne):
             return Traffic()  # in that of the channels
-        sent = calls.messages[: calls.used].sum(axis=0)
         runs = []
         for r, (steps, rule) in enumerate(zip(self._each(calls.steps), self._each(calls.weight_rule), strict=True)):
             floats = calls.like.shape[-1] + (rule is not WeightRule.NONE)
-            runs.append(Traffic.of(sent[r], floats, host_dtype(calls.like).itemsize, calls.used * steps))
+            runs.append(Traffic.of(calls.messages[r], floats, host_dtype(calls.like).itemsize, calls.used * steps))
         return Traffic.side_by_side(runs)
 
     @property

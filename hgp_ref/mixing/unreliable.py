@@ -193,7 +193,7 @@ class LossyCall(PreparedCalls):
         self._omega = weights_before(weight_rule, omega)
         self.remaining = state if weight_rule is WeightRule.CARRY else InFlightState.empty()
         self.mass = float(self._omega.sum() + self.remaining.omega.sum())  # of the weights before the call
-        self.messages: list[int] = []
+        self.messages = 0
 
     def __call__(self, z: Array) -> Array:
         end, sent = self._step + self.steps, 0
@@ -215,7 +215,7 @@ class LossyCall(PreparedCalls):
         )
         if self.weight_rule != WeightRule.CARRY:
             self.remaining = InFlightState.empty()
-        self.messages.append(sent)
+        self.messages += sent
         self.used += 1
         if not self.divide:
             return z

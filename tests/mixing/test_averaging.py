@@ -137,7 +137,11 @@ def test_dtype_is_kept(mode):
         (lambda net: hgp.PushSum(net, 0), ValueError, "steps must be an integer >= 1, got 0"),
         (lambda net: hgp.PushSum(net, -1), ValueError, "steps must be an integer >= 1, got -1"),
         (lambda net: hgp.PushSum(net, 1.5), TypeError, "steps must be an integer >= 1, got 1.5"),
-        (lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=1.5), TypeError, "call must be an integer >= 0, got 1.5"),
+        (
+            lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=1.5),
+            TypeError,
+            "call must be an integer >= 0, got 1.5",
+        ),
         (lambda net: net.mixing_matrix(0), ValueError, "s must be an integer from 1 to .*, got 0"),
         (lambda net: exact.theta(0, 2), ValueError, "n=0, d=2 given"),
         (lambda net: hgp.PushSum(net, 2, debias="never"), ValueError, "debias must be .*, got 'never'"),
@@ -151,9 +155,17 @@ def test_dtype_is_kept(mode):
             r"u must have shape \(..., 3, d\), one row per client, got \(4, 2\)",
         ),
         (lambda net: hgp.PushSum(net, 2).apply(np.ones(3)), ValueError, r"u must have shape .* got \(3,\)"),
-        (lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2), dtype=int)), TypeError, "u must hold real floating-point numbers, got int64"),
+        (
+            lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2), dtype=int)),
+            TypeError,
+            "u must hold real floating-point numbers, got int64",
+        ),
         (lambda net: hgp.PushSum(net, 2).apply([[1.0], [2.0], [3.0]]), TypeError, "u must be an array"),
-        (lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=-1), ValueError, "call must be an integer >= 0, got -1"),
+        (
+            lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=-1),
+            ValueError,
+            "call must be an integer >= 0, got -1",
+        ),
         (
             lambda net: hgp.mixing.Runs([hgp.ExactAverage(3).connect(), hgp.ExactAverage(4).connect()]),
             ValueError,
