@@ -354,6 +354,21 @@ class Nonnegative(Number):
         return nonnegative(name, value)
 
 
+class Fraction(Number):
+    """A number in [0, 1], or in (0, 1] if `positive`."""
+
+    def __init__(self, positive: bool = False) -> None:
+        self.positive = positive
+        self.accepted = (1, 0.5) if positive else (0, 1, 0.5)
+        self.refused = (*Number.refused, -1e-300, 1.0001, *((0,) if positive else ()))
+
+    def check(self, name: str, value: Any) -> float:
+        real = between(name, value, 0.0, 1.0)
+        if self.positive and real == 0:
+            wrong_value(name, value, "a number in (0, 1]")
+        return real
+
+
 class Choice(Rule):
     """One of the strings `options`."""
 
@@ -395,6 +410,12 @@ def checked(**rules: Rule) -> Callable[[Callable[P, T]], Callable[P, T]]:
         return call
 
     return decorate
+
+
+def check_fields(instance: Any, **rules: Rule) -> None:
+    """Check and convert the named fields of a frozen dataclass, in its `__post_init__`."""
+    for name, rule in rules.items():
+        object.__setattr__(instance, name, rule.check(name, getattr(instance, name)))
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------

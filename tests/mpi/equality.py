@@ -241,8 +241,6 @@ def estimates(kinds, dtypes=DTYPES):
                     {"method": method.Tracking(), "w0": True},
                     {"method": method.Tracking(eta / 4), "batches": hgp.MiniBatches(3, seed=[3, 5])},
                     {"method": method.Refined(method.Neumann(eta), cycles=2, steps=(5, 7)), "batches": 4},
-                    {"method": method.RandomTerm(6, ell=2 / eta, draw=1)},
-                    {"method": method.LocalNeumann(eta)},
                 ):
                     if chosen():
                         estimate(f"{kind}, {problem_name}, {dtype}, {options}", base, net, problem, x, lam, options)
