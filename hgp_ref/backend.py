@@ -84,7 +84,7 @@ def get_backend(name: str) -> Backend:
     if name == "numpy":
         return Backend(name, compat.array_namespace(np.empty(0)), "cpu")
     if name not in EXTRAS:
-        raise ValueError(f"name must be one of {', '.join(map(repr, ['numpy', *EXTRAS]))}, got {name!r}")
+        raise ValueError(f"backend name must be one of {', '.join(map(repr, ['numpy', *EXTRAS]))}, got {name!r}")
     try:
         library = importlib.import_module(name)
     except ImportError as error:

@@ -482,7 +482,8 @@ def checked(**rules: Rule) -> Callable[[T], T]:
 
 def declared(target: Any) -> dict[str, Rule]:
     """The declarations of a function, or of the constructor of a class; empty without any."""
-    return getattr(target.__init__ if isinstance(target, type) else target, "rules", {})
+    function: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+    return getattr(function, "rules", {})
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------

@@ -132,7 +132,9 @@ MADE = {
 def test_every_kind_of_result_is_here():
     inside = {"Checkpoint", "Fingerprint"}  # parts of files, which users do not see
     inside |= {"ClientData", "Emnist"}  # containers of data, printed like `Clients` and `Images`
-    assert {name for name, kind in results._CLASSES.items() if kind.__module__ != "hgp_ref.results"} - inside <= set(MADE)
+    assert {name for name, kind in results._CLASSES.items() if kind.__module__ != "hgp_ref.results"} - inside <= set(
+        MADE
+    )
 
 
 @pytest.mark.parametrize("kind", MADE)

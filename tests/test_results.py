@@ -169,7 +169,9 @@ def test_arrays_with_a_gradient_are_compared():
 
 def test_bfloat16_is_refused_at_saving(tmp_path):
     torch = pytest.importorskip("torch")
-    with pytest.raises(TypeError, match="^value must have a dtype of NumPy's numbers or text to be saved, got torch.bfloat16$"):
+    with pytest.raises(
+        TypeError, match="^value must have a dtype of NumPy's numbers or text to be saved, got torch.bfloat16$"
+    ):
         Outer(torch.ones(2, dtype=torch.bfloat16)).save(tmp_path / "r.npz")
 
 
@@ -202,7 +204,9 @@ def test_a_dataclass_with_arrays_that_is_no_result_is_refused(tmp_path):
 
 def test_a_class_outside_of_the_package_is_compared_but_not_saved(tmp_path):
     assert Foreign(np.ones(2)) == Foreign(np.ones(2))
-    with pytest.raises(TypeError, match="^the result must be a dataclass of hgp_ref that inherits Result, got Foreign$"):
+    with pytest.raises(
+        TypeError, match="^the result must be a dataclass of hgp_ref that inherits Result, got Foreign$"
+    ):
         Foreign(1).save(tmp_path / "r.npz")
 
 
@@ -254,15 +258,15 @@ def test_fields_of_the_wrong_type_are_refused(name, tmp_path):
         "Certificate": lambda: hgp.certify(problem, x, lam, estimate),
     }[name]()
     path, refused = result.save(tmp_path / "r.npz"), set()
-    for field, wrong in itertools.product(vars(result), (None, "text", {"list": []}, True, 1.5, {"dict": []})):
-        copy = tampered(result.save(tmp_path / "copy.npz"), lambda r, f=field, w=wrong: r["fields"].update({f: w}))
+    for key, wrong in itertools.product(vars(result), (None, "text", {"list": []}, True, 1.5, {"dict": []})):
+        copy = tampered(result.save(tmp_path / "copy.npz"), lambda r, k=key, w=wrong: r["fields"].update({k: w}))
         try:
             hgp.load(copy)
         except ValueError as error:
-            assert re.search(rf"copy.npz cannot be read: {name}.{field} must be of type .+, got .+", str(error))
-            refused.add((field, repr(wrong)))
+            assert re.search(rf"copy.npz cannot be read: {name}.{key} must be of type .+, got .+", str(error))
+            refused.add((key, repr(wrong)))
     assert {("traffic", "None"), ("traffic", "True")} <= refused or name == "Certificate"
-    always = {field for field in vars(result) if {(field, "'text'"), (field, "{'dict': []}")} <= refused}
+    always = {key for key in vars(result) if {(key, "'text'"), (key, "{'dict': []}")} <= refused}
     assert len(always) > len(vars(result)) / 2
     assert hgp.load(path) == result
 

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import singledispatch
-from typing import Any
 
 import numpy as np
 

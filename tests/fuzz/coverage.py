@@ -135,7 +135,7 @@ def undeclared(value: object) -> set[str]:
 
 
 def missing(table: Iterable[str]) -> set[str]:
-    """Public functions with undeclared parameters that are neither in the table nor exempt, themselves or their class."""
+    """Public functions with undeclared parameters that, like their class, are neither in the table nor exempt."""
     present = {name.split(" (")[0] for name in table}
     functions = {id(value) for name, value in public() if name in present}
     absent = set()
