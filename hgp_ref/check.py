@@ -65,11 +65,13 @@ def main(arguments: Sequence[str] | None = None, *, scale: int = 1) -> int:
     return (check_mpi if options.mpi else check_backend)(library, options.dtype, scale)
 
 
-def labelled_data(rng: np.random.Generator, sizes: Sequence[int], classes: int, dtype: str = "float64") -> list[Any]:
+def labelled_data(
+    rng: np.random.Generator, sizes: Sequence[int], classes: int, dtype: str = "float64"
+) -> tuple[Any, Any, Any, Any]:
     """X, y, X_val, y_val of clients with these numbers of instances, three features."""
     X, X_val = ([rng.uniform(-1, 1, (k, 3)).astype(dtype) for k in sizes] for _ in range(2))
     y, y_val = ([rng.integers(0, classes, k).astype(dtype) for k in sizes] for _ in range(2))
-    return [X, y, X_val, y_val]
+    return X, y, X_val, y_val
 
 
 # An array library against the explicit reference ----------------------------------------------------------------------
@@ -128,7 +130,7 @@ class Comparison:
         hosts: dict[str, Any] = {
             "quadratic": Quadratic.random(N, 5, 3, seed=1),
             "logistic": LogisticRegression(*two_classes),
-            "softmax": SoftmaxRegression(*three_classes, n_classes=3),
+            "softmax": SoftmaxRegression(*three_classes, 3),
             "instance weights": InstanceWeights(*two_classes, l2=0.3),
         }
         self.problems = {name: (host, host.to(backend.name, dtype=dtype)) for name, host in hosts.items()}
@@ -202,8 +204,8 @@ class Comparison:
                 drawn: list[Any] = [None, None]
                 if size is not None:
                     drawn = [sample_batches(host.counts, size, 5, 0, M, stream) for stream in (0, 1)]
-                weights = weights if debias == "conserve" else None
-                return est.value, exact.estimate(host, x, lam, K, 0.4, *drawn, weights=weights)
+                carried = weights if debias == "conserve" else None
+                return est.value, exact.estimate(host, x, lam, K, 0.4, *drawn, weights=carried)
 
             kind = f"{'mini' if size else 'full'} batch{', conserve' if debias == 'conserve' else ''}"
             yield f"HGP, {name}, {kind}", self.identity, partial(compute, name, debias, size)
