@@ -10,7 +10,7 @@ import sys
 import array_api_compat as compat
 import numpy as np
 import pytest
-from helpers import CUPY, LIBRARIES, assert_same
+from support.libraries import CUPY, LIBRARIES, assert_same
 
 from hgp_ref import backend, validation
 

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import CUPY
+from support.libraries import CUPY
 
 from hgp_ref import __main__ as command
 from hgp_ref import check

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, open_library
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
-from kinds import logistic
+from support.examples import logistic
+from support.libraries import LIBRARIES, open_library
 
 import hgp_ref as hgp
 from hgp_ref import results
