@@ -35,10 +35,10 @@ from hgp_ref.baselines.rules import CORRECTED, Consensus, Diffusion, Svrg, Track
 from hgp_ref.bilevel.trajectory import Path
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem
-from hgp_ref.validation import Boolean, Choice, Fraction, Positive, checked
+from hgp_ref.validation import Between, Boolean, Choice, Positive, Probability, checked
 
 
-@checked(lr=Positive(), inner_lr=Positive(), aux_lr=Positive(), momentum=Fraction())
+@checked(lr=Positive(), inner_lr=Positive(), aux_lr=Positive(), momentum=Probability())
 def dsoba(
     problem: Problem,
     lam: Array,
@@ -79,7 +79,7 @@ def dsoba(
 
 
 @checked(
-    lr=Positive(), inner_lr=Positive(), aux_lr=Positive(), momentum=Fraction(),
+    lr=Positive(), inner_lr=Positive(), aux_lr=Positive(), momentum=Probability(),
     inner_rule=Choice(*CORRECTED), aux_rule=Choice(*CORRECTED), outer_rule=Choice(*CORRECTED),
 )  # fmt: skip
 def sparkle(
@@ -129,7 +129,7 @@ def sparkle(
 
 
 @checked(
-    lr=Positive(), inner_lr=Positive(), higp_lr=Positive(), inner_steps=COUNT, higp_steps=COUNT, momentum=Fraction()
+    lr=Positive(), inner_lr=Positive(), higp_lr=Positive(), inner_steps=COUNT, higp_steps=COUNT, momentum=Probability()
 )
 def ma_dsbo(
     problem: Problem,
@@ -266,7 +266,7 @@ def fednest(
     return run(method, problem, lam, net, outer_steps, **options)
 
 
-@checked(lr=Positive(), inner_lr=Positive(), mixing=Fraction(positive=True))
+@checked(lr=Positive(), inner_lr=Positive(), mixing=Between(0, 1, exclude_low=True))
 def gbdsbo(
     problem: Problem,
     lam: Array,
@@ -357,7 +357,7 @@ def dbo(
     return run(method, problem, lam, net, outer_steps, **options)
 
 
-@checked(lr=Positive(), inner_lr=Positive(), eta=Fraction(positive=True), momentum=Fraction())
+@checked(lr=Positive(), inner_lr=Positive(), eta=Between(0, 1, exclude_low=True), momentum=Probability())
 def mdbo(
     problem: Problem,
     lam: Array,
@@ -402,7 +402,7 @@ def mdbo(
     return run(method, problem, lam, net, outer_steps, **options)
 
 
-@checked(lr=Positive(), inner_lr=Positive(), eta=Fraction(positive=True), momentum=Fraction())
+@checked(lr=Positive(), inner_lr=Positive(), eta=Between(0, 1, exclude_low=True), momentum=Probability())
 def vrdbo(
     problem: Problem,
     lam: Array,

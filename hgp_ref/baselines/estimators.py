@@ -39,7 +39,7 @@ from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.results import Result
-from hgp_ref.validation import Boolean, Fraction, Integer, Positive, check_fields, checked
+from hgp_ref.validation import Between, Boolean, Integer, Positive, checked
 
 COUNT = Integer(1, validation.LONGEST)
 
@@ -156,15 +156,13 @@ class Auxiliary(HypergradientEstimator):
         return Variable(state.s)  # gradient tracking restarts from z
 
 
+@checked(terms=COUNT, ell=Positive())
 @dataclass(frozen=True)
 class LocalSeries(HypergradientEstimator):
     """v_i = ∂_λ f_i − J_i (1/ℓ) Σ_{j<J} (I − H_i/ℓ)^j ∂_x f_i, from each client's own derivatives.  Class Local."""
 
     terms: int  # J
     ell: float  # ℓ
-
-    def __post_init__(self) -> None:
-        check_fields(self, terms=COUNT, ell=Positive())
 
     def init(self, point: Point) -> None:
         return None
@@ -187,6 +185,7 @@ class _RandomTermState(NamedTuple):
     draw: int
 
 
+@checked(terms=COUNT, ell=Positive(), draw=Integer(0, philox.MAX_STEP))
 @dataclass(frozen=True)
 class RandomTerm(HypergradientEstimator):
     """FedIHGP of FedNest, with the exact mean over clients and N' uniform on 0 .. N−1, the same for all clients:
@@ -203,7 +202,6 @@ class RandomTerm(HypergradientEstimator):
     draw: int = 0  # N' is number `draw` of the sequence of `seed`; each restart takes the next one
 
     def __post_init__(self) -> None:
-        check_fields(self, terms=COUNT, ell=Positive(), draw=Integer(0, philox.MAX_STEP))
         object.__setattr__(self, "seed", philox.check_seed(self.seed))
 
     def length(self, draw: int) -> int:
@@ -237,6 +235,7 @@ class _HessianGossipState(NamedTuple):
     local: tuple[Array, ...]  # the client's own derivatives at `point`
 
 
+@checked(step=Between(0, 1, exclude_low=True), ell=Positive(), terms=COUNT, shared=Boolean())
 @dataclass(frozen=True)
 class HessianGossip(HypergradientEstimator):
     """With s ← (1 − β) W s + β ∂_λ f_i, and likewise h of ∂_x f_i, U of J_i, V of H_i:
@@ -253,9 +252,6 @@ class HessianGossip(HypergradientEstimator):
     ell: float  # ℓ >= the largest eigenvalue of any H_i
     terms: int  # b
     shared: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self, step=Fraction(positive=True), ell=Positive(), terms=COUNT, shared=Boolean())
 
     def init(self, point: Point) -> _HessianGossipState:
         local = self._local(point)
@@ -301,6 +297,7 @@ class _JacobianTrackingState(NamedTuple):
     memory: Any = None  # of the tracked products
 
 
+@checked(step=Positive(), shared=Boolean(), tracked=Boolean())
 @dataclass(frozen=True)
 class JacobianTracking(HypergradientEstimator):
     """Z → H̄⁻¹ mean_i B_i by gradient tracking on matrices, B_i = J_iᵀ (JHIP), and v from Zᵀ ∂_x f:
@@ -319,9 +316,6 @@ class JacobianTracking(HypergradientEstimator):
     step: float  # γ
     shared: bool = False
     tracked: bool = True
-
-    def __post_init__(self) -> None:
-        check_fields(self, step=Positive(), shared=Boolean(), tracked=Boolean())
 
     def init(self, point: Point) -> _JacobianTrackingState:
         B = self._right_hand_side(point)
@@ -382,6 +376,7 @@ def _columns(Z: Array, like: Array) -> Array:
     return xp.moveaxis(xp.reshape(Z, (n, k, d)), 1, 0)
 
 
+@checked(step=Positive(), penalty=Positive(), nodes=Integer(1, 64))
 @dataclass(frozen=True)
 class Penalty(HypergradientEstimator):
     """y descends f_i(y, λ) + c g_i(y, λ) by push-pull, while x approaches the minimiser of g:
@@ -397,9 +392,6 @@ class Penalty(HypergradientEstimator):
     step: float  # η
     penalty: float  # c
     nodes: int = 2  # of the quadrature
-
-    def __post_init__(self) -> None:
-        check_fields(self, step=Positive(), penalty=Positive(), nodes=Integer(1, 64))
 
     def init(self, point: Point) -> Variable:
         return Variable(point.x)

@@ -24,9 +24,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hgp_ref import validation
 from hgp_ref.backend import Array
 from hgp_ref.mixing.consensus import MixingRoutine, SumPreserving, no_communication
+from hgp_ref.validation import Positive, checked
 
 Gradient = Callable[[Array], Array]
 
@@ -39,14 +39,12 @@ class Variable:
     memory: Any = None
 
 
+@checked(step=Positive())
 @dataclass(frozen=True)
 class Rule(ABC):
     """One iteration of a variable, as a mixing routine (see `hgp_ref.mixing.consensus`)."""
 
     step: float  # α
-
-    def __post_init__(self) -> None:
-        validation.check_fields(self, step=validation.Positive())
 
     @abstractmethod
     def move(self, variable: Variable, gradient: Gradient) -> MixingRoutine:
@@ -85,6 +83,7 @@ class Diffusion(Rule):
         return Variable(mixed)
 
 
+@checked(step=Positive())
 @dataclass(frozen=True)
 class Tracking(Rule):
     """s ← (1 − η) s + η (W s − α t),  t ← W t + d⁺ − d.  The damping η is 1 by default."""
@@ -162,6 +161,7 @@ class AdaptThenTrack(Rule):
         return Variable(s, (y, d))
 
 
+@checked(step=Positive())
 @dataclass(frozen=True)
 class Svrg(Rule):
     """τ local steps that are corrected to the mean gradient, then a mean (FedInn and FedOut of FedNest):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, assert_same, open_library
+from support.libraries import LIBRARIES, assert_same, open_library
 
 from baselines.test_bilevel import CALLS, net_of, setting
 from hgp_ref import baselines

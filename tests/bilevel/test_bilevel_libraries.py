@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import NET, PROBLEMS, point
-from helpers import LIBRARIES, assert_same, open_library
+from support.four_clients import NET, PROBLEMS, point
+from support.libraries import LIBRARIES, assert_same, open_library
 
 from hgp_ref.bilevel import Adam, Box, CertifiedDescent, Estimator, optimise
 from hgp_ref.networks import FullyConnected

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Box, CertifiedDescent, Estimator, certified, optimise

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import assert_close
-from kinds import logistic, quadratic, quadratic_data
+from support.examples import logistic, quadratic, quadratic_data
+from support.libraries import assert_close
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Adam, Box, Estimator, GradientDescent, Monitor, Trainer, optimise

@@ -10,8 +10,8 @@ import sys
 import warnings
 
 import numpy as np
-from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
 from mpi4py import MPI
+from support.examples import DOUBLY_STOCHASTIC, NETWORK_KINDS
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import CertifiedDescent, Estimator, optimise

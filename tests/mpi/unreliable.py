@@ -12,7 +12,7 @@ from dataclasses import replace
 import equality
 import numpy as np
 from equality import COMM, N, equal, near, problems, same
-from kinds import NETWORK_KINDS
+from support.examples import NETWORK_KINDS
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Estimator, optimise
