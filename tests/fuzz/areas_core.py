@@ -94,10 +94,6 @@ function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
 function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
 function("methods.Tracking", methods.Tracking, lambda: dict(step=0.1))
 function("methods.Refined", methods.Refined, lambda: dict(method=methods.Neumann(0.5), cycles=2, steps=3))
-function("methods.Descent", methods.Descent, lambda: dict(rule="tracking", step=0.1))
-function("methods.HessianGossip", methods.HessianGossip, lambda: dict(step=0.1, ell=1.0, terms=3))
-function("methods.LocalNeumann", methods.LocalNeumann, lambda: dict(eta=1.0))
-function("methods.RandomTerm", methods.RandomTerm, lambda: dict(terms=3, ell=1.0, seed=0, draw=0))
 
 # runs
 RUN = dict(batches=None, progress=False)
@@ -182,12 +178,8 @@ function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))
 
 # backend
 ARRAY = np.ones((3, 4))
-for name in ("all_finite", "device", "to_host", "host_float64", "detached", "host_dtype"):
+for name in ("device", "to_host"):
     function(f"backend.{name}", getattr(hgp.backend, name), lambda: dict(x=ARRAY), passes_nan=True)
-function("backend.addressable", hgp.backend.addressable, lambda: dict(x=ARRAY))
-function("backend.settle", hgp.backend.settle, lambda: dict(x=ARRAY))
-function("backend.is_numpy", hgp.backend.is_numpy, lambda: dict(x=ARRAY))
-function("backend.scalar", hgp.backend.scalar, lambda: dict(x=np.ones(1)), passes_nan=True)
 function("backend.from_host", hgp.backend.from_host, lambda: dict(a=ARRAY, like=ARRAY), passes_nan=True)
 function(
     "backend.array_namespace", lambda arrays: hgp.backend.array_namespace(arrays, ARRAY), lambda: dict(arrays=ARRAY)
