@@ -34,7 +34,7 @@ from hgp_ref.backend import (
     host_dtype,
     host_float64,
     is_numpy,
-    settle,
+    synchronize,
     to_host,
 )
 from hgp_ref.errors import outside
@@ -89,7 +89,7 @@ class Transpose:
         """Post all messages; returns (rank, request) of each. Parts without columns are not sent."""
         comm = self.ranks.comm
         for part in list(leaving.values())[:1]:
-            settle(part)
+            synchronize(part)
         requests = [(q, comm.Irecv(_buffer(a), q)) for q, a in arriving.items() if math.prod(a.shape)]
         sent = {q: a for q, a in leaving.items() if math.prod(a.shape)}
         requests += [(q, comm.Isend(_buffer(a), q)) for q, a in sent.items()]

@@ -202,7 +202,7 @@ def test_the_outer_loop_over_links_that_lose():
 def test_pushed_rows_are_refused():
     net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
     rows = np.ones((4, 2))
-    mixer = hgp.mixing.start_averaging([hgp.RobustPushSum(net, 1)], 4, rows, 1)
+    mixer = hgp.mixing.start_averaging([hgp.RobustPushSum(net, 1)], 4, rows, 10)
 
     def routine():
         yield [hgp.mixing.SumPreserving(rows)]
