@@ -298,7 +298,7 @@ def test_clients_that_cannot_certify_say_so_before_they_run():
     problem = hgp.problems.Quadratic(A, rng.normal(size=(5, 4)), rng.normal(size=(5, 2, 4)), rng.normal(size=(5, 4)))
     x, lam, net = rng.normal(size=(5, 4)), rng.normal(size=(5, 2)), hgp.networks.RandomDirected(5, seed=2)
     plan = hgp.plan(problem, x, lam, net, target=1e-4)
-    assert plan.diagnostics.own_low < 0 < plan.diagnostics.low
+    assert plan.diagnostics.client_low < 0 < plan.diagnostics.low
     with pytest.raises(
         ValueError, match="by_clients must be False without strong_convexity=: clients' smallest .* average to -"
     ):
