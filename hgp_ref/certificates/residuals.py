@@ -37,7 +37,7 @@ import numpy as np
 
 from hgp_ref import rounding
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64
-from hgp_ref.bounds.residual import c3, c4, distance_to_solution, inexact
+from hgp_ref.bounds.residual import c3, c4, distance_to_solution, inexact_terms
 from hgp_ref.certificates.point import Point
 from hgp_ref.methods.spectrum import averaging_rounding
 from hgp_ref.mixing import Averaging, Channel, Traffic, WeightRule
@@ -111,7 +111,8 @@ def inner_error(point: Point, nu: Lipschitz | None, w: np.ndarray) -> InnerError
     alpha_centre = point.alpha_bar - nu.nu_H * float(distances.mean())  # ≤ λ_min(H̄(x̄))
     distance, alpha_bar = distance_to_solution(nu, gradient, alpha_centre)
     apart = distances + distance
-    term = inexact(nu, apart, w_norm, point.beta + nu.nu_J * apart, alpha_bar) * point.slack
+    beta = point.beta + nu.nu_J * apart
+    term = inexact_terms(nu, apart, float(apart.mean()), w_norm, beta, alpha_bar) * point.slack
     return InnerError(gradient, float(distances.max()), term)
 
 
@@ -295,8 +296,8 @@ def _of_run(
         try:
             distance, alpha = distance_to_solution(nu, gradient, alpha_bar - nu.nu_H * known["x_distance"])
             apart = x_distances + distance
-            mean_apart = known["x_distance"] + distance
-            term = inexact(nu, apart, w_norm, point.beta + nu.nu_J * apart, alpha, mean_apart) * point.slack
+            beta = point.beta + nu.nu_J * apart
+            term = inexact_terms(nu, apart, known["x_distance"] + distance, w_norm, beta, alpha) * point.slack
         except ValueError:
             if strict:
                 raise
