@@ -93,10 +93,6 @@ function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
 function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
 function("methods.Tracking", methods.Tracking, lambda: dict(step=0.1))
 function("methods.Refined", methods.Refined, lambda: dict(method=methods.Neumann(0.5), cycles=2, steps=3))
-function("methods.Descent", methods.Descent, lambda: dict(rule="tracking", step=0.1))
-function("methods.HessianGossip", methods.HessianGossip, lambda: dict(step=0.1, ell=1.0, terms=3))
-function("methods.LocalNeumann", methods.LocalNeumann, lambda: dict(eta=1.0))
-function("methods.RandomTerm", methods.RandomTerm, lambda: dict(terms=3, ell=1.0, seed=0, draw=0))
 
 # runs
 RUN = dict(batches=None, progress=False)

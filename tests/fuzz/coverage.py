@@ -30,13 +30,7 @@ EXEMPT: dict[str, str] = {
     "baselines.RunOptions": "a TypedDict: keywords of all baselines, which are in the table",
     "mpi.spread": "starts MPI: bad values are in tests/mpi/refusals.py, on two ranks",
     **{f"mixing.{name}": DRIVEN for name in ("Mixer", "start_averaging", "SumPreserving", "run_round")},
-    **{
-        f"methods.{kind}": DRIVEN
-        for kind in (
-            *("Chebyshev", "Neumann", "Method", "Refined", "Tracking"),
-            *("Descent", "HessianGossip", "LocalNeumann", "RandomTerm"),
-        )
-    },
+    **{f"methods.{kind}": DRIVEN for kind in (*("Chebyshev", "Neumann", "Method", "Refined", "Tracking"),)},
     **{
         f"neural.{kind}": DRIVEN
         for kind in ("AvgPool2d", "Conv2d", "Flatten", "Linear", "MaxPool2d", "ReLU", "Softplus", "Tanh", "Layer")
