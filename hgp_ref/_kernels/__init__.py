@@ -3,7 +3,6 @@
     graphs    random graphs by Philox counters, and conversions between edge lists, CSR and dense matrices
     mixing    z ← W z along sparse graphs, and products of small dense mixing matrices
     links     loss and delay of messages, and the matrices of calls over such links
-    faults    the first invalid entry of a graph that comes from a user
 
 A kernel takes arrays and numbers and knows no class of the package. It does not check lengths, ranges or dtypes: its
 callers do. Each docstring states the formula that the loop computes.
