@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, open_library
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
+from support.libraries import LIBRARIES, open_library
 
 import hgp_ref as hgp
 from hgp_ref import results, validation
@@ -130,7 +130,8 @@ MADE = {
 
 def test_every_kind_of_result_is_here():
     inside = {"Checkpoint", "Fingerprint"}  # parts of files, which users do not see
-    assert {name for name, kind in results._KINDS.items() if kind.__module__ != "hgp_ref.results"} - inside <= set(MADE)
+    shown = {name for name, kind in results._CLASSES.items() if kind.__module__ != "hgp_ref.results"}
+    assert shown - inside <= set(MADE)
 
 
 @pytest.mark.parametrize("kind", MADE)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import open_library
+from support.libraries import open_library
 
 import hgp_ref as hgp
 from hgp_ref import personalization as personal
