@@ -40,7 +40,7 @@ from hgp_ref.validation import (
     wrong_value,
 )
 
-Arrays = list[np.ndarray] | np.ndarray  # one entry per client
+Arrays = Any  # n arrays (N_i, ...), or one array (n, N, ...)
 Part = tuple[Arrays, Arrays]
 PARTS = {"train": ("X", "y"), "validation": ("X_val", "y_val"), "test": ("X_test", "y_test")}
 VARIANTS = ("paper", "published")
