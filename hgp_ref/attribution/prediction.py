@@ -12,8 +12,8 @@ Sign.   Positive: without the instance the validation cost rises, so it is helpf
         change upon removal, as in the paper. Koh and Liang's I_up,loss [1] is the derivative with respect to the weight
         of an instance that is added to the mean loss, with the opposite sign.
 Scale.  f is the sum over clients of each client's mean validation cost (divide by n for their mean). A removal keeps
-        the divisor N_i. With one client and N instances, our prediction is −I_up,loss / N. Removal with division by N_i − 1
-        multiplies the remaining weights by N_i/(N_i − 1), which is a further change of
+        the divisor N_i. With one client and N instances, our prediction is −I_up,loss / N. Removal with division by
+        N_i − 1 multiplies the remaining weights by N_i/(N_i − 1), which is a further change of
         −(1/(N_i − 1)) Σ_{l≠k} predicted_il to first order.
 Client. Removing a client removes its training data. Its regulariser, its validation cost and its place in the network
         remain. First order may be inaccurate for so large a change: check it with `retrain`.
