@@ -379,10 +379,10 @@ def _chord(problem: FullProblem, lam: Array, lam0: Array, x: np.ndarray) -> np.n
         return from_host(np.repeat(x[:, None, :], problem.n_clients, axis=1).astype(host_dtype(lam)), like=lam)
 
     def gradient(x: np.ndarray, lam: Array) -> np.ndarray:
-        return np.mean(to_host(problem.inner_grad(rows(x), lam)), axis=1, dtype=np.float64)  # (R, d)
+        return np.asarray(np.mean(to_host(problem.inner_grad(rows(x), lam)), axis=1, dtype=np.float64))  # (R, d)
 
     def norms(u: np.ndarray) -> np.ndarray:
-        return np.asarray(np.linalg.norm(u, axis=1))
+        return np.linalg.norm(u, axis=1)
 
     assert problem.hessian is not None
     H0 = np.mean(to_host(problem.hessian(rows(x[:1])[0, ...], lam0)), axis=-3, dtype=np.float64)
