@@ -114,11 +114,11 @@ def model_lines(model: Model, timings: Sequence[Timed]) -> list[str]:
         f"{seconds(told['iteration'])}, a Hessian-vector product {seconds(told['product'])} a number of the data, "
         f"a message {seconds(told['latency'])}, {bandwidth}"
     ]
-    for use, words in (("model", "fitted"), ("unseen", "not fitted"), ("strong", "of the strong scaling, not fitted")):
+    for use, label in (("model", "fitted"), ("unseen", "not fitted"), ("strong", "of the strong scaling, not fitted")):
         those = [one for one in timings if one.case.use == use]
         ratios = [predicted / seen for _, _, seen, predicted in errors(model, those)]
         low, middle, high = np.quantile(ratios, [0, 0.5, 1])
-        lines.append(f"predicted / measured, {len(ratios)} times {words}: {low:.2f} to {high:.2f}, median {middle:.2f}")
+        lines.append(f"predicted / measured, {len(ratios)} times {label}: {low:.2f} to {high:.2f}, median {middle:.2f}")
     return lines
 
 
@@ -129,14 +129,14 @@ def prediction_table(model: Model) -> list[str]:
     lines.append("|---|" + "---:|" * 6 + "---|")
     cluster = model.elsewhere(*NETWORK)
     base = Case("prediction", "hgp", 100, 1000, 10, 10, N=100, mode="auto")
-    for words, clients in (("100 clients a rank", None), ("1,000,000 clients", 1_000_000)):
+    for label, clients in (("100 clients a rank", None), ("1,000,000 clients", 1_000_000)):
         for ranks in (1, 2, 100, 10_000):
             case = replace(base, n=clients or 100 * ranks)
             share = cluster.shares(case, ranks)
             way = "" if ranks == 1 else "columns" if exchange(case, ranks).columns else "rows"
             times = f"{seconds(model(case, ranks))} | {seconds(cluster(case, ranks))}"
             parts = f"{share['draw'] + share['scan']:.0%} | {share['latency'] + share['byte']:.0%}"
-            lines.append(f"| {words} | {ranks} | {case.n} | {times} | {parts} | {way} |")
+            lines.append(f"| {label} | {ranks} | {case.n} | {times} | {parts} | {way} |")
     return lines
 
 
@@ -166,10 +166,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cli.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
     cli.add_argument("--ranks", type=int, default=2, help="how many; the table of crossing edges needs two")
     cli.add_argument("--docs", type=Path, help="write the tables there as well")
-    given = cli.parse_args(arguments)
-    text = document(measure(given.ranks, given.quick))
-    if given.docs:
-        write_whole(given.docs, text.encode())
+    options = cli.parse_args(arguments)
+    text = document(measure(options.ranks, options.quick))
+    if options.docs:
+        write_whole(options.docs, text.encode())
     print(text)
     return 0
 

@@ -46,12 +46,12 @@ def exchange(case: Case, ranks: int) -> Exchange:
         return Exchange(0.0, 0.0)
     if case.crossing >= 0:
         return Exchange(float(case.crossing > 0), case.crossing)
-    m, others = case.n / ranks, ranks - 1
-    rows = m * others * (1 - (1 - 1 / ranks) ** case.degree)
-    back_and_forth = 2 * m * others / ranks
+    m, peers = case.n / ranks, ranks - 1
+    rows = m * peers * (1 - (1 - 1 / ranks) ** case.degree)
+    back_and_forth = 2 * m * peers / ranks
     if case.mode == "auto" and case.d >= ranks and case.S * rows >= back_and_forth:
-        return Exchange(2 * others / case.S, back_and_forth / case.S, columns=True)
-    return Exchange(others * (1 - (1 - 1 / ranks) ** (case.degree * m)), rows)
+        return Exchange(2 * peers / case.S, back_and_forth / case.S, columns=True)
+    return Exchange(peers * (1 - (1 - 1 / ranks) ** (case.degree * m)), rows)
 
 
 def features(case: Case, ranks: int) -> np.ndarray:
@@ -90,20 +90,20 @@ class Model:
 
 def observations(timings: Sequence[Timed]) -> list[tuple[Case, int, float]]:
     """(case, ranks, seconds) of what the model describes: neither composed calls nor convolutions."""
-    seen = []
+    observed = []
     for one in timings:
         if one.case.work != "cnn" and one.case.mode != "composed":
-            seen.append((replace(one.case, n=one.case.alone or one.case.n), 1, one.one))
-            seen.append((one.case, one.ranks, one.all))
-    return seen
+            observed.append((replace(one.case, n=one.case.alone or one.case.n), 1, one.one))
+            observed.append((one.case, one.ranks, one.all))
+    return observed
 
 
 def fitted(timings: Sequence[Timed]) -> Model:
     """The constants that meet the cases for the model and for crossing edges."""
-    seen = observations([one for one in timings if one.case.use in ("model", "crossing")])
-    rows = np.array([features(case, ranks) / seconds for case, ranks, seconds in seen])
+    observed = observations([one for one in timings if one.case.use in ("model", "crossing")])
+    rows = np.array([features(case, ranks) / seconds for case, ranks, seconds in observed])
     scale = rows.max(axis=0)
-    constants, _ = nnls(rows / scale, np.ones(len(seen)))
+    constants, _ = nnls(rows / scale, np.ones(len(observed)))
     return Model(constants / scale)
 
 
