@@ -102,8 +102,8 @@ def model_lines(model: Model, timings: Sequence[Timed]) -> list[str]:
     bandwidth = f"{1 / constants['byte'] / 1e9:.2f} GB/s" if constants["byte"] else "no limit seen"
     lines = [
         f"a step {seconds(constants['step'])}, an edge drawn {seconds(constants['draw'])}, an edge and column added "
-        f"{seconds(constants['edge'])}, an iteration "
-        f"{seconds(constants['iteration'])}, a Hessian-vector product {seconds(constants['product'])} a number of the data, "
+        f"{seconds(constants['edge'])}, an iteration {seconds(constants['iteration'])}, "
+        f"a Hessian-vector product {seconds(constants['product'])} a number of the data, "
         f"a message {seconds(constants['latency'])}, {bandwidth}"
     ]
     for use, label in (("model", "fitted"), ("unseen", "not fitted"), ("strong", "of the strong scaling, not fitted")):
