@@ -147,7 +147,11 @@ def test_only_edges_that_carry_something_connect():
         (dict(seed=-1), ValueError, "seed must be .*, got -1"),
         (dict(stretch=0), ValueError, "stretch must be .*, got 0"),
         (dict(net=Unreliable(FullyConnected(4))), ValueError, "net must not be Unreliable itself, got Unreliable"),
-        (dict(net=Unreliable(FullyConnected(4)).after(3)), ValueError, "net must not be Unreliable itself, got Unreliable"),
+        (
+            dict(net=Unreliable(FullyConnected(4)).after(3)),
+            ValueError,
+            "net must not be Unreliable itself, got Unreliable",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(change, error, message):
