@@ -75,7 +75,7 @@ class Traffic(Result):
         """The traffic of several runs, stacked along a run axis."""
         return Traffic(*(np.array([getattr(run, f) for run in runs]) for f in FIELDS))
 
-    def in_words(self) -> str:
+    def one_line(self) -> str:
         """One line for a summary; of several runs, the largest of each number."""
         messages, floats, size, rounds = (int(np.max(getattr(self, f))) for f in FIELDS)
         most = " (at most, a run)" if np.ndim(self.messages) else ""

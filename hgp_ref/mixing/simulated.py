@@ -87,8 +87,8 @@ class PreparedCalls(ABC):
 class PreparedChannel(Channel):
     """A channel that makes calls from blocks of prepared ones; a subclass implements `_prepare` and `_traffic_of`.
 
-    `step`, `traffic` and `omega` are those at the start of the block, moved on by the calls made since; `flush` closes
-    the block.
+    `step`, `traffic` and `omega` are stored as of the start of the block; the calls made since are added when they are
+    read. `flush` closes the block.
     """
 
     _calls: PreparedCalls | None = None

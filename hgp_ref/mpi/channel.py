@@ -59,14 +59,14 @@ class Transpose:
         ends = [*(columns * q // ranks.size // line * line for q in range(1, ranks.size)), columns]
         self.rows_of = [slice(int(a), int(b)) for a, b in pairwise(starts)]
         self.columns_of = [slice(a, b) for a, b in pairwise([0, *ends])]
-        self.others = [q for q in range(ranks.size) if q != ranks.rank]
+        self.other_ranks = [q for q in range(ranks.size) if q != ranks.rank]
 
     def to_columns(self, z: Array, step: int) -> Array:
         """From the rows of this rank (m, C) to its columns (n, c)."""
         rows, columns = self.rows_of[self.ranks.rank], self.columns_of[self.ranks.rank]
         out = _empty(self.rows_of[-1].stop, columns.stop - columns.start, z)
-        leaving = {q: _contiguous(z[:, self.columns_of[q]]) for q in self.others}
-        requests = self._start({q: out[self.rows_of[q], :] for q in self.others}, leaving)
+        leaving = {q: _contiguous(z[:, self.columns_of[q]]) for q in self.other_ranks}
+        requests = self._start({q: out[self.rows_of[q], :] for q in self.other_ranks}, leaving)
         out[rows, :] = z[:, columns]
         self._finish(requests, step)
         return out
@@ -75,9 +75,9 @@ class Transpose:
         """From the columns of this rank (n, c) to its rows (m, C)."""
         rows, columns = self.rows_of[self.ranks.rank], self.columns_of[self.ranks.rank]
         m = rows.stop - rows.start
-        widths = {q: self.columns_of[q].stop - self.columns_of[q].start for q in self.others}
+        widths = {q: self.columns_of[q].stop - self.columns_of[q].start for q in self.other_ranks}
         arriving = {q: _empty(m, width, strip) for q, width in widths.items()}
-        requests = self._start(arriving, {q: _contiguous(strip[self.rows_of[q], :]) for q in self.others})
+        requests = self._start(arriving, {q: _contiguous(strip[self.rows_of[q], :]) for q in self.other_ranks})
         out = _empty(m, self.columns, strip)
         out[:, columns] = strip[rows, :]
         self._finish(requests, step)

@@ -86,7 +86,7 @@ function(
 for kind in ("AllToAll", "ParameterServer"):
     function(f"mixing.{kind}", getattr(mixing, kind), lambda: dict(n=3, clients=None))
 
-method("mixing.Traffic.in_words", lambda: mixing.Traffic(6, 24, 192, 2))
+method("mixing.Traffic.one_line", lambda: mixing.Traffic(6, 24, 192, 2))
 
 # methods
 function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
