@@ -150,7 +150,7 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
     averagings : one for each run; without `runs`, a single one.
     rows : number of clients that the arrays hold.
     like : an array with the library, device and dtype of what is averaged.
-    calls : how many calls the run may make: their graphs are checked for connectivity.
+    calls : the largest number of calls of the run: their graphs are checked for connectivity.
 
     Examples
     --------
@@ -168,6 +168,7 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
         held = channel.clients.stop - channel.clients.start
         if held != rows:
             raise ValueError(f"avg: {averaging!r} averages {held} clients, but the problem has {rows}")
+        channel.last_step = averaging.graphs_before(calls)
     _warn_if_disconnected(averagings, calls)
     channel = Runs(channels) if runs else channels[0]
     kind = {"dtype": host_dtype(like), "run axes": like.shape[:-2], "columns": like.shape[-1]}

@@ -125,6 +125,7 @@ class Channel(ABC):
         self._sent = Traffic()
 
     step: int = 0
+    last_step: int | None = None  # graphs after this one are not expected to be used; a channel need not prepare them
     weights: Array = None
     conserves_mass = True  # Σ_i (P z)_i = Σ_i z_i: everything that is sent in a call arrives in it
     drops_mass = False  # some of it never arrives
