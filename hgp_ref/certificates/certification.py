@@ -195,7 +195,7 @@ def certify(
     return certificate
 
 
-# ---------------------------------------------------------------------------------------------------------- arguments
+# ------------------------------------------------------------------------------------------------------------ arguments
 
 
 def _check_estimate(problem: Problem, x: Array, lam: Array, est: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -307,7 +307,7 @@ def _check_moduli(point: Point, strong_convexity: float | Lanczos | None, nu: Li
             )
 
 
-# ---------------------------------------------------------------------------------------------------------- the parts
+# ------------------------------------------------------------------------------------------------------------ the parts
 
 
 def _point(
@@ -382,7 +382,7 @@ def _assumptions(point: Point, nu: Lipschitz | None, by_clients: bool, note: str
     return tuple(lines)
 
 
-# -------------------------------------------------------------------------------------------------- without convexity
+# ---------------------------------------------------------------------------------------------------- without convexity
 
 
 @dataclass(frozen=True)

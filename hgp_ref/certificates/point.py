@@ -110,7 +110,7 @@ def rounding_errors(problem: FullProblem, x: Array, lam: Array) -> RoundingError
     return None if problem.term_sizes is None else RoundingErrors(problem, x, lam)
 
 
-# ------------------------------------------------------------------------------------------------ both kinds of point
+# -------------------------------------------------------------------------------------------------- both kinds of point
 
 
 class Point(ABC):
@@ -246,7 +246,7 @@ def unit_vectors(k: int, x: Array) -> Array:
     return from_host(unit, like=x)
 
 
-# -------------------------------------------------------------------------------------------------- explicit matrices
+# ---------------------------------------------------------------------------------------------------- explicit matrices
 
 
 class ClientMatrices:
@@ -375,7 +375,7 @@ def symmetric(A: np.ndarray) -> np.ndarray:
     return A / 2 + np.swapaxes(A, -1, -2) / 2
 
 
-# ----------------------------------------------------------------------------------- a smallest eigenvalue by Lanczos
+# ------------------------------------------------------------------------------------- a smallest eigenvalue by Lanczos
 #
 # k steps of Lanczos from a random direction give Ritz values θ_1 ≤ … ≤ θ_k. As Rayleigh quotients they lie inside the
 # spectrum, so θ_1 ≥ λ_min is certain. The reverse is not: an eigenvector almost orthogonal to the start is never seen.
@@ -451,7 +451,7 @@ def lowest_with_probability(ritz: np.ndarray, d: int, steps: int) -> float:
     return float(ritz[0] - epsilon * (ritz[-1] - ritz[0]) / (1 - 2 * epsilon))
 
 
-# ------------------------------------------------------------------------------------------------------ products only
+# -------------------------------------------------------------------------------------------------------- products only
 
 
 class MatrixFreePoint(Point):

@@ -45,7 +45,7 @@ from hgp_ref.problems.lipschitz import Lipschitz
 
 norms = rounding.norms
 
-# ---------------------------------------------------------------------------------- by an observer of all clients
+# ---------------------------------------------------------------------------------------- by an observer of all clients
 
 
 def consistency(point: Point, v: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -180,7 +180,7 @@ def _side_by_side(parts: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray
     return np.concatenate(matrices, axis=1), np.cumsum([a.shape[1] for a in matrices])[:-1]
 
 
-# ------------------------------------------------------------------------------------------- C3 and C4 by the clients
+# --------------------------------------------------------------------------------------------- C3 and C4 by the clients
 
 
 @dataclass(frozen=True)

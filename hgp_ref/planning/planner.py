@@ -131,7 +131,7 @@ def refinement_cycle(
     return (restart, restart, *falling[1:]), M
 
 
-# ------------------------------------------------------------------------------------------------ plans and outcomes
+# --------------------------------------------------------------------------------------------------- plans and outcomes
 
 AGAINST = ("solution", "x")
 SHOWN = 4  # stages in print
@@ -332,7 +332,7 @@ def method_name(method: Method) -> str:
     return f"{type(inner).__name__} × {cycles}" if inner is not None else type(method).__name__
 
 
-# ---------------------------------------------------------------------------------------------------------- hgp.plan
+# ------------------------------------------------------------------------------------------------------------- hgp.plan
 
 LOOSEST = 0.5  # relative error of a plan
 TIGHTEST = 1e4  # times the dtype's eps: the smallest error that a budget is spent for
@@ -489,7 +489,7 @@ def _affordable(known: Diagnostics, d: int, edges: float, budget: float, tightes
     )
 
 
-# ----------------------------------------------------------------- a certificate as one number, in units of the target
+# ------------------------------------------------------------------ a certificate as one number, in units of the target
 
 MARGIN = 0.5  # share of the target that a continuation aims at
 MOST_FROM_X = 0.9  # share of the target that the error due to x may take
@@ -561,7 +561,7 @@ def _size(plan: Plan, rows: Array) -> float:
     return top * math.sqrt(plan.net.n * float(channel.mean_over_clients((lengths / top)[:, None] ** 2)[0, 0]))
 
 
-# ---------------------------------------------------------------------------------------- run, certify, continue
+# ----------------------------------------------------------------------------------------------- run, certify, continue
 
 ATTEMPTS = 8  # restarts or continuations of a run
 MOST = 10  # iterations of a continuation, in multiples of the planned ones

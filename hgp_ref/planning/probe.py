@@ -233,7 +233,7 @@ def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     return values, left, used
 
 
-# ---------------------------------------------------------------------------- how fast gradient tracking converges
+# --------------------------------------------------------------------------------- how fast gradient tracking converges
 #
 # A model with two groups of clients. A call shrinks disagreement by τ^S with a phase e^{iφ} (directed graphs rotate
 # it), and the groups' Hessians are λ ± ζ. The mean a of w, half the difference Δ of w between the groups and half the

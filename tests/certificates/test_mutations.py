@@ -25,7 +25,7 @@ MUTATIONS = [
      "return self.centralised"),
     ("certificates/point.py", "self.g_bar - self.mean_products(w)", "self.g_bar - 0.9 * self.mean_products(w)"),
     ("certificates/residuals.py", "else point.beta_inverse * size", "else point.beta * size"),
-    ("certificates/residuals.py", "apart = distances + distance", "apart = distance"),
+    ("certificates/residuals.py", "apart = distances + distance", "apart = 0 * distances + distance"),
     ("certificates/residuals.py", "gradient = rounding.norm(rounding.mean(gradients)) * point.slack + hidden",
      "gradient = 0.0"),
     ("certificates/residuals.py", "np.abs(w - centre) + half_width", "np.abs(w - centre)"),
