@@ -76,7 +76,7 @@ def outer_cost(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reduct
     if known is None:
         f_off, slopes_off = _accuracy(problem, x) * np.abs(f), _accuracy(problem, x) * slopes
     else:
-        f_off, slopes_off = known.outer_cost(), known.outer_grad()[0]
+        f_off, slopes_off = known.outer_cost, known.f_x
     slack = 1 + rounding.norm_accuracy(problem.dim_x)
     t = ((slopes + slopes_off) * apart + nu.nu_fx * apart**2 / 2 + f_off) * slack + 2 * rounding.EPS * np.abs(f)
     below, above = totals(reductions, f - t, f + t)
@@ -94,7 +94,7 @@ def distances(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reducti
     gradients = host_float64(problem.inner_grad(points, lam))
     sizes = rounding.norms(gradients)
     known = rounding_errors(problem, points, lam)
-    off = _accuracy(problem, x) * sizes if known is None else known.inner_grad()
+    off = _accuracy(problem, x) * sizes if known is None else known.inner_grad
     (mean,) = reductions.means(gradients)
     norm, most = reductions.maxima(rounding.norms(mean.max_abs), reductions.rounding * sizes + off)
     G = float(norm[0]) + float(most[0])

@@ -41,7 +41,7 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
     robust = validation.boolean("robust", robust)
     n, q = net.n, net.delay
     size = n + n * (n - 1) * (q + 1)
-    require_memory(f"the augmented matrix for n={n}, delay={q}, (N, N)", size, size)
+    require_memory(f"the augmented matrix (N, N) for n={n}, delay={q}", size, size)
     indptr, senders, shares = net.csr(s)
     sent, late = np.zeros((n, n)), np.full((n, n), -1)
     receivers = np.repeat(np.arange(n), np.diff(indptr))
@@ -124,7 +124,7 @@ def theta(n: int, d: int) -> np.ndarray:
            [0.5, 0.5]])
     """
     n, d = validation.integer("n", n), validation.integer("d", d)
-    require_memory("Θ (nd, nd)", n * d, n * d)
+    require_memory(f"Θ (nd, nd) for n={n}, d={d}", n * d, n * d)
     return np.kron(np.full((n, n), 1.0 / n), np.eye(d))
 
 
@@ -193,7 +193,7 @@ def push_sum_matrices(
     """
     _check_debias(debias, net)
     _check(net, steps, calls=calls)
-    require_memory("the matrices of all calls (M, n, n)", calls, net.n, net.n)
+    require_memory(f"matrices (M, n, n) for calls={calls}", calls, net.n, net.n)
     matrices, weights, omega = [], [], np.ones(net.n)
     for m in range(calls):
         P = mixing_product(net, steps, m, robust)
