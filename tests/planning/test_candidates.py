@@ -109,13 +109,13 @@ def test_a_continuation_is_what_a_run_goes_on_with():
     assert 2 * (9 / 11) ** M <= 0.1 * (1 + 1e-9) < 2 * (9 / 11) ** (M - 1)
     series, chebyshev, (tracking,) = split(candidates(found, 1e-4))
     assert (
-        chebyshev[1].further
-        == chebyshev[5].further
+        chebyshev[1].continuation_rounds
+        == chebyshev[5].continuation_rounds
         == sum(refinement_cycle(found, Chebyshev(0.1, 1.0), 0.1, 1e-4, 0)[0])
     )
-    assert series.further == sum(refinement_cycle(found, Neumann(eta), 0.1, 1e-4, 0)[0])
+    assert series.continuation_rounds == sum(refinement_cycle(found, Neumann(eta), 0.1, 1e-4, 0)[0])
     share = math.log(10) / math.log(2 / 1e-4)  # of the decades that all iterations gain
-    assert tracking.further == tracking.steps * math.ceil(share * tracking.iterations)
+    assert tracking.continuation_rounds == tracking.steps * math.ceil(share * tracking.iterations)
 
 
 @pytest.mark.parametrize(
