@@ -120,7 +120,7 @@ def test_closed_forms_are_used_when_offered():
         assert np.array_equal(found, closed) and not np.shares_memory(found, closed), "a caller may write into it"
 
 
-def test_a_problem_may_answer_in_one_array():
+def test_a_problem_may_reuse_its_output_array():
     """Every answer written into the same array: what is kept must be a copy."""
     problem, lam = smooth_problem(3, 3, seed=4)
     wanted = hypergradients(problem, lam)
@@ -143,7 +143,7 @@ def test_eta_must_be_positive(eta, method):
         exact.hypergradient(problem, np.ones((2, 3)), lam, method="direct")
 
 
-def test_what_would_not_fit_is_refused_with_its_size():
+def test_too_large_arrays_are_refused_with_their_size():
     n, d = 10, 20_000
     X, y = np.zeros((n, 1, d)), np.zeros((n, 1))
     problem, at = hgp.problems.LogisticRegression(X, y, X, y), (np.zeros((n, d)), np.ones((n, d)))

@@ -104,7 +104,7 @@ BAD_START = {
 
 
 @pytest.mark.parametrize("name", BAD_START)
-def test_a_start_that_is_none_is_refused(name):
+def test_bad_starts_are_refused(name):
     start, error, message = BAD_START[name]
     with pytest.raises(error, match=message):
         exact.inner_solution(Scaled(TARGET), LAM, x0=start)
