@@ -342,6 +342,10 @@ def test_other_refusals():
         baselines.fednest(problem, lam, NET, 2, **CALLS["fednest"])
     with pytest.raises(hgp.DivergenceError, match="take smaller step sizes"):
         baselines.dsoba(problem, lam, NET, 400, lr=5.0, inner_lr=50.0, aux_lr=50.0)
+    with pytest.raises(hgp.DivergenceError, match="take smaller step sizes"):  # not blamed on the projection
+        baselines.dsoba(
+            problem, lam, NET, 4000, lr=5.0, inner_lr=50.0, aux_lr=50.0, every=4000, project=lambda lam: lam
+        )
     with pytest.raises(ValueError, match="method must be one of 'fednest', 'dbo'.*, got 'nobody'"):
         baselines.at_point(problem, x, lam, NET, "nobody")
     with pytest.raises(TypeError, match="method='dbo'.*step"):
