@@ -206,7 +206,7 @@ class RandomTerm(HypergradientEstimator):
 
     def length(self, draw: int) -> int:
         """N' of a draw."""
-        high, low, *_ = philox.philox4x32(0, 0, *philox.step_words(draw, philox.TERMS), *philox.key(self.seed))
+        high, low, *_ = philox.philox4x32(0, 0, *philox.step_counter(draw, philox.TERMS), *philox.key(self.seed))
         return int(philox.below(high, low, self.terms))
 
     def init(self, point: Point) -> _RandomTermState:
