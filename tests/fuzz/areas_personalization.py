@@ -57,14 +57,6 @@ function(
         | dict(averaging_steps=1, by_size=True, prox=0.1)
     ),
 )
-function(
-    "personalization.OuterLoop",
-    personal.OuterLoop,
-    lambda: (
-        dict(outer_steps=1, lr=0.1, outer_l2=0.1, iterations=2, averaging_steps=2, eta=0.1, batch_size=4)
-        | dict(averaging="exact", outer_data="train", as_published=False)
-    ),
-)
 SETTINGS: dict[str, dict[str, Any]] = {
     "Local": {},
     "FedAvg": {},
