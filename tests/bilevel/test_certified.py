@@ -1,4 +1,4 @@
-"""Certified outer steps: intervals hold the re-solved outer cost, which never rises; S and M are raised when asked."""
+"""Certified outer steps: intervals contain the re-solved outer cost, which never rises; S and M are increased."""
 
 from __future__ import annotations
 

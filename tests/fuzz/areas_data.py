@@ -1,4 +1,4 @@
-"""Data: sets that are drawn or come with packages, clients, images, EMNIST."""
+"""Data: synthetic and packaged data sets, clients, images, EMNIST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table: personalization."""
+"""Personalization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which public functions there are, and why a few are not in the table."""
+"""The public functions, and the reasons why a few are not in the table."""
 
 from __future__ import annotations
 
