@@ -1,4 +1,4 @@
-"""The outer loop against the few lines that it stands for, its gradient against differences of the re-solved cost."""
+"""The outer loop against a few explicit lines, and its gradient against differences of the re-solved cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that goes on where another has ended is the longer run."""
+"""A resumed run equals one longer run."""
 
 from __future__ import annotations
 

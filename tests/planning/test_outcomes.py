@@ -1,4 +1,4 @@
-"""Outcomes of plans: what `met` is about, what is counted, and what is printed."""
+"""Outcomes of plans: the meaning of `met`, the counted traffic, and the printed text."""
 
 from __future__ import annotations
 

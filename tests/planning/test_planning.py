@@ -1,4 +1,4 @@
-"""Plans: what they find out, what they choose, that they keep what they promise, and go on where they miss."""
+"""Plans: their measurements, choices and claims, and how they continue when they miss the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients find out before a plan: intervals that contain the spectrum, over unreliable links too, or words."""
+"""Measurements before a plan: intervals that contain the spectrum, also over unreliable links, or an error."""
 
 from __future__ import annotations
 
