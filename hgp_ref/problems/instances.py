@@ -289,9 +289,7 @@ def read_labels(name: str, y: Data, features: Array) -> tuple[Array, np.ndarray]
         raise TypeError(f"{name} must be labels (n, N) or a list of n arrays (N_i,), got {type(y).__name__}")
     parts: list[Array] = [y] if hasattr(y, "shape") else list(y)
     for part in parts:
-        if part is None or isinstance(part, np.ma.MaskedArray):
-            raise TypeError(f"{name} must be plain arrays, got {type(part).__name__}")
-        validation.dense(name, part)
+        validation.array(name, part)
         try:
             xp = array_namespace(part, features)
         except TypeError as error:

@@ -278,15 +278,15 @@ X, Y = np.ones((2, 3, 1, 6, 5)), np.zeros((2, 3), dtype=int)
         (lambda: PersonalMask(MODEL, X, Y[:1]), ValueError, "y must have 2 clients as X, got 1"),
         (lambda: PersonalMask(MODEL, X, Y, X), ValueError, "got y_val=None"),
         (lambda: PersonalMask(MODEL, X, Y, X[:1], Y[:1]), ValueError, "X_val must have 2 clients as X, got 1"),
-        (lambda: PersonalMask(MODEL, X, Y, l2=-1.0), ValueError, "l2=-1.0 given"),
-        (lambda: PersonalMask(MODEL, X, Y, scale=0.0), ValueError, "scale=0.0 given"),
+        (lambda: PersonalMask(MODEL, X, Y, l2=-1.0), ValueError, "l2 must be a finite number >= 0, got -1.0"),
+        (lambda: PersonalMask(MODEL, X, Y, scale=0.0), ValueError, "scale must be a finite number > 0, got 0.0"),
         (lambda: PersonalMask("cnn", X, Y), TypeError, "model must be a hgp_ref.neural.Sequential, got str"),
         (
             lambda: PersonalMask(neural.Sequential((1, 6, 5), neural.Conv2d(1, 2, 2)), X, Y),
             ValueError,
             "logits of C >= 2 classes",
         ),
-        (lambda: PersonalMixture(MODEL, X, Y, components=0), ValueError, "components=0 given"),
+        (lambda: PersonalMixture(MODEL, X, Y, components=0), ValueError, "components must be an integer >= 1, got 0"),
         (lambda: NeuralInstanceWeights(MODEL, [], [], X, Y), ValueError, "got list without instances"),
         (lambda: PersonalMask(MODEL, X, Y).restrict([2]), ValueError, "needed an integer from 0 to 1"),
         (
@@ -307,7 +307,7 @@ X, Y = np.ones((2, 3, 1, 6, 5)), np.zeros((2, 3), dtype=int)
         ),
     ],
 )
-def test_errors_say_what_was_given_and_what_is_needed(call, error, says):
+def test_errors_name_the_argument(call, error, says):
     with pytest.raises(error) as caught:
         call()
     assert says in str(caught.value)
