@@ -336,13 +336,13 @@ class Parts:
         self._model, self._view, self._xp = model, view, array_namespace(view.features)
         self._widths = _widths(instances, view)  # (n,) instances of each client
         self._itemsize = host_dtype(view.features).itemsize
-        numbers = int(self._widths.sum()) * model.numbers(kept=False)
+        numbers = int(self._widths.sum()) * model.floats_per_instance(temporary=True)
         worth = is_numpy(view.features) and numbers >= 2 * _numba.GRAIN
         self._at_once = _numba.limit() if worth else 1  # parts that are worked on at the same time
 
     def __iter__(self) -> Iterator[Part]:
         start, n = 0, len(self._widths)
-        one = self._model.numbers(kept=False) * self._itemsize
+        one = self._model.floats_per_instance(temporary=True) * self._itemsize
         while start < n:
             width = int(self._widths[start])
             most = max(1, CHUNK_BYTES // (one * width * self._at_once))
@@ -362,7 +362,7 @@ class Parts:
 
     def fit(self) -> bool:
         """Whether what tapes and adjoints of all parts keep fits KEEP_BYTES."""
-        return int(self._widths.sum()) * self._model.numbers() * self._itemsize <= KEEP_BYTES
+        return int(self._widths.sum()) * self._model.floats_per_instance() * self._itemsize <= KEEP_BYTES
 
     def _part(self, clients: slice, width: int) -> Part:
         view = self._view
@@ -627,7 +627,7 @@ class _Pass:
         self.lam_roundings = lam_roundings
         self.x, self.lam = self.array.asarray(x, copy=True), self.array.asarray(lam, copy=True)
         self.xp: Any = SizedNamespace(unit, problem._xp)
-        numbers = problem.model.numbers(kept=False) * host_dtype(x).itemsize * COPIES
+        numbers = problem.model.floats_per_instance(temporary=True) * host_dtype(x).itemsize * COPIES
         self._block = max(1, BLOCK_BYTES // numbers)
         self._kept: list[_NeuralSizesOpened] | None = (
             [] if numbers * int(instances.counts.sum()) <= KEPT_BYTES else None

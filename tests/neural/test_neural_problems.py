@@ -130,7 +130,7 @@ def test_chunks_and_the_budget_change_no_bit(kind, monkeypatch):
 def test_chunks_hold_the_stated_bytes(monkeypatch):
     c = make("mask", counts=(5, 5, 5, 4, 4))
     parts = c.problem._enter(c.x, c.lam)
-    one = 5 * c.problem.model.numbers(kept=False) * 8
+    one = 5 * c.problem.model.floats_per_instance(temporary=True) * 8
     for size, expected in ((2**30, [3, 2]), (2 * one, [2, 1, 2]), (2 * one - 1, [1, 1, 1, 2]), (1, [1] * 5)):
         monkeypatch.setattr(neural_parts, "CHUNK_BYTES", size)
         assert [part.clients.stop - part.clients.start for part in parts] == expected
