@@ -2,18 +2,14 @@
 
 from hgp_ref.methods.base import Method, Start
 from hgp_ref.methods.driver import Estimate, hypergradient
-from hgp_ref.methods.series import Chebyshev, Descent, HessianGossip, LocalNeumann, Neumann, RandomTerm
+from hgp_ref.methods.series import Chebyshev, Neumann
 from hgp_ref.methods.tracking import Refined, Tracking
 
 __all__ = [
     "Chebyshev",
-    "Descent",
     "Estimate",
-    "HessianGossip",
-    "LocalNeumann",
     "Method",
     "Neumann",
-    "RandomTerm",
     "Refined",
     "Start",
     "Tracking",

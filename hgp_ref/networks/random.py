@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,11 @@ import numpy as np
 from hgp_ref import philox, validation
 from hgp_ref._kernels import graphs
 from hgp_ref._kernels import graphs as dense
-from hgp_ref._kernels import graphs as dense_many
 from hgp_ref._kernels import mixing as dense_products
 from hgp_ref._kernels.graphs import Csr, rows_from_adjacency, rows_from_lists, rows_of_equal_shares
-from hgp_ref.networks.base import Edges, Network
+from hgp_ref.networks.base import CLIENTS, Edges, Network
 from hgp_ref.networks.validation import allocate
+from hgp_ref.validation import Integer, Nonnegative, Probability, Seed, checked
 
 SCALE = 2**32
 
@@ -33,11 +32,12 @@ class BernoulliNetwork(Network):
     _rate_stream: int
     _edge_stream: int
 
+    @checked(n=CLIENTS, low=Probability(), high=Probability(), seed=Seed())
     def __init__(self, n: int, low: float = 0.4, high: float = 0.8, seed: int = 0) -> None:
         super().__init__(n, seed)
-        self.low, self.high = validation.probability("low", low), validation.probability("high", high)
-        if self.low > self.high:
-            raise ValueError(f"low must not exceed high, got low={self.low}, high={self.high}")
+        self.low, self.high = low, high
+        if low > high:
+            raise ValueError(f"low must not exceed high, got low={low}, high={high}")
         self._key = philox.key(seed)
 
     @cached_property
@@ -86,21 +86,19 @@ class BernoulliNetwork(Network):
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         first, count = self._stretch(first, count)
         out = allocate(self, (count, self.n, self.n))
-        self._kernels(count).mixing(*self._rule, first, out)
+        many = self.n <= graphs.CLIENTS and count >= graphs.STEPS
+        (graphs.mixing_of_runs if many else graphs.mixing)(*self._rule, first, out)
         return out
 
     def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
         calls = validation.integer("calls", calls, 0, validation.LONGEST)
         steps = validation.integer("steps", steps, 1, validation.LONGEST // max(calls, 1))
         first, _ = self._stretch(first, calls * steps)
-        if self.n > dense_products.CLIENTS or calls < dense_products.CALLS:
+        if self.n > dense_products.CLIENTS:
             return None
         out, messages = allocate(self, (calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
         dense_products.products(*(*self._rule, first, steps, out, messages))
         return out, messages
-
-    def _kernels(self, steps: int) -> ModuleType:
-        return dense_many if self.n <= dense_many.CLIENTS and steps >= dense_many.STEPS else dense
 
     def out_adjacency(self, s: int) -> Edges:
         indptr, receivers, _ = rows_from_adjacency(np.ascontiguousarray(self.adjacency(s).T), np.ones(self.n))
@@ -116,7 +114,8 @@ class BernoulliNetwork(Network):
     def union(self, first: int, count: int) -> Edges:
         first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
         present = allocate(self, (1, self.n, self.n), np.bool_, zero=True)[0]
-        self._kernels(count).union(*self._rule, first, count, present.view(np.uint8))
+        many = self.n <= graphs.CLIENTS and count >= graphs.STEPS
+        (graphs.union_of_runs if many else graphs.union)(*self._rule, first, count, present.view(np.uint8))
         receivers, senders = np.nonzero(present)
         return senders, receivers
 
@@ -180,6 +179,7 @@ class RandomUndirected(BernoulliNetwork):
 # RandomOut: each client sends to itself and k distinct others, chosen anew at each step; for large n.
 
 
+@checked(n=CLIENTS, k=Integer(0), seed=Seed())
 class RandomOut(Network):
     """P(s)[i, j] = 1 / (k + 1) for i = j and k distinct others i: a uniform set of k, independent over j and s.
 
@@ -262,6 +262,7 @@ class RandomOut(Network):
 PRECISION = 192  # bits of the most probable degree's weight
 
 
+@checked(n=CLIENTS, mean_degree=Nonnegative(), seed=Seed())
 class SparseErdosRenyi(Network):
     """P(s)[i, j] = 1 / outdegree of j; each client has mean_degree receivers besides itself on average.
 
@@ -289,11 +290,7 @@ class SparseErdosRenyi(Network):
 
     def __init__(self, n: int, mean_degree: float, seed: int = 0) -> None:
         super().__init__(n, seed)
-        if isinstance(mean_degree, bool) or not isinstance(mean_degree, int | float | np.integer | np.floating):
-            raise TypeError(f"mean_degree must be a number, got {type(mean_degree).__name__}: {mean_degree!r}")
-        if not 0 <= mean_degree <= self.n - 1:
-            raise ValueError(f"mean_degree must lie in [0, n - 1] = [0, {self.n - 1}], got {mean_degree}")
-        self.mean_degree = float(mean_degree)
+        self.mean_degree = validation.between("mean_degree", mean_degree, 0, self.n - 1)
         self._key = philox.key(seed)
 
     @property

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterable
 
 import hgp_ref
+from hgp_ref.validation import declared
 
 MODULES = (
     *("mixing", "attribution", "bounds", "certificates", "data", "exact", "methods", "networks"),
@@ -29,13 +30,7 @@ EXEMPT: dict[str, str] = {
     "baselines.RunOptions": "a TypedDict: keywords of all baselines, which are in the table",
     "mpi.spread": "starts MPI: bad values are in tests/mpi/refusals.py, on two ranks",
     **{f"mixing.{name}": DRIVEN for name in ("Mixer", "start_averaging", "SumPreserving", "run_round")},
-    **{
-        f"methods.{kind}": DRIVEN
-        for kind in (
-            *("Chebyshev", "Neumann", "Method", "Refined", "Tracking"),
-            *("Descent", "HessianGossip", "LocalNeumann", "RandomTerm"),
-        )
-    },
+    **{f"methods.{kind}": DRIVEN for kind in (*("Chebyshev", "Neumann", "Method", "Refined", "Tracking"),)},
     **{
         f"neural.{kind}": DRIVEN
         for kind in ("AvgPool2d", "Conv2d", "Flatten", "Linear", "MaxPool2d", "ReLU", "Softplus", "Tanh", "Layer")
@@ -94,7 +89,7 @@ EXEMPT: dict[str, str] = {
             *("planning.Diagnostics", "planning.Outcome", "planning.Plan", "planning.Stage", "Plan"),
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Disconnected"),
-            *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
+            *("results.Result", "results.Described"),
             *("backend.Backend", "bilevel.Path", "bilevel.OuterStep", "mpi.MPITraffic"),
             *("baselines.FixedPointEstimate", "personalization.Personalized"),
         )
@@ -103,10 +98,14 @@ EXEMPT: dict[str, str] = {
         f"mixing.Traffic.{member}": "not looked at yet: made by channels from their own counts"
         for member in ("of", "side_by_side", "of_run", "per_run")
     },
-    **{f"personalization.Task.{name}": DRIVEN for name in ("judge", "moved", "over", "start", "there", "zeros")},
-    **{f"personalization.Push.{name}": DRIVEN for name in ("rates",)},
-    **{f"personalization.Rounds.{name}": DRIVEN for name in ("rates", "average", "weights")},
-    **{f"personalization.Outer.{name}": DRIVEN for name in ("data", "estimate")},
+    **{
+        f"personalization.Task.{name}": DRIVEN for name in ("as_array", "check_network", "start", "to_backend", "zeros")
+    },
+    **{f"personalization.GradientPush.{name}": DRIVEN for name in ("fit", "method", "weights")},
+    **{f"personalization.LocalSGD.{name}": DRIVEN for name in ("average", "fit", "method", "weights")},
+    **{f"personalization.OuterLoop.{name}": DRIVEN for name in ("data", "estimator")},
+    **{f"personalization.PersonalizationMethod{member}": PROTOCOL for member in ("", ".fit")},
+    "personalization.ClusteredFL.split": DRIVEN,
     "errors.DivergenceError": "an exception",
     "errors.ConvergenceWarning": "a warning",
 }
@@ -130,15 +129,22 @@ def public() -> Iterable[tuple[str, object]]:
                         yield f"{module}.{name}.{member}", getattr(value, member)
 
 
+def undeclared(value: object) -> set[str]:
+    """The parameters of a function that are not declared by `validation.checked`."""
+    return set(inspect.signature(value).parameters) - set(declared(value)) - {"self"}
+
+
 def missing(table: Iterable[str]) -> set[str]:
-    """Public functions that are neither in the table nor exempt, by themselves or with their class."""
+    """Public functions with undeclared parameters that, like their class, are neither in the table nor exempt."""
     present = {name.split(" (")[0] for name in table}
     functions = {id(value) for name, value in public() if name in present}
     absent = set()
     for name, value in public():
         owner = name.rsplit(".", 1)[0]
         known = name in present or id(value) in functions or name in EXEMPT
-        if not known and not (owner in EXEMPT and EXEMPT[owner] in (DRIVEN, ABSTRACT, PROTOCOL)):
+        if not known and not (owner in EXEMPT and EXEMPT[owner] in (DRIVEN, ABSTRACT, PROTOCOL)) and undeclared(value):
             absent.add(name)
-    named = {name.rsplit(".", 1)[1] for name in present} | {name.split(".")[-1] for name in EXEMPT}
-    return absent | {name for name in hgp_ref.__all__ if callable(getattr(hgp_ref, name)) and name not in named}
+    exported = {name: getattr(hgp_ref, name) for name in hgp_ref.__all__ if callable(getattr(hgp_ref, name))}
+    examined = {id(value) for _, value in public()}
+    errors = {name for name, value in exported.items() if isinstance(value, type) and issubclass(value, Exception)}
+    return absent | {name for name, value in exported.items() if id(value) not in examined} - errors

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, assert_close, open_library
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
+from support.libraries import LIBRARIES, assert_close, open_library
 
 import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.backend import to_host
-from hgp_ref.methods import Chebyshev, LocalNeumann, Neumann, Refined, Tracking
+from hgp_ref.methods import Chebyshev, Neumann, Refined, Tracking
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 
@@ -77,7 +77,6 @@ METHODS = [
     Tracking(0.1),
     Refined(Neumann(0.5), cycles=2, steps=5),
     Refined(Tracking(0.1), cycles=2, steps=5),
-    LocalNeumann(0.5),
 ]
 KINDS = [{}, {"batches": 3}, {"runs": 2}, {"batches": hgp.MiniBatches(3, seed=[1, 2])}]
 

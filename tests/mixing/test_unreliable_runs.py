@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import assert_close, identity_rtol
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
+from support.libraries import assert_close, identity_rtol
 
 import hgp_ref as hgp
 from hgp_ref import bounds, exact
@@ -75,7 +75,7 @@ def check_bounds(net, problem, x, lam, S, M, eta, robust=True):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that clients are cut off, or a run too short, is no matter
         est = hgp.hypergradient(problem, x, lam, avg, eta=eta, iterations=M)
-    P, _ = avg.connect().matrices((S,) * M)
+    P, _ = avg.connect().matrices(S, M)
     f_x, f_lam = exact.outer_gradients(problem, x, lam)
     c = bounds.realised_constants(
         exact.hessians(problem, x, lam), exact.jacobians(problem, x, lam), f_x, eta,
@@ -200,11 +200,15 @@ def test_the_outer_loop_over_links_that_lose():
 
 
 def test_pushed_rows_are_refused():
-    problem, x, lam = quadratic(n=4)
     net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
-    descent = hgp.methods.Descent("tracking", 0.1)
+    rows = np.ones((4, 2))
+    mixer = hgp.mixing.start_averaging([hgp.RobustPushSum(net, 1)], 4, rows, 10)
+
+    def routine():
+        yield [hgp.mixing.SumPreserving(rows)]
+
     with pytest.raises(ValueError, match="avg must have reliable links to conserve sums.* got RobustPushSum"):
-        hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 1), method=descent, iterations=5)
+        hgp.mixing.run_round(mixer, routine())
 
 
 def test_certificates_of_clients_need_running_sums():

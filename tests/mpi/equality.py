@@ -10,13 +10,12 @@ import sys
 import warnings
 
 import numpy as np
-from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
 from mpi4py import MPI
-from outer import optimise
+from support.examples import DOUBLY_STOCHASTIC, NETWORK_KINDS
 
 import hgp_ref as hgp
+from hgp_ref.bilevel import CertifiedDescent, Estimator, optimise
 from hgp_ref.mixing import WeightRule, connect
-from hgp_ref.mpi import channel as crossing
 from hgp_ref.networks.base import ShiftedNetwork
 
 COMM = MPI.COMM_WORLD
@@ -61,17 +60,13 @@ def channels(kinds, sizes):
             for k, (dtype, shape) in enumerate(shapes):
                 z, name = rng.standard_normal(shape).astype(dtype), f"{kind}, {n} clients, {dtype} {shape}"
                 over = base.after(k), net.after(k)
-                for mode in ("stepping", "auto"):  # by rows, and by whichever way is cheaper
-                    channel_cases(
-                        f"{name}, {mode}", connect(over[0], "stepping"), connect(over[1], mode), z, net.clients
-                    )
+                channel_cases(name, connect(over[0], "stepping"), connect(over[1]), z, net.clients)
 
 
 def channel_cases(name, whole, own, z, clients):
     rows = z[..., clients, :]
     if z.ndim == 3:  # memory in another order than its axes
         rows = np.asfortranarray(rows)
-    own.prefetch((3, 1, 2))
     for weights in (WeightRule.RESET, WeightRule.CARRY):
         for S in (3, 1, 2):
             same(name, whole.mix(z, S, weights), own.mix(rows, S, weights), clients)
@@ -90,30 +85,16 @@ def channel_cases(name, whole, own, z, clients):
     equal(f"{name}, traffic of all", (whole.traffic, whole.step), (own.traffic, own.step))
 
 
-def by_columns(*parts):
-    """The same by columns, wherever that is possible: strips of a few columns, or of none."""
-    rule, crossing.columns_pay = crossing.columns_pay, lambda *asked: COMM.size > 1
-    try:
-        for part in parts:
-            part()
-    finally:
-        crossing.columns_pay = rule
-
-
-def choice():
-    """Wide rows over graphs that join everybody go by columns, in two messages a call; others by rows, or as told."""
+def exchanges():
+    """A call is two exchanges with every other rank, whatever its number of steps; columns are divided evenly."""
     n, S, others = 12, 5, COMM.size - 1
-    alone = hgp.networks.SelfLoops(n)
-    joined = hgp.networks.FullyConnected(n)
-    for base, d, mode, messages in ((joined, 1000, "auto", 2 * others), (joined, 1000, "stepping", S * others),
-                                    (joined, 1, "auto", S * others), (alone, 1000, "auto", 0)):  # fmt: skip
+    for base in (hgp.networks.FullyConnected(n), hgp.networks.SelfLoops(n)):
         net = hgp.mpi.spread(base, COMM)
-        rows, before = net.clients.stop - net.clients.start, net.mpi_traffic
-        connect(net, mode).mix(np.ones((rows, d)), S)
-        equal(f"messages, {base!r}, {d} columns, {mode}", messages, net.mpi_traffic.messages - before.messages)
-        if messages == 2 * others > 0:  # strips end at cache lines, 8 columns
-            share = 2 * 8 * rows * d * others / COMM.size
-            assert abs(net.mpi_traffic.bytes - before.bytes - share) <= 2 * 8 * 8 * n * COMM.size
+        rows, d, before = net.clients.stop - net.clients.start, 1000, net.mpi_traffic
+        connect(net).mix(np.ones((rows, d)), S)
+        equal(f"messages, {base!r}", 2 * others, net.mpi_traffic.messages - before.messages)
+        share = 2 * 8 * rows * d * others / COMM.size
+        assert abs(net.mpi_traffic.bytes - before.bytes - share) <= 2 * 8 * 8 * n * COMM.size  # cut at 8 columns
 
 
 def composed():
@@ -125,8 +106,6 @@ def composed():
         for shape, dtype in (((n, 6), "float64"), ((2, n, 3), "float32")):
             z, clients = rng.standard_normal(shape).astype(dtype), net.clients
             whole, own = connect(base, "composed"), connect(net, "composed")
-            for channel in (whole, own):
-                channel.prefetch((3, 2, 2))
             for S, weights in (
                 (3, WeightRule.RESET),
                 (2, WeightRule.RESET),
@@ -241,8 +220,6 @@ def estimates(kinds, dtypes=DTYPES):
                     {"method": method.Tracking(), "w0": True},
                     {"method": method.Tracking(eta / 4), "batches": hgp.MiniBatches(3, seed=[3, 5])},
                     {"method": method.Refined(method.Neumann(eta), cycles=2, steps=(5, 7)), "batches": 4},
-                    {"method": method.RandomTerm(6, ell=2 / eta, draw=1)},
-                    {"method": method.LocalNeumann(eta)},
                 ):
                     if chosen():
                         estimate(f"{kind}, {problem_name}, {dtype}, {options}", base, net, problem, x, lam, options)
@@ -310,6 +287,10 @@ def certificates():
         assert (error <= own.bound).all() and str(own)
 
 
+def drawn(size):
+    return hgp.MiniBatches(size, seed=3)
+
+
 def outer_loop(kinds, dtypes=DTYPES):
     for kind in kinds:
         base = NETWORK_KINDS[kind](N)
@@ -317,16 +298,16 @@ def outer_loop(kinds, dtypes=DTYPES):
         k = net.clients
         for dtype in dtypes:
             for name, problem, _, lam in list(problems(dtype))[:2]:
-                for train, estimate in (({}, {"average": conserving}), ({"batch_size": 3}, {"batch_size": 4})):
+                for train, estimate in (({}, {"average": conserving}), ({"batches": drawn(3)}, {"batches": drawn(4)})):
                     if not chosen():
                         continue
                     options = {
-                        "outer_steps": 3, "train": {"steps": 20, "lr": 0.2, **train},
-                        "estimate": {"steps": 3, "iterations": 5, "eta": 0.3, **estimate},
-                        "project": lambda lam: np.clip(lam, 0.05, 1.0), "seed": 3,
+                        "outer_steps": 3, "train": hgp.training.SGP(20, 0.2, (0.6, 0.8), **train),
+                        "estimate": Estimator(3, 5, eta=0.3, **estimate),
+                        "project": lambda lam: np.clip(lam, 0.05, 1.0),
                     }  # fmt: skip
-                    whole = optimise(problem, Stepping(base), lam, **options)
-                    own = optimise(problem.restrict(k), net, lam[k], **options)
+                    whole = optimise(problem, lam, Stepping(base), **options)
+                    own = optimise(problem.restrict(k), lam[k], net, **options)
                     same(f"optimise, {kind}, {name}, {dtype}", whole.lam, own.lam, k)
                     same(f"optimise, x, {kind}, {name}, {dtype}", whole.x, own.x, k)
                     for field in ("outer_cost", "traffic", "floats", "rounds", "stopped", "steps"):
@@ -341,16 +322,17 @@ def certified_loop():
         np.zeros((N, 2)),
     )
     net = hgp.mpi.spread(base, COMM)
-    k, given = net.clients, dict(train={"steps": 20, "lr": 0.3}, estimate={"steps": 3, "iterations": 20}, certify=0.5)
-    own = optimise(problem.restrict(k), net, lam[k], 2, update=hgp.bilevel.GradientDescent(0.1), **given)
+    k, train = net.clients, hgp.training.SGP(20, 0.3, (0.6, 0.8))
+    given = dict(outer_steps=2, train=train, estimate=Estimator(3, 20, eta=1.0), update=CertifiedDescent(0.1))
+    own = optimise(problem.restrict(k), lam[k], net, **given)
     assert own.stopped == "steps" and (np.diff(own.outer_cost) < 0).all()
     for step, there in zip(own.steps, own.lam[1:], strict=True):
         whole = np.concatenate(COMM.allgather(there))
         true = problem.outer_cost(hgp.exact.inner_solution(problem, whole), whole).sum()
         assert step.interval[0] <= true <= step.interval[1]
-    given |= {"certify": {"lipschitz": problem.lipschitz(lam)}, "update": hgp.bilevel.GradientDescent(0.1)}
-    whole = optimise(problem, Stepping(base), lam, 2, **given)
-    own = optimise(problem.restrict(k), net, lam[k], 2, **given)
+    given |= {"update": CertifiedDescent(0.1, lipschitz=problem.lipschitz(lam))}
+    whole = optimise(problem, lam, Stepping(base), **given)
+    own = optimise(problem.restrict(k), lam[k], net, **given)
     for field in ("outer_cost", "traffic", "steps"):  # constants that were given are those of all clients
         equal(f"certified steps, {field}", getattr(whole, field), getattr(own, field))
 
@@ -500,16 +482,8 @@ def main(parts):
         stride = 1 if "all" in parts else 5
         channels(NETWORK_KINDS, (4, 7, 12) if "all" in parts else (7,))
         training(some), estimates(NETWORK_KINDS), outer_loop(some)
-    by_columns(
-        lambda: channels(("RandomOut", "Schedule"), (7,)),
-        lambda: training(("RandomDirected",), DTYPES[:1]),
-        lambda: estimates(("RandomOut",), DTYPES[:1]),
-        certificates,
-        gossip,
-        layouts,
-    )
     (
-        choice(),
+        exchanges(),
         certified_loop(),
         plans(),
         certificates(),
