@@ -103,9 +103,9 @@ class InstanceWeights(LinearProblem):
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
         """‖J_i‖_F ≥ ‖J_i‖ from the norms of its rows.  # (n,) on the host"""
-        return rounding.norms(self.jacobian_row_norms(x, lam))
+        return rounding.norms(self._jacobian_row_norms(x, lam))
 
-    def jacobian_row_norms(self, x: Array, lam: Array) -> np.ndarray:
+    def _jacobian_row_norms(self, x: Array, lam: Array) -> np.ndarray:
         """Norms of the rows of J_i, which are (1/N_i) slope_k X_kᵀ.  # (n, N_max) on the host"""
         view, _ = self._enter(x, lam, None)
         slope = self._loss.slope(view.forward(x, xp=self._xp), view.targets, xp=self._xp)
@@ -164,7 +164,8 @@ class HyperCleaning(Reparametrised):
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
         """‖diag(σ') J_i‖_F from the norms of its rows.  # (n,) on the host"""
         weighted: Any = self._inner.wrapped
-        return rounding.norms(constants.host(self._slope(lam)) * weighted.jacobian_row_norms(x, self._at(x, lam)))
+        row_norms = weighted._jacobian_row_norms(x, self._at(x, lam))
+        return rounding.norms(constants.host(self._slope(lam)) * row_norms)
 
     def _value(self, theta: Array) -> Array:
         return sigmoid(theta, xp=array_namespace(theta))

@@ -112,7 +112,7 @@ class NeuralProblem(Portable):
     def outer_cost(self, x: Array, lam: Array) -> Array:
         """f_i.  # (n,)"""
         self._enter(x, lam)
-        total = self._mean_cost(self.outer, self.parts(self._val), x, lam)
+        total = self._mean_cost(self.outer, self._parts_of(self._val), x, lam)
         return total + 0.5 * self.outer_l2 * self._xp.vecdot(lam, lam)
 
     def _mean_cost(self, cost: NeuralCost, parts: Parts, x: Array, lam: Array) -> Array:
@@ -144,7 +144,7 @@ class NeuralProblem(Portable):
             f_lam = evaluate(self.outer, "along_lam", tape.output, lam_part, part.view, xp=self._xp)
             return f_x, f_lam + self.outer_l2 * lam_part
 
-        f_x, f_lam = self.parts(self._val).map(work, x, x.shape, lam.shape)
+        f_x, f_lam = self._parts_of(self._val).map(work, x, x.shape, lam.shape)
         return f_x, f_lam
 
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
@@ -178,7 +178,7 @@ class NeuralProblem(Portable):
             correct = xp.astype(xp.argmax(scores, axis=-1) == truth, x.dtype)  # (n, N)
             return (xp.sum(part.view.mean * correct, axis=-1),)
 
-        return self.parts(data).map(work, x, (self.n_clients,))[0]
+        return self._parts_of(data).map(work, x, (self.n_clients,))[0]
 
     def data_digest(self) -> str:
         """SHA-256 of the repr of the model, the costs, the data and the settings, which checkpoints compare."""
@@ -210,7 +210,7 @@ class NeuralProblem(Portable):
         """c = mean ∂l/∂z.  # like z"""
         return weighted(view.mean, evaluate(cost, "slope", z, lam, view, xp=self._xp))
 
-    def parts(self, instances: Instances) -> Parts:
+    def _parts_of(self, instances: Instances) -> Parts:
         """All clients with all their `instances`, part by part."""
         return Parts(self.model, instances, instances.all)
 

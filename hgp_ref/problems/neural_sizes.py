@@ -116,7 +116,7 @@ class SizedCost:
             yield from self._stored
             return
         blocks = []
-        for part in self.problem.parts(self._instances):
+        for part in self.problem._parts_of(self._instances):
             n, N = part.images.shape[:2]
             width = max(1, self._block_size // n)
             for start in range(0, N, width):
