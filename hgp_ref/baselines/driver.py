@@ -24,8 +24,7 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached, device, host_float64
 from hgp_ref.bilevel.trajectory import Path
 from hgp_ref.errors import DivergenceError
-from hgp_ref.methods.series import unit_products
-from hgp_ref.methods.spectrum import Gradient, Moving, Rule
+from hgp_ref.methods.descent import Gradient, Moving, Rule, unit_products
 from hgp_ref.mixing import Averaging, Gossip, Mixer, PushSum, ServerAverage, run_round, start_averaging
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.mixing.consensus import MixingRoutine, no_communication

@@ -24,8 +24,8 @@ from hgp_ref.baselines.driver import (
 from hgp_ref.baselines.nested import JacobianTracking, MeanHessian, RandomTermMean
 from hgp_ref.baselines.single_loop import Penalty
 from hgp_ref.errors import DivergenceError
+from hgp_ref.methods.descent import Diffusion, Tracked, read_rule
 from hgp_ref.methods.driver import check_point
-from hgp_ref.methods.spectrum import Diffusion, Tracked, read_rule
 from hgp_ref.mixing import Traffic, run_round, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem, as_problem

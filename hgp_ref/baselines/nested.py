@@ -31,8 +31,18 @@ from hgp_ref.baselines.driver import (
 )
 from hgp_ref.bilevel.trajectory import Path
 from hgp_ref.methods import RandomTerm
-from hgp_ref.methods.series import HessianGossip, damped, hessians, inverse_times
-from hgp_ref.methods.spectrum import Consensus, Moving, Svrg, Tracked, follow, followed
+from hgp_ref.methods.descent import (
+    Consensus,
+    HessianGossip,
+    Moving,
+    Svrg,
+    Tracked,
+    damped,
+    follow,
+    followed,
+    hessians,
+    inverse_times,
+)
 from hgp_ref.mixing.consensus import MixingRoutine, concurrently, no_communication
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem

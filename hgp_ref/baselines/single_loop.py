@@ -26,7 +26,7 @@ from hgp_ref.baselines.driver import (
     run,
 )
 from hgp_ref.bilevel.trajectory import Path
-from hgp_ref.methods.spectrum import Consensus, Diffusion, Moving, Tracked, read_rule
+from hgp_ref.methods.descent import Consensus, Diffusion, Moving, Tracked, read_rule
 from hgp_ref.mixing.consensus import MixingRoutine
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem
@@ -90,7 +90,7 @@ def sparkle(
     **options: Unpack[RunOptions],
 ) -> Path:
     """SPARKLE (arXiv 2411.14166), class Global: the directions of `dsoba`, and for each variable a correction for
-    clients that differ: "ED", "EXTRA" or "GT" (see `hgp_ref.methods.spectrum`), here with d eliminated.
+    clients that differ: "ED", "EXTRA" or "GT" (see `hgp_ref.methods.descent`), here with d eliminated.
 
         ED     s^{k+2} = W (2s^{k+1} − s^k − α Δd),            EXTRA  s^{k+2} = 2W s^{k+1} − W s^k − α Δd,
         GT     s^{k+2} = 2W s^{k+1} − W² s^k − α W² Δd,        Δd = d^{k+1} − d^k.

@@ -731,7 +731,7 @@ def gentler(method: Method) -> Method:
     if isinstance(method, Refined):
         return Refined(gentler(method.method), method.cycles, method.steps)
     if isinstance(method, Tracking):
-        return Tracking(method.given / 2 if method.given else None)
+        return Tracking(method.step_size / 2 if method.step_size else None)
     if isinstance(method, Chebyshev):
         return Chebyshev(method.low / 1.5 if method.low else None, method.high * 1.5 if method.high else None)
     if isinstance(method, Neumann):
@@ -815,13 +815,13 @@ def _continuation(
     if math.isinf(assessment.at_x) and est.residual_ratio > 1:
         return _restart_with_longer_calls(plan, continued)
     share = min(max(assessment.left_to_gain(plan.target), 1e-12), 0.5) if math.isfinite(assessment.at_x) else 0.1
-    in_flight = est.carried is None  # part of a tracking state is lost
+    in_flight = est.state is None  # part of a tracking state is lost
     if isinstance(method, Tracking) and in_flight and plan.diagnostics.low > 0:
         method = Chebyshev(plan.diagnostics.low, plan.diagnostics.high)
     if isinstance(method, Tracking):
         rate = min(max(float(est.residual_ratio), 1e-300) ** (1 / est.iterations), 0.999)
         M = min(math.ceil(LONGER * max(2.0, math.log(share) / math.log(rate))), MOST * plan.iterations)
-        start: dict[str, Any] = {"w0": est.w} if est.carried is None else {"resume": est}
+        start: dict[str, Any] = {"w0": est.w} if est.state is None else {"resume": est}
         continuation = _Continuation(method, plan.steps, M, share, start)
         afford = 1.0 if plan.budget is None else (plan.budget - sent.floats) / max(continuation.floats(plan), 1.0)
         return continuation if afford >= 1 else replace(continuation, iterations=max(1, math.floor(afford * M)))

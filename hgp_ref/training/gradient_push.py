@@ -278,7 +278,9 @@ class TrainingMonitor:
         self.start = start
         self.gradient = self._largest(rule.gradient(start))  # (runs,) or ()
         if not np.isfinite(self.gradient).all():
-            raise NonFiniteError("problem: inner_grad(x, lam) returned NaN or infinite values at the start of training")
+            raise NonFiniteError(
+                "problem.inner_grad(x, lam) must return finite values at the start of training, got NaN or infinite values"
+            )
         self.reach = self._largest(start) + lr * self.gradient
         self.step = 0  # of the last look
         self.mean_gradient: np.ndarray | None = None  # of the start, once a tolerance asks for it

@@ -163,7 +163,10 @@ def test_what_is_under_way_cannot_be_resumed():
     net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
     avg, tracking = hgp.RobustPushSum(net, 1), hgp.methods.Tracking(0.1)
     est = hgp.hypergradient(problem, x, lam, avg, method=tracking, iterations=40)
-    with pytest.raises(ValueError, match="resume: .* may be under way at the end of a run: give w0 instead"):
+    with pytest.raises(
+        ValueError,
+        match="resume must be .* that holds the state .* in flight at the end.*pass w0=est.w",
+    ):
         hgp.hypergradient(problem, x, lam, avg, method=tracking, iterations=40, resume=est)
     series = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 30), eta=0.3, iterations=40)
     hgp.hypergradient(

@@ -347,7 +347,7 @@ def test_a_continuation_that_diverges_leaves_what_was_there():
     stages = []
     wild = planner._Continuation(Tracking(60.0), 1, 400, None, {})
     same, more, method = planner._continue(plan, est, sent, wild, stages)
-    assert same is est and method.given == 30.0 and more.floats > 0
+    assert same is est and method.step_size == 30.0 and more.floats > 0
     assert stages[0].diverged and 0 < stages[0].iterations < 400 and stages[0].traffic == more
 
 
