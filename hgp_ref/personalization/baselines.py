@@ -37,7 +37,7 @@ from hgp_ref.personalization.task import (
 )
 from hgp_ref.problems import PersonalBias, PersonalMask, PersonalMixture, as_problem
 from hgp_ref.problems.batches import Epochs
-from hgp_ref.training.gradient_push import Descent
+from hgp_ref.training.gradient_push import LocalGradient
 from hgp_ref.training.rounds import LocalEpochs, open_weighted
 from hgp_ref.validation import check_memory
 
@@ -166,7 +166,7 @@ def fedavg_plus(task: Task, net: Network, recipe: Recipe, *, epochs: int = 1, tu
     elif as_published:
         rates = rates * 0 + rates[0]
     problem, lam, judge = as_problem(task.plain), task.zeros(), task.judge(task.plain, recipe.turns)
-    rule = Descent(problem, lam, recipe.momentum)
+    rule = LocalGradient(problem, lam, recipe.momentum)
     steps = Epochs(problem, recipe.batch_size, task.seed, lam, first=2**40)  # orders that training does not use
     work = LocalEpochs(rule, rates, steps, epochs)
 
@@ -350,7 +350,7 @@ def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_
     nu = 1 / mu if local_rate is None else validation.positive("local_rate", local_rate)
     beta = validation.positive("beta", beta)
     problem, lam, judge = as_problem(task.plain), task.zeros(), task.judge(task.plain, recipe.turns)
-    rule, steps = Descent(problem, lam, prox=mu), Epochs(problem, recipe.batch_size, task.seed, lam)
+    rule, steps = LocalGradient(problem, lam, prox=mu), Epochs(problem, recipe.batch_size, task.seed, lam)
     theta = w = task.start()
     mixer = open_weighted(recipe.average(net), w, recipe.turns, recipe.weights(problem))
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
@@ -369,8 +369,8 @@ def pfedme(task: Task, net: Network, recipe: Recipe, *, mu: float = 15.0, inner_
     return judge.result("pFedMe", theta, None, mixer.mixer.record_traffic(), settings)
 
 
-def _envelope_epochs(rule: Descent, steps: Epochs, epochs: range, rate: float, theta: Array, w: Array, inner_steps: int,
-                     pull: float) -> tuple[Array, Array]:  # fmt: skip
+def _envelope_epochs(rule: LocalGradient, steps: Epochs, epochs: range, rate: float, theta: Array, w: Array,
+                     inner_steps: int, pull: float) -> tuple[Array, Array]:  # fmt: skip
     """θ and w_i after the mini-batches of these epochs."""
     for epoch in epochs:
         for batch, there in steps.steps(epoch):
@@ -382,7 +382,7 @@ def _envelope_epochs(rule: Descent, steps: Epochs, epochs: range, rate: float, t
     return theta, w
 
 
-def _epochs_towards(rule: Descent, steps: Epochs, epochs: range, rate: float, theta: Array, w: Array) -> Array:
+def _epochs_towards(rule: LocalGradient, steps: Epochs, epochs: range, rate: float, theta: Array, w: Array) -> Array:
     """θ after one proximal step for each mini-batch of these epochs."""
     for epoch in epochs:
         for batch, there in steps.steps(epoch):
@@ -571,7 +571,7 @@ def clustered_fl(task: Task, net: Network, recipe: Recipe, *, tol_mean: float = 
     published = validation.boolean("as_published", as_published)
     problem, lam, judge = as_problem(task.plain), task.zeros(), task.judge(task.plain, recipe.turns)
     steps = Epochs(problem, recipe.batch_size, task.seed, lam)
-    work = LocalEpochs(Descent(problem, lam, recipe.momentum), recipe.rates(), steps, recipe.epochs)
+    work = LocalEpochs(LocalGradient(problem, lam, recipe.momentum), recipe.rates(), steps, recipe.epochs)
     z, clusters, notes, sent = task.start(), [np.arange(task.n)], [], Traffic()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
         for turn in range(1, recipe.turns + 1):

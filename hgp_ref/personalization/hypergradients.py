@@ -40,7 +40,7 @@ from hgp_ref.problems import MiniBatches, NeuralInstanceWeights, PersonalMixture
 from hgp_ref.problems.batches import Epochs
 from hgp_ref.problems.transforms import WeightedClients
 from hgp_ref.training import Fit
-from hgp_ref.training.gradient_push import Descent
+from hgp_ref.training.gradient_push import LocalGradient
 from hgp_ref.training.rounds import LocalEpochs, open_weighted
 from hgp_ref.validation import check_memory
 
@@ -273,7 +273,7 @@ def fedem(task: Task, net: Network, recipe: Recipe, *, components: int = 3) -> P
     works = []
     for _ in range(K):
         steps = Epochs(weighted, recipe.batch_size, task.seed, theta)
-        rule = Descent(weighted, task.zeros(weighted.dim_lam), recipe.momentum)
+        rule = LocalGradient(weighted, task.zeros(weighted.dim_lam), recipe.momentum)
         works.append(LocalEpochs(rule, recipe.rates(), steps, recipe.epochs))
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
         for turn in range(1, recipe.turns + 1):
@@ -297,6 +297,6 @@ def maximisation(works: list[LocalEpochs], turn: int, theta: list[Array], q: Arr
     """θ_im of each component after the local epochs of a round.  # K arrays (n, d)"""
     moved = []
     for m, (work, start) in enumerate(zip(works, theta, strict=True)):
-        work.rule = replace(work.rule, lam=array_namespace(q).asarray(q[:, :, m], copy=True))
+        work.gradient = replace(work.gradient, lam=array_namespace(q).asarray(q[:, :, m], copy=True))
         moved.append(start + work(turn, array_namespace(q).asarray(start, copy=True)))
     return moved
