@@ -10,8 +10,8 @@ WORKERS = -n auto --dist loadgroup
 # `test-oldest` runs the tests of what calls NumPy, SciPy, Numba, array-api-compat, scikit-learn and matplotlib. The rest
 # of the package is built on these chapters; `make test-all` covers it with current versions.
 OLDEST_TESTS = $(addprefix tests/,_kernels networks mixing problems methods exact data frozen test_backend.py \
-  test_philox.py test_results.py test_files.py test_plots.py test_packaging.py)
-HELPERS = tests/helpers.py tests/kinds.py tests/reuses.py tests/spoiled.py
+  test_philox.py test_results.py test_result_files.py test_plots.py test_packaging.py)
+HELPERS = tests/support/libraries.py tests/support/examples.py tests/support/user_problems.py
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1

@@ -13,9 +13,9 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         print("usage: python -m hgp_ref check [--backend NAME] [--dtype float32|float64] [--mpi]", file=sys.stderr)
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
-    from hgp_ref import check as selftest
+    from hgp_ref import check
 
-    return selftest.main(arguments[1:])
+    return check.main(arguments[1:])
 
 
 if __name__ == "__main__":

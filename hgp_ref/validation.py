@@ -15,14 +15,13 @@ import re
 from collections.abc import Callable, Iterable
 from numbers import Real
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import array_api_compat as compat
 import numpy as np
 
 from hgp_ref.backend import Array, Namespace, all_finite, device
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 LONGEST = 10**9  # iterations, steps and calls of one run, and entries along one axis, at most
@@ -40,7 +39,7 @@ def wrong_value(name: str, value: object, expected: str) -> NoReturn:
 
 def integer(name: str, value: object, low: int = 1, high: int | None = None) -> int:
     """An integer from `low` to `high` as an int; booleans and floats are refused."""
-    if type(value) is int and low <= value and (high is None or value <= high):  # asked several times for every graph
+    if type(value) is int and low <= value and (high is None or value <= high):  # several times for every graph
         return value
     unbounded = high is None or (high == LONGEST and not (isinstance(value, int) and value > high))
     expected = f"an integer >= {low}" if unbounded else f"an integer from {low} to {high}"
@@ -132,9 +131,11 @@ def instance(name: str, value: object, cls: type) -> None:
 
 
 def path(name: str, value: Any) -> Path:
-    """A path in the file system, given as text or as a path."""
+    """A path in the file system, as text or as a path; empty text is refused."""
     if not isinstance(value, str | os.PathLike):
         wrong_type(name, value, "a path")
+    if value == "":
+        wrong_value(name, value, "a path that is not empty")
     return Path(value)
 
 
@@ -294,11 +295,11 @@ def real_array(
 
 # Declarations ---------------------------------------------------------------------------------------------------------
 #
-#     @checked(steps=Integer(1), slope=Nonnegative(), variant=Choice("paper", "published"))
-#     def f(x, steps, slope=0.0, variant="paper"): ...
+#     @checked(steps=Integer(1), slope=Nonnegative(), variant=Choice("paper", "published"), seed=Optional(Seed()))
+#     def f(x, steps, slope=0.0, variant="paper", seed=None): ...
 #
-# checks and converts these arguments at every call of f, before its body runs. Tests derive bad values from the same
-# declarations (tests/fuzz/test_declared.py).
+# checks and converts these arguments at every call of f, before its body runs. In front of a class it does so for the
+# arguments of the constructor. Tests derive good and bad values from the same declarations (tests/fuzz).
 
 
 class Rule:
@@ -323,6 +324,20 @@ class Integer(Rule):
 
     def check(self, name: str, value: Any) -> int:
         return integer(name, value, self.low, self.high)
+
+
+class Count(Integer):
+    """A number of steps, iterations or rounds: an integer from `low` to 10⁹."""
+
+    def __init__(self, low: int = 1) -> None:
+        super().__init__(low, LONGEST)
+
+
+class Seed(Integer):
+    """A seed of the random numbers: an integer from 0 to 2⁶⁴ − 1."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2**64 - 1)
 
 
 class Number(Rule):
@@ -354,6 +369,25 @@ class Nonnegative(Number):
         return nonnegative(name, value)
 
 
+class Between(Number):
+    """A number in [low, high]."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high = low, high
+        self.accepted = (low, high, (low + high) / 2)
+        self.refused = (*Number.refused, low - 1, high + 1, math.nextafter(high, math.inf))
+
+    def check(self, name: str, value: Any) -> float:
+        return between(name, value, self.low, self.high)
+
+
+class Probability(Between):
+    """A number in [0, 1]."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0, 1.0)
+
+
 class Choice(Rule):
     """One of the strings `options`."""
 
@@ -374,27 +408,82 @@ class Boolean(Rule):
         return boolean(name, value)
 
 
-def checked(**rules: Rule) -> Callable[[Callable[P, T]], Callable[P, T]]:
+class Function(Rule):
+    """Anything that can be called."""
+
+    accepted = (math.sqrt,)
+    refused = (None, 1, "x", [], np.ones(2))
+
+    def check(self, name: str, value: Any) -> Any:
+        function(name, value)
+        return value
+
+
+class FilePath(Rule):
+    """A path in the file system, as text or as a path."""
+
+    accepted = (Path("x"),)
+    refused = ("", None, 1, b"x", ["x"], True)
+
+    def check(self, name: str, value: Any) -> Path:
+        return path(name, value)
+
+
+class Instance(Rule):
+    """An instance of the class `cls`."""
+
+    refused = (None, 1, 0.5, "x", [], {}, object(), int)
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+
+    def check(self, name: str, value: Any) -> Any:
+        instance(name, value, self.cls)
+        return value
+
+
+class Optional(Rule):
+    """None, or what `rule` allows."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.accepted = (None, *rule.accepted)
+        self.refused = tuple(value for value in rule.refused if value is not None)
+
+    def check(self, name: str, value: Any) -> Any:
+        return None if value is None else self.rule.check(name, value)
+
+
+def checked(**rules: Rule) -> Callable[[T], T]:
     """Check and convert the named arguments at every call, in the order in which they are declared."""
 
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        names = list(inspect.signature(function).parameters)
+    def decorate(target: Any) -> Any:
+        if isinstance(target, type):
+            target.__init__ = decorate(target.__init__)  # type: ignore[misc]
+            return target
+        names = list(inspect.signature(target).parameters)
         places = [(name, names.index(name), rule) for name, rule in rules.items()]
 
-        @functools.wraps(function)
-        def call(*args: P.args, **options: P.kwargs) -> T:
+        @functools.wraps(target)
+        def call(*args: Any, **options: Any) -> Any:
             values = list(args)
             for name, place, rule in places:
                 if name in options:
                     options[name] = rule.check(name, options[name])
                 elif place < len(values):
                     values[place] = rule.check(name, values[place])
-            return function(*values, **options)  # type: ignore[arg-type]
+            return target(*values, **options)
 
         call.rules = rules  # type: ignore[attr-defined]
         return call
 
     return decorate
+
+
+def declared(target: Any) -> dict[str, Rule]:
+    """The declarations of a function, or of the constructor of a class; empty without any."""
+    function: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+    return getattr(function, "rules", {})
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------

@@ -10,15 +10,15 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "4")  # so that tests may ask for up 
 REAL_CUPY = os.environ.get("HGP_REF_TEST_CUPY") == "1"
 
 if not REAL_CUPY:  # before anything imports array_api_compat's wrapper of CuPy
-    import device_double
+    from support import device_double
 
     device_double.install()
 
 import hypothesis  # noqa: E402
 import numba  # noqa: E402
 import pytest  # noqa: E402
-import strict_on_numpy1  # noqa: E402
-from helpers import LIBRARIES, open_library  # noqa: E402
+from support import strict_on_numpy1  # noqa: E402
+from support.libraries import LIBRARIES, open_library  # noqa: E402
 
 strict_on_numpy1.repair()
 

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from brute_force import Average, Loop, counted, draw, random_network, random_problem
+from support.brute_force import Average, Loop, counted, draw, random_network, random_problem
 
 import hgp_ref as hgp
 from hgp_ref.methods import Chebyshev

@@ -9,12 +9,12 @@ from pathlib import Path
 import array_api_compat as compat
 import numpy as np
 import pytest
-from helpers import CUPY, open_library
 from numpy.testing import assert_array_equal
+from support.libraries import CUPY, open_library
 
 pytestmark = pytest.mark.skipif(CUPY == "cupy", reason="the real CuPy is in its place")
 
-RECORD = Path(__file__).parent / "device_double" / "record.py"
+RECORD = Path(__file__).parent / "support" / "device_double" / "record.py"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_comparison_of_names_sees_a_wrong_keyword_and_a_name_that_is_not_there()
 
 
 def test_only_recorded_names_are_offered(cupy):
-    from device_double import NAMES
+    from support.device_double import NAMES
 
     types = {"dtype", "finfo", "iinfo", "ndarray", "linalg", "fft", "cuda"}
     known = set().union(*(NAMES[part] for part in ("functions", "ufuncs", "types", "constants")), types)
@@ -59,7 +59,7 @@ def test_only_recorded_names_are_offered(cupy):
 
 
 def test_the_names_that_cupy_lacks_are_missing(cupy, x):
-    from device_double import NAMES
+    from support.device_double import NAMES
 
     assert set(NAMES["lacks"]) >= {
         "vecdot", "exp(where=)", "take(mode=)", "einsum(out=)", "multiply.at", "random.PCG64",

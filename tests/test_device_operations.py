@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import NET, PROBLEMS, point
 from conftest import REAL_CUPY
-from device_double import operations
-from helpers import CUPY, open_library
+from support.device_double import operations
+from support.four_clients import NET, PROBLEMS, point
+from support.libraries import CUPY, open_library
 
 import hgp_ref as hgp
 

@@ -10,8 +10,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import AVERAGINGS, NET, PROBLEMS, N, labelled, point
-from helpers import LIBRARIES, assert_same, identity_rtol, open_library
+from support.four_clients import AVERAGINGS, NET, PROBLEMS, N, labelled, point
+from support.libraries import LIBRARIES, assert_same, identity_rtol, open_library
 
 import hgp_ref as hgp
 from hgp_ref.methods import Chebyshev, Refined, Tracking

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kinds import quadratic
+from support.examples import quadratic
 
 import hgp_ref as hgp
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, open_library
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
+from support.libraries import LIBRARIES, open_library
 
 import hgp_ref as hgp
 from hgp_ref import results, validation
@@ -133,7 +133,9 @@ def test_every_kind_of_result_is_here():
     inside = {"Checkpoint", "Fingerprint"}  # parts of files, which users do not see
     inside |= {name for name in results._KINDS if name.endswith("State")} | {"Moving"}  # states of methods
     inside |= {"ClientData", "Emnist"}  # containers of data, printed like `Clients` and `Images`
-    assert {name for name, kind in results._KINDS.items() if kind.__module__ != "hgp_ref.results"} - inside <= set(MADE)
+    assert {name for name, kind in results._CLASSES.items() if kind.__module__ != "hgp_ref.results"} - inside <= set(
+        MADE
+    )
 
 
 @pytest.mark.parametrize("kind", MADE)

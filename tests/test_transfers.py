@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import AVERAGINGS, NET, N, point
-from helpers import CUPY, open_library
+from support.four_clients import AVERAGINGS, NET, N, point
+from support.libraries import CUPY, open_library
 
 import hgp_ref as hgp
 from hgp_ref.networks import FullyConnected

@@ -382,7 +382,7 @@ class Responses:
 
     def __init__(self, low: float, high: float) -> None:
         root = math.sqrt(high / low)
-        self.low, self.centre, self.q = low, low / 2 + high / 2, (root - 1) / (root + 1)
+        self.low, self.centre, self.root, self.q = low, low / 2 + high / 2, root, (root - 1) / (root + 1)
 
     def ratio(self, i: int | np.ndarray, k: int) -> float | np.ndarray:
         """τ_i/τ_k for i ≤ k."""
@@ -395,8 +395,8 @@ class Responses:
 
     @property
     def coefficient_errors(self) -> float:
-        """θ of the derivation."""
-        return 1 + 6 / ((1 - self.q) * (1 + self.q))
+        """θ of the derivation, 1 + 6/(1 − q²); 1 − q² = 4√κ/(√κ + 1)² does not cancel."""
+        return 1 + 1.5 * (self.root + 1) ** 2 / self.root
 
     def residuals(self, k: int) -> np.ndarray:
         """η_kj ≥ |y_k/τ_k| for an injection at step j = 0 … k, (k + 1,); of the start for j = 0."""

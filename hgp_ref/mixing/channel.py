@@ -23,14 +23,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import singledispatch
-from typing import Any
 
 import numpy as np
 
 from hgp_ref._numba import njit
 from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64, is_numpy
 from hgp_ref.networks import Network, Unreliable
-from hgp_ref.results import Result
+from hgp_ref.results import Numbers, Result
 
 FIELDS = ("messages", "floats", "bytes", "rounds")
 
@@ -54,10 +53,10 @@ class Traffic(Result):
     (10, 60, 300)
     """
 
-    messages: Any = 0
-    floats: Any = 0
-    bytes: Any = 0
-    rounds: Any = 0
+    messages: Numbers = 0
+    floats: Numbers = 0
+    bytes: Numbers = 0
+    rounds: Numbers = 0
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(*(getattr(self, f) + getattr(other, f) for f in FIELDS))

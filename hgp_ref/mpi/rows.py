@@ -15,7 +15,7 @@ from hgp_ref._kernels import crossing as crossing_sums
 from hgp_ref._kernels.crossing import Heard, Pulled
 from hgp_ref._kernels.graphs import Csr
 from hgp_ref._kernels.mixing import empty_like, padded_rows, pull_vector_step, push_vector_step
-from hgp_ref.backend import Array, addressable, array_namespace, device, from_host, host_dtype, settle, to_host
+from hgp_ref.backend import Array, addressable, array_namespace, device, from_host, host_dtype, synchronize, to_host
 from hgp_ref.mixing.channel import messages_of
 from hgp_ref.mpi.communicator import Ranks
 from hgp_ref.networks import Network
@@ -355,7 +355,7 @@ class DeviceRows:
         parts = {a: xp.empty((*lead, b - a, d), **options) for _, a, b in route.come}
         out = self._sent(route) if route.to else self.held[..., :0, :]
         packed = {a: xp.asarray(out[..., a:b, :], copy=True) for _, a, b in route.to}  # contiguous, each for itself
-        settle(self.held)
+        synchronize(self.held)
         nbytes = int(np.prod(out.shape, dtype=np.int64)) * host_dtype(self.held).itemsize
         self._post(route, lambda a, b: parts[a], lambda a, b: packed[a], nbytes, meanwhile)
         return xp.concat([parts[a] for _, a, _ in route.come], axis=-2) if parts else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from kinds import NETWORK_KINDS
+from support.examples import NETWORK_KINDS
 
 from hgp_ref import _numba, mixing, networks
 from hgp_ref._kernels import mixing as compose

@@ -6,7 +6,7 @@ import doctest
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, open_library
+from support.libraries import LIBRARIES, open_library
 
 import hgp_ref as hgp
 import hgp_ref.attribution.prediction

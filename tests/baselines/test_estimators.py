@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import assert_close
+from support.libraries import assert_close
 
 import hgp_ref as hgp
 from baselines import loops
@@ -201,7 +201,7 @@ def test_a_single_client_finds_its_derivative_and_sends_nothing(method):
 @pytest.mark.parametrize("method", EVERY, ids=repr)
 def test_runs_and_mini_batches(method):
     """A run axis gives what single runs give, and mini-batches are those of the run's seed."""
-    from kinds import logistic
+    from support.examples import logistic
 
     problem, x, lam = logistic(n=3)
     nets = [hgp.networks.StaticUndirected(3, seed=s) for s in (1, 2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, assert_same, open_library
+from support.libraries import LIBRARIES, assert_same, open_library
 
 import hgp_ref as hgp
 from baselines import loops

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kinds import logistic
+from support.examples import logistic
 
 import hgp_ref as hgp
 from hgp_ref._kernels import mixing as kernels

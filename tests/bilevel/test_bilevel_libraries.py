@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import NET, PROBLEMS, point
-from helpers import LIBRARIES, assert_same, open_library
-from outer import optimise
+from support.four_clients import NET, PROBLEMS, point
+from support.libraries import LIBRARIES, assert_same, open_library
+from support.outer_loop import optimise
 
 from hgp_ref.bilevel import Adam, Box, GradientDescent
 from hgp_ref.networks import FullyConnected

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kinds import logistic, quadratic
-from outer import optimise
+from support.examples import logistic, quadratic
+from support.outer_loop import optimise
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Box, GradientDescent, certified

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import assert_close
-from kinds import logistic, quadratic, quadratic_data
-from outer import optimise
+from support.examples import logistic, quadratic, quadratic_data
+from support.libraries import assert_close
+from support.outer_loop import optimise
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Adam, Box, GradientDescent

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kinds import logistic, quadratic
-from outer import optimise
+from support.examples import logistic, quadratic
+from support.outer_loop import optimise
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import Adam, Box, GradientDescent
@@ -153,7 +153,7 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {tests!r})
 import hgp_ref as hgp
-from kinds import logistic
+from support.examples import logistic
 problem, _, lam = logistic()
 hgp.bilevel.optimise(problem, lam, hgp.networks.RandomDirected(n=3, seed=1), outer_steps=40,
                      train=hgp.training.SGP(60, 0.5, (0.6, 0.8), batches=5),

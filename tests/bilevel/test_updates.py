@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, assert_close, assert_same, open_library
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.libraries import LIBRARIES, assert_close, assert_same, open_library
 
 from hgp_ref.bilevel import Adam, Box, GradientDescent, NonNegative, Simplex
 

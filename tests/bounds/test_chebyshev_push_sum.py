@@ -144,6 +144,14 @@ def test_what_overflows_is_not_a_number():
     assert not bounds.chebyshev_push_sum(c, 1.0, 1.0).applicable
 
 
+def test_an_interval_so_wide_that_q_rounds_to_one():
+    """κ = 1e30: q = 1 in float64, but 1 − q² = 4e-15 does not vanish, and the bound is a finite number."""
+    H = np.stack([np.diag([1.0, 2.0])] * 3)
+    c = bounds.realised_constants(H, np.ones((3, 1, 2)), np.ones((3, 2)), 1.0, np.full((4, 3, 3), 1 / 3))
+    bound = bounds.chebyshev_push_sum(c, 1.0, 1e30)
+    assert bound.applicable and np.isfinite(bound.total) and bound.terms["truncation"] >= np.sqrt(3) * (1 - 1e-9)
+
+
 def test_without_a_gradient_there_is_no_error():
     H = np.stack([np.diag([1.0, 2.0])] * 3)
     c = bounds.realised_constants(H, np.ones((3, 1, 2)), np.zeros((3, 2)), 1.0, np.full((4, 3, 3), 1 / 3))

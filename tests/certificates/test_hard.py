@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reuses import Reuses
+from support.user_problems import Reuses
 
 import hgp_ref as hgp
 from hgp_ref import bounds, certificates, exact, rounding

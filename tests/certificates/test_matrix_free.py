@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from reuses import Reuses
+from support.user_problems import Reuses
 
 import hgp_ref as hgp
 from hgp_ref import certificates, exact

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from outer import optimise
+from support.outer_loop import optimise
 
 import hgp_ref as hgp
 from hgp_ref.bilevel import GradientDescent

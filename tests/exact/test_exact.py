@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reuses import Reuses
+from support.user_problems import Reuses
 
 import hgp_ref as hgp
 from hgp_ref import exact

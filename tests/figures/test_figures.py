@@ -196,7 +196,7 @@ def test_the_command_line(out, products):
     [
         (["fig9"], "no figure is called 'fig9'; there are: all, fig1a"),
         (["--variant", "mine"], "invalid choice: 'mine'"),
-        (["fig1a", "--backend", "abacus"], "backend='abacus' is unknown"),
+        (["fig1a", "--backend", "abacus"], "'jax', 'array_api_strict', got 'abacus'"),
     ],
 )
 def test_bad_arguments(arguments, message, capsys):

@@ -182,12 +182,8 @@ function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))
 
 # backend
 ARRAY = np.ones((3, 4))
-for name in ("all_finite", "device", "to_host", "host_float64", "detached", "host_dtype"):
+for name in ("device", "to_host"):
     function(f"backend.{name}", getattr(hgp.backend, name), lambda: dict(x=ARRAY), passes_nan=True)
-function("backend.addressable", hgp.backend.addressable, lambda: dict(x=ARRAY))
-function("backend.settle", hgp.backend.settle, lambda: dict(x=ARRAY))
-function("backend.is_numpy", hgp.backend.is_numpy, lambda: dict(x=ARRAY))
-function("backend.scalar", hgp.backend.scalar, lambda: dict(x=np.ones(1)), passes_nan=True)
 function("backend.from_host", hgp.backend.from_host, lambda: dict(a=ARRAY, like=ARRAY), passes_nan=True)
 function(
     "backend.array_namespace", lambda arrays: hgp.backend.array_namespace(arrays, ARRAY), lambda: dict(arrays=ARRAY)

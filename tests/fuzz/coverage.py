@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterable
 
 import hgp_ref
+from hgp_ref.validation import declared
 
 MODULES = (
     *("mixing", "attribution", "bounds", "certificates", "data", "exact", "methods", "networks"),
@@ -107,8 +108,6 @@ EXEMPT: dict[str, str] = {
     **{f"personalization.Push.{name}": DRIVEN for name in ("rates",)},
     **{f"personalization.Rounds.{name}": DRIVEN for name in ("rates", "average", "weights")},
     **{f"personalization.Outer.{name}": DRIVEN for name in ("data", "estimate")},
-    "errors.DivergenceError": "an exception",
-    "errors.ConvergenceWarning": "a warning",
 }
 
 
@@ -130,15 +129,22 @@ def public() -> Iterable[tuple[str, object]]:
                         yield f"{module}.{name}.{member}", getattr(value, member)
 
 
+def undeclared(value: object) -> set[str]:
+    """The parameters of a function that are not declared by `validation.checked`."""
+    return set(inspect.signature(value).parameters) - set(declared(value)) - {"self"}
+
+
 def missing(table: Iterable[str]) -> set[str]:
-    """Public functions that are neither in the table nor exempt, by themselves or with their class."""
+    """Public functions with undeclared parameters that, like their class, are neither in the table nor exempt."""
     present = {name.split(" (")[0] for name in table}
     functions = {id(value) for name, value in public() if name in present}
     absent = set()
     for name, value in public():
         owner = name.rsplit(".", 1)[0]
         known = name in present or id(value) in functions or name in EXEMPT
-        if not known and not (owner in EXEMPT and EXEMPT[owner] in (DRIVEN, ABSTRACT, PROTOCOL)):
+        if not known and not (owner in EXEMPT and EXEMPT[owner] in (DRIVEN, ABSTRACT, PROTOCOL)) and undeclared(value):
             absent.add(name)
-    named = {name.rsplit(".", 1)[1] for name in present} | {name.split(".")[-1] for name in EXEMPT}
-    return absent | {name for name in hgp_ref.__all__ if callable(getattr(hgp_ref, name)) and name not in named}
+    exported = {name: getattr(hgp_ref, name) for name in hgp_ref.__all__ if callable(getattr(hgp_ref, name))}
+    examined = {id(value) for _, value in public()}
+    errors = {name for name, value in exported.items() if isinstance(value, type) and issubclass(value, Exception)}
+    return absent | {name for name, value in exported.items() if id(value) not in examined} - errors

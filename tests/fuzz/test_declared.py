@@ -1,29 +1,37 @@
-"""Bad values derived from the declarations of arguments (`hgp_ref.validation.checked`) of every public function.
+"""Good and bad values derived from the declared arguments (`hgp_ref.validation.checked`) of every public function.
 
-Declared arguments are checked before the function's body runs, so that nothing else need be good in these calls: no
-table of good arguments is kept for them.
+Declared arguments are checked before the function's body runs. The other arguments may therefore be None in these
+calls, and no table of good arguments is needed.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+from unittest.mock import Mock
 
 import pytest
 
 from fuzz import coverage
+from hgp_ref.validation import Instance, Optional, declared
 
-DECLARED = {name: value for name, value in coverage.public() if hasattr(value, "rules")}
-CASES = [(name, argument) for name, value in DECLARED.items() for argument in value.rules]
+DECLARED = {name: value for name, value in coverage.public() if declared(value)}
+CASES = [(name, argument) for name, value in DECLARED.items() for argument in declared(value)]
+
+
+def example(rule):
+    """A value that the rule accepts."""
+    return Mock(spec=rule.cls) if isinstance(rule, Instance) else rule.accepted[0]
 
 
 def call(function, **changed):
-    """A call with good values for all declared arguments but those in `changed`; None for the others."""
+    """A call with accepted values of all declared arguments but those in `changed`, and None for the others."""
     parameters = inspect.signature(function).parameters
-    assert set(function.rules) <= set(parameters)
-    required = {n: None for n, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
-    good = {name: rule.accepted[0] for name, rule in function.rules.items()}
-    return function(**(required | good | changed))
+    rules = declared(function)
+    assert set(rules) <= set(parameters)
+    variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    required = {n: None for n, p in parameters.items() if p.default is p.empty and p.kind not in variadic}
+    return function(**(required | {name: example(rule) for name, rule in rules.items()} | changed))
 
 
 def test_some_functions_declare_their_arguments():
@@ -32,7 +40,7 @@ def test_some_functions_declare_their_arguments():
 
 @pytest.mark.parametrize(("name", "argument"), CASES)
 def test_refused_values_are_refused_by_name(name, argument):
-    for value in DECLARED[name].rules[argument].refused:
+    for value in declared(DECLARED[name])[argument].refused:
         with pytest.raises((TypeError, ValueError)) as caught:
             call(DECLARED[name], **{argument: value})
         assert re.match(rf"{argument} must be .+, got .+", str(caught.value)), (value, str(caught.value))
@@ -40,7 +48,10 @@ def test_refused_values_are_refused_by_name(name, argument):
 
 @pytest.mark.parametrize(("name", "argument"), CASES)
 def test_defaults_and_accepted_values_pass(name, argument):
-    rule = DECLARED[name].rules[argument]
+    rule = declared(DECLARED[name])[argument]
     default = inspect.signature(DECLARED[name]).parameters[argument].default
     for value in (*rule.accepted, *([] if default is inspect.Parameter.empty else [default])):
         assert rule.check(argument, value) == value
+    if isinstance(rule, Instance) or (isinstance(rule, Optional) and isinstance(rule.rule, Instance)):
+        value = example(rule if isinstance(rule, Instance) else rule.rule)
+        assert rule.check(argument, value) is value

@@ -7,9 +7,9 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import assert_close
-from kinds import logistic, quadratic
-from spoiled import Spoiled
+from support.examples import logistic, quadratic
+from support.libraries import assert_close
+from support.user_problems import Spoiled
 
 import hgp_ref as hgp
 from hgp_ref import exact

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
 

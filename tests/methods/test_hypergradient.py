@@ -6,10 +6,10 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds import NETWORK_KINDS, logistic, quadratic, quadratic_data
+from support.examples import NETWORK_KINDS, logistic, quadratic, quadratic_data
+from support.libraries import assert_close
 
 import hgp_ref as hgp
 from hgp_ref import exact

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, assert_close, open_library
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
+from support.libraries import LIBRARIES, assert_close, open_library
 
 import hgp_ref as hgp
 from hgp_ref import exact

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
 

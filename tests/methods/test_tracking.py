@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import assert_close
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
+from support.libraries import assert_close
 
 import hgp_ref as hgp
 from hgp_ref import exact

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import assert_close, identity_rtol
 from hypothesis import given
 from hypothesis import strategies as st
-from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
+from support.examples import DOUBLY_STOCHASTIC, NETWORK_KINDS
+from support.libraries import assert_close, identity_rtol
 
 import hgp_ref as hgp
 from hgp_ref import exact

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import assert_close, identity_rtol
-from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
+from support.examples import DOUBLY_STOCHASTIC, NETWORK_KINDS
+from support.libraries import assert_close, identity_rtol
 
 import hgp_ref as hgp
 from hgp_ref import exact

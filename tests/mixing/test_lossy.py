@@ -6,11 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import assert_close, identity_rtol
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds import NETWORK_KINDS
 from mixing.message_by_message import open_links
+from support.examples import NETWORK_KINDS
+from support.libraries import assert_close, identity_rtol
 
 import hgp_ref as hgp
 from hgp_ref import _numba, exact

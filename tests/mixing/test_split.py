@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kinds import NETWORK_KINDS
+from support.examples import NETWORK_KINDS
 
 import hgp_ref as hgp
 from hgp_ref._kernels.mixing import pull_step, pull_vector_step

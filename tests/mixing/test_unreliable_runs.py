@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import assert_close, identity_rtol
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
+from support.libraries import assert_close, identity_rtol
 
 import hgp_ref as hgp
 from hgp_ref import bounds, exact

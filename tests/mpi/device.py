@@ -10,9 +10,9 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import CUPY, open_library
-from kinds import NETWORK_KINDS, logistic
 from mpi4py import MPI
+from support.examples import NETWORK_KINDS, logistic
+from support.libraries import CUPY, open_library
 
 import hgp_ref as hgp
 from hgp_ref.backend import addressable
@@ -106,7 +106,7 @@ def transfers(lib, counted):
 def main():
     names = [CUPY, "array_api_strict", *(name for name in ("torch", "jax") if importlib.util.find_spec(name))]
     if CUPY != "cupy":
-        import device_double
+        from support import device_double
 
         device_double.install()
     for name in names if "all" in sys.argv else names[:1]:

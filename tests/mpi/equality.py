@@ -10,9 +10,9 @@ import sys
 import warnings
 
 import numpy as np
-from kinds import DOUBLY_STOCHASTIC, NETWORK_KINDS
 from mpi4py import MPI
-from outer import optimise
+from support.examples import DOUBLY_STOCHASTIC, NETWORK_KINDS
+from support.outer_loop import optimise
 
 import hgp_ref as hgp
 from hgp_ref.mixing import WeightRule, connect

@@ -7,8 +7,8 @@ import sys
 import time
 
 import numpy as np
-from kinds import logistic
 from mpi4py import MPI
+from support.examples import logistic
 
 import hgp_ref as hgp
 from hgp_ref.mixing import connect

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from kinds import quadratic
 from mpi4py import MPI
-from spoiled import Spoiled
+from support.examples import quadratic
+from support.user_problems import Spoiled
 
 import hgp_ref as hgp
 

@@ -10,8 +10,8 @@ import warnings
 
 import numpy as np
 import pytest
-from kinds import logistic
 from mpi4py import MPI
+from support.examples import logistic
 
 import hgp_ref as hgp
 from hgp_ref.mixing import WeightRule, connect

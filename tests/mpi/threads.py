@@ -6,8 +6,8 @@ import sys
 import threading
 
 import numpy as np
-from kinds import quadratic
 from mpi4py import MPI
+from support.examples import quadratic
 
 import hgp_ref as hgp
 

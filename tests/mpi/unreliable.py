@@ -11,8 +11,8 @@ import warnings
 import equality
 import numpy as np
 from equality import COMM, N, equal, near, problems, same
-from kinds import NETWORK_KINDS
-from outer import optimise
+from support.examples import NETWORK_KINDS
+from support.outer_loop import optimise
 
 import hgp_ref as hgp
 from hgp_ref.mixing import WeightRule, connect

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import assert_close, identity_rtol
 from hypothesis import given, settings
+from support.libraries import assert_close, identity_rtol
 
 from hgp_ref import neural
 from hgp_ref.backend import array_namespace

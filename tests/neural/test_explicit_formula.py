@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import assert_close
+from support.libraries import assert_close
 
 import hgp_ref as hgp
 from hgp_ref import exact

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import CUPY, assert_same, open_library
+from support.libraries import CUPY, assert_same, open_library
 
 from hgp_ref import neural
 

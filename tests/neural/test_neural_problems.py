@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from helpers import CUPY, assert_close, assert_same, identity_rtol, open_library
+from support.libraries import CUPY, assert_close, assert_same, identity_rtol, open_library
 
 import hgp_ref as hgp
 from hgp_ref import neural

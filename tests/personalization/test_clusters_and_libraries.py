@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import open_library
+from support.libraries import open_library
 
 import hgp_ref as hgp
 from hgp_ref import personalization as personal

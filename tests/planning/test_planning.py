@@ -7,8 +7,8 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, assert_close, open_library
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
+from support.libraries import LIBRARIES, assert_close, open_library
 
 import hgp_ref as hgp
 from hgp_ref import exact

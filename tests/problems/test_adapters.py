@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import assert_same, open_library
+from support.libraries import assert_same, open_library
 
 import hgp_ref as hgp
 from hgp_ref.problems import Problem, from_jax, from_torch

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from helpers import assert_close, identity_rtol
 from hypothesis import given
 from hypothesis import strategies as st
+from support.libraries import assert_close, identity_rtol
 
 from .cases import KINDS, make, settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import assert_close
+from support.libraries import assert_close
 
 from hgp_ref.problems import LogRates
 

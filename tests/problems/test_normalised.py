@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, open_library
+from support.libraries import LIBRARIES, open_library
 
 from hgp_ref import exact
 from hgp_ref.problems import LogisticRegression, Problem, Quadratic, as_problem, from_torch

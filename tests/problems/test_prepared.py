@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import CUPY, LIBRARIES, assert_same, open_library
+from support.libraries import CUPY, LIBRARIES, assert_same, open_library
 
 from hgp_ref.problems import as_problem, sample_batches
 
@@ -54,7 +54,7 @@ def test_an_instance_that_is_not_there_is_refused_everywhere(library, wrong):
 )
 def test_launches_of_two_linearizations_and_their_products(kind, most, monkeypatch, transfers):
     """What makes a new array is a launch; a view is none. Nothing crosses the bus."""
-    from device_double import array, module
+    from support.device_double import array, module
 
     lib, c = open_library(CUPY), make(kind, 2)
     there = as_problem(c.problem.to(lib.backend))

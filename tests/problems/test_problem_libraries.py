@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import assert_same
+from support.libraries import assert_same
 
 from hgp_ref.backend import host_dtype
 from hgp_ref.problems import InstanceWeights, SoftmaxRegression
@@ -80,7 +80,7 @@ def test_an_index_out_of_range_is_never_a_number(xp):
 
 
 def test_no_method_transfers_anything(transfers):
-    from helpers import CUPY, open_library
+    from support.libraries import CUPY, open_library
 
     lib = open_library(CUPY)
     for kind, d, mini in settings():

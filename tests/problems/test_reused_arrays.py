@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import assert_close
-from kinds import quadratic
-from reuses import Reuses
+from support.examples import quadratic
+from support.libraries import assert_close
+from support.user_problems import Reuses
 
 import hgp_ref as hgp
 from hgp_ref import baselines, methods

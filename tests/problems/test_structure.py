@@ -8,7 +8,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from helpers import assert_close, identity_rtol
+from support.libraries import assert_close, identity_rtol
 
 from hgp_ref.problems import InstanceWeights, Linearization, LogisticRegression, Problem, Quadratic, SoftmaxRegression
 from hgp_ref.problems.linear import LinearLinearization

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import LIBRARIES, open_library
+from support.libraries import LIBRARIES, open_library
 
 import hgp_ref as hgp
 from hgp_ref.backend import array_namespace, to_host

@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref.mixing import averaging as mean

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers import open_library
-from kinds import logistic, quadratic
+from support.examples import logistic, quadratic
+from support.libraries import open_library
 
 import hgp_ref as hgp
 

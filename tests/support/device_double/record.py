@@ -1,7 +1,7 @@
 """Write down what the installed CuPy calls things: names, and keywords in their order.
 
-    python tests/device_double/record.py            rewrites names.json
-    python tests/device_double/record.py --check    compares names.json with the installed CuPy
+    python tests/support/device_double/record.py            rewrites names.json
+    python tests/support/device_double/record.py --check    compares names.json with the installed CuPy
 
 Reading names needs CuPy but no GPU. Signatures come from `inspect` where CuPy has them, from the first line of the
 docstring where the function is compiled, and from its source where it pops keywords out of **kwargs.
