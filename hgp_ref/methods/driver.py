@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import array_api_compat as compat
 import numpy as np
 
 from hgp_ref import validation
@@ -31,7 +32,7 @@ from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
-from hgp_ref.results import Described, Result, is_array
+from hgp_ref.results import Described, Result
 
 CHECKS = 4  # checks for divergence per run, at least, besides the first iteration
 STRIDE = 256  # iterations between two checks, at most
@@ -430,7 +431,7 @@ def is_data(value: Any) -> bool:
         return all(map(is_data, value))
     if isinstance(value, Result):
         return type(value).__module__.startswith("hgp_ref.") and all(map(is_data, vars(value).values()))
-    return value is None or isinstance(value, str | bool | int | float | np.generic) or is_array(value)
+    return value is None or isinstance(value, str | int | float | np.generic) or compat.is_array_api_obj(value)
 
 
 def map_arrays(function: Callable[[Array], Array], value: Any) -> Any:
@@ -441,7 +442,7 @@ def map_arrays(function: Callable[[Array], Array], value: Any) -> Any:
         return type(value)(map_arrays(function, part) for part in value)
     if isinstance(value, Result):
         return replace(value, **{name: map_arrays(function, part) for name, part in vars(value).items()})  # type: ignore[type-var]
-    return function(value) if is_array(value) else value
+    return function(value) if compat.is_array_api_obj(value) and not isinstance(value, np.generic) else value
 
 
 # Arguments ------------------------------------------------------------------------------------------------------------
