@@ -22,13 +22,8 @@ extensions = [
     "numpydoc",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
-    "mathml",  # from here on in docs/_ext
-    "figure_row",
-    "accessible",
-    "docstrings",
-    "reference",
-    "written_pages",
-    "computed",
+    "reference",  # in docs/_ext
+    "pages",  # in docs/_ext
 ]
 exclude_patterns = [
     "_build",
@@ -75,7 +70,7 @@ sphinx_gallery_conf = {
     "plot_gallery": True,
     "matplotlib_animations": False,
     "image_scrapers": ("matplotlib",),
-    "reset_modules": ("gallery_look.reset",),
+    "reset_modules": ("pages.gallery_style",),
     "reset_modules_order": "before",
 }
 

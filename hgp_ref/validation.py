@@ -370,15 +370,19 @@ class Nonnegative(Number):
 
 
 class Between(Number):
-    """A number in [low, high]."""
+    """A number in [low, high], or in (low, high]."""
 
-    def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = low, high
-        self.accepted = (low, high, (low + high) / 2)
+    def __init__(self, low: float, high: float, exclude_low: bool = False) -> None:
+        self.low, self.high, self.exclude_low = low, high, exclude_low
+        self.accepted = (high, (low + high) / 2) if exclude_low else (low, high, (low + high) / 2)
         self.refused = (*Number.refused, low - 1, high + 1, math.nextafter(high, math.inf))
+        self.refused += (low,) if exclude_low else ()
 
     def check(self, name: str, value: Any) -> float:
-        return between(name, value, self.low, self.high)
+        real = between(name, value, self.low, self.high)
+        if self.exclude_low and real == self.low:
+            wrong_value(name, value, f"a number in ({self.low:g}, {self.high:g}]")
+        return real
 
 
 class Probability(Between):

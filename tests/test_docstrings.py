@@ -15,9 +15,9 @@ import pytest
 import hgp_ref as hgp
 
 sys.path.append(str(Path(__file__).parents[1] / "docs" / "_ext"))
-pages = importlib.import_module("public_names")
+reference = importlib.import_module("reference")
 
-NAMES = {name.path: name for name in pages.public_names() if callable(name.value)}
+NAMES = {name.path: name for name in reference.public_names() if callable(name.value)}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 NEEDS = {
     "hgp_ref.problems.from_torch": "torch",

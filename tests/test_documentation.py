@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import shlex
 from pathlib import Path
@@ -13,7 +14,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {path: path.read_text(encoding="utf-8") for path in [*DOCS.glob("*.md"), *DOCS.glob("*/*.md")]}
 WRITTEN = {path: text for path, text in PAGES.items() if path.parent.name not in ("generated", "measured", "figures")}
-TEXTS = {**WRITTEN, ROOT / "README.md": (ROOT / "README.md").read_text(encoding="utf-8")}
+OTHERS = (ROOT / "README.md", DOCS / "measured" / "README.md")
+TEXTS = {**WRITTEN, **{path: path.read_text(encoding="utf-8") for path in OTHERS}}
 
 
 def commands(module: str) -> list[tuple[str, list[str]]]:
@@ -21,21 +23,34 @@ def commands(module: str) -> list[tuple[str, list[str]]]:
     found = []
     for path, text in TEXTS.items():
         for line in re.findall(rf"python -m {module}\b([^`\n#]*)", text):
-            found.append((path.name, shlex.split(line)))
+            found.append((path.name, shlex.split(line.partition(">")[0])))  # "> FILE" stores what is printed
     return found
+
+
+def check_control(page: str, name: str, entry: tuple[str, str, str], arguments: list[str]) -> None:
+    """The control takes these arguments: as many as it has, and each is a value that it knows."""
+    module = importlib.import_module(f"figures.experiments.{entry[0]}")
+    inspect.signature(getattr(module, entry[1])).bind(*arguments)
+    known = {
+        "cleaning_controls": lambda: importlib.import_module("figures.experiments.cleaning.runs").SIZES,
+        "personal_correction": lambda: module.SIZES,
+        "personal_rates": lambda: {method for _, method in module.GRID},
+    }.get(name, tuple)()
+    assert set(arguments) <= set(known), f"{page}: python -m figures {name} {' '.join(arguments)}"
 
 
 @pytest.mark.parametrize("module", ["verification", "figures"])
 def test_commands_name_what_exists(module):
     package = importlib.import_module(module)
     known, controls = {*package.NAMES, "all", "N"}, getattr(package, "CONTROLS", {})
-    given = commands(module)
-    assert len(given) > 5
-    for page, words in given:
+    found = commands(module)
+    assert len(found) > 5
+    for page, words in found:
         if words and words[0].startswith("."):  # a module of its own
             assert (ROOT / module / f"{words[0].strip('.').rstrip(',;')}.py").exists(), f"{page}: {module}{words[0]}"
             continue
-        if words and words[0] in controls:  # what follows are its own arguments
+        if words and words[0] in controls:
+            check_control(page, words[0], controls[words[0]], words[1:])
             continue
         names = [
             w

@@ -131,7 +131,7 @@ MADE = {
 
 def test_every_kind_of_result_is_here():
     inside = {"Checkpoint", "Fingerprint"}  # parts of files, which users do not see
-    inside |= {name for name in results._CLASSES if name.endswith("State")} | {"Moving"}  # states of methods
+    inside |= {name for name in results._CLASSES if name.endswith("State")}  # states of methods
     inside |= {"ClientData", "Emnist"}  # containers of data, printed like `Clients` and `Images`
     assert {name for name, kind in results._CLASSES.items() if kind.__module__ != "hgp_ref.results"} - inside <= set(
         MADE

@@ -1,19 +1,95 @@
-"""A page for every public name and every module, written when the site is built."""
+"""The API reference: public names of the package, a page for each of them, and docstrings as reStructuredText."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from public_names import Name, modules, public_names
-from sphinx.application import Sphinx
+import hgp_ref
+
+if TYPE_CHECKING:  # the tests read the names without Sphinx
+    from sphinx.application import Sphinx
+
+# Public names ---------------------------------------------------------------------------------------------------------
+#
+# They are read from `__all__`, so that a new module appears without further work. Modules without `__all__` show the
+# public functions and classes they define. A name that several modules have is shown once: in the module of
+# `hgp_ref.__all__` nearest to its definition. The others are aliases.
+
+
+@dataclass(frozen=True)
+class Name:
+    """A public object, the module that shows it, and its other names."""
+
+    module: str
+    name: str
+    value: object
+    aliases: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+def modules() -> list[str]:
+    """Public modules of the package, in the order of its `__all__`."""
+    members = (getattr(hgp_ref, name) for name in hgp_ref.__all__)
+    return [member.__name__ for member in members if inspect.ismodule(member)]
+
+
+def listed(module: ModuleType) -> list[str]:
+    """Public names of a module."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    defined = (n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__)
+    return [name for name in defined if not name.startswith("_")]
+
+
+def public_names() -> list[Name]:
+    """Every public object once, with its other names."""
+    first: dict[object, tuple[str, str]] = {}
+    aliases: dict[tuple[str, str], list[str]] = {}
+    values: dict[tuple[str, str], object] = {}
+    places = [*modules(), "hgp_ref"]
+    for place in places:
+        module = importlib.import_module(place)
+        for name in listed(module):
+            value = getattr(module, name)
+            if inspect.ismodule(value) or name.startswith("__"):
+                continue
+            key = id(value) if callable(value) else (place, name)
+            home = first.setdefault(key, (place, name))
+            values.setdefault(home, value)
+            aliases.setdefault(home, [])
+            if home != (place, name):
+                aliases[home].append(f"{place}.{name}")
+    homes = {home: _preferred(home, aliases[home], value) for home, value in values.items()}
+    return [
+        Name(*homes[home], value, tuple(a for a in [*aliases[home], ".".join(home)] if a != ".".join(homes[home])))
+        for home, value in values.items()
+    ]
+
+
+def _preferred(home: tuple[str, str], aliases: list[str], value: object) -> tuple[str, str]:
+    """The module in which the object has its own name and which is nearest to its definition."""
+    proper, defined = getattr(value, "__name__", home[1]), getattr(value, "__module__", home[0])
+    places = [home, *((a.rpartition(".")[0], a.rpartition(".")[2]) for a in aliases)]
+    right = [place for place in places if place[1] == proper] or places
+    return max(right, key=lambda place: len(place[0]) if defined.startswith(place[0]) else -1)
+
+
+# Pages ----------------------------------------------------------------------------------------------------------------
 
 FOLDER = "generated/api"
 
 
 def directive(name: Name) -> str:
-    """What autodoc is asked to do with it."""
+    """The directive of autodoc for it."""
     if inspect.isclass(name.value):
         kind = "autoexception" if issubclass(name.value, BaseException) else "autoclass"
         return f".. {kind}:: {name.path}\n   :members:\n   :show-inheritance:\n"
@@ -30,12 +106,12 @@ def page(name: Name) -> str:
 def module_page(module: str, names: list[Name]) -> str:
     """A module: its docstring and a table of what it has."""
     title = module.removeprefix("hgp_ref.") if module != "hgp_ref" else "hgp_ref: the names at the top"
-    own = [name for name in names if name.module == module]
-    away = [n for n in names if n.module != module and any(a.rpartition(".")[0] == module for a in n.aliases)]
+    shown = [name for name in names if name.module == module]
+    aliases = [n for n in names if n.module != module and any(a.rpartition(".")[0] == module for a in n.aliases)]
     automodule = f".. automodule:: {module}\n   :no-members:\n" + ("   :no-index:\n" if module == "hgp_ref" else "")
     lines = [title, "=" * len(title), "", automodule, ".. currentmodule:: None", ""]  # the tables give full paths
-    lines += _table([f"~{n.path}" for n in own]) + _table([f"~{n.path}" for n in away], "Found here too")
-    lines += [".. toctree::", "   :hidden:", "", *(f"   {n.path}" for n in own), ""]
+    lines += _table([f"~{n.path}" for n in shown]) + _table([f"~{n.path}" for n in aliases], "Also here")
+    lines += [".. toctree::", "   :hidden:", "", *(f"   {n.path}" for n in shown), ""]
     return "\n".join(lines)
 
 
@@ -54,7 +130,7 @@ def write_if_new(path: Path, text: str) -> None:
 
 
 def write(app: Sphinx) -> None:
-    """All pages, and none of names that are gone."""
+    """Write all pages, and remove those of names that no longer exist."""
     folder = Path(app.srcdir) / FOLDER
     names = public_names()
     pages = {name.path: page(name) for name in names}
@@ -80,13 +156,85 @@ def by_other_name(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
     )
 
 
-INTRODUCTION = """Every public name has a page: what it computes, its parameters, what it returns, and an example
-that the tests run. ``import hgp_ref as hgp`` is assumed throughout, and ``import numpy as np``.
+INTRODUCTION = """Every public name has a page: what it computes, its parameters and, for what users call, an example
+that the tests run. The examples assume ``import hgp_ref as hgp`` and ``import numpy as np``.
 """
 
 
+# Docstrings -----------------------------------------------------------------------------------------------------------
+#
+# Docstrings are numpydoc with equations in Unicode, as indented blocks. In reStructuredText an indented block is a
+# quotation, in which w* would begin emphasis and |x| name a substitution. So an indented block that belongs to no list,
+# no section of numpydoc and no directive becomes a literal block here.
+
+FIELD = re.compile(r"^(Parameters|Returns|Yields|Raises|Attributes|Other Parameters|Warns|See Also|Methods|Receives)$")
+RULE = re.compile(r"^-{3,}$")
+LISTED = re.compile(r"^\s*([-*•]|\d+\.)\s")
+
+
+def literal_equations(lines: list[str]) -> list[str]:
+    """The lines with `::` before every indented block of prose sections."""
+    out: list[str] = []
+    prose, k = True, 0
+    while k < len(lines):
+        line = lines[k]
+        if k + 1 < len(lines) and RULE.match(lines[k + 1]):
+            prose = not FIELD.match(line)
+        if prose and _begins_equation(lines, k):
+            out += ["::", ""]
+            while k < len(lines) and (not lines[k].strip() or lines[k].startswith(" ")):
+                out.append(lines[k])
+                k += 1
+            if out[-1].strip():
+                out.append("")
+            continue
+        out.append(line)
+        k += 1
+    return out
+
+
+def _begins_equation(lines: list[str], k: int) -> bool:
+    """Whether line k is indented, follows a blank line, and belongs to no list, directive or literal block."""
+    if not lines[k].startswith(" ") or (k and lines[k - 1].strip()):
+        return False
+    before = [line for line in lines[:k] if line.strip()]
+    while before and before[-1].startswith(" "):
+        before.pop()
+    last = before[-1] if before else ""
+    return not (LISTED.match(last) or last.startswith("..") or last.rstrip().endswith("::"))
+
+
+def escape_mathematics(lines: list[str]) -> list[str]:
+    """Escape | and *: |x| is a norm, w* a solution. Emphasis (*words*), literal blocks and examples are unchanged."""
+    out, literal = [], False
+    for line in lines:
+        if line.strip() == "::":
+            literal = True
+        elif literal and line.strip() and not line.startswith(" "):
+            literal = False
+        plain = literal or line.lstrip().startswith((">>>", "...", ".. "))
+        out.append(line if plain else _outside_code(line))
+    return out
+
+
+def _outside_code(line: str) -> str:
+    pieces = re.split(r"(`[^`]*`)", line)
+    return "".join(p if p.startswith("`") else _escape(p) for p in pieces)
+
+
+def _escape(prose: str) -> str:
+    pieces = re.split(r"((?<![\w*])\*{1,2}[^*\s](?:[^*]*[^*\s])?\*{1,2}(?![\w*]))", prose)
+    return "".join(p if k % 2 else re.sub(r"(?<!\\)([|*])", r"\\\1", p) for k, p in enumerate(pieces))
+
+
+def process(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Rewrite the lines of a docstring before numpydoc reads them."""
+    lines[:] = escape_mathematics(literal_equations(lines))
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Before files are looked for."""
+    """Write the pages before Sphinx looks for files; process docstrings before numpydoc, whose priority is 500."""
     app.connect("builder-inited", write, priority=200)
     app.connect("missing-reference", by_other_name)
+    app.connect("autodoc-process-docstring", process, priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

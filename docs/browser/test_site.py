@@ -216,7 +216,7 @@ INTERFACES = {
 def test_every_public_name_has_a_page_with_an_example(site: Path) -> None:
     """The tests run them: tests/test_docstrings.py."""
     sys.path.append(str(SITE.parents[1] / "_ext"))
-    names = importlib.import_module("public_names").public_names()
+    names = importlib.import_module("reference").public_names()
     without = []
     for name in names:
         text = (site / "generated" / "api" / f"{name.path}.html").read_text(encoding="utf-8")

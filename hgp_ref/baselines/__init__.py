@@ -7,13 +7,12 @@ All have the same form, and the same `RunOptions`:
 Each implements the equations of its docstring with one mixing matrix W and constant step sizes, which are arguments.
 The papers' schedules are not implemented, and published programs were not followed. Tests compare each method with a
 loop over explicit matrices, and its hyper-gradient at a fixed point (`at_point`) with the derivative of its class
-(`exact.classes`).
+(`hgp_ref.exact`).
 """
 
+from hgp_ref.baselines.algorithms import dbo, dsoba, fab, fednest, gbdsbo, ma_dsbo, mdbo, sparkle, vrdbo
 from hgp_ref.baselines.driver import RunOptions
-from hgp_ref.baselines.fixed_point import FixedPointEstimate, at_point
-from hgp_ref.baselines.nested import dbo, fednest, gbdsbo, mdbo, vrdbo
-from hgp_ref.baselines.single_loop import dsoba, fab, ma_dsbo, sparkle
+from hgp_ref.baselines.estimators import FixedPointEstimate, at_point
 
 __all__ = [
     "FixedPointEstimate",

@@ -325,8 +325,8 @@ class Monitor:
 # ---- Arguments of `optimise`
 
 
-def initial_variable(problem: FullProblem, lam: Array, x0: Array | None, log: bool) -> Array:
-    """A copy of λ_0, or its logarithm, after checking the arrays."""
+def check_start(problem: FullProblem, lam: Array, x0: Array | None) -> Array:
+    """A copy of λ_0, after checking λ_0 and x0."""
     check_lam(problem, lam, x0, run_axes=False)
     data = optional(problem.wrapped, "_like")  # of built-in problems
     if data is not None:
@@ -334,12 +334,7 @@ def initial_variable(problem: FullProblem, lam: Array, x0: Array | None, log: bo
     if x0 is not None:
         validation.shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
         validation.finite("x0", x0)
-    xp, lam = array_namespace(lam), detached(lam)
-    if not log:
-        return xp.asarray(lam, copy=True)
-    if not bool(to_host(xp.all(lam > 0))):
-        raise ValueError("lam must be positive with log=True")
-    return xp.log(lam)
+    return array_namespace(lam).asarray(detached(lam), copy=True)
 
 
 def read_trainer(train: Any) -> Trainer:
@@ -494,13 +489,13 @@ class Loop:
         """Π(λ), or with log=True log Π(exp θ)."""
         if self.project is None:
             return detached(lam)
-        xp = array_namespace(lam)
-        allowed = _like(lam, "what project returned", self.project(xp.asarray(self.as_lam(lam), copy=True)))
+        allowed = apply_projection(self.project, self.as_lam(lam))
         if not self.log:
-            return detached(allowed)
+            return allowed
+        xp = array_namespace(allowed)
         if not bool(to_host(xp.all(allowed > 0))):
             raise ValueError("project must return positive entries with log=True")
-        return xp.log(detached(allowed))
+        return xp.log(allowed)
 
     def as_lam(self, variable: Array) -> Array:
         """λ, or with log=True exp θ."""
@@ -543,13 +538,23 @@ class Loop:
 
     def total(self, values: Array) -> float:
         """The sum over all clients of values (n,)."""
-        return float(self.channel.mean_over_clients(host_float64(values)[:, None])[0, 0]) * self.channel.n
+        return sum_over_clients(self.channel, values)
 
     def norm(self, v: Array) -> float:
         """‖v‖ over all clients, without overflow."""
         v = host_float64(v)
         size = float(self.channel.max_over_clients(np.abs(v).max(axis=1)))
         return size * self.total(np.sum((v / size) ** 2, axis=1)) ** 0.5 if size else 0.0
+
+
+def apply_projection(project: Callable[[Array], Array], lam: Array) -> Array:
+    """Π(λ), after checking what the user's function returned."""
+    return detached(_like(lam, "what project returned", project(copied(lam))))
+
+
+def sum_over_clients(channel: Channel, values: Array) -> float:
+    """The sum over all clients of values (n,)."""
+    return float(channel.mean_over_clients(host_float64(values)[:, None])[0, 0]) * channel.n
 
 
 def _like(lam: Array, name: str, array: Array) -> Array:

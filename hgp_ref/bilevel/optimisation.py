@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, array_namespace, detached
+from hgp_ref.backend import Array, array_namespace, detached, to_host
 from hgp_ref.bilevel.certified import CertifiedLoop
 from hgp_ref.bilevel.checkpoint import CheckpointFile, RunFingerprint, describe
 from hgp_ref.bilevel.loop import (
@@ -20,10 +20,10 @@ from hgp_ref.bilevel.loop import (
     Trainer,
     channel_of,
     check_functions,
+    check_start,
     check_update,
     checkpoint_path,
     copied,
-    initial_variable,
     read_estimator,
     read_trainer,
 )
@@ -94,7 +94,11 @@ def optimise(
     trainer, estimator = read_trainer(train), read_estimator(estimate)
     check_update(update)
     log = validation.boolean("update.log", getattr(update, "log", False))
-    variable = initial_variable(problem, lam, trainer.x0, log)
+    variable = check_start(problem, lam, trainer.x0)
+    if log:
+        if not bool(to_host(array_namespace(lam).all(variable > 0))):
+            raise ValueError("lam must be positive with log=True")
+        variable = array_namespace(lam).log(variable)
     check_functions(project, callback)
     if monitor is not None:
         validation.instance("monitor", monitor, Monitor)

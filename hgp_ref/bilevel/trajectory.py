@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, to_host
+from hgp_ref.backend import Array, array_namespace, to_host
 from hgp_ref.certificates.point import NOT_INCLUDED
 from hgp_ref.mixing import Traffic
 from hgp_ref.results import Result
@@ -49,6 +49,34 @@ class OuterStep(Result):
     bound: float | None = None
     averaging_steps: int | None = None
     interval: tuple[float, float] | None = None
+
+
+@dataclass
+class Record:
+    """The entries of a path, one after the other."""
+
+    lam: list[Array] = field(default_factory=list)
+    outer_cost: list[float] = field(default_factory=list)
+    floats: list[int] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+
+    def append(self, lam: Array, outer_cost: float, traffic: Traffic) -> None:
+        self.lam.append(lam)
+        self.outer_cost.append(outer_cost)
+        self.floats.append(int(traffic.floats))
+        self.rounds.append(int(traffic.rounds))
+
+    def path(self, x: Array, traffic: Traffic, **fields: Any) -> Path:
+        """The path of these entries, with its other fields."""
+        return Path(
+            lam=array_namespace(x).stack(self.lam),
+            x=x,
+            outer_cost=np.array(self.outer_cost),
+            traffic=traffic,
+            floats=np.array(self.floats, dtype=np.int64),
+            rounds=np.array(self.rounds, dtype=np.int64),
+            **fields,
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Realised constants: what the bounds need of the actual Hessians, Jacobians, gradients and averaging matrices.
+"""Realised constants: norms and eigenvalues of the actual Hessians, Jacobians, gradients and averaging matrices.
 
 With Π = 11ᵀ/n, Θ = Π ⊗ I, H = blockdiag(H_i), E_m = K_m − Π:
 
@@ -6,10 +6,10 @@ With Π = 11ᵀ/n, Θ = Π ⊗ I, H = blockdiag(H_i), E_m = K_m − Π:
     ζ = ‖(I − Θ) H Θ‖ = √λ_max(mean_i (H_i − H̄)²),  ρ⊥ = ‖(I − Θ)(I − ηH)(I − Θ)‖,  ζ∞ = max_i ‖H_i − H̄‖
     ρ = max_i ‖I − ηH_i‖,  ρ̄ = ‖I − ηH̄‖
 
-Constants are those of the current point and the realised graphs; nothing here is a supremum over λ or over
-graphs. ᾱ is lowered by 4 (n + d_x) 2^−52 max_i ‖H_i‖, what the mean of the Hessians and its eigenvalues may be off by
-in float64: relative to ᾱ that is 4 (n + d_x) 2^−52 times the conditioning, the only constant whose rounding matters.
-Everything is computed in units of H, J and ∂_x f that are powers of two, so that no square leaves the range.
+The constants belong to one point and to the realised graphs; none is a supremum over λ or over graphs. ᾱ is lowered by
+4 (n + d_x) 2^−52 max_i ‖H_i‖, which bounds the float64 error of the mean Hessian and its eigenvalues. Relative to ᾱ
+that is 4 (n + d_x) 2^−52 times the condition number; no other constant is as sensitive to rounding. H, J and ∂_x f are
+divided by powers of two first, so that no square overflows or underflows.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ SIGNED = ("alpha", "L", "alpha_bar", "L_bar", "smallest_entry")  # all other con
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants of one setting; arrays over the M averaging calls are (M,), over the clients (n,).
+    """Constants of one setting, defined at the head of this module and made by `realised_constants`.
+
+    Arrays over the M averaging calls are (M,), over the clients (n,).
 
     Attributes
     ----------
-    n : clients.
+    n : number of clients.
     d_x : dimension of x.
     d_lam : dimension of λ.
     eta : η.
@@ -50,7 +52,7 @@ class Constants:
     eps_perp : (M,), ‖(I − Π)E_m‖.
     alpha : min_i λ_min(H_i).
     L : max_i λ_max(H_i).
-    sigma_min : min_i σ_min(H_i), which the paper prints for alpha.
+    sigma_min : min_i σ_min(H_i); the paper's α.
     alpha_bar : λ_min(H̄).
     L_bar : λ_max(H̄).
     beta : ‖J_i‖.
@@ -67,20 +69,8 @@ class Constants:
     f_norm : ‖∂_x f‖.
     row_sum_error : max |K_m 1 − 1|.
     smallest_entry : min K_m[i,j].
-    f_lam : ‖∂_λ f‖, which only rounding depends on.
-    steps : S, which only rounding depends on.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
-    >>> c.d_x, c.gamma.shape
-    (4, (50,))
+    f_lam : ‖∂_λ f‖, used by `rounding` only.
+    steps : S, used by `rounding` only.
     """
 
     n: int
@@ -115,7 +105,6 @@ class Constants:
     steps: int = 1
 
     def __post_init__(self) -> None:
-        """ValueError or TypeError where a field is not a constant of any setting."""
         for name in ("n", "d_x", "d_lam", "iterations", "steps"):
             validation.integer(name, getattr(self, name))
         validation.positive("eta", self.eta)
@@ -134,12 +123,12 @@ class Constants:
 
     @property
     def beta_norm(self) -> float:
-        """√Σ β_i²: turns a bound that is common to all w_i − w* into one on all clients together."""
+        """√Σ β_i²: multiplies a common bound on all ‖w_i − w*‖ into a bound on ‖v − d‖."""
         return norm(self.beta)
 
     @property
     def rounding(self) -> float:
-        """What float64 arithmetic alone may add to ‖v − d‖, derived in `hgp_ref.bounds.result`."""
+        """A bound on what float64 arithmetic adds to ‖v − d‖; the derivation is in `hgp_ref.bounds.result`."""
         return rounding(self)
 
 
@@ -155,14 +144,7 @@ def realised_constants(
 ) -> Constants:
     """Constants from H (n, d_x, d_x), J (n, d_lam, d_x), ∂_x f (n, d_x), η and K_0 … K_{M−1} (n, n) each.
 
-    `f_lam` (∂_λ f, zero by default) and `steps` (S, one by default) enter `Constants.rounding` alone.
-
-    Parameters
-    ----------
-    f_lam : array (n, d_lam), optional
-        ∂_λ f, for the allowance of rounding.
-    steps : int
-        Steps behind each matrix, likewise.
+    `f_lam` (∂_λ f, zero by default) and `steps` (S behind each matrix) are used by `Constants.rounding` only.
 
     Examples
     --------
@@ -203,7 +185,7 @@ def realised_constants(
 
 
 def _hessian_constants(H: np.ndarray, eta: float) -> dict[str, Any]:
-    """What depends on H (n, d, d) and η."""
+    """The constants of H (n, d, d) and η."""
     unit = power_of_two(H)
     A, step = H / unit, eta * unit
     A = (A + np.swapaxes(A, 1, 2)) / 2
@@ -226,7 +208,7 @@ def _hessian_constants(H: np.ndarray, eta: float) -> dict[str, Any]:
 
 
 def _gradient_constants(f_x: np.ndarray) -> dict[str, Any]:
-    """What depends on ∂_x f (n, d) alone."""
+    """The constants of ∂_x f (n, d)."""
     unit = power_of_two(f_x)
     mean = (f_x / unit).mean(axis=0)
     return {
@@ -239,7 +221,7 @@ def _gradient_constants(f_x: np.ndarray) -> dict[str, Any]:
 
 
 def _averaging_constants(K: np.ndarray) -> dict[str, Any]:
-    """What depends on K (M, n, n) alone."""
+    """The constants of K (M, n, n)."""
     n = K.shape[-1]
     E = K - 1.0 / n
     column_means = E.mean(axis=1, keepdims=True)  # (M, 1, n), rows of Π E
@@ -263,11 +245,6 @@ def _disagreement_rate(H: np.ndarray, eta: float) -> float:
     return float(np.abs(np.linalg.eigvalsh((step + step.T) / 2)).max())
 
 
-def row_stochastic(c: Constants) -> bool:
-    """K_m 1 = 1 to rounding: true with weights reset at every call, false when they are kept."""
-    return bool(c.row_sum_error <= 16 * c.n * np.finfo(np.float64).eps)
-
-
 def geometric(ratio: float, terms: int) -> np.ndarray:
     """g_0 … g_terms with g_k = Σ_{t<k} ratio^t, (terms + 1,)."""
     with np.errstate(over="ignore"):
@@ -275,23 +252,22 @@ def geometric(ratio: float, terms: int) -> np.ndarray:
 
 
 def check_iterations(c: Constants, iterations: int | None) -> int:
-    """M, all calls that the constants know unless fewer are asked for; TypeError unless `c` are constants."""
+    """M: by default the number of averaging calls in the constants, which is also the largest value."""
     validation.instance("c", c, Constants)
     if iterations is None:
         return c.iterations
     M = validation.integer("iterations", iterations)
     if M > c.iterations:
-        raise ValueError(f"iterations={M} given, needed at most {c.iterations}: the averaging calls in the constants")
+        raise ValueError(f"iterations must be at most {c.iterations}, the averaging calls in the constants, got {M}")
     return M
 
 
-# ----------------------------------------------------------------------------------------------------
-# Per-instance derivatives and the constants of mini-batches.
+# ----------------------------------------------------------------------------------------------- constants of instances
 #
 # For client i with instances s = 1 … N_i and the derivatives H_i^(s), J_i^(s) of each alone (means H_i, J_i):
 #
 #     κ_x = max_{i,s} ‖H_i^(s) − H_i‖,     σ_x² = max_i ‖mean_s (H_i^(s) − H_i)ᵀ(H_i^(s) − H_i)‖,     likewise κ_λ, σ_λ,
-#     ρ = max_{i,s} ‖I − ηH_i^(s)‖: the supremum over samples; a batch mean is no larger, the norm being convex.
+#     ρ = max_{i,s} ‖I − ηH_i^(s)‖, which also bounds the norm for a batch mean, because norms are convex.
 
 
 @dataclass(frozen=True)
@@ -307,17 +283,6 @@ class SampleConstants:
     rho : max over instances of ‖I − ηH_i^(s)‖.
     alpha : min over instances of σ_min(H_i^(s)), as Theorem 1 prints it.
     beta : max over instances of ‖J_i^(s)‖.
-
-    Examples
-    --------
-    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
-    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
-    >>> lam = np.full((3, 6), 0.1)
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
-    >>> s = hgp.bounds.sample_constants(Hs, Js, 1.0)
-    >>> bool(s.kappa_lam >= 0)
-    True
     """
 
     kappa_x: float
@@ -334,33 +299,18 @@ class SampleConstants:
 
 
 def sample_derivatives(problem: Problem, x: Array, lam: Array) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance.
-
-    Examples
-    --------
-    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
-    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
-    >>> lam = np.full((3, 6), 0.1)
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
-    >>> len(Hs), Hs[0].shape
-    (3, (20, 6, 6))
-    """
+    """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance."""
     counts = validation.host_array("problem.counts", getattr(problem, "counts", None))
     if counts.ndim != 1 or counts.dtype.kind not in "iu":
-        raise TypeError(f"problem={problem!r} given, needed a problem with instances (`counts`) and mini-batches")
+        raise TypeError(f"problem must have instances (`counts`) and mini-batches, got {problem!r}")
     for name, value in (("x", x), ("lam", lam)):
         validation.array(name, value)
         if len(value.shape) != 2 or value.shape[0] != len(counts):
-            raise ValueError(
-                f"{name}: {tuple(value.shape)} given, needed an array of shape (n, d) with n = {len(counts)} clients"
-            )
+            raise ValueError(f"{name} must have shape ({len(counts)}, d), one row per client, got {tuple(value.shape)}")
     H: list[list[np.ndarray]] = [[] for _ in counts]
     J: list[list[np.ndarray]] = [[] for _ in counts]
     for s in range(int(counts.max())):
-        batch = np.minimum(s, counts - 1)[:, None].astype(
-            np.int64
-        )  # (n, 1); a client that has run out repeats its last
+        batch = np.minimum(s, counts - 1)[:, None].astype(np.int64)  # (n, 1); clients with fewer repeat their last
         H_s, J_s = hessians(problem, x, lam, batch), jacobians(problem, x, lam, batch)
         for i in np.flatnonzero(s < counts):
             H[i].append(H_s[i])
@@ -375,20 +325,20 @@ def check_samples(
     d_x: int | None = None,
     names: tuple[str, str] = ("H_samples", "J_samples"),
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """H_i^(s) and J_i^(s) in float64; an error unless they are of `n` clients, instance by instance alike."""
+    """H_i^(s) and J_i^(s) in float64: one array per client, with the same instances in both."""
     for name, samples in zip(names, (H, J), strict=True):
         if not isinstance(samples, Sequence) or len(samples) == 0 or (n is not None and len(samples) != n):
             count = len(samples) if isinstance(samples, Sequence) else type(samples).__name__
-            raise ValueError(f"{name}: {count} given, needed a list of one array for each of the clients ({n or 'n'})")
+            raise ValueError(f"{name} must be a list of {n or 'n'} arrays, one per client, got {count}")
     if len(H) != len(J):
-        raise ValueError(f"{names[1]}: {len(J)} clients given, needed {len(H)} as in {names[0]}")
+        raise ValueError(f"{names[1]} must have {len(H)} clients like {names[0]}, got {len(J)}")
     H = [validation.real_array(f"{names[0]}[{i}]", a, (None, d_x, d_x), "(N_i, d_x, d_x)") for i, a in enumerate(H)]
     d_x = H[0].shape[1]
     H = [validation.real_array(f"{names[0]}[{i}]", a, (None, d_x, d_x), "(N_i, d_x, d_x)") for i, a in enumerate(H)]
     meaning = f"(N_i, d_lam, d_x) with N_i as in {names[0]}"
     J = [validation.real_array(f"{names[1]}[{i}]", a, (len(H[i]), None, d_x), meaning) for i, a in enumerate(J)]
     if len({a.shape[1] for a in J}) > 1:
-        raise ValueError(f"{names[1]}: d_lam = {[a.shape[1] for a in J]} given, needed the same for all clients")
+        raise ValueError(f"{names[1]} must have the same d_lam for all clients, got {[a.shape[1] for a in J]}")
     return H, J
 
 
@@ -409,8 +359,8 @@ def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: floa
     H, J = check_samples(H, J, names=("H", "J"))
     eta = validation.positive("eta", eta)
     unit = max(power_of_two(a) for a in J)
-    kappa_x, sigma_x = _spread(H)
-    kappa_lam, sigma_lam = _spread(J)
+    kappa_x, sigma_x = _deviations(H)
+    kappa_lam, sigma_lam = _deviations(J)
     eigenvalues = np.concatenate([np.linalg.eigvalsh(a).ravel() for a in H])
     return SampleConstants(
         kappa_x=kappa_x,
@@ -423,7 +373,7 @@ def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: floa
     )
 
 
-def _spread(samples: Sequence[np.ndarray]) -> tuple[float, float]:
+def _deviations(samples: Sequence[np.ndarray]) -> tuple[float, float]:
     """Largest deviation from a client's mean, and the largest root mean square deviation."""
     largest, square = 0.0, 0.0
     unit = max(power_of_two(a) for a in samples)
@@ -435,15 +385,15 @@ def _spread(samples: Sequence[np.ndarray]) -> tuple[float, float]:
     return unit * largest, unit * float(np.sqrt(square))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Lipschitz constants of problems that tell them; the built-in ones do, see `hgp_ref.problems.lipschitz`.
+# -------------------------------------------------------------------------------------------------- Lipschitz constants
 
 
 def known_lipschitz(problem: Problem, lam: Array) -> Lipschitz | None:
-    """What the problem's optional member `lipschitz(lam)` says; None without it, or where it says None.
+    """The constants that the problem's optional member `lipschitz(lam)` returns; None without it.
 
-    The member returns a `Lipschitz` or a mapping with its fields: nu_flam, nu_fx, nu_J, nu_H and, optionally,
-    strong_convexity, a lower bound on λ_min of the mean Hessian for this lam at every x.
+    The member returns None, a `Lipschitz` or a mapping with its fields: nu_flam, nu_fx, nu_J, nu_H and, optionally,
+    strong_convexity, a lower bound on λ_min of the mean Hessian for this lam at every x. Built-in problems have it
+    (`hgp_ref.problems.lipschitz`).
 
     Examples
     --------
@@ -451,12 +401,11 @@ def known_lipschitz(problem: Problem, lam: Array) -> Lipschitz | None:
     >>> hgp.bounds.known_lipschitz(problem, np.zeros((3, 2))).nu_H
     0.0
     """
-    tell = closed_form(problem, "lipschitz")
-    told = None if tell is None else tell(lam)
-    if told is None or isinstance(told, Lipschitz):
-        return told
-    if not isinstance(told, Mapping):
-        raise TypeError(
-            f"problem: lipschitz(lam) returned {type(told).__name__}, needed a Lipschitz, a mapping like it or None"
-        )
-    return Lipschitz(**told)
+    lipschitz = closed_form(problem, "lipschitz")
+    constants = None if lipschitz is None else lipschitz(lam)
+    if constants is None or isinstance(constants, Lipschitz):
+        return constants
+    if not isinstance(constants, Mapping):
+        returned = type(constants).__name__
+        raise TypeError(f"problem.lipschitz must return a Lipschitz, a mapping with its fields or None, got {returned}")
+    return Lipschitz(**constants)

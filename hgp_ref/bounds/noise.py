@@ -1,4 +1,6 @@
-"""Bound D, `minibatch_tail`: mini-batches of size b, with probability at least 1 − ϵ.
+"""The error of mini-batch runs: with high probability (D), and in mean square (E).
+
+Bound D, `minibatch_tail`: for mini-batches of size b, with probability at least 1 − ϵ,
 
     ‖v − d‖ ≤ noise + √Σβ_i² [A's consensus part with ρ the supremum over samples + ρ̄^M ‖ḡ‖/ᾱ]
 
@@ -40,8 +42,8 @@ from scipy.linalg import block_diag
 
 from hgp_ref import validation
 from hgp_ref.bounds.constants import Constants, SampleConstants, check_iterations, check_samples, geometric
-from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable, power_of_two, product
-from hgp_ref.bounds.series import conditions, consensus_part, contracting_truncation
+from hgp_ref.bounds.result import Bound, conditions, finite, first_failure, not_applicable, power_of_two, product
+from hgp_ref.bounds.series import consensus_part, contracting_truncation
 
 
 def minibatch_tail(
@@ -56,19 +58,8 @@ def minibatch_tail(
 ) -> Bound:
     """Bound D for batches of `size` instances, failing with probability at most `failure`.
 
-    `shared`: whether one batch serves both v and u. `form`: "azuma" or "bernstein".
-
-    Parameters
-    ----------
-    form : {"azuma", "bernstein"}
-        With suprema, or with variances.
-    shared : bool
-        Whether one batch serves both v and u.
-
-    Returns
-    -------
-    Bound
-        `total` holds with probability 1 − ϵ, and so does each entry of `per_client`.
+    `form` is "azuma", with suprema, or "bernstein", with variances. `shared` says whether one batch serves both v and
+    u. `total` holds with probability 1 − ϵ, and so does each entry of `per_client`.
 
     Examples
     --------
@@ -91,14 +82,15 @@ def minibatch_tail(
     size, failure = validation.integer("size", size), validation.number("failure", failure)
     form, shared = validation.choice("form", form, ("azuma", "bernstein")), validation.boolean("shared", shared)
     name = f"D ({form})"
-    failed = first_failure({f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1, **conditions(c)})
+    failed = first_failure({f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1, **conditions(c, "D")})
     if failed:
         return not_applicable(name, failed)
     base = consensus_part(c, M, rho=max(s.rho, c.rho)) + contracting_truncation(c, M)
     noise = _noise(c, s, size, failure, M, form, shared, J_norm=c.J_stacked, clients=c.n)
-    own = [_noise(c, s, size, failure, M, form, shared, J_norm=b, clients=1) for b in c.beta.tolist()]
     terms = {"noise": noise, "bias": product(c.beta_norm, base)}
-    per_client = np.array([noise_i + product(b, base) for noise_i, b in zip(own, c.beta.tolist(), strict=True)])
+    per_client = np.array(
+        [_noise(c, s, size, failure, M, form, shared, J_norm=b, clients=1) + product(b, base) for b in c.beta.tolist()]
+    )
     return finite(Bound(name, noise + terms["bias"], per_client, terms=terms))
 
 
@@ -144,7 +136,7 @@ def sum_of_squares(
 ) -> float:
     """Σ over iterations, clients and samples of squared increments (bounds or variances).
 
-    ε_x of all n clients always counts, ε_λ of `clients` of them; in a shared batch the client's own samples do both.
+    ε_x of all n clients counts, ε_λ of `clients` of them; in a shared batch the samples of these do both.
     """
     if shared:
         per_sample = clients * (for_v + for_u) ** 2 + (n - clients) * for_u**2
@@ -153,8 +145,9 @@ def sum_of_squares(
     return float(np.sum(scale**2 * size * per_sample))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Bound E, `mean_square_error`: the exact mean-square error of a mini-batch run, by second moments.
+# -------------------------------------------------------------------------------------------------------------- bound E
+#
+# `mean_square_error`: the exact mean-square error of a mini-batch run, from second moments,
 #
 #     E v = v of the run with exact Jacobians, hence    E‖v_i − d_i‖² = ‖E v_i − d_i‖² + Σ_m E‖D_i^(m)‖².
 #
@@ -183,11 +176,6 @@ class MeanSquareError:
     ----------
     bias : ‖E v_i − d_i‖.
     variance : E‖v_i − E v_i‖².
-
-    Examples
-    --------
-    >>> hgp.bounds.MeanSquareError(bias=np.array([0.1]), variance=np.array([0.02])).variance
-    array([0.02])
     """
 
     bias: np.ndarray
@@ -215,14 +203,9 @@ def mean_square_error(
     replace: bool = False,
     shared: bool = False,
 ) -> MeanSquareError:
-    """The mean-square error over all draws of batches of `size`; samples as `sample_derivatives` gives them.
+    """The mean-square error over all draws of batches of `size`, with the samples of `sample_derivatives`.
 
-    H^(s) and J^(s) hold the instances of one client each, ∂_x f is (n, d_x) and K_0 … K_{M−1} are (n, n).
-
-    Parameters
-    ----------
-    replace, shared : bool
-        Whether batches are drawn with replacement, and whether one serves both v and u.
+    `replace` says whether batches are drawn with replacement, `shared` whether one batch serves both v and u.
 
     Examples
     --------
@@ -255,7 +238,7 @@ def mean_square_error(
     if lost or not np.isfinite([bias**2, variance]).all():
         raise ValueError(
             f"f_x, J_samples, H_samples, eta: the mean square of v, of the order of ({factor:.1e})², leaves the "
-            "floating-point range; needed other units or a series that converges"
+            "floating-point range; use other units, or a smaller eta if the series diverges"
         )
     return MeanSquareError(bias, variance)
 
@@ -270,7 +253,7 @@ def _mean_square(
     replace: bool,
     shared: bool,
 ) -> MeanSquareError:
-    """The recursions at the head of this module."""
+    """The recursions above."""
     n, d = f_x.shape
     H_dev = [a - a.mean(axis=0) for a in H_samples]  # (N_i, d, d) each
     J_dev = [a - a.mean(axis=0) for a in J_samples]
@@ -283,10 +266,10 @@ def _mean_square(
     variance = np.zeros(n)
     for m, Theta_m in enumerate(Thetas):
         U = _blocks(Theta_m @ C @ Theta_m.T, n)  # (n, d, d), diagonal blocks
-        spread = [f * np.einsum("sab,bc,sdc->ad", a, u, a) / len(a) for f, a, u in zip(factor, H_dev, U, strict=True)]
-        B = eta * eta * (J @ Q[m + 1]).reshape(n, -1, n * d)  # (n, d_lam, nd): what ε_x ū does to v_i
-        variance += _increments(B, U, spread, H_dev, J_dev, factor, eta, shared)
-        C = step @ Theta_m @ C @ Theta_m.T @ step + eta * eta * block_diag(*spread)
+        cov = [f * np.einsum("sab,bc,sdc->ad", a, u, a) / len(a) for f, a, u in zip(factor, H_dev, U, strict=True)]
+        B = eta * eta * (J @ Q[m + 1]).reshape(n, -1, n * d)  # (n, d_lam, nd), maps ε_x ū to v_i
+        variance += _increments(B, U, cov, H_dev, J_dev, factor, eta, shared)
+        C = step @ Theta_m @ C @ Theta_m.T @ step + eta * eta * block_diag(*cov)
     return MeanSquareError(_bias(H, J, f_x, eta, Q[0]), variance)
 
 
@@ -300,7 +283,7 @@ def sampling_factor(count: int, size: int, replace: bool) -> float:
 def _increments(
     B: np.ndarray,
     U: np.ndarray,
-    spread: list[np.ndarray],
+    cov: list[np.ndarray],
     H_dev: list[np.ndarray],
     J_dev: list[np.ndarray],
     factor: list[float],
@@ -308,7 +291,7 @@ def _increments(
     shared: bool,
 ) -> np.ndarray:
     """E‖D_i^(m)‖² of one iteration, (n,)."""
-    S = block_diag(*spread)
+    S = block_diag(*cov)
     squares = np.einsum("iab,bc,iac->i", B, S, B)
     d = U.shape[-1]
     for i, (a, h) in enumerate(zip(J_dev, H_dev, strict=True)):

@@ -1,4 +1,14 @@
-"""What every bound returns: numbers with the conditions under which they hold, or the condition that failed."""
+"""The result of every bound: a number if the conditions of its statement hold, else the condition that failed.
+
+Conditions on the constants, by the letter of the bound (conditions on other arguments are with the bounds):
+
+                                        A   B   D   F
+    ᾱ > 0                               ×   ×   ×   ×
+    K_m 1 = 1 (weights are reset)       ×   ×   ×   ×
+    K_m ≥ 0                             ×       ×
+
+Below: scales and products without overflow, the recursion of bound B, and what rounding adds to an error.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +22,11 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.rounding import norm
 
+if TYPE_CHECKING:
+    from hgp_ref.bounds.constants import Constants
+
+UNIT = float(np.finfo(np.float64).eps)  # 2^−52
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -20,24 +35,11 @@ class Bound:
     Attributes
     ----------
     name : of the statement.
-    total : bound on ‖v − d‖ over all clients together; None if not applicable.
+    total : a bound on ‖v − d‖ over all clients together; None if not applicable.
     per_client : bounds on ‖v_i − d_i‖, (n,); None if not applicable or if the statement has no such form.
     applicable : whether every condition of the statement holds.
     why : the failed condition, with its numbers; empty if applicable.
     terms : the parts of `total` by name.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
-    >>> bound = hgp.bounds.contracting_clients(c)
-    >>> bound.name, bound.applicable, sorted(bound.terms)
-    ('A', True, ['consensus', 'truncation'])
     """
 
     name: str
@@ -49,17 +51,28 @@ class Bound:
 
 
 def not_applicable(name: str, why: str) -> Bound:
-    """The bound `name` without a number, because of `why`."""
+    """The bound `name` without a number; `why` is the reason."""
     return Bound(name, total=None, applicable=False, why=why)
 
 
 def first_failure(conditions: dict[str, bool]) -> str | None:
-    """The first condition, in words, that does not hold; None if all do."""
-    return next((words for words, holds in conditions.items() if not holds), None)
+    """The description of the first condition that does not hold; None if all hold."""
+    return next((text for text, holds in conditions.items() if not holds), None)
+
+
+def conditions(c: Constants, letter: str) -> dict[str, bool]:
+    """The conditions on the constants for the bound with this letter, with their numbers."""
+    needed = {
+        f"alpha_bar > 0 (it is {c.alpha_bar:.3g})": c.alpha_bar > 0,
+        f"rows of K sum to 1 (off by {c.row_sum_error:.3g})": bool(c.row_sum_error <= 16 * c.n * UNIT),
+    }
+    if letter in "AD":
+        needed[f"K is non-negative (smallest entry {c.smallest_entry:.3g})"] = c.smallest_entry >= 0
+    return needed
 
 
 def finite(bound: Bound) -> Bound:
-    """`bound` itself, or not applicable where its number has left the floating-point range."""
+    """`bound`, or "not applicable" if one of its numbers is not finite."""
     numbers = [bound.total if bound.total is not None else 0.0, *bound.terms.values()]
     rows = np.zeros(0) if bound.per_client is None else bound.per_client
     if np.isfinite(numbers).all() and np.isfinite(rows).all():
@@ -68,22 +81,9 @@ def finite(bound: Bound) -> Bound:
 
 
 def best(*bounds: Bound) -> Bound:
-    """The smallest of several bounds on the same error, client by client; not applicable if none of them is.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
-    >>> hgp.bounds.best(hgp.bounds.contracting_clients(c), hgp.bounds.convex_mean(c)).name
-    'min(A, B)'
-    """
+    """The smallest of several bounds on the same error, client by client; not applicable if none of them is."""
     if not bounds:
-        raise TypeError("bounds: none given, needed at least one Bound")
+        raise TypeError("bounds must be at least one Bound, got none")
     for bound in bounds:
         validation.instance("bounds", bound, Bound)
     usable = [b for b in bounds if b.total is not None]
@@ -92,7 +92,7 @@ def best(*bounds: Bound) -> Bound:
         return not_applicable(name, "; ".join(f"{b.name}: {b.why}" for b in bounds))
     rows = [b.per_client for b in usable if b.per_client is not None]
     if len({len(row) for row in rows}) > 1:
-        raise ValueError(f"bounds: on {[len(row) for row in rows]} clients given, needed bounds on the same clients")
+        raise ValueError(f"bounds must be on the same clients, got {[len(row) for row in rows]} clients")
     per_client = np.min(rows, axis=0) if rows else None
     totals = [b.total for b in usable if b.total is not None]
     if per_client is not None:
@@ -100,14 +100,13 @@ def best(*bounds: Bound) -> Bound:
     return Bound(name, min(totals), per_client)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Scales and products that neither overflow nor underflow on the way; norms that do not are in `hgp_ref.rounding`.
+# --------------------------------------------------------------------------------- products without overflow on the way
 #
-#     s = 2^k next to the largest entry of a: a/s is exact, and its squares stay inside the range;
-#     x y z … = (product of mantissas) · 2^(sum of exponents): only the result may leave the range.
+#     s = 2^k next to the largest entry of a: a/s is exact, and its squares neither overflow nor underflow;
+#     x y z … = (product of mantissas) · 2^(sum of exponents): only the result can overflow or underflow.
 #
-# A positive product below the smallest normal number is rounded up to it, so that what bounds an error from above still
-# does; one beyond the largest is infinite.
+# A positive product below the smallest normal number is rounded up to it, so that an upper bound stays one; a product
+# beyond the largest number is infinite.
 
 
 def power_of_two(a: np.ndarray) -> float:
@@ -141,16 +140,11 @@ def _split(mantissa: float, x: float) -> tuple[float, int]:
     return m, e + more
 
 
-# ----------------------------------------------------------------------------------------------------
-# The recursion of bound B: how large the consensus and the disagreement of u can be before each call.
+# --------------------------------------------------------------------------------------------- the recursion of bound B
 #
 #     (a, s) ← (ρ̄ (a + ε∥_j s) + ηζ ε⊥_j s,  ηζ (a + ε∥_j s) + ρ⊥ ε⊥_j s),      a = a₀, s = s₀.
 #
-# a ≥ ‖Θu^(j)‖ and s ≥ ‖(I − Θ)u^(j)‖; why is said in `convexity`.
-
-
-if TYPE_CHECKING:
-    from hgp_ref.bounds.constants import Constants
+# a ≥ ‖Θu^(j)‖ and s ≥ ‖(I − Θ)u^(j)‖ before call j; `series` has the proof.
 
 
 def consensus_and_disagreement(c: Constants, M: int, unit: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -166,10 +160,10 @@ def consensus_and_disagreement(c: Constants, M: int, unit: float = 1.0) -> tuple
     return consensus, disagreement
 
 
-# ----------------------------------------------------------------------------------------------------
-# What float64 alone may add to ‖v − d‖, where v comes from the iteration and d from a solve.
+# ------------------------------------------------------------------------------------------------------------- rounding
 #
-# With u = 2^−52, U_m ≥ ‖u^(m)‖ over all clients, W = η√n Σ_m U_m ≥ ‖w‖ and z_m ≥ how much w changes per unit of u^(m):
+# A bound on what float64 adds to ‖v − d‖, where v comes from the iteration and d from a linear solve. With u = 2^−52,
+# U_m ≥ ‖u^(m)‖ over all clients, W = η√n Σ_m U_m ≥ ‖w‖ and z_m ≥ how much w changes per unit of u^(m):
 #
 #     v:  β Σ_m √n U_m [θ_K (η + ρ z_{m+1}) + θ_H z_{m+1}] + Σ_m min(u (‖∂_λ f‖ + 2βW), 2ηβ√n U_m)
 #         + u [(d_x + 2)√d_x βW + ‖∂_λ f‖]
@@ -177,32 +171,23 @@ def consensus_and_disagreement(c: Constants, M: int, unit: float = 1.0) -> tuple
 #
 # with θ_K = u S (n + 3) and θ_H = u [2 + (d_x + 2)√d_x η‖H‖].
 #
-# Derivation. A sum of k terms in floating point is off by at most k u Σ|terms|. One of the S steps of Push-Sum adds up
-# at
-# most n terms and the weights are positive, so ū is off by at most θ_K times the largest |u_j|, coordinate by
-# coordinate;
-# (I − ηH_i)ū is off by θ_H ‖ū‖ because ‖|H|‖ ≤ √d ‖H‖. Such an error goes on through the linear iteration: z_m follows
-# from the recursion of `convex_mean` read backwards (x per unit of consensus, y per unit of disagreement; as in
-# `contracting_clients` also z_m ≤ η√n Σ_k ρ^k). Adding a term t to a sum w is off by at most min(u|w + t|, |t|), since
-# a
-# term below half a unit in the last place is dropped whole. d comes from a backward stable solve with H̄, which is a
-# mean
-# of n matrices. U_m is the smaller of √n ρ^m G∞ and of a + s in `convex_mean`. First order in u throughout.
+# Derivation. The floating-point sum of k terms has an error of at most k u Σ|terms|. Each of the S steps of Push-Sum
+# adds at most n terms, and the weights are positive, so the error of ū is at most θ_K times the largest |u_j|,
+# coordinate by coordinate. The error of (I − ηH_i)ū is at most θ_H ‖ū‖, because ‖|H|‖ ≤ √d ‖H‖. Such an error then
+# passes through the linear iteration: z_m follows from the recursion of `convex_mean` read backwards (x per unit of
+# consensus, y per unit of disagreement), and z_m ≤ η√n Σ_k ρ^k as in `contracting_clients`. Adding a term t to a sum w
+# rounds by at most min(u|w + t|, |t|), because a term below half a unit in the last place is dropped entirely. d comes
+# from a backward stable solve with H̄, a mean of n matrices. U_m is the smaller of √n ρ^m G∞ and of a + s in
+# `convex_mean`. Everything is first order in u.
 #
-# The products of the problem itself are taken to be as good as those of an explicit matrix.
-
-
-if TYPE_CHECKING:
-    from hgp_ref.bounds.constants import Constants
-
-UNIT = float(np.finfo(np.float64).eps)
+# Products of the problem are assumed to be as accurate as those of an explicit matrix.
 
 
 def rounding(c: Constants) -> float:
-    """The sum above for all M iterations that `c` knows; ∞ where ᾱ is not positive."""
+    """The sum above for all M iterations in `c`; ∞ if ᾱ is not positive."""
     if not c.alpha_bar > 0:
         return math.inf
-    # In units of f_x, of 1/‖H‖ for w and of β for J nothing leaves the floating-point range.
+    # Units are f_x, 1/‖H‖ for w and β for J, so that nothing overflows.
     size, H, beta = max(c.a0, c.s0, c.G_inf), max(abs(c.alpha), abs(c.L)), c.beta_max
     if size == 0 or beta == 0:
         return 4 * UNIT * c.f_lam

@@ -1,4 +1,6 @@
-"""Bound A, `contracting_clients`: every client contracts; per client, any S ≥ 1, any M.
+"""Bounds on the error of the Neumann series (A, B) and of the Chebyshev iteration (F), from realised constants.
+
+Bound A, `contracting_clients`: for every client, any S ≥ 1 and any M,
 
     ‖v_i − d_i‖ ≤ β_i [ η G∞ Σ_{j<M} γ_j ρ^j (1 + ρ g_{M−1−j}) + ρ̄^M ‖ḡ‖/ᾱ ],      g_k = Σ_{t<k} ρ̄^t.
 
@@ -12,8 +14,7 @@ K_j is row-stochastic and non-negative, so max_i ‖u_i^(j)‖ ≤ ρ^j G∞ and
 average of (I − ηH_i)(·)_i costs a factor ρ. Summing over m gives the first part. The second is the tail of the
 exact-average series, H̄⁻¹ (I − ηH̄)^M ḡ, whose norm is at most ρ̄^M ‖ḡ‖/ᾱ.
 
-The finite form needs no ρ < 1; with ρ < 1 and γ_j ≤ γ the first part stays below η β_i γ G∞ /(1 − ρ)² for every
-M.
+The finite form does not need ρ < 1. With ρ < 1 and γ_j ≤ γ the first part is below η β_i γ G∞ /(1 − ρ)² for every M.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ import math
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.bounds.constants import Constants, check_iterations, geometric, row_stochastic
+from hgp_ref.bounds.constants import Constants, check_iterations, geometric
 from hgp_ref.bounds.result import (
     UNIT,
     Bound,
+    conditions,
     consensus_and_disagreement,
     finite,
     first_failure,
@@ -53,7 +55,7 @@ def contracting_clients(c: Constants, iterations: int | None = None) -> Bound:
     True
     """
     M = check_iterations(c, iterations)
-    failed = first_failure(conditions(c))
+    failed = first_failure(conditions(c, "A"))
     if failed:
         return not_applicable("A", failed)
     consensus, tail = consensus_part(c, M), contracting_truncation(c, M)
@@ -62,17 +64,8 @@ def contracting_clients(c: Constants, iterations: int | None = None) -> Bound:
     return finite(Bound("A", product(c.beta_norm, consensus + tail), per_client, terms=terms))
 
 
-def conditions(c: Constants) -> dict[str, bool]:
-    """What A needs: H̄ ≻ 0 and weights reset at every call."""
-    return {
-        f"alpha_bar > 0 (it is {c.alpha_bar:.3g})": c.alpha_bar > 0,
-        f"rows of K sum to 1 (off by {c.row_sum_error:.3g})": row_stochastic(c),
-        f"K is non-negative (smallest entry {c.smallest_entry:.3g})": c.smallest_entry >= 0,
-    }
-
-
 def consensus_part(c: Constants, M: int, rho: float | None = None) -> float:
-    """η G∞ Σ_{j<M} γ_j ρ^j (1 + ρ g_{M−1−j}): how far averaging errors move w; `rho` may be a larger rate."""
+    """η G∞ Σ_{j<M} γ_j ρ^j (1 + ρ g_{M−1−j}): the effect of averaging errors on w; `rho` may be a larger rate."""
     rho = c.rho if rho is None else validation.nonnegative("rho", rho)
     j = np.arange(M)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -81,7 +74,7 @@ def consensus_part(c: Constants, M: int, rho: float | None = None) -> float:
 
 
 def contracting_truncation(c: Constants, M: int) -> float:
-    """ρ̄^M ‖ḡ‖/ᾱ: what exact averaging still misses after M iterations."""
+    """ρ̄^M ‖ḡ‖/ᾱ: the error after M iterations with exact averages."""
     try:
         return product(c.rho_bar**M, c.g_bar, 1 / c.alpha_bar)
     except OverflowError:
@@ -95,10 +88,10 @@ def floor(c: Constants) -> float:
     return product(c.beta_norm, c.eta, float(c.gamma.max()), c.G_inf, (1 - c.rho) ** -2)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Bound B, `convex_mean`: no client needs to be convex; only H̄ ≻ 0.
+# -------------------------------------------------------------------------------------------------------------- bound B
 #
-# Start with a = a₀, s = s₀, F = 0 and for j = 0 … M−1
+# `convex_mean` needs only H̄ ≻ 0; the clients' Hessians may be indefinite. Start with a = a₀, s = s₀, F = 0 and for j =
+# 0 … M−1
 #
 #     F += s [ε⊥_j (1 + ηζ g_{M−1−j}) + ε∥_j g_{M−j}],
 #     (a, s) ← (ρ̄ (a + ε∥_j s) + ηζ ε⊥_j s,  ηζ (a + ε∥_j s) + ρ⊥ ε⊥_j s).
@@ -114,34 +107,15 @@ def floor(c: Constants) -> float:
 
 
 def convex_mean(c: Constants, iterations: int | None = None) -> Bound:
-    """Bound B after `iterations` (default: all) of the averaging calls in `c`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
-    >>> v = hgp.exact.estimate(problem, x, lam, K, eta=1.0)
-    >>> bool(np.linalg.norm(v - hgp.exact.hypergradient(problem, x, lam)) <= hgp.bounds.convex_mean(c).total)
-    True
-    """
+    """Bound B after `iterations` (default: all) of the averaging calls in `c`."""
     M = check_iterations(c, iterations)
-    failed = first_failure(
-        {
-            f"alpha_bar > 0 (it is {c.alpha_bar:.3g})": c.alpha_bar > 0,
-            f"rows of K sum to 1 (off by {c.row_sum_error:.3g})": row_stochastic(c),
-        }
-    )
+    failed = first_failure(conditions(c, "B"))
     if failed:
         return not_applicable("B", failed)
     consensus, tail = product(c.eta, averaging_sum(c, M)), convex_truncation(c, M)
     terms = {"consensus": product(c.beta_max, consensus), "truncation": product(c.beta_max, tail)}
-    own = consensus + tail / np.sqrt(c.n)  # the tail is the same at every client
-    per_client = np.array([product(b, own) for b in c.beta.tolist()])
+    each = consensus + tail / np.sqrt(c.n)  # the tail is the same at every client
+    per_client = np.array([product(b, each) for b in c.beta.tolist()])
     return finite(Bound("B", product(c.beta_max, consensus + tail), per_client, terms=terms))
 
 
@@ -165,8 +139,7 @@ def convex_truncation(c: Constants, M: int) -> float:
         return math.inf
 
 
-# ----------------------------------------------------------------------------------------------------
-# Chebyshev iteration for H̄w = ḡ with exact averaging.
+# -------------------------------------------------------------------------- the Chebyshev iteration with exact averages
 #
 #     ‖v − d‖ ≤ √Σβ_i² · 2q^M/(1 + q^{2M}) · ‖w*‖,    q = (√κ − 1)/(√κ + 1),   κ = b/a,   a ≤ λ(H̄) ≤ b.
 #
@@ -178,19 +151,9 @@ def convex_truncation(c: Constants, M: int) -> float:
 def chebyshev(
     beta: np.ndarray, w_norm: float, low: float, high: float, iterations: int, spectrum: tuple[float, float]
 ) -> Bound:
-    """The bound after M = `iterations` for β_i (n,), ‖w*‖, the interval [low, high] used and the extremes of H̄.
+    """The bound after M = `iterations` with exact averages, for β_i (n,) and ‖w*‖.
 
-    Parameters
-    ----------
-    low, high : float
-        The interval that the method used.
-    spectrum : pair of floats
-        Smallest and largest eigenvalue of H̄.
-
-    Examples
-    --------
-    >>> round(hgp.bounds.chebyshev(np.ones(3), 1.0, 0.1, 1.0, 20, (0.1, 1.0)).total, 8)
-    7.1e-06
+    `low` and `high` are the interval that the method used, `spectrum` the smallest and largest eigenvalue of H̄.
     """
     beta = validation.real_array("beta", beta, (None,), "(n,)", low=0.0)
     w_norm, iterations = validation.nonnegative("w_norm", w_norm), validation.integer("iterations", iterations, 0)
@@ -217,11 +180,11 @@ def reduction(kappa: float, iterations: int) -> float:
     return 2 * q**iterations / (1 + q ** (2 * iterations))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Bound F, `chebyshev_push_sum`: the Chebyshev iteration with averages that are not exact; only H̄ ≻ 0.
+# -------------------------------------------------------------------------------------------------------------- bound F
 #
-# For an interval [low, high] around the spectrum of H̄ with centre c, half width h, σ = c/h, τ_k = T_k(σ), start with
-# t = 0, s = s₀ and for k = 0 … M−1
+# `chebyshev_push_sum`: the Chebyshev iteration with inexact averages; needs only H̄ ≻ 0. For an interval [low, high]
+# around the spectrum of H̄ with centre c, half width h, σ = c/h, τ_k = T_k(σ), start with t = 0, s = s₀ and for k = 0 …
+# M−1
 #
 #     i_k = ε∥_k s + ζ t,                          t ← a_k ε⊥_k s + b_k t,
 #     s ← ε⊥_k s + ζ [δ_k a₀ + Σ_{j≤k} δ_kj i_j] + max_i ‖H_i‖ t.
@@ -231,41 +194,37 @@ def reduction(kappa: float, iterations: int) -> float:
 #     ‖v − d‖ ≤ β √(F∥² + F⊥²),        ‖v_i − d_i‖ ≤ β_i (F∥/√n + F⊥).
 #
 # Derivation. Write r̂_k = Θ̂_k r_k, p_k = a_k r̂_k + b_k p_{k−1}, w_{k+1} = w_k + p_k, r_{k+1} = r̂_k − H p_k and
-# split:
-# D_k = Θp_k, T_k = (I − Θ)p_k. As K1 = 1, r̂_k = Θr_k + e∥ + e⊥ with ‖e∥‖ ≤ ε∥_k s_k and ‖e⊥‖ ≤ ε⊥_k s_k, s_k = ‖(I −
-# Θ)r_k‖. Disagreement: T_k = a_k e⊥ + b_k T_{k−1} (momentum carries it on unaveraged) and (I − Θ)r_{k+1} = e⊥ − (I −
-# Θ)H
-# (D_k + T_k), where ‖(I − Θ)HΘ‖ = ζ. Consensus: with R_k = Θr_k + e∥_k,
+# split: D_k = Θp_k, T_k = (I − Θ)p_k. As K1 = 1, r̂_k = Θr_k + e∥ + e⊥ with ‖e∥‖ ≤ ε∥_k s_k and ‖e⊥‖ ≤ ε⊥_k s_k, s_k =
+# ‖(I − Θ)r_k‖. Disagreement: T_k = a_k e⊥ + b_k T_{k−1} (momentum carries it on unaveraged) and (I − Θ)r_{k+1} = e⊥ −
+# (I − Θ)H (D_k + T_k), where ‖(I − Θ)HΘ‖ = ζ. Consensus: with R_k = Θr_k + e∥_k,
 #
 #     D_k = a_k R_k + b_k D_{k−1},     R_{k+1} = R_k − H̄ D_k + ι_{k+1},     ι_k = e∥_k − ΘH T_{k−1},   ‖ι_k‖ ≤ i_k:
 #
 # the exact iteration into which ι_j is injected at step j. All is linear: D_k = δ_k(H̄) Θ∂f + Σ_j δ_kj(H̄) ι_j, and
-# Θw_M −
-# w* = −T_M(Z)/τ_M w* + Σ_j χ_j(H̄) ι_j, where Z = (c − λ)/h runs through [−1, 1]. What remains are suprema over λ.
+# Θw_M − w* = −T_M(Z)/τ_M w* + Σ_j χ_j(H̄) ι_j, where Z = (c − λ)/h runs through [−1, 1]. What remains are suprema over
+# λ.
 #
 # An injection of 1 at step j finds p_{j−1} = 0, as if the residual had been 1 at j − 1 as well. Because of ρ_k =
 # τ_k/τ_{k+1}, a_k = 2ρ_k/h, b_k = ρ_k ρ_{k−1} (a₀ is half of that) the residual y_k/τ_k obeys y_{k+1} = 2Z y_k −
-# y_{k−1},
-# so that from y_j = τ_j, y_{j−1} = τ_{j−1} on, with m = k − j,
+# y_{k−1}, so that from y_j = τ_j, y_{j−1} = τ_{j−1} on, with m = k − j,
 #
 #     y_k = τ_j U_m(Z) − τ_{j−1} U_{m−1}(Z),
 #
 # which is τ_k at Z = σ. What it has added to w by step M is (1 − y_M/τ_M)/λ, a divided difference of y_M between σ and
-# Z.
-# (U_m(σ) − U_m(Z))/(σ − Z) = 2 Σ_{i<m} U_{m−1−i}(σ) U_i(Z) gives, summed with τ_j and −τ_{j−1},
+# Z. (U_m(σ) − U_m(Z))/(σ − Z) = 2 Σ_{i<m} U_{m−1−i}(σ) U_i(Z) gives, summed with τ_j and −τ_{j−1},
 #
 #     χ_j = (2/(h τ_M)) Σ_{i<M−j} τ_{M−1−i} U_i(Z)       (for j = 0 the last term halved).
 #
-# Every coefficient is positive and |U_i(Z)| ≤ i + 1 = U_i(1): the supremum is at Z = 1, λ = low, and there
+# Every coefficient is positive and |U_i(Z)| ≤ i + 1 = U_i(1), so the supremum is at Z = 1, λ = low:
 #
 #     sup |χ_j| = (1 − [τ_j + (M − j)(τ_j − τ_{j−1})]/τ_M)/low ≤ 1/low,      sup |χ_0| = (1 − 1/τ_M)/low.
 #
-# An injection is never amplified beyond 1/low, whenever it comes. The increments are differences of these sums,
+# No injection is amplified beyond 1/low. The increments are differences of these sums,
 #
 #     δ_kj = (2/(h τ_k τ_{k+1})) [τ_j τ_k U_m(Z) − ½ Σ_{i<m} (τ_{i+2} − τ_i) U_i(Z)],      m = k − j, j ≥ 1,
 #
-# bounded by their value with + for − at Z = 1; and δ_k = δ_k0 = (2/(h τ_k τ_{k+1})) (½ + Σ_{1≤i≤k} τ_i T_i(Z)) has
-# positive coefficients: its supremum (1/τ_k − 1/τ_{k+1})/low is attained. Nothing here is estimated numerically.
+# bounded by their value at Z = 1 with + in place of −; and δ_k = δ_k0 = (2/(h τ_k τ_{k+1})) (½ + Σ_{1≤i≤k} τ_i T_i(Z))
+# has positive coefficients: its supremum (1/τ_k − 1/τ_{k+1})/low is attained. Nothing here is estimated numerically.
 #
 # Rounding. Let u = 2^−52 and let the computed quantities satisfy
 #
@@ -275,28 +234,22 @@ def reduction(kappa: float, iterations: int) -> float:
 #
 # The first and the third are those of `rounding`. θ has the coefficients' own errors: ρ_k = 1/(2σ − ρ_{k−1}) passes a
 # relative error on times ρ_k ρ_{k−1} ≤ q² and adds that of σ, so that it stays below 6 (u/2)/(1 − q²), and b_k has two
-# of
-# them. ω is how far the spectrum of H̄ may leave [low, high], which is known to 4 (n + d_x) u ‖H‖ only: a matrix with
-# its
-# spectrum inside acts in its place, and w* moves by ω a₀/(ᾱ low) at most. All enter the recursion above: ρ_k and
-# σ_{k−1}
-# are further parts of ι_k and e⊥_k, and π_k is one of T_k and, on consensus, an injection of π_k/a_k at step k that is
-# taken back at step k + 1. The sizes are ‖p_k‖ ≤ ‖D_k‖ + ‖T_k‖ and ‖Θr_k‖ ≤ a₀/τ_k + Σ_{j<k} η_kj i_j + what is new in
-# ι_k, where η_kj = ((k − j + 1) τ_j + (k − j) τ_{j−1})/τ_k ≥ |y_k/τ_k|. At last come the roundings of the sums w and v,
-# of the product J_i w_i and of d. The difference to F without any of this is the term "rounding" of the total. As in
-# `rounding`, products are taken to be as good as those of an explicit matrix, and f_lam and steps of `c` count.
+# of them. ω is how far the spectrum of H̄ may leave [low, high], which is known to 4 (n + d_x) u ‖H‖ only: a matrix
+# with its spectrum inside acts in its place, and w* moves by ω a₀/(ᾱ low) at most. All enter the recursion above: ρ_k
+# and σ_{k−1} are further parts of ι_k and e⊥_k, and π_k is one of T_k and, on consensus, an injection of π_k/a_k at
+# step k that is taken back at step k + 1. The sizes are ‖p_k‖ ≤ ‖D_k‖ + ‖T_k‖ and ‖Θr_k‖ ≤ a₀/τ_k + Σ_{j<k} η_kj i_j +
+# what is new in ι_k, where η_kj = ((k − j + 1) τ_j + (k − j) τ_{j−1})/τ_k ≥ |y_k/τ_k|. At last come the roundings of
+# the sums w and v, of the product J_i w_i and of d. The difference to F without any of this is the term "rounding" of
+# the total. As in `rounding`, products are taken to be as good as those of an explicit matrix, and f_lam and steps of
+# `c` count.
 #
-# Any K_m with K_m 1 = 1 will do, of any S_m: Push-Sum with weights reset, gossip, exact averages (then F is
-# `chebyshev`).
+# Only K_m 1 = 1 is used: Push-Sum with weights that are reset, gossip, exact averages (then F is `chebyshev`), any S_m.
 
 
 def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | None = None) -> Bound:
     """Bound F after `iterations` (default: all) of the averaging calls in `c`, for `methods.Chebyshev(low, high)`.
 
-    Parameters
-    ----------
-    c : constants of the point and of the calls; their η does not matter.
-    low, high : the interval that the method used.
+    The η of the constants does not matter.
 
     Examples
     --------
@@ -313,14 +266,13 @@ def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | 
     """
     M = check_iterations(c, iterations)
     low, high = validation.number("low", low), validation.number("high", high)
-    rounded = 8 * (c.n + c.d_x) * UNIT * max(abs(c.alpha), abs(c.L))  # by which ᾱ and L̄ may be off
+    rounded = 8 * (c.n + c.d_x) * UNIT * max(abs(c.alpha), abs(c.L))  # the rounding error of ᾱ and L̄
     failed = first_failure(
         {
             f"0 < low <= high (low = {low:.3g}, high = {high:.3g})": 0 < low <= high,
-            f"alpha_bar > 0 (it is {c.alpha_bar:.3g})": c.alpha_bar > 0,
+            **conditions(c, "F"),
             f"low <= smallest eigenvalue of the mean Hessian {c.alpha_bar:.3g}": low - rounded <= c.alpha_bar,
             f"high >= largest eigenvalue of the mean Hessian {c.L_bar:.3g}": high + rounded >= c.L_bar,
-            f"rows of K sum to 1 (off by {c.row_sum_error:.3g})": row_stochastic(c),
         }
     )
     if failed:
@@ -341,7 +293,7 @@ def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | 
 
 
 def _parts(c: Constants, low: float, high: float, M: int, unit: float, u: float) -> tuple[float, float, float, float]:
-    """Σ χ_j i_j, Σ t_k, a₀/(ᾱ τ_M) and what sums and products round, in units of `unit`; infinite where they overflow.
+    """Σ χ_j i_j, Σ t_k, a₀/(ᾱ τ_M) and the rounding of sums and products, in units of `unit`; infinite on overflow.
 
     `u` is 2^−52, or 0 for exact arithmetic.
     """

@@ -1,15 +1,15 @@
-"""Theorem 1 and its corollaries as printed, and Corollary 1 repaired.
+"""The paper's statements as printed: Theorems 1 and 2, Corollaries 1 and 2, Lemma 2; and Corollary 1 repaired.
 
-As printed, relative to ‖∂_x f‖ and with ε̂ standing for (8√n/δ) τ^S, μ² = κ_λ² + κ_x² β²/α²:
+Theorem 1 and its corollaries as printed, relative to ‖∂_x f‖, with ε̂ = (8√n/δ) τ^S and μ² = κ_λ² + κ_x² β²/α²:
 
     Theorem 1    (4μ/α)(1 + ε̂) √(2 log(c n (d_x + d_λ)/ϵ)) + 2β ε̂/(ηα²) + exp(−O(M)),   c = 2 (main text), 1 (proof)
     Corollary 1  2β ε̂/(ηα²) + exp(−O(M))                                                  exact Jacobians
     Corollary 2  (4C/α) √(1 + β²/α²) (1 + ε̂) √((2/b) log(n (d_x + d_λ)/ϵ)) + Corollary 1   batches of b
 
-under 0 < α < 1/η and S large enough, which is ε̂ ≤ ½ ηα/(1 − ηα). In the proof every series but the truncation
-(B) has positive terms and is completed to infinity, so exp(−O(M)) is exactly (β/α)(1 − ηα)^M: no O(·) is left
-here. α is the smallest singular value of the Hessians, over the samples where there are any, at the λ in use: the
-printed minimum over all λ is not needed here (it is in Theorem 2).
+Their conditions are 0 < α < 1/η and S large enough, ε̂ ≤ ½ ηα/(1 − ηα); with samples also 0 < ϵ < 1. In the proof every
+series but the truncation (B) has positive terms and is completed to infinity, so exp(−O(M)) is (β/α)(1 − ηα)^M. α is
+the smallest singular value of the Hessians (of the samples if there are any) at the λ in use. The paper takes the
+minimum over all λ, which only Theorem 2 needs.
 
 α < 1/η is not enough: the proof uses ‖I − ηH‖ ≤ 1 − ηα, which needs η(α + L) ≤ 2. With it Corollary 2 holds with
 C = √n κ/4, κ the largest deviation of a single instance (erratum 14). Corollary 1 repaired uses
@@ -17,8 +17,8 @@ C = √n κ/4, κ the largest deviation of a single instance (erratum 14). Corol
 
     ‖v − d‖/‖∂_x f‖ ≤ 2ηβε/(1 − ρ)² + ηβ ρ^M/(1 − ρ).
 
-Derivation: ‖u^(j)‖ ≤ q^j ‖∂f‖ with q = ρ(1 + ε) ≤ (1 + ρ)/2; in the telescoped sum of bound A the terms of E_j
-u^(j) add up to at most ε q^j (1 + ρ/(1 − ρ)), and Σ_j q^j ≤ 2/(1 − ρ). With ρ = 1 − ηα it is the printed one.
+Derivation: ‖u^(j)‖ ≤ q^j ‖∂f‖ with q = ρ(1 + ε) ≤ (1 + ρ)/2. In the telescoped sum of bound A the terms of E_j u^(j)
+add up to at most ε q^j (1 + ρ/(1 − ρ)), and Σ_j q^j ≤ 2/(1 − ρ). With ρ = 1 − ηα it is the printed corollary.
 """
 
 from __future__ import annotations
@@ -42,27 +42,9 @@ def theorem1(
     consensus: float | None = None,
     text: str = "main",
 ) -> Bound:
-    """Theorem 1 as printed in the "main" text or in the "appendix"; `consensus` is ε̂, by default max ε_m.
+    """Theorem 1 as printed in the "main" text or in the "appendix", which differ in the logarithm.
 
-    Parameters
-    ----------
-    text : {"main", "appendix"}
-        Which of the two printed logarithms.
-
-    Examples
-    --------
-    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
-    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
-    >>> lam = np.full((3, 6), 0.1)
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
-    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
-    >>> s = hgp.bounds.sample_constants(Hs, Js, 1.0)
-    >>> hgp.bounds.theorem1(c, s, failure=0.1).applicable
-    True
+    `consensus` is ε̂, by default the realised max ε_m.
     """
     M, name = check_iterations(c, iterations), f"Theorem 1 ({validation.choice('text', text, ('main', 'appendix'))})"
     validation.instance("s", s, SampleConstants)
@@ -79,20 +61,7 @@ def theorem1(
 
 
 def corollary1(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
-    """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
-    >>> hgp.bounds.corollary1(c).applicable
-    True
-    """
+    """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m."""
     M = check_iterations(c, iterations)
     eps = realised_consensus(c, M, consensus)
     failed = first_failure(printed_conditions(c.eta, c.sigma_min, eps))
@@ -112,28 +81,7 @@ def corollary2(
     consensus: float | None = None,
     C: float | None = None,
 ) -> Bound:
-    """Corollary 2 as printed for batches of `size`; the constant C is max(κ_x, κ_λ) of single samples by default.
-
-    Parameters
-    ----------
-    C : float, optional
-        The constant of the noise term; by default max(κ_x, κ_λ) of single instances.
-
-    Examples
-    --------
-    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
-    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
-    >>> lam = np.full((3, 6), 0.1)
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
-    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
-    >>> s = hgp.bounds.sample_constants(Hs, Js, 1.0)
-    >>> hgp.bounds.corollary2(c, s, size=5, failure=0.1).applicable
-    True
-    """
+    """Corollary 2 as printed for batches of `size`; the constant C is max(κ_x, κ_λ) of single instances by default."""
     M = check_iterations(c, iterations)
     validation.instance("s", s, SampleConstants)
     size, failure = validation.integer("size", size), validation.number("failure", failure)
@@ -150,11 +98,6 @@ def corollary2(
 
 def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
     """Corollary 1 with ρ in place of 1 − ηα; `consensus` bounds σ_max(E_m), by default the realised max ε_m.
-
-    Parameters
-    ----------
-    consensus : float, optional
-        A bound on σ_max(E_m); by default the realised one.
 
     Examples
     --------
@@ -196,11 +139,11 @@ def printed_conditions(eta: float, alpha: float, eps: float) -> dict[str, bool]:
     }
 
 
-def realised_consensus(c: Constants, M: int, given: float | None = None) -> float:
-    """ε̂: the `given` one, by default max_m σ_max(E_m) over the first M calls."""
-    if isinstance(given, float) and given == math.inf:  # a worst case beyond floating point: the condition on S fails
+def realised_consensus(c: Constants, M: int, consensus: float | None = None) -> float:
+    """ε̂: the argument `consensus`, by default max_m σ_max(E_m) over the first M calls."""
+    if isinstance(consensus, float) and consensus == math.inf:  # of a worst case; the condition on S fails
         return math.inf
-    return float(c.eps[:M].max()) if given is None else validation.nonnegative("consensus", given)
+    return float(c.eps[:M].max()) if consensus is None else validation.nonnegative("consensus", consensus)
 
 
 def _exact_terms(c: Constants, alpha: float, beta: float, eps: float, M: int) -> dict[str, float]:
@@ -215,17 +158,16 @@ def probability(failure: float) -> dict[str, bool]:
     return {f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1}
 
 
-# ----------------------------------------------------------------------------------------------------
-# Theorem 2 as printed: Theorem 1 (or Corollary 1) at x̂ plus a term in ‖x̂ − x‖.
+# ------------------------------------------------------------------------------------------------------------ Theorem 2
+#
+# As printed, it adds a term in ‖x̂ − x‖ to Theorem 1 (or Corollary 1) at x̂:
 #
 #     {(2ν_g/α)(1 + β/α)(1 + ε̂) + (ν_f/‖∂_x f‖)(β/α)} ‖x̂ − x‖            relative to ‖∂_x f‖
 #
 # α = min_{λ,ξ} σ_min(∂²_x ĝ) and β = max_{λ,ξ} σ_max(∂²_{xλ} ĝ), as printed: over every λ, hence over every x(λ). With
-# α
-# at the current λ alone it fails, because the products of the proof sit at x̂: h″ = 1 − 0.9 min(|x|, 1), f = x, x̂ = 1
-# has
-# the error 9 where α = h″(0) allows 3.6 and the printed α = 0.1 allows 198. Where ν_g > 0 the constants of one point
-# cannot know it, and it must be given.
+# α at the current λ alone it fails, because the products of the proof sit at x̂: h″ = 1 − 0.9 min(|x|, 1), f = x, x̂ =
+# 1 has the error 9 where α = h″(0) allows 3.6 and the printed α = 0.1 allows 198. Where ν_g > 0 the constants of one
+# point cannot know it, and it must be given.
 #
 # The statement lacks the term (C) of its proof, ν_f ‖x̂ − x‖ for ∂_λ f, so that it fails where ∂_λ f depends on x:
 # with g = (x − a)²/2 and f = λx it is 0 while the error is √n |x̂ − x|. Use `inexact` instead.
@@ -244,77 +186,51 @@ def theorem2(
     alpha: float | None = None,
     beta: float | None = None,
 ) -> Bound:
-    """Theorem 2 as printed for ‖x̂ − x‖ = `distance`; with exact Jacobians unless `samples` are given.
-
-    `c` are constants at the exact solution, as in the statement; ν_f and ν_g as in the paper's Assumption 4. `alpha`
-    and `beta` are the printed α and β, over every λ and ξ; with ν_g = 0 those of `c` or `samples` are the same at
-    every x.
+    """Theorem 2 as printed for ‖x̂ − x‖ = `distance`; with exact Jacobians unless `samples` are passed.
 
     Parameters
     ----------
-    c : Constants
-        At the exact solution.
-    nu_f, nu_g : float
-        Constants of the paper's Assumption 4.
-    distance : float
-        ‖x̂ − x‖.
-    samples, failure : SampleConstants, optional, and float
-        For mini-batches, with probability ϵ.
-    alpha, beta : float, optional
-        The printed α and β, over every λ and ξ.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
-    >>> hgp.bounds.theorem2(c, nu_f=1.0, nu_g=0.0, distance=0.01).applicable
-    True
+    c : constants at the exact solution, as in the statement.
+    nu_f, nu_g : constants of the paper's Assumption 4.
+    samples, failure : for mini-batches, with probability ϵ.
+    alpha, beta : the printed α and β, over every λ and ξ; needed if ν_g > 0. With ν_g = 0 those of `c` or `samples` are
+        the same at every x.
     """
     M, eps = check_iterations(c, iterations), realised_consensus(c, iterations or c.iterations, consensus)
     nu_f, nu_g = validation.nonnegative("nu_f", nu_f), validation.nonnegative("nu_g", nu_g)
     distance, failure = validation.nonnegative("distance", distance), validation.number("failure", failure)
     if samples is not None:
         validation.instance("samples", samples, SampleConstants)
-    here = (c.sigma_min, c.beta_max) if samples is None else (samples.alpha, samples.beta)
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value is None and nu_g > 0:
-            words = f"{name}: its extreme over every lambda and sample, as the paper prints it (nu_g = {nu_g:.3g} > 0)"
-            return not_applicable("Theorem 2", words)
-    alpha = here[0] if alpha is None else validation.nonnegative("alpha", alpha)
-    beta = here[1] if beta is None else validation.nonnegative("beta", beta)
+            why = f"{name}: its extreme over every lambda and sample, as the paper prints it (nu_g = {nu_g:.3g} > 0)"
+            return not_applicable("Theorem 2", why)
+    at_point = (c.sigma_min, c.beta_max) if samples is None else (samples.alpha, samples.beta)
+    alpha = at_point[0] if alpha is None else validation.nonnegative("alpha", alpha)
+    beta = at_point[1] if beta is None else validation.nonnegative("beta", beta)
     failed = first_failure({**printed_conditions(c.eta, alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Theorem 2", failed)
-    base = _at_one_point(c, samples, alpha, beta, eps, failure, M)
+    if samples is None:
+        base = corollary1(replace(c, sigma_min=alpha, beta=c.beta * 0 + beta), M, consensus=eps)
+    else:
+        base = theorem1(c, replace(samples, alpha=alpha, beta=beta), failure, M, consensus=eps, text="appendix")
     if base.total is None:
         return not_applicable("Theorem 2", base.why)
-    moved = product(2, nu_g, 1 / alpha, 1 + beta / alpha, 1 + eps, c.f_norm, distance)
-    terms = {**base.terms, "inexact": moved + product(nu_f, beta, 1 / alpha, distance)}
+    by_g = product(2, nu_g, 1 / alpha, 1 + beta / alpha, 1 + eps, c.f_norm, distance)
+    terms = {**base.terms, "inexact": by_g + product(nu_f, beta, 1 / alpha, distance)}
     return finite(Bound("Theorem 2", sum(terms.values()), terms=terms))
 
 
-def _at_one_point(
-    c: Constants, samples: SampleConstants | None, alpha: float, beta: float, eps: float, failure: float, M: int
-) -> Bound:
-    """Corollary 1, or Theorem 1 of the appendix with `samples`, with the given α and β."""
-    if samples is None:
-        return corollary1(replace(c, sigma_min=alpha, beta=c.beta * 0 + beta), M, consensus=eps)
-    return theorem1(c, replace(samples, alpha=alpha, beta=beta), failure, M, consensus=eps, text="appendix")
-
-
-# ----------------------------------------------------------------------------------------------------
-# Worst-case constants of Push-Sum on B-strongly connected graphs (Nedić and Olshevsky 2015).
+# ---------------------------------------------------------- worst-case constants of Push-Sum (Nedić and Olshevsky 2015)
+#
+# On B-strongly connected graphs,
 #
 #     δ = n^{−nB} (every entry of P 1 is at least δ),   τ = (1 − n^{−nB})^{1/B},   |E_ij| ≤ (8/δ) τ^{S−1} after S steps.
 #
-# Their Lemma 1 bounds the error after t + 1 steps by (8/δ) λ^t ‖y‖₁, hence the exponent S − 1. For display: on n
-# = 10 clients these constants ask for some 3e11 steps before Theorem 1 says anything. Everything is kept in
-# logarithms, since δ itself leaves the floating-point range for n around 140.
+# Their Lemma 1 bounds the error after t + 1 steps by (8/δ) λ^t ‖y‖₁, hence the exponent S − 1. These constants are for
+# display only: for n = 10 clients Theorem 1 needs about 3e11 steps with them. We store logarithms, because δ underflows
+# for n around 140.
 
 
 @dataclass(frozen=True)
@@ -323,16 +239,10 @@ class WorstCase:
 
     Attributes
     ----------
-    n : clients.
-    window : B, within which the graphs connect.
+    n : number of clients.
+    window : B.
     log_delta : log δ.
     log_tau : log τ.
-
-    Examples
-    --------
-    >>> constants = hgp.bounds.worst_case(10, window=2)
-    >>> bool(constants.log_tau < 0)
-    True
     """
 
     n: int
@@ -342,12 +252,12 @@ class WorstCase:
 
     @property
     def delta(self) -> float:
-        """δ, 0 where it underflows."""
+        """δ; 0 if it underflows."""
         return math.exp(self.log_delta)
 
     @property
     def tau(self) -> float:
-        """τ, 1 where it cannot be told from 1."""
+        """τ; 1 if it rounds to 1."""
         return math.exp(self.log_tau)
 
     def entry(self, steps: int) -> float:
@@ -363,15 +273,10 @@ class WorstCase:
     def steps_needed(self, eta_alpha: float, *, factor: float | None = None) -> float:
         """Smallest S with (8 f/δ) τ^S ≤ ½ ηα/(1 − ηα): Theorem 1's condition on S, printed with f = √n.
 
-        `factor` f is n by default, as Lemma 2 needs it. The result is a float: it may be astronomical, or infinite.
-
-        Parameters
-        ----------
-        eta_alpha : ηα.
-        factor : f.
+        `factor` f is n by default, as in the corrected Lemma 2. The result is a float: it may be huge or infinite.
         """
         if not 0 < validation.number("eta_alpha", eta_alpha) < 1:
-            raise ValueError(f"eta_alpha={eta_alpha} given, needed a number strictly between 0 and 1")
+            raise ValueError(f"eta_alpha must be a number strictly between 0 and 1, got {eta_alpha}")
         f = float(self.n) if factor is None else validation.positive("factor", factor)
         log_needed = self.log_delta - math.log(16) - math.log(f) + math.log(eta_alpha / (1 - eta_alpha))
         if log_needed >= 0 or self.log_tau == -math.inf:
@@ -405,16 +310,16 @@ def _exp(x: float) -> float:
     return math.inf if x > 700 else math.exp(x)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Lemma 2: the spectral norm of E = Θ̂ − Θ from a bound c on its entries.
+# -------------------------------------------------------------------------------------------------------------- Lemma 2
+#
+# The spectral norm of E = Θ̂ − Θ from a bound c on its entries:
 #
 #     printed    σ_max(E) ≤ √n c      with c = (8/δ) τ^S
 #     corrected  σ_max(E) ≤ n c       with c = (8/δ) τ^{S−1}
 #
-# The printed proof goes from ‖Ey‖_∞ ≤ c ‖y‖₁ to σ_max through ‖Ay‖_∞ ≤ σ_max(A) ‖y‖, while the reverse is needed.
-# What does hold: ‖Ey‖₂ ≤ √n ‖Ey‖_∞ ≤ √n c ‖y‖₁ ≤ n c ‖y‖₂, and no smaller power of n does: E = c 11ᵀ has σ_max =
-# n c. Errors of Push-Sum, whose rows sum to zero, come close: 0.999 n c for two cliques of 64 clients joined
-# by one edge each way (erratum 2).
+# The printed proof uses ‖Ay‖_∞ ≤ σ_max(A) ‖y‖ in the wrong direction. ‖Ey‖₂ ≤ √n ‖Ey‖_∞ ≤ √n c ‖y‖₁ ≤ n c ‖y‖₂ does
+# hold, and no smaller power of n is enough: E = c 11ᵀ has σ_max = n c. Errors of Push-Sum, whose rows sum to zero, come
+# close: 0.999 n c for two cliques of 64 clients joined by one edge each way (erratum 2).
 
 
 FORMS = ("printed", "corrected")
@@ -423,20 +328,13 @@ FORMS = ("printed", "corrected")
 def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     """The right-hand side for n clients and |E_ij| ≤ `entry`: √n·entry ("printed") or n·entry ("corrected").
 
-    Parameters
-    ----------
-    entry : float
-        A bound c on the entries of E.
-    form : {"corrected", "printed"}
-        n c or √n c.
-
     Examples
     --------
     >>> hgp.bounds.lemma2(4, 0.1), hgp.bounds.lemma2(4, 0.1, "printed")
     (0.4, 0.2)
     """
     n, form = validation.integer("n", n), validation.choice("form", form, FORMS)
-    if not isinstance(entry, float) or entry != math.inf:  # the worst case may be beyond floating point
+    if not isinstance(entry, float) or entry != math.inf:  # that of a worst case may overflow
         entry = validation.nonnegative("entry", entry)
     if form == "printed":
         return math.sqrt(n) * entry
@@ -444,18 +342,7 @@ def lemma2(n: int, entry: float, form: str = "corrected") -> float:
 
 
 def lemma2_worst_case(constants: WorstCase, steps: int, form: str = "corrected") -> float:
-    """(8√n/δ) τ^S as printed, or (8n/δ) τ^{S−1} as corrected, with the worst-case δ and τ.
-
-    Parameters
-    ----------
-    form : {"corrected", "printed"}
-        8n/δ τ^{S−1} or 8√n/δ τ^S.
-
-    Examples
-    --------
-    >>> round(hgp.bounds.lemma2_worst_case(hgp.bounds.worst_case(3), 500), 6)
-    4e-06
-    """
+    """(8√n/δ) τ^S as printed, or (8n/δ) τ^{S−1} as corrected, with the worst-case δ and τ."""
     validation.instance("constants", constants, WorstCase)
     form = validation.choice("form", form, FORMS)
     entry = constants.printed(steps) if form == "printed" else constants.entry(steps)
@@ -463,12 +350,7 @@ def lemma2_worst_case(constants: WorstCase, steps: int, form: str = "corrected")
 
 
 def lemma2_realised(K: np.ndarray, form: str = "corrected") -> float:
-    """The right-hand side with c the largest entry of |K − 11ᵀ/n| for an actual averaging matrix K (n, n).
-
-    Parameters
-    ----------
-    form : {"corrected", "printed"}
-        n c or √n c.
+    """The right-hand side with c the largest entry of |K − 11ᵀ/n|, for an averaging matrix K (n, n).
 
     Examples
     --------

@@ -19,8 +19,8 @@ which measures how well w_i solves H̄ w = ḡ. It is not an error: that would n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,15 +29,14 @@ from hgp_ref.backend import Array, host_float64
 from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates.point import INCLUDED, NOT_INCLUDED, DensePoint, Lanczos, MatrixFreePoint, Point
 from hgp_ref.certificates.residuals import (
+    CentralTerms,
     DecentralisedTerms,
-    GlobalTerms,
     InnerError,
-    LocalTerms,
     NetworkReductions,
+    centralised,
+    consistency,
     decentralised,
-    evaluate,
     inner_error,
-    local_terms,
 )
 from hgp_ref.certificates.result import AT_POINT, AT_SOLUTION, Certificate, smaller
 from hgp_ref.mixing import Averaging, Channel, Traffic
@@ -120,29 +119,36 @@ def certify(
     True
     """
     problem = as_problem(problem, needs=("outer_grad", "linearize", "inner_grad"))
-    value, w = _check_arrays(problem, x, lam, est)
-    modulus = _check_modulus(strong_convexity)
+    v, w = _check_estimate(problem, x, lam, est)
+    modulus = strong_convexity
+    if isinstance(modulus, str):
+        validation.choice("strong_convexity", modulus, ("lanczos",))
+        modulus = Lanczos()
+    elif modulus is not None and not isinstance(modulus, Lanczos):
+        modulus = validation.positive("strong_convexity", modulus)
     max_rounds = None if max_rounds is None else validation.integer("max_rounds", max_rounds, 0)
     if lipschitz is not None and not isinstance(lipschitz, Lipschitz):
         raise TypeError(f"lipschitz must be a hgp_ref.problems.Lipschitz, got {lipschitz!r}")
-    many = value.ndim == 3
-    v, w = (host_float64(a).reshape(-1, *a.shape[-2:]) for a in (value, w))  # (runs, n, d)
     averagings = _check_averagings(avg, est, problem.n_clients, len(v))
-    used = _rounds_used(averagings, est, first_call)
-    reductions = [NetworkReductions(a, k, x, max_rounds) for a, k in zip(averagings, used, strict=True)]
-    for reduction in reductions:
-        reduction.channel.check_client_ids(problem.clients)
-        reduction.channel.check_same_on_all_ranks(
-            "hgp.certify", given=(lipschitz, modulus, max_rounds, matrix_free), runs=value.ndim
+    rounds_used = _rounds_used(averagings, est, first_call)
+    networks = [NetworkReductions(a, k, x, max_rounds) for a, k in zip(averagings, rounds_used, strict=True)]
+    for network in networks:
+        network.channel.check_client_ids(problem.clients)
+        network.channel.check_same_on_all_ranks(
+            "hgp.certify", options=(lipschitz, modulus, max_rounds, matrix_free), runs=est.value.ndim
         )
-    distributed = any(reduction.distributed for reduction in reductions)
-
+    distributed = any(network.distributed for network in networks)
     nu = known_lipschitz(problem, lam) if lipschitz is None else lipschitz
     if distributed and lipschitz is None:
-        nu = common_constants(nu, reductions[0].channel)
-    point = _point(problem, x, lam, modulus, nu, matrix_free, n_total=reductions[0].n if distributed else None)
-    local = [local_terms(point, *run) for run in zip(v, w, strict=True)]
-    inner, seen, note = None, None, DISTRIBUTED
+        nu = common_constants(nu, networks[0].channel)
+
+    # What each client computes alone
+    point = _point(problem, x, lam, modulus, nu, matrix_free, n_total=networks[0].n if distributed else None)
+    difference, difference_rounding = consistency(point, v, w)
+    complete = point.rounding_complete
+
+    # An observer of all clients: C1, C2
+    central, inner, note = None, None, DISTRIBUTED
     if distributed:
         alpha_known = _common_modulus(modulus, nu)
     else:
@@ -150,27 +156,50 @@ def certify(
         alpha_known = point.alpha_bar
         inner, nu, note = _inner_error(point, nu, w[0], strict=lipschitz is not None)
         _check_moduli(point, modulus, nu, inner.gap)
-        seen = _stack([evaluate(point, *run) for run in zip(local, w, strict=True)])
-    complete = point.rounding_complete
+        central = centralised(point, w)
+
+    # The clients over the network: C3, C4
     by_clients = None
-    if reductions:
-        complete = not reductions[0].channel.any_rank(not complete)
-        curvature = point.curvature()
-        if curvature is not None:  # clients find ᾱ themselves
+    if networks:
+        complete = not networks[0].channel.any_rank(not complete)
+        if not point.matrix_free:  # clients find ᾱ themselves
             alpha_known = modulus if isinstance(modulus, float) else 0.0
-        options: Any = {"curvature": curvature, "nu": nu, "strict": lipschitz is not None, "alpha_known": alpha_known}
-        by_clients = _stack([decentralised(point, *run, **options) for run in zip(w, reductions, strict=True)])
-        for averaging, reduction in zip(averagings, reductions, strict=True):
-            averaging.traffic += reduction.traffic
-    assumptions = _assumptions(point, nu, by_clients is not None, note, complete)
-    return _assemble(point, _stack(local), seen, inner, by_clients, many, assumptions, complete)
+        by_clients = decentralised(point, w, networks, nu, alpha_known, strict=lipschitz is not None)
+        for averaging, network in zip(averagings, networks, strict=True):
+            averaging.traffic += network.traffic
+
+    # The certificate
+    arrays = _combine(difference, difference_rounding, central, by_clients)
+    if est.value.ndim == 2:
+        arrays = {name: a if a is None else a[0] for name, a in arrays.items()}
+    term = arrays.get("decentralised_inexact") if inner is None else inner.term
+    certificate = Certificate(
+        **arrays,  # type: ignore[arg-type]
+        alpha_bar=by_clients.alpha_bar if by_clients is not None and central is None else point.alpha_bar,
+        inexact=None if inner is None else inner.term,
+        inner_gradient=None if inner is None else inner.gradient,
+        consensus_gap=None if inner is None else inner.gap,
+        traffic=sum((network.traffic for network in networks), Traffic()) if networks else None,
+        matrix_free=point.matrix_free,
+        against=AT_POINT if term is None else AT_SOLUTION,
+        assumptions=_assumptions(point, nu, by_clients is not None, note, complete),
+        rounding_complete=complete,
+    )
+    largest = np.max(certificate.consistency if certificate.residual is None else certificate.residual)
+    for name, bound in (("bound", certificate.bound), ("decentralised_bound", certificate.decentralised_bound)):
+        if bound is not None and not np.all(np.isfinite(bound)):
+            raise ValueError(
+                f"{name} leaves the range of floating point (ᾱ ≥ {certificate.alpha_bar:.1e}, residuals up to "
+                f"{largest:.1e}); rescale the problem"
+            )
+    return certificate
 
 
 # ---------------------------------------------------------------------------------------------------------- arguments
 
 
-def _check_arrays(problem: Problem, x: Array, lam: Array, est: Any) -> tuple[Array, Array]:
-    """v and w of `est`, which have at most one run axis and fit x and lam."""
+def _check_estimate(problem: Problem, x: Array, lam: Array, est: Any) -> tuple[np.ndarray, np.ndarray]:
+    """v (runs, n, d_lam) and w (runs, n, d_x) of `est` on the host; they must fit x and lam."""
     value, w = getattr(est, "value", None), getattr(est, "w", None)
     if value is None or w is None:
         raise ValueError(f"est must be an estimate with `value` and `w`, got {type(est).__name__}")
@@ -186,16 +215,7 @@ def _check_arrays(problem: Problem, x: Array, lam: Array, est: Any) -> tuple[Arr
     validation.shape("lam", lam, (n, dim_lam), "(n, d_lam)", run_axes=False)
     for name, a in {"est.value": value, "est.w": w, "x": x, "lam": lam}.items():
         validation.finite(name, a)
-    return value, w
-
-
-def _check_modulus(strong_convexity: object) -> float | Lanczos | None:
-    if strong_convexity is None or isinstance(strong_convexity, Lanczos):
-        return strong_convexity
-    if isinstance(strong_convexity, str):
-        validation.choice("strong_convexity", strong_convexity, ("lanczos",))
-        return Lanczos()
-    return validation.positive("strong_convexity", strong_convexity)
+    return host_float64(value).reshape(-1, n, dim_lam), host_float64(w).reshape(-1, n, dim_x)
 
 
 def _check_averagings(
@@ -323,68 +343,22 @@ def _inner_error(
         return inner_error(point, None, w), None, f"no term for an inexact x: {error}"
 
 
-Terms = TypeVar("Terms", LocalTerms, GlobalTerms, DecentralisedTerms)
-
-
-def _stack(runs: list[Terms]) -> Terms:
-    """The terms of all runs, with a leading run axis; ᾱ is the smallest, traffic is summed."""
-    stacked: dict[str, Any] = {}
-    for field in fields(runs[0]):
-        values: list[Any] = [getattr(run, field.name) for run in runs]
-        if field.name == "alpha_bar":
-            stacked[field.name] = min(values)
-        elif field.name == "traffic":
-            stacked[field.name] = sum(values, Traffic())
-        else:
-            stacked[field.name] = None if any(value is None for value in values) else np.stack(values)
-    return type(runs[0])(**stacked)
-
-
-def _assemble(
-    point: Point,
-    local: LocalTerms,
-    seen: GlobalTerms | None,
-    inner: InnerError | None,
+def _combine(
+    difference: np.ndarray,
+    difference_rounding: np.ndarray,
+    central: CentralTerms | None,
     by_clients: DecentralisedTerms | None,
-    many: bool,
-    assumptions: tuple[str, ...],
-    complete: bool,
-) -> Certificate:
-    """The certificate of all runs, which keeps the run axis if there are `many`."""
-    parts: dict[str, np.ndarray | None] = dict.fromkeys(
-        ("centralised", "c1", "c2", "identity", "rounding", "residual", "decentralised", "c3", "c4")
-    )
-    parts["consistency"], parts["decentralised_inexact"] = local.consistency, None
-    if seen is not None:
-        for name in ("c1", "c2", "identity", "rounding", "residual"):
-            parts[name] = getattr(seen, name)
-        parts["centralised"] = local.consistency + seen.rounding + smaller(seen.c1, seen.c2)
+) -> dict[str, np.ndarray | None]:
+    """The arrays (runs, n) of the certificate by name."""
+    arrays: dict[str, np.ndarray | None] = {"consistency": difference}
+    if central is not None:
+        total = difference_rounding + central.rounding
+        arrays |= {**vars(central), "rounding": total}
+        arrays["centralised"] = difference + total + smaller(central.c1, central.c2)
     if by_clients is not None:
-        parts["c3"], parts["c4"], parts["decentralised_inexact"] = by_clients.c3, by_clients.c4, by_clients.term
-        parts["decentralised"] = local.consistency + local.rounding + smaller(by_clients.c4, by_clients.c3)
-    arrays: Any = {name: a if many or a is None else a[0] for name, a in parts.items()}
-    term = arrays["decentralised_inexact"] if inner is None else inner.term
-    certificate = Certificate(
-        **arrays,
-        alpha_bar=by_clients.alpha_bar if seen is None and by_clients is not None else point.alpha_bar,
-        inexact=None if inner is None else inner.term,
-        inner_gradient=None if inner is None else inner.gradient,
-        consensus_gap=None if inner is None else inner.gap,
-        traffic=None if by_clients is None else by_clients.traffic,
-        matrix_free=point.matrix_free,
-        against=AT_POINT if term is None else AT_SOLUTION,
-        assumptions=assumptions,
-        rounding_complete=complete,
-    )
-    largest = np.max(certificate.consistency if certificate.residual is None else certificate.residual)
-    for name in ("bound", "decentralised_bound"):
-        values = getattr(certificate, name)
-        if values is not None and not np.all(np.isfinite(values)):
-            raise ValueError(
-                f"{name} leaves the range of floating point (ᾱ ≥ {certificate.alpha_bar:.1e}, residuals up to "
-                f"{largest:.1e}); rescale the problem"
-            )
-    return certificate
+        arrays |= {"c3": by_clients.c3, "c4": by_clients.c4, "decentralised_inexact": by_clients.inexact}
+        arrays["decentralised"] = difference + difference_rounding + smaller(by_clients.c4, by_clients.c3)
+    return arrays
 
 
 def _assumptions(point: Point, nu: Lipschitz | None, by_clients: bool, note: str, complete: bool) -> tuple[str, ...]:
@@ -451,8 +425,8 @@ class _ProductsOnly(MatrixFreePoint):
 
     def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         Point.__init__(self, problem, x, lam)
-        Point.compute_means(self)
         self.estimate_sizes()
+        Point.compute_means(self)
 
 
 def measured_residual(problem: Problem, x: Array, lam: Array, est: Any) -> MeasuredResidual:
@@ -471,12 +445,12 @@ def measured_residual(problem: Problem, x: Array, lam: Array, est: Any) -> Measu
     (3,)
     """
     problem = as_problem(problem, needs=("outer_grad", "linearize", "inner_grad"))
-    value, w = _check_arrays(problem, x, lam, est)
-    if value.ndim != 2:
-        raise ValueError(f"est.value must have shape (n, d_lam), one run, got {tuple(value.shape)}")
-    point, w = _ProductsOnly(problem, x, lam), host_float64(w)
-    residual = rounding.norms(point.residuals(w)) * point.slack + point.residual_rounding(w)
-    local = local_terms(point, host_float64(value), w)
+    v, w = _check_estimate(problem, x, lam, est)
+    if est.value.ndim != 2:
+        raise ValueError(f"est.value must have shape (n, d_lam), one run, got {tuple(est.value.shape)}")
+    point = _ProductsOnly(problem, x, lam)
+    residual = rounding.norms(point.residuals(w[0])) * point.slack + point.residual_rounding(w[0])
+    difference, difference_rounding = consistency(point, v[0], w[0])
     size = rounding.norm(point.g_bar)
     relative = residual / size if size > 0 else np.where(residual > 0, np.inf, 0.0)
-    return MeasuredResidual(residual, relative, local.consistency + local.rounding, point.rounding_complete)
+    return MeasuredResidual(residual, relative, difference + difference_rounding, point.rounding_complete)

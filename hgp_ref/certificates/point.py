@@ -1,14 +1,14 @@
-"""What a certificate needs to know about a problem at (x, λ), computed once for all runs that end there.
+"""The data of a certificate at (x, λ), computed once for all runs that end there.
 
     ᾱ ≤ λ_min(H̄),    β_i ≥ ‖J_i‖,    γ_i ≥ ‖J_i H̄⁻¹‖,    ḡ = mean_i ∂_x f_i,    H̄ = mean_i H_i
 
-with H_i = ∂²_x g_i and J_i = ∂²_{xλ} g_i. Two classes provide them: `DensePoint` forms all H_i and J_i, and
-`MatrixFreePoint` uses products only. Each client's own terms are computed first; `compute_means` adds the terms that
-need all clients, and is not called where the clients live in several processes.
+with H_i = ∂²_x g_i and J_i = ∂²_{xλ} g_i. `DensePoint` forms all H_i and J_i; `MatrixFreePoint` uses products only.
+The constructor computes what each client knows alone. `compute_means` adds what needs all clients, and is not called
+where the clients live in several processes.
 
 Rounding. A problem with `term_sizes` returns s ≥ Σ|terms| for the sums that it computes, entry by entry, so its
-gradients and products are known up to γ s, even where terms cancel. Its norms are called e_f for ∂f_i, e_H for H_i
-(Frobenius norm) and so on. For a problem without `term_sizes` we assume a relative error of
+gradients and products are known up to γ s, even where terms cancel. The norms of these errors are called e_f for ∂f_i,
+e_H for H_i (Frobenius norm) and so on. For a problem without `term_sizes` we assume a relative error of
 
     E = 4 (d_x + 4) eps        (eps of the problem's dtype),
 
@@ -54,11 +54,8 @@ def host_copy(name: str, output: Array, shape: tuple[int, ...]) -> np.ndarray:
     return host
 
 
-# ------------------------------------------------------------------------------------- rounding of the problem's sums
-
-
 class RoundingErrors:
-    """Bounds on |computed − exact| of a problem's outputs at (x, λ): norms of each client's row, (n,)."""
+    """Bounds on |computed − exact| of a problem's outputs at (x, λ), from its `term_sizes`: norms per client, (n,)."""
 
     def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         assert problem.term_sizes is not None
@@ -109,7 +106,7 @@ class RoundingErrors:
 
 
 def rounding_errors(problem: FullProblem, x: Array, lam: Array) -> RoundingErrors | None:
-    """The `RoundingErrors` of a problem that knows the sizes of its terms; None without them."""
+    """The `RoundingErrors` of a problem with `term_sizes`; None without."""
     return None if problem.term_sizes is None else RoundingErrors(problem, x, lam)
 
 
@@ -119,7 +116,7 @@ def rounding_errors(problem: FullProblem, x: Array, lam: Array) -> RoundingError
 class Point(ABC):
     """Gradients and second derivatives at (x, λ). Subclasses provide ᾱ, β_i, γ_i and products with H̄.
 
-    `n_total` is the number of clients in all processes.
+    `n_total` is the number of clients in all processes. Arrays u and w may have leading run axes.
     """
 
     alpha_bar: float  # ≤ λ_min(H̄), positive
@@ -131,6 +128,8 @@ class Point(ABC):
     J_sizes: np.ndarray  # (n,), ‖J_i‖_F
     H_errors: np.ndarray  # (n,), ≥ ‖error of H_i‖_F, as it is evaluated
     J_errors: np.ndarray  # (n,), ≥ ‖error of J_i‖_F
+    H_scale: float  # √(mean_i ‖H_i‖_F²)
+    H_mean_error: float  # ≥ ‖mean_i of the errors of H_i‖
     matrix_free = False
     notes: tuple[str, ...] = ()  # assumptions behind the numbers above
 
@@ -157,65 +156,75 @@ class Point(ABC):
     def compute_means(self) -> None:
         """Compute ḡ, ᾱ and whatever else needs all clients; ValueError unless ᾱ > 0."""
         self.g_bar = rounding.mean(self.f_x)
+        self.H_scale = rounding.norm(self.H_sizes / np.sqrt(self.n))
+        self.H_mean_error = self.accuracy * self.H_scale if self.errors is None else float(np.mean(self.H_errors))
 
     @abstractmethod
     def mean_products(self, w: np.ndarray) -> np.ndarray:
-        """H̄ u for the rows u of w (k, d)."""
+        """H̄ u for the rows u of w (..., d)."""
+
+    def mean_products_error(self, w: np.ndarray) -> np.ndarray:
+        """Bounds on what the rounding of the H_i adds to H̄ u, for the rows u of w (..., d)."""
+        return self.H_mean_error * rounding.norms(w)
 
     @abstractmethod
     def solution(self, w: np.ndarray) -> np.ndarray:
         """A vector near w* = H̄⁻¹ ḡ, (d,), given the w (n, d) of a run."""
 
     def identity(self, r: np.ndarray) -> np.ndarray | None:
-        """‖J_i H̄⁻¹ r_i‖, (n,); None in matrix-free form."""
+        """‖J_i H̄⁻¹ r_i‖, (..., n); None in matrix-free form."""
         return None
 
     def curvature(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Each client's bounds below λ_min(H_i) and above λ_max(H_i), (n,) each; None in matrix-free form."""
         return None
 
-    @property
-    def H_scale(self) -> float:
-        """√(mean_i ‖H_i‖_F²)."""
-        return rounding.norm(self.H_sizes / np.sqrt(self.n))
-
-    @property
-    def H_errors_mean(self) -> float:
-        """≥ ‖mean_i of the errors of H_i‖."""
-        return self.accuracy * self.H_scale if self.errors is None else float(np.mean(self.H_errors))
-
-    def mean_products_error(self, w: np.ndarray) -> np.ndarray:
-        """Bounds on what the rounding of the H_i adds to H̄ u, for the rows u of w (k, d)."""
-        return self.H_errors_mean * rounding.norms(w)
-
     def residuals(self, w: np.ndarray) -> np.ndarray:
-        """ḡ − H̄ u for the rows u of w (k, d)."""
+        """ḡ − H̄ u for the rows u of w (..., d)."""
         return self.g_bar - self.mean_products(w)
 
     def residual_rounding(self, w: np.ndarray) -> np.ndarray:
-        """Bounds on the rounding error of ḡ − H̄ u, for the rows u of w (k, d)."""
+        """Bounds on the rounding error of ḡ − H̄ u, for the rows u of w (..., d)."""
         sizes = float(np.mean(rounding.norms(self.f_x))) + self.H_scale * rounding.norms(w)
         return float(np.mean(self.f_x_error)) + self.mean_products_error(w) + self.arithmetic * sizes + self.tiny
 
     def hvp(self, u: np.ndarray) -> np.ndarray:
-        """H_i u_i for a host array u (n, d)."""
-        return host_copy("hvp(u)", self.linear.hvp(self.to_backend(u)), (self.n, self.d))
-
-    def hvp_error(self, u: np.ndarray) -> np.ndarray:
-        """Bounds on the rounding error of H_i u_i, (n,)."""
-        if self.errors is None:
-            return self.accuracy * self.H_sizes * rounding.norms(u)
-        return self.errors.hvp(self.to_backend(u))
+        """H_i u_i for a host array u (..., n, d)."""
+        return self._products("hvp(u)", self.linear.hvp, u, self.d)
 
     def cross(self, u: np.ndarray) -> np.ndarray:
-        """J_i u_i for a host array u (n, d)."""
-        return host_copy("cross(u)", self.linear.cross(self.to_backend(u)), self.f_lam.shape)
+        """J_i u_i for a host array u (..., n, d)."""
+        return self._products("cross(u)", self.linear.cross, u, self.f_lam.shape[1])
+
+    def _products(self, name: str, product: Callable[[Array], Array], u: np.ndarray, rows: int) -> np.ndarray:
+        outputs = np.empty((*u.shape[:-1], rows))
+        for run in np.ndindex(u.shape[:-2]):
+            outputs[run] = host_copy(name, product(self.to_backend(u[run])), (self.n, rows))
+        return outputs
+
+    def hvp_error(self, u: np.ndarray) -> np.ndarray:
+        """Bounds on the rounding error of H_i u_i, (..., n)."""
+        errors_of = None if self.errors is None else self.errors.hvp
+        return self._product_errors(errors_of, self.H_sizes, u)
 
     def cross_error(self, u: np.ndarray) -> np.ndarray:
-        """Bounds on the rounding error of J_i u_i, (n,)."""
-        if self.errors is None:
-            return self.accuracy * self.J_sizes * rounding.norms(u)
-        return self.errors.cross(self.to_backend(u))
+        """Bounds on the rounding error of J_i u_i, (..., n)."""
+        errors_of = None if self.errors is None else self.errors.cross
+        return self._product_errors(errors_of, self.J_sizes, u)
+
+    def _product_errors(
+        self, errors_of: Callable[[Array], np.ndarray] | None, sizes: np.ndarray, u: np.ndarray
+    ) -> np.ndarray:
+        if errors_of is None:
+            return self.accuracy * sizes * rounding.norms(u)
+        errors = np.empty(u.shape[:-1])
+        for run in np.ndindex(u.shape[:-2]):
+            errors[run] = errors_of(self.to_backend(u[run]))
+        return errors
+
+    def to_backend(self, u: np.ndarray) -> Array:
+        """The host array u in the library and dtype of x."""
+        return from_host(u.astype(host_dtype(self.x)), like=self.x)
 
     def gradients(self, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """∂_x g_i at the common point `centre` (d,), (n, d), and bounds on their rounding errors, (n,)."""
@@ -224,10 +233,6 @@ class Point(ABC):
         if self.errors is None:
             return gradients, self.accuracy * rounding.norms(gradients)
         return gradients, RoundingErrors(self.problem, rows, self.lam).inner_grad()
-
-    def to_backend(self, u: np.ndarray) -> Array:
-        """The host array u in the library and dtype of x."""
-        return from_host(u.astype(host_dtype(self.x)), like=self.x)
 
     def rounded(self, u: np.ndarray) -> np.ndarray:
         """u rounded to the problem's dtype, as clients will use it."""
@@ -247,24 +252,40 @@ def unit_vectors(k: int, x: Array) -> Array:
 class ClientMatrices:
     """A_i for all clients as columns (d, n, rows), from d products with unit vectors.
 
-    Norms are computed in chunks of clients, so memory beyond the columns stays small.
+    `sizes` are ‖A_i‖_F and `errors` bounds on the Frobenius norms of their rounding errors, (n,) each. `accuracy` is
+    the relative error that is assumed without a function `errors_of` for the rounding errors of a product.
     """
 
-    def __init__(self, name: str, product: Callable[[Array], Array], x: Array, rows: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        product: Callable[[Array], Array],
+        errors_of: Callable[[Array], np.ndarray] | None,
+        x: Array,
+        rows: int,
+        accuracy: float,
+    ) -> None:
         n, d = x.shape
         self.columns = np.empty((d, n, rows), dtype=host_dtype(x))
-        lengths = np.empty((n, d))
+        lengths, errors = np.empty((n, d)), np.empty((n, d))
         for k in range(d):
-            self.columns[k] = column = host_copy(name, product(unit_vectors(k, x)), (n, rows))
+            unit = unit_vectors(k, x)
+            self.columns[k] = column = host_copy(name, product(unit), (n, rows))
             lengths[:, k] = rounding.norms(column)
-        self.sizes = rounding.norms(lengths)  # ‖A_i‖_F, (n,)
+            if errors_of is not None:
+                errors[:, k] = errors_of(unit)
+        self.sizes = rounding.norms(lengths)
+        if errors_of is None:
+            self.errors = accuracy * self.sizes
+        else:
+            self.errors = rounding.norms(errors) * (1 + rounding.norm_accuracy(d))
 
     def mean(self) -> np.ndarray:
         """mean_i A_i, (rows, d)."""
         return np.stack([rounding.mean(column.astype(np.float64)) for column in self.columns], axis=1)
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """`function` of the matrices A_i, applied to chunks (chunk, rows, d) of clients."""
+        """`function` of the matrices A_i, applied to chunks (chunk, rows, d) of clients to save memory."""
         d, n, rows = self.columns.shape
         size = max(1, CHUNK_NUMBERS // (rows * d))
         outputs = []
@@ -287,26 +308,19 @@ class DensePoint(Point):
 
     def __init__(self, problem: FullProblem, x: Array, lam: Array, n_total: int | None = None) -> None:
         super().__init__(problem, x, lam, n_total)
-        self.H = ClientMatrices("hvp(u)", self.linear.hvp, x, self.d)
-        self.J = ClientMatrices("cross(u)", self.linear.cross, x, self.f_lam.shape[1])
+        hvp_errors, cross_errors = (None, None) if self.errors is None else (self.errors.hvp, self.errors.cross)
+        self.H = ClientMatrices("hvp(u)", self.linear.hvp, hvp_errors, x, self.d, self.accuracy)
+        self.J = ClientMatrices("cross(u)", self.linear.cross, cross_errors, x, self.f_lam.shape[1], self.accuracy)
         self.H_sizes, self.J_sizes = self.H.sizes, self.J.sizes
-        if self.errors is None:
-            self.H_errors, self.J_errors = self.accuracy * self.H_sizes, self.accuracy * self.J_sizes
-        else:
-            self.H_errors, self.J_errors = self._errors(self.errors.hvp), self._errors(self.errors.cross)
+        self.H_errors, self.J_errors = self.H.errors, self.J.errors
         self.beta = self.J.map(rounding.spectral_norms) + self.J_errors
-
-    def _errors(self, of_column: Callable[[Array], np.ndarray]) -> np.ndarray:
-        """‖error of A_i‖_F, (n,), from the errors of its columns."""
-        columns = np.stack([of_column(unit_vectors(k, self.x)) for k in range(self.d)], axis=1)
-        return rounding.norms(columns) * (1 + rounding.norm_accuracy(self.d))
 
     def compute_means(self) -> None:
         super().compute_means()
         mean = self.H.mean()
         self.H_bar = symmetric(mean)
         self.asymmetry = rounding.norm(mean / 2 - mean.T / 2)
-        self.H_bar_error = self.H_errors_mean + self.asymmetry + self.arithmetic * self.H_scale + self.tiny
+        self.H_bar_error = self.H_mean_error + self.asymmetry + self.arithmetic * self.H_scale + self.tiny
         if not (np.all(np.isfinite(self.H_bar)) and np.isfinite(self.H_scale)):
             raise ValueError("the norms of the clients' Hessians overflow; rescale the problem")
         computed = float(np.linalg.eigvalsh(self.H_bar)[0])
@@ -348,7 +362,8 @@ class DensePoint(Point):
         return np.linalg.solve(self.H_bar, self.g_bar)
 
     def identity(self, r: np.ndarray) -> np.ndarray:
-        return rounding.norms(self.cross(np.linalg.solve(self.H_bar, r.T).T))
+        columns = np.linalg.solve(self.H_bar, np.swapaxes(r, -1, -2))
+        return rounding.norms(self.cross(np.swapaxes(columns, -1, -2)))
 
     def curvature(self) -> tuple[np.ndarray, np.ndarray]:
         low = self.H.map(lambda H: rounding.lowest_eigenvalues(symmetric(H))) - self.H_errors
@@ -513,7 +528,7 @@ class MatrixFreePoint(Point):
 
     def compute_means(self) -> None:
         super().compute_means()
-        self.H_bar_error = self.H_errors_mean + self.arithmetic * self.H_scale + self.tiny
+        self.H_bar_error = self.H_mean_error + self.arithmetic * self.H_scale + self.tiny
         lanczos = self.strong_convexity if isinstance(self.strong_convexity, Lanczos) else None
         seed, steps = 0, FEW_STEPS  # θ_1 ≥ λ_min for every seed
         if lanczos is not None:
@@ -559,13 +574,14 @@ class MatrixFreePoint(Point):
         return rounding.mean(self.hvp(np.tile(u, (self.n, 1))))
 
     def mean_products(self, w: np.ndarray) -> np.ndarray:
-        return np.stack([self._mean_product(row) for row in w])
+        return np.stack([self._mean_product(row) for row in w.reshape(-1, self.d)]).reshape(w.shape)
 
     def mean_products_error(self, w: np.ndarray) -> np.ndarray:
         if self.errors is None:
             return super().mean_products_error(w)
-        largest = np.tile(np.abs(w).max(axis=0), (self.n, 1))
-        return np.full(len(w), np.mean(self.hvp_error(largest)))
+        largest = np.abs(w).max(axis=-2, keepdims=True)  # of all rows of a run
+        errors = self.hvp_error(np.broadcast_to(largest, (*w.shape[:-2], self.n, self.d)))
+        return np.broadcast_to(np.mean(errors, axis=-1, keepdims=True), w.shape[:-1])
 
     def solution(self, w: np.ndarray) -> np.ndarray:
         return w.mean(axis=0)

@@ -1,18 +1,18 @@
-"""Error bounds of one finished run: by someone who sees all clients (C1, C2), and by the clients themselves (C3, C4).
+"""Error bounds of finished runs: for an observer of all clients (C1, C2), and by the clients themselves (C3, C4).
 
 With r̃_i = ḡ − H̄ w_i, for an observer of all clients (`bounds.residual`),
 
     C1 = β_i ‖r̃_i‖/ᾱ,        C2 = ‖J_i H̄⁻¹‖ ‖r̃_i‖.
 
-The clients use Push-Sum for means and max-consensus for maxima, which are exact. Push-Sum need not be. Its matrices P
-are column-stochastic, so Σ_i (P r)_i = Σ_i r_i and the weights ω = P1 sum to n. The true mean is thus the convex
-combination Σ_i (ω_i/n) y_i of the outputs y_i = (P r)_i/ω_i. Hence, for however few steps,
+The clients use Push-Sum for means and max-consensus for maxima. Maxima are exact; means need not be. The matrices P of
+Push-Sum are column-stochastic, so Σ_i (P r)_i = Σ_i r_i and the weights ω = P1 sum to n. The true mean is thus the
+convex combination Σ_i (ω_i/n) y_i of the outputs y_i = (P r)_i/ω_i. Hence, for however few steps,
 
     ‖r̄‖ ≤ max_i ‖y_i‖,     w̄ lies in the box [min_i y_i, max_i y_i],     ᾱ ≥ mean_i λ_min(H_i) ≥ min_i y_i.
 
 Over unreliable links, where clients use running sums, part of the sums is in flight at the end, and the mean may lie
 outside the clients' values. It lies in the hull of these and of what clients held since the oldest message in flight
-was sent, so a box in place of y_i does the same. Four phases:
+was sent, so each y_i is replaced by a box. There are four phases:
 
     1  Push-Sum of (w_i, ∂_x f_i − H_i w_i, λ_min(H_i))
     2  max: box of w̄ with centre c, bounds on ‖r̄‖ and ᾱ, largest and smallest eigenvalue of all H_i with middle h
@@ -20,22 +20,24 @@ was sent, so a box in place of y_i does the same. Four phases:
     4  max: bounds on ‖ḡ − H̄c‖ and on mean_k z_k δ_k ≥ ‖mean_k (H_k − H̄)(w_k − w̄)‖
 
 (the deviations w_k − w̄ have mean zero, so any multiple of the identity may replace H̄). With Lipschitz constants the
-phases also carry x: its box gives a common centre, the mean gradient there is a Push-Sum. In matrix-free form the
+phases also carry x: its box gives a common centre, and the mean gradient there is a Push-Sum. In matrix-free form the
 terms that only C3 needs are left out; C4 remains, with an ᾱ that is known beforehand.
 
-Rounding errors of Push-Sum are relative to ‖∂_x f_i‖ + ‖H_i‖ ‖w_i‖. Each client adds those of its own gradients and
+Rounding errors of Push-Sum are relative to ‖∂_x f_i‖ + ‖H_i‖ ‖w_i‖. Each client adds those of its gradients and
 products, and the largest sum enters the bounds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hgp_ref import rounding
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64
-from hgp_ref.bounds.residual import c3, c4, distance_to_solution, inexact
+from hgp_ref.bounds.residual import c3, c4, distance_to_solution, inexact_terms
 from hgp_ref.certificates.point import Point
 from hgp_ref.methods.spectrum import averaging_rounding
 from hgp_ref.mixing import Averaging, Channel, Traffic, WeightRule
@@ -43,51 +45,43 @@ from hgp_ref.problems.lipschitz import Lipschitz
 
 norms = rounding.norms
 
-# ----------------------------------------------------------------------------------------------- seen from the centre
+# ---------------------------------------------------------------------------------- by an observer of all clients
 
 
-@dataclass(frozen=True)
-class LocalTerms:
-    """What every client finds about a run without communication, (n,) each."""
+def consistency(point: Point, v: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """‖v_i − (∂_λ f_i − J_i w_i)‖ for v (..., n, d_lam) and w (..., n, d_x), and a bound on its rounding error.
 
-    consistency: np.ndarray  # ‖v_i − (∂_λ f_i − J_i w_i)‖, with the rounding of the norm
-    rounding: np.ndarray  # a bound on the rounding error of v_i − (∂_λ f_i − J_i w_i)
-
-
-def local_terms(point: Point, v: np.ndarray, w: np.ndarray) -> LocalTerms:
-    """The local terms of a run that ended with v (n, d_lam) and w (n, d_x)."""
-    difference = norms(v - (point.f_lam - point.cross(w)))
+    Each client computes its own without communication; (..., n) each.
+    """
+    difference = norms(v - (point.f_lam - point.cross(w))) * (1 + rounding.norm_accuracy(v.shape[-1]))
     sizes = norms(point.f_lam) + point.J_sizes * norms(w)
-    return LocalTerms(
-        consistency=difference * (1 + rounding.norm_accuracy(v.shape[-1])),
-        rounding=point.f_lam_error + point.cross_error(w) + point.arithmetic * sizes + point.tiny,
-    )
+    return difference, point.f_lam_error + point.cross_error(w) + point.arithmetic * sizes + point.tiny
 
 
 @dataclass(frozen=True)
-class GlobalTerms:
-    """What an observer of all clients finds about a run, (n,) each."""
+class CentralTerms:
+    """What an observer of all clients computes for w (..., n, d), (..., n) each."""
 
     residual: np.ndarray  # ‖ḡ − H̄ w_i‖
     identity: np.ndarray | None  # ‖J_i H̄⁻¹ (ḡ − H̄ w_i)‖
     c1: np.ndarray
     c2: np.ndarray | None
-    rounding: np.ndarray  # of the consistency and of the residual
+    rounding: np.ndarray  # a bound on what the rounding of the residual adds to the error
 
 
-def evaluate(point: Point, local: LocalTerms, w: np.ndarray) -> GlobalTerms:
-    """C1 and C2 of a run that ended with w (n, d_x)."""
+def centralised(point: Point, w: np.ndarray) -> CentralTerms:
+    """C1 and C2 of runs that ended with w (..., n, d_x)."""
     r = point.residuals(w)  # r̃_i
     size = norms(r) * point.slack
     gain = point.beta / point.alpha_bar
     if point.beta_inverse is not None:
         gain = np.minimum(gain, point.beta_inverse)
-    return GlobalTerms(
+    return CentralTerms(
         residual=size,
         identity=point.identity(r),
         c1=c4(point.beta, size, np.zeros(point.n), point.alpha_bar),  # C4 at c = w_i; divides before it multiplies
         c2=None if point.beta_inverse is None else point.beta_inverse * size,
-        rounding=local.rounding + gain * point.residual_rounding(w),
+        rounding=gain * point.residual_rounding(w),
     )
 
 
@@ -117,11 +111,12 @@ def inner_error(point: Point, nu: Lipschitz | None, w: np.ndarray) -> InnerError
     alpha_centre = point.alpha_bar - nu.nu_H * float(distances.mean())  # ≤ λ_min(H̄(x̄))
     distance, alpha_bar = distance_to_solution(nu, gradient, alpha_centre)
     apart = distances + distance
-    term = inexact(nu, apart, w_norm, point.beta + nu.nu_J * apart, alpha_bar) * point.slack
+    beta = point.beta + nu.nu_J * apart
+    term = inexact_terms(nu, apart, float(apart.mean()), w_norm, beta, alpha_bar) * point.slack
     return InnerError(gradient, float(distances.max()), term)
 
 
-# --------------------------------------------------------------------------------------------------- over the network
+# ------------------------------------------------------------------------------------ means and maxima over the network
 
 
 @dataclass(frozen=True)
@@ -140,8 +135,8 @@ class MeanInterval:
 class NetworkReductions:
     """Means and maxima over clients, one after the other on graphs not used before, with their `traffic`.
 
-    It opens its own channel over the network of `avg`, `rounds_used` graphs in. Every mean takes as many steps as the
-    first call of `avg`, and its weights start from 1 whatever the averaging does with them in a run.
+    It opens a channel over the network of `avg`, `rounds_used` graphs in. Every mean takes as many steps as the first
+    call of `avg`, and its weights start from 1 whatever the averaging does with them in a run.
     """
 
     def __init__(self, avg: Averaging, rounds_used: int, like: Array, max_rounds: int | None = None) -> None:
@@ -155,15 +150,11 @@ class NetworkReductions:
                 f"avg must be a RobustPushSum on this network, got {avg!r}: C3 and C4 need all of the clients' sums, "
                 "and here messages are lost; or omit avg (C1, C2)"
             )
+        self.distributed = self.channel.clients.stop - self.channel.clients.start < self.n  # over several processes
         self.steps = avg.steps_of(0, 1)[0]
         self.weights = WeightRule.NONE if avg.weight_rule is WeightRule.NONE else WeightRule.RESET
         self.channel.advance(rounds_used, self.weights, like)
         self.rounding = averaging_rounding(self.channel, self.steps, float(np.finfo(host_dtype(like)).eps))
-
-    @property
-    def distributed(self) -> bool:
-        """Whether some clients live in other processes."""
-        return self.channel.clients.stop - self.channel.clients.start < self.n
 
     @property
     def traffic(self) -> Traffic:
@@ -171,7 +162,7 @@ class NetworkReductions:
 
     def means(self, *parts: np.ndarray) -> list[MeanInterval]:
         """The means of `parts`, (n,) or (n, k) each, in one call, enclosed by boxes (n, 1) or (n, k)."""
-        columns, ends = _columns(parts)
+        columns, ends = _side_by_side(parts)
         u = from_host(columns.astype(host_dtype(self.like)), like=self.like)
         low, high = self.channel.interval_mean(u, self.steps, self.weights, self.max_rounds)
         boxes = zip(np.split(host_float64(low), ends, axis=1), np.split(host_float64(high), ends, axis=1), strict=True)
@@ -179,170 +170,135 @@ class NetworkReductions:
 
     def maxima(self, *parts: np.ndarray) -> list[np.ndarray]:
         """The exact maxima over all clients of each of `parts`, (n,) or (n, k); (1,) or (k,) each."""
-        columns, ends = _columns(parts)
+        columns, ends = _side_by_side(parts)
         return np.split(self.channel.max_consensus(columns, self.like, self.max_rounds), ends)
 
 
-def _columns(parts: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """`parts` side by side, (n, columns), and where each part but the last ends."""
+def _side_by_side(parts: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """`parts` as one array (n, columns), and where each part but the last ends."""
     matrices = [part.reshape(len(part), -1) for part in parts]
     return np.concatenate(matrices, axis=1), np.cumsum([a.shape[1] for a in matrices])[:-1]
 
 
 # ------------------------------------------------------------------------------------------- C3 and C4 by the clients
 
-Curvature = tuple[np.ndarray, np.ndarray]  # bounds on λ_min(H_i) and λ_max(H_i), (n,) each
-
 
 @dataclass(frozen=True)
 class DecentralisedTerms:
-    """What the clients know at the end, (n,) each."""
+    """What the clients know at the end of a run, (n,) each; of all runs, (runs, n)."""
 
     c3: np.ndarray | None
     c4: np.ndarray
-    alpha_bar: float  # the lower bound on λ_min(H̄) that they used
-    term: np.ndarray | None  # the inexact-inner-solution term, where constants are known
-    traffic: Traffic
+    inexact: np.ndarray | None  # what an inexact x may add, where constants are known
+    alpha_bar: float  # the lower bound on λ_min(H̄) that they used; of all runs the smallest
 
 
 def decentralised(
     point: Point,
     w: np.ndarray,
-    reductions: NetworkReductions,
-    *,
-    curvature: Curvature | None,
-    nu: Lipschitz | None = None,
-    strict: bool = True,
-    alpha_known: float = 0.0,
+    networks: Sequence[NetworkReductions],
+    nu: Lipschitz | None,
+    alpha_known: float,
+    strict: bool,
 ) -> DecentralisedTerms:
-    """C3 and C4 for w (n, d_x) over the network.
+    """C3 and C4 of runs that ended with w (runs, n, d_x), each over a network.
 
     `alpha_known` is a lower bound on λ_min(H̄) that all clients know. If x is too far from the inner solution for the
-    constants `nu`, raise ValueError if `strict`, else leave the term out.
+    constants `nu`, raise ValueError if `strict`, else leave that term out.
     """
-    common = _phases_1_and_2(point, w, curvature, reductions, with_x=nu is not None)
-    alpha_bar = max(common.alpha_bar, alpha_known)
+    curvature = point.curvature()
+    runs = [
+        _of_run(point, one, network, curvature, nu, alpha_known, strict)
+        for one, network in zip(w, networks, strict=True)
+    ]
+    stacked: Any = {}
+    for name in ("c3", "c4", "inexact"):
+        values = [getattr(run, name) for run in runs]
+        stacked[name] = None if any(value is None for value in values) else np.stack(values)
+    return DecentralisedTerms(**stacked, alpha_bar=min(run.alpha_bar for run in runs))
+
+
+def _of_run(
+    point: Point,
+    w: np.ndarray,
+    network: NetworkReductions,
+    curvature: tuple[np.ndarray, np.ndarray] | None,
+    nu: Lipschitz | None,
+    alpha_known: float,
+    strict: bool,
+) -> DecentralisedTerms:
+    """The four phases for w (n, d_x); `curvature` is that of the point."""
+    x, w_sizes, f_x_sizes = host_float64(point.x), norms(w), norms(point.f_x)
+
+    def mean_errors(sizes: np.ndarray, errors: np.ndarray) -> np.ndarray:
+        """Bounds on the rounding error of the mean of vectors with these `sizes` and `errors`, (n,).
+
+        One more eps is for vectors sent in the problem's dtype, and for norms of the result.
+        """
+        return (network.rounding + point.arithmetic + (point.d + 8) * point.eps) * sizes + errors
+
+    # Phases 1 and 2
+    x_box = [] if nu is None else [x, -x]
+    if curvature is None:
+        (y_w,) = network.means(w)
+        top, bottom, w_scale, *x_ends = network.maxima(y_w.high, -y_w.low, w_sizes, *x_box)
+        r_bar, by_clients, middle = np.nan, -np.inf, np.nan
+    else:
+        low, high = curvature
+        y_w, y_r, y_low = network.means(w, point.f_x - point.hvp(w), low)
+        r_errors = mean_errors(f_x_sizes + point.H_sizes * w_sizes, point.f_x_error + point.hvp_error(w))
+        top, bottom, r, minus_alpha, largest, minus_least, r_error, w_scale, *x_ends = network.maxima(
+            y_w.high, -y_w.low, norms(y_r.max_abs), -y_low.low, high, -low, r_errors, w_sizes, *x_box
+        )
+        r_bar = float(r[0]) + float(r_error[0]) + point.tiny  # ≥ ‖r̄‖
+        spectrum = max(abs(float(largest[0])), abs(float(minus_least[0])))
+        by_clients = float(-minus_alpha[0]) - network.rounding * spectrum  # ≤ mean_i λ_min(H_i) ≤ λ_min(H̄)
+        middle = float(largest[0]) / 2 - float(minus_least[0]) / 2  # h
+    alpha_bar = max(by_clients, alpha_known)
     if not alpha_bar > 0:
         raise ValueError(
-            f"the mean of the clients' smallest Hessian eigenvalues is only known to be >= {common.alpha_bar:.3e}, "
+            f"the mean of the clients' smallest Hessian eigenvalues is only known to be >= {by_clients:.3e}, "
             "which does not bound the mean Hessian away from zero: give strong_convexity, or omit avg"
         )
-    from_centre = norms(w - common.centre)
-    delta = norms(np.abs(w - common.centre) + common.half_width)  # ≥ ‖w_i − w̄‖
-    coupling = None
+    centre = point.rounded(top / 2 - bottom / 2)  # c; bottom holds −min
+    half_width = np.maximum(top - centre, centre + bottom) + network.rounding * float(w_scale[0]) + point.tiny
+    from_centre = norms(w - centre)
+    delta = norms(np.abs(w - centre) + half_width)  # δ_i ≥ ‖w_i − w̄‖
+
+    # Phases 3 and 4
+    centres = np.tile(centre, (point.n, 1))
+    means = {"r": point.f_x - point.hvp(centres)}
+    r_sizes = f_x_sizes + point.H_sizes * rounding.norm(centre)
+    maxima = {"r_error": mean_errors(r_sizes, point.f_x_error + point.hvp_error(centres))}
     if curvature is not None:
-        low, high = curvature
-        coupling = np.maximum(np.abs(high - common.middle), np.abs(low - common.middle)) * delta  # z_i δ_i
-    end = _phases_3_and_4(point, common, coupling, reductions)
-    term = None
+        means["coupling"] = np.maximum(np.abs(high - middle), np.abs(low - middle)) * delta  # z_i δ_i
     if nu is not None:
+        x_centre = point.rounded(x_ends[0] / 2 - x_ends[1] / 2)
+        x_distances = norms(x - x_centre) * point.slack
+        means["gradient"], errors = point.gradients(x_centre)
+        maxima["gradient_error"] = mean_errors(norms(means["gradient"]), errors)
+        maxima["x_distance"] = x_distances
+    for name, interval in zip(means, network.means(*means.values()), strict=True):
+        maxima[name] = norms(interval.max_abs)
+    known = dict(zip(maxima, np.concatenate(network.maxima(*maxima.values())).tolist(), strict=True))
+    r_at_centre = known["r"] + known["r_error"] + point.tiny  # ≥ ‖ḡ − H̄c‖
+
+    # Bounds
+    by_mean = None
+    if curvature is not None:
+        coupling = known["coupling"] * (1 + network.rounding) + point.tiny
+        by_mean = c3(point.beta, r_bar, delta, coupling, alpha_bar) * point.slack
+    by_centre = c4(point.beta, r_at_centre, from_centre, alpha_bar) * point.slack
+    term = None
+    if nu is not None:  # 2*: the centre of x replaces x̄, and ‖ŵ‖ ≤ ‖c‖ + ‖ḡ − H̄c‖/ᾱ
+        gradient = known["gradient"] + known["gradient_error"] + point.tiny
+        w_norm = rounding.norm(centre) + r_at_centre / alpha_bar
         try:
-            term = _inner_term(point, nu, common, end, alpha_bar) * point.slack
+            distance, alpha = distance_to_solution(nu, gradient, alpha_bar - nu.nu_H * known["x_distance"])
+            apart = x_distances + distance
+            beta = point.beta + nu.nu_J * apart
+            term = inexact_terms(nu, apart, known["x_distance"] + distance, w_norm, beta, alpha) * point.slack
         except ValueError:
             if strict:
                 raise
-    by_mean = c3(point.beta, common.r_bar, delta, end.coupling, alpha_bar) * point.slack
-    return DecentralisedTerms(
-        c3=None if curvature is None else by_mean,
-        c4=c4(point.beta, end.r_at_centre, from_centre, alpha_bar) * point.slack,
-        alpha_bar=alpha_bar,
-        term=term,
-        traffic=reductions.traffic,
-    )
-
-
-@dataclass(frozen=True)
-class _Common:
-    """What all clients know after phase 2."""
-
-    centre: np.ndarray  # c, (d,)
-    half_width: np.ndarray  # ≥ |c − w̄|, coordinate by coordinate
-    r_bar: float  # ≥ ‖r̄‖; NaN without curvature
-    alpha_bar: float  # ≤ λ_min(H̄); −∞ without curvature
-    middle: float  # h, of the spectrum of all H_i
-    x_centre: np.ndarray | None  # of the box of the x_i
-
-
-def _phases_1_and_2(
-    point: Point, w: np.ndarray, curvature: Curvature | None, reductions: NetworkReductions, with_x: bool
-) -> _Common:
-    r_bar, alpha_bar, middle = np.nan, -np.inf, np.nan
-    x = host_float64(point.x)
-    x_ends = [x, -x] if with_x else []
-    if curvature is None:
-        (y_w,) = reductions.means(w)
-        top, bottom, w_scale, *x_box = reductions.maxima(y_w.high, -y_w.low, norms(w), *x_ends)
-    else:
-        low, high = curvature
-        y_w, y_r, y_low = reductions.means(w, point.f_x - point.hvp(w), low)
-        r_sizes = norms(point.f_x) + point.H_sizes * norms(w)
-        r_errors = _mean_error(point, reductions, r_sizes, point.f_x_error + point.hvp_error(w))
-        top, bottom, r, minus_alpha, L, minus_least, r_error, w_scale, *x_box = reductions.maxima(
-            y_w.high, -y_w.low, norms(y_r.max_abs), -y_low.low, high, -low, r_errors, norms(w), *x_ends
-        )
-        r_bar = float(r[0]) + float(r_error[0]) + point.tiny
-        alpha_bar = float(-minus_alpha[0]) - reductions.rounding * max(abs(float(L[0])), abs(float(minus_least[0])))
-        middle = float(L[0]) / 2 - float(minus_least[0]) / 2
-    centre = point.rounded(top / 2 - bottom / 2)  # bottom holds −min
-    return _Common(
-        centre=centre,
-        half_width=np.maximum(top - centre, centre + bottom) + reductions.rounding * float(w_scale[0]) + point.tiny,
-        r_bar=r_bar,
-        alpha_bar=alpha_bar,
-        middle=middle,
-        x_centre=point.rounded(x_box[0] / 2 - x_box[1] / 2) if with_x else None,
-    )
-
-
-@dataclass(frozen=True)
-class _End:
-    """What all clients know after phase 4."""
-
-    r_at_centre: float  # ≥ ‖ḡ − H̄c‖
-    coupling: float  # ≥ mean_k z_k δ_k; NaN without curvature
-    gradient: float  # ≥ ‖mean ∂g‖ at the centre of x
-    x_distance: float  # max_i ‖x_i − centre of x‖
-    x_distances: np.ndarray  # (n,), of which each client knows its own
-
-
-def _phases_3_and_4(point: Point, common: _Common, coupling: np.ndarray | None, reductions: NetworkReductions) -> _End:
-    centres = np.tile(common.centre, (point.n, 1))
-    means = {"r": point.f_x - point.hvp(centres)}
-    r_sizes = norms(point.f_x) + point.H_sizes * rounding.norm(common.centre)
-    maxima = {"r_error": _mean_error(point, reductions, r_sizes, point.f_x_error + point.hvp_error(centres))}
-    x_distances = np.zeros(point.n)
-    if coupling is not None:
-        means["coupling"] = coupling
-    if common.x_centre is not None:
-        means["gradient"], errors = point.gradients(common.x_centre)
-        x_distances = norms(host_float64(point.x) - common.x_centre) * point.slack
-        maxima["gradient_error"] = _mean_error(point, reductions, norms(means["gradient"]), errors)
-        maxima["x_distance"] = x_distances
-    for name, interval in zip(means, reductions.means(*means.values()), strict=True):
-        maxima[name] = norms(interval.max_abs)
-    top = dict(zip(maxima, np.concatenate(reductions.maxima(*maxima.values())).tolist(), strict=True))
-    return _End(
-        r_at_centre=top["r"] + top["r_error"] + point.tiny,
-        coupling=top.get("coupling", np.nan) * (1 + reductions.rounding) + point.tiny,
-        gradient=top.get("gradient", np.nan) + top.get("gradient_error", 0.0) + point.tiny,
-        x_distance=top.get("x_distance", np.nan),
-        x_distances=x_distances,
-    )
-
-
-def _mean_error(point: Point, reductions: NetworkReductions, sizes: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """Bounds on the rounding error of a mean over the network of vectors of these `sizes` and `errors`, (n,).
-
-    One more eps is for vectors sent in the problem's dtype, and for norms of the result.
-    """
-    return (reductions.rounding + point.arithmetic + (point.d + 8) * point.eps) * sizes + errors
-
-
-def _inner_term(point: Point, nu: Lipschitz, common: _Common, end: _End, alpha_bar: float) -> np.ndarray:
-    """2* as clients know it: the centre of x replaces x̄, and ‖ŵ‖ ≤ ‖c‖ + ‖ḡ − H̄c‖/ᾱ."""
-    distance, alpha_solution = distance_to_solution(nu, end.gradient, alpha_bar - nu.nu_H * end.x_distance)
-    apart = end.x_distances + distance
-    w_norm = rounding.norm(common.centre) + end.r_at_centre / alpha_bar
-    return inexact(
-        nu, apart, w_norm, point.beta + nu.nu_J * apart, alpha_solution, mean_apart=end.x_distance + distance
-    )
+    return DecentralisedTerms(by_mean, by_centre, term, alpha_bar)

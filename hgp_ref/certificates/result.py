@@ -57,25 +57,25 @@ class Certificate(Result):
     ((3,), 'the hyper-gradient at the exact inner solution')
     """
 
-    centralised: np.ndarray | None
-    c1: np.ndarray | None
-    c2: np.ndarray | None
-    identity: np.ndarray | None
     consistency: np.ndarray
-    rounding: np.ndarray | None
-    residual: np.ndarray | None
     alpha_bar: float
-    inexact: np.ndarray | None
-    inner_gradient: float | None
-    consensus_gap: float | None
-    decentralised: np.ndarray | None
-    c3: np.ndarray | None
-    c4: np.ndarray | None
-    decentralised_inexact: np.ndarray | None
-    traffic: Traffic | None
-    matrix_free: bool
     against: str
     assumptions: tuple[str, ...]
+    centralised: np.ndarray | None = None
+    c1: np.ndarray | None = None
+    c2: np.ndarray | None = None
+    identity: np.ndarray | None = None
+    rounding: np.ndarray | None = None
+    residual: np.ndarray | None = None
+    inexact: np.ndarray | None = None
+    inner_gradient: float | None = None
+    consensus_gap: float | None = None
+    decentralised: np.ndarray | None = None
+    c3: np.ndarray | None = None
+    c4: np.ndarray | None = None
+    decentralised_inexact: np.ndarray | None = None
+    traffic: Traffic | None = None
+    matrix_free: bool = False
     rounding_complete: bool = False
 
     @property

@@ -147,17 +147,16 @@ def _optional(batch: Array | None, x: Array) -> tuple[Array, ...]:
 # The inner solution x(λ) = argmin_x Σ_i g_i(x, λ_i) under consensus, to machine precision.
 #
 # Newton on the mean cost c(x) = mean_i g_i(x, λ_i) with gradient G and Hessian H̄: p = −H̄⁻¹ G, and x ← x + t p with
-# the
-# first t = 1, ½, ¼, … that makes progress, which is either of
+# the first t = 1, ½, ¼, … that makes progress, which is either of
 #
 #     ‖G(x + t p)‖ ≤ (1 − t/4) ‖G(x)‖,
 #     c(x + t p) ≤ c(x) + 1e-4 t Gᵀp, where rounding of the cost, 1e3 · eps · mean|g_i|, does not hide the decrease.
 #
 # Since d/dt ‖G(x + t p)‖ = −‖G‖ at t = 0, some t makes progress as long as G has a correct digit. Stopping rule: the
 # iteration ends when none does; what is left of G is then its own rounding. That this is convergence and not a
-# derivative
-# that contradicts the cost is checked: the step still promised must be lost in rounding, ‖p‖ ≤ √eps · (size of x or of
-# the longest step), or its decrease −Gᵀp in that of the cost. Every test is relative, so that units do not matter.
+# derivative that contradicts the cost is checked: the step still promised must be lost in rounding, ‖p‖ ≤ √eps · (size
+# of x or of the longest step), or its decrease −Gᵀp in that of the cost. Every test is relative, so that units do not
+# matter.
 
 
 FEW = 3  # steps after which a step as long as x itself says something; the first one from 0 is x

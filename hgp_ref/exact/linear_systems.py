@@ -85,8 +85,7 @@ def residual_error(terms: int) -> float:
 #
 # r is evaluated in twice the precision, over the H_k and b_k themselves, and w is kept as a pair hi + lo. Each step
 # multiplies the error by about κ(S) · 2^-53 (Higham, Theorem 12.1), so that the rounding of S and of its factors does
-# not
-# reach w. Arrays are in units that are powers of two: exponents are returned beside them.
+# not reach w. Arrays are in units that are powers of two: exponents are returned beside them.
 
 
 MOST_STEPS = 20  # of refinement; the residual at least halves in each but the last
@@ -178,10 +177,8 @@ def less_products(f_lam: np.ndarray, J: np.ndarray, w: Pair, w_exponent: int) ->
 # radius of |A⁻¹|E; where q ≥ 1 rounding can make A singular and the estimate is infinite.
 #
 # Changes are γ_K Σ|terms| where the problem offers `term_sizes`, and half a unit in the last place of every entry (in
-# the
-# problem's dtype) where it does not: then sums inside its derivatives that cancel may add more. What H lacks in
-# symmetry
-# is an error of H in either case.
+# the problem's dtype) where it does not: then sums inside its derivatives that cancel may add more. What H lacks in
+# symmetry is an error of H in either case.
 
 
 POWER_STEPS = 10

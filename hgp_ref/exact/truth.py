@@ -165,9 +165,8 @@ def _stacked(system: HessianSum, b: np.ndarray, eta: float) -> Pair:
 #     v^(M) = ∂_λ f − η Σ_{m<M} Ĵ^(m) Θ̂_m [Π_{m'<m} (I − η Ĥ^(m')) Θ̂_{m'}] ∂_x f,     Θ̂_m = K_m ⊗ I_d,
 #
 # the product with later factors to the left. Ĵ^(m) is taken on the m-th batch for v, Ĥ^(m) on the m-th batch for u;
-# every
-# call has its own Θ̂_m (the paper's remark writes one Θ̂ and one sample for both). With conserved mass ("conserve" in
-# `push_sum_matrix`) the identity in the Hessian factor m becomes diag(ω_{m+1}) ⊗ I_d.
+# every call has its own Θ̂_m (the paper's remark writes one Θ̂ and one sample for both). With conserved mass
+# ("conserve" in `push_sum_matrix`) the identity in the Hessian factor m becomes diag(ω_{m+1}) ⊗ I_d.
 
 
 def estimate(

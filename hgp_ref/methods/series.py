@@ -5,16 +5,14 @@ place of exact means, from r = ∂_x f:
 
     Neumann      r̄ = Θ̂ r,    p = η r̄,              r ← r̄ − H p
     Chebyshev    r̄ = Θ̂ r,    p ← a_k r̄ + b_k p,    r ← r̄ − H p
-
-`LocalNeumann` and `RandomTerm` are the forms that MDBO, VRDBO and FedNest use.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hgp_ref import philox, validation
-from hgp_ref.backend import Array, array_namespace
+from hgp_ref import validation
+from hgp_ref.backend import Array
 from hgp_ref.methods.base import Derivatives, Method, Start
 from hgp_ref.methods.spectrum import range_over_clients
 from hgp_ref.mixing import Mixer
@@ -127,101 +125,3 @@ class Chebyshev(Method):
 
     def __repr__(self) -> str:
         return f"Chebyshev(low={self.low}, high={self.high})"
-
-
-class LocalNeumann(Method):
-    """The Neumann series of each client alone, as in MDBO and VRDBO (Gao et al. 2022): nothing is sent.
-
-        p = η r,    r ← r − H p,    so that    w_i = η Σ_m (I − ηH_i)^m ∂_x f_i → H_i⁻¹ ∂_x f_i.
-
-    The papers take η = 1/ℓ and a random number of factors, (J/ℓ) Π_{j ≤ J̃} (I − H_i(ζ_j)/ℓ) ∂_x f_i with J̃ uniform on
-    0 .. J−1, whose mean over J̃ are the first J terms. The limit is the Local hyper-gradient
-    (`exact.local_hypergradient`). It equals the Global one if all clients have the same costs, and differs from it by
-    J_i (H_i⁻¹ ∂_x f_i − w*) otherwise, whatever the network.
-
-    Examples
-    --------
-    >>> import numpy as np, hgp_ref as hgp
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
-    >>> x, lam = np.ones((4, 3)), np.zeros((4, 2))
-    >>> est = hgp.hypergradient(
-    ...     problem, x, lam, hgp.ExactAverage(4), method=hgp.methods.LocalNeumann(1.0), iterations=300)
-    >>> bool(np.abs(est.value - hgp.exact.local_hypergradient(problem, x, lam)).max() < 1e-10)
-    True
-    >>> est.traffic.messages
-    0
-    """
-
-    def __init__(self, eta: float = 1.0) -> None:
-        self.eta = validation.positive("eta", eta)
-
-    def init(self, start: Start) -> NeumannState:
-        return NeumannState(start.residual)
-
-    def step(self, state: NeumannState, mixer: Mixer, derivatives: Derivatives) -> tuple[Array, NeumannState]:
-        p = self.eta * state.residual
-        return p, NeumannState(state.residual - derivatives.hvp(p))
-
-    def __repr__(self) -> str:
-        return f"LocalNeumann(eta={self.eta:g})"
-
-
-@dataclass(frozen=True)
-class RandomTermState(Result):
-    w: Array
-    residual: Array  # the last increment, in the scale of ∂_x f
-    m: int  # iterations made
-
-
-class RandomTerm(Method):
-    """One term of the Neumann series, drawn at random: FedIHGP of FedNest (Tarzanagh et al. 2022).
-
-    With N' uniform on 0 .. N−1, the same for all clients,
-
-        w ← (N/ℓ) Θ̂ ∂_x f,    then N' times    w ← Θ̂ (w − (1/ℓ) H w).
-
-    With exact averaging E w = (1/ℓ) Σ_{k<N} (I − H̄/ℓ)^k ḡ, N terms of the Neumann series with η = 1/ℓ, for (N + 1)/2
-    averages instead of N. The variance of a single draw does not fall with N. Iterations after the (N' + 1)-th add and
-    send nothing, so give the run `iterations=N`.
-
-    Parameters
-    ----------
-    terms, ell : N and ℓ >= the largest eigenvalue of any client's Hessian.
-    seed, draw : N' is number `draw` of the sequence of `seed`.
-
-    Examples
-    --------
-    >>> import numpy as np, hgp_ref as hgp
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
-    >>> x, lam = np.ones((4, 3)), np.zeros((4, 2))
-    >>> draws = [hgp.methods.RandomTerm(8, ell=1.0, draw=k) for k in range(50)]
-    >>> sorted({method.last for method in draws})
-    [0, 1, 2, 3, 4, 5, 6, 7]
-    >>> avg = hgp.mixing.ServerAverage(4)
-    >>> est = hgp.hypergradient(problem, x, lam, avg, method=draws[0], iterations=8)
-    >>> est.traffic.rounds == draws[0].last + 1
-    True
-    """
-
-    def __init__(self, terms: int, ell: float, seed: int = 0, draw: int = 0) -> None:
-        self.terms = validation.integer("terms", terms, 1, validation.LONGEST)
-        self.ell = validation.positive("ell", ell)
-        self.seed, self.draw = philox.check_seed(seed), validation.integer("draw", draw, 0, philox.MAX_STEP)
-        bits = philox.philox4x32(0, 0, *philox.step_words(self.draw, philox.TERMS), *philox.key(self.seed))
-        self.last = int(philox.below(bits[0], bits[1], self.terms))  # N'
-
-    def init(self, start: Start) -> RandomTermState:
-        return RandomTermState(array_namespace(start.residual).zeros_like(start.residual), start.residual, 0)
-
-    def step(self, state: RandomTermState, mixer: Mixer, derivatives: Derivatives) -> tuple[Array, RandomTermState]:
-        if state.m == 0:
-            w = (self.terms / self.ell) * mixer.average(state.residual)
-        elif state.m <= self.last:
-            w = mixer.average(state.w - derivatives.hvp(state.w) / self.ell)
-        else:
-            w = state.w
-        p = w - state.w
-        return p, RandomTermState(w, (self.ell / self.terms) * p, state.m + 1)
-
-    def __repr__(self) -> str:
-        return f"RandomTerm(terms={self.terms}, ell={self.ell:g}, seed={self.seed}, draw={self.draw})"

@@ -18,10 +18,13 @@ from hgp_ref import validation
 from hgp_ref._kernels.graphs import Csr, pairs_from_lists, rows_from_lists, scatter
 from hgp_ref.networks.validation import allocate, guard
 from hgp_ref.philox import MAX_CLIENTS, MAX_STEP, check_seed
+from hgp_ref.validation import Integer
 
 __all__ = ["Csr", "Edges", "Network"]
 
 Edges = tuple[np.ndarray, np.ndarray]
+
+CLIENTS = Integer(1, MAX_CLIENTS)  # what n may be
 
 
 class Network(ABC):
@@ -96,7 +99,7 @@ class Network(ABC):
         guard(cls, Network)
 
     def __init__(self, n: int, seed: int | None = None, period: int | None = None) -> None:
-        self.n = validation.integer("n", n, 1, MAX_CLIENTS)
+        self.n = CLIENTS.check("n", n)
         self.seed = None if seed is None else check_seed(seed)
         if period is not None:
             self.period = validation.integer("period", period)

@@ -21,8 +21,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from hgp_ref import validation
 from hgp_ref.networks.base import Edges, Network
+from hgp_ref.validation import Count, Instance, Integer, Rule, checked
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,7 @@ def edge_matrix(senders: np.ndarray, receivers: np.ndarray, size: int) -> csr_ar
 # stretch is left as soon as one component remains. A periodic network is looked at for one period at most.
 
 
+WINDOW: dict[str, Rule] = {"net": Instance(Network), "first": Integer(1, 2**56), "count": Integer(1, 2**56)}
 CHUNK_EDGES = 2**24  # edges of the steps added at once, at most (one step is always added)
 NAMED = 10  # clients named in a message
 
@@ -166,6 +167,7 @@ class Disconnected:
         )
 
 
+@checked(**WINDOW)
 def strongly_connected(net: Network, first: int, count: int) -> bool:
     """Is the union of the graphs of steps first .. first + count - 1 strongly connected?
 
@@ -191,6 +193,7 @@ def strongly_connected(net: Network, first: int, count: int) -> bool:
     return _Condensation(net).extend(first, useful).size == 1
 
 
+@checked(**WINDOW)
 def unreachable(net: Network, first: int, count: int) -> Disconnected | None:
     """None if the union over the stretch is strongly connected, else who cannot be reached and who cannot reach.
 
@@ -224,6 +227,7 @@ def unreachable(net: Network, first: int, count: int) -> Disconnected | None:
     return Disconnected(first, count, union.size, int(sizes[core]), member, unheard, unreached)
 
 
+@checked(**WINDOW)
 def diagnose_connectivity(net: Network, first: int, count: int) -> Disconnected | Periodic | None:
     """What keeps averaging over the stretch from the mean, with a `message`; None if nothing is seen.
 
@@ -249,6 +253,7 @@ def diagnose_connectivity(net: Network, first: int, count: int) -> Disconnected 
     return unreachable(net, first, count) or periodic(net, first, count)
 
 
+@checked(net=Instance(Network), first=Integer(1, 2**56), count=Count(1))
 def smallest_window(net: Network, first: int, count: int) -> int | None:
     """Smallest B such that the union over every window first + tB .. first + (t + 1) B - 1 is strongly connected.
 
@@ -279,7 +284,6 @@ def smallest_window(net: Network, first: int, count: int) -> int | None:
     2
     """
     useful = _useful(net, first, count)
-    validation.integer("count", count, 1, validation.LONGEST)  # every window of the stretch is looked at
     needed: dict[int, int] = {}  # start -> steps until the union is strongly connected; count + 1 if never
 
     def need(start: int) -> int:
@@ -341,9 +345,6 @@ class _Condensation:
 
 def _useful(net: Network, first: int, count: int) -> int:
     """Steps of the stretch worth looking at: one period at most."""
-    validation.instance("net", net, Network)
-    validation.integer("first", first, 1, 2**56)
-    count = validation.integer("count", count, 1, 2**56)
     return count if net.period is None else min(count, net.period)
 
 

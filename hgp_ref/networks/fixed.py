@@ -16,12 +16,12 @@ from scipy.sparse.csgraph import connected_components
 from hgp_ref import philox, validation
 from hgp_ref._kernels import graphs
 from hgp_ref._kernels.graphs import Csr, rows_from_adjacency, rows_from_lists
-from hgp_ref.networks.base import Edges, Network
+from hgp_ref.networks.base import CLIENTS, Edges, Network
 from hgp_ref.networks.validation import allocate, column_stochastic
-from hgp_ref.philox import MAX_CLIENTS
-from hgp_ref.validation import check_memory
+from hgp_ref.validation import Choice, Probability, Seed, check_memory, checked
 
 
+@checked(n=CLIENTS)
 class FullyConnected(Network):
     """Everyone sends to everyone: P(s) = 11^T / n, one step is the exact mean.
 
@@ -61,6 +61,7 @@ class FullyConnected(Network):
         return matrices
 
 
+@checked(n=CLIENTS)
 class SelfLoops(Network):
     """Nobody sends to anybody else: P(s) = I, local computation.
 
@@ -92,6 +93,7 @@ class SelfLoops(Network):
         return np.array([self._client("sender", sender)], dtype=np.int64)
 
 
+@checked(n=CLIENTS)
 class OnePeerExponential(Network):
     """At step s client i sends half to itself and half to (i + 2^((s - 1) mod L)) mod n, L = ceil(log2 n).
 
@@ -189,7 +191,7 @@ def numbered(items: list[Any], n: int | None, weight: str | None) -> tuple[list[
     """
     graphs = [item for item in items if _is_networkx(item)]
     if n is not None:
-        n = validation.integer("n", n, 1, MAX_CLIENTS)
+        n = CLIENTS.check("n", n)
     else:
         n = next((_order(item) for item in items if not isinstance(item, tuple) and not _is_networkx(item)), None)
     if weight is not None and not (graphs and isinstance(weight, str)):
@@ -438,6 +440,7 @@ def _solve(cp: ModuleType, n: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
 ATTEMPTS = 1000
 
 
+@checked(n=CLIENTS, p=Probability(), seed=Seed(), weights=Choice("metropolis", "fastest"))
 class StaticUndirected(Network):
     """P(s) = W, symmetric and doubly stochastic on a connected Erdős–Rényi graph.
 
@@ -458,8 +461,6 @@ class StaticUndirected(Network):
 
     Raises
     ------
-    TypeError, ValueError
-        `p` must be a probability, `weights` one of the two.
     ImportError
         `weights="fastest"` without cvxpy: `pip install 'hgp_ref[fastmixing]'`.
 
@@ -473,9 +474,7 @@ class StaticUndirected(Network):
 
     def __init__(self, n: int, p: float = 0.5, seed: int = 0, weights: str = "metropolis") -> None:
         super().__init__(n, seed, period=1)
-        self.p = validation.probability("p", p)
-        if not isinstance(weights, str) or weights not in ("fastest", "metropolis"):
-            raise ValueError(f'weights must be "fastest" or "metropolis", got {weights!r}')
+        self.p = p
         if weights == "fastest":
             require_cvxpy()
         self.weights = weights

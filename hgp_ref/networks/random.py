@@ -20,8 +20,9 @@ from hgp_ref._kernels import graphs as dense
 from hgp_ref._kernels import graphs as dense_many
 from hgp_ref._kernels import mixing as dense_products
 from hgp_ref._kernels.graphs import Csr, rows_from_adjacency, rows_from_lists, rows_of_equal_shares
-from hgp_ref.networks.base import Edges, Network
+from hgp_ref.networks.base import CLIENTS, Edges, Network
 from hgp_ref.networks.validation import allocate
+from hgp_ref.validation import Integer, Nonnegative, Probability, Seed, checked
 
 SCALE = 2**32
 
@@ -33,11 +34,12 @@ class BernoulliNetwork(Network):
     _rate_stream: int
     _edge_stream: int
 
+    @checked(n=CLIENTS, low=Probability(), high=Probability(), seed=Seed())
     def __init__(self, n: int, low: float = 0.4, high: float = 0.8, seed: int = 0) -> None:
         super().__init__(n, seed)
-        self.low, self.high = validation.probability("low", low), validation.probability("high", high)
-        if self.low > self.high:
-            raise ValueError(f"low must not exceed high, got low={self.low}, high={self.high}")
+        self.low, self.high = low, high
+        if low > high:
+            raise ValueError(f"low must not exceed high, got low={low}, high={high}")
         self._key = philox.key(seed)
 
     @cached_property
@@ -180,6 +182,7 @@ class RandomUndirected(BernoulliNetwork):
 # RandomOut: each client sends to itself and k distinct others, chosen anew at each step; for large n.
 
 
+@checked(n=CLIENTS, k=Integer(0), seed=Seed())
 class RandomOut(Network):
     """P(s)[i, j] = 1 / (k + 1) for i = j and k distinct others i: a uniform set of k, independent over j and s.
 
@@ -262,6 +265,7 @@ class RandomOut(Network):
 PRECISION = 192  # bits of the most probable degree's weight
 
 
+@checked(n=CLIENTS, mean_degree=Nonnegative(), seed=Seed())
 class SparseErdosRenyi(Network):
     """P(s)[i, j] = 1 / outdegree of j; each client has mean_degree receivers besides itself on average.
 
@@ -289,11 +293,7 @@ class SparseErdosRenyi(Network):
 
     def __init__(self, n: int, mean_degree: float, seed: int = 0) -> None:
         super().__init__(n, seed)
-        if isinstance(mean_degree, bool) or not isinstance(mean_degree, int | float | np.integer | np.floating):
-            raise TypeError(f"mean_degree must be a number, got {type(mean_degree).__name__}: {mean_degree!r}")
-        if not 0 <= mean_degree <= self.n - 1:
-            raise ValueError(f"mean_degree must lie in [0, n - 1] = [0, {self.n - 1}], got {mean_degree}")
-        self.mean_degree = float(mean_degree)
+        self.mean_degree = validation.between("mean_degree", mean_degree, 0, self.n - 1)
         self._key = philox.key(seed)
 
     @property

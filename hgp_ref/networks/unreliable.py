@@ -23,12 +23,14 @@ from hgp_ref._kernels import links
 from hgp_ref._kernels.graphs import Csr, rows_from_lists
 from hgp_ref.networks.base import Edges, Network, ShiftedNetwork
 from hgp_ref.philox import MAX_STEP
+from hgp_ref.validation import Count, Instance, Probability, Seed, checked
 
 SCALE = 2**32
 
 Naps = tuple[tuple[int, int, int], ...]
 
 
+@checked(net=Instance(Network), loss=Probability(), delay=Count(0), seed=Seed(), stretch=Count(1))
 class Unreliable(Network):
     """The graphs of `net`, with messages that are lost or late and clients that sleep.
 
@@ -70,10 +72,8 @@ class Unreliable(Network):
     ) -> None:
         self.net, self.t = _without_view(net)
         super().__init__(self.net.n, seed)
-        self.loss = validation.probability("loss", loss)
-        self.delay = validation.integer("delay", delay, 0, validation.LONGEST)
+        self.loss, self.delay, self.stretch = loss, delay, stretch
         self.sleep = _naps(sleep, self.n) if _listed(sleep) else validation.probability("sleep", sleep)
-        self.stretch = validation.integer("stretch", stretch, 1, validation.LONGEST)
         self.equal_shares, self.self_loops = self.net.equal_shares and not self.sleep, self.net.self_loops
         self.period = self.net.period if self.is_reliable and not self.sleep else None
         self._key = philox.key(seed)
@@ -198,7 +198,6 @@ class Unreliable(Network):
 
 def _without_view(net: Network) -> tuple[Network, int]:
     """The network behind `net`, and how many of its steps have passed."""
-    validation.instance("net", net, Network)
     if net.clients != slice(0, net.n):
         raise ValueError(
             f"net={net!r} given, needed a network all of whose clients are in this process: make "

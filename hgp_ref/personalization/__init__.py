@@ -1,49 +1,51 @@
 """Personal models of clients that train together: HGP-PL, HGP-MTL and the baselines of the paper's table.
 
-Every method is a function (task, net, recipe, its own settings) → `Personalized`:
+result = FedProx(mu=0.1).fit(Task(model, data), net, LocalSGD(rounds=100))
 
-    local           own data alone                               local_training
-    fedavg          one model for all (SGP / FedAvg)             global_model
-    fedprox         the same, held near by a proximal term       proximal
-    fedavg_plus     one model, tuned by each client              tuning
-    clustered_fl    one model for each cluster, found on the way clustering
-    pfedme          Moreau envelopes                             moreau
-    fedem           mixtures by EM                               mixtures
-    hgp_pl          a mask on the logits by hyper-gradients      personal_layer
-    hgp_mtl         a mixture by hyper-gradients                 multi_task
-    hgp_weights     weights of training instances likewise       instance_weights
-    class_prior     one model, shifted by class frequencies      priors (a control)
+Local               each client's own data alone
+FedAvg              one model for all, by gradient push or FedAvg
+FedProx             FedAvg with a proximal term in local training
+FedAvgPlus          one model, fine-tuned by each client
+ClassPrior          one model, its logits shifted by class frequencies (a control)
+ClusteredFL         one model per cluster of clients; clusters are found during training
+PFedMe              Moreau envelopes
+FedEM               mixtures, by expectation maximisation
+HGPPersonalLayer    a personal mask on the logits, by hyper-gradients (HGP-PL)
+HGPMultiTask        personal mixtures, by hyper-gradients (HGP-MTL)
+HGPInstanceWeights  weights of training instances, by hyper-gradients
 """
 
-from hgp_ref.personalization.baselines import (
-    class_prior,
-    clustered_fl,
-    fedavg,
-    fedavg_plus,
-    fedprox,
-    hgp_mtl,
-    hgp_pl,
-    local,
-    pfedme,
+from hgp_ref.personalization.hypergradients import HGPInstanceWeights, HGPMultiTask, HGPPersonalLayer, OuterLoop
+from hgp_ref.personalization.methods import (
+    ClassPrior,
+    ClusteredFL,
+    FedAvg,
+    FedAvgPlus,
+    FedEM,
+    FedProx,
+    Local,
+    PersonalizationMethod,
+    PFedMe,
 )
-from hgp_ref.personalization.hypergradients import Outer, fedem, hgp_weights
-from hgp_ref.personalization.task import Personalized, Push, Rounds, Task
+from hgp_ref.personalization.task import Personalized, Task
+from hgp_ref.personalization.trainers import GradientPush, LocalSGD
 
 __all__ = [
-    "Outer",
+    "ClassPrior",
+    "ClusteredFL",
+    "FedAvg",
+    "FedAvgPlus",
+    "FedEM",
+    "FedProx",
+    "GradientPush",
+    "HGPInstanceWeights",
+    "HGPMultiTask",
+    "HGPPersonalLayer",
+    "Local",
+    "LocalSGD",
+    "OuterLoop",
+    "PFedMe",
+    "PersonalizationMethod",
     "Personalized",
-    "Push",
-    "Rounds",
     "Task",
-    "class_prior",
-    "clustered_fl",
-    "fedavg",
-    "fedavg_plus",
-    "fedem",
-    "fedprox",
-    "hgp_mtl",
-    "hgp_pl",
-    "hgp_weights",
-    "local",
-    "pfedme",
 ]

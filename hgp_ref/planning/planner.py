@@ -20,8 +20,7 @@ from __future__ import annotations
 import math
 import warnings
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -148,15 +147,6 @@ class Stage(Result):
     ----------
     method : its repr.
     diverged : whether it diverged; nothing of it is used then.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
-    >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> out = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(n=3, seed=1), target=1e-3).run()
-    >>> [stage.diverged for stage in out.stages]
-    [False]
     """
 
     method: str
@@ -188,16 +178,6 @@ class Outcome(Estimate):
     stages : all runs of methods, in order, including those that diverged.
     target : the target of the plan.
     relative : whether target and bounds are shares of ‖d‖.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
-    >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(n=3, seed=1), target=1e-3)
-    >>> out = plan.run()
-    >>> out.met, out.bound <= 1e-3, out.continued, out.against
-    (True, True, 0, 'the hyper-gradient at the exact inner solution')
     """
 
     certificate: Certificate | None = None
@@ -256,14 +236,6 @@ class Plan(Result):
     budget : floats that may be sent in total; None with a target.
     first : expected if the first run suffices, with that of the probe.
     continuation : expected for each continuation.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
-    >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
-    >>> plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(n=3, seed=1), target=1e-3)
-    >>> isinstance(plan.method, hgp.methods.Method), plan.iterations >= 1, plan.error <= 1e-3
-    (True, True, True)
     """
 
     method: Method
@@ -327,16 +299,18 @@ class Plan(Result):
                 "plan was read from a file, which does not hold the problem and the network; call hgp.plan again"
             )
         at_solution = validation.choice("against", against, AGAINST) == "solution"
-        distributed = self.net.clients != slice(0, self.net.n)
-        return execute(self, certify, by_clients or distributed, at_solution, certificate)
+        by_clients = by_clients or self.net.clients != slice(0, self.net.n)
+        execution = Execution(self, by_clients, at_solution, certificate)
+        return execution.certified() if certify else execution.outcome(execution.first_run()[0])
 
     def __str__(self) -> str:
         known, unit = self.diagnostics, "of the hyper-gradient" if self.relative else "absolute"
         steps = f"S = {self.steps}" if isinstance(self.steps, int) else f"S from {self.steps[0]} to {min(self.steps)}"
         source = f"{known.products} products of the mean Hessian" if known.products else "the clients' own Hessians"
         alternatives = ", ".join(f"{name} {floats:.2g}" for name, floats in self.compared[1:4])
+        budget = "" if self.budget is None else f", the least within {self.budget:.3g} floats"
         lines = [
-            f"plan for an error of {self.target:.1e} ({unit})" + self._within(),
+            f"plan for an error of {self.target:.1e} ({unit})" + budget,
             f"  {self.method!r}, {steps}, {self.iterations} iterations",
             f"  expected: error {self.error:.1e}, about {self.traffic.floats:.3g} floats, of which"
             f" {known.traffic.floats:.3g} are already sent;",
@@ -346,12 +320,9 @@ class Plan(Result):
             f" {known.zeta:.2g},",
             f"           a round of Push-Sum leaves {known.tau:.2g} of a disagreement",
         ]
-        return "\n".join(
-            [*lines, f"  others would need, counted alike: {alternatives} floats"] if alternatives else lines
-        )
-
-    def _within(self) -> str:
-        return "" if self.budget is None else f", the least within {self.budget:.3g} floats"
+        if alternatives:
+            lines.append(f"  others would need, counted alike: {alternatives} floats")
+        return "\n".join(lines)
 
 
 def method_name(method: Method) -> str:
@@ -435,25 +406,47 @@ def plan(
             f"{NOT_CONVEX}: clients' largest eigenvalues average to {known.high:.3g}, so it has no positive one"
         )
     if not known.low > 0:
-        seen = (
+        reason = (
             f"{known.products} averaged products show an eigenvalue of {known.low:.3g}"
             if known.products
             else f"clients' smallest eigenvalues average to {known.low:.3g}; try refine=True"
         )
         raise ValueError(
             "problem: the mean inner cost must be strongly convex at x, got no positive lower bound on its Hessian "
-            f"({seen})"
+            f"({reason})"
         )
     edges = max(net.expected_edges - net.n, 1.0) if net.n > 1 else 0.0
     if budget is not None:
         goal = _affordable(known, d, edges, budget, TIGHTEST * eps)
-    if not candidates(known, goal):
+    ordered = sorted(candidates(known, goal), key=lambda c: (c.floats(d) * edges, c.iterations))
+    if not ordered:
         raise ValueError(
             f"problem: the spectrum of the mean Hessian must allow a run of at most {MOST_ITERATIONS} iterations, got "
             f"about [{known.low:.3g}, {known.high:.3g}]; rescale or regularize the inner cost, or ask for less"
         )
-    chosen = _cheapest(candidates(known, goal), goal, target, relative, known, edges, problem, x, lam, net)
-    return chosen if budget is None else replace(chosen, budget=budget)
+    best, scale = ordered[0], 1.0 if known.size is None else known.size / known.low
+
+    def expected(rounds: float) -> Traffic:
+        return Traffic.of(round(rounds * edges), best.vectors * d + 1, host_dtype(x).itemsize, round(rounds))
+
+    return Plan(
+        method=best.method,
+        steps=best.steps,
+        iterations=best.iterations,
+        traffic=known.traffic + expected(best.margin * best.rounds),
+        error=best.error * scale,
+        target=goal * scale if target is None else target,
+        relative=relative,
+        diagnostics=known,
+        compared=tuple((method_name(c.method), known.traffic.floats + c.floats(d) * edges) for c in ordered),
+        problem=problem,
+        x=x,
+        lam=lam,
+        net=net,
+        budget=budget,
+        first=known.traffic + expected(best.rounds),
+        continuation=expected(best.further),
+    )
 
 
 def _goal(target: float | None, relative: bool, known: Diagnostics, eps: float) -> float:
@@ -496,50 +489,10 @@ def _affordable(known: Diagnostics, d: int, edges: float, budget: float, tightes
     )
 
 
-def _cheapest(
-    predicted: Sequence[Candidate],
-    goal: float,
-    target: float | None,
-    relative: bool,
-    known: Diagnostics,
-    edges: float,
-    problem: Problem,
-    x: Array,
-    lam: Array,
-    net: Network,
-) -> Plan:
-    """The cheapest of the candidates as a plan."""
-    d = x.shape[-1]
-    ordered = sorted(predicted, key=lambda c: (c.floats(d) * edges, c.iterations))
-    best, scale = ordered[0], 1.0 if known.size is None else known.size / known.low
-
-    def expected(rounds: float) -> Traffic:
-        return Traffic.of(round(rounds * edges), best.vectors * d + 1, host_dtype(x).itemsize, round(rounds))
-
-    spent = known.traffic.floats
-    return Plan(
-        method=best.method,
-        steps=best.steps,
-        iterations=best.iterations,
-        traffic=known.traffic + expected(best.margin * best.rounds),
-        error=best.error * scale,
-        target=goal * scale if target is None else target,
-        relative=relative,
-        diagnostics=known,
-        compared=tuple((method_name(c.method), spent + c.floats(d) * edges) for c in ordered),
-        problem=problem,
-        x=x,
-        lam=lam,
-        net=net,
-        first=known.traffic + expected(best.rounds),
-        continuation=expected(best.further),
-    )
-
-
 # ----------------------------------------------------------------- a certificate as one number, in units of the target
 
 MARGIN = 0.5  # share of the target that a continuation aims at
-ROOM = 0.9  # share of the target that the error due to x may take
+MOST_FROM_X = 0.9  # share of the target that the error due to x may take
 ROUNDED = 1e-13  # relative error of norms over all clients, at most
 
 
@@ -554,11 +507,11 @@ class Assessment:
 
     def done(self, target: float) -> bool:
         """Whether the target is met, or is met by the run but out of reach because of x."""
-        return self.bound <= target or (self.at_x <= target and self.from_x > ROOM * target)
+        return self.bound <= target or (self.at_x <= target and self.from_x > MOST_FROM_X * target)
 
     def left_to_gain(self, target: float) -> float:
         """The factor on `at_x` that would meet the target, with MARGIN."""
-        allowed = target - self.from_x if self.from_x <= ROOM * target else target
+        allowed = target - self.from_x if self.from_x <= MOST_FROM_X * target else target
         return MARGIN * allowed / self.at_x if 0 < self.at_x < math.inf else 1.0
 
 
@@ -618,181 +571,15 @@ FINEST = 8  # steps of the clients' certificates, in multiples of those of the f
 CERTIFICATE = ("lipschitz", "strong_convexity", "max_rounds", "matrix_free")  # options of `certify`
 
 
-def execute(plan: Plan, certified: bool, by_clients: bool, at_solution: bool, options: dict[str, Any]) -> Outcome:
-    """Run a plan; see `Plan.run`."""
-    if certified:
-        _check_certificate(plan, by_clients, options)
-    stages: list[Stage] = []
-    est, sent, method = _first_run(plan, stages)
-    best, certificate, assessment, continued, stalled = est, None, Assessment(math.inf, math.inf, 0.0, ""), 0, 0
-    while certified:
-        latest, now, cost = _certified(plan, est, sent, by_clients, at_solution, continued, options)
-        sent, stalled = sent + cost, stalled + 1 if now.at_x > GAIN * assessment.at_x else 0
-        if certificate is None or now.at_x <= assessment.at_x:
-            best, certificate, assessment = est, latest, now
-        if assessment.done(plan.target) or continued == ATTEMPTS or stalled == PATIENCE:
-            break
-        continuation = _continuation(plan, best, sent, method, assessment, continued)
-        if stalled:  # the interval may have been too narrow
-            continuation = replace(continuation, method=gentler(continuation.method))
-        if plan.budget is not None and sent.floats + continuation.floats(plan) > plan.budget:
-            break
-        est, more, method = _continue(plan, best, sent, continuation, stages)
-        sent, continued = sent + more, continued + 1
-    settings = {field.name: getattr(best, field.name) for field in fields(Estimate)}
-    settings |= {"traffic": sent, "iterations": sum(stage.iterations for stage in stages)}
-    if not certified:
-        return Outcome(**settings, stages=tuple(stages), target=plan.target, relative=plan.relative)
-    out = Outcome(
-        **settings,
-        certificate=certificate,
-        bound=assessment.bound,
-        met=bool(assessment.bound <= plan.target),
-        continued=continued,
-        against=assessment.against,
-        bound_at_x=assessment.at_x,
-        stages=tuple(stages),
-        target=plan.target,
-        relative=plan.relative,
-    )
-    if not out.met:
-        warnings.warn(_shortfall(plan, out), RuntimeWarning, stacklevel=3)
-    return out
-
-
-def _shortfall(plan: Plan, out: Outcome) -> str:
-    """The warning for an outcome that misses its target, with the cause: the run or x."""
-    expected = "asked for" if plan.budget is None else "expected within the budget"
-    text = (
-        f"the certified error is {out.bound:.2e} where {plan.target:.2e} was {expected}; "
-        f"continued {out.continued} times"
-    )
-    if out.bound_at_x is None or not out.bound_at_x <= plan.target:
-        return text
-    return (
-        f"{text}: the run is certified to {out.bound_at_x:.2e} against {AT_POINT}, the rest is what x may add by not "
-        "being the exact inner solution; train x further, or pass against='x' to bound the run alone"
-    )
-
-
-def _check_certificate(plan: Plan, by_clients: bool, options: dict[str, Any]) -> None:
-    """Raise before the run if its result could not be certified."""
-    unknown = [name for name in options if name not in CERTIFICATE]
-    if unknown:
-        raise TypeError(f"options for hgp.certify must be among {', '.join(CERTIFICATE)}, got {unknown[0]}")
-    if by_clients and plan.diagnostics.own_low <= 0 and options.get("strong_convexity") is None:
-        raise ValueError(
-            f"by_clients must be False without strong_convexity=: clients' smallest Hessian eigenvalues average to "
-            f"{plan.diagnostics.own_low:.3g}, so they cannot bound that of the mean themselves"
-        )
-
-
-def _first_run(plan: Plan, stages: list[Stage]) -> tuple[Estimate, Traffic, Method]:
-    """The planned run, restarted with gentler settings if it diverges; traffic includes all attempts."""
-    sent, method = plan.diagnostics.traffic, plan.method
-    for attempt in range(ATTEMPTS + 1):
-        avg = push_sum_for(plan.net.after(sent.rounds), plan.steps)
-        try:
-            est = _run(plan, avg, method, *_length(plan, method))
-            stages.append(Stage(repr(method), est.iterations, avg.traffic))
-            return est, sent + avg.traffic, method
-        except DivergenceError as error:
-            stages.append(Stage(repr(method), error.steps, avg.traffic, diverged=True))
-            if attempt == ATTEMPTS:
-                raise
-            sent, method = sent + avg.traffic, gentler(method)
-    raise AssertionError("unreachable")
-
-
-def _length(plan: Plan, method: Method) -> tuple[int, float | None]:
-    """Iterations and tolerance of the first run; gradient tracking may take longer, and stops at a tolerance."""
-    if not isinstance(method, Tracking):
-        return plan.iterations, None
-    longer = LONGER if plan.budget is None else 1.0
-    return math.ceil(longer * plan.iterations), min(_relative_target(plan) / 2, 0.5)
-
-
-def _relative_target(plan: Plan) -> float:
-    """The target relative to a bound on v − ∂_λ f, at least eps."""
-    scale = 1.0 if plan.relative else plan.diagnostics.low / max(plan.diagnostics.size or 0.0, 1e-300)
-    return max(plan.target * scale, float(np.finfo(host_dtype(plan.x)).eps))
-
-
-def _run(plan: Plan, avg: PushSum, method: Method, iterations: int, tol: float | None, **start: Any) -> Estimate:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "not converged", RuntimeWarning)  # the certificate decides
-        return hypergradient(
-            plan.problem, plan.x, plan.lam, avg, method=method, iterations=iterations, tol=tol, **start
-        )
-
-
-def gentler(method: Method) -> Method:
-    """The method with half the step (Neumann: two thirds), or an interval wider by half at both ends."""
-    if isinstance(method, Refined):
-        return Refined(gentler(method.method), method.cycles, method.steps)
-    if isinstance(method, Tracking):
-        return Tracking(method.step_size / 2 if method.step_size else None)
-    if isinstance(method, Chebyshev):
-        return Chebyshev(method.low / 1.5 if method.low else None, method.high * 1.5 if method.high else None)
-    if isinstance(method, Neumann):
-        return Neumann(method.eta / 1.5)
-    return method
-
-
-def _certified(
-    plan: Plan,
-    est: Estimate,
-    sent: Traffic,
-    by_clients: bool,
-    at_solution: bool,
-    continued: int,
-    options: dict[str, Any],
-) -> tuple[Certificate, Assessment, Traffic]:
-    """The certificate of an estimate, its assessment and its traffic.
-
-    Clients know the inner gradient, and so the error due to x, up to the disagreement of its average. If only that
-    exceeds the target, they certify again with twice the steps, as long as that pays.
-    """
-    certificate, cost = _certificate(plan, est, sent, by_clients, continued, options)
-    assessment, finer = assess(plan, certificate, est, by_clients, at_solution), 2
-    while by_clients and assessment.at_x <= plan.target < assessment.bound and finer <= FINEST:
-        again, more = _certificate(plan, est, sent + cost, by_clients, continued, options, finer)
-        better, cost, finer = assess(plan, again, est, by_clients, at_solution), cost + more, 2 * finer
-        pays = better.from_x <= GAIN * assessment.from_x
-        if better.bound <= assessment.bound:
-            certificate, assessment = again, better
-        if not pays:
-            break
-    return certificate, assessment, cost
-
-
-def _certificate(
-    plan: Plan, est: Estimate, sent: Traffic, by_clients: bool, continued: int, options: dict[str, Any], finer: int = 1
-) -> tuple[Certificate, Traffic]:
-    """The certificate of an estimate, with `finer` times the steps, and its traffic.
-
-    Over links that delay messages, averages start from the oldest message in flight. That takes more steps, and we do
-    not know how many.
-    """
-    if not by_clients:
-        return certify(plan.problem, plan.x, plan.lam, est, **options), Traffic()
-    steps = finer * plan.diagnostics.rounds_to(min(_relative_target(plan) / FLOOR, 0.5))
-    avg = push_sum_for(plan.net.after(sent.rounds), steps)
-    if isinstance(avg, RobustPushSum):
-        avg = RobustPushSum(avg.net, (2 + continued) * steps)
-    certificate = certify(plan.problem, plan.x, plan.lam, est, avg, first_call=0, **options)
-    return certificate, certificate.traffic or Traffic()
-
-
 @dataclass(frozen=True)
-class _Continuation:
-    """How to continue a run: a method, its start, and S_0, S_1, …."""
+class Segment:
+    """A run of a method, or one that continues an estimate: S_0, S_1, … and arguments of `hypergradient`."""
 
     method: Method
     steps: int | tuple[int, ...]
     iterations: int
-    tol: float | None
-    start: dict[str, Any]
+    tol: float | None = None
+    start: dict[str, Any] = field(default_factory=dict)  # w0 or resume
 
     def floats(self, plan: Plan) -> float:
         """The most floats that it is expected to send."""
@@ -808,47 +595,199 @@ class _Continuation:
         return rounds * max(plan.net.expected_edges - plan.net.n, 0.0) * (vectors * plan.x.shape[-1] + 1)
 
 
-def _continuation(
-    plan: Plan, est: Estimate, sent: Traffic, method: Method, assessment: Assessment, continued: int
-) -> _Continuation:
-    """A continuation that gains about what is missing."""
-    if math.isinf(assessment.at_x) and est.residual_ratio > 1:
-        return _restart_with_longer_calls(plan, continued)
-    share = min(max(assessment.left_to_gain(plan.target), 1e-12), 0.5) if math.isfinite(assessment.at_x) else 0.1
-    in_flight = est.state is None  # part of a tracking state is lost
-    if isinstance(method, Tracking) and in_flight and plan.diagnostics.low > 0:
-        method = Chebyshev(plan.diagnostics.low, plan.diagnostics.high)
-    if isinstance(method, Tracking):
-        rate = min(max(float(est.residual_ratio), 1e-300) ** (1 / est.iterations), 0.999)
-        M = min(math.ceil(LONGER * max(2.0, math.log(share) / math.log(rate))), MOST * plan.iterations)
-        start: dict[str, Any] = {"w0": est.w} if est.state is None else {"resume": est}
-        continuation = _Continuation(method, plan.steps, M, share, start)
-        afford = 1.0 if plan.budget is None else (plan.budget - sent.floats) / max(continuation.floats(plan), 1.0)
-        return continuation if afford >= 1 else replace(continuation, iterations=max(1, math.floor(afford * M)))
-    inner = method.method if isinstance(method, Refined) else method
-    steps, M = refinement_cycle(plan.diagnostics, inner, share, _relative_target(plan), continued)
-    return _Continuation(inner, steps, M, None, {"w0": est.w})
+class Execution:
+    """`Plan.run`: the planned run, then certificates and continuations until the target is met.
+
+    `traffic` is all that was sent, the probe included; every segment and every certificate of the clients uses the
+    graphs after those. `options` are those of `certify`.
+    """
+
+    def __init__(self, plan: Plan, by_clients: bool, at_solution: bool, options: dict[str, Any]) -> None:
+        self.plan, self.by_clients, self.at_solution, self.options = plan, by_clients, at_solution, options
+        self.traffic = plan.diagnostics.traffic
+        self.stages: list[Stage] = []
+        self.continued = 0
+        scale = 1.0 if plan.relative else plan.diagnostics.low / max(plan.diagnostics.size or 0.0, 1e-300)
+        # The target relative to a bound on v − ∂_λ f
+        self.relative_target = max(plan.target * scale, float(np.finfo(host_dtype(plan.x)).eps))
+
+    def certified(self) -> Outcome:
+        """The best certified estimate; a warning if it misses the target."""
+        self._check_options()
+        plan, stalled = self.plan, 0
+        est, method = self.first_run()
+        best, (certificate, assessment) = est, self._certify(est)
+        while not assessment.done(plan.target) and self.continued < ATTEMPTS and stalled < PATIENCE:
+            segment = self.continuation(best, method, assessment)
+            if stalled:  # the interval may have been too narrow
+                segment = replace(segment, method=gentler(segment.method))
+            if plan.budget is not None and self.traffic.floats + segment.floats(plan) > plan.budget:
+                break
+            est, method = self.continue_run(best, segment)
+            self.continued += 1
+            latest, now = self._certify(est)
+            stalled = stalled + 1 if now.at_x > GAIN * assessment.at_x else 0
+            if now.at_x <= assessment.at_x:
+                best, certificate, assessment = est, latest, now
+        out = self.outcome(
+            best,
+            certificate=certificate,
+            bound=assessment.bound,
+            met=bool(assessment.bound <= plan.target),
+            continued=self.continued,
+            against=assessment.against,
+            bound_at_x=assessment.at_x,
+        )
+        if not out.met:
+            warnings.warn(self._shortfall(out), RuntimeWarning, stacklevel=3)
+        return out
+
+    def outcome(self, est: Estimate, **certificate: Any) -> Outcome:
+        """The outcome with the estimate `est` and everything that was sent."""
+        parts = {part.name: getattr(est, part.name) for part in fields(Estimate)}
+        parts |= {"traffic": self.traffic, "iterations": sum(stage.iterations for stage in self.stages)}
+        settings: Any = {"stages": tuple(self.stages), "target": self.plan.target, "relative": self.plan.relative}
+        return Outcome(**parts, **settings, **certificate)
+
+    def first_run(self) -> tuple[Estimate, Method]:
+        """The planned run, restarted with gentler settings if it diverges."""
+        plan, method = self.plan, self.plan.method
+        for attempt in range(ATTEMPTS + 1):
+            iterations, tol = plan.iterations, None
+            if isinstance(method, Tracking):  # may take longer, and stops at a tolerance
+                iterations = math.ceil((LONGER if plan.budget is None else 1.0) * plan.iterations)
+                tol = min(self.relative_target / 2, 0.5)
+            try:
+                return self._run(Segment(method, plan.steps, iterations, tol)), method
+            except DivergenceError:
+                if attempt == ATTEMPTS:
+                    raise
+                method = gentler(method)
+        raise AssertionError("unreachable")
+
+    def continue_run(self, est: Estimate, segment: Segment) -> tuple[Estimate, Method]:
+        """The estimate of the continued run, `est` if it diverges, and the method for the next continuation."""
+        try:
+            return self._run(segment), segment.method
+        except DivergenceError:
+            return est, gentler(segment.method)
+
+    def _run(self, segment: Segment) -> Estimate:
+        plan, method = self.plan, segment.method
+        avg = push_sum_for(plan.net.after(self.traffic.rounds), segment.steps)
+        options: Any = {"iterations": segment.iterations, "tol": segment.tol, **segment.start}
+        diverged, iterations = True, 0
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "not converged", RuntimeWarning)  # the certificate decides
+                est = hypergradient(plan.problem, plan.x, plan.lam, avg, method=method, **options)
+            diverged, iterations = False, est.iterations
+            return est
+        except DivergenceError as error:
+            iterations = error.steps
+            raise
+        finally:
+            self.stages.append(Stage(repr(method), iterations, avg.traffic, diverged))
+            self.traffic = self.traffic + avg.traffic
+
+    def _certify(self, est: Estimate) -> tuple[Certificate, Assessment]:
+        """The certificate of an estimate and its assessment.
+
+        Clients know the inner gradient, and so the error due to x, up to the disagreement of its average. If only that
+        exceeds the target, they certify again with twice the steps, as long as that pays.
+        """
+        target, finer = self.plan.target, 2
+        certificate, assessment = self._certify_once(est)
+        while self.by_clients and assessment.at_x <= target < assessment.bound and finer <= FINEST:
+            again, better = self._certify_once(est, finer)
+            finer, pays = 2 * finer, better.from_x <= GAIN * assessment.from_x
+            if better.bound <= assessment.bound:
+                certificate, assessment = again, better
+            if not pays:
+                break
+        return certificate, assessment
+
+    def _certify_once(self, est: Estimate, finer: int = 1) -> tuple[Certificate, Assessment]:
+        """A certificate with `finer` times the steps, and its assessment.
+
+        Over links that delay messages, averages start from the oldest message in flight. That takes more steps, and we
+        do not know how many.
+        """
+        plan, network = self.plan, {}
+        if self.by_clients:
+            steps = finer * plan.diagnostics.rounds_to(min(self.relative_target / FLOOR, 0.5))
+            avg = push_sum_for(plan.net.after(self.traffic.rounds), steps)
+            if isinstance(avg, RobustPushSum):
+                avg = RobustPushSum(avg.net, (2 + self.continued) * steps)
+            network = {"avg": avg, "first_call": 0}
+        certificate = certify(plan.problem, plan.x, plan.lam, est, **network, **self.options)  # type: ignore[arg-type]
+        self.traffic = self.traffic + (certificate.traffic or Traffic())
+        return certificate, assess(plan, certificate, est, self.by_clients, self.at_solution)
+
+    def continuation(self, est: Estimate, method: Method, assessment: Assessment) -> Segment:
+        """A segment that gains about what is missing."""
+        plan, known = self.plan, self.plan.diagnostics
+        if math.isinf(assessment.at_x) and est.residual_ratio > 1:
+            return self.longer_calls()
+        share = min(max(assessment.left_to_gain(plan.target), 1e-12), 0.5) if math.isfinite(assessment.at_x) else 0.1
+        in_flight = est.state is None  # part of a tracking state is lost
+        if isinstance(method, Tracking) and in_flight and known.low > 0:
+            method = Chebyshev(known.low, known.high)
+        if isinstance(method, Tracking):
+            rate = min(max(float(est.residual_ratio), 1e-300) ** (1 / est.iterations), 0.999)
+            M = min(math.ceil(LONGER * max(2.0, math.log(share) / math.log(rate))), MOST * plan.iterations)
+            segment = Segment(method, plan.steps, M, share, {"w0": est.w} if in_flight else {"resume": est})
+            if plan.budget is None:
+                return segment
+            affordable = (plan.budget - self.traffic.floats) / max(segment.floats(plan), 1.0)
+            return segment if affordable >= 1 else replace(segment, iterations=max(1, math.floor(affordable * M)))
+        inner = method.method if isinstance(method, Refined) else method
+        steps, M = refinement_cycle(known, inner, share, self.relative_target, self.continued)
+        return Segment(inner, steps, M, None, {"w0": est.w})
+
+    def longer_calls(self) -> Segment:
+        """The planned run from the start with longer calls, for a run that grew because clients disagreed."""
+        plan, method, longer = self.plan, self.plan.method, 2 ** (self.continued + 1)
+        steps = longer * plan.steps if isinstance(plan.steps, int) else tuple(longer * S for S in plan.steps)
+        if isinstance(method, Refined):
+            method = Refined(method.method, method.cycles, (longer * np.atleast_1d(method.steps)).tolist())
+        return Segment(method, steps, plan.iterations)
+
+    def _check_options(self) -> None:
+        """Raise before the run if its result could not be certified."""
+        unknown = [name for name in self.options if name not in CERTIFICATE]
+        if unknown:
+            raise TypeError(f"options for hgp.certify must be among {', '.join(CERTIFICATE)}, got {unknown[0]}")
+        low = self.plan.diagnostics.client_low
+        if self.by_clients and low <= 0 and self.options.get("strong_convexity") is None:
+            raise ValueError(
+                f"by_clients must be False without strong_convexity=: clients' smallest Hessian eigenvalues average "
+                f"to {low:.3g}, so they cannot bound that of the mean themselves"
+            )
+
+    def _shortfall(self, out: Outcome) -> str:
+        """The warning for an outcome that misses its target, with the cause: the run or x."""
+        target = self.plan.target
+        expected = "asked for" if self.plan.budget is None else "expected within the budget"
+        text = (
+            f"the certified error is {out.bound:.2e} where {target:.2e} was {expected}; continued {out.continued} times"
+        )
+        if out.bound_at_x is None or not out.bound_at_x <= target:
+            return text
+        return (
+            f"{text}: the run is certified to {out.bound_at_x:.2e} against {AT_POINT}, the rest is what x may add by "
+            "not being the exact inner solution; train x further, or pass against='x' to bound the run alone"
+        )
 
 
-def _restart_with_longer_calls(plan: Plan, continued: int) -> _Continuation:
-    """The planned run from the start with longer calls, for a run that grew because clients disagreed."""
-    longer = 2 ** (continued + 1)
-    steps = longer * plan.steps if isinstance(plan.steps, int) else tuple(longer * S for S in plan.steps)
-    method = plan.method
+def gentler(method: Method) -> Method:
+    """The method with half the step (Neumann: two thirds), or an interval wider by half at both ends."""
     if isinstance(method, Refined):
-        method = Refined(method.method, method.cycles, (longer * np.atleast_1d(method.steps)).tolist())
-    return _Continuation(method, steps, plan.iterations, None, {})
-
-
-def _continue(
-    plan: Plan, est: Estimate, sent: Traffic, continuation: _Continuation, stages: list[Stage]
-) -> tuple[Estimate, Traffic, Method]:
-    """The estimate of the continued run, its traffic, and the method for the next continuation."""
-    avg = push_sum_for(plan.net.after(sent.rounds), continuation.steps)
-    try:
-        more = _run(plan, avg, continuation.method, continuation.iterations, continuation.tol, **continuation.start)
-        stages.append(Stage(repr(continuation.method), more.iterations, avg.traffic))
-        return more, avg.traffic, continuation.method
-    except DivergenceError as error:  # keep the estimate before it
-        stages.append(Stage(repr(continuation.method), error.steps, avg.traffic, diverged=True))
-        return est, avg.traffic, gentler(continuation.method)
+        return Refined(gentler(method.method), method.cycles, method.steps)
+    if isinstance(method, Tracking):
+        return Tracking(method.step_size / 2 if method.step_size else None)
+    if isinstance(method, Chebyshev):
+        return Chebyshev(method.low / 1.5 if method.low else None, method.high * 1.5 if method.high else None)
+    if isinstance(method, Neumann):
+        return Neumann(method.eta / 1.5)
+    return method

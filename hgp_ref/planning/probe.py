@@ -29,7 +29,7 @@ to choose by; the run is certified afterwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,16 +75,7 @@ class Diagnostics(Result):
     size : max_i ‖J_i‖ max_i ‖∂_x f_i‖; size/low bounds v − ∂_λ f. None for relative targets.
     products : with H̄ in `refine_spectrum`; 0 without it.
     traffic : of the measurements.
-    own_low : a lower bound on mean_i λ_min(H_i), known without `refine_spectrum`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=3, dim_x=4, dim_lam=2, seed=1)
-    >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
-    >>> plan = hgp.plan(problem, x, lam, hgp.networks.RandomDirected(n=3, seed=1), target=1e-3)
-    >>> known = plan.diagnostics
-    >>> 0 < known.low <= known.high, 0 <= known.tau < 1, known.traffic.rounds > 0
-    (True, True, True)
+    client_low : a lower bound on mean_i λ_min(H_i), from step 2.
     """
 
     low: float
@@ -95,7 +86,7 @@ class Diagnostics(Result):
     size: float | None
     products: int
     traffic: Traffic
-    own_low: float = math.nan
+    client_low: float = math.nan
 
     @property
     def graphs(self) -> int:
@@ -118,9 +109,8 @@ def probe(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: b
     sizes = host_float64(row_norms(gradient))
     extreme = np.maximum(np.abs(low), np.abs(high))
     scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []
-    flooded = np.stack([SAFETY * extreme, *scales], axis=1)
     above = np.where(high > 0, SAFETY * high, high / SAFETY)
-    mixing = measure_mixing(mixer, x, np.stack([-low, above], axis=1), flooded)
+    mixing = measure_mixing(mixer, x, np.stack([-low, above], axis=1), np.stack([SAFETY * extreme, *scales], axis=1))
     top = mixing.maxima
     rounded = mixing.rounding * float(top[0])
     least = -float(mixing.upper_means[0]) - rounded
@@ -133,7 +123,7 @@ def probe(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: b
         size=float(top[1]) * float(top[2]) if with_size else None,
         products=0,
         traffic=mixer.channel.traffic,
-        own_low=least,
+        client_low=least,
     )
     return known, mixer
 
@@ -141,19 +131,17 @@ def probe(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: b
 def _with_prior(tau: float, rounds: int, n: int) -> float:
     """The mean of τ over the measured rounds and UNKNOWN over 12/n more; τ itself for a single client."""
     weight = 12 / n
-    seen = rounds * math.log(max(tau, FAST))
-    return tau if n == 1 else math.exp((seen + weight * math.log(UNKNOWN)) / (rounds + weight))
+    measured = rounds * math.log(max(tau, FAST))
+    return tau if n == 1 else math.exp((measured + weight * math.log(UNKNOWN)) / (rounds + weight))
 
 
-def _cross_norms(cross: object, x: Array) -> np.ndarray:
+def _cross_norms(cross: Callable[[Array], Array], x: Array) -> np.ndarray:
     """Estimates of ‖J_i‖, (n,): the largest ‖J_i z‖/‖z‖ over a few vectors, times √d / 2 where d is large."""
     xp = array_namespace(x)
     rows = start_rows(x)
-    seen = [
-        host_float64(row_norms(cross(z)) / row_norms(z))  # type: ignore[operator]
-        for z in (xp.roll(rows, k, axis=-1) for k in range(PROBES))
-    ]
-    return np.max(seen, axis=0) * max(1.0, math.sqrt(x.shape[-1]) / 2)
+    vectors = [xp.roll(rows, k, axis=-1) for k in range(PROBES)]
+    gains = [host_float64(row_norms(cross(z)) / row_norms(z)) for z in vectors]
+    return np.max(gains, axis=0) * max(1.0, math.sqrt(x.shape[-1]) / 2)
 
 
 def products_worth(known: Diagnostics, d: int) -> int:
@@ -187,8 +175,8 @@ def refine_spectrum(known: Diagnostics, mixer: Mixer, problem: FullProblem, x: A
     theta, left, used = _ritz(np.moveaxis(T, -1, 0), host_float64(beta)[:, 0])
     missed = 0.1 * (math.log(x.shape[-1]) / np.maximum(used - 1, 0.1)) ** 2 * theta[:, 1]
     top = theta[:, 1] + np.maximum(left[:, 1], missed)
-    flooded = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], top, np.max(apart, axis=0)], axis=1)
-    first, first_certain, high, zeta = (float(a) for a in mixer.channel.max_consensus(flooded, x))
+    columns = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], top, np.max(apart, axis=0)], axis=1)
+    first, first_certain, high, zeta = mixer.channel.max_consensus(columns, x).tolist()
     first = min(first, known.high)  # known.high is certain; averaged products are not, least of all over lossy links
     certain = max(known.low, first_certain, 0.0)
     low = known.low
@@ -210,8 +198,8 @@ def _rounds_until_positive(mixer: Mixer, quotients: Array, steps: int, largest: 
     rows = from_host(np.ascontiguousarray(values, dtype=host_dtype(like)), like=like)
     eps = float(np.finfo(host_dtype(like)).eps)
     while True:
-        box = [host_float64(end) for end in channel.interval_mean(rows, steps)]
-        top, bottom = (float(a) for a in channel.max_consensus(np.concatenate([box[1], -box[0]], axis=1), like))
+        least, most = (host_float64(end) for end in channel.interval_mean(rows, steps))
+        top, bottom = channel.max_consensus(np.concatenate([most, -least], axis=1), like).tolist()  # bottom holds −min
         rounded = averaging_rounding(channel, steps, eps) * largest
         low, high = -bottom - rounded, top + rounded
         if low > 0:

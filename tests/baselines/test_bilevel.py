@@ -1,4 +1,4 @@
-"""Bilevel methods of others: against plain loops, counted, refused where they do not work, judged by their limits."""
+"""Bilevel methods from the literature: against explicit loops, their traffic, networks they refuse, their limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.libraries import assert_close
 import hgp_ref as hgp
 from baselines import bilevel_loops as loops
 from hgp_ref import baselines, bilevel, exact
-from hgp_ref.methods import RandomTerm
+from hgp_ref.baselines.estimators import RandomTerm
 
 N, Q, P, K = 3, 4, 4, 6
 NET = hgp.networks.StaticUndirected(N, p=0.6, seed=3)
@@ -128,15 +128,15 @@ def test_fab_over_directed_graphs_that_change(shared):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_fednest_through_a_server(shared):
-    lasts = [RandomTerm(5, 1.5, seed=8, draw=k).last for k in range(K)]
+    lengths = [RandomTerm(5, 1.5, seed=8).length(k) for k in range(K)]
     floats, rounds = compared(
         "fednest",
-        lambda p, lam, x: loops.fednest(p, lam, x, K, 0.01, 0.2, 1.5, 5, lasts, 2, 3, shared),
+        lambda p, lam, x: loops.fednest(p, lam, x, K, 0.01, 0.2, 1.5, 5, lengths, 2, 3, shared),
         hgp.networks.FullyConnected(N),
         **STEPS, ell=1.5, terms=5, inner_steps=2, local_steps=3, seed=8, shared=shared,
     )  # fmt: skip
-    assert rounds.tolist() == [2 * 2 + last + 1 + 2 * shared for last in lasts]
-    assert floats.tolist() == [2 * N * (Q * (4 + last + 1) + 2 * P * shared) for last in lasts]
+    assert rounds.tolist() == [2 * 2 + length + 1 + 2 * shared for length in lengths]
+    assert floats.tolist() == [2 * N * (Q * (4 + length + 1) + 2 * P * shared) for length in lengths]
 
 
 class TestAtAPoint:
@@ -173,26 +173,6 @@ class TestAtAPoint:
         ]
         assert 5 < off[0] / off[1] < 20, off
 
-    def test_vectors_agree_with_the_driver_of_hypergradient(self):
-        avg = hgp.Gossip(self.net, 1)
-        for name, settings, method in (
-            ("ma_dsbo", {"step": 0.2}, hgp.methods.Descent("tracking", 0.2)),
-            ("dsoba", {"step": 0.2}, hgp.methods.Descent("diffusion", 0.2)),
-            ("sparkle", {"rule": "EXTRA", "step": 0.2}, hgp.methods.Descent("EXTRA", 0.2)),
-            ("gbdsbo", {"step": 0.2, "ell": 1.0, "terms": 9}, hgp.methods.HessianGossip(0.2, 1.0, 9)),
-            ("mdbo", {"terms": 40, "ell": 1.0}, hgp.methods.LocalNeumann(1.0)),
-        ):
-            est = hgp.hypergradient(self.problem, self.x, self.lam, avg, method=method, iterations=40)
-            ours = self.run(name, 40, **settings)
-            assert_close(ours.value, est.value, 1e-12)
-            assert ours.traffic == est.traffic
-        term = RandomTerm(9, 1.0, seed=2, draw=5)
-        est = hgp.hypergradient(self.problem, self.x, self.lam, hgp.mixing.ServerAverage(6), method=term, iterations=9)
-        net = hgp.networks.FullyConnected(6)
-        ours = self.run("fednest", 9, net, terms=9, ell=1.0, seed=2, draw=5)
-        assert_close(ours.value, est.value, 1e-12)
-        assert ours.traffic == est.traffic
-
     def test_fab_has_a_bias_of_one_over_the_penalty(self):
         lam = self.lam
         self.x = exact.inner_solution(self.problem, lam)
@@ -210,10 +190,10 @@ class TestAtAPoint:
         terms, means = 80, {}
         draw = 0
         while len(means) < terms:
-            term = RandomTerm(terms, 1.0, seed=2, draw=draw)
-            if term.last not in means:
+            length = RandomTerm(terms, 1.0, seed=2).length(draw)
+            if length not in means:
                 net = hgp.networks.FullyConnected(6)
-                means[term.last] = self.run("fednest", terms, net, terms=terms, ell=1.0, seed=2, draw=draw).value
+                means[length] = self.run("fednest", terms, net, terms=terms, ell=1.0, seed=2, draw=draw).value
             draw += 1
         value = np.mean(list(means.values()), axis=0)
         truth = exact.hypergradient(self.problem, self.x, self.lam)
@@ -303,8 +283,10 @@ def test_a_single_client_sends_nothing_to_others(name):
 @pytest.mark.parametrize("name", CALLS)
 def test_mini_batches_projection_callback_and_every(name):
     problem, x, lam = setting()
-    options = CALLS[name] | {"x0": x, "batch_size": 5}
-    call = lambda **more: getattr(baselines, name)(problem, lam, net_of(name), 6, **options, **more)  # noqa: E731
+    options = CALLS[name] | {"x0": x}
+    call = lambda seed, **more: getattr(baselines, name)(  # noqa: E731
+        problem, lam, net_of(name), 6, batches=hgp.MiniBatches(5, seed), **options, **more
+    )
     one, again, other = call(seed=1), call(seed=1), call(seed=2)
     assert np.array_equal(one.lam, again.lam) and not np.allclose(one.lam[1:], other.lam[1:])
     boxed = call(seed=1, project=lambda lam: np.clip(lam, 0.15, 0.25), every=4)
@@ -319,7 +301,7 @@ def test_storm_takes_the_last_point_on_this_mini_batch():
     """Two iterations of VRDBO on mini-batches, written out."""
     problem, x, lam = setting()
     path = baselines.vrdbo(problem, lam, NET, 2, x0=x, lr=0.01, inner_lr=0.2, ell=1.5, terms=4, eta=0.5, momentum=0.3,
-                         batch_size=5, seed=7)  # fmt: skip
+                         batches=hgp.MiniBatches(5, seed=7))  # fmt: skip
     batches = hgp.problems.sample_batches(problem.counts, 5, 7, 0, 2)
 
     def delta(x, lam, batch):
@@ -364,9 +346,11 @@ def test_other_refusals():
         baselines.at_point(problem, x, lam, NET, "nobody")
     with pytest.raises(TypeError, match="method='dbo'.*step"):
         baselines.at_point(problem, x, lam, NET, "dbo")
-    with pytest.raises(ValueError, match="inner_rule.*MAGIC"):
+    with pytest.raises(ValueError, match="^inner_rule must be one of 'ED', 'EXTRA', 'GT', got 'MAGIC'$"):
         baselines.sparkle(problem, lam, NET, 2, inner_rule="MAGIC", **CALLS["sparkle"])
-    with pytest.raises(ValueError, match="has 3 clients|averages 4 clients"):
+    with pytest.raises(ValueError, match="batches must have one seed, got MiniBatches"):
+        baselines.dsoba(problem, lam, NET, 2, batches=hgp.MiniBatches(5, seed=[1, 2]), **CALLS["dsoba"])
+    with pytest.raises(ValueError, match="averages 4 clients, but the problem has 3"):
         baselines.dsoba(problem, lam, hgp.networks.StaticUndirected(4, seed=1), 2, **CALLS["dsoba"])
 
 

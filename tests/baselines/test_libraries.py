@@ -6,14 +6,20 @@ import numpy as np
 import pytest
 from support.libraries import LIBRARIES, assert_same, open_library
 
-import hgp_ref as hgp
-from baselines import loops
-from baselines.test_bilevel import CALLS, NET, net_of, setting
+from baselines.test_bilevel import CALLS, net_of, setting
 from hgp_ref import baselines
-from hgp_ref.methods import Descent, HessianGossip, LocalNeumann, RandomTerm
 
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name == "jax" else name for name in LIBRARIES]
-METHODS = [*(Descent(rule, 0.2) for rule in loops.LOOPS), HessianGossip(0.3, 1.0, 4), LocalNeumann(0.5)]
+ESTIMATORS = [
+    ("dsoba", dict(step=0.2)),
+    ("ma_dsbo", dict(step=0.2)),
+    *(("sparkle", dict(rule=rule, step=0.2)) for rule in ("ED", "EXTRA", "GT")),
+    ("gbdsbo", dict(step=0.3, ell=1.0, terms=4)),
+    ("mdbo", dict(terms=4, ell=2.0)),
+    ("fednest", dict(terms=4, ell=1.5, draw=1)),
+    ("dbo", dict(step=0.2)),
+    ("fab", dict(step=0.02, penalty=5.0)),
+]
 
 
 @pytest.fixture(params=NAMES, scope="module")
@@ -26,7 +32,7 @@ def lib(request):
 def test_bilevel_methods(name, shared, lib):
     problem, x, lam = setting()
     run = lambda p, put: getattr(baselines, name)(  # noqa: E731
-        p, put(lam), net_of(name), 3, x0=put(x), shared=shared, batch_size=5, **CALLS[name]
+        p, put(lam), net_of(name), 3, x0=put(x), shared=shared, batches=5, **CALLS[name]
     )
     expected = run(problem, np.asarray)
     path = run(problem.to(lib.asarray(np.ones(1))), lib.asarray)
@@ -35,19 +41,11 @@ def test_bilevel_methods(name, shared, lib):
     assert path.traffic == expected.traffic
 
 
-@pytest.mark.filterwarnings("ignore:not converged")
 def test_estimators(lib):
     problem, x, lam = setting()
-    moved = problem.to(lib.asarray(np.ones(1)))
-    for method in [*METHODS, RandomTerm(4, 1.5, draw=1)]:
-        avg = hgp.Gossip(NET, 1)
-        expected = hgp.hypergradient(problem, x, lam, avg, method=method, iterations=4)
-        est = hgp.hypergradient(moved, lib.asarray(x), lib.asarray(lam), avg, method=method, iterations=4)
-        assert_same(est.value, expected.value, lib, rtol=1e-11)
-    expected = baselines.at_point(problem, x, lam, NET, "dbo", iterations=3, step=0.2)
-    assert_same(
-        baselines.at_point(moved, lib.asarray(x), lib.asarray(lam), NET, "dbo", iterations=3, step=0.2).history,
-        expected.history,
-        lib,
-        rtol=1e-11,
-    )
+    other = problem.to(lib.asarray(np.ones(1)))
+    for name, settings in ESTIMATORS:
+        expected = baselines.at_point(problem, x, lam, net_of(name), name, iterations=4, **settings)
+        est = baselines.at_point(other, lib.asarray(x), lib.asarray(lam), net_of(name), name, iterations=4, **settings)
+        assert_same(est.history, expected.history, lib, rtol=1e-11)
+        assert est.traffic == expected.traffic

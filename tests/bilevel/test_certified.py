@@ -9,20 +9,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.examples import logistic, quadratic
-from support.outer_loop import optimise
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import Box, GradientDescent, certified
+from hgp_ref.bilevel import Box, CertifiedDescent, Estimator, certified, optimise
 from hgp_ref.bilevel import certified as intervals
 from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates.residuals import NetworkReductions
 from hgp_ref.problems import LogRates, as_problem
+from hgp_ref.training import SGP
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
-SGP = dict(steps=200, lr=1.0)
+TRAIN = SGP(200, 1.0, (0.6, 0.8))
 
 
-def exact_training(problem, net, lam, **options):
+def exact_training(problem, lam, net, **options):
     return SimpleNamespace(x=hgp.exact.inner_solution(problem, lam), traffic=hgp.Traffic())
 
 
@@ -33,8 +33,8 @@ def F(problem, lam):
 CASES = {
     "exact training": (NET, exact_training, False, None),
     "exact training, a box": (NET, exact_training, False, Box(0.02, 0.4)),
-    "SGP, everybody connected, log rates": (hgp.networks.FullyConnected(3), SGP, True, None),
-    "SGP, directed": (NET, SGP, False, None),
+    "SGP, everybody connected, log rates": (hgp.networks.FullyConnected(3), TRAIN, True, None),
+    "SGP, directed": (NET, TRAIN, False, None),
 }
 KINDS = [pytest.param(name, marks=pytest.mark.slow if name == "SGP, directed" else ()) for name in CASES]
 
@@ -43,8 +43,16 @@ KINDS = [pytest.param(name, marks=pytest.mark.slow if name == "SGP, directed" el
 def test_the_outer_cost_never_rises(case):
     net, train, log, project = CASES[case]
     problem, _, lam = logistic(N=30)
-    path = optimise(problem, net, lam, 5, train, dict(steps=3, iterations=10), GradientDescent(5.0 if log else 0.5),
-                    project, log=log, certify=0.5)  # fmt: skip
+    path = optimise(
+        problem,
+        lam,
+        net,
+        outer_steps=5,
+        train=train,
+        estimate=Estimator(3, 10, eta=1.0),
+        update=CertifiedDescent(5.0 if log else 0.5, log=log),
+        project=project,
+    )
     true = np.array([F(problem, one) for one in path.lam])
     assert len(true) >= 2 and path.stopped in ("steps", "certificate", "resolution")
     assert np.all(np.diff(true) < 0) and np.all(np.diff(path.outer_cost) <= 0)
@@ -64,38 +72,46 @@ def test_sgp_over_changing_directed_graphs_gets_as_far_as_it_is_asked_to():
     """SGP leaves a gradient that falls as its rate; Newton's steps over means take it away."""
     problem, _, lam = logistic(N=30)
     path = optimise(
-        problem, NET, lam, 10, SGP, dict(steps=3, iterations=10), GradientDescent(5.0), log=True, certify=0.5
+        problem,
+        lam,
+        NET,
+        outer_steps=10,
+        train=TRAIN,
+        estimate=Estimator(3, 10, eta=1.0),
+        update=CertifiedDescent(5.0, log=True),
     )
     true = np.array([F(problem, one) for one in path.lam])
     assert path.stopped == "steps" and path.note == "" and np.all(np.diff(true) < 0)
     left = problem.inner_grad(path.x, path.lam[-1]).mean(axis=0)
-    plain = hgp.sgp(problem, path.lam[-1], NET, **SGP).x
+    plain = hgp.sgp(problem, path.lam[-1], NET, steps=200, lr=1.0).x
     assert np.linalg.norm(left) < 0.01 * np.linalg.norm(problem.inner_grad(plain, path.lam[-1]).mean(axis=0))
 
 
 def test_what_ended_a_run_is_said_in_words():
     """Rates that fall to zero leave where the problem is strongly convex; corrections that do not help are told."""
     problem, _, lam = logistic(N=30)
-    given = dict(train=exact_training, estimate=dict(steps=20, iterations=200), certify=0.5)
-    path = optimise(problem, NET, lam, 60, update=GradientDescent(8.0), **given)
+    given = dict(train=exact_training, estimate=Estimator(20, 200, eta=1.0))
+    path = optimise(problem, lam, NET, outer_steps=60, update=CertifiedDescent(8.0), **given)
     assert (
         path.stopped == "resolution" and "no known strong convexity; keep λ away from there, by log=True" in path.note
     )
     known = hgp.problems.lipschitz.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
-    given |= dict(train=dict(steps=3, lr=1e-3), certify=dict(theta=0.5, lipschitz=known))
-    path = optimise(problem, NET, lam, 3, update=GradientDescent(0.1), **given)
+    given |= dict(train=SGP(3, 1e-3, (0.6, 0.8)))
+    path = optimise(problem, lam, NET, outer_steps=3, update=CertifiedDescent(0.1, lipschitz=known), **given)
     assert path.stopped == "certificate" and "train longer" in path.note
 
 
 def test_s_and_m_are_raised_only_when_the_bound_asks_for_it():
     problem, _, lam = logistic(N=30)
-    given = dict(train=exact_training, update=GradientDescent(0.5), outer_steps=4)
-    plenty = optimise(problem, NET, lam, **given, estimate=dict(steps=30, iterations=200), certify=0.5)
+    given = dict(train=exact_training, update=CertifiedDescent(0.5), outer_steps=4)
+    plenty = optimise(problem, lam, NET, estimate=Estimator(30, 200, eta=1.0), **given)
     assert {(step.averaging_steps, step.iterations) for step in plenty.steps} == {(30, 200)}
-    scarce = optimise(problem, NET, lam, **given, estimate=dict(steps=1, iterations=1), certify=0.5)
+    scarce = optimise(problem, lam, NET, estimate=Estimator(1, 1, eta=1.0), **given)
     asked = [(step.averaging_steps, step.iterations) for step in scarce.steps]
     assert asked == sorted(asked) and asked[-1] > (1, 1)
-    strict = optimise(problem, NET, lam, **given, estimate=dict(steps=1, iterations=1), certify=0.05)
+    strict = optimise(
+        problem, lam, NET, estimate=Estimator(1, 1, eta=1.0), **given | dict(update=CertifiedDescent(0.5, theta=0.05))
+    )
     assert strict.steps[0].bound <= 0.05 * strict.steps[0].gradient_norm
     products = [(step.averaging_steps * step.iterations) for step in (strict.steps[0], scarce.steps[0])]
     assert products[0] > products[1]
@@ -112,8 +128,8 @@ def test_what_falls_short_is_what_is_raised(monkeypatch):
         return answer
 
     monkeypatch.setattr(certified.CertifiedLoop, "_bounds", watched)
-    given = dict(train=exact_training, update=GradientDescent(0.5), certify=0.1)
-    optimise(problem, NET, lam, 1, **given, estimate=dict(steps=1, iterations=20))
+    given = dict(train=exact_training, update=CertifiedDescent(0.5, theta=0.1))
+    optimise(problem, lam, NET, outer_steps=1, estimate=Estimator(1, 20, eta=1.0), **given)
     last, before, names = "", 0.0, []
     for (S, M, care, bound), (S_next, M_next, care_next, _) in pairwise(seen):
         if care_next > care:  # x was trained further instead
@@ -126,8 +142,8 @@ def test_what_falls_short_is_what_is_raised(monkeypatch):
         names.append(last)
     assert seen[-1][2] > 0 and "".join(names) not in ("M" * len(names), "S" * len(names))
     seen.clear()
-    exact = dict(steps=3, iterations=2, average=lambda net, steps: hgp.ExactAverage(net.n))
-    optimise(problem, NET, lam, 1, **given, estimate=exact)
+    exact = Estimator(3, 2, eta=1.0, average=lambda net, steps: hgp.ExactAverage(net.n))
+    optimise(problem, lam, NET, outer_steps=1, estimate=exact, **given)
     assert {one[0] for one in seen} == {3} and seen[-1][1] > 2
 
 
@@ -143,7 +159,15 @@ def test_the_series_goes_on_from_the_last_w(monkeypatch):
 
     estimate = certified.CertifiedLoop._estimate
     monkeypatch.setattr(certified.CertifiedLoop, "_estimate", watched)
-    optimise(problem, NET, lam, 2, exact_training, dict(steps=1, iterations=1), GradientDescent(0.5), certify=0.5)
+    optimise(
+        problem,
+        lam,
+        NET,
+        outer_steps=2,
+        train=exact_training,
+        estimate=Estimator(1, 1, eta=1.0),
+        update=CertifiedDescent(0.5),
+    )
     assert len(began) > 3 and began[0] is None
     for before, after in zip(ended[:-1], began[1:], strict=True):
         np.testing.assert_array_equal(before, after)
@@ -169,8 +193,8 @@ def test_a_direction_is_held_to_the_step_that_is_left_of_it(project, gamma, monk
     monkeypatch.setattr(certified, "certify", kept)
     monkeypatch.setattr(certified.CertifiedLoop, "_bounds", watched)
     lam = lam if project is None else np.where(lam > 0.2, 0.2, 0.15)
-    given = dict(estimate=dict(steps=1, iterations=3), update=GradientDescent(gamma), project=project)
-    optimise(problem, NET, lam, 1, exact_training, **given, certify=0.3)
+    given = dict(estimate=Estimator(1, 3, eta=1.0), update=CertifiedDescent(gamma, theta=0.3), project=project)
+    optimise(problem, lam, NET, outer_steps=1, train=exact_training, **given)
     assert len(told) == len(errors) > 1
     for (bound, inner, needed, D, v), error in zip(told, errors, strict=True):
         assert np.linalg.norm(error.decentralised_bound) < bound and np.linalg.norm(error.decentralised_inexact) < inner
@@ -185,9 +209,11 @@ def test_a_step_that_is_too_long_is_halved(tmp_path):
     q = (F(problem, lam + v) + F(problem, lam - v) - 2 * F(problem, lam)) / np.sum(v**2)
     longest = 2 * (1 - certified.DECREASE * 0.5) / q
     for factor, halvings in ((0.9, 0), (0.99, 0), (1.01, 1), (1.9, 1), (2.1, 2), (30.0, 5)):
-        update, file = GradientDescent(factor * longest), tmp_path / f"{factor}.npz"
-        estimate = dict(steps=40, iterations=200)
-        path = optimise(problem, NET, lam, 1, exact_training, estimate, update, certify=0.5, file=file)
+        update, file = CertifiedDescent(factor * longest), tmp_path / f"{factor}.npz"
+        estimate = Estimator(40, 200, eta=1.0)
+        path = optimise(
+            problem, lam, NET, outer_steps=1, train=exact_training, estimate=estimate, update=update, file=file
+        )
         assert path.steps[0].scale == update.lr / 2**halvings
         assert hgp.load(file).extra["gamma"] == path.steps[0].scale * (1 if halvings else 2)  # tried next
         assert path.outer_cost[1] < path.outer_cost[0]
@@ -195,12 +221,13 @@ def test_a_step_that_is_too_long_is_halved(tmp_path):
 
 def test_a_certified_run_is_taken_up_again(tmp_path):
     problem, _, lam = logistic(N=30)
-    given = dict(train=dict(steps=100, lr=1.0), estimate=dict(steps=3, iterations=5), update=GradientDescent(5.0))
-    given |= dict(certify=0.5, log=True)
+    given = dict(
+        train=SGP(100, 1.0, (0.6, 0.8)), estimate=Estimator(3, 5, eta=1.0), update=CertifiedDescent(5.0, log=True)
+    )
     net = hgp.networks.FullyConnected(3)
-    optimise(problem, net, lam, 1, **given, file=tmp_path / "loop.npz")
-    path = optimise(problem, net, lam, 3, **given, file=tmp_path / "loop.npz")
-    assert path == optimise(problem, net, lam, 3, **given)
+    optimise(problem, lam, net, outer_steps=1, file=tmp_path / "loop.npz", **given)
+    path = optimise(problem, lam, net, outer_steps=3, file=tmp_path / "loop.npz", **given)
+    assert path == optimise(problem, lam, net, outer_steps=3, **given)
 
 
 # The intervals themselves
@@ -275,20 +302,30 @@ def test_distances_are_those_from_the_centre_and_from_there_to_the_solution():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
-        (dict(certify=1.0), "theta must be a number strictly between 0 and 1, got 1"),
-        (dict(certify="yes"), "theta.*'yes'"),
-        (dict(certify=dict(lipschitz=1)), "lipschitz"),
-        (dict(certify=0.0), "theta must be a number strictly between 0 and 1, got 0"),
-        (dict(estimate=dict(batch_size=3)), "estimate must be an Estimator with full batches"),
+        (dict(estimate=Estimator(eta=1.0, batches=3)), "estimate must be an Estimator with full batches"),
         (dict(estimate=lambda *given, **options: None), "estimate must be an Estimator with full batches"),
-        (dict(estimate=dict(iterations=0)), "iterations >= 1 for CertifiedDescent"),
+        (dict(estimate=Estimator(iterations=0, eta=1.0)), "iterations >= 1 for CertifiedDescent"),
         (dict(lam=np.zeros((3, 4))), "CertifiedDescent needs Lipschitz constants"),
     ],
 )
-def test_what_cannot_be_certified_is_refused(change, words):
+def test_what_cannot_be_certified_is_refused(change, message):
     problem, _, lam = logistic()
-    given = dict(problem=problem, net=NET, lam=lam, outer_steps=1, train=SGP, estimate=dict(steps=2, iterations=2))
-    with pytest.raises((TypeError, ValueError), match=words):
-        optimise(**given | dict(update=GradientDescent(0.1), certify=0.5) | change)
+    given = dict(problem=problem, net=NET, lam=lam, outer_steps=1, train=TRAIN, estimate=Estimator(2, 2, eta=1.0))
+    with pytest.raises((TypeError, ValueError), match=message):
+        optimise(**given | dict(update=CertifiedDescent(0.1)) | change)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        (dict(theta=1.0), ValueError, "^theta must be a number strictly between 0 and 1, got 1$"),
+        (dict(theta=0.0), ValueError, "^theta must be a number strictly between 0 and 1, got 0$"),
+        (dict(theta="yes"), TypeError, "^theta must be a finite number, got 'yes'"),
+        (dict(lipschitz=1), TypeError, "^lipschitz must be a Lipschitz, got 1"),
+    ],
+)
+def test_bad_settings_are_named(settings, error, message):
+    with pytest.raises(error, match=message):
+        CertifiedDescent(0.1, **settings)

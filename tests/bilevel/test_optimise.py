@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.examples import logistic, quadratic, quadratic_data
 from support.libraries import assert_close
-from support.outer_loop import optimise
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import Adam, Box, GradientDescent
+from hgp_ref.bilevel import Adam, Box, Estimator, GradientDescent, Monitor, Trainer, optimise
+from hgp_ref.training import SGP
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
-TRAIN, ESTIMATE = dict(steps=60, lr=0.5), dict(steps=3, iterations=40)
+TRAIN, ESTIMATE = SGP(60, 0.5, (0.6, 0.8)), Estimator(3, 40, eta=1.0)
 
 
-def exact_training(problem, net, lam, **options):
+def exact_training(problem, lam, net, **options):
     """Train to the inner solution; nothing is sent."""
     x = hgp.exact.inner_solution(problem, lam)
     return SimpleNamespace(x=x, traffic=hgp.Traffic())
@@ -40,8 +41,10 @@ def differences(problem, lam, h=1e-5):
 def test_the_gradient_is_that_of_the_resolved_outer_cost():
     """λ_1 − λ_0 of gradient descent with γ = 1 is −d_λ F."""
     problem, _, lam = logistic()
-    estimate = dict(average=lambda net, steps: hgp.ExactAverage(net.n), iterations=3000)
-    path = optimise(problem, NET, lam, 1, exact_training, estimate, GradientDescent(1.0))
+    estimate = Estimator(iterations=3000, eta=1.0, average=lambda net, steps: hgp.ExactAverage(net.n))
+    path = optimise(
+        problem, lam, NET, outer_steps=1, train=exact_training, estimate=estimate, update=GradientDescent(1.0)
+    )
     assert_close(lam - path.lam[1], differences(problem, lam), 1e-6)
 
 
@@ -50,23 +53,32 @@ def test_the_gradient_is_that_of_the_resolved_outer_cost():
 def test_is_the_loop_written_out(warm, batch_size):
     """Adam by hand; each part takes the graphs and mini-batches after those of the parts before."""
     problem, _, lam = logistic()
-    path = optimise(problem, NET, lam, 4, TRAIN | {"batch_size": batch_size}, ESTIMATE | {"batch_size": batch_size},
-                    Adam(0.02, (0.8, 0.9), 1e-4), lambda lam: np.maximum(lam, 0.15), warm, seed=7)  # fmt: skip
-    m, s, x, graphs, batches, costs, floats = 0.0, 0.0, None, 0, 0, [], []
+    batches = None if batch_size is None else hgp.MiniBatches(batch_size, seed=7)
+    path = optimise(
+        problem,
+        lam,
+        NET,
+        outer_steps=4,
+        train=Trainer(SGP(60, 0.5, (0.6, 0.8), batches=batches), warm_start=warm),
+        estimate=Estimator(3, 40, eta=1.0, batches=batches),
+        update=Adam(0.02, (0.8, 0.9), 1e-4),
+        project=lambda lam: np.maximum(lam, 0.15),
+    )
+    m, s, x, graphs, used, costs, floats = 0.0, 0.0, None, 0, 0, [], []
     for t in range(1, 6):
         x0 = x if warm else None
-        drawn = None if batch_size is None else hgp.MiniBatches(batch_size, seed=7, offset=batches)
-        fit = hgp.sgp(problem, lam, NET.after(graphs), milestones=(0.6, 0.8), x0=x0, batches=drawn, **TRAIN)
-        graphs, batches, x = graphs + 60, batches + 60, fit.x
+        drawn = None if batches is None else replace(batches, offset=used)
+        fit = hgp.sgp(problem, lam, NET.after(graphs), steps=60, lr=0.5, milestones=(0.6, 0.8), x0=x0, batches=drawn)
+        graphs, used, x = graphs + 60, used + 60, fit.x
         costs.append(problem.outer_cost(x, lam).sum())
         floats.append(fit.traffic.floats)
         assert_close(path.lam[t - 1], lam, 1e-13)
         if t == 5:
             break
-        drawn = None if batch_size is None else hgp.MiniBatches(batch_size, seed=7, offset=batches)
+        drawn = None if batches is None else replace(batches, offset=used)
         avg = hgp.PushSum(NET.after(graphs), 3)
         est = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=40, batches=drawn)
-        graphs, batches = graphs + 120, batches + 40
+        graphs, used = graphs + 120, used + 40
         floats.append(est.traffic.floats)
         m, s = 0.8 * m + 0.2 * est.value, 0.9 * s + 0.1 * est.value**2
         lam = np.maximum(lam - 0.02 * (m / (1 - 0.8**t)) / (np.sqrt(s / (1 - 0.9**t)) + 1e-4), 0.15)
@@ -85,8 +97,9 @@ def test_three_steps_of_adam_in_plain_matrices():
     D = np.random.default_rng(3).normal(size=C.shape)
     net, lam = hgp.networks.RandomDirected(n, seed=4), np.random.default_rng(5).normal(size=(n, 2))
     problem = hgp.problems.Quadratic(A, b, C, target, coupling=D, outer_reg=mu)
-    path = optimise(problem, net, lam, 3, dict(steps=T, lr=0.5, milestones=(30,)),
-                    dict(steps=S, iterations=M, eta=eta), Adam(0.05))  # fmt: skip
+    path = optimise(
+        problem, lam, net, outer_steps=3, train=SGP(T, 0.5, (30,)), estimate=Estimator(S, M, eta=eta), update=Adam(0.05)
+    )
     x, s, first, second = np.zeros((n, 4)), 0, 0.0, 0.0
 
     def times(matrices, rows):
@@ -121,8 +134,15 @@ def test_three_steps_of_adam_in_plain_matrices():
 
 def test_gradient_descent_lowers_the_cost_of_a_quadratic_to_its_minimum():
     problem = quadratic()[0]
-    path = optimise(problem, NET, np.zeros((3, 2)), 60, exact_training, dict(iterations=400, steps=30),
-                    GradientDescent(0.02))  # fmt: skip
+    path = optimise(
+        problem,
+        np.zeros((3, 2)),
+        NET,
+        outer_steps=60,
+        train=exact_training,
+        estimate=Estimator(30, 400, eta=1.0),
+        update=GradientDescent(0.02),
+    )
     grad = differences(problem, path.lam[-1])
     assert np.linalg.norm(grad) < 1e-3 * np.linalg.norm(differences(problem, np.zeros((3, 2))))
     assert np.all(np.diff(path.outer_cost[:40]) < 0)
@@ -130,8 +150,16 @@ def test_gradient_descent_lowers_the_cost_of_a_quadratic_to_its_minimum():
 
 def test_no_terms_give_the_direct_gradient_and_send_nothing():
     problem, _, lam = quadratic()
-    path = optimise(problem, NET, lam, 1, TRAIN, dict(iterations=0), GradientDescent(1.0))
-    fit = hgp.sgp(problem, lam, NET, **TRAIN)
+    path = optimise(
+        problem,
+        lam,
+        NET,
+        outer_steps=1,
+        train=TRAIN,
+        estimate=Estimator(iterations=0, eta=1.0),
+        update=GradientDescent(1.0),
+    )
+    fit = hgp.train(problem, lam, NET, TRAIN)
     assert_close(path.lam[1], lam - problem.outer_grad(fit.x, lam)[1], 1e-14)
     assert path.steps[0].estimate == hgp.Traffic()
 
@@ -140,20 +168,26 @@ def test_functions_of_ones_own_see_fresh_graphs_and_where_to_start():
     problem, x, lam = quadratic()
     seen = []
 
-    def train(problem, net, lam, x0, seed, first_batch, outer_step):
-        seen.append(
-            (type(problem).__name__, repr(net), None if x0 is None else x0.copy(), seed, first_batch, outer_step)
-        )
+    def train(problem, lam, net, x0, first_batch, outer_step):
+        seen.append((type(problem).__name__, repr(net), None if x0 is None else x0.copy(), first_batch, outer_step))
         return SimpleNamespace(x=x + outer_step, traffic=hgp.Traffic(rounds=5), steps=11)
 
-    def estimate(problem, net, x, lam, seed, first_batch, outer_step):
+    def estimate(problem, x, lam, net, first_batch, outer_step):
         seen.append((repr(net), first_batch, outer_step))
         return SimpleNamespace(value=np.ones_like(lam), traffic=hgp.Traffic(rounds=2), iterations=3)
 
-    path = optimise(problem, NET, lam, 2, train, estimate, GradientDescent(0.5), warm_start=False, seed=3, x0=x)
+    path = optimise(
+        problem,
+        lam,
+        NET,
+        outer_steps=2,
+        train=Trainer(train, x0=x, warm_start=False),
+        estimate=estimate,
+        update=GradientDescent(0.5),
+    )
     trainings, estimates = seen[::2], seen[1::2]
     assert [one[1] for one in trainings] == [repr(NET), f"{NET!r}.after(7)", f"{NET!r}.after(14)"]
-    assert [one[3:] for one in trainings] == [(3, 0, 0), (3, 14, 1), (3, 28, 2)]
+    assert [one[3:] for one in trainings] == [(0, 0), (14, 1), (28, 2)]
     assert all((one[2] == x).all() for one in trainings)
     assert estimates == [(f"{NET!r}.after(5)", 11, 0), (f"{NET!r}.after(12)", 25, 1)]
     assert_close(path.lam[2], lam - 1.0, 1e-15)
@@ -167,15 +201,15 @@ def test_a_callback_may_stop_the_loop_and_write_where_it_likes():
         lam[...], x[...] = np.nan, np.nan
         return k == 2
 
-    plain = optimise(problem, NET, lam, 2, TRAIN, ESTIMATE)
-    path = optimise(problem, NET, lam, 5, TRAIN, ESTIMATE, callback=spoil)
+    plain = optimise(problem, lam, NET, outer_steps=2, train=TRAIN, estimate=ESTIMATE)
+    path = optimise(problem, lam, NET, outer_steps=5, train=TRAIN, estimate=ESTIMATE, callback=spoil)
     assert (path.stopped, len(path.lam)) == ("callback", 3)
     assert (path.lam == plain.lam).all() and (path.x == plain.x).all()
 
 
 def test_a_path_is_kept_in_a_file(tmp_path):
     problem, _, lam = quadratic()
-    path = optimise(problem, NET, lam, 2, TRAIN, ESTIMATE, GradientDescent(0.1))
+    path = optimise(problem, lam, NET, outer_steps=2, train=TRAIN, estimate=ESTIMATE, update=GradientDescent(0.1))
     assert hgp.load(path.save(tmp_path / "path.npz")) == path
 
 
@@ -186,11 +220,11 @@ def test_a_hypergradient_that_diverges_is_tried_again_with_a_smaller_step_size()
     """λ_max(H̄) = 0.65: η = 8 and 4 diverge, 2 converges; Adam sees only the last."""
     problem, _, lam = quadratic()
     with pytest.warns(RuntimeWarning, match="outer step 0: hyper-gradient refused: diverged"):
-        path = optimise(problem, NET, lam, 2, TRAIN, dict(steps=20, iterations=200, eta=8.0))
+        path = optimise(problem, lam, NET, outer_steps=2, train=TRAIN, estimate=Estimator(20, 200, eta=8.0))
     assert [step.scale for step in path.steps] == [1.0, 1.0]
     assert path.steps[0].note.count("refused") == 2 and path.steps[1].note == ""
     assert path.steps[0].estimate.rounds > path.steps[1].estimate.rounds == 200 * 20
-    good = optimise(problem, NET, lam, 1, TRAIN, dict(steps=20, iterations=200, eta=2.0))
+    good = optimise(problem, lam, NET, outer_steps=1, train=TRAIN, estimate=Estimator(20, 200, eta=2.0))
     assert_close(path.lam[1], good.lam[1], 1e-6)
 
 
@@ -199,7 +233,7 @@ def test_step_sizes_are_halved_four_times_at_most(eta, refused):
     """η = 4 diverges, 2 converges; the halvings of a step that was refused are not lost to the next one."""
     problem, _, lam = quadratic()
     with pytest.warns(RuntimeWarning, match="hyper-gradient refused: diverged"):
-        path = optimise(problem, NET, lam, 2, TRAIN, dict(steps=20, iterations=200, eta=eta))
+        path = optimise(problem, lam, NET, outer_steps=2, train=TRAIN, estimate=Estimator(20, 200, eta=eta))
     first, second = path.steps
     assert first.note.count("hyper-gradient refused") == 4 + refused and second.note == ""
     assert [first.scale, second.scale] == [1.0 - refused, 1.0]
@@ -209,12 +243,12 @@ def test_step_sizes_are_halved_four_times_at_most(eta, refused):
 def test_two_refused_steps_end_the_loop_only_in_a_row():
     problem, _, lam = quadratic()
 
-    def estimate(problem, net, x, lam, outer_step, **options):
+    def estimate(problem, x, lam, net, outer_step, **options):
         value = np.full_like(lam, np.inf if outer_step in (0, 2, 4, 5) else 1.0)
         return SimpleNamespace(value=value, traffic=hgp.Traffic(rounds=1))
 
     with pytest.warns(RuntimeWarning, match="holds NaN or infinite"):
-        path = optimise(problem, NET, lam, 9, TRAIN, estimate, GradientDescent(0.1))
+        path = optimise(problem, lam, NET, outer_steps=9, train=TRAIN, estimate=estimate, update=GradientDescent(0.1))
     assert [step.scale for step in path.steps] == [0, 1, 0, 1, 0, 0] and path.stopped == "divergence"
     assert_close(path.lam[-1], lam - 0.2, 1e-14)
 
@@ -222,11 +256,11 @@ def test_two_refused_steps_end_the_loop_only_in_a_row():
 def test_a_hypergradient_that_stays_infinite_leaves_lam_alone():
     problem, _, lam = quadratic()
 
-    def infinite(problem, net, x, lam, **options):
+    def infinite(problem, x, lam, net, **options):
         return SimpleNamespace(value=np.full_like(lam, np.inf), traffic=hgp.Traffic(rounds=1))
 
     with pytest.warns(RuntimeWarning, match="holds NaN or infinite"):
-        path = optimise(problem, NET, lam, 9, TRAIN, infinite)
+        path = optimise(problem, lam, NET, outer_steps=9, train=TRAIN, estimate=infinite)
     assert path.stopped == "divergence" and len(path.lam) == 3
     assert (path.lam == lam).all() and [step.scale for step in path.steps] == [0.0, 0.0]
     assert path.steps[0].gradient_norm is None
@@ -247,7 +281,7 @@ def test_derivatives_that_are_not_finite_refuse_the_step():
             return SimpleNamespace(hvp=lambda u: spoilt * at.hvp(u), cross=at.cross)
 
     with pytest.warns(RuntimeWarning, match=r"hyper-gradient refused: problem.hvp\(u\) must return finite"):
-        path = optimise(Broken(), NET, lam, 9, TRAIN, ESTIMATE, Adam(0.02))
+        path = optimise(Broken(), lam, NET, outer_steps=9, train=TRAIN, estimate=ESTIMATE, update=Adam(0.02))
     assert path.stopped == "divergence" and [step.scale for step in path.steps] == [1.0, 0.0, 0.0]
     assert (path.lam[1] == path.lam[3]).all() and np.isfinite(path.lam).all()
 
@@ -264,19 +298,31 @@ def test_an_update_that_writes_into_lam_does_no_harm():
             v[...] = 0
             return lam, state
 
-    path = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE, InPlace())
-    assert_close(path.lam, optimise(problem, NET, lam, 3, TRAIN, ESTIMATE, GradientDescent(0.1)).lam, 1e-14)
+    path = optimise(problem, lam, NET, outer_steps=3, train=TRAIN, estimate=ESTIMATE, update=InPlace())
+    assert_close(
+        path.lam,
+        optimise(problem, lam, NET, outer_steps=3, train=TRAIN, estimate=ESTIMATE, update=GradientDescent(0.1)).lam,
+        1e-14,
+    )
     assert (path.lam[0] == lam).all()
 
 
 def test_a_step_to_where_training_fails_is_halved():
     """A negative L2 rate leaves g without a minimum; a hyper-gradient of 1 pulls every rate down by 8 a step."""
     problem, _, lam = logistic(regularization="client")
-    down = lambda problem, net, x, lam, **options: SimpleNamespace(  # noqa: E731
+    down = lambda problem, x, lam, net, **options: SimpleNamespace(  # noqa: E731
         value=np.ones_like(lam), traffic=hgp.Traffic()
     )
     with pytest.warns(RuntimeWarning, match="1 of the step refused: training diverged"):
-        path = optimise(problem, NET, lam, 1, dict(steps=400, lr=1.0), down, GradientDescent(8.0))
+        path = optimise(
+            problem,
+            lam,
+            NET,
+            outer_steps=1,
+            train=SGP(400, 1.0, (0.6, 0.8)),
+            estimate=down,
+            update=GradientDescent(8.0),
+        )
     scale = path.steps[0].scale
     assert 0 < scale < 1
     assert_close(path.lam[1], lam - 8.0 * scale, 1e-12)
@@ -287,65 +333,80 @@ def test_a_halved_step_stays_where_lam_may_be():
     """λ_0 need not be in the set: half the way to it may be outside again."""
     problem, _, lam = logistic()
 
-    def train(problem, net, lam, **options):
+    def train(problem, lam, net, **options):
         far = np.nan if lam.max() > 5.2 else 0.0
         return SimpleNamespace(x=np.full((3, problem.dim_x), far), traffic=hgp.Traffic())
 
-    up = lambda problem, net, x, lam, **options: SimpleNamespace(  # noqa: E731
+    up = lambda problem, x, lam, net, **options: SimpleNamespace(  # noqa: E731
         value=-np.ones_like(lam), traffic=hgp.Traffic()
     )
     with pytest.warns(RuntimeWarning, match="1 of the step refused"):
-        path = optimise(problem, NET, 0 * lam + 0.3, 2, train, up, GradientDescent(100.0), Box(5.0, 6.0))
+        path = optimise(
+            problem,
+            0 * lam + 0.3,
+            NET,
+            outer_steps=2,
+            train=train,
+            estimate=up,
+            update=GradientDescent(100.0),
+            project=Box(5.0, 6.0),
+        )
     assert np.all((path.lam[1:] >= 5) & (path.lam[1:] <= 6))
 
 
 def test_training_that_fails_at_once_is_an_error():
     problem, _, lam = logistic(regularization="client")
     with pytest.raises(hgp.DivergenceError):
-        optimise(problem, NET, lam - 9.0, 1, dict(steps=400, lr=1.0), ESTIMATE)
+        optimise(problem, lam - 9.0, NET, outer_steps=1, train=SGP(400, 1.0, (0.6, 0.8)), estimate=ESTIMATE)
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "words"),
+    ("change", "error", "message"),
     [
-        (dict(lam=[[0.0, 0.0]] * 3), TypeError, "lam: needed an array"),
-        (dict(lam=np.zeros((2, 3, 2))), ValueError, r"lam: shape \(2, 3, 2\) given, needed \(3, 2\)"),
-        (dict(lam=np.full((3, 2), np.nan)), ValueError, "lam: holds NaN"),
+        (dict(lam=[[0.0, 0.0]] * 3), TypeError, "^lam must be an array, got builtins.list"),
+        (dict(lam=np.zeros((2, 3, 2))), ValueError, r"^lam must have shape \(3, 2\) = \(n, d_lam\), got \(2, 3, 2\)"),
+        (dict(lam=np.full((3, 2), np.nan)), ValueError, "^lam must not contain NaN or infinite values"),
         (dict(lam=np.zeros((3, 2), dtype="float32")), TypeError, "lam must have the problem's dtype .*, got float32"),
         (
             dict(callback=lambda *given: np.ones(3)),
             TypeError,
-            "callback: returned ndarray of shape .3,., needed something true or",
+            r"^callback must return True or False, got ndarray of shape \(3,\)",
         ),
-        (dict(estimate=dict(seed=3)), TypeError, "unexpected keyword argument 'seed'"),
         (dict(net=hgp.networks.FullyConnected(4)), ValueError, "net: .* has 4 clients, but the problem has 3"),
-        (dict(train=dict(step=3)), TypeError, "unexpected keyword argument 'step'"),
-        (dict(train=dict(seed=3)), TypeError, "unexpected keyword argument 'seed'"),
-        (dict(train=3), TypeError, r"method=3 given \(int\), needed a function"),
-        (dict(estimate=dict(avg=3)), TypeError, "unexpected keyword argument 'avg'"),
-        (dict(estimate=dict(average=3)), TypeError, "average"),
+        (dict(train=3), TypeError, "^train must be a function, got 3"),
+        (dict(estimate=3), TypeError, "^estimate must be a function, got 3"),
         (
-            dict(estimate=dict(average=lambda net, steps: 3)),
+            dict(estimate=Estimator(average=lambda net, steps: 3, eta=1.0)),
             TypeError,
             "average must return an averaging .*, got int",
         ),
         (dict(update="adam"), TypeError, "update must be Adam.*, got 'adam'"),
-        (dict(project=3), TypeError, "project=3"),
-        (dict(project=lambda lam: lam[0]), ValueError, "what project returned: shape"),
+        (dict(project=3), TypeError, "^project must be a function, got 3"),
+        (dict(project=lambda lam: lam[0]), ValueError, r"^what project returned must have shape \(3, 2\)"),
         (dict(train=lambda *given, **options: None), TypeError, "train must return an object with x .*, got NoneType"),
         (
             dict(estimate=lambda *given, **options: None),
             TypeError,
             "estimate must return .* value .*, got NoneType",
         ),
-        (dict(outer_steps=1.5), TypeError, "outer_steps=1.5"),
+        (dict(outer_steps=1.5), TypeError, "^outer_steps must be an integer .*, got 1.5"),
     ],
 )
-def test_bad_arguments_are_named(change, error, words):
+def test_bad_arguments_are_named(change, error, message):
     problem, _, lam = quadratic()
     given = dict(problem=problem, net=NET, lam=lam, outer_steps=1, train=TRAIN, estimate=ESTIMATE) | change
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         optimise(**given)
+
+
+def test_bad_settings_are_named():
+    with pytest.raises(TypeError, match="^average must be a function, got 3"):
+        Estimator(average=3)
+    with pytest.raises(TypeError, match="^method must be a function, got 3"):
+        Trainer(3)
+    for settings in (Estimator, SGP, Trainer):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'seed'"):
+            settings(seed=3)
 
 
 # Logarithms of rates
@@ -354,8 +415,10 @@ def test_bad_arguments_are_named(change, error, words):
 def test_with_log_rates_the_gradient_is_along_the_logarithm():
     """λ_1 = λ_0 exp(−d_θ F), d_θ F by differences of the re-solved cost in θ."""
     problem, _, lam = logistic()
-    estimate = dict(average=lambda net, steps: hgp.ExactAverage(net.n), iterations=3000)
-    path = optimise(problem, NET, lam, 1, exact_training, estimate, GradientDescent(1.0), log=True)
+    estimate = Estimator(iterations=3000, eta=1.0, average=lambda net, steps: hgp.ExactAverage(net.n))
+    path = optimise(
+        problem, lam, NET, outer_steps=1, train=exact_training, estimate=estimate, update=GradientDescent(1.0, log=True)
+    )
     along = differences(hgp.problems.LogRates(problem), np.log(lam))
     assert_close(-np.log(path.lam[1] / lam), along, 1e-6)
     assert_close(path.lam[0], lam, 1e-15)
@@ -364,9 +427,25 @@ def test_with_log_rates_the_gradient_is_along_the_logarithm():
 def test_log_rates_are_the_loop_on_the_wrapped_problem():
     problem, _, lam = logistic()
     seen = []
-    path = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE, Adam(0.3), log=True,
-                    callback=lambda k, lam, x, cost: seen.append(lam))  # fmt: skip
-    plain = optimise(hgp.problems.LogRates(problem), NET, np.log(lam), 3, TRAIN, ESTIMATE, Adam(0.3))
+    path = optimise(
+        problem,
+        lam,
+        NET,
+        outer_steps=3,
+        train=TRAIN,
+        estimate=ESTIMATE,
+        update=Adam(0.3, log=True),
+        callback=lambda k, lam, x, cost: seen.append(lam),
+    )
+    plain = optimise(
+        hgp.problems.LogRates(problem),
+        np.log(lam),
+        NET,
+        outer_steps=3,
+        train=TRAIN,
+        estimate=ESTIMATE,
+        update=Adam(0.3),
+    )
     assert_close(path.lam, np.exp(plain.lam), 1e-15)
     assert_close(np.stack(seen), path.lam, 1e-15)
     assert (path.outer_cost == plain.outer_cost).all()
@@ -374,13 +453,33 @@ def test_log_rates_are_the_loop_on_the_wrapped_problem():
 
 def test_a_projection_speaks_of_lam_whatever_is_updated():
     problem, _, lam = logistic()
-    path = optimise(problem, NET, lam, 4, TRAIN, ESTIMATE, Adam(0.5), hgp.bilevel.Box(0.12, 0.2), log=True)
+    path = optimise(
+        problem,
+        lam,
+        NET,
+        outer_steps=4,
+        train=TRAIN,
+        estimate=ESTIMATE,
+        update=Adam(0.5, log=True),
+        project=Box(0.12, 0.2),
+    )
     assert path.lam[1:].min() >= 0.12 * (1 - 1e-12) and path.lam[1:].max() <= 0.2 * (1 + 1e-12)
     assert np.ptp(path.lam[-1]) > 0.07  # both sides are met
     with pytest.raises(ValueError, match="project must return positive entries with log=True"):
-        optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, project=np.zeros_like, log=True)
+        optimise(
+            problem,
+            lam,
+            NET,
+            outer_steps=1,
+            train=TRAIN,
+            estimate=ESTIMATE,
+            update=Adam(0.1, log=True),
+            project=np.zeros_like,
+        )
     with pytest.raises(ValueError, match="lam must be positive with log=True"):
-        optimise(problem, NET, lam - lam.min(), 1, TRAIN, ESTIMATE, log=True)
+        optimise(
+            problem, lam - lam.min(), NET, outer_steps=1, train=TRAIN, estimate=ESTIMATE, update=Adam(0.1, log=True)
+        )
 
 
 # Measure and patience
@@ -396,28 +495,46 @@ def test_the_loop_ends_when_the_measure_has_not_fallen_for_long_enough():
         x[...], lam[...] = 0, 0  # whatever it likes
         return next(said)
 
-    path = optimise(problem, NET, lam, 9, TRAIN, ESTIMATE, measure=measure, patience=3)
+    path = optimise(
+        problem, lam, NET, outer_steps=9, train=TRAIN, estimate=ESTIMATE, monitor=Monitor(measure, patience=3)
+    )
     assert (path.stopped, path.best, path.measure.tolist()) == ("patience", 3, [5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 9.0])
     assert (path.best_x == kept[3][0]).all() and (path.lam == np.stack([lam for _, lam in kept])).all()
-    plain = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE)
+    plain = optimise(problem, lam, NET, outer_steps=3, train=TRAIN, estimate=ESTIMATE)
     assert (path.best_x == plain.x).all()
-    with pytest.raises(ValueError, match="measure\\(x, lam\\)=nan"):
-        optimise(problem, NET, lam, 1, TRAIN, ESTIMATE, measure=lambda x, lam: float("nan"))
-    with pytest.raises(TypeError, match="measure"):
-        hgp.bilevel.Monitor(None, patience=2)
+    with pytest.raises(ValueError, match=r"^measure\(x, lam\) must be a finite number, got nan"):
+        optimise(
+            problem,
+            lam,
+            NET,
+            outer_steps=1,
+            train=TRAIN,
+            estimate=ESTIMATE,
+            monitor=Monitor(lambda x, lam: float("nan")),
+        )
+    with pytest.raises(TypeError, match="^measure must be a function, got None"):
+        Monitor(None, patience=2)
     with pytest.raises(TypeError, match=r"measure must be a function that can be called as measure\(x, lam\)"):
-        hgp.bilevel.Monitor(lambda x: 0.0)
+        Monitor(lambda x: 0.0)
 
 
 def test_a_path_draws_itself():
     plt = pytest.importorskip("matplotlib.pyplot")
     problem, _, lam = quadratic()
-    path = optimise(problem, NET, lam, 3, TRAIN, ESTIMATE, measure=lambda x, lam: float(np.abs(lam).sum()))
+    path = optimise(
+        problem,
+        lam,
+        NET,
+        outer_steps=3,
+        train=TRAIN,
+        estimate=ESTIMATE,
+        monitor=Monitor(lambda x, lam: float(np.abs(lam).sum())),
+    )
     for over, along in (("step", np.arange(4)), ("floats", path.floats), ("rounds", path.rounds)):
         figure = path.plot(over)
         line = figure.axes[0].lines[0]
         assert (line.get_xdata() == along).all() and (line.get_ydata() == path.outer_cost).all()
         assert len(figure.axes[1].lines) == lam.size
         plt.close(figure)
-    with pytest.raises(ValueError, match="over='seconds' given"):
+    with pytest.raises(ValueError, match="^over must be one of 'step', 'floats', 'rounds', got 'seconds'"):
         path.plot("seconds")

@@ -15,15 +15,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.examples import logistic, quadratic
-from support.outer_loop import optimise
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import Adam, Box, GradientDescent
+from hgp_ref.bilevel import Adam, Box, Estimator, GradientDescent, Monitor, Trainer, optimise
 from hgp_ref.results import npz_bytes, read_npz, write_whole
+from hgp_ref.training import SGP
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
-SETTINGS = dict(outer_steps=6, train=dict(steps=30, lr=0.5, batch_size=5), estimate=dict(steps=3, iterations=20))
-SETTINGS |= dict(update=Adam(0.02), seed=4)
+BATCHES = hgp.MiniBatches(5, seed=4)
+METHOD = SGP(30, 0.5, (0.6, 0.8), batches=BATCHES)
+SETTINGS = dict(outer_steps=6, train=METHOD, estimate=Estimator(3, 20, eta=1.0), update=Adam(0.02))
 TESTS = Path(__file__).parents[1]
 
 
@@ -42,13 +43,26 @@ def kill_at(step):
 @pytest.mark.parametrize("update", [Adam(0.05), GradientDescent(0.05)], ids=repr)
 def test_a_run_in_pieces_is_the_run_in_one_go(tmp_path, update):
     problem, _, lam = logistic()
-    whole = optimise(problem, NET, lam, **SETTINGS | {"update": update}, measure=lambda x, lam: float(x[0, 0]))
+    whole = optimise(problem, lam, NET, monitor=Monitor(lambda x, lam: float(x[0, 0])), **SETTINGS | {"update": update})
     for stop in (1, 4):
         with pytest.raises(Killed):
-            optimise(problem, NET, lam, **SETTINGS | {"update": update}, measure=lambda x, lam: float(x[0, 0]),
-                     file=tmp_path / "loop.npz", callback=kill_at(stop))  # fmt: skip
-    path = optimise(problem, NET, lam, **SETTINGS | {"update": update}, measure=lambda x, lam: float(x[0, 0]),
-                    file=tmp_path / "loop.npz")  # fmt: skip
+            optimise(
+                problem,
+                lam,
+                NET,
+                monitor=Monitor(lambda x, lam: float(x[0, 0])),
+                file=tmp_path / "loop.npz",
+                callback=kill_at(stop),
+                **SETTINGS | {"update": update},
+            )
+    path = optimise(
+        problem,
+        lam,
+        NET,
+        monitor=Monitor(lambda x, lam: float(x[0, 0])),
+        file=tmp_path / "loop.npz",
+        **SETTINGS | {"update": update},
+    )
     assert path == whole
     assert path.save(tmp_path / "a.npz").read_bytes() == whole.save(tmp_path / "b.npz").read_bytes()
 
@@ -57,67 +71,73 @@ def test_a_finished_run_is_read_and_a_longer_one_goes_on(tmp_path):
     problem, _, lam = logistic()
     file = tmp_path / "loop.npz"
     short = SETTINGS | {"outer_steps": 2}
-    optimise(problem, NET, lam, **short, file=file)
+    optimise(problem, lam, NET, file=file, **short)
     before = file.read_bytes()
-    assert optimise(problem, NET, lam, **short, file=file) == optimise(problem, NET, lam, **short)
+    assert optimise(problem, lam, NET, file=file, **short) == optimise(problem, lam, NET, **short)
     assert file.read_bytes() == before
-    assert optimise(problem, NET, lam, **SETTINGS, file=file) == optimise(problem, NET, lam, **SETTINGS)
+    assert optimise(problem, lam, NET, file=file, **SETTINGS) == optimise(problem, lam, NET, **SETTINGS)
     with pytest.raises(ValueError, match="outer_steps must be >= 6, the steps that .* holds, got 2"):
-        optimise(problem, NET, lam, **short, file=file)
+        optimise(problem, lam, NET, file=file, **short)
 
 
 def test_a_smaller_step_size_after_divergence_is_kept(tmp_path):
     problem, _, lam = quadratic()
-    given = dict(train=dict(steps=60, lr=0.5), estimate=dict(steps=20, iterations=200, eta=8.0), outer_steps=3)
+    given = dict(train=SGP(60, 0.5, (0.6, 0.8)), estimate=Estimator(20, 200, eta=8.0), outer_steps=3)
     with pytest.warns(RuntimeWarning, match="hyper-gradient refused"):
-        whole = optimise(problem, NET, lam, **given)
+        whole = optimise(problem, lam, NET, **given)
         with pytest.raises(Killed):
-            optimise(problem, NET, lam, **given, file=tmp_path / "loop.npz", callback=kill_at(1))
-    assert optimise(problem, NET, lam, **given, file=tmp_path / "loop.npz") == whole  # without a warning
+            optimise(problem, lam, NET, file=tmp_path / "loop.npz", callback=kill_at(1), **given)
+    assert optimise(problem, lam, NET, file=tmp_path / "loop.npz", **given) == whole  # without a warning
 
 
 def test_refused_steps_in_a_row_are_counted_across_a_break(tmp_path):
     """Two of them end the loop, also when it was taken up again in between."""
     problem, _, lam = quadratic()
 
-    def infinite(problem, net, x, lam, **options):
+    def infinite(problem, x, lam, net, **options):
         return SimpleNamespace(value=np.full_like(lam, np.inf), traffic=hgp.Traffic(rounds=1))
 
-    given = dict(train=dict(steps=60, lr=0.5), estimate=infinite)
+    given = dict(train=SGP(60, 0.5, (0.6, 0.8)), estimate=infinite)
     with pytest.warns(RuntimeWarning, match="holds NaN or infinite"):
-        whole = optimise(problem, NET, lam, 9, **given)
-        optimise(problem, NET, lam, 1, **given, file=tmp_path / "loop.npz")
-        path = optimise(problem, NET, lam, 9, **given, file=tmp_path / "loop.npz")
+        whole = optimise(problem, lam, NET, outer_steps=9, **given)
+        optimise(problem, lam, NET, outer_steps=1, file=tmp_path / "loop.npz", **given)
+        path = optimise(problem, lam, NET, outer_steps=9, file=tmp_path / "loop.npz", **given)
     assert path == whole and path.stopped == "divergence" and len(path.lam) == 3
 
 
 def test_other_runs_are_refused(tmp_path):
     problem, _, lam = logistic()
     file = tmp_path / "loop.npz"
-    optimise(problem, NET, lam, **SETTINGS | {"outer_steps": 1}, file=file)
+    optimise(problem, lam, NET, file=file, **SETTINGS | {"outer_steps": 1})
     for change, words in (
-        (dict(seed=1), "with train=.*seed=4.*, but train is .*seed=1"),
+        (
+            dict(train=SGP(30, 0.5, (0.6, 0.8), batches=hgp.MiniBatches(5, seed=1))),
+            "with train=.*seed=4.*, but train is .*seed=1",
+        ),
         (dict(net=hgp.networks.RandomDirected(n=3, seed=2)), "with net="),
-        (dict(train=dict(steps=31, lr=0.5)), "with train="),
+        (dict(train=SGP(31, 0.5, (0.6, 0.8), batches=BATCHES)), "with train="),
         (dict(update=GradientDescent(0.1)), "with update="),
-        (dict(estimate=dict(steps=3, iterations=21)), "with estimate="),
-        (dict(warm_start=False), "with train=.*warm_start=True.*, but train is .*warm_start=False"),
+        (dict(estimate=Estimator(3, 21, eta=1.0)), "with estimate="),
+        (
+            dict(train=Trainer(METHOD, warm_start=False)),
+            "with train=.*warm_start=True.*, but train is .*warm_start=False",
+        ),
         (dict(project=Box(0.0, 1.0)), "with project=None"),
-        (dict(log=True), "with update=.*log=False"),
+        (dict(update=Adam(0.02, log=True)), "with update=.*log=False"),
         (dict(lam=lam + 0.1), "another lam"),
         (dict(lam=lam.astype("float32"), problem=problem.to("numpy", "float32")), "belongs to λ of shape"),
         (dict(problem=logistic(seed=5)[0]), "belongs to a problem whose inner cost"),
-        (dict(x0=np.ones((3, 4))), "belongs to a run with another x0"),
-        (dict(measure=lambda x, lam: 0.0), "belongs to a run with another measure"),
+        (dict(train=Trainer(METHOD, x0=np.ones((3, 4)))), "belongs to a run with another x0"),
+        (dict(monitor=Monitor(lambda x, lam: 0.0)), "belongs to a run with another measure"),
     ):
         with pytest.raises(ValueError, match=words):
-            optimise(**dict(problem=problem, net=NET, lam=lam) | SETTINGS | change, file=file)
+            optimise(file=file, **dict(problem=problem, net=NET, lam=lam) | SETTINGS | change)
     hgp.hypergradient(problem, np.zeros((3, 4)), lam, hgp.ExactAverage(3), eta=1.0, iterations=3).save(file)
     with pytest.raises(ValueError, match="must be a checkpoint of optimise, but .* holds a Estimate"):
-        optimise(problem, NET, lam, **SETTINGS, file=file)
+        optimise(problem, lam, NET, file=file, **SETTINGS)
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(ValueError, match="cannot be read"):
-        optimise(problem, NET, lam, **SETTINGS, file=file)
+        optimise(problem, lam, NET, file=file, **SETTINGS)
 
 
 def test_other_problems_with_the_same_validation_data_are_refused(tmp_path):
@@ -129,8 +149,8 @@ def test_other_problems_with_the_same_validation_data_are_refused(tmp_path):
 
     def run(labels, l2, steps):
         problem = hgp.problems.HyperCleaning(X, labels, X_val, y_val, l2=l2)
-        given = dict(train=dict(steps=20, lr=0.5), estimate=dict(steps=3, iterations=5), file=file)
-        return optimise(problem, NET, lam, steps, **given)
+        given = dict(train=SGP(20, 0.5, (0.6, 0.8)), estimate=Estimator(3, 5, eta=1.0), file=file)
+        return optimise(problem, lam, NET, outer_steps=steps, **given)
 
     run(y, 0.1, 1)
     for labels, l2 in ((1 - y, 0.1), (y, 3.0)):
@@ -144,9 +164,9 @@ def test_another_schedule_of_the_same_text_is_refused(tmp_path):
     rng, file = np.random.default_rng(0), tmp_path / "loop.npz"
     nets = [hgp.networks.Schedule([m / m.sum(axis=0) for m in rng.random((59, 3, 3))]) for _ in range(2)]
     assert repr(nets[0]) == repr(nets[1])
-    optimise(problem, nets[0], lam, **SETTINGS | {"outer_steps": 1}, file=file)
+    optimise(problem, lam, nets[0], file=file, **SETTINGS | {"outer_steps": 1})
     with pytest.raises(ValueError, match="belongs to a run with another graphs"):
-        optimise(problem, nets[1], lam, **SETTINGS, file=file)
+        optimise(problem, lam, nets[1], file=file, **SETTINGS)
 
 
 PROGRAM = """
@@ -182,7 +202,13 @@ def test_killed_again_and_again_it_gives_the_same_bytes(tmp_path):
     assert run.returncode == 0 and kills >= 4, (run.returncode, kills)
     problem, _, lam = logistic()
     whole = optimise(
-        problem, NET, lam, 40, dict(steps=60, lr=0.5, batch_size=5), dict(steps=3, iterations=40), Adam(0.003)
+        problem,
+        lam,
+        NET,
+        outer_steps=40,
+        train=SGP(60, 0.5, (0.6, 0.8), batches=5),
+        estimate=Estimator(3, 40, eta=1.0),
+        update=Adam(0.003),
     )
     assert (tmp_path / "path.npz").read_bytes() == whole.save(tmp_path / "whole.npz").read_bytes()
 
@@ -206,17 +232,17 @@ def test_one_changed_label_of_many_is_noticed(tmp_path, kind, dtype):
 
     problem, file = make(parts), tmp_path / "loop.npz"
     lam = np.full((3, problem.dim_lam), 0.1, dtype)
-    given = dict(train=dict(steps=3, lr=0.5), estimate=dict(steps=3, iterations=2), update=GradientDescent(0.01))
+    given = dict(train=SGP(3, 0.5, (0.6, 0.8)), estimate=Estimator(3, 2, eta=1.0), update=GradientDescent(0.01))
     with np.errstate(all="ignore"):
-        optimise(problem, NET, lam, 1, **given, file=file)
+        optimise(problem, lam, NET, outer_steps=1, file=file, **given)
         for index, entry in ((1, (2, 77)), (3, (0, 5)), (0, (1, 3, 0)), (2, (1, 3, 1))):
             other = [np.array(a) for a in parts]
             other[index][entry] = (
                 1 - other[index][entry] if index % 2 else np.nextafter(other[index][entry], 9, dtype=dtype)
             )
             with pytest.raises(ValueError, match="belongs to a problem (with other data|whose)"):
-                optimise(make(other), NET, lam, 2, **given, file=file)
-        assert len(optimise(make([a.copy() for a in parts]), NET, lam, 2, **given, file=file).lam) == 3
+                optimise(make(other), lam, NET, outer_steps=2, file=file, **given)
+        assert len(optimise(make([a.copy() for a in parts]), lam, NET, outer_steps=2, file=file, **given).lam) == 3
 
 
 def test_changed_data_of_a_network_and_of_a_quadratic_are_noticed(tmp_path):
@@ -224,41 +250,45 @@ def test_changed_data_of_a_network_and_of_a_quadratic_are_noticed(tmp_path):
     model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
     X, y = rng.normal(size=(3, 50, 4)), rng.integers(0, 3, (3, 50))
     near = np.nextafter(X, 9)
-    lam, given = np.zeros((3, 3)), dict(train=dict(steps=3, lr=0.1), estimate=dict(steps=3, iterations=2))
+    lam, given = np.zeros((3, 3)), dict(train=SGP(3, 0.1, (0.6, 0.8)), estimate=Estimator(3, 2, eta=1.0))
     cases = [hgp.problems.PersonalMask(model, *data) for data in ((X, y), (near, y), (X, y, near, y))]
-    optimise(cases[0], NET, lam, 1, **given, file=tmp_path / "n.npz")
+    optimise(cases[0], lam, NET, outer_steps=1, file=tmp_path / "n.npz", **given)
     for other in cases[1:]:
         with pytest.raises(ValueError, match="belongs to a problem with other data"):
-            optimise(other, NET, lam, 2, **given, file=tmp_path / "n.npz")
+            optimise(other, lam, NET, outer_steps=2, file=tmp_path / "n.npz", **given)
     A, b, C, t = np.stack([np.eye(2)] * 3), rng.normal(size=(3, 2)), rng.normal(size=(3, 3, 2)), rng.normal(size=(3, 2))
     whole = hgp.problems.Quadratic(A, b, C, t)
-    optimise(whole, NET, lam, 1, **given, file=tmp_path / "q.npz")
+    optimise(whole, lam, NET, outer_steps=1, file=tmp_path / "q.npz", **given)
     for data, more in (((A * (1 + 1e-12), b, C, t), {}), ((A, np.nextafter(b, 9), C, t), {}),
                        ((A, b, np.nextafter(C, 9), t), {}), ((A, b, C, np.nextafter(t, 9)), {}),
                        ((A, b, C, t), {"outer_reg": 1e-12})):  # fmt: skip
         with pytest.raises(ValueError, match="belongs to a problem with other data"):
-            optimise(hgp.problems.Quadratic(*data, **more), NET, lam, 2, **given, file=tmp_path / "q.npz")
-    optimise(hgp.problems.Quadratic(A, b, C, t), NET, lam, 2, **given, file=tmp_path / "q.npz")
+            optimise(hgp.problems.Quadratic(*data, **more), lam, NET, outer_steps=2, file=tmp_path / "q.npz", **given)
+    optimise(hgp.problems.Quadratic(A, b, C, t), lam, NET, outer_steps=2, file=tmp_path / "q.npz", **given)
 
 
 def test_another_x0_is_noticed(tmp_path):
     problem, x, lam = logistic()
-    file, given = tmp_path / "loop.npz", SETTINGS | {"outer_steps": 1}
-    optimise(problem, NET, lam, **given, x0=x, file=file)
+    file = tmp_path / "loop.npz"
+
+    def run(x0, **given):
+        return optimise(problem, lam, NET, file=file, **SETTINGS | dict(train=Trainer(METHOD, x0=x0)) | given)
+
+    run(x, outer_steps=1)
     for x0 in (None, np.nextafter(x, 9)):
         with pytest.raises(ValueError, match="belongs to a run with another x0"):
-            optimise(problem, NET, lam, **SETTINGS, x0=x0, file=file)
-    optimise(problem, NET, lam, **SETTINGS, x0=x.copy(), file=file)
+            run(x0)
+    run(x.copy())
 
 
 def test_data_are_the_same_in_every_library(tmp_path):
     torch = pytest.importorskip("torch")
     problem, _, lam = logistic()
     file = tmp_path / "loop.npz"
-    optimise(problem, NET, lam, **SETTINGS | {"outer_steps": 1}, file=file)
+    optimise(problem, lam, NET, file=file, **SETTINGS | {"outer_steps": 1})
     for steps in (2, 3):  # from a file that NumPy arrays have written, and from one of tensors
         given = SETTINGS | {"outer_steps": steps}
-        path = optimise(problem.to("torch"), NET, torch.asarray(lam), **given, file=file)
+        path = optimise(problem.to("torch"), torch.asarray(lam), NET, file=file, **given)
         assert len(path.lam) == steps + 1
 
 
@@ -284,23 +314,23 @@ EDITS = {
 def test_an_edited_checkpoint_is_refused(tmp_path, edit):
     problem, _, lam = logistic()
     file = tmp_path / "loop.npz"
-    optimise(problem, NET, lam, **SETTINGS | {"outer_steps": 1}, file=file)
+    optimise(problem, lam, NET, file=file, **SETTINGS | {"outer_steps": 1})
     arrays, texts = read_npz(file)
     record = json.loads(texts["result.json"])
     EDITS[edit](record["fields"])
     write_whole(file, npz_bytes(arrays, {"result.json": json.dumps(record)}))
     with pytest.raises(ValueError, match=r"loop\.npz (was edited|cannot be read)"):
-        optimise(problem, NET, lam, **SETTINGS, file=file)
+        optimise(problem, lam, NET, file=file, **SETTINGS)
 
 
 def test_an_edited_array_of_a_checkpoint_is_refused(tmp_path):
     problem, _, lam = logistic()
     file = tmp_path / "loop.npz"
-    optimise(problem, NET, lam, **SETTINGS | {"outer_steps": 1}, file=file)
+    optimise(problem, lam, NET, file=file, **SETTINGS | {"outer_steps": 1})
     arrays, texts = read_npz(file)
     for name in arrays:
         changed = {other: np.array(a) for other, a in arrays.items()}
         changed[name].reshape(-1)[-1] += 1
         write_whole(file, npz_bytes(changed, texts))
         with pytest.raises(ValueError, match="was edited"):
-            optimise(problem, NET, lam, **SETTINGS, file=file)
+            optimise(problem, lam, NET, file=file, **SETTINGS)

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.outer_loop import optimise
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import Box, GradientDescent, certified
+from hgp_ref.bilevel import Box, CertifiedDescent, Estimator, Monitor, certified, optimise
 from hgp_ref.bilevel.certified import StepLength
+from hgp_ref.training import SGP
 
 
 def random_problem(seed, n, d, N=8):
@@ -25,7 +25,7 @@ def F(problem, lam):
     return float(problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum())
 
 
-GIVEN = dict(train=dict(steps=400, lr=1.0), estimate=dict(steps=3, iterations=30), certify=0.5)
+GIVEN = dict(train=SGP(400, 1.0, (0.6, 0.8)), estimate=Estimator(3, 30, eta=1.0))
 
 
 @pytest.mark.filterwarnings("ignore:outer step .. γ = .* refused. diverged. the outer cost is beyond floating point")
@@ -35,20 +35,27 @@ def test_any_first_length_leads_to_certified_steps(first, where):
     """The widths at λ⁺ grow with γ, and beyond some γ a box has nothing but its corners."""
     problem, lam = random_problem(0, 3, 2, 10), np.full((3, 1), 0.3)
     project = None if where == "log" else Box(0.01, 1.0)
-    path = optimise(problem, hgp.networks.RandomDirected(3, 0.3, 0.7, seed=0), lam, 3, **GIVEN, log=where == "log",
-                    project=project, update=GradientDescent(first))  # fmt: skip
+    path = optimise(
+        problem,
+        lam,
+        hgp.networks.RandomDirected(3, 0.3, 0.7, seed=0),
+        outer_steps=3,
+        project=project,
+        update=CertifiedDescent(first, log=where == "log"),
+        **GIVEN,
+    )
     true = np.array([F(problem, one) for one in path.lam])
     assert path.stopped in ("steps", "stationary") and len(true) >= 2 and np.all(np.diff(true) < 0)
 
 
 def test_training_that_fails_is_said_and_tried_on_other_graphs():
     problem, lam, net = random_problem(0, 3, 2), np.full((3, 1), 0.3), hgp.networks.RandomDirected(3, seed=0)
-    given = dict(estimate=dict(steps=20, iterations=100), certify=0.5, update=GradientDescent(0.1))
+    given = dict(estimate=Estimator(20, 100, eta=1.0), update=CertifiedDescent(0.1))
 
     def failing(until):
         calls = []
 
-        def train(problem, net, lam, **options):
+        def train(problem, lam, net, **options):
             calls.append(lam)
             if 1 < len(calls) <= until:
                 raise hgp.DivergenceError("training diverged: for a test")
@@ -57,11 +64,11 @@ def test_training_that_fails_is_said_and_tried_on_other_graphs():
         return train
 
     with pytest.warns(RuntimeWarning, match="refused: training diverged: for a test"):
-        path = optimise(problem, net, lam, 2, failing(np.inf), **given)
+        path = optimise(problem, lam, net, outer_steps=2, train=failing(np.inf), **given)
     assert path.stopped == "divergence" and len(path.lam) == 1
     assert f"training failed at all {certified.FAILURES} λ⁺" in path.note and path.note.endswith("for a test")
     with pytest.warns(RuntimeWarning, match="refused"):
-        path = optimise(problem, net, lam, 2, failing(4), **given)
+        path = optimise(problem, lam, net, outer_steps=2, train=failing(4), **given)
     assert path.stopped == "steps" and path.steps[0].scale == 0.1 / 8 and "refused" in path.steps[0].note
 
 
@@ -72,13 +79,13 @@ def test_graphs_of_a_training_that_failed_are_used_up():
     assert caught.value.traffic.rounds == caught.value.steps > 0
     seen = []
 
-    def train(problem, net, lam, **options):
+    def train(problem, lam, net, **options):
         seen.append(repr(net))
         return hgp.sgp(problem, lam, net, steps=200, lr=0.5 if len(seen) == 1 else 1e3, milestones=(0.6, 0.8))
 
     net = hgp.networks.RandomDirected(3, seed=0)
     with pytest.warns(RuntimeWarning, match="refused"):
-        optimise(problem, net, lam, 1, train, dict(steps=2, iterations=5))
+        optimise(problem, lam, net, outer_steps=1, train=train, estimate=Estimator(2, 5, eta=1.0))
     assert len({*seen}) == len(seen) > 2  # each from another graph on
 
 
@@ -100,9 +107,15 @@ def test_measure_and_best_are_those_of_the_corrected_x():
         measured.append((x.copy(), lam.copy()))
         return float(np.abs(x).sum())
 
-    path = optimise(problem, hgp.networks.RandomDirected(3, 0.3, 0.7, seed=0), lam, 2,
-                    **GIVEN | dict(train=dict(steps=20, lr=1.0)), log=True, update=GradientDescent(1.0),
-                    measure=measure)  # fmt: skip
+    path = optimise(
+        problem,
+        lam,
+        hgp.networks.RandomDirected(3, 0.3, 0.7, seed=0),
+        outer_steps=2,
+        update=CertifiedDescent(1.0, log=True),
+        monitor=Monitor(measure),
+        **GIVEN | dict(train=SGP(20, 1.0, (0.6, 0.8))),
+    )
     assert len(measured) > len(path.lam) == len(path.measure)  # x was corrected, and measured again
     assert path.measure[-1] == np.abs(path.x).sum()
     for k, at in enumerate(path.lam):  # the last x at each λ
@@ -115,10 +128,10 @@ def test_measure_and_best_are_those_of_the_corrected_x():
 def test_a_run_that_could_not_go_on_is_not_paid_for_twice(tmp_path):
     problem, lam, net = random_problem(0, 3, 2), np.full((3, 1), 0.3), hgp.networks.RandomDirected(3, seed=0)
     known = hgp.problems.lipschitz.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
-    given = GIVEN | dict(update=GradientDescent(0.1), certify=dict(theta=0.5, lipschitz=known))
-    once = optimise(problem, net, lam, 2, **given, file=tmp_path / "loop.npz")
+    given = GIVEN | dict(update=CertifiedDescent(0.1, lipschitz=known))
+    once = optimise(problem, lam, net, outer_steps=2, file=tmp_path / "loop.npz", **given)
     assert once.stopped == "certificate" and once.note
-    assert once == optimise(problem, net, lam, 2, **given, file=tmp_path / "loop.npz")
+    assert once == optimise(problem, lam, net, outer_steps=2, file=tmp_path / "loop.npz", **given)
 
 
 # The search alone: `widths` says how wide the interval of F is at λ⁺

@@ -106,28 +106,28 @@ def test_nothing_in_the_simplex_is_nearer(row, other):
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "message"),
     [
-        (lambda: Adam(-1.0), "lr=-1.0"),
-        (lambda: Adam(0.1, (0.9, 1.0)), "betas"),
+        (lambda: Adam(-1.0), "^lr must be a finite number > 0, got -1.0"),
+        (lambda: Adam(0.1, (0.9, 1.0)), r"^betas must be two numbers in \[0, 1\), got \(0.9, 1.0\)"),
         (lambda: Adam(0.1, 0.9), "betas must be two numbers in .*, got 0.9"),
-        (lambda: Adam(0.1, eps=0.0), "eps=0.0"),
-        (lambda: GradientDescent(0), "lr=0"),
-        (lambda: Box(1, 0), "low=1, high=0"),
-        (lambda: Box(0, math.inf), "high=inf"),
-        (lambda: Simplex(0), "total=0"),
+        (lambda: Adam(0.1, eps=0.0), "^eps must be a finite number > 0, got 0.0"),
+        (lambda: GradientDescent(0), "^lr must be a finite number > 0, got 0"),
+        (lambda: Box(1, 0), "^low must be <= high, got low=1, high=0"),
+        (lambda: Box(0, math.inf), "^high must be a finite number, got inf"),
+        (lambda: Simplex(0), "^total must be a finite number > 0, got 0"),
         (lambda: Simplex()(np.full((2, 2), np.nan)), "lam must be finite"),
         (
             lambda: Simplex(5e-324)(np.zeros((1, 2))),
             "total must be a sum that entries of lam .* can have, got 4.94066e-324",
         ),
         (lambda: Simplex(1e39)(np.zeros((1, 2), dtype=np.float32)), r"entries of lam \(float32\) can have, got 1e\+39"),
-        (lambda: Simplex()([[1.0, 2.0]]), "lam: needed an array"),
+        (lambda: Simplex()([[1.0, 2.0]]), "^lam must be an array, got builtins.list"),
         (lambda: Box(0, 1)(np.ones(3)), r"lam must have shape \(..., n, d_lam\), got \(3,\)"),
     ],
 )
-def test_what_is_refused(make, words):
-    with pytest.raises((TypeError, ValueError), match=words):
+def test_what_is_refused(make, message):
+    with pytest.raises((TypeError, ValueError), match=message):
         make()
 
 

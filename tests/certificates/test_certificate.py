@@ -167,7 +167,7 @@ def test_refusals():
         hgp.certify(problem, x, lam, estimate_of(est.value, None))
     with pytest.raises(ValueError, match="est.w must not contain NaN"):
         hgp.certify(problem, x, lam, estimate_of(est.value, w + np.nan))
-    with pytest.raises(ValueError, match=r"est.w: shape \(3, 3\)"):
+    with pytest.raises(ValueError, match=r"est.w must have shape \(..., 3, 2\) = .*, got \(3, 3\)"):
         hgp.certify(problem, x, lam, estimate_of(est.value, np.zeros((3, 3))))
     A = np.tile(np.diag([1.0, -1.0]), (3, 1, 1))
     saddle = hgp.problems.Quadratic(A, np.zeros((3, 2)), np.ones((3, 1, 2)), np.zeros((3, 2)))

@@ -90,7 +90,7 @@ def test_a_modulus_above_what_is_computed_is_refused(finished, matrix_free):
 @pytest.mark.parametrize("value", [-1, 0, -0.0, np.nan, np.inf, True, "power", [1.0]])
 def test_a_modulus_must_be_a_positive_number(finished, value):
     problem, x, lam, est, avg = finished
-    with pytest.raises((TypeError, ValueError), match=r"strong_convexity=.* given.*, needed"):
+    with pytest.raises((TypeError, ValueError), match=r"strong_convexity must be (one of|a finite number > 0).*, got "):
         hgp.certify(problem, x, lam, est, avg, strong_convexity=value)
 
 

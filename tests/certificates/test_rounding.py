@@ -6,10 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.outer_loop import optimise
 
 import hgp_ref as hgp
-from hgp_ref.bilevel import GradientDescent
+from hgp_ref.bilevel import CertifiedDescent, Estimator, GradientDescent, optimise
 from hgp_ref.bilevel import certified as intervals
 from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates import certify, measured_residual
@@ -209,19 +208,19 @@ def test_plans_and_paths_say_it_too():
     problem, x, lam, _ = case()
     net = hgp.networks.FullyConnected(3)
 
-    def train(problem, net, lam, **options):
+    def train(problem, lam, net, **options):
         return SimpleNamespace(x=hgp.exact.inner_solution(case()[0], lam), traffic=hgp.Traffic())
 
-    options = (lam, 1, train, dict(steps=1, iterations=100, eta=0.1), GradientDescent(0.01))
+    options = dict(outer_steps=1, train=train, estimate=Estimator(1, 100, eta=0.1))
     for given, complete in ((problem, True), (Own(problem), False)):
         out = hgp.plan(given, x, lam, net, target=1e-3).run()
         assert out.met and out.rounding_complete is complete
         assert ("own sums is not included" in str(out)) is not complete
-        path = optimise(given, net, *options, certify=0.5)
+        path = optimise(given, lam, net, **options, update=CertifiedDescent(0.01))
         assert path.rounding_complete is complete
         assert ("own sums is not included" in str(path)) is not complete
     assert hgp.plan(problem, x, lam, net, target=1e-3).run(certify=False).rounding_complete is None
-    path = optimise(problem, net, *options)
+    path = optimise(problem, lam, net, **options, update=GradientDescent(0.01))
     assert path.rounding_complete is None and "sums" not in str(path)
 
 

@@ -255,8 +255,8 @@ def test_the_cost_of_a_run_is_what_it_takes(tmp_path):
     price = timed(settings, task, net)
     start = time.process_time()
     run_part(settings, "RandD.hgp_pl.0", {})
-    took, told = time.process_time() - start, _cost(settings, "RandD.hgp_pl.0", price)
-    assert told / 3 < took < 3 * told + 1.0, (took, told, price)
+    measured, estimated = time.process_time() - start, _cost(settings, "RandD.hgp_pl.0", price)
+    assert estimated / 3 < measured < 3 * estimated + 1.0, (measured, estimated, price)
 
 
 def test_timing_looks_at_no_spectrum(monkeypatch):
@@ -272,7 +272,7 @@ def test_timing_looks_at_no_spectrum(monkeypatch):
     for compiling in (0.0, 1e9):  # as where a step takes long, and as where it takes no time
         monkeypatch.setattr("figures.experiments.personalization.runs.COMPILING", compiling)
         price = timed(settings, task, net)
-        assert min(price.step, price.epoch, price.iteration) > 0 and price.besides >= 0
+        assert min(price.step, price.epoch, price.iteration) > 0 and price.setup >= 0
 
 
 def test_the_cost_in_words_has_all_groups():

@@ -46,7 +46,7 @@ function(
 # methods of others
 STEPS = dict(lr=0.01, inner_lr=0.1)
 OTHERS = {
-    "fednest": dict(ell=1.5, terms=3, inner_steps=2, local_steps=2),
+    "fednest": dict(ell=1.5, terms=3, inner_steps=2, local_steps=2, seed=0),
     "dbo": dict(jhip_lr=0.1, inner_steps=2, jhip_steps=2, tracking=False),
     "gbdsbo": dict(mixing=0.1, ell=1.5, terms=3),
     "mdbo": dict(ell=1.5, terms=3, eta=0.5, momentum=0.5),
@@ -63,7 +63,7 @@ for name, own in OTHERS.items():
         getattr(baselines, name),
         lambda own=own, kind=kind: (
             dict(problem=small.quadratic(), net=kind(3), lam=small.point(small.quadratic())["lam"], outer_steps=2)
-            | STEPS | own | dict(shared=True, x0=np.zeros((3, 4)), project=None, batch_size=None, seed=0, every=1)
+            | STEPS | own | dict(shared=True, x0=np.zeros((3, 4)), project=None, batches=None, every=1)
             | dict(callback=lambda *given: False)
         ),
         speaks_of=("step", "penalty", "jhip_lr"),  # a rule's step is what a method calls its rate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import hgp_ref as hgp
-from fuzz import small
+from fuzz import coverage, small
 from fuzz.small import FOLDER
 from fuzz.table import function, method
 from hgp_ref import methods, mixing, networks, neural, results
@@ -39,7 +39,8 @@ MEMBERS = {
 }
 for kind, settings in KINDS.items():
     make = getattr(networks, kind)
-    function(f"networks.{kind}", make, lambda settings=settings: dict(settings))
+    if coverage.undeclared(make):
+        function(f"networks.{kind}", make, lambda settings=settings: dict(settings))
     for member, good in MEMBERS.items():
         owner = lambda make=make, settings=settings: make(**settings)  # noqa: E731
         method(f"networks.{kind}.{member}", owner, lambda good=good: dict(good))
@@ -47,8 +48,6 @@ for member in ("asleep", "delays", "links"):
     owner = lambda: networks.Unreliable(networks.FullyConnected(3), sleep=0.2)  # noqa: E731
     method(f"networks.Unreliable.{member}", owner, lambda: dict(s=1))
 method("networks.OnePeerExponential.hop", lambda: networks.OnePeerExponential(3), lambda: dict(s=1))
-for name in ("diagnose_connectivity", "smallest_window", "strongly_connected", "unreachable"):
-    function(f"networks.{name}", getattr(networks, name), lambda: dict(net=small.net(), first=1, count=3))
 
 # averaging and channels
 function("mixing.PushSum", mixing.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
@@ -94,10 +93,6 @@ function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
 function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
 function("methods.Tracking", methods.Tracking, lambda: dict(step=0.1))
 function("methods.Refined", methods.Refined, lambda: dict(method=methods.Neumann(0.5), cycles=2, steps=3))
-function("methods.Descent", methods.Descent, lambda: dict(rule="tracking", step=0.1))
-function("methods.HessianGossip", methods.HessianGossip, lambda: dict(step=0.1, ell=1.0, terms=3))
-function("methods.LocalNeumann", methods.LocalNeumann, lambda: dict(eta=1.0))
-function("methods.RandomTerm", methods.RandomTerm, lambda: dict(terms=3, ell=1.0, seed=0, draw=0))
 
 # runs
 RUN = dict(batches=None, progress=False)

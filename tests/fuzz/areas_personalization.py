@@ -25,81 +25,79 @@ def clients() -> Clients:
 
 
 def task() -> personal.Task:
-    return personal.Task(small.model(), clients(), look=2)
+    return personal.Task(small.model(), clients(), eval_every=2)
 
 
-ROUNDS = personal.Rounds(rounds=3, lr=0.1, batch_size=4)
-PUSH = personal.Push(steps=4, lr=0.1, batch_size=4)
-OUTER = personal.Outer(outer_steps=1, iterations=2, steps=2, batch_size=4)
+ROUNDS = personal.LocalSGD(rounds=3, lr=0.1, batch_size=4)
+PUSH = personal.GradientPush(steps=4, lr=0.1, batch_size=4)
+OUTER = personal.OuterLoop(outer_steps=1, iterations=2, averaging_steps=2, batch_size=4)
 
 
 @functools.cache
 def result() -> personal.Personalized:
-    return personal.fedavg(task(), small.net(), PUSH)
-
-
-def given(**more: Any) -> Any:
-    return lambda: dict(task=task(), net=hgp.networks.FullyConnected(3), recipe=ROUNDS, **more)
+    return personal.FedAvg().fit(task(), small.net(), PUSH)
 
 
 function(
     "personalization.Task",
     personal.Task,
-    lambda: dict(model=small.model(), data=clients(), l2=0.1, seed=0, look=2, like=np.zeros(1)),
-    passes_nan=True,  # of `like` the kind matters alone
+    lambda: dict(model=small.model(), data=clients(), l2=0.1, seed=0, eval_every=2, like=np.zeros(1)),
+    passes_nan=True,  # only the library and the dtype of `like` matter
 )
 function(
-    "personalization.Push",
-    personal.Push,
+    "personalization.GradientPush",
+    personal.GradientPush,
     lambda: dict(steps=4, lr=0.1, milestones=(2,), decay=0.1, momentum=0.5, batch_size=4, variant="nedic"),
 )
 function(
-    "personalization.Rounds",
-    personal.Rounds,
+    "personalization.LocalSGD",
+    personal.LocalSGD,
     lambda: (
         dict(rounds=4, lr=0.1, milestones=(2,), decay=0.1, momentum=0.5, batch_size=4, epochs=1, averaging="exact")
-        | dict(steps=1, by_size=True)
+        | dict(averaging_steps=1, by_size=True, prox=0.1)
     ),
 )
 function(
-    "personalization.Outer",
-    personal.Outer,
+    "personalization.OuterLoop",
+    personal.OuterLoop,
     lambda: (
-        dict(outer_steps=1, rate=0.1, outer_l2=0.1, iterations=2, steps=2, eta=0.1, batch_size=4)
-        | dict(averaging="exact", outer_on="train")
+        dict(outer_steps=1, lr=0.1, outer_l2=0.1, iterations=2, averaging_steps=2, eta=0.1, batch_size=4)
+        | dict(averaging="exact", outer_data="train", as_published=False)
     ),
 )
-function("personalization.local", personal.local, lambda: dict(task=task(), net=small.net(), recipe=PUSH))
-function("personalization.fedavg", personal.fedavg, given())
-function("personalization.fedprox", personal.fedprox, given(mu=0.1))
-function("personalization.fedavg_plus", personal.fedavg_plus, given(epochs=1, tuning_rate=0.1, as_published=False))
-function(
-    "personalization.clustered_fl",
-    personal.clustered_fl,
-    given(tol_mean=0.4, tol_client=1.6, first_split=2, as_published=False),
-)
-function(
-    "personalization.pfedme",
-    personal.pfedme,
-    given(mu=1.0, inner_steps=2, local_rate=0.5, beta=1.0, as_published=False),
-)
-function("personalization.fedem", personal.fedem, given(components=2))
-function("personalization.class_prior", personal.class_prior, given())
-function(
-    "personalization.hgp_pl",
-    personal.hgp_pl,
-    lambda: dict(task=task(), net=small.net(), recipe=PUSH, outer=OUTER, as_printed=False),
-)
-function(
-    "personalization.hgp_mtl",
-    personal.hgp_mtl,
-    lambda: dict(task=task(), net=small.net(), recipe=PUSH, outer=OUTER, components=2),
-)
-function(
-    "personalization.hgp_weights",
-    personal.hgp_weights,
-    lambda: dict(task=task(), net=small.net(), recipe=PUSH, outer=personal.Outer(1, outer_on="validation", steps=2)),
-)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "Local": {},
+    "FedAvg": {},
+    "FedProx": dict(mu=0.1),
+    "FedAvgPlus": dict(tuning_epochs=1, tuning_lr=0.1, as_published=False),
+    "ClusteredFL": dict(tol_mean=0.4, tol_client=1.6, first_split=2, as_published=False),
+    "PFedMe": dict(mu=1.0, inner_steps=2, local_lr=0.5, beta=1.0, as_published=False),
+    "FedEM": dict(components=2),
+    "ClassPrior": {},
+    "HGPPersonalLayer": dict(outer=OUTER, as_printed=False),
+    "HGPMultiTask": dict(outer=OUTER, components=2),
+    "HGPInstanceWeights": dict(outer=personal.OuterLoop(1, outer_data="validation", averaging_steps=2)),
+}
+
+
+def fit(name: str) -> Any:
+    """Construct a method and run it."""
+
+    def call(task: Any, net: Any, trainer: Any, **settings: Any) -> personal.Personalized:
+        return getattr(personal, name)(**settings).fit(task, net, trainer)
+
+    return call
+
+
+for name, settings in SETTINGS.items():
+    rounds = not name.startswith(("HGP", "Local"))
+    trainer = ROUNDS if rounds else PUSH
+    net = hgp.networks.FullyConnected(3) if rounds else small.net()
+    function(
+        f"personalization.{name}",
+        fit(name),
+        lambda settings=settings, net=net, trainer=trainer: dict(task=task(), net=net, trainer=trainer, **settings),
+    )
 for part in ("curve", "accuracy"):
     method(f"personalization.Personalized.{part}", result, lambda: dict(part="test", weighted=True))
 method("personalization.Personalized.bottom", result, lambda: dict(share=0.1, part="test"))

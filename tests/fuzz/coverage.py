@@ -30,13 +30,7 @@ EXEMPT: dict[str, str] = {
     "baselines.RunOptions": "a TypedDict: keywords of all baselines, which are in the table",
     "mpi.spread": "starts MPI: bad values are in tests/mpi/refusals.py, on two ranks",
     **{f"mixing.{name}": DRIVEN for name in ("Mixer", "start_averaging", "SumPreserving", "run_round")},
-    **{
-        f"methods.{kind}": DRIVEN
-        for kind in (
-            *("Chebyshev", "Neumann", "Method", "Refined", "Tracking"),
-            *("Descent", "HessianGossip", "LocalNeumann", "RandomTerm"),
-        )
-    },
+    **{f"methods.{kind}": DRIVEN for kind in (*("Chebyshev", "Neumann", "Method", "Refined", "Tracking"),)},
     **{
         f"neural.{kind}": DRIVEN
         for kind in ("AvgPool2d", "Conv2d", "Flatten", "Linear", "MaxPool2d", "ReLU", "Softplus", "Tanh", "Layer")
@@ -104,10 +98,16 @@ EXEMPT: dict[str, str] = {
         f"mixing.Traffic.{member}": "not looked at yet: made by channels from their own counts"
         for member in ("of", "side_by_side", "of_run", "per_run")
     },
-    **{f"personalization.Task.{name}": DRIVEN for name in ("judge", "moved", "over", "start", "there", "zeros")},
-    **{f"personalization.Push.{name}": DRIVEN for name in ("rates",)},
-    **{f"personalization.Rounds.{name}": DRIVEN for name in ("rates", "average", "weights")},
-    **{f"personalization.Outer.{name}": DRIVEN for name in ("data", "estimate")},
+    **{
+        f"personalization.Task.{name}": DRIVEN for name in ("as_array", "check_network", "start", "to_backend", "zeros")
+    },
+    **{f"personalization.GradientPush.{name}": DRIVEN for name in ("fit", "method", "weights")},
+    **{f"personalization.LocalSGD.{name}": DRIVEN for name in ("average", "fit", "method", "weights")},
+    **{f"personalization.OuterLoop.{name}": DRIVEN for name in ("data", "estimator")},
+    **{f"personalization.PersonalizationMethod{member}": PROTOCOL for member in ("", ".fit")},
+    "personalization.ClusteredFL.split": DRIVEN,
+    "errors.DivergenceError": "an exception",
+    "errors.ConvergenceWarning": "a warning",
 }
 
 

@@ -17,7 +17,18 @@ from fuzz.values import BAD
 EXAMPLES = 1500
 LENGTHS = {  # 10**9 is long, not absurd
     *("steps", "iterations", "calls", "call", "count", "max_iterations", "max_rounds", "outer_steps", "terms"),
-    *("inner_steps", "local_steps", "jhip_steps", "higp_steps", "rounds", "epochs", "components"),
+    *(
+        "inner_steps",
+        "local_steps",
+        "jhip_steps",
+        "higp_steps",
+        "rounds",
+        "epochs",
+        "components",
+        "averaging_steps",
+        "tuning_epochs",
+        "first_split",
+    ),
 }
 
 

@@ -14,7 +14,7 @@ from support.libraries import LIBRARIES, assert_close, open_library
 import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.backend import to_host
-from hgp_ref.methods import Chebyshev, Descent, LocalNeumann, Method, Neumann, RandomTerm, Refined, Tracking
+from hgp_ref.methods import Chebyshev, Method, Neumann, Refined, Tracking
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 
@@ -43,7 +43,7 @@ def halves(method, first, more, steps=3, **options):
 @pytest.mark.parametrize(
     "options", [{}, {"batches": hgp.MiniBatches(4)}, {"batches": hgp.MiniBatches(4, seed=[1, 2])}], ids=str
 )
-@pytest.mark.parametrize("method", [Neumann(0.5), Chebyshev(0.2, 1.1), LocalNeumann(0.5)], ids=repr)
+@pytest.mark.parametrize("method", [Neumann(0.5), Chebyshev(0.2, 1.1)], ids=repr)
 def test_two_runs_equal_one(method, options):
     problem, x, lam = case = logistic()
     whole = quiet(problem, x, lam, hgp.PushSum(NET, 3), method=method, iterations=9, **options)
@@ -123,9 +123,6 @@ METHODS = [
     Tracking(0.1),
     Refined(Neumann(0.5), cycles=2, steps=5),
     Refined(Tracking(0.1), cycles=2, steps=5),
-    LocalNeumann(0.5),
-    Descent("tracking", 0.1),
-    RandomTerm(20, 2.0),
 ]
 KINDS = [{}, {"batches": 3}, {"runs": 2}, {"batches": hgp.MiniBatches(3, seed=[1, 2])}]
 

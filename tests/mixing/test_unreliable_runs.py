@@ -203,11 +203,15 @@ def test_the_outer_loop_over_links_that_lose():
 
 
 def test_pushed_rows_are_refused():
-    problem, x, lam = quadratic(n=4)
     net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
-    descent = hgp.methods.Descent("tracking", 0.1)
+    rows = np.ones((4, 2))
+    mixer = hgp.mixing.start_averaging([hgp.RobustPushSum(net, 1)], 4, rows, 1)
+
+    def routine():
+        yield [hgp.mixing.SumPreserving(rows)]
+
     with pytest.raises(ValueError, match="avg must have reliable links to conserve sums.* got RobustPushSum"):
-        hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 1), method=descent, iterations=5)
+        hgp.mixing.run_round(mixer, routine())
 
 
 def test_certificates_of_clients_need_running_sums():

@@ -12,9 +12,9 @@ import warnings
 import numpy as np
 from mpi4py import MPI
 from support.examples import DOUBLY_STOCHASTIC, NETWORK_KINDS
-from support.outer_loop import optimise
 
 import hgp_ref as hgp
+from hgp_ref.bilevel import CertifiedDescent, Estimator, optimise
 from hgp_ref.mixing import WeightRule, connect
 from hgp_ref.mpi import channel as crossing
 from hgp_ref.networks.base import ShiftedNetwork
@@ -241,8 +241,6 @@ def estimates(kinds, dtypes=DTYPES):
                     {"method": method.Tracking(), "w0": True},
                     {"method": method.Tracking(eta / 4), "batches": hgp.MiniBatches(3, seed=[3, 5])},
                     {"method": method.Refined(method.Neumann(eta), cycles=2, steps=(5, 7)), "batches": 4},
-                    {"method": method.RandomTerm(6, ell=2 / eta, draw=1)},
-                    {"method": method.LocalNeumann(eta)},
                 ):
                     if chosen():
                         estimate(f"{kind}, {problem_name}, {dtype}, {options}", base, net, problem, x, lam, options)
@@ -310,6 +308,10 @@ def certificates():
         assert (error <= own.bound).all() and str(own)
 
 
+def drawn(size):
+    return hgp.MiniBatches(size, seed=3)
+
+
 def outer_loop(kinds, dtypes=DTYPES):
     for kind in kinds:
         base = NETWORK_KINDS[kind](N)
@@ -317,16 +319,16 @@ def outer_loop(kinds, dtypes=DTYPES):
         k = net.clients
         for dtype in dtypes:
             for name, problem, _, lam in list(problems(dtype))[:2]:
-                for train, estimate in (({}, {"average": conserving}), ({"batch_size": 3}, {"batch_size": 4})):
+                for train, estimate in (({}, {"average": conserving}), ({"batches": drawn(3)}, {"batches": drawn(4)})):
                     if not chosen():
                         continue
                     options = {
-                        "outer_steps": 3, "train": {"steps": 20, "lr": 0.2, **train},
-                        "estimate": {"steps": 3, "iterations": 5, "eta": 0.3, **estimate},
-                        "project": lambda lam: np.clip(lam, 0.05, 1.0), "seed": 3,
+                        "outer_steps": 3, "train": hgp.training.SGP(20, 0.2, (0.6, 0.8), **train),
+                        "estimate": Estimator(3, 5, eta=0.3, **estimate),
+                        "project": lambda lam: np.clip(lam, 0.05, 1.0),
                     }  # fmt: skip
-                    whole = optimise(problem, Stepping(base), lam, **options)
-                    own = optimise(problem.restrict(k), net, lam[k], **options)
+                    whole = optimise(problem, lam, Stepping(base), **options)
+                    own = optimise(problem.restrict(k), lam[k], net, **options)
                     same(f"optimise, {kind}, {name}, {dtype}", whole.lam, own.lam, k)
                     same(f"optimise, x, {kind}, {name}, {dtype}", whole.x, own.x, k)
                     for field in ("outer_cost", "traffic", "floats", "rounds", "stopped", "steps"):
@@ -341,16 +343,17 @@ def certified_loop():
         np.zeros((N, 2)),
     )
     net = hgp.mpi.spread(base, COMM)
-    k, given = net.clients, dict(train={"steps": 20, "lr": 0.3}, estimate={"steps": 3, "iterations": 20}, certify=0.5)
-    own = optimise(problem.restrict(k), net, lam[k], 2, update=hgp.bilevel.GradientDescent(0.1), **given)
+    k, train = net.clients, hgp.training.SGP(20, 0.3, (0.6, 0.8))
+    given = dict(outer_steps=2, train=train, estimate=Estimator(3, 20, eta=1.0), update=CertifiedDescent(0.1))
+    own = optimise(problem.restrict(k), lam[k], net, **given)
     assert own.stopped == "steps" and (np.diff(own.outer_cost) < 0).all()
     for step, there in zip(own.steps, own.lam[1:], strict=True):
         whole = np.concatenate(COMM.allgather(there))
         true = problem.outer_cost(hgp.exact.inner_solution(problem, whole), whole).sum()
         assert step.interval[0] <= true <= step.interval[1]
-    given |= {"certify": {"lipschitz": problem.lipschitz(lam)}, "update": hgp.bilevel.GradientDescent(0.1)}
-    whole = optimise(problem, Stepping(base), lam, 2, **given)
-    own = optimise(problem.restrict(k), net, lam[k], 2, **given)
+    given |= {"update": CertifiedDescent(0.1, lipschitz=problem.lipschitz(lam))}
+    whole = optimise(problem, lam, Stepping(base), **given)
+    own = optimise(problem.restrict(k), lam[k], net, **given)
     for field in ("outer_cost", "traffic", "steps"):  # constants that were given are those of all clients
         equal(f"certified steps, {field}", getattr(whole, field), getattr(own, field))
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 
 import equality
 import numpy as np
 from equality import COMM, N, equal, near, problems, same
 from support.examples import NETWORK_KINDS
-from support.outer_loop import optimise
 
 import hgp_ref as hgp
+from hgp_ref.bilevel import Estimator, optimise
 from hgp_ref.mixing import WeightRule, connect
 
 LINKS = {  # of Unreliable
@@ -126,10 +127,10 @@ def programs(name, base, net, problem, x, lam):
     equal(f"certify, traffic, {name}", whole.traffic, own.traffic)
     error = np.linalg.norm(own_est.value - hgp.exact.hypergradient(problem, x, lam)[k], axis=-1)
     assert (error <= own.bound).all()
-    options = {"outer_steps": 2, "train": {"steps": 15, "lr": 0.2}, "seed": 3,
-               "estimate": {"steps": 6, "iterations": 5, "eta": 0.3, "average": stepping}}  # fmt: skip
-    whole = optimise(problem, base, lam, **options | {"train": {**options["train"], "mode": "stepping"}})
-    own = optimise(problem.restrict(k), net, lam[k], **options)
+    options = {"outer_steps": 2, "estimate": Estimator(6, 5, eta=0.3, average=stepping)}
+    train = hgp.training.SGP(15, 0.2, (0.6, 0.8))
+    whole = optimise(problem, lam, base, train=replace(train, mode="stepping"), **options)
+    own = optimise(problem.restrict(k), lam[k], net, train=train, **options)
     same(f"optimise, {name}", whole.lam, own.lam, k)
     equal(f"optimise, traffic, {name}", whole.traffic, own.traffic)
 

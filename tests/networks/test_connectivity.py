@@ -101,6 +101,6 @@ def test_large_sparse_graphs():
 
 @pytest.mark.parametrize("check", [strongly_connected, unreachable, smallest_window])
 def test_bad_stretches(check):
-    for first, count in ((0, 1), (1, 0)):
-        with pytest.raises(ValueError, match="must be an integer from"):
+    for name, first, count in (("first", 0, 1), ("count", 1, 0)):
+        with pytest.raises(ValueError, match=f"{name} must be an integer (from 1 to|>= 1).*, got 0"):
             check(RandomDirected(3), first, count)

@@ -168,7 +168,7 @@ def test_static_graph_that_cannot_be_connected():
 
 
 def test_bad_static_arguments():
-    with pytest.raises(ValueError, match='weights must be "fastest" or "metropolis"'):
+    with pytest.raises(ValueError, match="weights must be one of 'metropolis', 'fastest'"):
         StaticUndirected(3, weights="best")
     with pytest.raises(ValueError, match=r"p must be a number in \[0, 1\], got .*"):
         StaticUndirected(3, 1.5)

@@ -1,6 +1,8 @@
-"""Clustered-FL splits what belongs apart and nothing else; methods agree on every library; what is wrong is named."""
+"""Clustered-FL splits different clients and only those; methods agree on all array libraries; errors name arguments."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +13,8 @@ from hgp_ref import personalization as personal
 from hgp_ref.backend import to_host
 from hgp_ref.data import Clients
 from hgp_ref.neural import Linear, Sequential
-from hgp_ref.personalization import Outer, Push, Rounds, Task
-from hgp_ref.personalization.baselines import bipartition, means_inside, split_all
+from hgp_ref.personalization import GradientPush, LocalSGD, OuterLoop, Task
+from hgp_ref.personalization.methods import bipartition, cluster_means
 
 from .test_methods_by_hand import L2, ROUNDS, C, D, clients, close, gradient
 
@@ -32,18 +34,18 @@ def two_kinds(counts=(40,) * 6, seed=0):
 
 
 def test_two_obvious_clusters_are_split_and_gain():
-    task = Task(MODEL, two_kinds(), l2=1e-3, look=60)
-    recipe = Rounds(rounds=60, lr=0.5, momentum=0.0, batch_size=None, milestones=())
+    task = Task(MODEL, two_kinds(), l2=1e-3, eval_every=60)
+    trainer = LocalSGD(rounds=60, lr=0.5, momentum=0.0, batch_size=None, milestones=())
     net = hgp.networks.FullyConnected(6)
-    given = dict(tol_mean=0.05, tol_client=0.1, first_split=20)
-    split = personal.clustered_fl(task, net, recipe, **given)
+    limits = dict(tol_mean=0.05, tol_client=0.1, first_split=20)
+    split = personal.ClusteredFL(**limits).fit(task, net, trainer)
     assert {frozenset(c) for c in split.settings["clusters"]} == {frozenset({0, 2, 4}), frozenset({1, 3, 5})}
     assert len(split.notes) == 1 and split.notes[0].startswith("round ")
-    together = personal.fedavg(task, net, recipe)
+    together = personal.FedAvg().fit(task, net, trainer)
     assert split.accuracy() > 0.85 > 0.6 > together.accuracy()
     np.testing.assert_array_equal(split.x[0], split.x[2])
     assert split.traffic.messages < together.traffic.messages  # clusters speak among themselves
-    published = personal.clustered_fl(task, net, recipe, as_published=True, **{**given, "tol_client": 1.6})
+    published = personal.ClusteredFL(as_published=True, **{**limits, "tol_client": 1.6}).fit(task, net, trainer)
     assert published.notes == ()
     np.testing.assert_allclose(published.x, together.x, rtol=1e-10)
 
@@ -52,10 +54,10 @@ def test_two_obvious_clusters_are_split_and_gain():
 def test_clusters_are_found_and_train_apart_as_by_hand(tol_mean, tol_client, first):
     """Client by client, with every bipartition tried; momentum is a client's own and goes on, means are by size."""
     counts, E, lr, m = np.array([12, 30, 9, 20, 15, 7]), 2, 0.3, 0.3
-    task, n = Task(MODEL, two_kinds(counts), l2=L2, look=5, seed=3), len(counts)
-    recipe = Rounds(rounds=25, lr=lr, momentum=m, batch_size=None, milestones=(), epochs=E)
-    given = dict(tol_mean=tol_mean, tol_client=tol_client, first_split=first)
-    result = personal.clustered_fl(task, hgp.networks.FullyConnected(n), recipe, **given)
+    task, n = Task(MODEL, two_kinds(counts), l2=L2, eval_every=5, seed=3), len(counts)
+    trainer = LocalSGD(rounds=25, lr=lr, momentum=m, batch_size=None, milestones=(), epochs=E)
+    limits = dict(tol_mean=tol_mean, tol_client=tol_client, first_split=first)
+    result = personal.ClusteredFL(**limits).fit(task, hgp.networks.FullyConnected(n), trainer)
     z, b, clusters, notes, messages = np.array(task.start()), np.zeros_like(task.start()), [np.arange(n)], [], 0
     for r in range(1, 26):
         w = z.copy()
@@ -63,13 +65,13 @@ def test_clusters_are_found_and_train_apart_as_by_hand(tol_mean, tol_client, fir
             for _ in range(E):
                 b[i] = m * b[i] + gradient(task.data.X[i], task.data.y[i], w[i])
                 w[i] -= lr * b[i]
-        moved, after = w - z, []
+        updates, after = w - z, []
         for c in clusters:
-            mean = np.average(moved[c], axis=0, weights=counts[c])
-            z[c], lengths = z[c] + mean, np.linalg.norm(moved[c], axis=1)
+            mean = np.average(updates[c], axis=0, weights=counts[c])
+            z[c], lengths = z[c] + mean, np.linalg.norm(updates[c], axis=1)
             messages += len(c) * (len(c) - 1)
             if r >= first and np.linalg.norm(mean) < tol_mean and lengths.max() > tol_client and len(c) > 2:
-                cosines = moved[c] @ moved[c].T / np.outer(lengths, lengths)
+                cosines = updates[c] @ updates[c].T / np.outer(lengths, lengths)
                 side = min(sides(len(c)), key=lambda side: cosines[np.ix_(side, ~side)].max())
                 after += [c[side], c[~side]]
                 notes.append(f"round {r}: {c[side].tolist()} | {c[~side].tolist()}")
@@ -83,11 +85,13 @@ def test_clusters_are_found_and_train_apart_as_by_hand(tol_mean, tol_client, fir
 
 
 def test_one_kind_of_clients_is_not_split():
-    task = Task(MODEL, clients((30, 30, 30)), look=40)
-    recipe = Rounds(rounds=40, lr=0.5, momentum=0.0, batch_size=None, milestones=())
-    one = personal.clustered_fl(task, hgp.networks.FullyConnected(3), recipe, tol_client=0.5)
+    task = Task(MODEL, clients((30, 30, 30)), eval_every=40)
+    trainer = LocalSGD(rounds=40, lr=0.5, momentum=0.0, batch_size=None, milestones=())
+    one = personal.ClusteredFL(tol_client=0.5).fit(task, hgp.networks.FullyConnected(3), trainer)
     assert one.settings["clusters"] == [[0, 1, 2]]
-    np.testing.assert_allclose(one.x, personal.fedavg(task, hgp.networks.FullyConnected(3), recipe).x, rtol=1e-10)
+    np.testing.assert_allclose(
+        one.x, personal.FedAvg().fit(task, hgp.networks.FullyConnected(3), trainer).x, rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize("n", range(2, 9))
@@ -113,7 +117,8 @@ def test_the_published_program_splits_by_complete_linkage():
     alone, pairs = [[0], [1, 2, 3]], [[0, 2], [1, 3]]
     assert [side.tolist() for side in bipartition(rows)] == alone
     for published, groups in ((False, alone), (True, pairs)):
-        after, _ = split_all([np.arange(4)], rows, np.zeros((4, 3)), 0.4, 0.5, published)
+        method = personal.ClusteredFL(tol_mean=0.4, tol_client=0.5, as_published=published)
+        after, _ = method.split([np.arange(4)], rows, np.zeros((4, 3)))
         assert [members.tolist() for members in after] == groups
 
 
@@ -127,68 +132,63 @@ def test_bipartition_has_the_smallest_largest_angle():
 
 def test_the_largest_norm_decides_and_as_published_the_largest_coordinate():
     """Updates of norm 2 in 100 coordinates of 0.2 each, of two opposite kinds, whose mean is zero."""
-    moved = np.full((4, 100), 0.2) * np.array([1, -1, 1, -1])[:, None]
-    given = ([np.arange(4)], moved, np.zeros((4, 100)), 0.4, 1.6)
-    clusters, words = split_all(*given, published=False)
-    assert [c.tolist() for c in clusters] == [[0, 2], [1, 3]] and words == ["[0, 2] | [1, 3]"]
-    assert len(split_all(*given, published=True)[0]) == 1
-    assert len(split_all(*given[:2], moved, *given[3:], published=False)[0]) == 1  # the mean has not come to rest
+    updates = np.full((4, 100), 0.2) * np.array([1, -1, 1, -1])[:, None]
+    everyone, method = [np.arange(4)], personal.ClusteredFL(tol_mean=0.4, tol_client=1.6)
+    clusters, texts = method.split(everyone, updates, np.zeros((4, 100)))
+    assert [c.tolist() for c in clusters] == [[0, 2], [1, 3]] and texts == ["[0, 2] | [1, 3]"]
+    assert len(replace(method, as_published=True).split(everyone, updates, np.zeros((4, 100)))[0]) == 1
+    assert len(method.split(everyone, updates, updates)[0]) == 1  # the mean update is not small
 
 
-def test_means_inside_clusters():
+def test_cluster_means():
     u, weights = np.arange(8.0).reshape(4, 2), np.array([1, 3, 2, 2])
-    mean, sent = means_inside(u, [np.array([0, 1]), np.array([2]), np.array([3])], weights)
+    mean, traffic = cluster_means(u, [np.array([0, 1]), np.array([2]), np.array([3])], weights)
     np.testing.assert_allclose(mean, [[1.5, 2.5], [1.5, 2.5], [4, 5], [6, 7]])
-    assert sent.messages == 2 and sent.floats == 6
+    assert traffic.messages == 2 and traffic.floats == 6
 
 
+PUSH = GradientPush(10, 0.3, batch_size=4)
 METHODS = {
-    "local": lambda task, net: personal.local(task, net, ROUNDS),
-    "fedprox": lambda task, net: personal.fedprox(task, net, ROUNDS),
-    "fedavg_plus": lambda task, net: personal.fedavg_plus(task, net, ROUNDS),
-    "clustered_fl": lambda task, net: personal.clustered_fl(
-        task, net, ROUNDS, first_split=2, tol_client=0.0, tol_mean=9.0
-    ),
-    "pfedme": lambda task, net: personal.pfedme(task, net, ROUNDS, mu=2.0),
-    "fedem": lambda task, net: personal.fedem(task, net, ROUNDS, components=2),
-    "class_prior": lambda task, net: personal.class_prior(task, net, ROUNDS),
-    "hgp_pl": lambda task, net: personal.hgp_pl(
-        task, net, Push(10, 0.3, batch_size=4), Outer(1, iterations=2, steps=2)
-    ),
-    "hgp_mtl": lambda task, net: personal.hgp_mtl(
-        task, net, ROUNDS, Outer(1, iterations=2, averaging="exact"), components=2
-    ),
+    "local": (personal.Local(), ROUNDS),
+    "fedprox": (personal.FedProx(), ROUNDS),
+    "fedavg_plus": (personal.FedAvgPlus(), ROUNDS),
+    "clustered_fl": (personal.ClusteredFL(first_split=2, tol_client=0.0, tol_mean=9.0), ROUNDS),
+    "pfedme": (personal.PFedMe(mu=2.0), ROUNDS),
+    "fedem": (personal.FedEM(components=2), ROUNDS),
+    "class_prior": (personal.ClassPrior(), ROUNDS),
+    "hgp_pl": (personal.HGPPersonalLayer(OuterLoop(1, iterations=2, averaging_steps=2)), PUSH),
+    "hgp_mtl": (personal.HGPMultiTask(OuterLoop(1, iterations=2, averaging="exact"), components=2), ROUNDS),
 }
 
 
 @pytest.mark.parametrize("backend", ["array_api_strict", "torch"])  # JAX compiles every shape
 @pytest.mark.parametrize("method", METHODS)
 def test_every_library_gives_the_same(method, backend):
-    library = open_library(backend)
-    net = hgp.networks.FullyConnected(3)
-    here = METHODS[method](Task(MODEL, clients(), look=4, seed=1), net)
-    there = METHODS[method](Task(MODEL, clients(), look=4, seed=1, like=library.asarray(np.zeros(1))), net)
-    assert type(there.x) is type(library.asarray(np.zeros(1)))
-    np.testing.assert_allclose(to_host(there.x), here.x, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(there.test, here.test)
-    assert there.traffic == here.traffic
+    like, net = open_library(backend).asarray(np.zeros(1)), hgp.networks.FullyConnected(3)
+    method, trainer = METHODS[method]
+    numpy = method.fit(Task(MODEL, clients(), eval_every=4, seed=1), net, trainer)
+    other = method.fit(Task(MODEL, clients(), eval_every=4, seed=1, like=like), net, trainer)
+    assert type(other.x) is type(like)
+    np.testing.assert_allclose(to_host(other.x), numpy.x, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(other.test, numpy.test)
+    assert other.traffic == numpy.traffic
 
 
 def test_training_that_diverges_is_reported():
     net = hgp.networks.FullyConnected(3)
-    wild = Rounds(rounds=200, lr=1e4, momentum=0.9, batch_size=4, milestones=())
-    for method in (personal.pfedme, personal.fedem, personal.clustered_fl, personal.fedavg):
-        with pytest.raises(hgp.DivergenceError, match="take a smaller lr|learning rate"):
-            method(Task(MODEL, clients(), l2=10.0, look=1), net, wild)
+    wild = LocalSGD(rounds=200, lr=1e4, momentum=0.9, batch_size=4, milestones=())
+    for method in (personal.PFedMe(), personal.FedEM(), personal.ClusteredFL(), personal.FedAvg()):
+        with pytest.raises(hgp.DivergenceError, match="use a smaller lr|learning rate"):
+            method.fit(Task(MODEL, clients(), l2=10.0, eval_every=1), net, wild)
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         ({"model": "cnn"}, TypeError, "model must be a hgp_ref.neural.Sequential, got str"),
-        ({"data": [1]}, TypeError, "data="),
-        ({"l2": -1.0}, ValueError, "l2=-1.0 given"),
-        ({"look": 0}, ValueError, "look=0 given"),
+        ({"data": [1]}, TypeError, "data must be a Clients, got "),
+        ({"l2": -1.0}, ValueError, "l2 must be a finite number >= 0, got -1.0"),
+        ({"eval_every": 0}, ValueError, "eval_every must be an integer >= 1, got 0"),
     ],
 )
 def test_a_bad_task_is_named(change, error, message):
@@ -197,35 +197,38 @@ def test_a_bad_task_is_named(change, error, message):
 
 
 def test_results_are_kept_in_files(tmp_path):
-    result = personal.fedavg(Task(MODEL, clients(), look=4), hgp.networks.FullyConnected(3), ROUNDS)
+    result = personal.FedAvg().fit(Task(MODEL, clients(), eval_every=4), hgp.networks.FullyConnected(3), ROUNDS)
     again = hgp.load(result.save(tmp_path / "fedavg.npz"))
     np.testing.assert_array_equal(again.test, result.test)
     assert again.best == result.best and again.sizes["test"].tolist() == [7, 7, 7]
 
 
-def test_validation_data_choose_the_look_and_sizes_weigh_clients():
-    """By right answers look 0, by plain accuracies look 1, by test data and by time look 2."""
+def test_validation_data_choose_the_evaluation_and_sizes_weight_clients():
+    """By correct predictions evaluation 0, by plain accuracies 1, by test data and by time 2."""
     validation = np.array([[0.5, 0.9], [1.0, 0.5], [0.5, 0.5]])
     test = np.array([[0.5, 0.25], [0.4, 0.3], [0.9, 0.9]])
     sizes = {"validation": np.array([10, 30]), "test": np.array([40, 20])}
-    seen = personal.Personalized("m", np.arange(3), validation, test, sizes, np.zeros((2, 1)), None, hgp.Traffic())
-    assert seen.best == 0
-    assert seen.accuracy() == pytest.approx(25 / 60) and seen.accuracy(weighted=False) == pytest.approx(0.375)
-    assert seen.accuracy("validation") == pytest.approx(0.8) and seen.bottom(part="validation") == pytest.approx(0.54)
-    assert seen.bottom() == pytest.approx(0.275) and seen.bottom(0.5) == pytest.approx(0.375)
-    np.testing.assert_allclose(seen.curve("validation"), [0.8, 0.625, 0.5])
+    result = personal.Personalized("m", np.arange(3), validation, test, sizes, np.zeros((2, 1)), None, hgp.Traffic())
+    assert result.best == 0
+    assert result.accuracy() == pytest.approx(25 / 60) and result.accuracy(weighted=False) == pytest.approx(0.375)
+    assert result.accuracy("validation") == pytest.approx(0.8)
+    assert result.bottom(part="validation") == pytest.approx(0.54)
+    assert result.bottom() == pytest.approx(0.275) and result.bottom(0.5) == pytest.approx(0.375)
+    np.testing.assert_allclose(result.curve("validation"), [0.8, 0.625, 0.5])
 
 
-def test_of_looks_with_equally_many_right_answers_the_first_is_chosen():
-    """Accuracies weighed by sizes differ by rounding there."""
+def test_of_evaluations_with_equally_many_correct_predictions_the_first_is_chosen():
+    """Accuracies weighted by sizes differ by rounding there."""
     rng, sizes = np.random.default_rng(0), np.array([35, 7, 39, 33])
     rounded = 0
     for _ in range(300):
         one = rng.integers(1, sizes)
         other = one + rng.permutation([1, -1, 0, 0])
-        seen = np.stack([one, np.clip(other, 0, sizes)]) / sizes
-        given = {"validation": sizes, "test": sizes}
-        result = personal.Personalized("m", np.arange(2), seen, seen, given, np.zeros((4, 1)), None, hgp.Traffic())
+        accuracy = np.stack([one, np.clip(other, 0, sizes)]) / sizes
+        both = {"validation": sizes, "test": sizes}
+        result = personal.Personalized(
+            "m", np.arange(2), accuracy, accuracy, both, np.zeros((4, 1)), None, hgp.Traffic()
+        )
         assert result.best == 0
         rounded += int(np.argmax(result.curve("validation")))
     assert rounded > 0  # what the choice by averages would have done
@@ -238,32 +241,30 @@ def test_updates_that_are_all_alike_still_make_two_groups():
         assert first.size and second.size and sorted([*first, *second]) == [0, 1, 2, 3]
 
 
-def test_an_exact_mean_needs_that_everybody_hears_everybody():
+def test_an_exact_mean_needs_a_fully_connected_network():
     """Over another network it would give the numbers of FullyConnected and count their traffic."""
-    task, outer = Task(MODEL, clients(), look=4), Outer(1, iterations=2, averaging="exact")
+    task, outer = Task(MODEL, clients(), eval_every=4), OuterLoop(1, iterations=2, averaging="exact")
     net = hgp.networks.Unreliable(hgp.networks.FullyConnected(3), loss=0.9)
-    with pytest.raises(ValueError, match="not everybody hears everybody"):
-        personal.fedavg(task, net, ROUNDS)
+    with pytest.raises(ValueError, match="net must be FullyConnected with averaging='exact', got Unreliable"):
+        personal.FedAvg().fit(task, net, ROUNDS)
     net = hgp.networks.RandomDirected(3, 0.4, 0.8, seed=0)
     for run in (
-        lambda: personal.fedavg(task, net, ROUNDS),
-        lambda: personal.fedem(task, net, ROUNDS, components=2),
-        lambda: personal.pfedme(task, net, ROUNDS),
-        lambda: personal.clustered_fl(task, net, ROUNDS),
-        lambda: personal.hgp_pl(task, net, Push(4, 0.1, batch_size=4), outer),
+        lambda: personal.FedAvg().fit(task, net, ROUNDS),
+        lambda: personal.FedEM(components=2).fit(task, net, ROUNDS),
+        lambda: personal.PFedMe().fit(task, net, ROUNDS),
+        lambda: personal.ClusteredFL().fit(task, net, ROUNDS),
+        lambda: personal.HGPPersonalLayer(outer).fit(task, net, GradientPush(4, 0.1, batch_size=4)),
     ):
-        with pytest.raises(
-            ValueError, match="not everybody hears everybody, with averaging='exact'; needed FullyConnected"
-        ):
+        with pytest.raises(ValueError, match="net must be FullyConnected with averaging='exact', got RandomDirected"):
             run()
-    with pytest.raises(ValueError, match="averaging='gossip' given, needed 'exact'"):
-        personal.clustered_fl(task, hgp.networks.FullyConnected(3), Rounds(rounds=3, averaging="gossip"))
+    with pytest.raises(ValueError, match="trainer must have averaging='exact' for Clustered-FL, got 'gossip'"):
+        personal.ClusteredFL().fit(task, hgp.networks.FullyConnected(3), LocalSGD(rounds=3, averaging="gossip"))
 
 
 def test_rounds_of_several_epochs_go_on_with_new_orders():
     """After three rounds of two epochs the seventh epoch comes next."""
-    task, net, seen = Task(MODEL, clients(), look=4), hgp.networks.FullyConnected(3), []
+    task, net, offsets = Task(MODEL, clients(), eval_every=4), hgp.networks.FullyConnected(3), []
     for start in (0, 3):
-        recipe = Rounds(rounds=3, lr=0.1, batch_size=4, epochs=2, milestones=())
-        seen.append(recipe(task.plain, net, task.zeros(), first_batch=start).method.batches.offset)
-    assert seen == [0, 6]
+        trainer = LocalSGD(rounds=3, lr=0.1, batch_size=4, epochs=2, milestones=())
+        offsets.append(trainer.fit(task.problem, task.zeros(), net, first_batch=start).method.batches.offset)
+    assert offsets == [0, 6]

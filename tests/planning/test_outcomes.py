@@ -323,32 +323,36 @@ def test_what_going_on_will_send_is_known_before():
     plan = hgp.plan(problem, x, lam, net, target=1e-6, refine=False)
     refined = Refined(Chebyshev(plan.diagnostics.low, plan.diagnostics.high), cycles=3, steps=(7, 9))
     plan = replace(plan, method=refined, steps=(5, 4, 3), iterations=12)
-    est, sent, _ = planner._first_run(plan, [])
+    est, _ = planner.Execution(plan, False, False, {}).first_run()
     missed = Assessment(1e-3, 1e-3, 0.0, AT_POINT)
     tracking = Tracking(0.3)
     tracked = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), method=tracking, iterations=5)
+    execution, one_step = (planner.Execution(p, False, False, {}) for p in (plan, replace(plan, steps=1)))
     ways = {
-        "again": (planner._restart_with_longer_calls(plan, 0), 2 * (5 + 4 + 3 * 8) + 2 * 2 * (7 + 9), 1),
-        "cycle": (planner._continuation(plan, est, sent, plan.method, missed, 0), None, 1),
-        "tracking": (planner._continuation(replace(plan, steps=1), tracked, sent, tracking, missed, 0), None, 2),
+        "again": (execution.longer_calls(), 2 * (5 + 4 + 3 * 8) + 2 * 2 * (7 + 9), 1),
+        "cycle": (execution.continuation(est, plan.method, missed), None, 1),
+        "tracking": (one_step.continuation(tracked, tracking, missed), None, 2),
     }
     for name, (further, rounds, vectors) in ways.items():
-        stages = []
         further = replace(further, tol=None)
-        _, more, method = planner._continue(plan, est, sent, further, stages)
+        execution = planner.Execution(plan, False, False, {})
+        _, method = execution.continue_run(est, further)
+        more = execution.traffic - plan.diagnostics.traffic
         assert more.floats == further.floats(plan) == more.rounds * 12 * (vectors * 5 + 1), name
         assert rounds is None or more.rounds == rounds
-        assert stages[0].traffic == more and stages[0].iterations == further.iterations and method is further.method
+        assert execution.stages[0].traffic == more and execution.stages[0].iterations == further.iterations
+        assert method is further.method
 
 
 def test_a_continuation_that_diverges_leaves_what_was_there():
     plan = planned(condition=20.0, target=1e-6)[-1]
-    est, sent, _ = planner._first_run(plan, [])
-    stages = []
-    wild = planner._Continuation(Tracking(60.0), 1, 400, None, {})
-    same, more, method = planner._continue(plan, est, sent, wild, stages)
+    execution = planner.Execution(plan, False, False, {})
+    est, _ = execution.first_run()
+    before = execution.traffic
+    same, method = execution.continue_run(est, planner.Segment(Tracking(60.0), 1, 400, None, {}))
+    more, stage = execution.traffic - before, execution.stages[1]
     assert same is est and method.step_size == 30.0 and more.floats > 0
-    assert stages[0].diverged and 0 < stages[0].iterations < 400 and stages[0].traffic == more
+    assert stage.diverged and 0 < stage.iterations < 400 and stage.traffic == more
 
 
 def test_sizes_among_the_smallest_numbers_are_on_the_safe_side():

@@ -208,13 +208,13 @@ def test_the_model_of_tracking_is_exact_for_two_clients():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"target": 0.0}, ValueError, "target=0.0 given"),
+        ({"target": 0.0}, ValueError, "target must be a finite number > 0, got 0.0"),
         ({"target": 1e-3, "budget": 1e4}, ValueError, "give either budget or target, got budget=10000.0"),
-        ({"budget": -1.0}, ValueError, "budget=-1.0 given"),
-        ({"refine": 1}, TypeError, "refine=1 given"),
-        ({"relative": None}, TypeError, "relative=None given"),
+        ({"budget": -1.0}, ValueError, "budget must be a finite number > 0, got -1.0"),
+        ({"refine": 1}, TypeError, "refine must be True or False, got 1"),
+        ({"relative": None}, TypeError, "relative must be True or False, got None"),
         ({"net": 3}, TypeError, "net must be a network"),
-        ({"x": np.ones((3, 7))}, ValueError, "x: shape"),
+        ({"x": np.ones((3, 7))}, ValueError, r"x must have shape \(3, 4\) = .*, got \(3, 7\)"),
     ],
 )
 def test_bad_input_is_named(options, error, message):
@@ -298,7 +298,7 @@ def test_clients_that_cannot_certify_say_so_before_they_run():
     problem = hgp.problems.Quadratic(A, rng.normal(size=(5, 4)), rng.normal(size=(5, 2, 4)), rng.normal(size=(5, 4)))
     x, lam, net = rng.normal(size=(5, 4)), rng.normal(size=(5, 2)), hgp.networks.RandomDirected(5, seed=2)
     plan = hgp.plan(problem, x, lam, net, target=1e-4)
-    assert plan.diagnostics.own_low < 0 < plan.diagnostics.low
+    assert plan.diagnostics.client_low < 0 < plan.diagnostics.low
     with pytest.raises(
         ValueError, match="by_clients must be False without strong_convexity=: clients' smallest .* average to -"
     ):

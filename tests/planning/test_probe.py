@@ -37,7 +37,7 @@ def test_the_interval_contains_the_spectrum_over_unreliable_links(refine):
         except ValueError as refusal:
             assert refine is False and "clients' smallest eigenvalues average to -" in str(refusal)
             continue
-        assert found.own_low <= own[:, 0].mean() and 0 < found.low <= found.high
+        assert found.client_low <= own[:, 0].mean() and 0 < found.low <= found.high
         if not found.products:
             looked += 1
             assert found.low <= mean[0] and mean[-1] <= own[:, -1].mean() <= found.high
@@ -108,7 +108,7 @@ def test_small_means_of_unlike_clients_are_told_from_zero(net):
     problem = apart(0.05 * np.eye(5))
     x, lam = np.ones((4, 5)), np.zeros((4, 2))
     plan = hgp.plan(problem, x, lam, NETS[net], target=1e-3)
-    assert plan.diagnostics.own_low < 0 < plan.diagnostics.low < plan.diagnostics.high and plan.diagnostics.low < 0.3
+    assert plan.diagnostics.client_low < 0 < plan.diagnostics.low < plan.diagnostics.high and plan.diagnostics.low < 0.3
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the certified error", RuntimeWarning)
         out = plan.run(against="x")
@@ -144,7 +144,7 @@ def test_a_pilot_stays_within_what_is_certain():
         except ValueError:
             continue
         found = hgp.plan(problem, x, lam, net, target=1e-3, refine=True).diagnostics
-        assert found.products >= 1 and found.own_low == without.own_low
+        assert found.products >= 1 and found.client_low == without.client_low
         assert 0 < found.low <= found.high <= without.high and found.low <= probe.CAREFUL * without.high * (1 + 1e-15)
 
 

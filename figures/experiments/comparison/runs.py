@@ -332,10 +332,10 @@ def checkpoints(M: int) -> set[int]:
 def fednest(case: Case, net: Network, terms: float, budget: float) -> Curve:
     """Root mean square error over N', floats and rounds on average: one point."""
     N, points = int(terms), []
-    server = hgp.mixing.ServerAverage(case.problem.n_clients)
+    server = hgp.networks.FullyConnected(case.problem.n_clients)
     for draw in range(DRAWS):
-        method = methods.RandomTerm(N, case.high, draw=draw)
-        est = hgp.hypergradient(case.problem, case.x, case.lam, server, method=method, iterations=method.last + 1)
+        est = hgp.baselines.at_point(case.problem, case.x, case.lam, server, "fednest", iterations=N, every=N,
+                                     terms=N, ell=case.high, draw=draw)  # fmt: skip
         points.append((est.traffic.floats / unit(case), est.traffic.rounds, case.error(est.value) ** 2))
     floats, rounds, square = np.mean(points, axis=0)
     return np.array([(floats, rounds, square**0.5)])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import hgp_ref as hgp
-from figures.experiments.personalization.runs import make_network, make_recipe, make_task, run
+from figures.experiments.personalization.runs import make_network, make_task, make_trainer, run
 from figures.experiments.personalization.settings import COMMON, SIZES
 
 # ----- personal_correction: how large HGP's correction of ∂_λ f is
@@ -29,14 +29,14 @@ def ways(settings: dict[str, Any], seed: int) -> tuple[dict[str, Any], ...]:
 def corrections(settings: dict[str, Any], seed: int) -> dict[str, list[float]]:
     """Of f on "train" and on "validation": the share for each of `ways`."""
     task, net = make_task(settings, seed), make_network(settings, "RandD", seed)
-    recipe, lam = make_recipe(settings, "RandD", "hgp_pl"), task.zeros(task.classes)
+    trainer, lam = make_trainer(settings, "RandD", "hgp_pl"), task.zeros(task.classes)
     shares = {}
     for on in ("train", "validation"):
         data = task.data.train if on == "train" else (*task.data.train, *task.data.validation)
-        problem = task.moved(
+        problem = task.to_backend(
             hgp.problems.PersonalMask(task.model, *data, l2=task.l2, outer_l2=settings["outer_l2"]["push"]["hgp_pl"])
         )
-        x = recipe(problem, net, lam, x0=task.start(), seed=seed).x
+        x = trainer.fit(problem, lam, net, x0=task.start(), seed=seed).x
         direct = problem.outer_grad(x, lam)[1]
         avg = hgp.PushSum(net.after(settings["steps"]), settings["consensus_steps"])
         eta = settings["eta"]["push"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from figures.experiments.personalization.settings import GROUPS, ROWS, SAME, looks, parts
-from hgp_ref.personalization.task import best_look
+from hgp_ref.personalization.task import best_evaluation
 from reporting.store import Arrays
 from reporting.table import Table
 
@@ -181,7 +181,7 @@ def entry(one: Arrays) -> dict[str, Any]:
 
 def best(one: Arrays) -> int:
     """The look with the most right answers on validation data, the first one of those."""
-    return best_look(one["validation"], one["validation_sizes"])
+    return best_evaluation(one["validation"], one["validation_sizes"])
 
 
 def scores(kept: Numbers, network: str, method: str, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,222 @@
+"""What the pages need: equations, rows of figures, computed data, pages made of other files, accessibility."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from docutils import nodes
+from latex2mathml.converter import convert
+from reference import write_if_new
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+from sphinx.util.math import get_node_equation_number
+from sphinx.writers.html5 import HTML5Translator
+
+import hgp_ref as hgp
+from reporting.style import COLOURS, RC, new_figure, style
+
+# Equations as MathML --------------------------------------------------------------------------------------------------
+#
+# They are converted when the site is built, so that reading a page needs no script, no font and no other host. Browsers
+# draw MathML in the colours and at the size of the surrounding text, and read it aloud.
+
+logger = logging.getLogger(__name__)
+
+
+def to_mathml(node: nodes.math | nodes.math_block, display: str) -> str:
+    """The equation of `node` as a <math> element; what the converter does not know it leaves as a backslash."""
+    markup = convert(node.astext().strip(), display=display)
+    if "\\" in markup:
+        logger.warning("no MathML for %r", node.astext(), location=node)
+    return markup
+
+
+def visit_math(self: HTML5Translator, node: nodes.math) -> None:
+    """An equation within a line."""
+    self.body.append(f'<span class="math">{to_mathml(node, "inline")}</span>')
+    raise nodes.SkipNode
+
+
+def visit_math_block(self: HTML5Translator, node: nodes.math_block) -> None:
+    """An equation on a line of its own, which scrolls by itself where the page is narrow."""
+    self.body.append(self.starttag(node, "div", CLASS="math-block", tabindex="0", role="group"))
+    self.body.append(to_mathml(node, "block"))
+    if node["number"]:
+        number = get_node_equation_number(self, node)
+        self.body.append(f'<span class="equation-number">({number})')
+        self.add_permalink_ref(node, "Link to this equation")
+        self.body.append("</span>")
+    self.body.append("</div>\n")
+    raise nodes.SkipNode
+
+
+# Rows of figures ------------------------------------------------------------------------------------------------------
+
+
+class FigureRow(SphinxDirective):
+    """Each paragraph is an image followed by its caption."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        row = nodes.container(classes=["figures"])
+        content = nodes.container()
+        self.state.nested_parse(self.content, self.content_offset, content)
+        for paragraph in content.findall(nodes.paragraph):
+            image, *caption = paragraph.children
+            if not isinstance(image, nodes.image) or not image.get("alt"):
+                raise self.error("each paragraph of a figure-row must begin with an image that has an alternative text")
+            row += nodes.figure("", image, nodes.caption("", "", *caption))
+        return [row]
+
+
+# Data and figures that are computed while the site is built -----------------------------------------------------------
+
+STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30)
+LONGEST = 1000
+SPEEDUP = re.compile(r"([\d.,]+) × faster than ([^;|]+)")
+
+
+def explorer() -> dict[str, Any]:
+    """Relative errors of HGP for each S over M, with exact averaging (truncation) and after many terms (floor)."""
+    data = hgp.data.synthetic_mixture(n_clients=3, seed=3)
+    problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    lam = np.full((3, problem.dim_x), 0.03)
+    x = hgp.exact.inner_solution(problem, lam)
+    truth = hgp.exact.hypergradient(problem, x, lam)
+    net = hgp.networks.RandomDirected(n=3, seed=1)
+    runs = [*(hgp.PushSum(net, steps=S) for S in STEPS), hgp.ExactAverage(3)]
+    errors = []
+    for avg in runs:
+        est = hgp.hypergradient(problem, x, lam, avg, iterations=LONGEST, history=True)
+        errors.append(np.linalg.norm(est.history - truth, axis=(1, 2)) / np.linalg.norm(truth))
+    M = np.unique(np.geomspace(1, LONGEST, 48).astype(int))
+    curves = np.array(errors)[:, M - 1]
+    rounded = [[float(f"{e:.3g}") for e in curve] for curve in curves]
+    floors = [float(f"{error[-1]:.3g}") for error in errors[:-1]]
+    return {"S": STEPS, "M": M.tolist(), "error": rounded[:-1], "truncation": rounded[-1], "floor": floors}
+
+
+def bars(table: str) -> str:
+    """Every "N × faster than" of the page's table as a bar, SVG."""
+    found = []
+    for line in table.splitlines():
+        if line.startswith("| ") and "× faster than" in line:
+            workload = line.split("|")[1].strip().split(",")[0].split(" (")[0]
+            found += [(f"{workload}: {peer.strip()}", float(n.replace(",", ""))) for n, peer in SPEEDUP.findall(line)]
+    with style():
+        figure = new_figure(7.2, 0.42 * len(found) + 0.8)
+        axes = figure.subplots()
+        labels, values = zip(*found[::-1], strict=True)
+        axes.barh(range(len(values)), values, color=COLOURS[0], height=0.6)
+        axes.set_yticks(
+            range(len(values)), [textwrap.fill(label, 44, break_on_hyphens=False) for label in labels], fontsize=7
+        )
+        axes.set(xscale="log", xlim=(1, 6 * max(values)), xlabel="times faster (CPU time)")
+        axes.minorticks_off()
+        for k, value in enumerate(values):
+            axes.text(value * 1.1, k, f"{value:,g} ×", va="center", fontsize=7)
+        svg = io.StringIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+    return svg.getvalue()
+
+
+def write_computed(app: Sphinx) -> None:
+    """Write the data of the explorer and the bars of the benchmarks to docs/generated."""
+    docs = Path(app.srcdir)
+    text = f"window.EXPLORER = {json.dumps(explorer())};\n"
+    write_if_new(docs / "generated" / "static" / "explorer-data.js", text)
+    page = docs / "benchmarks.md"
+    write_if_new(docs / "generated" / "benchmarks.svg", bars(page.read_text(encoding="utf-8")))
+
+
+def gallery_style(gallery_conf: dict[str, object], fname: str) -> None:
+    """The style of the figures of the gallery, which calls this before each example."""
+    mpl.rcParams.update(mpl.rcParamsDefault)
+    mpl.use("Agg")
+    mpl.rcParams.update(RC)
+    mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=COLOURS)
+    mpl.rcParams.update({"figure.figsize": (6.0, 3.4), "font.size": 9, "savefig.dpi": 130, "figure.dpi": 130})
+
+
+# Pages made of other files of the repository --------------------------------------------------------------------------
+
+FOLDER = "generated"
+CODE = re.compile(r"(`[^`]*`)")
+
+
+def errata(text: str) -> str:
+    """ERRATA.md with anchors that a page may link to: (erratum-4)=."""
+    text = re.sub(r'^## <a id="(\d+)"></a>', r"(erratum-\1)=\n## ", text, flags=re.MULTILINE)
+    return re.sub(r"\[(\d+)\]\(#\d+\)", r"[\1](#erratum-\1)", text)
+
+
+def glossary(text: str) -> str:
+    """NOTATION.md with links to pages of the site."""
+    return text.replace("ERRATA.md", "[the errata](errata.md)").replace(
+        "see CONTRIBUTING.md", "see {doc}`contributing`"
+    )
+
+
+def contributing(text: str) -> str:
+    """CONTRIBUTING.md with links to pages of the site."""
+    return text.replace("(docs/", "(../")
+
+
+SOURCES = {
+    "errata": ("ERRATA.md", errata),
+    "glossary": ("NOTATION.md", glossary),
+    "contributing": ("CONTRIBUTING.md", contributing),
+    "changes": ("CHANGELOG.md", str),
+}
+
+
+def without_mathematics(text: str) -> str:
+    """Escape dollars outside code: these files have no LaTeX."""
+    pieces = CODE.split(text)
+    return "".join(p if p.startswith("`") else p.replace("$", r"\$") for p in pieces)
+
+
+def write_pages(app: Sphinx) -> None:
+    """Write each page whose source has changed."""
+    root = Path(app.srcdir)
+    for name, (source, convert_page) in SOURCES.items():
+        text = (root.parent / source).read_text(encoding="utf-8")
+        write_if_new(root / FOLDER / f"{name}.md", convert_page(without_mathematics(text)))
+
+
+# Accessibility --------------------------------------------------------------------------------------------------------
+
+BARE = "<summary><span"
+NAMED = '<summary aria-label="Show or hide the pages of this part"><span'
+
+
+def name_arrows(app: Sphinx, error: Exception | None) -> None:
+    """Name the arrows of the theme's sidebar for screen readers, and remove the maps of its sources."""
+    if error or app.builder.format != "html":
+        return
+    for path in (Path(app.outdir) / "_static").rglob("*.map"):  # 3 MB that no reader needs
+        path.unlink()
+    for path in Path(app.outdir).rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        if BARE in text:
+            path.write_text(text.replace(BARE, NAMED), encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the renderer and the directive; write files before Sphinx looks for them."""
+    (Path(app.srcdir) / "generated" / "static").mkdir(parents=True, exist_ok=True)
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))  # type: ignore[arg-type]
+    app.add_directive("figure-row", FigureRow)
+    app.connect("builder-inited", write_computed, priority=150)
+    app.connect("builder-inited", write_pages, priority=200)
+    app.connect("build-finished", name_arrows)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
