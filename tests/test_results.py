@@ -349,7 +349,7 @@ def test_data_of_clients_survive(tmp_path):
     assert mixture == hgp.data.synthetic_mixture(seed=3) == hgp.load(mixture.save(tmp_path / "m.npz"))
     assert mixture != hgp.data.synthetic_mixture(seed=4)
     parts = [[np.ones((k, 2)) for k in (1, 3)], [np.ones(k) for k in (1, 3)]] * 2
-    clients = hgp.data.ClientData(*parts, n_classes=2, name="two clients")
+    clients = hgp.data.Clients(*parts, n_classes=2, name="two clients")
     assert hgp.load(clients.save(tmp_path / "c.npz")) == clients
 
 

@@ -115,7 +115,7 @@ def random_links(run: Run, count: int) -> Iterator[Links]:
 def bounds_of(setting: Links, run: Run) -> tuple[Row, Row]:
     """A and B with the matrices that the channel realises."""
     avg = hgp.RobustPushSum(setting.net, setting.S)
-    P, _ = avg.connect().matrices((setting.S,) * setting.M)
+    P, _ = avg.connect().matrices(setting.S, setting.M)
     c = setting.case.constants(setting.eta, P / P.sum(axis=2, keepdims=True), setting.S)
     case = setting.case
     try:
@@ -131,7 +131,7 @@ def bounds_of(setting: Links, run: Run) -> tuple[Row, Row]:
 def matrices_row(setting: Links) -> Row:
     """The matrices of two calls against blocks of augmented ones."""
     calls, S = 2, min(setting.S, 6)
-    P, _ = hgp.RobustPushSum(setting.net, S).connect().matrices((S,) * calls)
+    P, _ = hgp.RobustPushSum(setting.net, S).connect().matrices(S, calls)
     explicit = [hgp.exact.mixing_product(setting.net, S, call, robust=True) for call in range(calls)]
     off = float(np.abs(P - np.array(explicit)).max())
     return judged("augmented matrices", setting.words, off, 4 * S * (S * setting.net.n + 2) * 2.0**-52)

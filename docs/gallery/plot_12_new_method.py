@@ -32,7 +32,7 @@ class HeavyBall(hgp.methods.Method):
 
 
 # %%
-# That is all. Against the methods of the package, on an ill-conditioned problem:
+# This is the whole method. Compare it with the methods of the package on an ill-conditioned problem:
 
 problem = hgp.problems.Quadratic.random(6, 8, 2, seed=1, condition=100)
 lam = np.zeros((6, 2))

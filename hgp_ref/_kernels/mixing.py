@@ -446,8 +446,7 @@ def count_messages(W: np.ndarray, steps: int) -> np.ndarray:
 # multiply the products of those calls together. No single matrix is ever written to memory.
 
 
-CLIENTS = 8  # at most so many clients, and
-CALLS = 32  # at least so many calls, make this faster than matrices one by one
+CLIENTS = 8  # up to which this is faster than matrices one by one
 
 
 @njit(cache=True, nogil=True)

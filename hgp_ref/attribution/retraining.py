@@ -562,7 +562,7 @@ def retrain_from(
 
     Examples
     --------
-    >>> clients = hgp.data.synthetic_mixture(n_clients=3, seed=1).clients()
+    >>> clients = hgp.data.synthetic_mixture(n_clients=3, seed=1)
     >>> problem = hgp.problems.InstanceWeights(*clients.train, *clients.validation, l2=0.1)
     >>> lam = np.ones((3, problem.dim_lam))
     >>> x = hgp.exact.inner_solution(problem, lam)

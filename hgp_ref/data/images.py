@@ -1,10 +1,10 @@
-"""Labelled grey images, and the steps from them to clients:
+"""Labelled grey-scale images, and the steps from them to clients:
 
     emnist_byclass().sample(0.01).only(range(10)).clients(3)                     the paper's influence experiment
     emnist_byclass().sample(81_425).clients(100).clustered(*draw_clusters(3))    its personalization experiment
     digit_images().clients(10)                                                   without a download
 
-Pixels go from 0 to `white`; clients get them divided by it, as (N_i, 1, H, W) arrays in [0, 1].
+Pixels go from 0 to `white`. Clients get them divided by it, as (N_i, 1, H, W) arrays in [0, 1].
 """
 
 from __future__ import annotations
@@ -21,17 +21,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeVar
 from urllib.request import urlopen
 
 import numpy as np
 
-from hgp_ref import validation
-from hgp_ref import validation as arguments
-from hgp_ref.data.clients import Clients, Part, check_shares, split_over_clients
+from hgp_ref.data.clients import Clients, check_shares, split_over_clients
 from hgp_ref.results import Result
-
-Self = TypeVar("Self", bound="Images")
+from hgp_ref.validation import (
+    LONGEST,
+    Boolean,
+    Choice,
+    checked,
+    choice,
+    finite,
+    host_array,
+    instance,
+    integer,
+    path,
+    plain_numbers,
+    probability,
+    wrong_type,
+    wrong_value,
+)
 
 
 @dataclass(frozen=True)
@@ -40,17 +51,11 @@ class Images(Result):
 
     Parameters
     ----------
-    images : (N, H, W), uint8 as read.
+    images : (N, H, W), uint8 in files.
     labels : (N,) integers 0 … n_classes − 1.
-    split : "train" or "test", where there are two.
-    name : of the data.
-    n_classes : given as 0: the largest label and one.
+    split : "train" or "test", if the data set has two.
+    n_classes : 0 for the largest label + 1.
     white : the value of the brightest pixel.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Images must be (N, H, W), finite, labels (N,) integers 0 … n_classes − 1.
 
     Examples
     --------
@@ -67,234 +72,114 @@ class Images(Result):
     white: int = 255
 
     def __post_init__(self) -> None:
-        arguments.plain_numbers("images", self.images, "uif")
-        arguments.plain_numbers("labels", self.labels, "iu")
-        arguments.instance("split", self.split, str)
-        arguments.instance("name", self.name, str)
-        arguments.integer("n_classes", self.n_classes, 0, arguments.LONGEST)
-        arguments.integer("white", self.white)
+        plain_numbers("images", self.images, "uif")
+        plain_numbers("labels", self.labels, "iu")
+        instance("split", self.split, str)
+        instance("name", self.name, str)
+        integer("n_classes", self.n_classes, 0, LONGEST)
+        integer("white", self.white)
         if self.images.ndim != 3 or self.labels.shape != self.images.shape[:1] or self.labels.size == 0:
             raise ValueError(
-                f"images {self.images.shape} and labels {self.labels.shape} do not fit together, "
-                "needed (N, H, W) and (N,) with N >= 1"
+                "images and labels must have shapes (N, H, W) and (N,) with N >= 1, "
+                f"got {self.images.shape} and {self.labels.shape}"
             )
         if self.images.dtype.kind == "f":
-            arguments.finite("images", self.images)
-        top = int(self.labels.max())
+            finite("images", self.images)
+        largest = int(self.labels.max())
         if self.n_classes == 0:
-            object.__setattr__(self, "n_classes", top + 1)
-        if not 0 <= int(self.labels.min()) <= top < self.n_classes:
-            raise ValueError(f"labels: {self.labels.min()} … {top} given, needed 0 … {self.n_classes - 1}")
+            object.__setattr__(self, "n_classes", largest + 1)
+        if not 0 <= int(self.labels.min()) <= largest < self.n_classes:
+            raise ValueError(f"labels must be 0 … {self.n_classes - 1}, got {self.labels.min()} … {largest}")
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self: Self, which: np.ndarray) -> Self:
-        """The images with the numbers `which`, or those where `which` (N,) is True.
+    def take(self, which: np.ndarray) -> Images:
+        """The images with the indices `which`, or those where a mask `which` (N,) is True."""
+        indices, N = host_array("which", which), len(self)
+        if indices.dtype.kind == "b" and indices.shape == (N,):
+            indices = np.flatnonzero(indices)
+        plain_numbers("which", indices, "iu")
+        if indices.ndim != 1 or indices.size == 0:
+            raise ValueError(f"which must have shape (k,) with k >= 1, got {indices.shape}")
+        if indices.min() < -N or indices.max() >= N:
+            raise ValueError(f"which must be indices of the {N} images, got {indices.min()} … {indices.max()}")
+        return replace(self, images=self.images[indices], labels=self.labels[indices])
 
-        Parameters
-        ----------
-        which : indices, or booleans (N,).
+    def sample(self, size: float, seed: int = 0) -> Images:
+        """A random sample without replacement, in the order of the images.
 
-        Returns
-        -------
-        Images.
-        """
-        numbers, N = arguments.host_array("which", which), len(self)
-        if numbers.dtype.kind == "b" and numbers.shape == (N,):
-            numbers = np.flatnonzero(numbers)
-        arguments.plain_numbers("which", numbers, "iu")
-        if numbers.ndim != 1 or numbers.size == 0:
-            raise ValueError(f"which: numbers of shape {numbers.shape} given, needed a list of at least one image")
-        if numbers.min() < -N or numbers.max() >= N:
-            raise ValueError(f"which: {numbers.min()} … {numbers.max()} given, needed numbers of the {N} images")
-        return replace(self, images=self.images[numbers], labels=self.labels[numbers])
-
-    def sample(self: Self, size: float, seed: int = 0) -> Self:
-        """A random choice of images, in their order: `size` of them, or for a float that share, rounded down.
-
-        Drawn without replacement by NumPy's generator seeded with [seed, 4]. 10 % of the 814,255 images of EMNIST
-        byclass are 81,425.
-
-        Parameters
-        ----------
-        size : an integer, or a share as a float.
-        seed : of the choice.
-
-        Returns
-        -------
-        Images.
+        `size` is an integer, or a float for a share of the images, rounded down: 10 % of the 814,255 images of EMNIST
+        byclass are 81,425. NumPy's generator seeded with [seed, 4] draws them.
         """
         N = len(self)
         if isinstance(size, float | np.floating):
-            share = arguments.probability("size", size)
-            count = math.floor(Fraction(repr(share)) * N)  # the decimal as it is written: 0.29 of 100 are 29
+            share = probability("size", size)
+            count = math.floor(Fraction(repr(share)) * N)  # of the decimal as it is written: 0.29 of 100 are 29
         else:
-            count = arguments.integer("size", size, 1, N)
+            count = integer("size", size, 1, N)
         if count < 1:
-            raise ValueError(f"size={size} given, which is none of {N} images, needed at least one")
-        rng = np.random.default_rng([arguments.integer("seed", seed, 0), 4])
+            raise ValueError(f"size must be at least one of {N} images, got {size}")
+        rng = np.random.default_rng([integer("seed", seed, 0), 4])
         return self.take(np.sort(rng.permutation(N)[:count]))
 
-    def only(self: Self, labels: Iterable[int]) -> Self:
-        """The images that carry one of `labels`, which become 0, 1, 2 … in the order given.
-
-        Parameters
-        ----------
-        labels : those to keep.
-
-        Returns
-        -------
-        Images.
-        """
+    def only(self, labels: Iterable[int]) -> Images:
+        """The images with one of `labels`, which become 0, 1, 2 … in this order."""
         if not isinstance(labels, Iterable) or getattr(labels, "ndim", 1) == 0:
-            raise TypeError(f"labels={labels!r} given ({type(labels).__name__}), needed a list of labels")
-        wanted = [arguments.integer(f"labels[{k}]", c, 0, self.n_classes - 1) for k, c in enumerate(labels)]
-        if not wanted or len(set(wanted)) != len(wanted):
-            raise ValueError(f"labels={wanted} given, needed different labels, at least one")
-        which = np.flatnonzero(np.isin(self.labels, wanted))
+            wrong_type("labels", labels, "a list of labels")
+        chosen = [integer(f"labels[{k}]", c, 0, self.n_classes - 1) for k, c in enumerate(labels)]
+        if not chosen or len(set(chosen)) != len(chosen):
+            wrong_value("labels", chosen, "different labels, at least one")
+        which = np.flatnonzero(np.isin(self.labels, chosen))
         if which.size == 0:
-            raise ValueError(f"labels={wanted} given, which none of the {len(self)} images carries")
-        number = np.zeros(self.n_classes, dtype=self.labels.dtype)
-        number[wanted] = np.arange(len(wanted))
-        return replace(self, images=self.images[which], labels=number[self.labels[which]], n_classes=len(wanted))
+            wrong_value("labels", chosen, f"labels of the {len(self)} images")
+        new_label = np.zeros(self.n_classes, dtype=self.labels.dtype)
+        new_label[chosen] = np.arange(len(chosen))
+        return replace(self, images=self.images[which], labels=new_label[self.labels[which]], n_classes=len(chosen))
 
-    def upright(self: Self) -> Self:
-        """The images with rows and columns exchanged: EMNIST is stored transposed.
-
-        Returns
-        -------
-        Images.
-        """
+    def upright(self) -> Images:
+        """The images with rows and columns exchanged: EMNIST is stored transposed."""
         return replace(self, images=np.ascontiguousarray(self.images.transpose(0, 2, 1)))
 
-    def shrunk(self: Self, size: int) -> Self:
-        """Images of size × size pixels, each the mean of a block of pixels (28 to 14: blocks of 2 × 2), as float64.
-
-        Parameters
-        ----------
-        size : pixels of a side; it must divide those there are.
-
-        Returns
-        -------
-        Images.
-        """
-        size = arguments.integer("size", size)
+    def shrunk(self, size: int) -> Images:
+        """Images of size × size pixels in float64, each pixel the mean of a block (28 to 14: blocks of 2 × 2)."""
+        size = integer("size", size)
         N, H, W = self.images.shape
         if H % size or W % size:
-            raise ValueError(f"size={size} given, needed a divisor of {H} and {W}")
+            wrong_value("size", size, f"a divisor of {H} and {W}")
         blocks = self.images.reshape(N, size, H // size, size, W // size)
         return replace(self, images=blocks.mean(axis=(2, 4), dtype=np.float64))
 
     def clients(self, n_clients: int, alpha: float = 0.4, seed: int = 0, *, validation: float = 0.2, test: float = 0.2,
                 dtype: str = "float32") -> Clients:  # fmt: skip
-        """The images over clients by label, Dirichlet(alpha 1_n) for each, then 60 / 20 / 20 inside each client.
+        """Split the images over clients by `dirichlet_partition`, then into training, validation and test.
 
-        See `data.split` for the rule and the generators.
-
-        Parameters
-        ----------
-        n_clients : n.
-        alpha : of the Dirichlet distribution: the smaller, the more clients differ.
-        seed : of partition and split.
-        validation : share.
-        test : share.
-        dtype : of the inputs.
-
-        Returns
-        -------
-        Clients.
+        `validation` and `test` are shares of each client's images.
         """
-        arguments.choice("dtype", dtype, ("float32", "float64"))
-        shares = check_shares(validation, test)
-        train, held_out, kept = split_over_clients(self.labels, n_clients, alpha, seed, *shares)
-
-        def part(indices: list[np.ndarray], share: float) -> Part:
-            inputs = [(self.images[k] / self.white).astype(dtype)[:, None] for k in indices if share > 0]
-            return inputs, [self.labels[k].astype(np.int64) for k in indices if share > 0]
-
-        parts = [part(train, 1.0), part(held_out, shares[0]), part(kept, shares[1])]
-        (X, y), (X_val, y_val), (X_test, y_test) = parts
+        choice("dtype", dtype, ("float32", "float64"))
+        val_share, test_share = check_shares(validation, test)
+        split = split_over_clients(self.labels, n_clients, alpha, seed, val_share, test_share)
+        parts: list[list[np.ndarray]] = []
+        for indices, share in zip(split, (1.0, val_share, test_share), strict=True):
+            parts.append([(self.images[k] / self.white).astype(dtype)[:, None] for k in indices if share > 0])
+            parts.append([self.labels[k].astype(np.int64) for k in indices if share > 0])
+        X, y, X_val, y_val, X_test, y_test = parts
         return Clients(X, y, X_val, y_val, self.n_classes, self.name, X_test, y_test)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Files whose SHA-256 sums are known: downloaded whole or not at all, looked at before they are opened.
-
-
-CHUNK = 2**20  # bytes read at once
-PATIENCE = 60  # seconds without an answer of the server
-
-
-def download(url: str, path: Path, sha256: str) -> Path:
-    """`url` at `path`, with the sum `sha256`; a file that is there already and has it is left alone.
-
-    A download that is broken off or has another sum leaves nothing behind.
-    """
-    if path.is_file() and _sum(path) == sha256.lower():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    digest = hashlib.sha256()
-    try:
-        with os.fdopen(handle, "wb") as file, urlopen(url, timeout=PATIENCE) as answer:
-            while piece := answer.read(CHUNK):
-                digest.update(piece)
-                file.write(piece)
-        if digest.hexdigest() != sha256.lower():
-            raise ValueError(f"{url} has SHA-256 {digest.hexdigest()}, needed {sha256}: cut short or another file")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
-
-
-def known_sum(path: Path, sums: Mapping[str, str]) -> None:
-    """ValueError unless the file has the SHA-256 sum that `sums` holds under its name."""
-    if path.name not in sums:
-        raise ValueError(f"no SHA-256 sum is known for {path.name}: give it as sums={{{path.name!r}: '…'}}")
-    given = _sum(path)
-    if given != sums[path.name].lower():
-        raise ValueError(f"{path} has SHA-256 {given}, needed {sums[path.name]}: the file is damaged or another one")
-
-
-def zip_entry(path: Path, name: str) -> bytes | None:
-    """The bytes of the file called `name`, in whatever folder inside the archive; None if there is none."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = [entry for entry in archive.namelist() if entry.rsplit("/", 1)[-1] == name]
-            if len(entries) > 1:
-                raise ValueError(f"{path} holds {name} more than once: {', '.join(entries)}")
-            return archive.read(entries[0]) if entries else None
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:  # or encrypted
-        raise ValueError(f"{path} is not a zip archive that can be read: {error}") from error
-
-
-def _sum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# ----------------------------------------------------------------------------------------------------
-# EMNIST byclass (62 classes of characters): NIST's archive `gzip.zip`, or a folder with the files inside it.
+# EMNIST byclass -------------------------------------------------------------------------------------------------------
 #
-# The files are gzipped IDX, a big-endian header (0, 0, type, number of axes; then the length of each axis as uint32)
-# followed by the values. They are read without pickle, after SHA-256 sums have been compared with the ones below: those
-# of the files themselves in a folder, that of the whole archive for any file inside it. `download_emnist` gets the
-# archive; nothing is downloaded otherwise.
+# NIST's archive gzip.zip holds gzipped IDX files: a big-endian header (0, 0, type, number of axes; then the length of
+# each axis as uint32) followed by the values. They are read without pickle, after their SHA-256 sums were compared with
+# the ones below. A file in a folder has its own sum; the sum of the archive covers every file inside it.
 #
-# The sums of the unpacked test split were computed from the files themselves. That of the archive was not, for it was
-# never at hand when this was written: it is the one that public loaders state (MLDatasets.jl among them). A download
-# with
-# another one is refused, not accepted with a warning.
+# The sums of the test split were computed from the files themselves. The archive was not available here; its sum is the
+# one that public loaders state (MLDatasets.jl among them). A download with another sum is refused.
 #
-# Labels 0 … 9 are digits, 10 … 35 capitals, 36 … 61 small letters. The images are stored transposed; they are returned
-# as stored, which is how the authors of the paper used them, unless `upright=True`.
+# Labels 0 … 9 are digits, 10 … 35 capitals, 36 … 61 small letters. Images are stored transposed. The authors of the
+# paper used them as stored, and so they are returned, unless upright=True.
 #
-# References: G. Cohen, S. Afshar, J. Tapson, A. van Schaik. EMNIST: an extension of MNIST to handwritten letters. 2017.
-
+# Reference: G. Cohen, S. Afshar, J. Tapson, A. van Schaik. EMNIST: an extension of MNIST to handwritten letters. 2017.
 
 FOLDER_VARIABLE = "HGP_REF_EMNIST"
 ARCHIVE = "gzip.zip"
@@ -305,53 +190,17 @@ SHA256 = {
     "emnist-byclass-test-labels-idx1-ubyte.gz": "501e305eeeacb093b162592d80e8a2632040872360fa6d85cfcb2200d91ca92a",
 }
 WHERE = (
-    f"get NIST's archive {URL} (described at https://www.nist.gov/itl/products-and-services/emnist-dataset; "
-    "hgp_ref.data.download_emnist does) and give it, or the folder that holds it or its emnist-byclass-*-ubyte.gz, "
-    f"as an argument or in the environment variable {FOLDER_VARIABLE}"
+    f"get NIST's archive {URL} (described at https://www.nist.gov/itl/products-and-services/emnist-dataset) with "
+    "hgp_ref.data.download_emnist and pass it, or a folder that holds it or its emnist-byclass-*-ubyte.gz, as "
+    f"`folder` or in the environment variable {FOLDER_VARIABLE}"
 )
 UNSIGNED_BYTE = 8  # IDX type code
 
 
-@dataclass(frozen=True)
-class Emnist(Images):
-    """Images and labels of one split of EMNIST byclass, or some of them.
-
-    Attributes
-    ----------
-    name : of the data.
-    n_classes : ten digits and 52 letters.
-
-    Examples
-    --------
-    >>> hgp.data.Emnist(np.zeros((2, 28, 28), np.uint8), np.array([3, 61])).n_classes
-    62
-    """
-
-    name: str = "EMNIST byclass"
-    n_classes: int = 62
-
-
 def download_emnist(folder: str | Path, *, url: str = URL, sums: Mapping[str, str] = SHA256) -> Path:
-    """NIST's archive (560 MB) in `folder`, its sum compared; nothing is done if it is there already.
+    """Download NIST's archive (560 MB) into `folder`, unless it is there already. Returns its path.
 
-    The sum known here is that of public loaders (see the module): if NIST's file should have another, give it in sums.
-
-    Parameters
-    ----------
-    folder : where it is kept.
-    url : of the archive.
-    sums : SHA-256 sums by file name.
-
-    Returns
-    -------
-    Path of the archive.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `url` must be an address, `sums` have the archive's SHA-256.
-    OSError
-        The download fails.
+    `sums` maps file names to SHA-256 sums. The known sum is that of public loaders (see above).
 
     Examples
     --------
@@ -364,48 +213,41 @@ def download_emnist(folder: str | Path, *, url: str = URL, sums: Mapping[str, st
     >>> hgp.data.download_emnist(tempfile.mkdtemp(), url=source.as_uri(), sums=sums).name
     'gzip.zip'
     """
-    place = validation.path("folder", folder)
-    validation.instance("url", url, str)
+    target = path("folder", folder) / ARCHIVE
+    instance("url", url, str)
     if "://" not in url:
-        raise ValueError(f"url={url!r} given, needed an address such as {URL}")
-    if ARCHIVE not in _checked(sums):
-        raise ValueError(f"sums: no SHA-256 sum of {ARCHIVE} given, needed one to compare the download with")
-    return download(url, place / ARCHIVE, sums[ARCHIVE])
+        wrong_value("url", url, f"an address such as {URL}")
+    _check_sums(sums)
+    if ARCHIVE not in sums:
+        raise ValueError(f"sums must contain the SHA-256 sum of {ARCHIVE}, got {sorted(sums)}")
+    return _download(url, target, sums[ARCHIVE])
 
 
+@checked(split=Choice("train", "test"), upright=Boolean())
 def emnist_byclass(
     folder: str | Path | None = None,
     split: str = "test",
     *,
     upright: bool = False,
     sums: Mapping[str, str] = SHA256,
-) -> Emnist:
-    """Read one split of EMNIST byclass from `folder` (None: what the variable HGP_REF_EMNIST names).
-
-    folder: one that holds NIST's .gz files or else NIST's archive gzip.zip, or the archive itself. `sums` maps file
-    names to SHA-256 sums in hexadecimal; a file whose sum is not in it is refused. The sums known here are those of the
-    archive, which has both splits (697,932 and 116,323 images), and of the unpacked test split; for the unpacked
-    train split give the sums of your files.
+) -> Images:
+    """Read one split of EMNIST byclass: `images` (N, 28, 28) and `labels` (N,), 62 classes.
 
     Parameters
     ----------
-    folder : see above.
-    split : "train" or "test".
-    upright : whether to turn the images, which are stored transposed.
-    sums : SHA-256 sums by file name.
-
-    Returns
-    -------
-    Emnist, with `images` (N, 28, 28) and `labels` (N,).
+    folder : NIST's archive gzip.zip, or a folder that holds it or NIST's .gz files. By default the value of the
+        environment variable HGP_REF_EMNIST.
+    split : "train" (697,932 images) or "test" (116,323 images).
+    upright : transpose the images, which are stored transposed.
+    sums : file names and their SHA-256 sums in hexadecimal; a file without a sum is refused. Known are those of the
+        archive and of the .gz files of the test split. For .gz files of the train split give the sums of your files.
 
     Raises
     ------
-    TypeError, ValueError
-        `split` must be "train" or "test".
     FileNotFoundError
-        The files are not there; the message says how to get them.
+        A file is missing; the message says how to get it.
     ValueError
-        A file's SHA-256 differs, or images and labels do not fit together.
+        A file has another SHA-256 sum, or images and labels do not fit together.
 
     Examples
     --------
@@ -421,20 +263,24 @@ def emnist_byclass(
     >>> hgp.data.emnist_byclass(folder, sums=sums).labels.tolist()
     [3, 61]
     """
-    validation.choice("split", split, ("train", "test"))
-    upright = validation.boolean("upright", upright)
-    _checked(sums)
-    place = _place(folder)
+    _check_sums(sums)
+    location = _location(folder)
     names = [f"emnist-byclass-{split}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")]
-    images, labels = (_unpacked(packed, name, place) for name, packed in _packed(place, names, sums).items())
+    arrays = []
+    for name, packed in _packed_files(location, names, sums).items():
+        try:
+            arrays.append(read_idx(gzip.decompress(packed), name))
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{name} in {location} is not a gzipped file: {error}") from error
+    images, labels = arrays
     if images.ndim != 3 or labels.shape != images.shape[:1]:
-        raise ValueError(f"images {images.shape} and labels {labels.shape} in {place} do not fit together")
-    data = Emnist(images, labels, split)
+        raise ValueError(f"images {images.shape} and labels {labels.shape} in {location} do not fit together")
+    data = Images(images, labels, split, "EMNIST byclass", 62)
     return data.upright() if upright else data
 
 
 def read_idx(data: bytes, name: str = "data") -> np.ndarray:
-    """The array in the bytes of an IDX file of unsigned bytes; ValueError if they are anything else."""
+    """The array in an IDX file of unsigned bytes; ValueError for anything else."""
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] != UNSIGNED_BYTE:
         raise ValueError(f"{name} is not an IDX file of unsigned bytes: it begins with {data[:4].hex(' ')}")
     axes = data[3]
@@ -447,47 +293,97 @@ def read_idx(data: bytes, name: str = "data") -> np.ndarray:
         raise ValueError(f"{name} announces {shape} = {size} values and holds {len(data) - start}")
     try:
         return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
-    except ValueError as error:  # more axes, or a larger length beside a zero, than arrays have
+    except ValueError as error:  # more axes or longer ones than arrays can have
         raise ValueError(f"{name} announces {shape}, which no array has: {error}") from error
 
 
-def _checked(sums: Mapping[str, str]) -> Mapping[str, str]:
+def _check_sums(sums: Mapping[str, str]) -> None:
     if not isinstance(sums, Mapping):
-        raise TypeError(f"sums={sums!r} given ({type(sums).__name__}), needed a mapping of file names to sums")
+        wrong_type("sums", sums, "a mapping of file names to SHA-256 sums")
     for name, value in sums.items():
-        validation.instance(f"sums[{name!r}]", value, str)
-    return sums
+        instance(f"sums[{name!r}]", value, str)
 
 
-def _place(folder: str | Path | None) -> Path:
-    given = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
-    if given is None or (isinstance(given, str) and not given):
-        raise FileNotFoundError(f"no folder of EMNIST given: {WHERE}")
-    place = validation.path("folder", given)
-    if not place.is_dir() and not (place.is_file() and place.suffix == ".zip"):
-        raise FileNotFoundError(f"{place} is not a folder and no archive: {WHERE}")
-    return place
+def _location(folder: str | Path | None) -> Path:
+    """The folder or the archive that holds the files."""
+    if folder is None:
+        folder = os.environ.get(FOLDER_VARIABLE)
+    if folder is None or (isinstance(folder, str) and not folder):
+        raise FileNotFoundError(f"folder must name the files of EMNIST, got {folder!r}: {WHERE}")
+    location = path("folder", folder)
+    if not location.is_dir() and not (location.is_file() and location.suffix == ".zip"):
+        raise FileNotFoundError(f"folder must be a folder or an archive, got {location}: {WHERE}")
+    return location
 
 
-def _packed(place: Path, names: list[str], sums: Mapping[str, str]) -> dict[str, bytes]:
-    """The gzipped files called `names`, from a folder or out of the archive."""
-    inside = place / ARCHIVE if place.is_dir() else place
-    if inside.is_file() and not all((place / name).is_file() for name in names):
-        known_sum(inside, sums)  # and with it everything inside
-        entries = {name: zip_entry(inside, name) for name in names}
-        for name, entry in entries.items():
+def _packed_files(location: Path, names: list[str], sums: Mapping[str, str]) -> dict[str, bytes]:
+    """The gzipped files called `names`, from a folder or from the archive."""
+    archive = location / ARCHIVE if location.is_dir() else location
+    if archive.is_file() and not all((location / name).is_file() for name in names):
+        check_sum(archive, sums)
+        files = {}
+        for name in names:
+            entry = zip_entry(archive, name)
             if entry is None:
-                raise FileNotFoundError(f"{name} is missing in {inside}: {WHERE}")
-        return {name: entry for name, entry in entries.items() if entry is not None}
+                raise FileNotFoundError(f"{name} is missing in {archive}: {WHERE}")
+            files[name] = entry
+        return files
     for name in names:
-        if not (place / name).is_file():
-            raise FileNotFoundError(f"{place / name} is missing: {WHERE}")
-        known_sum(place / name, sums)
-    return {name: (place / name).read_bytes() for name in names}
+        if not (location / name).is_file():
+            raise FileNotFoundError(f"{location / name} is missing: {WHERE}")
+        check_sum(location / name, sums)
+    return {name: (location / name).read_bytes() for name in names}
 
 
-def _unpacked(packed: bytes, name: str, place: Path) -> np.ndarray:
+# Files with known SHA-256 sums ----------------------------------------------------------------------------------------
+
+CHUNK = 2**20  # bytes read at once
+TIMEOUT = 60  # seconds without an answer of the server
+
+
+def _download(url: str, target: Path, sha256: str) -> Path:
+    """Download `url` to `target` and compare its sum. A failed download leaves nothing behind."""
+    if target.is_file() and _sha256(target) == sha256.lower():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    digest = hashlib.sha256()
     try:
-        return read_idx(gzip.decompress(packed), name)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{name} in {place} is not a gzipped file: {error}") from error
+        with os.fdopen(handle, "wb") as file, urlopen(url, timeout=TIMEOUT) as response:
+            while chunk := response.read(CHUNK):
+                digest.update(chunk)
+                file.write(chunk)
+        if digest.hexdigest() != sha256.lower():
+            raise ValueError(f"{url} must have SHA-256 {sha256}, got {digest.hexdigest()}: incomplete or another file")
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def check_sum(file: Path, sums: Mapping[str, str]) -> None:
+    """ValueError unless the file has the SHA-256 sum that `sums` holds for its name."""
+    if file.name not in sums:
+        raise ValueError(f"sums must contain the SHA-256 sum of {file.name}, got {sorted(sums)}")
+    found = _sha256(file)
+    if found != sums[file.name].lower():
+        raise ValueError(f"{file} must have SHA-256 {sums[file.name]}, got {found}: damaged or another file")
+
+
+def zip_entry(archive: Path, name: str) -> bytes | None:
+    """The content of the file called `name`, in any folder inside the archive; None if there is none."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            entries = [entry for entry in opened.namelist() if entry.rsplit("/", 1)[-1] == name]
+            if len(entries) > 1:
+                raise ValueError(f"{archive} contains {name} more than once: {', '.join(entries)}")
+            return opened.read(entries[0]) if entries else None
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:  # or encrypted
+        raise ValueError(f"{archive} is not a readable zip archive: {error}") from error
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,22 +1,22 @@
 """The mixture of linear classifiers of Marfoq et al. (2021), appendix I.1.5.
 
-Client i draws its mixture π_i ~ Dirichlet(α 1_C); component c has θ_c ~ U[−1, 1]^d. In every split of client i
+Client i draws its mixture π_i ~ Dirichlet(α 1_C); component c has θ_c ~ U[−1, 1]^d. In every part of client i
 component c labels count_c of the N instances, (count_1 … count_C) ~ Multinomial(N, π_i), and an instance
 x ~ U[−1, 1]^d of component c gets
 
     y = round(σ(x·θ_c + ε)),    ε ~ N(0, 0.1²),
 
-so that the label is noisy only near the component's boundary. There is no intercept in the data; the models of the
-paper have one, hence the column of ones (`bias=True`).
+so that labels are noisy only near the component's boundary. The data have no intercept, but the paper's models do:
+hence the column of ones (`bias=True`).
 
 Two variants share every random number and differ in one line:
 
 - `"paper"`: components label consecutive, disjoint blocks of rows, as the text says;
-- `"published"`: in the program the authors published the block of every component begins at row 0. Later components
-  overwrite earlier ones, and the rows beyond the largest count keep the label 0 whatever their x.
+- `"published"`: in the authors' program the block of every component begins at row 0. Later components overwrite
+  earlier ones, and rows beyond the largest count have the label 0 whatever their x.
 
-The numbers are drawn from NumPy's frozen legacy generator in the order in which that program draws them, so that
-`seed=1234` gives the very data behind the paper's figures.
+The numbers are drawn from NumPy's frozen legacy generator in the order of that program, so that `seed=1234` gives the
+data behind the paper's figures.
 
 References: O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. Federated Multi-Task Learning under a Mixture of
 Distributions. NeurIPS 2021.
@@ -24,64 +24,14 @@ Distributions. NeurIPS 2021.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hgp_ref.data.clients import Clients, dirichlet
-from hgp_ref.results import Result
+from hgp_ref.data.clients import VARIANTS, Clients, dirichlet
 from hgp_ref.validation import Boolean, Choice, Integer, Positive, check_memory, checked
 
-VARIANTS = ("paper", "published")
 NOISE = 0.1  # standard deviation of ε
-
-
-@dataclass(frozen=True)
-class SyntheticMixture(Result):
-    """Three splits of labelled data for n clients; inputs end with a column of ones if `bias` was asked for.
-
-    Attributes
-    ----------
-    X : (n, n_train, d).
-    y : (n, n_train) in {0, 1}.
-    X_val : (n, n_val, d).
-    y_val : (n, n_val).
-    X_test : (n, n_test, d).
-    y_test : (n, n_test).
-    mixture : (n, n_components), π.
-    components : (n_components, dim), θ.
-    variant : "paper" or "published".
-    seed : of the generator.
-
-    Examples
-    --------
-    >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=10, n_val=5, n_test=5)
-    >>> data.X.shape, data.clients().n_clients
-    ((2, 10, 6), 2)
-    """
-
-    X: np.ndarray
-    y: np.ndarray
-    X_val: np.ndarray
-    y_val: np.ndarray
-    X_test: np.ndarray
-    y_test: np.ndarray
-    mixture: np.ndarray
-    components: np.ndarray
-    variant: str
-    seed: int
-
-    def clients(self) -> Clients:
-        """The same data with a list entry for each client.
-
-        Returns
-        -------
-        Clients.
-        """
-        names = ("X", "y", "X_val", "y_val", "X_test", "y_test")
-        lists: dict[str, Any] = {name: list(getattr(self, name)) for name in names}
-        return Clients(**lists, n_classes=2, name=f"synthetic mixture ({self.variant})")
 
 
 @checked(
@@ -102,37 +52,20 @@ def synthetic_mixture(
     seed: int = 0,
     variant: str = "paper",
     bias: bool = True,
-) -> SyntheticMixture:
-    """Draw the mixture described at the top of this module; the same arguments always give the same numbers.
+) -> Clients:
+    """Draw the mixture described at the top of this module. All clients have the same number of instances.
 
     Parameters
     ----------
-    n_clients : int
-        n.
-    n_train, n_val, n_test : int
-        Instances of each client in the three splits.
-    dim : int
-        d, without the column of ones.
-    n_components : int
-        C.
-    alpha : float
-        Of the Dirichlet distribution of the mixtures.
-    seed : int
-        Other data.
-    variant : {"paper", "published"}
-        See above.
-    bias : bool
-        Whether inputs end with a column of ones.
+    n_train, n_val, n_test : instances of each client in the three parts.
+    dim : d, without the column of ones.
+    alpha : α of the Dirichlet distribution of π_i.
+    variant : "paper" or "published", see above.
+    bias : append a column of ones to the inputs.
 
     Returns
     -------
-    SyntheticMixture
-        Three splits of every client.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Numbers of clients and instances must be integers ≥ 1, `alpha` positive, `variant` one of the two.
+    Clients with arrays X (n, n_train, d), y (n, n_train) and so on, the mixture π (n, C) and the components θ (C, d).
 
     Examples
     --------
@@ -150,20 +83,23 @@ def synthetic_mixture(
     rng.lognormal(4, 2, n_clients)  # the published program draws sizes here and then does not use them
     pi = np.stack([dirichlet(rng, alpha, n_components) for _ in range(n_clients)])
     theta = rng.uniform(-1, 1, (n_components, dim))
-    parts: list[list[np.ndarray]] = [[] for _ in range(6)]
+    parts: dict[str, list[np.ndarray]] = {}
     for i in range(n_clients):
-        for k, size in enumerate((n_train, n_val, n_test)):
-            inputs, labels = _split(rng, size, pi[i], theta, variant)
-            parts[2 * k].append(_with_ones(inputs) if bias else inputs)
-            parts[2 * k + 1].append(labels)
-    X, y, X_val, y_val, X_test, y_test = (np.stack(part) for part in parts)
-    return SyntheticMixture(X, y, X_val, y_val, X_test, y_test, pi, theta, variant, seed)
+        for suffix, size in (("", n_train), ("_val", n_val), ("_test", n_test)):
+            inputs, labels = _draw(rng, size, pi[i], theta, variant)
+            if bias:
+                inputs = np.concatenate([inputs, np.ones((size, 1))], axis=-1)
+            parts.setdefault(f"X{suffix}", []).append(inputs)
+            parts.setdefault(f"y{suffix}", []).append(labels)
+    arrays: dict[str, Any] = {name: np.stack(part) for name, part in parts.items()}
+    name = f"synthetic mixture ({variant}, seed {seed})"
+    return Clients(**arrays, n_classes=2, name=name, mixture=pi, components=theta)
 
 
-def _split(
+def _draw(
     rng: np.random.RandomState, size: int, pi: np.ndarray, theta: np.ndarray, variant: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One shuffled split of one client: inputs (size, dim) and labels (size,)."""
+    """One shuffled part of one client: inputs (size, dim) and labels (size,)."""
     counts = rng.multinomial(size, pi)
     x = rng.uniform(-1, 1, (size, theta.shape[1]))
     y = np.zeros(size, dtype=np.int64)
@@ -176,7 +112,3 @@ def _split(
     order = np.arange(size)
     rng.shuffle(order)
     return x[order], y[order]
-
-
-def _with_ones(x: np.ndarray) -> np.ndarray:
-    return np.concatenate([x, np.ones((*x.shape[:-1], 1))], axis=-1)

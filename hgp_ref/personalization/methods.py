@@ -9,7 +9,7 @@ Some published programs differ from the published method; `as_published=True` do
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -225,7 +225,7 @@ class ClassPrior(PersonalizationMethod):
         return self._common_model(task, net, trainer, evaluator, lam, traffic=average.traffic)
 
 
-def class_frequencies(labels: list[np.ndarray], classes: int) -> np.ndarray:
+def class_frequencies(labels: Iterable[np.ndarray], classes: int) -> np.ndarray:
     """p_i of every client, (n, C)."""
     counts = np.stack([np.bincount(y, minlength=classes) for y in labels]) + 1.0
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))

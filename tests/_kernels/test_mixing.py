@@ -209,7 +209,9 @@ def test_room_for_results_begins_at_a_cache_line(shape):
 
 
 @pytest.mark.parametrize("kind", [networks.RandomDirected, networks.RandomUndirected])
-@pytest.mark.parametrize(("n", "calls", "steps"), [(1, 32, 1), (3, 70, 1), (3, 64, 7), (4, 33, 2), (8, 40, 3)])
+@pytest.mark.parametrize(
+    ("n", "calls", "steps"), [(1, 32, 1), (3, 1, 5), (3, 70, 1), (3, 64, 7), (4, 33, 2), (8, 40, 3)]
+)
 def test_products_of_one_sweep_are_those_of_the_matrices(kind, n, calls, steps):
     net = kind(n, seed=4)
     found = net.products(5 * steps + 1, calls, steps)
@@ -222,7 +224,6 @@ def test_products_of_one_sweep_are_those_of_the_matrices(kind, n, calls, steps):
     np.testing.assert_array_equal(found[1], compose.count_messages(W, steps))
 
 
-def test_sweeps_are_for_few_clients_and_many_calls():
+def test_sweeps_are_for_few_clients():
     assert networks.RandomDirected(9, seed=0).products(1, 100, 2) is None
-    assert networks.RandomDirected(3, seed=0).products(1, 31, 2) is None
     assert networks.RandomOut(3, 1, seed=0).products(1, 100, 2) is None

@@ -1,4 +1,4 @@
-"""The one class for data of clients: parts, restrictions, clusters, and every data set in its form."""
+"""The container for data of clients: parts, restriction, clusters, and the synthetic mixture in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import hgp_ref as hgp
 import hgp_ref.data.clients as module
-from hgp_ref.data import ClientData, Clients, draw_clusters
+from hgp_ref.data import Clients, draw_clusters
 
 
 def make(counts=(3, 5, 4), test=True) -> Clients:
@@ -29,7 +29,7 @@ def test_parts_and_counts():
     assert data.n_clients == 3 and data.counts.tolist() == [3, 5, 4]
     assert data.counts_of("validation").tolist() == [4, 6, 5] and data.counts_of("test").tolist() == [5, 7, 6]
     assert data.train == (data.X, data.y) and data.test == (data.X_test, data.y_test)
-    with pytest.raises(ValueError, match="part='test' given, but three clients has no such part"):
+    with pytest.raises(ValueError, match="part must be one that three clients has, got 'test'"):
         make(test=False).test  # noqa: B018
     with pytest.raises(ValueError, match="part must be one of 'train', 'validation', 'test', got 'valid'"):
         data.part("valid")
@@ -68,7 +68,7 @@ def test_every_cluster_has_its_own_normalisation(seed):
             expected = (before.astype(float) - seen.means[c]) / seen.stds[c]
             np.testing.assert_allclose(here, expected, rtol=1e-6, atol=1e-6)
     assert all(np.array_equal(a, b) for a, b in zip(seen.y, data.y, strict=True))
-    with pytest.raises(ValueError, match="in clusters already"):
+    with pytest.raises(ValueError, match="three clients already has clusters"):
         seen.clustered([0.0], [1.0])
 
 
@@ -76,7 +76,7 @@ def test_every_cluster_has_its_own_normalisation(seed):
     ("means", "stds", "message"),
     [
         ([0.1, 0.2], [1.0], r"stds must have shape \(2,\).*, got \(1,\)"),
-        ([0.1], [0.0], r"stds=\[0.0\] given, needed numbers > 0"),
+        ([0.1], [0.0], r"stds must be numbers > 0, got \[0.0\]"),
         ([0.1], [-1.0], "stds must not contain numbers below 0, got -1"),
         ([np.nan], [1.0], "means must not contain NaN"),
         ([], [], "means must have shape .* and not be empty"),
@@ -100,26 +100,31 @@ def test_clusters_are_drawn_as_the_text_or_the_program_says():
     assert doctest.testmod(module, extraglobs={"hgp": hgp, "np": np}).failed == 0
 
 
-def test_the_mixture_in_this_form():
-    mixture = hgp.data.synthetic_mixture(n_test=7, seed=3)
-    data = mixture.clients()
+def test_clients_with_equally_many_instances_may_be_one_array():
+    data = hgp.data.synthetic_mixture(n_test=7, seed=3)
     assert data.n_classes == 2 and data.counts.tolist() == [100] * 3
-    assert all(np.array_equal(np.stack(getattr(data, name)), getattr(mixture, name)) for name in ("X", "y_val"))
+    lists = {name: list(getattr(data, name)) for names in module.PARTS.values() for name in names}
+    as_lists = dataclasses.replace(data, **lists)
+    assert all(np.array_equal(np.stack(getattr(as_lists, name)), getattr(data, name)) for name in ("X", "y_val"))
     assert data.counts_of("test").tolist() == [7] * 3
+    some, same = data.restrict([2, 0]), as_lists.restrict([2, 0])
+    assert some == same and np.array_equal(some.mixture, data.mixture[[2, 0]]) and some.n_clients == 2
+    one, other = (each.clustered([0.1, 0.5], [1.0, 2.0]) for each in (data, as_lists))
+    assert dataclasses.replace(one, y=list(one.y), y_val=list(one.y_val), y_test=list(one.y_test)) == other
 
 
 def test_survives_a_file(tmp_path):
     data = make().clustered([0.1, 0.5], [1.0, 2.0])
     assert hgp.load(data.save(tmp_path / "c.npz")) == data != make()
-    before = ClientData(*make(test=False).train, *make(test=False).validation, 2, "before")
-    assert isinstance(before, Clients) and hgp.load(before.save(tmp_path / "b.npz")) == before
+    without_test = make(test=False)
+    assert hgp.load(without_test.save(tmp_path / "w.npz")) == without_test
 
 
 def test_what_does_not_fit_is_refused():
     data = make()
-    with pytest.raises(ValueError, match="X_val: 2 clients given, needed 3 as in X"):
+    with pytest.raises(ValueError, match="X_val must have 3 clients like X, got 2"):
         Clients(data.X, data.y, data.X_val[:2], data.y_val, 2, "wrong")
-    with pytest.raises(ValueError, match=r"y_val\[1\]: 2 labels given, needed 6 as in X_val\[1\]"):
+    with pytest.raises(ValueError, match=r"y_val\[1\] must have 6 labels like X_val\[1\], got 2"):
         Clients(data.X, data.y, data.X_val, [data.y_val[0], data.y_val[1][:2], data.y_val[2]], 2, "wrong")
 
 
@@ -130,24 +135,24 @@ def test_labels_are_classes(field, wrong):
     labels = [part.astype(float) for part in getattr(data, field)]
     dataclasses.replace(data, **{field: labels})  # whole numbers may be floats
     labels[1][-1] = wrong
-    with pytest.raises(ValueError, match=rf"{field}\[1\]: label {wrong}.* given, needed whole numbers from 0 to 1"):
+    with pytest.raises(ValueError, match=rf"{field}\[1\] must contain integers from 0 to 1, got {wrong}"):
         dataclasses.replace(data, **{field: labels})
-    with pytest.raises(ValueError, match=rf"{field}\[0\]: shape \(\d+, 1\) given, needed \(N_i,\)"):
+    with pytest.raises(ValueError, match=rf"{field}\[0\] must have shape \(N_i,\), got \(\d+, 1\)"):
         dataclasses.replace(data, **{field: [part[:, None] for part in getattr(data, field)]})
 
 
 @pytest.mark.parametrize(
     ("field", "value", "error", "message"),
     [
-        ("X", None, TypeError, "X: NoneType given, needed a list"),
-        ("X", [], ValueError, "X: no clients given"),
+        ("X", None, TypeError, r"X must be a list with one array per client, got None \(NoneType\)"),
+        ("X", [], ValueError, "X must have at least one client, got none"),
         ("y", [[0, 1]] * 3, TypeError, r"y\[0\] must be a plain NumPy array of real numbers, got builtins.list"),
-        ("X_val", [], ValueError, "X_val: 0 clients given, needed 3 as in X"),
+        ("X_val", [], ValueError, "X_val must have 3 clients like X, got 0"),
         ("y_test", [np.array(["a"])] * 3, TypeError, r"y_test\[0\] must be .*, got <U1 of shape \(1,\)"),
         ("n_classes", 2.0, TypeError, "n_classes must be .*, got 2.0"),
-        ("n_classes", 1, ValueError, r"y\[\d\]: label 1 given, needed whole numbers from 0 to 0"),
+        ("n_classes", 1, ValueError, r"y\[\d\] must contain integers from 0 to 0, got 1"),
         ("name", None, TypeError, "name must be .*, got None"),
-        ("clusters", np.array([0, 1, 2]), ValueError, "clusters=.* given, needed numbers from 0 to 1"),
+        ("clusters", np.array([0, 1, 2]), ValueError, r"clusters must contain integers from 0 to 1, got \[0 1 2\]"),
         ("clusters", np.array([0, 1]), ValueError, r"clusters must have shape \(3,\).*, got \(2,\)"),
         ("means", np.array([0.1, np.nan]), ValueError, "means must not contain NaN"),
         ("stds", np.array([0.1, -1.0]), ValueError, "stds must not contain numbers below 0, got -1"),
@@ -176,9 +181,9 @@ def test_too_many_clusters_are_refused_before_they_are_drawn():
 
 def test_inputs_of_one_shape_that_are_numbers():
     X, y = [np.ones((2, 3)), np.ones((4, 3))], [np.zeros(2), np.zeros(4)]
-    with pytest.raises(ValueError, match=r"X\[1\]: shape \(4, 2\) given, needed \(N_i, 3\) as in X\[0\]"):
+    with pytest.raises(ValueError, match=r"X\[1\] must have shape \(N_i, 3\) like X\[0\], got \(4, 2\)"):
         Clients([X[0], X[1][:, :2]], y, [], [], 2, "data")
-    with pytest.raises(ValueError, match=r"X_val\[0\]: shape \(2, 3, 1\) given, needed \(N_i, 3\)"):
+    with pytest.raises(ValueError, match=r"X_val\[0\] must have shape \(N_i, 3\) like X\[0\], got \(2, 3, 1\)"):
         Clients(X, y, [X[0][..., None], X[1]], y, 2, "data")
     with pytest.raises(ValueError, match=r"X_test\[1\].*NaN"):
         Clients(X, y, [], [], 2, "data", [X[0], np.nan * X[1]], y)

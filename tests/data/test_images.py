@@ -39,7 +39,7 @@ def test_a_share_is_rounded_down_to_the_papers_size():
 
 @pytest.mark.parametrize("size", [0, 401, 0.001, 1.5, -0.1])
 def test_bad_sample(size):
-    with pytest.raises(ValueError, match="size(=| must be .*, got)"):
+    with pytest.raises(ValueError, match="size must be .*, got"):
         make().sample(size)
 
 
@@ -63,7 +63,7 @@ def test_shrunk_images_are_means_of_blocks():
     assert (
         small[1, 5, 9] == images.images[1, 10:12, 18:20].mean() and small[2, 13, 0] == images.images[2, 26:, :2].mean()
     )
-    with pytest.raises(ValueError, match="size=5 given, needed a divisor of 28 and 28"):
+    with pytest.raises(ValueError, match="size must be a divisor of 28 and 28, got 5"):
         images.shrunk(5)
 
 
@@ -92,16 +92,16 @@ def test_small_clients_have_something_of_each_part():
     assert all(data.counts_of(part).min() >= 1 for part in ("train", "validation", "test"))
     without = make().clients(3, alpha=5.0, test=0.0, dtype="float64")
     assert without.X_test == [] and without.X[0].dtype == np.float64
-    with pytest.raises(ValueError, match="validation=0.5 and test=0.5 given, needed shares whose sum is below 1"):
+    with pytest.raises(ValueError, match=r"validation \+ test must be below 1, got 0.5 \+ 0.5"):
         make().clients(3, validation=0.5, test=0.5)
     with pytest.raises(ValueError, match="dtype must be one of 'float32', 'float64', got 'int8'"):
         make().clients(3, dtype="int8")
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match=r"images \(2, 4\) and labels \(2,\) do not fit"):
+    with pytest.raises(ValueError, match=r"images and labels must have shapes .*, got \(2, 4\) and \(2,\)"):
         Images(np.zeros((2, 4)), np.zeros(2, dtype=int))
-    with pytest.raises(ValueError, match="labels: 0 … 3 given, needed 0 … 2"):
+    with pytest.raises(ValueError, match="labels must be 0 … 2, got 0 … 3"):
         Images(np.zeros((2, 4, 4)), np.array([0, 3]), n_classes=3)
 
 
@@ -131,15 +131,15 @@ def test_images_are_taken_by_number_or_mask():
     mask = data.labels == 1
     assert data.take(mask) == data.take(np.flatnonzero(mask)) == data.take(np.flatnonzero(mask).tolist())
     assert np.array_equal(data.take([-1]).images, data.images[-1:])
-    with pytest.raises(ValueError, match="which: 3 … 400 given, needed numbers of the 400 images"):
+    with pytest.raises(ValueError, match="which must be indices of the 400 images, got 3 … 400"):
         data.take([3, 400])
-    with pytest.raises(ValueError, match=r"which: numbers of shape \(1, 1\) given"):
+    with pytest.raises(ValueError, match=r"which must have shape \(k,\) with k >= 1, got \(1, 1\)"):
         data.take([[3]])
     for bad in (None, [0.5], [True]):
         with pytest.raises(TypeError, match="which must be a plain NumPy array of integers, got .*"):
             data.take(bad)
     for bad in (3, None, np.array(3)):
-        with pytest.raises(TypeError, match="labels=.* given .*, needed a list of labels"):
+        with pytest.raises(TypeError, match="labels must be a list of labels, got "):
             data.only(bad)
 
 

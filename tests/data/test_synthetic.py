@@ -12,7 +12,7 @@ import hgp_ref.data.synthetic as module
 from hgp_ref.data import synthetic_mixture
 
 
-def mean_hessian_spectrum(data: module.SyntheticMixture) -> np.ndarray:
+def mean_hessian_spectrum(data: hgp.data.Clients) -> np.ndarray:
     """Eigenvalues of the mean Hessian of the unregularised logistic loss at its minimiser, by Newton's method."""
     X = data.X.reshape(-1, data.X.shape[-1])
     y = data.y.reshape(-1)

@@ -45,18 +45,19 @@ function("data.emnist_byclass", hgp.data.emnist_byclass, _emnist)
 
 # clients
 LISTS = ("X", "y", "X_val", "y_val", "X_test", "y_test")
+MIXED = dict(mixture=np.ones((3, 2)) / 2, components=np.ones((2, 3)))
 CLUSTERS = dict(clusters=np.array([0, 1, 0]), means=np.array([0.2, 0.3]), stds=np.array([0.5, 0.6]))
 
 
 def _clients() -> hgp.data.Clients:
-    return hgp.data.synthetic_mixture(**MIXTURE).clients()
+    return hgp.data.synthetic_mixture(**MIXTURE)
 
 
 def _lists() -> dict[str, Any]:
-    return {name: getattr(_clients(), name) for name in LISTS}
+    return {name: list(getattr(_clients(), name)) for name in LISTS}
 
 
-function("data.Clients", hgp.data.Clients, lambda: _lists() | CLUSTERS | dict(n_classes=2, name="mixture"))
+function("data.Clients", hgp.data.Clients, lambda: _lists() | CLUSTERS | dict(n_classes=2, name="mixture") | MIXED)
 function(
     "data.Clients (an entry of each list)",
     lambda **first: hgp.data.Clients(
@@ -66,7 +67,6 @@ function(
     passes_nan=True,
 )
 function("data.draw_clusters", hgp.data.draw_clusters, lambda: dict(n_clusters=3, seed=0, variant="paper"))
-method("data.SyntheticMixture.clients", lambda: hgp.data.synthetic_mixture(**MIXTURE))
 for name in ("part", "counts_of"):
     method(f"data.Clients.{name}", _clients, lambda: dict(part="validation"))
 method("data.Clients.restrict", _clients, lambda: dict(clients=np.array([0, 2])))

@@ -89,7 +89,7 @@ EXEMPT: dict[str, str] = {
             *("planning.Diagnostics", "planning.Outcome", "planning.Plan", "planning.Stage", "Plan"),
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Disconnected"),
-            *("data.ClientData", "data.Emnist", "data.SyntheticMixture", "results.Result", "results.Described"),
+            *("results.Result", "results.Described"),
             *("backend.Backend", "bilevel.Path", "bilevel.OuterStep", "mpi.MPITraffic"),
             *("baselines.FixedPointEstimate", "personalization.Personalized"),
         )

@@ -11,7 +11,7 @@ import pytest
 from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref.mixing import averaging as mean
+from hgp_ref.mixing import simulated
 from hgp_ref.training.gradient_push import Rates
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
@@ -113,7 +113,7 @@ def test_a_rising_rate_may_carry_parameters_far():
 @pytest.mark.parametrize("runs", [False, True])
 @pytest.mark.parametrize("steps", [2, (5, 4, 3, 1, 3, 1, 2)], ids=str)
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
-def test_calls_that_are_listed_in_parts_are_the_same_calls(monkeypatch, runs, steps, mode):
+def test_calls_prepared_in_smaller_blocks_are_the_same_calls(monkeypatch, runs, steps, mode):
     problem, x, lam = logistic()
     avg = hgp.PushSum(NET, steps, mode=mode)
 
@@ -122,6 +122,6 @@ def test_calls_that_are_listed_in_parts_are_the_same_calls(monkeypatch, runs, st
         return hgp.hypergradient(problem, x, lam, avg, eta=0.5, iterations=23, w0=x, **options)
 
     whole = run()
-    monkeypatch.setattr(mean, "AHEAD", 4)
+    monkeypatch.setattr(simulated, "MOST_CALLS", 4)
     parts = run()
     assert whole.value.tobytes() == parts.value.tobytes() and whole.traffic == parts.traffic
