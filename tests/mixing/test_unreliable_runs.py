@@ -309,7 +309,7 @@ def test_training_converges_over_links_that_lose(problem, variant):
     net = Unreliable(inner, loss=0.1, delay=2, sleep=[(3, 100, 200)], seed=1)
     run = hgp.training.SGP(lr=0.1, milestones=(1500, 1900, 2200), steps=2500, variant=variant)
     with pytest.warns(
-        RuntimeWarning, match="sgp: the links of net .* training goes over RobustPushSum.*conserve.* smaller lr"
+        RuntimeWarning, match="sgp: the links of net .* training uses RobustPushSum.*conserve.* smaller lr"
     ):
         fit = hgp.train(problem, lam, net, run)
     over_reliable = hgp.train(problem, lam, inner, run)
