@@ -25,7 +25,7 @@ from hgp_ref.methods.divergence import DivergenceMonitor
 from hgp_ref.methods.fingerprint import Fingerprint, fingerprint
 from hgp_ref.methods.series import Neumann
 from hgp_ref.methods.spectrum import safe_step_size
-from hgp_ref.methods.tracking import innermost
+from hgp_ref.methods.tracking import Refined
 from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
 from hgp_ref.philox import check_seeds
 from hgp_ref.problems import Problem, as_problem
@@ -33,6 +33,7 @@ from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Described, Result
+from hgp_ref.validation import Boolean, Count, Function, Optional, Positive, checked
 
 CHECKS = 4  # checks for divergence per run, at least, besides the first iteration
 STRIDE = 256  # iterations between two checks, at most
@@ -124,6 +125,9 @@ class Estimate(Result):
         return plot_estimate(self, truth, ax)
 
 
+@checked(
+    iterations=Count(), tol=Optional(Positive()), history=Boolean(), callback=Optional(Function()), progress=Boolean()
+)
 def hypergradient(
     problem: Problem,
     x: Array,
@@ -183,13 +187,7 @@ def hypergradient(
     """
     problem = as_problem(problem, needs=("outer_grad", "linearize"))
     x, lam = check_point(problem, x, lam)
-    M = validation.integer("iterations", iterations, 1, validation.LONGEST)
-    tol = None if tol is None else validation.positive("tol", tol)
-    method = _read_method(method, eta, resume)
-    batches = read_batches(batches)
-    history, progress = validation.boolean("history", history), validation.boolean("progress", progress)
-    if callback is not None:
-        validation.function("callback", callback)
+    M, method, batches = iterations, _read_method(method, eta, resume), read_batches(batches)
     if w0 is not None and resume is not None:
         raise ValueError("w0 and resume exclude each other")
     averagings, seeds, several = _read_runs(avg, 0 if batches is None else batches.seed)
@@ -350,7 +348,10 @@ class Run:
     def iterate(self, M: int, shown: Bar | None) -> None:
         """Make iterations 1 .. M, or fewer."""
         method, derivatives = self.method, self.derivatives
-        built_in = type(innermost(method)).__module__.startswith("hgp_ref.")
+        innermost = method
+        while isinstance(innermost, Refined):
+            innermost = innermost.method
+        built_in = type(innermost).__module__.startswith("hgp_ref.")
         every = max(1, min(STRIDE, -(-M // CHECKS)))
         on_host = is_numpy(self.w)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported as divergence

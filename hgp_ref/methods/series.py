@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hgp_ref import validation
 from hgp_ref.backend import Array
 from hgp_ref.methods.base import Derivatives, Method, Start
 from hgp_ref.methods.spectrum import range_over_clients
 from hgp_ref.mixing import Mixer
 from hgp_ref.results import Result
+from hgp_ref.validation import Optional, Positive, checked
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,9 @@ class Neumann(Method):
     True
     """
 
+    @checked(eta=Positive())
     def __init__(self, eta: float) -> None:
-        self.eta = validation.positive("eta", eta)
+        self.eta = eta
 
     def init(self, start: Start) -> NeumannState:
         return NeumannState(start.residual)
@@ -92,10 +93,10 @@ class Chebyshev(Method):
     True
     """
 
+    @checked(low=Optional(Positive()), high=Optional(Positive()))
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
-        self.low = None if low is None else validation.positive("low", low)
-        self.high = None if high is None else validation.positive("high", high)
-        if self.low is not None and self.high is not None and self.low > self.high:
+        self.low, self.high = low, high
+        if low is not None and high is not None and low > high:
             raise ValueError(f"low must be at most high, got low={low:g}, high={high:g}")
 
     def init(self, start: Start) -> ChebyshevState:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.methods.base import Curvature, Derivatives, Method, Start, entry
 from hgp_ref.methods.spectrum import measure_mixing, range_over_clients
 from hgp_ref.mixing import Mixer
 from hgp_ref.mixing.averaging import read_steps
 from hgp_ref.results import Result
+from hgp_ref.validation import Count, Instance, Optional, Positive, checked
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,9 @@ class Tracking(Method):
     True
     """
 
+    @checked(step=Optional(Positive()))
     def __init__(self, step: float | None = None) -> None:
-        self.step_size = None if step is None else validation.positive("step", step)
+        self.step_size = step
 
     def init(self, start: Start) -> TrackingState:
         if start.previous is not None:
@@ -176,12 +177,9 @@ class Refined(Method):
     True
     """
 
+    @checked(method=Instance(Method), cycles=Count())
     def __init__(self, method: Method, cycles: int = 4, steps: Any = 40) -> None:
-        if not isinstance(method, Method):
-            kind = f"{type(method).__module__}.{type(method).__name__}"
-            raise TypeError(f"method must be a method of hgp_ref.methods, got {kind}")
-        self.method, self.cycles = method, validation.integer("cycles", cycles, 1, validation.LONGEST)
-        self.steps = read_steps(steps)
+        self.method, self.cycles, self.steps = method, cycles, read_steps(steps)
 
     def init(self, start: Start) -> RefinedState:
         length = -(-start.iterations // self.cycles)

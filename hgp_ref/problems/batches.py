@@ -20,9 +20,16 @@ from hgp_ref.backend import Array, from_host
 from hgp_ref.philox import BATCHES, EPOCHS, MAX_CLIENTS, MAX_STEP, below, check_seeds, key, philox4x32, step_words
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.results import Result
-from hgp_ref.validation import check_memory
+from hgp_ref.validation import Boolean, Integer, check_memory, checked
 
 
+@checked(
+    size=Integer(1, 2**31 - 1),
+    first=Integer(0, MAX_STEP),
+    count=Integer(0, MAX_STEP),
+    stream=Integer(0, 127),
+    replace=Boolean(),
+)
 def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, first: int, count: int, stream: int = 0,
                    replace: bool = False, *,
                    clients: Sequence[int] | np.ndarray | None = None) -> np.ndarray:  # fmt: skip
@@ -46,11 +53,7 @@ def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, fir
     (3, 2, 2)
     """
     counts = _check_counts(counts)
-    size = validation.integer("size", size, 1, 2**31 - 1)
-    first = validation.integer("first", first, 0, MAX_STEP)
-    count = validation.integer("count", count, 0, MAX_STEP - first)
-    stream = validation.integer("stream", stream, 0, 127)
-    replace = validation.boolean("replace", replace)
+    validation.integer("count", count, 0, MAX_STEP - first)
     width = size if replace else min(size, int(counts.max()))
     check_memory(f"size={size}, count={count}", count * len(counts) * width)
     out = np.full((count, len(counts), width), -1, dtype=np.int64)
@@ -63,6 +66,7 @@ def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, fir
     return out
 
 
+@checked(first=Integer(0, MAX_STEP), count=Integer(0, MAX_STEP))
 def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, count: int, *,
                   clients: Sequence[int] | np.ndarray | None = None) -> np.ndarray:  # fmt: skip
     """Every instance of every client once, in random order, for epochs first .. first + count − 1, numbered from 0.
@@ -79,8 +83,7 @@ def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, cou
     True
     """
     counts = _check_counts(counts)
-    first = validation.integer("first", first, 0, MAX_STEP)
-    count = validation.integer("count", count, 0, MAX_STEP - first)
+    validation.integer("count", count, 0, MAX_STEP - first)
     check_memory(f"count={count}", count * len(counts) * int(counts.max()))
     out = np.full((count, len(counts), int(counts.max())), -1, dtype=np.int64)
     k0, k1 = key(seed)
@@ -199,6 +202,9 @@ CHUNK_BYTES = 16 * 2**20  # indices drawn and moved to the device at once, at mo
 MOST = 256  # batches drawn at once, at most
 
 
+@checked(
+    size=Integer(1, 2**31 - 1), replace=Boolean(), share=Boolean(), offset=Integer(0, MAX_STEP), full_jacobian=Boolean()
+)
 @dataclass(frozen=True)
 class MiniBatches(Result):
     """Mini-batches of `size` instances of every client, drawn anew in each iteration by a counter-based generator.
@@ -231,15 +237,7 @@ class MiniBatches(Result):
 
     def __post_init__(self) -> None:
         seeds, several = check_seeds(self.seed)
-        checked: dict[str, Any] = {
-            "size": validation.integer("size", self.size, 1, 2**31 - 1),
-            "seed": tuple(seeds) if several else seeds[0],
-            "offset": validation.integer("offset", self.offset, 0, MAX_STEP),
-        }
-        for name in ("replace", "share", "full_jacobian"):
-            checked[name] = validation.boolean(name, getattr(self, name))
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "seed", tuple(seeds) if several else seeds[0])
 
     @property
     def seeds(self) -> list[int]:

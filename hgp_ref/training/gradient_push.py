@@ -19,9 +19,10 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
 from fractions import Fraction
+from itertools import chain, islice, repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,7 +40,20 @@ from hgp_ref.problems.base import FullProblem, optional
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Result
-from hgp_ref.validation import short
+from hgp_ref.validation import (
+    Boolean,
+    Choice,
+    Count,
+    Function,
+    Instance,
+    Nonnegative,
+    Number,
+    Optional,
+    Positive,
+    Rule,
+    checked,
+    short,
+)
 
 Rate = float | Callable[[int], float]
 Callback = Callable[[int, Array], object]
@@ -48,6 +62,22 @@ VARIANTS = ("assran", "nedic")
 CHECK_EVERY = 256  # steps between two checks for divergence
 TOLERANCE_EVERY = 32  # steps between two checks of the tolerance
 CLEAR_GROWTH = 10.0  # growth of parameters and mean gradient, at the end, that counts as divergence
+
+
+class Momentum(Number):
+    """A number in [0, 1)."""
+
+    accepted = (0, 0.9)
+    refused = (*Number.refused, 1.0, -0.1)
+
+    def check(self, name: str, value: Any) -> float:
+        checked = validation.number(name, value, "a number in [0, 1)")
+        if not 0 <= checked < 1:
+            validation.wrong_value(name, value, "a number in [0, 1)")
+        return checked
+
+
+STEP_SETTINGS: dict[str, Rule] = {"decay": Positive(), "momentum": Momentum(), "weight_decay": Nonnegative()}
 
 
 @dataclass(frozen=True)
@@ -121,6 +151,7 @@ class TrainingMethod(ABC):
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
+@checked(method=Instance(TrainingMethod), tol=Optional(Positive()), callback=Optional(Function()), progress=Boolean())
 def train(
     problem: Problem,
     lam: Array,
@@ -158,14 +189,10 @@ def train(
     """
     problem = as_problem(problem, needs=("inner_grad",))
     check_lam(problem, lam, x0)
-    validation.instance("method", method, TrainingMethod)
-    tol = None if tol is None else validation.positive("tol", tol)
-    progress = validation.boolean("progress", progress)
-    if callback is not None:
-        validation.function("callback", callback)
     return method.run(problem, detached(lam), net, x0, tol, callback, progress)
 
 
+@checked(steps=Count(), variant=Choice(*VARIANTS), mode=Choice(*MODES), **STEP_SETTINGS)
 @dataclass(frozen=True, repr=False)
 class SGP(TrainingMethod):
     """Stochastic gradient push: gradient steps on what Push-Sum has mixed so far.
@@ -211,9 +238,7 @@ class SGP(TrainingMethod):
     mode: str = "auto"
 
     def __post_init__(self) -> None:
-        validation.choice("variant", self.variant, VARIANTS)
-        validation.choice("mode", self.mode, MODES)
-        check_settings(self, "steps")
+        read_settings(self, self.steps)
         if self.batches is not None and (self.batches.share or self.batches.full_jacobian):  # type: ignore[union-attr]
             raise ValueError(f"batches must not set share or full_jacobian in training, got {self.batches!r}")
 
@@ -395,13 +420,15 @@ class GradientStep:
     def __init__(self, gradient: LocalGradient, rates: Rates, batches: BatchSampler | None) -> None:
         self.gradient, self.rates, self.batches = gradient, rates, batches
         self.last: Array = None
+        self._rates = iter(rates)
 
     def __call__(self, round: int, z: Array) -> Array:
         batch = None if self.batches is None else self.batches.at(round - 1)[0]
-        self.rate, self.last = self.rates[round - 1], self.gradient.direction(z, batch, self.last)
+        self.rate, self.last = next(self._rates), self.gradient.direction(z, batch, self.last)
         return -self.rate * self.last
 
 
+@checked(momentum=Momentum(), weight_decay=Nonnegative(), prox=Nonnegative())
 @dataclass(frozen=True)
 class LocalGradient:
     """The directions b of a client's steps on `problem` at `lam`."""
@@ -411,12 +438,6 @@ class LocalGradient:
     momentum: float = 0.0
     weight_decay: float = 0.0
     prox: float = 0.0
-
-    def __post_init__(self) -> None:
-        # As Python floats: a NumPy float64 would turn float32 arrays into float64, and arrays refuse a Fraction.
-        object.__setattr__(self, "momentum", check_momentum(self.momentum))
-        for name in ("weight_decay", "prox"):
-            object.__setattr__(self, name, validation.nonnegative(name, getattr(self, name)))
 
     def direction(self, z: Array, batch: Array | None, b: Array | None, anchor: Array | None = None) -> Array:
         """The next b, from the last one (None before the first step).  # (..., n, d_x)"""
@@ -550,31 +571,16 @@ class TrainingMonitor:
 # Settings and arguments -----------------------------------------------------------------------------------------------
 
 
-def check_momentum(momentum: float) -> float:
-    """The momentum as a Python float in [0, 1)."""
-    checked = validation.number("momentum", momentum, "a number in [0, 1)")
-    if not 0 <= checked < 1:
-        raise ValueError(f"momentum must be a number in [0, 1), got {momentum!r}")
-    return checked
-
-
-def check_settings(method: Any, count: str) -> None:
-    """Check and normalise the settings that training methods share; `count` names the number of steps or rounds."""
-    number = validation.integer(count, getattr(method, count), 1, validation.LONGEST)
-    checked: dict[str, Any] = {
-        count: number,
-        "decay": validation.positive("decay", method.decay),
-        "momentum": check_momentum(method.momentum),
-        "weight_decay": validation.nonnegative("weight_decay", method.weight_decay),
-        "batches": read_batches(method.batches),
-    }
-    if method.lr is not None and not callable(method.lr):
-        checked["lr"] = validation.positive("lr", method.lr)
-    values = validation.host_array("milestones", method.milestones)
-    checked["milestones"] = tuple(values.tolist()) if values.ndim == 1 else method.milestones
-    if read_milestones(number, checked["milestones"]) and callable(method.lr):
+def read_settings(method: Any, steps: int) -> None:
+    """Check and convert lr, milestones and batches of a training method."""
+    milestones = validation.host_array("milestones", method.milestones)
+    converted = {"milestones": tuple(milestones.tolist()) if milestones.ndim == 1 else method.milestones}
+    if read_milestones(steps, converted["milestones"]) and callable(method.lr):
         raise ValueError(f"milestones={method.milestones!r} and a function lr exclude each other")
-    for name, value in checked.items():
+    if method.lr is not None and not callable(method.lr):
+        converted["lr"] = validation.positive("lr", method.lr)
+    converted["batches"] = read_batches(method.batches)
+    for name, value in converted.items():
         object.__setattr__(method, name, value)
 
 
@@ -605,9 +611,15 @@ class Rates:
             return self._table[bisect_right(self._sorted, step)]
         return validation.positive(f"lr({step})", self._function(step))
 
+    def __iter__(self) -> Iterator[float]:
+        if self._function is not None:
+            return map(self.__getitem__, range(self.steps))
+        counts = np.diff([0, *np.clip(self._sorted, 0, self.steps).tolist(), self.steps]).tolist()
+        return chain.from_iterable(map(repeat, self._table, counts))
+
     def until(self, steps: int) -> np.ndarray:
         """The rates of the first `steps` steps."""
-        return np.array([self[s] for s in range(steps)])
+        return np.fromiter(islice(self, steps), dtype=np.float64)
 
     def sample(self) -> np.ndarray:
         """The rates of steps 0, 1, 2, 4, 8, … and of the last: what ranks compare."""

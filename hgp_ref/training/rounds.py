@@ -32,6 +32,7 @@ from hgp_ref.problems import Problem
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.batches import Epochs, MiniBatches, read_batches
 from hgp_ref.training.gradient_push import (
+    STEP_SETTINGS,
     Callback,
     Fit,
     LocalGradient,
@@ -40,15 +41,17 @@ from hgp_ref.training.gradient_push import (
     TrainingLoop,
     TrainingMethod,
     TrainingMonitor,
-    check_settings,
+    read_settings,
     read_start,
     train,
     without_function,
 )
+from hgp_ref.validation import Count, Nonnegative, checked
 
 CHECK_EVERY = 8  # rounds between two checks for divergence
 
 
+@checked(rounds=Count(), epochs=Count(), prox=Nonnegative(), **STEP_SETTINGS)
 @dataclass(frozen=True, repr=False)
 class LocalRounds(TrainingMethod):
     """Rounds in which clients train alone for some epochs and then average.
@@ -90,9 +93,7 @@ class LocalRounds(TrainingMethod):
     batches: MiniBatches | int | None = None
 
     def __post_init__(self) -> None:
-        check_settings(self, "rounds")
-        object.__setattr__(self, "epochs", validation.integer("epochs", self.epochs, 1, validation.LONGEST))
-        object.__setattr__(self, "prox", validation.nonnegative("prox", self.prox))
+        read_settings(self, self.rounds)
         if self.weights is not None:
             values = validation.real_array("weights", self.weights, (None,), "(n,)", 0.0)
             object.__setattr__(self, "weights", tuple(values.tolist()))

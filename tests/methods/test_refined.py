@@ -154,7 +154,7 @@ def test_a_full_batch_jacobian_removes_the_noise_of_the_mixed_derivatives():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("Neumann",), "method must be a method of hgp_ref.methods, got builtins.str"),
+        (("Neumann",), "method must be a Method, got 'Neumann'"),
         ((Neumann(1.0), 0), "cycles must be an integer >= 1, got 0"),
         ((Neumann(1.0), 2, 0), "steps must be an integer >= 1, got 0"),
         ((Neumann(1.0), 2, []), "steps must not be empty"),
