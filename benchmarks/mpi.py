@@ -43,8 +43,8 @@ NETWORK = (20e-6, 1.25e9)  # of a cluster that is assumed: seconds of a message,
 
 def measure(ranks: int, quick: bool) -> list[Timed]:
     """All cases, from a program on so many ranks with one thread each."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    installed = Path(sys.executable).with_name("mpiexec")
+    launcher = str(installed) if installed.exists() else shutil.which("mpiexec")
     if launcher is None:
         raise SystemExit(
             "benchmarks.mpi: there is no mpiexec; pip install 'hgp_ref[mpi]' mpich, or load your cluster's"
@@ -76,8 +76,8 @@ def run(quick: bool) -> list[Report]:
 
 def settings(case: Case) -> dict[str, object]:
     """What a reader must know of a case."""
-    told = {"n": case.n, "one process has n": case.alone or case.n, "d": case.d, "N": case.N, "S": case.S}
-    return {**told, "receivers": case.degree, "dtype": case.dtype}
+    sizes = {"n": case.n, "one process has n": case.alone or case.n, "d": case.d, "N": case.N, "S": case.S}
+    return {**sizes, "receivers": case.degree, "dtype": case.dtype}
 
 
 def scaling_table(timings: Sequence[Timed], use: str) -> list[str]:
@@ -97,20 +97,20 @@ def scaling_table(timings: Sequence[Timed], use: str) -> list[str]:
 
 
 def model_lines(model: Model, timings: Sequence[Timed]) -> list[str]:
-    """The constants, and how far the model is from what it was fitted to and from what it has not seen."""
-    told = dict(zip(CONSTANTS, model.constants.tolist(), strict=True))
-    bandwidth = f"{1 / told['byte'] / 1e9:.2f} GB/s" if told["byte"] else "no limit seen"
+    """The constants, and how far the model is from the times it was fitted to and from the others."""
+    constants = dict(zip(CONSTANTS, model.constants.tolist(), strict=True))
+    bandwidth = f"{1 / constants['byte'] / 1e9:.2f} GB/s" if constants["byte"] else "no limit seen"
     lines = [
-        f"a step {seconds(told['step'])}, an edge drawn {seconds(told['draw'])}, an edge and column added "
-        f"{seconds(told['edge'])}, an iteration "
-        f"{seconds(told['iteration'])}, a Hessian-vector product {seconds(told['product'])} a number of the data, "
-        f"a message {seconds(told['latency'])}, {bandwidth}"
+        f"a step {seconds(constants['step'])}, an edge drawn {seconds(constants['draw'])}, an edge and column added "
+        f"{seconds(constants['edge'])}, an iteration {seconds(constants['iteration'])}, "
+        f"a Hessian-vector product {seconds(constants['product'])} a number of the data, "
+        f"a message {seconds(constants['latency'])}, {bandwidth}"
     ]
-    for use, words in (("model", "fitted"), ("unseen", "not fitted"), ("strong", "of the strong scaling, not fitted")):
+    for use, label in (("model", "fitted"), ("unseen", "not fitted"), ("strong", "of the strong scaling, not fitted")):
         those = [one for one in timings if one.case.use == use]
-        ratios = [predicted / seen for _, _, seen, predicted in errors(model, those)]
+        ratios = [predicted / measured for _, _, measured, predicted in errors(model, those)]
         low, middle, high = np.quantile(ratios, [0, 0.5, 1])
-        lines.append(f"predicted / measured, {len(ratios)} times {words}: {low:.2f} to {high:.2f}, median {middle:.2f}")
+        lines.append(f"predicted / measured, {len(ratios)} times {label}: {low:.2f} to {high:.2f}, median {middle:.2f}")
     return lines
 
 
@@ -121,13 +121,13 @@ def prediction_table(model: Model) -> list[str]:
     lines.append("|---|" + "---:|" * 6)
     cluster = model.elsewhere(*NETWORK)
     base = Case("prediction", "hgp", 100, 1000, 10, 10, N=100)
-    for words, clients in (("100 clients a rank", None), ("1,000,000 clients", 1_000_000)):
+    for label, clients in (("100 clients a rank", None), ("1,000,000 clients", 1_000_000)):
         for ranks in (1, 2, 100, 10_000):
             case = replace(base, n=clients or 100 * ranks)
             share = cluster.shares(case, ranks)
             times = f"{seconds(model(case, ranks))} | {seconds(cluster(case, ranks))}"
             parts = f"{share['draw']:.0%} | {share['latency'] + share['byte']:.0%}"
-            lines.append(f"| {words} | {ranks} | {case.n} | {times} | {parts} |")
+            lines.append(f"| {label} | {ranks} | {case.n} | {times} | {parts} |")
     return lines
 
 
@@ -157,10 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cli.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
     cli.add_argument("--ranks", type=int, default=2, help="how many")
     cli.add_argument("--docs", type=Path, help="write the tables there as well")
-    given = cli.parse_args(arguments)
-    text = document(measure(given.ranks, given.quick))
-    if given.docs:
-        write_whole(given.docs, text.encode())
+    options = cli.parse_args(arguments)
+    text = document(measure(options.ranks, options.quick))
+    if options.docs:
+        write_whole(options.docs, text.encode())
     print(text)
     return 0
 

@@ -122,8 +122,8 @@ def prepared(case: Case, net: Network) -> tuple[Work, int]:
         problem.clients = np.arange(n)[here]  # made of this rank's data alone
         return lambda: hgp.hypergradient(problem, x, lam, average, eta=0.01, iterations=3), 3
     whole, _, x, lam = logistic(n, case.N, case.d, case.dtype)
-    own = whole.restrict(here)
-    return lambda: hgp.hypergradient(own, x[here], lam[here], average, eta=1.0, iterations=100), 100
+    local = whole.restrict(here)
+    return lambda: hgp.hypergradient(local, x[here], lam[here], average, eta=1.0, iterations=100), 100
 
 
 def images(case: Case, rows: int) -> tuple[Any, np.ndarray, np.ndarray]:

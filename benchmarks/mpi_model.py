@@ -30,8 +30,8 @@ CONSTANTS = ("step", "draw", "edge", "latency", "byte", "iteration", "product")
 
 def exchange(case: Case, ranks: int) -> tuple[float, float]:
     """What a rank sends in a step, on average: messages, and rows of whole width."""
-    others = ranks - 1
-    return 2 * others / case.S, 2 * case.n / ranks * others / ranks / case.S
+    peers = ranks - 1
+    return 2 * peers / case.S, 2 * case.n / ranks * peers / ranks / case.S
 
 
 def features(case: Case, ranks: int) -> np.ndarray:
@@ -68,20 +68,20 @@ class Model:
 
 def observations(timings: Sequence[Timed]) -> list[tuple[Case, int, float]]:
     """(case, ranks, seconds) of what the model describes: neither composed calls nor convolutions."""
-    seen = []
+    observed = []
     for one in timings:
         if one.case.work != "cnn" and one.case.mode != "composed":
-            seen.append((replace(one.case, n=one.case.alone or one.case.n), 1, one.one))
-            seen.append((one.case, one.ranks, one.all))
-    return seen
+            observed.append((replace(one.case, n=one.case.alone or one.case.n), 1, one.one))
+            observed.append((one.case, one.ranks, one.all))
+    return observed
 
 
 def fitted(timings: Sequence[Timed]) -> Model:
     """The constants that meet the cases for the model."""
-    seen = observations([one for one in timings if one.case.use == "model"])
-    rows = np.array([features(case, ranks) / seconds for case, ranks, seconds in seen])
+    observed = observations([one for one in timings if one.case.use == "model"])
+    rows = np.array([features(case, ranks) / seconds for case, ranks, seconds in observed])
     scale = rows.max(axis=0)
-    constants, _ = nnls(rows / scale, np.ones(len(seen)))
+    constants, _ = nnls(rows / scale, np.ones(len(observed)))
     return Model(constants / scale)
 
 

@@ -327,8 +327,8 @@ class CertifiedLoop(Loop):
         if squares[2].high <= 0:
             state.stopped = "stationary"
         slack = self._slack(lam)
-        total, due_to_x = (max(square.high, 0.0) ** 0.5 * (1 + slack) for square in squares[:2])
-        return total, due_to_x, self.update.theta * max(squares[2].low, 0.0) ** 0.5 * (1 - slack)
+        total, inner_part = (max(square.high, 0.0) ** 0.5 * (1 + slack) for square in squares[:2])
+        return total, inner_part, self.update.theta * max(squares[2].low, 0.0) ** 0.5 * (1 - slack)
 
     # 2: a step that is certain to lower F
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from hgp_ref._kernels import links
 from hgp_ref._kernels.graphs import Csr
-from hgp_ref._kernels.links import LOST, NEVER, cover, group
+from hgp_ref._kernels.links import LOST, NEVER, earliest_arrivals, group
 from hgp_ref._kernels.mixing import padded_rows, pull_step, pull_vector_step
 from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, is_numpy
 from hgp_ref.errors import outside
@@ -87,7 +87,7 @@ def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: In
         np.concatenate(parts) for parts in (senders, receivers, shares, arrival, sent_at, source)
     )
     if robust:
-        _cover(i * n + j, at, n)
+        _arrive_with_running_sums(i * n + j, at, n)
     received = at < first + steps
     bucket = (at[received] - first) * n + i[received]
     indptr, order = group(bucket, steps * n)
@@ -102,13 +102,13 @@ def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: In
     return Deliveries(rows, left, left_rows, int(np.count_nonzero(j[waiting:] != i[waiting:])))
 
 
-def _cover(pair: np.ndarray, arrival: np.ndarray, n: int) -> None:
+def _arrive_with_running_sums(pair: np.ndarray, arrival: np.ndarray, n: int) -> None:
     """Running sums: a share arrives with the first message of its edge that was not sent earlier."""
     pairs = n * n
     if pairs > TABLE:
         distinct, pair = np.unique(pair, return_inverse=True)
         pairs = distinct.size
-    cover(pair, arrival, np.full(pairs, NEVER))
+    earliest_arrivals(pair, arrival, np.full(pairs, NEVER))
 
 
 def _merged(

@@ -87,7 +87,7 @@ class BernoulliNetwork(Network):
         first, count = self._stretch(first, count)
         out = allocate(self, (count, self.n, self.n))
         many = self.n <= graphs.CLIENTS and count >= graphs.STEPS
-        (graphs.mixing_of_runs if many else graphs.mixing)(*self._rule, first, out)
+        (graphs.mixing_of_small_graphs if many else graphs.mixing)(*self._rule, first, out)
         return out
 
     def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -115,7 +115,7 @@ class BernoulliNetwork(Network):
         first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
         present = allocate(self, (1, self.n, self.n), np.bool_, zero=True)[0]
         many = self.n <= graphs.CLIENTS and count >= graphs.STEPS
-        (graphs.union_of_runs if many else graphs.union)(*self._rule, first, count, present.view(np.uint8))
+        (graphs.union_of_small_graphs if many else graphs.union)(*self._rule, first, count, present.view(np.uint8))
         receivers, senders = np.nonzero(present)
         return senders, receivers
 

@@ -201,7 +201,9 @@ def test_a_network_of_ones_own_gives_its_weights_by_csr():
     np.testing.assert_array_equal(Lazy(3).mixing_matrix(4), W)
     for mode in ("composed", "stepping"):
         assert_close(hgp.PushSum(Lazy(3), 2, mode=mode).apply(u), W @ W @ u, RTOL)
-    with pytest.raises(TypeError, match="OnlyMatrix defines mixing_matrix alone"):
+    with pytest.raises(
+        TypeError, match="OnlyMatrix must not define mixing_matrix: it follows from out_adjacency, or from csr"
+    ):
 
         class OnlyMatrix(hgp.networks.Network):
             def mixing_matrix(self, s):
