@@ -37,6 +37,7 @@ class DivergenceMonitor:
         self.problem, self.x, self.lam, self.method = problem, x, lam, method
         self.mixer, self.mini_batches = mixer, mini_batches
         self.norms, self.checkpoints = [self._norm(first)], [0]
+        self._first = np.where(self.norms[0] > 0, self.norms[0], np.inf)
         self.warned = False  # whether a warning was given
         self.last_finite = (0, float(np.max(self.norms[0])))  # the last iteration known to be finite, and its size
         self.first_infinite: int | None = None
@@ -55,7 +56,7 @@ class DivergenceMonitor:
         norm = self._norm(r)
         self.norms.append(norm)
         self.checkpoints.append(m)
-        self._note(float(np.max(norm)), m)
+        self.record_size(float(np.max(norm)), m)
         lost = ~np.isfinite(norm) | (norm > GROWTH_LIMIT * self._first)
         if np.any(lost):
             spectrum = self._mean_range()
@@ -64,11 +65,8 @@ class DivergenceMonitor:
                 raise NonFiniteError(f"{NOT_FINITE}; in iterations {begin} to {end} terms became NaN without growing")
             raise self._diverged(m, lost, spectrum)
 
-    def sample(self, p: Array, m: int) -> None:
-        """Record between two checks how large the increment of iteration m is, on this rank only."""
-        self._note(abs(float(np.add.reduce(p, axis=None))), m)
-
-    def _note(self, size: float, m: int) -> None:
+    def record_size(self, size: float, m: int) -> None:
+        """Record the size of iteration m on this rank, also between two checks: when did it cease to be finite?"""
         if self.first_infinite is None and np.isfinite(size):
             self.last_finite = (m, size)
         elif self.first_infinite is None:
@@ -121,10 +119,6 @@ class DivergenceMonitor:
 
     def _norm(self, r: Array) -> np.ndarray:
         return self.mixer.channel.max_over_clients(row_norms(r))
-
-    @property
-    def _first(self) -> np.ndarray:
-        return np.where(self.norms[0] > 0, self.norms[0], np.inf)
 
     def _rounding(self, w: Array) -> np.ndarray:
         """The residual that rounding of the products may leave: eps ‖H_i‖ ‖w_i‖ for each product."""

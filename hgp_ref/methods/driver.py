@@ -11,7 +11,7 @@ choice, `MiniBatches(full_jacobian=True)`, which keeps the sampling noise of J o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import array_api_compat as compat
@@ -27,7 +27,6 @@ from hgp_ref.methods.series import Neumann
 from hgp_ref.methods.spectrum import safe_step_size
 from hgp_ref.methods.tracking import Refined
 from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
-from hgp_ref.philox import check_seeds
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
@@ -190,7 +189,7 @@ def hypergradient(
     M, method, batches = iterations, _read_method(method, eta, resume), read_batches(batches)
     if w0 is not None and resume is not None:
         raise ValueError("w0 and resume exclude each other")
-    averagings, seeds, several = _read_runs(avg, 0 if batches is None else batches.seed)
+    averagings, seeds, several = _read_runs(avg, batches)
 
     f_x, f_lam = outer = problem.outer_grad(x, lam)
     for k, gradient in enumerate(outer):
@@ -228,7 +227,8 @@ def hypergradient(
     first = entry(state, "residual")
     first = r if first is None else first
     monitor = DivergenceMonitor(problem, x, lam, method, first, mixer, mini_batches=sampler is not None)
-    run = Run(method, mixer, derivatives, monitor, state, w, v, f_lam, full_jacobian, tol, history, callback)
+    deferred = full_jacobian and callback is None
+    run = Run(method, mixer, derivatives, monitor, state, w, v, f_lam, full_jacobian, deferred, tol, history, callback)
     del f_x, outer, r, first, w, v, start, state  # the run releases what it no longer needs
 
     shown = bar(M, "hypergradient", True) if progress and channel.clients.start == 0 else None
@@ -335,15 +335,13 @@ class Run:
     v: Array  # v^(m); v^(0) where `deferred`
     f_lam: Array  # ∂_λ f
     full_jacobian: bool  # whether v^(m) = ∂_λ f − J w^(m) with J on full batches
+    deferred: bool  # whether v is computed at the end only
     tol: float | None
     keep_history: bool
     callback: Callable[[int, Array], object] | None
     m: int = 0
     stopped: str = "iterations"
-
-    def __post_init__(self) -> None:
-        self.deferred = self.full_jacobian and self.callback is None  # v is computed at the end
-        self.recorded: list[Array] = []  # w^(m) if deferred, else v^(m)
+    recorded: list[Array] = field(default_factory=list)  # w^(m) if deferred, else v^(m)
 
     def iterate(self, M: int, shown: Bar | None) -> None:
         """Make iterations 1 .. M, or fewer."""
@@ -375,7 +373,7 @@ class Run:
                 if last or self.tol is not None or self.m % every == 0:
                     self._check(p)
                 elif on_host and not self.m % SAMPLE:
-                    self.monitor.sample(p, self.m)
+                    self.monitor.record_size(abs(float(np.add.reduce(p, axis=None))), self.m)
                 del p  # before the next one is computed
                 if shown is not None:
                     shown.update(1)
@@ -474,23 +472,21 @@ def _read_method(method: Method | None, eta: float | None, resume: Any) -> Metho
 
 
 def _read_runs(
-    avg: Averaging | Sequence[Averaging], seed: int | Sequence[int]
+    avg: Averaging | Sequence[Averaging], batches: MiniBatches | None
 ) -> tuple[list[Averaging], list[int], bool]:
     """The averaging and the seed of each run, and whether there is a run axis."""
-    averagings = [avg] if isinstance(avg, Averaging) else avg
-    if (
-        not isinstance(averagings, list | tuple)
-        or not averagings
-        or not all(isinstance(a, Averaging) for a in averagings)
-    ):
+    if isinstance(avg, Averaging):
+        averagings = [avg]
+    elif isinstance(avg, list | tuple) and avg and all(isinstance(a, Averaging) for a in avg):
+        averagings = list(avg)
+    else:
         raise TypeError(f"avg must be an averaging (PushSum, ExactAverage, Gossip) or a list of them, got {avg!r}")
-    seeds, several_seeds = check_seeds(seed)
+    seeds, several_seeds = ([0], False) if batches is None else (batches.seeds, isinstance(batches.seed, tuple))
     runs = max(len(averagings), len(seeds))
     if {len(averagings), len(seeds)} - {1, runs}:
         raise ValueError(f"seed must be one seed or one for each of {len(averagings)} averagings, got {len(seeds)}")
-    averagings = list(averagings) * (runs // len(averagings))
-    seeds = seeds * (runs // len(seeds))
-    return averagings, seeds, several_seeds or not isinstance(avg, Averaging)
+    several = several_seeds or not isinstance(avg, Averaging)
+    return averagings * (runs // len(averagings)), seeds * (runs // len(seeds)), several
 
 
 def _read_w0(w0: Array, f_x: Array) -> Array:

@@ -78,8 +78,8 @@ def fingerprint(
 ) -> Fingerprint:
     """The fingerprint of this point; `outer` are ∂_x f and ∂_λ f."""
     xp = array_namespace(x)
-    weights = {d: _weights(d, x) for d in (problem.dim_x, problem.dim_lam)}
-    u = xp.broadcast_to(weights[problem.dim_x], x.shape) + xp.zeros_like(x)
+    weights = {x.shape[-1]: _weights(x.shape[-1], x), lam.shape[-1]: _weights(lam.shape[-1], x)}
+    u = xp.broadcast_to(weights[x.shape[-1]], x.shape) + xp.zeros_like(x)
     arrays = dict(zip(ALWAYS, (x, lam, *outer), strict=True))
     with np.errstate(all="ignore"):  # the run reports values that are not finite
         if callable(optional(problem.wrapped, "inner_grad")):  # hyper-gradients do not need it
