@@ -85,9 +85,6 @@ for kind in ("AllToAll", "ParameterServer"):
     function(f"mixing.{kind}", getattr(mixing, kind), lambda: dict(n=3, clients=None))
 
 # methods
-function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
-function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
-function("methods.Tracking", methods.Tracking, lambda: dict(step=0.1))
 function("methods.Refined", methods.Refined, lambda: dict(method=methods.Neumann(0.5), cycles=2, steps=3))
 
 # runs
