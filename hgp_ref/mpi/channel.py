@@ -9,8 +9,8 @@ A call takes two exchanges, however many steps it has, and all arithmetic is tha
 "stepping" results are therefore those of one process, bit for bit. Graphs, weights and the fate of messages are
 functions of (seed, step), which every rank computes for itself.
 
-Each rank sends 2 m C (R − 1)/R numbers per call. On a sparse static graph with few edges between ranks, sending only the
-rows that cross, step by step, would be faster for calls of few steps, but hardly faster than one process
+Each rank sends 2 m C (R − 1)/R numbers per call. On a sparse static graph with few edges between ranks, sending only
+the rows that cross, step by step, would be faster for calls of few steps, but hardly faster than one process
 (docs/measured/mpi.md).
 """
 
