@@ -1,4 +1,4 @@
-"""What `print` and `repr` write of a result: a few lines, one line, and never the numbers of an array."""
+"""`print` of a result writes a few lines, `repr` one line, and neither writes the entries of an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that cannot give a number say so, and bad input is named."""
+"""Runs that cannot return a result raise an error, and errors name the bad argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods against loops written out with explicit matrices, and a method and a channel of one's own in a few lines."""
+"""Methods against loops with explicit matrices; a user's method and a user's channel in a few lines."""
 
 from __future__ import annotations
 

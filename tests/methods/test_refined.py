@@ -1,4 +1,4 @@
-"""Refinement against a loop written out, what a cycle gains, and other methods inside it."""
+"""Refinement against an explicit loop, the gain of a cycle, and other methods inside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resuming: a run that continues another one is the longer run."""
+"""A resumed run equals one longer run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient tracking against a loop written out, its rate against eigenvalues, and where it must refuse."""
+"""Gradient tracking against an explicit loop, its rate against eigenvalues, and the runs it refuses."""
 
 from __future__ import annotations
 

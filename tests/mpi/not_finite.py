@@ -1,4 +1,4 @@
-"""On two ranks: the products of one rank's clients are NaN, always or in one call only; every rank says so."""
+"""On two ranks: products of one rank's clients are NaN, always or in one call; every rank reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run may take at most costs nothing: memory and start-up depend on what is done."""
+"""The maximal number of steps costs nothing: memory and start-up depend on the steps that are taken."""
 
 from __future__ import annotations
 

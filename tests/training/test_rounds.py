@@ -1,4 +1,4 @@
-"""Rounds of local epochs, momentum, weight decay, proximal terms and rates against loops written out by client."""
+"""Rounds of local epochs, momentum, weight decay, proximal terms and rates against explicit loops over clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stochastic gradient push against its two recursions written out, and against the exact inner solution."""
+"""Stochastic gradient push against its two recursions, and against the exact inner solution."""
 
 from __future__ import annotations
 

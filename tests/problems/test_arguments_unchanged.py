@@ -1,4 +1,4 @@
-"""Mistakes in a user's problem that change results without a word: arguments written to in place."""
+"""Mistakes in a user's problem that would silently change results: arguments changed in place."""
 
 from __future__ import annotations
 

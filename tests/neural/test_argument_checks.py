@@ -1,4 +1,4 @@
-"""Compiled steps do not look at what they read, so tapes do: shapes and dtypes of all that enters them."""
+"""Compiled steps do not check what they read, so tapes do: shapes and dtypes of all inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doors `hypergradient` and `sgp` promise beside their numbers: results, tolerances, refusals."""
+"""`hypergradient` and `sgp`: what their results contain, tolerances, and which arguments they refuse."""
 
 from __future__ import annotations
 
