@@ -191,8 +191,6 @@ function(
     lambda input_shape, layers, fused: neural.Sequential(input_shape, layers, neural.Tanh(), fused=fused),
     lambda: dict(input_shape=(4,), layers=neural.Linear(4, 3), fused=True),
 )
-for name in ("influence_cnn", "personalization_cnn"):
-    function(f"neural.{name}", getattr(neural, name), lambda: dict(classes=4))
 function("neural.Ensemble", neural.Ensemble, lambda: dict(model=small.model(), components=2))
 for kind, owner in {"Sequential": small.model, "Ensemble": lambda: neural.Ensemble(small.model(), 2)}.items():
     for member in ("forward", "logits"):
@@ -203,4 +201,4 @@ for kind, owner in {"Sequential": small.model, "Ensemble": lambda: neural.Ensemb
             passes_nan=True,
         )
     method(f"neural.{kind}.init", owner, lambda: dict(n=3, seed=0, like=np.ones(1), dtype="float64", same_for_all=True))
-    method(f"neural.{kind}.numbers", owner, lambda: dict(kept=True))
+    method(f"neural.{kind}.floats_per_instance", owner, lambda: dict(temporary=True))
