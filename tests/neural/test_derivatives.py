@@ -1,4 +1,4 @@
-"""Against differences, exact Hessians, symmetry: what must hold without another library to compare with."""
+"""Derivatives of networks against differences, exact Hessians and symmetry, without another library."""
 
 from __future__ import annotations
 

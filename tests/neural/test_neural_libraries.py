@@ -1,4 +1,4 @@
-"""One text on every array library: the numbers of NumPy to 1e-12, on the library's device, without a transfer."""
+"""Every array library: the numbers of NumPy to 1e-12, on the device of the data, without transfers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of clients in several threads: the same bits as one after the other, errors and their silence included."""
+"""Parts of clients in several threads: same bits as in one thread; errors and warning filters pass through."""
 
 from __future__ import annotations
 

@@ -61,11 +61,11 @@ def parts(kind):
 
 
 def by_module(kind, **options):
-    module, *given = parts(kind)
+    module, *arguments = parts(kind)
     lam = {"weights": max(COUNTS), "mask": CLASSES, "mixture": 2}[kind]
     if kind == "weights":
         options |= {"outer_loss": lambda z, y, lam: cross_entropy(z, y), "outer_penalty": None}
-    return from_torch(module, *given, dim_lam=lam, penalty=decay, **{"outer_penalty": on_lam, **options})
+    return from_torch(module, *arguments, dim_lam=lam, penalty=decay, **{"outer_penalty": on_lam, **options})
 
 
 def by_loop(problem, kind):

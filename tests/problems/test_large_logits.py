@@ -1,4 +1,4 @@
-"""Costs and derivatives where the model is very sure, rightly or wrongly: no NaN, no warning, no lost digits."""
+"""Costs and derivatives at large logits of either sign: no NaN, no warning, full relative accuracy."""
 
 from __future__ import annotations
 

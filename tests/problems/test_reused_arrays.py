@@ -1,4 +1,4 @@
-"""A problem that answers in the same array again and again gets the numbers of one that does not, by every method."""
+"""A problem that returns the same array at every call gives the same results as one that does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that carry their errors: every operation against 60 digits, at the worst inputs that it allows for."""
+"""Running error analysis: every operation against 60 digits, at the worst inputs within the bounds."""
 
 from __future__ import annotations
 

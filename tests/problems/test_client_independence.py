@@ -1,4 +1,4 @@
-"""A client's numbers depend on that client alone, bit for bit, on NumPy: not on who shares its array."""
+"""On NumPy the numbers of a client are the same, bit for bit, whichever clients share its array."""
 
 from __future__ import annotations
 

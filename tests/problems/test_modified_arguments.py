@@ -1,4 +1,4 @@
-"""Mistakes in a user's problem that change results without a word: arguments written to in place."""
+"""Problems of users that modify their arguments in place are refused."""
 
 from __future__ import annotations
 
