@@ -1,4 +1,4 @@
-"""The three neural problems and one of a user's own, on small networks and unequal clients."""
+"""The three neural problems and a user's problem, on small networks and clients of unequal size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives of networks against differences, exact Hessians and symmetry, without another library."""
+"""Derivatives against differences, exact Hessians and symmetry, without another library."""
 
 from __future__ import annotations
 

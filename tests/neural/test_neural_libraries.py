@@ -1,4 +1,4 @@
-"""Every array library: the numbers of NumPy to 1e-12, on the device of the data, without transfers."""
+"""The same code on every array library: the numbers of NumPy to 1e-12, on the device, without a transfer."""
 
 from __future__ import annotations
 

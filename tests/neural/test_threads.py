@@ -1,4 +1,4 @@
-"""Parts of clients in several threads: same bits as in one thread; errors and warning filters pass through."""
+"""Groups of clients in several threads: the same bits as in one, including errors and warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PyTorch implementation of the benchmark computes the same numbers."""
+"""The PyTorch implementation of the benchmark computes the same as hgp_ref."""
 
 from __future__ import annotations
 

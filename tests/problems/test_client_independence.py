@@ -1,4 +1,4 @@
-"""On NumPy the numbers of a client are the same, bit for bit, whichever clients share its array."""
+"""A client's results on NumPy depend on that client alone, bit for bit, not on the other clients in its array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hessian products in one pass over the data against two products of matrices."""
+"""One compiled pass over the data against the formula X^T (s (X u)) + r u by matrix products."""
 
 from __future__ import annotations
 

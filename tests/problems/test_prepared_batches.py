@@ -1,4 +1,4 @@
-"""Mini-batches prepared on the host: same numbers as plain ones, wrong indices refused, few launches on a device."""
+"""Mini-batches prepared on the host: the same numbers, the same errors, and few operations on a device."""
 
 from __future__ import annotations
 

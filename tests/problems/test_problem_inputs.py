@@ -1,4 +1,4 @@
-"""Bad input: every error names the argument, what it must be and what was passed."""
+"""Bad input: every error names the argument, the condition and the value."""
 
 from __future__ import annotations
 

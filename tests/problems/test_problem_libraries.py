@@ -1,4 +1,4 @@
-"""Every array library: the numbers of NumPy, on the device of the data, without transfers to the host."""
+"""The same code on every array library: the numbers of NumPy, on the same device, without a transfer to the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running error analysis: every operation against 60 digits, at the worst inputs within the bounds."""
+"""Numbers that carry error bounds: every operation against 60 digits, at its worst allowed inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tapes check the shape and dtype of all arrays, because compiled loops do not."""
+"""Compiled steps do not check what they read, so tapes do: shapes and dtypes of all inputs."""
 
 from __future__ import annotations
 
