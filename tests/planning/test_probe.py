@@ -1,4 +1,4 @@
-"""What clients find out before a plan: intervals that contain the spectrum, over unreliable links too, or words."""
+"""Measurements before a plan: intervals that contain the spectrum, also over unreliable links, or an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref.methods.spectrum import averaging_rounding, extremes, start_rows, watch_mixing
+from hgp_ref.methods.spectrum import averaging_rounding, extremes, measure_mixing, start_rows
 from hgp_ref.mixing import push_sum_for, start_averaging
 from hgp_ref.networks import FullyConnected, RandomDirected, Schedule, SelfLoops, Unreliable
 from hgp_ref.planning import probe
@@ -46,7 +46,7 @@ def test_the_interval_contains_the_spectrum_over_unreliable_links(refine):
 
 @pytest.mark.parametrize("lossy", [False, True])
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_numbers_that_travel_along_are_enclosed(n, lossy):
+def test_means_of_client_eigenvalues_are_enclosed(n, lossy):
     """`most` is above the means, rounding included, and below the largest number; alike over several seeds."""
     for seed in range(12):
         base = RandomDirected(n, seed=seed) if n > 1 else SelfLoops(1)
@@ -54,11 +54,13 @@ def test_numbers_that_travel_along_are_enclosed(n, lossy):
         values = np.random.default_rng(seed).normal(size=(n, 3))
         values[:, 2] = 0.1  # equal numbers round
         mixer = start_averaging([push_sum_for(net, 1)], n, np.zeros((n, 2)), 100)
-        seen = watch_mixing(mixer, np.zeros((n, 2)), values, np.abs(values))
-        slack = seen.rounding * seen.flooded.max()
-        assert np.all(values.mean(axis=0) <= seen.most + slack) and np.all(seen.most <= values.max(axis=0) + slack)
+        seen = measure_mixing(mixer, np.zeros((n, 2)), values, np.abs(values))
+        slack = seen.rounding * seen.maxima.max()
+        assert np.all(values.mean(axis=0) <= seen.upper_means + slack) and np.all(
+            seen.upper_means <= values.max(axis=0) + slack
+        )
         assert 0 <= slack < 1e-9 and (n > 1) == (slack > 0)
-        assert np.array_equal(seen.flooded, np.abs(values).max(axis=0))
+        assert np.array_equal(seen.maxima, np.abs(values).max(axis=0))
 
 
 def test_rounding_of_averages_is_that_of_certificates():
@@ -101,7 +103,7 @@ def test_mean_hessians_that_are_not_positive_are_named(net, mean):
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_small_means_of_unlike_clients_are_told_from_zero(net):
+def test_small_positive_means_are_distinguished_from_zero(net):
     """H̄ = I/20 among Hessians of norm 7: averages take longer until it is seen, and the plan is met."""
     problem = apart(0.05 * np.eye(5))
     x, lam = np.ones((4, 5)), np.zeros((4, 2))
@@ -133,7 +135,7 @@ def test_rounds_until_positive_are_as_few_as_show_it():
             probe._rounds_until_positive(channel_of(), -own, 256, 3.0, x)
 
 
-def test_a_pilot_stays_within_what_is_certain():
+def test_refined_spectra_stay_within_certain_bounds():
     """Averages over unreliable links may show more than there is; the certain upper end is the limit."""
     for k in range(400, 420):
         problem, x, lam, net, _ = unlike(k)
