@@ -24,7 +24,7 @@ from hgp_ref.personalization.task import Evaluator, Personalized, Task
 from hgp_ref.personalization.trainers import AVERAGINGS, GradientPush, LocalSGD, Trainer
 from hgp_ref.problems import NeuralInstanceWeights, PersonalBias, PersonalMixture, as_problem
 from hgp_ref.problems.batches import Epochs
-from hgp_ref.training.gradient_push import Descent
+from hgp_ref.training.gradient_push import LocalGradient
 from hgp_ref.training.rounds import LocalEpochs, open_weighted
 from hgp_ref.validation import (
     Boolean,
@@ -183,7 +183,7 @@ class FedAvgPlus(PersonalizationMethod):
         if self.tuning_lr is not None or self.as_published:
             rates[:] = rates[0] if self.tuning_lr is None else self.tuning_lr
         batches = Epochs(problem, trainer.batch_size, task.seed, lam, first=2**40)  # orders that training does not use
-        tuning = LocalEpochs(Descent(problem, lam, trainer.momentum), rates, batches, self.tuning_epochs)
+        tuning = LocalEpochs(LocalGradient(problem, lam, trainer.momentum), rates, batches, self.tuning_epochs)
 
         def tune(k: int, z: Array) -> Array:
             if not self.as_published:
@@ -273,7 +273,10 @@ class PFedMe(PersonalizationMethod):
     def _fit(self, task: Task, net: Network, trainer: LocalSGD) -> Personalized:
         problem, lam = as_problem(task.problem), task.zeros()
         evaluator = Evaluator(task, task.problem, trainer.n_rounds)
-        descent, batches = Descent(problem, lam, prox=self.mu), Epochs(problem, trainer.batch_size, task.seed, lam)
+        descent, batches = (
+            LocalGradient(problem, lam, prox=self.mu),
+            Epochs(problem, trainer.batch_size, task.seed, lam),
+        )
         theta = w = task.start()
         mixer = open_weighted(trainer.average(net), w, trainer.n_rounds, trainer.weights(problem))
         with np.errstate(over="ignore", invalid="ignore"):  # the evaluator reports divergence
@@ -291,7 +294,7 @@ class PFedMe(PersonalizationMethod):
         settings = self._settings(net, replace(trainer, momentum=0.0))
         return evaluator.result(self.name, theta, None, mixer.mixer.record_traffic(), settings)
 
-    def _step(self, descent: Descent, batch: Array | None, active: Array | None, lr: float, theta: Array, w: Array
+    def _step(self, descent: LocalGradient, batch: Array | None, active: Array | None, lr: float, theta: Array, w: Array
               ) -> tuple[Array, Array]:  # fmt: skip
         """θ and w after one mini-batch of the clients that are still `active` in this epoch."""
         moved = theta
@@ -370,7 +373,7 @@ def maximisation(local: list[LocalEpochs], k: int, theta: list[Array], q: Array)
     """θ_im of all components after the local epochs of round k, (n, K d)."""
     xp, trained = array_namespace(q), []
     for m, (epochs, start) in enumerate(zip(local, theta, strict=True)):
-        epochs.rule = replace(epochs.rule, lam=xp.asarray(q[:, :, m], copy=True))
+        epochs.gradient = replace(epochs.gradient, lam=xp.asarray(q[:, :, m], copy=True))
         trained.append(start + epochs(k, xp.asarray(start, copy=True)))
     return xp.concat(trained, axis=1)
 
@@ -378,7 +381,7 @@ def maximisation(local: list[LocalEpochs], k: int, theta: list[Array], q: Array)
 def _local_epochs(task: Task, trainer: LocalSGD, problem: Any, lam: Array) -> LocalEpochs:
     """The local epochs of every round on `problem` at `lam`."""
     batches = Epochs(problem, trainer.batch_size, task.seed, lam)
-    return LocalEpochs(Descent(problem, lam, trainer.momentum), trainer.rates(), batches, trainer.epochs)
+    return LocalEpochs(LocalGradient(problem, lam, trainer.momentum), trainer.rates(), batches, trainer.epochs)
 
 
 # Clusters of clients --------------------------------------------------------------------------------------------------

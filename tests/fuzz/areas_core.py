@@ -82,9 +82,6 @@ for kind in ("AllToAll", "ParameterServer"):
     function(f"mixing.{kind}", getattr(mixing, kind), lambda: dict(n=3, clients=None))
 
 # methods
-function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
-function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
-function("methods.Tracking", methods.Tracking, lambda: dict(step=0.1))
 function("methods.Refined", methods.Refined, lambda: dict(method=methods.Neumann(0.5), cycles=2, steps=3))
 
 # runs
@@ -191,8 +188,6 @@ function(
     lambda input_shape, layers, fused: neural.Sequential(input_shape, layers, neural.Tanh(), fused=fused),
     lambda: dict(input_shape=(4,), layers=neural.Linear(4, 3), fused=True),
 )
-for name in ("influence_cnn", "personalization_cnn"):
-    function(f"neural.{name}", getattr(neural, name), lambda: dict(classes=4))
 function("neural.Ensemble", neural.Ensemble, lambda: dict(model=small.model(), components=2))
 for kind, owner in {"Sequential": small.model, "Ensemble": lambda: neural.Ensemble(small.model(), 2)}.items():
     for member in ("forward", "logits"):
@@ -203,4 +198,4 @@ for kind, owner in {"Sequential": small.model, "Ensemble": lambda: neural.Ensemb
             passes_nan=True,
         )
     method(f"neural.{kind}.init", owner, lambda: dict(n=3, seed=0, like=np.ones(1), dtype="float64", same_for_all=True))
-    method(f"neural.{kind}.numbers", owner, lambda: dict(kept=True))
+    method(f"neural.{kind}.floats_per_instance", owner, lambda: dict(temporary=True))

@@ -35,10 +35,10 @@ EXEMPT: dict[str, str] = {
         for kind in ("AvgPool2d", "Conv2d", "Flatten", "Linear", "MaxPool2d", "ReLU", "Softplus", "Tanh", "Layer")
     },
     **{f"neural.{kind}": DRIVEN for kind in ("Tape", "Adjoint", "Tangent")},
-    **{f"neural.Ensemble.{member}": DRIVEN for member in ("places", "split")},
+    **{f"neural.Ensemble.{member}": DRIVEN for member in ("split",)},
     **{
         f"problems.NeuralCost.{member}": DRIVEN
-        for member in ("value", "slope", "bend", "along_lam", "cross", "scores", "curved")
+        for member in ("value", "slope", "curvature", "along_lam", "cross", "scores", "softmax_curvature")
     },
     "problems.NeuralProblem.weighted_slope": DRIVEN,
     **{f"problems.{kind}.data_digest": "takes no arguments" for kind in ("NeuralProblem", "Quadratic")},

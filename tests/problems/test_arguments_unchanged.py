@@ -141,7 +141,7 @@ def test_verification_is_done_once_per_method():
     u = torch.ones(3, 2, dtype=torch.float64)
     linearization.hvp(u)
     assert problem._guard._compared == {"linearize(x, lam)", "hvp(u)"}
-    assert problem.linearize(x, lam)._guard is problem._guard
+    assert problem.linearize(x, lam)._adapter is problem
 
 
 CALLBACKS = {
