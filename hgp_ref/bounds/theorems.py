@@ -31,8 +31,14 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.bounds.constants import Constants, SampleConstants, check_iterations
 from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable, product
+from hgp_ref.validation import Choice, Instance, Integer, Nonnegative, Number, Optional, checked
+
+CONSTANTS = {"c": Instance(Constants), "iterations": Optional(Integer())}
+SAMPLES = {**CONSTANTS, "s": Instance(SampleConstants), "failure": Number()}
+FORM = Choice("printed", "corrected")
 
 
+@checked(**SAMPLES, text=Choice("main", "appendix"))
 def theorem1(
     c: Constants,
     s: SampleConstants,
@@ -46,9 +52,8 @@ def theorem1(
 
     `consensus` is ε̂, by default the realised max ε_m.
     """
-    M, name = check_iterations(c, iterations), f"Theorem 1 ({validation.choice('text', text, ('main', 'appendix'))})"
-    validation.instance("s", s, SampleConstants)
-    eps, failure = realised_consensus(c, M, consensus), validation.number("failure", failure)
+    M, name = check_iterations(c, iterations), f"Theorem 1 ({text})"
+    eps = realised_consensus(c, M, consensus)
     failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
         return not_applicable(name, failed)
@@ -60,6 +65,7 @@ def theorem1(
     return finite(Bound(name, sum(terms.values()), terms=terms))
 
 
+@checked(**CONSTANTS)
 def corollary1(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
     """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m."""
     M = check_iterations(c, iterations)
@@ -71,6 +77,7 @@ def corollary1(c: Constants, iterations: int | None = None, *, consensus: float 
     return finite(Bound("Corollary 1", sum(terms.values()), terms=terms))
 
 
+@checked(**SAMPLES, size=Integer(), C=Optional(Nonnegative()))
 def corollary2(
     c: Constants,
     s: SampleConstants,
@@ -83,10 +90,8 @@ def corollary2(
 ) -> Bound:
     """Corollary 2 as printed for batches of `size`; the constant C is max(κ_x, κ_λ) of single instances by default."""
     M = check_iterations(c, iterations)
-    validation.instance("s", s, SampleConstants)
-    size, failure = validation.integer("size", size), validation.number("failure", failure)
     eps = realised_consensus(c, M, consensus)
-    C = max(s.kappa_x, s.kappa_lam) if C is None else validation.nonnegative("C", C)
+    C = max(s.kappa_x, s.kappa_lam) if C is None else C
     failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Corollary 2", failed)
@@ -96,6 +101,7 @@ def corollary2(
     return finite(Bound("Corollary 2", sum(terms.values()), terms=terms))
 
 
+@checked(**CONSTANTS)
 def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
     """Corollary 1 with ρ in place of 1 − ηα; `consensus` bounds σ_max(E_m), by default the realised max ε_m.
 
@@ -173,6 +179,16 @@ def probability(failure: float) -> dict[str, bool]:
 # with g = (x − a)²/2 and f = λx it is 0 while the error is √n |x̂ − x|. Use `inexact` instead.
 
 
+@checked(
+    **CONSTANTS,
+    nu_f=Nonnegative(),
+    nu_g=Nonnegative(),
+    distance=Nonnegative(),
+    samples=Optional(Instance(SampleConstants)),
+    failure=Number(),
+    alpha=Optional(Nonnegative()),
+    beta=Optional(Nonnegative()),
+)
 def theorem2(
     c: Constants,
     nu_f: float,
@@ -197,17 +213,12 @@ def theorem2(
         the same at every x.
     """
     M, eps = check_iterations(c, iterations), realised_consensus(c, iterations or c.iterations, consensus)
-    nu_f, nu_g = validation.nonnegative("nu_f", nu_f), validation.nonnegative("nu_g", nu_g)
-    distance, failure = validation.nonnegative("distance", distance), validation.number("failure", failure)
-    if samples is not None:
-        validation.instance("samples", samples, SampleConstants)
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value is None and nu_g > 0:
             why = f"{name}: its extreme over every lambda and sample, as the paper prints it (nu_g = {nu_g:.3g} > 0)"
             return not_applicable("Theorem 2", why)
     at_point = (c.sigma_min, c.beta_max) if samples is None else (samples.alpha, samples.beta)
-    alpha = at_point[0] if alpha is None else validation.nonnegative("alpha", alpha)
-    beta = at_point[1] if beta is None else validation.nonnegative("beta", beta)
+    alpha, beta = at_point[0] if alpha is None else alpha, at_point[1] if beta is None else beta
     failed = first_failure({**printed_conditions(c.eta, alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Theorem 2", failed)
@@ -286,6 +297,7 @@ class WorstCase:
         return max(1.0, math.ceil(log_needed / self.log_tau))
 
 
+@checked(n=Integer(), window=Integer())
 def worst_case(n: int, window: int = 1) -> WorstCase:
     """The constants for `n` clients and B = `window`.
 
@@ -294,7 +306,6 @@ def worst_case(n: int, window: int = 1) -> WorstCase:
     >>> round(hgp.bounds.worst_case(3).log_delta, 4)
     -3.2958
     """
-    n, window = validation.integer("n", n), validation.integer("window", window)
     log_delta = -n * window * math.log(n)
     delta = math.exp(log_delta)
     log_tau = -math.inf if delta == 1 else math.log1p(-delta) / window
@@ -322,9 +333,7 @@ def _exp(x: float) -> float:
 # close: 0.999 n c for two cliques of 64 clients joined by one edge each way (erratum 2).
 
 
-FORMS = ("printed", "corrected")
-
-
+@checked(n=Integer(), form=FORM)
 def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     """The right-hand side for n clients and |E_ij| ≤ `entry`: √n·entry ("printed") or n·entry ("corrected").
 
@@ -333,7 +342,6 @@ def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     >>> hgp.bounds.lemma2(4, 0.1), hgp.bounds.lemma2(4, 0.1, "printed")
     (0.4, 0.2)
     """
-    n, form = validation.integer("n", n), validation.choice("form", form, FORMS)
     if not isinstance(entry, float) or entry != math.inf:  # that of a worst case may overflow
         entry = validation.nonnegative("entry", entry)
     if form == "printed":
@@ -341,14 +349,14 @@ def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     return n * entry
 
 
+@checked(constants=Instance(WorstCase), steps=Integer(), form=FORM)
 def lemma2_worst_case(constants: WorstCase, steps: int, form: str = "corrected") -> float:
     """(8√n/δ) τ^S as printed, or (8n/δ) τ^{S−1} as corrected, with the worst-case δ and τ."""
-    validation.instance("constants", constants, WorstCase)
-    form = validation.choice("form", form, FORMS)
     entry = constants.printed(steps) if form == "printed" else constants.entry(steps)
     return lemma2(constants.n, entry, form)
 
 
+@checked(form=FORM)
 def lemma2_realised(K: np.ndarray, form: str = "corrected") -> float:
     """The right-hand side with c the largest entry of |K − 11ᵀ/n|, for an averaging matrix K (n, n).
 

@@ -44,11 +44,18 @@ from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.results import Result
+from hgp_ref.validation import Boolean, Count, Instance, Integer, Optional, checked
 
 DISTRIBUTED = "no process sees all clients: the bound is the one that they computed themselves"
 MATRIX_FREE_ABOVE = 1000  # d_x above which H_i and J_i are not formed; they take 8 n d_x (d_x + d_λ) bytes
 
 
+@checked(
+    lipschitz=Optional(Instance(Lipschitz)),
+    first_call=Optional(Count(0)),
+    max_rounds=Optional(Integer(0)),
+    matrix_free=Optional(Boolean()),
+)
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises a ValueError below
 def certify(
     problem: Problem,
@@ -109,9 +116,6 @@ def certify(
     problem = as_problem(problem, needs=("outer_grad", "linearize", "inner_grad"))
     v, w = _check_estimate(problem, x, lam, est)
     modulus = _read_modulus(strong_convexity)
-    max_rounds = None if max_rounds is None else validation.integer("max_rounds", max_rounds, 0)
-    if lipschitz is not None and not isinstance(lipschitz, Lipschitz):
-        raise TypeError(f"lipschitz must be a hgp_ref.problems.Lipschitz, got {lipschitz!r}")
     averagings = _check_averagings(avg, est, problem.n_clients, len(v))
     rounds_used = _rounds_used(averagings, est, first_call)
     networks = [NetworkReductions(a, k, x, max_rounds) for a, k in zip(averagings, rounds_used, strict=True)]
@@ -233,7 +237,6 @@ def _check_averagings(
 def _rounds_used(averagings: list[Averaging], est: Any, first_call: int | None) -> list[int]:
     """How many graphs each averaging skips: those before `first_call`, or those that any run of `est` has used."""
     if first_call is not None:
-        first_call = validation.integer("first_call", first_call, 0, validation.LONGEST)
         return [a.graphs_before(first_call) for a in averagings]
     if not averagings:
         return []
@@ -305,9 +308,7 @@ def _point(
     matrix_free: bool | None,
     n_total: int | None,
 ) -> Point:
-    if matrix_free is None:
-        matrix_free = problem.dim_x > MATRIX_FREE_ABOVE
-    if validation.boolean("matrix_free", matrix_free):
+    if matrix_free or (matrix_free is None and problem.dim_x > MATRIX_FREE_ABOVE):
         return MatrixFreePoint(problem, x, lam, n_total, strong_convexity=strong_convexity, nu=nu)
     if isinstance(strong_convexity, Lanczos):
         raise ValueError(

@@ -23,8 +23,10 @@ from hgp_ref import validation
 from hgp_ref.exact.derivatives import require_memory
 from hgp_ref.networks import Network, Unreliable
 from hgp_ref.philox import MAX_STEP
+from hgp_ref.validation import Boolean, Count, Instance, Integer, checked
 
 
+@checked(net=Instance(Unreliable), robust=Boolean())
 def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray:
     """A_s, (N, N) with N = n + n(n−1)(q+1): clients first, then b_ij^0 … b_ij^q, pairs ordered by i, then j.
 
@@ -37,8 +39,6 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
     >>> hgp.exact.augmented_matrix(net, s=1).tolist()  # both keep one half and lose the other on the way
     [[0.5, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0], [0.0, 0.5, 1.0, 0.0], [0.5, 0.0, 0.0, 1.0]]
     """
-    validation.instance("net", net, Unreliable)
-    robust = validation.boolean("robust", robust)
     n, q = net.n, net.delay
     size = n + n * (n - 1) * (q + 1)
     require_memory(f"the augmented matrix (N, N) for n={n}, delay={q}", size, size)
@@ -55,6 +55,7 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
     return A
 
 
+@checked(first=Integer(1, MAX_STEP), steps=Count())
 def augmented_product(net: Unreliable, first: int, steps: int, robust: bool = True) -> np.ndarray:
     """A_{first+S−1} … A_first for S = `steps`, (N, N).
 
@@ -64,8 +65,6 @@ def augmented_product(net: Unreliable, first: int, steps: int, robust: bool = Tr
     >>> hgp.exact.augmented_product(net, first=1, steps=3).sum(axis=0)
     array([1., 1., 1., 1.])
     """
-    first = validation.integer("first", first, 1, MAX_STEP)
-    steps = validation.integer("steps", steps, 1, validation.LONGEST)
     product = augmented_matrix(net, first, robust)
     for s in range(first + 1, first + steps):
         product = augmented_matrix(net, s, robust) @ product
@@ -114,6 +113,7 @@ def _link(A: np.ndarray, i: int, j: int, b: int, q: int, share: float, late: int
 DEBIAS = ("reset", "keep", "conserve")
 
 
+@checked(n=Integer(), d=Integer())
 def theta(n: int, d: int) -> np.ndarray:
     """Θ = (11ᵀ/n) ⊗ I_d, the exact average of n stacked d-vectors, (nd, nd).
 
@@ -123,11 +123,11 @@ def theta(n: int, d: int) -> np.ndarray:
     array([[0.5, 0.5],
            [0.5, 0.5]])
     """
-    n, d = validation.integer("n", n), validation.integer("d", d)
     require_memory(f"Θ (nd, nd) for n={n}, d={d}", n * d, n * d)
     return np.kron(np.full((n, n), 1.0 / n), np.eye(d))
 
 
+@checked(robust=Boolean())
 def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False) -> np.ndarray:
     """P_m = W_{(m+1)S} … W_{mS+1} for m = `call` and S = `steps`, (n, n); column-stochastic if nothing is lost.
 
@@ -138,7 +138,6 @@ def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False
            [0.5, 0.5]])
     """
     _check(net, steps, call=call)
-    validation.boolean("robust", robust)
     if isinstance(net, Unreliable) and not net.is_reliable:
         return augmented_product(net, call * steps + 1, steps, robust)[: net.n, : net.n]
     P = np.eye(net.n)
