@@ -1,4 +1,4 @@
-"""Hyper-cleaning: what the figure claims, on several draws of the data; its centre against the exact reference."""
+"""Hyper-cleaning: the claims of the figure on several draws of the data; all data in one place against `exact`."""
 
 from __future__ import annotations
 

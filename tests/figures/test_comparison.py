@@ -1,4 +1,4 @@
-"""The comparison with other methods: what is read off a curve, what is chosen, what the ledger says of growth."""
+"""The comparison with other methods: values read off a curve, choices, and the growth of the traffic."""
 
 from __future__ import annotations
 

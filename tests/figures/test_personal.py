@@ -1,4 +1,4 @@
-"""The personalization experiment: parts and sizes, what is read off, the page, and parts in several processes."""
+"""The personalization experiment: parts and sizes, values read off, the page, and parts in several processes."""
 
 from __future__ import annotations
 

@@ -185,9 +185,9 @@ def make_model(side: int, smooth: bool = False) -> neural.Sequential:
     """
     if side == 28:
         return neural.influence_cnn()
-    bend, pool = (neural.Tanh, neural.AvgPool2d) if smooth else (neural.ReLU, neural.MaxPool2d)
-    begin = ((1, side, side), neural.Conv2d(1, 6, 3), bend(), pool(2))
-    end = (bend(), neural.Flatten(), neural.Linear(24, 10))
+    activation, pool = (neural.Tanh, neural.AvgPool2d) if smooth else (neural.ReLU, neural.MaxPool2d)
+    begin = ((1, side, side), neural.Conv2d(1, 6, 3), activation(), pool(2))
+    end = (activation(), neural.Flatten(), neural.Linear(24, 10))
     if side == 14:  # 12 × 12, 6 × 6, 4 × 4, 2 × 2
         return neural.Sequential(*begin, neural.Conv2d(6, 6, 3), pool(2), *end)
     if side == 8:  # 6 × 6, 3 × 3, 2 × 2: no room for another pooling
