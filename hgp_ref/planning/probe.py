@@ -101,15 +101,15 @@ class Diagnostics(Result):
 def probe(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Diagnostics, Mixer]:
     """Steps 1 and 2, and the averaging they used; `with_size` for absolute targets."""
     linearization = problem.linearize(x, lam)
-    gradient = problem.outer_grad(x, lam)[0]
     mixer = start_averaging([push_sum_for(net, 1)], problem.n_clients, x, CHECKED_GRAPHS)
     mixer.channel.check_client_ids(problem.clients)
     low, high = client_extremes(linearization, x)
-    sizes = host_float64(row_norms(gradient))
-    extreme = np.maximum(np.abs(low), np.abs(high))
-    scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []
+    sizes = [SAFETY * np.maximum(np.abs(low), np.abs(high))]
+    if with_size:
+        f_x = problem.outer_grad(x, lam)[0]
+        sizes += [host_float64(row_norms(f_x)), _cross_norms(linearization.cross, x)]
     above = np.where(high > 0, SAFETY * high, high / SAFETY)
-    mixing = measure_mixing(mixer, x, np.stack([-low, above], axis=1), np.stack([SAFETY * extreme, *scales], axis=1))
+    mixing = measure_mixing(mixer, x, np.stack([-low, above], axis=1), np.stack(sizes, axis=1))
     top = mixing.maxima
     rounded = mixing.rounding * float(top[0])
     least = -float(mixing.upper_means[0]) - rounded
