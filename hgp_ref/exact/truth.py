@@ -330,7 +330,7 @@ UNCHANGED = 1e-13  # relative change of ω over a period
 MOST_PERIODS = 100_000
 
 
-@checked(net=Instance(Network), step=Positive(), steps=Count())
+@checked(net=Instance(Network), step=Positive(), steps=Count(1))
 def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> float:
     """The asymptotic factor on the error of `hgp.methods.Tracking(step)` per call; unstable above 1.
 
