@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from figures.curves import CAPTIONS, CLIENTS, add_curves
 from figures.fig1b import experiments
 from figures.options import Data, Options, Row
-from figures.reference import REFERENCE_SPREAD
+from figures.reference import REFERENCE_STD
 from reporting.style import COLUMN, new_figure
 
 SHOWS = "Fig. 1b against the full-batch truth, beside the printed kind: the reference was most of the plateau"
@@ -36,5 +36,5 @@ def compare(data: Data, options: Options) -> list[Row]:
     if options.quick or options.variant != "published":
         return []
     printed = data["errors"]["printed_truth"] / CLIENTS  # (seeds, n, d_λ)
-    spread = float(np.sqrt(np.mean(printed.var(axis=0, ddof=1))))
-    return [Row("sd of the printed reference over seeds", spread, REFERENCE_SPREAD, None, "of a client's value")]
+    std = float(np.sqrt(np.mean(printed.var(axis=0, ddof=1))))
+    return [Row("sd of the printed reference over seeds", std, REFERENCE_STD, None, "of a client's value")]

@@ -22,7 +22,7 @@ CAPTIONS = {
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """Predictions and retrainings on the synthetic data."""
-    return {"removal": experiment(options.variant, quick=options.quick, backend=options.backend)}
+    return {"removal": experiment(options.variant, **options.computation)}
 
 
 def unit(options: Options) -> tuple[str, int]:

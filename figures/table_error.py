@@ -19,7 +19,6 @@ from reporting.store import Experiment
 from reporting.table import Table
 
 SHOWS = "Errors at m = 1 … 1000 beside the published program's: λ per client, per coordinate, mini-batches"
-BY_VARIANT = False
 CLIENTS = 3
 KINDS = {
     "full batch, λ per client": ("client", None),
@@ -31,7 +30,7 @@ KINDS = {
 def experiments(options: Options) -> dict[str, Experiment]:
     """The three experiments whose numbers are known, on the data and graphs of the published program."""
     return {
-        kind: experiment("published", regularization, batch, quick=options.quick, backend=options.backend)
+        kind: experiment("published", regularization, batch, **options.computation)
         for kind, (regularization, batch) in KINDS.items()
     }
 

@@ -141,7 +141,7 @@ def test_the_cost_is_said_before_it_begins_and_counts_what_is_left(tmp_path, cap
         with pytest.raises(KeyboardInterrupt):
             obtain(replace(one, cost=cost, compute=stops), tmp_path)
     assert told == [list(one.parts), list(one.parts[1:])] and "cnn: so long" in capsys.readouterr().err
-    words = cnn.cost_in_words(one.settings, one.parts, one.parts)
+    words = cnn.cost_text(one.settings, one.parts, one.parts)
     assert "a gradient takes" in words and f"{len(one.parts)} parts to compute" in words
 
 
