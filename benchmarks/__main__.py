@@ -27,7 +27,9 @@ RESULTS = Path("results/benchmarks")
 
 def parser() -> argparse.ArgumentParser:
     """Arguments of the command."""
-    cli = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure hgp_ref beside its peers.")
+    cli = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Compare the speed of hgp_ref with other implementations."
+    )
     cli.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(NAMES)}")
     cli.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
     cli.add_argument("--json", type=Path, help=f"where to write the numbers (default: {RESULTS}/benchmarks.json)")
@@ -36,28 +38,28 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run each benchmark in a process of its own, with one thread, and show what it found."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0] == "versus":
-        return versus.main(words[1:])
+    command = sys.argv[1:] if arguments is None else arguments
+    if command and command[0] == "versus":
+        return versus.main(command[1:])
     cli = parser()
-    given = cli.parse_args(words)
-    unknown = [name for name in given.names if name not in NAMES]
+    options = cli.parse_args(command)
+    unknown = [name for name in options.names if name not in NAMES]
     if unknown:
         cli.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
-    path = given.json or RESULTS / ("quick.json" if given.quick else "benchmarks.json")
-    names = given.names or list(NAMES)
+    path = options.json or RESULTS / ("quick.json" if options.quick else "benchmarks.json")
+    names = options.names or list(NAMES)
     for name in names:  # before anything is measured
         require(f"python -m benchmarks {name}", matplotlib="figures", **PEERS.get(name, {}))
     reports: list[Report] = []
     shown = bar(len(names), "benchmarks", True, lines=True)
     for name in names:
-        measured = measure(name, given.quick)
-        print(table(measured, judge=not given.quick), flush=True)
+        measured = measure(name, options.quick)
+        print(table(measured, judge=not options.quick), flush=True)
         reports += measured
         shown.update(1, name)
     shown.close()
-    print("\nsmall sizes: bars are not judged" if given.quick else "\n" + summary(reports))
-    document = {"environment": describe(), "quick": given.quick, "reports": [r.document() for r in reports]}
+    print("\nsmall sizes: goals are not evaluated" if options.quick else "\n" + summary(reports))
+    document = {"environment": describe(), "quick": options.quick, "reports": [r.document() for r in reports]}
     write_whole(path, json.dumps(document, indent=1, ensure_ascii=False).encode())
     plot(reports, path.with_suffix(".png"))
     print(f"{path}\n{path.with_suffix('.png')}")

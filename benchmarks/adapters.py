@@ -1,4 +1,4 @@
-"""Fifty small networks written in PyTorch and in JAX: one call for all clients beside a loop over them."""
+"""Fifty small networks written in PyTorch and in JAX: one call for all clients, compared with a loop over them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(quick: bool) -> list[Report]:
     reports = []
     for name, pair in (("torch", _torch), ("jax", _jax)):
         problems, (x, lam, u), wait = pair(X, y, point)
-        report = Report(f"adapters-{name}", f"{n} small networks in {name}: one call beside a loop", settings)
+        report = Report(f"adapters-{name}", f"{n} small networks in {name}: one call and a loop", settings)
         for label in ("gradient", "products, new point", "products, point kept"):
             calls = {f"{label}, {way}": _call(label, problem, x, lam, u, wait) for way, problem in problems.items()}
             report.timings |= interleave(calls, 1 if quick else 7)
@@ -61,8 +61,8 @@ def _torch(X: np.ndarray, y: np.ndarray, point: list[np.ndarray]) -> Pair:
         return nn.functional.cross_entropy(torch.exp(lam) * z, y, reduction="none")
 
     def cost(i: int, x: Any, lam: Any, batch: Any = None) -> Any:
-        own = {k: a.view(shape) for (k, shape), a in zip(named.items(), x.split(SIZES), strict=True)}
-        return loss(torch.func.functional_call(net, own, (data[i],)), labels[i], lam).mean()
+        parameters = {k: a.view(shape) for (k, shape), a in zip(named.items(), x.split(SIZES), strict=True)}
+        return loss(torch.func.functional_call(net, parameters, (data[i],)), labels[i], lam).mean()
 
     problems = {
         "one call": hgp.problems.from_torch(net, loss, X, y, dim_lam=CLASSES),

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.contender`: one version of the package in a process of its own, asked by `versus` line by line.
+"""`python -m benchmarks.contender`: one version of the package in its own process, for `versus`.
 
 A question is a line of JSON, and so is its answer:
 
@@ -20,20 +20,20 @@ from benchmarks.workloads import TIMED, Call
 
 
 def serve(questions: TextIO, answers: TextIO) -> None:
-    """Answer until there are no more questions; the first answer says where the package was found."""
+    """Answer requests until the input ends; the first answer gives the location of the package."""
     call: Call | None = None
     _say(answers, {"package": str(Path(hgp_ref.__file__).resolve().parent)})
     for line in questions:
-        asked = json.loads(line)
-        if "workload" in asked:
+        request = json.loads(line)
+        if "workload" in request:
             call = None  # what it held is free before the next is made
             gc.collect()
-            call = TIMED[asked["workload"]](asked["quick"])
+            call = TIMED[request["workload"]](request["quick"])
             _say(answers, {"first": once(call)[1], "again": once(call)[1]})
         else:
-            assert call is not None, "a number of calls asked before any workload"
-            cpu, wall = many(call, asked["number"])
-            _say(answers, {"cpu": cpu / asked["number"], "wall": wall / asked["number"]})
+            assert call is not None, "a number of calls was requested before any workload"
+            cpu, wall = many(call, request["number"])
+            _say(answers, {"cpu": cpu / request["number"], "wall": wall / request["number"]})
 
 
 def _say(answers: TextIO, what: dict[str, object]) -> None:

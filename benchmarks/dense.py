@@ -55,10 +55,10 @@ def _products(n: int, N: int, d: int, dtype: str, quick: bool) -> Report:
 
 def _two_products(X: np.ndarray, lin: Any) -> Any:
     """The text of the product, in NumPy."""
-    bent, rate = lin._curvature, lin._rate
+    curvature, rate = lin._curvature, lin._rate
 
     def product(u: np.ndarray) -> np.ndarray:
-        return (np.swapaxes(X, -1, -2) @ (bent * (X @ u[..., None])))[..., 0] + rate * u
+        return (np.swapaxes(X, -1, -2) @ (curvature * (X @ u[..., None])))[..., 0] + rate * u
 
     return product
 

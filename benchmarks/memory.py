@@ -34,7 +34,7 @@ def push_sum(n: int, d: int, k: int, steps: int) -> dict[str, float]:
 
 
 def sgp(n: int, d: int, instances: int = 5, steps: int = 300) -> dict[str, float]:
-    """`steps` steps of SGP on RandomDirected(n): n × d parameters beside graphs of n² weights, float64.
+    """`steps` steps of SGP on RandomDirected(n): n × d parameters and graphs of n² weights, float64.
 
     Needed: the data; λ, Push-Sum's sums x, the parameters z, the gradient, and two arrays between operations; one
     chunk of graphs, drawn and as they are applied.

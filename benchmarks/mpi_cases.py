@@ -31,17 +31,16 @@ Work = Callable[[], Any]
 class Case:
     """A workload and how it is spread; seconds are those of one iteration, or of one step of mixing alone."""
 
-    use: str  # "strong", "weak", "crossing", "model", "unseen"
+    use: str  # "strong", "weak", "ring", "model", "unseen"
     work: str  # "mixing", "hgp" or "cnn"
     n: int  # clients on all ranks together
     d: int
     S: int  # steps a call
     degree: float  # receivers of a client besides itself
     N: int = 0  # instances a client
-    mode: str = "stepping"  # of the ranks: "stepping" by rows, "auto", "composed"
+    mode: str = "auto"  # of the ranks: "auto" steps
     alone: int = 0  # clients of the process that is compared; 0: the same
     dtype: str = "float32"
-    crossing: int = -1  # rows that each rank sends in a step, where a graph is made for that
     repeats: int = 5
 
     @property
@@ -67,30 +66,23 @@ class Timed:
 
 def cases(quick: bool) -> Iterator[Case]:
     """All of them, for two ranks."""
-    dense = Case("strong", "hgp", 100, 1000, 10, 59, N=100, mode="auto", repeats=25)
-    cnn = Case("strong", "cnn", 10, 13_750, 5, 5, N=50, mode="auto", repeats=9)
+    dense = Case("strong", "hgp", 100, 1000, 10, 59, N=100, repeats=25)
+    cnn = Case("strong", "cnn", 10, 13_750, 5, 5, N=50, repeats=9)
     few_edges = replace(dense, degree=10)  # as many for each client, however many clients there are
     sparse = Case("strong", "mixing", 20_000, 64, 10, 4)
-    listed = [
-        dense,
-        replace(dense, mode="composed"),
-        replace(dense, mode="stepping"),
-        cnn,
-        replace(cnn, mode="composed"),
-    ]
-    listed += [sparse, replace(sparse, mode="auto")]
+    listed = [dense, replace(dense, mode="composed"), cnn, replace(cnn, mode="composed"), sparse]
     listed += [
         replace(case, use="weak", alone=case.n // 2)
-        for case in (few_edges, replace(few_edges, mode="composed"), replace(sparse, mode="auto"))
+        for case in (few_edges, replace(few_edges, mode="composed"), sparse)
     ]
-    listed += [Case("crossing", "mixing", 256, d, 20, 1, crossing=x) for d in (16, 256, 2048) for x in (0, 16, 128)]
+    ring = Case("ring", "mixing", 1000, 64, 1, 1)
+    listed += [replace(ring, n=n, d=d, S=S) for n, d in ((1000, 64), (1000, 1000), (20_000, 64)) for S in (1, 10)]
     few, many = Case("model", "mixing", 2000, 16, 10, 4), Case("model", "mixing", 20_000, 16, 10, 4)
-    listed += [few, replace(few, d=256), replace(few, degree=16), replace(few, degree=16, d=256), many]
-    listed += [replace(few, d=256, mode="auto"), replace(few, degree=16, d=256, mode="auto"), replace(many, degree=16)]
-    listed += [replace(few, degree=16, mode="auto"), replace(many, mode="auto"), replace(many, d=128, mode="auto")]
-    listed += [Case("model", "hgp", 200, 200, 5, 4, N=N, mode=mode) for N in (50, 400) for mode in ("stepping", "auto")]
+    listed += [few, replace(few, d=256), replace(few, degree=16), replace(few, degree=16, d=256), replace(few, S=1)]
+    listed += [many, replace(many, degree=16), replace(many, d=128), replace(many, d=128, S=1)]
+    listed += [Case("model", "hgp", 200, 200, 5, 4, N=N) for N in (50, 400)]
     unseen = Case("unseen", "mixing", 8000, 100, 10, 8)
-    listed += [unseen, replace(unseen, mode="auto"), Case("unseen", "hgp", 400, 300, 10, 8, N=100, mode="auto")]
+    listed += [unseen, Case("unseen", "hgp", 400, 300, 10, 8, N=100)]
     for case in listed:
         yield small(case) if quick else case
 
@@ -98,17 +90,14 @@ def cases(quick: bool) -> Iterator[Case]:
 def small(case: Case) -> Case:
     """The same for a look whether everything runs."""
     n, alone = (max(16, count // 20) if count else 0 for count in (case.n, case.alone))
-    crossing = case.crossing // 16 if case.crossing > 0 else case.crossing
     return replace(case, n=n, alone=alone, d=4 + case.d // 40, degree=min(case.degree, n // 2), N=min(case.N, 8),
-                   crossing=crossing, repeats=1)  # fmt: skip
+                   repeats=1)  # fmt: skip
 
 
 def network(case: Case, n: int) -> Network:
-    """Dense graphs drawn anew, k receivers each drawn anew, or a fixed graph with so many rows that cross."""
-    if case.crossing >= 0:
-        half, ring = n // 2, np.arange(n)
-        to = np.where(ring % half < case.crossing, (ring + half) % n, ring - ring % half + (ring + 1) % half)
-        return hgp.networks.Schedule([(ring, to)], n=n)
+    """Dense graphs drawn anew, k receivers each drawn anew, or a static ring."""
+    if case.use == "ring":
+        return hgp.networks.Schedule([(np.arange(n), np.roll(np.arange(n), -1))], n=n)
     if case.work == "mixing" or case.degree * 2 < n:
         return hgp.networks.RandomOut(n, int(case.degree), seed=1)
     return hgp.networks.RandomDirected(n, seed=1)
@@ -133,8 +122,8 @@ def prepared(case: Case, net: Network) -> tuple[Work, int]:
         problem.clients = np.arange(n)[here]  # made of this rank's data alone
         return lambda: hgp.hypergradient(problem, x, lam, average, eta=0.01, iterations=3), 3
     whole, _, x, lam = logistic(n, case.N, case.d, case.dtype)
-    own = whole.restrict(here)
-    return lambda: hgp.hypergradient(own, x[here], lam[here], average, eta=1.0, iterations=100), 100
+    local = whole.restrict(here)
+    return lambda: hgp.hypergradient(local, x[here], lam[here], average, eta=1.0, iterations=100), 100
 
 
 def images(case: Case, rows: int) -> tuple[Any, np.ndarray, np.ndarray]:

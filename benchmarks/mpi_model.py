@@ -3,15 +3,12 @@
 n clients on R ranks, k receivers each besides itself, drawn at random; rows of d numbers of b bytes; S steps a call, N
 instances a client. Seconds of a step, and of an iteration of HGP:
 
-    step       c_step + c_draw n(k + 1) + c_edge n(k + 1) d/R + c_scan n(k + 1) [by rows, R > 1] + exchange
-               (a piece of a row counts as a cache line at least)
+    step       c_step + c_draw n(k + 1) + c_edge n(k + 1) d/R + exchange     (a piece of a row counts as a cache line)
     exchange   latency · messages + seconds per byte · bytes, of the rank that sends
     iteration  c_iteration + S steps + c_product n N d/R
 
-Every rank draws the whole graph: c_draw and c_scan do not fall with R. By rows a client's row goes once to each other
-rank where it is heard, which of R − 1 is expected to be a share 1 − (1 − 1/R)^k, in messages to a share
-1 − (1 − 1/R)^(kn/R) of them; by columns a call has 2 (R − 1) messages of 2 (n/R) d (R − 1)/R numbers together. Which
-way is the rule of `hgp_ref.mpi.channel`. Least squares of relative errors, no constant below 0.
+Every rank draws the whole graph: c_draw does not fall with R. A call of S steps has 2 (R − 1) messages of
+2 (n/R) d (R − 1)/R numbers together (`hgp_ref.mpi.channel`). Least squares of relative errors, no constant below 0.
 
 What it says of many ranks is a prediction: it knows no network but this machine's memory, takes ranks to be in step,
 and messages not to get in each other's way.
@@ -28,39 +25,20 @@ from scipy.optimize import nnls
 from benchmarks.mpi_cases import Case, Timed
 from hgp_ref._kernels.mixing import LINE
 
-CONSTANTS = ("step", "draw", "edge", "scan", "latency", "byte", "iteration", "product")
+CONSTANTS = ("step", "draw", "edge", "latency", "byte", "iteration", "product")
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """What a rank sends in a step, in the mean: messages, rows of whole width, and whether by columns."""
-
-    messages: float
-    rows: float
-    columns: bool = False
-
-
-def exchange(case: Case, ranks: int) -> Exchange:
-    """The expected exchange of a case; of one with a graph of its own, the exact one."""
-    if ranks == 1:
-        return Exchange(0.0, 0.0)
-    if case.crossing >= 0:
-        return Exchange(float(case.crossing > 0), case.crossing)
-    m, others = case.n / ranks, ranks - 1
-    rows = m * others * (1 - (1 - 1 / ranks) ** case.degree)
-    back_and_forth = 2 * m * others / ranks
-    if case.mode == "auto" and case.d >= ranks and case.S * rows >= back_and_forth:
-        return Exchange(2 * others / case.S, back_and_forth / case.S, columns=True)
-    return Exchange(others * (1 - (1 - 1 / ranks) ** (case.degree * m)), rows)
+def exchange(case: Case, ranks: int) -> tuple[float, float]:
+    """What a rank sends in a step, on average: messages, and rows of whole width."""
+    peers = ranks - 1
+    return 2 * peers / case.S, 2 * case.n / ranks * peers / ranks / case.S
 
 
 def features(case: Case, ranks: int) -> np.ndarray:
     """By what each constant is multiplied, in the order of CONSTANTS."""
-    sent, edges = exchange(case, ranks), case.n * (case.degree + 1)
-    scan = edges if ranks > 1 and not sent.columns else 0.0
-    line = LINE // case.itemsize
-    added = edges * max(case.d / ranks, line) if sent.columns else edges / ranks * max(case.d, line)
-    step = np.array([1.0, edges, added, scan, sent.messages, sent.rows * case.d * case.itemsize])
+    (messages, rows), edges = exchange(case, ranks), case.n * (case.degree + 1)
+    added = edges * max(case.d / ranks, LINE // case.itemsize)
+    step = np.array([1.0, edges, added, messages, rows * case.d * case.itemsize])
     if case.work == "mixing":
         return np.concatenate([step, np.zeros(2)])
     return np.concatenate([case.S * step, [1.0, case.n * case.N * case.d / ranks]])
@@ -90,20 +68,20 @@ class Model:
 
 def observations(timings: Sequence[Timed]) -> list[tuple[Case, int, float]]:
     """(case, ranks, seconds) of what the model describes: neither composed calls nor convolutions."""
-    seen = []
+    observed = []
     for one in timings:
         if one.case.work != "cnn" and one.case.mode != "composed":
-            seen.append((replace(one.case, n=one.case.alone or one.case.n), 1, one.one))
-            seen.append((one.case, one.ranks, one.all))
-    return seen
+            observed.append((replace(one.case, n=one.case.alone or one.case.n), 1, one.one))
+            observed.append((one.case, one.ranks, one.all))
+    return observed
 
 
 def fitted(timings: Sequence[Timed]) -> Model:
-    """The constants that meet the cases for the model and for crossing edges."""
-    seen = observations([one for one in timings if one.case.use in ("model", "crossing")])
-    rows = np.array([features(case, ranks) / seconds for case, ranks, seconds in seen])
+    """The constants that meet the cases for the model."""
+    observed = observations([one for one in timings if one.case.use == "model"])
+    rows = np.array([features(case, ranks) / seconds for case, ranks, seconds in observed])
     scale = rows.max(axis=0)
-    constants, _ = nnls(rows / scale, np.ones(len(seen)))
+    constants, _ = nnls(rows / scale, np.ones(len(observed)))
     return Model(constants / scale)
 
 

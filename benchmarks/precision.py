@@ -53,13 +53,13 @@ def _hypergradients(quick: bool) -> list[tuple[str, float, float]]:
     return rows
 
 
-def _of_logistic(name: str, n: int, N: int, d: int, network: Any, heard: int, M: int) -> tuple[str, float, float]:
+def _of_logistic(name: str, n: int, N: int, d: int, network: Any, in_degree: int, M: int) -> tuple[str, float, float]:
     runs = []
     for dtype in ("float32", "float64"):
         problem, _, x, lam = logistic(n, N, d, "float32")  # the same data in both
         problem, x, lam = problem.to("numpy", dtype), x.astype(dtype), lam.astype(dtype)
         runs.append(_estimate(problem, x, lam, hgp.PushSum(network(n), 10), M))
-    return _compare(name, runs, N + d + 10 * heard, M)
+    return _compare(name, runs, N + d + 10 * in_degree, M)
 
 
 def _estimate(problem: Any, x: np.ndarray, lam: np.ndarray, avg: Any, M: int) -> Any:
@@ -74,12 +74,12 @@ def _compare(name: str, runs: list[Any], terms: int, M: int) -> tuple[str, float
 def _averagings(quick: bool) -> list[tuple[str, float, float]]:
     rows = []
     n = 500 if quick else 100_000
-    for name, net, heard, d in (
+    for name, net, in_degree, d in (
         ("composed, n = 100", hgp.networks.RandomDirected(100, seed=1), 100, 20_000),
         (f"stepping, n = {n}", hgp.networks.RandomOut(n, 4, seed=1), 5, 8),
     ):
         u = np.random.default_rng(0).standard_normal((net.n, d), dtype=np.float32)
         avg = hgp.PushSum(net, 10)
         error = np.abs(avg.apply(u) - avg.apply(u.astype(np.float64))).max() / np.abs(u).max()  # means may cancel
-        rows.append((name, float(error), EPS * (10 * heard + 1)))
+        rows.append((name, float(error), EPS * (10 * in_degree + 1)))
     return rows

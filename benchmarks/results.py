@@ -75,8 +75,8 @@ class Report:
             low, high = timing.spread
             plain["timings"][label] |= {"median": timing.median, "quartiles": [low, high]}
             plain["timings"][label]["wall_median"] = timing.wall_median
-        for bar, own in zip(plain["bars"], self.bars, strict=True):
-            bar |= {"needed": own.needed, "reached": own.reached}
+        for bar, measured in zip(plain["bars"], self.bars, strict=True):
+            bar |= {"needed": measured.needed, "reached": measured.reached}
         return plain
 
     @staticmethod

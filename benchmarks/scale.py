@@ -19,7 +19,7 @@ D, K, STEPS = 8, 4, 5
 
 
 def run(quick: bool) -> list[Report]:
-    """The same call for growing n; memory in processes of their own."""
+    """The same call for growing n; memory is measured in separate processes."""
     sizes = (500, 1000, 2000) if quick else (10_000, 100_000, 1_000_000)
     settings = {"n": sizes, "d": D, "k": K, "S": STEPS, "dtype": "float64"}
     report = Report("scale", f"Push-Sum on RandomOut(n, {K}), d = {D}, S = {STEPS}, float64", settings)
@@ -52,7 +52,7 @@ def _listing(values: dict[int, float], unit: str) -> str:
 
 
 def _cases(n: int) -> dict[str, Any]:
-    """Push-Sum, and beside it as many updates of random rows and numbers as a step has edges."""
+    """Push-Sum, and as many updates of random rows and numbers as a step has edges."""
     rng = np.random.default_rng(0)
     u = rng.standard_normal((n, D))
     avg = hgp.PushSum(hgp.networks.RandomOut(n, K, seed=1), STEPS, mode="stepping")
@@ -68,7 +68,7 @@ def _cases(n: int) -> dict[str, Any]:
 
 
 def _peak(n: int) -> dict[str, float]:
-    """Peak memory of one call in a process of its own, beside that of the arrays that it needs, in megabytes."""
+    """Peak memory of one call in its own process, and the memory of the arrays that it needs, in megabytes."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.memory", "push_sum", str(n), str(D), str(K), str(STEPS)],
         capture_output=True,

@@ -53,30 +53,32 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, show and write; 1 if a ratio is above the limit."""
     cli = parser()
-    given = cli.parse_args(arguments)
-    unknown = [name for name in given.names if name not in NAMES]
+    options = cli.parse_args(arguments)
+    unknown = [name for name in options.names if name not in NAMES]
     if unknown:
         cli.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     for option in ("rounds", "pairs"):
-        if getattr(given, option) < 1:
-            cli.error(f"--{option}={getattr(given, option)} given, needed an integer >= 1")
+        if getattr(options, option) < 1:
+            cli.error(f"--{option}={getattr(options, option)} given, needed an integer >= 1")
     try:
-        commit = _git("rev-parse", "--verify", "--quiet", f"{given.ref}^{{commit}}").decode().strip()
+        commit = _git("rev-parse", "--verify", "--quiet", f"{options.ref}^{{commit}}").decode().strip()
     except subprocess.CalledProcessError:
-        cli.error(f"REF={given.ref!r} given, needed a commit of the repository at {ROOT}")
-    reports = compare(commit, given.names or list(NAMES), given.quick, (given.rounds, given.pairs), given.limit)
-    judged = not given.quick
-    print("\n" + summary(reports) if judged else "\nsmall sizes: bars are not judged")
-    document = {"environment": describe(), "old": commit, "quick": given.quick,
+        cli.error(f"REF must be a commit of the repository at {ROOT}, got {options.ref!r}")
+    reports = compare(
+        commit, options.names or list(NAMES), options.quick, (options.rounds, options.pairs), options.limit
+    )
+    judged = not options.quick
+    print("\n" + summary(reports) if judged else "\nsmall sizes: goals are not evaluated")
+    document = {"environment": describe(), "old": commit, "quick": options.quick,
                 "reports": [report.document() for report in reports]}  # fmt: skip
-    given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
-    print(given.json)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+    print(options.json)
     return int(judged and not all(b.reached for report in reports for b in report.bars))
 
 
 def compare(commit: str, names: Sequence[str], quick: bool, times: tuple[int, int], limit: float) -> list[Report]:
-    """A report for each workload, shown as soon as it is there."""
+    """A report for each workload, shown as soon as it is finished."""
     reports = []
     shown = bar(len(names), "versus", True)
     with versions(commit) as folders:
@@ -95,7 +97,7 @@ def compare(commit: str, names: Sequence[str], quick: bool, times: tuple[int, in
 
 @contextmanager
 def versions(commit: str) -> Iterator[dict[str, Path]]:
-    """Folders with the package of the commit ("old") or of this tree ("new"), beside the benchmarks of this tree."""
+    """Folders with the package of the commit ("old") or of this tree ("new"), with the benchmarks of this tree."""
     with tempfile.TemporaryDirectory() as temporary:
         checkout = Path(temporary) / "checkout"
         with tarfile.open(fileobj=io.BytesIO(_git("archive", commit, "hgp_ref"))) as archive:
@@ -160,7 +162,7 @@ def _times(name: str, contenders: dict[str, Contender], quick: bool, times: tupl
                 for version in ORDER[pair % 2]:
                     taken[version].append(contenders[version].ask(number=number))
     settings = {"rounds": rounds, "pairs": pairs, "calls": number, "quick": quick}
-    report = Report(f"versus-{name}", f"{name}: new beside old", settings)
+    report = Report(f"versus-{name}", f"{name}: new and old", settings)
     for version, measured in taken.items():
         cpu, wall = ([m[kind] for m in measured] for kind in ("cpu", "wall"))
         report.timings[version] = Timing(cpu, wall, starts[version][0]["first"])
@@ -180,7 +182,7 @@ def _memory(name: str, folders: dict[str, Path], quick: bool, limit: float) -> R
             )
             answer = json.loads(done.stdout)
             peaks[version].append(answer["peak"])
-    report = Report(f"versus-{name}", f"{name}: new beside old", {"arguments": " ".join(command[3:])})
+    report = Report(f"versus-{name}", f"{name}: new and old", {"arguments": " ".join(command[3:])})
     medians = {version: f"{statistics.median(values):.0f} MB" for version, values in peaks.items()}
     report.figures = {**medians, "needed": f"{answer['needed']:.0f} MB"}
     _judge(report, peaks["old"], peaks["new"], limit)

@@ -321,7 +321,7 @@ def mpi_cases(comm: Any, dtype: str) -> Iterator[tuple[str, bool]]:
                 batches = None if size is None else MiniBatches(size, seed=5)
                 sgp_method = SGP(20, 0.2, (0.6, 0.8), batches=batches, mode="stepping")
                 fit = train(problem, lam, net, sgp_method)
-                part = train(local, lam[rows], distributed, sgp_method)  # by rows; HGP by columns
+                part = train(local, lam[rows], distributed, sgp_method)
                 yield f"training, {setting}", _equal(fit.x[rows], part.x) and fit.traffic == part.traffic
                 for method in (Neumann(0.4), Chebyshev(), Tracking(0.05)):
                     run: dict[str, Any] = {"method": method, "iterations": 10, "batches": batches}

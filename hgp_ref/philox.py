@@ -1,16 +1,17 @@
-"""Philox4x32-10, a counter-based generator: random words as a pure function of (seed, stream, step, client, block).
+"""Philox4x32-10 [1]: random numbers as a pure function of (seed, stream, step, client, block).
 
-    (c0, c1, c2, c3) -> 4 words of 32 bits under the key (k0, k1),
+    (c0, c1, c2, c3) -> 4 numbers of 32 bits under the key (k0, k1),
     ten rounds of  (c0, c1, c2, c3) <- (hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0)).
 
-Counter layout used throughout the library, so that no two uses ever meet on one counter:
+Counter layout, so that no two uses in the library share a counter:
 
-    c0 = block          words 4 block .. 4 block + 3 of one client at one step
+    c0 = block          numbers 4 block .. 4 block + 3 of one client at one step
     c1 = client         the sender of the edges, or the owner of the mini-batch
     c2 = step mod 2^32
     c3 = stream * 2^24 + step div 2^32          hence steps below 2^56 and streams below 256
 
-The key is the 64-bit seed. Everything is integer arithmetic: equal on every machine, thread count and order of asking.
+The key is the 64-bit seed. All arithmetic is in integers: results are equal on every machine, for any number of threads
+and in any order.
 
 [1] J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw. Parallel random numbers: as easy as 1, 2, 3. SC 2011.
 """
@@ -24,7 +25,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref._numba import njit
 
-# Streams: one number for each use of random words.
+# Streams: one number for each use of random numbers.
 EDGE_RATES = 1  # rates of RandomDirected
 EDGES = 2  # edges of RandomDirected
 UNDIRECTED_RATES = 3  # rates of RandomUndirected
@@ -33,8 +34,8 @@ STATIC_EDGES = 5  # the graph of StaticUndirected; step = attempt
 OUT_NEIGHBOURS = 6  # receivers of RandomOut
 SPARSE_NEIGHBOURS = 7  # receivers of SparseErdosRenyi
 SPARSE_DEGREES = 8  # out-degrees of SparseErdosRenyi
-LINKS = 9  # fate of a message of Unreliable: block = receiver, client = sender
-SLEEP = 10  # which clients of Unreliable sleep; step = 1 + number of the stretch, step 0 = where stretches begin
+LINKS = 9  # loss and delay of a message of Unreliable: block = receiver, client = sender
+SLEEP = 10  # which clients of Unreliable sleep; step = 1 + number of the interval, step 0 = offsets of the intervals
 INITIAL_PARAMETERS = 64  # initial parameters of neural networks
 EPOCHS = 72  # the order of a client's instances in an epoch; step = epoch
 TERMS = 80  # the last term of randomly truncated series; step = which of them
@@ -54,7 +55,7 @@ _24 = np.uint64(24)
 
 @njit(cache=True, nogil=True, forceinline=True)  # inlined so that LLVM vectorises loops over counters
 def philox4x32(c0, c1, c2, c3, k0, k1):
-    """The four 32-bit words of counter (c0, c1, c2, c3) under key (k0, k1); ten rounds."""
+    """The four 32-bit numbers of counter (c0, c1, c2, c3) under key (k0, k1); ten rounds."""
     # 32 bits each, and LLVM must know it to multiply 32 x 32 -> 64 in vectors
     x0, x1 = np.uint64(np.uint32(c0)), np.uint64(np.uint32(c1))
     x2, x3 = np.uint64(np.uint32(c2)), np.uint64(np.uint32(c3))
@@ -72,17 +73,17 @@ def philox4x32(c0, c1, c2, c3, k0, k1):
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def step_words(step, stream):
-    """Counter words (c2, c3) of a step and a stream."""
+def step_counter(step, stream):
+    """(c2, c3) of a step and a stream."""
     s = np.uint64(step)
     return s & _LOW, (np.uint64(stream) << _24) | (s >> _32)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def below(word_hi, word_lo, m):
-    """floor(w m / 2^64) for w = word_hi 2^32 + word_lo and m < 2^32: uniform on 0 .. m-1 but for m / 2^64."""
+def below(high, low, m):
+    """floor(w m / 2^64) for w = high 2^32 + low and m < 2^32: uniform on 0 .. m-1 but for m / 2^64."""
     m64 = np.uint64(m)
-    return (np.uint64(word_hi) * m64 + ((np.uint64(word_lo) * m64) >> _32)) >> _32
+    return (np.uint64(high) * m64 + ((np.uint64(low) * m64) >> _32)) >> _32
 
 
 def key(seed: int) -> tuple[np.uint64, np.uint64]:

@@ -1,11 +1,11 @@
-"""What `figures`, `verification` and `benchmarks` share: kept results, tables, plots, provenance.
+"""What `figures`, `verification` and `benchmarks` share: stored results, tables, plots, provenance.
 
-    store       experiments made of parts, resumable, equal bytes for equal numbers
+    store       experiments in parts that can be resumed; equal numbers give equal bytes
     table       a table of text for the terminal, a spreadsheet, a README and a page
-    style       one look for all plots, written without a date
+    style       one style for all plots, written without a date
     provenance  versions and the commit behind a number
     overview    one page of all results, `python -m reporting`
-    extras      a missing optional library as one line that names the extra
+    extras      an error of one line for a missing optional library
 
-No part of hgp_ref's public interface.
+None of this is part of the public interface of hgp_ref.
 """

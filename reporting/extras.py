@@ -1,4 +1,4 @@
-"""A command whose optional library is missing says in one line what to install."""
+"""An error of one line for a command whose optional library is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 
 def require(command: str, **extras: str) -> None:
-    """End `command` with a line and exit code 2 unless each library=extra of hgp_ref that brings it can be imported."""
+    """End `command` with exit code 2 unless every library can be imported; `extras` is library=extra of hgp_ref."""
     for library, extra in extras.items():
         try:
             import_module(library)

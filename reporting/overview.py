@@ -1,7 +1,7 @@
-"""results/index.html: every figure and table beside what the paper and its program have, and the verdicts.
+"""results/index.html: every figure and table with the numbers of the paper and of its program, and the verdicts.
 
-Made of what `python -m verification` and `python -m figures` left behind; what was not run is said to be missing.
-One page without scripts; pictures are the files beside it.
+The page shows the files that `python -m verification` and `python -m figures` wrote, and names what was not run. It has
+no scripts and refers to the pictures in its folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reporting.table import numeric
 STYLE = Path(__file__).with_name("page.css")
 VERIFICATION = Path("verification") / "verification.json"
 FIGURES = Path("figures") / "products.json"
-LONG, FEW = 30, 12  # lines of a table from which on it is folded, numbers beside theirs up to which they are not
+LONG, FEW = 30, 12  # tables with more lines are folded; comparisons with at most so many numbers are not
 
 
 def page(results: Path) -> str:
@@ -29,8 +29,8 @@ def page(results: Path) -> str:
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>Results of hgp_ref</title><style>{STYLE.read_text(encoding='utf-8')}</style></head><body>"
-        "<header><h1>Results</h1><p>What this machine computed, beside what the paper and its published program "
-        "have.</p></header><main>"
+        "<header><h1>Results</h1><p>What this machine computed, compared with the numbers of the paper and of its "
+        "published program.</p></header><main>"
     )
     return "\n".join([head, *_verdicts(results), *_figures(results), "</main></body></html>\n"])
 
@@ -41,9 +41,9 @@ def _verdicts(results: Path) -> Iterator[str]:
     if document is None:
         yield "<p class='bad'>Not run here: <code>python -m verification</code>.</p></section>"
         return
-    tone, word = ("good", "PASSED") if document["passed"] else ("bad", "FAILED")
+    tone, outcome = ("good", "PASSED") if document["passed"] else ("bad", "FAILED")
     counts = ", ".join(f"{count} × {escape(verdict)}" for verdict, count in sorted(document["verdicts"].items()))
-    yield f"<p><span class='verdict {tone}'>{word}</span> {counts}; {document['seconds']:.0f} s.</p>"
+    yield f"<p><span class='verdict {tone}'>{outcome}</span> {counts}; {document['seconds']:.0f} s.</p>"
     yield f"<p><a href='{VERIFICATION.with_suffix('.html').as_posix()}'>The report, with every row and figure</a>.</p>"
     kinds = list(document["verdicts"])
     rows = []
@@ -60,7 +60,7 @@ def _figures(results: Path) -> Iterator[str]:
         yield "<p class='bad'>Not run here: <code>python -m figures all --variant both</code>.</p></section>"
         return
     seconds = sum(product["cpu_seconds"] for product in products)
-    yield f"<p>{len(products)} of them; their experiments took {seconds:.0f} CPU seconds when they were computed.</p>"
+    yield f"<p>{len(products)} of them; the experiments took {seconds:.0f} CPU seconds when they were computed.</p>"
     yield "<nav aria-label='figures and tables'><ul>"
     yield from (f"<li><a href='#{_anchor(product)}'>{_title(product)}</a></li>" for product in products)
     yield "</ul></nav>"
@@ -85,20 +85,20 @@ def _product(product: dict[str, Any], results: Path) -> Iterator[str]:
 
 
 def _comparison(rows: list[dict[str, Any]]) -> str:
-    """Numbers beside those of the paper and of its program, with how many of those that are judged hold."""
-    asked = [row["met"] for row in rows if row["met"] is not None]
-    words = {True: "ok", False: "OFF", None: ""}
+    """Numbers compared with those of the paper and of its program, and how many comparisons hold."""
+    verdicts = [row["met"] for row in rows if row["met"] is not None]
+    marks = {True: "ok", False: "OFF", None: ""}
     cells: list[tuple[str, ...]] = [
-        (r["what"], f"{r['ours']:.4g}", f"{r['paper']:.4g}", words[r["met"]], r["note"]) for r in rows
+        (r["what"], f"{r['ours']:.4g}", f"{r['paper']:.4g}", marks[r["met"]], r["note"]) for r in rows
     ]
     table = _table(("quantity", "here", "paper or its program", "", "note"), cells, numbers=(1, 2))
-    verdict = f", {sum(asked)} of {len(asked)} as near as is asked" if asked else ""
+    verdict = f", {sum(verdicts)} of {len(verdicts)} within tolerance" if verdicts else ""
     opened = " open" if len(rows) <= FEW else ""
-    return f"<details{opened}><summary>{len(rows)} numbers beside theirs{verdict}</summary>{table}</details>"
+    return f"<details{opened}><summary>{len(rows)} numbers compared{verdict}</summary>{table}</details>"
 
 
 def _folded(rows: list[tuple[str, ...]]) -> str:
-    """A table, to be opened where it is long."""
+    """A table; a long one is folded."""
     head, *body = rows
     table = _table(head, body, numbers=[k for k in range(1, len(head)) if all(_is_number(row[k]) for row in body)])
     return table if len(body) <= LONG else f"<details><summary>{len(body)} lines</summary>{table}</details>"

@@ -1,8 +1,8 @@
-"""Results on disk: an .npz named by the hash of its settings, beside a JSON stamp that says how it was made.
+"""Results on disk: an .npz file named by the hash of its settings, and a JSON stamp with its provenance.
 
-An experiment is made of parts. Every finished part is a file of its own, so that a run which was interrupted goes on
-where it stopped; parts are pure functions of settings and earlier parts, so the joined data are the same byte for byte
-however often that happened (see `hgp_ref.results`: written whole or not at all, read without pickle).
+An experiment consists of parts. Every finished part is stored in its own file, so that an interrupted run can be
+resumed. Parts are functions of the settings and of earlier parts only, so the joined data are the same, byte for byte,
+however often the run was interrupted. Files are written completely or not at all (see `hgp_ref.results`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ LIBRARIES = ("hgp_ref", "numpy", "scipy", "numba", "array-api-compat", "scikit-l
 
 @dataclass(frozen=True)
 class Experiment:
-    """What to compute: `compute(part, finished)` makes the arrays of one part from those of the parts before it.
+    """What to compute: `compute(part, finished)` returns the arrays of one part, given those of the parts before it.
 
-    `settings` hold everything the numbers depend on (JSON values only); "backend", "dtype" and "seed" are among them.
-    `cost(parts)`, where given, says in words what it takes to compute these parts; it is shown before that begins. With
-    several `workers` parts are computed side by side in processes: none may use others, and `compute` must be a
-    function that another process can import.
+    `settings` has everything that the numbers depend on, as JSON values, including "backend", "dtype" and "seed".
+    `cost(parts)` describes the cost of these parts; it is printed before they are computed. With several `workers`
+    parts are computed in parallel processes: then no part may use another, and `compute` must be importable.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Result:
-    """Arrays of a finished experiment, its stamp, where both are, and whether they were computed just now."""
+    """Arrays of a finished experiment, its stamp, the path of the file, and whether it was computed just now."""
 
     data: Arrays
     stamp: dict[str, Any]
@@ -67,7 +66,7 @@ class Result:
 
 
 def obtain(experiment: Experiment, folder: Path, *, recompute: bool = False) -> Result:
-    """The result of `experiment`: read from `folder` if it is there, else computed part by part and kept there."""
+    """The result of `experiment`: read from `folder` if it exists there, otherwise computed part by part and stored."""
     target = folder / f"{experiment.label}.npz"
     stamp_path = target.with_suffix(".json")
     parts_folder = folder / f"{experiment.label}.parts"
@@ -76,7 +75,7 @@ def obtain(experiment: Experiment, folder: Path, *, recompute: bool = False) -> 
         shutil.rmtree(parts_folder, ignore_errors=True)
     if target.exists() and stamp_path.exists():
         shutil.rmtree(parts_folder, ignore_errors=True)  # left over if the last run ended right after writing
-        return Result(read_kept(target), json.loads(stamp_path.read_text(encoding="utf-8")), target, False)
+        return Result(read_stored(target), json.loads(stamp_path.read_text(encoding="utf-8")), target, False)
     finished, seconds = _compute_parts(experiment, parts_folder)
     data = experiment.join(finished)
     packed = npz_bytes(data)
@@ -88,21 +87,21 @@ def obtain(experiment: Experiment, folder: Path, *, recompute: bool = False) -> 
 
 
 def _compute_parts(experiment: Experiment, folder: Path) -> tuple[dict[str, Arrays], dict[str, float]]:
-    """Arrays and CPU seconds of every part; those on disk already are read, not computed."""
+    """Arrays and CPU seconds of every part; stored parts are read, not computed."""
     finished: dict[str, Arrays] = {}
     seconds: dict[str, float] = {}
-    missing = [part for part in experiment.parts if not _is_kept(folder, part)]
+    missing = [part for part in experiment.parts if not _is_stored(folder, part)]
     if experiment.cost is not None and missing:
         print(f"{experiment.name}: {experiment.cost(missing)}", file=sys.stderr, flush=True)
     progress = bar(len(experiment.parts), experiment.name, True, lines=True)
     try:
         if experiment.workers > 1 and missing:
             progress.update(len(experiment.parts) - len(missing))
-            _compute_side_by_side(experiment, missing, folder, progress)
+            _compute_in_parallel(experiment, missing, folder, progress)
         for part in experiment.parts:
             if experiment.workers == 1 and part in missing:
                 _compute_one(experiment.compute, part, finished, folder)
-            finished[part] = read_kept(folder / f"{part}.npz")
+            finished[part] = read_stored(folder / f"{part}.npz")
             seconds[part] = json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
             if experiment.workers == 1 or not missing:
                 progress.update(1, part)
@@ -112,26 +111,26 @@ def _compute_parts(experiment: Experiment, folder: Path) -> tuple[dict[str, Arra
 
 
 def _compute_one(compute: Compute, part: str, finished: Mapping[str, Arrays], folder: Path) -> None:
-    """Compute a part and keep it, with its CPU seconds."""
+    """Compute a part and store it with its CPU seconds."""
     start = time.process_time()
     arrays = compute(part, finished)
     write_whole(folder / f"{part}.json", json.dumps(time.process_time() - start).encode())
     write_whole(folder / f"{part}.npz", npz_bytes(arrays))
 
 
-def _compute_side_by_side(experiment: Experiment, missing: Sequence[str], folder: Path, progress: Bar) -> None:
-    """The missing parts in processes of their own, in order as workers become free; the first error ends it."""
+def _compute_in_parallel(experiment: Experiment, missing: Sequence[str], folder: Path, progress: Bar) -> None:
+    """Compute the missing parts in several processes, in order; the first error ends all."""
     tasks: list[tuple[Any, ...]] = [(experiment.compute, part, {}, folder) for part in missing]
     with closing(as_finished(_compute_one, tasks, experiment.workers)) as finished:
         for (_, part, *_), _ in finished:
             progress.update(1, part)
 
 
-def _is_kept(folder: Path, part: str) -> bool:
+def _is_stored(folder: Path, part: str) -> bool:
     return all((folder / f"{part}{suffix}").exists() for suffix in (".npz", ".json"))
 
 
-def read_kept(path: Path) -> Arrays:
+def read_stored(path: Path) -> Arrays:
     """The arrays in `path`; a file that cannot be read raises ValueError with its name and what to do."""
     try:
         return read_npz(path)[0]

@@ -1,7 +1,7 @@
-"""One look for all figures: column width, print sizes, colours that colour-blind readers can tell apart (Okabe–Ito).
+"""One style for all figures: column width, print sizes, colours for colour-blind readers (Okabe–Ito).
 
-Lines differ in dash pattern as well as in colour, so that they can be told apart in grey. PDF (fonts embedded as
-TrueType) and PNG at 300 dpi; neither file carries a date, so equal data give equal files.
+Lines differ in dash pattern as well as in colour, so that they are distinct in grey. Files are PDF (fonts embedded as
+TrueType) and PNG at 300 dpi. They contain no date, so equal data give equal files.
 """
 
 from __future__ import annotations
@@ -84,18 +84,18 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 
 
 def save_thumbnail(figure: Figure, path: Path) -> Path:
-    """Write a PNG of at most 60 KB for a table of figures, with fewer colours and then fewer dots where it must be."""
+    """Write a PNG of at most 60 KB for a table of figures, with fewer colours and then fewer dots if necessary."""
     for dpi in (110, 90, 70, 55):
         data = _rendered(figure, "png", dpi=dpi)
         for smaller in (data, _few_colours(data)):
             if len(smaller) <= THUMBNAIL_BYTES:
                 write_whole(path, smaller)
                 return path
-    raise ValueError(f"{path.name}: the thumbnail has {len(data)} bytes at 55 dpi, needed {THUMBNAIL_BYTES} or fewer")
+    raise ValueError(f"{path.name}: the thumbnail must have at most {THUMBNAIL_BYTES} bytes, got {len(data)} at 55 dpi")
 
 
 def _few_colours(png: bytes) -> bytes:
-    """The same picture with a palette of 64 colours: those that are far apart, for a curve has few dots of its own."""
+    """The same picture with a palette of 64 colours that are far apart: a curve has only few dots of its colour."""
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
         few = image.convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)

@@ -46,15 +46,15 @@ class Table:
         return f"<h3>{escape(self.title)}</h3><table class='small'>{head}<tbody>{body}</tbody></table>"
 
 
-def width(words: str) -> int:
+def width(text: str) -> int:
     """Columns that `words` take in a terminal: marks over a letter, as in x̄, take none."""
-    return sum(not unicodedata.combining(character) for character in words)
+    return sum(not unicodedata.combining(character) for character in text)
 
 
-def padded(words: str, columns: int, right: bool = False) -> str:
+def padded(text: str, columns: int, right: bool = False) -> str:
     """`words` with blanks up to `columns`, behind them or before."""
-    blanks = " " * (columns - width(words))
-    return blanks + words if right else words + blanks
+    blanks = " " * (columns - width(text))
+    return blanks + text if right else text + blanks
 
 
 def numeric(is_number: bool) -> str:

@@ -17,9 +17,9 @@ def as_finished(
     """(task, function(*task)) for every task, as they finish, in at most `workers` processes.
 
     The first error ends all workers, and so do an interrupt and the end of this generator. Workers are started with
-    SIGINT blocked: a terminal sends it to all processes, and a worker that heard it would take up the next task.
+    SIGINT blocked: a terminal sends it to all processes, and a worker that received it would start the next task.
     """
-    others = set(active_children())
+    unrelated = set(active_children())
     pool = ProcessPoolExecutor(min(workers, len(tasks)), get_context("spawn"))
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a process inherits it
@@ -30,7 +30,7 @@ def as_finished(
         for done in as_completed(running):
             yield running[done], done.result()
     except BaseException:
-        for worker in set(active_children()) - others:
+        for worker in set(active_children()) - unrelated:
             worker.terminate()
         raise
     finally:

@@ -43,7 +43,7 @@ def test_every_link_leads_to_a_file():
 
 def test_every_folder_is_listed():
     root = README.parent
-    listed = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Where a new thing goes")[1]
+    listed = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Where new code goes")[1]
     packages = {path.parent for pattern in ("*/__init__.py", "hgp_ref/*/__init__.py") for path in root.glob(pattern)}
     folders = {path.name for path in packages} - {"hgp_ref"}
     assert folders <= set(re.findall(r"^(\w+) +\w", listed, flags=re.MULTILINE))

@@ -50,20 +50,20 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, write; 0 if every corrected statement held and every erratum showed."""
     cli = parser()
-    given = cli.parse_args(arguments)
-    names, numbers = select(given.names, cli)
-    if given.write and "errata" not in names:
+    options = cli.parse_args(arguments)
+    names, numbers = select(options.names, cli)
+    if options.write and "errata" not in names:
         cli.error("--write needs the errata among the names")
-    if given.write and (given.quick or numbers or given.seed):
+    if options.write and (options.quick or numbers or options.seed):
         cli.error("--write needs a full run of all errata with seed 0")
-    run = Run(given.seed, given.quick, given.backend, bool(given.names))
+    run = Run(options.seed, options.quick, options.backend, bool(options.names))
     try:
-        get_backend(given.backend)
+        get_backend(options.backend)
     except (ImportError, RuntimeError, ValueError) as error:
         cli.error(str(error))
     start = time.perf_counter()
     try:
-        done = collect(names, run, numbers, given.jobs)
+        done = collect(names, run, numbers, options.jobs)
     except KeyboardInterrupt:
         print("verification: interrupted, nothing written", file=sys.stderr)
         return 130
@@ -71,15 +71,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = [row for one in done for row in one.result.rows if row.failed]
     print(table.text(done))
     document = table.document(done, run, seconds, bool(failed))
-    paths = [given.out / "verification.json", given.out / "verification.html"]
-    given.out.mkdir(parents=True, exist_ok=True)
+    paths = [options.out / "verification.json", options.out / "verification.html"]
+    options.out.mkdir(parents=True, exist_ok=True)
     for path, content in zip(paths, (table.to_json(document), report.page(done, document)), strict=True):
         write_whole(path, content.encode())
-    if given.docs:
-        paths += tables(done, run, given.docs)
-    if given.write:
-        write_errata(given.write, next(one.result for one in done if one.name == "errata"))
-        paths.append(given.write)
+    if options.docs:
+        paths += tables(done, run, options.docs)
+    if options.write:
+        write_errata(options.write, next(one.result for one in done if one.name == "errata"))
+        paths.append(options.write)
     print(f"\n{summary(document)}\nwritten: {', '.join(map(str, paths))}")
     return 1 if failed else 0
 

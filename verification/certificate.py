@@ -11,7 +11,7 @@ from hgp_ref.bounds import residual_bounds
 from verification.cases import Case, case_at, host64
 from verification.curves import STEPS, standard_cases
 from verification.inexact import perturbed
-from verification.rows import Row, judged, without_number
+from verification.rows import Row, verdict_row, without_number
 from verification.run import Result, Run, Table
 
 TITLE = "Certificate C: bounds from a finished run"
@@ -47,7 +47,7 @@ def steps_of_the_certificate(run: Run) -> tuple[list[Row], dict[str, float], Tab
                 facts[f"{line[0]}, M={M}: clients' bound/error with {k} S steps"] = ratio
                 line.append(f"{ratio:.3g} ({100 * rounds:.1f} %)")
                 worst = float(np.max(errors / certificate.decentralised))
-                rows.append(judged("certify, decentralised", f"{line[0]}, {k} S steps: error/bound", worst, 1.0))
+                rows.append(verdict_row("certify, decentralised", f"{line[0]}, {k} S steps: error/bound", worst, 1.0))
             lines.append(line)
     head = ("run", *(f"bound/error with {k} S steps (rounds, of the run's)" for k in (1, 2, 4)))
     return rows, facts, Table(f"Steps of the clients' certificate, M = {M}, median over clients", head, lines)
@@ -58,24 +58,24 @@ def certified(case: Case, S: int, run: Run) -> list[Row]:
     net = hgp.networks.RandomDirected(case.n, seed=1000 * run.seed + 1)
     avg = hgp.PushSum(net, S)
     rows: list[Row] = []
-    beside = case_at("x̂", case.problem, perturbed(case, 1e-2, run.rng(5, S)), case.lam)
-    runs: dict[str, tuple[Any, dict[str, Any]]] = {"at x(λ)": (case, {}), "at x̂": (beside, {})}
+    near = case_at("x̂", case.problem, perturbed(case, 1e-2, run.rng(5, S)), case.lam)
+    runs: dict[str, tuple[Any, dict[str, Any]]] = {"at x(λ)": (case, {}), "at x̂": (near, {})}
     if getattr(case.problem, "counts", None) is not None:
         runs["b=20"] = (case, {"batches": hgp.MiniBatches(20, seed=run.seed)})
-    for words, (at, options) in runs.items():
+    for label, (at, options) in runs.items():
         est = at.estimate(avg, eta=1.0, iterations=100, **options)
         certificate = hgp.certify(at.problem, at.x, at.lam, est, hgp.PushSum(net, max(S, 5)))
         errors = np.linalg.norm(est.value - case.truth, axis=1)
         pairs = (("certify", certificate.bound), ("certify, decentralised", certificate.decentralised_bound))
         for name, bounds in pairs:
-            setting = f"{case.name}, S={S}, M=100, {words}"
+            setting = f"{case.name}, S={S}, M=100, {label}"
             if bounds is None:
                 rows.append(
                     without_number(name, setting, float(errors.max()), "x is too far off for the clients to tell")
                 )
                 continue
             k = int(np.argmin(bounds / np.maximum(errors, 1e-300)))
-            rows.append(judged(name, f"{setting}, client {k}", errors[k], bounds[k]))
+            rows.append(verdict_row(name, f"{setting}, client {k}", errors[k], bounds[k]))
     return rows
 
 
@@ -88,9 +88,9 @@ def certificates(case: Case, S: int, M: int, run: Run) -> list[Row]:
     rounding = case.constants(1.0, np.full((1, case.n, case.n), 1 / case.n)).rounding
     setting = f"{case.name}, S={S}, M={M}"
     gap = float(np.abs(bounded.identity - errors).max())
-    rows = [judged("C, identity", f"{setting}: |‖J H̄⁻¹ r̃‖ − error|", gap, 2 * rounding)]
+    rows = [verdict_row("C, identity", f"{setting}: |‖J H̄⁻¹ r̃‖ − error|", gap, 2 * rounding)]
     for name in NAMES:
         bounds = getattr(bounded, name)
         k = int(np.argmin(bounds / np.maximum(errors, 1e-300)))
-        rows.append(judged(name.upper(), f"{setting}, client {k}", errors[k], bounds[k], rounding=rounding))
+        rows.append(verdict_row(name.upper(), f"{setting}, client {k}", errors[k], bounds[k], rounding=rounding))
     return rows

@@ -11,7 +11,7 @@ from hgp_ref.bounds import chebyshev, chebyshev_push_sum, residual_bounds
 from verification import explicit
 from verification.cases import Case, matrices_of, quadratic
 from verification.curves import standard_cases
-from verification.rows import Row, judged
+from verification.rows import Row, verdict_row
 from verification.run import Result, Run
 
 TITLE = "Chebyshev iteration"
@@ -40,7 +40,7 @@ def push_sum_bound(case: Case, run: Run, facts: dict[str, float]) -> list[Row]:
     for S in (3, 5, 10, 20, hgp.falling_steps(12, 40)):
         avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=run.seed + 5), S)
         c = case.constants(1.0, matrices_of(avg, 40), 20)
-        for words, (low, high) in intervals.items():
+        for label, (low, high) in intervals.items():
             method = hgp.methods.Chebyshev(float(low), float(high))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "not converged", RuntimeWarning)  # few steps of a sparse network
@@ -49,9 +49,9 @@ def push_sum_bound(case: Case, run: Run, facts: dict[str, float]) -> list[Row]:
             ratio = np.where(errors > 10 * c.rounding, bounds / errors, np.inf)
             k = int(ratio.argmin())
             shown = S if isinstance(S, int) else "12, falling"
-            setting = f"{case.name}, S={shown}, interval of {words}, M={k + 1}"
-            rows.append(judged("F", setting, errors[k], bounds[k]))  # its rounding is one of its terms
-            if words == "H̄":
+            setting = f"{case.name}, S={shown}, interval of {label}, M={k + 1}"
+            rows.append(verdict_row("F", setting, errors[k], bounds[k]))  # its rounding is one of its terms
+            if label == "H̄":
                 facts[f"F/error: {case.name}, S={shown}, median over M"] = float(np.median(ratio[np.isfinite(ratio)]))
     return rows
 
@@ -63,14 +63,14 @@ def exact_rows(case: Case, condition: float) -> list[Row]:
     c = case.constants(1.0, np.full((1, case.n, case.n), 1 / case.n))
     w_norm = float(np.linalg.norm(np.linalg.solve(case.H.mean(axis=0), case.f_x.mean(axis=0))))
     rows = []
-    for words, low, high in (("of H̄", *spectrum), ("of the clients", eigenvalues.min(), eigenvalues.max())):
+    for label, low, high in (("of H̄", *spectrum), ("of the clients", eigenvalues.min(), eigenvalues.max())):
         method = hgp.methods.Chebyshev(float(low), float(high))
         errors = case.errors(case.estimate(hgp.ExactAverage(case.n), method=method, iterations=120, history=True))
         bounds = np.array([chebyshev(c.beta, w_norm, low, high, M, spectrum).total for M in range(1, 121)])
         ratio = np.where(errors > 10 * c.rounding, bounds / errors, np.inf)
         k = int(ratio.argmin())
-        setting = f"{case.name}, condition {condition:g}, interval {words}, M={k + 1}"
-        rows.append(judged("Chebyshev", setting, errors[k], bounds[k], rounding=c.rounding))
+        setting = f"{case.name}, condition {condition:g}, interval {label}, M={k + 1}"
+        rows.append(verdict_row("Chebyshev", setting, errors[k], bounds[k], rounding=c.rounding))
     return rows
 
 
@@ -87,16 +87,16 @@ def push_sum_rows(case: Case, condition: float, run: Run) -> list[Row]:
         w = case.estimate(avg, method=method, iterations=m).w
         bound = float(np.linalg.norm(residual_bounds(case.H, case.J, case.f_x, w).c2))
         rows.append(
-            judged("C2 of Chebyshev", f"{case.name}, condition {condition:g}, S={S}, M={m}", errors[m - 1], bound)
+            verdict_row("C2 of Chebyshev", f"{case.name}, condition {condition:g}, S={S}, M={m}", errors[m - 1], bound)
         )
     mean = np.linalg.eigvalsh(case.H.mean(axis=0))
-    others = {"η = 1/L": 1 / case.L, "the best η": 2 / (eigenvalues.max() + mean[0])}
+    step_sizes = {"η = 1/L": 1 / case.L, "the best η": 2 / (eigenvalues.max() + mean[0])}
     goal = 0.01 * float(np.linalg.norm(case.truth - case.f_lam))
     needed = first_below(errors, goal)
-    for words, eta in others.items():
-        setting = f"{case.name}, condition {condition:g}, S={S}: iterations to 1 %, against HGP with {words}"
+    for label, eta in step_sizes.items():
+        setting = f"{case.name}, condition {condition:g}, S={S}: iterations to 1 %, against HGP with {label}"
         rows.append(
-            judged("Chebyshev, speed", setting, needed, first_below(explicit.errors(case, matrices, eta), goal))
+            verdict_row("Chebyshev, speed", setting, needed, first_below(explicit.errors(case, matrices, eta), goal))
         )
     return rows
 

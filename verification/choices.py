@@ -36,17 +36,17 @@ def search(name: str, priced: Priced) -> dict[str, Any]:
         counted[trial.kind] = counted.get(trial.kind, 0) + 1
         price = float(np.quantile(prices(priced.case, trial, networks), QUANTILE, method="higher"))
         if np.isfinite(price) and price < best.get(trial.kind, {}).get("upper quartile", np.inf):
-            best[trial.kind] = {"trial": k, "settings": trial.words, "upper quartile": price}
+            best[trial.kind] = {"trial": k, "settings": trial.description, "upper quartile": price}
     return {kind: one | {"trials": counted[kind]} for kind, one in best.items()}
 
 
 def chosen(name: str, priced: Priced) -> dict[str, Trial]:
     """The trials that were chosen for a problem, by kind."""
     trials = grid(name, priced.case)
-    return {kind: trials[one["trial"]] for kind, one in kept()["problems"][name].items()}
+    return {kind: trials[one["trial"]] for kind, one in stored()["problems"][name].items()}
 
 
-def kept() -> dict[str, Any]:
+def stored() -> dict[str, Any]:
     """What the last search has found."""
     document: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"problems": {}}
     return document
@@ -55,9 +55,9 @@ def kept() -> dict[str, Any]:
 def main(names: Sequence[str]) -> int:
     """Search what is asked for, or what is missing."""
     problems, at = three_problems(PROBLEM_SEED), commit()  # before what is kept here changes
-    for name in names or [p for p in problems if p not in kept()["problems"]]:
+    for name in names or [p for p in problems if p not in stored()["problems"]]:
         one = search(name, problems[name])
-        answers = kept()["problems"] | {name: one}
+        answers = stored()["problems"] | {name: one}
         settings: dict[str, Any] = {
             "problem seed": PROBLEM_SEED,
             "networks": NETWORKS,

@@ -13,9 +13,9 @@ import warnings
 import numpy as np
 
 import hgp_ref as hgp
-from verification.choices import PROBLEM_SEED, chosen, kept
+from verification.choices import PROBLEM_SEED, chosen, stored
 from verification.price import TARGET, Trial, prices, vectors
-from verification.rows import GOAL, Row, judged
+from verification.rows import GOAL, Row, verdict_row
 from verification.run import Result, Run, Table
 from verification.three_problems import Priced, three_problems
 
@@ -35,11 +35,11 @@ def verify(run: Run) -> Result:
     for name, priced in three_problems(PROBLEM_SEED).items():
         if run.quick and name != "P1":
             continue
-        more, own, numbers = compare(name, priced, seeds)
+        more, table_rows, numbers = compare(name, priced, seeds)
         rows += more
-        lines += own
+        lines += table_rows
         facts |= numbers
-    by = kept()["chosen by"]
+    by = stored()["chosen by"]
     chosen_on, shown_on = by["network seeds"], seeds
     title = (
         f"Until the relative error is below {TARGET:g}: medians over networks with seeds {shown_on[0]} to "
@@ -52,14 +52,14 @@ def verify(run: Run) -> Result:
 def compare(name: str, priced: Priced, seeds: list[int]) -> tuple[list[Row], list[list[str]], dict[str, float]]:
     """The chosen trial of each kind of method, the planner, and the goals."""
     networks = [priced.network(seed) for seed in seeds]
-    trials, counted = chosen(name, priced), kept()["problems"][name]
+    trials, counted = chosen(name, priced), stored()["problems"][name]
     rounds = {kind: prices(priced.case, trial, networks) for kind, trial in trials.items()}
     medians = {kind: float(np.median(p)) for kind, p in rounds.items()}
-    planned, certified, words = plans(priced, networks)
-    settings = {kind: (trial.words, str(counted[kind]["trials"])) for kind, trial in trials.items()}
+    planned, certified, description = plans(priced, networks)
+    settings = {kind: (trial.description, str(counted[kind]["trials"])) for kind, trial in trials.items()}
     ordered = sorted(rounds, key=lambda kind: medians[kind])
     rounds |= {"planner, constants included": planned, "planner, until certified": certified}
-    settings |= dict.fromkeys(("planner, constants included", "planner, until certified"), (words, "–"))
+    settings |= dict.fromkeys(("planner, constants included", "planner, until certified"), (description, "–"))
     constant, least = medians[CONSTANT], min(medians.values())
     lines = [
         [name, kind, *settings[kind], *(_number(f(rounds[kind])) for f in (np.median, np.max)),
@@ -67,9 +67,9 @@ def compare(name: str, priced: Priced, seeds: list[int]) -> tuple[list[Row], lis
         for kind in [*ordered, "planner, constants included", "planner, until certified"]
     ]  # fmt: skip
     rows = [
-        judged("messages", f"{name}: {FEWER[name]:g} × the best method's rounds against HGP's",
+        verdict_row("messages", f"{name}: {FEWER[name]:g} × the best method's rounds against HGP's",
                FEWER[name] * least, constant, form=GOAL),
-        judged("planner", f"{name}: rounds and constants against the best of the grid", float(np.median(planned)),
+        verdict_row("planner", f"{name}: rounds and constants against the best of the grid", float(np.median(planned)),
                PLANNED * least, form=GOAL),
     ]  # fmt: skip
     facts = {
@@ -106,5 +106,5 @@ def plans(priced: Priced, networks: list[hgp.networks.Network]) -> tuple[np.ndar
         kinds.append(type(plan.method).__name__)
         if not out.met or float(case.error(out)) > TARGET * np.linalg.norm(case.truth):
             certified[-1] = np.inf
-    words = ", ".join(f"{kinds.count(kind)} × {kind}" for kind in sorted(set(kinds)))
-    return np.array(planned), np.array(certified), words
+    description = ", ".join(f"{kinds.count(kind)} × {kind}" for kind in sorted(set(kinds)))
+    return np.array(planned), np.array(certified), description

@@ -12,7 +12,7 @@ import numpy as np
 from hgp_ref.bounds import corollary2
 from verification.errata.batch_size import constant_of_corollary2
 from verification.minibatch import Batches, batches
-from verification.rows import PRINTED, RELATIVE_ROUNDING, Row, against, judged, without_number
+from verification.rows import PRINTED, RELATIVE_ROUNDING, Row, against, verdict_row, without_number
 from verification.run import Result, Run
 
 TITLE = "Corollary 2: mini-batches"
@@ -36,7 +36,7 @@ def verify(run: Run) -> Result:
         worst = H[[int(np.linalg.norm(H - H.mean(axis=0), 2, axis=(1, 2)).argmax())] * size].mean(axis=0)
         setting = f"{sampled.case.name}, client 0, b={size} with replacement: sup ‖Ĥ − H‖ against κ/√b"
         largest = float(np.linalg.norm(worst - H.mean(axis=0), 2))
-        rows.append(judged(SENTENCE, setting, largest, single / np.sqrt(size), form=PRINTED))
+        rows.append(verdict_row(SENTENCE, setting, largest, single / np.sqrt(size), form=PRINTED))
     return Result(rows)
 
 

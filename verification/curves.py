@@ -10,7 +10,7 @@ import hgp_ref as hgp
 from hgp_ref.bounds import best, contracting_clients, convex_mean, corollary1, residual_bounds
 from verification import explicit
 from verification.cases import Case, host64, logistic, matrices_of, quadratic
-from verification.rows import CORRECTED, Row, judged, without_number
+from verification.rows import CORRECTED, Row, verdict_row, without_number
 from verification.run import Run
 
 STEPS = (1, 2, 5, 10, 100)
@@ -101,7 +101,7 @@ def smallest_ratio(curve: Curve, name: str, label: str | None = None, form: str 
         ]
     k = int(np.nanargmin(ratio)) if np.isfinite(ratio).any() else len(curve.m) - 1
     rows = [
-        judged(
+        verdict_row(
             label,
             f"{setting}, m={curve.m[k]}",
             curve.error[k],
@@ -114,5 +114,5 @@ def smallest_ratio(curve: Curve, name: str, label: str | None = None, form: str 
     if clients is not None and np.isfinite(clients).any():
         k = int(np.nanargmin(clients))
         where = f"{setting}, m={curve.m[k]}: error_i/bound_i, worst client"
-        rows.append(judged(f"{label} per client", where, 1 / clients[k], 1.0, form=form, rounding=1e-9))
+        rows.append(verdict_row(f"{label} per client", where, 1 / clients[k], 1.0, form=form, rounding=1e-9))
     return rows

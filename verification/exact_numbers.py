@@ -150,15 +150,15 @@ def _instance(view: Any, i: int, k: int, x: np.ndarray, C: int) -> tuple[Any, np
     top = max(logits)
     e = np.array([(a - top).exp() for a in logits])
     p = e / e.sum()
-    others = _identity(len(p)) * Decimal(-1) + Decimal(1)  # sums over all other classes: 1 − p would cancel
+    off_diagonal = _identity(len(p)) * Decimal(-1) + Decimal(1)  # sums over all other classes: 1 − p would cancel
     slope = p.copy()
-    slope[label] = -(others[label] @ p)
-    bend = _identity(len(p)) * (p * (others @ p)) - others * np.outer(p, p)
+    slope[label] = -(off_diagonal[label] @ p)
+    curvature = _identity(len(p)) * (p * (off_diagonal @ p)) - off_diagonal * np.outer(p, p)
     odds = sum((logit - logits[label]).exp() for c, logit in enumerate(logits) if c != label)
     value = (1 + odds).ln() if odds > Decimal(10) ** -30 else odds - odds**2 / 2 + odds**3 / 3
     if C == 1:
-        slope, bend = slope[1:], bend[1:, 1:]
-    return value, np.outer(features, slope).ravel(), np.kron(np.outer(features, features), bend)
+        slope, curvature = slope[1:], curvature[1:, 1:]
+    return value, np.outer(features, slope).ravel(), np.kron(np.outer(features, features), curvature)
 
 
 def _identity(d: int) -> np.ndarray:

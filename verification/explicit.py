@@ -22,8 +22,8 @@ def run(
         for m, K in enumerate(matrices):
             mean = K @ u
             w = w + eta * mean
-            kept = mean if weights is None else weights[m][:, None] * mean
-            u = kept - eta * np.einsum("nij,nj->ni", case.H, mean)
+            carried = mean if weights is None else weights[m][:, None] * mean
+            u = carried - eta * np.einsum("nij,nj->ni", case.H, mean)
             values.append(case.f_lam - np.einsum("nij,nj->ni", case.J, w))
             averaged.append(mean)
     return np.stack(values), np.stack(averaged)

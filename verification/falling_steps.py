@@ -15,7 +15,7 @@ from hgp_ref.bounds import (
 )
 from verification.cases import Case, logistic, matrices_of, quadratic
 from verification.mean_square import forward
-from verification.rows import GOAL, Row, against, judged
+from verification.rows import GOAL, Row, against, verdict_row
 from verification.run import Result, Run, Table
 
 TITLE = "Steps that fall from call to call"
@@ -36,8 +36,8 @@ def verify(run: Run) -> Result:
             setting = f"{case.name}, S_0={S}, M={M}"
             lines.append((setting, f"{error:.3f}", f"{rounds:.3f}"))
             words = "error over that of S_0 throughout, median of 10 networks"
-            rows.append(judged("falling S", f"{setting}: {words}", error, WITHIN, form=GOAL))
-            rows.append(judged("falling S", f"{setting}: share of the rounds", rounds, ROUNDS, form=GOAL))
+            rows.append(verdict_row("falling S", f"{setting}: {words}", error, WITHIN, form=GOAL))
+            rows.append(verdict_row("falling S", f"{setting}: share of the rounds", rounds, ROUNDS, form=GOAL))
     rows += slope_rows(run)
     head = ("setting", "error / error of S_0", "rounds / rounds of S_0")
     facts = {f"falling S: {setting}: rounds": float(share) for setting, _, share in lines}
@@ -99,7 +99,7 @@ def sampled_rows(case: Case, avg: hgp.PushSum, K: np.ndarray, setting: str, run:
     other = forward(case, H, J, eta, K, factor, False)
     return [
         against("D (bernstein)", setting, errors[int((1 - failure) * len(errors))], tail),
-        judged("E", f"{setting}: two recursions, relative", abs(exact.total - other) / exact.total, 1e-9),
+        verdict_row("E", f"{setting}: two recursions, relative", abs(exact.total - other) / exact.total, 1e-9),
     ]
 
 
@@ -117,5 +117,5 @@ def slope_rows(run: Run) -> list[Row]:
             other += np.log(np.sum(tau**other * c) / np.sum(tau**best * c)) / np.log(1 / tau)
             cheapest = min(cheapest, other.sum())
         setting = f"ρ={rho}, τ={tau}, M={M}: rounds of the line against the best of 200 others with the same sum"
-        rows.append(judged("slope of S", setting, best.sum(), cheapest))
+        rows.append(verdict_row("slope of S", setting, best.sum(), cheapest))
     return rows

@@ -16,7 +16,7 @@ from hgp_ref.bounds import (
 )
 from verification.cases import Case, case_at, case_of, host64, logistic, matrices_of, same_row
 from verification.errata.inexact import inexact_errors
-from verification.rows import Row, judged
+from verification.rows import Row, verdict_row
 from verification.run import Result, Run
 
 TITLE = "2*: inexact inner solution, corrected"
@@ -34,38 +34,40 @@ def verify(run: Run) -> Result:
                 rows += at_perturbed(case, nu, S, size, run)
     for shift in (0.1, 10.0):
         error, _, bound = inexact_errors(shift)
-        rows.append(judged(NAME, f"g = (x − a)²/2, f = λx, x̂ = x + {shift:g}", error, bound, rounding=1e-12))
+        rows.append(verdict_row(NAME, f"g = (x − a)²/2, f = λx, x̂ = x + {shift:g}", error, bound, rounding=1e-12))
     return Result(rows)
 
 
 def at_perturbed(case: Case, nu: Lipschitz, S: int, size: float, run: Run) -> list[Row]:
     """Known distance, all clients together and one by one; and the distance from the gradient at the mean of x̂."""
     M, eta = 200, 1.0
-    there = case_at("x̂", case.problem, perturbed(case, size, run.rng(3, S)), case.lam)
+    at_hat = case_at("x̂", case.problem, perturbed(case, size, run.rng(3, S)), case.lam)
     avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=run.seed + 1), S)
-    value = host64(there.estimate(avg, run.backend, eta=eta, iterations=M).value)
-    c = there.constants(eta, matrices_of(avg, M))
+    value = host64(at_hat.estimate(avg, run.backend, eta=eta, iterations=M).value)
+    c = at_hat.constants(eta, matrices_of(avg, M))
     base = best(contracting_clients(c), convex_mean(c))
-    w_norm = float(np.linalg.norm(np.linalg.solve(there.H.mean(axis=0), there.f_x.mean(axis=0))))
-    own = case.constants(eta, np.full((1, case.n, case.n), 1 / case.n))  # β_i and ᾱ at the solution
-    apart = np.linalg.norm(there.x - case.x, axis=1)
+    w_norm = float(np.linalg.norm(np.linalg.solve(at_hat.H.mean(axis=0), at_hat.f_x.mean(axis=0))))
+    at_solution = case.constants(eta, np.full((1, case.n, case.n), 1 / case.n))  # β_i and ᾱ at the solution
+    apart = np.linalg.norm(at_hat.x - case.x, axis=1)
     distance = float(np.linalg.norm(apart))
     error = np.linalg.norm(value - case.truth, axis=1)
-    total = base.total + inexact_total(nu, distance, w_norm, own.beta_max, own.alpha_bar)
-    clients = base.per_client + inexact(nu, apart, w_norm, own.beta, own.alpha_bar)
+    total = base.total + inexact_total(nu, distance, w_norm, at_solution.beta_max, at_solution.alpha_bar)
+    clients = base.per_client + inexact(nu, apart, w_norm, at_solution.beta, at_solution.alpha_bar)
     setting = f"{case.name}, S={S}, ‖x̂ − x‖={distance:.1e}"
     worst = int(np.argmin(clients / np.maximum(error, 1e-300)))
     rows = [
-        judged(NAME, setting, float(np.linalg.norm(error)), total, rounding=c.rounding),
-        judged(f"{NAME} per client", f"{setting}, client {worst}", error[worst], clients[worst], rounding=c.rounding),
+        verdict_row(NAME, setting, float(np.linalg.norm(error)), total, rounding=c.rounding),
+        verdict_row(
+            f"{NAME} per client", f"{setting}, client {worst}", error[worst], clients[worst], rounding=c.rounding
+        ),
     ]
-    mean = there.x.mean(axis=0)
+    mean = at_hat.x.mean(axis=0)
     gradient = case.problem.inner_grad(same_row(mean, case.n), case.lam).mean(axis=0)
-    reach, _ = distance_to_solution(nu, float(np.linalg.norm(gradient)), own.alpha_bar)
-    estimated = np.linalg.norm(there.x - mean, axis=1) + reach
+    reach, _ = distance_to_solution(nu, float(np.linalg.norm(gradient)), at_solution.alpha_bar)
+    estimated = np.linalg.norm(at_hat.x - mean, axis=1) + reach
     setting = f"{case.name}, size {size:g}: ‖x̂_i − x‖ from the gradient"
     k = int(np.argmin(estimated / apart))
-    rows.append(judged(f"{NAME} distance", setting, apart[k], estimated[k], rounding=1e-13))
+    rows.append(verdict_row(f"{NAME} distance", setting, apart[k], estimated[k], rounding=1e-13))
     return rows
 
 
@@ -100,9 +102,9 @@ def quadratic_lipschitz(case: Case) -> Lipschitz:
     d = case.x.shape[1]
     columns = []
     for k in range(d):
-        moved = case.x.copy()
-        moved[:, k] += 1.0
-        f_x, f_lam = case.problem.outer_grad(moved, case.lam)
+        shifted = case.x.copy()
+        shifted[:, k] += 1.0
+        f_x, f_lam = case.problem.outer_grad(shifted, case.lam)
         columns.append((f_x - case.f_x, f_lam - case.f_lam))
     Q, D = (np.stack([column[i] for column in columns], axis=-1) for i in (0, 1))  # (n, d, d), (n, d_lam, d)
     alpha = float(np.linalg.eigvalsh(case.H.mean(axis=0))[0])

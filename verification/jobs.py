@@ -1,4 +1,4 @@
-"""Run the statements' files, in processes of their own where more than one is asked for."""
+"""Run the files of the statements, in separate processes if there is more than one."""
 
 from __future__ import annotations
 

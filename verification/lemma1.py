@@ -13,7 +13,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from verification.curves import standard_cases
-from verification.rows import Row, judged
+from verification.rows import Row, verdict_row
 from verification.run import Result, Run
 
 TITLE = "Lemma 1: the stationary condition without explicit consensus"
@@ -32,14 +32,14 @@ def verify(run: Run) -> Result:
 
         x = case.x + run.rng(1, k).normal(size=(200, *case.x.shape))
         gap = max(identity_gap(case, point, mapped(point), Theta) for point in x)
-        rows.append(judged("Lemma 1", f"{case.name}: identity at 200 points", gap, TOLERANCE))
+        rows.append(verdict_row("Lemma 1", f"{case.name}: identity at 200 points", gap, TOLERANCE))
         at_solution = float(np.linalg.norm(case.x - mapped(case.x)))
-        rows.append(judged("Lemma 1", f"{case.name}: ‖x − φ'(x)‖ at x(λ)", at_solution, TOLERANCE))
+        rows.append(verdict_row("Lemma 1", f"{case.name}: ‖x − φ'(x)‖ at x(λ)", at_solution, TOLERANCE))
         point = x[0]
         for _ in range(3000):
             point = mapped(point)
         away = float(np.linalg.norm(point - case.x))
-        rows.append(judged("Lemma 1", f"{case.name}: fixed point against x(λ)", away, 1e-10))
+        rows.append(verdict_row("Lemma 1", f"{case.name}: fixed point against x(λ)", away, 1e-10))
     return Result(rows)
 
 

@@ -9,7 +9,7 @@ from hgp_ref.bounds import lemma2_realised, lemma2_worst_case, worst_case
 from verification.cases import push_sum_matrices
 from verification.errata.push_sum import norm_ratios, two_cliques
 from verification.pictures import draw_cliques
-from verification.rows import CORRECTED, PRINTED, Row, judged
+from verification.rows import CORRECTED, PRINTED, Row, verdict_row
 from verification.run import Result, Run
 
 TITLE = "Lemma 2: σ_max(Θ − Θ̂)"
@@ -27,7 +27,7 @@ def verify(run: Run) -> Result:
         E = two_cliques(n, 10)
         sigma, c = float(np.linalg.norm(E, 2)), float(np.abs(E).max())
         for form, bound in ((PRINTED, np.sqrt(n) * c), (CORRECTED, n * c)):
-            rows.append(judged(f"Lemma 2, {FORMS[form]}", f"two cliques, n={n}, S=10", sigma, bound, form=form))
+            rows.append(verdict_row(f"Lemma 2, {FORMS[form]}", f"two cliques, n={n}, S=10", sigma, bound, form=form))
     rows += worst_case_rows()
     sizes = (4, 8, 16, 32, 64, 128)
     ratios = [norm_ratios(two_cliques(n, 10)) for n in sizes]
@@ -49,7 +49,7 @@ def realised(run: Run, n: int, S: int, count: int) -> list[Row]:
         ratio = np.where(sigma > 1e-14, bound / np.maximum(sigma, 1e-300), np.inf)
         worst, broken = int(ratio.argmin()), int((ratio < 1 - 1e-9).sum())
         setting = f"random digraphs n={n}, S={S}: worst of {count}" + (f" ({broken} violated)" if broken else "")
-        rows.append(judged(f"Lemma 2, {label}", setting, sigma[worst], bound[worst], form=form, rounding=1e-14))
+        rows.append(verdict_row(f"Lemma 2, {label}", setting, sigma[worst], bound[worst], form=form, rounding=1e-14))
     return rows
 
 
@@ -62,5 +62,5 @@ def worst_case_rows() -> list[Row]:
         for form in (PRINTED, CORRECTED):
             bound = lemma2_worst_case(worst_case(n, 1), S, form)
             name = f"Lemma 2, worst case ({form})"
-            rows.append(judged(name, f"directed ring n={n}, S={S}", sigma, bound, form=form, rounding=1e-14))
+            rows.append(verdict_row(name, f"directed ring n={n}, S={S}", sigma, bound, form=form, rounding=1e-14))
     return rows

@@ -11,7 +11,7 @@ from scipy.linalg import block_diag
 from hgp_ref.bounds import mean_square_error, sample_derivatives
 from verification.cases import Case, logistic
 from verification.minibatch import batches
-from verification.rows import Row, judged
+from verification.rows import Row, verdict_row
 from verification.run import Result, Run
 
 TITLE = "E: exact mean-square error"
@@ -41,9 +41,9 @@ def enumerated(run: Run, size: int, shared: bool, replace: bool) -> Row:
     H_means = np.array([[h[list(b)].mean(axis=0) for b in draws] for h in H])  # (2, draws, d, d)
     J_means = np.array([[j[list(b)].mean(axis=0) for b in draws] for j in J])
     over_draws = mean_over_draws(case, K, eta, H_means, J_means, shared)
-    words = f"b={size}, {'one sample' if shared else 'two samples'}, {'with' if replace else 'without'} replacement"
+    label = f"b={size}, {'one sample' if shared else 'two samples'}, {'with' if replace else 'without'} replacement"
     gap = float(np.abs(over_draws - mse.per_client).max() / mse.total)
-    return judged("E", f"logistic n=2 d=2, M=2, all batches: {words}, relative difference", gap, 1e-11)
+    return verdict_row("E", f"logistic n=2 d=2, M=2, all batches: {label}, relative difference", gap, 1e-11)
 
 
 def mean_over_draws(case: Case, K: np.ndarray, eta: float, H: np.ndarray, J: np.ndarray, shared: bool) -> np.ndarray:
@@ -115,4 +115,4 @@ def monte_carlo(run: Run, options: dict[str, object]) -> Row:
     squares = sampled.errors**2
     standard_error = squares.std(ddof=1) / np.sqrt(len(squares))
     setting = f"{sampled.setting}: |mean over {len(squares)} runs − E| against 5 standard errors"
-    return judged("E", setting, abs(squares.mean() - mse.total), 5 * standard_error)
+    return verdict_row("E", setting, abs(squares.mean() - mse.total), 5 * standard_error)

@@ -52,9 +52,11 @@ def batches(
     est = case.estimate(avg, run.backend, eta=eta, iterations=M, batches=batches)
     H, J = sample_derivatives(case.problem, case.x, case.lam)
     K = matrices_of(avg, M)
-    words = f"{case.name}, S={S}, b={size}" + (", one sample" if shared else "") + (", replaced" if replace else "")
+    description = (
+        f"{case.name}, S={S}, b={size}" + (", one sample" if shared else "") + (", replaced" if replace else "")
+    )
     c, s = case.constants(eta, K), sample_constants(H, J, eta)
-    return Batches(words, case, eta, size, shared, replace, K, H, J, c, s, np.asarray(case.error(est)))
+    return Batches(description, case, eta, size, shared, replace, K, H, J, c, s, np.asarray(case.error(est)))
 
 
 def simulate(

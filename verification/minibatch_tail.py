@@ -7,7 +7,7 @@ import numpy as np
 from hgp_ref.bounds import minibatch_tail, realised_constants, sample_constants
 from verification.minibatch import Batches, batches, simulate
 from verification.pictures import draw_coverage
-from verification.rows import CORRECTED, Row, judged, without_number
+from verification.rows import CORRECTED, Row, verdict_row, without_number
 from verification.run import Result, Run
 
 TITLE = "Bound D (corrected, mini-batches with high probability)"
@@ -93,4 +93,6 @@ def covered(name: str, setting: str, errors: np.ndarray, bound: float, failure: 
     allowed = int(np.floor(failure * runs))
     measured = float(np.sort(errors)[runs - 1 - allowed])
     share = float((errors <= bound).mean())
-    return judged(name, f"{setting}, ϵ={failure:g}, {runs} runs: coverage {share:.3f}", measured, bound, form=CORRECTED)
+    return verdict_row(
+        name, f"{setting}, ϵ={failure:g}, {runs} runs: coverage {share:.3f}", measured, bound, form=CORRECTED
+    )

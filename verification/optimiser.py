@@ -27,7 +27,7 @@ from hgp_ref.bounds import (
 from hgp_ref.rounding import norm, norms
 from verification import explicit
 from verification.cases import Case
-from verification.rows import Row, judged
+from verification.rows import Row, verdict_row
 from verification.run import Result, Run, Table
 
 TITLE = "Search for violations with an optimiser"
@@ -46,7 +46,7 @@ class Shape:
     units: tuple[float, float, float] = (1.0, 1.0, 1.0)  # of H, J and ∂_x f
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The sizes in the table."""
         extreme = f", λ_min > {self.floor:g}" if self.floor < 1e-3 else ""
         scaled = ", H·{:.0e} J·{:.0e} f·{:.0e}".format(*self.units) if self.units != (1.0, 1.0, 1.0) else ""
@@ -188,10 +188,10 @@ def verify(run: Run) -> Result:
             if name == "Chebyshev" and (shape.d == 1 or shape is extreme):
                 continue
             error, bound = pushed(partial(pairs, shape, name), shape.start, run.rng(200, k, j), run)
-            rows.append(judged(name, shape.words, error, bound))
+            rows.append(verdict_row(name, shape.description, error, bound))
             facts[f"{name}: smallest ratio"] = min(facts.get(f"{name}: smallest ratio", np.inf), bound / error)
     error, bound = pushed(inexact_pairs, lambda rng: rng.normal(size=16), run.rng(200, 99), run)
-    rows.append(judged("2*", "optimised, n=2, d=1, derivatives affine in x", error, bound))
+    rows.append(verdict_row("2*", "optimised, n=2, d=1, derivatives affine in x", error, bound))
     facts["2*: smallest ratio"] = bound / error
     cells = [(name.removesuffix(": smallest ratio"), f"{value:.6f}") for name, value in facts.items()]
     return Result(rows, (), facts, [Table("Smallest bound/error reached", ("statement", "ratio"), cells)])

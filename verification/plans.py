@@ -16,7 +16,7 @@ import numpy as np
 import hgp_ref as hgp
 from verification.cases import Case
 from verification.random_settings import random_quadratic
-from verification.rows import GOAL, Row, judged
+from verification.rows import GOAL, Row, verdict_row
 from verification.run import Result, Run, Table
 
 TITLE = "Plans in random settings"
@@ -25,12 +25,12 @@ ROUNDING = 1e-9  # relative, on the comparison of the error with its bound
 
 
 @dataclass(frozen=True)
-class Asked:
+class Attempt:
     """A setting and what came of it."""
 
-    words: str
+    description: str
     kind: str  # "relative", "absolute" or "budget"
-    met: bool | None  # None: the plan was refused, in words
+    met: bool | None  # None: the plan was refused with a reason
     error: float  # in the units of the target
     bound: float
     target: float
@@ -40,28 +40,30 @@ class Asked:
 def verify(run: Run) -> Result:
     """Rows for every kind of target: no false claim, nothing silent, most of them reached."""
     count = run.sized(200, 30, 12)
-    asked = [ask(run.rng(400, k), k) for k in range(count)]
+    attempts = [random_plan(run.rng(400, k), k) for k in range(count)]
     rows: list[Row] = []
     for kind in ("relative", "absolute", "budget"):
-        of_kind = [a for a in asked if a.kind == kind]
+        of_kind = [a for a in attempts if a.kind == kind]
         false = [
             a for a in of_kind if a.met and not a.error <= a.bound * (1 + ROUNDING) <= a.target * (1 + 2 * ROUNDING)
         ]
         silent = [a for a in of_kind if not a.met and not a.said]
-        rows.append(judged("plans", f"{kind}: claims that are false, of {len(of_kind)}", float(len(false)), 0.0))
-        rows.append(judged("plans", f"{kind}: missed without a word, of {len(of_kind)}", float(len(silent)), 0.0))
-        rows += [judged("plans", f"false: {a.words}", a.error, a.target) for a in false]
-    aimed = [a for a in asked if a.kind != "budget"]
+        rows.append(verdict_row("plans", f"{kind}: claims that are false, of {len(of_kind)}", float(len(false)), 0.0))
+        rows.append(
+            verdict_row("plans", f"{kind}: missed without a warning, of {len(of_kind)}", float(len(silent)), 0.0)
+        )
+        rows += [verdict_row("plans", f"false: {a.description}", a.error, a.target) for a in false]
+    aimed = [a for a in attempts if a.kind != "budget"]
     reached = sum(bool(a.met) for a in aimed) / len(aimed)
     rows.append(
-        judged("plans", f"share of {len(aimed)} targets that are reached, at least", REACHED, reached, form=GOAL)
+        verdict_row("plans", f"share of {len(aimed)} targets that are reached, at least", REACHED, reached, form=GOAL)
     )
-    lines = [(a.words, f"{a.target:.1e}", f"{a.bound:.1e}", a.said[:90]) for a in aimed if not a.met]
+    lines = [(a.description, f"{a.target:.1e}", f"{a.bound:.1e}", a.said[:90]) for a in aimed if not a.met]
     table = Table("Targets that were not reached, and what was said", ("setting", "target", "certified", "said"), lines)
     return Result(rows, facts={"plans": count, "targets reached": reached}, tables=[table] if lines else [])
 
 
-def ask(rng: np.random.Generator, index: int) -> Asked:
+def random_plan(rng: np.random.Generator, index: int) -> Attempt:
     """Plan number `index`, carried out."""
     n = int(rng.integers(2, 21)) if index % 10 else 1
     d = int(rng.integers(1, 51))
@@ -71,8 +73,8 @@ def ask(rng: np.random.Generator, index: int) -> Asked:
     net, network = drawn_network(n, rng)
     aim = ("relative", "relative", "absolute", "budget")[(index // 2) % 4]
     target = float(10 ** rng.uniform(-9, -2))
-    words = f"{kind} κ={condition:.2g}, n={n}, d={d}, {network}, {aim} {target:.1e}"
-    return carry_out(case, net, aim, target, words)
+    description = f"{kind} κ={condition:.2g}, n={n}, d={d}, {network}, {aim} {target:.1e}"
+    return run_plan(case, net, aim, target, description)
 
 
 def drawn_network(n: int, rng: np.random.Generator) -> tuple[hgp.networks.Network, str]:
@@ -90,19 +92,19 @@ def drawn_network(n: int, rng: np.random.Generator) -> tuple[hgp.networks.Networ
     return hgp.networks.RandomDirected(n, low=low, high=min(1.0, low + 0.3), seed=seed), f"directed from {low:.2f}"
 
 
-def carry_out(case: Case, net: hgp.networks.Network, aim: str, target: float, words: str) -> Asked:
+def run_plan(case: Case, net: hgp.networks.Network, aim: str, target: float, description: str) -> Attempt:
     """Plan, run, and compare with the truth."""
     scale = float(np.linalg.norm(case.truth))
-    asked = {"relative": {"target": target}, "absolute": {"target": target * scale, "relative": False}}.get(aim)
-    if asked is None:
-        asked = {"budget": float(1e4 * case.n * (case.x.shape[1] + 1))}
+    goal = {"relative": {"target": target}, "absolute": {"target": target * scale, "relative": False}}.get(aim)
+    if goal is None:
+        goal = {"budget": float(1e4 * case.n * (case.x.shape[1] + 1))}
     unit = 1.0 if aim == "absolute" else scale
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            plan = hgp.plan(case.problem, case.x, case.lam, net, **asked)
+            plan = hgp.plan(case.problem, case.x, case.lam, net, **goal)
             out = plan.run(against="x")
         except (ValueError, hgp.DivergenceError) as refusal:
-            return Asked(words, aim, None, np.inf, np.inf, target, f"{type(refusal).__name__}: {refusal}")
+            return Attempt(description, aim, None, np.inf, np.inf, target, f"{type(refusal).__name__}: {refusal}")
     said = "; ".join(str(w.message) for w in caught if "certified error" in str(w.message))
-    return Asked(words, aim, out.met, float(case.error(out)) / unit, float(out.bound or 0.0), plan.target, said)
+    return Attempt(description, aim, out.met, float(case.error(out)) / unit, float(out.bound or 0.0), plan.target, said)

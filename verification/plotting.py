@@ -35,10 +35,10 @@ def picture(figure: Figure, name: str, title: str, caption: str) -> Picture:
     return Picture(name, title, caption, buffer.getvalue(), figure.get_figwidth())
 
 
-def reference_line(axes: Any, y: float, words: str) -> None:
+def reference_line(axes: Any, y: float, text: str) -> None:
     """A thin horizontal line with a word above its right end."""
     axes.axhline(y, color=GREY, linewidth=0.8)
-    axes.annotate(words, (1, y), xycoords=("axes fraction", "data"), xytext=(-2, 2), textcoords="offset points",
+    axes.annotate(text, (1, y), xycoords=("axes fraction", "data"), xytext=(-2, 2), textcoords="offset points",
                   ha="right", va="bottom", fontsize=6.5, color=GREY)  # fmt: skip
 
 

@@ -25,7 +25,7 @@ class Trial:
     iterations: int
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Its settings in a few words."""
         steps = f"S={self.steps}" if isinstance(self.steps, int) else f"S={self.steps[0]}, falling"
         return f"{shown(self.method)}, {steps}, M={self.iterations}"
@@ -83,13 +83,17 @@ def cycle_steps(S: int, M: int, cycles: int) -> tuple[int, ...]:
 
 def grid(name: str, case: Case) -> list[Trial]:
     """Settings of every method, around what each problem may need."""
-    own, mean = np.linalg.eigvalsh(case.H), np.linalg.eigvalsh(case.H.mean(axis=0))
-    L = float(own.max())
+    by_client, mean = np.linalg.eigvalsh(case.H), np.linalg.eigvalsh(case.H.mean(axis=0))
+    L = float(by_client.max())
     S_range = {"P1": range(8, 21, 2), "P2": range(18, 39, 4), "P3": range(8, 17, 2)}[name]
     longest = {"P1": 40, "P2": 40, "P3": 1100}[name]
     etas = {"P3": (1.0, 1.6, 2.0, 2.2, 2.35, 2.45)}.get(name, (0.7, 0.85, 1.0, 1.15, 1.3, 1.5, 1.7, 1.85, 2.0, 2.2))
     trials = [Trial("HGP, constant S", Neumann(c / L), S, longest) for S in S_range for c in etas]
-    intervals = [(own.min(), own.max()), (own[:, 0].mean(), own[:, -1].mean()), (mean[0], mean[-1])]
+    intervals = [
+        (by_client.min(), by_client.max()),
+        (by_client[:, 0].mean(), by_client[:, -1].mean()),
+        (mean[0], mean[-1]),
+    ]
     lengths = {"P1": (5, 7, 9, 12), "P2": (8, 11, 15, 20), "P3": (70, 80, 100, 130)}[name]
     for low, high in intervals:
         method = Chebyshev(float(low), float(high))

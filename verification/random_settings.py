@@ -36,7 +36,7 @@ class Setting:
     network: str
     eta: float
     M: int
-    words: str
+    description: str
     extreme: str = ""  # "condition" or "scale"
     S: int = 1
 
@@ -58,8 +58,8 @@ def draw(rng: np.random.Generator, index: int) -> Setting:
     gossip = network in DOUBLY_STOCHASTIC and rng.random() < 0.3
     avg = hgp.Gossip(net, S) if gossip else hgp.PushSum(net, S)
     name = f"{network}{' gossip' if gossip else ''}"
-    words = f"{case.name}, n={n}, d={case.x.shape[1]}, {name}, S={S}, M={M}, η={eta:.2g}"
-    return Setting(case, avg, network, eta, M, words, extreme, S)
+    description = f"{case.name}, n={n}, d={case.x.shape[1]}, {name}, S={S}, M={M}, η={eta:.2g}"
+    return Setting(case, avg, network, eta, M, description, extreme, S)
 
 
 def make_network(name: str, n: int, rng: np.random.Generator) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from verification.cases import Case, logistic, quadratic
-from verification.rows import GOAL, Row, judged
+from verification.rows import GOAL, Row, verdict_row
 from verification.run import Result, Run, Table
 
 TITLE = "Iterative refinement"
@@ -39,11 +39,11 @@ def cycles_rows(case: Case, S: int, run: Run) -> tuple[list[Row], list[str]]:
     for k in range(1, cycles):
         if errors[k - 1] > 1e-9:
             setting = f"{case.name}, S={S}, cycle {k + 1}: share of the error that it leaves"
-            rows.append(judged("refinement", setting, errors[k] / errors[k - 1], 0.1))
+            rows.append(verdict_row("refinement", setting, errors[k] / errors[k - 1], 0.1))
     plain = float(case.error(case.estimate(avg, method=inner, iterations=cycles * length))) / scale
-    rows.append(judged("refinement", f"{case.name}, S={S}: against no restarts", 1e3 * errors[-1], plain))
+    rows.append(verdict_row("refinement", f"{case.name}, S={S}: against no restarts", 1e3 * errors[-1], plain))
     bound = hgp.certify(case.problem, case.x, case.lam, est).bound
-    rows.append(judged("certify", f"{case.name}, refined", case.client_errors(est).max(), bound.max()))
+    rows.append(verdict_row("certify", f"{case.name}, refined", case.client_errors(est).max(), bound.max()))
     return rows, [f"{case.name}, S={S}", *(f"{e:.1e}" for e in errors)]
 
 
@@ -63,7 +63,7 @@ def mini_batch_rows(run: Run) -> tuple[list[Row], Table]:
         plain = case.estimate(avg, eta=eta, iterations=products // size, batches=hgp.MiniBatches(size, seed=seeds))
         errors = [float(np.median(np.asarray(case.error(e)))) / scale for e in (refined, plain)]
         setting = f"{case.name}, b={size}, {products} products a client, {cycles} cycles: {GAIN:g} × relative error"
-        rows.append(judged("refinement, mini-batches", setting, GAIN * errors[0], errors[1], form=GOAL))
+        rows.append(verdict_row("refinement, mini-batches", setting, GAIN * errors[0], errors[1], form=GOAL))
         lines.append((str(cycles), str(products), f"{errors[0]:.1e}", f"{errors[1]:.1e}"))
     head = ("cycles", "products of an instance, per client", "refined", "Algorithm 2")
     return rows, Table("Mini-batches: median relative error at the same number of products", head, lines)

@@ -9,7 +9,7 @@ import numpy as np
 import hgp_ref as hgp
 from hgp_ref.problems import sample_batches
 from verification.cases import Case, host64, logistic
-from verification.rows import CORRECTED, PRINTED, Row, judged
+from verification.rows import CORRECTED, PRINTED, Row, verdict_row
 from verification.run import Result, Run
 
 TITLE = "Remark: v^(M) as a product of operators"
@@ -42,7 +42,7 @@ def compare(
     v = formula(case, net, S, debias, batch, shared, run)
     gap = np.linalg.norm(host64(est.value) - v) / np.linalg.norm(v)
     kind = "full batch" if batch is None else f"b={batch}, {'one sample' if shared else 'two samples'}"
-    return judged("Remark", f"logistic n=3 d=4, S={S}, {debias}, {kind}", gap, TOLERANCE, form=CORRECTED)
+    return verdict_row("Remark", f"logistic n=3 d=4, S={S}, {debias}, {kind}", gap, TOLERANCE, form=CORRECTED)
 
 
 def formula(case: Case, net: object, S: int, debias: str, batch: int | None, shared: bool, run: Run) -> np.ndarray:
@@ -53,8 +53,8 @@ def formula(case: Case, net: object, S: int, debias: str, batch: int | None, sha
         for_v, for_u = (
             sample_batches(case.problem.counts, batch, run.seed, 0, M, stream=0 if shared else k) for k in (0, 1)
         )
-    kept = weights if debias == "conserve" else None
-    return hgp.exact.estimate(case.problem, case.x, case.lam, matrices, ETA, for_v, for_u, weights=kept)
+    carried = weights if debias == "conserve" else None
+    return hgp.exact.estimate(case.problem, case.x, case.lam, matrices, ETA, for_v, for_u, weights=carried)
 
 
 def as_printed(case: Case, net: object, run: Run) -> list[Row]:
@@ -67,10 +67,12 @@ def as_printed(case: Case, net: object, run: Run) -> list[Row]:
     matrices, _ = hgp.exact.push_sum_matrices(net, S, M)
     for_v, for_u = (sample_batches(case.problem.counts, BATCH, run.seed, 0, M, stream=k) for k in (0, 1))
     rows = []
-    for words, K, batches in (("one Θ̂", matrices[:1] * M, for_u), ("ξ̂ in the Hessian factors", matrices, for_v)):
+    for label, K, batches in (("one Θ̂", matrices[:1] * M, for_u), ("ξ̂ in the Hessian factors", matrices, for_v)):
         v = hgp.exact.estimate(case.problem, case.x, case.lam, K, ETA, for_v, batches)
         gap = np.linalg.norm(value - v) / np.linalg.norm(v)
         rows.append(
-            judged("Remark as printed", f"logistic n=3 d=4, S={S}, b={BATCH}: {words}", gap, TOLERANCE, form=PRINTED)
+            verdict_row(
+                "Remark as printed", f"logistic n=3 d=4, S={S}, b={BATCH}: {label}", gap, TOLERANCE, form=PRINTED
+            )
         )
     return rows

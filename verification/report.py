@@ -54,10 +54,10 @@ def page(done: Sequence[Done], document: dict[str, Any]) -> str:
 
 def _head(done: Sequence[Done], document: dict[str, Any]) -> Iterator[str]:
     passed, settings = document["passed"], document["settings"]
-    words = "every corrected statement held, every erratum showed" if passed else "see the rows marked below"
+    explanation = "every corrected statement held, every erratum showed" if passed else "see the rows marked below"
     yield "<header><h1>Verification of Hyper-Gradient Push</h1>"
-    tone, word = ("good", "PASSED") if passed else ("bad", "FAILED")
-    yield f"<p><span class='verdict {tone}'>{word}</span> {words}.</p>"
+    tone, outcome = ("good", "PASSED") if passed else ("bad", "FAILED")
+    yield f"<p><span class='verdict {tone}'>{outcome}</span> {explanation}.</p>"
     yield (
         f"<p class='soft'>seed {settings['seed']}, {'quick' if settings['quick'] else 'full'} run, array library "
         ""
@@ -101,8 +101,10 @@ def _short(title: str) -> str:
 
 
 def _glossary() -> Iterator[str]:
-    yield "<h2>What the statements say</h2><dl class='statements'>"
-    yield from (f"<dt>{escape(name)}</dt><dd>{mathml(name)}{escape(words)}</dd>" for name, words in GLOSSARY.items())
+    yield "<h2>The statements</h2><dl class='statements'>"
+    yield from (
+        f"<dt>{escape(name)}</dt><dd>{mathml(name)}{escape(explanation)}</dd>" for name, explanation in GLOSSARY.items()
+    )
     yield "</dl>"
 
 

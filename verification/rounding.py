@@ -26,7 +26,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from verification.exact_numbers import at_solution, decimals, exact, norms
-from verification.rows import Row, judged
+from verification.rows import Row, verdict_row
 from verification.run import Result, Run, Table
 
 TITLE = "Rounding where sums cancel"
@@ -60,7 +60,7 @@ class Tallies:
     def rows(self) -> list[Row]:
         """One for each: false claims against none."""
         return [
-            judged("rounding", f"{what}, {where}: false of {tally.claims}", float(tally.false), 0.0)
+            verdict_row("rounding", f"{what}, {where}: false of {tally.claims}", float(tally.false), 0.0)
             for (what, where), tally in self.by.items()
         ]
 

@@ -1,6 +1,6 @@
-"""Rows of the verification table, and the rule that judges them.
+"""Rows of the verification table, and the rule for their verdicts.
 
-A row sets a measured number against a bound. Two sides that are equal in exact arithmetic differ by rounding, so
+A row compares a measured number with a bound. Two sides that are equal in exact arithmetic differ by rounding, so
 
     holds  ⇔  measured ≤ bound · (1 + 1e-9) + rounding,
 
@@ -29,7 +29,7 @@ PRINTED, CORRECTED, ERRATUM, GOAL = "printed", "corrected", "erratum", "goal"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; `form` is "printed", "corrected", "erratum" or "goal" (wished for, not claimed)."""
+    """One line of the table; `form` is "printed", "corrected", "erratum" or "goal" (desired, not claimed)."""
 
     statement: str
     setting: str
@@ -70,7 +70,7 @@ def holds(measured: float, bound: float, rounding: float = 0.0) -> bool:
     return bool(measured <= bound * (1 + RELATIVE_ROUNDING) + rounding)
 
 
-def judged(
+def verdict_row(
     statement: str,
     setting: str,
     measured: float,
@@ -90,7 +90,7 @@ def judged(
 
 
 def without_number(statement: str, setting: str, measured: float | None, why: str, *, form: str = CORRECTED) -> Row:
-    """A row of a statement whose condition fails: no number, but which condition."""
+    """A row of a statement whose condition fails: the condition instead of a number."""
     needs = "needs " if any(sign in why for sign in "<>=") else ""
     return Row(statement, setting, measured, None, f"{NOT_APPLICABLE}: {needs}{why}", form)
 
@@ -101,7 +101,7 @@ def against(
     """A row from a `hgp_ref.bounds` result on the error over all clients together."""
     if not bound.applicable:
         return without_number(statement, setting, float(measured), bound.why, form=form)
-    return judged(statement, setting, measured, bound.total, form=form, rounding=rounding)
+    return verdict_row(statement, setting, measured, bound.total, form=form, rounding=rounding)
 
 
 def erratum_row(number: int, setting: str, measured: float, bound: float, shown: bool, note: str) -> Row:

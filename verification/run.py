@@ -1,4 +1,4 @@
-"""What a statement's file gets and gives back."""
+"""Arguments and results of the files of the statements."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Run:
     seed: int = 0
     quick: bool = False
     backend: str = "numpy"
-    by_name: bool = True  # whether its statements were asked for by name
+    by_name: bool = True  # whether its statements were named on the command line
 
     def pick(self, full: T, quick: T) -> T:
         """`full` in a full run, `quick` in a quick one."""
         return quick if self.quick else full
 
     def sized(self, by_name: T, part: T, quick: T) -> T:
-        """`by_name` where it takes long and was asked for by name, `part` in a full run of everything."""
+        """`by_name` if the statement was named on the command line, `part` in a run of all statements."""
         return quick if self.quick else by_name if self.by_name else part
 
     def prepare(self) -> None:
-        """Whatever the array library needs before its first array: 64 bits for JAX."""
+        """Configure the array library before its first array: 64 bits for JAX."""
         if self.backend == "jax":
             import jax
 
@@ -52,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the report, drawn: SVG text, what one sees in a line, and how to read it."""
+    """A figure of the report: SVG text, a title that says what to see, and a caption."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Result:
-    """What one statement's file found."""
+    """The result of one statement's file."""
 
     rows: Sequence[Row]
     pictures: Sequence[Picture] = ()

@@ -29,7 +29,7 @@ from verification.mean_square import forward
 from verification.minibatch import simulate
 from verification.pictures import draw_search
 from verification.random_settings import NETWORKS, Setting, draw
-from verification.rows import Row, holds, judged
+from verification.rows import Row, holds, verdict_row
 from verification.run import Result, Run, Table
 
 TITLE = "Search for violations in random settings"
@@ -56,7 +56,7 @@ class Closest:
             self.several.append(ratio)
         network = setting.network
         if network not in self.closest or not ratio >= self.closest[network][0]:
-            self.closest[network] = (ratio, error, bound, rounding, setting.words)
+            self.closest[network] = (ratio, error, bound, rounding, setting.description)
 
 
 def verify(run: Run) -> Result:
@@ -76,8 +76,8 @@ def verify(run: Run) -> Result:
     for name, one in statements.items():
         for network in NETWORKS:
             if network in one.closest:
-                _, error, bound, rounding, words = one.closest[network]
-                rows.append(judged(name, words, error, bound, rounding=rounding))
+                _, error, bound, rounding, description = one.closest[network]
+                rows.append(verdict_row(name, description, error, bound, rounding=rounding))
         if one.ratios:
             facts[f"{name}: settings with an error above rounding"] = len(one.ratios)
             facts[f"{name}: smallest ratio"] = min(one.ratios)
@@ -172,19 +172,21 @@ def inexact_point(
     if kind not in ("quadratic", "non-convex", "logistic"):
         return []
     nu = logistic_lipschitz(case) if kind == "logistic" else quadratic_lipschitz(case)
-    there = case_at("x̂", case.problem, perturbed(case, 10 ** rng.uniform(-3, 1), rng), case.lam)
-    c = there.constants(setting.eta, K)
+    at_hat = case_at("x̂", case.problem, perturbed(case, 10 ** rng.uniform(-3, 1), rng), case.lam)
+    c = at_hat.constants(setting.eta, K)
     base = convex_mean(c)
     if base.total is None:
         return []
-    value = explicit.run(there, K, setting.eta)[0][-1]
-    own = case.constants(setting.eta, K[:1])
-    w_norm = norm(np.linalg.solve(there.H.mean(axis=0), there.f_x.mean(axis=0)))
-    apart = np.linalg.norm(there.x - case.x, axis=1)
-    total = base.total + inexact_total(nu, float(np.linalg.norm(apart)), w_norm, own.beta_max, own.alpha_bar)
-    per_client = base.per_client + inexact(nu, apart, w_norm, own.beta, own.alpha_bar)
+    value = explicit.run(at_hat, K, setting.eta)[0][-1]
+    at_solution = case.constants(setting.eta, K[:1])
+    w_norm = norm(np.linalg.solve(at_hat.H.mean(axis=0), at_hat.f_x.mean(axis=0)))
+    apart = np.linalg.norm(at_hat.x - case.x, axis=1)
+    total = base.total + inexact_total(
+        nu, float(np.linalg.norm(apart)), w_norm, at_solution.beta_max, at_solution.alpha_bar
+    )
+    per_client = base.per_client + inexact(nu, apart, w_norm, at_solution.beta, at_solution.alpha_bar)
     errors = norms(value - case.truth)
-    return [("2*", *closest(errors, total, per_client), c.rounding + own.rounding)]
+    return [("2*", *closest(errors, total, per_client), c.rounding + at_solution.rounding)]
 
 
 def sampled(

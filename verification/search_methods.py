@@ -17,7 +17,7 @@ from hgp_ref.bounds import chebyshev_push_sum
 from hgp_ref.methods import Chebyshev, Method, Neumann, Refined, Tracking
 from verification.cases import matrices_of
 from verification.random_settings import NETWORKS, Setting, draw
-from verification.rows import Row, judged
+from verification.rows import Row, verdict_row
 from verification.run import Result, Run, Table
 from verification.search import Closest, closest, finished_run
 
@@ -51,8 +51,8 @@ def summary(count: int, statements: dict[str, Closest], refused: dict[str, int])
     rows: list[Row] = []
     cells = []
     for name, one in sorted(statements.items()):
-        for _, error, bound, rounding, words in one.closest.values():
-            rows.append(judged(name, words, error, bound, rounding=rounding))
+        for _, error, bound, rounding, description in one.closest.values():
+            rows.append(verdict_row(name, description, error, bound, rounding=rounding))
         if one.ratios:
             cells.append((name, str(len(one.ratios)), f"{min(one.ratios):.4f}", f"{np.median(one.ratios):.3g}"))
     facts: dict[str, float] = {"random settings": count}

@@ -1,4 +1,4 @@
-"""What the statements say, in a line or two each, for the head of the report."""
+"""The statements, in a line or two each, for the head of the report."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ GLOSSARY = {
     "small.",
     "D": "with probability 1 − ϵ for mini-batches, in the forms of Azuma and Bernstein, without a factor of dimension.",
     "E": "the mean-square error of mini-batch runs, exactly.",
-    "2*": "what an inner solution x̂ ≠ x adds, with the term that Theorem 2 lacks.",
-    "Unreliable links": "messages are lost with probability p or late by 0 … q steps, clients sleep. Running sums for "
-    "every edge make up for both: averages and hyper-gradients tend to the truth, where plain Push-Sum has a floor. A "
-    "and B hold with the realised matrices, C3 and C4 with the averages since the oldest share still under way.",
+    "2*": "the effect of an inner solution x̂ ≠ x, with the term that Theorem 2 lacks.",
+    "Unreliable links": "messages are lost with probability p or delayed by 0 … q steps, and clients may be inactive. "
+    "With running sums for every edge, averages and hyper-gradients converge; plain Push-Sum has a floor. A "
+    "and B hold with the realised matrices, C3 and C4 with the averages since the oldest share in transit.",
     "Chebyshev": "the error of a Chebyshev iteration in place of the Neumann series.",
-    "F": "the same with averages that are not exact: injections of averaging errors into the exact recursion, each "
+    "F": "the same with inexact averages: injections of averaging errors into the exact recursion, each "
     "amplified by at most 1/low.",
     "tracking, refinement, falling S": "methods that need fewer messages: rates, floors, contraction and rounds as "
     "their docstrings state them.",

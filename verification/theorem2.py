@@ -10,7 +10,7 @@ from verification.cases import case_at, logistic, matrices_of
 from verification.errata.inexact import inexact_errors
 from verification.inexact import logistic_lipschitz, perturbed
 from verification.pictures import draw_missing_term
-from verification.rows import PRINTED, Row, against, judged
+from verification.rows import PRINTED, Row, against, verdict_row
 from verification.run import Result, Run
 
 TITLE = "Theorem 2: inexact inner solution"
@@ -24,7 +24,7 @@ def verify(run: Run) -> Result:
     sides = np.array([inexact_errors(float(s)) for s in shifts])
     for shift, (error, printed, _) in zip(shifts, sides, strict=True):
         setting = f"g = (x − a)²/2, f = λx, x̂ = x + {shift:.2f}"
-        rows.append(judged(NAME, setting, error, printed, form=PRINTED, rounding=1e-14))
+        rows.append(verdict_row(NAME, setting, error, printed, form=PRINTED, rounding=1e-14))
     return Result(rows, [draw_missing_term(shifts, sides)])
 
 
@@ -37,11 +37,11 @@ def logistic_rows(run: Run) -> list[Row]:
         avg = hgp.PushSum(hgp.networks.RandomDirected(3, seed=run.seed + 1), S)
         c = case.constants(1.0, matrices_of(avg, M))
         for size in (1e-3, 1e-1):
-            there = case_at("x̂", case.problem, perturbed(case, size, run.rng(2, S)), case.lam)
-            error = float(case.error(there.estimate(avg, run.backend, eta=1.0, iterations=M)))
-            distance = float(np.linalg.norm(there.x - case.x))
+            at_hat = case_at("x̂", case.problem, perturbed(case, size, run.rng(2, S)), case.lam)
+            error = float(case.error(at_hat.estimate(avg, run.backend, eta=1.0, iterations=M)))
+            distance = float(np.linalg.norm(at_hat.x - case.x))
             lipschitz = {"nu_f": max(nu.nu_fx, nu.nu_flam), "nu_g": max(nu.nu_H, nu.nu_J), "distance": distance}
-            largest = float(np.abs([case.x, there.x]).max())
+            largest = float(np.abs([case.x, at_hat.x]).max())
             bound = theorem2(c, **lipschitz, alpha=float(case.lam.min()), beta=largest)
             rows.append(against(NAME, f"{case.name}, S={S}, ‖x̂ − x‖={distance:.1e}", error, bound, form=PRINTED))
     return rows

@@ -11,7 +11,7 @@ import numpy as np
 from verification.cases import Case, logistic, quadratic
 from verification.curves import BOUNDS, Curve, curve
 from verification.pictures import draw_tightness
-from verification.rows import CORRECTED, GOAL, PRINTED, Row, judged
+from verification.rows import CORRECTED, GOAL, PRINTED, Row, verdict_row
 from verification.run import Result, Run, Table
 
 TITLE = "Tightness of the bounds"
@@ -29,7 +29,9 @@ def verify(run: Run) -> Result:
     first = next(iter(pooled))
     for bound, goal in GOALS.items():
         setting = f"{first}, S ≥ 5, {len(curves[first])} problems: median of bound/error"
-        rows.append(judged(f"{bound}, median", setting, float(np.nanmedian(pooled[first][bound])), goal, form=GOAL))
+        rows.append(
+            verdict_row(f"{bound}, median", setting, float(np.nanmedian(pooled[first][bound])), goal, form=GOAL)
+        )
     shown = {name: {b: v for b, v in ratios.items() if b != "A"} for name, ratios in pooled.items()}
     return Result(rows, [draw_tightness(shown)], facts(pooled), [all_m(pooled), by_problem(curves)])
 
@@ -63,7 +65,7 @@ def sharpest(case: str, ratios: dict[str, np.ndarray]) -> list[Row]:
         if len(finite):
             setting = f"{case}, S ≥ 5, {len(finite)} points: largest error/bound"
             form = PRINTED if name == "Corollary 1" else CORRECTED
-            rows.append(judged(f"{name}, sharpest", setting, 1 / finite.min(), 1.0, rounding=1e-9, form=form))
+            rows.append(verdict_row(f"{name}, sharpest", setting, 1 / finite.min(), 1.0, rounding=1e-9, form=form))
     return rows
 
 

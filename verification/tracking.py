@@ -8,7 +8,7 @@ import hgp_ref as hgp
 from hgp_ref.planning.probe import rates
 from verification.cases import Case, logistic, quadratic
 from verification.random_settings import random_quadratic
-from verification.rows import Row, judged
+from verification.rows import Row, verdict_row
 from verification.run import Result, Run, Table
 
 TITLE = "Gradient tracking"
@@ -19,9 +19,9 @@ def verify(run: Run) -> Result:
     """Rates over graphs that repeat; the floor that is not there; safe and unsafe steps."""
     rows: list[Row] = []
     lines = []
-    for words, net in list(repeating(run).items())[: run.pick(None, 2)]:
-        rows += rate_rows(words, net, run)
-        more, line = safe_rows(words, net, run)
+    for label, net in list(repeating(run).items())[: run.pick(None, 2)]:
+        rows += rate_rows(label, net, run)
+        more, line = safe_rows(label, net, run)
         rows += more
         lines.append(line)
     rows += [*floor_rows(run), *model_rows()]
@@ -62,7 +62,7 @@ def some_case(n: int, run: Run, kind: str = "quadratic") -> Case:
             return case
 
 
-def rate_rows(words: str, net: hgp.networks.Network, run: Run) -> list[Row]:
+def rate_rows(label: str, net: hgp.networks.Network, run: Run) -> list[Row]:
     """The slope of the error over the last two thirds of eleven decades against the spectral radius of the period."""
     rows = []
     for kind in ("quadratic", "non-convex"):
@@ -78,8 +78,8 @@ def rate_rows(words: str, net: hgp.networks.Network, run: Run) -> list[Row]:
             )
             later = np.arange(M // 3, M)
             slope = np.exp(np.polyfit(later, np.log(case.errors(est)[later]), 1)[0])
-            setting = f"{words}, {kind}, ηL={step * L:.3g}: |measured − {rate:.4f}|"
-            rows.append(judged("tracking, rate", setting, abs(slope - rate), CLOSE))
+            setting = f"{label}, {kind}, ηL={step * L:.3g}: |measured − {rate:.4f}|"
+            rows.append(verdict_row("tracking, rate", setting, abs(slope - rate), CLOSE))
     return rows
 
 
@@ -93,7 +93,7 @@ def largest_stable(H: np.ndarray, net: hgp.networks.Network) -> float:
     return low
 
 
-def safe_rows(words: str, net: hgp.networks.Network, run: Run) -> tuple[list[Row], tuple[str, ...]]:
+def safe_rows(label: str, net: hgp.networks.Network, run: Run) -> tuple[list[Row], tuple[str, ...]]:
     """The step that clients find is stable; twice the largest stable one raises DivergenceError."""
     case = some_case(net.n, run)
     L = float(np.linalg.eigvalsh(case.H).max())
@@ -107,27 +107,27 @@ def safe_rows(words: str, net: hgp.networks.Network, run: Run) -> tuple[list[Row
     except hgp.DivergenceError:
         said = 1.0
     rows = [
-        judged("tracking, safe step", f"{words}: spectral radius at the step that clients find", rate, 1.0),
-        judged("tracking, instability", f"{words}: runs at twice the largest stable step returned", 1 - said, 0.0),
+        verdict_row("tracking, safe step", f"{label}: spectral radius at the step that clients find", rate, 1.0),
+        verdict_row("tracking, instability", f"{label}: runs at twice the largest stable step returned", 1 - said, 0.0),
     ]
-    return rows, (words, f"{safe * L:.4f}", f"{limit:.4f}", f"{rate:.4f}")
+    return rows, (label, f"{safe * L:.4f}", f"{limit:.4f}", f"{rate:.4f}")
 
 
 def floor_rows(run: Run) -> list[Row]:
     """One step a call: gradient tracking ends at rounding, Algorithm 2 at a hundredth or worse; C holds for it."""
     rows = []
     cases = {"logistic": logistic(3, 5, seed=run.seed), "non-convex": some_case(5, run, "non-convex")}
-    for words, case in cases.items():
+    for label, case in cases.items():
         avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=run.seed + 7), 1)
         est = case.estimate(avg, method=hgp.methods.Tracking(), iterations=2000)
         scale = float(np.linalg.norm(case.truth))
         error = float(case.error(est)) / scale
-        rows.append(judged("tracking, no floor", f"{words}, S=1: relative error", error, 1e-12))
+        rows.append(verdict_row("tracking, no floor", f"{label}, S=1: relative error", error, 1e-12))
         bound = hgp.certify(case.problem, case.x, case.lam, est).bound
-        rows.append(judged("certify", f"{words}, tracking, S=1", case.client_errors(est).max(), bound.max()))
-        if words == "logistic":
+        rows.append(verdict_row("certify", f"{label}, tracking, S=1", case.client_errors(est).max(), bound.max()))
+        if label == "logistic":
             series = float(case.error(case.estimate(avg, eta=1 / case.L, iterations=2000))) / scale
-            rows.append(judged("tracking, no floor", "the same of Algorithm 2, at least 1e-2", 1e-2, series))
+            rows.append(verdict_row("tracking, no floor", "the same of Algorithm 2, at least 1e-2", 1e-2, series))
     return rows
 
 
@@ -144,5 +144,5 @@ def model_rows() -> list[Row]:
             for share in (0, 0.25, 0.5, 0.75, 1)
         )
         setting = f"the model at ηL={step:.3g}, τ={tau}: largest |eigenvalue|"
-        rows.append(judged("tracking, safe step", setting, worst, 1.0))
+        rows.append(verdict_row("tracking, safe step", setting, worst, 1.0))
     return rows

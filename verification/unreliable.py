@@ -13,7 +13,7 @@ import hgp_ref as hgp
 from hgp_ref.bounds import contracting_clients, convex_mean
 from verification.cases import Case, host64, logistic, quadratic
 from verification.random_settings import make_case, make_network
-from verification.rows import Row, against, judged
+from verification.rows import Row, against, verdict_row
 from verification.run import Result, Run
 
 TITLE = "Unreliable links: running sums, bounds A and B, certificates"
@@ -59,8 +59,8 @@ def averages(run: Run) -> Iterator[Row]:
             off = {kind: float(np.abs(kind(net, STEPS).apply(u) - u.mean(axis=0)).max())
                    for kind in (hgp.RobustPushSum, hgp.PushSum)}  # fmt: skip
             setting = f"{name} n=10, loss {loss:g}, delay {delay}, S={STEPS}"
-            yield judged("Unreliable links, averages", setting, off[hgp.RobustPushSum], MEAN)
-            yield judged("Unreliable links, plain averages stay away", setting, PLAIN, off[hgp.PushSum])
+            yield verdict_row("Unreliable links, averages", setting, off[hgp.RobustPushSum], MEAN)
+            yield verdict_row("Unreliable links, plain averages stay away", setting, PLAIN, off[hgp.PushSum])
 
 
 def hypergradients(run: Run) -> Iterator[Row]:
@@ -75,8 +75,8 @@ def hypergradients(run: Run) -> Iterator[Row]:
             tracking = hgp.methods.Tracking(0.1 / case.L)
             one = case.estimate(hgp.RobustPushSum(net, 1), run.backend, method=tracking, iterations=6000)
             setting = f"{case.name}, loss {loss:g}, delay {delay}"
-            yield judged("Unreliable links, HGP", f"{setting}, S=150, M=600", case.error(hgp_run) / scale, TRUTH)
-            yield judged("Unreliable links, tracking", f"{setting}, S=1, M=6000", case.error(one) / scale, TRUTH)
+            yield verdict_row("Unreliable links, HGP", f"{setting}, S=150, M=600", case.error(hgp_run) / scale, TRUTH)
+            yield verdict_row("Unreliable links, tracking", f"{setting}, S=1, M=6000", case.error(one) / scale, TRUTH)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Links:
     S: int
     M: int
     eta: float
-    words: str
+    description: str
     reachable: bool  # whether maxima reach everybody within the limit of flooding
 
 
@@ -106,16 +106,22 @@ def random_links(run: Run, count: int) -> Iterator[Links]:
         net = hgp.networks.Unreliable(inner, loss, delay, sleep, seed=int(rng.integers(2**31)), stretch=stretch)
         S, M = int(rng.integers(1, 16)), int(rng.integers(1, 40))
         eta = float(rng.uniform(0.1, 1.5) / np.linalg.eigvalsh(case.H.mean(axis=0))[-1])
-        words = f"{case.name} n={n}, {name}, loss {loss:g}, delay {delay}, sleep {sleep:g}, S={S}, M={M}"
+        description = f"{case.name} n={n}, {name}, loss {loss:g}, delay {delay}, sleep {sleep:g}, S={S}, M={M}"
         yield Links(
-            case, net, S, M, eta, words, loss < 0.9 and sleep < 0.9 and name != "RandomOut" and not net.is_reliable
+            case,
+            net,
+            S,
+            M,
+            eta,
+            description,
+            loss < 0.9 and sleep < 0.9 and name != "RandomOut" and not net.is_reliable,
         )
 
 
 def bounds_of(setting: Links, run: Run) -> tuple[Row, Row]:
     """A and B with the matrices that the channel realises."""
     avg = hgp.RobustPushSum(setting.net, setting.S)
-    P, _ = avg.connect().matrices((setting.S,) * setting.M)
+    P, _ = avg.connect().matrices(setting.S, setting.M)
     c = setting.case.constants(setting.eta, P / P.sum(axis=2, keepdims=True), setting.S)
     case = setting.case
     try:
@@ -123,7 +129,7 @@ def bounds_of(setting: Links, run: Run) -> tuple[Row, Row]:
     except hgp.DivergenceError:  # the run is refused, but its value exists, and so does its bound
         value = hgp.exact.estimate(case.problem, case.x, case.lam, list(P / P.sum(axis=2, keepdims=True)), setting.eta)
         error = float(np.linalg.norm(value - case.truth))
-    rows = [against(f"{name}, unreliable links", setting.words, error, bound(c), rounding=c.rounding)
+    rows = [against(f"{name}, unreliable links", setting.description, error, bound(c), rounding=c.rounding)
             for name, bound in (("A", contracting_clients), ("B", convex_mean))]  # fmt: skip
     return rows[0], rows[1]
 
@@ -131,10 +137,10 @@ def bounds_of(setting: Links, run: Run) -> tuple[Row, Row]:
 def matrices_row(setting: Links) -> Row:
     """The matrices of two calls against blocks of augmented ones."""
     calls, S = 2, min(setting.S, 6)
-    P, _ = hgp.RobustPushSum(setting.net, S).connect().matrices((S,) * calls)
+    P, _ = hgp.RobustPushSum(setting.net, S).connect().matrices(S, calls)
     explicit = [hgp.exact.mixing_product(setting.net, S, call, robust=True) for call in range(calls)]
     off = float(np.abs(P - np.array(explicit)).max())
-    return judged("augmented matrices", setting.words, off, 4 * S * (S * setting.net.n + 2) * 2.0**-52)
+    return verdict_row("augmented matrices", setting.description, off, 4 * S * (S * setting.net.n + 2) * 2.0**-52)
 
 
 def certificate_row(setting: Links, run: Run) -> Row:
@@ -145,7 +151,7 @@ def certificate_row(setting: Links, run: Run) -> Row:
     certificate = hgp.certify(case.problem, case.x, case.lam, est, avg, strong_convexity=known)
     errors = np.linalg.norm(host64(est.value) - case.truth, axis=1)
     k = int(np.argmax(errors / certificate.decentralised_bound))
-    return judged("C3, C4, unreliable links", setting.words, errors[k], certificate.decentralised_bound[k])
+    return verdict_row("C3, C4, unreliable links", setting.description, errors[k], certificate.decentralised_bound[k])
 
 
 def closest(rows: list[Row]) -> Row:

@@ -29,16 +29,16 @@ def dense_networkx(seed: int, n: int, rate: float) -> Any:
 
 def random_out(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
     """Receivers (n, k + 1): each sender itself and k distinct others; rows with repetitions are drawn again."""
-    others = rng.integers(0, n - 1, (n, k), dtype=np.int32)
-    others.sort(axis=1)
-    repeated = np.flatnonzero((others[:, 1:] == others[:, :-1]).any(axis=1))
+    peers = rng.integers(0, n - 1, (n, k), dtype=np.int32)
+    peers.sort(axis=1)
+    repeated = np.flatnonzero((peers[:, 1:] == peers[:, :-1]).any(axis=1))
     while repeated.size:
-        others[repeated] = np.sort(rng.integers(0, n - 1, (repeated.size, k), dtype=np.int32), axis=1)
-        again = (others[repeated, 1:] == others[repeated, :-1]).any(axis=1)
+        peers[repeated] = np.sort(rng.integers(0, n - 1, (repeated.size, k), dtype=np.int32), axis=1)
+        again = (peers[repeated, 1:] == peers[repeated, :-1]).any(axis=1)
         repeated = repeated[again]
     senders = np.arange(n, dtype=np.int32)[:, None]
-    others += others >= senders
-    receivers = np.concatenate([others, senders], axis=1)
+    peers += peers >= senders
+    receivers = np.concatenate([peers, senders], axis=1)
     receivers.sort(axis=1)
     return receivers
 

@@ -61,9 +61,9 @@ def hypergradient(
     for m in range(iterations):
         u = push_sum(u, graph, m * steps + 1, steps)
         for i, client in enumerate(clients):
-            bent, crossed = client.second(points[i], rates[i], u[i])
-            v[i] = v[i] - eta * crossed
-            u[i] = u[i] - eta * bent
+            curved, mixed = client.second(points[i], rates[i], u[i])
+            v[i] = v[i] - eta * mixed
+            u[i] = u[i] - eta * curved
     return torch.stack(v).numpy()
 
 

@@ -67,13 +67,13 @@ class Clients:
         along = [torch.stack([u[k].detach() for u in self.directions]) for k in range(len(self.shapes))]
         gradient = torch.func.grad(self.cost)
 
-        def bent(point: Arrays, u: Arrays, *data: torch.Tensor) -> object:
+        def hvp(point: Arrays, u: Arrays, *data: torch.Tensor) -> object:
             return torch.func.jvp(lambda p: gradient(p, *data), (point,), (u,))[1]
 
         data = (self.lam, self.X, self.y)
         return (
             lambda: torch.func.vmap(gradient)(stack, *data),
-            lambda: torch.func.vmap(bent)(stack, along, *data),
+            lambda: torch.func.vmap(hvp)(stack, along, *data),
         )
 
     def _of(self, i: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

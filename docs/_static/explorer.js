@@ -32,9 +32,9 @@
       line(data.error[s], colours.error, "") +
       `<circle cx="${across(M)}" cy="${down(error)}" r="6" fill="${colours.error}"/>` +
       key(left, "error", colours.error, "") + key(left + 170, "truncation", colours.truncation, "6 4") + key(left + 380, "floor", colours.floor, "2 4");
-    const worse = rest > floor ? "truncation: take more terms" : "the floor: average with more steps";
+    const larger = rest > floor ? "truncation: use more terms" : "the floor: use more steps per averaging";
     byId("explorer-words").textContent = `S = ${S}, M = ${M}: relative error ${error.toExponential(1)}; truncation ` +
-      `${rest.toExponential(1)}, floor ${floor.toExponential(1)}. ${S * M} rounds of the network. What holds it up is ${worse}.`;
+      `${rest.toExponential(1)}, floor ${floor.toExponential(1)}. ${S * M} rounds of the network. The larger part is ${larger}.`;
   }
 
   for (const [name, values, start] of [["explorer-S", data.S, 4], ["explorer-M", data.M, 24]]) {

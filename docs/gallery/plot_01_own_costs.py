@@ -2,8 +2,8 @@
 Your own client costs
 =====================
 
-Any object with a handful of members is a problem: costs, gradients, and products with second derivatives, batched over
-clients. Here: ridge regression whose rate is exp(λ_i), so that λ may be any number.
+A problem is any object with a few members: costs, gradients, and products with second derivatives, batched over
+clients. The example is ridge regression whose rate is exp(λ_i), so that λ may be any number.
 """
 
 import matplotlib.pyplot as plt
@@ -12,9 +12,9 @@ import numpy as np
 import hgp_ref as hgp
 
 # %%
-# Arrays carry the client axis first: ``x`` is (n, d_x), ``lam`` is (n, d_λ), costs are (n,). The two products
-# :math:`H_i u_i` and :math:`J_i u_i` live on what ``linearize`` returns; the point does not move during a run of HGP,
-# so whatever they share is computed once there.
+# The client axis of every array comes first: ``x`` is (n, d_x), ``lam`` is (n, d_λ), costs are (n,). The object that
+# ``linearize`` returns computes the two products :math:`H_i u_i` and :math:`J_i u_i`. The point is fixed during a run
+# of HGP, so what the products share is computed once there.
 
 
 class Ridge:
@@ -77,8 +77,8 @@ print("estimate", est.value[:, 0])
 print("truth   ", truth[:, 0])
 
 # %%
-# Were the derivatives right? The reference differentiates the *re-solved* inner problem: move each λ_i a little, solve
-# again, and look at the total outer cost. That knows nothing of ``hvp`` and ``cross``.
+# Are the derivatives right? Compare with differences of the *re-solved* inner problem: change each λ_i a little, solve
+# again, and evaluate the total outer cost. This does not use ``hvp`` and ``cross``.
 
 
 def total(at):
@@ -90,7 +90,7 @@ differences = [(total(lam + h * e) - total(lam - h * e)) / (2 * h) for e in np.e
 print("differences", np.array(differences))
 
 # %%
-# The error over the iterations, for two numbers of Push-Sum steps: a slope that both share, and a floor that S sets.
+# The error over the iterations for three numbers of Push-Sum steps. The slope is the same; S determines the floor.
 
 figure, axes = plt.subplots()
 for steps in (3, 10, 50):

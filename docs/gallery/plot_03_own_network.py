@@ -2,7 +2,7 @@
 Your own network
 ================
 
-Who hears whom at step s, as a pure function of s. Three ways to say it: a list of graphs, a networkx graph, a class.
+A network is a function of the step s: who receives from whom? It can be a list of graphs, a networkx graph, or a class.
 """
 
 import matplotlib.pyplot as plt
@@ -11,22 +11,22 @@ import numpy as np
 import hgp_ref as hgp
 
 # %%
-# **A schedule of graphs.** Edge lists (senders, receivers) or column-stochastic matrices, repeated forever. Client 0
-# talks to 1, then 1 to 2, then 2 to 0: no single graph is connected, but three in a row are.
+# **A schedule of graphs** is a sequence of edge lists (senders, receivers) or column-stochastic matrices, which is
+# repeated. Here client 0 sends to 1, then 1 to 2, then 2 to 0. No single graph is connected, but three in a row are.
 
 relay = hgp.networks.Schedule([([0], [1]), ([1], [2]), ([2], [0])], n=3)
 print("window B:", hgp.networks.smallest_window(relay, first=1, count=30))
 print(relay.mixing_matrix(1))
 
 # %%
-# A network that can never bring everybody together is named before it does harm:
+# A network that can never connect all clients is detected before a run:
 
 broken = hgp.networks.Schedule([([0, 1], [1, 0])], n=3)
 print(hgp.networks.unreachable(broken, first=1, count=10))
 
 # %%
-# **A class.** Say who receives from whom; the rest follows, and what your class returns is checked before compiled code
-# reads it. Here, each client sends to itself and to one neighbour, whose distance grows with time.
+# **A class** defines who receives from whom; everything else follows. What your class returns is checked before
+# compiled code reads it. Here each client sends to itself and to one neighbour, whose distance grows with time.
 
 
 class Skipping(hgp.networks.Network):
@@ -46,11 +46,12 @@ skipping = Skipping(8)
 print(skipping.edges(1))
 
 # %%
-# How well does each average? The error of S steps of Push-Sum, worst case over what is averaged.
+# How well does each network average? The plot shows the error of S steps of Push-Sum, in the worst case over all
+# vectors.
 
 figure, axes = plt.subplots()
 networks = {
-    "skipping, 2 edges a client": skipping,
+    "skipping, 2 edges per client": skipping,
     "random directed, rates 0.4–0.8": hgp.networks.RandomDirected(n=8, seed=0),
     "one random receiver": hgp.networks.RandomOut(n=8, k=1, seed=0),
     "one-peer exponential": hgp.networks.OnePeerExponential(n=8),
@@ -64,4 +65,4 @@ axes.set(xlabel="steps S of a call", ylabel="‖K − 11ᵀ/n‖", ylim=(1e-17, 
 axes.legend()
 
 # %%
-# One-peer exponential graphs with n = 2ᵏ are exact after k steps: the floor of HGP vanishes there.
+# One-peer exponential graphs with n = 2ᵏ average exactly after k steps; HGP then has no floor.

@@ -1,9 +1,9 @@
 """
-How sure is it? Certificates
-============================
+How accurate is it? Certificates
+================================
 
-After a run, each client's error can be bounded rigorously: from the centre, or by the clients themselves over the very
-network they have.
+After a run, each client's error can be bounded rigorously: with all data in one place, or by the clients themselves
+over the same network.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ net = hgp.networks.RandomDirected(n=5, seed=1)
 fit = hgp.sgp(problem, lam, net, steps=3000, lr=2.0, milestones=(0.6, 0.8))
 
 # %%
-# Give the certificate twice the steps of the run: it averages only twice, so that costs little, and its bound is much
+# Give the certificate twice the steps of the run. It averages only twice, so this costs little, and its bound is much
 # tighter.
 
 est = hgp.hypergradient(problem, fit.x, lam, hgp.PushSum(net, steps=10), iterations=400)
@@ -34,13 +34,13 @@ for name, values in {"error": error, "bound": certificate.bound, "by clients": c
     print(f"{name:12s}", " ".join(f"{value:.2e}" for value in values))
 
 # %%
-# Client by client. Most of a bound is the price of stopping training early, the gradient that is left at x:
-# ``certificate.plot()`` draws what each is made of.
+# The errors and bounds of all clients. Most of a bound is due to stopping training early, that is to the remaining
+# gradient at x. ``certificate.plot()`` draws the parts of each bound.
 
 figure, axes = plt.subplots()
 series = {
     "error": error,
-    "bound, from the centre": certificate.bound,
+    "bound, all data in one place": certificate.bound,
     "bound, by clients": certificate.decentralised_bound,
 }
 for k, (name, values) in enumerate(series.items()):
@@ -49,7 +49,7 @@ axes.set(yscale="log", xlabel="client", ylabel="‖v − d‖", xticks=range(5))
 figure.legend(loc="outside upper center", ncols=3)
 
 # %%
-# The same run after training to the end.
+# The same after training to convergence.
 
 better = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=30), iterations=1500)
 print(hgp.certify(problem, x, lam, better, hgp.PushSum(net, steps=60)).bound)

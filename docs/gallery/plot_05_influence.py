@@ -3,7 +3,7 @@ Influence of training data
 ==========================
 
 With a weight λ on each training instance, −d_λ f predicts how the total validation cost changes when an instance is
-removed. Sign: positive means that the cost of all *rises* without it, so the instance helps.
+removed. A positive value means that the total cost *rises* without the instance, so the instance helps.
 """
 
 import matplotlib.pyplot as plt
@@ -18,14 +18,14 @@ x = hgp.exact.inner_solution(problem, ones)
 net = hgp.networks.RandomDirected(n=3, seed=1)
 
 # %%
-# One run of HGP gives every client the influence of each of its own instances on the cost of all.
+# One run of HGP gives every client the influence of each of its own instances on the total cost.
 
 predictions = hgp.influence(problem, x, ones, hgp.PushSum(net, steps=100), iterations=1000)
 top = predictions.most_influential(40)
 print("most influential (client, index):", top[:5])
 
 # %%
-# Is that true? Remove each of them and train again, exactly.
+# Are the predictions right? Remove each of these instances and solve the inner problem again.
 
 actual = hgp.attribution.retrain(problem, ones, top).actual
 predicted = np.array([predictions.per_instance[pair] for pair in top])
@@ -37,14 +37,14 @@ axes.scatter(predicted, actual, s=14)
 axes.set(xlabel="predicted change of the cost", ylabel="actual change after retraining")
 
 # %%
-# Points off the line are no fault of the network: removing one of 100 instances is not an infinitely small change, and
-# the exact first-order prediction is as far off.
+# The network does not cause the deviations from the line. Removing one of 100 instances is not an infinitesimal
+# change, and the exact first-order prediction is as far off.
 
 exact = hgp.exact.hypergradient(problem, x, ones)
 print("HGP against exact first order:", np.abs(predicted + np.array([exact[pair] for pair in top])).max())
 
 # %%
-# Whole groups and whole clients are removals, too.
+# Groups of instances and whole clients can be removed, too.
 
 clients = [tuple((i, k) for k in range(100)) for i in range(3)]
 predicted = [sum(predictions.per_instance[pair] for pair in removal) for removal in clients]
@@ -53,4 +53,5 @@ for i in range(3):
     print(f"without client {i}: predicted {predicted[i]:+.3f}, actual {actual[i]:+.3f}")
 
 # %%
-# A third of the data is far from a small change: a first-order prediction is off in size, and for client 0 in sign.
+# Removing a third of the data is not a small change. The first-order prediction is off in size, and for client 0 in
+# sign.

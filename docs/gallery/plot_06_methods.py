@@ -2,8 +2,8 @@
 Choosing a method
 =================
 
-All methods approach the same vector w* with averages. They differ in how many they need and in what is left when
-averaging is not exact.
+All methods compute the same vector w* from averages. They differ in the number of averages and in the error that
+remains when averaging is inexact.
 """
 
 import matplotlib.pyplot as plt
@@ -18,8 +18,8 @@ truth = hgp.exact.hypergradient(problem, x, lam)
 net = hgp.networks.RandomDirected(n=10, seed=0)
 
 # %%
-# Error over *rounds*: steps of the network, each of which every client uses once. Algorithm 2 and Chebyshev stop at a
-# floor that the S of their averages sets; tracking has none, and one step per iteration is enough for it.
+# The error over *rounds*, the steps of the network. Algorithm 2 and Chebyshev reach a floor that depends on S.
+# Tracking has no floor, and one step per iteration is enough for it.
 
 runs = {
     "Neumann, S = 5": (hgp.methods.Neumann(1.0), 5, 300),
@@ -39,8 +39,8 @@ axes.set(xlabel="rounds of the network", ylabel="relative error", ylim=(1e-11, 3
 axes.legend()
 
 # %%
-# Where a tighter answer is wanted than S allows, :class:`hgp_ref.methods.Refined` restarts on the residual with a few
-# longer averages.
+# For an error below the floor of S, :class:`hgp_ref.methods.Refined` restarts on the residual with a few longer
+# averages.
 
 refined = hgp.methods.Refined(hgp.methods.Chebyshev(), cycles=4, steps=40)
 est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=5), iterations=120, method=refined)

@@ -2,8 +2,8 @@
 Tuning hyper-parameters: the outer loop
 =======================================
 
-Clients train, estimate the hyper-gradient, move λ, and train again from where they were. Here each of five clients
-finds L2 rates of its own that lower the validation cost of all.
+Clients train, estimate the hyper-gradient, update λ, and continue training. Here each of five clients finds its own L2
+rates, which lower the total validation cost.
 """
 
 import matplotlib.pyplot as plt
@@ -17,8 +17,8 @@ net = hgp.networks.RandomDirected(n=5, seed=0)
 start = np.full((5, problem.dim_x), 0.3)
 
 # %%
-# ``project`` keeps the rates positive. Each training starts where the last one ended, and every part of the loop uses
-# the graphs that follow those of the part before.
+# ``project`` keeps the rates positive. Each training starts where the previous one ended, and every part of the loop
+# uses the next graphs of the network.
 
 path = hgp.bilevel.optimise(
     problem,
@@ -33,22 +33,28 @@ path = hgp.bilevel.optimise(
 print(f"cost {path.outer_cost[0]:.3f} → {path.outer_cost[-1]:.3f}; {path.traffic.rounds} rounds; {path.stopped}")
 
 # %%
-# Progress per outer step, and the rates that the clients chose: one row a client, one column a coordinate.
+# The cost after each outer step, and the final rates: one row per client, one column per coordinate.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3))
 left.plot(path.outer_cost)
-left.set(xlabel="outer step", ylabel="validation cost of all")
+left.set(xlabel="outer step", ylabel="total validation cost")
 image = right.imshow(np.asarray(path.lam[-1]), aspect="auto", cmap="cividis")
 right.grid(False)
 right.set(xlabel="coordinate", ylabel="client", title="final L2 rates")
 figure.colorbar(image)
 
 # %%
-# More of :func:`hgp_ref.bilevel.optimise`: ``project=`` keeps λ in a set (:class:`~hgp_ref.bilevel.Box`,
-# :class:`~hgp_ref.bilevel.NonNegative`, :class:`~hgp_ref.bilevel.Simplex`), ``measure=`` and ``patience=`` stop early,
-# ``file=`` goes on after a kill with the same bytes, and ``train=`` and ``estimate=`` may be functions of your own. A
-# hyper-gradient that diverged never reaches the update: it is estimated again with half the η, or the step is refused;
-# ``path.steps`` says why. With ``certify=0.5`` only steps are taken that provably lower the outer cost, from numbers
-# that clients have.
+# Other options of :func:`hgp_ref.bilevel.optimise`:
+#
+# - ``project=`` keeps λ in a set: :class:`~hgp_ref.bilevel.Box`, :class:`~hgp_ref.bilevel.NonNegative`,
+#   :class:`~hgp_ref.bilevel.Simplex`.
+# - ``monitor=`` (:class:`~hgp_ref.bilevel.Monitor`) stops early.
+# - ``file=`` resumes an interrupted run with the same bytes.
+# - ``train=`` and ``estimate=`` may be your own functions.
+# - ``update=`` :class:`~hgp_ref.bilevel.CertifiedDescent` takes only steps that provably lower the outer cost, by
+#   bounds that clients can compute.
+#
+# A hyper-gradient that diverged never reaches the update. It is estimated again with half the η, or the step is
+# refused; ``path.steps`` has the reason.
 
 print([step.note for step in path.steps if step.note] or "no step was refused")

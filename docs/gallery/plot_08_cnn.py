@@ -2,8 +2,8 @@
 A convolutional network
 =======================
 
-``hgp.neural`` holds the networks of all clients at once and multiplies with their Hessians. Here: three clients with a
-few digits each, and which of their images make the network what it is.
+``hgp.neural`` evaluates the networks of all clients at once and multiplies by their Hessians. Here three clients have a
+few digits each. Which images influence the trained network most?
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ import hgp_ref as hgp
 from hgp_ref.neural import AvgPool2d, Conv2d, Flatten, Linear, Sequential, Softplus
 
 # %%
-# Images of scikit-learn's digits, 8 × 8, forty training images a client.
+# The data are scikit-learn's digits, 8 × 8 pixels, with forty training images per client.
 
 digits = hgp.data.digit_images()
 rng = np.random.default_rng(0)
@@ -27,7 +27,7 @@ problem = hgp.problems.NeuralInstanceWeights(model, X, y, X_val, y_val, l2=1e-2)
 print(model.dim, "parameters")
 
 # %%
-# Train over the network, then one run of HGP: the influence of each image on the validation cost of all three.
+# Train over the network. One run of HGP then gives the influence of each image on the total validation cost.
 
 net = hgp.networks.RandomDirected(n=3, seed=0)
 ones = np.ones((3, problem.dim_lam))
@@ -37,8 +37,8 @@ predictions = hgp.influence(
 )
 
 # %%
-# A network is not convex: training again from scratch mixes the influence with the chance of training. What the
-# hyper-gradient predicts precisely is the change after M gradient steps of size η *from the trained x*.
+# A neural network is not convex. Retraining from scratch would mix the influence with the randomness of training. The
+# hyper-gradient predicts the change after M gradient steps of size η *from the trained x*.
 
 top = predictions.most_influential(12)
 actual = hgp.attribution.retrain_from(problem, fit.x, ones, top, eta=0.1, steps=100).actual
@@ -52,4 +52,4 @@ for axis, (i, k) in zip(axes, top[:6], strict=True):
     axis.axis("off")
 
 # %%
-# The most influential images, their labels, and the predicted change of the cost without them.
+# The most influential images, their labels, and the predicted change of the cost when they are removed.

@@ -2,8 +2,9 @@
 Hyper-cleaning: finding wrong labels together
 =============================================
 
-Three in ten training labels are wrong, and nobody knows which. With a weight σ(λ_ik) on each training instance and a
-few clean validation instances, the hyper-gradient of the validation cost of all tells: weights that do harm go down.
+Three in ten training labels are wrong, and it is not known which. Each training instance has a weight σ(λ_ik), and
+there are a few clean validation instances. Descent along the hyper-gradient of the total validation cost lowers the
+weights of harmful instances.
 """
 
 import matplotlib.pyplot as plt
@@ -12,7 +13,7 @@ import numpy as np
 import hgp_ref as hgp
 
 # %%
-# Four clients with 60 digits each, 30 % of whose labels are replaced by another class, and 30 clean ones.
+# Each of four clients has 60 training digits, 30 % of them with a wrong label, and 30 clean validation digits.
 
 digits = hgp.data.digit_images()
 rng = np.random.default_rng(0)
@@ -36,18 +37,18 @@ path = hgp.bilevel.optimise(
 )
 
 # %%
-# The validation cost falls, and the weights part: wrong labels to the left.
+# The validation cost falls, and the weights separate: instances with wrong labels are on the left.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3))
 left.plot(path.outer_cost)
-left.set(xlabel="outer step", ylabel="validation cost of all")
+left.set(xlabel="outer step", ylabel="total validation cost")
 weights = 1 / (1 + np.exp(-np.asarray(path.lam[-1])))
 right.hist([weights[wrong], weights[~wrong]], bins=15, stacked=True, label=["wrong label", "right label"])
 right.set(xlabel="weight σ(λ)", ylabel="training instances")
 right.legend()
 
 # %%
-# How well do the weights tell wrong from right? The share of pairs that they order rightly (AUC):
+# How well do the weights distinguish wrong from right labels? The AUC is the share of pairs in the right order:
 
 pairs = weights[~wrong][:, None] > weights[wrong][None, :]
 print(f"cost {path.outer_cost[0]:.2f} → {path.outer_cost[-1]:.2f}, AUC {pairs.mean():.3f}")

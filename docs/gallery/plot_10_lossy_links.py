@@ -2,8 +2,8 @@
 Lossy links
 ===========
 
-Messages get lost and come late. Plain Push-Sum then loses mass and tends to a wrong mean; running sums
-(:class:`hgp_ref.mixing.RobustPushSum`) do not.
+Messages may be lost or delayed. Plain Push-Sum then loses mass and converges to a wrong mean. Running sums
+(:class:`hgp_ref.mixing.RobustPushSum`) do not have this error.
 """
 
 import warnings
@@ -19,8 +19,8 @@ x = hgp.exact.inner_solution(problem, lam)
 truth = hgp.exact.hypergradient(problem, x, lam)
 
 # %%
-# One message in ten is lost, the others are up to two steps late. Plain Push-Sum warns that it loses mass there, and
-# names what does not; here that is the point.
+# One message in ten is lost, and the others are delayed by up to two steps. Plain Push-Sum warns that it loses mass and
+# recommends running sums. This example shows the difference, so the warning is ignored.
 
 clean = hgp.networks.RandomDirected(n=5, seed=0)
 lossy = hgp.networks.Unreliable(clean, loss=0.1, delay=2, seed=1)

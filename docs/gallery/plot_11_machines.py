@@ -2,8 +2,9 @@
 Several machines
 ================
 
-``hgp.mpi.spread`` spreads the clients of a network over the ranks of an MPI communicator. Training, hyper-gradients,
-influence and certificates then run as they are, and give the numbers of the simulation, bit for bit on NumPy.
+``hgp.mpi.spread`` distributes the clients of a network over the ranks of an MPI communicator. Training,
+hyper-gradients, influence and certificates run unchanged. On NumPy arrays the results are those of the simulation,
+bit for bit.
 """
 
 import subprocess
@@ -17,8 +18,8 @@ import numpy as np
 import hgp_ref as hgp
 
 # %%
-# The whole program. Every rank builds the problem and keeps its own clients; ``pip install mpi4py mpich`` brings a
-# working MPI into a plain virtual environment.
+# The whole program: every rank builds the problem and restricts it to its own clients. ``pip install mpi4py mpich``
+# installs a working MPI in a virtual environment.
 
 PROGRAM = """
 import numpy as np
@@ -40,7 +41,7 @@ if MPI.COMM_WORLD.rank == 0:
 """
 
 # %%
-# Two ranks on this machine, if MPI is here; on a cluster, ``mpiexec`` is told the hosts.
+# Run it on two ranks of this machine, if MPI is installed. On a cluster ``mpiexec`` needs the host names.
 
 try:
     import mpi4py  # noqa: F401
@@ -52,11 +53,12 @@ try:
         command = [str(mpiexec) if mpiexec.exists() else "mpiexec", "-n", "2", sys.executable, str(file)]
         print(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 except ImportError:
-    print("mpi4py is not installed where this page was built: the program above was not run here")
+    print("mpi4py is not installed on the machine that built this page: the program was not run")
 
 # %%
-# What goes between ranks: the first graph of a larger network, with eight clients on each of four ranks. Blocks on the
-# diagonal stay inside a rank; of the others a sender's row goes once to each rank, however many hear it there.
+# Which messages pass between ranks? The plot shows the first graph of a larger network, with eight clients on each of
+# four ranks. Messages in the diagonal blocks stay inside a rank. Otherwise a sender's row goes once to each rank with
+# receivers, however many there are.
 
 senders, receivers = hgp.networks.RandomOut(32, k=3).edges(1)
 figure, axes = plt.subplots(figsize=(4.6, 4.2))

@@ -2,8 +2,8 @@
 A new method in one file
 ========================
 
-A method says how the next increment of w comes about. History, tolerance, growth watch, traffic, mini-batches and
-many runs at once come from the driver.
+A method computes the next increment of w. The driver does the rest: history, tolerance, divergence diagnosis, traffic,
+mini-batches and several runs at once.
 """
 
 import matplotlib.pyplot as plt
@@ -12,8 +12,7 @@ import numpy as np
 import hgp_ref as hgp
 
 # %%
-# Polyak's heavy ball in the letters of Algorithm 2: what is left, u, is averaged; a momentum keeps part of the last
-# increment.
+# Polyak's heavy ball in the letters of Algorithm 2: the residual u is averaged, and the increment has a momentum term.
 
 
 class HeavyBall(hgp.methods.Method):
@@ -36,7 +35,7 @@ class HeavyBall(hgp.methods.Method):
 
 
 # %%
-# That is all. Against the methods of the package, on an ill-conditioned problem:
+# This is the whole method. Compare it with the methods of the package on an ill-conditioned problem:
 
 problem = hgp.problems.Quadratic.random(6, 8, 2, seed=1, condition=100)
 lam = np.zeros((6, 2))
@@ -57,7 +56,7 @@ axes.set(xlabel="iteration", ylabel="relative error")
 axes.legend()
 
 # %%
-# Whether it is right is not a matter of looking: a certificate bounds the error of any method, however it came about.
+# Is the result right? A certificate bounds the error of any method.
 
 est = hgp.hypergradient(
     problem, x, lam, hgp.PushSum(net, steps=15), iterations=300, method=methods["heavy ball"], tol=1e-8

@@ -1,10 +1,10 @@
 """
-Letting the plan choose
-=======================
+Automatic choice of the method
+==============================
 
-How many steps S, how many terms M, and which method? :func:`hgp_ref.plan` asks the clients: each looks at its own
-Hessian, one conversation of scalars tells all of them how wide the spectrum is and how fast the network averages, and
-models of the methods say what each would need for the error that you want.
+How many steps S, how many terms M, and which method? For :func:`hgp_ref.plan` each client examines its own Hessian. An
+exchange of scalars then gives all clients the range of the spectrum and the rate of averaging. Models of the methods
+predict what each of them would send for the target error.
 """
 
 import matplotlib.pyplot as plt
@@ -17,23 +17,24 @@ x, lam = np.ones((10, 20)), np.zeros((10, 3))
 net = hgp.networks.RandomDirected(n=10, seed=1)
 
 # %%
-# Ask for a relative error. The plan says what it chose, why, what it expects to send, and what the others would need.
+# The target is a relative error. The plan shows its choice, the reason, the expected traffic, and that of other
+# methods.
 
 plan = hgp.plan(problem, x, lam, net, target=1e-6)
 print(plan)
 
 # %%
-# Run it. The outcome is an estimate with a certificate; where that misses the target the run goes on by itself.
+# Run it. The outcome is an estimate with a certificate. If the certificate misses the target, the run continues.
 
-out = plan.run(against="x")  # x is not the inner solution, and the target is about the formula at x
+out = plan.run(against="x")  # x is not the inner solution; the target refers to the formula at x
 truth = hgp.exact.hypergradient(problem, x, lam)
 error = np.linalg.norm(out.value - truth) / np.linalg.norm(truth)
 print(out)
 print(f"the error is {error:.1e}; {plan.traffic.floats:,} floats were expected")
 
 # %%
-# How do wishes and costs go together? Plans for several targets, and what Algorithm 2 with one S would send for the
-# same error: S is what the target asks of its floor, M what it asks of its truncation, both by trial.
+# How does the cost depend on the target? The plot shows plans for several targets, and what Algorithm 2 with a fixed
+# S sends for the same error. Its S and M were found by trial.
 
 targets = 10.0 ** -np.arange(1, 9)
 planned = [hgp.plan(problem, x, lam, net, target=target).run(against="x").traffic.floats for target in targets]
@@ -42,22 +43,22 @@ sent = {}
 for steps in (5, 10, 20, 30):
     avg = hgp.PushSum(net, steps=steps)
     est = hgp.hypergradient(problem, x, lam, avg, iterations=1500, history=True)
-    left = np.linalg.norm(est.history - truth, axis=(1, 2)) / np.linalg.norm(truth)
+    error = np.linalg.norm(est.history - truth, axis=(1, 2)) / np.linalg.norm(truth)
     for target in targets:
-        above = np.flatnonzero(left > target)
-        if above.size and above[-1] + 1 < len(left):  # from there on it stays below
-            floats = est.traffic.floats * (above[-1] + 2) / len(left)
+        above = np.flatnonzero(error > target)
+        if above.size and above[-1] + 1 < len(error):  # the error stays below the target afterwards
+            floats = est.traffic.floats * (above[-1] + 2) / len(error)
             sent[target] = min(floats, sent.get(target, np.inf))
 
 figure, axes = plt.subplots()
 axes.loglog(targets, planned, "o-", label="planned and certified")
-axes.loglog(list(sent), list(sent.values()), "s--", label="Algorithm 2, the best of four S by hindsight")
-axes.set(xlabel="relative error asked for", ylabel="floats sent")
+axes.loglog(list(sent), list(sent.values()), "s--", label="Algorithm 2, best of four S in hindsight")
+axes.set(xlabel="target: relative error", ylabel="floats sent")
 axes.invert_xaxis()
 axes.legend()
 
 # %%
-# Or give a budget of floats instead: the plan is then the most accurate one within it.
+# With a budget of floats instead of a target, the plan is the most accurate one within the budget.
 
 small = hgp.plan(problem, x, lam, net, budget=plan.traffic.floats / 2)
 print(f"half of the floats: an error of {small.error:.1e} expected, by {type(small.method).__name__}")

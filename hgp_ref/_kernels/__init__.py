@@ -1,12 +1,12 @@
-"""Loops compiled by Numba, one file for each kind of work: what the folders above them call where arrays are NumPy's.
+"""Loops compiled by Numba, for NumPy arrays.
 
-A kernel takes arrays and numbers, knows no class of the package, and believes what it is given: lengths, ranges and
-dtypes are checked by its callers. What it computes is said in the docstring by the equation it stands for.
+    graphs    random graphs by Philox counters, and conversions between edge lists, CSR and dense matrices
+    mixing    z ← W z along sparse graphs, and products of small dense mixing matrices
+    links     loss and delay of messages, and the matrices of calls over such links
 
-    dense, dense_many, dense_products    Bernoulli graphs with a rate for every pair
-    sparse                               distinct random receivers, never an n x n array
-    mixing                               one step of a sparse mixing matrix; registers holds its instructions
-    compose                              products of the mixing matrices of a call
-    lists                                from lists of receivers to the rows of the mixing matrix
-    faults                               what is wrong with a graph that somebody else has made
+A kernel takes arrays and numbers and knows no class of the package. It does not check lengths, ranges or dtypes: its
+callers do. Each docstring states the formula that the loop computes.
+
+What must not change: the Philox counter of every random number (it defines the graph of a seed), and the order and the
+rounding of every sum (results are compared bit for bit between threads, ranks and ways to compute them).
 """

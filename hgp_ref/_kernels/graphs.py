@@ -1,10 +1,19 @@
-"""Dense Bernoulli graphs in Numba: the edge j -> i is there at step s when its word does not exceed last[i, j].
+"""Random graphs as functions of (seed, step), and their formats.
 
-The word of (j, i) is word i mod 4 of the Philox counter (block i div 4, client j, step s); of an undirected pair, that
-of (min, max). A rate t / 2^32 with 1 <= t <= 2^32 is held as last = t - 1 in 32 bits, so that rate 1 is exact. Rate 0,
-which has no such form, is held as last = 0 with floor = 1: words are or-ed with floor, and none of them is 0.
+For `networks.random` (all kinds), `networks.fixed` and `networks.base`. Four parts:
 
-LLVM vectorises the loops over senders. Many small graphs are sampled by dense_many, over steps, with the same words.
+    dense graphs       edge j → i at step s with probability p_ij: n² random numbers per step
+    small graphs       the same graphs for n ≤ 12 and many steps, vectorised over steps
+    formats            receivers of each sender ↔ CSR by receiver ↔ dense matrix, in time of the edges
+    sparse graphs      k distinct receivers for each sender, never an n × n array
+
+Edge j → i exists at step s if u ≤ last[i, j], where u is 32 random bits: number i mod 4 of the Philox counter
+(block i div 4, client j, step s); for an undirected pair that of (min, max). A probability t / 2³² with 1 ≤ t ≤ 2³² is
+stored as last = t − 1 in 32 bits, so probability 1 is exact. Probability 0 has no such form. It is stored as last = 0
+and floor = 1: u is or-ed with floor, and is then never 0.
+
+Do not change the counters: they define the graphs of a seed. Loops over the innermost index have no branches, so that
+LLVM vectorises them.
 """
 
 from __future__ import annotations
@@ -12,27 +21,29 @@ from __future__ import annotations
 import numpy as np
 
 from hgp_ref._numba import njit
-from hgp_ref.philox import below, philox4x32, step_words
+from hgp_ref.philox import below, philox4x32, step_counter
+
+# Dense graphs
 
 LANES = 16  # senders are padded to a multiple of this, so that no scalar remainder is left
 
 
 @njit(cache=True, nogil=True)
-def _dense_words(block, c2, c3, k0, k1, width, words):
-    """words[r, j] of the pairs (j, 4 block + r), r = 0 .. 3, for the senders j < width."""
+def _draw_bits(block, c2, c3, k0, k1, width, bits):
+    """bits[r, j] of the pairs (j, 4 block + r), r = 0 .. 3, for the senders j < width."""
     for j in range(width):
         w0, w1, w2, w3 = philox4x32(block, j, c2, c3, k0, k1)
-        words[0, j] = w0
-        words[1, j] = w1
-        words[2, j] = w2
-        words[3, j] = w3
+        bits[0, j] = w0
+        bits[1, j] = w1
+        bits[2, j] = w2
+        bits[3, j] = w3
 
 
 @njit(cache=True, nogil=True)
-def _dense_compare(words, floor, last, i, width, out):
+def _compare(bits, floor, last, i, width, out):
     r = i % 4
     for j in range(width):
-        out[i, j] = (words[r, j] | floor) <= last[i, j]
+        out[i, j] = (bits[r, j] | floor) <= last[i, j]
 
 
 @njit(cache=True, nogil=True)
@@ -41,15 +52,15 @@ def _pad(width):
 
 
 @njit(cache=True, nogil=True)
-def _fill(last, floor, symmetric, c2, c3, k0, k1, words, out):
-    """Adjacency of one step into out (n, n) uint8, [i, j] = edge j -> i; words is scratch (4, _pad(n))."""
+def _fill(last, floor, symmetric, c2, c3, k0, k1, bits, out):
+    """Adjacency of one step into out (n, n) uint8, [i, j] = edge j -> i; bits is scratch (4, _pad(n))."""
     n = last.shape[0]
     for block in range((n + 3) // 4):
         top = min(n, 4 * block + 4)
         width = top if symmetric else n  # only j <= i is drawn of undirected pairs
-        _dense_words(block, c2, c3, k0, k1, _pad(width), words)
+        _draw_bits(block, c2, c3, k0, k1, _pad(width), bits)
         for i in range(4 * block, top):
-            _dense_compare(words, floor, last, i, width, out)
+            _compare(bits, floor, last, i, width, out)
     if symmetric:
         for i in range(n):
             for j in range(i):
@@ -60,10 +71,10 @@ def _fill(last, floor, symmetric, c2, c3, k0, k1, words, out):
 def adjacencies(last, floor, symmetric, stream, k0, k1, first, out):
     """Adjacency of steps first, first + 1, ... into out (steps, n, n) uint8, [t, i, j] = edge j -> i."""
     n = last.shape[0]
-    words = np.empty((4, _pad(n)), np.uint32)
+    bits = np.empty((4, _pad(n)), np.uint32)
     for t in range(out.shape[0]):
-        c2, c3 = step_words(first + t, stream)
-        _fill(last, floor, symmetric, c2, c3, k0, k1, words, out[t])
+        c2, c3 = step_counter(first + t, stream)
+        _fill(last, floor, symmetric, c2, c3, k0, k1, bits, out[t])
 
 
 @njit(cache=True, nogil=True)
@@ -86,12 +97,12 @@ def _share(adjacency, degree, share, out):
 def mixing(last, floor, symmetric, stream, k0, k1, first, out):
     """Mixing matrices of steps first, first + 1, ... into out (steps, n, n): 1 / outdegree of the sender on edges."""
     n = last.shape[0]
-    words = np.empty((4, _pad(n)), np.uint32)
+    bits = np.empty((4, _pad(n)), np.uint32)
     adjacency = np.empty((n, n), np.uint8)
     degree, share = np.empty(n, np.int32), np.empty(n, np.float64)
     for t in range(out.shape[0]):
-        c2, c3 = step_words(first + t, stream)
-        _fill(last, floor, symmetric, c2, c3, k0, k1, words, adjacency)
+        c2, c3 = step_counter(first + t, stream)
+        _fill(last, floor, symmetric, c2, c3, k0, k1, bits, adjacency)
         _share(adjacency, degree, share, out[t])
 
 
@@ -99,11 +110,11 @@ def mixing(last, floor, symmetric, stream, k0, k1, first, out):
 def union(last, floor, symmetric, stream, k0, k1, first, count, out):
     """Add the edges of steps first .. first + count - 1 to out (n, n) uint8."""
     n = last.shape[0]
-    words = np.empty((4, _pad(n)), np.uint32)
+    bits = np.empty((4, _pad(n)), np.uint32)
     adjacency = np.empty((n, n), np.uint8)
     for t in range(count):
-        c2, c3 = step_words(first + t, stream)
-        _fill(last, floor, symmetric, c2, c3, k0, k1, words, adjacency)
+        c2, c3 = step_counter(first + t, stream)
+        _fill(last, floor, symmetric, c2, c3, k0, k1, bits, adjacency)
         for i in range(n):
             for j in range(n):
                 out[i, j] |= adjacency[i, j]
@@ -111,18 +122,18 @@ def union(last, floor, symmetric, stream, k0, k1, first, count, out):
 
 @njit(cache=True, nogil=True)
 def neighbours(last, floor, symmetric, stream, k0, k1, step, sender):
-    """(n,) booleans: the receivers of one sender, from its own words (and, of undirected pairs, smaller clients')."""
+    """(n,) booleans: the receivers of one sender."""
     n = last.shape[0]
     out = np.empty(n, np.bool_)
-    c2, c3 = step_words(step, stream)
+    c2, c3 = step_counter(step, stream)
     for i in range(n):
         a, b = (min(i, sender), max(i, sender)) if symmetric else (sender, i)
-        words = philox4x32(b // 4, a, c2, c3, k0, k1)
-        word = words[0]
+        bits = philox4x32(b // 4, a, c2, c3, k0, k1)
+        number = bits[0]
         for r in range(1, 4):
             if b % 4 == r:
-                word = words[r]
-        out[i] = (word | floor) <= last[i, sender]
+                number = bits[r]
+        out[i] = (number | floor) <= last[i, sender]
     return out
 
 
@@ -130,13 +141,13 @@ def neighbours(last, floor, symmetric, stream, k0, k1, step, sender):
 def rates(low, span, symmetric, stream, k0, k1, last):
     """last (n, n) uint32 = t - 1 with t uniform on low .. low + span, 1 <= low; rate 1 on the diagonal."""
     n = last.shape[0]
-    words = np.empty((4, _pad(n)), np.uint32)
-    c2, c3 = step_words(0, stream)
+    bits = np.empty((4, _pad(n)), np.uint32)
+    c2, c3 = step_counter(0, stream)
     for block in range((n + 3) // 4):
-        _dense_words(block, c2, c3, k0, k1, _pad(n), words)
+        _draw_bits(block, c2, c3, k0, k1, _pad(n), bits)
         for i in range(4 * block, min(n, 4 * block + 4)):
-            for j in range(n):  # word (span + 1) < 2^64 because span < 2^32
-                offset = (np.uint64(words[i % 4, j]) * (span + np.uint64(1))) >> np.uint64(32)
+            for j in range(n):  # number (span + 1) < 2^64 because span < 2^32
+                offset = (np.uint64(bits[i % 4, j]) * (span + np.uint64(1))) >> np.uint64(32)
                 last[i, j] = np.uint32(low - np.uint64(1) + offset)
             last[i, i] = np.uint32(0xFFFFFFFF)
     if symmetric:
@@ -145,102 +156,98 @@ def rates(low, span, symmetric, stream, k0, k1, last):
                 last[j, i] = last[i, j]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Many small dense Bernoulli graphs in Numba: the words and matrices of dense, with LLVM's vectors along steps.
-#
-# A tile holds TILE steps, `stride` apart; of each pair (j, i) the words of all its steps lie side by side.
+# Small graphs: the same graphs and matrices. A tile holds TILE steps that are `stride` apart, of which `lanes` are in
+# use; the numbers of one pair (j, i) at these steps are contiguous.
 
 
 TILE = 64
-CLIENTS = 12  # at most so many clients, and
-STEPS = 16  # at least so many steps, make this faster than dense
+CLIENTS = 12  # with at most so many clients and
+STEPS = 16  # at least so many steps this is faster than `mixing` and `union`
 
 
 @njit(cache=True, nogil=True)
-def _dense_many_words(block, j, first, stride, stream, k0, k1, words):
-    """words[r, t] of the pairs (j, 4 block + r) at step first + t stride."""
-    for t in range(TILE):
-        c2, c3 = step_words(first + t * stride, stream)
+def _draw_bits_of_steps(block, j, first, stride, stream, k0, k1, lanes, bits):
+    """bits[r, t] of the pairs (j, 4 block + r) at step first + t stride, t < lanes."""
+    for t in range(lanes):
+        c2, c3 = step_counter(first + t * stride, stream)
         w0, w1, w2, w3 = philox4x32(block, j, c2, c3, k0, k1)
-        words[0, t] = w0
-        words[1, t] = w1
-        words[2, t] = w2
-        words[3, t] = w3
+        bits[0, t] = w0
+        bits[1, t] = w1
+        bits[2, t] = w2
+        bits[3, t] = w3
 
 
 @njit(cache=True, nogil=True)
-def _dense_many_compare(words, r, floor, last, out):
-    for t in range(TILE):
-        out[t] = (words[r, t] | floor) <= last
+def _compare_steps(bits, r, floor, last, lanes, out):
+    for t in range(lanes):
+        out[t] = (bits[r, t] | floor) <= last
 
 
 @njit(cache=True, nogil=True)
-def fill(last, floor, symmetric, stream, k0, k1, first, stride, words, out):
-    """Adjacency of steps first + t stride, t < TILE, into out (n, n, TILE), [i, j, t] = edge j -> i."""
+def fill(last, floor, symmetric, stream, k0, k1, first, stride, lanes, bits, out):
+    """Adjacency of steps first + t stride, t < lanes, into out (n, n, TILE), [i, j, t] = edge j -> i."""
     n = last.shape[0]
     for j in range(n):
         begin = j if symmetric else 0
         for block in range(begin // 4, (n + 3) // 4):
-            _dense_many_words(block, j, first, stride, stream, k0, k1, words)
+            _draw_bits_of_steps(block, j, first, stride, stream, k0, k1, lanes, bits)
             for i in range(max(begin, 4 * block), min(n, 4 * block + 4)):
-                _dense_many_compare(words, i % 4, floor, last[i, j], out[i, j])
+                _compare_steps(bits, i % 4, floor, last[i, j], lanes, out[i, j])
                 if symmetric:
                     out[j, i] = out[i, j]
 
 
 @njit(cache=True, nogil=True)
-def weigh(adjacency, degree, share, weight):
-    """weight[i, j] = 1 / outdegree of j on edges, for every step of a tile; degree and share are scratch."""
+def weigh(adjacency, lanes, degree, share, weight):
+    """weight[i, j, t] = adjacency[i, j, t] / (out-degree of j), t < lanes; degree and share are scratch."""
     n = adjacency.shape[0]
     for j in range(n):
         degree[:] = 0
         for i in range(n):
-            for t in range(TILE):
+            for t in range(lanes):
                 degree[t] += adjacency[i, j, t]
-        for t in range(TILE):
+        for t in range(lanes):
             share[t] = 1.0 / degree[t]
         for i in range(n):
-            for t in range(TILE):
+            for t in range(lanes):
                 weight[i, j, t] = share[t] * adjacency[i, j, t]
 
 
 @njit(cache=True, nogil=True)
-def mixing_of_runs(last, floor, symmetric, stream, k0, k1, first, out):
+def mixing_of_small_graphs(last, floor, symmetric, stream, k0, k1, first, out):
     """Mixing matrices of steps first, first + 1, ... into out (steps, n, n): 1 / outdegree of the sender on edges."""
     n = last.shape[0]
-    words = np.empty((4, TILE), np.uint32)
+    bits = np.empty((4, TILE), np.uint32)
     adjacency = np.empty((n, n, TILE), np.uint8)
     degree, share = np.empty(TILE, np.int32), np.empty(TILE, np.float64)
     weight = np.empty((n, n, TILE), np.float64)
     by_pair, flat = weight.reshape(n * n, TILE), out.reshape(-1, n * n)
     for begin in range(0, out.shape[0], TILE):
-        fill(last, floor, symmetric, stream, k0, k1, first + begin, 1, words, adjacency)
-        weigh(adjacency, degree, share, weight)
-        for t in range(min(TILE, out.shape[0] - begin)):
+        lanes = min(TILE, out.shape[0] - begin)
+        fill(last, floor, symmetric, stream, k0, k1, first + begin, 1, lanes, bits, adjacency)
+        weigh(adjacency, lanes, degree, share, weight)
+        for t in range(lanes):
             for e in range(n * n):
                 flat[begin + t, e] = by_pair[e, t]
 
 
 @njit(cache=True, nogil=True)
-def union_of_runs(last, floor, symmetric, stream, k0, k1, first, count, out):
+def union_of_small_graphs(last, floor, symmetric, stream, k0, k1, first, count, out):
     """Add the edges of steps first .. first + count - 1 to out (n, n) uint8."""
     n = last.shape[0]
-    words = np.empty((4, TILE), np.uint32)
+    bits = np.empty((4, TILE), np.uint32)
     adjacency = np.empty((n, n, TILE), np.uint8)
     for begin in range(0, count, TILE):
-        fill(last, floor, symmetric, stream, k0, k1, first + begin, 1, words, adjacency)
+        lanes = min(TILE, count - begin)
+        fill(last, floor, symmetric, stream, k0, k1, first + begin, 1, lanes, bits, adjacency)
         for i in range(n):
             for j in range(n):
-                for t in range(min(TILE, count - begin)):
+                for t in range(lanes):
                     out[i, j] |= adjacency[i, j, t]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Adjacency lists in Numba: from the receivers of every sender to the rows of the mixing matrix, in time of the edges.
-#
-# Large arrays are made by NumPy and handed over: its allocations use huge pages, which halves the time of a first
-# write.
-
+# Formats. Large arrays are allocated by NumPy and passed to the kernels: its allocations use huge pages, which halves
+# the time of the first write.
 
 Csr = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -312,7 +319,7 @@ def _row_ends(adjacency, indptr):
 
 @njit(cache=True, nogil=True)
 def _equal_shares(adjacency, share):
-    counts = np.zeros(share.size, np.int32)  # as narrow as will do: as many at once as a register holds
+    counts = np.zeros(share.size, np.int32)  # narrow, so that a register holds many
     for i in range(adjacency.shape[0]):
         for j in range(counts.size):
             counts[j] += adjacency[i, j]
@@ -322,7 +329,7 @@ def _equal_shares(adjacency, share):
 
 @njit(cache=True, nogil=True)
 def _compress(adjacency, share, indices, weights):
-    e = np.uint64(0)  # unsigned: Numba asks of every other index whether it counts from the end
+    e = np.uint64(0)  # unsigned: a signed index is tested for being negative
     for i in range(adjacency.shape[0]):
         for j in range(adjacency.shape[1]):
             indices[e] = j
@@ -348,19 +355,15 @@ def scatter(indptr, indices, weights, out):
             out[i, indices[e]] = weights[e]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Distinct random receivers for every sender in Numba, never an n x n array.
+# Sparse graphs: k distinct receivers for each sender.
 #
-# Floyd's algorithm draws k distinct numbers out of n - 1: for d = 0 .. k-1 take r uniform on 0 .. n-1-k+d; if r was
-# taken
-# before, take n-1-k+d instead. Draw d of sender j at step s uses half d mod 2 of the Philox counter (block d div 2, j,
-# s)
-# as one 64-bit word. The others of sender j are numbered without j: r stands for r if r < j, else for r + 1.
+# Floyd's algorithm [1] draws k distinct numbers out of n − 1: for d = 0 .. k−1 draw r uniform on 0 .. n−1−k+d; if r was
+# drawn before, take n−1−k+d instead. Draw d of sender j at step s uses 64 random bits, half d mod 2 of the Philox
+# counter (block d div 2, client j, step s). The numbers skip the sender: r stands for client r if r < j, else r + 1.
 #
-# Senders with the same k are drawn side by side in LANES lanes: chosen[d, a] is number d of the sender in lane a, and
-# LLVM vectorises every loop over a, membership and sorting included. That costs k^2 / 16 or so per sender; where k is
-# so
-# large that a scan over all n clients is cheaper, membership is a table of n flags instead, with the same result.
+# Senders with the same k are processed side by side: chosen[d, a] is draw d of the sender in lane a, and LLVM
+# vectorises every loop over a, including the test for repetition and sorting. That costs about k²/16 per sender. Where
+# a scan over all n clients is cheaper, a table of n flags replaces it, with the same result.
 #
 # [1] J. Bentley, B. Floyd. Programming pearls: a sample of brilliance. Communications of the ACM 30 (9), 1987.
 
@@ -446,7 +449,7 @@ def _receivers(n, k, client, c2, c3, k0, k1, chosen):
 @njit(cache=True, nogil=True)
 def constant_receivers(n, k, first, step, stream, k0, k1, out):
     """Receivers of senders first, first + 1, ... into out (senders, k + 1), each row sorted."""
-    c2, c3 = step_words(step, stream)
+    c2, c3 = step_counter(step, stream)
     client = np.empty(RECEIVER_LANES, np.int32)
     chosen = np.empty((k + 2, RECEIVER_LANES), np.int32)
     for begin in range(0, out.shape[0], RECEIVER_LANES):
@@ -486,7 +489,7 @@ def _by_degree(indptr, begin, end, first, order):
 @njit(cache=True, nogil=True)
 def varied_receivers(n, first, indptr, step, stream, k0, k1, out):
     """Receivers of sender first + a into out[indptr[a] : indptr[a + 1]], itself included, sorted."""
-    c2, c3 = step_words(step, stream)
+    c2, c3 = step_counter(step, stream)
     senders = indptr.size - 1
     most = 0
     for a in range(senders):
@@ -515,14 +518,14 @@ def varied_receivers(n, first, indptr, step, stream, k0, k1, out):
 
 @njit(cache=True, nogil=True)
 def binomial_degrees(smallest, table, guide, first, step, stream, k0, k1, indptr):
-    """indptr of degrees 1 + smallest + #{table entries <= w}, w a 64-bit word of each sender first, first + 1, ..."""
-    c2, c3 = step_words(step, stream)
+    """indptr of degrees 1 + smallest + #{table entries <= w}, w a 64-bit number of each sender first, first + 1, ..."""
+    c2, c3 = step_counter(step, stream)
     indptr[0] = 0
     for a in range(indptr.size - 1):
         hi, lo, _, _ = philox4x32(0, first + a, c2, c3, k0, k1)
-        word = (np.uint64(hi) << np.uint64(32)) | np.uint64(lo)
+        number = (np.uint64(hi) << np.uint64(32)) | np.uint64(lo)
         e = guide[hi >> np.uint32(24)]  # passes over the entries below the leading byte
-        while e < table.size and table[e] <= word:
+        while e < table.size and table[e] <= number:
             e += 1
         indptr[a + 1] = indptr[a] + 1 + smallest + e
 

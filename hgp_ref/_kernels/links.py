@@ -1,8 +1,14 @@
-"""What becomes of messages on links that lose and delay, in Numba: fates, delivery times, products.
+"""Links that lose and delay messages, and clients that sleep.
 
-The fate of the message j -> i at step s is one Philox counter (block i, client j, step s): word 0 says whether it is
-lost, words 1 and 2 how late it is. A share that is sent is *due* at some step; `cover` finds out when, if messages
-carry running sums: with the first message to arrive among those sent along the same edge at that step or later.
+For `networks.unreliable` (loss, delay, sleep) and `mixing.unreliable` (arrival of shares, matrices of calls).
+
+The message j → i of step s has one Philox counter (block i, client j, step s): its number 0 decides whether the message
+is lost, numbers 1 and 2 by how many steps it is delayed. Each share W_ij(s) z_j(s) arrives at some step, or NEVER. If
+messages carry running sums, a share arrives with the first message along its edge that was sent at step s or later
+(`earliest_arrivals`).
+
+What must not change: the counters, and that a receiver adds the shares that arrive at one step in the order in which
+they were sent, by sender within a step. Stepping and composed calls round alike because of it.
 """
 
 from __future__ import annotations
@@ -10,96 +16,96 @@ from __future__ import annotations
 import numpy as np
 
 from hgp_ref._numba import njit
-from hgp_ref.philox import below, philox4x32, step_words
+from hgp_ref.philox import below, philox4x32, step_counter
 
 NEVER = np.iinfo(np.int64).max
 LOST = -1
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fate(i, j, c2, c3, k0, k1, lost_below, lateness):
-    """LOST, or by how many of 0 .. lateness - 1 steps the message j -> i is late; what stays at home is in time."""
+def message_delay(i, j, c2, c3, k0, k1, loss_threshold, delays):
+    """The delay of the message j → i, uniform on 0 .. delays − 1, or LOST; 0 for a self-loop."""
     if i == j:
         return np.int64(0)
     w0, w1, w2, _ = philox4x32(i, j, c2, c3, k0, k1)
-    if np.uint64(w0) < lost_below:
+    if np.uint64(w0) < loss_threshold:
         return np.int64(LOST)
-    return np.int64(below(w1, w2, lateness))
+    return np.int64(below(w1, w2, delays))
 
 
 @njit(cache=True, nogil=True)
-def fates(indptr, senders, step, stream, k0, k1, lost_below, lateness, out):
-    """`fate` of every edge of a graph by rows."""
-    c2, c3 = step_words(step, stream)
+def message_delays(indptr, senders, step, stream, k0, k1, loss_threshold, delays, out):
+    """`message_delay` of every edge of a CSR graph."""
+    c2, c3 = step_counter(step, stream)
     for i in range(indptr.size - 1):
         for e in range(indptr[i], indptr[i + 1]):
-            out[e] = fate(i, senders[e], c2, c3, k0, k1, lost_below, lateness)
+            out[e] = message_delay(i, senders[e], c2, c3, k0, k1, loss_threshold, delays)
 
 
 @njit(cache=True, nogil=True)
-def sleepers(step, stretch, stream, k0, k1, below_this, out):
-    """Whether client j sleeps at `step`: time is cut into stretches, elsewhere for each client, each slept or not."""
-    p2, p3 = step_words(0, stream)
+def asleep_at(step, stretch, stream, k0, k1, threshold, out):
+    """Whether client j sleeps at `step`: its time is divided into intervals of `stretch` steps at a random offset."""
+    p2, p3 = step_counter(0, stream)
     for j in range(out.size):
         w0, w1, _, _ = philox4x32(0, j, p2, p3, k0, k1)
         block = (np.int64(step) - 1 + np.int64(below(w0, w1, stretch))) // stretch
-        c2, c3 = step_words(block + 1, stream)
-        word, _, _, _ = philox4x32(0, j, c2, c3, k0, k1)
-        out[j] = np.uint64(word) < below_this
+        c2, c3 = step_counter(block + 1, stream)
+        number, _, _, _ = philox4x32(0, j, c2, c3, k0, k1)
+        out[j] = np.uint64(number) < threshold
 
 
 @njit(cache=True, nogil=True)
-def silence(indptr, senders, weights, asleep):
-    """The rows of a mixing matrix without the edges of those asleep: what would go to them, senders keep."""
+def keep_from_sleepers(indptr, senders, weights, asleep):
+    """The CSR matrix without edges of sleeping clients; a sender retains what would go to them, W_jj += Σ_i W_ij."""
     n = indptr.size - 1
-    kept = asleep.astype(np.float64)  # beside what a client keeps anyway
+    retained = asleep.astype(np.float64)  # in addition to W_jj; a sleeper retains everything
     for i in range(n):
         for e in range(indptr[i], indptr[i + 1]):
             if asleep[i] and not asleep[senders[e]]:
-                kept[senders[e]] += weights[e]
+                retained[senders[e]] += weights[e]
     begin = np.zeros(n + 1, dtype=np.int64)
-    others = np.empty(senders.size + n, dtype=senders.dtype)
+    neighbours = np.empty(senders.size + n, dtype=senders.dtype)
     shares = np.empty(senders.size + n)
     filled = 0
     for i in range(n):
-        own = kept[i] > 0.0  # its own entry is still to be written
+        self_loop_missing = retained[i] > 0.0
         for e in range(indptr[i], indptr[i + 1]):
             j = senders[e]
-            if own and j >= i:
-                others[filled] = i
-                shares[filled] = weights[e] + kept[i] if j == i and not asleep[i] else kept[i]
-                filled, own = filled + 1, False
+            if self_loop_missing and j >= i:
+                neighbours[filled] = i
+                shares[filled] = weights[e] + retained[i] if j == i and not asleep[i] else retained[i]
+                filled, self_loop_missing = filled + 1, False
                 if j == i:
                     continue
             if not asleep[i] and not asleep[j]:
-                others[filled], shares[filled] = j, weights[e]
+                neighbours[filled], shares[filled] = j, weights[e]
                 filled += 1
-        if own:
-            others[filled], shares[filled] = i, kept[i]
+        if self_loop_missing:
+            neighbours[filled], shares[filled] = i, retained[i]
             filled += 1
         begin[i + 1] = filled
-    return begin, others[:filled], shares[:filled]
+    return begin, neighbours[:filled], shares[:filled]
 
 
 @njit(cache=True, nogil=True)
-def silence_dense(W, asleep):
+def keep_from_sleepers_dense(W, asleep):
     """The same for a matrix (n, n), in place, bit for bit."""
     for j in range(W.shape[0]):
-        kept = 0.0
+        retained = 0.0
         for i in range(W.shape[0]):
             if asleep[j] or asleep[i]:
-                kept += 0.0 if asleep[j] else W[i, j]
+                retained += 0.0 if asleep[j] else W[i, j]
                 W[i, j] = 0.0
-        W[j, j] = 1.0 if asleep[j] else W[j, j] + kept
+        W[j, j] = 1.0 if asleep[j] else W[j, j] + retained
 
 
 @njit(cache=True, nogil=True)
-def cover(pair, due, earliest):
-    """due[e] <- the earliest of due[e], due[e + 1], ... on the same pair; earliest (pairs,) begins as NEVER."""
+def earliest_arrivals(pair, arrival, earliest):
+    """arrival[e] ← min of arrival[e], arrival[e + 1], … over the same pair; earliest (pairs,) is NEVER on entry."""
     for e in range(pair.size - 1, -1, -1):
-        if due[e] < earliest[pair[e]]:
-            earliest[pair[e]] = due[e]
-        due[e] = earliest[pair[e]]
+        if arrival[e] < earliest[pair[e]]:
+            earliest[pair[e]] = arrival[e]
+        arrival[e] = earliest[pair[e]]
 
 
 @njit(cache=True, nogil=True)
@@ -118,48 +124,45 @@ def group(bucket, buckets):
 
 
 @njit(cache=True, nogil=True)
-def products(W, steps, first, stream, k0, k1, lost_below, lateness, robust, out, messages):
-    """What calls of `steps` steps make of n clients' sums, out (calls, n, n), with nothing under way before each.
+def products(W, steps, first, stream, k0, k1, loss_threshold, delays, robust, out, messages):
+    """The matrices P of calls of `steps` steps, out (calls, n, n), with nothing in flight before each call.
 
-    W (calls · steps, n, n) is what is sent; the first of its steps is number `first`.
+    W (calls · steps, n, n) holds the mixing matrices from step `first` on; with `robust`, messages carry running sums.
     """
     n = W.shape[1]
-    due = np.empty((steps, n, n), dtype=np.int64)
+    arrival = np.empty((steps, n, n), dtype=np.int64)
     held = np.empty((steps + 1, n, n))
     for c in range(messages.size):
         sent = W[c * steps : (c + 1) * steps]
         messages[c] = 0
         for t in range(steps):
-            c2, c3 = step_words(first + c * steps + t, stream)
+            c2, c3 = step_counter(first + c * steps + t, stream)
             for i in range(n):
                 for j in range(n):
-                    late = np.int64(LOST)
+                    delay = np.int64(LOST)
                     if sent[t, i, j] != 0.0:
-                        late = fate(i, j, c2, c3, k0, k1, lost_below, lateness)
+                        delay = message_delay(i, j, c2, c3, k0, k1, loss_threshold, delays)
                         messages[c] += i != j
-                    due[t, i, j] = NEVER if late == LOST else t + late
+                    arrival[t, i, j] = NEVER if delay == LOST else t + delay
         if robust:
             for t in range(steps - 2, -1, -1):  # with what is sent later along the same edge
                 for i in range(n):
                     for j in range(n):
-                        due[t, i, j] = min(due[t, i, j], due[t + 1, i, j])
-        _carry(sent, due, held)
+                        arrival[t, i, j] = min(arrival[t, i, j], arrival[t + 1, i, j])
+        _deliver(sent, arrival, held)
         out[c] = held[steps]
 
 
 @njit(cache=True, nogil=True)
-def _carry(sent, due, held):
-    """held[t], what clients hold before step t, (n, n) from I on.
-
-    A receiver adds what is due at one step in the order in which it was sent, by sender within a step.
-    """
+def _deliver(sent, arrival, held):
+    """held[t] (n, n), the product of the steps before t: held[0] = I, and shares are added to held[arrival + 1]."""
     held[:] = 0.0
     for i in range(sent.shape[1]):
         held[0, i, i] = 1.0
     for t in range(sent.shape[0]):
         for i in range(sent.shape[1]):
             for j in range(sent.shape[1]):
-                if sent[t, i, j] != 0.0 and due[t, i, j] < sent.shape[0]:
-                    row = held[due[t, i, j] + 1, i]
+                if sent[t, i, j] != 0.0 and arrival[t, i, j] < sent.shape[0]:
+                    row = held[arrival[t, i, j] + 1, i]
                     for k in range(row.size):
                         row[k] += sent[t, i, j] * held[t, j, k]

@@ -1,18 +1,18 @@
-"""A block of w bytes of a row, held in vector registers: what Numba's own loops cannot be made to keep there.
+"""One step of mixing along a sparse graph, and products of small dense mixing matrices.
 
-    zeros(z, w)               0, as a block of z's numbers
-    load(z, i, c, w)          z[i, c : c + lanes],  lanes = w / itemsize
-    fetch(z, i, c, w)         asks for the cache lines of that block, which changes nothing but the time of a later load
-    store(block, z, i, c)     z[i, c : c + lanes] = block
-    times(number, block)      number · block, the number rounded to the block's precision first
-    plus(a, b)                a + b
+For `mixing.simulated`, `mixing.unreliable` and `mpi.channel`. With W the mixing matrix of a graph, z (n, d), and N(i)
+the clients from which i receives:
 
-LLVM cannot know that the rows which a kernel writes are not among those it reads. A loop of Numba therefore loads and
-stores the row it sums into at every edge, after a test for overlap. A sum that is a *value* of the program stays in
-registers by itself. Every operation rounds once and no two are contracted into one, so that a number comes out the
-same bit for bit as from a loop over single numbers, in whatever block it was.
+    pull_step    out_i = Σ_{j ∈ N(i)} W_ij z_j               any weights, as CSR by receiver
+    push_step    out_i = Σ_{j ∈ N(i)} z_j / outdegree(j)     equal weights, from the receivers of each sender as drawn
+    compose      P_c = W_{(c+1)S} … W_{cS+1}                 for calls c = 0, 1, … of S graphs
+    products     the same for small dense random graphs, which are drawn and multiplied in one pass
 
-Arrays are C-contiguous and (n, d); indices are not checked and not negative.
+What must not change: a receiver adds its senders in increasing order, starting from 0, and every product and every sum
+rounds once (no fused multiply-add). So a row has the same bits whether it is computed alone, by any of several threads,
+pushed or pulled, and whatever the number of columns. `pull_rows` and `push_rows` are this definition as plain loops.
+The kernels in use sum blocks of columns in vector registers. They take 1/3 to 3/4 of the time of the plain loops
+(`python -m benchmarks mixing`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,19 @@ from numba.extending import intrinsic, models, register_model
 
 from hgp_ref._kernels.graphs import TILE, fill, weigh
 from hgp_ref._numba import njit, over_rows
+
+# Vector registers: a block of w bytes of a row as a value of the program.
+#
+#     zeros(z, w)               0, as a block of numbers of z's dtype
+#     load(z, i, c, w)          z[i, c : c + lanes],  lanes = w / itemsize
+#     fetch(z, i, c, w)         prefetch the cache lines of that block
+#     store(block, z, i, c)     z[i, c : c + lanes] = block
+#     times(number, block)      number · block, the number rounded to the block's precision first
+#     plus(a, b)                a + b
+#
+# LLVM cannot know that the rows a kernel writes are not among those it reads. A loop in Numba therefore loads and
+# stores the row it sums into at every edge. A sum that is a value of the program stays in registers. Arrays are
+# C-contiguous, (n, d); indices are not checked. `_place` uses internals of Numba (numba.np.arrayobj).
 
 LINE = 64  # bytes of a cache line
 
@@ -48,7 +61,7 @@ class _Vector(models.PrimitiveModel):
 
 
 def _instruction(generator: Any) -> Any:
-    """Numba's `intrinsic`, which hands over widths as literals; what it makes is called with other arguments."""
+    """Numba's `intrinsic`, with widths as literals."""
     return intrinsic(prefer_literal=True)(generator)
 
 
@@ -129,8 +142,8 @@ def times(typing, number, block):
         number, vector = arguments
         zero, nothing = ir.IntType(32)(0), ir.Constant(vector.type, ir.Undefined)
         everywhere = ir.Constant(ir.VectorType(zero.type, vector.type.count), None)
-        spread = builder.shuffle_vector(builder.insert_element(nothing, number, zero), nothing, everywhere)
-        return builder.fmul(spread, vector)
+        repeated = builder.shuffle_vector(builder.insert_element(nothing, number, zero), nothing, everywhere)
+        return builder.fmul(repeated, vector)
 
     return block(block.dtype, block), generate
 
@@ -141,44 +154,28 @@ def plus(typing, a, b):
     return a(a, b), lambda context, builder, signature, arguments: builder.fadd(*arguments)
 
 
-# ----------------------------------------------------------------------------------------------------
-# One step of a sparse mixing matrix on host arrays: pulled along its rows, or pushed along its columns.
-#
-#     pull:  out[i, :] = Σ_e weights[e] z[indices[e], :]    over the edges indptr[i] ≤ e < indptr[i+1] of receiver i
-#     push:  out[i, :] = Σ_j z[j, :] / outdegree(j)         over the senders j that have i among their receivers
-#
-# Pulling takes any weights, as CSR. Pushing is for networks whose senders split equally, and takes the lists of
-# receivers
-# as they are drawn: no sort by receiver, no weights. A receiver adds its senders in their order, beginning from 0, and
-# every product and sum rounds once: its row is the same bit for bit whether it is computed alone, in a range, or by any
-# of several threads, and pushed or pulled (senders in increasing order). `pull_rows` and `push_rows` say this in loops.
-# What runs holds blocks of columns in registers: the loops take 1.3 to 3 times as long when pulling, up to twice as
-# long
-# when pushing short rows, as `python -m benchmarks mixing` measures.
-#
-# `out` holds the rows of receivers begin, begin + 1, ...; z may hold more rows or fewer. Both are contiguous, (·, d).
+# One step of mixing. z and out are contiguous.
 
 
-WIDE, NARROW = 256, 16  # bytes of a block of columns, beside a cache line: eight AVX2 registers, an SSE register
-AHEAD = 8  # edges between asking for a wide block and adding it: rows of z lie anywhere, and not in a cache near by
+WIDE, NARROW = 256, 16  # bytes of blocks of columns, besides LINE: eight AVX2 registers, an SSE register
+AHEAD = 8  # edges between the prefetch of a wide block and its use
 
 
 def empty_like(z: np.ndarray) -> np.ndarray:
-    """An uninitialised array for the result of a step; it begins at a cache line, so rows lie in as few as they can.
+    """An uninitialised array like z that begins at a cache line.
 
-    NumPy's own begin 16 bytes after one: a row of 64 bytes is then two lines, and slower by half.
+    NumPy's arrays begin 16 bytes after one; a row of 64 bytes then covers two lines, and a step takes half as long
+    again.
     """
-    room = np.empty(z.nbytes + LINE, dtype=np.uint8)
-    begin = -room.ctypes.data % LINE
-    return room[begin : begin + z.nbytes].view(z.dtype).reshape(z.shape)
+    buffer = np.empty(z.nbytes + LINE, dtype=np.uint8)
+    begin = -buffer.ctypes.data % LINE
+    return buffer[begin : begin + z.nbytes].view(z.dtype).reshape(z.shape)
 
 
-def pull_step(
-    indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, z: np.ndarray, out: np.ndarray, begin: int = 0
-) -> None:
-    """out[i - begin] = Σ over the senders j of row i of weights[i, j] z[j], for as many rows i as out has; CSR."""
-    own = indptr[begin : begin + out.shape[0] + 1]
-    over_rows(_pull_blocks, out.shape[0], int(own[-1] - own[0]) * z.shape[1], own, indices, weights, z, out)
+def pull_step(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
+    """out_i = Σ_j W_ij z_j for the rows i of a CSR matrix; a part of its indptr gives a part of the rows."""
+    edges = int(indptr[-1] - indptr[0])
+    over_rows(_pull_blocks, out.shape[0], edges * z.shape[1], indptr, indices, weights, z, out)
 
 
 @njit(cache=True, nogil=True)
@@ -242,18 +239,10 @@ def _pull_blocks(begin, end, indptr, indices, weights, z, out):
             out[i, b] = total
 
 
-def pull_vector_step(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    weights: np.ndarray,
-    omega: np.ndarray,
-    begin: int = 0,
-    end: int | None = None,
-) -> np.ndarray:
-    """Entries begin .. end-1 (all by default) of W ω for a vector ω, in float64: Push-Sum's weights."""
-    own = indptr[begin:] if end is None else indptr[begin : end + 1]
-    out = np.empty(own.size - 1, dtype=omega.dtype)
-    over_rows(_pull_vector, out.size, int(own[-1] - own[0]), own, indices, weights, omega, out)
+def pull_vector_step(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, omega: np.ndarray) -> np.ndarray:
+    """W ω for a vector ω in float64, by rows as `pull_step`: Push-Sum's weights."""
+    out = np.empty(indptr.size - 1, dtype=omega.dtype)
+    over_rows(_pull_vector, out.size, int(indptr[-1] - indptr[0]), indptr, indices, weights, omega, out)
     return out
 
 
@@ -266,12 +255,12 @@ def _pull_vector(begin, end, indptr, indices, weights, omega, out):
         out[i] = total
 
 
-def push_step(indptr: np.ndarray, receivers: np.ndarray, z: np.ndarray, out: np.ndarray, begin: int = 0) -> None:
-    """out[i - begin] = Σ over the senders j that reach i of z[j] / outdegree(j), from every sender's sorted receivers.
+def push_step(indptr: np.ndarray, receivers: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
+    """out_i = Σ_j z_j / outdegree(j) over the senders j of i, from the sorted receivers of every sender.
 
-    No matrix by rows is needed: what a sender holds is read once and added to its receivers' rows.
+    The row of a sender is read once and added to the rows of its receivers.
     """
-    over_rows(_push_blocks, out.shape[0], receivers.size * z.shape[1], indptr, receivers, z, out, begin)
+    over_rows(_push_blocks, out.shape[0], receivers.size * z.shape[1], indptr, receivers, z, out)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -285,25 +274,24 @@ def within(receivers, first, last, begin, end):
 
 
 @njit(cache=True, nogil=True)
-def push_rows(begin, end, indptr, receivers, z, out, offset):
-    """Rows begin .. end-1 of `out`, those of receivers offset + begin .. offset + end-1: the definition."""
+def push_rows(begin, end, indptr, receivers, z, out):
+    """Rows begin .. end-1 of a step, the definition."""
     out[begin:end] = 0
     for j in range(z.shape[0]):
         share = z.dtype.type(1.0 / (indptr[j + 1] - indptr[j]))
-        first, last = within(receivers, indptr[j], indptr[j + 1], offset + begin, offset + end)
+        first, last = within(receivers, indptr[j], indptr[j + 1], begin, end)
         for e in range(first, last):
-            i = np.uint64(receivers[e] - offset)
+            i = np.uint64(receivers[e])
             for c in range(z.shape[1]):
                 out[i, c] += share * z[j, c]
 
 
 def _push_block(width: int) -> Any:
-    """`width` bytes of what sender j holds, from column c on, to the rows of its receivers."""
+    """Add `width` bytes of the row of sender j, from column c on, to the rows of its receivers."""
 
     @njit(cache=False, nogil=True, forceinline=True)
-    def block(receivers, share, z, out, first, last, j, c, offset):
+    def block(receivers, share, z, out, first, last, j, c):
         sent = times(share, load(z, j, c, width))
-        c -= offset * out.shape[1]  # in `out` receiver i begins that many rows earlier
         for e in range(first, last):
             i = np.uint32(receivers[np.uint64(e)])
             store(plus(load(out, i, c, width), sent), out, i, c)
@@ -315,8 +303,8 @@ _push_wide, _push_line, _push_narrow = (_push_block(width) for width in (WIDE, L
 
 
 @njit(cache=True, nogil=True)
-def _push_blocks(begin, end, indptr, receivers, z, out, offset):
-    """`push_rows` in blocks of columns, and what few columns are left one by one."""
+def _push_blocks(begin, end, indptr, receivers, z, out):
+    """`push_rows` in blocks of columns; the last few columns go one by one."""
     d = z.shape[1]
     wide, line, narrow = WIDE // z.itemsize, LINE // z.itemsize, NARROW // z.itemsize
     out[begin:end] = 0
@@ -324,42 +312,40 @@ def _push_blocks(begin, end, indptr, receivers, z, out, offset):
         first, last = indptr[j], indptr[j + 1]
         share = 1.0 / (last - first)
         if end - begin < z.shape[0]:
-            first, last = within(receivers, first, last, offset + begin, offset + end)
+            first, last = within(receivers, first, last, begin, end)
         c = 0
         while c + wide <= d:
-            _push_wide(receivers, share, z, out, first, last, j, c, offset)
+            _push_wide(receivers, share, z, out, first, last, j, c)
             c += wide
         while c + line <= d:
-            _push_line(receivers, share, z, out, first, last, j, c, offset)
+            _push_line(receivers, share, z, out, first, last, j, c)
             c += line
         while c + narrow <= d:
-            _push_narrow(receivers, share, z, out, first, last, j, c, offset)
+            _push_narrow(receivers, share, z, out, first, last, j, c)
             c += narrow
         for b in range(c, d):
             sent = z.dtype.type(share) * z[j, b]
             for e in range(first, last):
-                out[np.uint64(np.uint32(receivers[np.uint64(e)]) - offset), b] += sent
+                out[np.uint64(np.uint32(receivers[np.uint64(e)])), b] += sent
 
 
-def push_vector_step(
-    indptr: np.ndarray, receivers: np.ndarray, omega: np.ndarray, begin: int = 0, end: int | None = None
-) -> np.ndarray:
-    """Entries begin .. end-1 (all by default) of W ω for a vector ω, in float64, where every sender splits equally."""
-    out = np.empty((omega.size if end is None else end) - begin, dtype=omega.dtype)
-    over_rows(_push_vector, out.size, receivers.size, indptr, receivers, omega, out, begin)
+def push_vector_step(indptr: np.ndarray, receivers: np.ndarray, omega: np.ndarray) -> np.ndarray:
+    """W ω for a vector ω in float64, where every sender splits equally."""
+    out = np.empty(omega.size, dtype=omega.dtype)
+    over_rows(_push_vector, out.size, receivers.size, indptr, receivers, omega, out)
     return out
 
 
 @njit(cache=True, nogil=True)
-def _push_vector(begin, end, indptr, receivers, omega, out, offset):
+def _push_vector(begin, end, indptr, receivers, omega, out):
     out[begin:end] = 0.0
     for j in range(omega.size):
         first, last = indptr[j], indptr[j + 1]
-        share = (1.0 / (last - first)) * omega[j]  # as pulled, bit for bit
+        share = (1.0 / (last - first)) * omega[j]  # rounds as in `_pull_vector`
         if end - begin < omega.size:
-            first, last = within(receivers, first, last, offset + begin, offset + end)
+            first, last = within(receivers, first, last, begin, end)
         for e in range(first, last):
-            out[np.uint64(np.uint32(receivers[np.uint64(e)]) - offset)] += share
+            out[np.uint64(np.uint32(receivers[np.uint64(e)]))] += share
 
 
 @njit(cache=True, nogil=True)
@@ -377,8 +363,7 @@ def padded_rows(
     return senders, padded
 
 
-# ----------------------------------------------------------------------------------------------------
-# Products of the mixing matrices of a call, and how many messages they stand for.
+# Products of the mixing matrices of a call
 
 
 DENSE_SPEEDUP = 8  # a multiply-add of a dense product takes about 1/8 of one in a sparse step
@@ -437,40 +422,35 @@ def count_messages(W: np.ndarray, steps: int) -> np.ndarray:
     return messages
 
 
-# ----------------------------------------------------------------------------------------------------
-# Products of the mixing matrices of many small dense Bernoulli graphs, drawn and multiplied in one sweep.
-#
-#     P_c = P(first + (c + 1) S - 1) ... P(first + c S),   c = 0, 1, ...
-#
-# LLVM's vectors run along the calls c: the matrices of step s of TILE calls are S steps apart, are drawn together and
-# multiply the products of those calls together. No single matrix is ever written to memory.
+# Small dense random graphs: step s of up to TILE calls is drawn at once (these graphs are S steps apart) and multiplies
+# the products of these calls. LLVM vectorises over calls. No single matrix is written to memory.
 
 
-CLIENTS = 8  # at most so many clients, and
-CALLS = 32  # at least so many calls, make this faster than matrices one by one
+CLIENTS = 8  # up to which this is faster than `compose`
 
 
 @njit(cache=True, nogil=True)
 def products(last, floor, symmetric, stream, k0, k1, first, steps, out, messages):
-    """P_c into out (calls, n, n), and into messages (calls,) how many edges other than self-loops their graphs have."""
+    """P_c = W_{first+(c+1)S−1} … W_{first+cS} into out (calls, n, n), and the number of messages of call c."""
     n, calls = last.shape[0], out.shape[0]
-    words = np.empty((4, TILE), np.uint32)
+    bits = np.empty((4, TILE), np.uint32)
     adjacency = np.empty((n, n, TILE), np.uint8)
     degree, share = np.empty(TILE, np.int32), np.empty(TILE, np.float64)
     weight, product = np.empty((n, n, TILE), np.float64), np.empty((2, n, n, TILE), np.float64)
     edges = np.empty(TILE, np.int64)
     for begin in range(0, calls, TILE):
+        lanes = min(TILE, calls - begin)
         edges[:] = -n * steps
         for s in range(steps):
-            fill(last, floor, symmetric, stream, k0, k1, first + begin * steps + s, steps, words, adjacency)
+            fill(last, floor, symmetric, stream, k0, k1, first + begin * steps + s, steps, lanes, bits, adjacency)
             if s == 0:
-                weigh(adjacency, degree, share, product[0])
+                weigh(adjacency, lanes, degree, share, product[0])
             else:
-                weigh(adjacency, degree, share, weight)
-                _multiply(weight, product[(s - 1) % 2], product[s % 2])
-            _count(adjacency, edges)
+                weigh(adjacency, lanes, degree, share, weight)
+                _multiply(weight, product[(s - 1) % 2], lanes, product[s % 2])
+            _count(adjacency, lanes, edges)
         last_product = product[(steps - 1) % 2]
-        for t in range(min(TILE, calls - begin)):
+        for t in range(lanes):
             messages[begin + t] = edges[t]
             for i in range(n):
                 for j in range(n):
@@ -478,22 +458,22 @@ def products(last, floor, symmetric, stream, k0, k1, first, steps, out, messages
 
 
 @njit(cache=True, nogil=True)
-def _multiply(a, b, out):
-    """out = a b, for every call of a tile."""
+def _multiply(a, b, lanes, out):
+    """out = a b for each call of a tile."""
     n = a.shape[0]
     for i in range(n):
         for j in range(n):
-            for t in range(TILE):
+            for t in range(lanes):
                 out[i, j, t] = a[i, 0, t] * b[0, j, t]
             for k in range(1, n):
-                for t in range(TILE):
+                for t in range(lanes):
                     out[i, j, t] += a[i, k, t] * b[k, j, t]
 
 
 @njit(cache=True, nogil=True)
-def _count(adjacency, edges):
+def _count(adjacency, lanes, edges):
     n = adjacency.shape[0]
     for i in range(n):
         for j in range(n):
-            for t in range(TILE):
+            for t in range(lanes):
                 edges[t] += adjacency[i, j, t]

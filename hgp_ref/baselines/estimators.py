@@ -206,8 +206,8 @@ class RandomTerm(HypergradientEstimator):
 
     def length(self, draw: int) -> int:
         """N' of a draw."""
-        words = philox.philox4x32(0, 0, *philox.step_words(draw, philox.TERMS), *philox.key(self.seed))
-        return int(philox.below(words[0], words[1], self.terms))
+        high, low, *_ = philox.philox4x32(0, 0, *philox.step_counter(draw, philox.TERMS), *philox.key(self.seed))
+        return int(philox.below(high, low, self.terms))
 
     def init(self, point: Point) -> _RandomTermState:
         return _RandomTermState(array_namespace(point.x).zeros_like(point.x), 0, self.draw)

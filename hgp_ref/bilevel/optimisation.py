@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, array_namespace, detached, to_host
+from hgp_ref.backend import Array, detached
 from hgp_ref.bilevel.certified import CertifiedLoop
 from hgp_ref.bilevel.checkpoint import CheckpointFile, RunFingerprint, describe
-from hgp_ref.bilevel.loop import (
-    Estimator,
-    Loop,
-    LoopState,
-    Monitor,
-    Trainer,
-    channel_of,
-    check_functions,
-    check_start,
-    check_update,
-    checkpoint_path,
-    copied,
-    read_estimator,
-    read_trainer,
-)
-from hgp_ref.bilevel.trajectory import Path
+from hgp_ref.bilevel.loop import Loop, check_functions, check_start, log_of
+from hgp_ref.bilevel.settings import Estimator, FunctionEstimator, Monitor, Trainer, check_training, copied
+from hgp_ref.bilevel.trajectory import LoopState, Path
 from hgp_ref.bilevel.updates import Adam, CertifiedDescent, Update
 from hgp_ref.errors import collect_unmet, warn_unmet
+from hgp_ref.mixing import Channel, connect
+from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import Network
 from hgp_ref.problems import LogRates, Problem, as_problem
 from hgp_ref.progress import bar
 from hgp_ref.training import SGP, TrainingMethod
+from hgp_ref.training.gradient_push import check_clients
+from hgp_ref.validation import Boolean, Instance, Integer, Optional, checked
 
 TRAIN = SGP(steps=400, lr=1.0, milestones=(0.6, 0.8))
 ESTIMATE = Estimator()
 UPDATE = Adam(0.1)
 
 
+@checked(outer_steps=Integer(0, validation.LONGEST), monitor=Optional(Instance(Monitor)), progress=Boolean())
 def optimise(
     problem: Problem,
     lam: Array,
@@ -90,54 +84,52 @@ def optimise(
     ((11, 3, 2), True)
     """
     problem = as_problem(problem)
-    K = validation.integer("outer_steps", outer_steps, 0, validation.LONGEST)
-    trainer, estimator = read_trainer(train), read_estimator(estimate)
-    check_update(update)
+    if not isinstance(train, Trainer):
+        check_training("train", train)
+        train = Trainer(train)
+    estimator = estimate if isinstance(estimate, Estimator) else FunctionEstimator(estimate)
+    certified = isinstance(update, CertifiedDescent)
+    if certified and not (isinstance(estimate, Estimator) and estimate.batches is None and estimate.iterations > 0):
+        raise ValueError(
+            "estimate must be an Estimator with full batches and iterations >= 1 for CertifiedDescent, "
+            f"got {estimate!r}"
+        )
+    if isinstance(update, type) or not all(callable(getattr(update, name, None)) for name in ("start", "step")):
+        raise TypeError(f"update must be Adam(...), GradientDescent(...) or an object like them, got {update!r}")
     log = validation.boolean("update.log", getattr(update, "log", False))
-    variable = check_start(problem, lam, trainer.x0)
+    variable = check_start(problem, lam, train.x0)  # λ, or with log=True its logarithm
     if log:
-        if not bool(to_host(array_namespace(lam).all(variable > 0))):
-            raise ValueError("lam must be positive with log=True")
-        variable = array_namespace(lam).log(variable)
+        variable = log_of("lam must be positive with log=True", variable)
     check_functions(project, callback)
-    if monitor is not None:
-        validation.instance("monitor", monitor, Monitor)
-    progress = validation.boolean("progress", progress)
-    kind: Any = Loop
-    if isinstance(update, CertifiedDescent):
-        kind = CertifiedLoop
-        if not isinstance(estimator, Estimator) or estimator.batches is not None or estimator.iterations == 0:
-            raise ValueError(
-                f"estimate must be an Estimator with full batches and iterations >= 1 for CertifiedDescent, got "
-                f"{estimate!r}"
-            )
+    channel = connect(check_network(net))
+    check_clients(net, channel, problem.n_clients)
+    kind: Any = CertifiedLoop if certified else Loop
     loop = kind(
         problem=as_problem(LogRates(problem.wrapped)) if log else problem,
         net=net,
-        channel=channel_of(net, problem.n_clients),
-        train=trainer,
+        channel=channel,
+        train=train,
         estimate=estimator,
         update=update,
         project=project,
         monitor=monitor,
         log=log,
     )
-    settings = dict(net=net, outer_steps=K, train=trainer, estimate=estimate, update=update, project=project,
-                    patience=None if monitor is None else monitor.patience)  # fmt: skip
-    settings = {name: describe(value) for name, value in settings.items()}
-    present = dict(x0=trainer.x0 is not None, monitor=monitor is not None, callback=callback is not None)
-    loop.channel.check_same_on_all_ranks("hgp.bilevel.optimise", **settings, **present)
-    x0 = None if trainer.x0 is None else detached(trainer.x0)
-    checkpoint = CheckpointFile(
-        checkpoint_path(file, loop.channel), settings, RunFingerprint(loop.problem, net, x0, monitor)
-    )
-    shown = bar(K, "optimise", progress and loop.channel.clients.start == 0)
+    settings = describe(
+        dict(net=net, outer_steps=outer_steps, train=train, estimate=estimate, update=update, project=project,
+             patience=None if monitor is None else monitor.patience)
+    )  # fmt: skip
+    present = dict(x0=train.x0 is not None, monitor=monitor is not None, callback=callback is not None)
+    channel.check_same_on_all_ranks("hgp.bilevel.optimise", **settings, **present)
+    fingerprint = RunFingerprint(loop.problem, net, None if train.x0 is None else detached(train.x0), monitor)
+    checkpoint = CheckpointFile(_checkpoint_path(file, channel), settings, fingerprint)
+    shown = bar(outer_steps, "optimise", progress and channel.clients.start == 0)
     try:
         with collect_unmet() as unmet:
-            state = _first_state(loop, variable, K, checkpoint)
-            shown.update(min(state.k, K))
+            state = _first_state(loop, variable, outer_steps, checkpoint)
+            shown.update(min(state.k, outer_steps))
             while not state.stopped:
-                state.stopped = _reason_to_stop(loop, state, K, callback)
+                state.stopped = _reason_to_stop(loop, state, outer_steps, callback)
                 if not state.stopped:
                     loop.step(state)
                     checkpoint.write(state)
@@ -146,13 +138,9 @@ def optimise(
         shown.close()
     if unmet:
         warn_unmet(f"in optimise, {len(unmet)} runs did not meet their tol; the last one: {unmet[-1]}")
-    return Path(
-        lam=loop.as_lam(array_namespace(state.x).stack(state.lam)),
-        x=state.x,
-        outer_cost=np.array(state.outer_cost),
-        traffic=state.budget.traffic,
-        floats=np.array(state.floats, dtype=np.int64),
-        rounds=np.array(state.rounds, dtype=np.int64),
+    path = state.path(
+        state.x,
+        state.traffic,
         stopped=state.stopped,
         method="hgp",
         settings=settings,
@@ -163,6 +151,18 @@ def optimise(
         note=state.note,
         rounding_complete=loop.rounding_complete,
     )
+    return replace(path, lam=loop.as_lam(path.lam))
+
+
+def _checkpoint_path(file: str | os.PathLike[str] | None, channel: Channel) -> FilePath | None:
+    if file is None:
+        return None
+    if channel.clients != slice(0, channel.n):
+        raise ValueError(f"file must be None if the clients are in several processes, got {file!r}")
+    path = validation.path("file", file)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"file must be a regular file or a new name, got {file!r}")
+    return path
 
 
 def _first_state(loop: Loop, variable: Array, K: int, checkpoint: CheckpointFile) -> LoopState:

@@ -1,4 +1,4 @@
-"""What a bilevel method returns: the path of λ, what it cost, and what it gained."""
+"""What the outer loop records: its state, its steps, and the path of λ that it returns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, to_host
 from hgp_ref.certificates.point import NOT_INCLUDED
 from hgp_ref.mixing import Traffic
+from hgp_ref.networks import Network
 from hgp_ref.results import Result
 
 
@@ -20,24 +21,15 @@ class OuterStep(Result):
 
     Attributes
     ----------
-    train : of training at λ_k.
-    estimate : of the hyper-gradient at λ_k, refused ones included.
-    gradient_norm : ‖v‖ over all clients; None where there is none.
+    train : traffic of training at λ_k.
+    estimate : traffic of the hyper-gradient at λ_k, including attempts that diverged.
+    gradient_norm : ‖v‖ over all clients; None if every attempt diverged.
     iterations : of the estimate.
-    scale : share of the update's step that was taken, 0 where it was refused; γ, where steps are certified.
+    scale : fraction of the update's step that was taken, 0 if it was refused. With certified steps, γ.
     note : what went wrong, if anything.
-    bound : on ‖v − ∇F(λ_k)‖, where steps are certified.
-    averaging_steps : S, where it may change.
-    interval : in which F(λ_{k+1}) lies, where steps are certified.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    >>> lam = np.zeros((3, 2))
-    >>> path = hgp.bilevel.optimise(problem, lam, hgp.networks.FullyConnected(3), outer_steps=1,
-    ...     train=hgp.training.SGP(100, lr=0.5), estimate=hgp.bilevel.Estimator(1, 50, eta=1.0))
-    >>> path.steps[0].iterations
-    50
+    bound : with certified steps, a bound on ‖v − ∇F(λ_k)‖.
+    averaging_steps : with certified steps, S.
+    interval : with certified steps, an interval that contains F(λ_{k+1}).
     """
 
     train: Traffic
@@ -79,31 +71,65 @@ class Record:
         )
 
 
+@dataclass
+class LoopState(Record, Result):
+    """What changes while the loop of `optimise` runs: all that the next step depends on, and the entries of the path.
+
+    With `log=True` in the update, `lam` holds the logarithms θ. Every graph and every mini-batch is used once;
+    `traffic` and `batches` count them.
+    """
+
+    x: Array = None  # at λ_k
+    update_state: tuple[Any, ...] = ()
+    traffic: Traffic = field(default_factory=Traffic)
+    batches: int = 0  # mini-batches used
+    training: Traffic = field(default_factory=Traffic)  # of the last training
+    steps: list[OuterStep] = field(default_factory=list)
+    measure: list[float] = field(default_factory=list)
+    best: int = 0  # where the measure was lowest, and x there
+    best_x: Array | None = None
+    shrink: float = 1.0  # factor of η, after hyper-gradients that diverged
+    refused: int = 0  # steps in a row
+    extra: dict[str, Any] = field(default_factory=dict)  # of loops with certified steps
+    stopped: str = ""  # why the loop has ended
+    note: str = ""  # an explanation of `stopped`
+
+    @property
+    def k(self) -> int:
+        """Outer steps made."""
+        return len(self.lam) - 1
+
+    def remaining(self, net: Network) -> Network:
+        """`net` from its first unused graph on; a round uses one graph."""
+        return net.after(int(self.traffic.rounds))
+
+    def consume(self, sent: Traffic, batches: int) -> None:
+        self.traffic += sent
+        self.batches += int(batches)
+
+
 @dataclass(frozen=True)
 class Path(Result):
-    """λ_0, ..., λ_K with Σ_k f_k(x_k(λ), λ_k) at each of them, and what was sent until it was known.
+    """λ_0, …, λ_K with F(λ) = Σ_k f_k(x_k(λ), λ_k) at each of them, and what it took to get there.
 
-    `floats` and `rounds` are cumulative: entry k is what it took until `outer_cost[k]` was known, the last one is the
-    total. They are what outer costs of different methods are drawn over.
+    `floats` and `rounds` are cumulative: entry k is the traffic until `outer_cost[k]` was known.
 
     Attributes
     ----------
     lam : (K+1, n, d_λ).
     x : (n, d_x), trained at the last λ.
-    outer_cost : (K+1,), Σ_k f_k.
-    traffic : in all.
-    floats : (K+1,), sent until each λ was known.
-    rounds : (K+1,), of the network until then.
-    stopped : "steps", "callback", "patience" or "divergence", and what a method has besides.
+    outer_cost, floats, rounds : (K+1,).
+    traffic : the total.
+    stopped : "steps", "callback", "patience" or "divergence"; with certified steps also "certificate", "resolution" or
+        "stationary".
     method : which bilevel method.
-    settings : what repeats it.
-    steps : what each of the K steps took, where the method tells.
-    measure : (K+1,), what the caller's measure said, the smaller the better.
-    best : where it was smallest.
-    best_x : (n, d_x), trained at that λ.
-    note : what ended it, in words, where a certificate did.
-    rounding_complete : whether bounds and intervals include the rounding of the problem's own sums, as where it offers
-        `term_sizes`; None where steps are not certified.
+    settings : its settings, as text.
+    steps : K `OuterStep`s; empty for baselines.
+    measure : (K+1,), of the monitor.
+    best, best_x : the step at which the measure was smallest, and x (n, d_x) there.
+    note : an explanation of `stopped`, with certified steps.
+    rounding_complete : whether certificates include the rounding of the problem's own sums, which they do if it has
+        `term_sizes`; None without certified steps.
 
     Examples
     --------
@@ -111,8 +137,8 @@ class Path(Result):
     >>> lam = np.zeros((3, 2))
     >>> path = hgp.bilevel.optimise(problem, lam, hgp.networks.FullyConnected(3), outer_steps=2,
     ...     train=hgp.training.SGP(100, lr=0.5), estimate=hgp.bilevel.Estimator(1, 50, eta=1.0))
-    >>> path.lam.shape, path.outer_cost.shape, len(path.steps)
-    ((3, 3, 2), (3,), 2)
+    >>> path.lam.shape, path.outer_cost.shape, path.steps[0].iterations
+    ((3, 3, 2), (3,), 50)
     """
 
     lam: Array
@@ -134,13 +160,16 @@ class Path(Result):
     def _summary(self) -> list[str]:
         n, d = self.lam.shape[-2:]
         costs, lowest = self.outer_cost, int(np.argmin(self.outer_cost))
-        last = self.steps[-1] if self.steps else None
-        refused = sum(bool(step.note) for step in self.steps)
+        refused, gradient = sum(bool(step.note) for step in self.steps), ""
+        if self.steps and self.steps[-1].gradient_norm is not None:
+            bound = self.steps[-1].bound
+            certified = "" if bound is None else f", certified to {bound:.1e}"
+            gradient = f"norm {self.steps[-1].gradient_norm:.2e} in the last step{certified}"
         return validation.table(
             f"hyper-parameters of {n} clients, {d} numbers each: {len(costs) - 1} outer steps of {self.method}",
             outer_cost=f"{costs[0]:.4g} to {costs[-1]:.4g}, lowest {costs[lowest]:.4g} at step {lowest}",
             measure="" if self.measure is None else f"lowest {self.measure[self.best]:.4g} at step {self.best}",
-            gradient=_gradient(last),
+            gradient=gradient,
             rounding=NOT_INCLUDED if self.rounding_complete is False else "",
             trouble=f"in {refused} of {len(self.steps)} steps, see the notes of path.steps" if refused else "",
             stopped=validation.stop_reason(self.stopped) + (f": {validation.cut(self.note, 200)}" if self.note else ""),
@@ -148,49 +177,28 @@ class Path(Result):
         )
 
     def plot(self, over: str = "step") -> Any:
-        """A matplotlib figure of the outer cost and of λ over steps, "floats" or "rounds".
+        """Draw the outer cost and the entries of λ over `over`, which is "step", "floats" or "rounds".
 
-        Needs `pip install 'hgp_ref[figures]'`.
-
-        Parameters
-        ----------
-        over : "step", "floats" or "rounds".
-
-        Returns
-        -------
-        matplotlib Figure, pyplot's current one: `plt.savefig` writes it, `plt.close(figure)` frees it. Needs
-        `pip install 'hgp_ref[figures]'`.
+        Returns pyplot's current figure. Needs `pip install 'hgp_ref[figures]'`.
         """
-
         return plot_path(self, over)
 
 
-def _gradient(last: OuterStep | None) -> str:
-    """The norm of the last hyper-gradient, and the bound on its error where steps are certified."""
-    if last is None or last.gradient_norm is None:
-        return ""
-    certified = "" if last.bound is None else f", certified to {last.bound:.1e}"
-    return f"norm {last.gradient_norm:.2e} in the last step{certified}"
-
-
-# ----------------------------------------------------------------------------------------------------
-# A path as a picture: the outer cost over what was sent, and where λ went.
-
-
-OVER = ("step", "floats", "rounds")
 MOST_LINES = 40  # entries of λ that are drawn one by one
 
 
 def plot_path(path: Path, over: str) -> Any:
-    """A figure with two panels; matplotlib's."""
+    """A figure with two panels: the outer cost, and the entries of λ."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
-    validation.choice("over", over, OVER)
-    steps = np.arange(len(path.outer_cost))
-    along = {"step": steps, "floats": path.floats, "rounds": path.rounds}[over]
-    name = {"step": "outer step", "floats": "numbers sent", "rounds": "rounds"}[over]
+    axes = {
+        "step": ("outer step", np.arange(len(path.outer_cost))),
+        "floats": ("numbers sent", path.floats),
+        "rounds": ("rounds", path.rounds),
+    }
+    name, along = axes[validation.choice("over", over, axes)]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
     left.plot(along, path.outer_cost, "o-", ms=3, lw=1.4, color="C0", label="outer cost, all clients together")
     if path.measure is not None:
@@ -198,17 +206,17 @@ def plot_path(path: Path, over: str) -> Any:
         twin.plot(along, path.measure, "s--", ms=2.5, lw=1.0, color="C1")
         twin.set_ylabel("measure", color="C1")
         left.axvline(along[path.best], color="C1", lw=0.8, ls=":")
-    shrunk = [k for k, step in enumerate(path.steps) if step.note]
-    if shrunk:
-        left.plot(along[shrunk], path.outer_cost[shrunk], "x", color="C3", ms=7, label="shrunk or refused step after")
+    noted = [k for k, step in enumerate(path.steps) if step.note]
+    if noted:
+        left.plot(along[noted], path.outer_cost[noted], "x", color="C3", ms=7, label="shrunk or refused step after")
     left.set(xlabel=name, title=f"{path.method}: {path.outer_cost[0]:.4g} to {path.outer_cost[-1]:.4g}")
     left.legend(frameon=False, fontsize="small")
-    entries = to_host(path.lam).reshape(len(steps), -1)
+    entries = to_host(path.lam).reshape(len(along), -1)
     if entries.shape[1] > MOST_LINES:
-        for share, alpha in ((0, 0.12), (10, 0.2), (25, 0.35)):
-            low, high = np.percentile(entries, [share, 100 - share], axis=1)
+        for percent, alpha in ((0, 0.12), (10, 0.2), (25, 0.35)):
+            low, high = np.percentile(entries, [percent, 100 - percent], axis=1)
             right.fill_between(along, low, high, color="C0", alpha=alpha, lw=0,
-                               label=f"{share}–{100 - share} % of entries")  # fmt: skip
+                               label=f"{percent}–{100 - percent} % of entries")  # fmt: skip
         right.plot(along, np.median(entries, axis=1), color="C0", lw=1.4, label="median")
         right.legend(frameon=False, fontsize="small")
     else:

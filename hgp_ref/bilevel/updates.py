@@ -19,6 +19,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array, all_finite, array_namespace, host_dtype, to_host
 from hgp_ref.problems.lipschitz import Lipschitz
+from hgp_ref.validation import Boolean, Instance, Number, Optional, Positive, checked
 
 UpdateState = tuple[Any, ...]
 
@@ -37,6 +38,7 @@ class Update(ABC):
         """The next λ, in a new array, and the next state."""
 
 
+@checked(lr=Positive(), log=Boolean())
 @dataclass(frozen=True)
 class GradientDescent(Update):
     """λ ← λ − γ v.
@@ -56,10 +58,6 @@ class GradientDescent(Update):
     lr: float
     log: bool = field(default=False, kw_only=True)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", validation.positive("lr", self.lr))
-        validation.boolean("log", self.log)
-
     def start(self, lam: Array) -> UpdateState:
         return ()
 
@@ -67,6 +65,7 @@ class GradientDescent(Update):
         return lam - self.lr * v, state
 
 
+@checked(lr=Positive(), theta=Number(), lipschitz=Optional(Instance(Lipschitz)), log=Boolean())
 @dataclass(frozen=True)
 class CertifiedDescent(GradientDescent):
     """λ ← Π(λ − γ v), taken only if the outer cost F is certified to fall; see `hgp_ref.bilevel.certified`.
@@ -91,21 +90,17 @@ class CertifiedDescent(GradientDescent):
     lipschitz: Lipschitz | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        theta = validation.number("theta", self.theta)
-        if not 0 < theta < 1:
-            raise ValueError(f"theta must be a number strictly between 0 and 1, got {theta:g}")
-        if self.lipschitz is not None:
-            validation.instance("lipschitz", self.lipschitz, Lipschitz)
+        if not 0 < self.theta < 1:
+            raise ValueError(f"theta must be a number strictly between 0 and 1, got {self.theta:g}")
 
 
+@checked(lr=Positive(), eps=Positive(), log=Boolean())
 @dataclass(frozen=True)
 class Adam(Update):
-    """m ← β₁ m + (1 − β₁) v,   s ← β₂ s + (1 − β₂) v²,   λ ← λ − γ m̂ / (√ŝ + ε).
+    """m ← β₁ m + (1 − β₁) v,   s ← β₂ s + (1 − β₂) v²,   λ ← λ − γ m̂ / (√ŝ + ε),
 
-    with m̂ = m / (1 − β₁ᵗ) and ŝ = s / (1 − β₂ᵗ) in step t = 1, 2, …
-
-    The first step moves every entry by about γ, however small its hyper-gradient.
+    with m̂ = m / (1 − β₁ᵗ) and ŝ = s / (1 − β₂ᵗ) in step t = 1, 2, … The first step moves every entry by
+    about γ, however small its hyper-gradient.
 
     Parameters
     ----------
@@ -128,9 +123,6 @@ class Adam(Update):
     log: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", validation.positive("lr", self.lr))
-        object.__setattr__(self, "eps", validation.positive("eps", self.eps))
-        validation.boolean("log", self.log)
         if not isinstance(self.betas, list | tuple) or len(self.betas) != 2:
             raise TypeError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
         betas = tuple(validation.between(f"betas[{k}]", beta, 0.0, 1.0) for k, beta in enumerate(self.betas))
@@ -162,6 +154,7 @@ def _check_shape(lam: Array) -> None:
         raise ValueError(f"lam must have shape (..., n, d_lam), got {tuple(lam.shape)}")
 
 
+@checked(low=Number(), high=Number())
 @dataclass(frozen=True)
 class Box:
     """low ≤ λ_ij ≤ high.
@@ -176,8 +169,6 @@ class Box:
     high: float
 
     def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            object.__setattr__(self, name, validation.number(name, getattr(self, name)))
         if self.low > self.high:
             raise ValueError(f"low must be <= high, got low={self.low:g}, high={self.high:g}")
 
@@ -204,6 +195,7 @@ class NonNegative:
         return xp.where(lam < 0, xp.zeros_like(lam), lam)
 
 
+@checked(total=Positive())
 @dataclass(frozen=True)
 class Simplex:
     """λ_ij ≥ 0, Σ_j λ_ij = total: Π(λ) = max(λ − τ_i, 0) with the τ_i that gives the sum.
@@ -220,9 +212,6 @@ class Simplex:
     """
 
     total: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "total", validation.positive("total", self.total))
 
     def __call__(self, lam: Array) -> Array:
         _check_shape(lam)

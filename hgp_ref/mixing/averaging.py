@@ -26,7 +26,6 @@ from hgp_ref.networks import Network
 from hgp_ref.networks.connectivity import diagnose_connectivity
 from hgp_ref.philox import MAX_STEP
 
-AHEAD = 2**14  # calls whose steps are listed at once: a run may be allowed many more and end early
 CHECKED_GRAPHS = 10_000  # checked for connectivity before a run
 
 
@@ -46,7 +45,7 @@ class Mixer:
     ----------
     averagings : one for each run.
     like : an array with the library, device and dtype of what is averaged.
-    calls, first : how many calls are expected, and the number of the first.
+    first : the number of the first call.
 
     Examples
     --------
@@ -58,27 +57,19 @@ class Mixer:
     """
 
     def __init__(
-        self,
-        averagings: Sequence[Averaging],
-        channel: Channel,
-        like: Array,
-        calls: int,
-        first: int = 0,
-        runs: bool = False,
+        self, averagings: Sequence[Averaging], channel: Channel, like: Array, first: int = 0, runs: bool = False
     ) -> None:
         self.averagings, self.channel, self.calls = averagings, channel, 0
-        self._first, self._runs = first, runs
-        self._fixed: Any = None  # steps of every call, where it does not follow the averaging
-        self._begin, self._steps = 0, self._steps_of(0, min(calls, AHEAD))  # of the calls from number _begin on
-        self._rule = self._per_run([a.weight_rule for a in averagings])
-        self._carry_rule = self._per_run(
-            [WeightRule.NONE if a.weight_rule is WeightRule.NONE else WeightRule.CARRY for a in averagings]
-        )
+        self._first, self._runs, self._counts = first, runs, True
+        constant = all(isinstance(a.steps, int) for a in averagings)
+        self._steps: Any = self._per_run([a.steps for a in averagings]) if constant else None  # of every call
+        rules = [a.weight_rule for a in averagings]
+        self._weighted = any(rule is not WeightRule.NONE for rule in rules)
+        self._rule = self._per_run(rules)
+        self._carry_rule = self._per_run([rule if rule is WeightRule.NONE else WeightRule.CARRY for rule in rules])
         if first:
-            passed = tuple(a.graphs_before(first) for a in averagings)
-            asked: dict[str, Any] = {"graphs": passed if runs else passed[0], "weight_rule": self._rule}
-            channel.advance(**asked, like=like)
-        channel.prefetch(self._steps)
+            passed: Any = self._per_run([a.graphs_before(first) for a in averagings])
+            channel.advance(passed, self._rule, like)
         conserving = np.array([a.conserves for a in averagings])
         self._some = bool(conserving.any())
         self._mask: Array | None = None  # which runs conserve, where some do and some do not
@@ -87,7 +78,9 @@ class Mixer:
 
     def average(self, u: Array) -> Array:
         """Each client's estimate of the mean of the rows of u."""
-        return self.channel.average(u, self._next(), self._rule)
+        steps = self._steps if self._steps is not None else self._steps_now()
+        self.calls += self._counts
+        return self.channel.average(u, steps, self._rule)
 
     def push(self, z: Array) -> Array:
         """P z over the graphs of the next call; `weights` becomes P ω. Refused if links drop messages for good."""
@@ -96,7 +89,9 @@ class Mixer:
                 f"avg must conserve sums over clients, but the links of {self.averagings[0]!r} lose messages; use "
                 "RobustPushSum"
             )
-        return self.channel.mix(z, self._next(), self._carry_rule)
+        steps = self._steps if self._steps is not None else self._steps_now()
+        self.calls += self._counts
+        return self.channel.mix(z, steps, self._carry_rule)
 
     def drop_in_flight(self) -> None:
         """Discard delayed messages, because other vectors are mixed next."""
@@ -105,35 +100,22 @@ class Mixer:
     @property
     def weights(self) -> Array | float:
         """The mixing weights ω after the last call, (..., n, 1); 1 before the first call and for rule NONE."""
-        omega = None if all(a.weight_rule is WeightRule.NONE for a in self.averagings) else self.channel.weights
+        omega = self.channel.weights if self._weighted else None
         return 1.0 if omega is None else omega
 
     def with_steps(self, steps: int) -> Mixer:
         """A mixer over the same channel whose calls take `steps` steps; the calls of this one keep their numbers."""
         other = copy.copy(self)
-        other._fixed = (steps,) * len(self.averagings) if self._runs else steps
+        other._steps, other._counts = self._per_run([steps] * len(self.averagings)), False
         return other
 
-    def _next(self) -> Any:
-        """The steps of the next call."""
-        if self._fixed is not None:
-            return self._fixed
-        if self.calls == self._begin + len(self._steps):  # a long run, or more calls than expected
-            self._begin, self._steps = self.calls, self._steps_of(self.calls, min(max(1, self.calls), AHEAD))
-            self.channel.prefetch(self._steps)
-        steps = self._steps[self.calls - self._begin]
-        self.calls += 1
-        return steps
+    def _steps_now(self) -> Any:
+        """The steps of the next call, where they differ from call to call."""
+        return self._per_run([a.steps_of(self._first + self.calls, 1)[0] for a in self.averagings])
 
-    def _per_run(self, each: list[WeightRule]) -> Any:
-        """A tuple with one rule per run, or the rule itself without a run axis."""
+    def _per_run(self, each: list[Any]) -> Any:
+        """A tuple with one entry per run, or the entry itself without a run axis."""
         return tuple(each) if self._runs else each[0]
-
-    def _steps_of(self, begin: int, calls: int) -> Sequence[Any]:
-        """The steps of `calls` calls, from the one with number `begin` on."""
-        first = self._first + begin
-        return (_steps_of_runs(self.averagings, first, calls) if self._runs
-                else self.averagings[0].steps_of(first, calls))  # fmt: skip
 
     def carry(self, ubar: Array) -> Array:
         """ū, or the sums ω ū if the averaging conserves sums: what the next iterate starts from."""
@@ -160,13 +142,6 @@ class Mixer:
         return sent
 
 
-def _steps_of_runs(averagings: Sequence[Averaging], first: int, calls: int) -> Sequence[tuple[int, ...]]:
-    """The steps of each call, as a tuple with one entry per run."""
-    if all(isinstance(a.steps, int) for a in averagings):
-        return (tuple(a.steps_of(first, 1)[0] for a in averagings),) * calls
-    return tuple(zip(*(a.steps_of(first, calls) for a in averagings), strict=True))
-
-
 def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, calls: int, runs: bool = False) -> Mixer:
     """A mixer over a new channel, from the first graph on. Warns if the graphs do not connect the clients.
 
@@ -175,7 +150,7 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
     averagings : one for each run; without `runs`, a single one.
     rows : number of clients that the arrays hold.
     like : an array with the library, device and dtype of what is averaged.
-    calls : how many calls are expected.
+    calls : how many calls the run may make: their graphs are checked for connectivity.
 
     Examples
     --------
@@ -197,7 +172,7 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
     channel = Runs(channels) if runs else channels[0]
     kind = {"dtype": host_dtype(like), "run axes": like.shape[:-2], "columns": like.shape[-1]}
     channel.check_same_on_all_ranks("averages", averagings=averagings, calls=calls, runs=runs, **kind)
-    return Mixer(averagings, channel, like, calls, runs=runs)
+    return Mixer(averagings, channel, like, runs=runs)
 
 
 def _warn_if_disconnected(averagings: Sequence[Averaging], calls: int) -> None:
@@ -273,8 +248,7 @@ class Averaging(ABC):
         rows = channel.clients.stop - channel.clients.start
         if u.ndim < 2 or u.shape[-2] != rows:
             raise ValueError(f"u must have shape (..., {rows}, d), one row per client, got {tuple(u.shape)}")
-        mixer = Mixer([self], channel, like=u, first=call, calls=1)
-        averaged = mixer.average(u)
+        averaged = Mixer([self], channel, like=u, first=call).average(u)
         self.traffic += channel.traffic
         return averaged
 

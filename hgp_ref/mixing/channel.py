@@ -122,9 +122,9 @@ class Channel(ABC):
     def __init__(self, n: int, clients: slice | None = None) -> None:
         self.n = n
         self.clients = slice(0, n) if clients is None else clients
-        self.step = 0
         self._sent = Traffic()
 
+    step: int = 0
     weights: Array = None
     conserves_mass = True  # Σ_i (P z)_i = Σ_i z_i: everything that is sent in a call arrives in it
     drops_mass = False  # some of it never arrives
@@ -162,14 +162,10 @@ class Channel(ABC):
         y = self.average(z, steps, weight_rule)
         return y, y
 
-    def prefetch(self, steps: Sequence[int]) -> None:
-        """Announce the steps of the next calls, so that their graphs can be prepared together. Only a hint."""
-        return None
+    def matrices(self, steps: int, calls: int = 1) -> tuple[np.ndarray, np.ndarray] | None:
+        """P of the next calls of `steps` graphs each, (calls, n, n) on the host, and how many messages each sends.
 
-    def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray] | None:
-        """P of the next calls, (calls, n, n) on the host, and their numbers of messages; None if P is not available.
-
-        Does not advance the channel.
+        None if P is not available. Does not advance the channel.
         """
         return None
 
@@ -242,68 +238,19 @@ def connect(net: Network, mode: str = "auto") -> Channel:
     raise TypeError(f"net must be a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
 
 
-def messages_of(net: Network, indptr: np.ndarray, others: np.ndarray) -> int:
-    """The edges of a graph that are not self-loops; `indptr, others` by sender or by receiver."""
+def messages_of(net: Network, indptr: np.ndarray, neighbours: np.ndarray) -> int:
+    """The edges of a graph that are not self-loops; `neighbours` are the receivers by sender, or vice versa."""
     if net.self_loops:  # one per client
-        return others.size - net.n
+        return neighbours.size - net.n
     clients = np.repeat(np.arange(net.n), np.diff(indptr))
-    return int(np.count_nonzero(clients != others))
+    return int(np.count_nonzero(clients != neighbours))
 
 
 # Max-consensus
 
 
-class MaxConsensus:
-    """The operations that max-consensus needs; here with all clients in one process."""
-
-    def __init__(self, net: Network) -> None:
-        self.net = net
-
-    def top(self, values: np.ndarray) -> np.ndarray:
-        """The maxima of the columns over all clients, (k,): what the rounds have to reach."""
-        return values.max(axis=0)
-
-    def receive(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
-        """The values after graph s, and its number of messages."""
-        indptr, senders, _ = self.net.csr(s)
-        return row_maxima(indptr, senders, held), messages_of(self.net, indptr, senders)
-
-    def any_rank(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank."""
-        return flag
-
-    def gather_flags(self, flags: np.ndarray) -> np.ndarray:
-        """The flags of all clients, (n,)."""
-        return flags
-
-
-class UnreliableMaxConsensus(MaxConsensus):
-    """The same over links that lose and delay messages."""
-
-    net: Unreliable
-
-    def __init__(self, net: Unreliable) -> None:
-        super().__init__(net)
-        self.in_flight: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by step of arrival
-
-    def receive(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
-        indptr, senders, _, late = self.net.links(s)
-        receivers = np.repeat(np.arange(self.net.n), np.diff(indptr))
-        for q in np.unique(late[late >= 0]).tolist():
-            which = late == q
-            self.in_flight.setdefault(s + q, []).append((receivers[which], held[senders[which]]))
-        heard = held.copy()
-        for to, values in self.in_flight.pop(s, []):
-            np.maximum.at(heard, to, values)
-        return heard, messages_of(self.net, indptr, senders)
-
-
 def max_consensus(
-    net: Network | None,
-    values: np.ndarray,
-    first_step: int,
-    max_rounds: int | None = None,
-    operations: MaxConsensus | None = None,
+    net: Network | None, values: np.ndarray, first_step: int, max_rounds: int | None = None
 ) -> tuple[np.ndarray, int, int]:
     """(maxima (k,), rounds, messages) of the columns of `values` (n, k), over graphs first_step, first_step + 1, …
 
@@ -313,30 +260,46 @@ def max_consensus(
     n = len(values) if net is None else net.n
     if net is None or n == 1:
         return values.max(axis=0), min(1, n - 1), n * (n - 1)
-    if operations is None:
-        operations = (
-            UnreliableMaxConsensus(net) if isinstance(net, Unreliable) and not net.is_reliable else MaxConsensus(net)
-        )
     limit = max(1000, 2 * n) if max_rounds is None else max_rounds
-    messages, stalled = 0, 0
+    messages, rounds_without_progress = 0, 0
+    in_flight: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # (receivers, values) by step of arrival
     held = np.ascontiguousarray(values, dtype=np.float64)
-    top = operations.top(held)
+    top = held.max(axis=0)
     for rounds in range(limit + 1):
         behind = np.any(held != top, axis=1)
-        if not operations.any_rank(bool(behind.any())):
+        if not behind.any():
             return top, rounds, messages
-        if net.period is not None and stalled >= net.period:
+        if net.period is not None and rounds_without_progress >= net.period:
             break
-        heard, carried = operations.receive(first_step + rounds, held)
-        messages += carried
-        stalled = 0 if operations.any_rank(not np.array_equal(heard, held)) else stalled + 1
-        held = heard
-    missing = np.flatnonzero(operations.gather_flags(behind))
+        before = held
+        if isinstance(net, Unreliable) and not net.is_reliable:
+            held, sent = _unreliable_maxima(net, first_step + rounds, held, in_flight)
+        else:
+            indptr, senders, _ = net.csr(first_step + rounds)
+            held, sent = row_maxima(indptr, senders, held), messages_of(net, indptr, senders)
+        messages += sent
+        rounds_without_progress = rounds_without_progress + 1 if np.array_equal(before, held) else 0
+    missing = np.flatnonzero(behind)
     raise ValueError(
         f"max-consensus does not reach {len(missing)} of {n} clients (the first: {missing[:5].tolist()}) within "
         f"{rounds} rounds from step {first_step}: the graphs are not jointly strongly connected there, or max_rounds "
         "is too small"
     )
+
+
+def _unreliable_maxima(
+    net: Unreliable, s: int, held: np.ndarray, in_flight: dict[int, list[tuple[np.ndarray, np.ndarray]]]
+) -> tuple[np.ndarray, int]:
+    """The values after graph s and its messages, over links that lose and delay; `in_flight` is updated."""
+    indptr, senders, _, delays = net.links(s)
+    receivers = np.repeat(np.arange(net.n), np.diff(indptr))
+    for delay in np.unique(delays[delays >= 0]).tolist():
+        edges = delays == delay
+        in_flight.setdefault(s + delay, []).append((receivers[edges], held[senders[edges]]))
+    held = held.copy()
+    for to, values in in_flight.pop(s, []):
+        np.maximum.at(held, to, values)
+    return held, messages_of(net, indptr, senders)
 
 
 @njit(cache=True, nogil=True)
@@ -383,9 +346,8 @@ class AllToAll(Channel):
         self._sent += Traffic.of(rounds * self.messages_per_step, values.shape[1], host_dtype(like).itemsize, rounds)
         return top
 
-    def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        P = np.full((len(steps), self.n, self.n), 1.0 / self.n)
-        return P, np.array(steps, dtype=np.int64) * self.messages_per_step
+    def matrices(self, steps: int, calls: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        return np.full((calls, self.n, self.n), 1.0 / self.n), np.full(calls, steps * self.messages_per_step)
 
     def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.NONE) -> bool:
         return self.n <= STACKED_CLIENTS

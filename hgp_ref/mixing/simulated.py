@@ -5,7 +5,9 @@ A call multiplies z by P = W_{t+S} ... W_{t+1} in one of two ways, whichever is 
     composed    multiply the S matrices first, in float64 on the host; then z ← P z, one product per call
     stepping    z ← W_s z for s = t + 1, …, t + S along sparse graphs; nothing larger than z is stored
 
-Both prepare the graphs of several calls together if the mixer has announced them (`prefetch`).
+An iterative method makes the same call again and again. So a channel prepares the graphs of several calls at once:
+1, 4, 16, … of them, as long as calls stay alike, and drops what is not used. How many are prepared never changes a
+result.
 """
 
 from __future__ import annotations
@@ -13,8 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,79 +35,132 @@ from hgp_ref._kernels.mixing import (
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, is_numpy
 from hgp_ref.mixing.channel import Channel, Traffic, WeightRule, connect, max_consensus, messages_of
 from hgp_ref.networks import Network
-from hgp_ref.networks.base import Edges
 
+T = TypeVar("T")
 Steps = int | tuple[int, ...]  # of one channel, or of each of several along a run axis
 Rules = WeightRule | tuple[WeightRule, ...]
 
+MODES = ("auto", "composed", "stepping")
+GROWTH = 4  # each block of prepared calls has so many times the calls of the block before
+MOST_CALLS = 256  # of a block
+BLOCK_BYTES = 16 * 2**20  # of the matrices of a block (one call is always prepared)
+BLOCK_WORK = 2**22  # multiply-adds to compose the matrices of a block: about a millisecond, which may be wasted
+CHUNK_BYTES = 2**20  # of the matrices drawn before they are multiplied; they should fit in the cache
+
+
+# Blocks of prepared calls
+
 
 class PreparedCalls(ABC):
-    """Successive calls of `steps` graphs each, prepared for arrays like `like`; `used` of them were made.
+    """Up to `count` successive calls of `steps` graphs each, on arrays like `like`; `used` of them were made.
 
-    For several channels along a run axis, the entries of `steps` and `weight_rule` are tuples.
+    With `divide`, a call returns averages instead of sums. With a run axis, `steps` and `weight_rule` are tuples.
     """
 
-    messages: Sequence[int] | np.ndarray  # of each call made, (calls,) or (calls, runs)
+    count: float = 1  # math.inf if calls need no preparation
+    messages: Any  # of the calls made so far, as a number or (runs,)
+    after: np.ndarray  # ω after each call, (calls, ..., n), in float64 on the host
 
-    def __init__(self, steps: Sequence[Steps], weight_rule: Rules, like: Array, divide: bool) -> None:
-        self.steps, self.weight_rule, self.divide = steps, weight_rule, divide
-        self.like, self.shape, self.dtype = like, like.shape, like.dtype
+    def __init__(self, like: Array, steps: Steps, weight_rule: Rules, divide: bool) -> None:
+        self.key = (steps, weight_rule, divide, like.shape, like.dtype)
+        self.like, self.steps, self.weight_rule, self.divide = like, steps, weight_rule, divide
         self.used = 0
-
-    def serves(self, z: Array, steps: Steps, weight_rule: Rules, divide: bool) -> bool:
-        """Whether the next prepared call is this one."""
-        if self.used == len(self.steps) or divide is not self.divide or z.shape != self.shape or z.dtype != self.dtype:
-            return False
-        prepared = self.steps[self.used]
-        return (prepared is steps or prepared == steps) and (
-            weight_rule is self.weight_rule or weight_rule == self.weight_rule
-        )
+        self._weights: Array = None
 
     @abstractmethod
     def __call__(self, z: Array) -> Array:
         """Make the next call."""
 
-    @abstractmethod
-    def weights_now(self) -> Array:
-        """ω after the last call, (..., n, 1), in the library of z."""
+    @property
+    def weights(self) -> Array:
+        """ω after the last call, (..., n, 1), in the library of z. Those of all calls are transferred at once."""
+        if self._weights is None:
+            self._weights = from_host(self.after.astype(host_dtype(self.like))[..., None], like=self.like)
+        return self._weights[self.used - 1, ...]
 
     @property
-    @abstractmethod
     def omega(self) -> np.ndarray:
         """ω after the last call, (..., n), as float64 on the host."""
-
-    def traffic(self) -> Traffic:
-        """What the calls made so far have sent; with a run axis, fields are arrays."""
-        if isinstance(self.weight_rule, tuple):
-            messages = np.asarray(self.messages)[: self.used].reshape(self.used, len(self.weight_rule)).sum(axis=0)
-            rounds = (
-                np.array(self.steps[: self.used], dtype=np.int64).reshape(self.used, len(self.weight_rule)).sum(axis=0)
-            )
-            runs = zip(messages, self.weight_rule, rounds, strict=True)
-            return Traffic.side_by_side([self._traffic(int(m), rule, int(s), 1) for m, rule, s in runs])
-        sent = int(sum(self.messages[: self.used]))
-        rounds = int(np.sum(self.steps[: self.used]))
-        return self._traffic(sent, self.weight_rule, rounds, math.prod(self.shape[:-2]))
-
-    def _traffic(self, messages: int, weight_rule: WeightRule, rounds: int, runs: int) -> Traffic:
-        floats = self.shape[-1] + (weight_rule is not WeightRule.NONE)
-        return Traffic.of(messages * runs, floats, host_dtype(self.like).itemsize, rounds)
+        return self.after[self.used - 1]
 
 
-class KnownWeightCalls(PreparedCalls):
-    """Calls whose weights are known in advance: `after` (calls, ..., n) is ω after each of them."""
+class PreparedChannel(Channel):
+    """A channel that makes calls from blocks of prepared ones; a subclass implements `_prepare` and `_traffic_of`.
 
-    after: np.ndarray
-    _on_device: Array | None = None  # the same in the library of z, from the first use on
+    `step`, `traffic` and `omega` are those at the start of the block, moved on by the calls made since; `flush` closes
+    the block.
+    """
 
-    def weights_now(self) -> Array:
-        if self._on_device is None:
-            self._on_device = from_host(self.after.astype(host_dtype(self.like))[..., None], like=self.like)
-        return self._on_device[self.used - 1, ...]
+    _calls: PreparedCalls | None = None
+    _like: Array = None  # what was mixed last
+    _omega: np.ndarray  # ω before the block
+
+    @abstractmethod
+    def _prepare(self, z: Array, steps: Any, weight_rule: Any, divide: bool, count: int) -> PreparedCalls:
+        """A block of at most `count` calls, and at least one."""
+
+    @abstractmethod
+    def _traffic_of(self, calls: PreparedCalls) -> Traffic:
+        """What the calls made so far have sent."""
+
+    def mix(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
+        calls = self._calls
+        if calls is None or calls.key != (steps, weight_rule, False, z.shape, z.dtype) or calls.used == calls.count:
+            calls = self._next_block(z, steps, weight_rule, False)
+        return calls(z)
+
+    def average(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
+        calls = self._calls
+        if calls is None or calls.key != (steps, weight_rule, True, z.shape, z.dtype) or calls.used == calls.count:
+            calls = self._next_block(z, steps, weight_rule, True)
+        return calls(z)
+
+    def _next_block(self, z: Array, steps: Any, weight_rule: Any, divide: bool) -> PreparedCalls:
+        last = self._calls
+        alike = last is not None and last.key == (steps, weight_rule, divide, z.shape, z.dtype)
+        count = int(GROWTH * last.count) if last is not None and alike and last.used == last.count else 1
+        self.flush()
+        self._like = z
+        try:
+            self._calls = self._prepare(z, steps, weight_rule, divide, count)
+        except Exception:
+            if count == 1:
+                raise
+            self._calls = self._prepare(z, steps, weight_rule, divide, 1)  # a later call raises when it is made
+        return self._calls
+
+    def flush(self) -> None:
+        """Close the block: add its traffic, keep the weights that it left."""
+        if self._calls is not None:
+            self._sent, self._omega = self.traffic, self.omega
+            self._calls = None
+
+    @property
+    def weights(self) -> Array:
+        if self._calls is not None and self._calls.used:
+            return self._calls.weights
+        if self._like is None:
+            return None
+        return from_host(self._omega.astype(host_dtype(self._like))[..., None], like=self._like)
 
     @property
     def omega(self) -> np.ndarray:
-        return self.after[self.used - 1]
+        return self._omega if self._calls is None or not self._calls.used else self._calls.omega
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._sent if self._calls is None else self._sent + self._traffic_of(self._calls)
+
+
+def calls_at_once(n: int, steps: int, runs: int = 1) -> int:
+    """How many composed calls of n clients may be prepared together, in each of so many runs."""
+    work = steps * n * n + (steps - 1) * n * n * n // DENSE_SPEEDUP
+    return max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * runs * n * n), BLOCK_WORK // (runs * work)))
+
+
+def weights_before(weight_rule: WeightRule, omega: np.ndarray) -> np.ndarray:
+    """ω before a call: carried over from the previous call for CARRY, else 1."""
+    return omega if weight_rule is WeightRule.CARRY else np.ones_like(omega)
 
 
 def check_balanced(omega: np.ndarray, steps: int, name: str) -> None:
@@ -134,230 +188,79 @@ def check_received(omega: np.ndarray, name: str) -> None:
         )
 
 
-def weights_before(weight_rule: WeightRule, omega: np.ndarray) -> np.ndarray:
-    """ω before a call: carried over from the previous call for CARRY, else 1."""
-    return np.ones_like(omega) if weight_rule is WeightRule.NONE or weight_rule == WeightRule.RESET else omega
+# Composing: products are computed in float64 on the host, divided by the weights, and transferred at once
 
 
-# Stepping. On NumPy, graphs are drawn as they are used. For other libraries the graphs of many calls are drawn
-# together, padded to rows of equal width and transferred at once; a step is then `take` and `add`.
+class ComposedCalls(PreparedCalls):
+    """Calls as products with P (calls, runs, n, n); `omega` (runs, n) are the weights before the first.
 
-
-class SteppingCalls(PreparedCalls):
-    """Calls over the graphs of `net` after graph `step`; omega (n,) are the weights before the first."""
-
-    steps: Sequence[int]
-    weight_rule: WeightRule
-
-    def __init__(
-        self,
-        net: Network,
-        step: int,
-        omega: np.ndarray,
-        steps: Sequence[int],
-        weight_rule: WeightRule,
-        like: Array,
-        divide: bool,
-    ) -> None:
-        super().__init__(steps, weight_rule, like, divide)
-        self.net, self._step, self._omega = net, step, omega
-        self.messages: list[int] = []
-
-
-class HostCalls(SteppingCalls):
-    """Calls on NumPy arrays."""
-
-    def __call__(self, z: np.ndarray) -> np.ndarray:
-        S = self.steps[self.used]
-        omega = weights_before(self.weight_rule, self._omega)
-        folded = np.moveaxis(z, -2, 0)  # (n, ..., d): leading axes join the columns
-        held = np.ascontiguousarray(folded).reshape(self.net.n, -1)
-        free: np.ndarray | None = None  # a buffer that is no longer needed
-        sent = 0
-        for s in range(self._step + 1, self._step + S + 1):
-            out = empty_like(held) if free is None else free
-            messages, omega = mix(self.net, s, held, out, omega)
-            held, free = out, None if np.may_share_memory(held, z) else held
-            sent += messages
-        if self.weight_rule is WeightRule.NONE:
-            check_balanced(omega, S, repr(self.net))
-        elif self.divide:
-            check_received(omega, repr(self.net))
-            held /= omega.astype(held.dtype)[:, None]
-        self._omega = omega
-        self._step += S
-        self.used += 1
-        self.messages.append(sent)
-        return np.moveaxis(held.reshape(folded.shape), 0, -2)
-
-    def weights_now(self) -> np.ndarray:
-        return self._omega.astype(self.like.dtype)[:, None]
-
-    @property
-    def omega(self) -> np.ndarray:
-        return self._omega
-
-
-class DeviceCalls(KnownWeightCalls, SteppingCalls):
-    """Calls of equally many steps on any library; their graphs are transferred together."""
-
-    def draw(self) -> DeviceCalls:
-        """Draw the graphs of all calls and transfer them."""
-        net, like, S = self.net, self.like, self.steps[0]
-        first = [self._step + c * S + 1 for c in range(len(self.steps))]
-        graphs = [[net.csr(s) for s in range(begin, begin + S)] for begin in first]
-        self.messages = [sum(messages_of(net, *graph[:2]) for graph in call) for call in graphs]
-        self.width = max(int(np.diff(graph[0]).max()) for call in graphs for graph in call)
-        rows = [[padded_rows(*graph, self.width) for graph in call] for call in graphs]
-        self._senders = from_host(np.stack([[r[0] for r in call] for call in rows]), like=like)  # (calls, S, n, width)
-        shares = np.stack([[r[1] for r in call] for call in rows]).astype(host_dtype(like))
-        self._shares = from_host(shares, like=like)
-        self.after = self._following(graphs, self._omega, repr(net))  # (calls, n)
-        return self
-
-    def _following(self, graphs: list[list[Csr]], omega: np.ndarray, name: str) -> np.ndarray:
-        after = []
-        for call in graphs:
-            omega = weights_before(self.weight_rule, omega)
-            for graph in call:
-                omega = pull_vector_step(*graph, omega)
-            if self.weight_rule is WeightRule.NONE:
-                check_balanced(omega, len(call), name)
-            check_received(omega, name)
-            after.append(omega)
-        return np.stack(after)
-
-    def __call__(self, z: Array) -> Array:
-        xp = array_namespace(z)
-        for s in range(self._senders.shape[1]):
-            total = xp.zeros_like(z)
-            for k in range(self.width):
-                share = self._shares[self.used, s, :, k][:, None]
-                total = total + share * xp.take(z, self._senders[self.used, s, :, k], axis=-2)
-            z = total
-        self.used += 1
-        return z / self.weights_now() if self.divide and self.weight_rule is not WeightRule.NONE else z
-
-
-def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
-    """out = W_s z; returns the number of messages and W_s ω."""
-    return mix_along(net, step_graph(net, s), z, out, omega)
-
-
-def step_graph(net: Network, s: int) -> Edges | Csr:
-    """Graph s as a step uses it: lists of receivers if all senders split equally, else rows with weights."""
-    return net.out_adjacency(s) if net.equal_shares else net.csr(s)
-
-
-def mix_along(
-    net: Network, graph: Edges | Csr, z: np.ndarray, out: np.ndarray, omega: np.ndarray
-) -> tuple[int, np.ndarray]:
-    """`mix` for a graph from `step_graph`."""
-    if len(graph) == 2:
-        push_step(*graph, z, out)
-        return messages_of(net, *graph), push_vector_step(*graph, omega)
-    pull_step(*graph, z, out)
-    return messages_of(net, *graph[:2]), pull_vector_step(*graph, omega)
-
-
-def step_weights(net: Network, step: int, steps: int, omega: np.ndarray) -> np.ndarray:
-    """W_{step+S} ... W_{step+1} ω, (n,)."""
-    for s in range(step + 1, step + steps + 1):
-        omega = (
-            push_vector_step(*net.out_adjacency(s), omega) if net.equal_shares else pull_vector_step(*net.csr(s), omega)
-        )
-    return omega
-
-
-# Composing. The products of many calls are computed on the host in float64, divided by the weights that result, and
-# transferred at once. Several channels along a run axis are one stack of matrices.
-
-
-class ComposedCalls(KnownWeightCalls):
-    """Calls of one channel, P (calls, n, n), or of several, P (calls, runs, n, n); omega before the first."""
+    Without `run_axis` there is one run, whose axis z does not have.
+    """
 
     def __init__(
         self,
         P: np.ndarray,
         messages: np.ndarray,
         omega: np.ndarray,
-        steps: Sequence[Steps],
-        weight_rule: Rules,
         like: Array,
+        steps: Steps,
+        weight_rule: Rules,
         divide: bool,
         name: str,
+        run_axis: bool,
     ) -> None:
-        super().__init__(steps, weight_rule, like, divide)
-        self.messages = messages
-        self.after = _following(P, weight_rule, omega, steps, name)  # (calls, [runs,] n)
-        K = P / self.after[..., None] if divide and weight_rule is not WeightRule.NONE else P
-        self._K = from_host(np.ascontiguousarray(self.local_rows(K), dtype=host_dtype(like)), like=like)
-
-    def local_rows(self, K: np.ndarray) -> np.ndarray:
-        """The part of the matrices (calls, ..., n, n) that this process needs."""
-        return K
+        super().__init__(like, steps, weight_rule, divide)
+        self.count, self._messages = len(P), messages
+        rules, S = (weight_rule, steps) if run_axis else ((weight_rule,), (steps,))
+        after = _weights_after(P, omega, rules, S, name)  # type: ignore[arg-type]
+        K = P / after[..., None] if divide else P
+        self.after, K = (after, K) if run_axis else (after[:, 0], K[:, 0])
+        self._K = from_host(np.ascontiguousarray(K, dtype=host_dtype(like)), like=like)
 
     def __call__(self, z: Array) -> Array:
         K = self._K[self.used, ...]
         self.used += 1
         return K @ z
 
+    @property
+    def messages(self) -> Any:
+        return self._messages[: self.used].sum(axis=0)
 
-def _following(P: np.ndarray, weight_rule: Rules, omega: np.ndarray, steps: Sequence[Steps], name: str) -> np.ndarray:
-    """ω after each call: P 1, P times ω of the call before, or 1 where no weights travel."""
-    if isinstance(weight_rule, tuple) and set(weight_rule) == {WeightRule.RESET}:
-        after = P.sum(axis=-1)  # all runs at once
-        check_received(after, name)
-        return after
-    if isinstance(weight_rule, tuple):
-        each = zip(weight_rule, zip(*steps, strict=True), omega, strict=True)
-        return np.stack([_following(P[:, r], rule, om, S, name) for r, (rule, S, om) in enumerate(each)], axis=1)
-    after = P.sum(axis=2)
-    if weight_rule is WeightRule.NONE:
-        check_balanced(after, int(np.max(steps)), name)
-        return np.ones_like(after)
-    if weight_rule != WeightRule.RESET:
-        for c in range(P.shape[0]):
-            omega = after[c] = P[c] @ omega
+
+def _weights_after(
+    P: np.ndarray, omega: np.ndarray, rules: Sequence[WeightRule], steps: Sequence[int], name: str
+) -> np.ndarray:
+    """ω after each call, (calls, runs, n): P 1, P times ω of the call before, or 1 where no weights travel."""
+    after = P.sum(axis=-1)
+    for r, rule in enumerate(rules):
+        if rule is WeightRule.NONE:
+            check_balanced(after[:, r], steps[r], name)
+            after[:, r] = 1.0
+        elif rule is WeightRule.CARRY:
+            weights = omega[r]
+            for c in range(len(P)):
+                weights = after[c, r] = P[c, r] @ weights
     check_received(after, name)
     return after
 
 
-CHUNK_BYTES = 2**20  # matrices drawn before they are multiplied; they should fit in the cache
-
-
-def products(net: Network, step: int, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def products(net: Network, step: int, steps: int, calls: int) -> tuple[np.ndarray, np.ndarray]:
     """P (calls, n, n) and messages (calls,) of successive calls of `steps` graphs each, after graph `step`."""
-    parts = []
-    for S, group in groupby(steps):
-        calls = len(list(group))
-        swept = net.products(step + 1, calls, S)
-        parts.append(_multiplied(net, step, calls, S) if swept is None else swept)
-        step += calls * S
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate([P for P, _ in parts]), np.concatenate([messages for _, messages in parts])
-
-
-def _multiplied(net: Network, step: int, calls: int, S: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same for equal S; the product of a static network is computed once."""
-    n, distinct = net.n, 1 if net.period == 1 else calls
-    P, messages = np.empty((calls, n, n)), np.empty(calls, dtype=np.int64)
-    for part, W, _ in chunks(net, step, (S,) * distinct):
-        P[part], messages[part] = compose(W, S, net.expected_edges), count_messages(W, S)
-    P[distinct:], messages[distinct:] = P[0], messages[0]
+    composed = net.products(step + 1, calls, steps)
+    if composed is not None:
+        return composed
+    P, messages = np.empty((calls, net.n, net.n)), np.empty(calls, dtype=np.int64)
+    for part, W in chunks(net, step, steps, calls):
+        P[part], messages[part] = compose(W, steps, net.expected_edges), count_messages(W, steps)
     return P, messages
 
 
-def chunks(net: Network, step: int, steps: Sequence[int]) -> Iterator[tuple[slice, np.ndarray, int]]:
-    """(which calls, W of all their graphs, S): at most CHUNK_BYTES of W at a time, but at least one call."""
-    call = 0
-    for S, group in groupby(steps):
-        end, most = call + len(list(group)), max(1, CHUNK_BYTES // (8 * S * net.n**2))
-        while call < end:
-            calls = min(most, end - call)
-            yield slice(call, call + calls), net.mixing_matrices(step + 1, calls * S), S
-            call, step = call + calls, step + calls * S
+def chunks(net: Network, step: int, steps: int, calls: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """(which calls, W of all their graphs): at most CHUNK_BYTES of W at a time, but at least one call."""
+    most = max(1, CHUNK_BYTES // (8 * steps * net.n**2))
+    for begin in range(0, calls, most):
+        end = min(calls, begin + most)
+        yield slice(begin, end), net.mixing_matrices(step + begin * steps + 1, (end - begin) * steps)
 
 
 def composing_pays(net: Network, steps: int, columns: int) -> bool:
@@ -371,20 +274,130 @@ def composing_pays(net: Network, steps: int, columns: int) -> bool:
     return n <= 32 or steps * n * n + (steps - 1) * n * min(edges, dense) + dense * columns <= steps * edges * columns
 
 
-MODES = ("auto", "composed", "stepping")
-BLOCK_BYTES = 16 * 2**20  # matrices prepared at once, at most (one call is always prepared)
-MOST_CALLS = 256  # calls prepared at once, at most
+# Stepping. On NumPy, graphs are drawn as they are used. For other libraries the graphs of a block are drawn together,
+# padded to rows of equal width and transferred at once; a step is then `take` and `add`.
 
 
-def calls_at_once(n: int, runs: int = 1) -> int:
-    """How many composed calls of n clients may be prepared together, in each of so many runs."""
-    return max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * runs * n * n)))
+class HostCalls(PreparedCalls):
+    """Any number of calls on NumPy arrays over the graphs of `net` after graph `step`; `omega` (n,) before them."""
+
+    count = math.inf
+    steps: int
+    weight_rule: WeightRule
+
+    def __init__(
+        self, net: Network, step: int, omega: np.ndarray, like: Array, steps: int, weight_rule: WeightRule, divide: bool
+    ) -> None:
+        super().__init__(like, steps, weight_rule, divide)
+        self.net, self._step, self._omega = net, step, omega
+        self.messages = 0
+
+    def __call__(self, z: np.ndarray) -> np.ndarray:
+        omega = weights_before(self.weight_rule, self._omega)
+        folded = np.moveaxis(z, -2, 0)  # (n, ..., d): leading axes join the columns
+        held = np.ascontiguousarray(folded).reshape(self.net.n, -1)
+        free: np.ndarray | None = None  # a buffer that is no longer needed
+        sent = 0
+        for s in range(self._step + 1, self._step + self.steps + 1):
+            out = empty_like(held) if free is None else free
+            messages, omega = mix(self.net, s, held, out, omega)
+            held, free = out, None if np.may_share_memory(held, z) else held
+            sent += messages
+        if self.weight_rule is WeightRule.NONE:
+            check_balanced(omega, self.steps, repr(self.net))
+        elif self.divide:
+            check_received(omega, repr(self.net))
+            held /= omega.astype(held.dtype)[:, None]
+        self._omega = omega
+        self._step += self.steps
+        self.used += 1
+        self.messages += sent
+        return np.moveaxis(held.reshape(folded.shape), 0, -2)
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self._omega.astype(self.like.dtype)[:, None]
+
+    @property
+    def omega(self) -> np.ndarray:
+        return self._omega
 
 
-class Simulated(Channel):
-    """A channel with all clients in this process.
+class DeviceCalls(PreparedCalls):
+    """The same on any library, for `count` calls."""
 
-    Graphs of calls announced by `prefetch` are prepared together, up to BLOCK_BYTES.
+    steps: int
+    weight_rule: WeightRule
+
+    def __init__(
+        self,
+        net: Network,
+        step: int,
+        omega: np.ndarray,
+        like: Array,
+        steps: int,
+        weight_rule: WeightRule,
+        divide: bool,
+        count: int,
+    ) -> None:
+        super().__init__(like, steps, weight_rule, divide)
+        self.count = count
+        graphs = [[net.csr(step + c * steps + s + 1) for s in range(steps)] for c in range(count)]
+        self._messages = [sum(messages_of(net, *graph[:2]) for graph in call) for call in graphs]
+        self.width = max(int(np.diff(graph[0]).max()) for call in graphs for graph in call)
+        rows = [[padded_rows(*graph, self.width) for graph in call] for call in graphs]
+        self._senders = from_host(np.stack([[r[0] for r in call] for call in rows]), like=like)  # (calls, S, n, width)
+        shares = np.stack([[r[1] for r in call] for call in rows]).astype(host_dtype(like))
+        self._shares = from_host(shares, like=like)
+        self.after = self._weights_after(graphs, omega, repr(net))
+
+    def _weights_after(self, graphs: list[list[Csr]], omega: np.ndarray, name: str) -> np.ndarray:
+        after = []
+        for call in graphs:
+            omega = weights_before(self.weight_rule, omega)
+            for graph in call:
+                omega = pull_vector_step(*graph, omega)
+            if self.weight_rule is WeightRule.NONE:
+                check_balanced(omega, self.steps, name)
+            check_received(omega, name)
+            after.append(omega)
+        return np.stack(after)
+
+    def __call__(self, z: Array) -> Array:
+        xp = array_namespace(z)
+        for s in range(self.steps):
+            total = xp.zeros_like(z)
+            for k in range(self.width):
+                share = self._shares[self.used, s, :, k][:, None]
+                total = total + share * xp.take(z, self._senders[self.used, s, :, k], axis=-2)
+            z = total
+        self.used += 1
+        return z / self.weights if self.divide and self.weight_rule is not WeightRule.NONE else z
+
+    @property
+    def messages(self) -> int:
+        return sum(self._messages[: self.used])
+
+
+def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
+    """out = W_s z; returns the number of messages and W_s ω.
+
+    If all senders split equally, their lists of receivers are used as they are drawn, else rows with weights.
+    """
+    if net.equal_shares:
+        lists = net.out_adjacency(s)
+        push_step(*lists, z, out)
+        return messages_of(net, *lists), push_vector_step(*lists, omega)
+    graph = net.csr(s)
+    pull_step(*graph, z, out)
+    return messages_of(net, *graph[:2]), pull_vector_step(*graph, omega)
+
+
+# The channels
+
+
+class Simulated(PreparedChannel):
+    """A channel over the graphs of `net` with all clients in this process. Leading axes of z use the same graphs.
 
     Examples
     --------
@@ -396,96 +409,69 @@ class Simulated(Channel):
     def __init__(self, net: Network, mode: str = "auto") -> None:
         super().__init__(net.n)
         self.net, self.mode = net, validation.choice("mode", mode, MODES)
-        self._calls: PreparedCalls | None = None
-        self._previous: PreparedCalls | None = None  # until others are prepared: they know the weights
-        self._schedule: Sequence[int] = ()  # steps of the calls foreseen, of which _made were made
-        self._position = 0
-        self._omega = np.ones(net.n)  # ω before the calls prepared now
+        self._step = 0  # before the block
+        self._omega = np.ones(net.n)
+        self._static: tuple[int, np.ndarray, np.ndarray] | None = None  # steps, P and messages of a static graph
 
     @property
-    def weights(self) -> Array:
-        calls = self._previous if self._calls is None else self._calls
-        return None if calls is None else calls.weights_now()
+    def step(self) -> int:  # type: ignore[override]
+        return self._step if self._calls is None else self._step + self._calls.used * self._calls.steps  # type: ignore[operator]
 
-    @property
-    def omega(self) -> np.ndarray:
-        return self._omega if self._calls is None or not self._calls.used else self._calls.omega
-
-    @property
-    def traffic(self) -> Traffic:
-        return self._sent if self._calls is None else self._sent + self._calls.traffic()
-
-    def prefetch(self, steps: Sequence[int]) -> None:
-        self._schedule, self._position = steps, 0
-
-    def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
-        return self._call(z, steps, weight_rule, False)
-
-    def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
-        return self._call(z, steps, weight_rule, True)
-
-    def _call(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> Array:
-        calls = self._calls
-        if calls is None or not calls.serves(z, steps, weight_rule, divide):
-            calls = self._prepare(z, steps, weight_rule, divide)
-        mixed = calls(z)
-        self.step += steps
-        self._position += self._position < len(self._schedule) and self._schedule[self._position] == steps
-        return mixed
-
-    def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
-        self.flush()
-        self._previous = None
+    def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
         if self.composes(z, steps, weight_rule):
-            ahead = self.upcoming(steps, calls_at_once(self.n))
-            P, messages = self.matrices(ahead)
-            self._calls = ComposedCalls(P, messages, self._omega, ahead, weight_rule, z, divide, repr(self.net))
-        else:
-            self._calls = self._stepping(z, steps, weight_rule, divide)
-        return self._calls
+            count = min(count, calls_at_once(self.n, 1 if self.net.period == 1 else steps))
+            P, messages = self.matrices(steps, count)
+            omega, name = self._omega[None], repr(self.net)
+            return ComposedCalls(P[:, None], messages, omega, z, steps, weight_rule, divide, name, run_axis=False)
+        return self._stepping(z, steps, weight_rule, divide, count)
 
-    def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
+    def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
         """The next calls, stepping."""
         if is_numpy(z):
-            ahead = self.upcoming(steps, MOST_CALLS)
-            return HostCalls(self.net, self.step, self._omega, ahead, weight_rule, z, divide)
+            return HostCalls(self.net, self._step, self._omega, z, steps, weight_rule, divide)
         most = max(1, min(64, 2 * BLOCK_BYTES // (32 * steps * int(self.net.expected_edges))))
-        ahead = self.upcoming(steps, most)
-        alike = next((k for k, S in enumerate(ahead) if steps != S), len(ahead))
-        return DeviceCalls(self.net, self.step, self._omega, ahead[:alike], weight_rule, z, divide).draw()
+        return DeviceCalls(self.net, self._step, self._omega, z, steps, weight_rule, divide, min(count, most))
+
+    def _traffic_of(self, calls: PreparedCalls) -> Traffic:
+        sent = int(calls.messages) * math.prod(calls.like.shape[:-2])
+        floats = calls.like.shape[-1] + (calls.weight_rule is not WeightRule.NONE)
+        return Traffic.of(sent, floats, host_dtype(calls.like).itemsize, calls.used * calls.steps)  # type: ignore[arg-type]
 
     def flush(self) -> None:
-        """Close the prepared calls: add their traffic and keep the weights that they left."""
-        if self._calls is not None:
-            self._sent, self._omega = self.traffic, self.omega
-            self._calls, self._previous = None, self._calls
+        step = self.step
+        super().flush()
+        self._step = step
 
-    def upcoming(self, steps: int, most: int) -> Sequence[int]:
-        """The steps of the next calls, at most `most`: the announced ones if the first matches, else one call."""
-        ahead = self._schedule[self._position : self._position + most]
-        return ahead if ahead and ahead[0] == steps else (steps,)
-
-    def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        return products(self.net, self.step, steps)
+    def matrices(self, steps: int, calls: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        if self.net.period != 1:
+            return products(self.net, self.step, steps, calls)
+        if self._static is None or self._static[0] != steps:
+            self._static = (steps, *products(self.net, self.step, steps, 1))
+        _, P, messages = self._static
+        return np.broadcast_to(P, (calls, *P.shape[1:])), np.broadcast_to(messages, calls)
 
     def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> bool:
         if self.mode != "auto":
             return self.mode == "composed"
-        columns = int(np.prod(z.shape[:-2], dtype=np.int64)) * z.shape[-1]
-        return composing_pays(self.net, steps, columns)
+        return composing_pays(self.net, steps, math.prod(z.shape[:-2]) * z.shape[-1])
 
     def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
         self.flush()
-        top, rounds, messages = max_consensus(self.net, values, self.step + 1, max_rounds)
-        self.step += rounds
+        top, rounds, messages = max_consensus(self.net, values, self._step + 1, max_rounds)
+        self._step += rounds
         self._sent += Traffic.of(messages, values.shape[1], host_dtype(like).itemsize, rounds)
         return top
 
     def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
         self.flush()
-        if weight_rule == WeightRule.CARRY:
-            self._omega = step_weights(self.net, self.step, graphs, self._omega)
-        self.step += graphs
+        if weight_rule is WeightRule.CARRY and graphs:
+            self._like = like
+            for s in range(self._step + 1, self._step + graphs + 1):
+                if self.net.equal_shares:
+                    self._omega = push_vector_step(*self.net.out_adjacency(s), self._omega)
+                else:
+                    self._omega = pull_vector_step(*self.net.csr(s), self._omega)
+        self._step += graphs
 
 
 @connect.register
@@ -493,10 +479,7 @@ def _(net: Network, mode: str = "auto") -> Channel:
     return Simulated(net, mode)
 
 
-T = TypeVar("T")
-
-
-class Runs(Channel):
+class Runs(PreparedChannel):
     """Several channels along a run axis: z is (R, n, d), and run r uses channel r.
 
     `steps` and `weight_rule` of a call have one entry per run, or are shared by all. If all channels compose, their
@@ -516,98 +499,63 @@ class Runs(Channel):
             raise ValueError(f"avg: all averagings must have the same number of clients, got {sorted(clients)}")
         super().__init__(clients.pop(), channels[0].clients)
         self.channels = list(channels)
-        self._schedule: Sequence[tuple[int, ...]] = ()  # steps of the calls foreseen, of which _made were made
-        self._position = 0
-        self._stacked: bool | None = None
-        self._calls: ComposedCalls | None = None
-        self._previous: ComposedCalls | None = None  # until others are prepared: they know the weights
-        self._omega = np.ones((len(self.channels), self.n))  # before the calls prepared now
+        self._stacked: bool | None = None  # decided by the first call
+        self._omega = np.ones((len(self.channels), self.n))
         self._sent = Traffic.side_by_side([Traffic()] * len(self.channels))
-
-    @property
-    def weights(self) -> Array:
-        calls = self._previous if self._calls is None else self._calls
-        if calls is not None:
-            return calls.weights_now()
-        parts = [c.weights for c in self.channels]
-        like = next((part for part in parts if part is not None), None)
-        if like is None:
-            return None
-        xp = array_namespace(like)
-        return xp.stack([xp.ones_like(like) if part is None else part for part in parts])
-
-    @property
-    def traffic(self) -> Traffic:
-        stacked = self._sent if self._calls is None else self._sent + self._calls.traffic()
-        return stacked + Traffic.side_by_side([c.traffic for c in self.channels])
-
-    def prefetch(self, steps: Sequence[Steps]) -> None:
-        self._schedule, self._position = [self._each(S) for S in steps], 0
-        if self._stacked is False:
-            self._prefetch_each()
-
-    def _prefetch_each(self) -> None:
-        """Announce to each channel its own steps."""
-        for channel, ahead in zip(self.channels, zip(*self._schedule, strict=True), strict=True):
-            channel.prefetch(ahead)
-
-    def mix(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
-        return self._call(z, self._each(steps), self._each(weight_rule), False)
-
-    def average(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
-        return self._call(z, self._each(steps), self._each(weight_rule), True)
 
     def _each(self, value: T | tuple[T, ...]) -> tuple[T, ...]:
         """One entry per run."""
         return value if isinstance(value, tuple) else (value,) * len(self.channels)
 
-    def _call(self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool) -> Array:
+    def _prepare(self, z: Array, steps: Steps, weight_rule: Rules, divide: bool, count: int) -> PreparedCalls:
+        S, rules = self._each(steps), self._each(weight_rule)
         if self._stacked is None:
-            asked = zip(self.channels, steps, strict=True)
-            self._stacked = all(channel.conserves_mass and channel.composes(z[0, ...], S) for channel, S in asked)
-            if not self._stacked and self._schedule:
-                self._prefetch_each()
+            pairs = zip(self.channels, S, strict=True)
+            self._stacked = all(channel.conserves_mass and channel.composes(z[0, ...], s) for channel, s in pairs)
         if not self._stacked:
-            return self._one_by_one(z, steps, weight_rule, divide)
-        calls = self._calls
-        if calls is None or not calls.serves(z, steps, weight_rule, divide):
-            calls = self._prepare(z, steps, weight_rule, divide)
-        self._position += self._position < len(self._schedule) and self._schedule[self._position] == steps
-        return calls(z)
+            return CallsOneByOne(self.channels, z, steps, weight_rule, divide)
+        count = min(count, calls_at_once(self.n, max(S), len(S)))
+        every = [channel.matrices(s, count) for channel, s in zip(self.channels, S, strict=True)]
+        P, messages = (np.stack(parts, axis=1) for parts in zip(*every, strict=True))
+        calls = ComposedCalls(P, messages, self._omega, z, S, rules, divide, "one of the networks", run_axis=True)
+        calls.key = (steps, weight_rule, divide, z.shape, z.dtype)
+        return calls
 
-    def _one_by_one(self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool) -> Array:
-        asked = zip(self.channels, steps, weight_rule, strict=True)
-        rows = [(c.average if divide else c.mix)(z[r, ...], S, rule) for r, (c, S, rule) in enumerate(asked)]
-        return array_namespace(z).stack(rows)
+    def _traffic_of(self, calls: PreparedCalls) -> Traffic:
+        if isinstance(calls, CallsOneByOne):
+            return Traffic()  # in that of the channels
+        runs = []
+        for r, (steps, rule) in enumerate(zip(self._each(calls.steps), self._each(calls.weight_rule), strict=True)):
+            floats = calls.like.shape[-1] + (rule is not WeightRule.NONE)
+            runs.append(Traffic.of(calls.messages[r], floats, host_dtype(calls.like).itemsize, calls.used * steps))
+        return Traffic.side_by_side(runs)
 
-    def _prepare(
-        self, z: Array, steps: tuple[int, ...], weight_rule: tuple[WeightRule, ...], divide: bool
-    ) -> ComposedCalls:
-        self.flush()
-        self._previous = None
-        most = calls_at_once(self.n, len(self.channels))
-        ahead = self._schedule[self._position : self._position + most]
-        ahead = ahead if ahead and ahead[0] == steps else (steps,)
-        each = [c.matrices(S) for c, S in zip(self.channels, zip(*ahead, strict=True), strict=True)]
-        P, messages = (np.stack(parts, axis=1) for parts in zip(*each, strict=True))
-        name = "one of the networks"
-        self._calls = ComposedCalls(P, messages, self._omega, ahead, weight_rule, z, divide, name)
-        return self._calls
+    @property
+    def traffic(self) -> Traffic:
+        stacked = self._sent if self._calls is None else self._sent + self._traffic_of(self._calls)
+        return stacked + Traffic.side_by_side([c.traffic for c in self.channels])
+
+    @property
+    def step(self) -> Any:  # type: ignore[override]
+        """The position of every channel, (R,)."""
+        stacked = isinstance(self._calls, ComposedCalls)
+        used = [self._calls.used * s for s in self._calls.steps] if stacked else 0  # type: ignore[union-attr]
+        return np.array([channel.step for channel in self.channels]) + used
 
     def flush(self) -> None:
-        """Close the prepared calls: advance the channels, add the traffic, keep the weights."""
-        if self._calls is None or not self._calls.used:
+        calls = self._calls
+        if calls is None:
             return
-        self._sent = self._sent + self._calls.traffic()
-        self._omega = self._calls.omega
-        for channel, S in zip(self.channels, zip(*self._calls.steps[: self._calls.used], strict=True), strict=True):
-            channel.step += sum(S)
-        self._calls, self._previous = None, self._calls
+        self._omega, self._calls = self.omega, None
+        if isinstance(calls, ComposedCalls):
+            self._sent += self._traffic_of(calls)
+            for channel, S in zip(self.channels, self._each(calls.steps), strict=True):
+                channel.advance(calls.used * S, WeightRule.RESET, calls.like)
 
     def advance(self, graphs: Steps, weight_rule: Rules, like: Array) -> None:
         self.flush()
-        asked = zip(self.channels, self._each(graphs), self._each(weight_rule), strict=True)
-        for r, (channel, passed, rule) in enumerate(asked):
+        pairs = zip(self.channels, self._each(graphs), self._each(weight_rule), strict=True)
+        for r, (channel, passed, rule) in enumerate(pairs):
             channel.advance(passed, rule, like[r, ...])
         self._omega = np.stack([channel.omega for channel in self.channels])
 
@@ -648,3 +596,32 @@ class Runs(Channel):
 
     def mean_over_clients(self, a: Array) -> Array:
         return self.channels[0].mean_over_clients(a)
+
+
+class CallsOneByOne(PreparedCalls):
+    """Calls of several channels, one channel after the other."""
+
+    count = math.inf
+
+    def __init__(self, channels: list[Channel], like: Array, steps: Steps, weight_rule: Rules, divide: bool) -> None:
+        super().__init__(like, steps, weight_rule, divide)
+        self.channels = channels
+
+    def __call__(self, z: Array) -> Array:
+        rows = []
+        for r, channel in enumerate(self.channels):
+            S = self.steps[r] if isinstance(self.steps, tuple) else self.steps
+            rule = self.weight_rule[r] if isinstance(self.weight_rule, tuple) else self.weight_rule
+            rows.append((channel.average if self.divide else channel.mix)(z[r, ...], S, rule))
+        self.used += 1
+        return array_namespace(z).stack(rows)
+
+    @property
+    def weights(self) -> Array:
+        xp = array_namespace(self.like)
+        each = [channel.weights for channel in self.channels]
+        return xp.stack([xp.ones_like(self.like[r, :, :1]) if w is None else w for r, w in enumerate(each)])
+
+    @property
+    def omega(self) -> np.ndarray:
+        return np.stack([channel.omega for channel in self.channels])

@@ -32,7 +32,7 @@ import numpy as np
 
 from hgp_ref._kernels import links
 from hgp_ref._kernels.graphs import Csr
-from hgp_ref._kernels.links import LOST, NEVER, cover, group
+from hgp_ref._kernels.links import LOST, NEVER, earliest_arrivals, group
 from hgp_ref._kernels.mixing import padded_rows, pull_step, pull_vector_step
 from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, is_numpy
 from hgp_ref.errors import outside
@@ -87,7 +87,7 @@ def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: In
         np.concatenate(parts) for parts in (senders, receivers, shares, arrival, sent_at, source)
     )
     if robust:
-        _cover(i * n + j, at, n)
+        _arrive_with_running_sums(i * n + j, at, n)
     received = at < first + steps
     bucket = (at[received] - first) * n + i[received]
     indptr, order = group(bucket, steps * n)
@@ -102,13 +102,13 @@ def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: In
     return Deliveries(rows, left, left_rows, int(np.count_nonzero(j[waiting:] != i[waiting:])))
 
 
-def _cover(pair: np.ndarray, arrival: np.ndarray, n: int) -> None:
+def _arrive_with_running_sums(pair: np.ndarray, arrival: np.ndarray, n: int) -> None:
     """Running sums: a share arrives with the first message of its edge that was not sent earlier."""
     pairs = n * n
     if pairs > TABLE:
         distinct, pair = np.unique(pair, return_inverse=True)
         pairs = distinct.size
-    cover(pair, arrival, np.full(pairs, NEVER))
+    earliest_arrivals(pair, arrival, np.full(pairs, NEVER))
 
 
 def _merged(
@@ -174,7 +174,7 @@ class LossyCall(PreparedCalls):
     """One call of S steps after step `step`; omega (n,) and `state` are as the previous call left them."""
 
     weight_rule: WeightRule
-    steps: Sequence[int]
+    steps: int
 
     def __init__(
         self,
@@ -182,24 +182,21 @@ class LossyCall(PreparedCalls):
         step: int,
         omega: np.ndarray,
         state: InFlightState,
+        like: Array,
         steps: int,
         weight_rule: WeightRule,
-        like: Array,
         divide: bool,
         robust: bool,
     ) -> None:
-        super().__init__((steps,), weight_rule, like, divide)
+        super().__init__(like, steps, weight_rule, divide)
         self.net, self._step, self.robust = net, step, robust
-        carried = weight_rule == WeightRule.CARRY
-        self._omega, self.remaining = (
-            weights_before(weight_rule, omega),
-            state if carried else InFlightState.empty(),
-        )
+        self._omega = weights_before(weight_rule, omega)
+        self.remaining = state if weight_rule is WeightRule.CARRY else InFlightState.empty()
         self.mass = float(self._omega.sum() + self.remaining.omega.sum())  # of the weights before the call
-        self.messages: list[int] = []
+        self.messages = 0
 
     def __call__(self, z: Array) -> Array:
-        end, sent = self._step + self.steps[0], 0
+        end, sent = self._step + self.steps, 0
         most = max(1, min(PAST_STEPS, PAST_BYTES // max(1, math.prod(z.shape) * host_dtype(z).itemsize)))
         while self._step < end:
             steps = min(most, end - self._step)
@@ -218,14 +215,15 @@ class LossyCall(PreparedCalls):
         )
         if self.weight_rule != WeightRule.CARRY:
             self.remaining = InFlightState.empty()
-        self.messages.append(sent)
+        self.messages += sent
         self.used += 1
         if not self.divide:
             return z
         check_received(self._omega, repr(self.net))
-        return z / self.weights_now()
+        return z / self.weights
 
-    def weights_now(self) -> Array:
+    @property
+    def weights(self) -> Array:
         return from_host(self._omega.astype(host_dtype(self.like))[:, None], like=self.like)
 
     @property
@@ -331,12 +329,12 @@ class Lossy(Simulated):
         self.flush()
         self._in_flight = InFlightState.empty()
 
-    def matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    def matrices(self, steps: int, calls: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """P of the next calls with weight rule RESET, and their messages."""
-        P, messages = np.empty((len(steps), self.n, self.n)), np.empty(len(steps), dtype=np.int64)
+        P, messages = np.empty((calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
         first = self.net.t + self.step + 1
-        for part, W, S in chunks(self.net, self.step, steps):
-            links.products(W, S, first, *self.net.rule, self.robust, P[part], messages[part])
+        for part, W in chunks(self.net, self.step, steps, calls):
+            links.products(W, steps, first, *self.net.rule, self.robust, P[part], messages[part])
             first += len(W)
         return P, messages
 
@@ -355,16 +353,23 @@ class Lossy(Simulated):
         sent = steps * self.net.expected_edges
         return self.n <= SMALL or sent * self.n + self.n**2 * columns / 8 <= sent * columns
 
-    def _call(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> Array:
+    def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:  # type: ignore[override]
+        mixed = super().mix(z, steps, weight_rule)
+        self._warn_of_loss(steps, weight_rule)
+        return mixed
+
+    def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:  # type: ignore[override]
+        averaged = super().average(z, steps, weight_rule)
+        self._warn_of_loss(steps, weight_rule)
+        return averaged
+
+    def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
         if weight_rule is WeightRule.NONE:
             raise ValueError(
                 f"net: {self.net!r} loses or delays messages, and without weights clients cannot tell how much of a "
                 "sum is missing; use PushSum or RobustPushSum in place of Gossip"
             )
-        mixed = super()._call(z, steps, weight_rule, divide)
-        if self.drops_mass and not self._warned:
-            self._warn(steps, weight_rule)
-        return mixed
+        return super()._prepare(z, steps, weight_rule, divide, count)
 
     def interval_mean(
         self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET, max_rounds: int | None = None
@@ -411,16 +416,19 @@ class Lossy(Simulated):
         np.minimum.at(oldest, self._in_flight.entries.receivers, self._in_flight.entries.sent_at - first)
         return oldest
 
-    def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
-        return LossyCall(self.net, self.step, self._omega, self._in_flight, steps, weight_rule, z, divide, self.robust)
+    def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
+        before = (self._step, self._omega, self._in_flight)
+        return LossyCall(self.net, *before, z, steps, weight_rule, divide, self.robust)
 
     def flush(self) -> None:
         if self._calls is not None:
             self._in_flight = self._calls.remaining if isinstance(self._calls, LossyCall) else InFlightState.empty()
         super().flush()
 
-    def _warn(self, steps: int, weight_rule: WeightRule) -> None:
+    def _warn_of_loss(self, steps: int, weight_rule: WeightRule) -> None:
         """Warn at the first call that loses something."""
+        if self._warned or not self.drops_mass:
+            return
         lost = self._calls.lost if isinstance(self._calls, LossyCall) else 1.0 - float(self.omega.mean())
         if lost > ROUNDING:
             self._warned = True

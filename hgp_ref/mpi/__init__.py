@@ -1,14 +1,13 @@
-"""Clients spread over the processes of MPI: the simulation's results, bit for bit, on several machines.
+"""Clients distributed over MPI processes: the results of one process, bit for bit, on several machines.
 
     from mpi4py import MPI
     net = hgp.mpi.spread(net, MPI.COMM_WORLD)           # the one line that changes
-    own = problem.restrict(net.clients)                 # this rank's clients
-    fit = hgp.sgp(own, lam[net.clients], net)
+    problem = problem.restrict(net.clients)             # the clients of this rank
+    fit = hgp.sgp(problem, lam[net.clients], net)
     x = hgp.mpi.gather(fit.x, net)                      # all rows, on every rank
 
-Graphs and mini-batches are functions of (seed, step, client), so every rank knows by itself who sends to whom. Only
-rows that cross between ranks travel, in one message from rank to rank and step; or, where that is less, columns of all
-rows, there and back once a call.
+Graphs and mini-batches are functions of (seed, step, client), so every rank knows who sends to whom. In a call of
+mixing, ranks exchange rows for columns and back (`mpi.channel`).
 """
 
 from hgp_ref.mpi.channel import RankChannel

@@ -1,183 +1,286 @@
-"""A call of mixing between ranks by columns: two exchanges, however many steps it takes.
+"""Communication between MPI ranks: transpose, mix in one process, transpose back.
 
-A step mixes every column of z (n, C) by itself. So rank q takes the columns cuts[q] .. cuts[q+1]-1 of all clients, goes
-through all steps of the call as the simulation does, bit for bit, and gives the rows back to whose they are:
+Mixing treats every column of z by itself. So in a call each rank exchanges the rows of its clients for some columns of
+all clients, passes these through a channel for one process, and exchanges them back:
 
-    z (m, C)  clients here, all columns  →  (n, c)  all clients, columns of this rank  →  S steps  →  (m, C)
+    z (m, C)  rows of this rank's m clients   →   (n, c)  columns of this rank   →   P z (n, c)   →   (m, C)
 
-By rows (`host_rows`) each step sends those that cross, X of them over all R ranks: S X rows a call. By columns a call
-sends 2 n (R − 1)/R: less on graphs that join everybody, more where few edges cross.
+A call takes two exchanges, however many steps it has, and all arithmetic is that of `Simulated` or `Lossy`. In mode
+"stepping" results are therefore those of one process, bit for bit. Graphs, weights and the fate of messages are
+functions of (seed, step), which every rank computes for itself.
+
+Each rank sends 2 m C (R − 1)/R numbers per call. Sending only the rows that cross between ranks, step by step, would be
+less on a sparse graph with few edges between ranks. It was faster only for calls of a few steps there (measured/mpi).
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref._kernels.graphs import Csr
 from hgp_ref._kernels.mixing import LINE, empty_like
-from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64, is_numpy, to_host
-from hgp_ref.errors import outside
-from hgp_ref.mixing.channel import Channel, MaxConsensus, Traffic, WeightRule, connect, max_consensus, row_maxima
-from hgp_ref.mixing.simulated import (
-    MODES,
-    ComposedCalls,
-    PreparedCalls,
-    Simulated,
-    calls_at_once,
-    check_balanced,
-    check_received,
-    mix_along,
-    products,
-    step_graph,
-    step_weights,
-    weights_before,
+from hgp_ref.backend import (
+    Array,
+    addressable,
+    array_namespace,
+    device,
+    from_host,
+    host_dtype,
+    host_float64,
+    is_numpy,
+    synchronize,
+    to_host,
 )
+from hgp_ref.errors import outside
+from hgp_ref.mixing.channel import Channel, WeightRule, connect
+from hgp_ref.mixing.simulated import MODES, Simulated
 from hgp_ref.mixing.unreliable import Lossy, box, check_shape, stamps
 from hgp_ref.mpi.communicator import Ranks
 from hgp_ref.mpi.network import DistributedNetwork
-from hgp_ref.mpi.rows import DeviceRows, HostRows, RankStep, everything
-from hgp_ref.networks import Network, Unreliable
-from hgp_ref.networks.base import Edges
 
-AHEAD = 2**19  # edges of graphs that are drawn beforehand
+MEAN_BYTES = 64 * 2**20  # of all clients' rows that one rank holds at a time to compute their mean
 
 
-def columns_pay(net: Network, first: int, steps: int, columns: int, starts: np.ndarray) -> bool:
-    """Whether a call of `steps` steps goes by columns, judged by its first graph: the same answer on every rank."""
-    n, ranks = net.n, starts.size - 1
-    if not 1 < ranks <= columns:  # everybody must have one
-        return False
-    return steps * rows_that_cross(net.out_adjacency(first), starts) >= 2 * n * (ranks - 1) / ranks
+class Transpose:
+    """The exchange of rows for columns, of arrays (m, columns); rank q has the clients starts[q] .. starts[q+1]-1.
 
+    Columns are divided at cache lines if there are enough of them; with few, some ranks have none.
+    """
 
-def rows_that_cross(lists: Edges, starts: np.ndarray) -> int:
-    """Pairs of a client and a rank that is not its own where somebody hears it; lists of receivers, sorted."""
-    indptr, receivers = lists
-    clients = np.arange(indptr.size - 1)
-    senders = np.repeat(clients, np.diff(indptr))
-    home, there = (np.searchsorted(starts, who, side="right") for who in (clients, receivers))
-    again = np.zeros(senders.size, dtype=np.bool_)
-    again[1:] = (senders[1:] == senders[:-1]) & (there[1:] == there[:-1])
-    return int(np.count_nonzero((there != home[senders]) & ~again))
-
-
-class ColumnExchange:
-    """Calls on arrays like z (m, C), in buffers that stay; rank q has the clients starts[q] .. starts[q+1]-1."""
-
-    def __init__(self, ranks: Ranks, starts: np.ndarray, z: np.ndarray) -> None:
-        self.ranks, (m, columns), self.dtype = ranks, z.shape, z.dtype
-        line = LINE // z.itemsize if columns * z.itemsize >= LINE * ranks.size else 1
+    def __init__(self, ranks: Ranks, starts: np.ndarray, columns: int, itemsize: int) -> None:
+        self.ranks, self.columns = ranks, columns
+        line = LINE // itemsize if columns * itemsize >= LINE * ranks.size else 1
         ends = [*(columns * q // ranks.size // line * line for q in range(1, ranks.size)), columns]
-        self.rows = [slice(int(a), int(b)) for a, b in pairwise(starts)]
-        self.cuts = [slice(a, b) for a, b in pairwise([0, *ends])]
-        self.here, self.own = self.rows[ranks.rank], self.cuts[ranks.rank]
-        strip = np.broadcast_to(z[:1, self.own], (int(starts[-1]), self.own.stop - self.own.start))
-        self.held, self.free = empty_like(strip), empty_like(strip)  # (n, c)
-        others = [q for q in range(ranks.size) if q != ranks.rank]
-        self.parts = {q: np.empty((m, self.cuts[q].stop - self.cuts[q].start), z.dtype) for q in others}
+        self.rows_of = [slice(int(a), int(b)) for a, b in pairwise(starts)]
+        self.columns_of = [slice(a, b) for a, b in pairwise([0, *ends])]
+        self.others = [q for q in range(ranks.size) if q != ranks.rank]
 
-    def fit(self, z: np.ndarray) -> bool:
-        """Whether the buffers are those for z."""
-        return z.shape[1] == self.cuts[-1].stop and z.dtype == self.dtype
-
-    def mix(
-        self, z: np.ndarray, net: Network, first: int, steps: int, omega: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, int]:
-        """(P z, P ω, messages) over graphs first, first + 1, ..., of which some are drawn while rows travel."""
-        some = min(steps, max(1, int(AHEAD // net.expected_edges)))
-        graphs: list[Edges | Csr] = []
-        messages = 0
-        self.take(z, f"step {first}", lambda: graphs.extend(step_graph(net, s) for s in range(first, first + some)))
-        for k in range(steps):
-            graph = graphs[k] if k < some else step_graph(net, first + k)
-            sent, omega = mix_along(net, graph, self.held, self.free, omega)
-            self.held, self.free = self.free, self.held
-            messages += sent
-        return self.give(self.held, f"step {first + steps - 1}"), omega, messages
-
-    def take(self, z: np.ndarray, what: str, meanwhile: Callable[[], Any] = lambda: None) -> np.ndarray:
-        """From rows (m, C) to columns `held` (n, c): they come in where they belong."""
-        arriving = {q: self.held[self.rows[q]] for q in self.parts}
-        for q, part in self.parts.items():
-            part[...] = z[:, self.cuts[q]]
-        requests = self._post(arriving, self.parts)
-        self.held[self.here] = z[:, self.own]
-        meanwhile()
-        self.ranks.wait(requests, what, [*self.parts, *self.parts])
-        return self.held
-
-    def give(self, held: np.ndarray, what: str) -> np.ndarray:
-        """From columns (n, c) to rows (m, C): they go out as they lie."""
-        requests = self._post(self.parts, {q: held[self.rows[q]] for q in self.parts})
-        out = np.empty((self.here.stop - self.here.start, self.cuts[-1].stop), self.dtype)
-        out[:, self.own] = held[self.here]
-        self.ranks.wait(requests, what, [*self.parts, *self.parts])
-        for q, part in self.parts.items():
-            out[:, self.cuts[q]] = part
+    def to_columns(self, z: Array, step: int) -> Array:
+        """From the rows of this rank (m, C) to its columns (n, c)."""
+        rows, columns = self.rows_of[self.ranks.rank], self.columns_of[self.ranks.rank]
+        out = _empty(self.rows_of[-1].stop, columns.stop - columns.start, z)
+        leaving = {q: _contiguous(z[:, self.columns_of[q]]) for q in self.others}
+        requests = self._start({q: out[self.rows_of[q], :] for q in self.others}, leaving)
+        out[rows, :] = z[:, columns]
+        self._finish(requests, step)
         return out
 
-    def _post(self, arriving: dict[int, np.ndarray], leaving: dict[int, np.ndarray]) -> list[Any]:
+    def to_rows(self, strip: Array, step: int) -> Array:
+        """From the columns of this rank (n, c) to its rows (m, C)."""
+        rows, columns = self.rows_of[self.ranks.rank], self.columns_of[self.ranks.rank]
+        m = rows.stop - rows.start
+        widths = {q: self.columns_of[q].stop - self.columns_of[q].start for q in self.others}
+        arriving = {q: _empty(m, width, strip) for q, width in widths.items()}
+        requests = self._start(arriving, {q: _contiguous(strip[self.rows_of[q], :]) for q in self.others})
+        out = _empty(m, self.columns, strip)
+        out[:, columns] = strip[rows, :]
+        self._finish(requests, step)
+        for q, part in arriving.items():
+            out[:, self.columns_of[q]] = part
+        return out
+
+    def _start(self, arriving: dict[int, Array], leaving: dict[int, Array]) -> list[tuple[int, Any]]:
+        """Post all messages; returns (rank, request) of each. Parts without columns are not sent."""
         comm = self.ranks.comm
-        requests = [comm.Irecv(a.view(np.uint8), q) for q, a in arriving.items()]
-        requests += [comm.Isend(a.view(np.uint8), q) for q, a in leaving.items()]
-        sent = leaving.values()
-        self.ranks.count(len(sent), sum(len(a) for a in sent), sum(a.nbytes for a in sent))
+        for part in list(leaving.values())[:1]:
+            synchronize(part)
+        requests = [(q, comm.Irecv(_buffer(a), q)) for q, a in arriving.items() if math.prod(a.shape)]
+        sent = {q: a for q, a in leaving.items() if math.prod(a.shape)}
+        requests += [(q, comm.Isend(_buffer(a), q)) for q, a in sent.items()]
+        nbytes = sum(math.prod(a.shape) * host_dtype(a).itemsize for a in sent.values())
+        self.ranks.count(len(sent), sum(a.shape[0] for a in sent.values()), nbytes)
         return requests
 
-
-# ----------------------------------------------------------------------------------------------------
-# What all ranks find out together, whichever way their channel mixes: agreement, maxima, means over all clients.
-
-
-MEAN_BYTES = 64 * 2**20  # of all clients' rows that one rank holds at a time to take their mean
+    def _finish(self, requests: list[tuple[int, Any]], step: int) -> None:
+        self.ranks.wait([request for _, request in requests], f"step {step}", [q for q, _ in requests])
 
 
-class BetweenRanks(Channel):
-    """A channel over a spread network; a subclass says how sums are mixed."""
+def _empty(rows: int, columns: int, like: Array) -> Array:
+    """An uninitialised contiguous array (rows, columns), on the host at a cache line."""
+    if is_numpy(like):
+        return empty_like(np.broadcast_to(like[:1, :1] if like.size else np.zeros(1, like.dtype), (rows, columns)))
+    return array_namespace(like).empty((rows, columns), dtype=like.dtype, device=device(like))
+
+
+def _contiguous(a: Array) -> Array:
+    return np.ascontiguousarray(a) if is_numpy(a) else array_namespace(a).asarray(a, copy=True)
+
+
+def _buffer(a: Array) -> Any:
+    """A contiguous array as MPI takes it."""
+    return a.reshape(-1).view(np.uint8) if is_numpy(a) else a
+
+
+class RankChannel(Channel):
+    """A channel over a distributed network; arrays hold the rows of this rank's clients.
+
+    `simulation` is a channel for one process, of all clients, on the columns of this rank. It holds the position, the
+    weights and what is in flight. `traffic` counts what clients send each other, as in one process; `net.mpi_traffic`
+    counts what ranks send.
+
+    Parameters
+    ----------
+    mode : "composed" composes the graphs of a call: faster for few clients, and equal to one process up to rounding,
+        since BLAS rounds differently for other numbers of columns. Otherwise channels step, bit for bit.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> net = hgp.mpi.spread(hgp.networks.RandomOut(6, k=2), MPI.COMM_WORLD)
+    >>> isinstance(hgp.mixing.connect(net), hgp.mpi.RankChannel)
+    True
+    """
 
     net: DistributedNetwork
+    simulation: Simulated
 
-    def flush(self) -> None:
-        """Bring the books up to date before something else than mixing moves the clock."""
-        return None
+    def __init__(self, net: DistributedNetwork, mode: str = "auto") -> None:
+        super().__init__(net.n, net.clients)
+        validation.choice("mode", mode, MODES)
+        self.net = net
+        self.simulation = connect(net.net.after(net.t), "composed" if mode == "composed" else "stepping")  # type: ignore[assignment]
+        self._transpose: Transpose | None = None  # that of the last call
+        self._shape: tuple[int, ...] = ()  # of what was mixed last
+        self._compared: set[tuple[object, ...]] = set()  # kinds of calls that are the same on all ranks
+
+    @property
+    def step(self) -> int:  # type: ignore[override]
+        return self.simulation.step
+
+    @property
+    def omega(self) -> np.ndarray:
+        return self.simulation.omega
+
+    @property
+    def weights(self) -> Array:
+        weights = self.simulation.weights
+        return None if weights is None else weights[self.clients, ...]
+
+    @property
+    def conserves_mass(self) -> bool:  # type: ignore[override]
+        return self.simulation.conserves_mass
+
+    @property
+    def drops_mass(self) -> bool:  # type: ignore[override]
+        return self.simulation.drops_mass
+
+    @property
+    def in_flight(self) -> bool:  # type: ignore[override]
+        return self.simulation.in_flight
+
+    def use_running_sums(self) -> None:
+        self.simulation.use_running_sums()
+
+    def drop_in_flight(self) -> None:
+        self.simulation.drop_in_flight()
+
+    def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
+        no_columns = from_host(np.empty((self.n, 0), host_dtype(like)), like=like)
+        self.simulation.advance(graphs, weight_rule, no_columns)
+
+    def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
+        return self._call(self.simulation.mix, z, steps, weight_rule)
+
+    def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
+        return self._call(self.simulation.average, z, steps, weight_rule)
+
+    def _call(self, operation: Callable[..., Array], z: Array, steps: int, weight_rule: WeightRule) -> Array:
+        before = self.simulation.traffic.messages
+        mixed = self._to_rows(operation(self._to_columns(z, steps, weight_rule), steps, weight_rule), z)
+        self.count(self.simulation.traffic.messages - before, z, weight_rule, steps)
+        return mixed
+
+    def interval_mean(
+        self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET, max_rounds: int | None = None
+    ) -> tuple[Array, Array]:
+        """As `Lossy.interval_mean`; which shares are missing is the same for every column."""
+        if not isinstance(self.simulation, Lossy):
+            return super().interval_mean(z, steps, weight_rule, max_rounds)
+        strip = self._to_columns(z, steps, weight_rule)
+        past, missing, sent = self.simulation.averages_since_missing(strip, steps, weight_rule)
+        self.count(sent, z, WeightRule.CARRY, steps)
+        self._sent += stamps(sent * math.prod(z.shape[:-2]), z)
+        low, high = box(past, -self.max_consensus(-missing[self.clients, None], z, max_rounds)[0])
+        return self._to_rows(low, z), self._to_rows(high, z)
 
     def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        self.flush()
-        self.check_same_on_all_ranks(
-            "maxima over clients", columns=values.shape[1], dtype=host_dtype(like), max_rounds=max_rounds
-        )
-        top, rounds, messages = max_consensus(self.net, values, self.step + 1, max_rounds, RankMaxConsensus(self.net))
-        self.step += rounds
-        self._sent += Traffic.of(messages, values.shape[1], host_dtype(like).itemsize, rounds)
+        settings = {"columns": values.shape[1], "dtype": host_dtype(like), "max_rounds": max_rounds}
+        self.check_same_on_all_ranks("maxima over clients", **settings)
+        every = self.net.ranks.collect(np.ascontiguousarray(values), np.diff(self.net.starts), "maxima over clients")
+        before = self.simulation.traffic
+        top = self.simulation.max_consensus(every, like, max_rounds)
+        self._sent += self.simulation.traffic - before
         return top
 
-    def check_client_ids(self, client_ids: np.ndarray) -> None:
-        """ValueError on every rank where some rank's problem holds other clients than are there.
+    def _to_columns(self, z: Array, steps: int, weight_rule: WeightRule) -> Array:
+        """The columns of this rank, of all clients, (n, c); run axes of z join the columns."""
+        self._check_call(z, steps, weight_rule)
+        direct = self.net.direct or is_numpy(z)
+        if not direct:
+            rows = to_host(z)
+        elif addressable(z):
+            rows = z
+        else:
+            raise TypeError(
+                f"direct=True needs arrays that MPI can write into, got {array_namespace(z).__name__}; use "
+                "hgp.mpi.spread(..., direct=False)"
+            )
+        xp = array_namespace(rows)
+        flat = xp.reshape(xp.moveaxis(rows, -2, 0), (rows.shape[-2], -1))
+        if self._transpose is None or self._transpose.columns != flat.shape[1]:
+            itemsize = host_dtype(flat).itemsize
+            self._transpose = Transpose(self.net.ranks, self.net.starts, flat.shape[1], itemsize)
+        strip = self._transpose.to_columns(flat, self.step + 1)
+        return strip if direct else from_host(strip, like=z)
 
-        A problem that was made of a rank's own data numbers its clients from 0, as one that was restricted to the first
-        clients does: that only warns.
+    def _to_rows(self, strip: Array, z: Array) -> Array:
+        """The rows of this rank's clients, like z."""
+        assert self._transpose is not None
+        direct = self.net.direct or is_numpy(z)
+        rows = self._transpose.to_rows(strip if direct else to_host(strip), self.step)
+        xp = array_namespace(rows)
+        folded = xp.moveaxis(xp.reshape(rows, (rows.shape[0], *z.shape[:-2], z.shape[-1])), 0, -2)
+        return folded if direct else from_host(np.ascontiguousarray(folded), like=z)
+
+    def _check_call(self, z: Array, steps: int, weight_rule: WeightRule) -> None:
+        """Compare the settings of a call between ranks before the first of its kind."""
+        kind = (tuple(z.shape[:-2]), z.shape[-1], host_dtype(z), weight_rule, steps)
+        if kind not in self._compared:
+            names = ("run axes", "columns", "dtype", "weights", "steps")
+            self.check_same_on_all_ranks("mixing", **dict(zip(names, kind, strict=True)))
+            self._compared.add(kind)
+        lossy = isinstance(self.simulation, Lossy) and self._shape
+        if lossy and weight_rule is WeightRule.CARRY and self.simulation.rows_in_flight:  # type: ignore[attr-defined]
+            check_shape(z.shape, self._shape)  # here, since other shapes may have as many columns per rank
+        self._shape = tuple(z.shape)
+
+    # Reductions over all ranks
+
+    def check_client_ids(self, client_ids: np.ndarray) -> None:
+        """Raise ValueError on every rank if the problem of some rank holds other clients than `net.clients`.
+
+        A problem made of this rank's data numbers its clients from 0, as does one restricted to the first clients:
+        that only warns.
         """
         wrong = not np.array_equal(client_ids, np.arange(self.n)[self.clients])
         from_zero = wrong and np.array_equal(client_ids, np.arange(len(client_ids)))
+        rank, first, last = self.net.ranks.rank, self.clients.start, self.clients.stop - 1
         if self.any_rank(wrong and not from_zero):
             raise ValueError(
-                f"problem: it holds clients {client_ids[:5].tolist()}, ... on rank {self.net.ranks.rank}, and on some "
-                f"rank not those of net.clients, here {self.clients.start} to {self.clients.stop - 1}; needed "
-                "problem.restrict(net.clients)"
+                "problem must hold the clients of its rank on every rank, problem.restrict(net.clients); on rank "
+                f"{rank} these are {first} to {last}, got {client_ids[:5].tolist()}, ..."
             )
         if from_zero:
             warnings.warn(
-                f"problem: its clients are numbered from 0 on rank {self.net.ranks.rank}, where net.clients are "
-                f"{self.clients.start} to {self.clients.stop - 1}: needed problem.restrict(net.clients) of the whole "
-                "problem; one made of this rank's data is right, but draws the mini-batches of other clients unless "
-                "its attribute `clients` holds their numbers",
+                f"the clients of problem are numbered from 0 on rank {rank}, where net.clients are {first} to {last}; "
+                "use problem.restrict(net.clients). A problem made of this rank's data is right, but draws the "
+                "mini-batches of other clients unless its attribute `clients` holds their numbers",
                 RuntimeWarning,
                 stacklevel=outside(),
             )
@@ -194,11 +297,11 @@ class BetweenRanks(Channel):
 
     def mean_over_clients(self, a: Array) -> Array:
         rows = np.moveaxis(to_host(a), -2, 0)  # (m, ..., d)
-        d, sizes = rows.shape[-1], np.diff(self.net.starts)
         widest = MEAN_BYTES // max(1, self.n * rows[0, ..., :1].nbytes)
         parts = []
-        for columns in column_blocks(d, widest):
-            every = self.net.ranks.collect(np.ascontiguousarray(rows[..., columns]), sizes, "a mean over clients")
+        for columns in column_blocks(rows.shape[-1], widest):
+            block = np.ascontiguousarray(rows[..., columns])
+            every = self.net.ranks.collect(block, np.diff(self.net.starts), "a mean over clients")
             parts.append(super().mean_over_clients(np.moveaxis(every, 0, -2)))
         return from_host(np.concatenate(parts, axis=-1), like=a)
 
@@ -206,7 +309,7 @@ class BetweenRanks(Channel):
 def column_blocks(d: int, widest: int) -> list[slice]:
     """Columns 0 .. d-1 in parts of about `widest`, none of them a single column unless d is 1.
 
-    Sums of two columns or more run over rows in order, whatever their number; NumPy adds up one column in another way.
+    NumPy adds two columns or more row by row, however many they are, but a single column in another order.
     """
     cuts = list(range(0, d, max(2, widest))) or [0]
     if len(cuts) > 1 and d - cuts[-1] == 1:
@@ -214,392 +317,4 @@ def column_blocks(d: int, widest: int) -> list[slice]:
     return [slice(a, b) for a, b in zip(cuts, [*cuts[1:], d], strict=True)]
 
 
-class RankMaxConsensus(MaxConsensus):
-    """Flooding over the same edges, rows of other ranks by messages."""
-
-    net: DistributedNetwork
-
-    def top(self, values: np.ndarray) -> np.ndarray:
-        return self.net.ranks.one_each(values.max(axis=0), "maxima over clients").max(axis=0)
-
-    def receive(self, s: int, held: np.ndarray) -> tuple[np.ndarray, int]:
-        step = self.net.rank_step(s)
-        known = HostRows(self.net.ranks, held).exchanged(step)
-        indptr, places, _ = step.rows()
-        return row_maxima(indptr, places, known)[: len(held)], step.messages
-
-    def any_rank(self, flag: bool) -> bool:
-        return bool(self.net.ranks.one_each(np.array([flag]), "whether maxima still travel").any())
-
-    def gather_flags(self, flags: np.ndarray) -> np.ndarray:
-        return self.net.ranks.collect(flags[:, None], np.diff(self.net.starts), "whom maxima do not reach")[:, 0]
-
-
-# ----------------------------------------------------------------------------------------------------
-# What channels that mix the rows of this rank's clients have in common: kinds of calls agreed on, weights here.
-
-
-class OwnRows(BetweenRanks):
-    """A channel whose subclass mixes, keeps `omega` of all clients and says in `_like` what was mixed last."""
-
-    def __init__(self, net: DistributedNetwork, mode: str) -> None:
-        super().__init__(net.n, net.clients)
-        self.net, self.mode = net, mode
-        self._like: Array | None = None
-        self._agreed: set[tuple[object, ...]] = set()  # kinds of calls that all ranks have made alike
-
-    @property
-    def weights(self) -> Array:
-        if self._like is None:
-            return None
-        own = self.omega[self.clients].astype(host_dtype(self._like))[:, None]
-        return from_host(own, like=self._like)
-
-    def check_call(self, z: Array, steps: int, weight_rule: WeightRule) -> None:
-        """Before the first call of its kind."""
-        kind = (tuple(z.shape[:-2]), z.shape[-1], host_dtype(z), weight_rule, steps)
-        if kind not in self._agreed:
-            names = ("run axes", "columns", "dtype", "weights", "steps")
-            self.check_same_on_all_ranks("mixing", **dict(zip(names, kind, strict=True)))
-            self._agreed.add(kind)
-
-
-# ----------------------------------------------------------------------------------------------------
-# Calls whose graphs are multiplied first, between ranks: one exchange a call, whatever the number of steps.
-#
-# P of the whole network is composed as in the simulation, every rank its share of the calls where there are enough of
-# them; a rank keeps the rows of its clients, and multiplies them with everybody's vectors. That pays where clients are
-# few and steps many. A product adds in another order than the simulation's, so results agree with it to rounding, not
-# bit
-# for bit.
-
-
-class RankCalls(ComposedCalls):
-    """Of each P the rows of this rank's clients; columns as rows stand, those of the clients here first."""
-
-    def __init__(
-        self,
-        net: DistributedNetwork,
-        step: int,
-        P: np.ndarray,
-        messages: np.ndarray,
-        omega: np.ndarray,
-        steps: Sequence[int],
-        weight_rule: WeightRule,
-        like: Array,
-        divide: bool,
-    ) -> None:
-        begin, end = net.clients.start, net.clients.stop
-        self.net, self.m = net, end - begin
-        self._order = np.r_[begin:end, 0:begin, end : net.n]
-        self._route = everything(net.starts, net.ranks.rank, step)
-        self._rows: HostRows | None = None  # room for everybody's rows, from the first call on
-        super().__init__(P, messages, omega, steps, weight_rule, like, divide, repr(net.net))
-
-    def local_rows(self, K: np.ndarray) -> np.ndarray:
-        return K[:, self.net.clients][:, :, self._order]
-
-    def __call__(self, z: Array) -> Array:
-        K = self._K[self.used, ...]  # (m, n)
-        self.used += 1
-        return self._multiply_on_host(K, z) if is_numpy(z) else self._multiply_on_device(K, z)
-
-    def _multiply_on_host(self, K: np.ndarray, z: np.ndarray) -> np.ndarray:
-        folded = np.moveaxis(z, -2, 0)
-        flat = folded.reshape(self.m, -1)
-        if self._rows is None:
-            self._rows = HostRows(self.net.ranks, flat, self.net.n - self.m)
-        else:
-            self._rows.held[: self.m] = flat
-        total = K @ self._rows.exchanged(
-            self._route
-        )  # one product of all: two of half its depth take 1.8 times as long
-        return np.moveaxis(total.reshape(folded.shape), 0, -2)
-
-    def _multiply_on_device(self, K: Array, z: Array) -> Array:
-        rows = DeviceRows(self.net.ranks, z, self.net.direct)
-        parts: list[Array] = []
-        come = rows.exchange(self._route, lambda: parts.append(K[:, : self.m] @ z))
-        return parts[0] if come is None else parts[0] + K[:, self.m :] @ come
-
-    def weights_now(self) -> Array:
-        return super().weights_now()[self.net.clients, ...]
-
-
-class ComposedRankChannel(BetweenRanks, Simulated):  # type: ignore[misc]  # its net is a DistributedNetwork
-    """The graphs of a spread network, multiplied before they meet the rows of this rank's clients."""
-
-    def __init__(self, net: DistributedNetwork) -> None:
-        Simulated.__init__(self, net, "composed")
-        self.clients = net.clients
-
-    def flush(self) -> None:
-        Simulated.flush(self)
-
-    def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> bool:
-        return False  # not as a matrix that others may stack
-
-    def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool) -> PreparedCalls:
-        self.flush()
-        self._previous = None
-        kind = {"run axes": tuple(z.shape[:-2]), "columns": z.shape[-1], "dtype": host_dtype(z), "weights": weight_rule}
-        self.check_same_on_all_ranks("mixing", **kind, steps=steps)
-        ahead: Sequence[int] = self.upcoming(steps, calls_at_once(self.n))
-        P, messages = self._matrices(ahead)
-        self._calls = RankCalls(self.net, self.step + 1, P, messages, self._omega, ahead, weight_rule, z, divide)
-        return self._calls
-
-    def _matrices(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """P of the next calls and their messages; where there are enough of them, every rank composes its share."""
-        ranks = self.net.ranks
-        if len(steps) < ranks.size:
-            return self.matrices(steps)
-        cuts = [len(steps) * q // ranks.size for q in range(ranks.size + 1)]
-        before, own = sum(steps[: cuts[ranks.rank]]), steps[cuts[ranks.rank] : cuts[ranks.rank + 1]]
-        P, messages = products(self.net, self.step + before, own)
-        sizes = np.diff(cuts)
-        every = ranks.collect(P.reshape(len(own), -1), sizes, "matrices of the next calls")
-        return every.reshape(-1, self.n, self.n), ranks.collect(messages, sizes, "messages of the next calls")
-
-
-# ----------------------------------------------------------------------------------------------------
-# Links that lose and delay, between ranks: the simulation's calls bit for bit, on some columns of all clients each.
-#
-# What becomes of a message is a function of (seed, step, edge), so that every rank knows which of all shares arrive
-# when,
-# and which are still under way. A call is linear in what clients hold, and takes every column of z by itself. So, as in
-# `by_columns`, a rank takes some columns of all clients, makes the call with the simulation's channel, which keeps what
-# is under way of these columns, and gives the rows back: two exchanges a call, whatever is lost.
-#
-# The ledger counts what clients send each other, not what ranks do.
-
-
-Call = Callable[[np.ndarray], np.ndarray]
-
-
-class UnreliableRankChannel(OwnRows):
-    """The graphs of a spread Unreliable network; arrays hold the rows of this rank's clients.
-
-    `columns` is the simulation of all clients, for the columns of this rank: it keeps the clock, the weights and what
-    is under way. mode="composed" composes there, with sums in another order; else it steps.
-    """
-
-    conserves_mass = False
-
-    def __init__(self, net: DistributedNetwork, mode: str) -> None:
-        unreliable = net.net.after(net.t)
-        assert isinstance(unreliable, Unreliable)
-        self._simulation = Lossy(unreliable, "composed" if mode == "composed" else "stepping")
-        super().__init__(net, mode)
-        self._exchange: ColumnExchange | None = None  # those of the last call
-
-    @property
-    def step(self) -> int:
-        return self._simulation.step
-
-    @step.setter
-    def step(self, graphs: int) -> None:
-        self._simulation.step = graphs
-
-    @property
-    def drops_mass(self) -> bool:  # type: ignore[override]
-        return self._simulation.drops_mass
-
-    @property
-    def in_flight(self) -> bool:  # type: ignore[override]
-        return self._simulation.in_flight
-
-    @property
-    def omega(self) -> np.ndarray:
-        return self._simulation.omega
-
-    def use_running_sums(self) -> None:
-        self._simulation.use_running_sums()
-
-    def drop_in_flight(self) -> None:
-        self._simulation.drop_in_flight()
-
-    def flush(self) -> None:
-        self._simulation.flush()
-
-    def prefetch(self, steps: Sequence[int]) -> None:
-        self._simulation.prefetch(steps)
-
-    def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
-        self._simulation.advance(graphs, weight_rule, np.empty((self.n, 0), host_dtype(like)))
-        if weight_rule == WeightRule.CARRY and graphs:
-            self._like = like  # whose weights are known now
-
-    def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
-        return self._call(z, steps, weight_rule, lambda strip: self._simulation.mix(strip, steps, weight_rule))
-
-    def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
-        return self._call(z, steps, weight_rule, lambda strip: self._simulation.average(strip, steps, weight_rule))
-
-    def _call(self, z: Array, steps: int, weight_rule: WeightRule, call: Call) -> Array:
-        sent = self._simulation.traffic.messages
-        mixed = self._given(call(self._taken(z, steps, weight_rule)), z)
-        self.count(self._simulation.traffic.messages - sent, z, weight_rule, steps)
-        self._like = z
-        return mixed
-
-    def interval_mean(
-        self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET, max_rounds: int | None = None
-    ) -> tuple[Array, Array]:
-        """As `Lossy.interval_mean`; which shares are missing is the same for every column."""
-        past, missing, sent = self._simulation.averages_since_missing(
-            self._taken(z, steps, weight_rule), steps, weight_rule
-        )
-        self.count(sent, z, WeightRule.CARRY, steps)
-        self._sent += stamps(sent * math.prod(z.shape[:-2]), z)
-        self._like = z
-        oldest = -self.max_consensus(-missing[self.clients, None], z, max_rounds)[0]
-        low, high = box(past, oldest)
-        return self._given(low, z), self._given(high, z)
-
-    def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
-        """By the simulation's flooding on every rank, from what all clients begin with."""
-        self.check_same_on_all_ranks(
-            "maxima over clients", columns=values.shape[1], dtype=host_dtype(like), max_rounds=max_rounds
-        )
-        every = self.net.ranks.collect(np.ascontiguousarray(values), np.diff(self.net.starts), "maxima over clients")
-        before = self._simulation.traffic
-        top = self._simulation.max_consensus(every, like, max_rounds)
-        self._sent += self._simulation.traffic - before
-        return top
-
-    def _taken(self, z: Array, steps: int, weight_rule: WeightRule) -> np.ndarray:
-        """This rank's columns of all clients, (n, c)."""
-        self.check_call(z, steps, weight_rule)
-        if weight_rule == WeightRule.CARRY and self._like is not None and self._simulation.rows_in_flight:
-            check_shape(z.shape, self._like.shape)  # here: columns of one rank may be as many as before
-        folded = np.moveaxis(to_host(z), -2, 0)
-        flat = folded.reshape(folded.shape[0], -1)  # leading axes join the columns
-        if self._exchange is None or not self._exchange.fit(flat):
-            self._exchange = ColumnExchange(self.net.ranks, self.net.starts, flat)
-        return self._exchange.take(flat, f"step {self.step + 1}")
-
-    def _given(self, strip: np.ndarray, z: Array) -> Array:
-        """The rows of this rank's clients, like z."""
-        assert self._exchange is not None
-        rows = self._exchange.give(np.ascontiguousarray(strip), f"step {self.step}")
-        folded = rows.reshape(len(rows), *z.shape[:-2], z.shape[-1])
-        return from_host(np.moveaxis(folded, 0, -2), like=z)
-
-
-# ----------------------------------------------------------------------------------------------------
-# The channel between ranks: the sums of the simulation's stepping mode, bit for bit.
-#
-# A call on NumPy arrays goes by rows (`host_rows`: in every step those that cross) or, unless mode="stepping" was asked
-# for, by columns where that sends less (`by_columns`: all steps on some columns of all clients).
-#
-# Weights are a function of the graphs, which every rank draws in full: each carries ω of all clients, and sends none.
-# Traffic counts what clients send each other, as the simulation does; `net.mpi_traffic` what ranks hand to MPI.
-
-
-class RankChannel(OwnRows):
-    """The graphs of a spread network; arrays hold the rows of this rank's clients.
-
-    Parameters
-    ----------
-    net : DistributedNetwork
-        The network.
-    mode : {"auto", "composed", "stepping"}
-        How the steps of a call are made.
-
-    Examples
-    --------
-    >>> from mpi4py import MPI
-    >>> net = hgp.mpi.spread(hgp.networks.RandomOut(6, k=2), MPI.COMM_WORLD)
-    >>> isinstance(hgp.mixing.connect(net), hgp.mixing.Channel)
-    True
-    """
-
-    def __init__(self, net: DistributedNetwork, mode: str = "auto") -> None:
-        super().__init__(net, mode)
-        self.ranks = net.ranks
-        self._omega = np.ones(net.n)
-        self._prefetched = 0  # graphs that will be used, as far as that is known
-        self._wide: dict[tuple[object, ...], bool] = {}  # kinds of calls, and whether they go by columns
-        self._exchange: ColumnExchange | None = None  # those of the last call that did
-
-    @property
-    def omega(self) -> np.ndarray:
-        return self._omega
-
-    def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
-        self.check_call(z, steps, weight_rule)
-        omega = weights_before(weight_rule, self._omega)
-        mixed, self._omega, messages = (self._on_host if is_numpy(z) else self._on_device)(z, steps, omega)
-        self.count(messages, z, weight_rule, steps)
-        if weight_rule is WeightRule.NONE:
-            check_balanced(self._omega, steps, repr(self.net.net))
-        self.step += steps
-        self._like = z
-        return mixed
-
-    def average(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:
-        mixed = self.mix(z, steps, weight_rule)
-        if weight_rule is WeightRule.NONE:
-            return mixed
-        check_received(self._omega, repr(self.net.net))
-        return np.divide(mixed, self.weights, out=mixed) if is_numpy(mixed) else mixed / self.weights
-
-    def _on_host(self, z: np.ndarray, steps: int, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        folded = np.moveaxis(z, -2, 0)  # (m, ..., d): leading axes join the columns
-        flat = folded.reshape(folded.shape[0], -1)
-        if self._goes_by_columns(flat, steps):
-            if self._exchange is None or not self._exchange.fit(flat):
-                self._exchange = ColumnExchange(self.ranks, self.net.starts, flat)
-            mixed, omega, messages = self._exchange.mix(flat, self.net, self.step + 1, steps, omega)
-        else:
-            rows = HostRows(self.ranks, flat)
-            omega, messages = self._steps(rows, steps, omega)
-            mixed = rows.held[: rows.m]
-        return np.moveaxis(mixed.reshape(folded.shape), 0, -2), omega, messages
-
-    def _goes_by_columns(self, flat: np.ndarray, steps: int) -> bool:
-        kind = (flat.shape[1], flat.dtype, steps)
-        if kind not in self._wide:
-            asked = (self.net, self.step + 1, steps, flat.shape[1], self.net.starts)
-            self._wide[kind] = self.mode == "auto" and columns_pay(*asked)
-        return self._wide[kind]
-
-    def _on_device(self, z: Array, steps: int, omega: np.ndarray) -> tuple[Array, np.ndarray, int]:
-        rows = DeviceRows(self.ranks, z, self.net.direct)
-        after = self._steps(rows, steps, omega)
-        return rows.held, *after
-
-    def _steps(self, rows: HostRows | DeviceRows, steps: int, omega: np.ndarray) -> tuple[np.ndarray, int]:
-        """The next graphs, one after the other: ω after them and their messages. Meanwhile the next one is drawn."""
-        first, messages = self.step + 1, 0
-        for s in range(first, first + steps):
-            step = self.net.rank_step(s)
-            ahead = s + 1 < first + steps or s < self._prefetched
-
-            def meanwhile(s: int = s, step: RankStep = step, ahead: bool = ahead) -> None:
-                nonlocal omega
-                omega = step.weigh(omega)
-                if ahead:
-                    self.net.rank_step(s + 1)
-
-            rows.step(step, meanwhile)
-            messages += step.messages
-        return omega, messages
-
-    def prefetch(self, steps: Sequence[int]) -> None:
-        self._prefetched = self.step + sum(steps)
-
-    def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
-        if weight_rule == WeightRule.CARRY:
-            self._omega = step_weights(self.net, self.step, graphs, self._omega)
-        self.step += graphs
-
-
-@connect.register
-def _(net: DistributedNetwork, mode: str = "auto") -> Channel:
-    """Steps unless told to compose: only steps are the simulation's bit for bit."""
-    validation.choice("mode", mode, MODES)
-    if not net.net.is_reliable:
-        return UnreliableRankChannel(net, mode)
-    return ComposedRankChannel(net) if mode == "composed" else RankChannel(net, mode)
+connect.register(DistributedNetwork, RankChannel)

@@ -19,7 +19,7 @@ import numpy as np
 
 from hgp_ref.errors import PACKAGE
 from hgp_ref.results import Result
-from hgp_ref.validation import without_addresses
+from hgp_ref.validation import without_addresses, wrong_type
 
 
 def load() -> Any:
@@ -379,9 +379,9 @@ def ranks_of(comm: Any, patience: float | None = None) -> Ranks:
     """The ranks of the caller's communicator, the same object whenever it is asked for; the first time all must ask."""
     MPI = load()
     if isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL:
-        raise ValueError("comm: COMM_NULL given, needed a communicator that this process belongs to")
+        raise ValueError("comm must be a communicator that this process belongs to, got COMM_NULL")
     if not isinstance(comm, MPI.Intracomm):
-        raise TypeError(f"comm: {type(comm).__name__} given, needed an intracommunicator of mpi4py such as COMM_WORLD")
+        wrong_type("comm", comm, "an intracommunicator of mpi4py such as COMM_WORLD")
     if not _key:
         _key.append(MPI.Comm.Create_keyval(delete_fn=_released))
     known = comm.Get_attr(_key[0])

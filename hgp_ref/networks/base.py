@@ -1,10 +1,10 @@
-"""Network: who hears whom at step s, and with which weight; a pure function of (seed, step).
+"""Network: which clients send to which at step s, and with which weights; a pure function of (seed, step).
 
-At step s = 1, 2, ... client j sends to its out-neighbours N_j^out(s), itself always among them; the mixing matrix is
+At step s = 1, 2, … client j sends to its out-neighbours N_j(s), itself included. The mixing matrix is
 
-    P(s)[i, j] = 1 / |N_j^out(s)|   if j -> i at step s,   0 otherwise,
+    W_s[i, j] = 1 / |N_j(s)|   if i ∈ N_j(s),   0 otherwise,
 
-unless a class says otherwise. Columns sum to one: what j sends is what the others receive.
+unless a class defines other weights. Columns sum to 1, so a step conserves sums over clients.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref._kernels.graphs import Csr, pairs_from_lists, rows_from_lists, scatter
-from hgp_ref.networks.validation import allocate, guard
+from hgp_ref.networks.validation import allocate, check_methods
 from hgp_ref.philox import MAX_CLIENTS, MAX_STEP, check_seed
 from hgp_ref.validation import Integer
 
 __all__ = ["Csr", "Edges", "Network"]
 
 Edges = tuple[np.ndarray, np.ndarray]
-
 CLIENTS = Integer(1, MAX_CLIENTS)  # what n may be
 
 
@@ -34,17 +33,17 @@ class Network(ABC):
     seed            None if nothing is random
     period          1 for a static graph, T for a schedule of T graphs, None if graphs never repeat
     expected_edges  edges per step, self-loops included
-    equal_shares    True promises P(s)[i, j] = 1 / |N_j^out(s)|; mixing then uses `out_adjacency` directly
+    equal_shares    True promises W_s[i, j] = 1 / |N_j(s)|; mixing then uses `out_adjacency` directly
     self_loops      True promises that every client receives from itself at every step, as Assumption 1 requires
     is_reliable     whether every message arrives in the step in which it is sent
     clients         the clients whose rows this process holds: all, unless the network is distributed over ranks
 
     A subclass calls `super().__init__(n, seed, period)` and provides two members: `expected_edges` (property or
-    attribute) and the method `out_adjacency(s)`. The others follow from these two. It may override `csr`,
-    `mixing_matrices`, `products`, `edges`, `out_neighbours`, `union` and `delivered_edges` to be faster, not
-    different. Weights other than 1 / |N_j^out(s)| are defined by `csr`. The output of classes outside this package is
-    validated (`networks.validation`). A class without self-loops sets `self_loops = False`; `diagnose_connectivity`
-    then also looks for periodic graphs.
+    attribute) and the method `out_adjacency(s)`. Weights other than 1 / |N_j(s)| are defined by `csr(s)`. A faster
+    `mixing_matrices` may be added. All other methods follow from these: `mixing_matrix`, `products`, `edges`,
+    `out_neighbours`, `union`, `delivered_edges`. What classes outside this package return is validated
+    (`networks.validation`). A class without self-loops sets `self_loops = False`; `diagnose_connectivity` then also
+    looks for periodic graphs.
 
     Example:
 
@@ -58,20 +57,6 @@ class Network(ABC):
             def out_adjacency(self, s):
                 both = [sorted((j, (j + 1) % self.n)) for j in range(self.n)]
                 return np.arange(0, 2 * self.n + 1, 2), np.array(both, dtype=np.int32).ravel()
-
-    Parameters
-    ----------
-    n : int
-        Clients.
-    seed : int, optional
-        For networks that draw.
-    period : int, optional
-        After how many graphs the sequence repeats.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `n` must be an integer ≥ 1, `seed` one of 64 bits, `period` ≥ 1 or None.
 
     Examples
     --------
@@ -90,13 +75,7 @@ class Network(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own = cls.csr is not Network.csr or cls.mixing_matrices is not Network.mixing_matrices
-        if cls.mixing_matrix is not Network.mixing_matrix and not own:
-            raise TypeError(
-                f"{cls.__name__} defines mixing_matrix alone, which averaging does not read; define csr, from which "
-                "the matrices follow, or give the matrices to Schedule"
-            )
-        guard(cls, Network)
+        check_methods(cls, Network)
 
     def __init__(self, n: int, seed: int | None = None, period: int | None = None) -> None:
         self.n = CLIENTS.check("n", n)
@@ -106,7 +85,7 @@ class Network(ABC):
 
     @property
     def clients(self) -> slice:
-        """Which clients' rows are in this process: all of them, unless `hgp.mpi.spread` has divided them."""
+        """The clients whose rows this process holds: all, unless `hgp.mpi.spread` has distributed them."""
         return slice(0, self.n)
 
     @property
@@ -121,85 +100,29 @@ class Network(ABC):
 
     @abstractmethod
     def out_adjacency(self, s: int) -> Edges:
-        """(indptr int64 (n+1,), receivers int32): sender j reaches receivers[indptr[j] : indptr[j + 1]], sorted.
-
-        Parameters
-        ----------
-        s : the step, from 1.
-
-        Returns
-        -------
-        (indptr, receivers).
-        """
+        """(indptr int64 (n+1,), receivers int32): client j sends to receivers[indptr[j] : indptr[j + 1]], sorted."""
 
     def edges(self, s: int) -> Edges:
-        """(senders, receivers), int64, self-loops included, sorted by sender, then receiver.
-
-        Parameters
-        ----------
-        s : the step, from 1.
-
-        Returns
-        -------
-        (senders, receivers).
-        """
+        """(senders, receivers), int64, self-loops included, sorted by sender, then receiver."""
         return pairs_from_lists(*self.out_adjacency(s))
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
-        """Receivers of one sender at step s, sorted, int64, itself included; sampled for that sender alone.
-
-        Parameters
-        ----------
-        s : the step, from 1.
-        sender : a client.
-
-        Returns
-        -------
-        (out-degree,) integers.
-        """
+        """The receivers of one sender at step s, sorted, int64, itself included."""
         indptr, receivers = self.out_adjacency(s)
         j = self._client("sender", sender)
         return receivers[indptr[j] : indptr[j + 1]].astype(np.int64)
 
     def csr(self, s: int) -> Csr:
-        """P(s) by rows: (indptr int64 (n+1,), indices int32 = senders, sorted in each row, weights float64).
-
-        Parameters
-        ----------
-        s : the step, from 1.
-
-        Returns
-        -------
-        (indptr, indices, weights).
-        """
+        """W_s by rows: (indptr int64 (n+1,), senders int32, sorted in each row, weights float64)."""
         indptr, receivers = self.out_adjacency(s)
         return rows_from_lists(indptr, receivers, 1.0 / np.diff(indptr))
 
     def mixing_matrix(self, s: int) -> np.ndarray:
-        """P(s), (n, n) float64: entry [i, j] is the weight of j -> i.
-
-        Parameters
-        ----------
-        s : the step, from 1.
-
-        Returns
-        -------
-        (n, n), columns sum to one.
-        """
+        """W_s, (n, n) float64: entry [i, j] is the weight of j → i. Columns sum to 1."""
         return self.mixing_matrices(self._step(s), 1)[0]
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        """P(first), ..., P(first + count - 1), (count, n, n) float64.
-
-        Parameters
-        ----------
-        first : the first step, from 1.
-        count : how many.
-
-        Returns
-        -------
-        (count, n, n).
-        """
+        """W of the steps first, …, first + count − 1, (count, n, n) float64."""
         first, count = self._stretch(first, count)
         if self.period is not None and count > self.period:
             out = allocate(self, (count, self.n, self.n))
@@ -210,75 +133,35 @@ class Network(ABC):
         return out
 
     def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """P(first + (c + 1) S - 1) ... P(first + c S), c < calls, (calls, n, n), and messages (calls,), in one sweep.
+        """The products W_{first+(c+1)S−1} … W_{first+cS}, S = steps, of calls c = 0, 1, …, and their messages (calls,).
 
-        None where that is no faster than multiplying `mixing_matrices`, which is so unless a subclass says otherwise.
-
-        Parameters
-        ----------
-        first : the first step, from 1.
-        calls : how many products.
-        steps : S, graphs of each.
-
-        Returns
-        -------
-        (products, messages), or None where there is no faster way than one by one.
+        None if this is not faster than multiplying `mixing_matrices`.
         """
         return None
 
     def union(self, first: int, count: int) -> Edges:
-        """(senders, receivers) of the edges of steps first .. first + count - 1, in no order, perhaps repeated.
-
-        Parameters
-        ----------
-        first : the first step, from 1.
-        count : how many.
-
-        Returns
-        -------
-        (senders, receivers).
-        """
+        """(senders, receivers) of the edges of steps first, …, first + count − 1, in any order, perhaps repeated."""
         first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
         lists = [self.edges(first + t) for t in range(count)]
-        nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
-        senders, receivers = (np.concatenate(part) for part in zip(nothing, *lists, strict=True))
+        empty = (np.empty(0, np.int64), np.empty(0, np.int64))
+        senders, receivers = (np.concatenate(part) for part in zip(empty, *lists, strict=True))
         return senders, receivers
 
     def delivered_edges(self, first: int, count: int) -> Edges:
-        """(senders, receivers) of the edges of the stretch whose messages arrive, sooner or later: by default all.
-
-        Parameters
-        ----------
-        first : the first step, from 1.
-        count : how many.
-
-        Returns
-        -------
-        (senders, receivers).
-        """
+        """As `union`, without the edges whose messages are lost."""
         return self.union(first, count)
 
     def after(self, t: int) -> Network:
-        """A view of this network: its step s is step t + s of this one; for t = 0 the network itself.
+        """A view of this network whose step s is step t + s of this one; for t = 0 the network itself.
 
-        Whoever runs again and again over one network takes `net.after(t)` with the steps used up so far, rather than
-        the same first graphs each time.
-
-        Parameters
-        ----------
-        t : how many steps to pass over.
-
-        Returns
-        -------
-        Network.
+        For repeated runs: `net.after(t)`, with t the steps used so far, continues where the last run ended.
         """
-
         view = ShiftedNetwork(self, t)
         return self if view.t == 0 else view
 
     @property
     def _last_step(self) -> int:
-        """The largest step that may be asked for."""
+        """The largest step."""
         return MAX_STEP
 
     def _step(self, s: int) -> int:
@@ -299,12 +182,8 @@ class Network(ABC):
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._arguments().items())})"
 
 
-# ----------------------------------------------------------------------------------------------------
-# ShiftedNetwork: a network from a later step on, P'(s) = P(t + s); a pure view, made by `net.after(t)`.
-
-
 class ShiftedNetwork(Network):
-    """Step s of the view is step t + s of `net`; every question is handed on to `net`, with its fast ways."""
+    """A view of `net`, made by `net.after(t)`: its step s is step t + s of `net`."""
 
     def __init__(self, net: Network, t: int) -> None:
         self.net, self.t = net, validation.integer("t", t, 0, MAX_STEP - 1)
@@ -326,17 +205,11 @@ class ShiftedNetwork(Network):
     def out_adjacency(self, s: int) -> Edges:
         return self.net.out_adjacency(self.t + self._step(s))
 
-    def edges(self, s: int) -> Edges:
-        return self.net.edges(self.t + self._step(s))
-
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         return self.net.out_neighbours(self.t + self._step(s), sender)
 
     def csr(self, s: int) -> Csr:
         return self.net.csr(self.t + self._step(s))
-
-    def mixing_matrix(self, s: int) -> np.ndarray:
-        return self.net.mixing_matrix(self.t + self._step(s))
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         first, count = self._stretch(first, count)
@@ -357,9 +230,6 @@ class ShiftedNetwork(Network):
     @property
     def _last_step(self) -> int:
         return MAX_STEP - self.t
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"net": self.net, "t": self.t}
 
     def __repr__(self) -> str:
         return f"{self.net!r}.after({self.t})"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import numpy as np
 from hgp_ref import philox, validation
 from hgp_ref._kernels import graphs
 from hgp_ref._kernels import graphs as dense
-from hgp_ref._kernels import graphs as dense_many
 from hgp_ref._kernels import mixing as dense_products
 from hgp_ref._kernels.graphs import Csr, rows_from_adjacency, rows_from_lists, rows_of_equal_shares
 from hgp_ref.networks.base import CLIENTS, Edges, Network
@@ -88,21 +86,19 @@ class BernoulliNetwork(Network):
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         first, count = self._stretch(first, count)
         out = allocate(self, (count, self.n, self.n))
-        self._kernels(count).mixing(*self._rule, first, out)
+        many = self.n <= graphs.CLIENTS and count >= graphs.STEPS
+        (graphs.mixing_of_small_graphs if many else graphs.mixing)(*self._rule, first, out)
         return out
 
     def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
         calls = validation.integer("calls", calls, 0, validation.LONGEST)
         steps = validation.integer("steps", steps, 1, validation.LONGEST // max(calls, 1))
         first, _ = self._stretch(first, calls * steps)
-        if self.n > dense_products.CLIENTS or calls < dense_products.CALLS:
+        if self.n > dense_products.CLIENTS:
             return None
         out, messages = allocate(self, (calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
         dense_products.products(*(*self._rule, first, steps, out, messages))
         return out, messages
-
-    def _kernels(self, steps: int) -> ModuleType:
-        return dense_many if self.n <= dense_many.CLIENTS and steps >= dense_many.STEPS else dense
 
     def out_adjacency(self, s: int) -> Edges:
         indptr, receivers, _ = rows_from_adjacency(np.ascontiguousarray(self.adjacency(s).T), np.ones(self.n))
@@ -118,7 +114,8 @@ class BernoulliNetwork(Network):
     def union(self, first: int, count: int) -> Edges:
         first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
         present = allocate(self, (1, self.n, self.n), np.bool_, zero=True)[0]
-        self._kernels(count).union(*self._rule, first, count, present.view(np.uint8))
+        many = self.n <= graphs.CLIENTS and count >= graphs.STEPS
+        (graphs.union_of_small_graphs if many else graphs.union)(*self._rule, first, count, present.view(np.uint8))
         receivers, senders = np.nonzero(present)
         return senders, receivers
 

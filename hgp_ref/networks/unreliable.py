@@ -114,7 +114,7 @@ class Unreliable(Network):
             out[[client for client, first, last in self.sleep if first <= step <= last]] = True
         elif self.sleep > 0:
             rule = (np.uint64(self.stretch), philox.SLEEP, *self._key, _threshold(self.sleep))
-            links.sleepers(step, *rule, out)
+            links.asleep_at(step, *rule, out)
         return out
 
     def delays(self, s: int) -> np.ndarray:
@@ -147,12 +147,12 @@ class Unreliable(Network):
 
     def _delays(self, s: int, indptr: np.ndarray, senders: np.ndarray) -> np.ndarray:
         late = np.empty(senders.size, dtype=np.int64)
-        links.fates(indptr, senders, self._at(s), *self.rule, late)
+        links.message_delays(indptr, senders, self._at(s), *self.rule, late)
         return late
 
     def csr(self, s: int) -> Csr:
         graph, asleep = self.net.csr(self._at(s)), self.asleep(s)
-        return links.silence(*graph, asleep) if asleep.any() else graph
+        return links.keep_from_sleepers(*graph, asleep) if asleep.any() else graph
 
     def out_adjacency(self, s: int) -> Edges:
         if not self.asleep(s).any():
@@ -166,7 +166,7 @@ class Unreliable(Network):
         if self.sleep:
             W = W.copy()
             for k in range(count):
-                links.silence_dense(W[k], self.asleep(first + k))
+                links.keep_from_sleepers_dense(W[k], self.asleep(first + k))
         return W
 
     def delivered_edges(self, first: int, count: int) -> Edges:

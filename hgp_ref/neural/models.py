@@ -42,7 +42,7 @@ from hgp_ref.neural.layers import (
     channels_first,
     channels_last,
 )
-from hgp_ref.philox import INITIAL_PARAMETERS, check_seed, key, philox4x32, step_words
+from hgp_ref.philox import INITIAL_PARAMETERS, check_seed, key, philox4x32, step_counter
 from hgp_ref.validation import check_memory
 
 
@@ -500,7 +500,7 @@ def draw(parts: list[tuple[int, int]], n: int, seed: int, like: Array | None, dt
 @njit(cache=True, nogil=True)
 def _uniform(out, client, stream, k0, k1):
     """Independent numbers, uniform on (-1, 1)."""
-    c2, c3 = step_words(0, stream)
+    c2, c3 = step_counter(0, stream)
     for block in range(out.size // 4):
         words = philox4x32(block, client, c2, c3, k0, k1)
         for w in range(4):

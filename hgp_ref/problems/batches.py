@@ -17,7 +17,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref._numba import njit
 from hgp_ref.backend import Array, from_host
-from hgp_ref.philox import BATCHES, EPOCHS, MAX_CLIENTS, MAX_STEP, below, check_seeds, key, philox4x32, step_words
+from hgp_ref.philox import BATCHES, EPOCHS, MAX_CLIENTS, MAX_STEP, below, check_seeds, key, philox4x32, step_counter
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.results import Result
 from hgp_ref.validation import check_memory
@@ -161,7 +161,7 @@ def _word(draw, client, c2, c3, k0, k1):
 @njit(cache=True, nogil=True)
 def _draw(out, counts, numbers, first, stream, k0, k1):
     for m in range(out.shape[0]):
-        c2, c3 = step_words(first + m, stream)
+        c2, c3 = step_counter(first + m, stream)
         for i in range(out.shape[1]):
             for k in range(out.shape[2]):
                 hi, lo = _word(k, numbers[i], c2, c3, k0, k1)
@@ -174,7 +174,7 @@ def _shuffle(out, counts, numbers, first, stream, k0, k1, small_in_order):
     deck = np.arange(counts.max())  # 0, 1, 2, ... between batches: swaps are undone, so a batch costs O(b), not O(N)
     swaps = np.empty(out.shape[2], dtype=np.int64)
     for m in range(out.shape[0]):
-        c2, c3 = step_words(first + m, stream)
+        c2, c3 = step_counter(first + m, stream)
         for i in range(out.shape[1]):
             b = min(out.shape[2], counts[i])
             if small_in_order and b == counts[i]:

@@ -53,21 +53,25 @@ def in_order(graph, z):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_row_is_the_same_bits_however_it_is_computed(dtype):
-    """For d = 1 .. 300: alone, in ranges, from any begin, pulled or pushed, in blocks or by the row loops."""
+    """For d = 1 .. 300: alone, in ranges, pulled or pushed, in blocks or by the definition."""
     net = networks.SparseErdosRenyi(11, 4.0, seed=2)
     graph, lists, n = net.csr(3), net.out_adjacency(3), 11
     for d in range(1, 301):
         z = numbers(n, d, dtype)
         expected = in_order(graph, z)
         for begin, end in ((0, n), (0, 1), (4, 5), (n - 1, n), (0, 4), (3, 9), (6, n)):
-            results = [np.full((end - begin, d), np.nan, dtype=dtype) for _ in range(4)]
-            own = graph[0][begin : end + 1]
-            kernels.pull_step(*graph, z, results[0], begin)
-            kernels.pull_rows(0, end - begin, own, *graph[1:], z, results[1])
-            kernels.push_step(*lists, z, results[2], begin)
-            kernels.push_rows(0, end - begin, *lists, z, results[3], begin)
-            for result in results:
+            pulled = [np.full((end - begin, d), np.nan, dtype=dtype) for _ in range(2)]
+            some = graph[0][begin : end + 1]
+            kernels.pull_step(some, *graph[1:], z, pulled[0])
+            kernels.pull_rows(0, end - begin, some, *graph[1:], z, pulled[1])
+            pushed = [np.full((n, d), np.nan, dtype=dtype) for _ in range(2)]
+            kernels._push_blocks(begin, end, *lists, z, pushed[0])
+            kernels.push_rows(begin, end, *lists, z, pushed[1])
+            for result in (*pulled, *(part[begin:end] for part in pushed)):
                 np.testing.assert_array_equal(result, expected[begin:end], strict=True)
+        whole = np.full((n, d), np.nan, dtype=dtype)
+        kernels.push_step(*lists, z, whole)
+        np.testing.assert_array_equal(whole, expected, strict=True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -91,8 +95,11 @@ def test_entries_of_weights_are_the_same_bits_in_any_range():
     pulled, pushed = kernels.pull_vector_step(*graph, omega), kernels.push_vector_step(*lists, omega)
     np.testing.assert_allclose(pulled, net.mixing_matrix(3) @ omega, rtol=1e-14)
     for begin, end in ((0, 40), (0, 1), (39, 40), (5, 17)):
-        np.testing.assert_array_equal(kernels.pull_vector_step(*graph, omega, begin, end), pulled[begin:end])
-        np.testing.assert_array_equal(kernels.push_vector_step(*lists, omega, begin, end), pushed[begin:end])
+        some = graph[0][begin : end + 1]
+        np.testing.assert_array_equal(kernels.pull_vector_step(some, *graph[1:], omega), pulled[begin:end])
+        part = np.full(40, np.nan)
+        kernels._push_vector(begin, end, *lists, omega, part)
+        np.testing.assert_array_equal(part[begin:end], pushed[begin:end])
 
 
 def test_rows_may_be_pulled_from_another_numbering_of_senders():
@@ -209,7 +216,9 @@ def test_room_for_results_begins_at_a_cache_line(shape):
 
 
 @pytest.mark.parametrize("kind", [networks.RandomDirected, networks.RandomUndirected])
-@pytest.mark.parametrize(("n", "calls", "steps"), [(1, 32, 1), (3, 70, 1), (3, 64, 7), (4, 33, 2), (8, 40, 3)])
+@pytest.mark.parametrize(
+    ("n", "calls", "steps"), [(1, 32, 1), (3, 1, 5), (3, 70, 1), (3, 64, 7), (4, 33, 2), (8, 40, 3)]
+)
 def test_products_of_one_sweep_are_those_of_the_matrices(kind, n, calls, steps):
     net = kind(n, seed=4)
     found = net.products(5 * steps + 1, calls, steps)
@@ -222,7 +231,6 @@ def test_products_of_one_sweep_are_those_of_the_matrices(kind, n, calls, steps):
     np.testing.assert_array_equal(found[1], compose.count_messages(W, steps))
 
 
-def test_sweeps_are_for_few_clients_and_many_calls():
+def test_sweeps_are_for_few_clients():
     assert networks.RandomDirected(9, seed=0).products(1, 100, 2) is None
-    assert networks.RandomDirected(3, seed=0).products(1, 31, 2) is None
     assert networks.RandomOut(3, 1, seed=0).products(1, 100, 2) is None

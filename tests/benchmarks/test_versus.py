@@ -107,7 +107,7 @@ def test_a_process_with_another_package_is_refused(tmp_path):
     ("words", "said"),
     [
         (["HEAD", "no-such"], "no-such"),
-        (["no-such-ref"], "needed a commit"),
+        (["no-such-ref"], "REF must be a commit of the repository at"),
         (["HEAD", "--pairs", "0"], "--pairs=0"),
         (["HEAD", "--rounds", "-1"], "--rounds=-1"),
     ],

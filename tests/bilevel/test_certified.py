@@ -151,14 +151,14 @@ def test_the_series_goes_on_from_the_last_w(monkeypatch):
     problem, _, lam = logistic(N=30)
     began, ended = [], []
 
-    def watched(loop, at, trouble, more):
-        est = estimate(loop, at, trouble, more)
-        began.append(more["w0"])
+    def watched(loop, state, notes, estimator, w0):
+        est = estimate_here(loop, state, notes, estimator, w0)
+        began.append(w0)
         ended.append(est.w)
         return est
 
-    estimate = certified.CertifiedLoop._estimate
-    monkeypatch.setattr(certified.CertifiedLoop, "_estimate", watched)
+    estimate_here = certified.CertifiedLoop.estimate_here
+    monkeypatch.setattr(certified.CertifiedLoop, "estimate_here", watched)
     optimise(
         problem,
         lam,
@@ -215,7 +215,7 @@ def test_a_step_that_is_too_long_is_halved(tmp_path):
             problem, lam, NET, outer_steps=1, train=exact_training, estimate=estimate, update=update, file=file
         )
         assert path.steps[0].scale == update.lr / 2**halvings
-        assert hgp.load(file).extra["gamma"] == path.steps[0].scale * (1 if halvings else 2)  # tried next
+        assert hgp.load(file).state.extra["gamma"] == path.steps[0].scale * (1 if halvings else 2)  # tried next
         assert path.outer_cost[1] < path.outer_cost[0]
 
 

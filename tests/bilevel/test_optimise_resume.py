@@ -292,21 +292,27 @@ def test_data_are_the_same_in_every_library(tmp_path):
         assert len(path.lam) == steps + 1
 
 
+def state(f):
+    """The fields of the loop's state in the record of a checkpoint."""
+    return f["state"]["fields"]
+
+
 EDITS = {
-    "a cost that is text": lambda f: f["numbers"]["dict"][0].__setitem__(1, {"list": ["a", "b"]}),
-    "a huge number": lambda f: f.update(batches=10**400),
-    "a negative number": lambda f: f.update(batches=-5),
-    "no numbers": lambda f: f.update(numbers=None),
-    "no traffic": lambda f: f.update(traffic=3),
-    "another traffic": lambda f: f["traffic"]["fields"].update(messages="many"),
-    "steps of another kind": lambda f: f.update(steps={"tuple": [1, 2]}),
-    "no state": lambda f: f.update(update_state={"tuple": []}),
-    "another shrink": lambda f: [pair.__setitem__(1, 1e-3) for pair in f["numbers"]["dict"] if pair[0] == "shrink"],
-    "another best": lambda f: [pair.__setitem__(1, 10**9) for pair in f["numbers"]["dict"] if pair[0] == "best"],
+    "a cost that is text": lambda f: state(f).update(outer_cost={"list": ["a", "b"]}),
+    "a huge number": lambda f: state(f).update(batches=10**400),
+    "a negative number": lambda f: state(f).update(batches=-5),
+    "no costs": lambda f: state(f).update(outer_cost=None),
+    "no traffic": lambda f: state(f).update(traffic=3),
+    "another traffic": lambda f: state(f)["traffic"]["fields"].update(messages="many"),
+    "steps of another kind": lambda f: state(f).update(steps={"list": [1, 2]}),
+    "no update_state": lambda f: state(f).update(update_state={"tuple": []}),
+    "no state": lambda f: f.update(state=None),
+    "another shrink": lambda f: state(f).update(shrink=1e-3),
+    "another best": lambda f: state(f).update(best=10**9),
     "settings": lambda f: f.update(settings=[]),
     "no seal": lambda f: f.pop("seal"),
     "another seal": lambda f: f.update(seal=7),
-    "x is λ": lambda f: f.update(x=f["lam"]),
+    "x is λ": lambda f: state(f).update(x=state(f)["lam"]["list"][0]),
 }
 
 

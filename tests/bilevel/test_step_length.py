@@ -149,7 +149,7 @@ def lengths(first, gains, widths, h=1.0, lower_below=np.inf):
         elif h + widths(gamma) < gains(gamma):
             return tried, True
         else:
-            search.cannot_tell(h, widths(gamma), gains(gamma))
+            search.undecided(h, widths(gamma), gains(gamma))
     return tried, False
 
 
@@ -165,13 +165,13 @@ def test_the_search_finds_a_length_or_ends(first):
 
 def test_a_corner_is_tried_once():
     search = StepLength(64.0)
-    search.cannot_tell(3.0, 3.0, 2.0)
+    search.undecided(3.0, 3.0, 2.0)
     assert search.gamma == 128.0
-    search.same()  # longer steps end at the same corner
+    search.repeated()  # longer steps end at the same corner
     assert search.gamma == 32.0
-    search.same()
+    search.repeated()
     assert search.gamma == 16.0  # shorter ones are passed over until they do not
-    search.cannot_tell(3.0, 9.0, 1.0)
+    search.undecided(3.0, 9.0, 1.0)
     assert search.exhausted
-    search.sharper()
+    search.restart()
     assert search.gamma < 64.0 and not search.exhausted

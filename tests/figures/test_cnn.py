@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hgp_ref as hgp
 from figures import cli, table_minibatch
 from figures.experiments.influence import cnn, controls
 from figures.options import Options
@@ -58,13 +59,17 @@ def test_steps_on_the_batches_of_hgp_are_what_it_predicts(tiny):
     """A little of each weight, held to x: the prediction of one sequence for J and H̄ is the slope."""
     d, settings = tiny.data, cnn.experiment("reduced", mini_batch=True, quick=True).settings
     problem, lam, *_ = cnn.from_settings(settings)
-    given = {"eta": settings["eta"], "steps": settings["iterations"], "batch_size": settings["batch"]}
+    given = {"eta": settings["eta"], "steps": settings["iterations"]}
+    batches = lambda seed: hgp.MiniBatches(settings["batch"], seed)  # noqa: E731
     some = cnn.removals_of(d["removed"])[:2]
-    little = retrain_from(problem, d["x"], lam, some, seed=settings["seed"], held=True, fraction=1e-4, **given)
+    little = retrain_from(problem, d["x"], lam, some, batches=batches(settings["seed"]),
+                          subtract_gradient_at_x=True, fraction=1e-4, **given)  # fmt: skip
     assert np.allclose(little.actual / 1e-4, d["shared"][:2], rtol=0.02)
     for way, of in cnn.STEPS.items():
         seed = settings["seed"] + settings["repeats"] * of["other"]
-        whole = retrain_from(problem, d["x"], lam, some, seed=seed, held=of["held"], **given)
+        whole = retrain_from(
+            problem, d["x"], lam, some, batches=batches(seed), subtract_gradient_at_x=of["held"], **given
+        )
         assert np.array_equal(whole.actual, d[way][:2]), way
 
 

@@ -10,16 +10,10 @@ from hgp_ref import baselines, bilevel, networks
 from hgp_ref.training import SGP
 
 function("bilevel.Adam", bilevel.Adam, lambda: dict(lr=0.1, betas=(0.9, 0.999), eps=1e-8))
-function("bilevel.GradientDescent", bilevel.GradientDescent, lambda: dict(lr=0.1, log=False))
-function(
-    "bilevel.CertifiedDescent", bilevel.CertifiedDescent, lambda: dict(lr=0.1, theta=0.5, lipschitz=None, log=False)
-)
 function("bilevel.Estimator", bilevel.Estimator, lambda: dict(averaging_steps=2, iterations=4, eta=1.0))
 function("bilevel.Monitor", bilevel.Monitor, lambda: dict(measure=lambda x, lam: 1.0, patience=3))
 function("bilevel.Trainer", bilevel.Trainer, lambda: dict(method=SGP(8, 0.3), warm_start=True))
-function("bilevel.Box", bilevel.Box, lambda: dict(low=0.0, high=1.0))
 function("bilevel.NonNegative", bilevel.NonNegative, dict)
-function("bilevel.Simplex", bilevel.Simplex, lambda: dict(total=1.0))
 method("bilevel.Path.plot", small.path, lambda: dict(over="floats"))
 function(
     "bilevel.optimise",
@@ -43,9 +37,9 @@ function(
     speaks_of=("x",),  # made like lam
 )
 
-# methods of others
+# baselines
 STEPS = dict(lr=0.01, inner_lr=0.1)
-OTHERS = {
+BASELINES = {
     "fednest": dict(ell=1.5, terms=3, inner_steps=2, local_steps=2, seed=0),
     "dbo": dict(jhip_lr=0.1, inner_steps=2, jhip_steps=2, tracking=False),
     "gbdsbo": dict(mixing=0.1, ell=1.5, terms=3),
@@ -56,17 +50,17 @@ OTHERS = {
     "sparkle": dict(aux_lr=0.1, inner_rule="ED", aux_rule="GT", outer_rule="EXTRA", momentum=0.5),
     "fab": dict(penalty=2.0, nodes=2),
 }
-for name, own in OTHERS.items():
+for name, settings in BASELINES.items():
     kind = networks.RandomDirected if name == "fab" else networks.FullyConnected
     function(
         f"baselines.{name}",
         getattr(baselines, name),
-        lambda own=own, kind=kind: (
+        lambda settings=settings, kind=kind: (
             dict(problem=small.quadratic(), net=kind(3), lam=small.point(small.quadratic())["lam"], outer_steps=2)
-            | STEPS | own | dict(shared=True, x0=np.zeros((3, 4)), project=None, batches=None, every=1)
+            | STEPS | settings | dict(shared=True, x0=np.zeros((3, 4)), project=None, batches=None, every=1)
             | dict(callback=lambda *given: False)
         ),
-        speaks_of=("step", "penalty", "jhip_lr"),  # a rule's step is what a method calls its rate
+        speaks_of=("step", "penalty", "jhip_lr"),  # a rule's step is called a rate by a method
     )  # fmt: skip
 function(
     "baselines.at_point",

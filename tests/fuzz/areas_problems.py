@@ -7,7 +7,7 @@ import numpy as np
 import hgp_ref as hgp
 from fuzz import small
 from fuzz.table import function, method
-from hgp_ref import attribution, exact, networks, problems
+from hgp_ref import attribution, exact, networks, problems, training
 
 g = small.rng()
 QUADRATIC = dict(
@@ -191,9 +191,12 @@ function(
     speaks_of=("x",),  # made like lam
 )
 function(
-    "attribution.retrain_sgp",
-    attribution.retrain_sgp,
-    lambda: dict(problem=small.weights(), net=small.net(), lam=LAM(), removals=[(0, 1)], steps=8, lr=0.3),
+    "attribution.retrain_over_network",
+    attribution.retrain_over_network,
+    lambda: (
+        dict(problem=small.weights(), lam=LAM(), net=small.net(), method=training.SGP(8, lr=0.3), removals=[(0, 1)])
+        | dict(x0=None, tol=None)
+    ),
     speaks_of=("x",),  # made like lam
 )
 function(
@@ -201,10 +204,9 @@ function(
     attribution.retrain_from,
     lambda: (
         dict(problem=small.weights(), **small.point(small.weights()), removals=[(0, 1)], eta=0.3, steps=8)
-        | dict(fraction=0.5, batch_size=3, seed=0, held=True)
+        | dict(fraction=0.5, batches=3, subtract_gradient_at_x=True)
     ),
 )
-function("attribution.all_instances", attribution.all_instances, lambda: dict(counts=COUNTS))
 function(
     "attribution.as_removals",
     attribution.as_removals,

@@ -41,7 +41,9 @@ def train(**given):
 
 
 def retrain():
-    return hgp.attribution.retrain_sgp(weighted(), NET, np.ones((3, 6)), [(0, 0)], steps=20, lr=0.1, tol=1e-9)
+    return hgp.attribution.retrain_over_network(
+        weighted(), np.ones((3, 6)), NET, hgp.training.SGP(20, lr=0.1), [(0, 0)], tol=1e-9
+    )
 
 
 UNMET = {

@@ -91,7 +91,7 @@ def test_runs_stack_composed_and_stepping():
     for chosen in ([0, 1], [0, 1, 2]):  # one stacked matrix product; one by one
         some = [averagings[r] for r in chosen]
         channel = hgp.mixing.Runs([a.connect() for a in some])
-        mixer = hgp.mixing.Mixer(some, channel, u[chosen], calls=2, first=1, runs=True)
+        mixer = hgp.mixing.Mixer(some, channel, u[chosen], first=1, runs=True)
         for m in (0, 1):
             got = mixer.average(u[chosen])
             restart = mixer.carry(np.ones_like(u[chosen]))
@@ -134,26 +134,38 @@ def test_dtype_is_kept(mode):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda net: hgp.PushSum(net, 0), ValueError, "steps=0 given, needed an integer >= 1"),
-        (lambda net: hgp.PushSum(net, -1), ValueError, "steps=-1"),
-        (lambda net: hgp.PushSum(net, 1.5), TypeError, "steps=1.5 given"),
-        (lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=1.5), TypeError, "call=1.5 given"),
-        (lambda net: net.mixing_matrix(0), ValueError, "s=0 given, needed an integer from 1"),
+        (lambda net: hgp.PushSum(net, 0), ValueError, "steps must be an integer >= 1, got 0"),
+        (lambda net: hgp.PushSum(net, -1), ValueError, "steps must be an integer >= 1, got -1"),
+        (lambda net: hgp.PushSum(net, 1.5), TypeError, "steps must be an integer >= 1, got 1.5"),
+        (
+            lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=1.5),
+            TypeError,
+            "call must be an integer >= 0, got 1.5",
+        ),
+        (lambda net: net.mixing_matrix(0), ValueError, "s must be an integer from 1 to .*, got 0"),
         (lambda net: exact.theta(0, 2), ValueError, "n=0, d=2 given"),
-        (lambda net: hgp.PushSum(net, 2, debias="never"), ValueError, "debias='never' given"),
-        (lambda net: hgp.PushSum(net, 2, mode="fast"), ValueError, "mode='fast' given"),
+        (lambda net: hgp.PushSum(net, 2, debias="never"), ValueError, "debias must be .*, got 'never'"),
+        (lambda net: hgp.PushSum(net, 2, mode="fast"), ValueError, "mode must be .*, got 'fast'"),
         (lambda net: hgp.PushSum(np.eye(3), 2), TypeError, "net must be a network"),
         (lambda net: hgp.Gossip(net, 2), ValueError, "doubly-stochastic.*use PushSum"),
-        (lambda net: hgp.ExactAverage(0), ValueError, "n=0 given"),
+        (lambda net: hgp.ExactAverage(0), ValueError, "n must be an integer >= 1, got 0"),
         (
             lambda net: hgp.PushSum(net, 2).apply(np.ones((4, 2))),
             ValueError,
             r"u must have shape \(..., 3, d\), one row per client, got \(4, 2\)",
         ),
         (lambda net: hgp.PushSum(net, 2).apply(np.ones(3)), ValueError, r"u must have shape .* got \(3,\)"),
-        (lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2), dtype=int)), TypeError, "u: needed real floating-point"),
-        (lambda net: hgp.PushSum(net, 2).apply([[1.0], [2.0], [3.0]]), TypeError, "needed an array"),
-        (lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=-1), ValueError, "call=-1 given"),
+        (
+            lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2), dtype=int)),
+            TypeError,
+            "u must hold real floating-point numbers, got int64",
+        ),
+        (lambda net: hgp.PushSum(net, 2).apply([[1.0], [2.0], [3.0]]), TypeError, "u must be an array"),
+        (
+            lambda net: hgp.PushSum(net, 2).apply(np.ones((3, 2)), call=-1),
+            ValueError,
+            "call must be an integer >= 0, got -1",
+        ),
         (
             lambda net: hgp.mixing.Runs([hgp.ExactAverage(3).connect(), hgp.ExactAverage(4).connect()]),
             ValueError,
@@ -189,7 +201,9 @@ def test_a_network_of_ones_own_gives_its_weights_by_csr():
     np.testing.assert_array_equal(Lazy(3).mixing_matrix(4), W)
     for mode in ("composed", "stepping"):
         assert_close(hgp.PushSum(Lazy(3), 2, mode=mode).apply(u), W @ W @ u, RTOL)
-    with pytest.raises(TypeError, match="OnlyMatrix defines mixing_matrix alone"):
+    with pytest.raises(
+        TypeError, match="OnlyMatrix must not define mixing_matrix: it follows from out_adjacency, or from csr"
+    ):
 
         class OnlyMatrix(hgp.networks.Network):
             def mixing_matrix(self, s):

@@ -12,7 +12,7 @@ from hgp_ref import exact
 from hgp_ref.mixing import AllToAll, Runs, Simulated, Traffic, WeightRule, connect
 
 RTOL = identity_rtol("float64")
-STEPS = (3, 3, 1, 4, 2)
+CALLS = [(S, bool(k % 2)) for k, S in enumerate((3, 3, 1, 4, 2))] + [(2, True)] * 7 + [(2, False), (3, False)]
 N = 6
 
 
@@ -28,22 +28,19 @@ def sent(net, first, count):
     return sum(net.edges(s)[0].size - net.n for s in range(first, first + count))
 
 
-@pytest.mark.parametrize("hint", ["right", "none", "wrong"])
 @pytest.mark.parametrize("weights", [WeightRule.RESET, WeightRule.CARRY])
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
 @pytest.mark.parametrize("kind", NETWORK_KINDS)
-def test_mixing_is_the_product_of_the_matrices(kind, mode, weights, hint):
-    """Sums, weights, quotients, clock and ledger over calls of different lengths, whatever was foreseen."""
+def test_mixing_is_the_product_of_the_matrices(kind, mode, weights):
+    """Sums, weights, quotients, position and traffic over calls that are alike for a while and then differ."""
     net = NETWORK_KINDS[kind](N)
     channel = connect(net, mode)
-    if hint != "none":
-        channel.prefetch(STEPS if hint == "right" else (2, 3, 3, 3, 1))
     z, omega, used, messages = np.random.default_rng(0).normal(size=(N, 3)), np.ones(N), 0, 0
-    for k, S in enumerate(STEPS):
+    for S, divide in CALLS:
         P = product(net, used + 1, S)
         omega = P @ (np.ones(N) if weights == WeightRule.RESET else omega)
-        mixed = (channel.average if k % 2 else channel.mix)(z, S, weights)
-        assert_close(mixed, P @ z / (omega[:, None] if k % 2 else 1.0), RTOL)
+        mixed = (channel.average if divide else channel.mix)(z, S, weights)
+        assert_close(mixed, P @ z / (omega[:, None] if divide else 1.0), RTOL)
         assert_close(channel.weights[:, 0], omega, RTOL)
         messages += sent(net, used + 1, S)
         used += S
@@ -71,6 +68,18 @@ def test_graphs_that_are_not_balanced_are_refused_when_they_come(mode):
     channel.average(z, 1, WeightRule.NONE)
     with pytest.raises(ValueError, match="doubly-stochastic.*misses 1 by 0.5; use PushSum"):
         channel.average(z, 1, WeightRule.NONE)
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+def test_errors_of_prepared_calls_are_raised_when_these_are_made(mode):
+    """Graphs 1 to 9 are doubly stochastic, graph 10 is not: nine calls go well, although more were prepared."""
+    odd = np.array([[0.5, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.5, 1.0]])
+    channel, z = Simulated(hgp.networks.Schedule([np.full((3, 3), 1 / 3)] * 9 + [odd]), mode), np.ones((3, 2))
+    for _ in range(9):
+        assert_close(channel.average(z, 1, WeightRule.NONE), z, RTOL)
+    with pytest.raises(ValueError, match="doubly-stochastic.*misses 1 by 0.5; use PushSum"):
+        channel.average(z, 1, WeightRule.NONE)
+    assert channel.step == 9 and channel.traffic.rounds == 9
 
 
 def test_gossip_allows_rounding_and_nothing_more():
@@ -134,7 +143,6 @@ def test_channels_side_by_side_stacked_or_not():
         alone = [kinds[r][0]() for r in chosen]
         steps = list(zip(*(kinds[r][2] for r in chosen), strict=True))
         rules = tuple(kinds[r][1] for r in chosen)
-        runs.prefetch(steps)
         for S in steps:
             together = runs.average(z[: len(chosen)], S, rules)
             for r, channel in enumerate(alone):
@@ -155,14 +163,14 @@ def test_reductions_are_over_all_clients():
 
 
 def test_blocks_stay_within_their_memory():
-    channel = Simulated(hgp.networks.RandomDirected(n=300, seed=0))
-    channel.prefetch((1,) * 5000)
-    channel.average(np.ones((300, 1000)), 1)
-    assert channel._calls._K.nbytes <= 16 * 2**20
-    few = Simulated(hgp.networks.RandomDirected(n=1500, seed=0), "composed")
-    few.prefetch((1,) * 10)
-    few.average(np.ones((1500, 1)), 1)
-    assert len(few._calls.steps) == 1
+    channel, z = Simulated(hgp.networks.RandomDirected(n=300, seed=0), "composed"), np.ones((300, 1))
+    for _ in range(70):
+        channel.average(z, 1)
+    assert channel._calls.count > 1 and channel._calls._K.nbytes <= 16 * 2**20
+    few, z = Simulated(hgp.networks.RandomDirected(n=1500, seed=0), "composed"), np.ones((1500, 1))
+    for _ in range(3):
+        few.average(z, 1)
+    assert few._calls.count == 1
 
 
 def test_sequences_of_steps_take_graphs_one_after_the_other():
@@ -228,7 +236,6 @@ def test_runs_take_one_number_of_steps_and_one_rule_for_all():
     z = np.random.default_rng(0).normal(size=(2, 4, 3))
     for rule in (WeightRule.RESET, WeightRule.CARRY):
         alike, each = (Runs([connect(net) for net in nets]) for _ in range(2))
-        alike.prefetch([3, 3])
         for _ in range(2):
             assert np.array_equal(alike.average(z, 3, rule), each.average(z, (3, 3), (rule, rule)))
         assert alike.traffic == each.traffic

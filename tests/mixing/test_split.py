@@ -42,9 +42,10 @@ def mix(net, s, z, omega):
     mixed, weights = [], []
     for clients in PLACES:
         out = np.empty((clients.stop - clients.start, z.shape[1]), dtype=z.dtype)
-        pull_step(*graph, np.ascontiguousarray(z), out, clients.start)
+        rows = graph[0][clients.start : clients.stop + 1]
+        pull_step(rows, *graph[1:], np.ascontiguousarray(z), out)
         mixed.append(out)
-        weights.append(pull_vector_step(*graph, omega, clients.start, clients.stop))
+        weights.append(pull_vector_step(rows, *graph[1:], omega))
     return np.concatenate(mixed), np.concatenate(weights)
 
 

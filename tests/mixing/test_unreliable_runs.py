@@ -75,7 +75,7 @@ def check_bounds(net, problem, x, lam, S, M, eta, robust=True):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that clients are cut off, or a run too short, is no matter
         est = hgp.hypergradient(problem, x, lam, avg, eta=eta, iterations=M)
-    P, _ = avg.connect().matrices((S,) * M)
+    P, _ = avg.connect().matrices(S, M)
     f_x, f_lam = exact.outer_gradients(problem, x, lam)
     c = bounds.realised_constants(
         exact.hessians(problem, x, lam), exact.jacobians(problem, x, lam), f_x, eta,
@@ -202,7 +202,7 @@ def test_the_outer_loop_over_links_that_lose():
 def test_pushed_rows_are_refused():
     net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
     rows = np.ones((4, 2))
-    mixer = hgp.mixing.start_averaging([hgp.RobustPushSum(net, 1)], 4, rows, 1)
+    mixer = hgp.mixing.start_averaging([hgp.RobustPushSum(net, 1)], 4, rows, 10)
 
     def routine():
         yield [hgp.mixing.SumPreserving(rows)]

@@ -1,6 +1,6 @@
 """On several ranks: arrays of every library against the simulation on the same library, bit for bit where both step.
 
-The device double stands for CuPy: its rows go to MPI by the host door, counted, or directly, and nothing crosses then.
+The device double stands for CuPy: its arrays go to MPI through the host, counted, or directly, without a transfer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ def same(name, lib, whole, own, clients):
     global compared
     compared += 1
     assert type(own) is type(whole), name
+    if str(lib) == "jax":  # XLA fuses products and sums in an order that depends on the shape
+        eps = np.finfo(lib.to_numpy(own).dtype).eps
+        np.testing.assert_allclose(lib.to_numpy(own), lib.to_numpy(whole)[..., clients, :], rtol=8 * eps, atol=eps)
+        return
     np.testing.assert_array_equal(lib.to_numpy(own), lib.to_numpy(whole)[..., clients, :], err_msg=name, strict=True)
 
 
@@ -70,7 +74,7 @@ def runs(lib, direct):
 
 
 def unreliable(lib):
-    """Links that lose and delay, with sums that run on and boxes; columns are mixed on the host: to rounding."""
+    """Links that lose and delay, with running sums and boxes."""
     base = hgp.networks.Unreliable(NETWORK_KINDS["RandomDirected"](N), loss=0.2, delay=2, seed=1)
     net = hgp.mpi.spread(base, COMM)
     k = net.clients
@@ -80,15 +84,13 @@ def unreliable(lib):
     there, here = lib.asarray(z), lib.asarray(z[k])
     pairs = [(whole.average(there, 6, w), own.average(here, 6, w)) for w in (WeightRule.RESET, WeightRule.CARRY)]
     for one, other in (*pairs, *zip(whole.interval_mean(there, 5), own.interval_mean(here, 5), strict=True)):
-        assert type(one) is type(other)
-        np.testing.assert_allclose(lib.to_numpy(other), lib.to_numpy(one)[k], rtol=1e-12, atol=1e-14)
+        same("unreliable", lib, one, other, k)
     assert (whole.traffic, whole.step) == (own.traffic, own.step)
 
 
 def transfers(lib, counted):
-    """By the host door a step takes its rows down and up; directly only graphs go up."""
+    """Through the host a call moves its rows down and its columns up, and back; directly only graphs go up."""
     net = hgp.networks.OnePeerExponential(8)
-    down = {}
     for direct in (False, True):
         spread = hgp.mpi.spread(net, COMM, direct=direct)
         rows = spread.clients.stop - spread.clients.start
@@ -96,11 +98,10 @@ def transfers(lib, counted):
         before = spread.mpi_traffic
         counted.reset()
         channel.mix(z, 3, WeightRule.RESET)
-        sent = spread.mpi_traffic.bytes - before.bytes
-        assert sent > 0
-        down[direct] = counted.to_host_bytes
-        assert counted.to_host_bytes == (0 if direct else sent), (counted, sent)
-        assert counted.to_device_bytes < 2000 if direct else counted.to_device_bytes > 8000
+        assert spread.mpi_traffic.bytes - before.bytes > 0
+        size = rows * 1000 * 8
+        assert abs(counted.to_host_bytes - (0 if direct else 2 * size)) <= 8 * 8 * 8, counted  # columns cut at 8
+        assert counted.to_device_bytes < 2000 if direct else counted.to_device_bytes > 2 * size - 8 * 8 * 8
 
 
 def main():
@@ -116,7 +117,7 @@ def main():
             runs(lib, direct)
         unreliable(lib)
         if not addressable(lib.asarray(np.ones(2))):
-            with pytest.raises(TypeError, match="direct=True given, but MPI cannot write into arrays of"):
+            with pytest.raises(TypeError, match="direct=True needs arrays that MPI can write into"):
                 mixing(lib, True)
     if CUPY != "cupy":
         transfers(open_library(CUPY), device_double.transfers)

@@ -16,7 +16,6 @@ from support.examples import DOUBLY_STOCHASTIC, NETWORK_KINDS
 import hgp_ref as hgp
 from hgp_ref.bilevel import CertifiedDescent, Estimator, optimise
 from hgp_ref.mixing import WeightRule, connect
-from hgp_ref.mpi import channel as crossing
 from hgp_ref.networks.base import ShiftedNetwork
 
 COMM = MPI.COMM_WORLD
@@ -61,17 +60,13 @@ def channels(kinds, sizes):
             for k, (dtype, shape) in enumerate(shapes):
                 z, name = rng.standard_normal(shape).astype(dtype), f"{kind}, {n} clients, {dtype} {shape}"
                 over = base.after(k), net.after(k)
-                for mode in ("stepping", "auto"):  # by rows, and by whichever way is cheaper
-                    channel_cases(
-                        f"{name}, {mode}", connect(over[0], "stepping"), connect(over[1], mode), z, net.clients
-                    )
+                channel_cases(name, connect(over[0], "stepping"), connect(over[1]), z, net.clients)
 
 
 def channel_cases(name, whole, own, z, clients):
     rows = z[..., clients, :]
     if z.ndim == 3:  # memory in another order than its axes
         rows = np.asfortranarray(rows)
-    own.prefetch((3, 1, 2))
     for weights in (WeightRule.RESET, WeightRule.CARRY):
         for S in (3, 1, 2):
             same(name, whole.mix(z, S, weights), own.mix(rows, S, weights), clients)
@@ -90,30 +85,16 @@ def channel_cases(name, whole, own, z, clients):
     equal(f"{name}, traffic of all", (whole.traffic, whole.step), (own.traffic, own.step))
 
 
-def by_columns(*parts):
-    """The same by columns, wherever that is possible: strips of a few columns, or of none."""
-    rule, crossing.columns_pay = crossing.columns_pay, lambda *asked: COMM.size > 1
-    try:
-        for part in parts:
-            part()
-    finally:
-        crossing.columns_pay = rule
-
-
-def choice():
-    """Wide rows over graphs that join everybody go by columns, in two messages a call; others by rows, or as told."""
+def exchanges():
+    """A call is two exchanges with every other rank, whatever its number of steps; columns are divided evenly."""
     n, S, others = 12, 5, COMM.size - 1
-    alone = hgp.networks.SelfLoops(n)
-    joined = hgp.networks.FullyConnected(n)
-    for base, d, mode, messages in ((joined, 1000, "auto", 2 * others), (joined, 1000, "stepping", S * others),
-                                    (joined, 1, "auto", S * others), (alone, 1000, "auto", 0)):  # fmt: skip
+    for base in (hgp.networks.FullyConnected(n), hgp.networks.SelfLoops(n)):
         net = hgp.mpi.spread(base, COMM)
-        rows, before = net.clients.stop - net.clients.start, net.mpi_traffic
-        connect(net, mode).mix(np.ones((rows, d)), S)
-        equal(f"messages, {base!r}, {d} columns, {mode}", messages, net.mpi_traffic.messages - before.messages)
-        if messages == 2 * others > 0:  # strips end at cache lines, 8 columns
-            share = 2 * 8 * rows * d * others / COMM.size
-            assert abs(net.mpi_traffic.bytes - before.bytes - share) <= 2 * 8 * 8 * n * COMM.size
+        rows, d, before = net.clients.stop - net.clients.start, 1000, net.mpi_traffic
+        connect(net).mix(np.ones((rows, d)), S)
+        equal(f"messages, {base!r}", 2 * others, net.mpi_traffic.messages - before.messages)
+        share = 2 * 8 * rows * d * others / COMM.size
+        assert abs(net.mpi_traffic.bytes - before.bytes - share) <= 2 * 8 * 8 * n * COMM.size  # cut at 8 columns
 
 
 def composed():
@@ -125,8 +106,6 @@ def composed():
         for shape, dtype in (((n, 6), "float64"), ((2, n, 3), "float32")):
             z, clients = rng.standard_normal(shape).astype(dtype), net.clients
             whole, own = connect(base, "composed"), connect(net, "composed")
-            for channel in (whole, own):
-                channel.prefetch((3, 2, 2))
             for S, weights in (
                 (3, WeightRule.RESET),
                 (2, WeightRule.RESET),
@@ -503,16 +482,8 @@ def main(parts):
         stride = 1 if "all" in parts else 5
         channels(NETWORK_KINDS, (4, 7, 12) if "all" in parts else (7,))
         training(some), estimates(NETWORK_KINDS), outer_loop(some)
-    by_columns(
-        lambda: channels(("RandomOut", "Schedule"), (7,)),
-        lambda: training(("RandomDirected",), DTYPES[:1]),
-        lambda: estimates(("RandomOut",), DTYPES[:1]),
-        certificates,
-        gossip,
-        layouts,
-    )
     (
-        choice(),
+        exchanges(),
         certified_loop(),
         plans(),
         certificates(),

@@ -55,19 +55,26 @@ def networks():
     matrices = np.stack([np.eye(30)] * 2)
     matrices[1, :2, 0] = differ(0.5, 0.25), differ(0.5, 0.75)
     refuses("first graphs: ", lambda: spread(hgp.networks.Schedule(matrices)))
-    refuses(rf"{COMM.size} ranks given for {COMM.size - 1} clients",
+    refuses(rf"comm must have at most .*, got {COMM.size} ranks for {COMM.size - 1} clients",
             lambda: spread(hgp.networks.FullyConnected(COMM.size - 1)))  # fmt: skip
     refuses(r"sizes must be .*, got \[1, 2\]", lambda: spread(out(N, 2), COMM, sizes=[1, 2]))
     refuses("patience", lambda: spread(out(N, 2), COMM, patience=0))
     refuses("direct", lambda: spread(out(N, 2), COMM, direct="yes"), TypeError)
     refuses("net must be a network", lambda: spread("ring"), TypeError)
-    refuses("spread already", lambda: spread(spread(out(N, 2))), TypeError)
-    refuses("OwnLinks has a channel of its own", lambda: spread(OwnLinks(N, 2)), TypeError)
+    refuses("net must be a network that is not distributed yet", lambda: spread(spread(out(N, 2))), TypeError)
+    refuses(
+        "net must use a channel of hgp_ref.mixing, but OwnLinks has a channel of its own",
+        lambda: spread(OwnLinks(N, 2)),
+        TypeError,
+    )
     lossy = hgp.networks.Unreliable
     refuses("net: Unreliable.*loss=0.1.* loss=0.2", lambda: spread(lossy(out(N, 2), loss=differ(0.1, 0.2))))
     refuses("make it Unreliable first, then spread that", lambda: lossy(spread(out(N, 2)), loss=0.1))
-    refuses("comm: int given", lambda: spread(out(N, 2), 3), TypeError)
-    refuses("COMM_NULL", lambda: spread(out(N, 2), MPI.COMM_NULL))
+    refuses("comm must be an intracommunicator of mpi4py.*, got 3", lambda: spread(out(N, 2), 3), TypeError)
+    refuses(
+        "comm must be a communicator that this process belongs to, got COMM_NULL",
+        lambda: spread(out(N, 2), MPI.COMM_NULL),
+    )
     refuses("mode", lambda: connect(spread(out(N, 2)), "compose"))
     twice = spread(out(N, 2), COMM, patience=50.0)
     spread(out(N, 2), COMM)
@@ -116,9 +123,12 @@ def settings():
     refuses("asked for: .*hgp.mpi.gather", lambda: differ(train, lambda: hgp.mpi.gather(np.ones(rows), net))())
     other = hgp.mpi.spread(hgp.networks.FullyConnected(N))
     refuses("net: RandomOut.*FullyConnected", lambda: train(net=differ(net, other)))
-    refuses("needed . rows along axis", lambda: hgp.mpi.gather(np.ones(N + 1), net))
+    refuses("a must have . rows along axis", lambda: hgp.mpi.gather(np.ones(N + 1), net))
     others = np.arange(N)[k][::-1] if rows > 1 else np.array([k.start - 1])
-    refuses("problem: .* needed problem.restrict", lambda: average_of(problem.restrict(differ(k, others)), x, lam, net))
+    refuses(
+        "problem must hold the clients of its rank",
+        lambda: average_of(problem.restrict(differ(k, others)), x, lam, net),
+    )
     first = slice(0, rows)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import hgp_ref as hgp
 from hgp_ref import networks, philox
-from hgp_ref._kernels import mixing
 
 from .own import Bare, Drifting, Ring
 from .test_every_kind import KINDS
@@ -42,7 +41,7 @@ def test_every_question(kind, n, t, s, data):
     for count in (0, 1, 5):
         same(view.mixing_matrices(s, count), net.mixing_matrices(t + s, count))
     same(view.union(s, 3), net.union(t + s, 3))
-    for calls in (1, mixing.CALLS):
+    for calls in (1, 32):
         same(view.products(s, calls, 2), net.products(t + s, calls, 2))
 
 
@@ -81,16 +80,16 @@ def test_the_last_step(kind, t):
     net, last = ALL[kind](3), philox.MAX_STEP - t
     same(net.after(t).mixing_matrix(last), net.mixing_matrix(philox.MAX_STEP))
     for ask in ("mixing_matrix", "csr", "out_adjacency", "edges"):
-        with pytest.raises(ValueError, match=f"s={last + 1} given, needed an integer from 1 to {last}"):
+        with pytest.raises(ValueError, match=f"s must be an integer from 1 to {last}, got {last + 1}"):
             getattr(net.after(t), ask)(last + 1)
-        with pytest.raises(ValueError, match="s=0 given"):
+        with pytest.raises(ValueError, match="s must be an integer from 1 to .*, got 0"):
             getattr(net.after(t), ask)(0)
     for ask in ("mixing_matrices", "union"):
-        with pytest.raises(ValueError, match="count=2 given, needed an integer from 0 to 1"):
+        with pytest.raises(ValueError, match="count must be an integer from 0 to 1, got 2"):
             getattr(net.after(t), ask)(last, 2)
-    with pytest.raises(ValueError, match="first=0 given"):
+    with pytest.raises(ValueError, match="first must be an integer from 1 to .*, got 0"):
         net.after(t).mixing_matrices(0, 1)
-    with pytest.raises(ValueError, match=f"t={last} given, needed an integer from 0 to {last - 1}"):
+    with pytest.raises(ValueError, match=f"t must be an integer from 0 to {last - 1}, got {last}"):
         net.after(t).after(last)
 
 
@@ -99,7 +98,7 @@ def test_the_last_step(kind, t):
     [(-1, ValueError), (philox.MAX_STEP, ValueError), (1.0, TypeError), (True, TypeError), ("1", TypeError)],
 )
 def test_bad_t(t, error):
-    with pytest.raises(error, match="t=.* given.*, needed an integer from 0"):
+    with pytest.raises(error, match=f"t must be an integer from 0 to .*, got {t!r}"):
         networks.RandomDirected(3).after(t)
 
 

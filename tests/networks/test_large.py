@@ -70,23 +70,23 @@ TOO_LARGE = {
 def test_too_many_clients_for_n_by_n(kind, monkeypatch):
     """Refused at once, whatever the machine: as if it had 8 GiB."""
     monkeypatch.setattr("hgp_ref.networks.validation.memory", lambda: 8 * 2**30)
-    with pytest.raises(MemoryError, match=r"n² = 10,000,000,000 entries of \w+ needed, \d+\.\d GiB.*RandomOut, Sparse"):
+    with pytest.raises(MemoryError, match=r"needs n² = 10,000,000,000 entries of \w+, \d+\.\d GiB.*RandomOut, Sparse"):
         TOO_LARGE[kind]()
 
 
-def test_room_that_the_system_refuses(monkeypatch):
+def test_allocation_that_the_system_refuses(monkeypatch):
     """Where the memory is not known the allocation itself fails, with the same words; 2^50 matrices of 3 clients."""
     monkeypatch.setattr("hgp_ref.networks.validation.memory", lambda: None)
-    with pytest.raises(MemoryError, match=r"RandomDirected\(n=3.*: n² = 9 entries of float64 for each of 11258999"):
+    with pytest.raises(
+        MemoryError, match=r"RandomDirected\(n=3.* needs n² = 9 entries of float64 for each of 11258999"
+    ):
         networks.RandomDirected(3).mixing_matrices(1, 2**50)
 
 
-def test_room_up_to_the_last_byte(monkeypatch):
+def test_allocation_up_to_the_last_byte(monkeypatch):
     monkeypatch.setattr("hgp_ref.networks.validation.memory", lambda: 2 * 8 * 100**2)
     assert validation.allocate("two matrices", (2, 100, 100), zero=True).sum() == 0
-    with pytest.raises(
-        MemoryError, match=r"^three: n² = 10,000 entries of float64 for each of 3 steps needed, 0\.0 GiB"
-    ):
+    with pytest.raises(MemoryError, match=r"^three needs n² = 10,000 entries of float64 for each of 3 steps, 0\.0 GiB"):
         validation.allocate("three", (3, 100, 100))
 
 

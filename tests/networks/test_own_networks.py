@@ -31,46 +31,62 @@ def ints(*values):
 
 
 BAD_LISTS = [
-    (([0, 2, 4, 60], RECEIVERS), ValueError, "indptr ends with 60, needed the number of clients listed, 6"),
-    (([0, 200, 4, 6], RECEIVERS), ValueError, "indptr falls from 200 to 4 at 1"),
-    (([0, -2, 4, 6], RECEIVERS), ValueError, "indptr falls from 0 to -2 at 0"),
-    (([1, 2, 4, 6], RECEIVERS), ValueError, r"indptr\[0\] = 1 given, needed 0"),
-    (([0, 2, 4], RECEIVERS), ValueError, r"indptr of length 3 given, needed n \+ 1 = 4"),
-    (([0, 2, 4, 5], RECEIVERS), ValueError, "indptr ends with 5, needed .* 6"),
-    (([0, 2, 4, 6], [0, 1, 1, 3, 0, 2]), ValueError, "client 3 listed at 3, needed 0 .. 2"),
-    (([0, 2, 4, 6], [-1, 0, 1, 2, 0, 2]), ValueError, "client -1 listed at 0"),
-    (([0, 2, 4, 6], np.array([0, 1, 1, 2**32 + 2, 0, 2])), ValueError, f"client {2**32 + 2} listed at 3"),
-    (([0, 2, 4, 6], [0, 1, 2, 1, 0, 2]), ValueError, "1 listed after 2, needed lists sorted, none twice"),
-    (([0, 3, 5, 7], [0, 1, 1, 1, 2, 0, 2]), ValueError, "1 listed after 1"),
-    (([0, 1, 3, 5], [1, 1, 2, 0, 2]), ValueError, "client 0 is missing in its own list, needed a self-loop"),
-    (([0, 0, 2, 4], [1, 2, 0, 2]), ValueError, "client 0 sends to nobody"),
-    (([0.0, 2, 4, 6], RECEIVERS), TypeError, "indptr: array .* of float64 given, needed a vector of integers"),
-    (([0, 2, 4, 6], [0.0, 1, 1, 2, 0, 2]), TypeError, "clients: array .* of float64 given"),
-    (([0, 2, 4, 6], [[0, 1, 1], [2, 0, 2]]), TypeError, r"clients: array \(2, 3\)"),
-    ((INDPTR, RECEIVERS, RECEIVERS), TypeError, "tuple of 3 given, needed a tuple"),
-    (7, TypeError, "int given, needed a tuple"),
+    (([0, 2, 4, 60], RECEIVERS), ValueError, "indptr must end with the number of clients, 6, got 60"),
+    (([0, 200, 4, 6], RECEIVERS), ValueError, "indptr must not decrease, got 200, 4 at 1"),
+    (([0, -2, 4, 6], RECEIVERS), ValueError, "indptr must not decrease, got 0, -2 at 0"),
+    (([1, 2, 4, 6], RECEIVERS), ValueError, r"indptr\[0\] must be 0, got 1"),
+    (([0, 2, 4], RECEIVERS), ValueError, r"indptr must have length n \+ 1 = 4, got 3"),
+    (([0, 2, 4, 5], RECEIVERS), ValueError, "indptr must end with the number of clients, 6, got 5"),
+    (([0, 2, 4, 6], [0, 1, 1, 3, 0, 2]), ValueError, "clients must be integers from 0 to 2, got 3 at 3"),
+    (([0, 2, 4, 6], [-1, 0, 1, 2, 0, 2]), ValueError, "clients must be integers from 0 to 2, got -1 at 0"),
+    (
+        ([0, 2, 4, 6], np.array([0, 1, 1, 2**32 + 2, 0, 2])),
+        ValueError,
+        f"clients must be integers from 0 to 2, got {2**32 + 2} at 3",
+    ),
+    (
+        ([0, 2, 4, 6], [0, 1, 2, 1, 0, 2]),
+        ValueError,
+        "the list of client 1 must be sorted without repetition, got 1 after 2",
+    ),
+    (([0, 3, 5, 7], [0, 1, 1, 1, 2, 0, 2]), ValueError, "must be sorted without repetition, got 1 after 1"),
+    (([0, 1, 3, 5], [1, 1, 2, 0, 2]), ValueError, "client 0 must be in its own list, a self-loop"),
+    (([0, 0, 2, 4], [1, 2, 0, 2]), ValueError, "client 0 must send to at least one client"),
+    (([0.0, 2, 4, 6], RECEIVERS), TypeError, "indptr must be a vector of integers, got an array .* of float64"),
+    (
+        ([0, 2, 4, 6], [0.0, 1, 1, 2, 0, 2]),
+        TypeError,
+        "clients must be a vector of integers, got an array .* of float64",
+    ),
+    (([0, 2, 4, 6], [[0, 1, 1], [2, 0, 2]]), TypeError, r"clients must be a vector of integers, got an array \(2, 3\)"),
+    ((INDPTR, RECEIVERS, RECEIVERS), TypeError, r"must be a tuple \(indptr, clients\), got tuple of 3"),
+    (7, TypeError, "must be a tuple .*, got int"),
 ]
 
 
 @pytest.mark.parametrize(("answer", "error", "message"), BAD_LISTS)
 @pytest.mark.parametrize("ask", ["out_adjacency", "csr", "mixing_matrix", "edges"])
 def test_bad_lists(answer, error, message, ask):
-    with pytest.raises(error, match=r"Mine\.out_adjacency\(4\): .*" + message):
+    with pytest.raises(error, match=r"Mine\.out_adjacency\(4\).*" + message):
         getattr(own(answer)(3), ask)(4)
 
 
 BAD_ROWS = [
-    (([0, 2, 4, 600], *ROWS[1:]), ValueError, "indptr ends with 600"),
-    ((ROWS[0], [0, 2, 0, 1, 1, 20], ROWS[2]), ValueError, "client 20 listed at 5, needed 0 .. 2"),
-    ((*ROWS[:2], [0.5] * 5), ValueError, "5 weights given, needed one for each of the 6 senders"),
+    (([0, 2, 4, 600], *ROWS[1:]), ValueError, "indptr must end with the number of clients, 6, got 600"),
+    ((ROWS[0], [0, 2, 0, 1, 1, 20], ROWS[2]), ValueError, "clients must be integers from 0 to 2, got 20 at 5"),
+    ((*ROWS[:2], [0.5] * 5), ValueError, "weights must have one entry for each of the 6 senders, got 5"),
     ((*ROWS[:2], [-0.5, 0.5, 1.5, 0.5, 0.5, 0.5]), ValueError, "must be finite and non-negative, got -0.5"),
     ((*ROWS[:2], [NAN, 0.5, 0.5, 0.5, 0.5, 0.5]), ValueError, "must be finite and non-negative, got nan"),
     ((*ROWS[:2], [INF, 0.5, 0.5, 0.5, 0.5, 0.5]), ValueError, "must be finite and non-negative, got inf"),
     ((*ROWS[:2], [0.5, 0.5, 0.5, 0.5, 0.4, 0.5]), ValueError, "column 1 sums to 0.9"),
-    ((*ROWS[:2], [0.0, 0.5, 1.0, 0.5, 0.5, 0.5]), ValueError, "positive diagonal .*: entry 0 is 0"),
-    ((*ROWS[:2], np.array([0.5] * 6) + 0j), TypeError, "weights: array .* of complex128 given, needed real numbers"),
-    ((*ROWS[:2], [[0.5] * 6]), TypeError, r"weights: array \(1, 6\)"),
-    (ROWS[:2], TypeError, "tuple of 2 given, needed a tuple"),
+    ((*ROWS[:2], [0.0, 0.5, 1.0, 0.5, 0.5, 0.5]), ValueError, "positive diagonal, got 0 at entry 0"),
+    ((*ROWS[:2], np.array([0.5] * 6) + 0j), TypeError, "weights must be an array of real numbers .* of complex128"),
+    (
+        (*ROWS[:2], [[0.5] * 6]),
+        TypeError,
+        r"weights must be an array of real numbers with 1 axes, got an array \(1, 6\)",
+    ),
+    (ROWS[:2], TypeError, r"must be a tuple \(indptr, senders, weights\), got tuple of 2"),
     (([0, 2, 3, 5], [0, 2, 1, 1, 2], [0.5, 0.5, 0.5, 0.5, 0.5]), ValueError, "column 0 sums to 0.5"),
 ]
 
@@ -85,42 +101,25 @@ def test_bad_rows(answer, error, message, ask):
 EYE = np.eye(3)
 RING = np.array([[0.5, 0, 0.5], [0.5, 0.5, 0], [0, 0.5, 0.5]])
 BAD_MATRICES = [
-    (RING, TypeError, "needed real numbers along 3 axes"),
-    (np.ones((1, 2, 3)), ValueError, r"shape \(1, 2, 3\) given, needed \(1, 3, 3\)"),
+    (RING, TypeError, "must be an array of real numbers with 3 axes"),
+    (np.ones((1, 2, 3)), ValueError, r"must have shape \(1, 3, 3\) = \(count, n, n\), got \(1, 2, 3\)"),
     ([RING - EYE], ValueError, "matrix 0 must be finite and non-negative, got -0.5"),
     ([RING * NAN], ValueError, "got nan"),
     ([RING * 0.9], ValueError, "matrix 0 must be column-stochastic: column 0 sums to 0.9"),
-    ([RING[[2, 0, 1]]], ValueError, "positive diagonal .*: entry 0 is 0"),
+    ([RING[[2, 0, 1]]], ValueError, "positive diagonal, got 0 at entry 0"),
 ]
 
 
 @pytest.mark.parametrize(("answer", "error", "message"), BAD_MATRICES)
 def test_bad_matrices(answer, error, message):
-    label = (
-        r"Mine\.mixing_matrices\(1, 1\): " if message else r"Mine: mixing_matrices\(1, 1\) and csr\(1\) differ by 0.5"
-    )
-    with pytest.raises(error, match=label + ".*" * bool(message) + (message or "")):
+    with pytest.raises(error, match=r"Mine\.mixing_matrices\(1, 1\).*" + message):
         own(mixing_matrices=answer)(3).mixing_matrices(1, 1)
 
 
-@pytest.mark.parametrize(
-    ("method", "asked", "answer", "error", "message"),
-    [
-        ("edges", (2,), ([0, 1], [1, 3]), ValueError, "receivers: client 3 given, needed 0 .. 2"),
-        ("edges", (2,), ([0, 1], [1]), ValueError, "2 senders and 1 receivers"),
-        ("union", (2, 5), ([0, -1], [1, 1]), ValueError, "senders: client -1 given"),
-        ("union", (2, 5), ([0.5], [1.5]), TypeError, "needed a vector of integers"),
-        ("out_neighbours", (2, 1), [1, 9], ValueError, "client 9 given"),
-        ("products", (1, 2, 3), np.ones((2, 3, 3)), TypeError, "needed a tuple"),
-        ("products", (1, 2, 3), (np.ones((2, 3, 3)), [1, 1]), ValueError, "column 0 sums to 3.0"),
-        ("products", (1, 2, 3), (np.stack([RING] * 2), [1]), ValueError, "1 numbers of messages given, needed 2"),
-        ("mixing_matrix", (2,), RING * 2, ValueError, "column 0 sums to 2.0"),
-    ],
-)
-def test_other_methods(method, asked, answer, error, message):
-    kept = {"mixing_matrices": [RING]} if method == "mixing_matrix" else {}
-    with pytest.raises(error, match=rf"Mine\.{method}\({', '.join(map(str, asked))}\).*{message}"):
-        getattr(own(**{method: answer}, **kept)(3), method)(*asked)
+@pytest.mark.parametrize("method", ["mixing_matrix", "products", "edges", "union", "out_neighbours"])
+def test_methods_that_follow_from_others_may_not_be_defined(method):
+    with pytest.raises(TypeError, match=f"Mine must not define {method}: it follows from out_adjacency"):
+        own(**{method: None})
 
 
 @pytest.mark.parametrize("kind", [np.int16, np.uint8, np.int64, np.uint64, list])
@@ -154,10 +153,10 @@ def test_matrices_of_low_precision_sum_to_one(dtype):
 
 
 def test_ways_of_asking_are_compared():
-    with pytest.raises(ValueError, match=r"csr\(2\) and out_adjacency\(2\) have different edges"):
+    with pytest.raises(ValueError, match=r"csr\(2\) and out_adjacency\(2\) must have the same edges"):
         own(csr=([0, 1, 2, 3], [0, 1, 2], [1.0] * 3))(3).out_adjacency(2)
     with pytest.raises(
-        ValueError, match=r"equal_shares is True, but csr\(2\) gives weight 0.25 .* 1 / outdegree = 0.5"
+        ValueError, match=r"equal_shares is True, so csr\(2\) must give .* 1 / out-degree = 0.5, got 0.25"
     ):
         unequal = own(csr=(*ROWS[:2], [0.25, 0.5, 0.75, 0.5, 0.5, 0.5]))
         unequal.equal_shares = True
@@ -177,14 +176,6 @@ def test_ways_of_asking_are_compared():
         Narrowed(4, 1).out_adjacency(1)
 
 
-def test_products_may_round_in_every_step():
-    """A column of 2 entries may be off by 3 eps after a step, by 300 eps after 100."""
-    product = RING[np.newaxis] * (1 + 50 * np.finfo(float).eps)
-    assert own(products=(product, [7]))(3).products(1, 1, 100)[1].tolist() == [7]
-    with pytest.raises(ValueError, match=r"products\(1, 1, 10\): matrix 0 must be column-stochastic"):
-        own(products=(product, [7]))(3).products(1, 1, 10)
-
-
 def test_keywords_in_any_order():
     np.testing.assert_array_equal(Drifting(4).mixing_matrices(count=2, first=5), Drifting(4).mixing_matrices(5, 2))
     np.testing.assert_array_equal(Drifting(4).out_adjacency(s=5)[1], Drifting(4).out_adjacency(5)[1])
@@ -198,7 +189,7 @@ def test_n_must_be_set():
         def out_adjacency(self, s):
             return np.array([0, 1]), ints(0)
 
-    with pytest.raises(TypeError, match=r"Headless: n is not set, needed super\(\).__init__\(n\)"):
+    with pytest.raises(TypeError, match=r"Headless has no n; call super\(\).__init__\(n\)"):
         Headless().out_adjacency(1)
 
 
@@ -272,14 +263,13 @@ def test_the_docstring_names_every_member():
 
 
 def test_the_example_of_the_docstring_runs():
-    source = Network.__doc__.split("Example:")[1].split("Parameters")[0]
+    source = Network.__doc__.split("Example:")[1].split("Examples\n")[0]
     scope = {"Network": Network, "np": np, "__name__": __name__}
     exec("\n".join(line.removeprefix("        ") for line in source.splitlines()), scope)
     np.testing.assert_array_equal(scope["Ring"](3).mixing_matrix(1), RING)
 
 
-def test_connected_but_periodic_is_told():
-    """The ring without self-loops: an error of 55 % used to pass without a word."""
+def test_periodic_network_warns():
     A, b = np.stack([np.eye(2)] * 3), np.arange(6.0).reshape(3, 2)
     problem = hgp.problems.Quadratic(A, b, A, b)
     x, lam = np.ones((3, 2)), np.ones((3, 2))
@@ -301,7 +291,7 @@ class Mixed(Lists, Network):
 
 
 def test_methods_that_come_from_a_mixin_class_are_checked_too():
-    with pytest.raises(ValueError, match=r"Mixed\.out_adjacency\(1\): client 0 is missing in its own list"):
+    with pytest.raises(ValueError, match=r"Mixed\.out_adjacency\(1\): client 0 must be in its own list"):
         hgp.PushSum(Mixed(3), 5).apply(np.ones((3, 2)))
 
 

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgp_ref import philox
-from hgp_ref._kernels import graphs as dense
-from hgp_ref._kernels import graphs as dense_many
+from hgp_ref._kernels import graphs
 from hgp_ref._kernels.graphs import RECEIVER_LANES, RECEIVER_TILE
 from hgp_ref.networks import RandomDirected, RandomOut, RandomUndirected, SparseErdosRenyi
 
@@ -132,16 +131,16 @@ def test_another_process_and_every_machine_agree():
 
 @pytest.mark.parametrize("rate", [1, 2, 2**31, 2**32 - 1, 2**32])
 def test_thresholds_are_exact(rate):
-    """Word w passes rate t / 2³² if and only if w < t, in both kernels; with rate 0 no word passes."""
-    words = np.array([0, 1, rate - 1, min(rate, 2**32 - 1), 2**32 - 1], dtype=np.uint32)
+    """A number u passes rate t / 2³² if and only if u < t, in both kernels; with rate 0 none passes."""
+    bits = np.array([0, 1, rate - 1, min(rate, 2**32 - 1), 2**32 - 1], dtype=np.uint32)
     last = np.uint32(rate - 1)
-    one = np.empty((1, words.size), dtype=np.uint8)
-    dense._dense_compare(words[np.newaxis], np.uint32(0), np.full((1, words.size), last), 0, words.size, one)
-    many = np.empty(dense_many.TILE, dtype=np.uint8)
-    dense_many._dense_many_compare(np.resize(words, (1, dense_many.TILE)), 0, np.uint32(0), last, many)
-    expected = words.astype(np.uint64) < rate
+    one = np.empty((1, bits.size), dtype=np.uint8)
+    graphs._compare(bits[np.newaxis], np.uint32(0), np.full((1, bits.size), last), 0, bits.size, one)
+    many = np.empty(graphs.TILE, dtype=np.uint8)
+    graphs._compare_steps(np.resize(bits, (1, graphs.TILE)), 0, np.uint32(0), last, graphs.TILE, many)
+    expected = bits.astype(np.uint64) < rate
     np.testing.assert_array_equal(one[0], expected)
-    np.testing.assert_array_equal(many, np.resize(expected, dense_many.TILE))
-    dense._dense_compare(words[np.newaxis], np.uint32(1), np.zeros((1, words.size), np.uint32), 0, words.size, one)
-    dense_many._dense_many_compare(np.resize(words, (1, dense_many.TILE)), 0, np.uint32(1), np.uint32(0), many)
+    np.testing.assert_array_equal(many, np.resize(expected, graphs.TILE))
+    graphs._compare(bits[np.newaxis], np.uint32(1), np.zeros((1, bits.size), np.uint32), 0, bits.size, one)
+    graphs._compare_steps(np.resize(bits, (1, graphs.TILE)), 0, np.uint32(1), np.uint32(0), graphs.TILE, many)
     assert not one.any() and not many.any()

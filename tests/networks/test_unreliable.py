@@ -9,7 +9,7 @@ import pytest
 
 from hgp_ref import networks
 from hgp_ref.networks import FullyConnected, RandomDirected, RandomOut, Schedule, Unreliable
-from hgp_ref.philox import MAX_STEP, SLEEP, below, key, philox4x32, step_words
+from hgp_ref.philox import MAX_STEP, SLEEP, below, key, philox4x32, step_counter
 
 from .own import Ring
 
@@ -47,9 +47,9 @@ def test_sleep_comes_in_stretches():
     for j in range(n):
         assert len(set((np.flatnonzero(changes[:, j]) % stretch).tolist())) <= 1  # its stretches begin at one place
     assert len({int(np.flatnonzero(changes[:, j])[0] % stretch) for j in range(n)}) == stretch  # not all at the same
-    w0, w1, _, _ = philox4x32(0, 7, *step_words(0, SLEEP), *key(1))
+    w0, w1, _, _ = philox4x32(0, 7, *step_counter(0, SLEEP), *key(1))
     block = (100 - 1 + int(below(w0, w1, stretch))) // stretch
-    word = philox4x32(0, 7, *step_words(block + 1, SLEEP), *key(1))[0]
+    word = philox4x32(0, 7, *step_counter(block + 1, SLEEP), *key(1))[0]
     assert net.asleep(100)[7] == (word < round(0.3 * 2**32))
 
 

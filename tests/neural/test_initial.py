@@ -35,9 +35,9 @@ def test_numbers_depend_on_seed_and_client_alone():
 
 def test_known_numbers():
     """The first words of Philox under seed 0 (client 0, stream 64): nobody may change them unnoticed."""
-    from hgp_ref.philox import INITIAL_PARAMETERS, key, philox4x32, step_words
+    from hgp_ref.philox import INITIAL_PARAMETERS, key, philox4x32, step_counter
 
-    words = philox4x32.py_func(0, 0, *step_words.py_func(0, INITIAL_PARAMETERS), *key(0))
+    words = philox4x32.py_func(0, 0, *step_counter.py_func(0, INITIAL_PARAMETERS), *key(0))
     expected = [((int(w) + 0.5) / 2**31 - 1) / 2 for w in words]
     model = neural.Sequential((4,), neural.Linear(4, 1))
     np.testing.assert_allclose(model.init(1)[0, :4], expected, rtol=1e-15)

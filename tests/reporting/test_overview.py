@@ -59,7 +59,7 @@ def test_everything_is_shown(tmp_path, capsys):
     images.feed(text)
     assert images.found == [{"alt": "fig1a, paper: Error & more", "src": "figures/paper/fig1a.png"}]
     assert "<a href='#fig1a-paper'>" in text and "<section id='fig1a-paper'>" in text
-    assert "1 numbers beside theirs, 1 of 1 as near as is asked" in text
+    assert "1 numbers compared, 1 of 1 within tolerance" in text
     assert "http" not in text and "<script" not in text
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from hgp_ref import results
 from hgp_ref.results import npz_bytes, write_whole
-from reporting.store import Experiment, obtain, read_kept
+from reporting.store import Experiment, obtain, read_stored
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("first", "second", "third")
@@ -132,7 +132,7 @@ def test_pickles_are_neither_written_nor_read(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, a=np.array([{}], dtype=object))
     with pytest.raises(ValueError, match=r"a\.npz cannot be read: .*--recompute"):
-        read_kept(path)
+        read_stored(path)
 
 
 def test_a_damaged_file_is_named(tmp_path):

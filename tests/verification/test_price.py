@@ -8,7 +8,7 @@ import pytest
 import hgp_ref as hgp
 from hgp_ref.methods import Chebyshev, Refined, Tracking
 from verification import plans
-from verification.choices import NETWORKS, PROBLEM_SEED, chosen, kept
+from verification.choices import NETWORKS, PROBLEM_SEED, chosen, stored
 from verification.communication import CONSTANT, STREAM
 from verification.price import Trial, cycle_steps, prices, rounds_after
 from verification.run import Run
@@ -20,15 +20,17 @@ PROBLEMS = three_problems(PROBLEM_SEED)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_kept_choices_are_those_of_the_grid(name):
     """A grid that has changed since would show other settings than were chosen."""
-    written = kept()["problems"][name]
+    written = stored()["problems"][name]
     trials = chosen(name, PROBLEMS[name])
-    assert {kind: trial.words for kind, trial in trials.items()} == {k: one["settings"] for k, one in written.items()}
+    assert {kind: trial.description for kind, trial in trials.items()} == {
+        k: one["settings"] for k, one in written.items()
+    }
     assert all(trial.kind == kind for kind, trial in trials.items()) and CONSTANT in trials
 
 
 def test_nothing_is_shown_on_networks_that_settings_were_chosen_on():
-    assert len(kept()["chosen by"]["network seeds"]) == NETWORKS
-    assert not set(kept()["chosen by"]["network seeds"]) & set(Run().seeds(10, stream=STREAM))
+    assert len(stored()["chosen by"]["network seeds"]) == NETWORKS
+    assert not set(stored()["chosen by"]["network seeds"]) & set(Run().seeds(10, stream=STREAM))
 
 
 @pytest.mark.parametrize("restarts", [9, (7, 11)])
@@ -59,10 +61,10 @@ def test_the_price_is_where_the_error_first_falls_below_the_target():
 
 def test_claims_of_plans_are_judged(monkeypatch):
     """A plan that claims what is not so is seen, as is one that misses without a word."""
-    good = plans.Asked("", "relative", True, 1e-7, 2e-7, 1e-6, "")
-    for asked, verdict in ((good, True), (plans.Asked("", "relative", True, 1e-3, 2e-7, 1e-6, ""), False),
-                           (plans.Asked("", "relative", True, 1e-7, 1e-5, 1e-6, ""), False),
-                           (plans.Asked("", "relative", False, 1e-3, 1e-3, 1e-6, ""), False),
-                           (plans.Asked("", "relative", False, 1e-3, 1e-3, 1e-6, "said"), True)):  # fmt: skip
-        monkeypatch.setattr(plans, "ask", lambda rng, k, asked=asked: asked)
+    good = plans.Attempt("", "relative", True, 1e-7, 2e-7, 1e-6, "")
+    for attempt, verdict in ((good, True), (plans.Attempt("", "relative", True, 1e-3, 2e-7, 1e-6, ""), False),
+                           (plans.Attempt("", "relative", True, 1e-7, 1e-5, 1e-6, ""), False),
+                           (plans.Attempt("", "relative", False, 1e-3, 1e-3, 1e-6, ""), False),
+                           (plans.Attempt("", "relative", False, 1e-3, 1e-3, 1e-6, "said"), True)):  # fmt: skip
+        monkeypatch.setattr(plans, "random_plan", lambda rng, k, attempt=attempt: attempt)
         assert not any(row.failed for row in plans.verify(Run(quick=True)).rows) == verdict

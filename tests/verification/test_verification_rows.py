@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from verification.rows import holds, judged, without_number
+from verification.rows import holds, verdict_row, without_number
 
 
 @pytest.mark.parametrize(
@@ -27,15 +27,15 @@ def test_holds(measured, bound, rounding, expected):
 
 
 def test_verdicts_depend_on_the_form():
-    assert judged("A", "", 2.0, 1.0).verdict == "VIOLATED"
-    assert judged("A", "", 2.0, 1.0).failed
-    printed = judged("Theorem 1", "", 2.0, 1.0, form="printed")
+    assert verdict_row("A", "", 2.0, 1.0).verdict == "VIOLATED"
+    assert verdict_row("A", "", 2.0, 1.0).failed
+    printed = verdict_row("Theorem 1", "", 2.0, 1.0, form="printed")
     assert printed.verdict == "violated as printed" and not printed.failed
-    assert judged("A", "", 1.0, 2.0).ratio == 2.0
+    assert verdict_row("A", "", 1.0, 2.0).ratio == 2.0
 
 
 def test_no_ratio_where_the_error_is_rounding():
-    assert judged("A", "", 1e-16, 1e-12, rounding=1e-15).ratio is None
+    assert verdict_row("A", "", 1e-16, 1e-12, rounding=1e-15).ratio is None
 
 
 def test_a_failed_condition_has_no_number():
@@ -46,4 +46,4 @@ def test_a_failed_condition_has_no_number():
 
 
 def test_infinities_become_null():
-    assert judged("A", "", 1.0, math.inf).as_json()["bound"] is None
+    assert verdict_row("A", "", 1.0, math.inf).as_json()["bound"] is None

@@ -29,8 +29,8 @@ class Blocks:
     J_check: list[np.ndarray]
     f_x: np.ndarray
     f_lam: np.ndarray
-    f_x_there: np.ndarray  # at x̂
-    f_lam_there: np.ndarray
+    f_x_hat: np.ndarray  # at x̂
+    f_lam_hat: np.ndarray
     truth: np.ndarray  # d_λ f, by the reduced system
 
     @property

@@ -57,6 +57,6 @@ def text(result: Result) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(words: str) -> str:
+def _cell(text: str) -> str:
     """Text for a table cell: a vertical bar would end it."""
-    return words.replace("|", "\\|")
+    return text.replace("|", "\\|")

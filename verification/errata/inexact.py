@@ -58,11 +58,11 @@ def which_alpha(run: Run) -> Shown:
     H = curved.H[0] - np.diag(curved.lam[0])  # at λ = 0
     singular = np.linalg.eigvalsh(H)[0]  # with the rates −λ_min(H) the Hessian of client 0 is singular
     elsewhere = float(np.abs(np.linalg.eigvalsh(H - singular * np.eye(len(H)))).min())
-    eta, M, there = 0.5, 400, 0.1
-    v = eta * sum((1 - eta * there) ** m for m in range(M))  # −η Σ J (1 − ηh″(x̂))^m ∂f with J = −1
+    eta, M, alpha_hat = 0.5, 400, 0.1
+    v = eta * sum((1 - eta * alpha_hat) ** m for m in range(M))  # −η Σ J (1 − ηh″(x̂))^m ∂f with J = −1
     error = abs(v - 1)
     c = realised_constants(np.ones((1, 1, 1)), -np.ones((1, 1, 1)), np.ones((1, 1)), eta, np.ones((M, 1, 1)))
-    here, printed = (theorem2(c, 0.0, 0.9, 1.0, alpha=alpha, beta=1.0).total for alpha in (1.0, there))
+    here, printed = (theorem2(c, 0.0, 0.9, 1.0, alpha=alpha, beta=1.0).total for alpha in (1.0, alpha_hat))
     return Shown(
         "h″ = 1 − 0.9 min(|x|, 1), f = x, λ = 0, x̂ = 1",
         error,

@@ -122,10 +122,10 @@ def sure_noise(run: Run) -> Shown:
 
 def smoothness_of_samples(run: Run) -> Shown:
     """Erratum 19: g = mean of x²/2 ± ½ sin x is quadratic (ν_g = 0); each sample's second derivative moves with x."""
-    x, moved = 0.0, 0.1
+    x, x_hat = 0.0, 0.1
     samples = np.array([0.5, -0.5])
-    quotients = np.abs(samples * (math.sin(moved) - math.sin(x))) / (moved - x)
-    whole = abs(samples.mean() * (math.sin(moved) - math.sin(x))) / (moved - x)
+    quotients = np.abs(samples * (math.sin(x_hat) - math.sin(x))) / (x_hat - x)
+    whole = abs(samples.mean() * (math.sin(x_hat) - math.sin(x))) / (x_hat - x)
     return Shown(
         "g_1, g_2 = x²/2 ± ½ sin x",
         float(quotients.max()),

@@ -100,9 +100,9 @@ def unaligned_calls(run: Run) -> Shown:
     n, B, contraction = 3, 2, 0.1
     log_tau = math.log1p(-(float(n) ** (-n * B))) / B
     needed = {}
-    for words, log_delta, lost in (("aligned", -n * B, 1), ("unaligned", -((n + 1) * B - 1), B)):
+    for label, log_delta, lost in (("aligned", -n * B, 1), ("unaligned", -((n + 1) * B - 1), B)):
         level = log_delta * math.log(n) - math.log(16 * n) + math.log(contraction / (1 - contraction))
-        needed[words] = math.ceil(lost + level / log_tau)
+        needed[label] = math.ceil(lost + level / log_tau)
     return Shown(
         "n = B = S = 2, windows from s = 0, calls from s = 1",
         max(unaligned),

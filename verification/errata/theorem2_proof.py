@@ -32,16 +32,16 @@ SETTING = "logistic n=2 d=3, b=3, M=6"
 def true_point_in_the_series(run: Run) -> Shown:
     """Erratum 16: v − d = −(A) + (B) + (C) with ∂_x f at x and, as printed, at x̂ in the subtracted series."""
     b = blocks(run.seed)
-    v = b.value(b.H_check, b.J_check, b.f_x_there, b.f_lam_there)
-    C = b.f_lam_there - b.f_lam
-    estimated = b.f_lam_there - v  # η Σ J̌ Θ̂ Π(…) ∂f(x̂)
+    v = b.value(b.H_check, b.J_check, b.f_x_hat, b.f_lam_hat)
+    C = b.f_lam_hat - b.f_lam
+    estimated = b.f_lam_hat - v  # η Σ J̌ Θ̂ Π(…) ∂f(x̂)
 
     def residual(start: np.ndarray) -> float:
         A = estimated - b.series(start, 0, b.M)
         B = b.whole_series(np.linalg.matrix_power(b.T, b.M) @ start)
         return float(np.linalg.norm(v - b.truth - (-A + B + C)))
 
-    right, printed = residual(b.f_x), residual(b.f_x_there)
+    right, printed = residual(b.f_x), residual(b.f_x_hat)
     return Shown(
         SETTING,
         printed,
@@ -76,8 +76,8 @@ def parts(b: Blocks, start: np.ndarray) -> dict[str, np.ndarray]:
 
 def whole(b: Blocks) -> np.ndarray:
     """(A), with ∂f(x) in the subtracted series."""
-    v = b.value(b.H_check, b.J_check, b.f_x_there, b.f_lam_there)
-    return b.f_lam_there - v - b.series(b.f_x, 0, b.M)
+    v = b.value(b.H_check, b.J_check, b.f_x_hat, b.f_lam_hat)
+    return b.f_lam_hat - v - b.series(b.f_x, 0, b.M)
 
 
 def without_d3(terms: dict[str, np.ndarray]) -> np.ndarray:
@@ -88,8 +88,8 @@ def without_d3(terms: dict[str, np.ndarray]) -> np.ndarray:
 def signs_of_theorem_2(run: Run) -> Shown:
     """Erratum 17: (A) of Theorem 2 from its parts, with the sign of (A3) and the index in (D2) right and as printed."""
     b = blocks(run.seed)
-    terms, A = parts(b, b.f_x_there), whole(b)
-    rest = A - without_d3(terms) - b.series(b.f_x_there - b.f_x, 0, b.M)
+    terms, A = parts(b, b.f_x_hat), whole(b)
+    rest = A - without_d3(terms) - b.series(b.f_x_hat - b.f_x, 0, b.M)
     right = float(np.linalg.norm(rest))
     sign = float(np.linalg.norm(rest - 2 * terms["A3"]))
     index = float(np.linalg.norm(rest - terms["D2"] + terms["D2 printed"]))
@@ -106,17 +106,17 @@ def signs_of_theorem_2(run: Run) -> Shown:
 def products_and_points(run: Run) -> Shown:
     """Erratum 18: what stays unexplained of (A) with the printed products in (D3) and with ∂f(x) for ∂f(x̂)."""
     b = blocks(run.seed)
-    A, moved = whole(b), b.f_x_there - b.f_x
-    D3 = b.series(moved, 0, b.M)
-    D3_printed = b.eta * b.J @ b.Theta @ sum(b.iterates(b.H_hat, moved))
-    there, here = without_d3(parts(b, b.f_x_there)), without_d3(parts(b, b.f_x))
+    A, shift = whole(b), b.f_x_hat - b.f_x
+    D3 = b.series(shift, 0, b.M)
+    D3_printed = b.eta * b.J @ b.Theta @ sum(b.iterates(b.H_hat, shift))
+    there, here = without_d3(parts(b, b.f_x_hat)), without_d3(parts(b, b.f_x))
     size = np.linalg.norm(A)
     right, products, start, both = (
         float(np.linalg.norm(A - known) / size)
         for known in (there + D3, there + D3_printed, here + D3, here + D3_printed)
     )
     rate = float(np.linalg.norm(b.T, 2))
-    allowed = b.eta * np.linalg.norm(b.J, 2) * sum(rate**m for m in range(b.M)) * np.linalg.norm(moved)
+    allowed = b.eta * np.linalg.norm(b.J, 2) * sum(rate**m for m in range(b.M)) * np.linalg.norm(shift)
     return Shown(
         SETTING,
         min(products, start, both),

@@ -40,7 +40,7 @@ import numpy as np
 import hgp_ref as hgp
 from hgp_ref import neural
 from hgp_ref.attribution import influence, retrain_from
-from hgp_ref.attribution.retraining import Removal, without
+from hgp_ref.attribution.retraining import Removal, reduced_weights
 from hgp_ref.backend import Array, array_namespace, from_host, get_backend, to_host
 from hgp_ref.data import Clients, digit_images, dirichlet_partition, emnist_byclass
 from hgp_ref.methods.spectrum import extremes, start_rows
@@ -277,7 +277,7 @@ def continued(settings: Settings, x: np.ndarray, removed: np.ndarray, fraction: 
 def retrain_from_scratch(settings: Settings, removed: np.ndarray) -> np.ndarray:
     """Σ f_k after training without each of the removals."""
     problem, lam, _, _, _ = from_settings(settings)
-    x = _sgp(settings, without(lam, removals_of(removed))).x  # (R, n, d)
+    x = _sgp(settings, reduced_weights(lam, removals_of(removed))).x  # (R, n, d)
     return np.array([_total(problem, x[r, ...], lam) for r in range(x.shape[0])])
 
 
@@ -402,10 +402,12 @@ def repeat(settings: Settings, x_host: np.ndarray, removed: np.ndarray) -> Array
 def mini_batch_steps(settings: Settings, x: np.ndarray, removed: np.ndarray, retraining: str) -> np.ndarray:
     """Actual changes after M mini-batch steps of size η from x, with and without on the same batches."""
     problem, lam, x0, _, _ = from_settings(settings)
-    options = {"eta": settings["eta"], "steps": settings["iterations"], "batch_size": settings["batch"]}
-    options |= {
-        "seed": settings["seed"] + settings["repeats"] * STEPS[retraining]["other"],
-        "held": STEPS[retraining]["held"],
+    seed = settings["seed"] + settings["repeats"] * STEPS[retraining]["other"]
+    options = {
+        "eta": settings["eta"],
+        "steps": settings["iterations"],
+        "batches": hgp.MiniBatches(settings["batch"], seed),
+        "subtract_gradient_at_x": STEPS[retraining]["held"],
     }
     return retrain_from(problem, from_host(x, like=x0), lam, removals_of(removed), **options).actual
 

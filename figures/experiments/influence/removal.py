@@ -21,7 +21,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from figures.experiments.estimation import mixture, network, training
-from hgp_ref.attribution import influence, retrain, retrain_sgp
+from hgp_ref.attribution import influence, retrain, retrain_over_network
 from hgp_ref.backend import from_host, get_backend, host_dtype, to_host
 from hgp_ref.methods import Neumann
 from reporting.store import Arrays, Experiment
@@ -72,13 +72,13 @@ def _from(settings: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     return problem, lam, network(settings, settings["seed"], settings["train_steps"])
 
 
-def _sgp(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {"steps": settings["train_steps"], "lr": settings["lr"], "milestones": settings["milestones"]}
+def _sgp(settings: Mapping[str, Any]) -> hgp.training.SGP:
+    return hgp.training.SGP(settings["train_steps"], settings["lr"], settings["milestones"])
 
 
 def _predict(settings: Mapping[str, Any]) -> Arrays:
     problem, lam, net = _from(settings)
-    fit = hgp.sgp(problem, lam, net, **_sgp(settings))
+    fit = hgp.train(problem, lam, net, _sgp(settings))
     other_graphs = network(settings, settings["seed"] + 1, settings["iterations"] * settings["steps"])
     predictions = influence(
         problem,
@@ -104,7 +104,7 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
 
 def _retrain(settings: Mapping[str, Any], chosen: np.ndarray) -> np.ndarray:
     problem, lam, net = _from(settings)
-    return retrain_sgp(problem, net, lam, as_removals(chosen), **_sgp(settings)).actual
+    return retrain_over_network(problem, lam, net, _sgp(settings), as_removals(chosen)).actual
 
 
 def _retrain_exactly(settings: Mapping[str, Any], chosen: np.ndarray, x: np.ndarray) -> np.ndarray:

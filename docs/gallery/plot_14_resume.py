@@ -1,9 +1,9 @@
 """
-Stopping, going on, keeping
-===========================
+Stopping, resuming, saving
+==========================
 
-A run may end when what is left is small, a later run may begin where it ended, on graphs that were not used yet, and
-results are kept in files without pickle.
+A run can stop at a tolerance. A later run can continue from its result, on graphs that have not been used yet.
+Results are saved in files without pickle.
 """
 
 from pathlib import Path
@@ -22,15 +22,15 @@ fit = hgp.sgp(problem, lam, net, steps=5000, lr=2.0, milestones=(3000, 4000, 450
 truth = hgp.exact.hypergradient(problem, fit.x, lam)
 
 # %%
-# ``tol=`` stops when what is left of the series has fallen to that share of its start.
+# ``tol=`` stops the run when the residual has fallen to this fraction of its initial value.
 
 est = hgp.hypergradient(problem, fit.x, lam, hgp.PushSum(net, steps=20), tol=1e-6, history=True)
 print(est.stopped, est.iterations, est.residual_ratio)
 
 # %%
-# Go on from ``est.w`` (clients average it once) with another method, on the graphs that come after those used: graphs
-# are functions of (seed, step), and ``net.after(t)`` is a view from t on. The steps of a call may be a sequence, whose
-# last entry repeats. ``MiniBatches(offset=...)`` does for mini-batches what ``after`` does for graphs.
+# Continue from ``est.w`` (clients average it once) with another method, on the graphs that follow. Graphs are
+# functions of (seed, step), and ``net.after(t)`` is the network from step t + 1 on. The steps of the calls may be a
+# sequence, whose last entry repeats. ``MiniBatches(offset=...)`` does the same for mini-batches.
 
 later = net.after(est.traffic.rounds)
 avg = hgp.PushSum(later, steps=[20] * 5 + [40])
@@ -39,20 +39,21 @@ print(better.iterations, np.abs(better.value - truth).max())
 
 figure, axes = plt.subplots()
 for run, start, label in ((est, 0, "Neumann, S = 20"), (better, est.iterations, "then Chebyshev, S = 20 … 40")):
-    left = np.linalg.norm(run.history - truth, axis=(1, 2)) / np.linalg.norm(truth)
-    axes.semilogy(start + np.arange(1, len(left) + 1), left, label=label)
+    error = np.linalg.norm(run.history - truth, axis=(1, 2)) / np.linalg.norm(truth)
+    axes.semilogy(start + np.arange(1, len(error) + 1), error, label=label)
 axes.set(xlabel="iterations", ylabel="relative error")
 axes.legend()
 
 # %%
-# Keep it: arrays and JSON, compared by value. ``est.plot(truth)`` draws what is left of the series, and the error.
+# Save it as arrays and JSON. Results are compared by value. ``est.plot(truth)`` draws the residual and the error.
 
 file = Path(mkdtemp()) / "better.npz"
 better.save(file)
 print(hgp.load(file) == better)
 
 # %%
-# A ``callback`` sees every iterate and may end the run; several averagings or seeds run at once along a leading axis.
+# A ``callback`` receives every iterate and may end the run. Several averagings or seeds run at once along a leading
+# axis.
 
 short = hgp.hypergradient(problem, fit.x, lam, avg, iterations=500, callback=lambda m, v: m == 20)
 print(short.stopped, short.iterations)
