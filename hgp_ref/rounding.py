@@ -1,7 +1,7 @@
-"""Norms, means and extreme eigenvalues on the host in float64, with their own rounding on the safe side.
+"""Norms, means and extreme eigenvalues on the host in float64, with bounds on their rounding errors.
 
-Scaling. Squares overflow beyond 1e154 and vanish below 1e-162, so everything is first divided by a power of two, which
-is exact, and multiplied back at the end.
+Scaling. Squares overflow beyond 1e154 and underflow below 1e-162, so everything is first divided by a power of two,
+which is exact, and multiplied back at the end.
 
 Eigenvalues. Let A be symmetric (k, k) and s a number. If the Cholesky factorisation of fl(A − sI) runs to its end in
 floating point, its factor satisfies RᵀR = A − sI + E with |E| ≤ γ_{k+1} |Rᵀ||R| (Higham, Theorem 10.3, any order of
@@ -9,10 +9,11 @@ summation), and ‖|Rᵀ||R|‖ ≤ ‖R‖_F² = tr(RᵀR). Hence, with u = eps
 
     λ_min(A) ≥ s − (k + 3) eps tr(A − sI),
 
-the factor two between u and eps being more than 1/(1 − γ) and the rounding of the trace need. Nothing is assumed of the
+where the factor two between u and eps covers 1/(1 − γ) and the rounding of the trace. Nothing is assumed about the
 eigensolver: it only proposes s.
 
-Spectral norms. ‖B‖² = λ_max(BBᵀ), and the computed product is off by at most γ_q ‖B‖_F² (q the length of its sums).
+Spectral norms. ‖B‖² = λ_max(BBᵀ), and the error of the computed product is at most γ_q ‖B‖_F² (q the length of its
+sums).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def norms(a: np.ndarray) -> np.ndarray:
 
 
 def norm_accuracy(k: int) -> float:
-    """What `norms` of k entries may be short of, relative, with a few further roundings."""
+    """A bound on the relative error of `norms` of k entries and of a few more operations."""
     return (k + 16) * EPS
 
 
@@ -41,7 +42,7 @@ def norm(a: np.ndarray) -> float:
 
 
 def mean(a: np.ndarray) -> np.ndarray:
-    """The mean of the rows: |error| ≤ `mean_accuracy(n)` · mean of |rows|, entry by entry."""
+    """The mean of the n rows: |error| ≤ `mean_accuracy(n)` · mean of |rows|, entry by entry."""
     return total(a / len(a))
 
 
@@ -55,12 +56,12 @@ def total(a: np.ndarray) -> np.ndarray:
 
 
 def mean_accuracy(n: int) -> float:
-    """The relative error of `mean`: two additions a halving at most, one division."""
+    """A bound on the relative error of `mean`: at most two additions per halving, and one division."""
     return (2 * math.ceil(math.log2(n)) + 1) * EPS / 2 if n > 1 else 0.0
 
 
 def lowest_eigenvalues(A: np.ndarray) -> np.ndarray:
-    """Lower bounds on λ_min of the symmetric matrices A (..., k, k), of which the lower triangle is read; finite A."""
+    """Lower bounds on λ_min of the symmetric matrices A (..., k, k); only the lower triangle is read."""
     if not np.all(np.isfinite(A)):
         raise ValueError("a matrix of the problem leaves the range of floating point; rescale the problem")
     k, identity = A.shape[-1], np.eye(A.shape[-1])
@@ -73,11 +74,11 @@ def lowest_eigenvalues(A: np.ndarray) -> np.ndarray:
         try:
             np.linalg.cholesky(shifted)
             break
-        except np.linalg.LinAlgError:  # the eigensolver was further off; once s is below −‖A‖ it cannot fail
+        except np.linalg.LinAlgError:  # the eigensolver was less accurate; for s below −‖A‖ it cannot fail
             gap = 4 * gap
     trace = np.trace(shifted, axis1=-2, axis2=-1)
-    safe = np.nextafter(np.ldexp(s - (k + 3) * EPS * trace, exponent), -np.inf)
-    return np.where(np.any(A, axis=(-2, -1)), safe, 0.0)
+    below = np.nextafter(np.ldexp(s - (k + 3) * EPS * trace, exponent), -np.inf)
+    return np.where(np.any(A, axis=(-2, -1)), below, 0.0)
 
 
 def highest_eigenvalues(A: np.ndarray) -> np.ndarray:
@@ -92,8 +93,8 @@ def spectral_norms(A: np.ndarray) -> np.ndarray:
     square = shrunk @ np.swapaxes(shrunk, -1, -2)
     trace = np.trace(square, axis1=-2, axis2=-1)  # ‖B‖_F²
     highest = highest_eigenvalues(square) + (B.shape[-1] + 2) * EPS * trace
-    safe = np.nextafter(np.ldexp(np.sqrt(highest) * (1 + EPS), exponent), np.inf)
-    return np.where(np.any(A, axis=(-2, -1)), safe, 0.0)
+    above = np.nextafter(np.ldexp(np.sqrt(highest) * (1 + EPS), exponent), np.inf)
+    return np.where(np.any(A, axis=(-2, -1)), above, 0.0)
 
 
 def _shrunk(a: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

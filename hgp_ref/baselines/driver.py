@@ -24,6 +24,7 @@ from hgp_ref.baselines.estimators import STATIC, HypergradientEstimator, Point, 
 from hgp_ref.baselines.rules import Rule, Variable
 from hgp_ref.bilevel.checkpoint import describe
 from hgp_ref.bilevel.loop import apply_projection, check_functions, check_start, sum_over_clients
+from hgp_ref.bilevel.settings import copied
 from hgp_ref.bilevel.trajectory import Path, Record
 from hgp_ref.errors import DivergenceError
 from hgp_ref.mixing import Channel, Mixer, run_round, start_averaging
@@ -34,7 +35,7 @@ from hgp_ref.problems.batches import BatchSampler, read_batches
 
 
 class Points:
-    """The points of a run. With mini-batches, each call of `next` takes a new one, at most `total` in all."""
+    """The points of a run. With mini-batches, each call of `next` uses a new one, at most `total` in all."""
 
     def __init__(self, problem: FullProblem, batches: MiniBatches | None, total: int, like: Array) -> None:
         self.problem, self.used = problem, 0
@@ -121,11 +122,11 @@ class SingleLoop(BilevelMethod):
         point = points.next(state.x.s, state.lam.s)
         previous = None if state.previous is None else point.at(*state.previous)
 
-        def filtered(filter: Filter, u: Array | None, d: Callable[[Point], Array]) -> Array:
-            return filter.apply(u, d(point), None if previous is None else lambda: d(previous))
+        def direction(rule: Filter, u: Array | None, d: Callable[[Point], Array]) -> Array:
+            return rule.apply(u, d(point), None if previous is None else lambda: d(previous))
 
-        x_direction = filtered(self.x_filter, state.x_direction, lambda p: p.inner_grad(p.x))
-        lam_direction = filtered(
+        x_direction = direction(self.x_filter, state.x_direction, lambda p: p.inner_grad(p.x))
+        lam_direction = direction(
             self.lam_filter, state.lam_direction, lambda p: self.estimator.value(state.estimate, p)
         )
         x, estimate, lam = run_round(
@@ -241,7 +242,7 @@ def run(
                 continue
             add_entry(k)
             if callback is not None:
-                answer = callback(k, state.lam.s, state.x.s, record.outer_cost[-1])
+                answer = callback(k, copied(state.lam.s), copied(state.x.s), record.outer_cost[-1])
                 if validation.returned_bool("callback", answer):
                     stopped = "callback"
                     break

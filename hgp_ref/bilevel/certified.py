@@ -113,7 +113,7 @@ def outer_cost(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reduct
     if errors is None:
         f_error, slopes_error = _accuracy(problem, x) * np.abs(f), _accuracy(problem, x) * slopes
     else:
-        f_error, slopes_error = errors.outer_cost(), errors.outer_grad()[0]
+        f_error, slopes_error = errors.outer_cost, errors.f_x
     slack = 1 + rounding.norm_accuracy(problem.dim_x)
     t = ((slopes + slopes_error) * e + nu.nu_fx * e**2 / 2 + f_error) * slack + 2 * rounding.EPS * np.abs(f)
     below, above = totals(reductions, f - t, f + t)
@@ -131,7 +131,7 @@ def distances(problem: FullProblem, x: Array, lam: Array, nu: Lipschitz, reducti
     gradients = host_float64(problem.inner_grad(points, lam))
     sizes = rounding.norms(gradients)
     errors = rounding_errors(problem, points, lam)
-    error = _accuracy(problem, x) * sizes if errors is None else errors.inner_grad()
+    error = _accuracy(problem, x) * sizes if errors is None else errors.inner_grad
     (mean,) = reductions.means(gradients)
     norm, largest_error = reductions.maxima(rounding.norms(mean.max_abs), reductions.rounding * sizes + error)
     G = float(norm[0]) + float(largest_error[0])

@@ -133,13 +133,16 @@ class Loop:
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], tuple):
             raise TypeError(f"update.step must return (lam, state) with a tuple as state, got {type(answer).__name__}")
         proposed, state.update_state = answer
-        return self.projected(copied(_like(lam, "what update returned", proposed)))
+        _check_like(lam, "what update returned", proposed)
+        validation.finite("what update returned", proposed)
+        return self.projected(copied(proposed))
 
     def projected(self, lam: Array) -> Array:
         """Π(λ), or with log=True log Π(exp θ)."""
         if self.project is None:
             return detached(lam)
         allowed = apply_projection(self.project, self.as_lam(lam))
+        validation.finite("what project returned", allowed)
         return log_of("project must return positive entries with log=True", allowed) if self.log else allowed
 
     def as_lam(self, variable: Array) -> Array:
@@ -214,7 +217,9 @@ def check_functions(project: object, callback: object) -> None:
 
 def apply_projection(project: Callable[[Array], Array], lam: Array) -> Array:
     """Π(λ), after checking what the user's function returned."""
-    return detached(_like(lam, "what project returned", project(copied(lam))))
+    projected = project(copied(lam))
+    _check_like(lam, "what project returned", projected)
+    return detached(projected)
 
 
 def log_of(message: str, lam: Array) -> Array:
@@ -230,9 +235,7 @@ def sum_over_clients(channel: Channel, values: Array) -> float:
     return float(channel.mean_over_clients(host_float64(values)[:, None])[0, 0]) * channel.n
 
 
-def _like(lam: Array, name: str, array: Array) -> Array:
-    """`array`, which must be finite and of the kind and shape of λ."""
+def _check_like(lam: Array, name: str, array: Array) -> None:
+    """TypeError or ValueError unless `array` has the kind and shape of λ."""
     validation.same_kind(lam=lam, **{name: array})
     validation.shape(name, array, tuple(lam.shape), "(n, d_lam)", run_axes=False)
-    validation.finite(name, array)
-    return array

@@ -195,7 +195,7 @@ def certify(
     return certificate
 
 
-# ---------------------------------------------------------------------------------------------------------- arguments
+# ------------------------------------------------------------------------------------------------------------ arguments
 
 
 def _check_estimate(problem: Problem, x: Array, lam: Array, est: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -307,7 +307,7 @@ def _check_moduli(point: Point, strong_convexity: float | Lanczos | None, nu: Li
             )
 
 
-# ---------------------------------------------------------------------------------------------------------- the parts
+# ------------------------------------------------------------------------------------------------------------ the parts
 
 
 def _point(
@@ -382,7 +382,7 @@ def _assumptions(point: Point, nu: Lipschitz | None, by_clients: bool, note: str
     return tuple(lines)
 
 
-# -------------------------------------------------------------------------------------------------- without convexity
+# ---------------------------------------------------------------------------------------------------- without convexity
 
 
 @dataclass(frozen=True)
@@ -425,7 +425,8 @@ class _ProductsOnly(MatrixFreePoint):
 
     def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         Point.__init__(self, problem, x, lam)
-        self.estimate_sizes()
+        self.H.estimate_sizes()
+        self.J.estimate_sizes()
         Point.compute_means(self)
 
 
@@ -449,7 +450,8 @@ def measured_residual(problem: Problem, x: Array, lam: Array, est: Any) -> Measu
     if est.value.ndim != 2:
         raise ValueError(f"est.value must have shape (n, d_lam), one run, got {tuple(est.value.shape)}")
     point = _ProductsOnly(problem, x, lam)
-    residual = rounding.norms(point.residuals(w[0])) * point.slack + point.residual_rounding(w[0])
+    r, error = point.residuals(w[0])
+    residual = rounding.norms(r) * point.slack + error
     difference, difference_rounding = consistency(point, v[0], w[0])
     size = rounding.norm(point.g_bar)
     relative = residual / size if size > 0 else np.where(residual > 0, np.inf, 0.0)

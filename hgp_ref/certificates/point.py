@@ -55,7 +55,11 @@ def host_copy(name: str, output: Array, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class RoundingErrors:
-    """Bounds on |computed − exact| of a problem's outputs at (x, λ), from its `term_sizes`: norms per client, (n,)."""
+    """Bounds on |computed − exact| of a problem's outputs at (x, λ), from its `term_sizes`.
+
+    All are (n,): norms of each client's error in ∂_x f_i (`f_x`), ∂_λ f_i (`f_lam`), ∂_x g_i (`inner_grad`), f_i
+    (`outer_cost`), H_i u_i (`hvp`) and J_i u_i (`cross`).
+    """
 
     def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         assert problem.term_sizes is not None
@@ -72,37 +76,37 @@ class RoundingErrors:
                 f"problem: sums of {roundings} roundings have no correct digit in {host_dtype(x)}; use a dtype with "
                 "more digits"
             )
-        self.n, self.dim_x, self.dim_lam = problem.n_clients, problem.dim_x, problem.dim_lam
+        self.shape_x, self.shape_lam = tuple(x.shape), tuple(lam.shape)
 
-    def outer_grad(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of ∂_x f_i and of ∂_λ f_i."""
-        f_x, f_lam = self.sizes.outer_grad
-        return self._norms("outer_grad[0]", f_x, self.dim_x), self._norms("outer_grad[1]", f_lam, self.dim_lam)
+    @property
+    def f_x(self) -> np.ndarray:
+        return self._norms("outer_grad[0]", self.sizes.outer_grad[0], self.shape_x)
 
+    @property
+    def f_lam(self) -> np.ndarray:
+        return self._norms("outer_grad[1]", self.sizes.outer_grad[1], self.shape_lam)
+
+    @property
     def inner_grad(self) -> np.ndarray:
-        """Of ∂_x g_i."""
-        return self._norms("inner_grad", self.sizes.inner_grad, self.dim_x)
+        return self._norms("inner_grad", self.sizes.inner_grad, self.shape_x)
 
+    @property
     def outer_cost(self) -> np.ndarray:
-        """Of f_i."""
-        return self.factor * self._read("outer_cost", self.sizes.outer_cost, (self.n,))
+        return self._norms("outer_cost", self.sizes.outer_cost, self.shape_x[:1])
 
     def hvp(self, u: Array) -> np.ndarray:
-        """Of H_i u_i."""
-        return self._norms("hvp(u)", self.sizes.hvp(u), self.dim_x)
+        return self._norms("hvp(u)", self.sizes.hvp(u), self.shape_x)
 
     def cross(self, u: Array) -> np.ndarray:
-        """Of J_i u_i."""
-        return self._norms("cross(u)", self.sizes.cross(u), self.dim_lam)
+        return self._norms("cross(u)", self.sizes.cross(u), self.shape_lam)
 
-    def _norms(self, name: str, sizes: Array, k: int) -> np.ndarray:
-        return self.factor * rounding.norms(self._read(name, sizes, (self.n, k))) * (1 + rounding.norm_accuracy(k))
-
-    def _read(self, name: str, sizes: Array, shape: tuple[int, ...]) -> np.ndarray:
+    def _norms(self, name: str, sizes: Array, shape: tuple[int, ...]) -> np.ndarray:
         host = host_copy(f"term_sizes(x, lam).{name}", sizes, shape)
         if np.any(host < 0):
             raise ValueError(f"problem: term_sizes(x, lam).{name} must be >= 0, got negative entries")
-        return host
+        if host.ndim == 1:
+            return self.factor * host
+        return self.factor * rounding.norms(host) * (1 + rounding.norm_accuracy(shape[1]))
 
 
 def rounding_errors(problem: FullProblem, x: Array, lam: Array) -> RoundingErrors | None:
@@ -110,173 +114,92 @@ def rounding_errors(problem: FullProblem, x: Array, lam: Array) -> RoundingError
     return None if problem.term_sizes is None else RoundingErrors(problem, x, lam)
 
 
-# ------------------------------------------------------------------------------------------------ both kinds of point
+# ------------------------------------------------------------------------------------ Hessians and Jacobians of clients
 
 
-class Point(ABC):
-    """Gradients and second derivatives at (x, λ). Subclasses provide ᾱ, β_i, γ_i and products with H̄.
-
-    `n_total` is the number of clients in all processes. Arrays u and w may have leading run axes.
-    """
-
-    alpha_bar: float  # ≤ λ_min(H̄), positive
-    alpha_top: float  # ≥ λ_min(H̄)
-    g_bar: np.ndarray  # ḡ, (d,)
-    beta: np.ndarray  # (n,), ≥ ‖J_i‖
-    beta_inverse: np.ndarray | None  # (n,), γ_i ≥ ‖J_i H̄⁻¹‖
-    H_sizes: np.ndarray  # (n,), ‖H_i‖_F
-    J_sizes: np.ndarray  # (n,), ‖J_i‖_F
-    H_errors: np.ndarray  # (n,), ≥ ‖error of H_i‖_F, as it is evaluated
-    J_errors: np.ndarray  # (n,), ≥ ‖error of J_i‖_F
-    H_scale: float  # √(mean_i ‖H_i‖_F²)
-    H_mean_error: float  # ≥ ‖mean_i of the errors of H_i‖
-    matrix_free = False
-    notes: tuple[str, ...] = ()  # assumptions behind the numbers above
-
-    def __init__(self, problem: FullProblem, x: Array, lam: Array, n_total: int | None = None) -> None:
-        self.problem, self.x, self.lam = problem, x, lam
-        self.n, self.d = int(problem.n_clients), int(problem.dim_x)
-        f_x, f_lam = problem.outer_grad(x, lam)
-        self.f_x = host_copy("outer_grad(x, lam)[0]", f_x, (self.n, self.d))
-        self.f_lam = host_copy("outer_grad(x, lam)[1]", f_lam, (self.n, int(problem.dim_lam)))
-        self.linear = problem.linearize(x, lam)
-        dtype = np.finfo(host_dtype(x))
-        self.eps, self.tiny = float(dtype.eps), float(dtype.smallest_subnormal) * self.d
-        self.accuracy = 4 * (self.d + 4) * self.eps  # E
-        self.errors = rounding_errors(problem, x, lam)
-        if self.errors is None:
-            self.f_x_error = self.accuracy * rounding.norms(self.f_x)
-            self.f_lam_error = self.accuracy * rounding.norms(self.f_lam)
-        else:
-            self.f_x_error, self.f_lam_error = self.errors.outer_grad()
-        self.rounding_complete = self.errors is not None  # whether the rounding of the problem's own sums is included
-        self.arithmetic = (self.d + 8) * rounding.EPS + rounding.mean_accuracy(n_total or self.n)  # a
-        self.slack = 1 + (2 * self.d + 32) * rounding.EPS  # for norms, and the few products that make a bound of them
-
-    def compute_means(self) -> None:
-        """Compute ḡ, ᾱ and whatever else needs all clients; ValueError unless ᾱ > 0."""
-        self.g_bar = rounding.mean(self.f_x)
-        self.H_scale = rounding.norm(self.H_sizes / np.sqrt(self.n))
-        self.H_mean_error = self.accuracy * self.H_scale if self.errors is None else float(np.mean(self.H_errors))
-
-    @abstractmethod
-    def mean_products(self, w: np.ndarray) -> np.ndarray:
-        """H̄ u for the rows u of w (..., d)."""
-
-    def mean_products_error(self, w: np.ndarray) -> np.ndarray:
-        """Bounds on what the rounding of the H_i adds to H̄ u, for the rows u of w (..., d)."""
-        return self.H_mean_error * rounding.norms(w)
-
-    @abstractmethod
-    def solution(self, w: np.ndarray) -> np.ndarray:
-        """A vector near w* = H̄⁻¹ ḡ, (d,), given the w (n, d) of a run."""
-
-    def identity(self, r: np.ndarray) -> np.ndarray | None:
-        """‖J_i H̄⁻¹ r_i‖, (..., n); None in matrix-free form."""
-        return None
-
-    def curvature(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Each client's bounds below λ_min(H_i) and above λ_max(H_i), (n,) each; None in matrix-free form."""
-        return None
-
-    def residuals(self, w: np.ndarray) -> np.ndarray:
-        """ḡ − H̄ u for the rows u of w (..., d)."""
-        return self.g_bar - self.mean_products(w)
-
-    def residual_rounding(self, w: np.ndarray) -> np.ndarray:
-        """Bounds on the rounding error of ḡ − H̄ u, for the rows u of w (..., d)."""
-        sizes = float(np.mean(rounding.norms(self.f_x))) + self.H_scale * rounding.norms(w)
-        return float(np.mean(self.f_x_error)) + self.mean_products_error(w) + self.arithmetic * sizes + self.tiny
-
-    def hvp(self, u: np.ndarray) -> np.ndarray:
-        """H_i u_i for a host array u (..., n, d)."""
-        return self._products("hvp(u)", self.linear.hvp, u, self.d)
-
-    def cross(self, u: np.ndarray) -> np.ndarray:
-        """J_i u_i for a host array u (..., n, d)."""
-        return self._products("cross(u)", self.linear.cross, u, self.f_lam.shape[1])
-
-    def _products(self, name: str, product: Callable[[Array], Array], u: np.ndarray, rows: int) -> np.ndarray:
-        outputs = np.empty((*u.shape[:-1], rows))
-        for run in np.ndindex(u.shape[:-2]):
-            outputs[run] = host_copy(name, product(self.to_backend(u[run])), (self.n, rows))
-        return outputs
-
-    def hvp_error(self, u: np.ndarray) -> np.ndarray:
-        """Bounds on the rounding error of H_i u_i, (..., n)."""
-        errors_of = None if self.errors is None else self.errors.hvp
-        return self._product_errors(errors_of, self.H_sizes, u)
-
-    def cross_error(self, u: np.ndarray) -> np.ndarray:
-        """Bounds on the rounding error of J_i u_i, (..., n)."""
-        errors_of = None if self.errors is None else self.errors.cross
-        return self._product_errors(errors_of, self.J_sizes, u)
-
-    def _product_errors(
-        self, errors_of: Callable[[Array], np.ndarray] | None, sizes: np.ndarray, u: np.ndarray
-    ) -> np.ndarray:
-        if errors_of is None:
-            return self.accuracy * sizes * rounding.norms(u)
-        errors = np.empty(u.shape[:-1])
-        for run in np.ndindex(u.shape[:-2]):
-            errors[run] = errors_of(self.to_backend(u[run]))
-        return errors
-
-    def to_backend(self, u: np.ndarray) -> Array:
-        """The host array u in the library and dtype of x."""
-        return from_host(u.astype(host_dtype(self.x)), like=self.x)
-
-    def gradients(self, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """∂_x g_i at the common point `centre` (d,), (n, d), and bounds on their rounding errors, (n,)."""
-        rows = self.to_backend(np.tile(centre, (self.n, 1)))
-        gradients = host_copy("inner_grad(x, lam)", self.problem.inner_grad(rows, self.lam), self.f_x.shape)
-        if self.errors is None:
-            return gradients, self.accuracy * rounding.norms(gradients)
-        return gradients, RoundingErrors(self.problem, rows, self.lam).inner_grad()
-
-    def rounded(self, u: np.ndarray) -> np.ndarray:
-        """u rounded to the problem's dtype, as clients will use it."""
-        return u.astype(host_dtype(self.x)).astype(np.float64)
+def to_backend(u: np.ndarray, like: Array) -> Array:
+    """The host array u in the library and dtype of `like`."""
+    return from_host(u.astype(host_dtype(like)), like=like)
 
 
 def unit_vectors(k: int, x: Array) -> Array:
     """The k-th unit vector for every client, in the library and dtype of `x` (n, d)."""
-    unit = np.zeros(x.shape, dtype=host_dtype(x))
+    unit = np.zeros(x.shape)
     unit[:, k] = 1.0
-    return from_host(unit, like=x)
+    return to_backend(unit, x)
 
 
-# -------------------------------------------------------------------------------------------------- explicit matrices
+class ClientOperators:
+    """Linear maps A_i of all clients, their H_i or J_i, by products with vectors.
 
+        sizes    ‖A_i‖_F, (n,)
+        errors   bounds on the Frobenius norms of the rounding errors of A_i as it is evaluated, (n,)
 
-class ClientMatrices:
-    """A_i for all clients as columns (d, n, rows), from d products with unit vectors.
-
-    `sizes` are ‖A_i‖_F and `errors` bounds on the Frobenius norms of their rounding errors, (n,) each. `accuracy` is
-    the relative error that is assumed without a function `errors_of` for the rounding errors of a product.
+    `errors_of` bounds the rounding errors of a product; without it, the relative error of A_i is assumed to be at most
+    `accuracy`. Arrays u may have leading run axes.
     """
+
+    sizes: np.ndarray
+    errors: np.ndarray
 
     def __init__(
         self,
         name: str,
         product: Callable[[Array], Array],
         errors_of: Callable[[Array], np.ndarray] | None,
+        accuracy: float,
         x: Array,
         rows: int,
-        accuracy: float,
     ) -> None:
-        n, d = x.shape
-        self.columns = np.empty((d, n, rows), dtype=host_dtype(x))
+        self.name, self.product, self.errors_of, self.accuracy = name, product, errors_of, accuracy
+        self.x, self.shape = x, (x.shape[0], rows)
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        """A_i u_i for a host array u (..., n, d)."""
+        outputs = np.empty((*u.shape[:-2], *self.shape))
+        for run in np.ndindex(u.shape[:-2]):
+            outputs[run] = host_copy(self.name, self.product(to_backend(u[run], self.x)), self.shape)
+        return outputs
+
+    def error(self, u: np.ndarray) -> np.ndarray:
+        """Bounds on the rounding errors of A_i u_i, (..., n)."""
+        if self.errors_of is None:
+            return self.accuracy * self.sizes * rounding.norms(u)
+        errors = np.empty(u.shape[:-1])
+        for run in np.ndindex(u.shape[:-2]):
+            errors[run] = self.errors_of(to_backend(u[run], self.x))
+        return errors
+
+    def estimate_sizes(self) -> None:
+        """Set `sizes` by ‖A‖_F² = E‖Az‖² over random signs z, doubled, and `errors`.
+
+        Term sizes are linear in |u|, so S1, the sizes for a vector of ones, holds the row sums of S ≥ |error of A_i|,
+        and ‖S‖_F ≤ ‖S1‖.
+        """
+        n, d = self.x.shape
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(PROBES, d))
+        lengths = np.stack([rounding.norms(self(np.tile(z, (n, 1)))) for z in signs], axis=1)
+        self.sizes = 2 * rounding.norms(lengths) / np.sqrt(PROBES)
+        self.errors = self.accuracy * self.sizes if self.errors_of is None else self.error(np.ones((n, d)))
+
+
+class ClientMatrices(ClientOperators):
+    """Linear maps A_i with their matrices, as columns (d, n, rows) from d products with unit vectors."""
+
+    def form(self) -> None:
+        """Compute `columns`, `sizes` and `errors`."""
+        n, d = self.x.shape
+        self.columns = np.empty((d, *self.shape), dtype=host_dtype(self.x))
         lengths, errors = np.empty((n, d)), np.empty((n, d))
         for k in range(d):
-            unit = unit_vectors(k, x)
-            self.columns[k] = column = host_copy(name, product(unit), (n, rows))
+            unit = unit_vectors(k, self.x)
+            self.columns[k] = column = host_copy(self.name, self.product(unit), self.shape)
             lengths[:, k] = rounding.norms(column)
-            if errors_of is not None:
-                errors[:, k] = errors_of(unit)
+            if self.errors_of is not None:
+                errors[:, k] = self.errors_of(unit)
         self.sizes = rounding.norms(lengths)
-        if errors_of is None:
-            self.errors = accuracy * self.sizes
+        if self.errors_of is None:
+            self.errors = self.accuracy * self.sizes
         else:
             self.errors = rounding.norms(errors) * (1 + rounding.norm_accuracy(d))
 
@@ -294,6 +217,95 @@ class ClientMatrices:
         return np.concatenate(outputs)
 
 
+# ------------------------------------------------------------------------------------------------ both kinds of point
+
+
+class Point(ABC):
+    """Gradients and second derivatives at (x, λ). Subclasses provide ᾱ, β_i, γ_i and products with H̄.
+
+    `n_total` is the number of clients in all processes. Arrays w may have leading run axes.
+    """
+
+    alpha_bar: float  # ≤ λ_min(H̄), positive
+    alpha_top: float  # ≥ λ_min(H̄)
+    g_bar: np.ndarray  # ḡ, (d,)
+    H: ClientOperators
+    J: ClientOperators
+    beta: np.ndarray  # (n,), ≥ ‖J_i‖
+    beta_inverse: np.ndarray | None  # (n,), γ_i ≥ ‖J_i H̄⁻¹‖
+    H_scale: float  # √(mean_i ‖H_i‖_F²)
+    H_mean_error: float  # ≥ ‖mean_i of the errors of H_i‖
+    matrix_free = False
+    notes: tuple[str, ...] = ()  # assumptions behind the numbers above
+
+    def __init__(self, problem: FullProblem, x: Array, lam: Array, n_total: int | None = None) -> None:
+        self.problem, self.x, self.lam = problem, x, lam
+        self.n, self.d = int(problem.n_clients), int(problem.dim_x)
+        f_x, f_lam = problem.outer_grad(x, lam)
+        self.f_x = host_copy("outer_grad(x, lam)[0]", f_x, (self.n, self.d))
+        self.f_lam = host_copy("outer_grad(x, lam)[1]", f_lam, (self.n, int(problem.dim_lam)))
+        dtype = np.finfo(host_dtype(x))
+        self.eps, self.tiny = float(dtype.eps), float(dtype.smallest_subnormal) * self.d
+        self.accuracy = 4 * (self.d + 4) * self.eps  # E
+        self.errors = rounding_errors(problem, x, lam)
+        hvp_errors, cross_errors = (None, None) if self.errors is None else (self.errors.hvp, self.errors.cross)
+        if self.errors is None:
+            self.f_x_error = self.accuracy * rounding.norms(self.f_x)
+            self.f_lam_error = self.accuracy * rounding.norms(self.f_lam)
+        else:
+            self.f_x_error, self.f_lam_error = self.errors.f_x, self.errors.f_lam
+        linear, operators = problem.linearize(x, lam), ClientOperators if self.matrix_free else ClientMatrices
+        self.H = operators("hvp(u)", linear.hvp, hvp_errors, self.accuracy, x, self.d)
+        self.J = operators("cross(u)", linear.cross, cross_errors, self.accuracy, x, self.f_lam.shape[1])
+        self.rounding_complete = self.errors is not None  # whether the rounding of the problem's own sums is included
+        self.arithmetic = (self.d + 8) * rounding.EPS + rounding.mean_accuracy(n_total or self.n)  # a
+        self.slack = 1 + (2 * self.d + 32) * rounding.EPS  # for norms, and the few products that make a bound of them
+
+    def compute_means(self) -> None:
+        """Compute ḡ, ᾱ and whatever else needs all clients; ValueError unless ᾱ > 0."""
+        self.g_bar = rounding.mean(self.f_x)
+        self.H_scale = rounding.norm(self.H.sizes / np.sqrt(self.n))
+        self.H_mean_error = self.accuracy * self.H_scale if self.errors is None else float(np.mean(self.H.errors))
+
+    @abstractmethod
+    def mean_products(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """H̄ u for the rows u of w (..., n, d), and bounds on what the rounding of the H_i adds to it, (..., n)."""
+
+    def residuals(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """ḡ − H̄ u for the rows u of w (..., n, d), and bounds on the rounding error, (..., n)."""
+        products, error = self.mean_products(w)
+        sizes = float(np.mean(rounding.norms(self.f_x))) + self.H_scale * rounding.norms(w)
+        error = float(np.mean(self.f_x_error)) + error + self.arithmetic * sizes + self.tiny
+        return self.g_bar - products, error
+
+    @abstractmethod
+    def solution(self, w: np.ndarray) -> np.ndarray:
+        """A vector near w* = H̄⁻¹ ḡ, (d,), given the w (n, d) of a run."""
+
+    def identity(self, r: np.ndarray) -> np.ndarray | None:
+        """‖J_i H̄⁻¹ r_i‖, (..., n); None in matrix-free form."""
+        return None
+
+    def curvature(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Each client's bounds below λ_min(H_i) and above λ_max(H_i), (n,) each; None in matrix-free form."""
+        return None
+
+    def gradients(self, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """∂_x g_i at the common point `centre` (d,), (n, d), and bounds on their rounding errors, (n,)."""
+        rows = to_backend(np.tile(centre, (self.n, 1)), self.x)
+        gradients = host_copy("inner_grad(x, lam)", self.problem.inner_grad(rows, self.lam), self.f_x.shape)
+        if self.errors is None:
+            return gradients, self.accuracy * rounding.norms(gradients)
+        return gradients, RoundingErrors(self.problem, rows, self.lam).inner_grad
+
+    def rounded(self, u: np.ndarray) -> np.ndarray:
+        """u rounded to the problem's dtype, as clients will use it."""
+        return u.astype(host_dtype(self.x)).astype(np.float64)
+
+
+# -------------------------------------------------------------------------------------------------- explicit matrices
+
+
 class DensePoint(Point):
     """A point with explicit matrices.
 
@@ -306,14 +318,14 @@ class DensePoint(Point):
     Memory 8 n d_x (d_x + d_λ) bytes in float64; time d_x products of each kind and a (d_x, d_x) eigenproblem.
     """
 
+    H: ClientMatrices
+    J: ClientMatrices
+
     def __init__(self, problem: FullProblem, x: Array, lam: Array, n_total: int | None = None) -> None:
         super().__init__(problem, x, lam, n_total)
-        hvp_errors, cross_errors = (None, None) if self.errors is None else (self.errors.hvp, self.errors.cross)
-        self.H = ClientMatrices("hvp(u)", self.linear.hvp, hvp_errors, x, self.d, self.accuracy)
-        self.J = ClientMatrices("cross(u)", self.linear.cross, cross_errors, x, self.f_lam.shape[1], self.accuracy)
-        self.H_sizes, self.J_sizes = self.H.sizes, self.J.sizes
-        self.H_errors, self.J_errors = self.H.errors, self.J.errors
-        self.beta = self.J.map(rounding.spectral_norms) + self.J_errors
+        self.H.form()
+        self.J.form()
+        self.beta = self.J.map(rounding.spectral_norms) + self.J.errors
 
     def compute_means(self) -> None:
         super().compute_means()
@@ -333,7 +345,7 @@ class DensePoint(Point):
                 "hyper-gradient to certify; certificates.measured_residual measures how well w solves its equation"
             )
         self.beta_inverse = self._beta_inverse()
-        del self.J
+        del self.J.columns
 
     def _beta_inverse(self) -> np.ndarray:
         """Bounds on ‖J_i H̄⁻¹‖, (n,); infinite if H̄ is too ill-conditioned."""
@@ -349,25 +361,23 @@ class DensePoint(Point):
         if not epsilon < 1:
             return np.full(self.n, np.inf)
         JX = self.J.map(lambda J: rounding.spectral_norms(J @ X))
-        JX += ((self.d + 3) * rounding.EPS * self.J_sizes + self.J_errors) * size
+        JX += ((self.d + 3) * rounding.EPS * self.J.sizes + self.J.errors) * size
         return np.ldexp(JX / (1 - epsilon) * (1 + 4 * rounding.EPS), -exponent)
 
-    def mean_products(self, w: np.ndarray) -> np.ndarray:
-        return w @ self.H_bar
-
-    def mean_products_error(self, w: np.ndarray) -> np.ndarray:
-        return super().mean_products_error(w) + self.asymmetry * rounding.norms(w)
+    def mean_products(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sizes = rounding.norms(w)
+        return w @ self.H_bar, self.H_mean_error * sizes + self.asymmetry * sizes
 
     def solution(self, w: np.ndarray) -> np.ndarray:
         return np.linalg.solve(self.H_bar, self.g_bar)
 
     def identity(self, r: np.ndarray) -> np.ndarray:
         columns = np.linalg.solve(self.H_bar, np.swapaxes(r, -1, -2))
-        return rounding.norms(self.cross(np.swapaxes(columns, -1, -2)))
+        return rounding.norms(self.J(np.swapaxes(columns, -1, -2)))
 
     def curvature(self) -> tuple[np.ndarray, np.ndarray]:
-        low = self.H.map(lambda H: rounding.lowest_eigenvalues(symmetric(H))) - self.H_errors
-        return low, self.H.map(lambda H: rounding.highest_eigenvalues(symmetric(H))) + self.H_errors
+        low = self.H.map(lambda H: rounding.lowest_eigenvalues(symmetric(H))) - self.H.errors
+        return low, self.H.map(lambda H: rounding.highest_eigenvalues(symmetric(H))) + self.H.errors
 
 
 def symmetric(A: np.ndarray) -> np.ndarray:
@@ -375,7 +385,7 @@ def symmetric(A: np.ndarray) -> np.ndarray:
     return A / 2 + np.swapaxes(A, -1, -2) / 2
 
 
-# ----------------------------------------------------------------------------------- a smallest eigenvalue by Lanczos
+# ------------------------------------------------------------------------------------- a smallest eigenvalue by Lanczos
 #
 # k steps of Lanczos from a random direction give Ritz values θ_1 ≤ … ≤ θ_k. As Rayleigh quotients they lie inside the
 # spectrum, so θ_1 ≥ λ_min is certain. The reverse is not: an eigenvector almost orthogonal to the start is never seen.
@@ -451,7 +461,7 @@ def lowest_with_probability(ritz: np.ndarray, d: int, steps: int) -> float:
     return float(ritz[0] - epsilon * (ritz[-1] - ritz[0]) / (1 - 2 * epsilon))
 
 
-# ------------------------------------------------------------------------------------------------------ products only
+# -------------------------------------------------------------------------------------------------------- products only
 
 
 class MatrixFreePoint(Point):
@@ -464,9 +474,7 @@ class MatrixFreePoint(Point):
              ‖J‖ ≤ min(‖J‖_F, √(‖J‖₁ ‖J‖_∞)), which is sharp for diagonal J
 
     Memory is a few arrays (n, d_x); time d_x cross products unless the problem has `jacobian_norms`, and 24
-    Hessian-vector products. ‖H_i‖_F and ‖J_i‖_F matter only for rounding, and are estimated: ‖A‖_F² = E‖Az‖² over
-    random signs z, doubled. With `term_sizes`, sizes are linear in |u|, so S1, the sizes for a vector of ones, holds
-    the row sums of S ≥ |error of A_i|, and ‖S‖_F ≤ ‖S1‖.
+    Hessian-vector products. ‖H_i‖_F and ‖J_i‖_F matter only for rounding, and are estimated.
     """
 
     beta_inverse = None
@@ -484,24 +492,11 @@ class MatrixFreePoint(Point):
     ) -> None:
         super().__init__(problem, x, lam, n_total)
         self.strong_convexity, self.nu = strong_convexity, nu
-        self.estimate_sizes()
+        self.H.estimate_sizes()
+        self.J.estimate_sizes()
         self.beta = self._jacobian_norms() * (1 + self.accuracy)
         if self.rounding_complete:
-            self.beta += self.J_errors
-
-    def estimate_sizes(self) -> None:
-        """Set ‖H_i‖_F, ‖J_i‖_F and the bounds on their errors."""
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(PROBES, self.d))
-        H, J = (
-            np.stack([rounding.norms(product(np.tile(z, (self.n, 1)))) for z in signs], axis=1)
-            for product in (self.hvp, self.cross)
-        )
-        self.H_sizes, self.J_sizes = (2 * rounding.norms(A) / np.sqrt(PROBES) for A in (H, J))
-        if self.errors is None:
-            self.H_errors, self.J_errors = self.accuracy * self.H_sizes, self.accuracy * self.J_sizes
-        else:
-            ones = np.ones((self.n, self.d))
-            self.H_errors, self.J_errors = self.hvp_error(ones), self.cross_error(ones)
+            self.beta += self.J.errors
 
     def _jacobian_norms(self) -> np.ndarray:
         if self.problem.jacobian_norms is None:
@@ -519,7 +514,7 @@ class MatrixFreePoint(Point):
         """min(‖J_i‖_F, √(‖J_i‖₁ ‖J_i‖_∞)), (n,)."""
         lengths, column_sums, row_sums = np.empty((self.n, self.d)), np.zeros(self.n), np.zeros(self.f_lam.shape)
         for k in range(self.d):
-            column = np.abs(self.cross(to_host(unit_vectors(k, self.x))))  # (n, d_lam)
+            column = np.abs(self.J(to_host(unit_vectors(k, self.x))))  # (n, d_lam)
             lengths[:, k] = rounding.norms(column)
             column_sums = np.maximum(column_sums, column.sum(axis=1))
             row_sums += column
@@ -571,17 +566,15 @@ class MatrixFreePoint(Point):
 
     def _mean_product(self, u: np.ndarray) -> np.ndarray:
         """H̄ u for u (d,)."""
-        return rounding.mean(self.hvp(np.tile(u, (self.n, 1))))
+        return rounding.mean(self.H(np.tile(u, (self.n, 1))))
 
-    def mean_products(self, w: np.ndarray) -> np.ndarray:
-        return np.stack([self._mean_product(row) for row in w.reshape(-1, self.d)]).reshape(w.shape)
-
-    def mean_products_error(self, w: np.ndarray) -> np.ndarray:
+    def mean_products(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        products = np.stack([self._mean_product(row) for row in w.reshape(-1, self.d)]).reshape(w.shape)
         if self.errors is None:
-            return super().mean_products_error(w)
+            return products, self.H_mean_error * rounding.norms(w)
         largest = np.abs(w).max(axis=-2, keepdims=True)  # of all rows of a run
-        errors = self.hvp_error(np.broadcast_to(largest, (*w.shape[:-2], self.n, self.d)))
-        return np.broadcast_to(np.mean(errors, axis=-1, keepdims=True), w.shape[:-1])
+        errors = self.H.error(np.broadcast_to(largest, (*w.shape[:-2], self.n, self.d)))
+        return products, np.broadcast_to(np.mean(errors, axis=-1, keepdims=True), w.shape[:-1])
 
     def solution(self, w: np.ndarray) -> np.ndarray:
         return w.mean(axis=0)

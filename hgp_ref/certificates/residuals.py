@@ -45,7 +45,7 @@ from hgp_ref.problems.lipschitz import Lipschitz
 
 norms = rounding.norms
 
-# ---------------------------------------------------------------------------------- by an observer of all clients
+# ---------------------------------------------------------------------------------------- by an observer of all clients
 
 
 def consistency(point: Point, v: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -53,9 +53,9 @@ def consistency(point: Point, v: np.ndarray, w: np.ndarray) -> tuple[np.ndarray,
 
     Each client computes its own without communication; (..., n) each.
     """
-    difference = norms(v - (point.f_lam - point.cross(w))) * (1 + rounding.norm_accuracy(v.shape[-1]))
-    sizes = norms(point.f_lam) + point.J_sizes * norms(w)
-    return difference, point.f_lam_error + point.cross_error(w) + point.arithmetic * sizes + point.tiny
+    difference = norms(v - (point.f_lam - point.J(w))) * (1 + rounding.norm_accuracy(v.shape[-1]))
+    sizes = norms(point.f_lam) + point.J.sizes * norms(w)
+    return difference, point.f_lam_error + point.J.error(w) + point.arithmetic * sizes + point.tiny
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class CentralTerms:
 
 def centralised(point: Point, w: np.ndarray) -> CentralTerms:
     """C1 and C2 of runs that ended with w (..., n, d_x)."""
-    r = point.residuals(w)  # r̃_i
+    r, error = point.residuals(w)  # r̃_i
     size = norms(r) * point.slack
     gain = point.beta / point.alpha_bar
     if point.beta_inverse is not None:
@@ -81,7 +81,7 @@ def centralised(point: Point, w: np.ndarray) -> CentralTerms:
         identity=point.identity(r),
         c1=c4(point.beta, size, np.zeros(point.n), point.alpha_bar),  # C4 at c = w_i; divides before it multiplies
         c2=None if point.beta_inverse is None else point.beta_inverse * size,
-        rounding=gain * point.residual_rounding(w),
+        rounding=gain * error,
     )
 
 
@@ -106,8 +106,8 @@ def inner_error(point: Point, nu: Lipschitz | None, w: np.ndarray) -> InnerError
     if nu is None:
         return InnerError(gradient, float(distances.max()))
     z = point.solution(w)[None]  # ‖ŵ‖ ≤ ‖z‖ + ‖ḡ − H̄z‖/ᾱ for any z
-    r = rounding.norm(point.residuals(z)) + float(point.residual_rounding(z)[0])
-    w_norm = rounding.norm(z) + r / point.alpha_bar
+    r, error = point.residuals(z)
+    w_norm = rounding.norm(z) + (rounding.norm(r) + float(error[0])) / point.alpha_bar
     alpha_centre = point.alpha_bar - nu.nu_H * float(distances.mean())  # ≤ λ_min(H̄(x̄))
     distance, alpha_bar = distance_to_solution(nu, gradient, alpha_centre)
     apart = distances + distance
@@ -180,7 +180,7 @@ def _side_by_side(parts: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray
     return np.concatenate(matrices, axis=1), np.cumsum([a.shape[1] for a in matrices])[:-1]
 
 
-# ------------------------------------------------------------------------------------------- C3 and C4 by the clients
+# --------------------------------------------------------------------------------------------- C3 and C4 by the clients
 
 
 @dataclass(frozen=True)
@@ -245,8 +245,8 @@ def _of_run(
         r_bar, by_clients, middle = np.nan, -np.inf, np.nan
     else:
         low, high = curvature
-        y_w, y_r, y_low = network.means(w, point.f_x - point.hvp(w), low)
-        r_errors = mean_errors(f_x_sizes + point.H_sizes * w_sizes, point.f_x_error + point.hvp_error(w))
+        y_w, y_r, y_low = network.means(w, point.f_x - point.H(w), low)
+        r_errors = mean_errors(f_x_sizes + point.H.sizes * w_sizes, point.f_x_error + point.H.error(w))
         top, bottom, r, minus_alpha, largest, minus_least, r_error, w_scale, *x_ends = network.maxima(
             y_w.high, -y_w.low, norms(y_r.max_abs), -y_low.low, high, -low, r_errors, w_sizes, *x_box
         )
@@ -267,9 +267,9 @@ def _of_run(
 
     # Phases 3 and 4
     centres = np.tile(centre, (point.n, 1))
-    means = {"r": point.f_x - point.hvp(centres)}
-    r_sizes = f_x_sizes + point.H_sizes * rounding.norm(centre)
-    maxima = {"r_error": mean_errors(r_sizes, point.f_x_error + point.hvp_error(centres))}
+    means = {"r": point.f_x - point.H(centres)}
+    r_sizes = f_x_sizes + point.H.sizes * rounding.norm(centre)
+    maxima = {"r_error": mean_errors(r_sizes, point.f_x_error + point.H.error(centres))}
     if curvature is not None:
         means["coupling"] = np.maximum(np.abs(high - middle), np.abs(low - middle)) * delta  # z_i δ_i
     if nu is not None:

@@ -16,45 +16,32 @@ AT_POINT = "the hyper-gradient formula at the given x"
 
 @dataclass(frozen=True)
 class Certificate(Result):
-    """Bounds on ‖v_i − d_i‖, (n,) each; with a run axis in the estimate, (runs, n).
+    """Bounds on ‖v_i − d_i‖, (n,) each; (runs, n) if the estimate has a run axis.
 
-    `bound` is the one to use: `centralised` plus `inexact` where that is known. `against` says what d is. In
-    matrix-free form (large d_x) there are no C2, C3 and identity. Where clients are spread over several processes there
-    is only what they computed themselves, and `bound` is `decentralised_bound`.
+    `bound` is the one to use: `centralised`, plus `inexact` if that is known. `against` says which hyper-gradient d is.
+    In matrix-free form (large d_x) there are no C2, C3 and identity. If clients live in several processes, only what
+    they compute themselves is known, and `bound` is `decentralised_bound`.
 
     Attributes
     ----------
-    centralised : consistency + min(C1, C2) + rounding.
-    c1 : (n,), C1.
-    c2 : (n,), C2.
-    identity : ‖J_i (w* − w_i)‖: the error of ∂_λ f_i − J_i w_i itself, up to rounding.
     consistency : ‖v_i − (∂_λ f_i − J_i w_i)‖.
-    rounding : allowance for arithmetic on gradients and products, and inside them where `rounding_complete`.
-    residual : ‖ḡ − H̄ w_i‖.
     alpha_bar : a lower bound on λ_min(H̄) at x.
-    inexact : (n,), what an inexact inner solution may add; None if constants are not known.
+    against : which hyper-gradient the bounds refer to.
+    assumptions : the assumptions of the bounds, in words.
+    centralised : consistency + min(C1, C2) + rounding.
+    c1, c2 : C1 and C2.
+    identity : ‖J_i (w* − w_i)‖, the error of ∂_λ f_i − J_i w_i up to rounding.
+    rounding : an allowance for arithmetic on gradients and products, and inside them if `rounding_complete`.
+    residual : ‖ḡ − H̄ w_i‖.
+    inexact : what an inexact inner solution may add; None if Lipschitz constants are not known.
     inner_gradient : ‖mean ∂_x g‖ at the mean of x: 0 at the inner solution.
     consensus_gap : max_i ‖x_i − mean of x‖.
-    decentralised : consistency + min(C3, C4) + the client's own rounding.
-    c3 : (n,), C3.
-    c4 : (n,), C4.
-    decentralised_inexact : (n,), the same as `inexact` from what clients know.
+    decentralised : consistency + min(C3, C4) + the rounding of the consistency.
+    c3, c4 : C3 and C4.
+    decentralised_inexact : like `inexact`, computed by the clients.
     traffic : of the decentralised computation.
-    matrix_free : whether products alone were used.
-    against : which hyper-gradient it compares with.
-    assumptions : what it rests on.
-    rounding_complete : whether the rounding of the problem's own sums is included, as where it offers `term_sizes`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> net = hgp.networks.RandomDirected(n=3, seed=0)
-    >>> est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=20), iterations=200)
-    >>> certificate = hgp.certify(problem, x, lam, est)
-    >>> certificate.bound.shape, certificate.against
-    ((3,), 'the hyper-gradient at the exact inner solution')
+    matrix_free : whether only products were used.
+    rounding_complete : whether the rounding of the problem's own sums is included; needs `term_sizes`.
     """
 
     consistency: np.ndarray
@@ -80,16 +67,15 @@ class Certificate(Result):
 
     @property
     def bound(self) -> np.ndarray:
-        """Bounds on the error against what `against` names, centralised where someone saw all clients."""
+        """Bounds on the error with respect to `against`; centralised if one process holds all clients."""
         if self.centralised is None:
-            by_clients = self.decentralised_bound
-            assert by_clients is not None, "one of the two is always there"
-            return by_clients
+            assert self.decentralised_bound is not None, "one of the two is always computed"
+            return self.decentralised_bound
         return self.centralised if self.inexact is None else self.centralised + self.inexact
 
     @property
     def decentralised_bound(self) -> np.ndarray | None:
-        """The same from the decentralised computation; None without an averaging, or where x is too far off for it."""
+        """The same from the decentralised computation; None without it, or if x is too far from the inner solution."""
         if self.decentralised is None or self.against == AT_POINT:
             return self.decentralised
         return None if self.decentralised_inexact is None else self.decentralised + self.decentralised_inexact
@@ -97,11 +83,8 @@ class Certificate(Result):
     def plot(self) -> Any:
         """A matplotlib figure of the bound's parts for every client; needs `pip install 'hgp_ref[figures]'`.
 
-        Returns
-        -------
-        matplotlib Figure, pyplot's current one: `plt.savefig` writes it, `plt.close(figure)` frees it.
+        It is pyplot's current figure: `plt.savefig` writes it, `plt.close(figure)` frees it.
         """
-
         return draw(self)
 
     def __str__(self) -> str:
@@ -115,21 +98,19 @@ class Certificate(Result):
 
 
 def smaller(a: np.ndarray, b: np.ndarray | None) -> np.ndarray:
-    """min(a, b) where there is a b."""
+    """min(a, b), or a if b is None."""
     return a if b is None else np.minimum(a, b)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The parts of a certificate drawn, client by client.
+# ---------------------------------------------------------------------------------------------------------- the figure
 #
-# One row per client (those with the largest bounds where there are many) on a logarithmic axis: the parts as marks on a
-# bar that ends at their sum, the bound. The mark nearest to the end is what the bound is made of, and what to improve:
-# the residual by more iterations or steps, the consistency by larger batches, the inexact x by further training. Beside
-# it the same for what clients computed themselves. With a run axis, the largest over runs.
+# One row per client (at most `SHOWN`, those with the largest bounds) on a logarithmic axis: the parts as marks on a bar
+# that ends at their sum, the bound. The mark nearest to the end dominates the bound: reduce the residual by more
+# iterations or steps, the consistency by larger batches, the inexact x by further training. A second panel shows the
+# bound that clients computed themselves. With a run axis, the largest value over runs is drawn.
 
-
-SHOWN = 30  # clients drawn at most
-DECADES = 6  # a part that is further below the largest bound says nothing and is not drawn
+SHOWN = 30
+DECADES = 6  # parts further below the largest bound are not drawn
 CENTRE, CLIENTS = "seen from the centre (C1, C2)", "computed by the clients (C3, C4)"
 MARKS = {
     "residual": ("o", "#0072b2"),
@@ -142,7 +123,7 @@ Panel = dict[str, np.ndarray]  # parts by name and "bound", (n,) each
 
 
 def panels(certificate: Certificate) -> dict[str, Panel]:
-    """What `draw` shows, by the panel's title; the rounding of C3 and C4 is inside them."""
+    """The numbers of each panel by its title; C3 and C4 include their rounding."""
     c = certificate
     shown: dict[str, dict[str, np.ndarray | None]] = {}
     if c.c1 is not None:
@@ -167,7 +148,7 @@ def panels(certificate: Certificate) -> dict[str, Panel]:
 
 
 def draw(certificate: Certificate) -> Any:
-    """A figure of the certificate, pyplot's current one; ImportError with the extra that brings matplotlib."""
+    """The figure of a certificate; ImportError with the name of the extra if matplotlib is missing."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -177,7 +158,8 @@ def draw(certificate: Certificate) -> Any:
     clients = np.sort(np.argsort(-bound, kind="stable")[:SHOWN])
     figure = plt.figure(figsize=(1.4 + 4.2 * len(shown), 2.0 + 0.24 * len(clients)), layout="constrained")
     axes = figure.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
-    left = _left(shown, clients)
+    values = np.concatenate([a[clients] for named in shown.values() for a in named.values()])
+    left = float(values[values > values.max() * 10.0**-DECADES].min()) / 2  # just below the smallest part that is drawn
     for ax, (title, named) in zip(axes, shown.items(), strict=True):
         _draw_panel(ax, named, clients, left)
         ax.set_title(title, fontsize=10)
@@ -188,13 +170,6 @@ def draw(certificate: Certificate) -> Any:
     return figure
 
 
-def _left(shown: dict[str, Panel], clients: np.ndarray) -> float:
-    """Where the axis begins: a little before the smallest part that is drawn."""
-    values = np.concatenate([a[clients] for named in shown.values() for a in named.values()])
-    near = values[values > values.max() * 10.0**-DECADES]
-    return float(near.min()) / 2
-
-
 def _draw_panel(ax: Any, named: Panel, clients: np.ndarray, left: float) -> None:
     rows = np.arange(len(clients))
     bound = named["bound"][clients]
@@ -202,9 +177,9 @@ def _draw_panel(ax: Any, named: Panel, clients: np.ndarray, left: float) -> None
     ax.plot(bound, rows, "|", color="black", markersize=12, markeredgewidth=2, label="bound = sum", zorder=3)
     for name, (marker, colour) in MARKS.items():
         values = named[name][clients] if name in named else np.zeros(len(clients))
-        seen = values > left
-        if seen.any():
-            ax.plot(values[seen], rows[seen], marker, color=colour, markersize=6, label=name, zorder=4)
+        visible = values > left
+        if visible.any():
+            ax.plot(values[visible], rows[visible], marker, color=colour, markersize=6, label=name, zorder=4)
     ax.set_xscale("log")
     ax.set_xlim(left=left)
     ax.set_yticks(rows, [str(c) for c in clients], fontsize=8)

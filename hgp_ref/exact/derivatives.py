@@ -1,7 +1,10 @@
-"""Block derivatives as dense arrays: closed form where a problem offers it, else hvp and cross on unit vectors.
+"""Clients' derivatives as dense arrays, and the inner solution.
 
-Everything here is a copy: a problem may write its next answer into the same array, and a caller may write into this
-one. Arrays that would exceed `MEMORY_LIMIT` are refused before any work is done.
+    H_i = ∂²_x g_i,    J_i = ∂²_{xλ} g_i,    ∂_x f_i,    ∂_λ f_i,    x(λ) = argmin_x Σ_i g_i(x, λ_i)
+
+H_i and J_i come from the problem's closed forms if it has them, else from hvp and cross on unit vectors. All results
+are copies, because a problem may reuse its output arrays. Arrays that would exceed `MEMORY_LIMIT` raise ValueError
+before any work is done.
 """
 
 from __future__ import annotations
@@ -15,16 +18,13 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64, to_host
 from hgp_ref.problems.base import FullProblem, Problem, as_problem, optional
 
-MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array that the reference forms; a few of its size live at once
+MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array; a few of its size exist at once
 
 
 def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
-    """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); over the instances `batch` (n, b) of each client if given.
+    """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); with `batch`, over the instances batch[i] of each client.
 
-    Raises
-    ------
-    ValueError
-        A client's Hessian is not symmetric (`require_symmetric`), or the matrices would not fit into memory.
+    ValueError if a client's Hessian is not symmetric.
 
     Examples
     --------
@@ -57,16 +57,16 @@ def _blocks(
     what: str, closed: str, product: str, problem: Problem, x: Array, lam: Array, batch: Array | None
 ) -> np.ndarray:
     """The closed form of that name if the problem offers it, else `product` applied to unit vectors."""
-    given = _optional(batch, x)
-    if optional(problem, closed) is not None and optional(problem, "n_clients") is None:  # closed forms alone will do
-        return host_float64(optional(problem, closed)(x, lam, *given))
+    batches = _optional(batch, x)
+    if optional(problem, closed) is not None and optional(problem, "n_clients") is None:  # closed forms are enough
+        return host_float64(optional(problem, closed)(x, lam, *batches))
     normal = enter(problem, x, lam, () if optional(problem, closed) is not None else ("linearize",))
     rows = normal.dim_x if closed == "hessian" else normal.dim_lam
     require_memory(what, normal.n_clients, rows, normal.dim_x)
     form = getattr(normal, closed)
     if form is not None:
-        return host_float64(form(x, lam, *given))
-    return unit_columns(f"{product}(u)", getattr(normal.linearize(x, lam, *given), product), x, rows)
+        return host_float64(form(x, lam, *batches))
+    return unit_columns(f"{product}(u)", getattr(normal.linearize(x, lam, *batches), product), x, rows)
 
 
 def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +85,7 @@ def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray,
 
 
 def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> FullProblem:
-    """The problem in the package's form, with the methods `needs`, once x (n, d_x) and lam (n, d_λ) are looked at."""
+    """The problem with all members, after checks of its methods `needs`, x (n, d_x) and lam (n, d_λ)."""
     normal = as_problem(problem, needs)
     validation.same_kind(x=x, lam=lam)
     for name, a, d in (("x", x, normal.dim_x), ("lam", lam, normal.dim_lam)):
@@ -95,30 +95,29 @@ def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> FullP
 
 
 def require_memory(what: str, *shape: int) -> None:
-    """ValueError if a float64 array of this shape is beyond `MEMORY_LIMIT`."""
-    needed = 8 * math.prod(shape)
-    if needed > MEMORY_LIMIT:
+    """ValueError if a float64 array of this shape exceeds `MEMORY_LIMIT`."""
+    size = 8 * math.prod(shape)
+    if size > MEMORY_LIMIT:
         raise ValueError(
-            f"{what} = {tuple(shape)} would take {needed / 2**30:.1f} GiB, needed at most "
-            f"{MEMORY_LIMIT / 2**30:g} GiB for the explicit reference; use hgp_ref.hypergradient with ExactAverage, "
-            "which forms no matrix, and hgp_ref.certify for its error"
+            f"{what} = {tuple(shape)} must take at most {MEMORY_LIMIT / 2**30:g} GiB, got {size / 2**30:.1f} GiB; use "
+            "hgp_ref.hypergradient with ExactAverage, which forms no matrix, and hgp_ref.certify for its error"
         )
 
 
 def require_symmetric(H: np.ndarray, eps: float) -> None:
-    """ValueError where |H_i − H_iᵀ| exceeds √eps times the largest entry of H (n, d, d).
+    """ValueError if |H_i − H_iᵀ| exceeds √eps times the largest entry of H (n, d, d).
 
-    Products that round differently leave less than that unless sums inside them lose half of their digits.
+    Rounding of products stays below that unless sums inside them lose half of their digits.
     """
     if H.ndim != 3 or H.shape[1] != H.shape[2]:
         raise ValueError(f"hessian(x, lam) must have shape (n, d_x, d_x), got {H.shape}")
     allowed = np.sqrt(eps) * float(np.max(np.abs(H), initial=0.0))
-    for i, own in enumerate(H):
-        skew = np.abs(own - own.T)
+    for i, H_i in enumerate(H):
+        skew = np.abs(H_i - H_i.T)
         j, k = np.unravel_index(int(np.argmax(skew)), skew.shape)
         if skew[j, k] > allowed:
             raise ValueError(
-                f"hvp must be symmetric, got H[{j}, {k}] = {own[j, k]:.6g} and H[{k}, {j}] = {own[k, j]:.6g} for "
+                f"hvp must be symmetric, got H[{j}, {k}] = {H_i[j, k]:.6g} and H[{k}, {j}] = {H_i[k, j]:.6g} for "
                 f"client {i}; a Hessian is the second derivative of inner_cost along x"
             )
 
@@ -136,18 +135,18 @@ def unit_columns(name: str, product: Callable[[Array], Array], x: Array, rows: i
 
 
 def _optional(batch: Array | None, x: Array) -> tuple[Array, ...]:
-    """The batch argument in the library of `x`; absent when None, so that a problem without batches still works."""
+    """(batch,) in the library of `x`, or () if it is None, so that a problem without batches still works."""
     if batch is None:
         return ()
     validation.array("batch", batch)
     return (from_host(batch, like=x) if isinstance(batch, np.ndarray) else batch,)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The inner solution x(λ) = argmin_x Σ_i g_i(x, λ_i) under consensus, to machine precision.
+# --------------------------------------------------------------------------------------------------- the inner solution
 #
-# Newton on the mean cost c(x) = mean_i g_i(x, λ_i) with gradient G and Hessian H̄: p = −H̄⁻¹ G, and x ← x + t p with
-# the first t = 1, ½, ¼, … that makes progress, which is either of
+# x(λ) = argmin_x Σ_i g_i(x, λ_i), to machine precision, by Newton's method on the mean cost c(x) = mean_i g_i(x, λ_i)
+# with gradient G and Hessian H̄: p = −H̄⁻¹ G, and x ← x + t p with the first t = 1, ½, ¼, … that makes progress, which
+# is either of
 #
 #     ‖G(x + t p)‖ ≤ (1 − t/4) ‖G(x)‖,
 #     c(x + t p) ≤ c(x) + 1e-4 t Gᵀp, where rounding of the cost, 1e3 · eps · mean|g_i|, does not hide the decrease.
@@ -159,8 +158,8 @@ def _optional(batch: Array | None, x: Array) -> tuple[Array, ...]:
 # matter.
 
 
-FEW = 3  # steps after which a step as long as x itself says something; the first one from 0 is x
-SHORTEST = 2.0**-40  # a step of this part of Newton's that makes no progress meets rounding
+FEW = 3  # steps before a step as long as x suggests that x diverges; from x = 0 the first step is x itself
+SHORTEST = 2.0**-40  # smallest t: without progress at this t, the gradient is dominated by rounding
 
 
 def inner_solution(
@@ -168,19 +167,14 @@ def inner_solution(
 ) -> Array:
     """x(λ), (n, d_x) with equal rows, in the library, on the device and with the dtype of `lam`.
 
-    `x0` is where to start, (d_x,) or (n, d_x) with equal rows; zeros by default. ValueError if the mean Hessian is not
-    positive definite on the way, RuntimeError if `max_iterations` steps do not reach the stopping rule; both say so
-    where the minimum lies at infinity.
-
-    Parameters
-    ----------
-    x0 : array (d_x,), optional
-        Where Newton's method starts.
+    Newton's method starts from `x0`, (d_x,) or (n, d_x) with equal rows; zeros by default.
 
     Raises
     ------
+    ValueError
+        If the mean Hessian is not positive definite at an iterate.
     RuntimeError
-        Newton's method did not bring the mean gradient down to rounding; the message says why.
+        If the mean gradient is not reduced to rounding. Both messages say if the minimum is at infinity.
 
     Examples
     --------
@@ -195,13 +189,13 @@ def inner_solution(
     validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
     validation.finite("lam", lam)
     mean = _Mean(problem, lam)
-    search = _Search(mean, _start(x0, problem))
+    newton = _Newton(mean, _start(x0, problem))
     for _ in range(validation.integer("max_iterations", max_iterations)):
-        if not search.step():
-            return mean.spread(search.x)
-    left, why = _norm(search.G), search.at_infinity()
+        if not newton.step():
+            return mean.rows(newton.x)
     raise RuntimeError(
-        f"inner_solution: ‖mean gradient‖={left:.3e} after max_iterations={max_iterations} Newton steps{why}"
+        f"inner_solution: ‖mean gradient‖={_norm(newton.G):.3e} after max_iterations={max_iterations} Newton steps"
+        + newton.at_infinity()
     )
 
 
@@ -210,23 +204,22 @@ def _start(x0: Array | Sequence[float] | None, problem: Problem) -> np.ndarray:
     d, n = problem.dim_x, problem.n_clients
     if x0 is None:
         return np.zeros(d)
-    needed = f"needed ({d},) = (d_x,), one point for all clients, or ({n}, {d}) = (n, d_x) with equal rows"
+    expected = f"x0 must have shape ({d},) = (d_x,), or ({n}, {d}) = (n, d_x) with equal rows"
     try:
         start = np.array(to_host(x0) if hasattr(x0, "shape") else x0, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"x0: {type(x0).__name__} given, {needed}") from error
+        raise TypeError(f"{expected}, got {type(x0).__name__}") from error
     if start.shape == (n, d) and np.all(start == start[0]):
         start = start[0]
     if start.shape != (d,):
-        differ = " whose rows differ" if start.shape == (n, d) else ""
-        raise ValueError(f"x0: shape {start.shape} given{differ}, {needed}")
+        raise ValueError(f"{expected}, got {start.shape}" + (" with unequal rows" if start.shape == (n, d) else ""))
     if not np.all(np.isfinite(start)):
-        raise ValueError(f"x0: holds NaN or infinite values, {needed}")
+        raise ValueError("x0 must not contain NaN or infinite values")
     return start
 
 
-class _Search:
-    """Newton's iterate and what it has seen on the way."""
+class _Newton:
+    """Newton's iteration: the iterate x, its mean gradient G, the last direction p, and the longest step so far."""
 
     def __init__(self, mean: _Mean, x: np.ndarray) -> None:
         self.mean, self.x, self.G = mean, x, mean.gradient(x)
@@ -234,7 +227,7 @@ class _Search:
         self.first, self.longest, self.steps = _norm(self.G), 0.0, 0
 
     def step(self) -> bool:
-        """x + t p; False if x is the solution."""
+        """Take a step x + t p; return False if x is already the solution."""
         try:
             H = self.mean.hessian(self.x)
         except ValueError as error:
@@ -270,13 +263,13 @@ class _Search:
             )
 
     def at_infinity(self) -> str:
-        """What to add to a failure when the gradient falls while Newton's steps do not shrink."""
+        """An explanation to add to a failure if the gradient falls while Newton's steps do not shrink."""
         size = _norm(self.x)
         if self.steps < FEW or not (_norm(self.G) < 1e-3 * self.first and _norm(self.p) > 1e-3 * size):
             return ""
         return (
-            f"; the gradient falls while x grows without end (‖x‖={size:.3g}): the minimum lies at infinity, as it "
-            "does for linearly separable data without regularisation. Needed: a positive rate (lam or l2)"
+            f"; the gradient falls while x grows without end (‖x‖={size:.3g}): the minimum lies at infinity, as for "
+            "linearly separable data without regularisation; use a positive rate (lam or l2)"
         )
 
 
@@ -287,23 +280,26 @@ class _Mean:
         self.problem, self.lam, self.dtype = problem, lam, host_dtype(lam)
         self.eps = float(np.finfo(self.dtype).eps)
 
-    def spread(self, x: np.ndarray) -> Array:
+    def rows(self, x: np.ndarray) -> Array:
+        """x for every client, (n, d_x)."""
         rows = np.tile(x.astype(self.dtype), (self.problem.n_clients, 1))  # (n, d_x)
         return from_host(rows, like=self.lam)
 
     def cost(self, x: np.ndarray) -> tuple[float, float]:
         """mean g_i, and mean |g_i| as the scale of its rounding."""
-        g = host_float64(self.problem.inner_cost(self.spread(x), self.lam))
+        g = host_float64(self.problem.inner_cost(self.rows(x), self.lam))
         return float(np.mean(g)), float(np.mean(np.abs(g)))
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
-        G = host_float64(self.problem.inner_grad(self.spread(x), self.lam)).mean(axis=0)
+        G = host_float64(self.problem.inner_grad(self.rows(x), self.lam)).mean(axis=0)
         if not np.all(np.isfinite(G)):
-            raise ValueError("problem: inner_grad(x, lam) returned NaN or infinity: check its data and lam")
+            raise ValueError(
+                "problem.inner_grad must return finite numbers, got NaN or infinity; check the data and lam"
+            )
         return G
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
-        return require_positive_definite(hessians(self.problem, self.spread(x), self.lam).mean(axis=0))
+        return require_positive_definite(hessians(self.problem, self.rows(x), self.lam).mean(axis=0))
 
 
 def _norm(a: np.ndarray) -> float:
@@ -315,7 +311,7 @@ def _norm(a: np.ndarray) -> float:
 def require_positive_definite(H: np.ndarray) -> np.ndarray:
     """The symmetric part of the mean Hessian `H` (d, d); ValueError if its smallest eigenvalue is not positive."""
     if not np.all(np.isfinite(H)):
-        raise ValueError("problem: its mean Hessian holds NaN or infinite values, needed finite numbers")
+        raise ValueError("problem: the mean Hessian must not contain NaN or infinite values")
     H = (H + H.T) / 2
     eigenvalues = np.linalg.eigvalsh(H)
     if not eigenvalues[0] > len(H) * np.finfo(np.float64).eps * abs(eigenvalues[-1]):

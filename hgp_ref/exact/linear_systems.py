@@ -1,7 +1,7 @@
-"""Sums of products in about twice the precision of float64, the same on every platform.
+"""Linear systems in about twice the precision of float64, the same on every platform.
 
-A number is an unevaluated pair hi + lo. Two identities hold exactly in round-to-nearest arithmetic (Knuth; Dekker and
-Veltkamp), where nothing overflows:
+Sums of products. A number is an unevaluated pair hi + lo. Without overflow, two identities hold exactly in
+round-to-nearest arithmetic (Knuth; Dekker and Veltkamp):
 
     a + b = s + e,   s = fl(a + b);          a b = p + e,   p = fl(a b)    (e below 2^-1074 is lost).
 
@@ -67,8 +67,8 @@ def dot(A: np.ndarray, x: Pair, more: Sequence[np.ndarray] = ()) -> Pair:
     p, e = two_product(A, np.broadcast_to(x[0], A.shape))
     e = e + A * x[1]
     if more:
-        beside = np.stack(np.broadcast_arrays(*more), axis=-1)
-        p, e = np.concatenate([p, beside], axis=-1), np.concatenate([e, np.zeros_like(beside)], axis=-1)
+        terms = np.stack(np.broadcast_arrays(*more), axis=-1)
+        p, e = np.concatenate([p, terms], axis=-1), np.concatenate([e, np.zeros_like(terms)], axis=-1)
     return total(p, e)
 
 
@@ -78,14 +78,13 @@ def residual_error(terms: int) -> float:
     return gamma * gamma
 
 
-# ----------------------------------------------------------------------------------------------------
-# Linear systems with the sum of the clients' Hessians, refined until the residual is that of rounding a pair.
+# ------------------------------------------------------------------------------------------------- iterative refinement
 #
 #     (Σ_k H_k) w = Σ_k b_k:     w ← w + S⁻¹ r,    r = Σ_k b_k − Σ_k H_k w,    S = fl(Σ_k H_k) factorised once.
 #
 # r is evaluated in twice the precision, over the H_k and b_k themselves, and w is kept as a pair hi + lo. Each step
 # multiplies the error by about κ(S) · 2^-53 (Higham, Theorem 12.1), so that the rounding of S and of its factors does
-# not reach w. Arrays are in units that are powers of two: exponents are returned beside them.
+# not reach w. Arrays are divided by powers of two, whose exponents are returned with them.
 
 
 MOST_STEPS = 20  # of refinement; the residual at least halves in each but the last
@@ -116,7 +115,7 @@ def refine(solve: Callable[[np.ndarray], np.ndarray], residual: Callable[[Pair],
 
 
 class HessianSum:
-    """Σ_k H_k for H (n, d, d), positive definite; b and w below are in units of their own."""
+    """Σ_k H_k for H (n, d, d), positive definite; b and w below have exponents of their own."""
 
     def __init__(self, H: np.ndarray) -> None:
         n, d = H.shape[:2]
@@ -156,17 +155,14 @@ def less_products(f_lam: np.ndarray, J: np.ndarray, w: Pair, w_exponent: int) ->
     value = np.empty_like(f_lam)
     with np.errstate(under="ignore", over="ignore"):
         for i in range(len(J)):
-            own = tuple(np.ldexp(-part if part.ndim == 1 else -part[i], Jw_exponent - unit) for part in w)
-            value[i] = np.ldexp(dot(J[i], (own[0], own[1]), [np.ldexp(f_lam[i], -unit)])[0], unit)
+            hi, lo = (np.ldexp(-part if part.ndim == 1 else -part[i], Jw_exponent - unit) for part in w)
+            value[i] = np.ldexp(dot(J[i], (hi, lo), [np.ldexp(f_lam[i], -unit)])[0], unit)
     if not np.isfinite(value).all():
-        raise ValueError(
-            "x, lam: values given at which the derivative leaves the range of float64, needed smaller ones"
-        )
+        raise ValueError("the derivative at these x and lam leaves the range of float64; use smaller ones")
     return value
 
 
-# ----------------------------------------------------------------------------------------------------
-# An estimate of the error of `exact.hypergradient`, entry by entry.
+# ----------------------------------------------------------------------------- an estimate of the error, entry by entry
 #
 # The reference evaluates d_i = ∂_λ f_i − J_i w, A w = b with A = Σ_k H_k and b = Σ_k ∂_x f_k, from derivatives that the
 # problem rounds. With changes |δA| ≤ E and so on, and Z_i = |J_i A⁻¹|, to first order (Higham, Theorem 7.4)
@@ -174,7 +170,7 @@ def less_products(f_lam: np.ndarray, J: np.ndarray, w: Pair, w_exponent: int) ->
 #     |δd_i| ≤ |δ∂_λ f_i| + |δJ_i||w| + Z_i (|δb| + E|w| + |r|),
 #
 # r the residual that refinement leaves. The terms of second order sum to at most a factor 1/(1 − q), q the spectral
-# radius of |A⁻¹|E; where q ≥ 1 rounding can make A singular and the estimate is infinite.
+# radius of |A⁻¹|E. If q ≥ 1, rounding can make A singular, and the estimate is infinite.
 #
 # Changes are γ_K Σ|terms| where the problem offers `term_sizes`, and half a unit in the last place of every entry (in
 # the problem's dtype) where it does not: then sums inside its derivatives that cancel may add more. What H lacks in
@@ -186,7 +182,7 @@ POWER_STEPS = 10
 
 @dataclass(frozen=True)
 class Derivatives:
-    """What the reference evaluates of a problem at one point, in float64."""
+    """The derivatives of a problem at one point, in float64."""
 
     H: np.ndarray  # (n, d_x, d_x)
     J: np.ndarray  # (n, d_λ, d_x)
@@ -195,13 +191,13 @@ class Derivatives:
 
 
 class Changes:
-    """Bounds on what rounding has changed in the derivatives, from their values or from the problem's term sizes."""
+    """Bounds on the rounding errors of the derivatives, from their values or from the problem's term sizes."""
 
     def __init__(self, problem: Problem, x: Array, lam: Array, at: Derivatives) -> None:
         eps = float(np.finfo(host_dtype(x)).eps)
-        offered = closed_form(problem, "term_sizes")
+        term_sizes = closed_form(problem, "term_sizes")
         self._skew = np.sum([np.abs(H - H.T) for H in at.H], axis=0)
-        sizes: TermSizes | None = None if offered is None else offered(x, lam)
+        sizes: TermSizes | None = None if term_sizes is None else term_sizes(x, lam)
         if sizes is None:
             self.f_x, self.f_lam = eps / 2 * np.abs(at.f_x), eps / 2 * np.abs(at.f_lam)
             self._H, self._J = eps / 2 * np.abs(at.H).sum(axis=0), eps / 2 * np.abs(at.J)
@@ -237,8 +233,8 @@ def error_estimate(
             sum(np.abs(H) @ size for H in at.H) + np.abs(at.f_x).sum(axis=0)
         )
         through = changes.f_x.sum(axis=0) + changes.hvp(size) + left
-        own = changes.f_lam + changes.cross(size)
-        return (own + Z @ through) / (1 - q) + ROUNDOFF * np.abs(value)
+        direct = changes.f_lam + changes.cross(size)
+        return (direct + Z @ through) / (1 - q) + ROUNDOFF * np.abs(value)
 
 
 def _spectral_radius(product: Callable[[np.ndarray], np.ndarray], d: int) -> float:

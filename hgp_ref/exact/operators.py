@@ -1,18 +1,18 @@
-"""Unreliable links as matrices: clients, and for every ordered pair of them buffers for what is under way.
+"""Averaging operators as matrices: Θ, products of mixing matrices, Push-Sum, and unreliable links.
 
-The state between two steps is z_i of the n clients and, for every pair j → i with i ≠ j, the buffers b_ij^0 (what was
-sent and no message under way will bring) and b_ij^r, r = 1 .. q (what a message brings at the end of the r-th step from
-now; q is the largest delay). In step s client j keeps W_jj z_j and sends W_ij z_j to i, and
+Unreliable links. Every ordered pair of clients has buffers for messages in flight. The state between two steps is z_i
+of the n clients and, for every pair j → i with i ≠ j, the buffers b_ij^0 (sent, but in no message in flight) and
+b_ij^r, r = 1 .. q (in a message that arrives at the end of the r-th step from now; q is the largest delay). In step s
+client j keeps W_jj z_j and sends W_ij z_j to i, and
 
     buffers move on          b_ij^r → b_ij^{r−1} for r ≥ 2, and b_ij^1 → z_i
     the message is lost      the share → b_ij^0
-    it is late by r steps    the share → b_ij^r, or z_i for r = 0; with running sums it takes along b_ij^0 and every
-                             buffer that would arrive later than it does, b_ij^k with k > r + 1
+    it is late by r steps    the share → b_ij^r, or z_i for r = 0; with running sums it also carries b_ij^0 and every
+                             buffer that would arrive later, b_ij^k with k > r + 1
 
-Nothing leaves the state, so that the matrix A_s of the step is column-stochastic. With buffers that are empty before a
-call of S steps, its P is the block of the clients in A_S … A_1.
-
-Slow and obvious, (n + n(n−1)(q+1))² numbers: the judge of the channels, with which it shares only the network.
+Nothing leaves the state, so the matrix A_s of the step is column-stochastic. If the buffers are empty before a call of
+S steps, its P is the block of the clients in A_S … A_1. The matrix has (n + n(n−1)(q+1))² entries. It checks the
+channels, with which it shares only the network.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hgp_ref.philox import MAX_STEP
 def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray:
     """A_s, (N, N) with N = n + n(n−1)(q+1): clients first, then b_ij^0 … b_ij^q, pairs ordered by i, then j.
 
-    `robust` is whether messages carry running sums; if not, b_ij^0 collects what is lost for good.
+    `robust`: messages carry running sums. Otherwise b_ij^0 holds what is lost for good.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
     robust = validation.boolean("robust", robust)
     n, q = net.n, net.delay
     size = n + n * (n - 1) * (q + 1)
-    require_memory(f"n={n}, delay={q} given: the augmented matrix (N, N) with N = {size}", size, size)
+    require_memory(f"the augmented matrix (N, N) for n={n}, delay={q}", size, size)
     indptr, senders, shares = net.csr(s)
     sent, late = np.zeros((n, n)), np.full((n, n), -1)
     receivers = np.repeat(np.arange(n), np.diff(indptr))
@@ -64,10 +64,8 @@ def augmented_product(net: Unreliable, first: int, steps: int, robust: bool = Tr
     >>> hgp.exact.augmented_product(net, first=1, steps=3).sum(axis=0)
     array([1., 1., 1., 1.])
     """
-    first, steps = (
-        validation.integer("first", first, 1, MAX_STEP),
-        validation.integer("steps", steps, 1, validation.LONGEST),
-    )
+    first = validation.integer("first", first, 1, MAX_STEP)
+    steps = validation.integer("steps", steps, 1, validation.LONGEST)
     product = augmented_matrix(net, first, robust)
     for s in range(first + 1, first + steps):
         product = augmented_matrix(net, s, robust) @ product
@@ -80,38 +78,37 @@ def _first_buffer(n: int, q: int, i: int, j: int) -> int:
 
 
 def _link(A: np.ndarray, i: int, j: int, b: int, q: int, share: float, late: int, robust: bool) -> None:
-    """The columns of the pair j → i: buffers b .. b + q, and what goes from z_j; `late` is −1 for lost."""
+    """Fill in the columns of the pair j → i: buffers b .. b + q, and the share of z_j; `late` is −1 if lost."""
     goes_to = [b, i, *range(b + 1, b + q)][: q + 1]  # from b^0, b^1, b^2 … b^q
     if share and late < 0:
         A[b, j] += share
     elif share:
-        there = i if late == 0 else b + late
-        A[there, j] += share
+        destination = i if late == 0 else b + late
+        A[destination, j] += share
         for r in (0, *range(late + 2, q + 1)) if robust else ():
-            goes_to[r] = there
+            goes_to[r] = destination
     for r, place in enumerate(goes_to):
         A[place, b + r] += 1.0
 
 
-# ----------------------------------------------------------------------------------------------------
-# The averaging operators as matrices: Θ and, from products of mixing matrices, its Push-Sum approximations.
+# ------------------------------------------------------------------------------------------------------- Θ and Push-Sum
 #
 # With W_s the column-stochastic mixing matrix of graph s, call m (from 0) of S steps has
 #
 #     P_m = W_{(m+1)S} … W_{mS+1},        ω_{m+1} = P_m ω_m,   ω_0 = 1,
 #
-# and turns u (n, d) into K_m u. Three ways to treat the weights ω between calls:
+# and maps u (n, d) to K_m u. There are three rules for the weights ω between calls:
 #
-#     reset     K_m = diag(P_m 1)⁻¹ P_m: every call is a Push-Sum of its own. K_m is row-stochastic.
-#     keep      K_m = diag(P_m ω_m)⁻¹ P_m: the weights run on but the call restarts from the debiased u, so that rows
-#               do not sum to one.
-#     conserve  mass and weights both run on: z ← P_m z, ω ← P_m ω, ū = z/ω, then z ← ω ū − η H ū. As ū = K_m z with
-#               the K_m of "keep", only the Hessian factor differs: diag(ω_{m+1}) − η H in place of I − η H
-#               (`estimate` takes these weights).
+#     reset     K_m = diag(P_m 1)⁻¹ P_m: every call is a separate Push-Sum. K_m is row-stochastic.
+#     keep      K_m = diag(P_m ω_m)⁻¹ P_m: the weights carry over, but each call starts from the debiased u, so rows do
+#               not sum to one.
+#     conserve  sums and weights both carry over: z ← P_m z, ω ← P_m ω, ū = z/ω, then z ← ω ū − η H ū. As ū = K_m z
+#               with the K_m of "keep", only the Hessian factor differs: diag(ω_{m+1}) − η H instead of I − η H
+#               (pass these weights to `estimate`).
 #
-# Over links that lose and delay, P_m is what clients make of a call that begins with nothing under way (`augmented`),
-# with plain messages or, `robust`, with running sums; there is only "reset", for nothing (n, n) tells what is under
-# way.
+# Over unreliable links, P_m belongs to a call that starts with no message in flight (`augmented_matrix`), with plain
+# messages or, `robust`, with running sums. Only "reset" is possible, because an (n, n) matrix holds no messages in
+# flight.
 
 
 DEBIAS = ("reset", "keep", "conserve")
@@ -126,15 +123,13 @@ def theta(n: int, d: int) -> np.ndarray:
     array([[0.5, 0.5],
            [0.5, 0.5]])
     """
-    n, d = validation.integer("n", n, 0), validation.integer("d", d, 0)
-    if n < 1 or d < 1:
-        raise ValueError(f"n={n}, d={d} given, needed integers >= 1")
-    require_memory(f"n={n}, d={d} given: Θ (nd, nd)", n * d, n * d)
+    n, d = validation.integer("n", n), validation.integer("d", d)
+    require_memory(f"Θ (nd, nd) for n={n}, d={d}", n * d, n * d)
     return np.kron(np.full((n, n), 1.0 / n), np.eye(d))
 
 
 def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False) -> np.ndarray:
-    """P_m = W_{(m+1)S} … W_{mS+1} for m = `call` and S = `steps`, (n, n): column-stochastic where nothing is lost.
+    """P_m = W_{(m+1)S} … W_{mS+1} for m = `call` and S = `steps`, (n, n); column-stochastic if nothing is lost.
 
     Examples
     --------
@@ -153,7 +148,7 @@ def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False
 
 
 def push_sum_matrix(net: Network, steps: int, call: int = 0, debias: str = "reset", robust: bool = False) -> np.ndarray:
-    """K_m of call m = `call`, (n, n): what Push-Sum of S = `steps` steps does to u (see the module's head).
+    """K_m of call m = `call`, (n, n): Push-Sum with S = `steps` steps maps u to K_m u.
 
     Examples
     --------
@@ -190,11 +185,6 @@ def push_sum_matrices(
 
     Over unreliable links, where weights are reset, ω_{m+1} is P_m 1.
 
-    Returns
-    -------
-    two lists
-        K_0 … and the weights before each call.
-
     Examples
     --------
     >>> K, weights = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 5, calls=2)
@@ -203,7 +193,7 @@ def push_sum_matrices(
     """
     _check_debias(debias, net)
     _check(net, steps, calls=calls)
-    require_memory(f"calls={calls} given: the matrices (M, n, n)", calls, net.n, net.n)
+    require_memory(f"matrices (M, n, n) for calls={calls}", calls, net.n, net.n)
     matrices, weights, omega = [], [], np.ones(net.n)
     for m in range(calls):
         P = mixing_product(net, steps, m, robust)
@@ -218,19 +208,19 @@ def _check_debias(debias: str, net: Network) -> None:
     validation.choice("debias", debias, DEBIAS)
     if debias != "reset" and isinstance(net, Unreliable) and not net.is_reliable:
         raise ValueError(
-            f"debias={debias!r} given for {net!r}, needed 'reset': what is under way between calls has no place in a "
-            "matrix (n, n); multiply augmented_matrix"
+            f"debias must be 'reset' over {net!r}, got {debias!r}: an (n, n) matrix does not hold messages in flight "
+            "between calls; multiply augmented_matrix instead"
         )
 
 
 def _check(net: Network, steps: int, **numbers: int) -> None:
     if not isinstance(getattr(net, "n", None), int) or not callable(getattr(net, "mixing_matrices", None)):
-        raise TypeError(f"net: {type(net).__name__} given, needed a network with n and mixing_matrices(first, count)")
+        raise TypeError(f"net must be a network with n and mixing_matrices(first, count), got {type(net).__name__}")
     validation.integer("steps", steps, 1, validation.LONGEST)
     for name, number in numbers.items():
         validation.integer(name, number, 0, validation.LONGEST)
     last = (max(numbers.values()) + 1) * steps
     if last > validation.LONGEST:
         raise ValueError(
-            f"steps={steps} given: step {last} is needed, the explicit reference goes to {validation.LONGEST}"
+            f"steps must lead to at most graph {validation.LONGEST}, got {steps}, which needs graph {last}"
         )

@@ -4,12 +4,10 @@
               with H = blockdiag(H_i), J = blockdiag(J_i);
     reduced   d_i = ∂_λ f_i − J_i w*,   w* = (Σ_k H_k)⁻¹ Σ_k ∂_x f_k, a system of d unknowns.
 
-They agree for every η > 0: I − (I − ηH)Θ is the identity on disagreement and ηH̄ on consensus, hence invertible whenever
-the mean Hessian H̄ is.
-
-Both are refined with residuals in twice the precision (`linear_systems`), so that the result is that of the derivatives
-as the problem evaluates them, rounded once. What roundings of the derivatives themselves become is estimated on request
-(`error`).
+They agree for every η > 0: I − (I − ηH)Θ is the identity on disagreement and ηH̄ on consensus, hence invertible if and
+only if the mean Hessian H̄ is. Both are refined with residuals in twice the precision (`linear_systems`), so the result
+is exact for the derivatives as the problem evaluates them, rounded once. `return_error` estimates the effect of
+rounding in the derivatives.
 """
 
 from __future__ import annotations
@@ -69,28 +67,22 @@ def hypergradient(
     *,
     return_error: bool = False,
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-    """The hyper-gradient formula at (x, λ), (n, d_λ): the truth when x is the inner solution of λ.
-
-    `method` is "reduced" or "stacked"; `eta` > 0 enters only the stacked system and cancels. ValueError if the mean
-    Hessian is not positive definite, or if the matrices would exceed `exact.derivatives.MEMORY_LIMIT`.
+    """The hyper-gradient formula at (x, λ), (n, d_λ): the true hyper-gradient if x is the inner solution of λ.
 
     Parameters
     ----------
-    method : str
-        Which of the forms above.
-    eta : float
-        η of the stacked form; the result does not depend on it.
-    return_error : bool
-        Return (value, error) instead of the value. `error` (n, d_lam) estimates |value − exact|, entry by entry: what
-        rounding of the problem's derivatives becomes on the way, and what the solve leaves. It is rigorous to first
-        order where the problem offers `term_sizes`; otherwise each entry of a derivative is taken as correctly rounded.
-        Infinite where rounding could make the mean Hessian singular.
+    method : "reduced" or "stacked".
+    eta : η of the stacked form; the result does not depend on it.
+    return_error : return (value, error) instead of the value. `error` (n, d_lam) estimates |value − exact|, entry by
+        entry: the effect of rounding in the problem's derivatives, and the error of the solve. It is rigorous to first
+        order if the problem has `term_sizes`; otherwise each entry of a derivative is assumed to be correctly rounded.
+        It is infinite if rounding could make the mean Hessian singular.
 
     Raises
     ------
     ValueError
-        The mean Hessian is not positive definite, a client's Hessian is not symmetric, the result leaves the range of
-        float64, or a matrix would not fit into memory.
+        If the mean Hessian is not positive definite, a client's Hessian is not symmetric, the result leaves the range
+        of float64, or a matrix would exceed `exact.derivatives.MEMORY_LIMIT`.
 
     Examples
     --------
@@ -126,7 +118,7 @@ def _stacked(system: HessianSum, b: np.ndarray, eta: float) -> Pair:
     n, d = b.shape
     Theta, identity = theta(n, d), np.eye(n * d)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LinAlgWarning)  # a singular matrix leaves a residual, which is looked at below
+        warnings.simplefilter("ignore", LinAlgWarning)  # a singular matrix leaves a residual, which is checked below
         system_matrix = identity - (identity - eta * block_diag(*system.H)) @ Theta  # (nd, nd)
         factors = lu_factor(system_matrix, check_finite=False)
 
@@ -159,8 +151,7 @@ def _stacked(system: HessianSum, b: np.ndarray, eta: float) -> Pair:
     return w
 
 
-# ----------------------------------------------------------------------------------------------------
-# HGP's v^(M) by its explicit formula, with dense block matrices.
+# -------------------------------------------------------------------------------------------- HGP's v^(M), as a formula
 #
 #     v^(M) = ∂_λ f − η Σ_{m<M} Ĵ^(m) Θ̂_m [Π_{m'<m} (I − η Ĥ^(m')) Θ̂_{m'}] ∂_x f,     Θ̂_m = K_m ⊗ I_d,
 #
@@ -182,17 +173,8 @@ def estimate(
 ) -> np.ndarray:
     """v^(M), (n, d_λ), for the M = len(matrices) averaging matrices K_m (n, n).
 
-    `batches_v`, `batches_u`: (M, n, b) instance indices per iteration, all instances if None. `weights`: ω_1 … ω_M for
-    conserved mass.
-
-    Parameters
-    ----------
-    matrices : sequence of (n, n)
-        K_0 … K_{M−1}, such as `push_sum_matrices` gives.
-    batches_v, batches_u : sequences of arrays, optional
-        Mini-batches of each iteration for v and for u.
-    weights : sequence of arrays, optional
-        Where sums are conserved: ω before each call and after the last.
+    `push_sum_matrices` returns such matrices. `batches_v` and `batches_u` are (M, n, b) instance indices per iteration,
+    by default all instances. `weights` are ω_1 … ω_M, (n,) each, if sums are conserved.
 
     Examples
     --------
@@ -213,9 +195,9 @@ def estimate(
         for m, K in enumerate(_listed("matrices", matrices))
     ]
     require_memory("the stacked operators (n d_x, n d_x)", n * d, n * d)
-    for name, given in (("batches_v", batches_v), ("batches_u", batches_u), ("weights", weights)):
-        if given is not None and len(_listed(name, given)) != len(matrices):
-            raise ValueError(f"{name} has {len(given)} entries for {len(matrices)} matrices; one each is needed")
+    for name, entries in (("batches_v", batches_v), ("batches_u", batches_u), ("weights", weights)):
+        if entries is not None and len(_listed(name, entries)) != len(matrices):
+            raise ValueError(f"{name} must have {len(matrices)} entries, one per matrix, got {len(entries)}")
     if weights is not None:
         weights = [validation.real_array(f"weights[{m}]", omega, (n,), "(n,)") for m, omega in enumerate(weights)]
     J = _blocks(jacobians, problem, x, lam, batches_v)
@@ -225,17 +207,17 @@ def estimate(
     for m, K in enumerate(matrices):
         Theta_m = np.kron(K, np.eye(d))  # (nd, nd)
         v -= eta * J(m) @ Theta_m @ product @ f_x.ravel()
-        kept = np.eye(n * d) if weights is None else np.kron(np.diag(weights[m]), np.eye(d))
-        product = (kept - eta * H(m)) @ Theta_m @ product
+        identity = np.eye(n * d) if weights is None else np.kron(np.diag(weights[m]), np.eye(d))
+        product = (identity - eta * H(m)) @ Theta_m @ product
     if not np.all(np.isfinite(v)):
-        raise ValueError(f"eta={eta:g} given: the series leaves the range of floating point at this x and lam")
+        raise ValueError(f"eta must be small enough for a series within the range of floating point, got {eta:g}")
     return v.reshape(f_lam.shape)
 
 
-def _listed(name: str, given: Sequence[Array]) -> Sequence[Array]:
-    if not isinstance(given, list | tuple) and not (isinstance(given, np.ndarray) and given.ndim >= 1):
-        raise TypeError(f"{name}: {type(given).__name__} given, needed a list with one entry for each iteration")
-    return given
+def _listed(name: str, entries: Sequence[Array]) -> Sequence[Array]:
+    if not isinstance(entries, list | tuple) and not (isinstance(entries, np.ndarray) and entries.ndim >= 1):
+        raise TypeError(f"{name} must be a list with one entry per iteration, got {type(entries).__name__}")
+    return entries
 
 
 def _blocks(
@@ -248,19 +230,18 @@ def _blocks(
     return lambda m: block_diag(*derivative(problem, x, lam, batches[m]))
 
 
-# ----------------------------------------------------------------------------------------------------
-# The other derivatives that the literature calls a hyper-gradient, explicitly: each is the limit of some method.
+# ------------------------------------------------------------------------------------------------ other hyper-gradients
 #
-# With H̄ and J̄ the means over clients and w* = H̄⁻¹ mean_k ∂_x f_k,
+# Other derivatives are called hyper-gradients in the literature; each is the limit of some method. With H̄ and J̄ the
+# means over clients and w* = H̄⁻¹ mean_k ∂_x f_k,
 #
 #     Global   of Σ_k f_k along λ_i          ∂_λ f_i − J_i w*                       `exact.hypergradient`
 #              of mean_k f_k, λ shared       mean_i (∂_λ f_i − J_i w*)
-#     Client   of the own f_i along λ_i      ∂_λ f_i − (1/n) J_i H̄⁻¹ ∂_x f_i
-#              of the own f_i, λ shared      ∂_λ f_i − J̄ H̄⁻¹ ∂_x f_i
-#     Local    as if others did not exist    ∂_λ f_i − J_i H_i⁻¹ ∂_x f_i
+#     Client   of f_i along λ_i              ∂_λ f_i − (1/n) J_i H̄⁻¹ ∂_x f_i
+#              of f_i, λ shared              ∂_λ f_i − J̄ H̄⁻¹ ∂_x f_i
+#     Local    of f_i without other clients  ∂_λ f_i − J_i H_i⁻¹ ∂_x f_i
 #
-# where λ is shared its mean over clients is what a method with one λ for all moves along: of Client it is that of
-# Global.
+# If λ is shared, a method with one λ for all follows the mean over clients; the means of Client and of Global agree.
 
 
 def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
@@ -279,12 +260,7 @@ def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
 
 
 def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = False) -> np.ndarray:
-    """d f_i / dλ_i of each client's own cost through the solution that all share, (n, d_λ); along a shared λ if asked.
-
-    Raises
-    ------
-    ValueError
-        x or λ does not fit the problem, or the mean Hessian is not positive definite.
+    """d f_i / dλ_i of each client's cost f_i through the shared solution, (n, d_λ); with `shared`, along one common λ.
 
     Examples
     --------
@@ -309,12 +285,7 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
 
 
 def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
-    """∂_λ f_i − J_i H_i⁻¹ ∂_x f_i, (n, d_λ): what each client would find alone.
-
-    Raises
-    ------
-    ValueError
-        x or λ does not fit the problem, or a client's Hessian is not positive definite.
+    """∂_λ f_i − J_i H_i⁻¹ ∂_x f_i, (n, d_λ): the hyper-gradient of each client alone.
 
     Examples
     --------
@@ -343,10 +314,9 @@ def _pairs(rows: list[Pair]) -> Pair:
     return np.stack([hi for hi, _ in rows]), np.stack([lo for _, lo in rows])
 
 
-# ----------------------------------------------------------------------------------------------------
-# How fast gradient tracking converges over graphs that repeat, by the eigenvalues of one period.
+# ------------------------------------------------------------------- the rate of gradient tracking over periodic graphs
 #
-# Once the weights have settled (ω after c calls is ω again, P_{c−1} … P_0 ω = ω), a call with P maps, with w = u/ω,
+# Once the weights are periodic (P_{c−1} … P_0 ω = ω after c calls), a call with P maps, with w = u/ω,
 #
 #     (u, y) ↦ (u⁺, P y + H(u⁺/ω⁺ − u/ω)),      u⁺ = P(u − ηy),   ω⁺ = Pω,
 #
@@ -356,19 +326,19 @@ def _pairs(rows: list[Pair]) -> Pair:
 # call.
 
 
-SETTLED = 1e-13  # relative change of ω over a period
+UNCHANGED = 1e-13  # relative change of ω over a period
 MOST_PERIODS = 100_000
 
 
 def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> float:
-    """The factor by which `hgp.methods.Tracking(step)` shrinks its error in a call, in the limit; unstable above 1.
+    """The asymptotic factor on the error of `hgp.methods.Tracking(step)` per call; unstable above 1.
 
     Parameters
     ----------
-    H : (n, d, d), Hessians of the clients, such as `exact.hessians(problem, x, lam)`.
-    net : a network that repeats itself (`net.period`), jointly strongly connected.
+    H : (n, d, d), the clients' Hessians, e.g. `exact.hessians(problem, x, lam)`.
+    net : a periodic network (`net.period`), jointly strongly connected.
     step : η.
-    steps : S, graphs of a call.
+    steps : S, graphs per call.
 
     Examples
     --------
@@ -383,13 +353,13 @@ def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> f
     step, steps = validation.positive("step", step), validation.integer("steps", steps, 1, validation.LONGEST)
     validation.instance("net", net, Network)
     if net.n != n:
-        raise ValueError(f"net: {net.n} clients given, needed {n} as in H")
+        raise ValueError(f"net must have {n} clients like H, got {net.n}")
     if net.period is None:
-        raise ValueError(f"net: {net!r} given, which never repeats; needed a network with a period")
+        raise ValueError(f"net must be periodic, got {net!r}")
     require_memory("the map of a period (2nd, 2nd)", 2 * n * d, 2 * n * d)
     calls = math.lcm(net.period, steps) // steps
     products = [mixing_product(net, steps, call) for call in range(calls)]
-    omega = _settled(products, net)
+    omega = _periodic_weights(products, net)
     blocks, T = block_diag(*H), np.eye(2 * n * d)
     invariant = np.tile(np.eye(d), (1, n)) @ np.hstack([-blocks / np.repeat(omega, d), np.eye(n * d)])  # (d, 2nd)
     for P in products:
@@ -403,17 +373,17 @@ def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> f
 def _call(P: np.ndarray, H: np.ndarray, step: float, omega: np.ndarray, after: np.ndarray) -> np.ndarray:
     """The matrix of one call on (u, y)."""
     ahead = np.hstack([P, -step * P])  # u⁺
-    own = np.hstack([H / omega, np.zeros_like(H)])  # H u/ω
-    return np.vstack([ahead, np.hstack([np.zeros_like(P), P]) + H @ (ahead / after[:, None]) - own])
+    Hw = np.hstack([H / omega, np.zeros_like(H)])
+    return np.vstack([ahead, np.hstack([np.zeros_like(P), P]) + H @ (ahead / after[:, None]) - Hw])
 
 
-def _settled(products: list[np.ndarray], net: Network) -> np.ndarray:
-    """ω that a period reproduces, with mean 1."""
+def _periodic_weights(products: list[np.ndarray], net: Network) -> np.ndarray:
+    """ω with mean 1 that is unchanged after a period."""
     omega = np.ones(net.n)
     for _ in range(MOST_PERIODS):
         before = omega
         for P in products:
             omega = P @ omega
-        if np.abs(omega - before).max() <= SETTLED * net.n:
+        if np.abs(omega - before).max() <= UNCHANGED * net.n:
             return omega
-    raise ValueError(f"net: weights do not settle over {MOST_PERIODS} periods of {net!r}")
+    raise ValueError(f"net must have weights that converge within {MOST_PERIODS} periods, got {net!r}")

@@ -1,4 +1,4 @@
-"""Networks: who hears whom at step s — a pure function of (seed, step)."""
+"""Networks: which clients send to which at step s, a pure function of (seed, step)."""
 
 from hgp_ref.networks.base import Network
 from hgp_ref.networks.connectivity import (

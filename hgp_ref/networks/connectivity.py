@@ -1,14 +1,18 @@
-"""Do the products of the mixing matrices become positive? With self-loops, whenever unions are strongly connected.
+"""Can averaging over these graphs tend to the mean?
 
-Without self-loops that is not enough: on a directed ring every value is handed on whole and never meets another. For a
-network of period T the question is one of the *unrolled* graph on nodes (t, i), t = 0 .. T-1,
+It does if the products of mixing matrices become positive. With self-loops this holds if and only if the unions of the
+graphs over windows are strongly connected, for some B (Assumption 1):
 
-    (t, j) -> (t + 1 mod T, i)   where j -> i at step first + t:
+    for every t ≥ 0 the union of the graphs of steps first + tB, …, first + (t + 1)B − 1 is strongly connected.
 
-P(T) ... P(1), and every such product that starts at another step, has a positive power if and only if this graph is
-strongly connected and the lengths of its cycles, all multiples of T, have no common divisor beyond T [1]. Of a network
-that never repeats the union over the stretch is judged instead, as if every step were it: where that has a common
-divisor d > 1, the clients fall into d groups that never meet; where it has none, nothing is promised.
+Without self-loops this is not enough: on a directed ring every value is passed on whole and never meets another. A
+network of period T has positive products if and only if the unrolled graph on nodes (t, i), t = 0 .. T−1,
+
+    (t, j) → (t + 1 mod T, i)   where j → i at step first + t,
+
+is strongly connected and the lengths of its cycles, all multiples of T, have no common divisor beyond T [1]. For a
+network that never repeats, the union over the steps is examined as if every step were it: a common divisor d > 1 means
+d groups of clients that never meet; otherwise nothing is concluded.
 
 [1] E. Seneta. Non-negative matrices and Markov chains. Springer, 1981, chapter 1.
 """
@@ -27,13 +31,12 @@ from hgp_ref.validation import Count, Instance, Integer, Rule, checked
 
 @dataclass(frozen=True)
 class Periodic:
-    """Without self-loops the clients fall into groups whose values never meet at one of steps first, first + 1, ...
+    """Graphs without self-loops that are periodic: values of different groups of clients never meet.
 
     Attributes
     ----------
-    first : the first step looked at.
-    count : how many.
-    groups : into which clients fall that hear each other in turn only.
+    first, count : the steps first .. first + count − 1 were examined.
+    groups : number of groups.
 
     Examples
     --------
@@ -57,7 +60,7 @@ class Periodic:
 
 
 def periodic(net: Network, first: int, count: int) -> Periodic | None:
-    """None if every client hears itself, or if values meet all the same; see the module for networks without period."""
+    """None if there are self-loops, or if the graphs are not periodic; see the module for networks without period."""
     if net.self_loops or net.n == 1:
         return None
     if net.period is not None:
@@ -76,7 +79,7 @@ def _unrolled(net: Network, first: int) -> Edges:
 
 
 def _groups_of_union(net: Network, first: int, count: int) -> int:
-    """Groups of the union; more steps only merge them, so one group ends the search."""
+    """Groups of the union. More steps only merge groups, so the search ends with one."""
     pairs, added, chunk, groups = np.empty(0, np.int64), 0, 1, 2
     while added < count and groups > 1:
         chunk = min(chunk, count - added)
@@ -88,9 +91,9 @@ def _groups_of_union(net: Network, first: int, count: int) -> int:
 
 
 def _groups(nodes: int, senders: np.ndarray, receivers: np.ndarray, length: int) -> int:
-    """gcd of the lengths of cycles over `length`; strong components, where there are several.
+    """The gcd of the lengths of cycles, divided by `length`; or the number of strong components if there are several.
 
-    In a strongly connected graph with distances l from a node the gcd is that of l(a) + 1 - l(b) over the edges a -> b.
+    In a strongly connected graph with distances l from a node, it is the gcd of l(a) + 1 − l(b) over the edges a → b.
     """
     graph = edge_matrix(senders, receivers, nodes)
     components = connected_components(graph, directed=True, connection="strong", return_labels=False)
@@ -104,18 +107,13 @@ def _groups(nodes: int, senders: np.ndarray, receivers: np.ndarray, length: int)
 
 
 def edge_matrix(senders: np.ndarray, receivers: np.ndarray, size: int) -> csr_array:
-    """Edges as a matrix whose indices are int32: SciPy up to 1.11.2 finds no component in graphs with int64 ones."""
+    """Edges as a matrix with int32 indices: SciPy up to 1.11.2 finds no components with int64."""
     a, b = senders.astype(np.int32), receivers.astype(np.int32)
     return csr_array((np.ones(a.size), (a, b)), shape=(size, size))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Strong connectivity of the union of graphs over a stretch of steps, and the B of Assumption 1.
-#
-#     for every t >= 0 the union of the graphs of steps first + tB .. first + (t + 1) B - 1 is strongly connected.
-#
-# Strong components are contracted as steps are added and only the edges between them are kept, so memory stays small; a
-# stretch is left as soon as one component remains. A periodic network is looked at for one period at most.
+# Strong connectivity. As steps are added, strong components are contracted and only the edges between them are stored.
+# The search ends when one component remains. Of a periodic network one period is examined.
 
 
 WINDOW: dict[str, Rule] = {"net": Instance(Network), "first": Integer(1, 2**56), "count": Integer(1, 2**56)}
@@ -125,12 +123,11 @@ NAMED = 10  # clients named in a message
 
 @dataclass(frozen=True)
 class Disconnected:
-    """Who is cut off from the largest strong component of the union over steps first .. first + count - 1.
+    """The clients outside the largest strong component of the union over steps first .. first + count − 1.
 
     Attributes
     ----------
-    first : the first step looked at.
-    count : how many.
+    first, count : the steps that were examined.
     components : number of strong components.
     largest : clients in the largest of them.
     member : one of these clients.
@@ -160,28 +157,16 @@ class Disconnected:
             for who, what in ((self.unreached, "cannot be reached by"), (self.unheard, "cannot reach"))
             if who
         ]
-        others = f"client {self.member}" + (f" and {self.largest - 1} more" if self.largest > 1 else " alone")
+        group = f"client {self.member}" + (f" and {self.largest - 1} more" if self.largest > 1 else " alone")
         return (
             f"the graphs of steps {self.first} .. {self.first + self.count - 1} are not jointly strongly connected: "
-            f"{' and '.join(parts)} the largest strongly connected group ({others})"
+            f"{' and '.join(parts)} the largest strongly connected group ({group})"
         )
 
 
 @checked(**WINDOW)
 def strongly_connected(net: Network, first: int, count: int) -> bool:
-    """Is the union of the graphs of steps first .. first + count - 1 strongly connected?
-
-    Parameters
-    ----------
-    net : Network
-        Which graphs.
-    first, count : int
-        Steps first .. first + count - 1.
-
-    Returns
-    -------
-    bool
-        Of the union of their graphs.
+    """Whether the union of the graphs of steps first .. first + count − 1 is strongly connected.
 
     Examples
     --------
@@ -195,19 +180,7 @@ def strongly_connected(net: Network, first: int, count: int) -> bool:
 
 @checked(**WINDOW)
 def unreachable(net: Network, first: int, count: int) -> Disconnected | None:
-    """None if the union over the stretch is strongly connected, else who cannot be reached and who cannot reach.
-
-    Parameters
-    ----------
-    net : Network
-        Which graphs.
-    first, count : int
-        Steps first .. first + count - 1.
-
-    Returns
-    -------
-    Disconnected or None
-        Who is cut off.
+    """None if the union over these steps is strongly connected, else which clients cannot be reached or cannot reach.
 
     Examples
     --------
@@ -229,21 +202,9 @@ def unreachable(net: Network, first: int, count: int) -> Disconnected | None:
 
 @checked(**WINDOW)
 def diagnose_connectivity(net: Network, first: int, count: int) -> Disconnected | Periodic | None:
-    """What keeps averaging over the stretch from the mean, with a `message`; None if nothing is seen.
+    """Why averaging over these steps does not tend to the mean, with a `message`; None if no reason is found.
 
-    Either the union of its graphs is not strongly connected, or, without self-loops, they are periodic.
-
-    Parameters
-    ----------
-    net : Network
-        Which graphs.
-    first, count : int
-        Steps first .. first + count - 1.
-
-    Returns
-    -------
-    Disconnected, Periodic or None
-        With a `message`.
+    Either the union of the graphs is not strongly connected, or they have no self-loops and are periodic.
 
     Examples
     --------
@@ -255,27 +216,9 @@ def diagnose_connectivity(net: Network, first: int, count: int) -> Disconnected 
 
 @checked(net=Instance(Network), first=Integer(1, 2**56), count=Count(1))
 def smallest_window(net: Network, first: int, count: int) -> int | None:
-    """Smallest B such that the union over every window first + tB .. first + (t + 1) B - 1 is strongly connected.
+    """The smallest B such that the union over every window first + tB .. first + (t + 1)B − 1 is strongly connected.
 
-    Windows lie wholly inside the stretch first .. first + count - 1: the last count mod B steps, which fill no window,
-    are not judged. None if no B up to count works.
-
-    Parameters
-    ----------
-    net : Network
-        Which graphs.
-    first, count : int
-        Steps first .. first + count - 1.
-
-    Returns
-    -------
-    int or None
-        B.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `count` must be an integer ≥ 1.
+    Only windows inside first .. first + count − 1 are examined. None if no B up to count works.
 
     Examples
     --------
@@ -309,9 +252,9 @@ class _Condensation:
         self.between = np.empty((2, 0), np.int64)  # edges between components: sender, receiver
 
     def extend(self, first: int, count: int, growth: int = 2) -> _Condensation:
-        """Add steps first, first + 1, ... until one component is left or count steps were added; `steps` says how many.
+        """Add steps first, first + 1, … until one component is left or `count` steps were added.
 
-        Each round adds `growth` times as many steps as the one before; with growth 1 `steps` is the smallest number.
+        Each round adds `growth` times as many steps as the one before. With growth 1, `steps` is the smallest number.
         """
         limit = max(1, int(CHUNK_EDGES / max(1.0, self.net.expected_edges)))
         chunk = 1
@@ -344,7 +287,7 @@ class _Condensation:
 
 
 def _useful(net: Network, first: int, count: int) -> int:
-    """Steps of the stretch worth looking at: one period at most."""
+    """The number of steps to examine: one period at most."""
     return count if net.period is None else min(count, net.period)
 
 

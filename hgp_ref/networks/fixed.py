@@ -1,4 +1,11 @@
-"""Graphs that do not change or change by rule, with nothing random: FullyConnected, SelfLoops, OnePeerExponential."""
+"""Graphs without randomness, and one random graph that never changes.
+
+FullyConnected        W_s = 11ᵀ/n
+SelfLoops             W_s = I
+OnePeerExponential    client i sends to i + 2^((s−1) mod L): exact after L steps if n is a power of two
+Schedule              graphs of the user, repeated periodically
+StaticUndirected      a connected Erdős–Rényi graph with symmetric doubly stochastic weights
+"""
 
 from __future__ import annotations
 
@@ -23,12 +30,7 @@ from hgp_ref.validation import Choice, Probability, Seed, check_memory, checked
 
 @checked(n=CLIENTS)
 class FullyConnected(Network):
-    """Everyone sends to everyone: P(s) = 11^T / n, one step is the exact mean.
-
-    Parameters
-    ----------
-    n : int
-        Clients.
+    """Every client sends to every client: W_s = 11ᵀ/n, and one step is the exact mean.
 
     Examples
     --------
@@ -63,12 +65,7 @@ class FullyConnected(Network):
 
 @checked(n=CLIENTS)
 class SelfLoops(Network):
-    """Nobody sends to anybody else: P(s) = I, local computation.
-
-    Parameters
-    ----------
-    n : int
-        Clients.
+    """No communication: W_s = I.
 
     Examples
     --------
@@ -99,11 +96,6 @@ class OnePeerExponential(Network):
 
     If n is a power of two, L steps give the exact mean. For n = 1 there is only the self-loop.
 
-    Parameters
-    ----------
-    n : int
-        Clients.
-
     Examples
     --------
     >>> hgp.networks.OnePeerExponential(4).mixing_matrix(2)
@@ -125,24 +117,15 @@ class OnePeerExponential(Network):
         return float(self.n if self.n == 1 else 2 * self.n)
 
     def hop(self, s: int) -> int:
-        """2^((s - 1) mod L), how far messages go at step s.
-
-        Parameters
-        ----------
-        s : the step, from 1.
-
-        Returns
-        -------
-        int.
-        """
+        """2^((s − 1) mod L), how far messages go at step s."""
         return 1 << (self._step(s) - 1) % self.hops
 
     def out_adjacency(self, s: int) -> Edges:
-        hop, own = self.hop(s), np.arange(self.n, dtype=np.int64)
+        hop, clients = self.hop(s), np.arange(self.n, dtype=np.int64)
         if self.n == 1:
             return np.arange(2, dtype=np.int64), np.zeros(1, dtype=np.int32)
-        peer = (own + hop) % self.n
-        both = np.stack([np.minimum(own, peer), np.maximum(own, peer)], axis=1)  # (n, 2)
+        peer = (clients + hop) % self.n
+        both = np.stack([np.minimum(clients, peer), np.maximum(clients, peer)], axis=1)  # (n, 2)
         return np.arange(self.n + 1, dtype=np.int64) * 2, both.astype(np.int32).ravel()
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
@@ -150,18 +133,7 @@ class OnePeerExponential(Network):
         return np.unique(np.array([j, (j + self.hop(s)) % self.n], dtype=np.int64))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Graphs as a user may give them, read into the rows of a column-stochastic matrix: what Schedule accepts.
-#
-# An item of a schedule is one of
-#
-#     a matrix        (n, n) array or scipy.sparse matrix, [i, j] = weight of j -> i; columns sum to 1, positive
-#     diagonal
-#     an edge list    tuple (senders, receivers) of integer sequences; j -> i has weight 1 / outdegree of j
-#     a graph         networkx DiGraph u -> v, or Graph, whose edges go both ways; weights as of an edge list, or an
-#                     attribute of the edges
-#
-# Only the first of these, as an array, has n^2 entries.
+# Reading the graphs of a Schedule into CSR. Only an array given as a matrix has n² entries.
 
 
 EdgeList = tuple[np.ndarray, np.ndarray]
@@ -195,7 +167,7 @@ def numbered(items: list[Any], n: int | None, weight: str | None) -> tuple[list[
     else:
         n = next((_order(item) for item in items if not isinstance(item, tuple) and not _is_networkx(item)), None)
     if weight is not None and not (graphs and isinstance(weight, str)):
-        raise ValueError(f"weight={weight!r} given, needed None, or the name of an edge attribute of networkx graphs")
+        raise ValueError(f"weight must be None or the name of an edge attribute of networkx graphs, got {weight!r}")
     numbers, nodes = _numbers(graphs, n)
     read = [_read(f"graphs[{t}]", item, numbers, n, weight) for t, item in enumerate(items)]
     if n is None:
@@ -205,12 +177,12 @@ def numbered(items: list[Any], n: int | None, weight: str | None) -> tuple[list[
 
 
 def rows(name: str, n: int, item: Item) -> Csr:
-    """P by rows, with weights that sum to 1 over each column to the rounding of float64."""
+    """W by rows; columns sum to 1 up to the rounding of float64."""
     if isinstance(item, tuple):
         return _from_edges(name, n, *item)
     if item.shape != (n, n):
-        needed = f"a matrix of shape ({n}, {n}) or a tuple (senders, receivers)"
-        raise ValueError(f"{name} must be {needed}, got shape {item.shape}")
+        expected = f"a matrix of shape ({n}, {n}) or a tuple (senders, receivers)"
+        raise ValueError(f"{name} must be {expected}, got shape {item.shape}")
     if item.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be a real matrix, got dtype {item.dtype}")
     if not isinstance(item, np.ndarray):
@@ -221,7 +193,7 @@ def rows(name: str, n: int, item: Item) -> Csr:
 
 
 def _is_networkx(item: Any) -> bool:
-    networkx = sys.modules.get("networkx")  # who has such a graph has imported it
+    networkx = sys.modules.get("networkx")  # imported, if there is such a graph
     return networkx is not None and isinstance(item, networkx.Graph)
 
 
@@ -235,7 +207,7 @@ def _numbers(graphs: list[Any], n: int | None) -> tuple[dict[Any, int], tuple[An
     nodes = list(dict.fromkeys(node for graph in graphs for node in graph))
     most = len(nodes) if n is None else n
     if len(nodes) > most:
-        raise ValueError(f"n={n} given, needed at least {len(nodes)}: so many nodes the networkx graphs have")
+        raise ValueError(f"n must be at least {len(nodes)}, the number of nodes of the networkx graphs, got {n}")
     if all(isinstance(node, Integral) and 0 <= int(node) < most for node in nodes):
         return {node: int(node) for node in nodes}, None
     return {node: place for place, node in enumerate(nodes)}, tuple(nodes)
@@ -266,7 +238,7 @@ def _edge_list(name: str, item: tuple[Any, ...]) -> EdgeList:
     parts = [part.astype(np.int64) if part.size == 0 else part for part in parts]
     if len(parts) != 2 or any(p.ndim != 1 or p.dtype.kind not in "iu" for p in parts) or parts[0].size != parts[1].size:
         raise ValueError(
-            f"{name}: an edge list is a tuple (senders, receivers) of two integer sequences of equal length"
+            f"{name}: an edge list must be a tuple (senders, receivers) of two integer sequences of equal length"
         )
     return parts[0].astype(np.int64), parts[1].astype(np.int64)
 
@@ -294,15 +266,11 @@ def _sparse_rows(matrix: csr_array) -> Csr:
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data
 
 
-# ----------------------------------------------------------------------------------------------------
-# Schedule: given graphs, repeated periodically: step s uses number (s - 1) mod T of the T given.
-
-
 SHOWN = 400  # longest schedule that __repr__ writes out, in numbers
 
 
 class Schedule(Network):
-    """P(s) = the given matrix number (s - 1) mod T, or 1 / outdegree on the given edges.
+    """A periodic sequence of T graphs: step s uses number (s − 1) mod T.
 
     Each item of `graphs` is
 
@@ -311,21 +279,12 @@ class Schedule(Network):
       their sums in float64;
     - an edge list: a tuple (senders, receivers) of two integer sequences without repeated edges, to which missing
       self-loops are added;
-    - a networkx DiGraph, u sends to v, or a Graph, whose edges go both ways: read as an edge list, or, if `weight`
-      names an edge attribute, as a matrix of these weights. Nodes 0 .. n-1 are the clients of that number, other nodes
-      are numbered in their order, and `nodes` then tells the node of each client (None otherwise).
+    - a networkx DiGraph, u sends to v, or a Graph, whose edges go both ways: an edge list, or, if `weight` names an
+      edge attribute, a matrix of these weights. If the nodes are 0 .. n-1, they are the clients of that number. Other
+      nodes are numbered in their order, and `nodes` is the node of each client (None otherwise).
 
-    A single networkx graph or scipy.sparse matrix stands for a list of it. `n` is needed only if no item is a matrix
-    and the last clients send and receive nothing. Nothing but an array given as such has n x n entries.
-
-    Parameters
-    ----------
-    graphs : iterable
-        Matrices, edge lists or networkx graphs, as above.
-    n : int, optional
-        Clients, where the graphs do not tell.
-    weight : str, optional
-        The edge attribute of networkx graphs that holds weights.
+    A single networkx graph or scipy.sparse matrix is a schedule of one. `n` is needed only if no item is a matrix and
+    the last clients neither send nor receive.
 
     Examples
     --------
@@ -370,13 +329,12 @@ class Schedule(Network):
         return super().__repr__() if size <= SHOWN else f"<Schedule of {self.period} graphs on {self.n} clients>"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Fastest-mixing symmetric weights on a graph, by a semidefinite program.
+# Fastest-mixing symmetric weights on a graph [1], by a semidefinite program:
 #
-#     minimise  || W - 11^T / n ||_2   over  W = W^T >= 0,  W 1 = 1,  W_ij = 0 where there is no edge.
+#     minimise  ‖W − 11ᵀ/n‖₂   over  W = Wᵀ ≥ 0,  W 1 = 1,  W_ij = 0 where there is no edge.
 #
-# With edge weights w_e >= 0 and the Laplacian L = sum_e w_e (e_i - e_j)(e_i - e_j)^T it reads W = I - L,
-# minimise t subject to -t I <= I - L - 11^T / n <= t I and diag(L) <= 1.
+# With edge weights w_e ≥ 0 and the Laplacian L = Σ_e w_e (e_i − e_j)(e_i − e_j)ᵀ this is W = I − L:
+# minimise t subject to −t I ≤ I − L − 11ᵀ/n ≤ t I and diag(L) ≤ 1.
 #
 # [1] S. Boyd, P. Diaconis, L. Xiao. Fastest mixing Markov chain on a graph. SIAM Review 46 (4), 2004.
 
@@ -428,41 +386,18 @@ def _solve(cp: ModuleType, n: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     return np.asarray(w.value)
 
 
-# ----------------------------------------------------------------------------------------------------
-# StaticUndirected: one connected Erdős–Rényi graph with symmetric doubly stochastic weights, at every step.
-#
-#     Each pair {i, j} is an edge with probability p, independently; the graph is drawn anew until it is connected.
-#
-# Attempt a = 1, 2, ... uses the words of step a in a stream of its own, so the graph is a pure function of (n, p,
-# seed).
-
-
 ATTEMPTS = 1000
 
 
 @checked(n=CLIENTS, p=Probability(), seed=Seed(), weights=Choice("metropolis", "fastest"))
 class StaticUndirected(Network):
-    """P(s) = W, symmetric and doubly stochastic on a connected Erdős–Rényi graph.
+    """W_s = W, symmetric and doubly stochastic on a connected Erdős–Rényi graph with edge probability p.
+
+    The graph is drawn again until it is connected.
 
     - weights="metropolis": W_ij = 1 / (1 + max(d_i, d_j)) on edges, d the degrees without self-loops, W_ii the rest.
     - weights="fastest": W minimises ‖W − 11ᵀ/n‖₂ among symmetric stochastic matrices on the graph, by a semidefinite
-      program on first use; edges without weight are dropped, self-loops kept.
-
-    Parameters
-    ----------
-    n : int
-        Clients.
-    p : float
-        Probability of each edge. The graph is drawn anew until it is connected.
-    seed : int
-        Another graph.
-    weights : {"metropolis", "fastest"}
-        The rule above; "fastest" needs cvxpy (``pip install 'hgp_ref[fastmixing]'``).
-
-    Raises
-    ------
-    ImportError
-        `weights="fastest"` without cvxpy: `pip install 'hgp_ref[fastmixing]'`.
+      program on first use. Edges without weight are dropped. Needs cvxpy (``pip install 'hgp_ref[fastmixing]'``).
 
     Examples
     --------

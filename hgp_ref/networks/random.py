@@ -1,8 +1,12 @@
-"""Dense random graphs with a rate for every pair: RandomDirected and RandomUndirected.
+"""Random graphs: RandomDirected, RandomUndirected, RandomOut, SparseErdosRenyi.
 
-    rho_ij ~ U[low, high], fixed by the seed;   at each step the edge is there with probability rho_ij, independently.
+    RandomDirected      edge j → i at step s with probability ρ_ij, where ρ_ij ~ U[low, high] is fixed by the seed
+    RandomUndirected    the same for pairs {i, j}
+    RandomOut           k distinct receivers for each client, in time of the edges
+    SparseErdosRenyi    edges of equal probability, in time of the edges
 
-Rates are integer multiples of 2^-32, so that rates and edges are exact on every machine.
+Edges of different steps are independent, and every client has a self-loop. Probabilities are integer multiples of 2⁻³²,
+so that graphs are equal on every machine.
 """
 
 from __future__ import annotations
@@ -15,8 +19,7 @@ import numpy as np
 
 from hgp_ref import philox, validation
 from hgp_ref._kernels import graphs
-from hgp_ref._kernels import graphs as dense
-from hgp_ref._kernels import mixing as dense_products
+from hgp_ref._kernels import mixing as kernels
 from hgp_ref._kernels.graphs import Csr, rows_from_adjacency, rows_from_lists, rows_of_equal_shares
 from hgp_ref.networks.base import CLIENTS, Edges, Network
 from hgp_ref.networks.validation import allocate
@@ -26,7 +29,7 @@ SCALE = 2**32
 
 
 class BernoulliNetwork(Network):
-    """What the two have in common; `_symmetric` and the two streams tell them apart."""
+    """RandomDirected and RandomUndirected, which differ in `_symmetric` and in their Philox streams."""
 
     _symmetric: bool
     _rate_stream: int
@@ -42,19 +45,19 @@ class BernoulliNetwork(Network):
 
     @cached_property
     def _last(self) -> np.ndarray:
-        """(n, n) uint32, rate * 2^32 - 1; the diagonal is rate 1."""
+        """(n, n) uint32, rate · 2³² − 1 (`_kernels.graphs`); rate 1 on the diagonal."""
         low, high = (round(p * SCALE) for p in (self.low, self.high))
         low = max(low, 1)  # a rate of 0 among positive ones becomes 2^-32
         span = max(high, 1) - low
         rule = (self._symmetric, self._rate_stream, *self._key)
         last = allocate(self, (1, self.n, self.n), np.uint32)[0]
-        dense.rates(*(np.uint64(low), np.uint64(span), *rule, last))
+        graphs.rates(*(np.uint64(low), np.uint64(span), *rule, last))
         return last
 
     @cached_property
     def _rule(self) -> tuple[Any, ...]:
         """Leading arguments of the kernels."""
-        floor = np.uint32(round(self.high * SCALE) == 0)  # every rate is 0: no word may pass
+        floor = np.uint32(round(self.high * SCALE) == 0)  # every rate is 0
         return self._last, floor, self._symmetric, self._edge_stream, *self._key
 
     @property
@@ -80,7 +83,7 @@ class BernoulliNetwork(Network):
         """(count, n, n) booleans of steps first .. first + count - 1."""
         first, count = self._stretch(first, count)
         out = allocate(self, (count, self.n, self.n), np.bool_)
-        dense.adjacencies(*(*self._rule, first, out.view(np.uint8)))
+        graphs.adjacencies(*(*self._rule, first, out.view(np.uint8)))
         return out
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
@@ -94,10 +97,10 @@ class BernoulliNetwork(Network):
         calls = validation.integer("calls", calls, 0, validation.LONGEST)
         steps = validation.integer("steps", steps, 1, validation.LONGEST // max(calls, 1))
         first, _ = self._stretch(first, calls * steps)
-        if self.n > dense_products.CLIENTS:
+        if self.n > kernels.CLIENTS:
             return None
         out, messages = allocate(self, (calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
-        dense_products.products(*(*self._rule, first, steps, out, messages))
+        kernels.products(*(*self._rule, first, steps, out, messages))
         return out, messages
 
     def out_adjacency(self, s: int) -> Edges:
@@ -109,7 +112,7 @@ class BernoulliNetwork(Network):
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         s, j = self._step(s), self._client("sender", sender)
-        return np.flatnonzero(dense.neighbours(*(*self._rule, s, j)))
+        return np.flatnonzero(graphs.neighbours(*(*self._rule, s, j)))
 
     def union(self, first: int, count: int) -> Edges:
         first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
@@ -124,18 +127,9 @@ class BernoulliNetwork(Network):
 
 
 class RandomDirected(BernoulliNetwork):
-    """Directed edges j -> i with probability rho_ij ~ U[low, high], drawn anew at each step; self-loops always.
+    """Directed edges j → i with probability ρ_ij ~ U[low, high], independent at each step, and self-loops.
 
-    P(s)[i, j] = 1 / outdegree of j: column-stochastic.
-
-    Parameters
-    ----------
-    n : int
-        Clients.
-    low, high : float
-        Range of the rates ρ_ij.
-    seed : int
-        Another network: other rates, other graphs.
+    W_s[i, j] = 1 / out-degree of j, which is column-stochastic. The seed determines the rates ρ_ij and the graphs.
 
     Examples
     --------
@@ -150,18 +144,9 @@ class RandomDirected(BernoulliNetwork):
 
 
 class RandomUndirected(BernoulliNetwork):
-    """Edges {i, j} in both directions with probability rho_ij = rho_ji ~ U[low, high], drawn anew at each step.
+    """Edges {i, j} in both directions with probability ρ_ij = ρ_ji ~ U[low, high], independent at each step.
 
-    Self-loops always. P(s)[i, j] = 1 / degree of j: column-stochastic, not doubly stochastic.
-
-    Parameters
-    ----------
-    n : int
-        Clients.
-    low, high : float
-        Range of the rates ρ_ij = ρ_ji.
-    seed : int
-        Another network: other rates, other graphs.
+    W_s[i, j] = 1 / degree of j, self-loops included: column-stochastic, not doubly stochastic.
 
     Examples
     --------
@@ -175,27 +160,11 @@ class RandomUndirected(BernoulliNetwork):
     _edge_stream = philox.UNDIRECTED_EDGES
 
 
-# ----------------------------------------------------------------------------------------------------
-# RandomOut: each client sends to itself and k distinct others, chosen anew at each step; for large n.
-
-
 @checked(n=CLIENTS, k=Integer(0), seed=Seed())
 class RandomOut(Network):
-    """P(s)[i, j] = 1 / (k + 1) for i = j and k distinct others i: a uniform set of k, independent over j and s.
+    """Each client sends to itself and to k distinct clients, a uniform random set that is independent over j and s.
 
-    Parameters
-    ----------
-    n : int
-        Clients.
-    k : int
-        Receivers besides itself.
-    seed : int
-        Another network.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `k` must be an integer in [0, n − 1].
+    W_s[i, j] = 1 / (k + 1) on edges.
 
     Examples
     --------
@@ -222,7 +191,7 @@ class RandomOut(Network):
 
     @cached_property
     def _indptr(self) -> np.ndarray:
-        """Where the receivers of each sender begin: the same at every step, hence kept, and not to be written to."""
+        """Where the receivers of each sender begin: the same at every step, hence read-only."""
         indptr = np.arange(0, (self.n + 1) * (self.k + 1), self.k + 1, dtype=np.int64)
         indptr.flags.writeable = False
         return indptr
@@ -242,21 +211,11 @@ class RandomOut(Network):
         return out
 
     def _sample(self, s: int, sender: int, out: np.ndarray) -> None:
-        words = (self._step(s), philox.OUT_NEIGHBOURS, *self._key)
-        graphs.constant_receivers(self.n, self.k, sender, *words, out)
+        counter = (self._step(s), philox.OUT_NEIGHBOURS, *self._key)
+        graphs.constant_receivers(self.n, self.k, sender, *counter, out)
 
     def _arguments(self) -> dict[str, Any]:
         return {"n": self.n, "k": self.k, "seed": self.seed}
-
-
-# ----------------------------------------------------------------------------------------------------
-# SparseErdosRenyi: independent directed edges of equal probability, in time and memory of the edges alone.
-#
-#     P(j -> i at step s) = p = mean_degree / (n - 1) for i != j, independently, and j -> j always.
-#
-# Equivalently the out-degree of j is Binomial(n - 1, p) and its receivers are a uniform set of that size: that is how
-# it
-# is sampled. The degree inverts the distribution function held as integers of 64 bits, made with Python integers.
 
 
 PRECISION = 192  # bits of the most probable degree's weight
@@ -264,21 +223,11 @@ PRECISION = 192  # bits of the most probable degree's weight
 
 @checked(n=CLIENTS, mean_degree=Nonnegative(), seed=Seed())
 class SparseErdosRenyi(Network):
-    """P(s)[i, j] = 1 / outdegree of j; each client has mean_degree receivers besides itself on average.
+    """Independent edges j → i, i ≠ j, of probability p = mean_degree / (n − 1), and self-loops.
 
-    Parameters
-    ----------
-    n : int
-        Clients.
-    mean_degree : float
-        Receivers besides itself, on average.
-    seed : int
-        Another network.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `mean_degree` must be a number in [0, n − 1].
+    Each client has `mean_degree` receivers besides itself on average; W_s[i, j] = 1 / out-degree of j. The out-degree
+    of j is drawn from Binomial(n − 1, p), then its receivers as a uniform set of that size. The degree inverts the
+    distribution function, which is stored as 64-bit integers.
 
     Examples
     --------
@@ -329,7 +278,7 @@ class SparseErdosRenyi(Network):
 
 
 def binomial_table(trials: int, mean: Fraction) -> tuple[int, np.ndarray]:
-    """Distribution function of Binomial(trials, mean / trials) in units of 2^-64, from the smallest degree with weight.
+    """(smallest degree of positive weight, distribution function of Binomial(trials, mean / trials) in units of 2⁻⁶⁴).
 
     Weights relative to the mode follow w(k+1) / w(k) = (trials - k) p / ((k + 1) (1 - p)), in integers of PRECISION
     bits, until they vanish; table[e] = floor(2^64 P(degree <= smallest + e)), without the last, which is 1.

@@ -1,18 +1,18 @@
-"""`hgp.plan` chooses a method, S and M for a given relative error; `Plan.run` runs and certifies it.
+"""`hgp.plan` chooses a method, S and M for a given relative error; `Plan.run` runs the plan and certifies the result.
 
-Expected cost of each method, from the diagnostics of `hgp_ref.planning.probe`:
+The cost of each method is predicted from the measurements of `hgp_ref.planning.probe`: the spectrum [low, high] of H̄,
+and τ, the contraction of a round of Push-Sum.
 
-Neumann and Chebyshev aim at AIM times the target, because certificates are larger than errors. M follows from their
-rate q (error about 2q^M), S_0 from the disagreement: an average over S_0 rounds leaves τ^{S_0} of it, of which about
-FLOOR times as much ends up in w. S falls to 1 (`falling_steps`). With c cycles, each reaches the c-th root of the
-target. Within a cycle S_0 leaves CORRECTED of that, since the next cycle corrects it, and the averages at the k-th
-restart leave its (k+1)-th power. Short calls fail now and then on graphs that differ: UNEVEN is a margin for that.
-CORRECTED was chosen on problems and networks like P3 of `python -m verification communication`, with other seeds (2000
-to 2002, 900000 to 900005), after plans for P3 had needed 1.44 times the best of the grid.
+    Neumann, Chebyshev   rate q:  2q^M = goal = AIM target,  FLOOR τ^{S_0} = goal,  S falls to 1 (`falling_steps`)
+    Chebyshev, c cycles  goal = (AIM target)^{1/c} for each cycle;  CORRECTED τ^{S_0} = goal within a cycle, and
+                         FLOOR τ^S = goal^{k+1} for the two averages at the k-th restart
+    Tracking             rate and S from `best_pace`;  two vectors per message
 
-Gradient tracking has no floor; `best_pace` gives its rate and S, with two vectors a message.
-
-No candidate takes more than MOST_ITERATIONS iterations.
+AIM < 1 because certificates are larger than errors. FLOOR estimates how much the disagreement left by an average adds
+to w; within a cycle CORRECTED replaces it, because the next cycle corrects that error. UNEVEN is a margin for graphs
+that mix worse than average. CORRECTED was chosen on problems and networks like P3 of `python -m verification
+communication`, with other seeds (2000 to 2002, 900000 to 900005), after plans for P3 had needed 1.44 times the best of
+the grid. No candidate takes more than MOST_ITERATIONS iterations.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, array_namespace, detached, host_dtype, host_float64
+from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64
 from hgp_ref.certificates import Certificate, certify
 from hgp_ref.certificates.point import NOT_INCLUDED
 from hgp_ref.certificates.result import AT_POINT
 from hgp_ref.errors import DivergenceError
 from hgp_ref.methods import Chebyshev, Estimate, Method, Neumann, Refined, Tracking, hypergradient
+from hgp_ref.methods.driver import check_point
 from hgp_ref.mixing import PushSum, RobustPushSum, Traffic, connect, falling_steps, push_sum_for
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import Network
 from hgp_ref.planning.probe import (
     ACCURATE,
+    INITIAL,
     NOT_CONVEX,
-    WAVERING,
     Diagnostics,
     best_pace,
     probe,
@@ -49,14 +50,11 @@ from hgp_ref.problems import Problem, as_problem
 from hgp_ref.results import Result
 from hgp_ref.rounding import norms
 
-AIM = 0.25
-FLOOR = 5.0
-CORRECTED = 1.0
-UNEVEN = 1.3
+AIM, FLOOR, CORRECTED, UNEVEN = 0.25, 5.0, 1.0, 1.3  # see above
 MOST_CYCLES = 8
 MOST_ITERATIONS = 10**6
-SHARE = 0.1  # of the error that a continuation is expected to leave
-SMALLEST, LARGEST = 1e-306, 1e306  # eigenvalues, whose inverses are step sizes
+SHARE = 0.1  # expected factor of a continuation on the error
+SMALLEST, LARGEST = 1e-306, 1e306  # eigenvalues; their inverses are step sizes
 
 
 @dataclass(frozen=True)
@@ -67,13 +65,13 @@ class Candidate:
     steps: int | tuple[int, ...]
     iterations: int
     rounds: int
-    vectors: int  # in a message
-    error: float  # relative, expected
-    further: int  # rounds of a continuation
-    margin: float = 1.0
+    vectors: int  # per message
+    error: float  # expected, relative
+    continuation_rounds: int
+    margin: float = 1.0  # for unequal graphs
 
     def floats(self, d: int) -> float:
-        """Expected floats per edge, with a margin for unequal graphs."""
+        """Expected floats per edge, with the margin."""
         return self.margin * self.rounds * (self.vectors * d + 1)
 
 
@@ -84,21 +82,20 @@ def candidates(known: Diagnostics, target: float) -> list[Candidate]:
     low, high = known.low, known.high
     kappa = high / low
     root = math.sqrt(kappa)
-    neumann = _falling(Neumann(2 / (low + high)), (kappa - 1) / (kappa + 1), known, target, 1)
-    chebyshev = [
-        _falling(Chebyshev(low, high), (root - 1) / (root + 1), known, target, c) for c in range(1, MOST_CYCLES + 1)
-    ]
-    predicted = [candidate for candidate in (neumann, *chebyshev) if candidate is not None]
+    series = [_series(Neumann(2 / (low + high)), (kappa - 1) / (kappa + 1), known, target, 1)]
+    for cycles in range(1, MOST_CYCLES + 1):
+        series.append(_series(Chebyshev(low, high), (root - 1) / (root + 1), known, target, cycles))
+    predicted = [candidate for candidate in series if candidate is not None]
     pace = best_pace(known, target)
     if pace is not None and pace.iterations(target) <= MOST_ITERATIONS:
         M = pace.iterations(target)
-        further = pace.S * math.ceil(M * math.log(1 / SHARE) / math.log(WAVERING / target))
-        predicted.append(Candidate(Tracking(pace.step), pace.S, M, pace.S * M, 2, target / 2, further))
+        rounds = pace.S * math.ceil(M * math.log(1 / SHARE) / math.log(INITIAL / target))
+        predicted.append(Candidate(Tracking(pace.step), pace.S, M, pace.S * M, 2, target / 2, rounds))
     return predicted
 
 
-def _falling(method: Method, q: float, known: Diagnostics, target: float, cycles: int) -> Candidate | None:
-    """A method with rate q and falling S in `cycles` cycles; None if it takes more than MOST_ITERATIONS."""
+def _series(method: Method, q: float, known: Diagnostics, target: float, cycles: int) -> Candidate | None:
+    """Neumann or Chebyshev with rate q in `cycles` cycles; None if it takes more than MOST_ITERATIONS."""
     goal = (AIM * target) ** (1 / cycles)
     if q >= 1 or math.log(2 / goal) / -math.log(max(q, 1e-6)) > MOST_ITERATIONS / cycles:
         return None
@@ -109,8 +106,8 @@ def _falling(method: Method, q: float, known: Diagnostics, target: float, cycles
     steps = one + one[1:] * (cycles - 1)
     rounds = sum(steps) + 2 * sum(restarts)
     whole = method if cycles == 1 else Refined(method, cycles, restarts)
-    further = sum(refinement_cycle(known, method, SHARE, target, 0)[0])
-    return Candidate(whole, steps, cycles * M, rounds, 1, AIM * target, further, UNEVEN)
+    continuation_rounds = sum(refinement_cycle(known, method, SHARE, target, 0)[0])
+    return Candidate(whole, steps, cycles * M, rounds, 1, AIM * target, continuation_rounds, UNEVEN)
 
 
 def refinement_cycle(
@@ -131,11 +128,11 @@ def refinement_cycle(
     return (restart, restart, *falling[1:]), M
 
 
-# ------------------------------------------------------------------------------------------------ plans and outcomes
+# --------------------------------------------------------------------------------------------------- plans and outcomes
 
 AGAINST = ("solution", "x")
 SHOWN = 4  # stages in print
-NO_SHARE = 1e-30  # no relative bound is below; an absolute one that stands for it is, see `_in_units`
+NOT_RELATIVE = 1e-30  # smaller bounds are absolute, because the hyper-gradient is 0; see `_in_units`
 NOTHING = Traffic()
 
 
@@ -191,11 +188,11 @@ class Outcome(Estimate):
     relative: bool = True
 
     def __str__(self) -> str:
-        last = f"{self.continued} continuations" if self.continued != 1 else "1 continuation"
+        continuations = f"{self.continued} continuations" if self.continued != 1 else "1 continuation"
         stages = [f"{s.method}: {s.iterations} iterations{', diverged' * s.diverged}" for s in self.stages]
         shown = stages if len(stages) <= SHOWN else [*stages[: SHOWN - 1], f"… {len(stages) - SHOWN} more", stages[-1]]
         lines = [
-            f"hyper-gradients of {self.value.shape[-2]} clients after {self.iterations} iterations and {last}",
+            f"hyper-gradients of {self.value.shape[-2]} clients after {self.iterations} iterations and {continuations}",
             *self._accuracy(),
             *(f"  {stage}" for stage in shown),
             f"  {self.traffic.floats:.3g} floats sent in {self.traffic.rounds} rounds",
@@ -205,10 +202,10 @@ class Outcome(Estimate):
     def _accuracy(self) -> list[str]:
         if self.bound is None or self.target is None:
             return ["  not certified"]
-        unit, said = "relative" if self.relative else "absolute", "met" if self.met else "NOT met"
-        if self.relative and self.bound < NO_SHARE:
+        unit, verdict = "relative" if self.relative else "absolute", "met" if self.met else "NOT met"
+        if self.relative and self.bound < NOT_RELATIVE:
             unit = "hyper-gradient 0 to working precision, which has no relative error: absolute"
-        lines = [f"  {unit} error <= {self.bound:.2e} against {self.against}", f"  target {self.target:.2e}: {said}"]
+        lines = [f"  {unit} error <= {self.bound:.2e} against {self.against}", f"  target {self.target:.2e}: {verdict}"]
         if self.bound_at_x is not None and self.bound_at_x != self.bound:
             lines.insert(1, f"  of which the run accounts for {self.bound_at_x:.2e}, the error of x for the rest")
         return lines if self.rounding_complete else [*lines, f"  {NOT_INCLUDED}"]
@@ -332,12 +329,12 @@ def method_name(method: Method) -> str:
     return f"{type(inner).__name__} × {cycles}" if inner is not None else type(method).__name__
 
 
-# ---------------------------------------------------------------------------------------------------------- hgp.plan
+# ------------------------------------------------------------------------------------------------------------- hgp.plan
 
-LOOSEST = 0.5  # relative error of a plan
-TIGHTEST = 1e4  # times the dtype's eps: the smallest error that a budget is spent for
-WORTH = 5.0  # refine the spectrum if the plan without it needs so many times its floats
-NARROW = 4.0  # high/low of the interval below which refining it gains nothing
+LOOSEST = 0.5  # largest relative error of a plan
+TIGHTEST = 1e4  # smallest error for a budget, in multiples of the dtype's eps
+WORTH = 5.0  # refine the spectrum if the plan without it needs this many times the floats of refining
+NARROW = 4.0  # do not refine an interval with high/low below this
 
 
 def plan(
@@ -379,11 +376,7 @@ def plan(
     ('Refined', True, True)
     """
     normal = as_problem(problem, needs=("outer_grad", "linearize"))
-    validation.same_kind(x=x, lam=lam)
-    validation.shape("x", x, (normal.n_clients, normal.dim_x), "(n, d_x)", run_axes=False)
-    validation.shape("lam", lam, (normal.n_clients, normal.dim_lam), "(n, d_lam)", run_axes=False)
-    validation.finite("x", x)
-    validation.finite("lam", lam)
+    x, lam = check_point(normal, x, lam)
     check_network(net)
     if len(range(net.n)[net.clients]) != normal.n_clients:
         raise ValueError(f"net must have {normal.n_clients} clients like the problem, got {net.n}")
@@ -394,7 +387,7 @@ def plan(
     budget = None if budget is None else validation.positive("budget", budget)
     refine = None if refine is None else validation.boolean("refine", refine)
     xp = array_namespace(x)
-    x, lam = (xp.asarray(detached(a), copy=True) for a in (x, lam))  # copies, because the plan may run later
+    x, lam = xp.asarray(x, copy=True), xp.asarray(lam, copy=True)  # copies, because the plan may run later
     known, mixer = probe(normal, x, lam, net, with_size=not relative)
     d, eps = normal.dim_x, float(np.finfo(host_dtype(x)).eps)
     goal = _goal(target, relative, known, eps)
@@ -445,7 +438,7 @@ def plan(
         net=net,
         budget=budget,
         first=known.traffic + expected(best.rounds),
-        continuation=expected(best.further),
+        continuation=expected(best.continuation_rounds),
     )
 
 
@@ -458,7 +451,7 @@ def _goal(target: float | None, relative: bool, known: Diagnostics, eps: float) 
 
 
 def _refinement_pays(known: Diagnostics, goal: float, d: int) -> bool:
-    """Whether refining is cheap compared with the plan without it, and the interval wide enough."""
+    """Whether refining the spectrum is cheap compared with the plan without it, and the interval wide enough."""
     if not known.low > 0:
         return True
     if known.high <= NARROW * known.low:
@@ -489,11 +482,11 @@ def _affordable(known: Diagnostics, d: int, edges: float, budget: float, tightes
     )
 
 
-# ----------------------------------------------------------------- a certificate as one number, in units of the target
+# ------------------------------------------------------------------ a certificate as one number, in units of the target
 
 MARGIN = 0.5  # share of the target that a continuation aims at
 MOST_FROM_X = 0.9  # share of the target that the error due to x may take
-ROUNDED = 1e-13  # relative error of norms over all clients, at most
+ROUNDED = 1e-13  # a bound on the relative error of norms over all clients
 
 
 @dataclass(frozen=True)
@@ -561,7 +554,7 @@ def _size(plan: Plan, rows: Array) -> float:
     return top * math.sqrt(plan.net.n * float(channel.mean_over_clients((lengths / top)[:, None] ** 2)[0, 0]))
 
 
-# ---------------------------------------------------------------------------------------- run, certify, continue
+# ----------------------------------------------------------------------------------------------- run, certify, continue
 
 ATTEMPTS = 8  # restarts or continuations of a run
 MOST = 10  # iterations of a continuation, in multiples of the planned ones

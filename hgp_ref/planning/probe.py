@@ -18,7 +18,7 @@
    or at the level of rounding, there is no plan, and the error says so. Otherwise averaged products would show the
    clients' disagreement instead of a spectrum.
 
-A few graphs of a few clients say little about τ: 12/n rounds that leave UNKNOWN each are added to the measured ones.
+A few graphs of a few clients say little about τ: 12/n rounds with τ = PRIOR are added to the measured ones.
 
 What is certain: step 2 encloses the means of the Lanczos values, rounding included, over unreliable links as well.
 Lanczos finds eigenvalues from inside the spectrum: the extreme ones up to rounding if d_x is at most its 30 products
@@ -52,11 +52,11 @@ from hgp_ref.results import Result
 
 ACCURATE = 0.05  # share of the disagreement left in an averaged product with H̄
 NOISE = 5.0  # largest asymmetry of T, in multiples of its smallest Ritz value
-CAREFUL = 0.9  # factor on the lower end, because overestimating it costs more
+CAREFUL = 0.9  # factor on the lower end, because overestimating it costs more than underestimating
 MOST_PRODUCTS = 8  # with H̄
 CHECKED_GRAPHS = 100  # in which every client must be reached
 PROBES = 4  # products behind the estimate of ‖J_i‖
-UNKNOWN = 0.5  # prior guess of τ
+PRIOR = 0.5  # guess of τ before any measurement
 NOT_CONVEX = "problem: the mean inner cost must be strongly convex at x, which its Hessian does not show"
 FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ is clipped to this range
 
@@ -129,10 +129,10 @@ def probe(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: b
 
 
 def _with_prior(tau: float, rounds: int, n: int) -> float:
-    """The mean of τ over the measured rounds and UNKNOWN over 12/n more; τ itself for a single client."""
+    """The geometric mean of τ over the measured rounds and of PRIOR over 12/n more; τ itself for a single client."""
     weight = 12 / n
     measured = rounds * math.log(max(tau, FAST))
-    return tau if n == 1 else math.exp((measured + weight * math.log(UNKNOWN)) / (rounds + weight))
+    return tau if n == 1 else math.exp((measured + weight * math.log(PRIOR)) / (rounds + weight))
 
 
 def _cross_norms(cross: Callable[[Array], Array], x: Array) -> np.ndarray:
@@ -233,7 +233,7 @@ def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     return values, left, used
 
 
-# ---------------------------------------------------------------------------- how fast gradient tracking converges
+# --------------------------------------------------------------------------------- how fast gradient tracking converges
 #
 # A model with two groups of clients. A call shrinks disagreement by τ^S with a phase e^{iφ} (directed graphs rotate
 # it), and the groups' Hessians are λ ± ζ. The mean a of w, half the difference Δ of w between the groups and half the
@@ -247,8 +247,8 @@ def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
 
 PHASES = (0.0, 0.5)
 STEPS = (1, 2, 3, 4)  # S that are compared
-SAFE = 2.5  # the model must be stable at so many times a step, because real graphs differ from it
-WAVERING = 2.0  # factor for the initial error over ‖w*‖ and for unequal graphs
+SAFE = 2.5  # the model must be stable at this multiple of a step, because real graphs differ from it
+INITIAL = 2.0  # factor for the initial error over ‖w*‖ and for unequal graphs
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Pace:
 
     def iterations(self, target: float) -> int:
         """Calls to a relative error of `target`."""
-        return max(1, math.ceil(math.log(WAVERING / target) / -math.log(max(self.rate, 1e-6))))
+        return max(1, math.ceil(math.log(INITIAL / target) / -math.log(max(self.rate, 1e-6))))
 
 
 def rates(
@@ -269,8 +269,8 @@ def rates(
 ) -> np.ndarray:
     """The model's rate for each step size, (len(steps),)."""
     lam = np.geomspace(low, high, 5) if high > low else np.array([high])
-    turned = tau * np.exp(1j * np.array(phases))
-    e, L, z, t = (a.ravel() for a in np.meshgrid(steps, lam, np.array([0.0, zeta]), turned, indexing="ij"))
+    rotated = tau * np.exp(1j * np.array(phases))
+    e, L, z, t = (a.ravel() for a in np.meshgrid(steps, lam, np.array([0.0, zeta]), rotated, indexing="ij"))
     zero, one = np.zeros_like(t), np.ones_like(t)
     a = np.stack([one - e * L, -e * z, zero], axis=-1)
     apart = np.stack([zero, t, -t * e], axis=-1)

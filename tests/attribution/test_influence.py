@@ -94,7 +94,7 @@ def test_a_group_and_a_client_are_sums():
     assert [len(removal) for removal in found.removals] == [7, 5]
 
 
-def test_most_influential_looks_at_size_over_all_clients():
+def test_most_influential_over_all_clients():
     problem, lam, x = weighted()
     found = predict(problem, x, lam)
     top = found.most_influential(6)
@@ -106,7 +106,7 @@ def test_most_influential_looks_at_size_over_all_clients():
         found.most_influential(22)
 
 
-def test_over_a_network_it_meets_the_exact_derivative():
+def test_prediction_over_a_network_is_the_exact_derivative():
     """RandomDirected with S = 60 steps: certified by the exact value, whose error at S steps is far below 1e-8."""
     problem, lam, x = weighted()
     avg = hgp.PushSum(hgp.networks.RandomDirected(3, 0.4, 0.8, seed=1), steps=60)
@@ -164,7 +164,7 @@ class OneByOne:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_many_retrainings_at_once_are_the_single_ones(loss, monkeypatch):
+def test_retraining_at_once_and_one_by_one_agree(loss, monkeypatch):
     """Chord steps, and Newton's method with or without a closed-form Hessian, end at the same points."""
     problem, lam, _ = weighted(loss, l2=0.02)
     removals = [((0, 0),), ((1, 3),), ((2, 5), (2, 6)), tuple((1, k) for k in range(9))]
@@ -211,7 +211,7 @@ def test_retraining_by_sgp_approaches_the_exact_one():
     assert abs(by_sgp.cost - exact.cost) <= 1e-10
 
 
-def test_predictions_meet_retraining_on_mild_data(monkeypatch):
+def test_predictions_agree_with_retraining_on_mild_data(monkeypatch):
     """Many instances, each a small part: first order is enough for all three scores, chord steps for retraining."""
     data = hgp.data.synthetic_mixture(seed=1234, variant="published", n_test=1)
     problem = InstanceWeights(data.X, data.y, data.X_val, data.y_val, l2=0.01)
@@ -349,7 +349,7 @@ def test_instances_are_not_rounded():
         predict(problem, x, lam).most_influential(2.5)
 
 
-def test_rates_are_no_instances_even_where_their_numbers_agree():
+def test_rates_are_not_instances_even_if_their_numbers_agree():
     X, y, X_val, y_val = labelled(2)
     X, X_val = ([np.tile(part, (1, 3)) for part in parts] for parts in (X, X_val))  # nine features, largest client 9
     problem = LogisticRegression(X, y, X_val, y_val)
@@ -359,7 +359,7 @@ def test_rates_are_no_instances_even_where_their_numbers_agree():
             call()
 
 
-def test_the_most_influential_go_straight_to_retraining():
+def test_retraining_accepts_the_most_influential():
     problem, lam, x = weighted()
     top = predict(problem, x, lam).most_influential(3)
     direct = retrain(problem, lam, top)

@@ -40,7 +40,7 @@ def trained():
     return problem, x, lam
 
 
-def test_a_part_of_a_weight_is_what_first_order_is_about(trained):
+def test_a_small_fraction_of_a_weight_agrees_to_first_order(trained):
     """What is missed falls with the fraction that is removed: first order is its limit."""
     problem, x, lam = trained
     lam = np.ones_like(lam)
@@ -49,18 +49,18 @@ def test_a_part_of_a_weight_is_what_first_order_is_about(trained):
     predicted = influence(
         problem, x, lam, hgp.ExactAverage(3), method=hgp.methods.Neumann(0.3), iterations=50
     ).per_instance[1, 2]
-    given = {"eta": 0.3, "steps": 50}
+    options = {"eta": 0.3, "steps": 50}
     missed = [
-        abs(retrain_from(problem, x, lam, [(1, 2)], fraction=t, **given).actual[0] / (t * predicted) - 1)
+        abs(retrain_from(problem, x, lam, [(1, 2)], fraction=t, **options).actual[0] / (t * predicted) - 1)
         for t in (1.0, 0.1, 0.01)
     ]
     assert missed[0] > 5 * missed[1] > 25 * missed[2] and missed[2] < 0.01
     part = lam.copy()
     part[1, 2] = 0.75
-    expected = retrain_from(problem, x, part, [], **given).x_base
-    assert np.array_equal(retrain_from(problem, x, lam, [(1, 2)], fraction=0.25, **given).x[0], expected)
+    expected = retrain_from(problem, x, part, [], **options).x_base
+    assert np.array_equal(retrain_from(problem, x, lam, [(1, 2)], fraction=0.25, **options).x[0], expected)
     with pytest.raises(ValueError, match=r"^fraction must be a number in \[0, 1\], got 1.5"):
-        retrain_from(problem, x, lam, [(1, 2)], fraction=1.5, **given)
+        retrain_from(problem, x, lam, [(1, 2)], fraction=1.5, **options)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 200])
@@ -121,7 +121,7 @@ def test_sgp_retrains_networks(trained):
     assert np.array_equal(found.x[1], hgp.train(problem, weights, net, method, x0=x0).x)
 
 
-def test_what_lam_means_is_known():
+def test_problems_declare_whether_lam_weighs_instances():
     X, y = data((3, 3, 3), 0)  # as many instances as classes, so that numbers alone do not tell
     weights = NeuralInstanceWeights(network(), *data(SIZES, 0), X, y)
     assert instance_counts(weights.restrict([0, 2])).tolist() == [4, 5]  # dim_lam remains 6
@@ -130,7 +130,7 @@ def test_what_lam_means_is_known():
             instance_counts(problem)
 
 
-def test_what_is_refused(trained):
+def test_refusals(trained):
     problem, x, lam = trained
     with pytest.raises(ValueError, match="eta must be .*, got 0"):
         retrain_from(problem, x, lam, [(0, 0)], eta=0, steps=3)
@@ -143,10 +143,10 @@ def test_what_is_refused(trained):
 
 
 @pytest.mark.parametrize("steps", [1, 5, 40])
-def test_a_mini_batch_prediction_is_the_slope_of_steps_on_its_batches_the_last_one_first(trained, steps):
+def test_a_mini_batch_prediction_is_the_slope_of_steps_on_its_batches_in_reverse(trained, steps):
     """Without the gradient at x the identity is exact for every sequence of batches, up to second order."""
     problem, x, lam = trained
-    given, batches = {"batches": hgp.MiniBatches(3, seed=5)}, hgp.MiniBatches(3, seed=5, share=True)
+    options, batches = {"batches": hgp.MiniBatches(3, seed=5)}, hgp.MiniBatches(3, seed=5, share=True)
     found = influence(
         problem, x, lam, hgp.ExactAverage(3), method=hgp.methods.Neumann(0.3), iterations=steps, batches=batches
     )
@@ -154,27 +154,27 @@ def test_a_mini_batch_prediction_is_the_slope_of_steps_on_its_batches_the_last_o
     for pair in (one, other):
         both = [
             retrain_from(
-                problem, x, lam, [pair], eta=0.3, steps=steps, subtract_gradient_at_x=True, fraction=t, **given
+                problem, x, lam, [pair], eta=0.3, steps=steps, subtract_gradient_at_x=True, fraction=t, **options
             ).actual[0]
             for t in (1e-3, 2e-3)
         ]
         slope = (2 * both[0] - both[1] / 2) / 1e-3  # the second order cancels
         assert slope == pytest.approx(found.per_instance[pair], rel=1e-5, abs=1e-12)
     assert np.array_equal(
-        retrain_from(problem, x, lam, [one], eta=0.3, steps=steps, subtract_gradient_at_x=True, **given).x_base,
+        retrain_from(problem, x, lam, [one], eta=0.3, steps=steps, subtract_gradient_at_x=True, **options).x_base,
         np.broadcast_to(x.mean(axis=0), x.shape),
     )
-    plain = retrain_from(problem, x, lam, [one], eta=0.3, steps=steps, **given)
+    plain = retrain_from(problem, x, lam, [one], eta=0.3, steps=steps, **options)
     assert not np.allclose(plain.x_base, x, atol=1e-4)  # where all data move away from x
 
 
 def test_the_order_of_batches_matters(trained):
     problem, x, lam = trained
-    given = {"batches": hgp.MiniBatches(3, seed=5)}
+    options = {"batches": hgp.MiniBatches(3, seed=5)}
     forward = x.mean(axis=0) + np.zeros_like(x)
     for batch in hgp.problems.sample_batches(problem.counts, 3, 5, 0, 4):
         forward = forward - 0.3 * problem.inner_grad(forward, lam, batch).mean(axis=0)
-    backward = retrain_from(problem, x, lam, [(0, 0)], eta=0.3, steps=4, **given).x_base
+    backward = retrain_from(problem, x, lam, [(0, 0)], eta=0.3, steps=4, **options).x_base
     again = x.mean(axis=0) + np.zeros_like(x)
     for batch in hgp.problems.sample_batches(problem.counts, 3, 5, 0, 4)[::-1]:
         again = again - 0.3 * problem.inner_grad(again, lam, batch).mean(axis=0)
@@ -200,12 +200,12 @@ def test_steps_without_the_gradient_at_x_need_no_stationary_point():
     assert abs(changes[False] / predicted - 1) > 0.01  # the gradient that is left does matter to plain steps
 
 
-def test_choices_of_mini_batches_reach_the_run(trained):
+def test_mini_batches_are_those_of_hypergradient(trained):
     problem, x, lam = trained
-    given = {"method": hgp.methods.Neumann(0.3), "iterations": 6}
+    options = {"method": hgp.methods.Neumann(0.3), "iterations": 6}
     net = hgp.ExactAverage(3)
     for choice in ({"share": True}, {"full_jacobian": True}, {}):
         batches = hgp.MiniBatches(2, seed=3, **choice)
-        found = influence(problem, x, lam, net, batches=batches, **given)
-        value = hgp.hypergradient(problem, x, lam, net, batches=batches, **given).value
+        found = influence(problem, x, lam, net, batches=batches, **options)
+        value = hgp.hypergradient(problem, x, lam, net, batches=batches, **options).value
         assert np.array_equal(found.estimate.value, value)

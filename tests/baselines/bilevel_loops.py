@@ -227,7 +227,7 @@ def fab(problem, matrices, lam, x, K, lr, inner_lr, penalty, shared):
     return np.stack(out), x
 
 
-def fednest(problem, lam, x, K, lr, inner_lr, ell, terms, lasts, T, tau, shared):
+def fednest(problem, lam, x, K, lr, inner_lr, ell, terms, lengths, T, tau, shared):
     mean = lambda a: np.tile(a.mean(axis=0), (len(a), 1))  # noqa: E731
     out = []
     for k in range(K):
@@ -238,7 +238,7 @@ def fednest(problem, lam, x, K, lr, inner_lr, ell, terms, lasts, T, tau, shared)
             x = mean(y)
         at = At(problem, x, lam)
         p = terms / ell * mean(at.f_x)
-        for _ in range(lasts[k]):
+        for _ in range(lengths[k]):
             p = mean(p - at.bend(p) / ell)
         h = at.f_lam - at.cross(p)
         if shared:

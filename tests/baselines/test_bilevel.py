@@ -201,14 +201,14 @@ class TestAtAPoint:
         others = [f(self.problem, self.x, self.lam) for f in (exact.client_hypergradient, exact.local_hypergradient)]
         assert all(np.linalg.norm(value - o) > 0.3 * np.linalg.norm(truth) for o in others)
 
-    def test_a_callback_sees_what_is_kept_and_may_stop(self):
-        seen = []
-        call = lambda m, v: seen.append(m) or v.fill(0) or m == 6  # noqa: E731
+    def test_a_callback_gets_the_recorded_values_and_may_stop(self):
+        calls = []
+        call = lambda m, v: calls.append(m) or v.fill(0) or m == 6  # noqa: E731
         est = baselines.at_point(self.problem, self.x, self.lam, self.net, "ma_dsbo", iterations=20, every=2,
                                  callback=call, step=0.1)  # fmt: skip
-        assert seen == [2, 4, 6] == est.iterations.tolist() and est.history.shape[0] == 3 and est.value.any()
+        assert calls == [2, 4, 6] == est.iterations.tolist() and est.history.shape[0] == 3 and est.value.any()
 
-    def test_growth_is_an_error(self):
+    def test_divergence_is_an_error(self):
         with pytest.raises(hgp.DivergenceError, match="the hyper-gradient of dbo is not finite"):
             self.run("dbo", 3000, step=50.0)
 
@@ -291,9 +291,9 @@ def test_mini_batches_projection_callback_and_every(name):
     assert np.array_equal(one.lam, again.lam) and not np.allclose(one.lam[1:], other.lam[1:])
     boxed = call(seed=1, project=lambda lam: np.clip(lam, 0.15, 0.25), every=4)
     assert boxed.lam.shape[0] == 3 and boxed.lam[1:].min() >= 0.15 and boxed.lam[1:].max() <= 0.25
-    seen = []
-    stopped = call(seed=1, callback=lambda k, lam, x, cost: seen.append(k) or k == 3)
-    assert stopped.stopped == "callback" and seen == [1, 2, 3] and stopped.lam.shape[0] == 4
+    calls = []
+    stopped = call(seed=1, callback=lambda k, lam, x, cost: calls.append(k) or k == 3)
+    assert stopped.stopped == "callback" and calls == [1, 2, 3] and stopped.lam.shape[0] == 4
     assert np.array_equal(stopped.lam, one.lam[:4])
 
 
@@ -342,6 +342,10 @@ def test_other_refusals():
         baselines.fednest(problem, lam, NET, 2, **CALLS["fednest"])
     with pytest.raises(hgp.DivergenceError, match="take smaller step sizes"):
         baselines.dsoba(problem, lam, NET, 400, lr=5.0, inner_lr=50.0, aux_lr=50.0)
+    with pytest.raises(hgp.DivergenceError, match="take smaller step sizes"):  # not blamed on the projection
+        baselines.dsoba(
+            problem, lam, NET, 4000, lr=5.0, inner_lr=50.0, aux_lr=50.0, every=4000, project=lambda lam: lam
+        )
     with pytest.raises(ValueError, match="method must be one of 'fednest', 'dbo'.*, got 'nobody'"):
         baselines.at_point(problem, x, lam, NET, "nobody")
     with pytest.raises(TypeError, match="method='dbo'.*step"):
@@ -367,7 +371,7 @@ def test_a_projection_does_not_stop_at_points_that_are_not_stationary(outer):
     assert_close(lam, np.broadcast_to(-0.2 * np.sign(slope), lam.shape), 1e-8)
 
 
-def test_options_and_steps_are_named_as_they_were_given():
+def test_errors_name_the_argument_of_the_public_function():
     problem, x, lam = setting()
     with pytest.raises(TypeError, match="FAB has no option variant; options of all baselines are shared, x0, project"):
         baselines.fab(problem, lam, net_of("fab"), 2, variant="x", **CALLS["fab"])

@@ -50,10 +50,10 @@ def test_certified_steps(pair):
     lib, dtype = pair
     host = PROBLEMS["logistic"]()
     _, lam = point(host)
-    given = dict(train=SGP(60, 1.0, (0.6, 0.8)), estimate=Estimator(3, 10, eta=1.0))
-    given |= dict(update=CertifiedDescent(5.0, log=True))
+    settings = dict(train=SGP(60, 1.0, (0.6, 0.8)), estimate=Estimator(3, 10, eta=1.0))
+    settings |= dict(update=CertifiedDescent(5.0, log=True))
     path = optimise(
-        host.to(lib.backend, dtype=dtype), lib.asarray(lam, dtype=dtype), FullyConnected(4), outer_steps=2, **given
+        host.to(lib.backend, dtype=dtype), lib.asarray(lam, dtype=dtype), FullyConnected(4), outer_steps=2, **settings
     )
     assert len(path.outer_cost) == 3 and np.all(np.diff(path.outer_cost) < 0)
     assert all(step.interval[0] <= cost <= step.interval[1]

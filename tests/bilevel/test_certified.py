@@ -1,4 +1,4 @@
-"""Certified outer steps: intervals hold the re-solved outer cost, which never rises; S and M are raised when asked."""
+"""Certified outer steps: intervals hold the re-solved outer cost, which never rises; S and M grow only if needed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_outer_cost_never_rises(case):
             assert true[k] - true[k + 1] >= certified.DECREASE * 0.5 * step.scale * step.gradient_norm**2
 
 
-def test_sgp_over_changing_directed_graphs_gets_as_far_as_it_is_asked_to():
+def test_corrections_of_x_remove_the_gradient_that_sgp_leaves():
     """SGP leaves a gradient that falls as its rate; Newton's steps over means take it away."""
     problem, _, lam = logistic(N=30)
     path = optimise(
@@ -87,52 +87,56 @@ def test_sgp_over_changing_directed_graphs_gets_as_far_as_it_is_asked_to():
     assert np.linalg.norm(left) < 0.01 * np.linalg.norm(problem.inner_grad(plain, path.lam[-1]).mean(axis=0))
 
 
-def test_what_ended_a_run_is_said_in_words():
-    """Rates that fall to zero leave where the problem is strongly convex; corrections that do not help are told."""
+def test_note_explains_why_a_run_ended():
+    """Rates that fall to zero leave where the problem is strongly convex; corrections that do not help are reported."""
     problem, _, lam = logistic(N=30)
-    given = dict(train=exact_training, estimate=Estimator(20, 200, eta=1.0))
-    path = optimise(problem, lam, NET, outer_steps=60, update=CertifiedDescent(8.0), **given)
+    settings = dict(train=exact_training, estimate=Estimator(20, 200, eta=1.0))
+    path = optimise(problem, lam, NET, outer_steps=60, update=CertifiedDescent(8.0), **settings)
     assert (
         path.stopped == "resolution" and "no known strong convexity; keep λ away from there, by log=True" in path.note
     )
     known = hgp.problems.lipschitz.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
-    given |= dict(train=SGP(3, 1e-3, (0.6, 0.8)))
-    path = optimise(problem, lam, NET, outer_steps=3, update=CertifiedDescent(0.1, lipschitz=known), **given)
+    settings |= dict(train=SGP(3, 1e-3, (0.6, 0.8)))
+    path = optimise(problem, lam, NET, outer_steps=3, update=CertifiedDescent(0.1, lipschitz=known), **settings)
     assert path.stopped == "certificate" and "train longer" in path.note
 
 
-def test_s_and_m_are_raised_only_when_the_bound_asks_for_it():
+def test_s_and_m_grow_only_if_the_bound_is_too_large():
     problem, _, lam = logistic(N=30)
-    given = dict(train=exact_training, update=CertifiedDescent(0.5), outer_steps=4)
-    plenty = optimise(problem, lam, NET, estimate=Estimator(30, 200, eta=1.0), **given)
+    settings = dict(train=exact_training, update=CertifiedDescent(0.5), outer_steps=4)
+    plenty = optimise(problem, lam, NET, estimate=Estimator(30, 200, eta=1.0), **settings)
     assert {(step.averaging_steps, step.iterations) for step in plenty.steps} == {(30, 200)}
-    scarce = optimise(problem, lam, NET, estimate=Estimator(1, 1, eta=1.0), **given)
-    asked = [(step.averaging_steps, step.iterations) for step in scarce.steps]
-    assert asked == sorted(asked) and asked[-1] > (1, 1)
+    scarce = optimise(problem, lam, NET, estimate=Estimator(1, 1, eta=1.0), **settings)
+    used = [(step.averaging_steps, step.iterations) for step in scarce.steps]
+    assert used == sorted(used) and used[-1] > (1, 1)
     strict = optimise(
-        problem, lam, NET, estimate=Estimator(1, 1, eta=1.0), **given | dict(update=CertifiedDescent(0.5, theta=0.05))
+        problem,
+        lam,
+        NET,
+        estimate=Estimator(1, 1, eta=1.0),
+        **settings | dict(update=CertifiedDescent(0.5, theta=0.05)),
     )
     assert strict.steps[0].bound <= 0.05 * strict.steps[0].gradient_norm
     products = [(step.averaging_steps * step.iterations) for step in (strict.steps[0], scarce.steps[0])]
     assert products[0] > products[1]
 
 
-def test_what_falls_short_is_what_is_raised(monkeypatch):
+def test_which_of_s_and_m_is_doubled(monkeypatch):
     """M first, and again what was raised last if that has left at most 3/4 of the bound, else the other of the two."""
     problem, _, lam = logistic(N=30)
-    seen, judged = [], certified.CertifiedLoop._bounds
+    records, bounds = [], certified.CertifiedLoop._bounds
 
-    def watched(loop, at, est):
-        answer = judged(loop, at, est)
-        seen.append((at.extra["S"], at.extra["M"], at.extra["refinements"], answer[0]))
+    def recording(loop, at, est):
+        answer = bounds(loop, at, est)
+        records.append((at.extra["S"], at.extra["M"], at.extra["refinements"], answer[0]))
         return answer
 
-    monkeypatch.setattr(certified.CertifiedLoop, "_bounds", watched)
-    given = dict(train=exact_training, update=CertifiedDescent(0.5, theta=0.1))
-    optimise(problem, lam, NET, outer_steps=1, estimate=Estimator(1, 20, eta=1.0), **given)
+    monkeypatch.setattr(certified.CertifiedLoop, "_bounds", recording)
+    settings = dict(train=exact_training, update=CertifiedDescent(0.5, theta=0.1))
+    optimise(problem, lam, NET, outer_steps=1, estimate=Estimator(1, 20, eta=1.0), **settings)
     last, before, names = "", 0.0, []
-    for (S, M, care, bound), (S_next, M_next, care_next, _) in pairwise(seen):
-        if care_next > care:  # x was trained further instead
+    for (S, M, refined, bound), (S_next, M_next, refined_next, _) in pairwise(records):
+        if refined_next > refined:  # x was trained further instead
             assert (S_next, M_next) == (S, M)
             last = ""
             continue
@@ -140,25 +144,25 @@ def test_what_falls_short_is_what_is_raised(monkeypatch):
         last, before = same if last else "M", bound
         assert (S_next, M_next) == ((2 * S, M) if last == "S" else (S, 2 * M))
         names.append(last)
-    assert seen[-1][2] > 0 and "".join(names) not in ("M" * len(names), "S" * len(names))
-    seen.clear()
+    assert records[-1][2] > 0 and "".join(names) not in ("M" * len(names), "S" * len(names))
+    records.clear()
     exact = Estimator(3, 2, eta=1.0, average=lambda net, steps: hgp.ExactAverage(net.n))
-    optimise(problem, lam, NET, outer_steps=1, estimate=exact, **given)
-    assert {one[0] for one in seen} == {3} and seen[-1][1] > 2
+    optimise(problem, lam, NET, outer_steps=1, estimate=exact, **settings)
+    assert {one[0] for one in records} == {3} and records[-1][1] > 2
 
 
-def test_the_series_goes_on_from_the_last_w(monkeypatch):
+def test_estimates_start_from_the_last_w(monkeypatch):
     problem, _, lam = logistic(N=30)
     began, ended = [], []
 
-    def watched(loop, state, notes, estimator, w0):
+    def recording(loop, state, notes, estimator, w0):
         est = estimate_here(loop, state, notes, estimator, w0)
         began.append(w0)
         ended.append(est.w)
         return est
 
     estimate_here = certified.CertifiedLoop.estimate_here
-    monkeypatch.setattr(certified.CertifiedLoop, "estimate_here", watched)
+    monkeypatch.setattr(certified.CertifiedLoop, "estimate_here", recording)
     optimise(
         problem,
         lam,
@@ -174,36 +178,36 @@ def test_the_series_goes_on_from_the_last_w(monkeypatch):
 
 
 @pytest.mark.parametrize(("project", "gamma"), [(None, 0.5), (Box(0.15, 0.4), 0.02), (Box(0.15, 0.4), 5.0)])
-def test_a_direction_is_held_to_the_step_that_is_left_of_it(project, gamma, monkeypatch):
+def test_bounds_of_a_direction_with_a_projection(project, gamma, monkeypatch):
     """The bound is on all of ‖v − ∇F‖ from above, θ‖D‖ from below, D = (λ − Π(λ − γ v))/γ, however rough sums are."""
     problem, _, lam = logistic(N=30)
-    told, judged = [], certified.CertifiedLoop._bounds
+    records, bounds = [], certified.CertifiedLoop._bounds
     errors, certify = [], certified.certify
 
-    def kept(*given, **options):
-        errors.append(certify(*given, **options))
+    def recorded(*args, **options):
+        errors.append(certify(*args, **options))
         return errors[-1]
 
-    def watched(loop, at, est):
-        answer, moved = judged(loop, at, est), at.lam[-1] - at.extra["gamma"] * est.value
+    def recording(loop, at, est):
+        answer, moved = bounds(loop, at, est), at.lam[-1] - at.extra["gamma"] * est.value
         D = (at.lam[-1] - (moved if project is None else project(moved))) / at.extra["gamma"]
-        told.append((*answer, np.linalg.norm(D), np.linalg.norm(est.value)))
+        records.append((*answer, np.linalg.norm(D), np.linalg.norm(est.value)))
         return answer
 
-    monkeypatch.setattr(certified, "certify", kept)
-    monkeypatch.setattr(certified.CertifiedLoop, "_bounds", watched)
+    monkeypatch.setattr(certified, "certify", recorded)
+    monkeypatch.setattr(certified.CertifiedLoop, "_bounds", recording)
     lam = lam if project is None else np.where(lam > 0.2, 0.2, 0.15)
-    given = dict(estimate=Estimator(1, 3, eta=1.0), update=CertifiedDescent(gamma, theta=0.3), project=project)
-    optimise(problem, lam, NET, outer_steps=1, train=exact_training, **given)
-    assert len(told) == len(errors) > 1
-    for (bound, inner, needed, D, v), error in zip(told, errors, strict=True):
+    settings = dict(estimate=Estimator(1, 3, eta=1.0), update=CertifiedDescent(gamma, theta=0.3), project=project)
+    optimise(problem, lam, NET, outer_steps=1, train=exact_training, **settings)
+    assert len(records) == len(errors) > 1
+    for (bound, inner, allowed, D, v), error in zip(records, errors, strict=True):
         assert np.linalg.norm(error.decentralised_bound) < bound and np.linalg.norm(error.decentralised_inexact) < inner
-        assert 0 <= needed < 0.3 * D and (D < 0.9 * v if project else D == pytest.approx(v))
-    assert told[-1][0] <= told[-1][2] > 0.1 * told[-1][3] and all(one[0] > one[2] for one in told[:-1])
+        assert 0 <= allowed < 0.3 * D and (D < 0.9 * v if project else D == pytest.approx(v))
+    assert records[-1][0] <= records[-1][2] > 0.1 * records[-1][3] and all(one[0] > one[2] for one in records[:-1])
 
 
 def test_a_step_that_is_too_long_is_halved(tmp_path):
-    """F is quadratic with curvature q along v: the decrease asked for is met by γ ≤ 2 (1 − c(1 − θ))/q alone."""
+    """F is quadratic with curvature q along v: the required decrease is met by γ ≤ 2 (1 − c(1 − θ))/q alone."""
     problem, lam = quadratic()[0], np.zeros((3, 2))
     v = hgp.exact.hypergradient(problem, hgp.exact.inner_solution(problem, lam), lam)
     q = (F(problem, lam + v) + F(problem, lam - v) - 2 * F(problem, lam)) / np.sum(v**2)
@@ -219,22 +223,22 @@ def test_a_step_that_is_too_long_is_halved(tmp_path):
         assert path.outer_cost[1] < path.outer_cost[0]
 
 
-def test_a_certified_run_is_taken_up_again(tmp_path):
+def test_a_certified_run_is_resumed(tmp_path):
     problem, _, lam = logistic(N=30)
-    given = dict(
+    settings = dict(
         train=SGP(100, 1.0, (0.6, 0.8)), estimate=Estimator(3, 5, eta=1.0), update=CertifiedDescent(5.0, log=True)
     )
     net = hgp.networks.FullyConnected(3)
-    optimise(problem, lam, net, outer_steps=1, file=tmp_path / "loop.npz", **given)
-    path = optimise(problem, lam, net, outer_steps=3, file=tmp_path / "loop.npz", **given)
-    assert path == optimise(problem, lam, net, outer_steps=3, **given)
+    optimise(problem, lam, net, outer_steps=1, file=tmp_path / "loop.npz", **settings)
+    path = optimise(problem, lam, net, outer_steps=3, file=tmp_path / "loop.npz", **settings)
+    assert path == optimise(problem, lam, net, outer_steps=3, **settings)
 
 
 # The intervals themselves
 
 
 @pytest.mark.parametrize("steps", [1, 3, 40])
-def test_sums_lie_between(steps):
+def test_intervals_contain_the_sums(steps):
     rng = np.random.default_rng(0)
     for seed in range(20):
         net = hgp.networks.RandomDirected(n=5, seed=seed)
@@ -268,7 +272,7 @@ def squared_distance(a, b):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_distances_from_a_solution_in_the_middle_hold_without_a_digit_to_spare(dtype):
+def test_distances_are_bounds_despite_rounding(dtype):
     """Clients at ±v around x(λ) = 0, where gradients vanish: e_i = ‖v‖, which rounding must not make smaller."""
     d, rng = 5, np.random.default_rng(3)
     A = np.tile(np.eye(d), (2, 1, 1)).astype(dtype)
@@ -287,7 +291,7 @@ def test_distances_from_a_solution_in_the_middle_hold_without_a_digit_to_spare(d
             assert exactly <= Fraction(float(bound)) ** 2 <= exactly * Fraction(1 + 1000 * eps)
 
 
-def test_distances_are_those_from_the_centre_and_from_there_to_the_solution():
+def test_distances_are_via_the_centre():
     """e_i = ‖x_i − c‖ + ‖mean ∂g(c)‖/ᾱ with the centre c of the box of all x_i, here far from 0 and from x(λ)."""
     problem, _, lam = quadratic(n=4)
     x = 30.0 + np.random.default_rng(5).normal(size=(4, 4))
@@ -305,16 +309,16 @@ def test_distances_are_those_from_the_centre_and_from_there_to_the_solution():
     ("change", "message"),
     [
         (dict(estimate=Estimator(eta=1.0, batches=3)), "estimate must be an Estimator with full batches"),
-        (dict(estimate=lambda *given, **options: None), "estimate must be an Estimator with full batches"),
+        (dict(estimate=lambda *args, **options: None), "estimate must be an Estimator with full batches"),
         (dict(estimate=Estimator(iterations=0, eta=1.0)), "iterations >= 1 for CertifiedDescent"),
         (dict(lam=np.zeros((3, 4))), "CertifiedDescent needs Lipschitz constants"),
     ],
 )
-def test_what_cannot_be_certified_is_refused(change, message):
+def test_refusals(change, message):
     problem, _, lam = logistic()
-    given = dict(problem=problem, net=NET, lam=lam, outer_steps=1, train=TRAIN, estimate=Estimator(2, 2, eta=1.0))
+    settings = dict(problem=problem, net=NET, lam=lam, outer_steps=1, train=TRAIN, estimate=Estimator(2, 2, eta=1.0))
     with pytest.raises((TypeError, ValueError), match=message):
-        optimise(**given | dict(update=CertifiedDescent(0.1)) | change)
+        optimise(**settings | dict(update=CertifiedDescent(0.1)) | change)
 
 
 @pytest.mark.parametrize(

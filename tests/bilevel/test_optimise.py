@@ -50,7 +50,7 @@ def test_the_gradient_is_that_of_the_resolved_outer_cost():
 
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("batch_size", [None, 5])
-def test_is_the_loop_written_out(warm, batch_size):
+def test_loop_written_out(warm, batch_size):
     """Adam by hand; each part takes the graphs and mini-batches after those of the parts before."""
     problem, _, lam = logistic()
     batches = None if batch_size is None else hgp.MiniBatches(batch_size, seed=7)
@@ -164,16 +164,16 @@ def test_no_terms_give_the_direct_gradient_and_send_nothing():
     assert path.steps[0].estimate == hgp.Traffic()
 
 
-def test_functions_of_ones_own_see_fresh_graphs_and_where_to_start():
+def test_user_functions_get_unused_graphs_and_x0():
     problem, x, lam = quadratic()
-    seen = []
+    calls = []
 
     def train(problem, lam, net, x0, first_batch, outer_step):
-        seen.append((type(problem).__name__, repr(net), None if x0 is None else x0.copy(), first_batch, outer_step))
+        calls.append((type(problem).__name__, repr(net), None if x0 is None else x0.copy(), first_batch, outer_step))
         return SimpleNamespace(x=x + outer_step, traffic=hgp.Traffic(rounds=5), steps=11)
 
     def estimate(problem, x, lam, net, first_batch, outer_step):
-        seen.append((repr(net), first_batch, outer_step))
+        calls.append((repr(net), first_batch, outer_step))
         return SimpleNamespace(value=np.ones_like(lam), traffic=hgp.Traffic(rounds=2), iterations=3)
 
     path = optimise(
@@ -185,7 +185,7 @@ def test_functions_of_ones_own_see_fresh_graphs_and_where_to_start():
         estimate=estimate,
         update=GradientDescent(0.5),
     )
-    trainings, estimates = seen[::2], seen[1::2]
+    trainings, estimates = calls[::2], calls[1::2]
     assert [one[1] for one in trainings] == [repr(NET), f"{NET!r}.after(7)", f"{NET!r}.after(14)"]
     assert [one[3:] for one in trainings] == [(0, 0), (14, 1), (28, 2)]
     assert all((one[2] == x).all() for one in trainings)
@@ -194,7 +194,7 @@ def test_functions_of_ones_own_see_fresh_graphs_and_where_to_start():
     assert (path.x == x + 2).all()
 
 
-def test_a_callback_may_stop_the_loop_and_write_where_it_likes():
+def test_a_callback_may_stop_the_loop_and_overwrite_its_arguments():
     problem, _, lam = quadratic()
 
     def spoil(k, lam, x, cost):
@@ -207,7 +207,7 @@ def test_a_callback_may_stop_the_loop_and_write_where_it_likes():
     assert (path.lam == plain.lam).all() and (path.x == plain.x).all()
 
 
-def test_a_path_is_kept_in_a_file(tmp_path):
+def test_a_path_is_saved_and_loaded(tmp_path):
     problem, _, lam = quadratic()
     path = optimise(problem, lam, NET, outer_steps=2, train=TRAIN, estimate=ESTIMATE, update=GradientDescent(0.1))
     assert hgp.load(path.save(tmp_path / "path.npz")) == path
@@ -368,7 +368,7 @@ def test_training_that_fails_at_once_is_an_error():
         (dict(lam=np.full((3, 2), np.nan)), ValueError, "^lam must not contain NaN or infinite values"),
         (dict(lam=np.zeros((3, 2), dtype="float32")), TypeError, "lam must have the problem's dtype .*, got float32"),
         (
-            dict(callback=lambda *given: np.ones(3)),
+            dict(callback=lambda *args: np.ones(3)),
             TypeError,
             r"^callback must return True or False, got ndarray of shape \(3,\)",
         ),
@@ -383,9 +383,9 @@ def test_training_that_fails_at_once_is_an_error():
         (dict(update="adam"), TypeError, "update must be Adam.*, got 'adam'"),
         (dict(project=3), TypeError, "^project must be a function, got 3"),
         (dict(project=lambda lam: lam[0]), ValueError, r"^what project returned must have shape \(3, 2\)"),
-        (dict(train=lambda *given, **options: None), TypeError, "train must return an object with x .*, got NoneType"),
+        (dict(train=lambda *args, **options: None), TypeError, "train must return an object with x .*, got NoneType"),
         (
-            dict(estimate=lambda *given, **options: None),
+            dict(estimate=lambda *args, **options: None),
             TypeError,
             "estimate must return .* value .*, got NoneType",
         ),
@@ -394,9 +394,9 @@ def test_training_that_fails_at_once_is_an_error():
 )
 def test_bad_arguments_are_named(change, error, message):
     problem, _, lam = quadratic()
-    given = dict(problem=problem, net=NET, lam=lam, outer_steps=1, train=TRAIN, estimate=ESTIMATE) | change
+    arguments = dict(problem=problem, net=NET, lam=lam, outer_steps=1, train=TRAIN, estimate=ESTIMATE) | change
     with pytest.raises(error, match=message):
-        optimise(**given)
+        optimise(**arguments)
 
 
 def test_bad_settings_are_named():
@@ -426,7 +426,7 @@ def test_with_log_rates_the_gradient_is_along_the_logarithm():
 
 def test_log_rates_are_the_loop_on_the_wrapped_problem():
     problem, _, lam = logistic()
-    seen = []
+    calls = []
     path = optimise(
         problem,
         lam,
@@ -435,7 +435,7 @@ def test_log_rates_are_the_loop_on_the_wrapped_problem():
         train=TRAIN,
         estimate=ESTIMATE,
         update=Adam(0.3, log=True),
-        callback=lambda k, lam, x, cost: seen.append(lam),
+        callback=lambda k, lam, x, cost: calls.append(lam),
     )
     plain = optimise(
         hgp.problems.LogRates(problem),
@@ -447,11 +447,11 @@ def test_log_rates_are_the_loop_on_the_wrapped_problem():
         update=Adam(0.3),
     )
     assert_close(path.lam, np.exp(plain.lam), 1e-15)
-    assert_close(np.stack(seen), path.lam, 1e-15)
+    assert_close(np.stack(calls), path.lam, 1e-15)
     assert (path.outer_cost == plain.outer_cost).all()
 
 
-def test_a_projection_speaks_of_lam_whatever_is_updated():
+def test_a_projection_applies_to_lam_with_log_rates():
     problem, _, lam = logistic()
     path = optimise(
         problem,
@@ -485,21 +485,21 @@ def test_a_projection_speaks_of_lam_whatever_is_updated():
 # Measure and patience
 
 
-def test_the_loop_ends_when_the_measure_has_not_fallen_for_long_enough():
+def test_patience():
     problem, _, lam = quadratic()
-    said = iter([5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 9.0, 9.0])
-    kept = []
+    values = iter([5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 9.0, 9.0])
+    calls = []
 
     def measure(x, lam):
-        kept.append((x.copy(), lam.copy()))
+        calls.append((x.copy(), lam.copy()))
         x[...], lam[...] = 0, 0  # whatever it likes
-        return next(said)
+        return next(values)
 
     path = optimise(
         problem, lam, NET, outer_steps=9, train=TRAIN, estimate=ESTIMATE, monitor=Monitor(measure, patience=3)
     )
     assert (path.stopped, path.best, path.measure.tolist()) == ("patience", 3, [5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 9.0])
-    assert (path.best_x == kept[3][0]).all() and (path.lam == np.stack([lam for _, lam in kept])).all()
+    assert (path.best_x == calls[3][0]).all() and (path.lam == np.stack([lam for _, lam in calls])).all()
     plain = optimise(problem, lam, NET, outer_steps=3, train=TRAIN, estimate=ESTIMATE)
     assert (path.best_x == plain.x).all()
     with pytest.raises(ValueError, match=r"^measure\(x, lam\) must be a finite number, got nan"):
@@ -518,7 +518,7 @@ def test_the_loop_ends_when_the_measure_has_not_fallen_for_long_enough():
         Monitor(lambda x: 0.0)
 
 
-def test_a_path_draws_itself():
+def test_plot_of_a_path():
     plt = pytest.importorskip("matplotlib.pyplot")
     problem, _, lam = quadratic()
     path = optimise(

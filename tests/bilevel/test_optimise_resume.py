@@ -41,7 +41,7 @@ def kill_at(step):
 
 
 @pytest.mark.parametrize("update", [Adam(0.05), GradientDescent(0.05)], ids=repr)
-def test_a_run_in_pieces_is_the_run_in_one_go(tmp_path, update):
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, update):
     problem, _, lam = logistic()
     whole = optimise(problem, lam, NET, monitor=Monitor(lambda x, lam: float(x[0, 0])), **SETTINGS | {"update": update})
     for stop in (1, 4):
@@ -67,7 +67,7 @@ def test_a_run_in_pieces_is_the_run_in_one_go(tmp_path, update):
     assert path.save(tmp_path / "a.npz").read_bytes() == whole.save(tmp_path / "b.npz").read_bytes()
 
 
-def test_a_finished_run_is_read_and_a_longer_one_goes_on(tmp_path):
+def test_a_finished_run_is_read_and_a_longer_one_continues(tmp_path):
     problem, _, lam = logistic()
     file = tmp_path / "loop.npz"
     short = SETTINGS | {"outer_steps": 2}
@@ -80,28 +80,28 @@ def test_a_finished_run_is_read_and_a_longer_one_goes_on(tmp_path):
         optimise(problem, lam, NET, file=file, **short)
 
 
-def test_a_smaller_step_size_after_divergence_is_kept(tmp_path):
+def test_a_smaller_step_size_after_divergence_is_saved(tmp_path):
     problem, _, lam = quadratic()
-    given = dict(train=SGP(60, 0.5, (0.6, 0.8)), estimate=Estimator(20, 200, eta=8.0), outer_steps=3)
+    settings = dict(train=SGP(60, 0.5, (0.6, 0.8)), estimate=Estimator(20, 200, eta=8.0), outer_steps=3)
     with pytest.warns(RuntimeWarning, match="hyper-gradient refused"):
-        whole = optimise(problem, lam, NET, **given)
+        whole = optimise(problem, lam, NET, **settings)
         with pytest.raises(Killed):
-            optimise(problem, lam, NET, file=tmp_path / "loop.npz", callback=kill_at(1), **given)
-    assert optimise(problem, lam, NET, file=tmp_path / "loop.npz", **given) == whole  # without a warning
+            optimise(problem, lam, NET, file=tmp_path / "loop.npz", callback=kill_at(1), **settings)
+    assert optimise(problem, lam, NET, file=tmp_path / "loop.npz", **settings) == whole  # without a warning
 
 
-def test_refused_steps_in_a_row_are_counted_across_a_break(tmp_path):
+def test_refused_steps_are_counted_across_an_interruption(tmp_path):
     """Two of them end the loop, also when it was taken up again in between."""
     problem, _, lam = quadratic()
 
     def infinite(problem, x, lam, net, **options):
         return SimpleNamespace(value=np.full_like(lam, np.inf), traffic=hgp.Traffic(rounds=1))
 
-    given = dict(train=SGP(60, 0.5, (0.6, 0.8)), estimate=infinite)
+    settings = dict(train=SGP(60, 0.5, (0.6, 0.8)), estimate=infinite)
     with pytest.warns(RuntimeWarning, match="holds NaN or infinite"):
-        whole = optimise(problem, lam, NET, outer_steps=9, **given)
-        optimise(problem, lam, NET, outer_steps=1, file=tmp_path / "loop.npz", **given)
-        path = optimise(problem, lam, NET, outer_steps=9, file=tmp_path / "loop.npz", **given)
+        whole = optimise(problem, lam, NET, outer_steps=9, **settings)
+        optimise(problem, lam, NET, outer_steps=1, file=tmp_path / "loop.npz", **settings)
+        path = optimise(problem, lam, NET, outer_steps=9, file=tmp_path / "loop.npz", **settings)
     assert path == whole and path.stopped == "divergence" and len(path.lam) == 3
 
 
@@ -149,8 +149,8 @@ def test_other_problems_with_the_same_validation_data_are_refused(tmp_path):
 
     def run(labels, l2, steps):
         problem = hgp.problems.HyperCleaning(X, labels, X_val, y_val, l2=l2)
-        given = dict(train=SGP(20, 0.5, (0.6, 0.8)), estimate=Estimator(3, 5, eta=1.0), file=file)
-        return optimise(problem, lam, NET, outer_steps=steps, **given)
+        settings = dict(train=SGP(20, 0.5, (0.6, 0.8)), estimate=Estimator(3, 5, eta=1.0), file=file)
+        return optimise(problem, lam, NET, outer_steps=steps, **settings)
 
     run(y, 0.1, 1)
     for labels, l2 in ((1 - y, 0.1), (y, 3.0)):
@@ -159,7 +159,7 @@ def test_other_problems_with_the_same_validation_data_are_refused(tmp_path):
     assert len(run(y, 0.1, 2).outer_cost) == 3
 
 
-def test_another_schedule_of_the_same_text_is_refused(tmp_path):
+def test_another_schedule_with_the_same_repr_is_refused(tmp_path):
     problem, _, lam = logistic()
     rng, file = np.random.default_rng(0), tmp_path / "loop.npz"
     nets = [hgp.networks.Schedule([m / m.sum(axis=0) for m in rng.random((59, 3, 3))]) for _ in range(2)]
@@ -183,7 +183,7 @@ hgp.bilevel.optimise(problem, lam, hgp.networks.RandomDirected(n=3, seed=1), out
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_it_gives_the_same_bytes(tmp_path):
+def test_a_run_killed_repeatedly_gives_the_same_bytes(tmp_path):
     """SIGKILL at whatever moment; what is on the disk is a whole file every time."""
     file, rng, kills, seen = tmp_path / "loop.npz", np.random.default_rng(0), 0, None
     code = textwrap.dedent(PROGRAM.format(tests=str(TESTS), file=str(file), path=str(tmp_path / "path.npz")))
@@ -222,7 +222,7 @@ def labelled(N=20_000, dtype="float64"):
 
 @pytest.mark.parametrize("kind", ["LogisticRegression", "SoftmaxRegression", "LogRates", "HyperCleaning"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_one_changed_label_of_many_is_noticed(tmp_path, kind, dtype):
+def test_one_changed_label_is_detected(tmp_path, kind, dtype):
     parts, problems = labelled(2000 if kind == "HyperCleaning" else 20_000, dtype), hgp.problems
 
     def make(parts):
@@ -232,47 +232,49 @@ def test_one_changed_label_of_many_is_noticed(tmp_path, kind, dtype):
 
     problem, file = make(parts), tmp_path / "loop.npz"
     lam = np.full((3, problem.dim_lam), 0.1, dtype)
-    given = dict(train=SGP(3, 0.5, (0.6, 0.8)), estimate=Estimator(3, 2, eta=1.0), update=GradientDescent(0.01))
+    settings = dict(train=SGP(3, 0.5, (0.6, 0.8)), estimate=Estimator(3, 2, eta=1.0), update=GradientDescent(0.01))
     with np.errstate(all="ignore"):
-        optimise(problem, lam, NET, outer_steps=1, file=file, **given)
+        optimise(problem, lam, NET, outer_steps=1, file=file, **settings)
         for index, entry in ((1, (2, 77)), (3, (0, 5)), (0, (1, 3, 0)), (2, (1, 3, 1))):
             other = [np.array(a) for a in parts]
             other[index][entry] = (
                 1 - other[index][entry] if index % 2 else np.nextafter(other[index][entry], 9, dtype=dtype)
             )
             with pytest.raises(ValueError, match="belongs to a problem (with other data|whose)"):
-                optimise(make(other), lam, NET, outer_steps=2, file=file, **given)
-        assert len(optimise(make([a.copy() for a in parts]), lam, NET, outer_steps=2, file=file, **given).lam) == 3
+                optimise(make(other), lam, NET, outer_steps=2, file=file, **settings)
+        assert len(optimise(make([a.copy() for a in parts]), lam, NET, outer_steps=2, file=file, **settings).lam) == 3
 
 
-def test_changed_data_of_a_network_and_of_a_quadratic_are_noticed(tmp_path):
+def test_changed_data_of_a_network_and_of_a_quadratic_are_detected(tmp_path):
     rng = np.random.default_rng(0)
     model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
     X, y = rng.normal(size=(3, 50, 4)), rng.integers(0, 3, (3, 50))
     near = np.nextafter(X, 9)
-    lam, given = np.zeros((3, 3)), dict(train=SGP(3, 0.1, (0.6, 0.8)), estimate=Estimator(3, 2, eta=1.0))
+    lam, settings = np.zeros((3, 3)), dict(train=SGP(3, 0.1, (0.6, 0.8)), estimate=Estimator(3, 2, eta=1.0))
     cases = [hgp.problems.PersonalMask(model, *data) for data in ((X, y), (near, y), (X, y, near, y))]
-    optimise(cases[0], lam, NET, outer_steps=1, file=tmp_path / "n.npz", **given)
+    optimise(cases[0], lam, NET, outer_steps=1, file=tmp_path / "n.npz", **settings)
     for other in cases[1:]:
         with pytest.raises(ValueError, match="belongs to a problem with other data"):
-            optimise(other, lam, NET, outer_steps=2, file=tmp_path / "n.npz", **given)
+            optimise(other, lam, NET, outer_steps=2, file=tmp_path / "n.npz", **settings)
     A, b, C, t = np.stack([np.eye(2)] * 3), rng.normal(size=(3, 2)), rng.normal(size=(3, 3, 2)), rng.normal(size=(3, 2))
     whole = hgp.problems.Quadratic(A, b, C, t)
-    optimise(whole, lam, NET, outer_steps=1, file=tmp_path / "q.npz", **given)
+    optimise(whole, lam, NET, outer_steps=1, file=tmp_path / "q.npz", **settings)
     for data, more in (((A * (1 + 1e-12), b, C, t), {}), ((A, np.nextafter(b, 9), C, t), {}),
                        ((A, b, np.nextafter(C, 9), t), {}), ((A, b, C, np.nextafter(t, 9)), {}),
                        ((A, b, C, t), {"outer_reg": 1e-12})):  # fmt: skip
         with pytest.raises(ValueError, match="belongs to a problem with other data"):
-            optimise(hgp.problems.Quadratic(*data, **more), lam, NET, outer_steps=2, file=tmp_path / "q.npz", **given)
-    optimise(hgp.problems.Quadratic(A, b, C, t), lam, NET, outer_steps=2, file=tmp_path / "q.npz", **given)
+            optimise(
+                hgp.problems.Quadratic(*data, **more), lam, NET, outer_steps=2, file=tmp_path / "q.npz", **settings
+            )
+    optimise(hgp.problems.Quadratic(A, b, C, t), lam, NET, outer_steps=2, file=tmp_path / "q.npz", **settings)
 
 
-def test_another_x0_is_noticed(tmp_path):
+def test_another_x0_is_detected(tmp_path):
     problem, x, lam = logistic()
     file = tmp_path / "loop.npz"
 
-    def run(x0, **given):
-        return optimise(problem, lam, NET, file=file, **SETTINGS | dict(train=Trainer(METHOD, x0=x0)) | given)
+    def run(x0, **settings):
+        return optimise(problem, lam, NET, file=file, **SETTINGS | dict(train=Trainer(METHOD, x0=x0)) | settings)
 
     run(x, outer_steps=1)
     for x0 in (None, np.nextafter(x, 9)):
@@ -287,8 +289,8 @@ def test_data_are_the_same_in_every_library(tmp_path):
     file = tmp_path / "loop.npz"
     optimise(problem, lam, NET, file=file, **SETTINGS | {"outer_steps": 1})
     for steps in (2, 3):  # from a file that NumPy arrays have written, and from one of tensors
-        given = SETTINGS | {"outer_steps": steps}
-        path = optimise(problem.to("torch"), torch.asarray(lam), NET, file=file, **given)
+        settings = SETTINGS | {"outer_steps": steps}
+        path = optimise(problem.to("torch"), torch.asarray(lam), NET, file=file, **settings)
         assert len(path.lam) == steps + 1
 
 

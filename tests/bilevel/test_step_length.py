@@ -25,7 +25,7 @@ def F(problem, lam):
     return float(problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum())
 
 
-GIVEN = dict(train=SGP(400, 1.0, (0.6, 0.8)), estimate=Estimator(3, 30, eta=1.0))
+SETTINGS = dict(train=SGP(400, 1.0, (0.6, 0.8)), estimate=Estimator(3, 30, eta=1.0))
 
 
 @pytest.mark.filterwarnings("ignore:outer step .. γ = .* refused. diverged. the outer cost is beyond floating point")
@@ -42,15 +42,15 @@ def test_any_first_length_leads_to_certified_steps(first, where):
         outer_steps=3,
         project=project,
         update=CertifiedDescent(first, log=where == "log"),
-        **GIVEN,
+        **SETTINGS,
     )
     true = np.array([F(problem, one) for one in path.lam])
     assert path.stopped in ("steps", "stationary") and len(true) >= 2 and np.all(np.diff(true) < 0)
 
 
-def test_training_that_fails_is_said_and_tried_on_other_graphs():
+def test_failed_training_is_reported_and_retried_on_other_graphs():
     problem, lam, net = random_problem(0, 3, 2), np.full((3, 1), 0.3), hgp.networks.RandomDirected(3, seed=0)
-    given = dict(estimate=Estimator(20, 100, eta=1.0), update=CertifiedDescent(0.1))
+    settings = dict(estimate=Estimator(20, 100, eta=1.0), update=CertifiedDescent(0.1))
 
     def failing(until):
         calls = []
@@ -64,32 +64,32 @@ def test_training_that_fails_is_said_and_tried_on_other_graphs():
         return train
 
     with pytest.warns(RuntimeWarning, match="refused: training diverged: for a test"):
-        path = optimise(problem, lam, net, outer_steps=2, train=failing(np.inf), **given)
+        path = optimise(problem, lam, net, outer_steps=2, train=failing(np.inf), **settings)
     assert path.stopped == "divergence" and len(path.lam) == 1
     assert f"training failed at all {certified.FAILURES} λ⁺" in path.note and path.note.endswith("for a test")
     with pytest.warns(RuntimeWarning, match="refused"):
-        path = optimise(problem, lam, net, outer_steps=2, train=failing(4), **given)
+        path = optimise(problem, lam, net, outer_steps=2, train=failing(4), **settings)
     assert path.stopped == "steps" and path.steps[0].scale == 0.1 / 8 and "refused" in path.steps[0].note
 
 
-def test_graphs_of_a_training_that_failed_are_used_up():
+def test_graphs_of_failed_training_are_not_used_again():
     problem, lam = random_problem(0, 3, 2), np.full((3, 1), 0.3)
     with pytest.raises(hgp.DivergenceError) as caught:
         hgp.sgp(problem, lam, hgp.networks.RandomDirected(3, seed=0), steps=200, lr=1e3, milestones=(0.6, 0.8))
     assert caught.value.traffic.rounds == caught.value.steps > 0
-    seen = []
+    networks = []
 
     def train(problem, lam, net, **options):
-        seen.append(repr(net))
-        return hgp.sgp(problem, lam, net, steps=200, lr=0.5 if len(seen) == 1 else 1e3, milestones=(0.6, 0.8))
+        networks.append(repr(net))
+        return hgp.sgp(problem, lam, net, steps=200, lr=0.5 if len(networks) == 1 else 1e3, milestones=(0.6, 0.8))
 
     net = hgp.networks.RandomDirected(3, seed=0)
     with pytest.warns(RuntimeWarning, match="refused"):
         optimise(problem, lam, net, outer_steps=1, train=train, estimate=Estimator(2, 5, eta=1.0))
-    assert len({*seen}) == len(seen) > 2  # each from another graph on
+    assert len({*networks}) == len(networks) > 2  # each from another graph on
 
 
-def test_the_remedy_names_small_weights_where_the_rate_is_not_to_blame():
+def test_the_advice_mentions_small_weights():
     problem, lam = random_problem(0, 2, 2), np.full((2, 1), 5.0)
     silent = [([0], [1])] * 30 + [([1], [0])]  # client 0 hands its mass on and hears nothing for long
     net = hgp.networks.Schedule(silent, n=2)
@@ -114,7 +114,7 @@ def test_measure_and_best_are_those_of_the_corrected_x():
         outer_steps=2,
         update=CertifiedDescent(1.0, log=True),
         monitor=Monitor(measure),
-        **GIVEN | dict(train=SGP(20, 1.0, (0.6, 0.8))),
+        **SETTINGS | dict(train=SGP(20, 1.0, (0.6, 0.8))),
     )
     assert len(measured) > len(path.lam) == len(path.measure)  # x was corrected, and measured again
     assert path.measure[-1] == np.abs(path.x).sum()
@@ -125,13 +125,13 @@ def test_measure_and_best_are_those_of_the_corrected_x():
     assert path.best == np.argmin(path.measure) and np.abs(path.best_x).sum() == path.measure[path.best]
 
 
-def test_a_run_that_could_not_go_on_is_not_paid_for_twice(tmp_path):
+def test_a_run_that_ended_is_not_repeated(tmp_path):
     problem, lam, net = random_problem(0, 3, 2), np.full((3, 1), 0.3), hgp.networks.RandomDirected(3, seed=0)
     known = hgp.problems.lipschitz.Lipschitz(1e6, 1e6, 1e6, 1e6, strong_convexity=1e-9)
-    given = GIVEN | dict(update=CertifiedDescent(0.1, lipschitz=known))
-    once = optimise(problem, lam, net, outer_steps=2, file=tmp_path / "loop.npz", **given)
+    settings = SETTINGS | dict(update=CertifiedDescent(0.1, lipschitz=known))
+    once = optimise(problem, lam, net, outer_steps=2, file=tmp_path / "loop.npz", **settings)
     assert once.stopped == "certificate" and once.note
-    assert once == optimise(problem, lam, net, outer_steps=2, file=tmp_path / "loop.npz", **given)
+    assert once == optimise(problem, lam, net, outer_steps=2, file=tmp_path / "loop.npz", **settings)
 
 
 # The search alone: `widths` says how wide the interval of F is at λ⁺

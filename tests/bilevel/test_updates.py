@@ -97,7 +97,7 @@ def test_the_simplex_by_sorting(row, total):
 
 @settings(max_examples=100)
 @given(rows, rows.map(np.array))
-def test_nothing_in_the_simplex_is_nearer(row, other):
+def test_the_simplex_projection_is_the_nearest_point(row, other):
     """⟨λ − Πλ, μ − Πλ⟩ ≤ 0 for every μ of the set: the corners will do."""
     lam = np.array(row)
     nearest = Simplex()(lam[None])[0]
@@ -126,7 +126,7 @@ def test_nothing_in_the_simplex_is_nearer(row, other):
         (lambda: Box(0, 1)(np.ones(3)), r"lam must have shape \(..., n, d_lam\), got \(3,\)"),
     ],
 )
-def test_what_is_refused(make, message):
+def test_refusals(make, message):
     with pytest.raises((TypeError, ValueError), match=message):
         make()
 

@@ -213,7 +213,7 @@ def test_worst_case_methods():
         bounds.worst_case(3).steps_needed(0.1, factor=-1.0)
 
 
-def test_what_the_audit_found():
+def test_messages_of_bad_numbers():
     with pytest.raises(ValueError, match="consensus must be a finite number >= 0, got -1"):
         bounds.corollary1(C, consensus=-1.0)
     with pytest.raises(ValueError, match="alpha_bar must be a finite number > 0, got -1"):

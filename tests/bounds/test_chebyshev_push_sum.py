@@ -127,7 +127,7 @@ def test_a_single_point_is_the_series_with_one_over_it():
         ({"kept": True}, "rows of K"),
     ],
 )
-def test_it_says_what_is_missing(change, why):
+def test_failed_conditions_are_named(change, why):
     H = np.stack([np.diag([1.0, 2.0])] * 3)
     K = np.full((4, 3, 3), 1 / 3) * (1.1 if change.pop("kept", False) else 1.0)
     c = bounds.realised_constants(H, np.ones((3, 1, 2)), np.ones((3, 2)), 1.0, K)
@@ -211,14 +211,14 @@ def test_rounding_is_part_of_the_bound():
 
 def rounding(low=0.5, high=2.0, M=20, **changes):
     """The rounding term of a plain setting with one thing changed."""
-    given = {"n": 3, "d": 2, "steps": 1, "f_lam": 0.0, "f_x": 1.0, "J": 1.0, "apart": 0.0} | changes
-    n, d = given["n"], given["d"]
+    settings = {"n": 3, "d": 2, "steps": 1, "f_lam": 0.0, "f_x": 1.0, "J": 1.0, "apart": 0.0} | changes
+    n, d = settings["n"], settings["d"]
     matrices = np.stack([np.diag(np.linspace(0.6, 1.8, d))] * n)
-    matrices[0] += given["apart"] * np.eye(d)
-    matrices[1] -= given["apart"] * np.eye(d)
+    matrices[0] += settings["apart"] * np.eye(d)
+    matrices[1] -= settings["apart"] * np.eye(d)
     c = bounds.realised_constants(
-        matrices, np.full((n, 1, d), given["J"]), np.full((n, d), given["f_x"]), 1.0, np.full((M, n, n), 1 / n),
-        f_lam=np.full((n, 1), given["f_lam"]), steps=given["steps"],
+        matrices, np.full((n, 1, d), settings["J"]), np.full((n, d), settings["f_x"]), 1.0, np.full((M, n, n), 1 / n),
+        f_lam=np.full((n, 1), settings["f_lam"]), steps=settings["steps"],
     )  # fmt: skip
     return bounds.chebyshev_push_sum(c, low, high).terms["rounding"]
 

@@ -155,11 +155,11 @@ def check_inexact_certificate(b):
 
 
 def check_lipschitz(problems):
-    """The closed forms hold along random segments and are not far above what is seen."""
+    """The closed forms hold along random segments and are not far above the largest ratios found."""
     for name, kind in (("logistic", "rates"), ("softmax", "rates"), ("binary", "weights"), ("softmax", "weights")):
         problem, lam = linear_problem(name, kind, problems)
         nu = problem.lipschitz(lam)
-        seen = dict.fromkeys(("nu_fx", "nu_flam", "nu_J", "nu_H"), 0.0)
+        largest_ratio = dict.fromkeys(("nu_fx", "nu_flam", "nu_J", "nu_H"), 0.0)
         rng = np.random.default_rng(1)
         for _ in range(300):
             x = rng.normal(size=(2, problem.dim_x)) * 10 ** rng.uniform(-1, 1)
@@ -180,10 +180,10 @@ def check_lipschitz(problems):
                 "nu_J": np.linalg.norm(J2 - J, 2, axis=(1, 2)),
                 "nu_H": np.linalg.norm(H2 - H, 2, axis=(1, 2)),
             }
-            seen = {k: max(seen[k], float((now[k] / length).max())) for k in seen}
+            largest_ratio = {k: max(largest_ratio[k], float((now[k] / length).max())) for k in largest_ratio}
             low = np.linalg.eigvalsh(H.mean(axis=0))[0]
             assert low >= nu.strong_convexity * (1 - 1e-9)
-        for k, largest in seen.items():
+        for k, largest in largest_ratio.items():
             assert largest <= getattr(nu, k) * (1 + 1e-6), (name, kind, k)
             assert getattr(nu, k) <= 12 * largest + 1e-12, (name, kind, k)
 
@@ -237,11 +237,11 @@ def check_certificates_over_links_that_lose(certificates):
     for what, problem, x, lam, w, avg in lossy_cases():
         f_lam = exact.outer_gradients(problem, x, lam)[1]
         value = f_lam - np.einsum("nij,nj->ni", exact.jacobians(problem, x, lam), w)
-        told = certificates.certify(problem, x, lam, estimate_of(value, w), avg, first_call=0)
+        certificate = certificates.certify(problem, x, lam, estimate_of(value, w), avg, first_call=0)
         error = np.linalg.norm(value - exact.hypergradient(problem, x, lam), axis=1)
-        assert np.all(error <= told.decentralised * SLACK), what
-        closest[what] = min(closest[what], np.min(told.decentralised / np.maximum(error, 1e-300)))
-    assert max(closest.values()) < 1.05, closest  # close enough that a box a little too small is seen
+        assert np.all(error <= certificate.decentralised * SLACK), what
+        closest[what] = min(closest[what], np.min(certificate.decentralised / np.maximum(error, 1e-300)))
+    assert max(closest.values()) < 1.05, closest  # close enough that a box a little too small is detected
 
 
 CHECKS = [

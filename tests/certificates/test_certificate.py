@@ -143,8 +143,8 @@ def test_a_users_problem_without_constants_is_certified_at_its_own_point():
     assert np.isclose(found.inner_gradient, gradient, rtol=1e-9) and gradient > 1e-3
     assert np.all(np.linalg.norm(est.value - exact.hypergradient(problem, x, lam), axis=1) <= found.bound)
     assert "no Lipschitz constants known" in str(found)
-    given = hgp.certify(Mine(problem), x, lam, est, lipschitz=bounds.known_lipschitz(problem, lam))
-    assert np.all(given.bound > found.bound) and given.against.endswith("exact inner solution")
+    with_constants = hgp.certify(Mine(problem), x, lam, est, lipschitz=bounds.known_lipschitz(problem, lam))
+    assert np.all(with_constants.bound > found.bound) and with_constants.against.endswith("exact inner solution")
 
     class Says(Mine):
         def lipschitz(self, lam):
@@ -215,7 +215,7 @@ def test_any_debias_and_gossip(debias):
     assert np.all(errors <= np.minimum(found.c3, found.c4))
 
 
-def test_flooding_follows_the_graphs_in_order():
+def test_max_consensus_follows_the_graphs_in_order():
     """A directed ring needs n − 1 rounds; one-peer exponential graphs log₂ n; the result is exact."""
     n = 8
     ring = np.eye(n) / 2 + np.roll(np.eye(n), 1, axis=0) / 2

@@ -45,7 +45,7 @@ def test_clients_at_any_scale(seed, dtype):
     assert covered(errors, np.minimum(found.c3, found.c4) + found.rounding + found.consistency) <= 1
 
 
-def test_beyond_floating_point_is_said():
+def test_overflow_raises():
     problem, x, lam, w = aligned(2, n=2, d=3, kappa=10.0, scale_H=1e-200, scale_J=1e200, scale_f=1e-60)
     with pytest.raises(ValueError, match=r"range of floating point|NaN or infinite"):
         hgp.certify(problem, x, lam, estimate_of(np.zeros((2, 1)), w))
@@ -95,7 +95,7 @@ def test_a_modulus_must_be_a_positive_number(finished, value):
 
 
 @pytest.mark.parametrize("matrix_free", [False, True])
-def test_a_problem_may_answer_in_one_array(matrix_free):
+def test_a_problem_may_reuse_its_output_array(matrix_free):
     problem, lam = logistic(3, 4, 3)
     x = exact.inner_solution(problem, lam)
     avg = hgp.PushSum(hgp.networks.RandomDirected(3, 0.4, 0.8, seed=1), 4)

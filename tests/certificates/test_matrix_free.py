@@ -59,7 +59,7 @@ def test_norms_of_the_cross_derivative(kind):
         assert np.allclose(beta, spectral, rtol=1e-12), "sharp where J is diagonal"
 
 
-def test_nothing_known_is_refused_in_words():
+def test_matrix_free_needs_a_modulus():
     problem, lam = logistic(3, 4, 1)
     x = exact.inner_solution(problem, lam)
     est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), eta=0.3, iterations=5)
@@ -94,7 +94,7 @@ def test_rows_apart_cost_what_is_known():
     assert np.isclose(at[0] - at[1], own.nu_H * off, rtol=1e-6)
 
 
-def test_lanczos_says_what_it_can():
+def test_lanczos_bounds_the_smallest_eigenvalue():
     """Ritz values are never below λ_min; the value that is used is, and is labelled."""
     d = 60
     rng = np.random.default_rng(0)

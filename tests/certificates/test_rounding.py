@@ -23,7 +23,7 @@ from verification.run import Run
 from .certificate_checks import estimate_of, value_of
 
 
-class Own:
+class UserProblem:
     """A user's problem around a built-in one, whose term sizes may be left out or changed."""
 
     def __init__(self, problem, change=None):
@@ -50,10 +50,10 @@ def case(seed=0, n=3, d=4, k=2):
 def times(factor, *names):
     """A change of term sizes: those called `names`, factor times as large."""
 
-    def scaled(given):
-        if callable(given):
-            return lambda u: factor * given(u)
-        return factor * given
+    def scaled(part):
+        if callable(part):
+            return lambda u: factor * part(u)
+        return factor * part
 
     def change(sizes):
         f_x, f_lam = sizes.outer_grad
@@ -73,7 +73,7 @@ def grown(name, **options):
     problem, x, lam, w = case()
     est = estimate_of(value_of(problem, x, lam, w), w)
     plain, more = (
-        certify(Own(problem, change), x, lam, est, hgp.ExactAverage(3), first_call=0, **options)
+        certify(UserProblem(problem, change), x, lam, est, hgp.ExactAverage(3), first_call=0, **options)
         for change in (times(1.0), times(FACTOR, name))
     )
     sizes = problem.term_sizes(x, lam)
@@ -122,12 +122,13 @@ def test_products_with_w_and_with_its_centre_reach_c3_and_c4():
     sizes = problem.term_sizes(x, lam)
     gamma = allowance(sizes.roundings, float(np.finfo(float).eps))
 
-    def change(given):
-        return replace(given, hvp=lambda u: (FACTOR if np.count_nonzero(u[0]) > 1 else 1.0) * given.hvp(u))
+    def change(sizes):
+        return replace(sizes, hvp=lambda u: (FACTOR if np.count_nonzero(u[0]) > 1 else 1.0) * sizes.hvp(u))
 
     est = estimate_of(value_of(problem, x, lam, w), w)
     plain, more = (
-        certify(Own(problem, how), x, lam, est, hgp.ExactAverage(3), first_call=0) for how in (times(1.0), change)
+        certify(UserProblem(problem, how), x, lam, est, hgp.ExactAverage(3), first_call=0)
+        for how in (times(1.0), change)
     )
     assert more.alpha_bar == plain.alpha_bar
     alpha = float(np.linalg.eigvalsh(problem._A)[:, 0].mean())  # what clients find out
@@ -169,12 +170,12 @@ def test_sizes_reach_intervals_and_distances():
 
     def width(*names):
         reductions = NetworkReductions(hgp.ExactAverage(3), 0, x)
-        found = intervals.outer_cost(as_problem(Own(problem, times(FACTOR, *names))), x, lam, nu, reductions)
+        found = intervals.outer_cost(as_problem(UserProblem(problem, times(FACTOR, *names))), x, lam, nu, reductions)
         return found.high - found.low
 
     def apart(*names):
         reductions = NetworkReductions(hgp.ExactAverage(3), 0, x)
-        return intervals.distances(as_problem(Own(problem, times(FACTOR, *names))), x, lam, nu, reductions)
+        return intervals.distances(as_problem(UserProblem(problem, times(FACTOR, *names))), x, lam, nu, reductions)
 
     assert width("outer_cost") - width() == pytest.approx(2 * FACTOR * gamma * sizes.outer_cost.sum(), rel=1e-3)
     each = FACTOR * gamma * np.linalg.norm(sizes.inner_grad, axis=1)
@@ -183,19 +184,23 @@ def test_sizes_reach_intervals_and_distances():
     assert width("f_x") - width() >= 0.9 * 2 * float(np.sum(slopes * apart()))
 
 
-def test_a_certificate_says_whether_the_rounding_of_sums_is_included():
+def test_certificates_report_whether_rounding_is_complete():
     problem, x, lam, w = case()
     est = estimate_of(value_of(problem, x, lam, w), w)
-    for given, complete in ((problem, True), (Own(problem), False), (Own(problem, times(1.0)), True)):
-        certificate = certify(given, x, lam, est)
+    for any_problem, complete in (
+        (problem, True),
+        (UserProblem(problem), False),
+        (UserProblem(problem, times(1.0)), True),
+    ):
+        certificate = certify(any_problem, x, lam, est)
         assert certificate.rounding_complete is complete
         assert (INCLUDED in certificate.assumptions) is complete
         assert (NOT_INCLUDED in certificate.assumptions) is not complete
         assert ("own sums is not included" in str(certificate)) != complete
-        assert measured_residual(given, x, lam, est).rounding_complete is complete
+        assert measured_residual(any_problem, x, lam, est).rounding_complete is complete
 
 
-def test_one_process_without_sizes_is_enough_to_say_so(monkeypatch):
+def test_one_rank_without_term_sizes_makes_rounding_incomplete(monkeypatch):
     problem, x, lam, w = case()
     avg = hgp.ExactAverage(3)
     monkeypatch.setattr(type(avg.connect()), "any_rank", lambda self, flag: True)
@@ -204,7 +209,7 @@ def test_one_process_without_sizes_is_enough_to_say_so(monkeypatch):
     ).rounding_complete
 
 
-def test_plans_and_paths_say_it_too():
+def test_plans_and_paths_report_incomplete_rounding():
     problem, x, lam, _ = case()
     net = hgp.networks.FullyConnected(3)
 
@@ -212,11 +217,11 @@ def test_plans_and_paths_say_it_too():
         return SimpleNamespace(x=hgp.exact.inner_solution(case()[0], lam), traffic=hgp.Traffic())
 
     options = dict(outer_steps=1, train=train, estimate=Estimator(1, 100, eta=0.1))
-    for given, complete in ((problem, True), (Own(problem), False)):
-        out = hgp.plan(given, x, lam, net, target=1e-3).run()
+    for any_problem, complete in ((problem, True), (UserProblem(problem), False)):
+        out = hgp.plan(any_problem, x, lam, net, target=1e-3).run()
         assert out.met and out.rounding_complete is complete
         assert ("own sums is not included" in str(out)) is not complete
-        path = optimise(given, lam, net, **options, update=CertifiedDescent(0.01))
+        path = optimise(any_problem, lam, net, **options, update=CertifiedDescent(0.01))
         assert path.rounding_complete is complete
         assert ("own sums is not included" in str(path)) is not complete
     assert hgp.plan(problem, x, lam, net, target=1e-3).run(certify=False).rounding_complete is None
@@ -238,14 +243,14 @@ def test_plans_and_paths_say_it_too():
 def test_sizes_that_make_no_sense_are_refused(change, error, words):
     problem, x, lam, w = case()
     with pytest.raises(error, match=words):
-        certify(Own(problem, change), x, lam, estimate_of(value_of(problem, x, lam, w), w))
+        certify(UserProblem(problem, change), x, lam, estimate_of(value_of(problem, x, lam, w), w))
 
 
-def test_sums_longer_than_a_dtype_can_tell_are_refused():
+def test_sums_too_long_for_a_dtype_are_refused():
     problem, x, lam, w = case()
     problem = problem.to("numpy", "float32")
     x, lam, w = (a.astype("float32") for a in (x, lam, w))
-    many = Own(problem, lambda sizes: replace(sizes, roundings=10**7))
+    many = UserProblem(problem, lambda sizes: replace(sizes, roundings=10**7))
     with pytest.raises(ValueError, match="more digits"):
         certify(many, x, lam, estimate_of(value_of(problem, x, lam, w), w))
 

@@ -134,7 +134,7 @@ def test_a_result_beyond_float64_is_refused():
 
 
 @pytest.mark.parametrize("eta", [1e-300, 1e-18, 1e30])
-def test_a_stacked_system_that_float64_does_not_see_is_refused(eta):
+def test_a_stacked_system_that_is_singular_in_float64_is_refused(eta):
     problem = ill_conditioned(10, 1)
     with pytest.raises(ValueError, match="eta must be near 1/‖H‖ for the stacked system"):
         exact.hypergradient(problem, *problem.at(), method="stacked", eta=eta)

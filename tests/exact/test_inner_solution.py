@@ -95,16 +95,16 @@ def test_the_start_may_be_one_point_or_one_for_each_client():
 
 
 BAD_START = {
-    "wrong length": (np.ones(2), ValueError, r"x0: shape \(2,\) given, needed \(3,\) = \(d_x,\)"),
-    "rows differ": (np.arange(6.0).reshape(2, 3), ValueError, r"x0: shape \(2, 3\) given whose rows differ, needed"),
-    "three clients": (np.ones((3, 3)), ValueError, r"x0: shape \(3, 3\) given, needed .*\(2, 3\) = \(n, d_x\)"),
-    "NaN": (np.array([1.0, np.nan, 0]), ValueError, "x0: holds NaN"),
-    "text": ("here", TypeError, "x0: str given, needed"),
+    "wrong length": (np.ones(2), ValueError, r"x0 must have shape \(3,\) = \(d_x,\).*, got \(2,\)"),
+    "rows differ": (np.arange(6.0).reshape(2, 3), ValueError, r"x0 must have shape .*, got \(2, 3\) with unequal rows"),
+    "three clients": (np.ones((3, 3)), ValueError, r"x0 must have shape .*\(2, 3\) = \(n, d_x\).*, got \(3, 3\)"),
+    "NaN": (np.array([1.0, np.nan, 0]), ValueError, "x0 must not contain NaN"),
+    "text": ("here", TypeError, "x0 must have shape .*, got str"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_START)
-def test_a_start_that_is_none_is_refused(name):
+def test_bad_starts_are_refused(name):
     start, error, message = BAD_START[name]
     with pytest.raises(error, match=message):
         exact.inner_solution(Scaled(TARGET), LAM, x0=start)

@@ -120,7 +120,7 @@ def settings():
     rows = k.stop - k.start
     refuses("columns: ", lambda: average.apply(np.ones((rows, differ(3, 5)))))
     refuses("graphs used: ", lambda: average.apply(np.ones((rows, 3)), call=differ(0, 1)))
-    refuses("asked for: .*hgp.mpi.gather", lambda: differ(train, lambda: hgp.mpi.gather(np.ones(rows), net))())
+    refuses("call: .*hgp.mpi.gather", lambda: differ(train, lambda: hgp.mpi.gather(np.ones(rows), net))())
     other = hgp.mpi.spread(hgp.networks.FullyConnected(N))
     refuses("net: RandomOut.*FullyConnected", lambda: train(net=differ(net, other)))
     refuses("a must have . rows along axis", lambda: hgp.mpi.gather(np.ones(N + 1), net))

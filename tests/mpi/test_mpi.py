@@ -95,7 +95,7 @@ def test_ranks_that_were_told_different_things_end_with_the_difference(what, ran
         ("leaves", "rank 1 has ended its program, by sys.exit or at its end, while rank 0 of 2 waits for it in mixing"),
         pytest.param("ends", "rank 1 has ended its program", marks=pytest.mark.slow),
         pytest.param("absent", "TimeoutError: rank 0 of 2 has waited 2 s for other ranks", marks=pytest.mark.slow),
-        pytest.param("never_spreads", "for other ranks in hgp.mpi.spread: do all", marks=pytest.mark.slow),
+        pytest.param("never_spreads", "for other ranks in hgp.mpi.spread: do all ranks", marks=pytest.mark.slow),
     ],
 )
 def test_ranks_that_wait_in_vain_say_so(what, message):

@@ -45,7 +45,7 @@ def shared():
     for error in together([net, net]).values():
         assert isinstance(error, RuntimeError), repr(error)
         assert str(error).startswith(f"two threads of rank {COMM.rank} (worker "), error
-        assert "needed one thread at a time" in str(error)
+        assert "use one thread at a time" in str(error)
     try:  # what was sent may still be under way
         train(*quadratic(n=N)[:1], net, np.zeros((N, 2)))
     except RuntimeError as error:

@@ -44,7 +44,7 @@ def test_other_nodes_are_numbered_in_their_order():
     np.testing.assert_array_equal(net.mixing_matrices(1, 2), expected.mixing_matrices(1, 2))
     one_based = Schedule(nx.DiGraph([(1, 2), (2, 3)]))
     assert (one_based.n, one_based.nodes) == (3, (1, 2, 3))
-    with pytest.raises(ValueError, match="n=2 given, needed at least 3"):
+    with pytest.raises(ValueError, match="n must be at least 3, the number of nodes of the networkx graphs, got 2"):
         Schedule([first, second], n=2)
 
 
@@ -69,7 +69,7 @@ def test_weights_of_undirected_edges_go_both_ways():
 
 @pytest.mark.parametrize("weight", ["weight", 3, True])
 def test_a_weight_without_a_graph(weight):
-    with pytest.raises(ValueError, match=f"weight={weight!r} given, needed None, or the name of an edge"):
+    with pytest.raises(ValueError, match=f"weight must be None or the name of an edge attribute .*, got {weight!r}"):
         Schedule([([0], [1])], weight=weight)
 
 

@@ -141,13 +141,17 @@ def test_only_edges_that_carry_something_connect():
         (dict(delay=1.0), TypeError, "delay must be .*, got 1.0"),
         (dict(sleep=-0.1), ValueError, "sleep must be .*, got -0.1"),
         (dict(sleep="often"), TypeError, "sleep must be .*, got 'often'"),
-        (dict(sleep=[(0, 3)]), ValueError, r"sleep\[0\]=\(0, 3\) given, needed \(client, first step, last step\)"),
+        (dict(sleep=[(0, 3)]), ValueError, r"sleep\[0\] must be \(client, first step, last step\), got \(0, 3\)"),
         (dict(sleep=[(0, 1, 2), (4, 1, 2)]), ValueError, r"sleep\[1\]: client must be an integer from 0 to 3, got 4"),
         (dict(sleep=[(0, 5, 2)]), ValueError, r"sleep\[0\]: last step must be .*, got 2"),
         (dict(seed=-1), ValueError, "seed must be .*, got -1"),
         (dict(stretch=0), ValueError, "stretch must be .*, got 0"),
-        (dict(net=Unreliable(FullyConnected(4))), ValueError, "needed a network that is not Unreliable itself"),
-        (dict(net=Unreliable(FullyConnected(4)).after(3)), ValueError, "needed a network that is not Unreliable"),
+        (dict(net=Unreliable(FullyConnected(4))), ValueError, "net must not be Unreliable itself, got Unreliable"),
+        (
+            dict(net=Unreliable(FullyConnected(4)).after(3)),
+            ValueError,
+            "net must not be Unreliable itself, got Unreliable",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(change, error, message):
@@ -159,5 +163,5 @@ def test_clients_in_other_processes_are_refused():
     class Elsewhere(networks.FullyConnected):
         clients = slice(0, 2)
 
-    with pytest.raises(ValueError, match="all of whose clients are in this process"):
+    with pytest.raises(ValueError, match="net must be a network that is not distributed, got Elsewhere"):
         Unreliable(Elsewhere(4))

@@ -59,7 +59,7 @@ def test_steps_and_lengths_are_the_best_for_the_interval(low, high, target):
         assert c == 1 or offer.method.cycles == c
 
 
-def test_rounds_follow_from_what_a_round_leaves():
+def test_rounds_follow_from_tau():
     """S_0 leaves goal/5 of a disagreement (goal, within cycles), restarts the (k+1)-th power; all are counted."""
     target = 1e-4
     for tau in (0.2, 0.7):
@@ -94,7 +94,7 @@ def test_what_is_sent_is_what_was_counted():
         assert offer.margin == (1.0 if isinstance(offer.method, Tracking) else 1.3)
 
 
-def test_a_continuation_is_what_a_run_goes_on_with():
+def test_continuation_rounds_are_those_of_a_refinement_cycle():
     """The cycle of a continuation: an average of w and one of what is left, then falling S; M by the rate."""
     found = known(0.1, 1.0, tau=0.5)
     q = (math.sqrt(10) - 1) / (math.sqrt(10) + 1)
@@ -109,13 +109,13 @@ def test_a_continuation_is_what_a_run_goes_on_with():
     assert 2 * (9 / 11) ** M <= 0.1 * (1 + 1e-9) < 2 * (9 / 11) ** (M - 1)
     series, chebyshev, (tracking,) = split(candidates(found, 1e-4))
     assert (
-        chebyshev[1].further
-        == chebyshev[5].further
+        chebyshev[1].continuation_rounds
+        == chebyshev[5].continuation_rounds
         == sum(refinement_cycle(found, Chebyshev(0.1, 1.0), 0.1, 1e-4, 0)[0])
     )
-    assert series.further == sum(refinement_cycle(found, Neumann(eta), 0.1, 1e-4, 0)[0])
+    assert series.continuation_rounds == sum(refinement_cycle(found, Neumann(eta), 0.1, 1e-4, 0)[0])
     share = math.log(10) / math.log(2 / 1e-4)  # of the decades that all iterations gain
-    assert tracking.further == tracking.steps * math.ceil(share * tracking.iterations)
+    assert tracking.continuation_rounds == tracking.steps * math.ceil(share * tracking.iterations)
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_a_continuation_is_what_a_run_goes_on_with():
         known(5e-324, 1.0), known(1e-320, 1e-319), known(1e307, 1.5e308), known(1e-40, 1.0), known(0.1, -1.0),
     ],
 )  # fmt: skip
-def test_nothing_is_offered_where_nothing_can_be_predicted(found):
+def test_no_candidates_without_a_positive_lower_bound(found):
     assert candidates(found, 1e-3) == []
 
 
-def test_no_offer_is_longer_than_a_run_may_be():
+def test_no_candidate_exceeds_the_iteration_limit():
     for low in (1e-4, 1e-7, 1e-9):
         offers = candidates(known(low, 1.0), 1e-8)
         assert offers and max(c.iterations for c in offers) <= 10**6

@@ -119,7 +119,7 @@ def test_clients_that_cannot_bound_what_x_adds_do_not_claim_it():
         (Assessment(1.92e-4, 1e-4, 0.92e-4, ""), True, 0.5),  # too little room
     ],
 )
-def test_when_a_run_goes_on_and_what_it_aims_at(assessment, done, share):
+def test_when_a_run_continues_and_its_aim(assessment, done, share):
     assert assessment.done(1e-4) is done
     assert assessment.left_to_gain(1e-4) == pytest.approx(share)
 
@@ -302,7 +302,7 @@ def test_the_best_of_all_that_was_certified_is_returned(monkeypatch):
     assert_close(out.value, seen[1][1].value, 0.0)
 
 
-def test_bad_words_for_what_a_target_is_about_are_named():
+def test_bad_against_is_named():
     plan = planned(condition=20.0, target=1e-2)[-1]
     with pytest.raises(ValueError, match="against must be one of 'solution', 'x', got 'point'"):
         plan.run(against="point")
@@ -316,7 +316,7 @@ def test_clients_certify_the_smallest_targets_without_internal_errors():
             assert hgp.plan(problem, x, lam, net, **kind).run(by_clients=True, against="x").met is False
 
 
-def test_what_going_on_will_send_is_known_before():
+def test_floats_of_a_segment_are_predicted():
     """Over a complete network every kind of continuation sends what was reckoned with."""
     problem = hgp.problems.Quadratic.random(4, 5, 2, seed=1, condition=50.0, heterogeneity=0.4)
     x, lam, net = np.ones((4, 5)), np.zeros((4, 2)), hgp.networks.FullyConnected(4)

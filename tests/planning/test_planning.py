@@ -40,7 +40,7 @@ CASES = {
 
 @pytest.mark.parametrize("target", [1e-2, 1e-6, 1e-10])
 @pytest.mark.parametrize("case", CASES)
-def test_a_plan_keeps_its_promise(case, target):
+def test_a_plan_meets_its_target(case, target):
     make, net = CASES[case]
     problem, x, lam = make()
     plan = hgp.plan(problem, x, lam, net, target=target)
@@ -119,7 +119,7 @@ def test_absolute_targets_and_budgets(case, budgets):
 
 
 @pytest.mark.parametrize("case", ["logistic", "condition 100"])
-def test_a_run_that_falls_short_goes_on_instead_of_starting_again(case):
+def test_a_run_that_misses_its_target_continues(case):
     make, net = CASES[case]
     problem, x, lam = make()
     plan = hgp.plan(problem, x, lam, net, target=1e-7)
@@ -135,7 +135,7 @@ def test_a_run_that_falls_short_goes_on_instead_of_starting_again(case):
     assert first.traffic.floats < out.traffic.floats < first.traffic.floats + 1.5 * whole.traffic.floats
 
 
-def test_a_run_that_diverges_is_begun_again_more_gently_and_counted():
+def test_a_diverged_run_restarts_with_gentler_settings():
     problem, x, lam = quadratic(n=6, d=5)
     net = hgp.networks.RandomDirected(6, low=0.2, high=0.4, seed=3)
     plan = hgp.plan(problem, x, lam, net, target=1e-5)
@@ -147,7 +147,7 @@ def test_a_run_that_diverges_is_begun_again_more_gently_and_counted():
     assert narrow.run(against="x").met
 
 
-def test_clients_can_decide_by_themselves():
+def test_clients_certify_the_run_themselves():
     make, net = CASES["logistic"]
     problem, x, lam = make()
     plan = hgp.plan(problem, x, lam, net, target=1e-4)
@@ -157,7 +157,7 @@ def test_clients_can_decide_by_themselves():
     assert out.traffic.floats > centre.traffic.floats
 
 
-def test_what_cannot_be_met_is_said_with_numbers():
+def test_unreachable_targets_warn_with_numbers():
     make, net = CASES["logistic"]
     problem, x, lam = make()
     plan = hgp.plan(problem, x, lam, net, target=1e-6)
@@ -219,9 +219,9 @@ def test_the_model_of_tracking_is_exact_for_two_clients():
 )
 def test_bad_input_is_named(options, error, message):
     problem, x, lam = quadratic()
-    given = {"problem": problem, "x": x, "lam": lam, "net": hgp.networks.RandomDirected(3, seed=1)} | options
+    arguments = {"problem": problem, "x": x, "lam": lam, "net": hgp.networks.RandomDirected(3, seed=1)} | options
     with pytest.raises(error, match=message):
-        hgp.plan(**given)
+        hgp.plan(**arguments)
 
 
 def test_plans_and_outcomes_are_results(tmp_path):
@@ -246,7 +246,7 @@ def test_slow_networks_are_known_to_be_slow():
     assert out.met and relative_error(problem, x, lam, out) <= 1e-5
 
 
-def test_nothing_is_claimed_of_a_hyper_gradient_that_is_not_told_from_zero():
+def test_no_relative_bound_if_the_hyper_gradient_may_be_zero():
     target = np.array([[1e16], [4.0], [-1e16]])
     problem = hgp.problems.Quadratic(np.ones((3, 1, 1)), np.zeros((3, 1)), np.ones((3, 1, 1)), target)
     plan = hgp.plan(problem, np.zeros((3, 1)), np.zeros((3, 1)), hgp.networks.RandomDirected(3, seed=1), target=1e-6)
@@ -271,12 +271,12 @@ def test_bounds_do_not_under_or_overflow(scale):
     assert relative_error(problem, x, lam, dataclasses.replace(out, value=out.value / scale)) <= out.bound
 
 
-def test_a_plan_keeps_its_point_and_says_what_it_cannot_do(tmp_path):
+def test_a_plan_copies_its_point_and_names_bad_options(tmp_path):
     problem, x, lam = quadratic()
     net = hgp.networks.RandomDirected(3, seed=1)
-    given = x.copy()
-    plan = hgp.plan(problem, given, lam, net, target=1e-4)
-    given[:] = 5.0
+    start = x.copy()
+    plan = hgp.plan(problem, start, lam, net, target=1e-4)
+    start[:] = 5.0
     assert_close(plan.x, x, 0.0)
     with pytest.raises(TypeError, match="options for hgp.certify must be among lipschitz.*, got foo"):
         plan.run(foo=1)
@@ -290,7 +290,7 @@ def test_a_plan_keeps_its_point_and_says_what_it_cannot_do(tmp_path):
         assert tiny.run(against="x").met is False
 
 
-def test_clients_that_cannot_certify_say_so_before_they_run():
+def test_a_certificate_without_convexity_is_refused_before_the_run():
     rng = np.random.default_rng(3)
     apart = rng.normal(size=(5, 4, 4))
     apart = apart + np.swapaxes(apart, 1, 2)

@@ -46,7 +46,7 @@ def test_the_interval_contains_the_spectrum_over_unreliable_links(refine):
 
 @pytest.mark.parametrize("lossy", [False, True])
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_numbers_that_travel_along_are_enclosed(n, lossy):
+def test_means_of_client_eigenvalues_are_enclosed(n, lossy):
     """`most` is above the means, rounding included, and below the largest number; alike over several seeds."""
     for seed in range(12):
         base = RandomDirected(n, seed=seed) if n > 1 else SelfLoops(1)
@@ -101,7 +101,7 @@ def test_mean_hessians_that_are_not_positive_are_named(net, mean):
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_small_means_of_unlike_clients_are_told_from_zero(net):
+def test_small_positive_means_are_distinguished_from_zero(net):
     """H̄ = I/20 among Hessians of norm 7: averages take longer until it is seen, and the plan is met."""
     problem = apart(0.05 * np.eye(5))
     x, lam = np.ones((4, 5)), np.zeros((4, 2))
@@ -133,7 +133,7 @@ def test_rounds_until_positive_are_as_few_as_show_it():
             probe._rounds_until_positive(channel_of(), -own, 256, 3.0, x)
 
 
-def test_a_pilot_stays_within_what_is_certain():
+def test_refined_spectra_stay_within_certain_bounds():
     """Averages over unreliable links may show more than there is; the certain upper end is the limit."""
     for k in range(400, 420):
         problem, x, lam, net, _ = unlike(k)
