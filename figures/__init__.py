@@ -51,7 +51,7 @@ NAMES = (
 CONTROLS = {  # name: (module in figures.experiments, function, what it shows)
     "cleaning_controls": ("cleaning.controls", "controls_table", "hyper-cleaning: the validation labels alone [SIZE]"),
     "cleaning_fewer": ("cleaning.controls", "fewer_table", "hyper-cleaning with fewer validation images"),
-    "cleaning_centre": ("cleaning.controls", "centre_table", "hyper-cleaning: HGP beside all data in one place"),
+    "cleaning_centre": ("cleaning.controls", "centre_table", "hyper-cleaning: HGP against all data in one place"),
     "cleaning_choices": ("cleaning.controls", "choices_text", "hyper-cleaning: choice of the settings [IMAGES]"),
     "cleaning_seeds": ("cleaning.controls", "seeds_table", "hyper-cleaning: gain over M = 0 on twenty draws"),
     "cnn_controls": ("influence.controls", "controls", "influence with a CNN, one setting changed at a time [NAME …]"),

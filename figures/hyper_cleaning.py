@@ -11,7 +11,7 @@ from figures.options import Data, Options, Row
 from reporting.store import Arrays, Experiment
 from reporting.style import COLOURS, COLUMN, DASHES, new_figure
 
-SHOWS = "Hyper-cleaning of digits over 10 clients: accuracy with wrong labels, learnt weights, what was thrown out"
+SHOWS = "Hyper-cleaning of digits over 10 clients: accuracy, learnt weights, images with the smallest ones"
 SIZES = ("reduced", "emnist")
 LABELS = {
     "hgp": "cleaned together (HGP)",

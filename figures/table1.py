@@ -8,7 +8,7 @@ from figures.options import Data, Options, Row
 from reporting.store import Experiment
 from reporting.table import Table
 
-SHOWS = "Class, networks, floats and rounds to errors 1e-2, 1e-4, 1e-6, and exponents of growth, of HGP and nine others"
+SHOWS = "HGP and nine other methods: class, networks, floats and rounds to errors 1e-2, 1e-4, 1e-6, exponents of growth"
 NUMPY = True
 SIZES = runs.SIZES
 PROBLEM = 1  # quadratic, κ = 10; with --quick the only one there is

@@ -8,7 +8,7 @@ from figures.options import Data, Options
 from reporting.store import Experiment
 from reporting.table import Table
 
-SHOWS = "Of every method, problem and network: the parameter chosen on seed 0, floats and rounds on other seeds"
+SHOWS = "For every method, problem and network: the parameter chosen on seed 0, floats and rounds on other seeds"
 NUMPY = True
 SIZES = runs.SIZES
 

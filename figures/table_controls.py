@@ -16,7 +16,7 @@ from reporting.table import Table
 
 __all__ = ["experiments", "table"]
 
-SHOWS = "What HGP-PL gains without HGP: M = 0, class prior, fine-tuning; S = 1; f on validation data"
+SHOWS = "Controls of HGP-PL: M = 0, class prior, fine-tuning; S = 1; f on validation data"
 SIZES = PERSONAL_SIZES
 
 

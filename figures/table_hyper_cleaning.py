@@ -10,7 +10,7 @@ from figures.options import Data, Options
 from reporting.table import Table
 
 __all__ = ["SHOWS", "SIZES", "experiments", "table"]
-SHOWS = "Hyper-cleaning: test accuracy and AUC at each share of wrong labels, six ways"
+SHOWS = "Hyper-cleaning: test accuracy and AUC of six methods at each share of wrong labels"
 HEADER = ("wrong labels", "no cleaning", "the same, best L2 rate", "M = 0", "alone", "HGP", "all data at one place",
           "AUC alone", "AUC HGP", "AUC of its first hyper-gradient", "validation cost, first", "last")  # fmt: skip
 

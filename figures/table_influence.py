@@ -25,7 +25,7 @@ def experiments(options: Options) -> dict[str, Experiment]:
 
 
 def table(data: Data, options: Options) -> Table:
-    """Scores of HGP's predictions, and R² of the exact first-order change and of one Newton step beside them."""
+    """Scores of HGP's predictions, and R² of the exact first-order change and of one Newton step."""
     rows = []
     for variant in reversed(VARIANTS):
         d = data[variant]

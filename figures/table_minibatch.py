@@ -17,7 +17,7 @@ from hgp_ref.attribution import scores
 from reporting.store import Arrays, Experiment
 from reporting.table import Table
 
-SHOWS = "What the noise of mini-batches does to influence with a CNN: R² by prediction and by what it is held against"
+SHOWS = "The noise of mini-batches in influence with a CNN: R² by prediction and by retraining"
 SIZES = INFLUENCE_SIZES
 FULL_STEPS = "M full-batch steps from x"
 

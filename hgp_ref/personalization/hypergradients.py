@@ -22,7 +22,7 @@ from hgp_ref import bilevel
 from hgp_ref.backend import Array
 from hgp_ref.data import Clients
 from hgp_ref.networks import Network
-from hgp_ref.personalization.methods import PersonalizationMethod
+from hgp_ref.personalization.methods import COUNT, PersonalizationMethod, Rules
 from hgp_ref.personalization.task import Evaluator, Personalized, Task
 from hgp_ref.personalization.trainers import AVERAGINGS, Trainer
 from hgp_ref.problems import MiniBatches, NeuralInstanceWeights, PersonalMask, PersonalMixture
@@ -35,7 +35,6 @@ from hgp_ref.validation import (
     Integer,
     Nonnegative,
     Positive,
-    Rule,
     check_memory,
     instance,
     integer,
@@ -65,12 +64,12 @@ class OuterLoop:
     0
     """
 
-    rules: ClassVar[dict[str, Rule]] = {
+    rules: ClassVar[Rules] = {
         "outer_steps": Integer(0, LONGEST),
         "lr": Positive(),
         "outer_l2": Nonnegative(),
         "iterations": Integer(0, LONGEST),
-        "averaging_steps": Integer(1, LONGEST),
+        "averaging_steps": COUNT,
         "eta": Positive(),
         "averaging": Choice(*AVERAGINGS),
         "outer_data": Choice("train", "validation"),
@@ -171,7 +170,7 @@ class HGPPersonalLayer(_HyperGradientMethod):
     """
 
     name = "HGP-PL"
-    rules: ClassVar[dict[str, Rule]] = {"as_printed": Boolean()}
+    rules: ClassVar[Rules] = {"as_printed": Boolean()}
     as_printed: bool = False
 
     def _problem(self, task: Task) -> PersonalMask:
@@ -194,7 +193,7 @@ class HGPMultiTask(_HyperGradientMethod):
     """
 
     name = "HGP-MTL"
-    rules: ClassVar[dict[str, Rule]] = {"components": Integer(1, LONGEST)}
+    rules: ClassVar[Rules] = {"components": COUNT}
     outer: OuterLoop = OuterLoop(outer_l2=1e-2)
     components: int = 3
 

@@ -39,13 +39,16 @@ from hgp_ref.validation import (
     wrong_type,
 )
 
+Rules = dict[str, Rule]
+COUNT = Integer(1, LONGEST)
+
 
 class PersonalizationMethod:
     """A method and its settings. Subclasses are dataclasses that implement `_fit`."""
 
     name: ClassVar[str]
     only_rounds: ClassVar[bool] = False  # whether the trainer must be LocalSGD
-    rules: ClassVar[dict[str, Rule]] = {}  # of the settings
+    rules: ClassVar[Rules] = {}  # of the settings
 
     def __post_init__(self) -> None:
         for name, rule in self.rules.items():
@@ -132,7 +135,7 @@ class FedProx(FedAvg):
 
     name = "FedProx"
     only_rounds = True
-    rules: ClassVar[dict[str, Rule]] = {"mu": Nonnegative()}
+    rules: ClassVar[Rules] = {"mu": Nonnegative()}
     mu: float = 0.01
 
     def _fit(self, task: Task, net: Network, trainer: LocalSGD) -> Personalized:  # type: ignore[override]
@@ -173,7 +176,7 @@ class FedAvgPlus(PersonalizationMethod):
     """
 
     name = "FedAvg+"
-    rules: ClassVar[dict[str, Rule]] = {"tuning_epochs": Integer(1, LONGEST), "as_published": Boolean()}
+    rules: ClassVar[Rules] = {"tuning_epochs": COUNT, "as_published": Boolean()}
     tuning_epochs: int = 1
     tuning_lr: float | None = None
     as_published: bool = False
@@ -258,12 +261,7 @@ class PFedMe(PersonalizationMethod):
 
     name = "pFedMe"
     only_rounds = True
-    rules: ClassVar[dict[str, Rule]] = {
-        "mu": Positive(),
-        "inner_steps": Integer(1, LONGEST),
-        "beta": Positive(),
-        "as_published": Boolean(),
-    }
+    rules: ClassVar[Rules] = {"mu": Positive(), "inner_steps": COUNT, "beta": Positive(), "as_published": Boolean()}
     mu: float = 15.0
     inner_steps: int = 5
     local_lr: float | None = None
@@ -299,17 +297,17 @@ class PFedMe(PersonalizationMethod):
     def _step(self, descent: Descent, batch: Array | None, active: Array | None, lr: float, theta: Array, w: Array
               ) -> tuple[Array, Array]:  # fmt: skip
         """θ and w after one mini-batch of the clients that are still `active` in this epoch."""
-        moved = theta
+        theta_new = theta
         for _ in range(1 if self.as_published else self.inner_steps):
-            moved = moved - lr * descent.direction(moved, batch, None, w)
-        theta = _where(active, moved, theta)
+            theta_new = theta_new - lr * descent.direction(theta_new, batch, None, w)
+        theta = _where(active, theta_new, theta)
         if self.as_published:
             return theta, w
         return theta, _where(active, w - self.local_lr * self.mu * (w - theta), w)  # type: ignore[operator]
 
 
-def _where(active: Array | None, moved: Array, stayed: Array) -> Array:
-    return moved if active is None else array_namespace(moved).where(active, moved, stayed)
+def _where(active: Array | None, new: Array, old: Array) -> Array:
+    return new if active is None else array_namespace(new).where(active, new, old)
 
 
 # Mixtures -------------------------------------------------------------------------------------------------------------
@@ -337,7 +335,7 @@ class FedEM(PersonalizationMethod):
 
     name = "FedEM"
     only_rounds = True
-    rules: ClassVar[dict[str, Rule]] = {"components": Integer(1, LONGEST)}
+    rules: ClassVar[Rules] = {"components": COUNT}
     components: int = 3
 
     def _fit(self, task: Task, net: Network, trainer: LocalSGD) -> Personalized:
@@ -421,12 +419,8 @@ class ClusteredFL(PersonalizationMethod):
 
     name = "Clustered-FL"
     only_rounds = True
-    rules: ClassVar[dict[str, Rule]] = {
-        "tol_mean": Nonnegative(),
-        "tol_client": Nonnegative(),
-        "first_split": Integer(1, LONGEST),
-        "as_published": Boolean(),
-    }
+    rules: ClassVar[Rules] = {"tol_mean": Nonnegative(), "tol_client": Nonnegative(), "first_split": COUNT,
+                              "as_published": Boolean()}  # fmt: skip
     tol_mean: float = 0.4
     tol_client: float = 1.6
     first_split: int = 20

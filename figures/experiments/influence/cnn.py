@@ -445,7 +445,7 @@ def cost_text(settings: Settings, parts: Sequence[str], all_parts: Sequence[str]
     full, full_products, step, products = _timed(settings)
     M, T, removals = settings["iterations"], settings["train_steps"], settings["removals"] + settings["groups"]
     of_all = {kind: number(parts, kind) / number(all_parts, kind) for kind in map(kind_of, all_parts)}
-    # Each part of steps from x has a run with all data beside its removals, and one more gradient where it is held.
+    # Each part of steps from x also has a run with all data, and `held` needs one more gradient per step.
     runs = {kind: removals + (1 + (kind == "held")) * number(all_parts, kind) for kind in of_all}
     seconds = {kind: runs[kind] * M * (full if kind == "continued" else step) for kind in of_all} | {
         "train": T * step + settings["settle_steps"] * full,
@@ -480,7 +480,7 @@ def _timed(settings: Settings) -> tuple[float, float, float, float]:
         return (*full, *full)
     batch = from_host(_some_batch(problem, settings["batch"]), like=lam)
 
-    def products() -> object:  # of batches of their own, with activations made anew
+    def products() -> object:  # each with its own batch and activations
         return problem.linearize(x0, lam, batch).hvp(x0), problem.linearize(x0, lam, batch).cross(x0)
 
     return (*full, _seconds(lambda: problem.inner_grad(x0, lam, batch)), _seconds(products))
