@@ -37,9 +37,8 @@ from typing import Annotated, Any, BinaryIO, Union, get_args, get_origin, get_ty
 import array_api_compat as compat
 import numpy as np
 
-from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, device, to_host
-from hgp_ref.validation import GIB, memory, short
+from hgp_ref.validation import GIB, FilePath, checked, memory, short
 
 __all__ = ["Described", "Result", "content_digest", "load"]
 
@@ -86,12 +85,13 @@ class Result:
         values = (f"{name}={short(value)}" for name, value in _field_values(self).items())
         return [f"{type(self).__name__}({', '.join(values)})"]
 
+    @checked(path=FilePath())
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write this result to `path` (usually *.npz), completely or not at all; `hgp_ref.load(path)` reads it.
 
         Arrays of other libraries are saved as host arrays and loaded as NumPy arrays.
         """
-        destination, arrays = validation.path("path", path), dict[str, np.ndarray]()
+        destination, arrays = Path(path), dict[str, np.ndarray]()
         record = {"format": FORMAT, "version": VERSION, **_pack(self, "", arrays)}
         text = json.dumps(record, indent=1, allow_nan=False)
         write_whole(destination, npz_bytes(arrays, {ENTRY: text}))
@@ -115,6 +115,7 @@ class Described:
         return self.text
 
 
+@checked(path=FilePath())
 def load(path: str | os.PathLike[str]) -> Any:
     """Load a result from a file that `save` wrote.
 
@@ -137,7 +138,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> hgp.load("scores.npz") == fit
     True
     """
-    with opened(validation.path("path", path)) as archive:
+    with opened(Path(path)) as archive:
         record = _record(archive)
         if record.get("format") != FORMAT:
             raise ValueError(f"not a result saved by hgp_ref: format {record.get('format')!r} instead of {FORMAT!r}")

@@ -1,4 +1,4 @@
-"""Every array library the suite runs on, behind one fixture, and what a run must say about CuPy."""
+"""The array libraries of the test suite as one fixture, and a note on whether CuPy was used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every function of the backend on every array library: what is kept, what is refused and in which words."""
+"""Every function of the backend on every array library: results, errors and their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The double refuses what CuPy refuses, counts what crosses the bus, and knows CuPy's names and keywords."""
+"""The double refuses what CuPy refuses, counts transfers, and has CuPy's names and keywords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages of the documentation say exists, and is shown: commands, names, tables, pictures, examples."""
+"""The documentation names only what exists, and shows every table and figure: commands, names, examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiling where no cache can be written: a package and a home that are read-only, as in a usual container."""
+"""Compiling where no cache can be written: a read-only package and home, as in a container."""
 
 from __future__ import annotations
 

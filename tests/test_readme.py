@@ -1,4 +1,4 @@
-"""The README's Python blocks run, in order, and print what they promise."""
+"""The README's Python blocks run in order and print the stated results."""
 
 from __future__ import annotations
 

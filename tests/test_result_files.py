@@ -1,4 +1,4 @@
-"""Files that somebody has made up, cut, swapped or linked: a result, or one kind of error with the path."""
+"""Files that are forged, cut, swapped or linked: a result, or one kind of error with the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results: equal by value, and the same after a file."""
+"""Results are compared by value, and are the same after saving and loading."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def shown(method: Method) -> str:
         return f"{shown(method.method)} × {method.cycles} (restarts {method.steps})"
     if isinstance(method, Chebyshev):
         return f"Chebyshev({method.low:.3g}, {method.high:.3g})"
-    return f"Tracking({method.given:.3g})" if isinstance(method, Tracking) else repr(method)
+    return f"Tracking({method.step_size:.3g})" if isinstance(method, Tracking) else repr(method)
 
 
 def vectors(method: Method) -> int:

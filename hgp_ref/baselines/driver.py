@@ -27,6 +27,7 @@ from hgp_ref.bilevel.loop import apply_projection, check_functions, check_start,
 from hgp_ref.bilevel.settings import copied
 from hgp_ref.bilevel.trajectory import Path, Record
 from hgp_ref.errors import DivergenceError
+from hgp_ref.methods.divergence import GROWTH_LIMIT
 from hgp_ref.mixing import Channel, Mixer, run_round, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.problems import MiniBatches, Problem, as_problem
@@ -251,9 +252,6 @@ def run(
     return record.path(
         state.x.s, mixer.record_traffic(), stopped=stopped, method=method.name, settings=describe(settings | parts)
     )
-
-
-GROWTH_LIMIT = 1e8  # x, λ or Σ f that grow by more than this factor have diverged
 
 
 class GrowthLimits:

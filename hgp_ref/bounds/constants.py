@@ -29,6 +29,7 @@ from hgp_ref.exact import hessians, jacobians, theta
 from hgp_ref.problems.base import Problem, closed_form
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.rounding import norm, norms
+from hgp_ref.validation import Integer, Positive, checked
 
 SIGNED = ("alpha", "L", "alpha_bar", "L_bar", "smallest_entry")  # all other constants are not negative
 
@@ -132,6 +133,7 @@ class Constants:
         return rounding(self)
 
 
+@checked(eta=Positive(), steps=Integer(1))
 def realised_constants(
     H: np.ndarray,
     J: np.ndarray,
@@ -163,7 +165,6 @@ def realised_constants(
     H = validation.real_array("H", H, (n, d_x, d_x), "(n, d_x, d_x)")
     J = validation.real_array("J", J, (n, None, d_x), "(n, d_lam, d_x)")
     K = validation.real_array("matrices", matrices, (None, n, n), "(M, n, n)")
-    eta, steps = validation.positive("eta", eta), validation.integer("steps", steps)
     f_lam_norm = 0.0 if f_lam is None else norm(validation.real_array("f_lam", f_lam, J.shape[:2], "(n, d_lam)"))
     try:
         return Constants(
@@ -253,13 +254,12 @@ def geometric(ratio: float, terms: int) -> np.ndarray:
 
 def check_iterations(c: Constants, iterations: int | None) -> int:
     """M: by default the number of averaging calls in the constants, which is also the largest value."""
-    validation.instance("c", c, Constants)
     if iterations is None:
         return c.iterations
-    M = validation.integer("iterations", iterations)
-    if M > c.iterations:
-        raise ValueError(f"iterations must be at most {c.iterations}, the averaging calls in the constants, got {M}")
-    return M
+    if iterations > c.iterations:
+        message = f"iterations must be at most {c.iterations}, the averaging calls in the constants, got {iterations}"
+        raise ValueError(message)
+    return iterations
 
 
 # ----------------------------------------------------------------------------------------------- constants of instances
@@ -342,6 +342,7 @@ def check_samples(
     return H, J
 
 
+@checked(eta=Positive())
 def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: float) -> SampleConstants:
     """The constants from the derivatives of single instances.
 
@@ -357,7 +358,6 @@ def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: floa
     True
     """
     H, J = check_samples(H, J, names=("H", "J"))
-    eta = validation.positive("eta", eta)
     unit = max(power_of_two(a) for a in J)
     kappa_x, sigma_x = _deviations(H)
     kappa_lam, sigma_lam = _deviations(J)

@@ -44,8 +44,18 @@ from hgp_ref import validation
 from hgp_ref.bounds.constants import Constants, SampleConstants, check_iterations, check_samples, geometric
 from hgp_ref.bounds.result import Bound, conditions, finite, first_failure, not_applicable, power_of_two, product
 from hgp_ref.bounds.series import consensus_part, contracting_truncation
+from hgp_ref.validation import Boolean, Choice, Instance, Integer, Number, Optional, Positive, checked
 
 
+@checked(
+    c=Instance(Constants),
+    s=Instance(SampleConstants),
+    size=Integer(1),
+    failure=Number(),
+    iterations=Optional(Integer(1)),
+    form=Choice("azuma", "bernstein"),
+    shared=Boolean(),
+)
 def minibatch_tail(
     c: Constants,
     s: SampleConstants,
@@ -78,9 +88,6 @@ def minibatch_tail(
     (True, ['bias', 'noise'])
     """
     M = check_iterations(c, iterations)
-    validation.instance("s", s, SampleConstants)
-    size, failure = validation.integer("size", size), validation.number("failure", failure)
-    form, shared = validation.choice("form", form, ("azuma", "bernstein")), validation.boolean("shared", shared)
     name = f"D ({form})"
     failed = first_failure({f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1, **conditions(c, "D")})
     if failed:
@@ -192,6 +199,7 @@ class MeanSquareError:
         return float(self.per_client.sum())
 
 
+@checked(eta=Positive(), size=Integer(1), replace=Boolean(), shared=Boolean())
 def mean_square_error(
     H_samples: Sequence[np.ndarray],
     J_samples: Sequence[np.ndarray],
@@ -224,8 +232,6 @@ def mean_square_error(
     H_samples, J_samples = check_samples(H_samples, J_samples, *f_x.shape)
     n = len(f_x)
     K = validation.real_array("matrices", matrices, (None, n, n), "(M, n, n)")
-    eta, size = validation.positive("eta", eta), validation.integer("size", size)
-    replace, shared = validation.boolean("replace", replace), validation.boolean("shared", shared)
     unit_f, unit_J = power_of_two(f_x), max(power_of_two(a) for a in J_samples)
     unit_H = max(power_of_two(a) for a in H_samples)
     f_x, eta = f_x / unit_f, eta * unit_H

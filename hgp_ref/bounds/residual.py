@@ -31,6 +31,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.bounds.result import UNIT, power_of_two, product
 from hgp_ref.problems.lipschitz import Lipschitz
+from hgp_ref.validation import Instance, Nonnegative, Number, Optional, Positive, checked
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def c4(beta: np.ndarray, residual_at_c: float | np.ndarray, apart: np.ndarray, a
 # convex.
 
 
+@checked(nu=Instance(Lipschitz), w_norm=Nonnegative(), alpha_bar=Positive(), mean_apart=Optional(Nonnegative()))
 def inexact(
     nu: Lipschitz, apart: np.ndarray, w_norm: float, beta: np.ndarray, alpha_bar: float, mean_apart: float | None = None
 ) -> np.ndarray:
@@ -151,11 +153,9 @@ def inexact(
     >>> hgp.bounds.inexact(nu, np.array([0.01, 0.02]), 1.0, np.ones(2), 0.5)
     array([0.045, 0.045])
     """
-    validation.instance("nu", nu, Lipschitz)
     apart = validation.real_array("apart", apart, (None,), "(n,)", low=0.0)
     beta = validation.real_array("beta", beta, apart.shape, f"{apart.shape} as apart", low=0.0)
-    w_norm, alpha_bar = validation.nonnegative("w_norm", w_norm), validation.positive("alpha_bar", alpha_bar)
-    mean_apart = float(np.mean(apart)) if mean_apart is None else validation.nonnegative("mean_apart", mean_apart)
+    mean_apart = float(np.mean(apart)) if mean_apart is None else mean_apart
     return inexact_terms(nu, apart, mean_apart, w_norm, beta, alpha_bar)
 
 
@@ -168,11 +168,9 @@ def inexact_terms(
     return np.asarray(_in_range(bound))
 
 
+@checked(nu=Instance(Lipschitz), distance=Nonnegative(), w_norm=Nonnegative(), beta=Nonnegative(), alpha_bar=Positive())
 def inexact_total(nu: Lipschitz, distance: float, w_norm: float, beta: float, alpha_bar: float) -> float:
     """A bound on ‖d̂ − d‖ from ‖x̂ − x‖ ≤ `distance`, ‖ŵ‖ ≤ `w_norm`, and max β_i, ᾱ at the exact solution."""
-    validation.instance("nu", nu, Lipschitz)
-    distance, w_norm = validation.nonnegative("distance", distance), validation.nonnegative("w_norm", w_norm)
-    beta, alpha_bar = validation.nonnegative("beta", beta), validation.positive("alpha_bar", alpha_bar)
     direct = product(nu.nu_flam + nu.nu_J * w_norm, distance)
     return float(_in_range(direct + product(beta, shift(nu, distance, w_norm, alpha_bar))))
 
@@ -188,6 +186,7 @@ def _in_range(bound: np.ndarray | float) -> np.ndarray | float:
     return bound
 
 
+@checked(nu=Instance(Lipschitz), gradient=Nonnegative(), alpha_bar_here=Number())
 def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) -> tuple[float, float]:
     """A bound on ‖x̄ − x‖ for a common point x̄, and a lower bound on λ_min of the mean Hessian at x.
 
@@ -204,9 +203,6 @@ def distance_to_solution(nu: Lipschitz, gradient: float, alpha_bar_here: float) 
     >>> [round(value, 6) for value in hgp.bounds.distance_to_solution(nu, gradient=0.01, alpha_bar_here=0.5)]
     [0.1, 0.1]
     """
-    validation.instance("nu", nu, Lipschitz)
-    gradient = validation.nonnegative("gradient", gradient)
-    alpha_bar_here = validation.number("alpha_bar_here", alpha_bar_here)
     if nu.strong_convexity is not None:
         return gradient / nu.strong_convexity, nu.strong_convexity
     if alpha_bar_here <= 0:

@@ -36,8 +36,10 @@ from hgp_ref.bounds.result import (
     product,
 )
 from hgp_ref.rounding import norm
+from hgp_ref.validation import Instance, Integer, Nonnegative, Number, Optional, checked
 
 
+@checked(c=Instance(Constants), iterations=Optional(Integer(1)))
 def contracting_clients(c: Constants, iterations: int | None = None) -> Bound:
     """Bound A after `iterations` (default: all) of the averaging calls in `c`.
 
@@ -106,6 +108,7 @@ def floor(c: Constants) -> float:
 # itself and −η Σ_{k<M−1−j} (I − ηH̄)^k Θ H e⊥: the increments of F. Only K1 = 1 is used, not K ≥ 0.
 
 
+@checked(c=Instance(Constants), iterations=Optional(Integer(1)))
 def convex_mean(c: Constants, iterations: int | None = None) -> Bound:
     """Bound B after `iterations` (default: all) of the averaging calls in `c`."""
     M = check_iterations(c, iterations)
@@ -148,6 +151,7 @@ def convex_truncation(c: Constants, M: int) -> float:
 # bound F (`chebyshev_push_sum`), or the bounds C of a finished run.
 
 
+@checked(w_norm=Nonnegative(), low=Number(), high=Number(), iterations=Integer(0))
 def chebyshev(
     beta: np.ndarray, w_norm: float, low: float, high: float, iterations: int, spectrum: tuple[float, float]
 ) -> Bound:
@@ -156,8 +160,6 @@ def chebyshev(
     `low` and `high` are the interval that the method used, `spectrum` the smallest and largest eigenvalue of H̄.
     """
     beta = validation.real_array("beta", beta, (None,), "(n,)", low=0.0)
-    w_norm, iterations = validation.nonnegative("w_norm", w_norm), validation.integer("iterations", iterations, 0)
-    low, high = validation.number("low", low), validation.number("high", high)
     smallest, largest = validation.real_array("spectrum", spectrum, (2,), "(2,)").tolist()
     failed = first_failure(
         {
@@ -246,6 +248,7 @@ def reduction(kappa: float, iterations: int) -> float:
 # Only K_m 1 = 1 is used: Push-Sum with weights that are reset, gossip, exact averages (then F is `chebyshev`), any S_m.
 
 
+@checked(c=Instance(Constants), low=Number(), high=Number(), iterations=Optional(Integer(1)))
 def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | None = None) -> Bound:
     """Bound F after `iterations` (default: all) of the averaging calls in `c`, for `methods.Chebyshev(low, high)`.
 
@@ -265,7 +268,6 @@ def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | 
     True
     """
     M = check_iterations(c, iterations)
-    low, high = validation.number("low", low), validation.number("high", high)
     rounded = 8 * (c.n + c.d_x) * UNIT * max(abs(c.alpha), abs(c.L))  # the rounding error of ᾱ and L̄
     failed = first_failure(
         {

@@ -31,8 +31,16 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.bounds.constants import Constants, SampleConstants, check_iterations
 from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable, product
+from hgp_ref.validation import Choice, Instance, Integer, Nonnegative, Number, Optional, Positive, checked
 
 
+@checked(
+    c=Instance(Constants),
+    s=Instance(SampleConstants),
+    failure=Number(),
+    iterations=Optional(Integer(1)),
+    text=Choice("main", "appendix"),
+)
 def theorem1(
     c: Constants,
     s: SampleConstants,
@@ -46,9 +54,8 @@ def theorem1(
 
     `consensus` is ε̂, by default the realised max ε_m.
     """
-    M, name = check_iterations(c, iterations), f"Theorem 1 ({validation.choice('text', text, ('main', 'appendix'))})"
-    validation.instance("s", s, SampleConstants)
-    eps, failure = realised_consensus(c, M, consensus), validation.number("failure", failure)
+    M, name = check_iterations(c, iterations), f"Theorem 1 ({text})"
+    eps = realised_consensus(c, M, consensus)
     failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
         return not_applicable(name, failed)
@@ -60,6 +67,7 @@ def theorem1(
     return finite(Bound(name, sum(terms.values()), terms=terms))
 
 
+@checked(c=Instance(Constants), iterations=Optional(Integer(1)))
 def corollary1(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
     """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m."""
     M = check_iterations(c, iterations)
@@ -71,6 +79,14 @@ def corollary1(c: Constants, iterations: int | None = None, *, consensus: float 
     return finite(Bound("Corollary 1", sum(terms.values()), terms=terms))
 
 
+@checked(
+    c=Instance(Constants),
+    s=Instance(SampleConstants),
+    size=Integer(1),
+    failure=Number(),
+    iterations=Optional(Integer(1)),
+    C=Optional(Nonnegative()),
+)
 def corollary2(
     c: Constants,
     s: SampleConstants,
@@ -83,10 +99,8 @@ def corollary2(
 ) -> Bound:
     """Corollary 2 as printed for batches of `size`; the constant C is max(κ_x, κ_λ) of single instances by default."""
     M = check_iterations(c, iterations)
-    validation.instance("s", s, SampleConstants)
-    size, failure = validation.integer("size", size), validation.number("failure", failure)
     eps = realised_consensus(c, M, consensus)
-    C = max(s.kappa_x, s.kappa_lam) if C is None else validation.nonnegative("C", C)
+    C = max(s.kappa_x, s.kappa_lam) if C is None else C
     failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Corollary 2", failed)
@@ -96,6 +110,7 @@ def corollary2(
     return finite(Bound("Corollary 2", sum(terms.values()), terms=terms))
 
 
+@checked(c=Instance(Constants), iterations=Optional(Integer(1)))
 def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
     """Corollary 1 with ρ in place of 1 − ηα; `consensus` bounds σ_max(E_m), by default the realised max ε_m.
 
@@ -173,6 +188,17 @@ def probability(failure: float) -> dict[str, bool]:
 # with g = (x − a)²/2 and f = λx it is 0 while the error is √n |x̂ − x|. Use `inexact` instead.
 
 
+@checked(
+    c=Instance(Constants),
+    nu_f=Nonnegative(),
+    nu_g=Nonnegative(),
+    distance=Nonnegative(),
+    iterations=Optional(Integer(1)),
+    samples=Optional(Instance(SampleConstants)),
+    failure=Number(),
+    alpha=Optional(Nonnegative()),
+    beta=Optional(Nonnegative()),
+)
 def theorem2(
     c: Constants,
     nu_f: float,
@@ -197,17 +223,13 @@ def theorem2(
         the same at every x.
     """
     M, eps = check_iterations(c, iterations), realised_consensus(c, iterations or c.iterations, consensus)
-    nu_f, nu_g = validation.nonnegative("nu_f", nu_f), validation.nonnegative("nu_g", nu_g)
-    distance, failure = validation.nonnegative("distance", distance), validation.number("failure", failure)
-    if samples is not None:
-        validation.instance("samples", samples, SampleConstants)
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value is None and nu_g > 0:
             why = f"{name}: its extreme over every lambda and sample, as the paper prints it (nu_g = {nu_g:.3g} > 0)"
             return not_applicable("Theorem 2", why)
     at_point = (c.sigma_min, c.beta_max) if samples is None else (samples.alpha, samples.beta)
-    alpha = at_point[0] if alpha is None else validation.nonnegative("alpha", alpha)
-    beta = at_point[1] if beta is None else validation.nonnegative("beta", beta)
+    alpha = at_point[0] if alpha is None else alpha
+    beta = at_point[1] if beta is None else beta
     failed = first_failure({**printed_conditions(c.eta, alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Theorem 2", failed)
@@ -260,24 +282,25 @@ class WorstCase:
         """τ; 1 if it rounds to 1."""
         return math.exp(self.log_tau)
 
+    @checked(steps=Integer(1))
     def entry(self, steps: int) -> float:
         """(8/δ) τ^{S−1} ≥ |E_ij|."""
-        steps = validation.integer("steps", steps)
         return _exp(math.log(8) - self.log_delta + _power(self.log_tau, steps - 1))
 
+    @checked(steps=Integer(1))
     def printed(self, steps: int) -> float:
         """(8/δ) τ^S, the same with the exponent that the paper prints."""
-        steps = validation.integer("steps", steps)
         return _exp(math.log(8) - self.log_delta + _power(self.log_tau, steps))
 
+    @checked(eta_alpha=Number(), factor=Optional(Positive()))
     def steps_needed(self, eta_alpha: float, *, factor: float | None = None) -> float:
         """Smallest S with (8 f/δ) τ^S ≤ ½ ηα/(1 − ηα): Theorem 1's condition on S, printed with f = √n.
 
         `factor` f is n by default, as in the corrected Lemma 2. The result is a float: it may be huge or infinite.
         """
-        if not 0 < validation.number("eta_alpha", eta_alpha) < 1:
+        if not 0 < eta_alpha < 1:
             raise ValueError(f"eta_alpha must be a number strictly between 0 and 1, got {eta_alpha}")
-        f = float(self.n) if factor is None else validation.positive("factor", factor)
+        f = float(self.n) if factor is None else factor
         log_needed = self.log_delta - math.log(16) - math.log(f) + math.log(eta_alpha / (1 - eta_alpha))
         if log_needed >= 0 or self.log_tau == -math.inf:
             return 1.0
@@ -286,6 +309,7 @@ class WorstCase:
         return max(1.0, math.ceil(log_needed / self.log_tau))
 
 
+@checked(n=Integer(1), window=Integer(1))
 def worst_case(n: int, window: int = 1) -> WorstCase:
     """The constants for `n` clients and B = `window`.
 
@@ -294,7 +318,6 @@ def worst_case(n: int, window: int = 1) -> WorstCase:
     >>> round(hgp.bounds.worst_case(3).log_delta, 4)
     -3.2958
     """
-    n, window = validation.integer("n", n), validation.integer("window", window)
     log_delta = -n * window * math.log(n)
     delta = math.exp(log_delta)
     log_tau = -math.inf if delta == 1 else math.log1p(-delta) / window
@@ -325,6 +348,7 @@ def _exp(x: float) -> float:
 FORMS = ("printed", "corrected")
 
 
+@checked(n=Integer(1), form=Choice(*FORMS))
 def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     """The right-hand side for n clients and |E_ij| ≤ `entry`: √n·entry ("printed") or n·entry ("corrected").
 
@@ -333,7 +357,6 @@ def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     >>> hgp.bounds.lemma2(4, 0.1), hgp.bounds.lemma2(4, 0.1, "printed")
     (0.4, 0.2)
     """
-    n, form = validation.integer("n", n), validation.choice("form", form, FORMS)
     if not isinstance(entry, float) or entry != math.inf:  # that of a worst case may overflow
         entry = validation.nonnegative("entry", entry)
     if form == "printed":
@@ -341,14 +364,14 @@ def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     return n * entry
 
 
+@checked(constants=Instance(WorstCase), steps=Integer(1), form=Choice(*FORMS))
 def lemma2_worst_case(constants: WorstCase, steps: int, form: str = "corrected") -> float:
     """(8√n/δ) τ^S as printed, or (8n/δ) τ^{S−1} as corrected, with the worst-case δ and τ."""
-    validation.instance("constants", constants, WorstCase)
-    form = validation.choice("form", form, FORMS)
     entry = constants.printed(steps) if form == "printed" else constants.entry(steps)
     return lemma2(constants.n, entry, form)
 
 
+@checked(form=Choice(*FORMS))
 def lemma2_realised(K: np.ndarray, form: str = "corrected") -> float:
     """The right-hand side with c the largest entry of |K − 11ᵀ/n|, for an averaging matrix K (n, n).
 

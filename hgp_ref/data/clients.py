@@ -26,7 +26,6 @@ from hgp_ref.validation import (
     Positive,
     check_memory,
     checked,
-    choice,
     finite,
     function,
     host_array,
@@ -143,13 +142,15 @@ class Clients(Result):
         """Number of training instances of each client, (n,)."""
         return self.counts_of("train")
 
+    @checked(part=Choice(*PARTS))
     def counts_of(self, part: str) -> np.ndarray:
         """Number of instances of each client in "train", "validation" or "test", (n,)."""
         return np.array([len(y) for y in self.part(part)[1]])
 
+    @checked(part=Choice(*PARTS))
     def part(self, part: str) -> Part:
         """Inputs and labels of "train", "validation" or "test"; ValueError if the data have no such part."""
-        inputs, labels = (getattr(self, name) for name in PARTS[choice("part", part, PARTS)])
+        inputs, labels = (getattr(self, name) for name in PARTS[part])
         if len(inputs) == 0:
             raise ValueError(f"part must be one that {self.name} has, got {part!r}")
         return inputs, labels

@@ -31,8 +31,9 @@ from hgp_ref.validation import (
     LONGEST,
     Boolean,
     Choice,
+    Integer,
+    Positive,
     checked,
-    choice,
     finite,
     host_array,
     instance,
@@ -141,22 +142,22 @@ class Images(Result):
         """The images with rows and columns exchanged: EMNIST is stored transposed."""
         return replace(self, images=np.ascontiguousarray(self.images.transpose(0, 2, 1)))
 
+    @checked(size=Integer(1))
     def shrunk(self, size: int) -> Images:
         """Images of size × size pixels in float64, each pixel the mean of a block (28 to 14: blocks of 2 × 2)."""
-        size = integer("size", size)
         N, H, W = self.images.shape
         if H % size or W % size:
             wrong_value("size", size, f"a divisor of {H} and {W}")
         blocks = self.images.reshape(N, size, H // size, size, W // size)
         return replace(self, images=blocks.mean(axis=(2, 4), dtype=np.float64))
 
+    @checked(n_clients=Integer(1), alpha=Positive(), seed=Integer(0), dtype=Choice("float32", "float64"))
     def clients(self, n_clients: int, alpha: float = 0.4, seed: int = 0, *, validation: float = 0.2, test: float = 0.2,
                 dtype: str = "float32") -> Clients:  # fmt: skip
         """Split the images over clients by `dirichlet_partition`, then into training, validation and test.
 
         `validation` and `test` are shares of each client's images.
         """
-        choice("dtype", dtype, ("float32", "float64"))
         val_share, test_share = check_shares(validation, test)
         split = split_over_clients(self.labels, n_clients, alpha, seed, val_share, test_share)
         parts: list[list[np.ndarray]] = []

@@ -6,7 +6,7 @@ import numpy as np
 
 from hgp_ref.data.clients import Clients, split_over_clients
 from hgp_ref.data.images import Images
-from hgp_ref.validation import boolean, number, wrong_value
+from hgp_ref.validation import Boolean, Integer, Positive, checked, number, wrong_value
 
 
 def digit_images() -> Images:
@@ -44,6 +44,7 @@ def mnist_sample() -> Images:
     return Images(pixels, np.asarray(labels, dtype=np.int64), name="MNIST sample", n_classes=10)
 
 
+@checked(n_clients=Integer(1), alpha=Positive(), seed=Integer(0), bias=Boolean())
 def breast_cancer(
     n_clients: int = 10, alpha: float = 1.0, seed: int = 0, validation: float = 0.4, bias: bool = True
 ) -> Clients:
@@ -69,6 +70,7 @@ def breast_cancer(
     return _over_clients("breast cancer", "load_breast_cancer", n_clients, alpha, seed, validation, bias)
 
 
+@checked(n_clients=Integer(1), alpha=Positive(), seed=Integer(0), bias=Boolean())
 def digits(
     n_clients: int = 10, alpha: float = 1.0, seed: int = 0, validation: float = 0.4, bias: bool = True
 ) -> Clients:
@@ -102,7 +104,6 @@ def _over_clients(
     expected = "a fraction strictly between 0 and 1"
     if not 0 < number("validation", validation, expected) < 1:
         wrong_value("validation", validation, expected)
-    boolean("bias", bias)
     inputs, labels = load_sklearn(loader)
     train, val, _ = split_over_clients(labels, n_clients, alpha, seed, float(validation))
     training = inputs[np.concatenate(train)]

@@ -4,7 +4,7 @@ The driver (`hgp_ref.methods.driver`) owns what all methods share,
 
     w ← w + p,    v ← v − J p,
 
-and history, tolerance, divergence, traffic and callback.
+and history, tolerance, divergence, traffic, callback and resuming.
 """
 
 from __future__ import annotations
@@ -15,22 +15,33 @@ from typing import Any, NamedTuple, Protocol
 
 from hgp_ref.backend import Array
 from hgp_ref.mixing import Mixer
+from hgp_ref.problems.base import FullLinearization
 
 
 class Curvature(Protocol):
-    """What a method sees of the problem: u ↦ H_i u_i at every client, on this iteration's mini-batch if any."""
+    """u ↦ H_i u_i at every client."""
 
     def hvp(self, u: Array) -> Array: ...
+
+
+class Derivatives(Curvature, Protocol):
+    """What a method sees of the problem: products with Hessians on the mini-batch of this iteration, if any."""
+
+    sampled: bool  # whether `hvp` uses mini-batches
+
+    @property
+    def full(self) -> Callable[[], FullLinearization]:
+        """The linearization on full batches."""
+        ...
 
 
 class Start(NamedTuple):
     """What a method knows before its first step. Arrays may have a leading run axis."""
 
-    residual: Array  # ∂_x f_i − H_i w_i at every client; in a resumed run, what the earlier run had left
+    residual: Array  # ∂_x f_i − H_i w_i at every client, on full batches
     w: Array
-    exact_residual: Array  # ∂_x f_i − H_i w_i, also in a resumed run
     mixer: Mixer
-    derivatives: Callable[[], Curvature]  # on full batches, even if the steps use mini-batches
+    derivatives: Derivatives
     iterations: int
     previous: Any = None  # the last state of the cycle before, if this is a restart
 
@@ -38,7 +49,12 @@ class Start(NamedTuple):
 class Method(ABC):
     """An iteration towards w*. A method holds its settings; what changes during a run is its state.
 
-    A new method implements `init` and `step`; with `residual` a tolerance applies to it.
+    A new method implements `init` and `step`. Its state is data, such as a dictionary of arrays and numbers; another
+    state cannot be saved or resumed. The driver reads two entries if the state has them:
+
+        residual    ∂_x f_i − H_i w_i as client i sees it; its mean over clients tends to 0. Tolerance and divergence
+                    refer to its norm. Without it the driver monitors the increments.
+        may_stop    False while a small residual does not mean that the run has converged.
 
     `mixer.average(u)` makes the next call of the averaging, and `mixer.carry(ubar)` is what the method continues with
     in place of ū (another array only if the averaging conserves sums). A vector that was passed to `hvp` must not be
@@ -50,29 +66,19 @@ class Method(ABC):
     True
     """
 
-    transients = True  # whether the residual may grow for a while in a run that converges; if not, growth is divergence
-    remedy = ""  # advice in the error message of a run that diverges
-    conserves = False  # whether the mean over clients of the residual is mean_i(∂_x f_i − H_i w_i) at all times
-
     @abstractmethod
     def init(self, start: Start) -> Any:
         """The state before the first step."""
 
     @abstractmethod
-    def step(self, state: Any, mixer: Mixer, derivatives: Curvature) -> tuple[Array, Any]:
+    def step(self, state: Any, mixer: Mixer, derivatives: Derivatives) -> tuple[Array, Any]:
         """The increment p of w, and the next state."""
 
-    def residual(self, state: Any) -> Array | None:
-        """Each client's residual ∂_x f_i − H_i w_i, whose mean over clients tends to 0.
+    def resume(self, state: Any, start: Start) -> Any:
+        """The state with which a run continues another one that ended with `state`; its mixing weights start at 1."""
+        return state
 
-        A tolerance is compared with its norm. None: the driver monitors the increments instead.
-        """
-        return None
 
-    def carry(self, state: Any) -> Array | None:
-        """The residual from which a later run can continue together with w; None if the method cannot be resumed."""
-        return None
-
-    def may_end(self, state: Any) -> bool:
-        """Whether a tolerance may end the run in this state."""
-        return True
+def entry(state: Any, name: str, default: Any = None) -> Any:
+    """An entry of a state that is a dictionary, an attribute of another one."""
+    return state.get(name, default) if isinstance(state, dict) else getattr(state, name, default)

@@ -1,4 +1,4 @@
-"""Divergence of an iteration: detecting it, and explaining its cause."""
+"""Divergence of a run: detection, and an explanation of its cause."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from hgp_ref.backend import Array, host_dtype, host_float64
 from hgp_ref.errors import ConvergenceWarning, DivergenceError, NonFiniteError, outside
 from hgp_ref.methods.base import Method
 from hgp_ref.methods.spectrum import NOT_FINITE, extremes, range_of_mean, row_norms, start_rows
+from hgp_ref.methods.tracking import Tracking, innermost
 from hgp_ref.mixing import Mixer
 from hgp_ref.problems.base import FullProblem
 
-SUDDEN = (
-    1e3  # times the fastest growth seen: terms that would have to grow faster to overflow are NaN for another reason
-)
-GROWTH_LIMIT = 1e8  # no run comes back from here with digits that mean anything
-ROUNDINGS = 64  # of products, in what is left at the end
-CLEAR_GROWTH = 1e3  # at the end of a run: no transient of a series that converges
+GROWTH_LIMIT = 1e8  # growth from which no run, training or baseline recovers with any correct digit
+CLEAR_GROWTH = 1e3  # growth at the end of a run that no transient of a convergent series reaches
+SUDDEN = 1e3  # terms that overflow faster than this times the fastest growth so far are NaN for another reason
+ROUNDINGS = 64  # rounding errors of products in the residual at the end
 
 
 class DivergenceMonitor:
-    """Follows max_i ‖r_i^(m)‖ over a run, r what is left of ∂_x f − ∂²_x g w (u^(m) in Algorithm 2).
+    """Monitors max_i ‖r_i^(m)‖, the norm of the residual r = ∂_x f − H w of a run.
 
-    With reset weights Θ̂ is row-stochastic, so this norm can grow in Algorithm 2 only where some ‖I − η H_i‖ > 1. A run
-    whose terms are larger at its end than at half time has diverged if η λ_max(H̄) ≥ 2 or if they are 1000 times the
-    first one. Otherwise it may be a transient (negative curvature at some client, single mini-batches) and gets a
-    warning, as does a run whose terms do not shrink at all or are larger at its end than the first one. A method that
-    knows no transients (`Method.transients`) has diverged if that happens with full batches, unless half of all digits
-    are settled at the end: then it gets the warning.
+    With reset weights Θ̂ is row-stochastic, so in Algorithm 2 this norm can grow only if some ‖I − η H_i‖ > 1. A run
+    whose residual is larger at its end than at half time has diverged if η λ_max(H̄) ≥ 2 or if it is 1000 times the
+    first one. Otherwise the growth may be transient (negative curvature of a client, single mini-batches) and gives a
+    warning. So does a residual that does not shrink at all, or is larger at the end than at the start. Gradient
+    tracking has no such transients on full batches: there a growing residual is divergence, unless half of all digits
+    are correct.
     """
 
     def __init__(
@@ -38,69 +37,67 @@ class DivergenceMonitor:
         self.problem, self.x, self.lam, self.method = problem, x, lam, method
         self.mixer, self.mini_batches = mixer, mini_batches
         self.norms, self.checkpoints = [self._norm(first)], [0]
-        self.warned = False  # that the run has not converged
-        self.finite = (0, float(np.max(self.norms[0])))  # the last iteration known to be finite, and how large it was
-        self.spoilt: int | None = None  # the first one known not to be
+        self._first = np.where(self.norms[0] > 0, self.norms[0], np.inf)
+        self.warned = False  # whether a warning was given
+        self.last_finite = (0, float(np.max(self.norms[0])))  # the last iteration known to be finite, and its size
+        self.first_infinite: int | None = None
         limits = np.finfo(host_dtype(first))
         self.eps = float(limits.eps)
         self.slack = 1.0 + float(np.sqrt(limits.eps))
-        self.vanished = float(limits.tiny)  # below it products round to what they were: terms no longer shrink
+        self.tiny = float(limits.tiny)  # below it rounded terms no longer shrink
 
     @property
     def left(self) -> np.ndarray:
-        """The last norm as a share of the first, for each run."""
+        """The last norm relative to the first, for each run."""
         return self.norms[-1] / np.where(self.norms[0] > 0, self.norms[0], 1.0)
 
     def check(self, r: Array, m: int) -> None:
-        """Record the norm after iteration m; stop a run that has left the range of sense."""
+        """Record the norm after iteration m; raise an error if the run has diverged."""
         norm = self._norm(r)
         self.norms.append(norm)
         self.checkpoints.append(m)
-        self._note(float(np.max(norm)), m)
+        self.record_size(float(np.max(norm)), m)
         lost = ~np.isfinite(norm) | (norm > GROWTH_LIMIT * self._first)
         if np.any(lost):
             spectrum = self._mean_range()
             if not np.isfinite(norm).all() and self._is_sudden():
-                begin, end = self.finite[0] + 1, self.spoilt
+                begin, end = self.last_finite[0] + 1, self.first_infinite
                 raise NonFiniteError(f"{NOT_FINITE}; in iterations {begin} to {end} terms became NaN without growing")
             raise self._diverged(m, lost, spectrum)
 
-    def sample(self, p: Array, m: int) -> None:
-        """Note between two looks how large the increment of iteration m is; clients here only, nothing is sent."""
-        self._note(abs(float(np.add.reduce(p, axis=None))), m)
-
-    def _note(self, size: float, m: int) -> None:
-        if self.spoilt is None and np.isfinite(size):
-            self.finite = (m, size)
-        elif self.spoilt is None:
-            self.spoilt = m
+    def record_size(self, size: float, m: int) -> None:
+        """Record the size of iteration m on this rank, also between two checks: when did it cease to be finite?"""
+        if self.first_infinite is None and np.isfinite(size):
+            self.last_finite = (m, size)
+        elif self.first_infinite is None:
+            self.first_infinite = m
 
     def _is_sudden(self) -> bool:
-        """Whether what is not finite comes from products, not from growth, as every rank has seen it."""
-        (m, size), limits = self.finite, np.finfo(host_dtype(self.x))
-        assert self.spoilt is not None, "looks are noted"
-        needed = (np.log(float(limits.max)) - np.log(max(size, float(limits.tiny)))) / (self.spoilt - m)
-        return not self.mixer.channel.any_rank(bool(needed <= np.log(SUDDEN) + self._fastest()))
+        """Whether numbers that are not finite come from products and not from growth, on every rank."""
+        (m, size), limits = self.last_finite, np.finfo(host_dtype(self.x))
+        assert self.first_infinite is not None
+        needed = (np.log(float(limits.max)) - np.log(max(size, float(limits.tiny)))) / (self.first_infinite - m)
+        return not self.mixer.channel.any_rank(bool(needed <= np.log(SUDDEN) + self._fastest_growth()))
 
-    def _fastest(self) -> float:
-        """log of the largest growth in one iteration that finite looks show, 0 where there is none."""
-        norms = np.log(np.maximum([float(np.max(norm)) for norm in self.norms[:-1]], self.vanished))
+    def _fastest_growth(self) -> float:
+        """log of the largest growth per iteration between two checks with finite norms, at least 0."""
+        norms = np.log(np.maximum([float(np.max(norm)) for norm in self.norms[:-1]], self.tiny))
         return max(0.0, *np.diff(norms) / np.diff(self.checkpoints[:-1])) if len(norms) > 1 else 0.0
 
     def finalize(self, m: int, w: Array) -> None:
-        """Judge the whole run of m iterations, which has ended at w."""
+        """Decide whether the run of m iterations that ended at w has converged."""
         end, half = self.norms[-1], self.norms[len(self.norms) // 2 if len(self.norms) > 2 else 0]
-        end = np.where(end < self.vanished, 0.0, end)
+        end = np.where(end < self.tiny, 0.0, end)
         if not np.any((end > 0) & (end * self.slack > np.minimum(half, self._first))):
             return
-        end = np.where(end <= self._rounding(w), 0.0, end)  # a method that keeps w itself stops shrinking there
+        end = np.where(end <= self._rounding(w), 0.0, end)  # methods that store w itself stop there
         growing = end > half * self.slack
-        doubtful = growing | (end > self._first * self.slack)  # also what is on its way down from a peak
+        doubtful = growing | (end > self._first * self.slack)  # also while it falls from a peak
         if np.any(doubtful):
             spectrum = self._mean_range()
             eta = getattr(self.method, "eta", 0.0)
-            steady = not (self.method.transients or self.mini_batches)
-            unstable = steady & (end > np.sqrt(self.eps) * self._first)  # below it, what is left of rounding may waver
+            steady = isinstance(innermost(self.method), Tracking) and not self.mini_batches
+            unstable = steady & (end > np.sqrt(self.eps) * self._first)  # smaller residuals may waver by rounding
             lost = growing & (unstable | (eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
             if np.any(lost):
                 raise self._diverged(m, lost, spectrum)
@@ -123,14 +120,10 @@ class DivergenceMonitor:
     def _norm(self, r: Array) -> np.ndarray:
         return self.mixer.channel.max_over_clients(row_norms(r))
 
-    @property
-    def _first(self) -> np.ndarray:
-        return np.where(self.norms[0] > 0, self.norms[0], np.inf)
-
     def _rounding(self, w: Array) -> np.ndarray:
-        """What rounding may leave of ∂_x f − ∂²_x g w: eps ‖∂²_x g_i‖ ‖w_i‖ of each product."""
+        """The residual that rounding of the products may leave: eps ‖H_i‖ ‖w_i‖ for each product."""
         low, high = extremes(self.problem.linearize(self.x, self.lam).hvp, start_rows(self.x))
-        sizes = np.maximum(np.abs(low), np.abs(high)) * host_float64(row_norms(w))  # of ∂²_x g_i w_i, (..., n)
+        sizes = np.maximum(np.abs(low), np.abs(high)) * host_float64(row_norms(w))  # of H_i w_i, (..., n)
         return ROUNDINGS * float(np.finfo(host_dtype(w)).eps) * self.mixer.channel.max_over_clients(sizes)
 
     def _mean_range(self) -> tuple[float, float]:
@@ -150,19 +143,20 @@ class DivergenceMonitor:
         eta = getattr(self.method, "eta", None)
         if eta is None:
             where = f"{self.method!r}, where the spectrum of the mean Hessian is [{low:.4g}, {high:.4g}]"
-            return grown + where + (f": {self.method.remedy}" if self.method.remedy else "")
+            remedy = ": take a smaller step, or more steps of the averaging a call"
+            return grown + where + (remedy if isinstance(innermost(self.method), Tracking) else "")
         strongest = high if abs(high) >= abs(low) else low
         product = f"eta={eta:g} gives eta * lambda_max = {eta * strongest:.4g} (of the mean Hessian), "
         return grown + product + self._cause(eta, low, high, run)
 
     def _cause(self, eta: float, low: float, high: float, run: int) -> str:
         if eta * high >= 2:
-            return "needed < 2: take a smaller eta"
+            return "which must be < 2: take a smaller eta"
         if low < 0:
             return f"and its smallest eigenvalue is {low:.3g}: the mean inner cost is not convex here"
         debias = getattr(self.mixer.averagings[run], "debias", "reset")
         if debias != "reset":
-            return f"which is < 2: the averaging makes them grow, debias={debias!r}"
+            return f"which is < 2: debias={debias!r} of the averaging makes them grow"
         if self.mini_batches:
             return "which is < 2, but single mini-batches may exceed it: take larger ones, or a smaller eta"
         return "which is < 2, but " + self._worst_client(eta)
@@ -172,5 +166,5 @@ class DivergenceMonitor:
         top = self.mixer.channel.max_over_clients(np.stack([-lows, highs]))
         low, high = float(-top[0]), float(top[1])
         if eta * high >= 2:
-            return f"{eta * high:.4g} of a single client: averages that are not exact feed it back; more steps help"
+            return f"{eta * high:.4g} for a single client, which inexact averages feed back; use more steps a call"
         return f"some client's inner cost is not convex (eigenvalue {low:.3g})" if low < 0 else "not of all terms"

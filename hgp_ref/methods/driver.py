@@ -1,4 +1,4 @@
-"""`hypergradient`, and the driver of every method.
+"""`hypergradient`: the driver of every method.
 
 A method proposes increments p of w. From w = 0 (or a first guess) and v = ∂_λ f − J w, iteration m = 1, 2, ... makes
 
@@ -11,178 +11,32 @@ choice, `MiniBatches(full_jacobian=True)`, which keeps the sampling noise of J o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import array_api_compat as compat
 import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, all_finite, array_namespace, detached, from_host, host_dtype, is_numpy, to_host
 from hgp_ref.errors import NonFiniteError, warn_unmet
-from hgp_ref.methods.base import Method, Start
+from hgp_ref.methods.base import Method, Start, entry
 from hgp_ref.methods.divergence import DivergenceMonitor
 from hgp_ref.methods.fingerprint import Fingerprint, fingerprint
 from hgp_ref.methods.series import Neumann
 from hgp_ref.methods.spectrum import safe_step_size
 from hgp_ref.methods.tracking import Refined
 from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
-from hgp_ref.philox import check_seeds
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Described, Result
+from hgp_ref.validation import Boolean, Count, Function, Optional, Positive, checked
 
-
-class FullBatch:
-    """Derivatives on full batches: the point is fixed, so it is linearized once and applied M times."""
-
-    constant = True
-
-    def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
-        self.linearization = problem.linearize(x, lam)
-
-    def at(self, m: int) -> tuple[FullLinearization, FullLinearization]:
-        """Linearizations for v and for w in iteration m = 0, 1, ..."""
-        return self.linearization, self.linearization
-
-    def whole(self) -> FullLinearization:
-        """The second derivatives on full batches."""
-        return self.linearization
-
-
-class Sampled:
-    """Derivatives on mini-batches: samples ξ̂ for v and ξ̂̂ for w, or one for both (`MiniBatches.share`)."""
-
-    constant = False
-
-    def __init__(self, problem: FullProblem, x: Array, lam: Array, batches: BatchSampler) -> None:
-        self.linearize, self.batches = problem.sampled(x, lam), batches
-        self.whole = lambda: problem.linearize(x, lam)
-
-    def at(self, m: int) -> tuple[FullLinearization, FullLinearization]:
-        drawn = [self.linearize(batch) for batch in self.batches.at(m)]
-        return drawn[0], drawn[-1]
-
-
-# ---- The loop
-
-
-CHECKS = 4  # times that a run's growth is looked at, at least, besides its first iteration
-STRIDE = 256  # most iterations between two checks
-SAMPLE = 8  # iterations between two glances at whether numbers are finite, where they are on the host
-
-
-@dataclass
-class Iteration:
-    """The loop of a run, with what changes in it."""
-
-    method: Method
-    mixer: Mixer
-    derivatives: FullBatch | Sampled
-    monitor: DivergenceMonitor
-    state: Any
-    w: Array  # w^(0)
-    v: Array  # v^(0)
-    f_lam: Array  # ∂_λ f
-    keep_history: bool
-    callback: Callable[[int, Array], object] | None
-    tol: float | None
-    full_jacobian: bool = False  # whether v takes ∂²_{xλ} g on full batches in a run of mini-batches
-
-    def __post_init__(self) -> None:
-        self.whole_v = self.derivatives.constant or self.full_jacobian  # v^(m) follows from w^(m)
-        self.deferred = self.whole_v and self.callback is None
-        self.fixed = self.derivatives.at(0) if self.derivatives.constant else None
-        innermost = self.method
-        while isinstance(innermost, Refined):
-            innermost = innermost.method
-        self.built_in = type(innermost).__module__.startswith("hgp_ref.")
-        self.kept: list[Array] = []
-        self.m, self.stopped = 0, "iterations"
-
-    def run(self, M: int, shown: Bar) -> None:
-        """Iterations 1 .. M, or fewer."""
-        stride, sampled = max(1, min(STRIDE, -(-M // CHECKS))), is_numpy(self.w)
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported as divergence
-            while self.m < M and self.stopped == "iterations":
-                p = self._iterate()
-                last = self.m in (1, M) or self.stopped != "iterations"
-                if last or self.tol is not None or self.m % stride == 0:
-                    self._check(p)
-                elif sampled and not self.m % SAMPLE:
-                    self.monitor.sample(p, self.m)
-                del p  # not to be held beside that of the next iteration
-                shown.update(1)
-            self.monitor.finalize(self.m, self.w)
-
-    def _iterate(self) -> Array:
-        for_v, for_w = self.fixed or self.derivatives.at(self.m)
-        shared = _Shared(for_w) if for_v is for_w and not (self.deferred or self.full_jacobian) else None
-        returned = self.method.step(self.state, self.mixer, shared or for_w)
-        p, self.state = returned if self.built_in else self._checked(returned)
-        self.w = self.w + p
-        if self.full_jacobian and not self.deferred:
-            self.v = self._whole_v(self.w)
-        elif not self.deferred:
-            self.v = self.v - (shared or for_v).cross(p)
-        self.m += 1
-        if self.keep_history:
-            self.kept.append(self.w if self.deferred else self.v)
-        if self.callback is not None:
-            copy = array_namespace(self.v).asarray(self.v, copy=True)  # the caller's, to do with as it likes
-            if self.mixer.channel.any_rank(validation.returned_bool("callback", self.callback(self.m, copy))):
-                self.stopped = "callback"
-        return p
-
-    def _checked(self, returned: Any) -> tuple[Array, Any]:
-        """What `step` of a user's method returned."""
-        if not isinstance(returned, tuple) or len(returned) != 2:
-            raise TypeError(
-                f"method: step returned {type(returned).__name__}, needed a tuple of the increment and the state"
-            )
-        validation.returned_array("step", returned[0], tuple(self.w.shape), like=self.w, owner="method")
-        return returned
-
-    def _check(self, p: Array) -> None:
-        left = self.method.residual(self.state)
-        self.monitor.check(p if left is None else self.mixer.debias(left), self.m)
-        if self.tol is None or self.stopped != "iterations" or not self.method.may_end(self.state):
-            return
-        if np.all(self.monitor.left <= self.tol):
-            self.stopped = "tolerance"
-
-    def values(self) -> tuple[Array, Array | None]:
-        """v^(M), and v^(1) .. v^(M) if they were to be kept."""
-        kept = array_namespace(self.v).stack(self.kept, axis=-3) if self.keep_history else None
-        if not self.deferred:
-            return self.v, kept
-        return self._whole_v(self.w), None if kept is None else self._whole_v(kept)
-
-    def _whole_v(self, w: Array) -> Array:
-        """∂_λ f − ∂²_{xλ} g w on full batches; w may have an axis of iterations before its clients."""
-        f_lam = self.f_lam if w.ndim == self.f_lam.ndim else array_namespace(w).expand_dims(self.f_lam, axis=-3)
-        return f_lam - self.derivatives.whole().cross(w)
-
-
-class _Shared:
-    """One linearization for v and w: both products of the same vector come from one pass over the data."""
-
-    def __init__(self, linearization: FullLinearization) -> None:
-        self.linearization = linearization
-        self._vector: Array | None = None  # the last one that hvp was asked for
-        self._crossed: Array | None = None
-
-    def hvp(self, u: Array) -> Array:
-        bent, self._crossed = self.linearization.products(u)
-        self._vector = u
-        return bent
-
-    def cross(self, u: Array) -> Array:
-        return self._crossed if self._vector is u else self.linearization.cross(u)
-
-
-# ---- The result
+CHECKS = 4  # checks for divergence per run, at least, besides the first iteration
+STRIDE = 256  # iterations between two checks, at most
+SAMPLE = 8  # iterations between two tests for finite numbers, where they are on the host
 
 
 @dataclass(frozen=True)
@@ -208,7 +62,7 @@ class Estimate(Result):
     tol : the requested tolerance.
     residual_norms : (checkpoints, [runs]), max_i ‖r_i‖ at each checkpoint; the first is the start.
     checkpoints : iterations at which the residual was measured.
-    carried : (n, d_x), the method's residual at the end, from which `resume` continues.
+    state : of the method at the end, from which `resume` continues; None if messages are still in flight.
     fingerprint : of the problem, x and λ; `resume` refuses another point.
 
     Examples
@@ -236,7 +90,7 @@ class Estimate(Result):
     tol: float | None
     residual_norms: np.ndarray
     checkpoints: np.ndarray
-    carried: Array | None = None
+    state: Any = None
     fingerprint: Fingerprint | None = None
 
     def _summary(self) -> list[str]:
@@ -256,125 +110,23 @@ class Estimate(Result):
         )
 
     def plot(self, truth: Array | None = None, ax: Any = None) -> Any:
-        """Draw what is left of the series over m, and with `history` how far v^(m) is from `truth`, or from v^(M).
-
-        Needs the extra `figures`. `truth` is (n, d_lam), such as `hgp.exact.hypergradient(problem, x, lam)`. Returns
-        the axes that were drawn on.
+        """Plot the residual over m and, with `history`, the distance of v^(m) from `truth` or else from v^(M).
 
         Parameters
         ----------
-        truth : (n, d_λ), to compare with.
-        ax : axes to draw into; new ones by default.
+        truth : (n, d_λ), such as `hgp.exact.hypergradient(problem, x, lam)`.
+        ax : matplotlib axes; new ones by default, in pyplot's current figure.
 
         Returns
         -------
-        matplotlib Axes, new ones in pyplot's current figure: `plt.savefig` writes it, `plt.close(axes.figure)` frees
-        it. Needs `pip install 'hgp_ref[figures]'`.
+        The axes. Needs `pip install 'hgp_ref[figures]'`.
         """
-
         return plot_estimate(self, truth, ax)
 
 
-# ---- The start: w = 0, a first guess, or the end of an earlier run
-
-
-@dataclass(frozen=True)
-class InitialPoint:
-    """Where a run starts."""
-
-    w: Array
-    exact_residual: Array  # ∂_x f − H w
-    v: Array
-    residual: Array  # the same, or in a resumed run what the earlier run had left
-
-
-def starting_point(
-    whole: Callable[[], FullLinearization],
-    mixer: Mixer,
-    f_x: Array,
-    f_lam: Array,
-    method: Method,
-    w0: Array | None,
-    resume: Estimate | None,
-    point: Fingerprint,
-) -> InitialPoint:
-    """The requested starting point; errors name `w0` or `resume`."""
-    if w0 is not None and resume is not None:
-        raise ValueError("w0 and resume exclude each other")
-    if resume is not None:
-        return _earlier(whole, mixer, method, resume, f_x, f_lam, point)
-    if w0 is not None:
-        return _first_guess(whole(), mixer, w0, f_x, f_lam)
-    return InitialPoint(array_namespace(f_x).zeros_like(f_x), f_x, f_lam, f_x)
-
-
-def _first_guess(linearization: FullLinearization, mixer: Mixer, w0: Array, f_x: Array, f_lam: Array) -> InitialPoint:
-    """w^(0) = the average of w0.
-
-    Clients average w0 first because w* is what solves mean_i H_i w = mean_i ∂_x f_i for one w that all share.
-    """
-    validation.same_kind(x=f_x, w0=w0)
-    validation.finite("w0", w0)
-    if tuple(w0.shape) not in (tuple(f_x.shape), tuple(f_x.shape[-2:])):
-        raise ValueError(f"w0: shape {tuple(w0.shape)} given, needed {tuple(f_x.shape)} = (..., n, d_x)")
-    xp = array_namespace(f_x)
-    w = mixer.average(xp.broadcast_to(detached(w0), f_x.shape) + xp.zeros_like(f_x))
-    Hw, Jw = linearization.products(w)
-    return InitialPoint(w, f_x - Hw, f_lam - Jw, f_x - Hw)
-
-
-def _earlier(
-    whole: Callable[[], FullLinearization],
-    mixer: Mixer,
-    method: Method,
-    resume: Any,
-    f_x: Array,
-    f_lam: Array,
-    point: Fingerprint,
-) -> InitialPoint:
-    """The end of an earlier run: nothing is averaged, its method goes on."""
-    validation.instance("resume", resume, Estimate)
-    if mixer.channel.any_rank(resume.fingerprint is None):
-        raise ValueError(
-            "resume must be an estimate with a fingerprint of its problem, x and lam, got one without (saved by an "
-            "earlier version?); to start from its w, pass w0=est.w"
-        )
-    if resume.carried is None or _class_name(resume.method) != _class_name(method):
-        raise ValueError(
-            f"resume: an estimate by {resume.method!r} given, needed one by a {type(method).__name__} that tells what "
-            "it carries (over links that delay, part of that may be under way at the end of a run: give w0 instead)"
-        )
-    parts = {"w": f_x.shape, "carried": f_x.shape, "value": f_lam.shape}
-    w, carried, v = (_part(resume, name, f_x, tuple(shape)) for name, shape in parts.items())
-    eps = float(np.finfo(host_dtype(f_x)).eps)
-    elsewhere = point.differs(resume.fingerprint, eps)
-    if mixer.channel.any_rank(elsewhere):  # all ranks raise, or some would wait for the others
-        raise ValueError(
-            "resume must be an estimate at the same problem, x and lam; to start from its w elsewhere, pass w0=est.w"
-        )
-    return InitialPoint(w, f_x - whole().hvp(w), v, carried)
-
-
-def _part(resume: Estimate, name: str, like: Array, shape: tuple[int, ...]) -> Array:
-    """One array of an earlier estimate; host arrays, as `load` makes them, go to the library and device of this run."""
-    part = getattr(resume, name)
-    if isinstance(part, np.ndarray) and not is_numpy(like) and part.dtype == host_dtype(like):
-        part = from_host(part, like=like)
-    validation.same_kind(**{"x": like, f"resume.{name}": part})
-    validation.finite(f"resume.{name}", part)
-    if tuple(part.shape) != shape:
-        raise ValueError(f"resume.{name}: shape {tuple(part.shape)} given, needed {shape} as in this run")
-    return detached(part)
-
-
-def _class_name(method: object) -> str:
-    """Module and name of a method's class, also of one that a file describes."""
-    return method.kind if isinstance(method, Described) else f"{type(method).__module__}.{type(method).__qualname__}"
-
-
-# ---- The public function
-
-
+@checked(
+    iterations=Count(), tol=Optional(Positive()), history=Boolean(), callback=Optional(Function()), progress=Boolean()
+)
 def hypergradient(
     problem: Problem,
     x: Array,
@@ -434,79 +186,269 @@ def hypergradient(
     """
     problem = as_problem(problem, needs=("outer_grad", "linearize"))
     x, lam = check_point(problem, x, lam)
-    M = validation.integer("iterations", iterations, 1, validation.LONGEST)
-    tol = None if tol is None else validation.positive("tol", tol)
-    method = _method(method, eta, resume)
-    batches = read_batches(batches)
-    history, progress = validation.boolean("history", history), validation.boolean("progress", progress)
-    if callback is not None:
-        validation.function("callback", callback)
-    averagings, seeds, runs = _runs(avg, 0 if batches is None else batches.seed)
-    many = runs is not None
-    outer = _outer_gradients(problem, x, lam)
-    f_x, f_lam = outer if runs is None else _for_runs(outer, runs)
-    mixer = start_averaging(averagings, problem.n_clients, f_x if many else x, M + (w0 is not None), many)
-    given: dict[str, object] = {"w0": w0 is not None, "resume": resume is not None, "history": history}
-    given |= {"callback": callback is not None, "dim_lam": problem.dim_lam}
-    mixer.channel.check_client_ids(problem.clients)
-    mixer.channel.check_same_on_all_ranks("hgp.hypergradient", method=method, tol=tol, batches=batches, **given)
-    derivatives: FullBatch | Sampled
-    if batches is None:
-        derivatives = FullBatch(problem, x, lam)
-    else:
-        streams = 1 if batches.share else 2
-        sampler = BatchSampler(problem, batches, M, x, seeds=seeds, runs=many, streams=streams)
-        derivatives = Sampled(problem, x, lam, sampler)
+    M, method, batches = iterations, _read_method(method, eta, resume), read_batches(batches)
+    if w0 is not None and resume is not None:
+        raise ValueError("w0 and resume exclude each other")
+    averagings, seeds, several = _read_runs(avg, batches)
+
+    f_x, f_lam = outer = problem.outer_grad(x, lam)
+    for k, gradient in enumerate(outer):
+        if not all_finite(gradient):
+            raise NonFiniteError(f"problem.outer_grad(x, lam)[{k}] must be finite, got NaN or infinite values")
+    if several:
+        xp = array_namespace(x)
+        f_x, f_lam = (xp.broadcast_to(a, (len(averagings), *a.shape)) + xp.zeros_like(a) for a in outer)
+    mixer = start_averaging(averagings, problem.n_clients, f_x, M + (w0 is not None), several)
+    channel = mixer.channel
+    channel.check_client_ids(problem.clients)
+    channel.check_same_on_all_ranks(
+        "hgp.hypergradient", method=method, tol=tol, batches=batches, w0=w0 is not None, resume=resume is not None,
+        history=history, callback=callback is not None, dim_lam=problem.dim_lam)  # fmt: skip
+    sampler, full_jacobian = None, True
+    if batches is not None:
+        full_jacobian, streams = batches.full_jacobian, 1 if batches.share else 2
+        sampler = BatchSampler(problem, batches, M, x, seeds=seeds, runs=several, streams=streams)
+    derivatives = PointDerivatives(problem, x, lam, sampler)
     if method is None:
-        method = Neumann(safe_step_size("eta", mixer.channel, derivatives.whole(), f_x))
-    full_jacobian = batches is not None and batches.full_jacobian
-    point = fingerprint(problem, x, lam, outer, derivatives.whole, mini_batches=batches is not None)
-    start = starting_point(derivatives.whole, mixer, f_x, f_lam, method, w0, resume, point)
-    monitor = DivergenceMonitor(problem, x, lam, method, start.residual, mixer, mini_batches=batches is not None)
-    state = method.init(Start(start.residual, start.w, start.exact_residual, mixer, derivatives.whole, M))
-    run = Iteration(
-        method, mixer, derivatives, monitor, state, start.w, start.v, f_lam, history, callback, tol, full_jacobian
-    )
-    del f_x, outer, start, state  # the run has them; arrays that it has left behind are not to be held until its end
-    shown = bar(M, "hypergradient", progress and mixer.channel.clients.start == 0)
+        method = Neumann(safe_step_size("eta", channel, derivatives.full(), f_x))
+    point = fingerprint(problem, x, lam, outer, derivatives)
+
+    if resume is not None:
+        w, v, state = _read_resume(resume, method, mixer, point, f_x, f_lam)
+        r = f_x - derivatives.full().hvp(w)
+    elif w0 is not None:
+        w = mixer.average(_read_w0(w0, f_x))
+        Hw, Jw = derivatives.full().products(w)
+        r, v = f_x - Hw, f_lam - Jw
+    else:
+        w, r, v = array_namespace(f_x).zeros_like(f_x), f_x, f_lam
+    start = Start(r, w, mixer, derivatives, M)
+    state = method.init(start) if resume is None else method.resume(state, start)
+    first = entry(state, "residual")
+    first = r if first is None else first
+    monitor = DivergenceMonitor(problem, x, lam, method, first, mixer, mini_batches=sampler is not None)
+    deferred = full_jacobian and callback is None
+    run = Run(method, mixer, derivatives, monitor, state, w, v, f_lam, full_jacobian, deferred, tol, history, callback)
+    del f_x, outer, r, first, w, v, start, state  # the run releases what it no longer needs
+
+    shown = bar(M, "hypergradient", True) if progress and channel.clients.start == 0 else None
     try:
-        run.run(M, shown)
-    finally:  # what was sent was sent, also by a run that ends in an error
-        shown.close()
+        run.iterate(M, shown)
+    finally:  # the traffic of a run that ends in an error counts as well
         traffic = mixer.record_traffic()
-    value, kept = run.values()
-    if mixer.channel.any_rank(not all_finite(value)):
-        raise NonFiniteError("diverged: the estimate holds NaN or infinite values, needed finite numbers")
+        if shown is not None:
+            shown.close()
+    value = run.value(run.w) if run.deferred else run.v
+    if channel.any_rank(not all_finite(value)):
+        raise NonFiniteError("diverged: the estimate holds NaN or infinite values")
     if tol is not None and run.stopped == "iterations" and not monitor.warned:
-        left = f"where {np.max(monitor.left):.2g} of the first residual is left"
+        left = f"{np.max(monitor.left):.2g} of the first residual is left"
         if np.all(monitor.left <= tol):  # of the equation that a cycle solves
-            left = "which end before the last cycle of the method"
+            left = "the run ended before the last cycle of the method"
         warn_unmet(
-            f"tol={tol:g} was not met in {run.m} iterations, {left}; needed more iterations, or a faster method "
-            "(hgp.plan chooses one)"
+            f"tol={tol:g} was not met in {run.m} iterations: {left}; use more iterations or a faster method (hgp.plan "
+            "chooses one)"
         )
     return Estimate(
         value=value,
         w=run.w,
-        history=kept,
+        history=run.history_of_v() if history else None,
         traffic=traffic,
         eta=getattr(method, "eta", None),
         iterations=run.m,
-        averaging=averagings if many else averagings[0],
+        averaging=averagings if several else averagings[0],
         stopped=run.stopped,
-        residual_ratio=monitor.left if many else float(monitor.left),
+        residual_ratio=monitor.left if several else float(monitor.left),
         method=method,
         batches=batches,
         tol=tol,
         residual_norms=np.stack(monitor.norms),
         checkpoints=np.array(monitor.checkpoints),
-        carried=None if mixer.channel.in_flight else method.carry(run.state),
+        state=None if channel.in_flight or not is_data(run.state) else run.state,
         fingerprint=point,
     )
 
 
+# The loop -------------------------------------------------------------------------------------------------------------
+
+
+class PointDerivatives:
+    """Products with H_i and J_i at (x, λ), on full batches or on the mini-batches of one iteration after another.
+
+    The point is fixed, so on full batches it is linearized once. With mini-batches `hvp` and `cross` use independent
+    samples, or a common one (`MiniBatches.share`).
+    """
+
+    def __init__(self, problem: FullProblem, x: Array, lam: Array, sampler: BatchSampler | None) -> None:
+        self.sampled, self._sampler = sampler is not None, sampler
+        self._common: FullLinearization | None = None  # of hvp and cross
+        self.full: Callable[[], FullLinearization]
+        if sampler is None:
+            self._common = linearization = problem.linearize(x, lam)
+            self.full = lambda: linearization
+            self.hvp, self.cross = linearization.hvp, linearization.cross
+        else:
+            self.full = lambda: problem.linearize(x, lam)
+            self._linearize = problem.sampled(x, lam)
+
+    def draw(self, m: int) -> None:
+        """Take the mini-batches of iteration m = 0, 1, ..."""
+        self.hvp = self.cross = self._common = None  # type: ignore[assignment]  # frees the last ones first
+        drawn = [self._linearize(batch) for batch in self._sampler.at(m)]  # type: ignore[union-attr]
+        self.hvp, self.cross = drawn[-1].hvp, drawn[0].cross
+        self._common = drawn[0] if len(drawn) == 1 else None
+
+    def combine(self) -> None:
+        """Let the next `hvp(p)` compute J p in the same pass over the data, for `cross(p)`."""
+        if self._common is not None:
+            pair = _ProductPair(self._common)
+            self.hvp, self.cross = pair.hvp, pair.cross
+
+
+class _ProductPair:
+    """H u and J u by one pass over the data."""
+
+    def __init__(self, linearization: FullLinearization) -> None:
+        self.linearization = linearization
+        self._u: Array | None = None  # the last argument of hvp
+        self._Ju: Array | None = None
+
+    def hvp(self, u: Array) -> Array:
+        Hu, self._Ju = self.linearization.products(u)
+        self._u = u
+        return Hu
+
+    def cross(self, u: Array) -> Array:
+        return self._Ju if self._u is u else self.linearization.cross(u)
+
+
+@dataclass
+class Run:
+    """A method in progress."""
+
+    method: Method
+    mixer: Mixer
+    derivatives: PointDerivatives
+    monitor: DivergenceMonitor
+    state: Any
+    w: Array  # w^(m)
+    v: Array  # v^(m); v^(0) where `deferred`
+    f_lam: Array  # ∂_λ f
+    full_jacobian: bool  # whether v^(m) = ∂_λ f − J w^(m) with J on full batches
+    deferred: bool  # whether v is computed at the end only
+    tol: float | None
+    keep_history: bool
+    callback: Callable[[int, Array], object] | None
+    m: int = 0
+    stopped: str = "iterations"
+    recorded: list[Array] = field(default_factory=list)  # w^(m) if deferred, else v^(m)
+
+    def iterate(self, M: int, shown: Bar | None) -> None:
+        """Make iterations 1 .. M, or fewer."""
+        method, derivatives = self.method, self.derivatives
+        innermost = method
+        while isinstance(innermost, Refined):
+            innermost = innermost.method
+        built_in = type(innermost).__module__.startswith("hgp_ref.")
+        every = max(1, min(STRIDE, -(-M // CHECKS)))
+        on_host = is_numpy(self.w)
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported as divergence
+            while self.m < M and self.stopped == "iterations":
+                if derivatives.sampled:
+                    derivatives.draw(self.m)
+                if not (self.deferred or (self.full_jacobian and derivatives.sampled)):
+                    derivatives.combine()
+                returned = method.step(self.state, self.mixer, derivatives)
+                p, self.state = returned if built_in else self._checked(returned)
+                del returned
+                self.w = self.w + p
+                self.m += 1
+                if not self.deferred:
+                    self._update_v(p)
+                if self.keep_history:
+                    self.recorded.append(self.w if self.deferred else self.v)
+                if self.callback is not None and self._callback_stops():
+                    self.stopped = "callback"
+                last = self.m in (1, M) or self.stopped != "iterations"
+                if last or self.tol is not None or self.m % every == 0:
+                    self._check(p)
+                elif on_host and not self.m % SAMPLE:
+                    self.monitor.record_size(abs(float(np.add.reduce(p, axis=None))), self.m)
+                del p  # before the next one is computed
+                if shown is not None:
+                    shown.update(1)
+            self.monitor.finalize(self.m, self.w)
+
+    def _update_v(self, p: Array) -> None:
+        if self.full_jacobian and self.derivatives.sampled:
+            self.v = self.value(self.w)
+        else:
+            self.v = self.v - self.derivatives.cross(p)
+
+    def _callback_stops(self) -> bool:
+        copy = array_namespace(self.v).asarray(self.v, copy=True)  # the callback may modify it
+        assert self.callback is not None
+        return self.mixer.channel.any_rank(validation.returned_bool("callback", self.callback(self.m, copy)))
+
+    def _checked(self, returned: Any) -> tuple[Array, Any]:
+        """What `step` of a user's method returned."""
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise TypeError(
+                f"method.step must return a tuple of the increment and the state, got {type(returned).__name__}"
+            )
+        validation.returned_array("step", returned[0], tuple(self.w.shape), like=self.w, owner="method")
+        return returned
+
+    def _check(self, p: Array) -> None:
+        """Check for divergence, and for the tolerance."""
+        residual = entry(self.state, "residual")
+        self.monitor.check(p if residual is None else self.mixer.debias(residual), self.m)
+        if self.tol is None or self.stopped != "iterations" or not entry(self.state, "may_stop", True):
+            return
+        if np.all(self.monitor.left <= self.tol):
+            self.stopped = "tolerance"
+
+    def value(self, w: Array) -> Array:
+        """∂_λ f − J w on full batches; w may have an axis of iterations before its clients."""
+        f_lam = self.f_lam if w.ndim == self.f_lam.ndim else array_namespace(w).expand_dims(self.f_lam, axis=-3)
+        return f_lam - self.derivatives.full().cross(w)
+
+    def history_of_v(self) -> Array:
+        """v^(1) .. v^(M)."""
+        stacked = array_namespace(self.v).stack(self.recorded, axis=-3)
+        return self.value(stacked) if self.deferred else stacked
+
+
+# States ---------------------------------------------------------------------------------------------------------------
+
+
+def is_data(value: Any) -> bool:
+    """Whether a state can be saved: arrays, numbers and text in results, tuples, lists and dictionaries."""
+    if isinstance(value, dict):
+        return all(is_data(part) for part in value.values())
+    if type(value) in (tuple, list):
+        return all(map(is_data, value))
+    if isinstance(value, Result):
+        return type(value).__module__.startswith("hgp_ref.") and all(map(is_data, vars(value).values()))
+    return value is None or isinstance(value, str | int | float | np.generic) or compat.is_array_api_obj(value)
+
+
+def map_arrays(function: Callable[[Array], Array], value: Any) -> Any:
+    """`value` with `function` applied to every array in it."""
+    if isinstance(value, dict):
+        return {name: map_arrays(function, part) for name, part in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(map_arrays(function, part) for part in value)
+    if isinstance(value, Result):
+        return replace(value, **{name: map_arrays(function, part) for name, part in vars(value).items()})  # type: ignore[type-var]
+    return function(value) if compat.is_array_api_obj(value) and not isinstance(value, np.generic) else value
+
+
+# Arguments ------------------------------------------------------------------------------------------------------------
+
+
 def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
-    """x (n, d_x) and lam (n, d_lam), looked at, without graphs of automatic differentiation."""
+    """x (n, d_x) and lam (n, d_λ), checked, without graphs of automatic differentiation."""
     validation.same_kind(x=x, lam=lam)
     validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
     validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
@@ -515,7 +457,7 @@ def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Arra
     return detached(x), detached(lam)
 
 
-def _method(method: Method | None, eta: float | None, resume: Any) -> Method | None:
+def _read_method(method: Method | None, eta: float | None, resume: Any) -> Method | None:
     """The requested method; None if the clients are to find η."""
     if method is None:
         eta = resume.eta if eta is None and isinstance(resume, Estimate) else eta
@@ -529,70 +471,103 @@ def _method(method: Method | None, eta: float | None, resume: Any) -> Method | N
     return method
 
 
-def _outer_gradients(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
-    """∂_x f and ∂_λ f."""
-    gradients = problem.outer_grad(x, lam)
-    for k, gradient in enumerate(gradients):
-        if not all_finite(gradient):
-            raise NonFiniteError(
-                f"problem.outer_grad(x, lam)[{k}]: holds NaN or infinite values, needed finite numbers"
-            )
-    return gradients
+def _read_runs(
+    avg: Averaging | Sequence[Averaging], batches: MiniBatches | None
+) -> tuple[list[Averaging], list[int], bool]:
+    """The averaging and the seed of each run, and whether there is a run axis."""
+    if isinstance(avg, Averaging):
+        averagings = [avg]
+    elif isinstance(avg, list | tuple) and avg and all(isinstance(a, Averaging) for a in avg):
+        averagings = list(avg)
+    else:
+        raise TypeError(f"avg must be an averaging (PushSum, ExactAverage, Gossip) or a list of them, got {avg!r}")
+    seeds, several_seeds = ([0], False) if batches is None else (batches.seeds, isinstance(batches.seed, tuple))
+    runs = max(len(averagings), len(seeds))
+    if {len(averagings), len(seeds)} - {1, runs}:
+        raise ValueError(f"seed must be one seed or one for each of {len(averagings)} averagings, got {len(seeds)}")
+    several = several_seeds or not isinstance(avg, Averaging)
+    return averagings * (runs // len(averagings)), seeds * (runs // len(seeds)), several
 
 
-def _for_runs(gradients: tuple[Array, Array], runs: int) -> tuple[Array, Array]:
-    """The gradients once for each run."""
-    xp = array_namespace(gradients[0])
-    f_x, f_lam = (xp.broadcast_to(a, (runs, *a.shape)) + xp.zeros_like(a) for a in gradients)
-    return f_x, f_lam
+def _read_w0(w0: Array, f_x: Array) -> Array:
+    """w0 for every run.
+
+    Clients average w0 first because w* solves mean_i H_i w = mean_i ∂_x f_i for one w that all share.
+    """
+    validation.same_kind(x=f_x, w0=w0)
+    validation.finite("w0", w0)
+    if tuple(w0.shape) not in (tuple(f_x.shape), tuple(f_x.shape[-2:])):
+        raise ValueError(f"w0 must have shape {tuple(f_x.shape)} = (..., n, d_x), got {tuple(w0.shape)}")
+    xp = array_namespace(f_x)
+    return xp.broadcast_to(detached(w0), f_x.shape) + xp.zeros_like(f_x)
 
 
-def _runs(
-    avg: Averaging | Sequence[Averaging], seed: int | Sequence[int]
-) -> tuple[list[Averaging], list[int], int | None]:
-    """The averagings and seeds, paired, and their number; None where neither was a list."""
-    averagings = [avg] if isinstance(avg, Averaging) else avg
-    if (
-        not isinstance(averagings, list | tuple)
-        or not averagings
-        or not all(isinstance(a, Averaging) for a in averagings)
-    ):
-        raise TypeError(f"avg: needed an averaging (PushSum, ExactAverage, Gossip) or a list of them, got {avg!r}")
-    seeds, many_seeds = check_seeds(seed)
-    alone = isinstance(avg, Averaging) and not many_seeds
-    count = max(len(averagings), len(seeds))
-    if {len(averagings), len(seeds)} - {1, count}:
-        raise ValueError(f"seed: {len(seeds)} given for {len(averagings)} averagings, needed as many or a single one")
-    if len(averagings) < count:
-        averagings = [*averagings] * count
-    if len(seeds) < count:
-        seeds = seeds * count
-    return list(averagings), seeds, None if alone else count
+def _read_resume(
+    resume: Any, method: Method, mixer: Mixer, point: Fingerprint, f_x: Array, f_lam: Array
+) -> tuple[Array, Array, Any]:
+    """w, v and the state of the method at the end of an earlier run at this point."""
+    validation.instance("resume", resume, Estimate)
+    any_rank = mixer.channel.any_rank  # all ranks raise, or some would wait for the others
+    if any_rank(resume.fingerprint is None):
+        raise ValueError(
+            "resume must be an estimate with a fingerprint of its problem, x and lam, got one without (saved by an "
+            "earlier version?); to start from its w, pass w0=est.w"
+        )
+    kind = f"{type(method).__module__}.{type(method).__qualname__}"
+    made_by = resume.method.kind if isinstance(resume.method, Described) else (
+        f"{type(resume.method).__module__}.{type(resume.method).__qualname__}")  # fmt: skip
+    if made_by != kind:
+        raise ValueError(f"resume must be an estimate by {type(method).__name__}, got one by {resume.method!r}")
+    if any_rank(resume.state is None):
+        raise ValueError(
+            f"resume must be an estimate that holds the state of {resume.method!r}, got one without (messages may have "
+            "been in flight at the end of the run); to start from its w, pass w0=est.w"
+        )
+    parts = {"w": f_x.shape, "value": f_lam.shape}
+    w, v = (_earlier(f"resume.{name}", getattr(resume, name), f_x) for name in parts)
+    for (name, shape), part in zip(parts.items(), (w, v), strict=True):
+        if tuple(part.shape) != tuple(shape):
+            raise ValueError(f"resume.{name} must have shape {tuple(shape)} as in this run, got {tuple(part.shape)}")
+    state = map_arrays(lambda a: _earlier("resume.state", a, f_x), resume.state)
+    if any_rank(point.differs(resume.fingerprint, float(np.finfo(host_dtype(f_x)).eps))):
+        raise ValueError(
+            "resume must be an estimate at the same problem, x and lam; to start from its w elsewhere, pass w0=est.w"
+        )
+    return w, v, state
 
 
-# ---- Plotting
+def _earlier(name: str, a: Array, like: Array) -> Array:
+    """An array of an earlier run; arrays that `load` has read go to the library and device of this run."""
+    if isinstance(a, np.ndarray) and not is_numpy(like) and a.dtype == host_dtype(like):
+        a = from_host(a, like=like)
+    validation.same_kind(**{"x": like, name: a})
+    validation.finite(name, a)
+    return detached(a)
+
+
+# Plotting -------------------------------------------------------------------------------------------------------------
 
 
 def plot_estimate(est: Estimate, truth: Array | None = None, ax: Any = None) -> Any:
-    """Draw on `ax`, or on new axes, and return them."""
+    """`Estimate.plot`."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib.axes import Axes
     except ImportError as error:
         raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
-    drawn = _distances(est, truth)  # before there is a figure: an error leaves none behind
+    distances = _distances(est, truth)  # before a figure is created, in case of an error
     if ax is None:
         _, ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
     elif not isinstance(ax, Axes):
-        raise TypeError(f"ax: {type(ax).__name__} given, needed axes of matplotlib or None")
+        raise TypeError(f"ax must be axes of matplotlib or None, got {type(ax).__name__}")
     share = est.residual_norms / np.where(est.residual_norms[0] > 0, est.residual_norms[0], 1.0)
     for r, line in enumerate(_lines(share)):
         ax.plot(est.checkpoints, line, "o--", ms=3, lw=0.8, color=f"C{r}", alpha=0.6,
                 label="largest term left, relative to the first" if r == 0 else None)  # fmt: skip
-    for r, line in enumerate(drawn):
+    for r, line in enumerate(distances):
         m = np.arange(1, len(line) + 1)
-        shown = line > 0  # v^(M) is no distance from itself
-        ax.plot(m[shown], line[shown], "-", lw=1.6, color=f"C{r}",
+        positive = line > 0  # the distance of v^(M) from itself is 0
+        ax.plot(m[positive], line[positive], "-", lw=1.6, color=f"C{r}",
                 label=f"distance of $v^{{(m)}}$ from {'the last one' if truth is None else 'the truth'}, relative"
                 if r == 0 else None)  # fmt: skip
     ax.set(yscale="log", xlabel="iteration m", title=f"{est.method!r}, {est.iterations} iterations")
@@ -602,19 +577,19 @@ def plot_estimate(est: Estimate, truth: Array | None = None, ax: Any = None) -> 
 
 
 def _distances(est: Estimate, truth: Array | None) -> np.ndarray:
-    """How far v^(m) is from `truth`, or from v^(M), relative: (runs, M); (0, 0) without a history."""
+    """Relative distances of v^(m) from `truth`, or from v^(M), (runs, M); (0, 0) without a history."""
     if truth is not None:
         validation.same_kind(truth=truth)
     if est.history is None:
         if truth is not None:
-            raise ValueError("truth: given, but the run kept no history; needed hypergradient(..., history=True)")
+            raise ValueError("truth needs a run with history=True, got one without")
         return np.zeros((0, 0))
     history, end = to_host(est.history), to_host(est.value if truth is None else truth)
     if end.shape[-2:] != history.shape[-2:]:
-        raise ValueError(f"truth: shape {end.shape} given, needed {history.shape[-2:]} = (n, d_lam)")
-    apart = np.linalg.norm(history - end[..., None, :, :], axis=(-2, -1))  # (..., M)
+        raise ValueError(f"truth must have shape {history.shape[-2:]} = (n, d_lam), got {end.shape}")
+    distances = np.linalg.norm(history - end[..., None, :, :], axis=(-2, -1))  # (..., M)
     scale = np.linalg.norm(end, axis=(-2, -1))[..., None]
-    return _lines(np.moveaxis(apart / np.where(scale > 0, scale, 1.0), -1, 0))
+    return _lines(np.moveaxis(distances / np.where(scale > 0, scale, 1.0), -1, 0))
 
 
 def _lines(values: np.ndarray) -> np.ndarray:

@@ -1,13 +1,13 @@
 """A fingerprint of the point at which an estimate was made: the problem's values, x and λ, client by client.
 
-`resume` continues only at the same point. Elsewhere the residual that an earlier run carries belongs to another
-equation, and the result would be wrong without any sign of it. For each client the fingerprint holds
+`resume` continues only at the same point: elsewhere the state of the earlier run belongs to another equation, and the
+result would be silently wrong. For each client the fingerprint holds
 
     x, λ, ∂_x f, ∂_λ f, ∂_x g        where the problem has an inner gradient,
-    ∂²_x g u and ∂²_{xλ} g u         for one fixed vector u; on a few instances in runs of mini-batches,
+    H u and J u                      for one fixed vector u; on a few instances in runs of mini-batches,
 
-each as the sum Σ_j r_j a_j with fixed weights r and its size Σ_j |a_j|. Sums are formed where the arrays live, so that
-what travels to the host does not grow with d. Rows belong to clients: ranks that hold some of them have their rows.
+each as the sum Σ_j r_j a_j with fixed weights r and its size Σ_j |a_j|. Sums are computed on the device of the arrays,
+so what is copied to the host does not grow with d. A rank has the rows of its own clients.
 
 Two values are equal if they differ by at most eps^(3/4) times their size. Another machine, number of threads or library
 rounds differently, by some multiples of eps; one changed label of N changes gradients by about 1/N. Where x and λ are
@@ -17,28 +17,29 @@ NumPy arrays, a digest compares them bit by bit as well.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from hgp_ref.backend import Array, array_namespace, device, host_float64, is_numpy
-from hgp_ref.problems.base import FullLinearization, FullProblem, optional
+from hgp_ref.methods.base import Derivatives
+from hgp_ref.problems.base import FullProblem, optional
 from hgp_ref.results import Result
 
-FEW = 8  # instances of each client that second derivatives are compared on, in runs of mini-batches
+FEW = 8  # instances of each client on which second derivatives are compared in runs of mini-batches
 ALWAYS = ("x", "lam", "outer gradient along x", "outer gradient along lam")
 MODULI = (46337, 30011, 65521)  # of the weights: products stay below 2^31, as JAX has no larger integers by default
 
 
 @dataclass(frozen=True)
 class Fingerprint(Result):
-    """Where an estimate was made.
+    """The point at which an estimate was made.
 
     Attributes
     ----------
-    names : what is compared, P names.
-    values : (P, n, 2), for each client the weighted sum of what is named and its size.
+    names : of the P arrays that are compared.
+    values : (P, n, 2), for each array and client the weighted sum and the size.
     digest : (n, 16) bytes, of the rows of x and λ; None unless they are NumPy arrays.
 
     Examples
@@ -55,7 +56,7 @@ class Fingerprint(Result):
     digest: np.ndarray | None = None
 
     def differs(self, earlier: Fingerprint, eps: float) -> bool:
-        """Whether `earlier` was taken elsewhere, as seen by the clients of this process."""
+        """Whether `earlier` belongs to another point, judged by the clients of this process."""
         if not _well_formed(earlier) or earlier.values.shape[1] != self.values.shape[1]:
             return True
         digests = (self.digest, earlier.digest)
@@ -64,50 +65,39 @@ class Fingerprint(Result):
         common = [name for name in self.names if name in earlier.names]
         if not set(ALWAYS) <= set(common) or len(common) == len(ALWAYS):
             return True
-        here, there = (f.values[[f.names.index(name) for name in common]] for f in (self, earlier))
-        same = (here == there) | (np.isnan(here) & np.isnan(there))
-        size = np.maximum(here[..., 1], there[..., 1])[..., None]
+        a, b = (f.values[[f.names.index(name) for name in common]] for f in (self, earlier))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        size = np.maximum(a[..., 1], b[..., 1])[..., None]
         with np.errstate(invalid="ignore"):  # infinities that are not equal
-            close = np.isfinite(size) & (np.abs(here - there) <= eps**0.75 * size)
+            close = np.isfinite(size) & (np.abs(a - b) <= eps**0.75 * size)
         return not bool(np.all(same | close))
 
 
 def fingerprint(
-    problem: FullProblem,
-    x: Array,
-    lam: Array,
-    outer: tuple[Array, Array],
-    whole: Callable[[], FullLinearization],
-    mini_batches: bool,
+    problem: FullProblem, x: Array, lam: Array, outer: tuple[Array, Array], derivatives: Derivatives
 ) -> Fingerprint:
-    """The fingerprint of this point; `outer` are ∂_x f and ∂_λ f, whole() is the linearization on full batches."""
-    u = _broadcast(_weights(x), x)
+    """The fingerprint of this point; `outer` are ∂_x f and ∂_λ f."""
+    xp = array_namespace(x)
+    weights = {x.shape[-1]: _weights(x.shape[-1], x), lam.shape[-1]: _weights(lam.shape[-1], x)}
+    u = xp.broadcast_to(weights[x.shape[-1]], x.shape) + xp.zeros_like(x)
     arrays = dict(zip(ALWAYS, (x, lam, *outer), strict=True))
-    with np.errstate(all="ignore"):  # values that are not finite are for the run to report
-        gradient = _inner_gradient(problem, x, lam)
-        if gradient is not None:
-            arrays["inner gradient"] = gradient
-        if mini_batches:
-            of = f" on {FEW} instances"
-            bent, crossed = problem.linearize(x, lam, batch=_first_instances(problem, x)).products(u)
+    with np.errstate(all="ignore"):  # the run reports values that are not finite
+        if callable(optional(problem.wrapped, "inner_grad")):  # hyper-gradients do not need it
+            with suppress(NotImplementedError):
+                arrays["inner gradient"] = problem.inner_grad(x, lam)
+        if derivatives.sampled:
+            suffix, linearization = (
+                f" on {FEW} instances",
+                problem.linearize(x, lam, batch=_first_instances(problem, x)),
+            )
         else:
-            of, (bent, crossed) = "", whole().products(u)
-        arrays |= {f"hvp(u){of}": bent, f"cross(u){of}": crossed}
-        xp = array_namespace(x)
-        rows = [xp.stack([xp.sum(a * _weights(a), axis=-1), xp.sum(xp.abs(a), axis=-1)], axis=-1)
-                for a in arrays.values()]  # fmt: skip
+            suffix, linearization = "", derivatives.full()
+        arrays[f"hvp(u){suffix}"], arrays[f"cross(u){suffix}"] = linearization.products(u)
+        rows = []
+        for a in arrays.values():
+            rows.append(xp.stack([xp.sum(a * weights[a.shape[-1]], axis=-1), xp.sum(xp.abs(a), axis=-1)], axis=-1))
         values = host_float64(xp.stack(rows, axis=0))
     return Fingerprint(tuple(arrays), values, _digest(x, lam) if is_numpy(x) else None)
-
-
-def _inner_gradient(problem: FullProblem, x: Array, lam: Array) -> Array | None:
-    """∂_x g on full batches; None where the problem has none, which hyper-gradients do not need."""
-    if not callable(optional(problem.wrapped, "inner_grad")):
-        return None
-    try:
-        return problem.inner_grad(x, lam)
-    except NotImplementedError:
-        return None
 
 
 def _first_instances(problem: FullProblem, x: Array) -> Array:
@@ -118,35 +108,31 @@ def _first_instances(problem: FullProblem, x: Array) -> Array:
     return problem.prepare_batches(batch[None, None], like=x)[0, 0]
 
 
-def _weights(like: Array) -> Array:
+def _weights(d: int, like: Array) -> Array:
     """r_j in (−1/2, 1/2), without a pattern in j; the same numbers in every library.  # (d,)"""
     xp, (a, b, c) = array_namespace(like), MODULI
-    j = xp.arange(like.shape[-1], dtype=xp.int32, device=device(like))
+    j = xp.arange(d, dtype=xp.int32, device=device(like))
     mixed = ((j % a + 1) * b + (j // a) * 7919) % c
     return (xp.astype(mixed, like.dtype) + 0.5) / c - 0.5
 
 
-def _broadcast(row: Array, like: Array) -> Array:
-    """`row` (d,) for every client, in an array of its own.  # (n, d)"""
-    xp = array_namespace(like)
-    return xp.broadcast_to(row, like.shape) + xp.zeros_like(like)
-
-
 def _digest(x: np.ndarray, lam: np.ndarray) -> np.ndarray:
-    """(n, 16) bytes; −0 counts as 0."""
-    both = [np.ascontiguousarray(a + a.dtype.type(0)) for a in (x, lam)]
-    rows = [hashlib.blake2b(a.tobytes() + b.tobytes(), digest_size=16).digest() for a, b in zip(*both, strict=True)]
-    return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), 16)
+    """A digest of each client's rows, (n, 16) bytes; −0 counts as 0."""
+    x, lam = x + x.dtype.type(0), lam + lam.dtype.type(0)
+    digests = bytearray()
+    for i in range(len(x)):
+        digests += hashlib.blake2b(x[i].tobytes() + lam[i].tobytes(), digest_size=16).digest()
+    return np.frombuffer(bytes(digests), dtype=np.uint8).reshape(len(x), 16)
 
 
-def _well_formed(given: object) -> bool:
-    """Whether what a file held is a fingerprint."""
+def _well_formed(loaded: object) -> bool:
+    """Whether an object from a file is a valid fingerprint."""
     return (
-        isinstance(given, Fingerprint)
-        and isinstance(given.names, tuple)
-        and isinstance(given.values, np.ndarray)
-        and given.values.dtype == np.float64
-        and given.values.ndim == 3
-        and given.values.shape[0::2] == (len(given.names), 2)
-        and (given.digest is None or isinstance(given.digest, np.ndarray))
+        isinstance(loaded, Fingerprint)
+        and isinstance(loaded.names, tuple)
+        and isinstance(loaded.values, np.ndarray)
+        and loaded.values.dtype == np.float64
+        and loaded.values.ndim == 3
+        and loaded.values.shape[0::2] == (len(loaded.names), 2)
+        and (loaded.digest is None or isinstance(loaded.digest, np.ndarray))
     )

@@ -1,6 +1,6 @@
 """Neural networks of n clients at once: gradients, and Hessian-vector products by Pearlmutter's R-operator.
 
-`Sequential(input_shape, *layers)` is the model; `tape` says what a forward pass gives; `layer` how layers are written.
+`Sequential(input_shape, *layers)` is a model, its `forward` returns a `Tape`, and `Layer` is the interface of layers.
 """
 
 from hgp_ref.neural.layers import AvgPool2d, Conv2d, Flatten, Layer, Linear, MaxPool2d, ReLU, Softplus, Tanh

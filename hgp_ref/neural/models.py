@@ -5,21 +5,20 @@
 A row holds the parameters in PyTorch's order and layout, as `torch.nn.utils.parameters_to_vector(net.parameters())`
 does: layer by layer, weight before bias, each in C order.
 
-    tape = model.forward(x, X)         z = model(x, X) for every client; keeps activations
+    tape = model.forward(x, X)         z = model(x, X) for every client, with the activations
     tape.backward(c)                   (∂z/∂x)ᵀ c, the gradient of a cost with ∂cost/∂z = c                   # (n, d)
-    adjoint = tape.adjoint(c)          the gradient of the cost at every layer's output, kept
-    moved = tape.tangent(u)            moved.output = (∂z/∂x) u                                     # (n, N, ...)
-    adjoint.tangent(moved, c_dot)      the derivative of (∂z/∂x)ᵀ c along u, if c changes by c_dot            # (n, d)
+    adjoint = tape.adjoint(c)          the gradients of that cost at the output of every layer
+    tangent = tape.tangent(u)          tangent.output = ż = (∂z/∂x) u                               # (n, N, ...)
+    adjoint.tangent(tangent, c_dot)    the derivative of (∂z/∂x)ᵀ c along u, if c changes by c_dot            # (n, d)
 
-A cost l(z) has c = l'(z) and c_dot = l''(z) moved.output; the last line is then its Hessian times u. Mixed derivatives
-with anything that acts on the outputs need moved.output alone. A tape refers to x, which must not be modified while the
-tape is used.
+A cost l(z) has c = l'(z) and c_dot = l''(z) ż; the last line is then its Hessian times u. Mixed derivatives with
+anything that acts on the outputs need ż alone. A tape refers to x, which must not be modified while the tape is used.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +31,6 @@ from hgp_ref.neural.kernels import fuse
 from hgp_ref.neural.layers import (
     Conv2d,
     Flatten,
-    Into,
     Layer,
     Linear,
     MaxPool2d,
@@ -47,19 +45,13 @@ from hgp_ref.validation import check_memory
 
 
 class Sequential:
-    """Layers one after the other. input_shape: of one instance, (C, H, W) or (features,), as in PyTorch.
-
-    On NumPy a layer with parameters, the ReLU and the pooling behind it run as one compiled step; fused=False keeps the
-    array-API text there too. Both give the same numbers up to rounding.
+    """Layers one after the other.
 
     Parameters
     ----------
-    input_shape : tuple
-        Of one instance, (C, H, W) or (features,).
-    *layers : Layer
-        One after the other.
-    fused : bool
-        Whether NumPy runs compiled steps.
+    input_shape : of one instance, (C, H, W) or (features,), as in PyTorch.
+    fused : on NumPy, run a layer with parameters and the ReLU and pooling behind it as one compiled step. The numbers
+        are the same up to rounding.
 
     Examples
     --------
@@ -88,7 +80,7 @@ class Sequential:
         return f"Sequential({self.input_shape}, {', '.join(map(repr, self.layers))})"
 
     def forward(self, x: Array, X: Array) -> Tape:
-        """Outputs of every instance, with what their derivatives need; x (n, d), X (n, N, *input_shape)."""
+        """The outputs of every instance as a `Tape`; x (n, d), X (n, N, *input_shape)."""
         xp = self._check(x, X)
         return Tape(self._fused if is_numpy(x) else self.layers, x, X, xp)
 
@@ -98,22 +90,21 @@ class Sequential:
 
     def init(self, n: int, seed: int = 0, *, like: Array | None = None, dtype: Any = None,
              same_for_all: bool = True) -> Array:  # fmt: skip
-        """Initial parameters of n clients, U(-1/√fan_in, 1/√fan_in) for weights and biases (PyTorch's default).
+        """Initial parameters of n clients, U(−1/√fan_in, 1/√fan_in) for weights and biases (PyTorch's default).
 
-        Numbers of client i are a pure function of (seed, i), and of (seed, 0) for all with same_for_all: the same on
-        every library. like: an array whose library, device and (unless `dtype` is given) dtype the result has;
-        without it, NumPy and float64.  # (n, d)
+        They are the same on every library: a function of (seed, i) for client i, or of seed alone with same_for_all.
+        The result (n, d) has the library, device and (without `dtype`) dtype of `like`; by default NumPy and float64.
         """
         n, same = validation.integer("n", n), validation.boolean("same_for_all", same_for_all)
         return draw([(math.prod(shape), layer.fan_in) for layer in self.layers for shape in layer.shapes],
                     n, seed, like, dtype, same)  # fmt: skip
 
-    def numbers(self, kept: bool = True) -> int:
-        """Numbers per instance that a tape and its adjoint keep or, with kept=False, that one pass has at hand."""
-        kept = validation.boolean("kept", kept)
-        steps = sum(math.prod(shape) for shape in self.shapes)
+    @validation.checked(temporary=validation.Boolean())
+    def floats_per_instance(self, temporary: bool = False) -> int:
+        """Numbers that a tape and its adjoint store for an instance; `temporary` includes the buffers of one pass."""
+        activations = sum(math.prod(shape) for shape in self.shapes)
         rows = [math.prod(shape[1:]) * layer.fan_in for layer, shape in zip(self.layers, self.shapes[1:], strict=True)]
-        return 2 * steps if kept else 2 * steps + 2 * max(rows)
+        return 2 * activations + (2 * max(rows) if temporary else 0)
 
     def _check(self, x: Array, X: Array) -> Namespace:
         validation.same_kind(x=x, X=X)
@@ -135,19 +126,12 @@ def _check_shape(shape: Any) -> Shape:
 
 # ------------------------------------------------------------------------------------------------------------ ensembles
 #
-# K networks of one architecture: x holds their parameters one after the other, z (K, ...) their outputs. Every
-# derivative is that of each network by itself, so that a tape is K tapes.
+# K networks of one architecture: x holds their parameters one after the other, z (K, ...) their outputs. A tape of an
+# ensemble holds K tapes and has the members of one.
 
 
 class Ensemble:
-    """`components` networks like `model`; used as a `Sequential` is.
-
-    Parameters
-    ----------
-    model : Sequential
-        The architecture of every component.
-    components : int
-        How many; their parameters stand one after the other in x.
+    """`components` networks like `model`, with the methods of a `Sequential`; x holds their parameters one by one.
 
     Examples
     --------
@@ -183,13 +167,9 @@ class Ensemble:
         parts = [self.model.init(n, seed + k, **options) for k in range(self.components)]
         return array_namespace(parts[0]).concat(parts, axis=1)
 
-    def numbers(self, kept: bool = True) -> int:
-        """As `Sequential.numbers`."""
-        return self.components * self.model.numbers(kept)
-
-    def places(self, out: Array | None) -> list[Array | None]:
-        """Where each component's gradient goes in `out`, if there is one."""
-        return [None] * self.components if out is None else list(self.split(out))
+    def floats_per_instance(self, temporary: bool = False) -> int:
+        """As `Sequential.floats_per_instance`."""
+        return self.components * self.model.floats_per_instance(temporary)
 
     def split(self, x: Array) -> list[Array]:
         """The parameters of each component.  # K arrays (n, model.dim)"""
@@ -202,11 +182,11 @@ class EnsembleTangent:
     """Tangents of all components."""
 
     output: Array  # (n, N, K, *shape)
-    each: list[Tangent]
+    components: list[Tangent]
 
 
 class EnsembleTape:
-    """Tapes of all components, with the members of one `Tape`."""
+    """Tapes of all components."""
 
     def __init__(self, tapes: list[Tape], ensemble: Ensemble, xp: Namespace) -> None:
         self._tapes, self._ensemble, self._xp = tapes, ensemble, xp
@@ -214,38 +194,44 @@ class EnsembleTape:
 
     def backward(self, c: Array, out: Array | None = None) -> Array:
         """As `Tape.backward`.  # (n, d)"""
-        places = self._ensemble.places(out)
-        parts = [tape.backward(c[:, :, k, ...], places[k]) for k, tape in enumerate(self._tapes)]
-        return self._xp.concat(parts, axis=1) if out is None else out
+        return self._join(lambda k, part: self._tapes[k].backward(c[:, :, k, ...], part), out)
 
     def adjoint(self, c: Array) -> EnsembleAdjoint:
         """As `Tape.adjoint`."""
-        each = [tape.adjoint(c[:, :, k, ...]) for k, tape in enumerate(self._tapes)]
-        return EnsembleAdjoint(each, self._ensemble, self._xp)
+        return EnsembleAdjoint([tape.adjoint(c[:, :, k, ...]) for k, tape in enumerate(self._tapes)], self)
 
     def tangent(self, u: Array) -> EnsembleTangent:
         """As `Tape.tangent`."""
         parts = self._ensemble.split(u)
-        each = [tape.tangent(part) for tape, part in zip(self._tapes, parts, strict=True)]
-        return EnsembleTangent(self._xp.stack([moved.output for moved in each], axis=2), each)
+        tangents = [tape.tangent(part) for tape, part in zip(self._tapes, parts, strict=True)]
+        return EnsembleTangent(self._xp.stack([tangent.output for tangent in tangents], axis=2), tangents)
+
+    def _join(self, gradient: Callable[[int, Array | None], Array], out: Array | None) -> Array:
+        """The gradients of all components in one array, `out` if there is one."""
+        if out is None:
+            return self._xp.concat([gradient(k, None) for k in range(len(self._tapes))], axis=1)
+        for k, part in enumerate(self._ensemble.split(out)):
+            gradient(k, part)
+        return out
 
 
 class EnsembleAdjoint:
-    """Adjoints of all components, with the members of one `Adjoint`."""
+    """Adjoints of all components."""
 
-    def __init__(self, each: list[Adjoint], ensemble: Ensemble, xp: Namespace) -> None:
-        self._each, self._ensemble, self._xp = each, ensemble, xp
+    def __init__(self, adjoints: list[Adjoint], tape: EnsembleTape) -> None:
+        self._adjoints, self._tape = adjoints, tape
 
-    def tangent(self, moved: EnsembleTangent, c_dot: Array, out: Array | None = None) -> Array:
+    def tangent(self, tangent: EnsembleTangent, c_dot: Array, out: Array | None = None) -> Array:
         """As `Adjoint.tangent`.  # (n, d)"""
-        places = self._ensemble.places(out)
-        parts = [adjoint.tangent(moved.each[k], c_dot[:, :, k, ...], places[k]) for k, adjoint in enumerate(self._each)]
-        return self._xp.concat(parts, axis=1) if out is None else out
+        return self._tape._join(
+            lambda k, part: self._adjoints[k].tangent(tangent.components[k], c_dot[:, :, k, ...], part), out
+        )
 
 
 # ----------------------------------------------------- the convolutional networks of the paper (tables in its appendix)
 
 
+@validation.checked(classes=validation.Integer())
 def influence_cnn(classes: int = 10) -> Sequential:
     """The network of the influence experiment on images of 28 x 28: 13,750 parameters for 10 classes.
 
@@ -254,7 +240,6 @@ def influence_cnn(classes: int = 10) -> Sequential:
     >>> hgp.neural.influence_cnn().dim
     13750
     """
-    classes = validation.integer("classes", classes)
     return Sequential(
         (1, 28, 28),
         Conv2d(1, 20, 5), ReLU(), MaxPool2d(2),
@@ -263,6 +248,7 @@ def influence_cnn(classes: int = 10) -> Sequential:
     )  # fmt: skip
 
 
+@validation.checked(classes=validation.Integer())
 def personalization_cnn(classes: int = 62) -> Sequential:
     """The network of the personalization experiment on images of 28 x 28: 2,278,334 parameters for 62 classes.
 
@@ -273,7 +259,6 @@ def personalization_cnn(classes: int = 62) -> Sequential:
     >>> hgp.neural.personalization_cnn().dim
     2278334
     """
-    classes = validation.integer("classes", classes)
     return Sequential(
         (1, 28, 28),
         Conv2d(1, 32, 5), ReLU(), MaxPool2d(2),
@@ -286,77 +271,66 @@ def personalization_cnn(classes: int = 62) -> Sequential:
 
 
 def split(layers: Sequence[Layer], x: Array, xp: Namespace) -> list[Parameters]:
-    """Rows of x as the parameters of each layer, in order; views where the library has them."""
-    start, each = 0, []
+    """Rows of x as the parameters of each layer, in order; views if the library has them."""
+    parameters: list[Parameters] = []
+    start = 0
     for layer in layers:
-        own = []
+        parameters.append([])
         for shape in layer.shapes:
-            size = int(np.prod(shape))
-            own.append(xp.reshape(x[:, start : start + size], (x.shape[0], *shape)))
+            size = math.prod(shape)
+            parameters[-1].append(xp.reshape(x[:, start : start + size], (x.shape[0], *shape)))
             start += size
-        each.append(own)
-    return each
+    return parameters
 
 
 class Gradient:
-    """Gradients of all layers as one array (n, d); on NumPy it is made first, and layers write into it."""
+    """The gradients of all layers as one array (n, d). On NumPy it is allocated first, and layers write into it."""
 
     def __init__(self, layers: Sequence[Layer], x: Array, xp: Namespace, out: Array | None) -> None:
         self._xp, self._n = xp, x.shape[0]
         self._parts: list[list[Array]] = [[] for _ in layers]
         self._whole = np.empty(x.shape, dtype=x.dtype) if out is None and is_numpy(x) else out
-        self._places = None if self._whole is None else split(layers, self._whole, xp)
+        self._views = None if self._whole is None else split(layers, self._whole, xp)
 
-    def into(self, k: int) -> Into:
-        """Where layer k may write."""
-        return None if self._places is None else self._places[k]
+    def into(self, k: int) -> list[Array] | None:
+        """The arrays into which layer k may write."""
+        return None if self._views is None else self._views[k]
 
     def put(self, k: int, grads: list[Array]) -> None:
-        """The gradients of layer k."""
-        if self._places is None:
+        """Store the gradients of layer k."""
+        if self._views is None:
             self._parts[k] = [self._xp.reshape(grad, (self._n, -1)) for grad in grads]
             return
-        for place, grad in zip(self._places[k], grads, strict=True):
-            if grad is not place:
-                place[...] = grad
+        for view, grad in zip(self._views[k], grads, strict=True):
+            if grad is not view:
+                view[...] = grad
 
     def array(self) -> Array:
-        """(n, d)."""
+        """All gradients.  # (n, d)"""
         if self._whole is not None:
             return self._whole
-        return self._xp.concat([part for own in self._parts for part in own], axis=1)
+        return self._xp.concat([part for parts in self._parts for part in parts], axis=1)
 
 
 @dataclass(frozen=True)
 class Tangent:
-    """How everything moves along u; made by `Tape.tangent`.
-
-    Attributes
-    ----------
-    output : (n, N, *output_shape).
-    parameters : u, layer by layer.
-    inputs : ȧ of each layer, None where it does not move.
+    """Derivatives of all activations along u; made by `Tape.tangent`.
 
     Examples
     --------
     >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
     >>> tape = model.forward(model.init(2, 0), np.ones((2, 5, 4)))
-    >>> tape.tangent(np.ones((2, model.dim))).output[0, 0]  # four weights and a bias move by 1
+    >>> tape.tangent(np.ones((2, model.dim))).output[0, 0]  # four weights and a bias
     array([5., 5., 5.])
     """
 
-    output: Array
-    parameters: list[Parameters]
-    inputs: list[Array | None]
+    output: Array  # ż of the last layer, (n, N, *output_shape)
+    parameters: list[Parameters]  # u, layer by layer
+    inputs: list[Array | None]  # ȧ of each layer, None if it is zero
 
 
 class Tape:
-    """A forward pass that can be differentiated; see the module.
-
-    Parameters
-    ----------
-    layers, x, X, xp
-        Layers, parameters (n, dim), inputs (n, N, ...) and the array library; `Sequential.forward` gives them.
+    """A forward pass that can be differentiated; made by `Sequential.forward`.
 
     Examples
     --------
@@ -369,25 +343,25 @@ class Tape:
     def __init__(self, layers: Sequence[Layer], x: Array, X: Array, xp: Namespace) -> None:
         self._layers, self._xp, self._x = layers, xp, x
         self._parameters = split(layers, x, xp)
-        self._kept: list[Any] = []
-        self._first = next((k for k, layer in enumerate(layers) if layer.shapes), len(layers))
+        self._saved: list[Any] = []  # what each layer saved for its other passes
+        self._first = next((k for k, layer in enumerate(layers) if layer.shapes), len(layers))  # layer with parameters
         a, shape = channels_last(X, xp), tuple(X.shape[2:])
-        self._shapes = [tuple(a.shape)]  # of what goes into each layer, and of what comes out of the last one
+        self._shapes = [tuple(a.shape)]  # of the input of each layer and of the last output
         for layer, p in zip(layers, self._parameters, strict=True):
-            a, kept = layer.forward(p, a, xp)
+            a, saved = layer.forward(p, a, xp)
             shape = layer.output_shape(shape)
             self._shapes.append((*X.shape[:2], *shape[1:], shape[0]))
             check(a, self._shapes[-1], x, layer, "forward")
-            self._kept.append(kept)
+            self._saved.append(saved)
         self.output = channels_first(a, xp)  # (n, N, *output_shape)
 
     def backward(self, c: Array, out: Array | None = None) -> Array:
-        """(∂z/∂x)^T c; `out`, a NumPy array (n, d), takes it if given.  # (n, d)"""
+        """(∂z/∂x)ᵀ c; `out`, a NumPy array (n, d), receives the result if there is one.  # (n, d)"""
         gradient = Gradient(self._layers, self._x, self._xp, out)
-        delta = self.entering("c", c)
+        delta = self.checked_cotangent("c", c)
         for k in range(len(self._layers) - 1, self._first - 1, -1):
             grads, delta = self._layers[k].backward(
-                self._parameters[k], self._kept[k], delta, k > self._first, self._xp, gradient.into(k)
+                self._parameters[k], self._saved[k], delta, k > self._first, self._xp, gradient.into(k)
             )
             gradient.put(k, grads)
             if k > self._first:
@@ -397,37 +371,35 @@ class Tape:
     def adjoint(self, c: Array) -> Adjoint:
         """The gradient at every layer's output, for `Adjoint.tangent`."""
         deltas: list[Array] = [None] * len(self._layers)
-        delta = self.entering("c", c)
+        delta = self.checked_cotangent("c", c)
         for k in range(len(self._layers) - 1, self._first - 1, -1):
             deltas[k] = delta
             if k > self._first:
-                delta = self._layers[k].pull(self._parameters[k], self._kept[k], delta, self._xp)
+                delta = self._layers[k].pull(self._parameters[k], self._saved[k], delta, self._xp)
                 check(delta, self._shapes[k], self._x, self._layers[k], "pull")
         return Adjoint(self, deltas)
 
     def tangent(self, u: Array) -> Tangent:
-        """(∂z/∂x) u and what moves on the way; u is (n, d)."""
+        """The derivatives of all activations along u (n, d)."""
         check(u, tuple(self._x.shape), self._x, "u")
         directions = split(self._layers, u, self._xp)
         a_dot: Array | None = None
         inputs: list[Array | None] = []
-        for k, (layer, p, kept, p_dot) in enumerate(
-            zip(self._layers, self._parameters, self._kept, directions, strict=True)
-        ):
+        for k, layer in enumerate(self._layers):
             inputs.append(a_dot)
-            a_dot = layer.tangent(p, kept, p_dot, a_dot, self._xp)
+            a_dot = layer.tangent(self._parameters[k], self._saved[k], directions[k], a_dot, self._xp)
             if k >= self._first:
                 check(a_dot, self._shapes[k + 1], self._x, layer, "tangent")
         return Tangent(channels_first(a_dot, self._xp), directions, inputs)
 
-    def entering(self, name: str, c: Array) -> Array:
-        """What goes into a backward pass, looked at, with channels last."""
+    def checked_cotangent(self, name: str, c: Array) -> Array:
+        """The argument of a backward pass, with channels last."""
         check(c, tuple(self.output.shape), self._x, name)
         return channels_last(c, self._xp)
 
 
 def check(a: Array, shape: tuple[int, ...], x: Array, where: str | Layer, method: str = "") -> None:
-    """An error unless `a` has this shape and the dtype of x: compiled steps do not look at what they read."""
+    """ValueError unless `a` has this shape and the dtype of x. Compiled loops do not check what they read."""
     if tuple(getattr(a, "shape", (-1,))) == shape and a.dtype == x.dtype:
         return
     found = f"shape {tuple(a.shape)} of {a.dtype}" if hasattr(a, "shape") else type(a).__name__
@@ -439,31 +411,27 @@ def check(a: Array, shape: tuple[int, ...], x: Array, where: str | Layer, method
 class Adjoint:
     """A backward pass that can be differentiated; made by `Tape.adjoint`.
 
-    Parameters
-    ----------
-    Made by `Tape.adjoint`, not by hand.
-
     Examples
     --------
     >>> model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
     >>> tape = model.forward(model.init(2, 0), np.ones((2, 5, 4)))
-    >>> c, moved = np.ones((2, 5, 3)), tape.tangent(np.ones((2, model.dim)))
-    >>> float(np.abs(tape.adjoint(c).tangent(moved, np.zeros_like(c))).max())  # linear in the parameters
+    >>> c, tangent = np.ones((2, 5, 3)), tape.tangent(np.ones((2, model.dim)))
+    >>> float(np.abs(tape.adjoint(c).tangent(tangent, np.zeros_like(c))).max())  # z is linear in the parameters
     0.0
     """
 
     _tape: Tape
     _deltas: list[Array]  # at the output of each layer
 
-    def tangent(self, moved: Tangent, c_dot: Array, out: Array | None = None) -> Array:
-        """The derivative of the gradient along u, where c moves by c_dot; `out` as in `Tape.backward`.  # (n, d)"""
+    def tangent(self, tangent: Tangent, c_dot: Array, out: Array | None = None) -> Array:
+        """The derivative of (∂z/∂x)ᵀ c along u, if c changes by c_dot; `out` as in `Tape.backward`.  # (n, d)"""
         tape = self._tape
         gradient = Gradient(tape._layers, tape._x, tape._xp, out)
-        delta_dot = tape.entering("c_dot", c_dot)
+        delta_dot = tape.checked_cotangent("c_dot", c_dot)
         for k in range(len(tape._layers) - 1, tape._first - 1, -1):
             grads, delta_dot = tape._layers[k].backward_tangent(
-                tape._parameters[k], tape._kept[k], moved.parameters[k], moved.inputs[k], self._deltas[k], delta_dot,
-                k > tape._first, tape._xp, gradient.into(k),
+                tape._parameters[k], tape._saved[k], tangent.parameters[k], tangent.inputs[k],
+                self._deltas[k], delta_dot, k > tape._first, tape._xp, gradient.into(k),
             )  # fmt: skip
             gradient.put(k, grads)
             if k > tape._first:
@@ -473,13 +441,14 @@ class Adjoint:
 
 # --------------------------------------------------------------------------------------------------- initial parameters
 #
-# Parameter j of client i is U(−b_j, b_j), b_j = 1/√fan_in, from word j of (seed, i). This is PyTorch's default for its
-# Linear and Conv2d (Kaiming's uniform with a = √5, and the same bound for the bias). Words are Philox4x32-10's on the
-# host, so that every library and device gets the same numbers: (2 (w + ½)/2³² − 1) b in float64, rounded to the dtype.
+# Parameter j of client i is U(−b_j, b_j), b_j = 1/√fan_in. This is PyTorch's default for Linear and Conv2d (Kaiming's
+# uniform distribution with a = √5, and the same bound for the bias). It is computed on the host, so that every library
+# and device has the same numbers: (2 (w + ½)/2³² − 1) b in float64, rounded to the dtype, with the j-th 32-bit output w
+# of Philox4x32-10 for (seed, i).
 
 
 def draw(parts: list[tuple[int, int]], n: int, seed: int, like: Array | None, dtype: Any, same: bool) -> Array:
-    """Parameters of n clients; `parts` lists how many numbers share a fan-in, in order.  # (n, d)"""
+    """Parameters of n clients; `parts` lists (size, fan_in) of each parameter.  # (n, d)"""
     if like is not None:
         validation.array("like", like)
     if dtype is None:

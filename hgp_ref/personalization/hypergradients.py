@@ -22,25 +22,38 @@ from hgp_ref import bilevel
 from hgp_ref.backend import Array
 from hgp_ref.data import Clients
 from hgp_ref.networks import Network
-from hgp_ref.personalization.methods import COUNT, PersonalizationMethod, Rules
+from hgp_ref.personalization.methods import PersonalizationMethod
 from hgp_ref.personalization.task import Evaluator, Personalized, Task
 from hgp_ref.personalization.trainers import AVERAGINGS, Trainer
 from hgp_ref.problems import MiniBatches, NeuralInstanceWeights, PersonalMask, PersonalMixture
 from hgp_ref.problems.transforms import WeightedClients
 from hgp_ref.training import Fit
 from hgp_ref.validation import (
-    LONGEST,
     Boolean,
     Choice,
+    Count,
+    Instance,
     Integer,
     Nonnegative,
+    Optional,
     Positive,
     check_memory,
-    instance,
-    integer,
+    checked,
 )
 
 
+@checked(
+    outer_steps=Count(0),
+    lr=Positive(),
+    outer_l2=Nonnegative(),
+    iterations=Count(0),
+    averaging_steps=Count(1),
+    eta=Positive(),
+    batch_size=Optional(Integer(1, 2**31 - 1)),
+    averaging=Choice(*AVERAGINGS),
+    outer_data=Choice("train", "validation"),
+    as_published=Boolean(),
+)
 @dataclass(frozen=True)
 class OuterLoop:
     """K steps of Adam on λ, with hyper-gradients by HGP.
@@ -64,17 +77,6 @@ class OuterLoop:
     0
     """
 
-    rules: ClassVar[Rules] = {
-        "outer_steps": Integer(0, LONGEST),
-        "lr": Positive(),
-        "outer_l2": Nonnegative(),
-        "iterations": Integer(0, LONGEST),
-        "averaging_steps": COUNT,
-        "eta": Positive(),
-        "averaging": Choice(*AVERAGINGS),
-        "outer_data": Choice("train", "validation"),
-        "as_published": Boolean(),
-    }
     outer_steps: int = 5
     lr: float = 0.1
     outer_l2: float = 1e-3
@@ -85,12 +87,6 @@ class OuterLoop:
     averaging: str = "push_sum"
     outer_data: str = "train"
     as_published: bool = False
-
-    def __post_init__(self) -> None:
-        for name, rule in self.rules.items():
-            rule.check(name, getattr(self, name))
-        if self.batch_size is not None:
-            integer("batch_size", self.batch_size, 1, 2**31 - 1)
 
     def data(self, data: Clients) -> tuple[Any, ...]:
         """The arrays that a problem takes: training data, and validation data if f is on these."""
@@ -110,10 +106,6 @@ class _HyperGradientMethod(PersonalizationMethod):
     _project: ClassVar[Any] = None  # a projection onto the feasible λ
     _initial: ClassVar[float] = 0.0  # every entry of λ_0
     outer: OuterLoop = OuterLoop()
-
-    def __post_init__(self) -> None:
-        instance("outer", self.outer, OuterLoop)
-        super().__post_init__()
 
     def _problem(self, task: Task) -> Any:
         raise NotImplementedError
@@ -148,6 +140,10 @@ class _HyperGradientMethod(PersonalizationMethod):
         return evaluator.result(self.name, path.x, path.lam[-1, ...], path.traffic, settings, tuple(notes))
 
 
+@checked(
+    outer=Instance(OuterLoop),
+    as_printed=Boolean(),
+)
 @dataclass(frozen=True)
 class HGPPersonalLayer(_HyperGradientMethod):
     """HGP-PL: one common network, whose logits each client multiplies by a personal mask.
@@ -170,7 +166,6 @@ class HGPPersonalLayer(_HyperGradientMethod):
     """
 
     name = "HGP-PL"
-    rules: ClassVar[Rules] = {"as_printed": Boolean()}
     as_printed: bool = False
 
     def _problem(self, task: Task) -> PersonalMask:
@@ -179,6 +174,10 @@ class HGPPersonalLayer(_HyperGradientMethod):
         return PersonalMask(task.model, *data, l2=task.l2, outer_l2=self.outer.outer_l2, scale=scale)
 
 
+@checked(
+    outer=Instance(OuterLoop),
+    components=Count(1),
+)
 @dataclass(frozen=True)
 class HGPMultiTask(_HyperGradientMethod):
     """HGP-MTL: K common networks, whose probabilities each client mixes with personal weights.
@@ -193,7 +192,6 @@ class HGPMultiTask(_HyperGradientMethod):
     """
 
     name = "HGP-MTL"
-    rules: ClassVar[Rules] = {"components": COUNT}
     outer: OuterLoop = OuterLoop(outer_l2=1e-2)
     components: int = 3
 
@@ -203,6 +201,7 @@ class HGPMultiTask(_HyperGradientMethod):
         return PersonalMixture(task.model, *data, components=self.components, l2=task.l2, outer_l2=outer_l2)
 
 
+@checked(outer=Instance(OuterLoop))
 @dataclass(frozen=True)
 class HGPInstanceWeights(_HyperGradientMethod):
     """HGP-weights: one common network; each client learns weights of its training instances. For wrong labels.
@@ -219,7 +218,6 @@ class HGPInstanceWeights(_HyperGradientMethod):
     outer: OuterLoop = OuterLoop(lr=0.3, batch_size=None, outer_data="validation")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.outer.outer_data != "validation":
             raise ValueError(f"outer must have outer_data='validation' for HGP-weights, got {self.outer.outer_data!r}")
         object.__setattr__(self, "outer", replace(self.outer, outer_l2=0.0))

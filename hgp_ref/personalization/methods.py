@@ -24,23 +24,19 @@ from hgp_ref.personalization.task import Evaluator, Personalized, Task
 from hgp_ref.personalization.trainers import AVERAGINGS, GradientPush, LocalSGD, Trainer
 from hgp_ref.problems import NeuralInstanceWeights, PersonalBias, PersonalMixture, as_problem
 from hgp_ref.problems.batches import Epochs
-from hgp_ref.training.gradient_push import Descent
+from hgp_ref.training.gradient_push import LocalGradient
 from hgp_ref.training.rounds import LocalEpochs, open_weighted
 from hgp_ref.validation import (
-    LONGEST,
     Boolean,
-    Integer,
+    Count,
     Nonnegative,
+    Optional,
     Positive,
-    Rule,
     check_memory,
+    checked,
     instance,
-    positive,
     wrong_type,
 )
-
-Rules = dict[str, Rule]
-COUNT = Integer(1, LONGEST)
 
 
 class PersonalizationMethod:
@@ -48,11 +44,6 @@ class PersonalizationMethod:
 
     name: ClassVar[str]
     only_rounds: ClassVar[bool] = False  # whether the trainer must be LocalSGD
-    rules: ClassVar[Rules] = {}  # of the settings
-
-    def __post_init__(self) -> None:
-        for name, rule in self.rules.items():
-            object.__setattr__(self, name, rule.check(name, getattr(self, name)))
 
     def fit(self, task: Task, net: Network, trainer: Trainer) -> Personalized:
         """Train the models of all clients and evaluate them.
@@ -120,6 +111,9 @@ class FedAvg(PersonalizationMethod):
         return self._common_model(task, net, trainer, Evaluator(task, task.problem, trainer.n_rounds))
 
 
+@checked(
+    mu=Nonnegative(),
+)
 @dataclass(frozen=True)
 class FedProx(FedAvg):
     """FedAvg whose local epochs stay near the common model [1]:  w_i ≈ argmin_w g_i(w) + (μ/2) ‖w − z‖².
@@ -135,7 +129,6 @@ class FedProx(FedAvg):
 
     name = "FedProx"
     only_rounds = True
-    rules: ClassVar[Rules] = {"mu": Nonnegative()}
     mu: float = 0.01
 
     def _fit(self, task: Task, net: Network, trainer: LocalSGD) -> Personalized:  # type: ignore[override]
@@ -159,6 +152,11 @@ class Local(FedAvg):
 # One common model, adapted by each client -----------------------------------------------------------------------------
 
 
+@checked(
+    tuning_epochs=Count(1),
+    tuning_lr=Optional(Positive()),
+    as_published=Boolean(),
+)
 @dataclass(frozen=True)
 class FedAvgPlus(PersonalizationMethod):
     """One common model, which each client fine-tunes on its own data before use [1].
@@ -176,22 +174,16 @@ class FedAvgPlus(PersonalizationMethod):
     """
 
     name = "FedAvg+"
-    rules: ClassVar[Rules] = {"tuning_epochs": COUNT, "as_published": Boolean()}
     tuning_epochs: int = 1
     tuning_lr: float | None = None
     as_published: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tuning_lr is not None:
-            positive("tuning_lr", self.tuning_lr)
 
     def _fit(self, task: Task, net: Network, trainer: Trainer) -> Personalized:
         problem, lam, rates = as_problem(task.problem), task.zeros(), trainer.rates()
         if self.tuning_lr is not None or self.as_published:
             rates[:] = rates[0] if self.tuning_lr is None else self.tuning_lr
         batches = Epochs(problem, trainer.batch_size, task.seed, lam, first=2**40)  # orders that training does not use
-        tuning = LocalEpochs(Descent(problem, lam, trainer.momentum), rates, batches, self.tuning_epochs)
+        tuning = LocalEpochs(LocalGradient(problem, lam, trainer.momentum), rates, batches, self.tuning_epochs)
 
         def tune(k: int, z: Array) -> Array:
             if not self.as_published:
@@ -237,6 +229,13 @@ def class_frequencies(labels: Iterable[np.ndarray], classes: int) -> np.ndarray:
 # Moreau envelopes -----------------------------------------------------------------------------------------------------
 
 
+@checked(
+    mu=Positive(),
+    inner_steps=Count(1),
+    local_lr=Optional(Positive()),
+    beta=Positive(),
+    as_published=Boolean(),
+)
 @dataclass(frozen=True)
 class PFedMe(PersonalizationMethod):
     """pFedMe [1]: personal models θ_i are proximal points of a common w.
@@ -261,7 +260,6 @@ class PFedMe(PersonalizationMethod):
 
     name = "pFedMe"
     only_rounds = True
-    rules: ClassVar[Rules] = {"mu": Positive(), "inner_steps": COUNT, "beta": Positive(), "as_published": Boolean()}
     mu: float = 15.0
     inner_steps: int = 5
     local_lr: float | None = None
@@ -269,14 +267,16 @@ class PFedMe(PersonalizationMethod):
     as_published: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        nu = 1 / self.mu if self.local_lr is None else positive("local_lr", self.local_lr)
+        nu = 1 / self.mu if self.local_lr is None else self.local_lr
         object.__setattr__(self, "local_lr", nu)
 
     def _fit(self, task: Task, net: Network, trainer: LocalSGD) -> Personalized:
         problem, lam = as_problem(task.problem), task.zeros()
         evaluator = Evaluator(task, task.problem, trainer.n_rounds)
-        descent, batches = Descent(problem, lam, prox=self.mu), Epochs(problem, trainer.batch_size, task.seed, lam)
+        descent, batches = (
+            LocalGradient(problem, lam, prox=self.mu),
+            Epochs(problem, trainer.batch_size, task.seed, lam),
+        )
         theta = w = task.start()
         mixer = open_weighted(trainer.average(net), w, trainer.n_rounds, trainer.weights(problem))
         with np.errstate(over="ignore", invalid="ignore"):  # the evaluator reports divergence
@@ -294,7 +294,7 @@ class PFedMe(PersonalizationMethod):
         settings = self._settings(net, replace(trainer, momentum=0.0))
         return evaluator.result(self.name, theta, None, mixer.mixer.record_traffic(), settings)
 
-    def _step(self, descent: Descent, batch: Array | None, active: Array | None, lr: float, theta: Array, w: Array
+    def _step(self, descent: LocalGradient, batch: Array | None, active: Array | None, lr: float, theta: Array, w: Array
               ) -> tuple[Array, Array]:  # fmt: skip
         """θ and w after one mini-batch of the clients that are still `active` in this epoch."""
         theta_new = theta
@@ -313,6 +313,9 @@ def _where(active: Array | None, new: Array, old: Array) -> Array:
 # Mixtures -------------------------------------------------------------------------------------------------------------
 
 
+@checked(
+    components=Count(1),
+)
 @dataclass(frozen=True)
 class FedEM(PersonalizationMethod):
     """FedEM [1]: each client's data come from a mixture of K common distributions, p_i = Σ_m π_im p_m.
@@ -335,7 +338,6 @@ class FedEM(PersonalizationMethod):
 
     name = "FedEM"
     only_rounds = True
-    rules: ClassVar[Rules] = {"components": COUNT}
     components: int = 3
 
     def _fit(self, task: Task, net: Network, trainer: LocalSGD) -> Personalized:
@@ -371,7 +373,7 @@ def maximisation(local: list[LocalEpochs], k: int, theta: list[Array], q: Array)
     """θ_im of all components after the local epochs of round k, (n, K d)."""
     xp, trained = array_namespace(q), []
     for m, (epochs, start) in enumerate(zip(local, theta, strict=True)):
-        epochs.rule = replace(epochs.rule, lam=xp.asarray(q[:, :, m], copy=True))
+        epochs.gradient = replace(epochs.gradient, lam=xp.asarray(q[:, :, m], copy=True))
         trained.append(start + epochs(k, xp.asarray(start, copy=True)))
     return xp.concat(trained, axis=1)
 
@@ -379,7 +381,7 @@ def maximisation(local: list[LocalEpochs], k: int, theta: list[Array], q: Array)
 def _local_epochs(task: Task, trainer: LocalSGD, problem: Any, lam: Array) -> LocalEpochs:
     """The local epochs of every round on `problem` at `lam`."""
     batches = Epochs(problem, trainer.batch_size, task.seed, lam)
-    return LocalEpochs(Descent(problem, lam, trainer.momentum), trainer.rates(), batches, trainer.epochs)
+    return LocalEpochs(LocalGradient(problem, lam, trainer.momentum), trainer.rates(), batches, trainer.epochs)
 
 
 # Clusters of clients --------------------------------------------------------------------------------------------------
@@ -387,6 +389,12 @@ def _local_epochs(task: Task, trainer: LocalSGD, problem: Any, lam: Array) -> Lo
 Clusters = list[np.ndarray]  # of client indices
 
 
+@checked(
+    tol_mean=Nonnegative(),
+    tol_client=Nonnegative(),
+    first_split=Count(1),
+    as_published=Boolean(),
+)
 @dataclass(frozen=True)
 class ClusteredFL(PersonalizationMethod):
     """Clustered federated learning [1]: FedAvg inside clusters, which split if their clients' updates disagree.
@@ -419,8 +427,6 @@ class ClusteredFL(PersonalizationMethod):
 
     name = "Clustered-FL"
     only_rounds = True
-    rules: ClassVar[Rules] = {"tol_mean": Nonnegative(), "tol_client": Nonnegative(), "first_split": COUNT,
-                              "as_published": Boolean()}  # fmt: skip
     tol_mean: float = 0.4
     tol_client: float = 1.6
     first_split: int = 20

@@ -22,16 +22,28 @@ from hgp_ref.mixing import Traffic
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.networks import Network
 from hgp_ref.neural import Ensemble, Sequential
-from hgp_ref.philox import check_seed
 from hgp_ref.problems import NeuralProblem
 from hgp_ref.problems.neural import classes_of
 from hgp_ref.problems.neural_costs import CrossEntropy
 from hgp_ref.results import Result
-from hgp_ref.validation import boolean, choice, cut, instance, integer, nonnegative, probability, same_kind, table
+from hgp_ref.validation import (
+    Instance,
+    Integer,
+    Nonnegative,
+    Seed,
+    boolean,
+    checked,
+    choice,
+    cut,
+    probability,
+    same_kind,
+    table,
+)
 
 PARTS = ("validation", "test")
 
 
+@checked(data=Instance(Clients), l2=Nonnegative(), seed=Seed(), eval_every=Integer(1))
 @dataclass(frozen=True)
 class Task:
     """A model, the clients' data, and how often accuracies are evaluated.
@@ -61,12 +73,8 @@ class Task:
 
     def __post_init__(self) -> None:
         classes_of(self.model)
-        instance("data", self.data, Clients)
         for part in PARTS:
             self.data.part(part)
-        nonnegative("l2", self.l2)
-        check_seed(self.seed)
-        integer("eval_every", self.eval_every)
         if self.like is not None:
             same_kind(like=self.like)
 

@@ -21,7 +21,7 @@ from hgp_ref.networks.base import ShiftedNetwork
 from hgp_ref.problems import MiniBatches
 from hgp_ref.training import SGP, Fit, LocalRounds, train
 from hgp_ref.training.gradient_push import Rates, TrainingMethod
-from hgp_ref.validation import LONGEST, boolean, choice, integer
+from hgp_ref.validation import Boolean, Choice, Count, Integer, Optional, checked
 
 Callback = Callable[[int, Array], object]
 
@@ -41,6 +41,8 @@ AVERAGINGS: dict[str, Callable[[Network, int], Averaging]] = {
     "push_sum": PushSum,
 }
 
+BATCH_SIZE = Optional(Integer(1, 2**31 - 1))
+
 
 class _Trainer:
     """What both trainers share: the schedule of learning rates, and the checks of settings."""
@@ -52,8 +54,6 @@ class _Trainer:
     batch_size: int | None
 
     def __post_init__(self) -> None:
-        if self.batch_size is not None:
-            integer("batch_size", self.batch_size, 1, 2**31 - 1)
         self.method()
         self._schedule()
 
@@ -77,6 +77,7 @@ class _Trainer:
         return None if self.batch_size is None else MiniBatches(self.batch_size, seed, offset=offset)
 
 
+@checked(batch_size=BATCH_SIZE)
 @dataclass(frozen=True)
 class GradientPush(_Trainer):
     """Stochastic gradient push, `hgp.training.SGP`.
@@ -118,6 +119,7 @@ class GradientPush(_Trainer):
         return train(problem, lam, net, self.method(self._batches(seed, first_batch)), x0=x0, callback=callback)
 
 
+@checked(batch_size=BATCH_SIZE, averaging=Choice(*AVERAGINGS), averaging_steps=Count(1), by_size=Boolean())
 @dataclass(frozen=True)
 class LocalSGD(_Trainer):
     """Rounds of local epochs followed by an averaging, `hgp.training.LocalRounds`.
@@ -151,12 +153,6 @@ class LocalSGD(_Trainer):
     averaging_steps: int = 1
     by_size: bool = True
     prox: float = 0.0
-
-    def __post_init__(self) -> None:
-        choice("averaging", self.averaging, AVERAGINGS)
-        integer("averaging_steps", self.averaging_steps, 1, LONGEST)
-        boolean("by_size", self.by_size)
-        super().__post_init__()
 
     @property
     def n_rounds(self) -> int:

@@ -723,7 +723,7 @@ class Execution:
         if math.isinf(assessment.at_x) and est.residual_ratio > 1:
             return self.longer_calls()
         share = min(max(assessment.left_to_gain(plan.target), 1e-12), 0.5) if math.isfinite(assessment.at_x) else 0.1
-        in_flight = est.carried is None  # part of a tracking state is lost
+        in_flight = est.state is None  # part of a tracking state is lost
         if isinstance(method, Tracking) and in_flight and known.low > 0:
             method = Chebyshev(known.low, known.high)
         if isinstance(method, Tracking):
@@ -778,7 +778,7 @@ def gentler(method: Method) -> Method:
     if isinstance(method, Refined):
         return Refined(gentler(method.method), method.cycles, method.steps)
     if isinstance(method, Tracking):
-        return Tracking(method.given / 2 if method.given else None)
+        return Tracking(method.step_size / 2 if method.step_size else None)
     if isinstance(method, Chebyshev):
         return Chebyshev(method.low / 1.5 if method.low else None, method.high * 1.5 if method.high else None)
     if isinstance(method, Neumann):

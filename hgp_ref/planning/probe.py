@@ -41,9 +41,9 @@ from hgp_ref.methods.spectrum import (
     SAFETY,
     averaging_rounding,
     client_extremes,
+    measure_mixing,
     row_norms,
     start_rows,
-    watch_mixing,
 )
 from hgp_ref.mixing import Mixer, Traffic, push_sum_for, start_averaging
 from hgp_ref.networks import Network
@@ -110,13 +110,13 @@ def probe(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: b
     extreme = np.maximum(np.abs(low), np.abs(high))
     scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []
     above = np.where(high > 0, SAFETY * high, high / SAFETY)
-    mixing = watch_mixing(mixer, x, np.stack([-low, above], axis=1), np.stack([SAFETY * extreme, *scales], axis=1))
-    top = mixing.flooded
+    mixing = measure_mixing(mixer, x, np.stack([-low, above], axis=1), np.stack([SAFETY * extreme, *scales], axis=1))
+    top = mixing.maxima
     rounded = mixing.rounding * float(top[0])
-    least = -float(mixing.most[0]) - rounded
+    least = -float(mixing.upper_means[0]) - rounded
     known = Diagnostics(
         low=least,
-        high=float(mixing.most[1]) + rounded,
+        high=float(mixing.upper_means[1]) + rounded,
         largest=float(top[0]),
         zeta=float(top[0]) / 2 - min(least, float(top[0])) / 2,
         tau=_with_prior(float(mixing.tau), mixing.rounds, net.n),

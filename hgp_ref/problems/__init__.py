@@ -6,9 +6,14 @@ from hgp_ref.problems.instance_weights import HyperCleaning, InstanceWeights
 from hgp_ref.problems.jax import from_jax
 from hgp_ref.problems.linear import LogisticRegression, SoftmaxRegression
 from hgp_ref.problems.lipschitz import Lipschitz
-from hgp_ref.problems.neural import NeuralProblem
+from hgp_ref.problems.neural import (
+    NeuralInstanceWeights,
+    NeuralProblem,
+    PersonalBias,
+    PersonalMask,
+    PersonalMixture,
+)
 from hgp_ref.problems.neural_costs import NeuralCost
-from hgp_ref.problems.personal import NeuralInstanceWeights, PersonalBias, PersonalMask, PersonalMixture
 from hgp_ref.problems.quadratic import Quadratic
 from hgp_ref.problems.term_sizes import TermSizes
 from hgp_ref.problems.torch import from_torch

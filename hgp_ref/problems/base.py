@@ -15,8 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import array_api_compat as compat
@@ -34,7 +33,6 @@ from hgp_ref.backend import (
     is_numpy,
     to_host,
 )
-from hgp_ref.problems.term_sizes import TermSizes
 
 Shape = tuple[int, ...]
 Clients = slice | Sequence[int] | np.ndarray
@@ -149,10 +147,10 @@ class Problem(Protocol):
 
 
 class FullProblem(ABC):
-    """A problem with all optional members, as `as_problem` returns it.
+    """A problem with all members, as `as_problem` returns it.
 
-    Methods take leading run axes, results share no memory with later ones and carry no graph of automatic
-    differentiation. Optional members are None where the problem has none.
+    Methods take leading run axes. Results share no memory with later ones and carry no graph of automatic
+    differentiation.
 
     A built-in class sets `trusted = True`: it validates its arguments itself, and its results need no validation. A
     subclass does not inherit the trust, since it may override any method.
@@ -163,6 +161,14 @@ class FullProblem(ABC):
     dim_x: int
     dim_lam: int
     clients: np.ndarray  # the numbers of these clients in the problem that this one is a restriction of
+
+    # Optional members; None where the problem has none.
+    counts: Any = None  # (n,), the training instances of each client, on the host
+    hessian: Any = None  # the function (x, lam, batch=None) ↦ H_i in closed form, (n, d_x, d_x)
+    jacobian: Any = None  # the function (x, lam, batch=None) ↦ J_i in closed form, (n, d_λ, d_x)
+    lipschitz: Any = None  # the function lam ↦ `Lipschitz` constants along x
+    jacobian_norms: Any = None  # the function (x, lam) ↦ upper bounds on the norms of J_i, (n,)
+    term_sizes: Any = None  # the function (x, lam) ↦ `TermSizes`
 
     @abstractmethod
     def inner_cost(self, x: Array, lam: Array, batch: Any = None) -> Array: ...
@@ -187,36 +193,6 @@ class FullProblem(ABC):
     def wrapped(self) -> Any:
         """The problem as the user passed it."""
         return self
-
-    @property
-    def counts(self) -> np.ndarray | None:
-        """The training instances of each client, on the host; None without instances.  # (n,)"""
-        return None
-
-    @property
-    def hessian(self) -> Any:
-        """The function (x, lam, batch=None) ↦ H_i in closed form, or None.  # (n, d_x, d_x)"""
-        return None
-
-    @property
-    def jacobian(self) -> Any:
-        """The function (x, lam, batch=None) ↦ J_i in closed form, or None.  # (n, d_λ, d_x)"""
-        return None
-
-    @property
-    def lipschitz(self) -> Any:
-        """The function lam ↦ `Lipschitz` constants along x, or None."""
-        return None
-
-    @property
-    def jacobian_norms(self) -> Any:
-        """The function (x, lam) ↦ upper bounds on the norms of J_i, or None.  # (n,)"""
-        return None
-
-    @property
-    def term_sizes(self) -> Any:
-        """The function (x, lam) ↦ `TermSizes`, or None."""
-        return None
 
     def sampled(self, x: Array, lam: Array) -> Callable[[Any], FullLinearization]:
         """The function batch ↦ linearize(x, lam, batch), with what depends on the point alone computed once."""
@@ -304,8 +280,8 @@ def closed_form(problem: object, name: str) -> Any:
             return -1
         return next((k for k, cls in enumerate(mro) if member in vars(cls)), len(mro))
 
-    others = {"lipschitz": ("inner_grad", "outer_grad", "linearize"), "term_sizes": METHODS}.get(name, ("linearize",))
-    return None if depth(name) > min(map(depth, others)) else optional(problem, name)
+    related = {"lipschitz": ("inner_grad", "outer_grad", "linearize"), "term_sizes": METHODS}.get(name, ("linearize",))
+    return None if depth(name) > min(map(depth, related)) else optional(problem, name)
 
 
 class ProblemAdapter(FullProblem):
@@ -321,36 +297,35 @@ class ProblemAdapter(FullProblem):
         self.n_clients, self.dim_x, self.dim_lam = (
             validation.integer(f"problem.{name}", getattr(wrapped, name), 1, validation.LONGEST) for name in SIZES
         )
-        self._counts = _read_counts(optional(wrapped, "counts"), self.n_clients)
+        self.counts = _read_counts(optional(wrapped, "counts"), self.n_clients)
         numbers = optional(wrapped, "clients")
         self.clients = np.arange(self.n_clients) if numbers is None else np.asarray(numbers, dtype=np.int64)
         self._loops = not validation.boolean("problem.broadcasts", optional(wrapped, "broadcasts") or False)
         self._trusted = _trusted(wrapped)
         built_in = type(wrapped).__module__.partition(".")[0] == __name__.partition(".")[0]
         self._guard = None if built_in else ArgumentGuard()
+        for name in ("lipschitz", "jacobian_norms", "term_sizes"):
+            setattr(self, name, closed_form(wrapped, name))
+        for name, shape in (("hessian", (self.dim_x, self.dim_x)), ("jacobian", (self.dim_lam, self.dim_x))):
+            if closed_form(wrapped, name) is not None:
+                setattr(self, name, partial(self._call, name, shape))
 
     @property
     def wrapped(self) -> Any:
         """The problem as the user passed it."""
         return self._wrapped
 
-    @property
-    def counts(self) -> np.ndarray | None:
-        """The instances of each client, on the host; None without instances.  # (n,)"""
-        return self._counts
-
     def inner_cost(self, x: Array, lam: Array, batch: Any = None) -> Array:
-        return self._call("inner_cost", ((),), x, lam, batch)[0]
+        return self._call("inner_cost", (), x, lam, batch)
 
     def inner_grad(self, x: Array, lam: Array, batch: Any = None) -> Array:
-        return self._call("inner_grad", ((self.dim_x,),), x, lam, batch)[0]
+        return self._call("inner_grad", (self.dim_x,), x, lam, batch)
 
     def outer_cost(self, x: Array, lam: Array) -> Array:
-        return self._call("outer_cost", ((),), x, lam)[0]
+        return self._call("outer_cost", (), x, lam)
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        f_x, f_lam = self._call("outer_grad", ((self.dim_x,), (self.dim_lam,)), x, lam)
-        return f_x, f_lam
+        return self._call("outer_grad", [(self.dim_x,), (self.dim_lam,)], x, lam)
 
     def linearize(self, x: Array, lam: Array, batch: Any = None) -> FullLinearization:
         x, lam = detached(x), detached(lam)
@@ -385,135 +360,84 @@ class ProblemAdapter(FullProblem):
             raise TypeError(f"problem must have a method restrict(clients), got {type(self._wrapped).__name__} without")
         return as_problem(restrict(clients))
 
-    @cached_property
-    def hessian(self) -> Callable[..., Array] | None:
-        """∂²_x g_i in closed form.  # (n, d_x, d_x)"""
-        return self._closed_form("hessian", (self.dim_x, self.dim_x))
-
-    @cached_property
-    def jacobian(self) -> Callable[..., Array] | None:
-        """∂²_{xλ} g_i in closed form.  # (n, d_λ, d_x)"""
-        return self._closed_form("jacobian", (self.dim_lam, self.dim_x))
-
-    @cached_property
-    def lipschitz(self) -> Callable[[Array], Any] | None:
-        """Lipschitz constants along x."""
-        return closed_form(self._wrapped, "lipschitz")
-
-    @cached_property
-    def jacobian_norms(self) -> Callable[[Array, Array], Any] | None:
-        """Upper bounds on the norms of J_i.  # (n,)"""
-        return closed_form(self._wrapped, "jacobian_norms")
-
-    @cached_property
-    def term_sizes(self) -> Callable[[Array, Array], TermSizes] | None:
-        """Sizes of the terms that are summed."""
-        return closed_form(self._wrapped, "term_sizes")
-
-    def _closed_form(self, name: str, shape: Shape) -> Callable[..., Array] | None:
-        if closed_form(self._wrapped, name) is None:
-            return None
-        return lambda x, lam, batch=None: self._call(name, (shape,), x, lam, batch)[0]
-
-    def _call(self, name: str, shapes: tuple[Shape, ...], x: Array, lam: Array, batch: Any = None) -> tuple[Array, ...]:
-        """Call a method of the wrapped problem whose results have `shapes` per client."""
+    def _call(self, name: str, shape: Shape | list[Shape], x: Array, lam: Array, batch: Any = None) -> Any:
+        """Call a method of the wrapped problem; `shape` is that of its result per client, a list if there are two."""
         method = getattr(self._wrapped, name)
         x, lam = detached(x), detached(lam)
         if self._trusted:
-            returned = method(x, lam, **_keyword(batch))
-            return returned if len(shapes) > 1 else (returned,)
-        outputs = OutputSpec(f"{name}(x, lam)", tuple((self.n_clients, *shape) for shape in shapes))
-        return outputs.evaluate(
-            lambda run, x, lam: method(x, lam, **_keyword(batch, run)),
-            (x, lam),
-            _run_axes(x, lam, batch),
-            self._loops,
-            self._guard,
-        )
+            return method(x, lam, **_keyword(batch))
+
+        def of_run(run: Shape, x: Array, lam: Array) -> Any:
+            return method(x, lam, **_keyword(batch, run))
+
+        return self.evaluate(f"{name}(x, lam)", shape, of_run, (x, lam), _run_axes(x, lam, batch), like=x)
+
+    def evaluate(
+        self,
+        name: str,
+        shape: Shape | list[Shape],
+        function: Callable[..., Any],
+        arguments: tuple[Array, ...],
+        lead: Shape,
+        like: Array,
+    ) -> Any:
+        """function(run, *arguments), validated: one call for all runs, or one for each run of the run axes `lead`."""
+        xp = array_namespace(like)
+
+        def call(*arguments: Array) -> Any:
+            if not (lead and self._loops):
+                return self._validate(name, shape, function((), *arguments), lead, like)
+            runs = [
+                self._validate(name, shape, function(run, *(select_run(a, run) for a in arguments)), (), like)
+                for run in np.ndindex(*lead)
+            ]
+            if not isinstance(shape, list):
+                return xp.reshape(xp.stack(runs), (*lead, *runs[0].shape))
+            return tuple(xp.reshape(xp.stack(parts), (*lead, *parts[0].shape)) for parts in zip(*runs, strict=True))
+
+        return call(*arguments) if self._guard is None else self._guard(name, call, *arguments)
+
+    def _validate(self, name: str, shape: Shape | list[Shape], returned: Any, lead: Shape, like: Array) -> Any:
+        """Copies of the returned arrays, without graphs; an error if shape, library, device or dtype are wrong."""
+        if isinstance(shape, list):
+            if not isinstance(returned, tuple | list) or len(returned) != len(shape):
+                raise TypeError(f"problem: {name} must return a tuple of two arrays, got {type(returned).__name__}")
+            parts = enumerate(zip(shape, returned, strict=True))
+            return tuple(self._validate(f"{name}[{k}]", part, a, lead, like) for k, (part, a) in parts)
+        valid = validation.returned_array(name, returned, (*lead, self.n_clients, *shape), like=like)
+        return array_namespace(like).asarray(detached(valid), copy=True)
 
 
 class AdaptedLinearization:
     """Validated products of a user's linearizations `at`, one for each run of the point with run axes `lead`."""
 
     def __init__(self, adapter: ProblemAdapter, at: Mapping[Shape, Any], lead: Shape, x: Array) -> None:
-        self._at, self._lead, self._x = at, lead, x
-        self._loops, self._guard = adapter._loops, adapter._guard
-        self._shapes = ((adapter.n_clients, adapter.dim_x), (adapter.n_clients, adapter.dim_lam))
+        self._adapter, self._at, self._lead, self._x = adapter, at, lead, x
 
     def hvp(self, u: Array) -> Array:
         """H_i u_i.  # (..., n, d_x)"""
-        return self._call("hvp", self._shapes[:1], u)[0]
+        return self._call("hvp", (self._adapter.dim_x,), u)
 
     def cross(self, u: Array) -> Array:
         """J_i u_i.  # (..., n, d_λ)"""
-        return self._call("cross", self._shapes[1:], u)[0]
+        return self._call("cross", (self._adapter.dim_lam,), u)
 
     def products(self, u: Array) -> tuple[Array, Array]:
         """hvp(u) and cross(u), by the user's `products` where there is one."""
         if not all(hasattr(lin, "products") for lin in self._at.values()):
             return self.hvp(u), self.cross(u)
-        Hu, Ju = self._call("products", self._shapes, u)
-        return Hu, Ju
+        return self._call("products", [(self._adapter.dim_x,), (self._adapter.dim_lam,)], u)
 
-    def _call(self, name: str, shapes: tuple[Shape, ...], u: Array) -> tuple[Array, ...]:
+    def _call(self, name: str, shape: Shape | list[Shape], u: Array) -> Any:
         u = detached(u)
 
         def product(run: Shape, u: Array) -> Any:
-            own = run[len(run) - len(self._lead) :] if run else ()
-            at = tuple(k if size > 1 else 0 for k, size in zip(own, self._lead, strict=True)) if own else ()
+            axes = run[len(run) - len(self._lead) :] if run else ()
+            at = tuple(k if size > 1 else 0 for k, size in zip(axes, self._lead, strict=True)) if axes else ()
             return getattr(self._at[at], name)(u)
 
         lead = run_axes(point=self._lead, u=tuple(u.shape[:-2]))
-        return OutputSpec(f"{name}(u)", shapes).evaluate(product, (u,), lead, self._loops, self._guard, self._x)
-
-
-@dataclass(frozen=True)
-class OutputSpec:
-    """The results that a method of a user's problem must return: one array, or a tuple of two."""
-
-    call: str  # for messages, such as "hvp(u)"
-    shapes: tuple[Shape, ...]  # without run axes
-
-    def evaluate(
-        self,
-        method: Callable[..., Any],
-        arguments: tuple[Array, ...],
-        lead: Shape,
-        loops: bool,
-        guard: ArgumentGuard | None,
-        like: Array | None = None,
-    ) -> tuple[Array, ...]:
-        """method(run, *arguments), validated; with `loops`, one call for each run of the run axes `lead`."""
-        like = arguments[0] if like is None else like
-        xp = array_namespace(like)
-
-        def call(*arguments: Array) -> tuple[Array, ...]:
-            if not (lead and loops):
-                return self.validate(method((), *arguments), lead, like)
-            runs = [
-                self.validate(method(run, *(select_run(a, run) for a in arguments)), (), like)
-                for run in np.ndindex(*lead)
-            ]
-            return tuple(
-                xp.reshape(xp.stack(results), (*lead, *shape))
-                for results, shape in zip(zip(*runs, strict=True), self.shapes, strict=True)
-            )
-
-        return call(*arguments) if guard is None else guard(self.call, call, *arguments)
-
-    def validate(self, returned: Any, lead: Shape, like: Array) -> tuple[Array, ...]:
-        """Copies of the returned arrays, without graphs; an error if shape, library, device or dtype are wrong."""
-        several = len(self.shapes) > 1
-        if several and (not isinstance(returned, tuple | list) or len(returned) != len(self.shapes)):
-            raise TypeError(f"problem: {self.call} must return a tuple of two arrays, got {type(returned).__name__}")
-        xp = array_namespace(like)
-        copies = []
-        for k, (a, shape) in enumerate(zip(returned if several else (returned,), self.shapes, strict=True)):
-            name = f"{self.call}[{k}]" if several else self.call
-            copies.append(
-                xp.asarray(detached(validation.returned_array(name, a, (*lead, *shape), like=like)), copy=True)
-            )
-        return tuple(copies)
+        return self._adapter.evaluate(f"{name}(u)", shape, product, (u,), lead, like=self._x)
 
 
 class ArgumentGuard:
@@ -558,8 +482,7 @@ def read_only(a: Array) -> Array:
 def select_run(a: Array, run: Shape) -> Array:
     """The (n, k) entry of `a` for `run`, an index into the run axes that those of `a` broadcast to."""
     axes = tuple(a.shape[:-2])
-    own = run[len(run) - len(axes) :]
-    return a[(*(k if size > 1 else 0 for k, size in zip(own, axes, strict=True)), ...)]
+    return a[(*(k if size > 1 else 0 for k, size in zip(run[len(run) - len(axes) :], axes, strict=True)), ...)]
 
 
 def _keyword(batch: Any, run: Shape = ()) -> dict[str, Any]:

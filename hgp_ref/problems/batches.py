@@ -1,7 +1,7 @@
-"""Mini-batches as a pure function of (seed, step, client, stream): Philox counters, sampled by Numba.
+"""Mini-batches as a pure function of (seed, step, client, stream), by Philox counters.
 
-Without replacement a batch is the first b entries of a Fisher-Yates shuffle of 0 .. N_i - 1, so every ordered choice
-of b instances is equally likely (up to N_i / 2^64); with replacement the b entries are independent. An epoch is the
+Without replacement a batch is the first b entries of a Fisher-Yates shuffle of 0 .. N_i − 1, so every ordered choice
+of b instances is equally likely (up to N_i / 2^64). With replacement the b entries are independent. An epoch is the
 whole shuffle, in a stream of its own.
 """
 
@@ -20,45 +20,32 @@ from hgp_ref.backend import Array, from_host
 from hgp_ref.philox import BATCHES, EPOCHS, MAX_CLIENTS, MAX_STEP, below, check_seeds, key, philox4x32, step_counter
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.results import Result
-from hgp_ref.validation import check_memory
+from hgp_ref.validation import Boolean, Integer, check_memory, checked
 
 
+@checked(
+    size=Integer(1, 2**31 - 1),
+    first=Integer(0, MAX_STEP),
+    count=Integer(0, MAX_STEP),
+    stream=Integer(0, 127),
+    replace=Boolean(),
+)
 def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, first: int, count: int, stream: int = 0,
                    replace: bool = False, *,
                    clients: Sequence[int] | np.ndarray | None = None) -> np.ndarray:  # fmt: skip
-    """Instance indices of `count` consecutive mini-batches, steps first .. first + count - 1 (steps count from 0).
+    """Instance indices of the mini-batches of steps first .. first + count − 1; steps are numbered from 0.
 
-    counts (n,): instances of each client. Without replacement b = min(size, max counts); a client with no more than
-    `size` instances uses all of them, in order, padded with -1. With replacement b = size. The batch of a step does not
-    depend on how many are asked for at once, and streams are independent of each other.  # (count, n, b) int64
-
-    clients (n,): the number of each client, by default 0 .. n-1; a client draws the same whoever else is there, so
-    the clients of a restricted problem (`problem.clients`) draw what they draw in the whole one.
+    Without replacement b = min(size, max counts). A client with at most `size` instances uses all of them, in order,
+    padded with −1. With replacement b = size. The batch of a step does not depend on `first` and `count`, and streams
+    are independent of each other.  # (count, n, b) int64
 
     Parameters
     ----------
-    counts : array (n,)
-        Instances of each client.
-    size : int
-        b.
-    seed, stream : int
-        Which sequence of batches.
-    first, count : int
-        Which of them.
-    replace : bool
-        Whether an instance may come twice.
-    clients : integers, optional
-        Numbers of the clients that `counts` are of.
-
-    Returns
-    -------
-    array (count, n, b)
-        Indices; -1 pads.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `counts` must be integers ≥ 1, `size` an integer ≥ 1; numbers of batches at most 2⁶⁴.
+    counts : (n,), the instances of each client.
+    size : b.
+    seed, stream : select the sequence of batches.
+    clients : (n,), the numbers of the clients, by default 0 .. n−1. A client draws the same whichever other clients
+        there are, so the clients of a restricted problem (`problem.clients`) draw what they draw in the whole one.
 
     Examples
     --------
@@ -66,11 +53,7 @@ def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, fir
     (3, 2, 2)
     """
     counts = _check_counts(counts)
-    size = validation.integer("size", size, 1, 2**31 - 1)
-    first = validation.integer("first", first, 0, MAX_STEP)
-    count = validation.integer("count", count, 0, MAX_STEP - first)
-    stream = validation.integer("stream", stream, 0, 127)
-    replace = validation.boolean("replace", replace)
+    validation.integer("count", count, 0, MAX_STEP - first)
     width = size if replace else min(size, int(counts.max()))
     check_memory(f"size={size}, count={count}", count * len(counts) * width)
     out = np.full((count, len(counts), width), -1, dtype=np.int64)
@@ -83,33 +66,14 @@ def sample_batches(counts: Sequence[int] | np.ndarray, size: int, seed: int, fir
     return out
 
 
+@checked(first=Integer(0, MAX_STEP), count=Integer(0, MAX_STEP))
 def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, count: int, *,
                   clients: Sequence[int] | np.ndarray | None = None) -> np.ndarray:  # fmt: skip
-    """Every instance of every client once, in random order, for epochs first .. first + count - 1 (counted from 0).
+    """Every instance of every client once, in random order, for epochs first .. first + count − 1, numbered from 0.
 
-    Row i of an epoch is a permutation of 0 .. counts[i] - 1 followed by -1, and a pure function of (seed, epoch, number
-    of the client): all orders are equally likely. `clients` as in `sample_batches`.  # (count, n, max counts) int64
-
-    Parameters
-    ----------
-    counts : array (n,)
-        Instances of each client.
-    seed : int
-        Another sequence.
-    first, count : int
-        Which epochs.
-    clients : integers, optional
-        Numbers of the clients that `counts` are of.
-
-    Returns
-    -------
-    array
-        Orders of instances; -1 pads.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `counts` must be integers ≥ 1, `size` an integer ≥ 1.
+    Row i of an epoch is a permutation of 0 .. counts[i] − 1 followed by −1. It is a pure function of (seed, epoch,
+    number of the client), and all orders are equally likely. `clients` as in `sample_batches`.
+    # (count, n, max counts) int64
 
     Examples
     --------
@@ -119,8 +83,7 @@ def sample_epochs(counts: Sequence[int] | np.ndarray, seed: int, first: int, cou
     True
     """
     counts = _check_counts(counts)
-    first = validation.integer("first", first, 0, MAX_STEP)
-    count = validation.integer("count", count, 0, MAX_STEP - first)
+    validation.integer("count", count, 0, MAX_STEP - first)
     check_memory(f"count={count}", count * len(counts) * int(counts.max()))
     out = np.full((count, len(counts), int(counts.max())), -1, dtype=np.int64)
     k0, k1 = key(seed)
@@ -138,7 +101,7 @@ def _check_counts(counts: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def _check_numbers(clients: Sequence[int] | np.ndarray | None, n: int) -> np.ndarray:
-    """The clients' own numbers, which are words of the counter."""
+    """The numbers of the clients, which are part of the Philox counter."""
     if clients is None:
         return np.arange(n, dtype=np.int64)
     numbers = validation.host_array("clients", clients)
@@ -150,8 +113,8 @@ def _check_numbers(clients: Sequence[int] | np.ndarray | None, n: int) -> np.nda
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _word(draw, client, c2, c3, k0, k1):
-    """The 64-bit word number `draw` of a client at a step, as (high, low): two to a Philox block."""
+def _random64(draw, client, c2, c3, k0, k1):
+    """Number `draw` of a client's random 64-bit integers at a step, as (high, low); a Philox block has two."""
     w0, w1, w2, w3 = philox4x32(draw // 2, client, c2, c3, k0, k1)
     if draw % 2 == 0:
         return w0, w1
@@ -164,14 +127,14 @@ def _draw(out, counts, numbers, first, stream, k0, k1):
         c2, c3 = step_counter(first + m, stream)
         for i in range(out.shape[1]):
             for k in range(out.shape[2]):
-                hi, lo = _word(k, numbers[i], c2, c3, k0, k1)
+                hi, lo = _random64(k, numbers[i], c2, c3, k0, k1)
                 out[m, i, k] = below(hi, lo, counts[i])
 
 
 @njit(cache=True, nogil=True)
 def _shuffle(out, counts, numbers, first, stream, k0, k1, small_in_order):
-    """The first entries of a shuffle; clients with no more than b instances in order, if so wanted."""
-    deck = np.arange(counts.max())  # 0, 1, 2, ... between batches: swaps are undone, so a batch costs O(b), not O(N)
+    """The first b entries of a shuffle; with `small_in_order`, clients with at most b instances take them in order."""
+    deck = np.arange(counts.max())  # swaps are undone after each batch, so a batch costs O(b), not O(N)
     swaps = np.empty(out.shape[2], dtype=np.int64)
     for m in range(out.shape[0]):
         c2, c3 = step_counter(first + m, stream)
@@ -182,7 +145,7 @@ def _shuffle(out, counts, numbers, first, stream, k0, k1, small_in_order):
                     out[m, i, k] = k
                 continue
             for k in range(b):
-                hi, lo = _word(k, numbers[i], c2, c3, k0, k1)
+                hi, lo = _random64(k, numbers[i], c2, c3, k0, k1)
                 j = k + np.int64(below(hi, lo, counts[i] - k))
                 deck[k], deck[j] = deck[j], deck[k]
                 swaps[k] = j
@@ -192,18 +155,18 @@ def _shuffle(out, counts, numbers, first, stream, k0, k1, small_in_order):
                 deck[k], deck[j] = deck[j], deck[k]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Epochs in mini-batches: each client goes once through its own instances, b at a time, in an order drawn anew.
-#
-# Client i takes ceil(N_i / b) steps in an epoch, the last of them with what is left over; clients with fewer instances
-# are done earlier and rest until the next epoch. Orders are a pure function of (seed, epoch, client).
+# Epochs ---------------------------------------------------------------------------------------------------------------
 
 
-Step = tuple[Array | None, Array | None]  # the mini-batch, and who takes part (n, 1) booleans; None: all
+Step = tuple[Array | None, Array | None]  # the mini-batch, and the active clients, (n, 1) booleans; None: all
 
 
 class Epochs:
-    """The steps of each epoch of `problem` in batches of `size` (None: one step on all instances)."""
+    """The steps of each epoch of `problem` in batches of `size` (None: one step on all instances).
+
+    Client i takes ⌈N_i / b⌉ steps per epoch, the last one with the remaining instances. Clients with fewer instances
+    finish earlier and rest until the next epoch.
+    """
 
     def __init__(self, problem: FullProblem, size: int | None, seed: int, like: Array, first: int = 0) -> None:
         self.problem, self.seed, self.like = problem, seed, like
@@ -215,7 +178,7 @@ class Epochs:
         self.full = size is None
 
     def steps(self, epoch: int) -> Iterator[Step]:
-        """Mini-batches of epoch number `epoch`, from 0, and who still takes part."""
+        """The mini-batches of an epoch, numbered from 0, and the clients that still have instances."""
         if self.full or self.problem.counts is None:
             yield None, None
             return
@@ -228,18 +191,20 @@ class Epochs:
         batches = np.moveaxis(padded.reshape(n, number, size), 1, 0)  # (number, n, b)
         prepared = self.problem.prepare_batches(np.ascontiguousarray(batches[:, None]), like=self.like)
         for k in range(number):
-            there = batches[k, :, :1] >= 0  # (n, 1)
-            yield prepared[k, 0], None if there.all() else from_host(there, like=self.like)
+            active = batches[k, :, :1] >= 0  # (n, 1)
+            yield prepared[k, 0], None if active.all() else from_host(active, like=self.like)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The mini-batches of a run, drawn by counters in chunks: batch m does not depend on how long the run is.
+# Mini-batches of a run ------------------------------------------------------------------------------------------------
 
 
-CHUNK_BYTES = 16 * 2**20  # instance numbers drawn and moved at once, at most (one batch always is)
+CHUNK_BYTES = 16 * 2**20  # indices drawn and moved to the device at once, at most, except for a single batch
 MOST = 256  # batches drawn at once, at most
 
 
+@checked(
+    size=Integer(1, 2**31 - 1), replace=Boolean(), share=Boolean(), offset=Integer(0, MAX_STEP), full_jacobian=Boolean()
+)
 @dataclass(frozen=True)
 class MiniBatches(Result):
     """Mini-batches of `size` instances of every client, drawn anew in each iteration by a counter-based generator.
@@ -272,15 +237,7 @@ class MiniBatches(Result):
 
     def __post_init__(self) -> None:
         seeds, several = check_seeds(self.seed)
-        checked: dict[str, Any] = {
-            "size": validation.integer("size", self.size, 1, 2**31 - 1),
-            "seed": tuple(seeds) if several else seeds[0],
-            "offset": validation.integer("offset", self.offset, 0, MAX_STEP),
-        }
-        for name in ("replace", "share", "full_jacobian"):
-            checked[name] = validation.boolean(name, getattr(self, name))
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "seed", tuple(seeds) if several else seeds[0])
 
     @property
     def seeds(self) -> list[int]:
@@ -321,7 +278,7 @@ class BatchSampler:
         check_memory(f"size={self.size}", drawn * (self.size if self.replace else 1))
         numbers = drawn * min(self.size, int(problem.counts.max()))
         self._most = max(1, min(MOST, CHUNK_BYTES // (8 * numbers)))
-        self._begin, self._end = 0, 0  # which batches are at hand
+        self._begin, self._end = 0, 0  # the batches that are prepared
         self._prepared: Any = None
 
     def at(self, m: int) -> tuple[Array, ...]:

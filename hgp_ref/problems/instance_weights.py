@@ -1,23 +1,21 @@
-"""A weight for every training instance:  g_i = (1/N_i) sum_k lam_ik l_ik(x) + (l2/2) |x|^2.
+"""A weight for every training instance:  g_i = (1/N_i) Σ_k λ_ik l_ik(x) + (l2/2) |x|².
 
-At lam = 1 this is the usual mean; the hyper-gradient along lam_ik then says what removing instance k of client i would
-do to the outer cost, since removal sets lam_ik = 0 and still divides by N_i.
+At λ = 1 this is the usual mean. The hyper-gradient along λ_ik then predicts the effect of removing instance k of client
+i on the outer cost: removal sets λ_ik = 0 and still divides by N_i.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import rounding, validation
 from hgp_ref.backend import Array, array_namespace, device
-from hgp_ref.problems import lipschitz
 from hgp_ref.problems import lipschitz as constants
 from hgp_ref.problems.base import check_argument, expand, run_axes
 from hgp_ref.problems.instances import Data, View
-from hgp_ref.problems.linear import Batch, LinearProblem, softmax_loss
+from hgp_ref.problems.linear import Batch, LinearLinearization, LinearProblem, softmax_loss
 from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.losses import BinaryLoss, Loss, sigmoid
@@ -25,24 +23,15 @@ from hgp_ref.problems.transforms import Reparametrised
 
 
 class InstanceWeights(LinearProblem):
-    """Weighted mean loss; lam is (n, N_max) and its columns beyond N_i are padding with zero derivative.
+    """Weighted mean loss; λ is (n, N_max), and its columns beyond N_i are padding with zero derivative.
 
-    X, y, X_val, y_val: as in LogisticRegression (loss="binary") or SoftmaxRegression (loss="softmax", with n_classes).
-    A mini-batch cost is the mean over the batch of lam_ik l_ik, plus the L2 term; the outer cost is the mean loss on
+    A mini-batch cost is the mean over the batch of λ_ik l_ik, plus the L2 term. The outer cost is the mean loss on
     validation instances.
 
     Parameters
     ----------
-    X, y : array (n, N, d) and (n, N), or lists
-        Training data.
-    X_val, y_val : likewise
-        Validation data.
-    loss : {"binary", "softmax"}
-        Logistic regression, or one of several classes.
-    n_classes : int, optional
-        With "softmax".
-    l2 : float
-        Rate of the L2 term.
+    X, y, X_val, y_val, n_classes : as in `LogisticRegression` (loss="binary") or `SoftmaxRegression` (loss="softmax").
+    l2 : rate of the L2 term.
 
     Examples
     --------
@@ -54,7 +43,7 @@ class InstanceWeights(LinearProblem):
     (20, (2,))
     """
 
-    trusted = True  # what as_problem need not check
+    trusted = True
     weighs_instances = True
     _cross_needs_logits = True
 
@@ -82,21 +71,21 @@ class InstanceWeights(LinearProblem):
     def _rate(self, lam: Array) -> float:
         return self.l2
 
-    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
-        xp = self._xp
-        product = slope() * (view.forward(u, xp=xp) if along is None else along)  # (..., n, N, C)
-        each = view.mean * (product[..., 0] if view.logits == 1 else xp.sum(product, axis=-1))  # (..., n, N)
+    def _cross(self, at: LinearLinearization, u: Array, Xu: Array | None = None) -> Array:
+        xp, view = self._xp, at.view
+        product = at.slope * (view.forward(u, xp=xp) if Xu is None else Xu)  # (..., n, N, C)
+        value_dot = view.mean * (product[..., 0] if view.logits == 1 else xp.sum(product, axis=-1))  # (..., n, N)
         if view.index is None:
-            return each
-        return view.contract(each[..., None], self._places(view.index, each), xp=xp)[..., 0, :]
+            return value_dot
+        return view.contract(value_dot[..., None], self._one_hot(view.index, value_dot), xp=xp)[..., 0, :]
 
     def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
-        errors, along, mean = sizes.errors, sizes.along(u), self._train.all.mean
-        each = errors.slope_error + (sizes.features + self._loss.logits + 4) * errors.slope
-        return mean * self._xp.sum(each * along + sizes.tiny, axis=-1) + sizes.tiny
+        errors, Xu, mean = sizes.errors, sizes.logits(u), self._train.all.mean
+        slope_error = errors.slope_error + (sizes.features + self._loss.logits + 4) * errors.slope
+        return mean * self._xp.sum(slope_error * Xu + sizes.tiny, axis=-1) + sizes.tiny
 
-    def _places(self, index: Array, like: Array) -> Array:
-        """Which instance each entry of the batch is, one-hot.  # (..., n, b, N_max)"""
+    def _one_hot(self, index: Array, like: Array) -> Array:
+        """The instance of each entry of the batch.  # (..., n, b, N_max)"""
         xp = self._xp
         instances = xp.arange(self.dim_lam, dtype=index.dtype, device=device(index))
         return xp.astype(index[..., None] == instances, like.dtype)
@@ -109,22 +98,22 @@ class InstanceWeights(LinearProblem):
         grads = view.features[..., :, None] * (view.mean[..., None] * slope)[..., None, :]  # (..., n, N, d, C)
         rows = xp.reshape(grads, (*grads.shape[:-2], self.dim_x))
         if view.index is not None:
-            rows = view.contract(self._places(view.index, rows), rows, xp=xp)
+            rows = view.contract(self._one_hot(view.index, rows), rows, xp=xp)
         return expand(rows, lead, 3, xp=xp)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖J_i‖_F ≥ ‖J_i‖ from the lengths of its rows.  # (n,) on the host"""
-        return rounding.norms(self._row_lengths(x, lam))
+        """‖J_i‖_F ≥ ‖J_i‖ from the norms of its rows.  # (n,) on the host"""
+        return rounding.norms(self._jacobian_row_norms(x, lam))
 
-    def _row_lengths(self, x: Array, lam: Array) -> np.ndarray:
-        """Lengths of the rows of J_i, which are (1/N_i) slope_k X_kᵀ.  # (n, N_max) on the host"""
+    def _jacobian_row_norms(self, x: Array, lam: Array) -> np.ndarray:
+        """Norms of the rows of J_i, which are (1/N_i) slope_k X_kᵀ.  # (n, N_max) on the host"""
         view, _ = self._enter(x, lam, None)
         slope = self._loss.slope(view.forward(x, xp=self._xp), view.targets, xp=self._xp)
         lengths = rounding.norms(constants.host(view.features)) * rounding.norms(constants.host(slope))
         return constants.host(view.mean) * lengths
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """Constants along x; the modulus is l2 where no weight is negative. None beyond floating point."""
+        """Constants along x. The modulus is l2 if no weight is negative. None if they overflow."""
         self._check_lam(lam)
         mean, features = constants.host(self._train.all.mean), self._train.all.features
         weight = mean * constants.host(lam)
@@ -133,30 +122,15 @@ class InstanceWeights(LinearProblem):
         return self._lipschitz(weight, float(nu_J), self.l2 if np.all(weight >= 0) else 0.0)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Hyper-cleaning:  g_i = (1/N_i) Σ_k σ(λ_ik) l_ik(x) + (l2/2) |x|²,   f_i = mean loss on validation instances.
-#
-# Labels of some training instances are wrong, nobody knows which. λ is learnt so that the model does well on validation
-# instances, whose labels are right: the weights σ(λ_ik) of wrong ones fall. ∂_λ f = 0, so that all of the
-# hyper-gradient comes through x: without the terms of the series (M = 0) there is none.
-
-
 class HyperCleaning(Reparametrised):
-    """Softmax regression with a weight σ(λ_ik) on training instance k of client i.
+    """Hyper-cleaning: softmax regression with a weight σ(λ_ik) on training instance k of client i,
 
-    X, y, X_val, y_val: as in SoftmaxRegression; l2: the L2 rate of x. lam is (n, N_max), its columns beyond N_i are
-    padding with zero derivative; λ = 0 weighs all instances by 1/2.
+        g_i = (1/N_i) Σ_k σ(λ_ik) l_ik(x) + (l2/2) |x|²,    f_i = mean loss on validation instances.
 
-    Parameters
-    ----------
-    X, y : arrays or lists
-        Training data, some of whose labels may be wrong.
-    X_val, y_val : arrays or lists
-        Validation data.
-    l2 : float
-        Rate of the L2 term.
-    n_classes : int, optional
-        By default one more than the largest label.
+    Some training labels are wrong, and it is not known which. λ is learnt so that the model does well on validation
+    instances, whose labels are right: the weights of wrong labels fall. ∂_λ f = 0, so that the whole hyper-gradient
+    comes through x: without terms of the series (M = 0) it is zero. λ is (n, N_max); columns beyond N_i are padding
+    with zero derivative. λ = 0 weights all instances by 1/2. Parameters as in `SoftmaxRegression`.
 
     Examples
     --------
@@ -173,7 +147,7 @@ class HyperCleaning(Reparametrised):
     (0, 0)
     """
 
-    trusted = True  # what as_problem need not check
+    trusted = True
 
     def __init__(
         self, X: Data, y: Data, X_val: Data, y_val: Data, l2: float = 1e-3, *, n_classes: int | None = None
@@ -188,10 +162,10 @@ class HyperCleaning(Reparametrised):
         return self._value(lam)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖diag(σ') J_i‖_F from the lengths of its rows.  # (n,) on the host"""
+        """‖diag(σ') J_i‖_F from the norms of its rows.  # (n,) on the host"""
         weighted: Any = self._inner.wrapped
-        lengths = weighted._row_lengths(x, self._at(x, lam))
-        return rounding.norms(lipschitz.host(self._slope(lam)) * lengths)
+        row_norms = weighted._jacobian_row_norms(x, self._at(x, lam))
+        return rounding.norms(constants.host(self._slope(lam)) * row_norms)
 
     def _value(self, theta: Array) -> Array:
         return sigmoid(theta, xp=array_namespace(theta))

@@ -1,7 +1,7 @@
 """Costs written in JAX as a problem: gradients in reverse mode, second derivatives forward over reverse, compiled.
 
-Costs have the form of those in `problems.torch`. Clients are a loop that the compiler unrolls, or with vmap=True one
-batched call, which compiles much faster.
+Costs have the form of those in `problems.torch`. The compiler unrolls a loop over clients, or with vmap=True there is
+one batched call, which compiles much faster.
 """
 
 from __future__ import annotations
@@ -13,34 +13,22 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, get_backend
+from hgp_ref.problems.base import Clients
 from hgp_ref.problems.torch import ClientCosts, Cost, scalar_cost
 
 
 def from_jax(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
              counts: Sequence[int] | np.ndarray | None = None, vmap: bool = False) -> JaxProblem:  # fmt: skip
-    """A Problem from costs on JAX arrays, which must be traceable by jax.jit; counts as in `from_torch`.
-
-    vmap=True: all clients share a shape and are computed by one call. `i` is then a traced integer, with which costs
-    can index arrays (n, ...) of all clients, but no Python list. A mini-batch that has padding for some clients has no
-    shape to share: it is computed client by client.
-
-    What jax.lax.stop_gradient cuts off has derivative zero; unlike in PyTorch this leaves no trace to look for.
+    """A problem from costs on JAX arrays, which jax.jit must be able to trace; counts as in `from_torch`.
 
     Parameters
     ----------
-    inner_cost, outer_cost : functions
-        Of (i, x, lam, batch) and (i, x, lam), for client i.
-    n_clients, dim_x, dim_lam : int
-        Sizes.
-    counts : array (n,), optional
-        Instances of each client.
-    vmap : bool
-        Whether all clients are computed by one call.
+    inner_cost, outer_cost : functions of (i, x, lam, batch) and (i, x, lam), the costs of client i.
+    counts : instances of each client (n,), needed for mini-batches.
+    vmap : compute all clients by one call. i is then a traced integer: costs can use it to index arrays (n, ...), but
+        not Python lists. Mini-batches with padding have no common shape and are computed client by client.
 
-    Returns
-    -------
-    Problem
-        On JAX arrays.
+    The derivative of what jax.lax.stop_gradient cuts off is zero; unlike in PyTorch this cannot be detected.
 
     Examples
     --------
@@ -51,119 +39,111 @@ def from_jax(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim
     (2, 3)
     """
     get_backend("jax")
-
     return JaxProblem(inner_cost, outer_cost, n_clients, dim_x, dim_lam, counts, vmap=vmap)
 
 
 class JaxProblem(ClientCosts):
-    """Costs on JAX arrays; see `from_jax` for their form. Compiled on first use, again for new batch lengths."""
+    """Costs on JAX arrays; see `from_jax`. Compiled at the first use, and again for new batch lengths."""
 
     def __init__(self, *args: Any, vmap: bool = False) -> None:
-        import jax
-
         super().__init__(*args)
-        self._together = validation.boolean("vmap", vmap)
+        self._vmap = validation.boolean("vmap", vmap)
+        self._compile()
 
-        def both(x: Array, lam: Array, rows: Any) -> tuple[Array, Array]:
-            return jax.grad(lambda p, q: self._inners(p, q, rows).sum(), argnums=(0, 1))(x, lam)
+    def _compile(self) -> None:
+        import jax
 
-        def push(x: Array, lam: Array, rows: Any, u: Array) -> tuple[Array, Array]:
-            return jax.jvp(lambda p: both(p, lam, rows), (x,), (u,))[1]
+        def gradients(x: Array, lam: Array, batch: Any) -> tuple[Array, Array]:
+            return jax.grad(lambda x, lam: self._costs("inner_cost", x, lam, batch).sum(), argnums=(0, 1))(x, lam)
 
-        self._jit_inner = jax.jit(self._inners)
-        self._jit_outer = jax.jit(self._outers)
-        self._jit_inner_grad = jax.jit(lambda x, lam, rows: both(x, lam, rows)[0])
-        self._jit_outer_grad = jax.jit(jax.grad(lambda x, lam: self._outers(x, lam).sum(), argnums=(0, 1)))
-        self._jit_hvp = jax.jit(lambda *point: push(*point)[0])
-        self._jit_cross = jax.jit(lambda *point: push(*point)[1])
-        self._jit_products = jax.jit(push)
+        def products(x: Array, lam: Array, batch: Any, u: Array) -> tuple[Array, Array]:
+            return jax.jvp(lambda x: gradients(x, lam, batch), (x,), (u,))[1]
 
-    def _options(self) -> dict[str, Any]:
-        return {"vmap": self._together}
+        def outer(x: Array, lam: Array) -> Array:
+            return self._costs("outer_cost", x, lam, None)
 
-    def _inners(self, x: Array, lam: Array, rows: Any) -> Array:
-        """g_i of every client; rows: a list, or one array (n, b) of clients that share a shape.  # (n,)"""
-        import jax.numpy as jnp
+        self._inner_cost = jax.jit(lambda x, lam, batch: self._costs("inner_cost", x, lam, batch))
+        self._outer_cost = jax.jit(outer)
+        self._inner_grad = jax.jit(lambda x, lam, batch: gradients(x, lam, batch)[0])
+        self._outer_grad = jax.jit(jax.grad(lambda x, lam: outer(x, lam).sum(), argnums=(0, 1)))
+        self._hvp = jax.jit(lambda *point: products(*point)[0])
+        self._cross = jax.jit(lambda *point: products(*point)[1])
+        self._products = jax.jit(products)
 
-        if self._together and rows is None:
-            return self._mapped("inner_cost", lambda i, p, q: self._inner(i, p, q, None), x, lam)
-        if self._together and not isinstance(rows, list):
-            return self._mapped("inner_cost", self._inner, x, lam, rows)
-        return jnp.stack([self._inner_of(i, x[i], lam[i], rows[i]) for i in range(self.n_clients)])
+    def restrict(self, clients: Clients) -> JaxProblem:
+        """The same problem for some of its clients, compiled for these."""
+        part = super().restrict(clients)
+        part._compile()
+        return part
 
-    def _outers(self, x: Array, lam: Array) -> Array:
-        """f_i of every client.  # (n,)"""
-        import jax.numpy as jnp
+    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """g_i.  # (n,)"""
+        return self._inner_cost(x, lam, self._rows(x, lam, batch))
 
-        if self._together:
-            return self._mapped("outer_cost", self._outer, x, lam)
-        return jnp.stack([self._outer_of(i, x[i], lam[i]) for i in range(self.n_clients)])
+    def outer_cost(self, x: Array, lam: Array) -> Array:
+        """f_i.  # (n,)"""
+        self._check(x, lam)
+        return self._outer_cost(x, lam)
 
-    def _mapped(self, name: str, cost: Cost, *rows: Array) -> Array:
-        """cost(i, *rows_i) of every client by one call."""
+    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
+        """∂_x g_i.  # (n, d_x)"""
+        return self._inner_grad(x, lam, self._rows(x, lam, batch))
+
+    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
+        """∂_x f_i and ∂_λ f_i.  # (n, d_x), (n, d_λ)"""
+        self._check(x, lam)
+        return self._outer_grad(x, lam)
+
+    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> JaxLinearization:
+        """The point; all linearizations share the compiled products."""
+        return JaxLinearization(self, x, lam, self._rows(x, lam, batch))
+
+    def _rows(self, x: Array, lam: Array, batch: Array | None) -> Any:
+        """The batch as an array (n, b) for vmap, or as a list of each client's indices without padding."""
+        self._check(x, lam, batch)
+        if batch is None or (self._vmap and bool((batch >= 0).all())):
+            return batch
+        return [batch[i][batch[i] >= 0] for i in range(self.n_clients)]
+
+    def _costs(self, name: str, x: Array, lam: Array, rows: Any) -> Array:
+        """The cost `name` of every client.  # (n,)"""
         import jax
         import jax.numpy as jnp
 
+        if not self._vmap or isinstance(rows, list):
+            return jnp.stack([self._cost_of(name, i, x[i], lam[i], rows) for i in range(self.n_clients)])
+        cost: Cost = self._outer
+        if name == "inner_cost":
+            cost = self._inner if rows is not None else lambda i, x, lam: self._inner(i, x, lam, None)
+        arguments = (jnp.asarray(self.clients), x, lam) if rows is None else (jnp.asarray(self.clients), x, lam, rows)
         try:
-            return jax.vmap(lambda i, *own: scalar_cost(name, "i", cost(i, *own)))(jnp.asarray(self.clients), *rows)
+            return jax.vmap(lambda *client: scalar_cost(name, "i", cost(*client)))(*arguments)
         except (jax.errors.TracerIntegerConversionError, jax.errors.ConcretizationTypeError) as error:
             raise TypeError(
                 f"{name} must not use the client's number i (or another traced number) as a Python number with "
                 "vmap=True; use arrays (n, ...) indexed by i, or vmap=False"
             ) from error
 
-    def _rows(self, batch: Array | None, x: Array) -> Any:
-        """Indices: for each client without padding, or as they are where there is none and clients go together."""
-        self._check_batch(batch, x)
-        if self._together and (batch is None or bool((batch >= 0).all())):
-            return batch
-        return super()._rows(batch, x)
-
-    def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """g_i.  # (n,)"""
-        self._check(x, lam)
-        return self._jit_inner(x, lam, self._rows(batch, x))
-
-    def outer_cost(self, x: Array, lam: Array) -> Array:
-        """f_i.  # (n,)"""
-        self._check(x, lam)
-        return self._jit_outer(x, lam)
-
-    def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """d_x g_i.  # (n, d_x)"""
-        self._check(x, lam)
-        return self._jit_inner_grad(x, lam, self._rows(batch, x))
-
-    def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        """d_x f_i and d_lam f_i.  # (n, d_x), (n, d_lam)"""
-        self._check(x, lam)
-        return self._jit_outer_grad(x, lam)
-
-    def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> JaxLinearization:
-        """The point; the compiled products are shared by all linearizations."""
-        self._check(x, lam)
-        return JaxLinearization(self, x, lam, self._rows(batch, x))
-
 
 class JaxLinearization:
-    """u -> the derivatives of d_x g and d_lam g along u."""
+    """H_i u_i and J_i u_i: the derivatives of ∂_x g and ∂_λ g along u."""
 
     def __init__(self, problem: JaxProblem, x: Array, lam: Array, rows: Any) -> None:
         self._problem, self._point = problem, (x, lam, rows)
 
     def hvp(self, u: Array) -> Array:
-        """d²_x g_i u_i.  # (n, d_x)"""
-        return self._problem._jit_hvp(*self._point, self._validated(u))
+        """H_i u_i.  # (n, d_x)"""
+        return self._problem._hvp(*self._point, self._checked(u))
 
     def cross(self, u: Array) -> Array:
-        """d²_{x lam} g_i u_i.  # (n, d_lam)"""
-        return self._problem._jit_cross(*self._point, self._validated(u))
+        """J_i u_i.  # (n, d_λ)"""
+        return self._problem._cross(*self._point, self._checked(u))
 
     def products(self, u: Array) -> tuple[Array, Array]:
         """hvp(u) and cross(u) by one pass forward over one in reverse."""
-        return self._problem._jit_products(*self._point, self._validated(u))
+        return self._problem._products(*self._point, self._checked(u))
 
-    def _validated(self, u: Array) -> Array:
+    def _checked(self, u: Array) -> Array:
         validation.same_kind(x=self._point[0], u=u)
         self._problem._check_shape("u", u, self._problem.dim_x)
         return u

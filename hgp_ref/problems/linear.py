@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,7 @@ from hgp_ref._numba import njit, over_rows
 from hgp_ref.backend import Array, array_namespace, device, is_numpy, to_host
 from hgp_ref.problems import lipschitz
 from hgp_ref.problems.base import (
+    Clients,
     FullProblem,
     Portable,
     Shape,
@@ -57,15 +58,15 @@ Batch = Array | PreparedBatch | None
 Strategy = tuple[np.ndarray | None, Callable[[Array], Array]]  # clients (None: all) and u ↦ H_i u_i for these
 
 ANY_ORDER = {"reassoc", "contract", "nsz"}  # sums in vector registers; NaN and infinity keep their meaning
-SMALLEST = 2**15  # bytes of one client's data: below, one pass gains nothing, however many clients there are
+SMALLEST = 2**15  # bytes of one client's data; below, one pass gains nothing
 
 
 class LinearProblem(Portable, FullProblem):
-    """What all linear models share. A subclass sets `dim_lam` and gives weight, rate and their derivatives."""
+    """What all linear models share. A subclass sets `dim_lam` and defines weight, rate and their derivatives."""
 
     broadcasts = True
     dim_lam: int
-    _cross_needs_logits = False  # whether d²_{x lam} g_i u_i is made from X_i u_i
+    _cross_needs_logits = False  # whether J_i u_i is computed from X_i u_i
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss) -> None:
         self._train = read_instances(X, y, loss, ("X", "y"))
@@ -88,8 +89,6 @@ class LinearProblem(Portable, FullProblem):
         """Training instances of each client, on the host.  # (n,)"""
         return self._train.counts.copy()
 
-    # What a subclass says about lam.
-
     @abstractmethod
     def _weight(self, lam: Array, view: View) -> Array:
         """weight_ik for the instances of `view`.  # (..., n, N)"""
@@ -99,17 +98,15 @@ class LinearProblem(Portable, FullProblem):
         """rate_ij, a number or an array that broadcasts against x.  # (..., n, d_x)"""
 
     @abstractmethod
-    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
-        """d²_{x lam} g_i u_i, with slope() = l' of every instance, and along = X_i u_i if known.  # (..., n, d_lam)"""
+    def _cross(self, at: LinearLinearization, u: Array, Xu: Array | None = None) -> Array:
+        """J_i u_i at a point; Xu is X_i u_i if known.  # (..., n, d_λ)"""
 
     @abstractmethod
     def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
-        """What rounding does to it, in units of eps/2, from |x| and |u|.  # (n, d_lam)"""
-
-    # Costs and gradients.
+        """The rounding error of J_i u_i in units of eps/2, from |x| and |u|.  # (n, d_λ)"""
 
     def inner_cost(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """sum_k weight_ik l_ik + 1/2 sum_j rate_ij x_j^2.  # (n,)"""
+        """Σ_k weight_ik l_ik + ½ Σ_j rate_ij x_j².  # (n,)"""
         view, lead = self._enter(x, lam, batch)
         xp = self._xp
         value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
@@ -117,22 +114,22 @@ class LinearProblem(Portable, FullProblem):
         return expand(data + 0.5 * xp.sum(self._rate(lam) * x * x, axis=-1), lead, 1, xp=xp)
 
     def inner_grad(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """X_i^T (weight l') + rate x.  # (n, d_x)"""
+        """X_iᵀ (weight l') + rate x.  # (n, d_x)"""
         view, lead = self._enter(x, lam, batch)
         xp = self._xp
         slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
-        data = view.adjoint(self._weight(lam, view)[..., None] * slope, xp=xp)
-        return expand(data + self._rate(lam) * x, lead, 2, xp=xp)
+        g_x = view.adjoint(self._weight(lam, view)[..., None] * slope, xp=xp) + self._rate(lam) * x
+        return expand(g_x, lead, 2, xp=xp) if lead else g_x
 
     def outer_cost(self, x: Array, lam: Array) -> Array:
-        """Mean loss on the validation instances.  # (n,)"""
+        """The mean loss on the validation instances.  # (n,)"""
         _, lead = self._enter(x, lam, None)
         xp, view = self._xp, self._val.all
         value = self._loss.value(view.forward(x, xp=xp), view.targets, xp=xp)
         return expand(view.total(view.mean * value, xp=xp), lead, 1, xp=xp)
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        """Its gradient along x, and zero along lam.  # (n, d_x), (n, d_lam)"""
+        """X'_iᵀ (mean l'), and zero along λ.  # (n, d_x), (n, d_λ)"""
         _, lead = self._enter(x, lam, None)
         xp, view = self._xp, self._val.all
         slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
@@ -142,15 +139,13 @@ class LinearProblem(Portable, FullProblem):
             xp.zeros((*lead, self.n_clients, self.dim_lam), dtype=lam.dtype, device=device(lam)),
         )
 
-    # Second derivatives.
-
     def linearize(self, x: Array, lam: Array, batch: Batch = None) -> LinearLinearization:
-        """Curvature weights of every instance at (x, lam), kept; see LinearLinearization for what else is kept."""
+        """Second derivatives at (x, λ)."""
         view, lead = self._enter(x, lam, batch)
         return LinearLinearization(self, x, lam, view, lead)
 
     def hessian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """sum_k weight_ik l''_ik (x) X_ik X_ik^T + diag(rate), in closed form.  # (n, d_x, d_x)"""
+        """Σ_k weight_ik l''_ik ⊗ X_ik X_ikᵀ + diag(rate), in closed form.  # (n, d_x, d_x)"""
         view, lead = self._enter(x, lam, batch)
         xp, X = self._xp, view.features
         blocks = self._loss.blocks(view.forward(x, xp=xp), xp=xp)  # (..., n, N, C, C)
@@ -170,62 +165,65 @@ class LinearProblem(Portable, FullProblem):
         return rate * identity if isinstance(rate, float) else rate[..., None] * identity
 
     def term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """Sizes of the terms of every cost, gradient and product at (x, lam), without run axes; see `linear_sizes`."""
+        """Term sizes at (x, λ), without run axes; see `linear_sizes`."""
         _, lead = self._enter(x, lam, None)
         if lead:
             raise ValueError(f"x and lam must have no leading run axes, got {lead}")
         return LinearSizes(self, x, lam).sizes()
 
-    # Entry checks and moving.
+    def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
+        """The instances of `batch`, and the run axes of results, after a check of the arguments."""
+        whole, n = self._train.all, self.n_clients
+        like = whole.features
+        if (
+            type(x) is type(lam) is type(like) is np.ndarray
+            and x.dtype == lam.dtype == like.dtype
+            and (x.shape, lam.shape) == ((n, self.dim_x), (n, self.dim_lam))
+        ):  # the common case
+            leads: dict[str, Shape] = {}
+        else:
+            leads = {
+                "x": check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x"),
+                "lam": check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam"),
+            }
+        if batch is None:
+            return whole, run_axes(**leads) if leads else ()
+        leads["batch"] = batch.shape[:-2] if isinstance(batch, PreparedBatch) else check_batch(batch, like, n)
+        return self._train.select(batch, xp=self._xp), run_axes(**leads)
+
+    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> PreparedBatches:
+        """Mini-batches (count, streams, ..., n, b), checked on the host and moved to the device of `like` at once.
+
+        Entry [k, stream] is a `batch` for the methods above; using it is no more than a gather on the device.
+        """
+        return self._train.prepare(host_batches, like)
+
+    def data_digest(self) -> str:
+        """SHA-256 of data and settings, which checkpoints compare."""
+        return digest(self, self._train, self._val)
+
+    def restrict(self, clients: Clients) -> Any:
+        """The same problem for some of its clients, a slice or indices; d_λ does not change."""
+        which, part = client_indices(clients, self.n_clients), copy.copy(self)
+        part._train, part._val = (data.restrict(which, take_rows(which)) for data in (self._train, self._val))
+        part.clients = self.clients[which]
+        part.n_clients = len(part.clients)
+        return part
+
+    def to(self, target: Any, dtype: Any = None) -> Any:
+        """The same problem in another library (its name, or one of its arrays) and, optionally, another dtype."""
+        move, other = array_mover(target, dtype), copy.copy(self)
+        other._train, other._val = self._train.to(move), self._val.to(move)
+        other._xp = array_namespace(other._train.all.features)
+        return other
 
     def _check_lam(self, lam: Array) -> None:
         lead = check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
         if lead:
             raise ValueError(f"lam must have no leading run axes, got {lead}")
 
-    def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
-        like, n = self._train.all.features, self.n_clients
-        own = check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x")
-        theirs = check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam")
-        if batch is None and own == theirs:
-            return self._train.all, own
-        leads = {"x": own, "lam": theirs}
-        if isinstance(batch, PreparedBatch):
-            leads["batch"] = batch.shape[:-2]
-        elif batch is not None:
-            leads["batch"] = check_batch(batch, like, n)
-        return self._train.select(batch, xp=self._xp), run_axes(**leads)
-
-    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> PreparedBatches:
-        """Mini-batches (count, streams, ..., n, b) of -1-padded indices, checked on the host and sent at once.
-
-        Entry [k, stream] is what the methods above take as `batch`; it launches no more than a gather on the device.
-        """
-        return self._train.prepare(host_batches, like)
-
-    def data_digest(self) -> str:
-        """SHA-256 of data and settings; see `digests`."""
-        return digest(self, self._train, self._val)
-
-    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Any:
-        """The same problem with some of its clients, a slice or indices; lam keeps its length."""
-        which, part = client_indices(clients, self.n_clients), copy.copy(self)
-        part._train, part._val = (each.restrict(which, take_rows(which)) for each in (self._train, self._val))
-        part.clients = self.clients[which]
-        part.n_clients = len(part.clients)
-        return part
-
-    def to(self, target: Any, dtype: Any = None) -> Any:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
-        move, moved = array_mover(target, dtype), copy.copy(self)
-        moved._train, moved._val = self._train.to(move), self._val.to(move)
-        moved._xp = array_namespace(moved._train.all.features)
-        return moved
-
-    # Constants along x.
-
     def _lipschitz(self, weight: np.ndarray, nu_J: float, modulus: float) -> Lipschitz | None:
-        """Constants of losses with weights (n, N) on the host and an L2 modulus; see `constants`."""
+        """Constants along x of losses with weights (n, N) on the host and an L2 modulus."""
         c2, c3 = lipschitz.loss_constants(self._loss.logits)
         val = self._val.all
         return lipschitz.representable(
@@ -242,7 +240,7 @@ class LinearProblem(Portable, FullProblem):
 
 
 class RegularizedLinear(LinearProblem):
-    """lam holds a rate per coordinate, (n, d_x), or one per client, (n, 1)."""
+    """λ holds a rate per coordinate, (n, d_x), or one per client, (n, 1)."""
 
     weighs_instances = False
 
@@ -258,8 +256,8 @@ class RegularizedLinear(LinearProblem):
     def _rate(self, lam: Array) -> Array:
         return lam
 
-    def _cross(self, x: Array, slope: Callable[[], Array], view: View, u: Array, along: Array | None = None) -> Array:
-        product = x * u  # lam_ij meets x through lam_ij x_j
+    def _cross(self, at: LinearLinearization, u: Array, Xu: Array | None = None) -> Array:
+        product = at.x * u  # λ_ij occurs in ∂_x g as λ_ij x_j
         return product if self.dim_lam == self.dim_x else self._xp.sum(product, axis=-1, keepdims=True)
 
     def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
@@ -269,7 +267,7 @@ class RegularizedLinear(LinearProblem):
         return (self.dim_x + 1) * self._xp.sum(product, axis=-1, keepdims=True)
 
     def jacobian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
-        """diag(x_i), or the row x_i^T.  # (n, d_lam, d_x)"""
+        """diag(x_i), or the row x_iᵀ.  # (n, d_λ, d_x)"""
         _, lead = self._enter(x, lam, batch)
         full = x[..., None, :]
         if self.regularization == "coordinate":
@@ -277,17 +275,17 @@ class RegularizedLinear(LinearProblem):
         return expand(full, lead, 3, xp=self._xp)
 
     def jacobian_norms(self, x: Array, lam: Array) -> Array:
-        """‖J_i‖ = max_j |x_ij|, or |x_i|, without the matrices.  # (n,)"""
+        """‖J_i‖ = max_j |x_ij|, or |x_i|.  # (n,)"""
         xp = self._xp
         self._enter(x, lam, None)
         if self.regularization == "coordinate":
             return xp.max(xp.abs(x), axis=-1)
-        peak = xp.max(xp.abs(x), axis=-1, keepdims=True)  # squares of x itself may leave the range
+        peak = xp.max(xp.abs(x), axis=-1, keepdims=True)  # the squares of x itself may overflow
         scale = xp.where(peak > 0, peak, xp.ones_like(peak))
         return xp.sqrt(xp.sum((x / scale) ** 2, axis=-1)) * scale[..., 0]
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """Constants along x; the mean cost has the smallest mean rate as its modulus. None beyond floating point."""
+        """Constants along x. The modulus is the smallest mean rate. None if they overflow."""
         self._check_lam(lam)
         mean = lipschitz.host(self._train.all.mean)
         return self._lipschitz(mean, 1.0, lipschitz.mean_rate(lipschitz.host(lam)))
@@ -296,18 +294,13 @@ class RegularizedLinear(LinearProblem):
 class LogisticRegression(RegularizedLinear):
     """Binary cross-entropy of a linear model; the outer cost is the mean loss on validation instances.
 
-    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: labels 0 or 1, (n, N) or lists of (N_i,).
-    regularization: "coordinate", lam (n, d), or "client", lam (n, 1) for lam_i/2 |x|^2. No bias is added: append a
-    column of ones for one (it is then regularised like any other coordinate).
+    No bias is added. For one, append a column of ones; it is then regularised like any other coordinate.
 
     Parameters
     ----------
-    X, y : array (n, N, d) and (n, N), or lists
-        Training data; y in {0, 1}.
-    X_val, y_val : likewise
-        Validation data.
-    regularization : {"coordinate", "client"}
-        A rate for every coordinate, or one for a client.
+    X, y : training data, (n, N, d) and labels 0 or 1 (n, N), or lists of n arrays (N_i, d) and (N_i,).
+    X_val, y_val : validation data, likewise.
+    regularization : "coordinate" for ½ xᵀ diag(λ_i) x, λ (n, d), or "client" for ½ λ_i |x|², λ (n, 1).
 
     Examples
     --------
@@ -317,7 +310,7 @@ class LogisticRegression(RegularizedLinear):
     array([0.6931, 0.6931, 0.6931])
     """
 
-    trusted = True  # what as_problem need not check
+    trusted = True
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, regularization: str = "coordinate") -> None:
         super().__init__(X, y, X_val, y_val, BinaryLoss(), regularization)
@@ -326,19 +319,10 @@ class LogisticRegression(RegularizedLinear):
 class SoftmaxRegression(RegularizedLinear):
     """Cross-entropy of C classes; x_i is the (d, C) weight matrix flattened row by row, d_x = d C.
 
-    X, X_val: (n, N, d) or lists of n arrays (N_i, d); y, y_val: classes 0 .. C-1, (n, N) or lists of (N_i,).
-    n_classes: C, by default the largest label plus one. regularization: as in LogisticRegression.
-
     Parameters
     ----------
-    X, y : array (n, N, d) and (n, N), or lists
-        Training data and classes.
-    X_val, y_val : likewise
-        Validation data.
-    n_classes : int, optional
-        By default one more than the largest label.
-    regularization : {"coordinate", "client"}
-        A rate for every coordinate, or one for a client.
+    X, y, X_val, y_val, regularization : as in `LogisticRegression`, with classes 0 … C−1.
+    n_classes : C; by default the largest label plus one.
 
     Examples
     --------
@@ -347,7 +331,7 @@ class SoftmaxRegression(RegularizedLinear):
     650
     """
 
-    trusted = True  # what as_problem need not check
+    trusted = True
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, n_classes: int | None = None, *,
                  regularization: str = "coordinate") -> None:  # fmt: skip
@@ -357,7 +341,7 @@ class SoftmaxRegression(RegularizedLinear):
 
 
 def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> SoftmaxLoss:
-    """The loss for `n_classes` classes, counted from the labels if not given."""
+    """The loss for `n_classes` classes; if None, the largest label plus one."""
     if n_classes is None:
         features, _ = pad("X", X, 2)
         labels = [read_labels(name, part, features)[0] for name, part in (("y", y), ("y_val", y_val))]
@@ -365,9 +349,7 @@ def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> Softma
         if n_classes < 2:
             raise ValueError("y, y_val must have labels of at least two classes, got only 0; or pass n_classes")
     n_classes = validation.integer("n_classes", n_classes, 2)
-    check_memory(
-        f"n_classes={n_classes}", 16 * n_classes
-    )  # at least: one-hot labels, and d_x of several numbers a class
+    check_memory(f"n_classes={n_classes}", 16 * n_classes)  # at least, for one-hot labels and x
     return SoftmaxLoss(n_classes)
 
 
@@ -377,30 +359,30 @@ def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> Softma
 class LinearLinearization:
     """Second derivatives of a linear model at a fixed point: u ↦ X_iᵀ (weight l'' (X_i u_i)) + rate u_i.
 
-    The products are computed in one of three ways:
+    A product is computed in one of three ways:
 
-    - by Hessians: on full batches with d_x ≤ N_i the (d_x, d_x) matrix is formed once. It is at most C times as large
-      as the data, and a product costs d_x² instead of 2 N_i d_x;
+    - by the Hessian: on full batches with d_x ≤ N_i the (d_x, d_x) matrix is formed once. It is at most C times as
+      large as the data, and a product costs d_x² instead of 2 N_i d_x;
     - in one pass: otherwise on NumPy, if the data of the client are large, both products with X_i in one sweep;
-    - matrix-free: otherwise two products with X_i.
+    - matrix-free: otherwise, two products with X_i.
 
-    The choice depends on a client's own data alone, so that its numbers are the same bit for bit whichever clients
-    share the arrays. On libraries other than NumPy all clients are padded to one length and take the same way. What
-    depends on the point and the batch alone is computed at its first use and kept.
+    The choice depends on the data of a client alone, so that its numbers are the same bit for bit whichever clients
+    share the arrays. On libraries other than NumPy all clients are padded to one length and use the same way. What
+    depends on the point and the batch alone is computed at its first use.
     """
 
     def __init__(self, problem: LinearProblem, x: Array, lam: Array, view: View, lead: Shape) -> None:
         xp = problem._xp
-        self._problem, self._view, self._lead = problem, view, lead
-        self._x = xp.asarray(x, copy=True)  # the caller may modify x and lam in place later
-        self._lam = xp.asarray(lam, copy=True)
+        self._problem, self.view, self._lead = problem, view, lead
+        self.x = xp.asarray(x, copy=True)  # the caller may modify x and lam in place later
+        self.lam = xp.asarray(lam, copy=True)
 
     def hvp(self, u: Array) -> Array:
         """H_i u_i.  # (n, d_x)"""
-        x, strategies = self._x, self._strategies
-        simple = type(u) is np.ndarray and u.ndim == 2 and u.shape == x.shape and u.dtype == x.dtype and not self._lead
+        x, strategies = self.x, self._strategies
+        simple = type(u) is np.ndarray and u.shape == x.shape and u.dtype == x.dtype and not self._lead
         lead = () if simple else self._check(u)
-        if strategies[0][0] is None:
+        if strategies[0][0] is None:  # one for all clients
             Hu = strategies[0][1](u)
             return Hu if simple else expand(Hu, lead, 2, xp=self._problem._xp)
         Hu = np.empty((*lead, *u.shape[-2:]), dtype=u.dtype)
@@ -412,69 +394,64 @@ class LinearLinearization:
     def cross(self, u: Array) -> Array:
         """J_i u_i.  # (n, d_λ)"""
         lead = self._check(u)
-        Ju = self._problem._cross(self._x, self._slopes, self._view, u)
-        return expand(Ju, lead, 2, xp=self._problem._xp)
+        Ju = self._problem._cross(self, u)
+        return expand(Ju, lead, 2, xp=self._problem._xp) if lead else Ju
 
     def products(self, u: Array) -> tuple[Array, Array]:
-        """hvp(u) and cross(u), with one product X_i u_i for both where both are matrix-free."""
-        if not (self._problem._cross_needs_logits and self._all_matrix_free):
+        """hvp(u) and cross(u), with one product X_i u_i for both if both are matrix-free."""
+        if not self._shared_logits:
             return self.hvp(u), self.cross(u)
-        lead, p, xp = self._check(u), self._problem, self._problem._xp
-        Xu = self._view.forward(u, xp=xp)
-        Hu = self._matrix_free(u, self._view, Xu) + self._rate * u
-        Ju = p._cross(self._x, self._slopes, self._view, u, Xu)
+        lead, xp = self._check(u), self._problem._xp
+        Xu = self.view.forward(u, xp=xp)
+        Hu = self._matrix_free(u, self.view, Xu) + self._rate * u
+        Ju = self._problem._cross(self, u, Xu)
         return expand(Hu, lead, 2, xp=xp), expand(Ju, lead, 2, xp=xp)
 
     def on(self, batch: Any) -> LinearLinearization:
         """The same point on a mini-batch: l' and l'' of its instances are taken from those of all."""
         if self._lead:
-            return self._problem.linearize(self._x, self._lam, batch=batch)
-        return BatchLinearization(
-            self, self._problem._train.select(batch, xp=self._problem._xp), tuple(batch.shape[:-2])
-        )
+            return self._problem.linearize(self.x, self.lam, batch=batch)
+        view = self._problem._train.select(batch, xp=self._problem._xp)
+        return BatchLinearization(self, view, tuple(batch.shape[:-2]))
 
     def _check(self, u: Array) -> Shape:
         """The run axes of products with u."""
-        p = self._problem
-        lead = check_argument("u", u, self._x, (p.n_clients, p.dim_x), "n_clients, dim_x")
+        x = self.x
+        if type(u) is np.ndarray and u.shape == x.shape and u.dtype == x.dtype and not self._lead:
+            return ()
+        lead = check_argument("u", u, x, (self._problem.n_clients, self._problem.dim_x), "n_clients, dim_x")
         return run_axes(point=self._lead, u=lead)
-
-    # Functions of the point
 
     @cached_property
     def _rate(self) -> Any:
-        return self._problem._rate(self._lam)
+        return self._problem._rate(self.lam)
 
     @cached_property
     def _logits(self) -> Array:
-        return self._view.forward(self._x, xp=self._problem._xp)
+        return self.view.forward(self.x, xp=self._problem._xp)
 
     @cached_property
-    def _slope(self) -> Array:
-        p = self._problem
-        return p._loss.slope(self._logits, self._view.targets, xp=p._xp)
-
-    def _slopes(self) -> Array:
+    def slope(self) -> Array:
         """l' of every instance.  # (..., n, N, C)"""
-        return self._slope
+        p = self._problem
+        return p._loss.slope(self._logits, self.view.targets, xp=p._xp)
 
     @cached_property
     def _curvature(self) -> Any:
         """weight l'' of every instance, in the form of the loss."""
         p = self._problem
-        return p._loss.curvature(self._logits, p._weight(self._lam, self._view), xp=p._xp)
+        return p._loss.curvature(self._logits, p._weight(self.lam, self.view), xp=p._xp)
 
     @cached_property
     def _unweighted_curvature(self) -> Any:
         """l'' of every instance."""
         p = self._problem
-        return p._loss.curvature(self._logits, p._xp.ones_like(self._view.mean), xp=p._xp)
-
-    # The three ways of a product
+        return p._loss.curvature(self._logits, p._xp.ones_like(self.view.mean), xp=p._xp)
 
     @cached_property
     def _strategies(self) -> list[Strategy]:
-        view = self._view
+        """Groups of clients with the function u ↦ H_i u_i for each."""
+        view = self.view
         if view.rows is None:  # all clients have equally many instances
             dense, large = self._suits(view.features.shape[-2])
             return [(None, self._by_hessian(None) if dense else self._through(view, one_pass=large))]
@@ -491,25 +468,26 @@ class LinearLinearization:
 
     def _suits(self, rows: Any) -> tuple[Any, Any]:
         """Whether clients with this many rows use Hessians, and whether they use one pass."""
-        p, d = self._problem, self._view.features.shape[-1]
-        dense = (rows >= p.dim_x) & (self._view.index is None)
-        item = self._view.features.itemsize if is_numpy(self._x) else 0
+        p, d = self._problem, self.view.features.shape[-1]
+        dense = (rows >= p.dim_x) & (self.view.index is None)
+        item = self.view.features.itemsize if is_numpy(self.x) else 0
         return dense, (rows * d * item >= SMALLEST) > dense
 
-    @property
-    def _all_matrix_free(self) -> bool:
-        rows = self._view.features.shape[-2] if self._view.rows is None else self._view.rows
-        return not any(np.any(suits) for suits in self._suits(rows))
+    @cached_property
+    def _shared_logits(self) -> bool:
+        """Whether hvp and cross both need X_i u_i, for all clients."""
+        rows = self.view.features.shape[-2] if self.view.rows is None else self.view.rows
+        return self._problem._cross_needs_logits and not any(np.any(suits) for suits in self._suits(rows))
 
     def _by_hessian(self, clients: np.ndarray | None) -> Callable[[Array], Array]:
         """Products with the Hessians of all or of some clients."""
         xp, part = self._problem._xp, self
         if clients is not None:
-            x, lam = self._x[..., clients, :], self._lam[..., clients, :]
-            part = LinearLinearization(self._problem, x, lam, self._view.of(clients), self._lead)
+            x, lam = self.x[..., clients, :], self.lam[..., clients, :]
+            part = LinearLinearization(self._problem, x, lam, self.view.of(clients), self._lead)
         hessian = part._hessian()  # (..., n, d_x, d_x)
         if clients is None:
-            return lambda u: xp.matmul(hessian, u[..., None])[..., 0] if u.ndim == 2 else matvec(hessian, u, xp=xp)
+            return lambda u: (hessian @ u[..., None])[..., 0] if u.ndim == 2 else matvec(hessian, u, xp=xp)
         return lambda u: matvec(hessian, u[..., clients, :], xp=xp)
 
     def _through(self, view: View, one_pass: bool) -> Callable[[Array], Array]:
@@ -531,36 +509,36 @@ class LinearLinearization:
     def _hessian(self) -> Array:
         """The Hessians, by `_matrix_free` of all unit vectors of one class at a time (d of them as a run axis)."""
         p, xp = self._problem, self._problem._xp
-        C, n = p._loss.logits, int(self._x.shape[-2])
+        C, n = p._loss.logits, int(self.x.shape[-2])
         d = p.dim_x // C
-        identity = xp.reshape(xp.eye(p.dim_x, dtype=self._x.dtype, device=device(self._x)), (d, C, p.dim_x))
+        identity = xp.reshape(xp.eye(p.dim_x, dtype=self.x.dtype, device=device(self.x)), (d, C, p.dim_x))
         rows = []
         for c in range(C):
             unit = xp.reshape(identity[:, c, :], (d, *(1 for _ in self._lead), 1, p.dim_x))
             unit = xp.broadcast_to(unit, (*unit.shape[:-2], n, p.dim_x))
-            columns = self._matrix_free(unit, self._view)  # (d, ..., n, d_x): rows (·, c) of the symmetric Hessians
+            columns = self._matrix_free(unit, self.view)  # (d, ..., n, d_x): rows (·, c) of the symmetric Hessians
             rows.append(xp.moveaxis(columns, 0, -2))
         data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
         data = xp.reshape(data, (*data.shape[:-3], p.dim_x, p.dim_x))
-        return data + p._diagonal(self._rate, self._x)
+        return data + p._diagonal(self._rate, self.x)
 
 
 class BatchLinearization(LinearLinearization):
     """The point of `whole` on a mini-batch."""
 
     def __init__(self, whole: LinearLinearization, view: View, lead: Shape) -> None:
-        self._problem, self._view, self._lead = whole._problem, view, lead
-        self._x, self._lam, self._whole = whole._x, whole._lam, whole
+        self._problem, self.view, self._lead = whole._problem, view, lead
+        self.x, self.lam, self._whole = whole.x, whole.lam, whole
 
     @cached_property
-    def _slope(self) -> Array:
-        return self._view.pick(self._whole._slopes())
+    def slope(self) -> Array:
+        return self.view.pick(self._whole.slope)
 
     @cached_property
     def _curvature(self) -> Any:
         p = self._problem
         return p._loss.select_curvature(
-            self._whole._unweighted_curvature, self._view.pick, p._weight(self._lam, self._view)
+            self._whole._unweighted_curvature, self.view.pick, p._weight(self.lam, self.view)
         )
 
 
@@ -571,10 +549,10 @@ class BatchLinearization(LinearLinearization):
 
 
 def applies(X: Array, s: Array, u: Array) -> bool:
-    """Whether `hvp` takes these arrays: NumPy, float32 or float64, contiguous data, one u per X, one logit.
+    """Whether `fused_hvp` takes these arrays: NumPy, float32 or float64, contiguous data, one u per X, one logit.
 
-    X (..., n, N, d), s (..., n, N, 1) and u (..., n, d) share their leading axes; where many u meet one X (runs over
-    shared data, several classes) products of matrices serve all of them with two reads.
+    X (..., n, N, d), s (..., n, N, 1) and u (..., n, d) must share their leading axes. If one X is multiplied by many u
+    (runs over shared data, several classes), products of matrices read it twice for all of them.
     """
     return (
         isinstance(X, np.ndarray)
@@ -589,25 +567,25 @@ def applies(X: Array, s: Array, u: Array) -> bool:
 def fused_hvp(
     X: np.ndarray, s: np.ndarray, r: np.ndarray | float, u: np.ndarray, rows: np.ndarray | None = None
 ) -> np.ndarray:
-    """X_i^T (s_i (X_i u_i)) + r_i u_i for every client and run; r is a number or broadcasts to u.  # (..., n, d)
+    """X_iᵀ (s_i (X_i u_i)) + r_i u_i for every client and run; r is a number or broadcasts to u.  # (..., n, d)
 
-    rows (n,): the first rows_i rows of X_i are client i's, the others padding; None if all are.
+    rows (n,): the rows of X_i beyond the first rows_i are padding; None if there is no padding.
     """
     N, d = X.shape[-2:]
     pairs = X.size // (N * d)  # of a run and a client
     out = np.empty((pairs, d), dtype=X.dtype)
     rate = np.ascontiguousarray(np.broadcast_to(np.asarray(r, dtype=X.dtype), u.shape)).reshape(pairs, d)
-    own = np.full(pairs, N) if rows is None else np.tile(rows, pairs // len(rows))
+    lengths = np.full(pairs, N) if rows is None else np.tile(rows, pairs // len(rows))
     data = (X.reshape(pairs, N, d), s.reshape(pairs, N), rate, np.ascontiguousarray(u).reshape(pairs, d))
-    over_rows(_hvp, pairs, 2 * X.size, *data, own, out)
+    over_rows(_hvp, pairs, 2 * X.size, *data, lengths, out)
     return out.reshape(u.shape)
 
 
 @njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def _hvp(begin, end, X, s, r, u, own, out):
+def _hvp(begin, end, X, s, r, u, lengths, out):
     d = X.shape[2]
     for i in range(begin, end):
-        N, rows, w, total = own[i], X[i], u[i], out[i]
+        N, rows, w, total = lengths[i], X[i], u[i], out[i]
         for c in range(d):
             total[c] = r[i, c] * w[c]
         single = N if N < 4 else N % 4

@@ -1,4 +1,4 @@
-"""Constants of a problem that hold at every x, and closed forms of them for linear models.
+"""Lipschitz constants of derivatives that hold at every x, in closed form for linear models.
 
 For a loss l of the logits a_k = X_k U of instance k, with features X_k and weights m_k (the mean, or λ_k/N),
 
@@ -6,12 +6,12 @@ For a loss l of the logits a_k = X_k U of instance k, with features X_k and weig
     ν_fx = c₂ λ_max(mean_k X_kX_kᵀ) (validation)     c₂ = 1/4 binary, 1/2 softmax
     ν_fλ = 0
 
-because |l'''| along a direction is a third central moment of a variable whose range is at most 1 (binary) or √2
-times the length of the direction (softmax), and a moment over range R is at most R³/(6√3); symmetric trilinear
-forms are largest on the diagonal. J is diag(x) or xᵀ for learnt L2 rates, so ν_J = 1; for instance weights row
-k of J is ∂l_k/N and ν_J = (c₂/N) √λ_max(Σ_k ‖X_k‖² X_kX_kᵀ). The mean cost is strongly convex with the smallest
-mean L2 rate where losses have no negative weight. λ_max of a moment is found through the smaller of its (d, d) matrix
-and its (N, N) Gram matrix; where both are large, its trace stands for it.
+|l'''| along a direction is the third central moment of a variable whose range is at most 1 (binary) or √2 (softmax)
+times the length of the direction. Such a moment over range R is at most R³/(6√3), and symmetric trilinear forms are
+largest on the diagonal. J is diag(x) or xᵀ for learnt L2 rates, so ν_J = 1. For instance weights, row k of J is ∂l_k/N
+and ν_J = (c₂/N) √λ_max(Σ_k ‖X_k‖² X_kX_kᵀ). If no loss has a negative weight, the mean cost is strongly convex with the
+smallest mean L2 rate. λ_max of a moment is computed from the smaller of its (d, d) matrix and its (N, N) Gram matrix;
+if both are large, the trace is an upper bound.
 """
 
 from __future__ import annotations
@@ -32,16 +32,12 @@ CHUNK_NUMBERS = 2**22  # numbers of the clients taken to the host at a time
 
 @dataclass(frozen=True)
 class Lipschitz:
-    """Lipschitz constants along x, largest over clients: of ∂_λ f_i, ∂_x f_i, J_i and H_i (spectral norm).
+    """Lipschitz constants along x, largest over clients, of ∂_λ f_i, ∂_x f_i, J_i and H_i (spectral norm).
 
     Parameters
     ----------
-    nu_flam : of ∂_λ f_i along x.
-    nu_fx : of ∂_x f_i.
-    nu_J : of ∂²_{xλ} g_i.
-    nu_H : of ∂²_x g_i.
-    strong_convexity : a lower bound on λ_min of the mean Hessian at every common x, if one is known.
-    holds_apart : whether it also bounds λ_min(mean_i H_i(x_i)) where the x_i differ, as when it comes from L2 rates.
+    strong_convexity : a lower bound on λ_min of the mean Hessian at every common x, if known.
+    holds_apart : whether it also bounds λ_min(mean_i H_i(x_i)) for different x_i, as a bound from L2 rates does.
 
     Examples
     --------
@@ -66,7 +62,7 @@ class Lipschitz:
 
 
 def representable(**constants: Any) -> Lipschitz | None:
-    """The constants, or None where one of them has left the range of floating point."""
+    """The constants, or None if one of them overflows."""
     numbers = [constants[name] for name in ("nu_flam", "nu_fx", "nu_J", "nu_H")]
     return Lipschitz(**constants) if all(map(math.isfinite, numbers)) else None
 
@@ -77,7 +73,7 @@ def loss_constants(logits: int) -> tuple[float, float]:
 
 
 def positive_modulus(low: float) -> float | None:
-    """`low` where it says anything."""
+    """`low` if it is positive and finite, else None."""
     return low if low > 0 and math.isfinite(low) else None
 
 

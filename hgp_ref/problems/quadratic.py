@@ -10,7 +10,7 @@ non-convex as long as the mean of the A_i is positive definite.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from hgp_ref import rounding, validation
 from hgp_ref.backend import Array, Namespace, detached, host_dtype, to_host
 from hgp_ref.problems import lipschitz as constants
 from hgp_ref.problems.base import (
+    Clients,
     FullProblem,
     Portable,
     array_mover,
@@ -36,20 +37,15 @@ from hgp_ref.validation import check_memory
 
 
 class Quadratic(Portable, FullProblem):
-    """Quadratic inner and outer costs; there are no instances, so there are no mini-batches.
-
-    A: (n, d_x, d_x) symmetric; b: (n, d_x); C: (n, d_lam, d_x); target t: (n, d_x);
-    outer_hessian Q: (n, d_x, d_x) symmetric, the identity by default; coupling D: (n, d_lam, d_x), 0 by default;
-    outer_reg: the number mu.
+    """Quadratic inner and outer costs. There are no instances, hence no mini-batches.
 
     Parameters
     ----------
-    A, b, C, target : arrays
-        As above.
-    outer_hessian, coupling : arrays, optional
-        Q and D.
-    outer_reg : float
-        μ.
+    A, b, C : A_i (n, d_x, d_x) symmetric, b_i (n, d_x), C_i (n, d_λ, d_x).
+    target : t_i (n, d_x).
+    outer_hessian : Q_i (n, d_x, d_x) symmetric; by default the identity.
+    coupling : D_i (n, d_λ, d_x); by default 0.
+    outer_reg : μ.
 
     Examples
     --------
@@ -59,7 +55,7 @@ class Quadratic(Portable, FullProblem):
     """
 
     broadcasts = True
-    trusted = True  # what as_problem need not check
+    trusted = True
 
     def __init__(self, A: Array, b: Array, C: Array, target: Array, *, outer_hessian: Array | None = None,
                  coupling: Array | None = None, outer_reg: float = 0.0) -> None:  # fmt: skip
@@ -92,20 +88,8 @@ class Quadratic(Portable, FullProblem):
                heterogeneity: float = 0.5) -> Quadratic:  # fmt: skip
         """A random problem on NumPy in float64: eigenvalues of every A_i in [1/condition, 1].
 
-        `heterogeneity` in [0, 1] goes from equal clients to independent ones. C_i and t_i are standard normal.
-
-        Parameters
-        ----------
-        n : clients.
-        dim_x : d_x.
-        dim_lam : d_λ.
-        seed : of the generator.
-        condition : largest by smallest eigenvalue allowed.
-        heterogeneity : how far clients are apart: 0 makes them alike.
-
-        Returns
-        -------
-        Quadratic.
+        `heterogeneity` in [0, 1] interpolates between equal A_i, b_i and independent ones. C_i and t_i are standard
+        normal.
         """
         n, dim_x = validation.integer("n", n), validation.integer("dim_x", dim_x)
         dim_lam = validation.integer("dim_lam", dim_lam)
@@ -116,8 +100,8 @@ class Quadratic(Portable, FullProblem):
         rng = np.random.default_rng(validation.integer("seed", seed, 0))
         spectrum = np.geomspace(1 / condition, 1, dim_x)
         bases = np.linalg.qr(rng.standard_normal((n + 1, dim_x, dim_x)))[0]
-        each = (bases * spectrum) @ bases.swapaxes(1, 2)  # (n + 1, d_x, d_x)
-        A = (1 - heterogeneity) * each[:1] + heterogeneity * each[1:]
+        matrices = (bases * spectrum) @ bases.swapaxes(1, 2)  # (n + 1, d_x, d_x)
+        A = (1 - heterogeneity) * matrices[:1] + heterogeneity * matrices[1:]
         b = rng.standard_normal((1, dim_x)) + heterogeneity * rng.standard_normal((n, dim_x))
         C = rng.standard_normal((n, dim_lam, dim_x))
         return cls((A + A.swapaxes(1, 2)) / 2, b, C, rng.standard_normal((n, dim_x)))
@@ -134,19 +118,19 @@ class Quadratic(Portable, FullProblem):
         )
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """1/2 x^T A_i x - b_i^T x + lam_i^T C_i x.  # (n,)"""
+        """½ xᵀ A_i x − b_iᵀ x + λ_iᵀ C_i x.  # (n,)"""
         self._check(x, lam, batch)
         xp = self._xp
         linear = xp.sum((0.5 * matvec(self._A, x, xp=xp) - self._b) * x, axis=-1)
         return linear + xp.sum(lam * matvec(self._C, x, xp=xp), axis=-1)
 
     def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """A_i x - b_i + C_i^T lam_i.  # (n, d_x)"""
+        """A_i x − b_i + C_iᵀ λ_i.  # (n, d_x)"""
         self._check(x, lam, batch)
         return matvec(self._A, x, xp=self._xp) - self._b + self._transposed(self._C, lam)
 
     def outer_cost(self, x: Array, lam: Array) -> Array:
-        """1/2 (x - t_i)^T Q_i (x - t_i) + lam_i^T D_i x + mu/2 |lam_i|^2.  # (n,)"""
+        """½ (x − t_i)ᵀ Q_i (x − t_i) + λ_iᵀ D_i x + (μ/2) |λ_i|².  # (n,)"""
         lead = self._check(x, lam)
         xp = self._xp
         gap = x - self._t
@@ -156,7 +140,7 @@ class Quadratic(Portable, FullProblem):
         return expand(cost, lead, 1, xp=xp)
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
-        """Q_i (x - t_i) + D_i^T lam_i and D_i x + mu lam_i.  # (n, d_x), (n, d_lam)"""
+        """Q_i (x − t_i) + D_iᵀ λ_i and D_i x + μ λ_i.  # (n, d_x), (n, d_λ)"""
         lead = self._check(x, lam)
         xp = self._xp
         f_x, f_lam = self._outer(x - self._t), self._mu * lam
@@ -171,7 +155,7 @@ class Quadratic(Portable, FullProblem):
         return QuadraticLinearization(self, self._check(x, lam, batch))
 
     def term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """|A||x| + |b| + |C^T||lam| and so on, each term times the number of roundings on its way, over K."""
+        """|A||x| + |b| + |Cᵀ||λ| and so on, each term times its number of roundings, divided by K."""
         lead = self._check(x, lam)
         if lead:
             raise ValueError(f"x and lam must have no leading run axes, got {lead}")
@@ -182,15 +166,15 @@ class Quadratic(Portable, FullProblem):
         return expand(self._A, self._check(x, lam, batch), 3, xp=self._xp)
 
     def jacobian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
-        """C_i.  # (n, d_lam, d_x)"""
+        """C_i.  # (n, d_λ, d_x)"""
         return expand(self._C, self._check(x, lam, batch), 3, xp=self._xp)
 
     def data_digest(self) -> str:
         """SHA-256 of all arrays and settings, which checkpoints compare."""
         return digest(self, self._A, self._b, self._C, self._t, self._Q, self._D, self._mu)
 
-    def restrict(self, clients: slice | Sequence[int] | np.ndarray) -> Quadratic:
-        """The same problem with some of its clients, a slice or indices."""
+    def restrict(self, clients: Clients) -> Quadratic:
+        """The same problem for some of its clients, a slice or indices."""
         which = client_indices(clients, self.n_clients)
         part = self._with(take_rows(which))
         part.clients = self.clients[which]
@@ -198,13 +182,13 @@ class Quadratic(Portable, FullProblem):
         return part
 
     def to(self, target: Any, dtype: Any = None) -> Quadratic:
-        """The same problem in another library (its name, or an array to be beside) and, if given, another dtype."""
-        moved = self._with(array_mover(target, dtype))
-        moved._xp = validation.same_kind(A=moved._A)
-        return moved
+        """The same problem in another library (its name, or one of its arrays) and, optionally, another dtype."""
+        other = self._with(array_mover(target, dtype))
+        other._xp = validation.same_kind(A=other._A)
+        return other
 
     def _with(self, change: Callable[[Array], Array]) -> Quadratic:
-        """A copy whose arrays are `change` of these."""
+        """A copy with `change` applied to every array."""
         changed = copy.copy(self)
         for name in ("_A", "_b", "_C", "_t", "_Q", "_D"):
             if getattr(self, name) is not None:
@@ -218,21 +202,21 @@ class Quadratic(Portable, FullProblem):
         return matvec(self._xp.matrix_transpose(matrix), lam, xp=self._xp)
 
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
-        """‖C_i‖ from above.  # (n,) on the host"""
+        """Upper bounds on ‖C_i‖.  # (n,) on the host"""
         return rounding.spectral_norms(constants.host(self._C))
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
-        """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, and λ_min(mean A_i) as the modulus; all on the safe side."""
+        """ν_H = ν_J = 0, ν_fx = ‖Q‖, ν_fλ = ‖D‖, modulus λ_min(mean A_i), with rounding included."""
         norm = {name: 0.0 if a is None else float(rounding.spectral_norms(constants.host(a)).max())
                 for name, a in (("Q", self._Q), ("D", self._D))}  # fmt: skip
-        A = constants.host(self._A) / self.n_clients  # before the sum, which may leave the range
-        off = rounding.mean_accuracy(self.n_clients) * float(rounding.norms(A.reshape(len(A), -1)).sum())
+        A = constants.host(self._A) / self.n_clients  # before the sum, which may overflow
+        error = rounding.mean_accuracy(self.n_clients) * float(rounding.norms(A.reshape(len(A), -1)).sum())
         return constants.representable(
             nu_flam=norm["D"],
             nu_fx=1.0 if self._Q is None else norm["Q"],
             nu_J=0.0,
             nu_H=0.0,
-            strong_convexity=constants.positive_modulus(float(rounding.lowest_eigenvalues(rounding.total(A))) - off),
+            strong_convexity=constants.positive_modulus(float(rounding.lowest_eigenvalues(rounding.total(A))) - error),
             holds_apart=True,
         )
 
@@ -248,7 +232,7 @@ class QuadraticLinearization:
         return self._apply(self._problem._A, u)
 
     def cross(self, u: Array) -> Array:
-        """C_i u_i.  # (n, d_lam)"""
+        """C_i u_i.  # (n, d_λ)"""
         return self._apply(self._problem._C, u)
 
     def products(self, u: Array) -> tuple[Array, Array]:
@@ -257,11 +241,10 @@ class QuadraticLinearization:
 
     def _apply(self, matrix: Array, u: Array) -> Array:
         p = self._problem
+        if type(u) is np.ndarray and u.shape == p._b.shape and u.dtype == p._b.dtype and not self._lead:
+            return (matrix @ u[..., None])[..., 0]  # the common case
         lead = check_argument("u", u, p._A, (p.n_clients, p.dim_x), "n_clients, dim_x")
-        product = matvec(matrix, u, xp=p._xp)
-        if lead == self._lead:
-            return product
-        return expand(product, run_axes(point=self._lead, u=lead), 2, xp=p._xp)
+        return expand(matvec(matrix, u, xp=p._xp), run_axes(point=self._lead, u=lead), 2, xp=p._xp)
 
 
 def _check_symmetric(name: str, a: Array, xp: Namespace) -> None:
@@ -273,17 +256,17 @@ def _check_symmetric(name: str, a: Array, xp: Namespace) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- term sizes
 #
-# Absolute values in place of numbers, each term times the number of its roundings. x − t rounds once, relative to
-# itself; from then on everything is sums of products. A product with a matrix of d columns is d roundings in any order.
-# Underflow is gradual: at most u times the smallest normal number a product.
+# The cost functions with absolute values in place of numbers, each term multiplied by its number of roundings. x − t
+# rounds once; everything else is sums of products. A product with a matrix of d columns has d roundings in any order.
+# Underflow is gradual: it adds at most u times the smallest normal number for every product.
 
 
 def quadratic_sizes(problem: Quadratic, x: Array, lam: Array) -> TermSizes:
-    """The sizes at x (n, d_x) and lam (n, d_lam)."""
+    """The sizes at x (n, d_x) and lam (n, d_λ)."""
     xp, p, d, k = problem._xp, problem, problem.dim_x, problem.dim_lam
-    K = 2 * (d + k) + 16  # more than any term below passes
+    K = 2 * (d + k) + 16  # at least the roundings of every term below
     tiny = K * float(np.finfo(host_dtype(x)).smallest_normal)
-    size, at = xp.abs(x), xp.abs(lam)
+    abs_x, abs_lam = xp.abs(x), xp.abs(lam)
     gap, mu = xp.abs(x - p._t), abs(p._mu)
     A, C, b = xp.abs(p._A), xp.abs(p._C), xp.abs(p._b)
 
@@ -296,23 +279,23 @@ def quadratic_sizes(problem: Quadratic, x: Array, lam: Array) -> TermSizes:
     def dot(a: Array, c: Array) -> Array:
         return xp.sum(a * c, axis=-1) + tiny
 
-    curved = gap if p._Q is None else times(xp.abs(p._Q), gap)
-    through = 0 if p._Q is None else d  # roundings of the product with Q
-    inner_cost = (2 * d + 4) * dot(0.5 * times(A, size) + b, size) + (d + k + 3) * dot(at, times(C, size))
-    inner_grad = (d + 2) * times(A, size) + 2 * b + (k + 2) * transposed(C, at)
-    outer_cost = (d + through + 5) * dot(0.5 * gap, curved) + 0.5 * mu * (k + 5) * dot(at, at)
-    along_x, along_lam = (through + 2) * curved, 3 * mu * at + tiny
+    Q_gap = gap if p._Q is None else times(xp.abs(p._Q), gap)
+    Q_roundings = 0 if p._Q is None else d  # of the product with Q
+    inner_cost = (2 * d + 4) * dot(0.5 * times(A, abs_x) + b, abs_x) + (d + k + 3) * dot(abs_lam, times(C, abs_x))
+    inner_grad = (d + 2) * times(A, abs_x) + 2 * b + (k + 2) * transposed(C, abs_lam)
+    outer_cost = (d + Q_roundings + 5) * dot(0.5 * gap, Q_gap) + 0.5 * mu * (k + 5) * dot(abs_lam, abs_lam)
+    f_x, f_lam = (Q_roundings + 2) * Q_gap, 3 * mu * abs_lam + tiny
     if p._D is not None:
         D = xp.abs(p._D)
-        outer_cost = outer_cost + (d + k + 3) * dot(at, times(D, size))
-        along_x = along_x + (k + 2) * transposed(D, at)
-        along_lam = along_lam + (d + 2) * times(D, size)
+        outer_cost = outer_cost + (d + k + 3) * dot(abs_lam, times(D, abs_x))
+        f_x = f_x + (k + 2) * transposed(D, abs_lam)
+        f_lam = f_lam + (d + 2) * times(D, abs_x)
     return TermSizes(
         roundings=K,
         inner_cost=inner_cost / K,
         inner_grad=inner_grad / K,
         outer_cost=(outer_cost + tiny) / K,
-        outer_grad=(along_x / K, along_lam / K),
+        outer_grad=(f_x / K, f_lam / K),
         hvp=lambda u: d * times(A, xp.abs(u)) / K,
         cross=lambda u: d * times(C, xp.abs(u)) / K,
     )

@@ -6,11 +6,11 @@
 Over ExactAverage with weights this is FedAvg [1] (FedProx [2] with μ > 0), over Gossip with fixed weights its
 decentralized form, over Push-Sum its form on directed graphs. A client takes ceil(N_i / batch size) steps an epoch.
 
-What is minimised, as a → 0. An exact mean gives Σ_i N_i g_i (N_i = 1 without weights), and so does Gossip without
-weights. Else z = A w has rows that sum to 1, A_ij = Θ̂_ij N_j / Σ_k Θ̂_ik N_k, and what is minimised is Σ_i π_i g_i with
-π A = π: over Gossip with a fixed symmetric Θ̂ π_i ∝ N_i [Θ̂ N]_i, not N_i, and over Push-Sum that begins anew with each
-round π is not even without weights. Many steps S a round bring π to N. Sums that run on, PushSum(debias="conserve"),
-give Σ_i N_i g_i whatever S is:
+Which cost is minimised as a → 0? Exact means give Σ_i N_i g_i (N_i = 1 without weights), and so does Gossip without
+weights. Otherwise z = A w with A_ij = Θ̂_ij N_j / Σ_k Θ̂_ik N_k, whose rows sum to 1, and the minimised cost is Σ_i π_i
+g_i with π A = π. Over Gossip with a fixed symmetric Θ̂, π_i ∝ N_i [Θ̂ N]_i and not N_i. Over Push-Sum with weights
+reset in each round, π is not uniform even without N. Many steps S per round bring π to N. PushSum(debias="conserve"),
+which carries sums over, gives Σ_i N_i g_i for every S:
 
     u ← P (u + N δ(z)),   c ← P c,   z = u / c,      from u = N x_0, c = N;  Σ_i u_i moves by Σ_i N_i δ_i exactly.
 
@@ -20,7 +20,7 @@ give Σ_i N_i g_i whatever S is:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
@@ -32,24 +32,27 @@ from hgp_ref.problems import Problem
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.batches import Epochs, MiniBatches, read_batches
 from hgp_ref.training.gradient_push import (
-    Descent,
+    STEP_SETTINGS,
+    Callback,
     Fit,
+    LocalGradient,
     Rate,
     Rates,
     TrainingLoop,
     TrainingMethod,
     TrainingMonitor,
-    changed_settings,
-    check_settings,
+    read_settings,
     read_start,
     train,
     without_function,
 )
+from hgp_ref.validation import Count, Nonnegative, checked
 
 CHECK_EVERY = 8  # rounds between two checks for divergence
 
 
-@dataclass(frozen=True)
+@checked(rounds=Count(), epochs=Count(), prox=Nonnegative(), **STEP_SETTINGS)
+@dataclass(frozen=True, repr=False)
 class LocalRounds(TrainingMethod):
     """Rounds in which clients train alone for some epochs and then average.
 
@@ -90,9 +93,7 @@ class LocalRounds(TrainingMethod):
     batches: MiniBatches | int | None = None
 
     def __post_init__(self) -> None:
-        check_settings(self, "rounds")
-        object.__setattr__(self, "epochs", validation.integer("epochs", self.epochs, 1, validation.LONGEST))
-        object.__setattr__(self, "prox", validation.nonnegative("prox", self.prox))
+        read_settings(self, self.rounds)
         if self.weights is not None:
             values = validation.real_array("weights", self.weights, (None,), "(n,)", 0.0)
             object.__setattr__(self, "weights", tuple(values.tolist()))
@@ -102,27 +103,26 @@ class LocalRounds(TrainingMethod):
         ):
             raise ValueError(f"batches of local rounds have a size, one seed and an offset only, got {batches!r}")
 
-    __repr__ = changed_settings
-
     def run(self, problem: FullProblem, lam: Array, net: Averaging, x0: Array | None, tol: float | None,
-            callback: Callable[[int, Array], object] | None, progress: bool) -> Fit:  # fmt: skip
+            callback: Callback | None, progress: bool) -> Fit:  # fmt: skip
         if lam.ndim > 2:
             raise ValueError(f"lam must have shape (n, d_lam) in local rounds, got {tuple(lam.shape)}")
         validation.instance("avg", net, Averaging)
         z = read_start(problem, lam, x0)
         rates = Rates(self.rounds, self.lr, self.milestones, self.decay)
-        rule = Descent(problem, lam, self.momentum, self.weight_decay, self.prox)
+        gradient = LocalGradient(problem, lam, self.momentum, self.weight_decay, self.prox)
         mixer = open_weighted(net, z, self.rounds, self.weights, running=True)
-        compared = replace(without_function(self), weights=None)  # each rank has those of its own clients
-        mixer.mixer.channel.check_same_on_all_ranks("hgp.train", method=compared, rates=rates.sample(), tol=tol,
-                                   callback=callback is not None)  # fmt: skip
+        settings = replace(without_function(self), weights=None)  # each rank has those of its own clients
+        mixer.mixer.channel.check_same_on_all_ranks(
+            "hgp.train", method=settings, rates=rates.sample(), tol=tol, callback=callback is not None
+        )
         batches = read_batches(self.batches)
         steps = Epochs(problem, None, 0, lam)
         if batches is not None:
             steps = Epochs(problem, batches.size, batches.seeds[0], lam, batches.offset)
-        monitor = TrainingMonitor(rule, z, rates.largest, mixer.mixer)
-        work = LocalEpochs(rule, rates, steps, self.epochs)
-        loop = TrainingLoop(mixer, work, monitor, self.rounds, False, CHECK_EVERY, tol, 1, callback)
+        monitor = TrainingMonitor(gradient, z, mixer.mixer)
+        update = LocalEpochs(gradient, rates, steps, self.epochs)
+        loop = TrainingLoop(mixer, update, monitor, self.rounds, False, CHECK_EVERY, tol, 1, callback)
         return loop.fit(z, "rounds" if progress else None, self)
 
 
@@ -138,7 +138,7 @@ def local_rounds(
     weights: Sequence[float] | np.ndarray | None = None,
     x0: Array | None = None,
     tol: float | None = None,
-    callback: Callable[[int, Array], object] | None = None,
+    callback: Callback | None = None,
     progress: bool = False,
 ) -> Fit:
     """Minimise Σ_k g_k(x, λ_k) by local rounds: short for `train` with `LocalRounds(rounds, lr, milestones, ...)`.
@@ -157,41 +157,41 @@ def local_rounds(
 
 
 class LocalEpochs:
-    """δ(z): from z through `epochs` epochs of a client's own data, drawn back to z by the proximal term."""
+    """δ(z): `epochs` epochs over a client's own data from z, with a proximal term towards z."""
 
-    def __init__(self, rule: Descent, rates: Rates | np.ndarray, steps: Epochs, epochs: int) -> None:
-        self.rule, self.steps, self.epochs = rule, steps, epochs
+    def __init__(self, gradient: LocalGradient, rates: Rates | np.ndarray, steps: Epochs, epochs: int) -> None:
+        self.gradient, self.steps, self.epochs = gradient, steps, epochs
         self.rates = rates.tolist() if isinstance(rates, np.ndarray) else rates
-        self.last: Array = None  # b, which goes on from round to round
+        self.last: Array = None  # b, which continues from round to round
 
-    def __call__(self, turn: int, z: Array) -> Array:
-        self.rate, w = self.rates[turn - 1], z
-        for epoch in range((turn - 1) * self.epochs, turn * self.epochs):
-            for batch, there in self.steps.steps(epoch):
-                w = self._step(w, batch, there, z)
+    def __call__(self, round: int, z: Array) -> Array:
+        self.rate, w = self.rates[round - 1], z
+        for epoch in range((round - 1) * self.epochs, round * self.epochs):
+            for batch, active in self.steps.steps(epoch):
+                w = self._step(w, batch, active, z)
         return w - z
 
-    def _step(self, w: Array, batch: Array | None, there: Array | None, anchor: Array) -> Array:
-        """One step of the clients that are still `there`; the others rest, their momentum too."""
-        b = self.rule.direction(w, batch, self.last, anchor)
-        if there is not None:
+    def _step(self, w: Array, batch: Array | None, active: Array | None, anchor: Array) -> Array:
+        """One step of the `active` clients, (n, 1) booleans or None for all; the others keep w and their momentum."""
+        b = self.gradient.direction(w, batch, self.last, anchor)
+        moved = w - self.rate * b
+        if active is not None:
             xp = array_namespace(w)
-            b = xp.where(there, b, xp.zeros_like(b) if self.last is None else self.last)
-            self.last = b
-            return xp.where(there, w - self.rate * b, w)
+            b = xp.where(active, b, xp.zeros_like(b) if self.last is None else self.last)
+            moved = xp.where(active, moved, w)
         self.last = b
-        return w - self.rate * b
+        return moved
 
 
 class WeightedMean:
-    """z_i = [Θ̂ (N u)]_i / [Θ̂ N]_i for weights N, the mean itself without any.
+    """z_i = [Θ̂ (N u)]_i / [Θ̂ N]_i for weights N; without weights, the mean.
 
-    Where the averaging conserves sums, both N u and c are carried, and `carry` returns that u.
+    If the averaging conserves sums, N u and c carry over from call to call, and `carry` returns that u.
     """
 
     def __init__(self, mixer: Mixer, weights: Array | None) -> None:
         self.mixer, self._weights = mixer, weights
-        self._u: Array = None  # where sums are carried
+        self._u: Array = None  # if sums carry over
         self._c = weights
 
     def average(self, u: Array) -> Array:
@@ -213,14 +213,14 @@ class WeightedMean:
 def open_weighted(
     avg: Averaging, like: Array, calls: int, weights: Sequence[float] | np.ndarray | None, running: bool = False
 ) -> WeightedMean:
-    """The weighted mean of `calls` calls, for arrays like `like` (n, d); `running` if what is carried is used."""
+    """The weighted mean for `calls` calls with arrays like `like` (n, d); `running` if the caller uses `carry`."""
     n = like.shape[-2]
     if weights is None:
         return WeightedMean(start_averaging([avg], n, like, calls), None)
     host = validation.real_array("weights", weights, (n,), f"({n},) = (n,)", 0.0)
     if not host.all():
-        raise ValueError(f"weights={weights!r} given, needed numbers > 0")
+        raise ValueError(f"weights must be numbers > 0, got {weights!r}")
     if avg.conserves and not running:
-        raise ValueError(f"weights given beside {avg!r}, needed an averaging that makes means, not sums")
+        raise ValueError(f"avg must compute means and not conserve sums if weights are given, got {avg!r}")
     c = from_host(host.astype(host_dtype(like))[:, None], like=like)
     return WeightedMean(start_averaging([avg], n, array_namespace(like).concat([like, c], axis=-1), calls), c)

@@ -1,4 +1,4 @@
-"""Fast kernels against their definitions: sparse steps pulled and pushed, in threads; products of matrices two ways."""
+"""Compiled kernels against their definitions: sparse steps by rows and columns, in threads; products of matrices."""
 
 from __future__ import annotations
 

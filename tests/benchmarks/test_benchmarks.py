@@ -1,4 +1,4 @@
-"""The benchmarks: that they run, report what they measured, and read back; how fast is for `python -m benchmarks`."""
+"""The benchmarks run, report what they measured, and can be read back. Speed is for `python -m benchmarks`."""
 
 from __future__ import annotations
 

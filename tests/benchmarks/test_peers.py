@@ -1,4 +1,4 @@
-"""A peer that computed something else would be no peer: each against hgp_ref or against what it should draw."""
+"""The implementations in other libraries compute the same as hgp_ref, or draw from the right distribution."""
 
 from __future__ import annotations
 

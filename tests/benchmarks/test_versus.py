@@ -1,4 +1,4 @@
-"""Two versions side by side: who is asked in which order, what is judged, and that each runs its own package."""
+"""Comparison of two versions: the order of the calls, the verdict, and that each runs its own package."""
 
 from __future__ import annotations
 

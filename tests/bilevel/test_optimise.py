@@ -1,4 +1,4 @@
-"""The outer loop against the few lines that it stands for, its gradient against differences of the re-solved cost."""
+"""The outer loop against a few explicit lines, and its gradient against differences of the re-solved cost."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_derivatives_that_are_not_finite_refuse_the_step():
             spoilt = 1.0 if (lam_now == lam).all() else np.nan
             return SimpleNamespace(hvp=lambda u: spoilt * at.hvp(u), cross=at.cross)
 
-    with pytest.warns(RuntimeWarning, match=r"hyper-gradient refused: problem: hvp\(u\) returned NaN"):
+    with pytest.warns(RuntimeWarning, match=r"hyper-gradient refused: problem.hvp\(u\) must return finite"):
         path = optimise(Broken(), lam, NET, outer_steps=9, train=TRAIN, estimate=ESTIMATE, update=Adam(0.02))
     assert path.stopped == "divergence" and [step.scale for step in path.steps] == [1.0, 0.0, 0.0]
     assert (path.lam[1] == path.lam[3]).all() and np.isfinite(path.lam).all()

@@ -1,4 +1,4 @@
-"""A loop in a file: killed at any moment and taken up again, it gives the same bytes; other runs' files are refused."""
+"""Checkpoints: a loop killed at any moment resumes with the same bytes; files of other runs are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for a certified step: it has an end, finds steps that are there to be found, and says why if not."""
+"""The search for a certified step: it terminates, finds possible steps, and states the reason if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates and projections against a few independent lines, and what they refuse."""
+"""Updates and projections against a few independent lines, and the arguments they refuse."""
 
 from __future__ import annotations
 

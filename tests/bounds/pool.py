@@ -1,4 +1,4 @@
-"""Settings on which bounds are judged: random ones, and constructed ones on which single terms are attained."""
+"""Settings for the bounds: random ones, and constructed ones in which single terms are attained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every public function of `hgp_ref.bounds` with nonsense: an error that names the argument, or no number and why."""
+"""Every public function of `hgp_ref.bounds` with bad arguments: an error that names the argument, or a reason."""
 
 from __future__ import annotations
 

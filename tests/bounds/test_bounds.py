@@ -1,4 +1,4 @@
-"""Every statement on the pool of settings, where it is attained, against hand-made numbers, and under attack."""
+"""Every statement on the pool of settings, where it is attained, against numbers by hand, and by search."""
 
 from __future__ import annotations
 

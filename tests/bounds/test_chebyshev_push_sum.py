@@ -1,4 +1,4 @@
-"""Bound F: its suprema against fine grids, the bound against runs, and what happens at its edges."""
+"""Bound F: its suprema against fine grids, the bound against runs, and its limiting cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bound that is slightly wrong must be noticed: altered copies of the package, each of which fails some check."""
+"""A slightly wrong bound must be noticed: each altered copy of the package fails some check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates at the edge of arithmetic, over the network too, and numbers that a certificate must not believe."""
+"""Certificates in extreme floating-point ranges, also over the network, and constants they must not trust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates from products alone: as valid as with matrices, small at large d_x, refused where nothing is known."""
+"""Certificates from products alone: as valid as with matrices, cheap at large d_x, refused if nothing is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A certificate that is slightly wrong must be noticed: altered copies of the package, each of which fails a check."""
+"""A slightly wrong certificate must be noticed: each altered copy of the package fails some check."""
 
 from __future__ import annotations
 

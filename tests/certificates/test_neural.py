@@ -1,4 +1,4 @@
-"""Certificates of neural clients: the formula at x where H̄ is positive definite or a constant is given, else words."""
+"""Certificates of neural clients: the formula at x if H̄ is positive definite or a constant is given, else an error."""
 
 from __future__ import annotations
 

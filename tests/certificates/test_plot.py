@@ -1,4 +1,4 @@
-"""The drawing of a certificate: its parts add up to the bound, and matplotlib is asked for by the name of its extra."""
+"""The plot of a certificate: its parts add up to the bound, and a missing matplotlib is named with its extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How accurate the reference itself is: truth by rational arithmetic, estimates of its error, symmetry of H."""
+"""The accuracy of the reference itself: truth by rational arithmetic, estimates of its error, symmetry of H."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""inner_solution: where to start, units, and minima that are not there."""
+"""inner_solution: starting points, units, and problems without a minimum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hyper-cleaning: the claims of the figure on several draws of the data, and `centre` against the exact reference."""
+"""Hyper-cleaning: the claims of the figure on several draws of the data; all data in one place against `exact`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Influence with a CNN, at a tiny size: the command runs, resumes with the same bytes, and says what it will cost."""
+"""Influence with a CNN, at a tiny size: the command runs, resumes with the same bytes, and states its cost."""
 
 from __future__ import annotations
 

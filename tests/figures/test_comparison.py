@@ -1,4 +1,4 @@
-"""The comparison with other methods: costs of reaching targets, chosen parameters, growth of traffic."""
+"""The comparison with other methods: values read off a curve, choices, and the growth of the traffic."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ function("bilevel.Adam", bilevel.Adam, lambda: dict(lr=0.1, betas=(0.9, 0.999), 
 function("bilevel.Estimator", bilevel.Estimator, lambda: dict(averaging_steps=2, iterations=4, eta=1.0))
 function("bilevel.Monitor", bilevel.Monitor, lambda: dict(measure=lambda x, lam: 1.0, patience=3))
 function("bilevel.Trainer", bilevel.Trainer, lambda: dict(method=SGP(8, 0.3), warm_start=True))
-function("bilevel.NonNegative", bilevel.NonNegative, dict)
 method("bilevel.Path.plot", small.path, lambda: dict(over="floats"))
 function(
     "bilevel.optimise",

@@ -6,9 +6,8 @@ import numpy as np
 
 import hgp_ref as hgp
 from fuzz import coverage, small
-from fuzz.small import FOLDER
 from fuzz.table import function, method
-from hgp_ref import methods, mixing, networks, neural, results
+from hgp_ref import methods, mixing, networks, neural
 
 EDGES = [(np.array([0, 1, 2]), np.array([1, 2, 0])), (np.array([1, 0]), np.array([2, 2]))]
 
@@ -75,7 +74,6 @@ for kind, owner in {
     method(f"mixing.{kind}.apply", owner, lambda: dict(u=small.rng().normal(size=(3, 4)), call=1), passes_nan=True)
     method(f"mixing.{kind}.steps_of", owner, lambda: dict(first=0, calls=2))
     method(f"mixing.{kind}.graphs_before", owner, lambda: dict(call=2))
-    method(f"mixing.{kind}.connect", owner)
 function("mixing.connect", lambda net, mode: mixing.connect(net, mode), lambda: dict(net=small.net(), mode="auto"))
 function(
     "mpi.gather",
@@ -86,12 +84,7 @@ function(
 for kind in ("AllToAll", "ParameterServer"):
     function(f"mixing.{kind}", getattr(mixing, kind), lambda: dict(n=3, clients=None))
 
-method("mixing.Traffic.in_words", lambda: mixing.Traffic(6, 24, 192, 2))
-
 # methods
-function("methods.Neumann", methods.Neumann, lambda: dict(eta=1.0))
-function("methods.Chebyshev", methods.Chebyshev, lambda: dict(low=0.1, high=1.0))
-function("methods.Tracking", methods.Tracking, lambda: dict(step=0.1))
 function("methods.Refined", methods.Refined, lambda: dict(method=methods.Neumann(0.5), cycles=2, steps=3))
 
 # runs
@@ -170,10 +163,7 @@ function(
 )
 
 # results
-method("results.Result.save", small.estimate, lambda: dict(path=FOLDER / "estimate.npz"))
 method("methods.Estimate.plot", small.estimate, lambda: dict(truth=small.estimate().value, ax=None))
-small.estimate().save(FOLDER / "good.npz")
-function("results.load", results.load, lambda: dict(path=FOLDER / "good.npz"))
 
 # backend
 ARRAY = np.ones((3, 4))
@@ -196,15 +186,11 @@ function("neural.Linear", neural.Linear, lambda: dict(inputs=4, outputs=3))
 function("neural.Conv2d", neural.Conv2d, lambda: dict(inputs=1, outputs=2, kernel=2, stride=1, padding="valid"))
 for name in ("AvgPool2d", "MaxPool2d"):
     function(f"neural.{name}", getattr(neural, name), lambda: dict(kernel=2, stride=2))
-for name in ("Flatten", "ReLU", "Softplus", "Tanh"):
-    function(f"neural.{name}", getattr(neural, name), dict)
 function(
     "neural.Sequential",
     lambda input_shape, layers, fused: neural.Sequential(input_shape, layers, neural.Tanh(), fused=fused),
     lambda: dict(input_shape=(4,), layers=neural.Linear(4, 3), fused=True),
 )
-for name in ("influence_cnn", "personalization_cnn"):
-    function(f"neural.{name}", getattr(neural, name), lambda: dict(classes=4))
 function("neural.Ensemble", neural.Ensemble, lambda: dict(model=small.model(), components=2))
 for kind, owner in {"Sequential": small.model, "Ensemble": lambda: neural.Ensemble(small.model(), 2)}.items():
     for member in ("forward", "logits"):
@@ -215,4 +201,4 @@ for kind, owner in {"Sequential": small.model, "Ensemble": lambda: neural.Ensemb
             passes_nan=True,
         )
     method(f"neural.{kind}.init", owner, lambda: dict(n=3, seed=0, like=np.ones(1), dtype="float64", same_for_all=True))
-    method(f"neural.{kind}.numbers", owner, lambda: dict(kept=True))
+    method(f"neural.{kind}.floats_per_instance", owner, lambda: dict(temporary=True))

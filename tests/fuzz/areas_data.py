@@ -1,4 +1,4 @@
-"""Data: sets that are drawn or come with packages, clients, images, EMNIST."""
+"""Data: synthetic and packaged data sets, clients, images, EMNIST."""
 
 from __future__ import annotations
 
@@ -16,11 +16,6 @@ from fuzz.table import function, method
 PARTITION = dict(labels=np.arange(40) % 4, n_clients=3, alpha=0.4, seed=0, min_per_client=1)
 function("data.dirichlet_partition", hgp.data.dirichlet_partition, lambda: dict(PARTITION))
 MIXTURE = dict(n_clients=3, n_train=4, n_val=4, n_test=4, dim=3, n_components=3, alpha=0.4, seed=0)
-function(
-    "data.synthetic_mixture",
-    hgp.data.synthetic_mixture,
-    lambda: MIXTURE | dict(variant="paper", bias=True),
-)
 for name in ("breast_cancer", "digits"):
     function(
         f"data.{name}",
@@ -66,9 +61,6 @@ function(
     lambda: {name: entries[0] for name, entries in _lists().items()},
     passes_nan=True,
 )
-function("data.draw_clusters", hgp.data.draw_clusters, lambda: dict(n_clusters=3, seed=0, variant="paper"))
-for name in ("part", "counts_of"):
-    method(f"data.Clients.{name}", _clients, lambda: dict(part="validation"))
 method("data.Clients.restrict", _clients, lambda: dict(clients=np.array([0, 2])))
 method("data.Clients.map_inputs", _clients, lambda: dict(change=lambda i, X: X - i))
 method("data.Clients.clustered", _clients, lambda: dict(means=np.array([0.2, 0.3]), stds=np.array([0.5, 0.6]), seed=0))
@@ -87,17 +79,13 @@ method("data.Images.take", _images, lambda: dict(which=np.array([0, 3, 5])))
 method("data.Images.sample", _images, lambda: dict(size=20, seed=0))
 function("data.Images.sample (a share)", lambda **given: _images().sample(**given), lambda: dict(size=0.5, seed=0))
 method("data.Images.only", _images, lambda: dict(labels=np.array([2, 0])))
-method("data.Images.upright", _images)
-method("data.Images.shrunk", _images, lambda: dict(size=2))
 method(
     "data.Images.clients",
     _images,
     lambda: dict(n_clients=3, alpha=5.0, seed=0, validation=0.2, test=0.2, dtype="float32"),
 )
-for name in ("digit_images", "mnist_sample"):
-    function(f"data.{name}", getattr(hgp.data, name), dict)
 
-# EMNIST: an archive beside, never the one in the network
+# EMNIST: a local archive, never a download
 ARCHIVE = FOLDER / "archive.zip"
 ARCHIVE.write_bytes(b"no images")
 SUMS = {"gzip.zip": hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()}

@@ -1,4 +1,4 @@
-"""The table: personalization."""
+"""Personalization."""
 
 from __future__ import annotations
 
@@ -55,14 +55,6 @@ function(
     lambda: (
         dict(rounds=4, lr=0.1, milestones=(2,), decay=0.1, momentum=0.5, batch_size=4, epochs=1, averaging="exact")
         | dict(averaging_steps=1, by_size=True, prox=0.1)
-    ),
-)
-function(
-    "personalization.OuterLoop",
-    personal.OuterLoop,
-    lambda: (
-        dict(outer_steps=1, lr=0.1, outer_l2=0.1, iterations=2, averaging_steps=2, eta=0.1, batch_size=4)
-        | dict(averaging="exact", outer_data="train", as_published=False)
     ),
 )
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -118,7 +118,6 @@ function(
     lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), est=small.estimate()),
 )
 function("certificates.Lanczos", hgp.certificates.Lanczos, lambda: dict(seed=3))
-method("certificates.Certificate.plot", small.certificate)
 function(
     "exact.tracking_rate",
     hgp.exact.tracking_rate,

@@ -1,4 +1,4 @@
-"""A worker process that is replaced when it dies or hangs: such a call is a fault, not the end of the tests."""
+"""A worker process that is replaced when it dies or hangs, so that such a call fails without ending the tests."""
 
 from __future__ import annotations
 

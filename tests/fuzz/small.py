@@ -1,4 +1,4 @@
-"""Small good objects: three clients, four parameters."""
+"""Small valid objects: three clients, four parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every public function with good arguments: what the bad values are put into."""
+"""The table of public functions with good arguments, into which bad values are inserted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad values by name: each is made from the good value that it replaces; `Unfit` where that makes no sense."""
+"""Bad values by name, each made from the good value that it replaces; `Unfit` where that is impossible."""
 
 from __future__ import annotations
 

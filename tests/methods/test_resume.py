@@ -1,4 +1,4 @@
-"""A run that goes on where another has ended is the longer run."""
+"""A resumed run equals one longer run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.libraries import LIBRARIES, assert_close, open_library
 import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.backend import to_host
-from hgp_ref.methods import Chebyshev, Neumann, Refined, Tracking
+from hgp_ref.methods import Chebyshev, Method, Neumann, Refined, Tracking
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
 
@@ -24,27 +24,70 @@ def run(problem, x, lam, avg, runs=None, **options):
     return hgp.hypergradient(problem, x, lam, avg if runs is None else [avg] * runs, **options)
 
 
+def quiet(*arguments, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # few iterations do not converge
+        return run(*arguments, **options)
+
+
 def halves(method, first, more, steps=3, **options):
     """Two runs, the second over later graphs."""
     problem, x, lam = options.pop("case")
-    start = run(problem, x, lam, hgp.PushSum(NET, steps), method=method, iterations=first, **options)
+    start = quiet(problem, x, lam, hgp.PushSum(NET, steps), method=method, iterations=first, **options)
     later = hgp.PushSum(NET.after(int(np.max(start.traffic.rounds))), steps)
     if "batches" in options:
         options["batches"] = replace(options["batches"], offset=first)
-    return run(problem, x, lam, later, method=method, iterations=more, resume=start, **options)
+    return quiet(problem, x, lam, later, method=method, iterations=more, resume=start, **options)
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"batches": hgp.MiniBatches(4)}, {"batches": hgp.MiniBatches(4, seed=[1, 2])}], ids=str
 )
-def test_the_series_goes_on_as_if_nothing_had_happened(options):
+@pytest.mark.parametrize("method", [Neumann(0.5), Chebyshev(0.2, 1.1)], ids=repr)
+def test_two_runs_equal_one(method, options):
     problem, x, lam = case = logistic()
-    whole = run(problem, x, lam, hgp.PushSum(NET, 3), method=Neumann(0.5), iterations=9, **options)
-    assert_close(halves(Neumann(0.5), 4, 5, case=case, **options).value, whole.value, 1e-12)
+    whole = quiet(problem, x, lam, hgp.PushSum(NET, 3), method=method, iterations=9, **options)
+    assert_close(halves(method, 4, 5, case=case, **options).value, whole.value, 1e-12)
+
+
+class HeavyBall(Method):
+    """A user's method, whose state is a dictionary."""
+
+    def init(self, start):
+        return {"residual": start.residual, "p": 0 * start.residual}
+
+    def step(self, state, mixer, derivatives):
+        r = mixer.average(state["residual"])
+        p = 0.5 * r + 0.3 * state["p"]
+        return p, {"residual": r - derivatives.hvp(p), "p": p}
+
+
+class Closure(HeavyBall):
+    """Its state is not data."""
+
+    def init(self, start):
+        return super().init(start) | {"function": lambda: 0}
+
+    def step(self, state, mixer, derivatives):
+        p, new = super().step(state, mixer, derivatives)
+        return p, new | {"function": state["function"]}
+
+
+def test_a_users_method_is_resumed_from_its_dictionary(tmp_path):
+    problem, x, lam = case = quadratic()
+    whole = run(problem, x, lam, hgp.PushSum(NET, 3), method=HeavyBall(), iterations=9)
+    assert_close(halves(HeavyBall(), 4, 5, case=case).value, whole.value, 1e-12)
+    assert set(hgp.load(whole.save(tmp_path / "e.npz")).state) == {"residual", "p"}
+    assert run(problem, x, lam, hgp.PushSum(NET, 3), method=HeavyBall(), iterations=99, tol=1e-3).stopped == "tolerance"
+    est = run(problem, x, lam, hgp.PushSum(NET, 3), method=Closure(), iterations=9)
+    assert est.state is None
+    est.save(tmp_path / "e.npz")
+    with pytest.raises(ValueError, match="resume must be an estimate that holds the state of .*Closure"):
+        run(problem, x, lam, hgp.PushSum(NET, 3), method=Closure(), iterations=3, resume=est)
 
 
 @pytest.mark.parametrize("method", [Tracking(0.3), Chebyshev(0.1, 1.1), Refined(Neumann(0.8), 2, 40)], ids=repr)
-def test_other_methods_lose_little(method):
+def test_other_methods_continue_to_converge(method):
     problem, x, lam = case = quadratic()
     truth = exact.hypergradient(problem, x, lam)
     resumed = halves(method, 12, 12, 40, case=case)
@@ -57,14 +100,17 @@ def test_other_methods_lose_little(method):
         assert_close(halves(method, 300, 500, case=case).value, truth, 1e-12)
 
 
-def test_bad_input_is_named():
+def test_bad_arguments_are_named():
     problem, x, lam = quadratic()
     est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), method=Tracking(0.3), iterations=5)
     for options, message in (
-        ({"resume": est, "method": Neumann(0.5)}, "resume: an estimate by Tracking"),
+        ({"resume": est, "method": Neumann(0.5)}, "resume must be an estimate by Neumann, got one by Tracking"),
         ({"resume": est, "method": Tracking(0.1), "w0": x}, "w0 and resume exclude each other"),
-        ({"resume": x, "method": Tracking(0.1)}, "(?s)resume=.* needed Estimate"),
-        ({"resume": est, "method": Tracking(0.1), "runs": 2}, "resume.w: shape"),
+        ({"resume": x, "method": Tracking(0.1)}, "(?s)resume must be an Estimate, got"),
+        (
+            {"resume": est, "method": Tracking(0.1), "runs": 2},
+            r"resume.w must have shape \(2, 3, 4\) .*got \(3, 4\)",
+        ),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             run(problem, x, lam, hgp.PushSum(NET, 3), iterations=3, **options)
@@ -94,22 +140,8 @@ def changed(parts, index, entry, value):
     return parts
 
 
-def quiet(*given, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a few iterations are no estimate
-        return run(*given, **options)
-
-
-def carries(method, options):
-    est = quiet(hgp.problems.LogisticRegression(*data()), np.full((3, 4), 0.1), np.full((3, 4), 0.2),
-                hgp.PushSum(NET, 3), method=method, iterations=6, **options)  # fmt: skip
-    return est.carried is not None
-
-
-RESUMABLE = [(method, options) for method in METHODS for options in KINDS if carries(method, options)]
-
-
-@pytest.mark.parametrize(("method", "options"), RESUMABLE, ids=str)
+@pytest.mark.parametrize("options", KINDS, ids=str)
+@pytest.mark.parametrize("method", METHODS, ids=repr)
 def test_an_estimate_of_another_point_is_refused(method, options):
     parts, x, lam = data(), np.full((3, 4), 0.1), np.full((3, 4), 0.2)
     problem = hgp.problems.LogisticRegression(*parts)
@@ -139,7 +171,7 @@ def test_an_estimate_of_another_point_is_refused(method, options):
 
 
 @pytest.mark.parametrize("method", [Neumann(0.3), Tracking(0.1)], ids=repr)
-def test_a_problem_of_ones_own_is_told_from_another_at_zero(method):
+def test_user_problems_that_differ_are_distinguished_at_zero(method):
     """At x = λ = 0 most of what a problem consists of has no effect on gradients: products show it."""
     rng = np.random.default_rng(0)
     A, C = np.stack([np.diag(rng.uniform(0.5, 1.5, 4)) for _ in range(3)]), rng.normal(size=(3, 2, 4))
@@ -181,7 +213,7 @@ def test_one_label_of_20000_is_noticed_in_float32(kind):
             quiet(other, x, lam, avg, eta=0.5, iterations=3, resume=est, **options)
 
 
-def test_rounding_of_another_order_of_sums_is_no_other_point():
+def test_another_order_of_sums_is_the_same_point():
     """Instances in another order give the same problem up to rounding; batches of it would differ."""
     parts, x, lam = data(N=500), np.full((3, 4), 0.1), np.full((3, 4), 0.2)
     est = quiet(hgp.problems.LogisticRegression(*parts), x, lam, hgp.PushSum(NET, 3), eta=0.5, iterations=6)
@@ -191,8 +223,9 @@ def test_rounding_of_another_order_of_sums_is_no_other_point():
     quiet(turned, x, lam, hgp.PushSum(NET, 3), eta=0.5, iterations=6, resume=est)
 
 
-@pytest.mark.parametrize(("method", "options"), RESUMABLE, ids=str)
-def test_a_loaded_estimate_goes_on_with_the_same_bits(method, options, tmp_path):
+@pytest.mark.parametrize("options", KINDS, ids=str)
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_a_loaded_estimate_continues_bit_for_bit(method, options, tmp_path):
     x, lam = np.full((3, 4), 0.1), np.full((3, 4), 0.2)
     problem = hgp.problems.LogisticRegression(*data())
     est = quiet(problem, x, lam, hgp.PushSum(NET, 3), method=method, iterations=6, **options)
@@ -200,14 +233,15 @@ def test_a_loaded_estimate_goes_on_with_the_same_bits(method, options, tmp_path)
     assert loaded == est
     given = dict(avg=hgp.PushSum(NET.after(40), 3), method=method, iterations=4, **options)
     there, here = quiet(problem, x, lam, resume=est, **given), quiet(problem, x, lam, resume=loaded, **given)
-    for name in ("value", "w", "carried", "residual_norms"):
+    for name in ("value", "w", "residual_norms"):
         assert getattr(there, name).tobytes() == getattr(here, name).tobytes(), name
+    assert there.state == here.state
     with pytest.raises(ValueError, match=ELSEWHERE):
         quiet(problem, x + 1, lam, resume=loaded, **given)
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_loaded_estimate_goes_on_in_every_library(name, tmp_path):
+def test_a_loaded_estimate_continues_in_every_library(name, tmp_path):
     lib = open_library(name)
     host = hgp.problems.LogisticRegression(*data(dtype="float32"))
     x, lam = (lib.asarray(np.full((3, 4), value, "float32")) for value in (0.1, 0.2))
@@ -222,7 +256,7 @@ def test_a_loaded_estimate_goes_on_in_every_library(name, tmp_path):
           resume=loaded)  # fmt: skip
 
 
-def test_an_estimate_without_a_sound_fingerprint_is_refused():
+def test_an_estimate_without_a_valid_fingerprint_is_refused():
     problem, x, lam = quadratic()
     avg, options = hgp.PushSum(NET, 3), dict(method=Tracking(0.1), iterations=5)
     est = quiet(problem, x, lam, avg, **options)

@@ -1,4 +1,4 @@
-"""What a run of HGP holds at once, in arrays like x: where these are all that is large, their number is the memory."""
+"""The number of arrays like x that a run of HGP holds at once, which determines its memory."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_run_that_does_not_shrink_warns_once_although_it_has_a_tolerance():
 def test_a_tolerance_met_before_the_last_cycle_is_not_met():
     """7 iterations in 5 cycles of 2 end in the fourth: what is left there is of the equation of that cycle."""
     method = hgp.methods.Refined(hgp.methods.Neumann(1.0), 5, 3)
-    with pytest.warns(hgp.ConvergenceWarning, match="7 iterations, which end before the last cycle of the method"):
+    with pytest.warns(hgp.ConvergenceWarning, match="7 iterations: the run ended before the last cycle of the method"):
         est = estimate(iterations=7, tol=0.99, method=method)
     assert est.residual_ratio <= 0.99 and est.stopped == "iterations" and "(tol=0.99 was not met)" in str(est)
 

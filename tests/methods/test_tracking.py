@@ -1,4 +1,4 @@
-"""Gradient tracking against a loop written out, its rate against eigenvalues, and where it must refuse."""
+"""Gradient tracking against an explicit loop, its rate against eigenvalues, and the runs it refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.libraries import assert_close
 import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.methods import Neumann, Tracking
-from hgp_ref.methods.spectrum import mixing
+from hgp_ref.methods.spectrum import measure_mixing
 from hgp_ref.methods.tracking import safe_step
 
 RTOL = 1e-12
@@ -224,9 +224,9 @@ def test_the_step_is_safe_where_weights_are_uneven(kind, steps):
     problem = hgp.problems.Quadratic(H, np.zeros((n, 1)), np.ones((n, 1, 1)), np.ones((n, 1)))
     x = np.zeros((n, 1))
     mean = hgp.mixing.start_averaging([hgp.PushSum(net, steps)], n, x, 1)
-    seen = mixing(mean, x)
+    seen = measure_mixing(mean, x)
     omega = np.linalg.matrix_power(net.mixing_matrix(1), 10_000).sum(axis=1)
-    assert 0.3 * omega.min() < seen.lightest < 1.5 * omega.min() and 0 < seen.tau < 1
+    assert 0.3 * omega.min() < seen.smallest_weight < 1.5 * omega.min() and 0 < seen.tau < 1
     assert exact.tracking_rate(H, net, safe_step(mean, problem.linearize(x, x), x), steps) < 1
     M = 3000 if kind == "chain" else 600
     est = hgp.hypergradient(problem, x, x, hgp.PushSum(net, steps), method=Tracking(), iterations=M)
@@ -253,7 +253,7 @@ def test_two_clients_that_hear_nobody_for_six_rounds_have_a_step():
     for seed in range(12):
         net = hgp.networks.RandomDirected(2, low=0.1, high=0.3, seed=seed)
         mean = hgp.mixing.start_averaging([hgp.PushSum(net, 1)], 2, x, 1)
-        assert 0.5 < mixing(mean, x).tau < 1
+        assert 0.5 < measure_mixing(mean, x).tau < 1
         assert safe_step(mean, problem.linearize(x, x), x) > 0
 
 
@@ -275,8 +275,11 @@ def test_what_clients_find_of_their_network():
     for net, tau in ((ring(3), 0.5), (ring(10), np.cos(np.pi / 10)), (hgp.networks.FullyConnected(4), 0.0)):
         avg = hgp.PushSum(net, 1)
         mean = hgp.mixing.start_averaging([avg], net.n, np.ones((net.n, 2)), 1)
-        assert mixing(mean, np.ones((net.n, 2))).tau == pytest.approx(tau, abs=0.05)
-    assert mixing(hgp.mixing.start_averaging([hgp.ExactAverage(1)], 1, np.ones((1, 2)), 1), np.ones((1, 2))).tau == 0
+        assert measure_mixing(mean, np.ones((net.n, 2))).tau == pytest.approx(tau, abs=0.05)
+    assert (
+        measure_mixing(hgp.mixing.start_averaging([hgp.ExactAverage(1)], 1, np.ones((1, 2)), 1), np.ones((1, 2))).tau
+        == 0
+    )
 
 
 def pair(*shares, then=40):
@@ -288,19 +291,19 @@ def pair(*shares, then=40):
 @pytest.mark.filterwarnings("ignore:.*strongly connected")
 def test_rounds_that_leave_all_and_then_nothing_are_counted_over_the_whole_run():
     """Windows of the first 6 rounds that left everything say nothing of a round: 0.02 is left after all 12."""
-    seen = mixing(pair(*[1.0] * 6), np.ones((2, 2)))
+    seen = measure_mixing(pair(*[1.0] * 6), np.ones((2, 2)))
     assert seen.rounds == 12 and seen.tau == pytest.approx(0.02 ** (1 / 12), rel=1e-12)
 
 
 @pytest.mark.parametrize("share", [0.7, 0.9, 0.999, 1 - 1e-4])
 def test_rounds_that_leave_a_share_are_counted_by_their_windows(share):
     """Of 6 rounds with τ the long run remembers nothing once all is averaged; a window of 2 rounds leaves τ²."""
-    seen = mixing(pair(*[share] * 6), np.ones((2, 2)))
+    seen = measure_mixing(pair(*[share] * 6), np.ones((2, 2)))
     assert seen.rounds == 12 and seen.tau == pytest.approx(share, rel=1e-9)
 
 
 def test_windows_are_judged_by_their_mean():
-    seen = mixing(pair(0.9, 0.9, 0.6, 0.6, 0.3, 0.3), np.ones((2, 2)))
+    seen = measure_mixing(pair(0.9, 0.9, 0.6, 0.6, 0.3, 0.3), np.ones((2, 2)))
     assert seen.tau == pytest.approx(((0.9**2 + 0.6**2 + 0.3**2) / 3) ** 0.5, rel=1e-9)
 
 
@@ -312,5 +315,5 @@ def test_bad_steps_are_named(step):
 
 def test_flat_clients_need_a_step():
     problem = hgp.problems.Quadratic(np.zeros((3, 2, 2)), np.ones((3, 2)), np.ones((3, 1, 2)), np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="step: .* give step"):
+    with pytest.raises(ValueError, match="step must be given: "):
         hgp.hypergradient(problem, np.ones((3, 2)), np.zeros((3, 1)), hgp.PushSum(NET, 2), method=Tracking())

@@ -1,4 +1,4 @@
-"""Channels against explicit products of mixing matrices, and their ledger against the edges of the graphs."""
+"""Channels against explicit products of mixing matrices, and their traffic against the edges of the graphs."""
 
 from __future__ import annotations
 

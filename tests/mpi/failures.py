@@ -1,4 +1,4 @@
-"""On two ranks or more: something goes wrong on one of them while the others are in the middle of a run."""
+"""On two ranks or more: a failure on one of them while the others are in a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On two ranks: the products of one rank's clients are NaN, always or in one call only; every rank says so."""
+"""On two ranks: products of one rank's clients are NaN, always or in one call; every rank reports it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main(last: int) -> None:
                     spoiled, x[net.clients], lam[net.clients], hgp.PushSum(net, 5), method=method, iterations=60
                 )
             except ValueError as error:
-                assert str(error).startswith("problem: hvp(u) returned NaN"), (method, first, error)
+                assert str(error).startswith("problem.hvp(u) must return finite"), (method, first, error)
             else:
                 raise AssertionError(f"{method!r}: NaN in call {first} is not an error")
     try:
@@ -41,7 +41,7 @@ def main(last: int) -> None:
             milestones=(0.6, 0.8),
         )
     except ValueError as error:
-        assert str(error).startswith("problem: inner_grad(x, lam) returned NaN"), error
+        assert str(error).startswith("problem.inner_grad(x, lam) must return finite"), error
     else:
         raise AssertionError("NaN in a gradient is not an error")
 

@@ -1,4 +1,4 @@
-"""On two ranks or more: what does not fit is an error with the same words on every rank, after which all go on."""
+"""On two ranks or more: a mismatch raises the same error on every rank, after which all can continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients on several ranks: equal to the simulation, and never a hang."""
+"""Clients on several ranks: results equal the simulation, and no run hangs."""
 
 from __future__ import annotations
 

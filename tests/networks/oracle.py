@@ -1,4 +1,4 @@
-"""The random graphs once more, in Python integers, one client at a time: slow, and sharing only the stream numbers."""
+"""The random graphs in Python integers, one client at a time: slow, and sharing only the stream numbers."""
 
 from __future__ import annotations
 

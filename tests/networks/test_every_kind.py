@@ -1,4 +1,4 @@
-"""What holds for every network: all ways of asking give the same matrix, columns sum to one, everyone hears itself."""
+"""Properties of every network: all methods give the same matrix, columns sum to one, every client has a self-loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hgp_ref import networks
 from hgp_ref._kernels import graphs
 from hgp_ref.philox import MAX_STEP
 
-from .own import Ring
+from .user_networks import Ring
 
 EPS = np.finfo(np.float64).eps
 

@@ -1,4 +1,4 @@
-"""Large sparse networks: memory of the edges, never n x n."""
+"""Large sparse networks: memory proportional to the edges, never n × n."""
 
 from __future__ import annotations
 

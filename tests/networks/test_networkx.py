@@ -1,4 +1,4 @@
-"""Schedule takes networkx graphs: which node is which client, which way edges go, and weights only if asked."""
+"""Schedule accepts networkx graphs: the order of nodes, the direction of edges, and optional weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network of one's own that says it repeats, but does not."""
+"""A user's network that states a period but does not repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs without self-loops: values meet if and only if a product of the matrices is positive."""
+"""Graphs without self-loops: averages converge if and only if a product of the matrices is positive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import hgp_ref as hgp
 from hgp_ref.networks import Disconnected, Network, Periodic, diagnose_connectivity
 from hgp_ref.networks.connectivity import periodic
 
-from .own import Bare
+from .user_networks import Bare
 
 
 class Given(Network):

@@ -1,4 +1,4 @@
-"""What Schedule takes: low precision made exact, sparse matrices, and how many clients it sees."""
+"""Inputs of Schedule: low precision made exact, sparse matrices, and the number of clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links that lose and delay, clients that sleep: what is drawn, from what, and how it may be asked for."""
+"""Lossy and delayed links, inactive clients: what is drawn, from which random numbers, and how it is queried."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hgp_ref import networks
 from hgp_ref.networks import FullyConnected, RandomDirected, RandomOut, Schedule, Unreliable
 from hgp_ref.philox import MAX_STEP, SLEEP, below, key, philox4x32, step_counter
 
-from .own import Ring
+from .user_networks import Ring
 
 
 def test_the_fate_of_a_message_is_one_counter():

@@ -1,4 +1,4 @@
-"""The three neural problems and one of a user's own, on small networks and unequal clients."""
+"""The three neural problems and a user's problem, on small networks and clients of unequal size."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Temperature(NeuralCost):
         s = xp.exp(lam)[:, :, None]
         return s * self.loss.slope(s * z, view.targets, xp=xp)
 
-    def bend(self, z, lam, view, z_dot, xp):
+    def curvature(self, z, lam, view, z_dot, xp):
         s = xp.exp(lam)[:, :, None]
-        return s * self.curved(s * z, s * z_dot, xp)
+        return s * self.softmax_curvature(s * z, s * z_dot, xp)
 
     def along_lam(self, z, lam, view, xp):
         a = xp.exp(lam)[:, :, None] * z
@@ -39,7 +39,7 @@ class Temperature(NeuralCost):
     def cross(self, z, lam, view, z_dot, xp):
         a, a_dot = xp.exp(lam)[:, :, None] * z, xp.exp(lam)[:, :, None] * z_dot
         p = self.loss.slope(a, view.targets, xp=xp)
-        each = xp.sum(a_dot * p + a * self.curved(a, a_dot, xp), axis=-1)
+        each = xp.sum(a_dot * p + a * self.softmax_curvature(a, a_dot, xp), axis=-1)
         return xp.sum(view.mean * each, axis=-1, keepdims=True)
 
 

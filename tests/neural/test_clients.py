@@ -1,4 +1,4 @@
-"""What a client computes depends on that client alone, bit for bit; float32 stays float32."""
+"""A client's results depend on that client alone, bit for bit; float32 stays float32."""
 
 from __future__ import annotations
 

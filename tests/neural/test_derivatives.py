@@ -1,4 +1,4 @@
-"""Against differences, exact Hessians, symmetry: what must hold without another library to compare with."""
+"""Derivatives against differences, exact Hessians and symmetry, without another library."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def test_compiled_steps_give_the_numbers_of_the_text(model):
 class Leaky(neural.ReLU):
     """A slope of 0.1 below zero."""
 
-    def push(self, kept, a_dot, xp):
-        return xp.where(kept, 0.1 * a_dot, a_dot)
+    def jvp(self, saved, a_dot, xp):
+        return xp.where(saved, 0.1 * a_dot, a_dot)
 
 
 class Doubled(neural.Linear):
     """Twice what `Linear` gives."""
 
     def forward(self, p, a, xp):
-        z, kept = super().forward(p, a, xp)
-        return 2 * z, kept
+        z, saved = super().forward(p, a, xp)
+        return 2 * z, saved
 
 
 class Least(neural.MaxPool2d):

@@ -1,4 +1,4 @@
-"""One text on every array library: the numbers of NumPy to 1e-12, on the library's device, without a transfer."""
+"""The same code on every array library: the numbers of NumPy to 1e-12, on the device, without a transfer."""
 
 from __future__ import annotations
 

@@ -118,11 +118,11 @@ def test_chunks_and_the_budget_change_no_bit(kind, monkeypatch):
     c = make(kind, smooth=False, counts=(5, 5, 5))
     for batch in (None, c.batch):
         whole = methods(c.problem, c.x, c.lam, c.u, batch)
-        assert c.problem.linearize(c.x, c.lam, batch)._kept is not None
+        assert c.problem.linearize(c.x, c.lam, batch)._stored is not None
         with monkeypatch.context() as patch:
             patch.setattr(neural_parts, "CHUNK_BYTES", 1)
-            patch.setattr(neural_parts, "KEEP_BYTES", 0)
-            assert c.problem.linearize(c.x, c.lam, batch)._kept is None
+            patch.setattr(neural_parts, "LINEARIZATION_BYTES", 0)
+            assert c.problem.linearize(c.x, c.lam, batch)._stored is None
             for actual, expected in zip(methods(c.problem, c.x, c.lam, c.u, batch), whole, strict=True):
                 np.testing.assert_array_equal(actual, expected)
 
@@ -130,7 +130,7 @@ def test_chunks_and_the_budget_change_no_bit(kind, monkeypatch):
 def test_chunks_hold_the_stated_bytes(monkeypatch):
     c = make("mask", counts=(5, 5, 5, 4, 4))
     parts = c.problem._enter(c.x, c.lam)
-    one = 5 * c.problem.model.numbers(kept=False) * 8
+    one = 5 * c.problem.model.floats_per_instance(temporary=True) * 8
     for size, expected in ((2**30, [3, 2]), (2 * one, [2, 1, 2]), (2 * one - 1, [1, 1, 1, 2]), (1, [1] * 5)):
         monkeypatch.setattr(neural_parts, "CHUNK_BYTES", size)
         assert [part.clients.stop - part.clients.start for part in parts] == expected
@@ -139,7 +139,7 @@ def test_chunks_hold_the_stated_bytes(monkeypatch):
 
 def test_a_linearization_does_not_follow_later_changes(monkeypatch):
     for budget in (2**31, 0):
-        monkeypatch.setattr(neural_parts, "KEEP_BYTES", budget)
+        monkeypatch.setattr(neural_parts, "LINEARIZATION_BYTES", budget)
         c = make("mask")
         lin = c.problem.linearize(c.x, c.lam)
         expected = c.problem.linearize(c.x.copy(), c.lam.copy()).products(c.u)
@@ -278,17 +278,21 @@ X, Y = np.ones((2, 3, 1, 6, 5)), np.zeros((2, 3), dtype=int)
         (lambda: PersonalMask(MODEL, X, Y[:1]), ValueError, "y must have 2 clients as X, got 1"),
         (lambda: PersonalMask(MODEL, X, Y, X), ValueError, "got y_val=None"),
         (lambda: PersonalMask(MODEL, X, Y, X[:1], Y[:1]), ValueError, "X_val must have 2 clients as X, got 1"),
-        (lambda: PersonalMask(MODEL, X, Y, l2=-1.0), ValueError, "l2=-1.0 given"),
-        (lambda: PersonalMask(MODEL, X, Y, scale=0.0), ValueError, "scale=0.0 given"),
+        (lambda: PersonalMask(MODEL, X, Y, l2=-1.0), ValueError, "l2 must be a finite number >= 0, got -1.0"),
+        (lambda: PersonalMask(MODEL, X, Y, scale=0.0), ValueError, "scale must be a finite number > 0, got 0.0"),
         (lambda: PersonalMask("cnn", X, Y), TypeError, "model must be a hgp_ref.neural.Sequential, got str"),
         (
             lambda: PersonalMask(neural.Sequential((1, 6, 5), neural.Conv2d(1, 2, 2)), X, Y),
             ValueError,
             "logits of C >= 2 classes",
         ),
-        (lambda: PersonalMixture(MODEL, X, Y, components=0), ValueError, "components=0 given"),
+        (lambda: PersonalMixture(MODEL, X, Y, components=0), ValueError, "components must be an integer >= 1, got 0"),
         (lambda: NeuralInstanceWeights(MODEL, [], [], X, Y), ValueError, "got list without instances"),
-        (lambda: PersonalMask(MODEL, X, Y).restrict([2]), ValueError, "needed an integer from 0 to 1"),
+        (
+            lambda: PersonalMask(MODEL, X, Y).restrict([2]),
+            ValueError,
+            "clients[0] must be an integer from 0 to 1, got 2",
+        ),
         (
             lambda: PersonalMask(MODEL, X, Y).restrict(slice(2, 2)),
             ValueError,
@@ -307,7 +311,7 @@ X, Y = np.ones((2, 3, 1, 6, 5)), np.zeros((2, 3), dtype=int)
         ),
     ],
 )
-def test_errors_say_what_was_given_and_what_is_needed(call, error, says):
+def test_errors_name_the_argument(call, error, says):
     with pytest.raises(error) as caught:
         call()
     assert says in str(caught.value)
@@ -324,15 +328,15 @@ class Bias(hgp.problems.NeuralCost):
     def slope(self, z, lam, view, xp):
         return self._said("slope", self.loss.slope(z + lam[:, None, :], view.targets, xp=xp))
 
-    def bend(self, z, lam, view, z_dot, xp):
-        return self._said("bend", self.curved(z + lam[:, None, :], z_dot, xp))
+    def curvature(self, z, lam, view, z_dot, xp):
+        return self._said("curvature", self.softmax_curvature(z + lam[:, None, :], z_dot, xp))
 
     def along_lam(self, z, lam, view, xp):
         each = self.loss.slope(z + lam[:, None, :], view.targets, xp=xp)
         return self._said("along_lam", xp.sum(view.mean[..., None] * each, axis=1))
 
     def cross(self, z, lam, view, z_dot, xp):
-        each = self.curved(z + lam[:, None, :], z_dot, xp)
+        each = self.softmax_curvature(z + lam[:, None, :], z_dot, xp)
         return self._said("cross", xp.sum(view.mean[..., None] * each, axis=1))
 
     def scores(self, z, lam, xp):
@@ -352,8 +356,8 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("how", SPOILT)
-@pytest.mark.parametrize("name", ["value", "slope", "bend", "along_lam", "cross", "scores"])
-def test_an_answer_of_a_wrong_shape_or_kind_is_named_and_not_spread(name, how):
+@pytest.mark.parametrize("name", ["value", "slope", "curvature", "along_lam", "cross", "scores"])
+def test_results_of_a_wrong_shape_or_kind_are_refused(name, how):
     rng = np.random.default_rng(0)
     model = hgp.neural.Sequential((4,), hgp.neural.Linear(4, 3))
     cost = Bias(3, 3)
@@ -363,12 +367,12 @@ def test_an_answer_of_a_wrong_shape_or_kind_is_named_and_not_spread(name, how):
     x, lam = model.init(3), np.zeros((3, 3))
     calls = {
         "value": problem.inner_cost, "slope": problem.inner_grad, "along_lam": problem.outer_grad,
-        "bend": lambda x, lam: problem.linearize(x, lam).hvp(x), "scores": problem.accuracy,
+        "curvature": lambda x, lam: problem.linearize(x, lam).hvp(x), "scores": problem.accuracy,
         "cross": lambda x, lam: problem.linearize(x, lam).cross(x),
     }  # fmt: skip
     calls[name](x, lam)
     cost.spoil = {name: SPOILT[how]}
-    with pytest.raises((ValueError, TypeError), match=rf"Bias\.{name} returned .*, needed"):
+    with pytest.raises((ValueError, TypeError), match=rf"^Bias\.{name} must return .*, got"):
         calls[name](x, lam)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import hgp_ref as hgp
 from hgp_ref import neural, problems
-from hgp_ref.problems import neural as neural_sizes
+from hgp_ref.problems import neural_sizes
 from hgp_ref.problems.term_sizes import allowance
 from hgp_ref.problems.transforms import InnerGradientProblem, WeightedClients
 
@@ -207,7 +207,7 @@ def test_equal_pixels_of_blank_images_are_no_doubt():
 # ---- what has no sizes
 
 
-class OwnCost(problems.personal.ShiftedCrossEntropy):
+class OwnCost(problems.neural_costs.ShiftedCrossEntropy):
     pass
 
 
@@ -218,12 +218,12 @@ class OwnLayer(neural.ReLU):
 def test_what_is_not_of_this_package_has_no_sizes():
     X, y = np.ones((2, 3, 4)), np.array([[0, 1, 2]] * 2)
     plain, own = (neural.Sequential((4,), neural.Linear(4, 3), layer()) for layer in (neural.ReLU, OwnLayer))
-    cost, shifted = OwnCost(3, 3), problems.personal.ShiftedCrossEntropy(3, 3)
+    cost, shifted = OwnCost(3, 3), problems.neural_costs.ShiftedCrossEntropy(3, 3)
     assert problems.NeuralProblem(plain, shifted, X, y).term_sizes is not None
     for problem in (
         problems.NeuralProblem(plain, cost, X, y), problems.NeuralProblem(plain, shifted, X, y, outer=cost),
         problems.NeuralProblem(own, shifted, X, y), problem_cases.make("temperature").problem,
-        problems.NeuralProblem(neural.Ensemble(own, 2), problems.personal.MixedCrossEntropy(3, 2), X, y),
+        problems.NeuralProblem(neural.Ensemble(own, 2), problems.neural_costs.MixedCrossEntropy(3, 2), X, y),
     ):  # fmt: skip
         assert problem.term_sizes is None
         assert problems.as_problem(problem).term_sizes is None
@@ -342,7 +342,7 @@ def test_blocks_of_instances(kind, monkeypatch):
     case = problem_cases.make(kind, False, 3, "float32")
     whole, _ = sizes_of(case.problem, case.x, case.lam, case.u)
     monkeypatch.setattr(neural_sizes, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(neural_sizes, "KEPT_BYTES", 0)
+    monkeypatch.setattr(neural_sizes, "STORED_BYTES", 0)
     shares(case.problem, case.x, case.lam, case.u)
     parts, _ = sizes_of(case.problem, case.x, case.lam, case.u)
     for name, size in whole.items():

@@ -1,4 +1,4 @@
-"""Parts of clients in several threads: the same bits as one after the other, errors and their silence included."""
+"""Groups of clients in several threads: the same bits as in one, including errors and warnings."""
 
 from __future__ import annotations
 

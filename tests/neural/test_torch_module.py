@@ -187,7 +187,7 @@ def test_costs_without_a_graph_are_errors_not_zeros():
             call(x, lam)
     half, x, lam = simple(lambda z, y, lam: lam[0].detach() * (z[:, 0] - y) ** 2)
     half.linearize(x, lam).hvp(x)
-    with pytest.raises(RuntimeError, match="inner_cost: it changes with lam, .* its second derivative"):
+    with pytest.raises(RuntimeError, match="inner_cost: the cost changes with lam, .* its second derivative"):
         half.linearize(x, lam).products(x)
     none, x, lam = simple(lambda z, y, lam: z[:, 0] + lam[0])  # linear: these second derivatives are zero
     hvp, cross = none.linearize(x, lam).products(x)

@@ -1,4 +1,4 @@
-"""The peer of the benchmark computes what it is compared with."""
+"""The PyTorch implementation of the benchmark computes the same as hgp_ref."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each method is expected to need, against an own derivation."""
+"""The expected cost of each method, against an independent derivation."""
 
 from __future__ import annotations
 

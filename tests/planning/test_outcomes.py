@@ -1,4 +1,4 @@
-"""Outcomes of plans: what `met` is about, what is counted, and what is printed."""
+"""Outcomes of plans: the meaning of `met`, the counted traffic, and the printed text."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def test_a_continuation_that_diverges_leaves_what_was_there():
     before = execution.traffic
     same, method = execution.continue_run(est, planner.Segment(Tracking(60.0), 1, 400, None, {}))
     more, stage = execution.traffic - before, execution.stages[1]
-    assert same is est and method.given == 30.0 and more.floats > 0
+    assert same is est and method.step_size == 30.0 and more.floats > 0
     assert stage.diverged and 0 < stage.iterations < 400 and stage.traffic == more
 
 

@@ -1,4 +1,4 @@
-"""Plans: what they find out, what they choose, that they keep what they promise, and go on where they miss."""
+"""Plans: their measurements, choices and claims, and how they continue when they miss the target."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_diverged_run_restarts_with_gentler_settings():
     wild = dataclasses.replace(plan, method=Tracking(6.0), steps=1, iterations=60)
     out = wild.run(against="x")
     assert out.met and relative_error(problem, x, lam, out) <= 1e-5
-    assert out.method.given < 6.0
+    assert out.method.step_size < 6.0
     narrow = dataclasses.replace(plan, method=Chebyshev(0.19, 0.2), steps=12, iterations=60)
     assert narrow.run(against="x").met
 

@@ -1,4 +1,4 @@
-"""What clients find out before a plan: intervals that contain the spectrum, over unreliable links too, or words."""
+"""Measurements before a plan: intervals that contain the spectrum, also over unreliable links, or an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref.methods.spectrum import averaging_rounding, extremes, start_rows, watch_mixing
+from hgp_ref.methods.spectrum import averaging_rounding, extremes, measure_mixing, start_rows
 from hgp_ref.mixing import push_sum_for, start_averaging
 from hgp_ref.networks import FullyConnected, RandomDirected, Schedule, SelfLoops, Unreliable
 from hgp_ref.planning import probe
@@ -54,11 +54,13 @@ def test_means_of_client_eigenvalues_are_enclosed(n, lossy):
         values = np.random.default_rng(seed).normal(size=(n, 3))
         values[:, 2] = 0.1  # equal numbers round
         mixer = start_averaging([push_sum_for(net, 1)], n, np.zeros((n, 2)), 100)
-        seen = watch_mixing(mixer, np.zeros((n, 2)), values, np.abs(values))
-        slack = seen.rounding * seen.flooded.max()
-        assert np.all(values.mean(axis=0) <= seen.most + slack) and np.all(seen.most <= values.max(axis=0) + slack)
+        seen = measure_mixing(mixer, np.zeros((n, 2)), values, np.abs(values))
+        slack = seen.rounding * seen.maxima.max()
+        assert np.all(values.mean(axis=0) <= seen.upper_means + slack) and np.all(
+            seen.upper_means <= values.max(axis=0) + slack
+        )
         assert 0 <= slack < 1e-9 and (n > 1) == (slack > 0)
-        assert np.array_equal(seen.flooded, np.abs(values).max(axis=0))
+        assert np.array_equal(seen.maxima, np.abs(values).max(axis=0))
 
 
 def test_rounding_of_averages_is_that_of_certificates():

@@ -81,17 +81,17 @@ def test_known_batches_do_not_change_between_versions():
 
 
 BAD = {
-    "size 0": ({"size": 0}, "size=0 given, needed an integer from 1 to 2147483647"),
+    "size 0": ({"size": 0}, "size must be an integer from 1 to 2147483647, got 0"),
     "no counts": ({"counts": []}, r"counts must be \(n,\) integers, got shape \(0,\) of float64"),
     "counts of two axes": ({"counts": [[3]]}, r"counts must be \(n,\) integers, got shape \(1, 1\) of int64"),
     "counts of floats": ({"counts": [3.0]}, r"counts must be \(n,\) integers, got shape \(1,\) of float64"),
     "an empty client": ({"counts": [3, 0]}, r"counts must be >= 1 and < 2\*\*32, got 0 for client 1"),
-    "first negative": ({"first": -1}, "first=-1 given, needed an integer from 0 to"),
-    "count negative": ({"count": -1}, "count=-1 given, needed an integer from 0 to"),
-    "stream 128": ({"stream": 128}, "stream=128 given, needed an integer from 0 to 127"),
+    "first negative": ({"first": -1}, "first must be an integer from 0 to [0-9]+, got -1"),
+    "count negative": ({"count": -1}, "count must be an integer from 0 to [0-9]+, got -1"),
+    "stream 128": ({"stream": 128}, "stream must be an integer from 0 to 127, got 128"),
     "clients of another number": ({"clients": [0, 1]}, r"clients must be \(1,\) integers, got shape \(2,\) of int64"),
     "a negative client": ({"clients": [-1]}, "clients must be numbers from 0 to 2147483647, got -1"),
-    "seed negative": ({"seed": -1}, "seed=-1 given, needed an integer from 0"),
+    "seed negative": ({"seed": -1}, "seed must be an integer from 0 to [0-9]+, got -1"),
 }
 
 

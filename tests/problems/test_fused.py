@@ -1,4 +1,4 @@
-"""One pass over the data against the text: X^T (s (X u)) + r u by products of matrices."""
+"""One compiled pass over the data against the formula X^T (s (X u)) + r u by matrix products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs and derivatives where the model is very sure, rightly or wrongly: no NaN, no warning, no lost digits."""
+"""Costs and derivatives where the model is very certain, right or wrong: no NaN, no warning, no lost digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input: every error names the argument, what was given and what is needed."""
+"""Bad input: every error names the argument, the condition and the value."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NAN = np.where(np.arange(3) == 1, np.nan, X)
 DATA = {
     "X of two axes": ((X[0], Y, X, Y), ValueError, r"X must have shape \(n, N, d\) or a list .*, got \(4, 3\)"),
     "X a number": ((3, Y, X, Y), ValueError, r"X must be \(n, N, d\) or a list .*, got int without arrays"),
-    "X of nested lists": ((X.tolist(), Y, X, Y), TypeError, r"X\[0\]: needed an array"),
+    "X of nested lists": ((X.tolist(), Y, X, Y), TypeError, r"X\[0\] must be an array, got builtins.list"),
     "no client": (([], Y, X, Y), ValueError, r"X must be \(n, N, d\) or a list .*, got list without arrays"),
-    "X of integers": ((Y[..., None], Y, X, Y), TypeError, "X: needed real floating-point numbers, got int64"),
-    "X with NaN": ((NAN, Y, X, Y), ValueError, "X: holds NaN or infinite values"),
-    "X_val with infinity": ((X, Y, np.full_like(X, np.inf), Y), ValueError, "X_val: holds NaN"),
+    "X of integers": ((Y[..., None], Y, X, Y), TypeError, "X must hold real floating-point numbers, got int64"),
+    "X with NaN": ((NAN, Y, X, Y), ValueError, "X must not contain NaN or infinite values"),
+    "X_val with infinity": ((X, Y, np.full_like(X, np.inf), Y), ValueError, "X_val must not contain NaN"),
     "features that differ": (
         ([X[0], X[1][:, :2]], Y, X, Y),
         ValueError,
@@ -52,8 +52,8 @@ DATA = {
     "label 2": ((X, Y + 1, X, Y), ValueError, r"y must hold labels that are 0 or 1, got 2\.0"),
     "label -1": ((X, 2 * Y - 1, X, Y), ValueError, r"y must hold labels that are 0 or 1, got -1\.0"),
     "label one half": ((X, Y, X, Y / 2), ValueError, r"y_val must hold labels that are 0 or 1, got 0\.5"),
-    "NaN label": ((X, np.where(Y == 1, np.nan, 0.0), X, Y), ValueError, "y: holds NaN"),
-    "labels as a nested list": ((X, Y.tolist(), X, Y), TypeError, "y: needed an array"),
+    "NaN label": ((X, np.where(Y == 1, np.nan, 0.0), X, Y), ValueError, "y must not contain NaN"),
+    "labels as a nested list": ((X, Y.tolist(), X, Y), TypeError, "y must be an array, got builtins.list"),
 }
 
 
@@ -66,15 +66,15 @@ def test_bad_data(kind, name):
 
 
 def test_bad_options():
-    with pytest.raises(ValueError, match="regularization='both' given, needed one of coordinate, client"):
+    with pytest.raises(ValueError, match="regularization must be one of 'coordinate', 'client', got 'both'"):
         LogisticRegression(X, Y, X, Y, regularization="both")
-    with pytest.raises(ValueError, match="loss='hinge' given, needed one of binary, softmax"):
+    with pytest.raises(ValueError, match="loss must be one of 'binary', 'softmax', got 'hinge'"):
         InstanceWeights(X, Y, X, Y, loss="hinge")
-    with pytest.raises(ValueError, match=r"l2=-1 given, needed a finite number >= 0"):
+    with pytest.raises(ValueError, match=r"l2 must be a finite number >= 0, got -1"):
         InstanceWeights(X, Y, X, Y, l2=-1)
     with pytest.raises(ValueError, match=r'n_classes must be 2 or None with loss="binary", got 3'):
         InstanceWeights(X, Y, X, Y, n_classes=3)
-    with pytest.raises(ValueError, match="n_classes=1 given, needed an integer >= 2"):
+    with pytest.raises(ValueError, match="n_classes must be an integer >= 2, got 1"):
         SoftmaxRegression(X, Y, X, Y, n_classes=1)
     with pytest.raises(
         ValueError, match="y, y_val must have labels of at least two classes, got only 0; or pass n_classes"
@@ -88,13 +88,13 @@ def test_bad_options():
 QUADRATIC = {
     "A not square": ({"A": np.ones((2, 3, 2))}, ValueError, r"A must have shape \(n, d_x, d_x\), got \(2, 3, 2\)"),
     "A not symmetric": ({"A": X[:, :3]}, ValueError, r"A must be symmetric .*, got \|A - A\^T\| up to"),
-    "A with NaN": ({"A": np.full((2, 3, 3), np.nan)}, ValueError, "A: holds NaN"),
+    "A with NaN": ({"A": np.full((2, 3, 3), np.nan)}, ValueError, "A must not contain NaN"),
     "b too short": ({"b": np.ones((2, 2))}, ValueError, r"b must have shape \(2, 3\), got \(2, 2\)"),
     "C of two axes": ({"C": np.ones((2, 3))}, ValueError, r"C must have shape \(2, d_lam, 3\) .*, got \(2, 3\)"),
     "target of one client": ({"target": np.ones((1, 3))}, ValueError, r"target must have shape \(2, 3\), got \(1, 3\)"),
     "Q not symmetric": ({"outer_hessian": X[:, :3]}, ValueError, "outer_hessian must be symmetric .*, got"),
     "D of other size": ({"coupling": np.ones((2, 5, 3))}, ValueError, r"coupling must have shape \(2, 4, 3\), got"),
-    "mu infinite": ({"outer_reg": np.inf}, ValueError, "outer_reg=inf given, needed a finite number"),
+    "mu infinite": ({"outer_reg": np.inf}, ValueError, "outer_reg must be a finite number, got inf"),
     "b in float32": ({"b": np.ones((2, 3), "float32")}, TypeError, "mixed dtypes: .*b is float32"),
 }
 
@@ -110,9 +110,9 @@ def test_bad_quadratic(name):
 
 def test_bad_random_quadratic():
     bad = {
-        "n": (0, "n=0 given, needed an integer >= 1"),
+        "n": (0, "n must be an integer >= 1, got 0"),
         "condition": (0.5, "condition must be a number >= 1, got 0.5"),
-        "heterogeneity": (2, r"heterogeneity=2 given, needed a number in \[0, 1\]"),
+        "heterogeneity": (2, r"heterogeneity must be a number in \[0, 1\], got 2"),
     }
     for name, (value, message) in bad.items():
         with pytest.raises(ValueError, match=message):
@@ -138,7 +138,7 @@ def test_bad_points(kind):
             method(c.x, c.lam[0])
         with pytest.raises(TypeError, match="x must have the problem's dtype float64, got float32"):
             method(c.x.astype("float32"), c.lam)
-        with pytest.raises(TypeError, match="lam: needed an array"):
+        with pytest.raises(TypeError, match="lam: arrays must be arrays of a library .* got builtins.list"):
             method(c.x, c.lam.tolist())
         with pytest.raises(ValueError, match=r"run axes must broadcast, got: x has \(2,\), lam has \(3,\)"):
             method(np.stack([c.x] * 2), np.stack([c.lam] * 3))
@@ -178,7 +178,7 @@ def test_bad_batches(kind):
             method(c.x, c.lam, np.zeros((2, 4), dtype=int))
         with pytest.raises(TypeError, match="batch must hold signed integers .*, got float64"):
             method(c.x, c.lam, np.zeros((3, 4)))
-        with pytest.raises(TypeError, match="batch: needed an array"):
+        with pytest.raises(TypeError, match="batch: arrays must be arrays of a library .* got builtins.list"):
             method(c.x, c.lam, [[0], [0], [0]])
         with pytest.raises(
             ValueError, match="batch must hold indices from 0 to 4 or -1 for padding for client 0, got 5"

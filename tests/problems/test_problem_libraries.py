@@ -1,4 +1,4 @@
-"""One text on every array library: the same numbers as NumPy, on the same device, without a look at the host."""
+"""The same code on every array library: the numbers of NumPy, on the same device, without a transfer to the host."""
 
 from __future__ import annotations
 

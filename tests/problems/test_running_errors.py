@@ -1,4 +1,4 @@
-"""Numbers that carry their errors: every operation against 60 digits, at the worst inputs that it allows for."""
+"""Numbers that carry error bounds: every operation against 60 digits, at its worst allowed inputs."""
 
 from __future__ import annotations
 

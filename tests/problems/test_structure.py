@@ -1,4 +1,4 @@
-"""Clients are independent, padding counts for nothing, batches are unbiased, runs are loops."""
+"""Clients are independent, padding has no effect, batches are unbiased, runs equal loops."""
 
 from __future__ import annotations
 

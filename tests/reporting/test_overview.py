@@ -1,4 +1,4 @@
-"""One page of results: what was run is on it, what was not is said to be missing."""
+"""The page of results shows what was run and names what was not."""
 
 from __future__ import annotations
 

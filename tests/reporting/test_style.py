@@ -1,4 +1,4 @@
-"""Pictures for tables of figures."""
+"""Thumbnails of figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Array libraries by name, and assertions that check where a result lives as well as what it says."""
+"""Array libraries by name, and assertions on the values, dtype, library and device of a result."""
 
 from __future__ import annotations
 

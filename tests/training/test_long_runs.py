@@ -1,4 +1,4 @@
-"""What a run may take at most costs nothing: memory and start-up depend on what is done."""
+"""The maximal number of steps costs nothing: memory and start-up depend on the steps that are taken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
-from hgp_ref.mixing import averaging as mean
+from hgp_ref.mixing import simulated
 from hgp_ref.training.gradient_push import Rates
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
@@ -81,7 +81,6 @@ def test_rates_are_those_of_a_table():
         table = 0.7 * decay**passed
         rates = Rates(10, 0.7, milestones, decay)
         assert rates.until(10).tolist() == table.tolist()
-        assert rates.largest == table.max()
         assert rates.sample().tolist() == table[[0, 1, 2, 4, 8, 9]].tolist()
 
 
@@ -104,17 +103,17 @@ def test_a_rate_that_is_not_positive_is_refused_where_it_is_met():
 
 
 def test_a_rising_rate_may_carry_parameters_far():
-    """The watch allows for the largest rate so far, also one between the steps that were sampled."""
+    """The monitor allows for the largest rate so far, also one between the steps that were sampled."""
     rates = lambda step: 1000.0 if step == 11 else 1e-12  # noqa: E731
     fit = hgp.sgp(PROBLEM, LAM, hgp.networks.FullyConnected(3), steps=13, lr=rates)
-    assert 11 not in (0, 1, 2, 4, 8, 12) and Rates(13, rates, (), 0.1).largest == 1e-12
+    assert 11 not in (0, 1, 2, 4, 8, 12) and Rates(13, rates, (), 0.1).sample().max() == 1e-12
     assert np.abs(fit.x).max() > 10 and fit.rates.max() == 1000.0
 
 
 @pytest.mark.parametrize("runs", [False, True])
 @pytest.mark.parametrize("steps", [2, (5, 4, 3, 1, 3, 1, 2)], ids=str)
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
-def test_calls_that_are_listed_in_parts_are_the_same_calls(monkeypatch, runs, steps, mode):
+def test_calls_prepared_in_smaller_blocks_are_the_same_calls(monkeypatch, runs, steps, mode):
     problem, x, lam = logistic()
     avg = hgp.PushSum(NET, steps, mode=mode)
 
@@ -123,6 +122,6 @@ def test_calls_that_are_listed_in_parts_are_the_same_calls(monkeypatch, runs, st
         return hgp.hypergradient(problem, x, lam, avg, eta=0.5, iterations=23, w0=x, **options)
 
     whole = run()
-    monkeypatch.setattr(mean, "AHEAD", 4)
+    monkeypatch.setattr(simulated, "MOST_CALLS", 4)
     parts = run()
     assert whole.value.tobytes() == parts.value.tobytes() and whole.traffic == parts.traffic

@@ -1,4 +1,4 @@
-"""Rounds of local epochs, momentum, weight decay, proximal terms and rates against loops written out by client."""
+"""Rounds of local epochs, momentum, weight decay, proximal terms and rates against explicit loops over clients."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_means_that_are_not_exact_minimise_another_weighted_cost():
 
 
 def test_sums_are_refused_where_only_means_are_taken():
-    with pytest.raises(ValueError, match="needed an averaging that makes means"):
+    with pytest.raises(ValueError, match="avg must compute means and not conserve sums if weights are given"):
         open_weighted(hgp.PushSum(STAR, 1, debias="conserve"), np.zeros((5, 2)), 1, SIZES)
 
 
@@ -221,8 +221,8 @@ def test_epochs_are_permutations_of_their_own():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"momentum": 1.0}, r"momentum=1.0 given, needed a number in \[0, 1\)"),
-        ({"weights": np.array([1.0, 0.0, 2.0])}, "weights=.*needed numbers > 0"),
+        ({"momentum": 1.0}, r"momentum must be a number in \[0, 1\), got 1.0"),
+        ({"weights": np.array([1.0, 0.0, 2.0])}, "weights must be numbers > 0, got"),
         ({"lr": lambda r: 0.0}, r"lr\(0\) must be .*, got 0.0"),
         ({"lr": lambda r: 0.1, "milestones": (1,)}, "milestones=.* and a function lr exclude each other"),
         ({"prox": -1.0}, "prox must be .*, got -1.0"),

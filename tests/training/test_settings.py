@@ -1,4 +1,4 @@
-"""Settings of training as they are given, and what is said of them when training diverges."""
+"""Settings of training, and the errors when training diverges."""
 
 from __future__ import annotations
 

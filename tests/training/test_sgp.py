@@ -1,4 +1,4 @@
-"""Stochastic gradient push against its two recursions written out, and against the exact inner solution."""
+"""Stochastic gradient push against its two recursions, and against the exact inner solution."""
 
 from __future__ import annotations
 
@@ -144,13 +144,13 @@ def test_a_tolerance_ends_training_at_the_first_look_at_which_it_is_met():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 0}, "steps=0 given"),
-        ({"lr": -1.0}, "lr=-1.0 given"),
-        ({"variant": "adam"}, "variant='adam' given, needed one of assran, nedic"),
-        ({"batches": 0}, "batches=0 given, needed an integer from 1 to 2147483647"),
-        ({"x0": np.zeros((2, 4))}, r"x0: shape \(2, 4\) given"),
-        ({"lam": np.full((3, 4), np.nan)}, "lam: holds NaN"),
-        ({"decay": 0.0}, "decay=0.0 given"),
+        ({"steps": 0}, "steps must be an integer >= 1, got 0"),
+        ({"lr": -1.0}, "lr must be a finite number > 0, got -1.0"),
+        ({"variant": "adam"}, "variant must be one of 'assran', 'nedic', got 'adam'"),
+        ({"batches": 0}, "batches must be an integer from 1 to 2147483647, got 0"),
+        ({"x0": np.zeros((2, 4))}, r"x0 must have shape \(..., 3, 4\) = \(n, d_x\), got \(2, 4\)"),
+        ({"lam": np.full((3, 4), np.nan)}, "lam must not contain NaN or infinite values"),
+        ({"decay": 0.0}, "decay must be a finite number > 0, got 0.0"),
         ({"milestones": 50}, "milestones must be step numbers, or fractions of the steps.*got 50"),
     ],
 )

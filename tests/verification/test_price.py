@@ -1,4 +1,4 @@
-"""What the price of an error is read off: chosen settings, rounds after each iteration, plans in random settings."""
+"""The price of an error: chosen settings, rounds after each iteration, plans in random settings."""
 
 from __future__ import annotations
 

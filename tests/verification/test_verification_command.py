@@ -1,4 +1,4 @@
-"""The quick run as a reader starts it: exit code, JSON, HTML; what it does when something is wrong."""
+"""The quick run of the command: exit code, JSON, HTML, and its behaviour when something is wrong."""
 
 from __future__ import annotations
 

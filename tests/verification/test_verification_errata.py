@@ -1,4 +1,4 @@
-"""ERRATA.md says what the command measures."""
+"""ERRATA.md contains the numbers that the command measures."""
 
 from __future__ import annotations
 

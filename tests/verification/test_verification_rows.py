@@ -1,4 +1,4 @@
-"""The rule that judges rows."""
+"""The rule for the verdicts of rows."""
 
 from __future__ import annotations
 

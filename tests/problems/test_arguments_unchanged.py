@@ -1,4 +1,4 @@
-"""Mistakes in a user's problem that change results without a word: arguments written to in place."""
+"""Mistakes in a user's problem that would silently change results: arguments changed in place."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_verification_is_done_once_per_method():
     u = torch.ones(3, 2, dtype=torch.float64)
     linearization.hvp(u)
     assert problem._guard._compared == {"linearize(x, lam)", "hvp(u)"}
-    assert problem.linearize(x, lam)._guard is problem._guard
+    assert problem.linearize(x, lam)._adapter is problem
 
 
 CALLBACKS = {

@@ -1,4 +1,4 @@
-"""Mini-batches worked out on the host: the numbers of plain ones, refused where wrong, few launches on a device."""
+"""Mini-batches prepared on the host: the same numbers, the same errors, and few operations on a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""net.after(t): step s of the view is step t + s of the network, for every kind and every question."""
+"""net.after(t): step s of the view is step t + s of the network, for every kind of network and every method."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import hgp_ref as hgp
 from hgp_ref import networks, philox
 
-from .own import Bare, Drifting, Ring
 from .test_every_kind import KINDS
+from .user_networks import Bare, Drifting, Ring
 
 ALL = {**KINDS, "Ring of one's own": Ring, "Drifting of one's own": Drifting, "Bare of one's own": Bare}
 kinds = pytest.mark.parametrize("kind", ALL)

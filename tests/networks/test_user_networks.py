@@ -1,4 +1,4 @@
-"""What a network of one's own returns is checked: nothing crashes, leaves memory unwritten or passes silently."""
+"""What a user's network returns is checked: nothing crashes, leaves memory unwritten or passes silently."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import hgp_ref as hgp
 from hgp_ref.networks import FullyConnected, Network, RandomOut
 
-from .own import Bare, Drifting, Ring
+from .user_networks import Bare, Drifting, Ring
 
 INDPTR, RECEIVERS = [0, 2, 4, 6], [0, 1, 1, 2, 0, 2]
 ROWS = ([0, 2, 4, 6], [0, 2, 0, 1, 1, 2], [0.5] * 6)

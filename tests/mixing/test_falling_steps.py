@@ -1,4 +1,4 @@
-"""Steps that fall: what the docstring derives, the bounds with them, and what they save."""
+"""Decreasing steps: the derivation in the docstring, the bounds with them, and the rounds they save."""
 
 from __future__ import annotations
 

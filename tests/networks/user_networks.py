@@ -1,4 +1,4 @@
-"""Networks of one's own, right and wrong, as a user would write them."""
+"""Networks as users would write them, correct and incorrect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled steps do not look at what they read, so tapes do: shapes and dtypes of all that enters them."""
+"""Compiled steps do not check what they read, so tapes do: shapes and dtypes of all inputs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def tape():
 
 @pytest.mark.parametrize("shape", [(2, 5, 2, 2, 2), (2, 4, 2, 3, 3), (2, 5, 1, 3, 3), (2, 5, 2, 9, 9), (1, 5, 2, 3, 3)])
 def test_what_goes_into_a_pass_has_the_shape_of_the_outputs(tape, shape):
-    moved = tape.tangent(np.ones((2, 20)))
+    tangent = tape.tangent(np.ones((2, 20)))
     adjoint = tape.adjoint(np.ones((2, 5, 2, 3, 3)))
-    for name, call in (("c", tape.backward), ("c", tape.adjoint), ("c_dot", lambda c: adjoint.tangent(moved, c))):
+    for name, call in (("c", tape.backward), ("c", tape.adjoint), ("c_dot", lambda c: adjoint.tangent(tangent, c))):
         with pytest.raises(ValueError, match=rf"^{name} must have shape \(2, 5, 2, 3, 3\) of float64, got shape"):
             call(np.ones(shape))
         with pytest.raises(ValueError, match=rf"^{name} must have shape .* of float64, got .* of float32"):
@@ -38,41 +38,41 @@ class Doubles(neural.ReLU):
     wrong = ""
 
     def forward(self, p, a, xp):
-        z, kept = super().forward(p, a, xp)
-        return (z[:, :, :-1] if self.wrong == "forward" else z), kept
+        z, saved = super().forward(p, a, xp)
+        return (z[:, :, :-1] if self.wrong == "forward" else z), saved
 
-    def back(self, kept, delta, xp):
-        given = super().back(kept, delta, xp)
-        return given[:, :, :-1] if self.wrong == "back" else given
+    def vjp(self, saved, delta, xp):
+        result = super().vjp(saved, delta, xp)
+        return result[:, :, :-1] if self.wrong == "vjp" else result
 
-    def push(self, kept, a_dot, xp):
-        given = super().push(kept, a_dot, xp)
-        return given.astype(np.float32) if self.wrong == "push" else given
+    def jvp(self, saved, a_dot, xp):
+        result = super().jvp(saved, a_dot, xp)
+        return result.astype(np.float32) if self.wrong == "jvp" else result
 
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_what_a_layer_hands_on_is_looked_at(fused):
-    own = Doubles()
-    layers = (neural.Conv2d(1, 2, 3), own, neural.Conv2d(2, 2, 3), neural.Flatten(), neural.Linear(32, 3))
+    layer = Doubles()
+    layers = (neural.Conv2d(1, 2, 3), layer, neural.Conv2d(2, 2, 3), neural.Flatten(), neural.Linear(32, 3))
     model = neural.Sequential((1, 8, 8), *layers, fused=fused)
     x, X, c = model.init(2), np.ones((2, 5, 1, 8, 8)), np.ones((2, 5, 3))
     tape = model.forward(x, X)
-    adjoint, moved = tape.adjoint(c), tape.tangent(x)
-    own.wrong = "back"
+    adjoint, tangent = tape.adjoint(c), tape.tangent(x)
+    layer.wrong = "vjp"
     for method, call in {
         "backward": lambda: tape.backward(c),
         "pull": lambda: tape.adjoint(c),
-        "backward_tangent": lambda: adjoint.tangent(moved, c),
+        "backward_tangent": lambda: adjoint.tangent(tangent, c),
     }.items():
         message = rf"layers: Doubles\(\)\.{method} must return .*, got shape \(2, 5, 5, 6, 2\)"
         with pytest.raises(ValueError, match=message):
             call()
-    own.wrong = "push"
+    layer.wrong = "jvp"
     with pytest.raises(
         ValueError, match=r"Doubles\(\)\.tangent must return shape \(2, 5, 6, 6, 2\) of float64, got .* of float32"
     ):
         tape.tangent(x)
-    own.wrong = "forward"
+    layer.wrong = "forward"
     with pytest.raises(ValueError, match=r"Doubles\(\)\.forward must return .*, got shape \(2, 5, 5, 6, 2\)"):
         model.forward(x, X)
 

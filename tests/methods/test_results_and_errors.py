@@ -1,4 +1,4 @@
-"""What the doors `hypergradient` and `sgp` promise beside their numbers: results, tolerances, refusals."""
+"""`hypergradient` and `sgp`: what their results contain, tolerances, and which arguments they refuse."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_callbacks_see_copies():
 @pytest.mark.parametrize("first", [1, 4])
 def test_nan_from_hvp_is_the_problems(first):
     problem, x, lam = quadratic()
-    with pytest.raises(ValueError, match=r"problem: hvp\(u\) returned NaN"):
+    with pytest.raises(ValueError, match=r"problem.hvp\(u\) must return finite values for finite u"):
         hgp.hypergradient(Spoiled(problem, first), x, lam, hgp.ExactAverage(3), eta=1.0, iterations=20)
 
 
@@ -135,7 +135,9 @@ def test_nan_in_one_product_is_no_matter_of_the_step_size(method, dtype, M):
     hgp.hypergradient(spoiled, x, lam, hgp.ExactAverage(3), method=METHODS[method], iterations=1)
     before = spoiled.calls  # what a method asks at its beginning, and once for every iteration
     for call in (before + 2, before + min(M - 2, 300)):
-        with pytest.raises(ValueError, match=r"problem: hvp\(u\) returned NaN .* terms became NaN without growing"):
+        with pytest.raises(
+            ValueError, match=r"problem.hvp\(u\) must return finite .* terms became NaN without growing"
+        ):
             hgp.hypergradient(Spoiled(problem, call, call), x, lam, hgp.ExactAverage(3), **given)
 
 
@@ -158,7 +160,7 @@ def test_a_step_that_is_too_long_is_never_called_a_fault_of_the_problem(kind, dt
 
 def test_nan_from_an_inner_gradient_is_the_problems():
     problem, _, lam = quadratic()
-    with pytest.raises(ValueError, match=r"problem: inner_grad\(x, lam\) returned NaN"):
+    with pytest.raises(ValueError, match=r"problem.inner_grad\(x, lam\) must return finite values at the start"):
         hgp.sgp(Spoiled(problem, 1, 0, gradient=True), lam, NET, steps=5, lr=2.0, milestones=(0.6, 0.8))
 
 
@@ -190,7 +192,7 @@ def test_results_compare_save_and_draw(tmp_path):
     assert drawn[0][-1] == pytest.approx(one.residual_ratio)
     truth = exact.hypergradient(problem, x, lam)
     assert drawn[1][-1] == pytest.approx(np.linalg.norm(one.value - truth) / np.linalg.norm(truth))
-    with pytest.raises(ValueError, match="truth: given, but the run kept no history"):
+    with pytest.raises(ValueError, match="truth needs a run with history=True"):
         hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), eta=1.0, iterations=2).plot(truth=truth)
 
 

@@ -1,4 +1,4 @@
-"""A client's numbers depend on that client alone, bit for bit, on NumPy: not on who shares its array."""
+"""A client's results on NumPy depend on that client alone, bit for bit, not on the other clients in its array."""
 
 from __future__ import annotations
 

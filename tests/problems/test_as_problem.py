@@ -1,4 +1,4 @@
-"""as_problem: every member there, run axes everywhere, wrong answers named."""
+"""as_problem: it adds every optional member and run axes, and names wrong results of a problem."""
 
 from __future__ import annotations
 
