@@ -76,7 +76,7 @@ def test_thumbnails_are_small_and_listed(products, out):
     assert all(path.name in index for path in thumbnails)
 
 
-def test_the_index_keeps_the_lines_of_pictures_that_were_not_drawn_anew(products):
+def test_the_index_keeps_the_lines_of_other_pictures(products):
     before = cli._index([p for p in products if p.name == "fig1a"]).replace("fig1a", "other")
     after = cli._index([p for p in products if p.name == "fig1a"], before)
     assert set(before.splitlines()) < set(after.splitlines()) and cli._index([], after) == after
@@ -211,7 +211,7 @@ def test_unknown_name():
         cli.make("fig9", Options())
 
 
-def test_summary_tells_what_is_off():
+def test_summary_marks_missed_comparisons():
     rows = [near("an error, m=1000", 1.0, 2.0), near("another, m=10", 9.0, 2.0), Row("a fact", 1.0, 1.0, None)]
     product = Product("fig", "paper", "x", [Path("a/fig.pdf"), Path("a/fig.png")], rows, 1.0, True)
     text = cli.summary([product])

@@ -119,7 +119,7 @@ def test_goals_of_the_reduced_size(changed, missed):
     """Each average and each part of the order can be missed; a better tuned Local is reported but does not count."""
     rows = comparisons(accuracies_at(**{**GOOD, **changed}), [0, 1, 2], "reduced")
     found = [row.what for row in rows if row.met is False]
-    assert len(found) == len(missed) and all(what.startswith(words) for what, words in zip(found, missed, strict=True))
+    assert len(found) == len(missed) and all(what.startswith(text) for what, text in zip(found, missed, strict=True))
     tuned = next(row for row in rows if row.what == "Local, rate chosen on validation data, RandD, this protocol")
     if tuned.ours > 68:
         assert tuned.met is None and f"above by {tuned.ours - 65:.1f}" in tuned.note and "after looking" in tuned.note
@@ -139,7 +139,7 @@ def test_tables_figure_and_page(quick):
     out, made = quick
     assert [product.fresh for product in made] == [True, True, True]
     table = (out / "table_personalization.txt").read_text(encoding="utf-8")
-    assert all(words in table for words, _ in TABLE.values()) and "[88.1 / 82.6]" in table
+    assert all(text in table for text, _ in TABLE.values()) and "[88.1 / 82.6]" in table
     assert (out / "figA3.png").stat().st_size > 10_000
     stored = json.loads((out / "docs" / "personalization-small.json").read_text(encoding="utf-8"))
     assert stored["accuracies"]["RandD.hgp_pl.0"]["turns"] == [0, 1] and set(stored["stamps"]) == set(GROUPS)
@@ -161,7 +161,7 @@ def test_the_best_evaluation_is_chosen_by_validation_data_alone():
         assert means[0] == pytest.approx(mean) and bottoms[0] == pytest.approx(22.0)
 
 
-def test_parts_side_by_side_are_the_same_bytes(tmp_path):
+def test_parallel_parts_give_the_same_bytes(tmp_path):
     one = experiments_of("small", quick=True)["push"]
     few = replace(one, parts=one.parts[:3])
     alone = obtain(few, tmp_path / "alone")
@@ -199,7 +199,7 @@ if __name__ == "__main__":
 """
 
 
-def test_an_interrupt_ends_parts_side_by_side_at_once(tmp_path):
+def test_an_interrupt_ends_parallel_parts_at_once(tmp_path):
     """Sent to all processes, as a terminal does: no worker goes on, or takes up another part."""
     (tmp_path / "program.py").write_text(INTERRUPTED, encoding="utf-8")
     command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
@@ -248,7 +248,7 @@ def test_only_changed_parts_are_recomputed():
     assert {part for part, _ in stale(whole)} - found == set(groups["wrong"].parts)
 
 
-def test_the_cost_of_a_run_is_what_it_takes(tmp_path):
+def test_the_estimated_cost_of_a_run(tmp_path):
     """Within a factor of three, at a size where a step takes milliseconds; exact at the larger ones it is for."""
     settings = {**COMMON, **SIZES["small"], "backend": "numpy", "steps": 60, "push_milestones": [50], "outer_steps": 1}
     settings |= {"size": "small", "group": "push"}
@@ -260,7 +260,7 @@ def test_the_cost_of_a_run_is_what_it_takes(tmp_path):
     assert estimated / 3 < measured < 3 * estimated + 1.0, (measured, estimated, price)
 
 
-def test_timing_looks_at_no_spectrum(monkeypatch):
+def test_timing_computes_no_spectrum(monkeypatch):
     """An estimate whose terms do not shrink ends with products on all data: minutes at the paper's size."""
 
     def never(*arguments):
@@ -276,11 +276,11 @@ def test_timing_looks_at_no_spectrum(monkeypatch):
         assert min(price.step, price.epoch, price.iteration) > 0 and price.setup >= 0
 
 
-def test_the_cost_in_words_has_all_groups():
+def test_the_cost_text_has_all_groups():
     one = experiments_of("small")["push"]
     whole = {**COMMON, **SIZES["small"], "backend": "numpy"}, ("RandD.fedavg.0", "FC.fedem.0", "FixU.hgp_mtl.0")
-    words = cost_text(one.settings, ("RandD.fedavg.0",), whole)
-    assert "1 parts to compute" in words and "(3 parts, " in words
+    text = cost_text(one.settings, ("RandD.fedavg.0",), whole)
+    assert "1 parts to compute" in text and "(3 parts, " in text
 
 
 def test_the_page_says_whether_the_order_holds_at_the_chosen_rate():
@@ -307,7 +307,7 @@ print(obtain(replace(one, parts=one.parts[:3]), Path(FOLDER)).stamp["sha256"])
 
 @pytest.mark.slow
 @pytest.mark.skipif("HGP_REF_EMNIST" not in os.environ, reason="needs EMNIST")
-def test_the_papers_size_killed_and_taken_up_again(tmp_path):
+def test_a_killed_run_of_the_papers_size_resumes(tmp_path):
     """Its network and its data with few clients, images and steps: SIGKILL after a part, then the same bytes."""
 
     def start(folder):
@@ -315,8 +315,8 @@ def test_the_papers_size_killed_and_taken_up_again(tmp_path):
         root = Path(__file__).parents[2]
         return subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    whole, words = start(tmp_path / "whole").communicate()
-    assert b"a step of all clients takes" in words and b"parts to compute" in words
+    whole, text = start(tmp_path / "whole").communicate()
+    assert b"a step of all clients takes" in text and b"parts to compute" in text
     killed = start(tmp_path / "pieces")
     while len(list((tmp_path / "pieces").glob("*.parts/*.npz"))) < 1 and killed.poll() is None:
         time.sleep(0.01)
@@ -324,7 +324,7 @@ def test_the_papers_size_killed_and_taken_up_again(tmp_path):
     killed.communicate()
     stored = {path.name for path in (tmp_path / "pieces").glob("*.parts/*.npz")}
     assert 1 <= len(stored) < 3
-    again, words = start(tmp_path / "pieces").communicate()
-    assert again == whole != b"" and f"{3 - len(stored)} parts to compute".encode() in words
+    again, text = start(tmp_path / "pieces").communicate()
+    assert again == whole != b"" and f"{3 - len(stored)} parts to compute".encode() in text
     files = [next(folder.glob("*.npz")).read_bytes() for folder in (tmp_path / "whole", tmp_path / "pieces")]
     assert files[0] == files[1]
