@@ -92,6 +92,7 @@ class FedAvg(PersonalizationMethod):
 
     [1] A. Nedić, A. Olshevsky. Stochastic gradient-push for strongly convex functions on time-varying directed graphs.
         IEEE TAC 2016.
+
     [2] B. McMahan et al. Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
 
     Examples
