@@ -438,10 +438,14 @@ class LocalGradient:
     momentum: float = 0.0
     weight_decay: float = 0.0
     prox: float = 0.0
+    _gradient: Callable[..., Array] = field(init=False, repr=False)  # ∂_x g at lam
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_gradient", self.problem.gradient_at(self.lam))
 
     def direction(self, z: Array, batch: Array | None, b: Array | None, anchor: Array | None = None) -> Array:
         """The next b, from the last one (None before the first step).  # (..., n, d_x)"""
-        d = self.problem.inner_grad(z, self.lam, batch=batch)
+        d = self._gradient(z, batch=batch)
         if self.weight_decay:
             d = d + self.weight_decay * z
         if self.prox and anchor is not None:
