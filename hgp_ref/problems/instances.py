@@ -29,7 +29,17 @@ from hgp_ref.backend import (
     is_numpy,
     to_host,
 )
-from hgp_ref.problems.base import FullProblem, Shape, matmul_runs, optional
+from hgp_ref.problems.base import (
+    Clients,
+    FullProblem,
+    Portable,
+    Shape,
+    array_mover,
+    client_indices,
+    matmul_runs,
+    optional,
+    take_rows,
+)
 from hgp_ref.problems.losses import Loss
 
 
@@ -202,6 +212,47 @@ class Instances:
     def to(self, move: Callable[[Array], Array]) -> Instances:
         """The same instances with `move` applied to every array."""
         return Instances(move(self.all.features), move(self.all.targets), self.counts)
+
+
+class InstanceProblem(Portable):
+    """A problem with training and validation instances: its data, and copies with other data."""
+
+    def __init__(self, train: Instances, val: Instances) -> None:
+        self._train, self._val = train, val
+        self._xp = validation.same_kind(X=train.all.features, X_val=val.all.features)
+        if len(train.counts) != len(val.counts):
+            raise ValueError(f"X_val must have {len(train.counts)} clients as X, got {len(val.counts)}")
+        self.n_clients = len(train.counts)
+        self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
+
+    def _like(self) -> Array:
+        return self._train.all.features
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Training instances of each client, on the host.  # (n,)"""
+        return self._train.counts.copy()
+
+    def restrict(self, clients: Clients) -> Any:
+        """The same problem for some of its clients, a slice or indices; d_λ does not change."""
+        which = client_indices(clients, self.n_clients)
+        part = self._with(lambda instances: instances.restrict(which, take_rows(which)))
+        part.clients = self.clients[which]
+        part.n_clients = len(part.clients)
+        return part
+
+    def to(self, target: Any, dtype: Any = None) -> Any:
+        """The same problem in another library (its name, or one of its arrays) and, optionally, another dtype."""
+        move = array_mover(target, dtype)
+        return self._with(lambda instances: instances.to(move))
+
+    def _with(self, change: Callable[[Instances], Instances]) -> Any:
+        """A copy with other data."""
+        other = copy.copy(self)
+        other._train = change(self._train)
+        other._val = other._train if self._val is self._train else change(self._val)
+        other._xp = array_namespace(other._like())
+        return other
 
 
 # --------------------------------------------------------------------------------------------------------- mini-batches

@@ -12,7 +12,6 @@ instance weights differ in how weight and rate depend on λ, and hence in ∂²_
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
@@ -24,22 +23,10 @@ from hgp_ref import validation
 from hgp_ref._numba import njit, over_rows
 from hgp_ref.backend import Array, array_namespace, device, is_numpy, to_host
 from hgp_ref.problems import lipschitz
-from hgp_ref.problems.base import (
-    Clients,
-    FullProblem,
-    Portable,
-    Shape,
-    array_mover,
-    check_argument,
-    check_batch,
-    client_indices,
-    expand,
-    matvec,
-    run_axes,
-    take_rows,
-)
+from hgp_ref.problems.base import FullProblem, Shape, check_argument, check_batch, expand, matvec, run_axes
 from hgp_ref.problems.instances import (
     Data,
+    InstanceProblem,
     PreparedBatch,
     PreparedBatches,
     View,
@@ -61,7 +48,7 @@ ANY_ORDER = {"reassoc", "contract", "nsz"}  # sums in vector registers; NaN and 
 SMALLEST = 2**15  # bytes of one client's data; below, one pass gains nothing
 
 
-class LinearProblem(Portable, FullProblem):
+class LinearProblem(InstanceProblem, FullProblem):
     """What all linear models share. A subclass sets `dim_lam` and defines weight, rate and their derivatives."""
 
     broadcasts = True
@@ -69,25 +56,12 @@ class LinearProblem(Portable, FullProblem):
     _cross_needs_logits = False  # whether J_i u_i is computed from X_i u_i
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, loss: Loss) -> None:
-        self._train = read_instances(X, y, loss, ("X", "y"))
-        self._val = read_instances(X_val, y_val, loss, ("X_val", "y_val"))
-        train, val = self._train.all.features, self._val.all.features
-        self._xp = validation.same_kind(X=train, X_val=val)
-        for axis, meaning in ((0, "clients"), (2, "features")):
-            if train.shape[axis] != val.shape[axis]:
-                raise ValueError(f"X_val must have {train.shape[axis]} {meaning} as X, got {val.shape[axis]}")
+        super().__init__(read_instances(X, y, loss, ("X", "y")), read_instances(X_val, y_val, loss, ("X_val", "y_val")))
+        features, val_features = (int(data.all.features.shape[2]) for data in (self._train, self._val))
+        if features != val_features:
+            raise ValueError(f"X_val must have {features} features as X, got {val_features}")
         self._loss = loss
-        self.n_clients = int(train.shape[0])
-        self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
-        self.dim_x = int(train.shape[2]) * loss.logits
-
-    def _like(self) -> Array:
-        return self._train.all.features
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Training instances of each client, on the host.  # (n,)"""
-        return self._train.counts.copy()
+        self.dim_x = features * loss.logits
 
     @abstractmethod
     def _weight(self, lam: Array, view: View) -> Array:
@@ -212,21 +186,6 @@ class LinearProblem(Portable, FullProblem):
     def data_digest(self) -> str:
         """SHA-256 of data and settings, which checkpoints compare."""
         return digest(self, self._train, self._val)
-
-    def restrict(self, clients: Clients) -> Any:
-        """The same problem for some of its clients, a slice or indices; d_λ does not change."""
-        which, part = client_indices(clients, self.n_clients), copy.copy(self)
-        part._train, part._val = (data.restrict(which, take_rows(which)) for data in (self._train, self._val))
-        part.clients = self.clients[which]
-        part.n_clients = len(part.clients)
-        return part
-
-    def to(self, target: Any, dtype: Any = None) -> Any:
-        """The same problem in another library (its name, or one of its arrays) and, optionally, another dtype."""
-        move, other = array_mover(target, dtype), copy.copy(self)
-        other._train, other._val = self._train.to(move), self._val.to(move)
-        other._xp = array_namespace(other._train.all.features)
-        return other
 
     def _check_lam(self, lam: Array) -> None:
         lead = check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
@@ -390,12 +349,12 @@ class LinearLinearization:
 
     def hvp(self, u: Array) -> Array:
         """H_i u_i.  # (n, d_x)"""
-        x, strategies = self.x, self._strategies
-        simple = type(u) is np.ndarray and u.shape == x.shape and u.dtype == x.dtype and not self._lead
-        lead = () if simple else self._check(u)
+        x, hessian = self.x, self._hessian_of_all
+        if hessian is not None and type(u) is np.ndarray and (u.shape, u.dtype, self._lead) == (x.shape, x.dtype, ()):
+            return (hessian @ u[..., None])[..., 0]  # the common case
+        lead, strategies = self._check(u), self._strategies
         if strategies[0][0] is None:  # one for all clients
-            Hu = strategies[0][1](u)
-            return Hu if simple else expand(Hu, lead, 2, xp=self._problem._xp)
+            return expand(strategies[0][1](u), lead, 2, xp=self._problem._xp)
         Hu = np.empty((*lead, *u.shape[-2:]), dtype=u.dtype)
         for clients, apply in strategies:
             product = apply(u)
@@ -463,10 +422,7 @@ class LinearLinearization:
     def _strategies(self) -> list[Strategy]:
         """Groups of clients with the function u ↦ H_i u_i for each."""
         view = self.view
-        if view.rows is None:  # all clients have equally many instances
-            dense, large = self._suits(view.features.shape[-2])
-            return [(None, self._by_hessian(None) if dense else self._through(view, one_pass=large))]
-        dense, large = self._suits(view.rows)
+        dense, large = (np.atleast_1d(suits) for suits in self._suits)
         strategies: list[Strategy] = []
         for k, group in enumerate((dense, large, ~dense & ~large)):
             clients = None if group.all() else np.flatnonzero(group)
@@ -477,28 +433,32 @@ class LinearLinearization:
             strategies.append((clients, apply))
         return strategies
 
-    def _suits(self, rows: Any) -> tuple[Any, Any]:
-        """Whether clients with this many rows use Hessians, and whether they use one pass."""
-        p, d = self._problem, self.view.features.shape[-1]
-        dense = (rows >= p.dim_x) & (self.view.index is None)
-        item = self.view.features.itemsize if is_numpy(self.x) else 0
-        return dense, (rows * d * item >= SMALLEST) > dense
+    @cached_property
+    def _suits(self) -> tuple[Any, Any]:
+        """Whether a client uses its Hessian, and whether it uses one pass; scalars if all have equally many rows."""
+        view = self.view
+        rows = np.int64(view.features.shape[-2]) if view.rows is None else view.rows
+        dense = (rows >= self._problem.dim_x) & (view.index is None)
+        item = view.features.itemsize if is_numpy(self.x) else 0
+        return dense, (rows * view.features.shape[-1] * item >= SMALLEST) > dense
+
+    @cached_property
+    def _hessian_of_all(self) -> Array | None:
+        """The Hessians if all clients use them, else None.  # (..., n, d_x, d_x)"""
+        return self._hessian() if np.all(self._suits[0]) else None
 
     @cached_property
     def _shared_logits(self) -> bool:
         """Whether hvp and cross both need X_i u_i, for all clients."""
-        rows = self.view.features.shape[-2] if self.view.rows is None else self.view.rows
-        return self._problem._cross_needs_logits and not any(np.any(suits) for suits in self._suits(rows))
+        return self._problem._cross_needs_logits and not any(np.any(suits) for suits in self._suits)
 
     def _by_hessian(self, clients: np.ndarray | None) -> Callable[[Array], Array]:
         """Products with the Hessians of all or of some clients."""
-        xp, part = self._problem._xp, self
-        if clients is not None:
-            x, lam = self.x[..., clients, :], self.lam[..., clients, :]
-            part = LinearLinearization(self._problem, x, lam, self.view.of(clients), self._lead)
-        hessian = part._hessian()  # (..., n, d_x, d_x)
+        xp = self._problem._xp
         if clients is None:
-            return lambda u: (hessian @ u[..., None])[..., 0] if u.ndim == 2 else matvec(hessian, u, xp=xp)
+            return lambda u: matvec(self._hessian_of_all, u, xp=xp)
+        x, lam = self.x[..., clients, :], self.lam[..., clients, :]
+        hessian = LinearLinearization(self._problem, x, lam, self.view.of(clients), self._lead)._hessian()
         return lambda u: matvec(hessian, u[..., clients, :], xp=xp)
 
     def _through(self, view: View, one_pass: bool) -> Callable[[Array], Array]:

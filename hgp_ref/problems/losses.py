@@ -1,84 +1,56 @@
 """Losses of one instance as functions of its logits, with slopes and curvatures that stay accurate at any logit.
 
-    binary:   l(a) = log(1 + exp(-s a)), s = 2 y - 1         one logit
-    softmax:  l(a) = log sum_c exp(a_c) - a_y                C logits
+    binary:   l(a) = log(1 + exp(−s a)), s = 2y − 1         one logit
+    softmax:  l(a) = log Σ_c exp(a_c) − a_y                 C logits
 
-Only exponentials of non-positive numbers are taken, so nothing overflows, and 1 - p is never formed, so a slope keeps
-its relative accuracy where the model is sure of itself. Logits are (..., N, C), with C = 1 for the binary loss.
+Only exponentials of non-positive numbers are taken, so nothing overflows. 1 − p is never formed, so a slope keeps its
+relative accuracy if p is close to 1. Logits are (..., N, C), with C = 1 for the binary loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from hgp_ref.backend import Array, Namespace, device
 
 
-class Loss(Protocol):
-    """A loss per instance; `targets` are labels in the form that `encode` gives them."""
-
-    logits: int  # C
-
-    def encode(self, y: Array, *, xp: Namespace) -> Array:
-        """Class numbers (n, N), as floats, to targets (n, N, C)."""
-        ...
-
-    def value(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
-        """l(a).  # (..., N)"""
-        ...
-
-    def slope(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
-        """d l / d a.  # (..., N, C)"""
-        ...
-
-    def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> Any:
-        """What `curvature_product` needs of the point; weights (..., N) multiply each instance."""
-        ...
-
-    def select_curvature(self, unweighted: Any, pick: Callable[[Array], Array], weights: Array) -> Any:
-        """The curvature of some instances from that of all with weights 1; `pick` selects their entries of an array."""
-        ...
-
-    def curvature_product(self, curvature: Any, b: Array, *, xp: Namespace) -> Array:
-        """weights_k (d² l_k / d a²) b_k.  # (..., N, C)"""
-        ...
-
-    def blocks(self, a: Array, *, xp: Namespace) -> Array:
-        """d² l / d a² as matrices.  # (..., N, C, C)"""
-        ...
-
-
 class BinaryLoss:
-    """Binary cross-entropy of one logit; targets are the signs s = 2 y - 1 in {-1, 1}."""
+    """Binary cross-entropy of one logit; targets are the signs s = 2y − 1."""
 
     logits = 1
 
     def encode(self, y: Array, *, xp: Namespace) -> Array:
+        """Labels (n, N), as floats, to targets (n, N, C)."""
         return (2 * y - 1)[..., None]
 
     def value(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
+        """l(a).  # (..., N)"""
         return softplus(-targets * a, xp=xp)[..., 0]
 
     def slope(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
+        """∂l/∂a.  # (..., N, C)"""
         return -targets * sigmoid(-targets * a, xp=xp)
 
     def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> Array:
+        """What `curvature_product` needs of the point; weights (..., N) multiply each instance."""
         e = xp.exp(-xp.abs(a))
         return weights[..., None] * (e / ((1 + e) * (1 + e)))
 
     def select_curvature(self, unweighted: Array, pick: Callable[[Array], Array], weights: Array) -> Array:
+        """The curvature of some instances from that of all with weights 1; `pick` selects their entries."""
         return weights[..., None] * pick(unweighted)
 
     def curvature_product(self, curvature: Array, b: Array, *, xp: Namespace) -> Array:
+        """weights_k (∂²l_k/∂a²) b_k.  # (..., N, C)"""
         return curvature * b
 
     def blocks(self, a: Array, *, xp: Namespace) -> Array:
+        """∂²l/∂a² as matrices.  # (..., N, C, C)"""
         return (sigmoid(a, xp=xp) * sigmoid(-a, xp=xp))[..., None]
 
 
 class SoftmaxLoss:
-    """Cross-entropy of C >= 2 logits; targets are one-hot booleans."""
+    """Cross-entropy of C >= 2 logits, with the methods of `BinaryLoss`; targets are one-hot booleans."""
 
     def __init__(self, n_classes: int) -> None:
         self.logits = n_classes
@@ -88,16 +60,16 @@ class SoftmaxLoss:
         return y[..., None] == classes
 
     def value(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
-        # log(1 + exp(z)) with z = log sum_{c != y} exp(a_c) - a_y: no cancellation when the loss is small
-        others = xp.where(targets, xp.full_like(a, -float("inf")), a)
-        top = xp.max(others, axis=-1, keepdims=True)
-        rest = top[..., 0] + xp.log(xp.sum(xp.exp(others - top), axis=-1))
-        own = xp.sum(xp.where(targets, a, xp.zeros_like(a)), axis=-1)
-        return softplus(rest - own, xp=xp)
+        # log(1 + exp(z)) with z = log Σ_{c ≠ y} exp(a_c) − a_y: no cancellation if the loss is small
+        wrong = xp.where(targets, xp.full_like(a, -float("inf")), a)
+        top = xp.max(wrong, axis=-1, keepdims=True)
+        rest = top[..., 0] + xp.log(xp.sum(xp.exp(wrong - top), axis=-1))
+        label = xp.sum(xp.where(targets, a, xp.zeros_like(a)), axis=-1)
+        return softplus(rest - label, xp=xp)
 
     def slope(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
-        others = xp.where(targets, xp.zeros_like(a), softmax(a, xp=xp))
-        return xp.where(targets, -xp.sum(others, axis=-1, keepdims=True), others)
+        p = xp.where(targets, xp.zeros_like(a), softmax(a, xp=xp))  # of the wrong classes
+        return xp.where(targets, -xp.sum(p, axis=-1, keepdims=True), p)
 
     def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> tuple[Array, Array]:
         p = softmax(a, xp=xp)
@@ -110,8 +82,8 @@ class SoftmaxLoss:
         return p, weights[..., None] * p
 
     def curvature_product(self, curvature: tuple[Array, Array], b: Array, *, xp: Namespace) -> Array:
-        # (diag(p) - p p^T) b is the same for b less a constant: less b of a class with p near 1, whose entry is then
-        # minus a sum of small terms and not a difference of large ones
+        # (diag(p) − p pᵀ) b does not change if a constant is subtracted from b. Subtract the b of a class with p > ½:
+        # its entry is then minus a sum of small terms, and not a difference of large ones.
         p, weighted = curvature
         c = b - xp.sum(xp.where(p > 0.5, b, xp.zeros_like(b)), axis=-1, keepdims=True)
         return weighted * (c - xp.sum(p * c, axis=-1, keepdims=True))
@@ -119,12 +91,15 @@ class SoftmaxLoss:
     def blocks(self, a: Array, *, xp: Namespace) -> Array:
         p = softmax(a, xp=xp)
         identity = xp.eye(self.logits, dtype=a.dtype, device=device(a))
-        products = (1 - identity) * p[..., :, None] * p[..., None, :]  # p_k p_c of other classes: no 1 - p
+        products = (1 - identity) * p[..., :, None] * p[..., None, :]  # p_k p_c for k ≠ c, without 1 − p
         return identity * xp.sum(products, axis=-1, keepdims=True) - products
 
 
+Loss = BinaryLoss | SoftmaxLoss
+
+
 def sigmoid(a: Array, *, xp: Namespace) -> Array:
-    """1 / (1 + exp(-a))."""
+    """1 / (1 + exp(−a))."""
     e = xp.exp(-xp.abs(a))
     return xp.where(a >= 0, xp.ones_like(e), e) / (1 + e)
 
@@ -135,6 +110,6 @@ def softplus(a: Array, *, xp: Namespace) -> Array:
 
 
 def softmax(a: Array, *, xp: Namespace) -> Array:
-    """exp(a_c) / sum_c exp(a_c) along the last axis."""
+    """exp(a_c) / Σ_c exp(a_c) along the last axis."""
     e = xp.exp(a - xp.max(a, axis=-1, keepdims=True))
     return e / xp.sum(e, axis=-1, keepdims=True)

@@ -14,7 +14,6 @@ The last two share ż. `hvp` costs a tangent pass and a backward tangent pass, `
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,8 +24,8 @@ import numpy as np
 from hgp_ref import _numba, validation
 from hgp_ref.backend import Array, array_namespace, device, host_dtype, is_numpy
 from hgp_ref.neural import Ensemble, Sequential
-from hgp_ref.problems.base import Clients, Portable, array_mover, check_argument, check_batch, client_indices, take_rows
-from hgp_ref.problems.instances import Instances, View, digest, read_instances
+from hgp_ref.problems.base import check_argument, check_batch
+from hgp_ref.problems.instances import InstanceProblem, Instances, View, digest, read_instances
 from hgp_ref.problems.losses import SoftmaxLoss
 from hgp_ref.problems.neural_costs import (
     CrossEntropy,
@@ -47,7 +46,7 @@ LINEARIZATION_BYTES = 2**31  # activations that a linearization stores
 Model = Sequential | Ensemble
 
 
-class NeuralProblem(Portable):
+class NeuralProblem(InstanceProblem):
     """Clients that train `model` under a cost on its outputs.
 
     Parameters
@@ -83,26 +82,14 @@ class NeuralProblem(Portable):
             validation.instance("outer", outer, NeuralCost)
         self.model, self.cost, self.outer = model, cost, cost if outer is None else outer
         self.l2, self.outer_l2 = validation.nonnegative("l2", l2), validation.nonnegative("outer_l2", outer_l2)
-        self._train = read_images(model, X, y, cost.loss, ("X", "y"))
-        self._val = self._train if X_val is None else read_images(model, X_val, y_val, cost.loss, ("X_val", "y_val"))
-        train, val = self._train.all.features, self._val.all.features
-        self._xp = validation.same_kind(X=train, X_val=val)
-        if train.shape[0] != val.shape[0]:
-            raise ValueError(f"X_val must have {train.shape[0]} clients as X, got {val.shape[0]}")
-        self.n_clients, self.dim_x, self.dim_lam = int(train.shape[0]), model.dim, cost.dim_lam
-        self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
+        train = read_images(model, X, y, cost.loss, ("X", "y"))
+        val = train if X_val is None else read_images(model, X_val, y_val, cost.loss, ("X_val", "y_val"))
+        super().__init__(train, val)
+        self.dim_x, self.dim_lam = model.dim, cost.dim_lam
 
     def __repr__(self) -> str:
         sizes = f"n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}"
         return f"<{type(self).__name__} of {self.model!r}: {sizes}>"
-
-    def _like(self) -> Array:
-        return self._train.all.features
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Training instances of each client, on the host.  # (n,)"""
-        return self._train.counts.copy()
 
     def inner_cost(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """g_i.  # (n,)"""
@@ -184,27 +171,6 @@ class NeuralProblem(Portable):
         """SHA-256 of the repr of the model, the costs, the data and the settings, which checkpoints compare."""
         costs = [digest(cost) for cost in (self.cost, self.outer)]
         return digest(self, repr(self.model), *costs, self._train, self._val)
-
-    def restrict(self, clients: Clients) -> Any:
-        """The same problem for some of its clients, a slice or indices."""
-        which = client_indices(clients, self.n_clients)
-        part = self._with(lambda instances: instances.restrict(which, take_rows(which)))
-        part.clients = self.clients[which]
-        part.n_clients = len(part.clients)
-        return part
-
-    def to(self, target: Any, dtype: Any = None) -> Any:
-        """The same problem in another library (its name, or one of its arrays) and, optionally, another dtype."""
-        move = array_mover(target, dtype)
-        return self._with(lambda instances: instances.to(move))
-
-    def _with(self, change: Callable[[Instances], Instances]) -> Any:
-        """A copy with other data."""
-        part = copy.copy(self)
-        part._train = change(self._train)
-        part._val = part._train if self._val is self._train else change(self._val)
-        part._xp = array_namespace(part._train.all.features)
-        return part
 
     def weighted_slope(self, cost: NeuralCost, z: Array, lam: Array, view: View) -> Array:
         """c = mean ∂l/∂z.  # like z"""

@@ -1,14 +1,13 @@
-"""The sizes of the terms that a problem adds, from which rounding errors are bounded.
+"""Term sizes: bounds on the rounding errors of costs, gradients and products.
 
-A sum Σ_k t_k that is evaluated in floating point in any order satisfies
+A sum Σ_k t_k that is evaluated in floating point, in any order, satisfies
 
     |fl(Σ t) − Σ t| ≤ γ_K Σ_k |t_k|,    γ_K = K u/(1 − K u),    u = eps/2,
 
-with K roundings on the longest way from a term to the result (Higham, Section 4.2). Where terms cancel, the result is
-far smaller than Σ|t_k|, and an allowance relative to the result is too small. A problem that offers
-`term_sizes(x, lam)` reports Σ|t_k|, entry by entry, for each cost, gradient and product. Errors of intermediate
-results (the logits of a linear model, the activations of a network) are part of it: they enter as further terms, in
-units of γ_K.
+if no term goes through more than K roundings (Higham, Section 4.2). If terms cancel, the result is far smaller than
+Σ|t_k|, so that a bound relative to the result would be too small. A problem with `term_sizes(x, lam)` reports Σ|t_k|,
+entry by entry, for each cost, gradient and product. Errors of intermediate results (logits, activations) are included
+as further terms, in units of γ_K.
 """
 
 from __future__ import annotations
@@ -26,20 +25,8 @@ from hgp_ref.backend import Array, array_namespace, host_dtype
 class TermSizes:
     """Σ|terms| of every quantity that a problem evaluates at one point (x, λ), on full batches.
 
-    |computed − exact| ≤ γ_roundings · size for every entry. Arrays have the library, device and dtype of x, and the
-    shape of what they describe. `hvp(u)` and `cross(u)` return the sizes for a product with u (n, d_x): they grow with
-    |u|, and those of a sum of non-negative vectors are the sum of theirs.
-
-    Parameters
-    ----------
-    roundings : int
-        K, for all of them.
-    inner_cost, inner_grad, outer_cost : arrays (n,), (n, d_x), (n,)
-        Sizes of g_i, ∂_x g_i and f_i.
-    outer_grad : pair of arrays (n, d_x), (n, d_λ)
-        Sizes of ∂_x f_i and ∂_λ f_i.
-    hvp, cross : functions
-        Of u (n, d_x): sizes of ∂²_x g_i u_i, (n, d_x), and ∂²_{xλ} g_i u_i, (n, d_λ).
+    |computed − exact| ≤ γ_roundings · size for every entry. Arrays have the library, device, dtype and shape of what
+    they describe. `hvp` and `cross` are functions of u (n, d_x), linear in |u|.
 
     Examples
     --------
@@ -60,10 +47,10 @@ class TermSizes:
 
 
 def scaled(factor: Array, size: Array, more: int, roundings: int, value: Array | None = None) -> Array:
-    """The size of factor · value: `more` counts the roundings of the factor and of the product, and one to spare.
+    """The size of factor · value, if `more` bounds the roundings of the factor and of the product.
 
-    Without the value, |value| ≤ roundings · size, which holds as every term rounds at least once. That is linear in
-    |u| where the size is.
+    Without the value, |value| ≤ roundings · size is used, which holds because every term rounds at least once and is
+    linear in |u| if the size is.
     """
     xp = array_namespace(size)
     once = size if value is None else xp.abs(value) / roundings
@@ -72,10 +59,10 @@ def scaled(factor: Array, size: Array, more: int, roundings: int, value: Array |
 
 
 def allowance(roundings: int, eps: float) -> float:
-    """What multiplies a computed size to bound the error: K u/(1 − 6 K u) with u = eps/2, ∞ where 6 K u ≥ 1.
+    """The factor by which a computed size bounds the error: K u/(1 − 6 K u) with u = eps/2, ∞ if 6 K u ≥ 1.
 
-    γ_K = K u/(1 − K u) for exact sizes; the rest of the denominator is for the rounding of the sizes themselves, which
-    are sums of at most 2 K non-negative terms, and for computed numbers that stand for exact ones in them.
+    For exact sizes γ_K = K u/(1 − K u) would do. The rest covers the rounding of the sizes themselves, which are sums
+    of at most 2 K non-negative terms, and computed numbers that they use in place of exact ones.
     """
     share = roundings * eps / 2
     return share / (1 - 6 * share) if 6 * share < 1 else math.inf

@@ -27,7 +27,7 @@ from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, get_backend, to_host
 from hgp_ref.problems.base import Clients, check_batch, client_indices
 from hgp_ref.problems.instances import digest, require_existing
-from hgp_ref.validation import check_memory
+from hgp_ref.validation import check_memory, returned_array
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -479,9 +479,9 @@ class TorchModuleProblem(TorchCosts):
 
         def cost(x: Array, lam: Array, X: Array, y: Array, mean: Array) -> Array:
             losses = self._instance_losses(name, x, lam, X, y)
-            _check_losses(name, losses, mean)
+            returned_array("loss", losses, tuple(mean.shape), like=mean, owner=name)
             total = (mean * losses).sum()
-            return total if penalty is None else total + _scalar(name, penalty(x, lam))
+            return total if penalty is None else total + returned_array("penalty", penalty(x, lam), (), owner=name)
 
         try:
             costs = vmap(cost)(x, lam, data.X, data.y, data.mean(x))
@@ -551,23 +551,6 @@ def _slots(module: Module, trained: list[Any]) -> dict[str, int]:
         for name, p in layer.named_parameters(recurse=False, remove_duplicate=False)
         if id(p) in number
     }
-
-
-def _check_losses(name: str, losses: Array, mean: Array) -> None:
-    if tuple(getattr(losses, "shape", (None,))) != tuple(mean.shape):
-        returned = f"shape {tuple(losses.shape)}" if hasattr(losses, "shape") else type(losses).__name__
-        raise ValueError(
-            f"{name}: the loss must return shape {tuple(mean.shape)}, one number per instance, got {returned}"
-        )
-    if losses.dtype != mean.dtype:
-        raise TypeError(f"{name}: the loss must return {mean.dtype} as x is, got {losses.dtype}")
-
-
-def _scalar(name: str, value: Array) -> Array:
-    if tuple(getattr(value, "shape", (None,))) != ():
-        returned = f"shape {tuple(value.shape)}" if hasattr(value, "shape") else type(value).__name__
-        raise ValueError(f"{name}: the penalty must return a scalar of shape (), got {returned}")
-    return value
 
 
 @dataclass(frozen=True)

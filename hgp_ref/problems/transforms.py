@@ -116,7 +116,7 @@ class Transformed(FullProblem):
         return self._with_inner(self._inner.restrict(clients).wrapped)
 
     def to(self, target: Any, dtype: Any = None) -> Any:
-        """The same problem in another library (its name, or an array to be beside) and, optionally, another dtype."""
+        """The same problem in another library (its name, or one of its arrays) and, optionally, another dtype."""
         move = optional(self._inner.wrapped, "to")
         if not callable(move):
             name = type(self._inner.wrapped).__name__
@@ -218,18 +218,17 @@ class Reparametrised(Transformed):
         return self._value(theta)
 
     def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
-        """φ(θ) ≥ 0 and φ'(θ) are rounded `_roundings` times each, and so is what is multiplied by them.
+        """φ(θ) ≥ 0 and φ'(θ) have `_roundings` roundings each, which are added to those of terms with λ.
 
-        Below the smallest normal number they are known to that number only. A neural problem takes the roundings of λ
-        as an argument. In other problems λ is a factor of terms, at most twice, so that these terms are rounded more
-        often. The linear models and quadratic costs tell which part of a size these terms are: the rest is the size at
-        λ = 0.
+        An error below the smallest normal number is covered by u · `floor`. A neural problem takes the roundings of λ
+        as an argument. In other problems λ is a factor of terms, at most twice. For linear models and quadratic costs
+        the terms without λ are known: they are the size at λ = 0.
         """
-        at, slope, inner, k = self._at(x, lam), self._slope(lam), self._inner.wrapped, self._roundings
-        f_lam, kind = self._inner.outer_grad(x, at)[1], np.finfo(host_dtype(x))
-        floor = 2 * float(kind.smallest_normal) / float(kind.eps)  # φ and φ' among subnormal numbers: u · floor
-        at, slope = at + floor, array_namespace(slope).abs(slope) + floor
-        sizes = inner._term_sizes(x, at, k) if isinstance(inner, NeuralProblem) else self._with_factors(x, at)
+        value, slope, inner, k = self._at(x, lam), self._slope(lam), self._inner.wrapped, self._roundings
+        f_lam, kind = self._inner.outer_grad(x, value)[1], np.finfo(host_dtype(x))
+        floor = 2 * float(kind.smallest_normal) / float(kind.eps)
+        value, slope = value + floor, array_namespace(slope).abs(slope) + floor
+        sizes = inner._term_sizes(x, value, k) if isinstance(inner, NeuralProblem) else self._with_factors(x, value)
         K = sizes.roundings
         return replace(
             sizes,
@@ -238,16 +237,16 @@ class Reparametrised(Transformed):
         )
 
     def _with_factors(self, x: Array, lam: Array) -> TermSizes:
-        """Sizes where every factor λ of a term was rounded `_roundings` times."""
+        """Sizes if every factor λ of a term has `_roundings` roundings."""
         xp, sizes = array_namespace(lam), self._inner.term_sizes(x, lam)
         separable = isinstance(self._inner.wrapped, LinearProblem | Quadratic)
-        without = self._inner.term_sizes(x, xp.zeros_like(lam)) if separable else None
+        at_zero = self._inner.term_sizes(x, xp.zeros_like(lam)) if separable else None
 
         def grown(get: Callable[[TermSizes], Array]) -> Array:
             size = get(sizes)
-            others = xp.zeros_like(size) if without is None else get(without)
-            factors = xp.maximum(size - others, xp.zeros_like(size)) + 8 * float(xp.finfo(size.dtype).eps) * size
-            return size + 2 * self._roundings * factors
+            rest = xp.zeros_like(size) if at_zero is None else get(at_zero)
+            with_lam = xp.maximum(size - rest, xp.zeros_like(size)) + 8 * float(xp.finfo(size.dtype).eps) * size
+            return size + 2 * self._roundings * with_lam
 
         return replace(
             sizes,

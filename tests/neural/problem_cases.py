@@ -63,23 +63,23 @@ def instances(rng, counts, dtype="float64"):
     return X, [rng.integers(0, CLASSES, k) for k in counts]
 
 
-def build(kind, model, given):
+def build(kind, model, arrays):
     """The problem called `kind` of (X, y, X_val, y_val)."""
     if kind == "weights":
-        return NeuralInstanceWeights(model, *given, l2=0.1)
+        return NeuralInstanceWeights(model, *arrays, l2=0.1)
     if kind == "mask on validation":
-        return PersonalMask(model, *given, l2=0.1, outer_l2=0.2)
+        return PersonalMask(model, *arrays, l2=0.1, outer_l2=0.2)
     if kind.startswith("mask"):
-        return PersonalMask(model, *given[:2], l2=0.1, outer_l2=0.2, scale=1.0 if "without" in kind else None)
+        return PersonalMask(model, *arrays[:2], l2=0.1, outer_l2=0.2, scale=1.0 if "without" in kind else None)
     if kind == "mixture":
-        return PersonalMixture(model, *given[:2], components=2, l2=0.1, outer_l2=0.2)
-    return NeuralProblem(model, Temperature(CLASSES, 1), *given, l2=0.1, outer_l2=0.2)
+        return PersonalMixture(model, *arrays[:2], components=2, l2=0.1, outer_l2=0.2)
+    return NeuralProblem(model, Temperature(CLASSES, 1), *arrays, l2=0.1, outer_l2=0.2)
 
 
 def make(kind, smooth=True, seed=0, dtype="float64", counts=COUNTS, val_counts=VAL_COUNTS):
     rng = np.random.default_rng(seed)
-    given = (*instances(rng, counts, dtype), *instances(rng, val_counts, dtype))
-    problem = build(kind, network(smooth), given)
+    arrays = (*instances(rng, counts, dtype), *instances(rng, val_counts, dtype))
+    problem = build(kind, network(smooth), arrays)
     n = len(counts)
     x = (problem.model.init(n, seed, same_for_all=False) + 0.3 * rng.standard_normal((n, problem.dim_x))).astype(dtype)
     lam, u = rng.uniform(0.2, 1.5, (n, problem.dim_lam)).astype(dtype), rng.standard_normal(x.shape).astype(dtype)

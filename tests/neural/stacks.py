@@ -69,9 +69,9 @@ def derivatives(model: neural.Sequential, x: Any, u: Any, X: Any, y: Any, w: Any
     targets = loss.encode(xp.astype(y, x.dtype), xp=xp)
     tape = model.forward(x, X)
     c = w[..., None] * loss.slope(tape.output, targets, xp=xp)
-    adjoint, moved = tape.adjoint(c), tape.tangent(u)
-    bent = loss.curvature_product(loss.curvature(tape.output, w, xp=xp), moved.output, xp=xp)
-    return tape.output, moved.output, tape.backward(c), adjoint.tangent(moved, bent)
+    adjoint, tangent = tape.adjoint(c), tape.tangent(u)
+    c_dot = loss.curvature_product(loss.curvature(tape.output, w, xp=xp), tangent.output, xp=xp)
+    return tape.output, tangent.output, tape.backward(c), adjoint.tangent(tangent, c_dot)
 
 
 def to_torch(model: neural.Sequential) -> Any:
@@ -103,8 +103,8 @@ def torch_derivatives(model, x, u, X, y, w):
 
         def outputs(flat, Xi=Xi):
             parts = torch.split(flat, [s.numel() for s in shapes])
-            own = {name: part.reshape(s) for name, part, s in zip(names, parts, shapes, strict=True)}
-            return functional_call(net, own, (Xi,))
+            parameters = {name: part.reshape(s) for name, part, s in zip(names, parts, shapes, strict=True)}
+            return functional_call(net, parameters, (Xi,))
 
         flat = torch.from_numpy(x[i].copy()).requires_grad_(True)
         z = outputs(flat)
@@ -114,6 +114,6 @@ def torch_derivatives(model, x, u, X, y, w):
         cost = (wi * torch.nn.functional.cross_entropy(z, yi, reduction="none")).sum()
         (grad,) = torch.autograd.grad(cost, flat, create_graph=True)
         (hvp,) = torch.autograd.grad(grad, flat, ui)
-        for kept, value in zip(results, (z, z_dot, grad, hvp), strict=True):
-            kept.append(value.detach().numpy())
+        for collected, value in zip(results, (z, z_dot, grad, hvp), strict=True):
+            collected.append(value.detach().numpy())
     return tuple(np.stack(part) for part in results)

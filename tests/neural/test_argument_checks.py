@@ -125,9 +125,9 @@ def test_curvature_where_the_model_is_sure_of_itself(z):
     X, y = np.array([[[1.0, 0.0]]]), np.zeros((1, 1), dtype=int)
     problem = NeuralInstanceWeights(neural.Sequential((2,), neural.Linear(2, 2)), X, y, X, y, l2=0.0)
     u = np.array([[1.0, 0, 0, 0, 0, 0]])
-    bent = problem.linearize(z * u, np.ones((1, 1))).hvp(u)[0]
+    Hu = problem.linearize(z * u, np.ones((1, 1))).hvp(u)[0]
     expected = np.exp(-z) / (1 + np.exp(-z)) ** 2
-    assert np.allclose(bent[[0, 2]], [expected, -expected], rtol=1e-14, atol=0)
+    assert np.allclose(Hu[[0, 2]], [expected, -expected], rtol=1e-14, atol=0)
     linear = hgp.problems.SoftmaxRegression(X, y, X, y, n_classes=2)
     logits = np.array([z, 0.0])
     block = linear._loss.blocks(logits, xp=array_namespace(logits))

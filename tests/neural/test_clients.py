@@ -64,9 +64,9 @@ def test_results_do_not_touch_their_arguments():
         tape = model.forward(x, X)
         c = np.ones_like(tape.output)
         first = tape.backward(c)
-        moved = tape.tangent(u)
+        tangent = tape.tangent(u)
         adjoint = tape.adjoint(c)
-        adjoint.tangent(moved, c)
+        adjoint.tangent(tangent, c)
         np.testing.assert_array_equal(tape.backward(c), first)
         assert (c == 1).all()
         for a, b in zip(point, before, strict=True):
@@ -80,6 +80,6 @@ def test_a_given_array_takes_the_result():
     c, out = np.ones_like(tape.output), np.full_like(x, np.nan)
     assert tape.backward(c, out=out) is out
     np.testing.assert_array_equal(out, tape.backward(c))
-    moved = tape.tangent(u)
+    tangent = tape.tangent(u)
     again = np.full_like(x, np.nan)
-    assert tape.adjoint(c).tangent(moved, c, out=again) is again and np.isfinite(again).all()
+    assert tape.adjoint(c).tangent(tangent, c, out=again) is again and np.isfinite(again).all()

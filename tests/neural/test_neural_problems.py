@@ -323,26 +323,26 @@ class Bias(hgp.problems.NeuralCost):
     spoil = {}  # noqa: RUF012
 
     def value(self, z, lam, view, xp):
-        return self._said("value", self.loss.value(z + lam[:, None, :], view.targets, xp=xp))
+        return self._result("value", self.loss.value(z + lam[:, None, :], view.targets, xp=xp))
 
     def slope(self, z, lam, view, xp):
-        return self._said("slope", self.loss.slope(z + lam[:, None, :], view.targets, xp=xp))
+        return self._result("slope", self.loss.slope(z + lam[:, None, :], view.targets, xp=xp))
 
     def curvature(self, z, lam, view, z_dot, xp):
-        return self._said("curvature", self.softmax_curvature(z + lam[:, None, :], z_dot, xp))
+        return self._result("curvature", self.softmax_curvature(z + lam[:, None, :], z_dot, xp))
 
     def along_lam(self, z, lam, view, xp):
         each = self.loss.slope(z + lam[:, None, :], view.targets, xp=xp)
-        return self._said("along_lam", xp.sum(view.mean[..., None] * each, axis=1))
+        return self._result("along_lam", xp.sum(view.mean[..., None] * each, axis=1))
 
     def cross(self, z, lam, view, z_dot, xp):
         each = self.softmax_curvature(z + lam[:, None, :], z_dot, xp)
-        return self._said("cross", xp.sum(view.mean[..., None] * each, axis=1))
+        return self._result("cross", xp.sum(view.mean[..., None] * each, axis=1))
 
     def scores(self, z, lam, xp):
-        return self._said("scores", z + lam[:, None, :])
+        return self._result("scores", z + lam[:, None, :])
 
-    def _said(self, name, answer):
+    def _result(self, name, answer):
         return self.spoil.get(name, lambda a: a)(answer)
 
 

@@ -1,4 +1,4 @@
-"""Term sizes of neural problems and of wrappers: float32 against float64, float64 against many digits, choices."""
+"""Term sizes of neural and transformed problems: float32 against float64, float64 against many digits, kinks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EPS32 = float(np.finfo(np.float32).eps)
 
 
 def evaluated(problem, x, lam, u):
-    """Everything that sizes are told of, by name."""
+    """Everything that has a size, by name."""
     linear, (f_x, f_lam) = problem.linearize(x, lam), problem.outer_grad(x, lam)
     return {
         "inner_cost": problem.inner_cost(x, lam), "inner_grad": problem.inner_grad(x, lam),
@@ -31,11 +31,11 @@ def evaluated(problem, x, lam, u):
 
 def sizes_of(problem, x, lam, u):
     sizes = problem.term_sizes(x, lam)
-    told = {
+    by_name = {
         "inner_cost": sizes.inner_cost, "inner_grad": sizes.inner_grad, "outer_cost": sizes.outer_cost,
         "f_x": sizes.outer_grad[0], "f_lam": sizes.outer_grad[1], "hvp": sizes.hvp(u), "cross": sizes.cross(u),
     }  # fmt: skip
-    return told, allowance(sizes.roundings, float(np.finfo(x.dtype).eps))
+    return by_name, allowance(sizes.roundings, float(np.finfo(x.dtype).eps))
 
 
 def shares(problem, x, lam, u, wider=None):
@@ -43,10 +43,10 @@ def shares(problem, x, lam, u, wider=None):
     double = problem.to("numpy", "float64") if wider is None else wider
     found = evaluated(problem, x, lam, u)
     exact = evaluated(double, *(a.astype(np.float64) for a in (x, lam, u)))
-    told, unit = sizes_of(problem, x, lam, u)
+    by_name, unit = sizes_of(problem, x, lam, u)
     worst = {}
     for name, value in found.items():
-        size = told[name]
+        size = by_name[name]
         assert size.shape == value.shape and size.dtype == value.dtype, name
         assert np.all(unit * size >= 0.49 * EPS32 * np.abs(value)) and np.all(np.isfinite(size)), name
         error, bound = np.abs(value.astype(np.float64) - exact[name]), unit * size.astype(np.float64)
@@ -136,7 +136,7 @@ def test_float64_against_many_digits():
     model = neural.Sequential((2,), neural.Linear(2, 3), neural.Tanh(), neural.Linear(3, 2))
     problem = problems.PersonalBias(model, X, y, l2=l2)
     x, lam, u = rng.standard_normal((1, model.dim)), rng.standard_normal((1, 2)), rng.standard_normal((1, model.dim))
-    told, unit = sizes_of(problem, x, lam, u)
+    by_name, unit = sizes_of(problem, x, lam, u)
     found = evaluated(problem, x, lam, u)
     with mp.workdps(80):
         w, lams, h = [mp.mpf(float(v)) for v in x[0]], [mp.mpf(float(v)) for v in lam[0]], mp.mpf(10) ** -20
@@ -145,8 +145,8 @@ def test_float64_against_many_digits():
             return cost_in_digits(w, X[0], y[0], lams, l2)
 
         def gradient(w, lams):
-            moved = ([v + s * h if k == j else v for k, v in enumerate(w)] for j in range(len(w)) for s in (1, -1))
-            return [(value(up, lams) - value(next(moved), lams)) / (2 * h) for up in moved]
+            shifted = ([v + s * h if k == j else v for k, v in enumerate(w)] for j in range(len(w)) for s in (1, -1))
+            return [(value(up, lams) - value(next(shifted), lams)) / (2 * h) for up in shifted]
 
         up, down = ([v + s * h * mp.mpf(float(t)) for v, t in zip(w, u[0], strict=True)] for s in (1, -1))
         exact = {
@@ -155,7 +155,7 @@ def test_float64_against_many_digits():
             "hvp": [(a - b) / (2 * h) for a, b in zip(gradient(up, lams), gradient(down, lams), strict=True)],
         }
         for name, truth in exact.items():
-            for computed, size, t in zip(found[name].ravel(), told[name].ravel(), truth, strict=True):
+            for computed, size, t in zip(found[name].ravel(), by_name[name].ravel(), truth, strict=True):
                 assert abs(mp.mpf(float(computed)) - t) <= unit * float(size) <= 1e-11 * (1 + abs(t)), name
 
 
@@ -173,12 +173,14 @@ def kinked(gap, dtype):
 
 def test_a_relu_that_rounding_may_have_switched():
     problem, x, lam, u = kinked(1e-5, np.float32)
-    told, unit = sizes_of(problem, x, lam, u)
+    by_name, unit = sizes_of(problem, x, lam, u)
     gradient = problem.to("numpy", "float64").inner_grad(*(a.astype(np.float64) for a in (x, lam)))
-    assert np.all(unit * told["inner_grad"][0, :2] >= np.abs(gradient[0, :2])), "it might as well be 0"
+    assert np.all(unit * by_name["inner_grad"][0, :2] >= np.abs(gradient[0, :2])), "it might as well be 0"
     problem, x, lam, u = kinked(1.0, np.float32)
-    told, unit = sizes_of(problem, x, lam, u)
-    assert np.all(unit * told["inner_grad"][0, :2] < 0.1 * np.abs(problem.inner_grad(x, lam)[0, :2])), "no doubt here"
+    by_name, unit = sizes_of(problem, x, lam, u)
+    assert np.all(unit * by_name["inner_grad"][0, :2] < 0.1 * np.abs(problem.inner_grad(x, lam)[0, :2])), (
+        "no doubt here"
+    )
 
 
 @pytest.mark.parametrize("gap", [-1e-4, -1e-6, 0.0, 1e-6, 1e-4])
@@ -186,8 +188,8 @@ def test_float32_and_float64_may_choose_differently(gap):
     rng = np.random.default_rng(5)
     problem, x, lam, u = kinked(gap, np.float32)
     for _ in range(20):
-        moved = (x * (1 + 1e-6 * rng.standard_normal(x.shape))).astype(np.float32)
-        shares(problem, moved, lam, u)
+        scaled_x = (x * (1 + 1e-6 * rng.standard_normal(x.shape))).astype(np.float32)
+        shares(problem, scaled_x, lam, u)
 
 
 def test_equal_pixels_of_blank_images_are_no_doubt():
@@ -200,8 +202,8 @@ def test_equal_pixels_of_blank_images_are_no_doubt():
     problem = problems.PersonalBias(model, X, np.array([[0, 1, 2, 1]]))
     x, lam = model.init(1, 3), np.zeros((1, 3))
     x[:, 18:20] = 0.1  # biases that reach the pooling
-    told, unit = sizes_of(problem, x, lam, np.ones_like(x))
-    assert unit * np.max(told["inner_grad"]) < 1e-11 and unit * np.max(told["hvp"]) < 1e-11
+    by_name, unit = sizes_of(problem, x, lam, np.ones_like(x))
+    assert unit * np.max(by_name["inner_grad"]) < 1e-11 and unit * np.max(by_name["hvp"]) < 1e-11
 
 
 # ---- what has no sizes
@@ -285,8 +287,8 @@ def test_wrappers(name):
         x = rng.standard_normal((3, narrow.dim_x)).astype(np.float32)
         lam = rng.uniform(-4, 1, (3, narrow.dim_lam)).astype(np.float32)
         u = rng.standard_normal(x.shape).astype(np.float32)
-        moved = x if "stationarity" in name else x * np.float32(10)
-        shares(problems.as_problem(narrow), moved, lam, u, problems.as_problem(double))
+        scaled_x = x if "stationarity" in name else x * np.float32(10)
+        shares(problems.as_problem(narrow), scaled_x, lam, u, problems.as_problem(double))
 
 
 def test_wrappers_follow_the_chain_rule():
@@ -352,12 +354,12 @@ def test_blocks_of_instances(kind, monkeypatch):
 def test_products_do_not_depend_on_those_before():
     case = problem_cases.make("mask", False, 3)
     sizes = case.problem.term_sizes(case.x, case.lam)
-    first, crossed = sizes.hvp(case.u), sizes.cross(case.u)
+    first, Ju = sizes.hvp(case.u), sizes.cross(case.u)
     x, lam = case.x.copy(), case.lam.copy()
     case.x[:], case.lam[:] = 0, 0  # a caller may go on to change them
     for _ in range(3):
         np.testing.assert_allclose(sizes.hvp(case.u), first, rtol=1e-9)
-        np.testing.assert_allclose(sizes.cross(case.u), crossed, rtol=1e-9)
+        np.testing.assert_allclose(sizes.cross(case.u), Ju, rtol=1e-9)
     np.testing.assert_allclose(case.problem.term_sizes(x, lam).hvp(case.u), first, rtol=1e-9)
     with pytest.raises(ValueError, match="u"):
         sizes.hvp(case.u[:1])

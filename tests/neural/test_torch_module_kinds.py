@@ -150,12 +150,12 @@ def test_a_layer_under_two_names_is_one_layer_and_the_module_is_left_as_it_is():
     assert all(torch.equal(before[name], a) for name, a in net.state_dict().items())
     assert torch.equal(problem.parameters(), x)
     assert_close(problem.inner_cost(x, LAM).numpy(), one_by_one(net, X, y).numpy(), 1e-12)
-    for a, b, slope, bent in zip(X, y, *slopes, strict=True):
+    for a, b, slope, Hu in zip(X, y, *slopes, strict=True):
         rows = torch.autograd.grad(nn.functional.cross_entropy(net(a), b), list(net.parameters()), create_graph=True)
         first = torch.cat([row.flatten() for row in rows])
         second = torch.autograd.grad(first.sum(), list(net.parameters()))
         assert_close(slope.numpy(), first.detach().numpy(), 1e-12)
-        assert_close(bent.numpy(), torch.cat([row.flatten() for row in second]).numpy(), 1e-10)
+        assert_close(Hu.numpy(), torch.cat([row.flatten() for row in second]).numpy(), 1e-10)
 
 
 def test_a_module_in_training_mode_that_cannot_run_is_named_and_keeps_its_buffers():
@@ -204,8 +204,8 @@ def test_a_second_derivative_that_is_not_symmetric_is_refused(form):
     step, at = 1e-5, problem.inner_grad
     differences = (at(start + step * u, LAM) - at(start - step * u, LAM)) / (2 * step)
     try:
-        bent = problem.linearize(start, LAM).products(u)[0]
+        Hu = problem.linearize(start, LAM).products(u)[0]
     except RuntimeError as error:
         assert "not symmetric" in str(error)  # PyTorch 2.13
     else:
-        assert_close(bent.numpy(), differences.numpy(), 1e-6)
+        assert_close(Hu.numpy(), differences.numpy(), 1e-6)

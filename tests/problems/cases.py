@@ -38,28 +38,28 @@ def make(kind, d=2, *, counts=COUNTS, val_counts=VAL_COUNTS, classes=3, seed=0, 
         problem = full_quadratic(rng, n, d, 3, dtype)
     else:
         many = classes if "softmax" in kind else 2
-        given = (*data(rng, counts, d, many, dtype), *data(rng, val_counts, d, many, dtype))
-        problem = linear(kind, given, many)
+        arrays = (*data(rng, counts, d, many, dtype), *data(rng, val_counts, d, many, dtype))
+        problem = linear(kind, arrays, many)
     x, u = rng.standard_normal((2, n, problem.dim_x)).astype(dtype)
     lam = rng.uniform(0.2, 1.5, (n, problem.dim_lam)).astype(dtype)
     batch = np.array([[0, 0, counts[i] - 1] if i != 1 else [counts[i] // 2, -1, -1] for i in range(n)])
     return Case(problem, x, lam, u, None if kind == "quadratic" else batch)
 
 
-def linear(kind, given, classes):
+def linear(kind, arrays, classes):
     """The linear model called `kind` of (X, y, X_val, y_val)."""
     if kind.startswith("log-"):
-        return LogRates(linear(kind.removeprefix("log-"), given, classes))
+        return LogRates(linear(kind.removeprefix("log-"), arrays, classes))
     if kind.startswith("cleaning"):
-        return HyperCleaning(*given, 0.3, n_classes=classes)
+        return HyperCleaning(*arrays, 0.3, n_classes=classes)
     style = "client" if kind.endswith("client") else "coordinate"
     if kind.startswith("logistic"):
-        return LogisticRegression(*given, regularization=style)
+        return LogisticRegression(*arrays, regularization=style)
     if kind.startswith("softmax"):
-        return SoftmaxRegression(*given, classes, regularization=style)
+        return SoftmaxRegression(*arrays, classes, regularization=style)
     if kind == "weights":
-        return InstanceWeights(*given, l2=0.3)
-    return InstanceWeights(*given, loss="softmax", n_classes=classes)
+        return InstanceWeights(*arrays, l2=0.3)
+    return InstanceWeights(*arrays, loss="softmax", n_classes=classes)
 
 
 def full_quadratic(rng, n, d, d_lam, dtype):

@@ -42,8 +42,8 @@ def adapted(request):
 
 @pytest.mark.parametrize("mini", [False, True])
 def test_the_same_as_the_built_in_problem(adapted, mini):
-    lib, c, make_problem, given = adapted
-    problem = make_problem(*given, counts=c.problem.counts)
+    lib, c, make_problem, arguments = adapted
+    problem = make_problem(*arguments, counts=c.problem.counts)
     assert isinstance(problem, Problem)
     x, lam, u = map(lib.asarray, (c.x, c.lam, c.u))
     host, batch = (c.batch, lib.asarray(c.batch)) if mini else (None, None)
@@ -72,10 +72,10 @@ def test_derivatives_that_do_not_exist_are_zero(adapted):
 
 
 def test_bad_input(adapted):
-    lib, c, make_problem, given = adapted
-    inner, outer, n, d_x, d_lam = given
+    lib, c, make_problem, arguments = adapted
+    inner, outer, n, d_x, d_lam = arguments
     x, lam = lib.asarray(c.x), lib.asarray(c.lam)
-    problem = make_problem(*given)
+    problem = make_problem(*arguments)
     with pytest.raises(ValueError, match="batch must be None, the problem was made without counts"):
         problem.inner_grad(x, lam, lib.asarray(c.batch))
     with pytest.raises(ValueError, match=r"x must have shape \(3, 2\), got \(3, 1\)"):
@@ -93,18 +93,18 @@ def test_bad_input(adapted):
     with pytest.raises(ValueError, match="dim_lam must be an integer >= 1, got 0"):
         make_problem(inner, outer, n, d_x, 0)
     with pytest.raises(ValueError, match=r"counts must have shape \(3,\) = \(n_clients,\), got \(2,\)"):
-        make_problem(*given, counts=[1, 2])
+        make_problem(*arguments, counts=[1, 2])
     with pytest.raises(ValueError, match=r"batch must have shape \(..., 3, b\) = .*, b >= 1, got \(3, 0\)"):
-        make_problem(*given, counts=[5, 8, 6]).inner_grad(x, lam, lib.asarray(c.batch[:, :0]))
+        make_problem(*arguments, counts=[5, 8, 6]).inner_grad(x, lam, lib.asarray(c.batch[:, :0]))
 
 
 @pytest.mark.parametrize("vmap", [False, True])
 def test_indices_are_looked_at(adapted, vmap):
     """JAX would take the last instance for one that does not exist; True is no index, and -2 no padding."""
-    lib, c, make_problem, given = adapted
+    lib, c, make_problem, arguments = adapted
     if vmap and make_problem is from_torch:
         pytest.skip("vmap is an option of from_jax")
-    problem = make_problem(*given, counts=[5, 8, 6], **({"vmap": True} if vmap else {}))
+    problem = make_problem(*arguments, counts=[5, 8, 6], **({"vmap": True} if vmap else {}))
     x, lam = lib.asarray(c.x), lib.asarray(c.lam)
     for index in (8, -2):
         with pytest.raises(ValueError, match=f"batch must hold indices from 0 to 7 .* for client 1, got {index}"):
@@ -229,9 +229,9 @@ def test_costs_in_integers_are_refused(adapted):
 
 
 def test_both_products_at_once(adapted):
-    lib, c, make_problem, given = adapted
+    lib, c, make_problem, arguments = adapted
     x, lam, u = map(lib.asarray, (c.x, c.lam, c.u))
-    lin = make_problem(*given).linearize(x, lam)
+    lin = make_problem(*arguments).linearize(x, lam)
     hvp, cross = lin.products(u)
     assert_same(hvp, lib.to_numpy(lin.hvp(u)), lib)
     assert_same(cross, lib.to_numpy(lin.cross(u)), lib)

@@ -48,8 +48,8 @@ def test_the_same_as_the_loop(setting, batch):
     calls = []
     together = from_jax(count_calls(inner, calls), outer, N, D, D, counts=[COUNT] * N, vmap=True)
     loop = from_jax(inner, outer, N, D, D, counts=[COUNT] * N)
-    given = (*point, None if batch is None else lib.asarray(np.array(batch)))
-    for ours, expected in zip(everything(together, *given), everything(loop, *given), strict=True):
+    arguments = (*point, None if batch is None else lib.asarray(np.array(batch)))
+    for ours, expected in zip(everything(together, *arguments), everything(loop, *arguments), strict=True):
         assert_close(lib.to_numpy(ours), lib.to_numpy(expected), 1e-12)
     padded = batch is not None and -1 in batch[-1]
     assert all(isinstance(i, int) == padded for i in calls)

@@ -48,10 +48,10 @@ def test_float32_stays_float32(xp, kind):
 
 def test_constructors_take_arrays_of_the_library(xp):
     rng = np.random.default_rng(2)
-    given = (*data(rng, COUNTS, 2, 3, "float64"), *data(rng, VAL_COUNTS, 2, 3, "float64"))
-    placed = tuple([xp.asarray(a) for a in part] for part in given)
+    arrays = (*data(rng, COUNTS, 2, 3, "float64"), *data(rng, VAL_COUNTS, 2, 3, "float64"))
+    placed = tuple([xp.asarray(a) for a in part] for part in arrays)
     for kind, options in ((SoftmaxRegression, {}), (InstanceWeights, {"loss": "softmax"})):
-        host, there = kind(*given, **options), kind(*placed, **options)
+        host, there = kind(*arrays, **options), kind(*placed, **options)
         x = rng.standard_normal((3, host.dim_x))
         lam = rng.uniform(1, 2, (3, host.dim_lam))
         assert_same(there.inner_grad(xp.asarray(x), xp.asarray(lam)), host.inner_grad(x, lam), xp, RTOL)

@@ -163,8 +163,8 @@ def test_removing_an_instance_sets_its_weight_to_zero_and_keeps_the_divisor():
 
 def test_instance_weights_at_one_are_logistic_regression():
     rng = np.random.default_rng(9)
-    given = (*data(rng, (4, 6), 3, 2, "float64"), *data(rng, (2, 2), 3, 2, "float64"))
-    weights, logistic = InstanceWeights(*given, l2=0.2), LogisticRegression(*given, regularization="client")
+    arrays = (*data(rng, (4, 6), 3, 2, "float64"), *data(rng, (2, 2), 3, 2, "float64"))
+    weights, logistic = InstanceWeights(*arrays, l2=0.2), LogisticRegression(*arrays, regularization="client")
     x, u = rng.standard_normal((2, 2, 3))
     ones, rate = np.ones((2, 6)), np.full((2, 1), 0.2)
     assert_close(weights.inner_cost(x, ones), logistic.inner_cost(x, rate), TOL)

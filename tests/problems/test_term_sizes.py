@@ -1,4 +1,4 @@
-"""Every number that a built-in problem returns lies within its rounding allowance of 80 exact digits."""
+"""Every number of a built-in problem is within its rounding bound of 80 exact digits."""
 
 from decimal import localcontext
 

@@ -16,7 +16,7 @@ def arrays(shape, dtype, seed=0):
     return X.astype(dtype), s.astype(dtype), u.astype(dtype)
 
 
-def room(X, s, u):
+def tolerance(X, s, u):
     """Rounding of both products, in any order of their sums."""
     N, d = X.shape[-2:]
     sizes = np.swapaxes(np.abs(X), -1, -2) @ (s * (np.abs(X) @ np.abs(u)[..., None]))
@@ -35,7 +35,9 @@ def test_one_pass_is_two_products(lead, N, dtype):
     exact = X.astype(np.float64)
     expected = np.swapaxes(exact, -1, -2) @ (s * (exact @ u.astype(np.float64)[..., None]))
     for r in (0.5, np.abs(u), np.full((*u.shape[:-1], 1), 0.25, dtype)):  # a number, one per coordinate, one per client
-        assert np.all(np.abs(linear.fused_hvp(X, s, r, u) - expected[..., 0] - r * u) <= room(X, s, u) + 2 * eps(r * u))
+        assert np.all(
+            np.abs(linear.fused_hvp(X, s, r, u) - expected[..., 0] - r * u) <= tolerance(X, s, u) + 2 * eps(r * u)
+        )
 
 
 def test_result_does_not_depend_on_the_number_of_threads(monkeypatch):
@@ -52,8 +54,8 @@ def test_result_does_not_depend_on_the_number_of_threads(monkeypatch):
 def test_infinite_values_pass_through():
     X, s, u = arrays((2, 8, 16), "float64")
     u[1, 3] = np.inf
-    bent = linear.fused_hvp(X, s, 0.1, u)
-    assert np.all(np.isfinite(bent[0])) and not np.any(np.isfinite(bent[1]))
+    Hu = linear.fused_hvp(X, s, 0.1, u)
+    assert np.all(np.isfinite(Hu[0])) and not np.any(np.isfinite(Hu[1]))
 
 
 def problem(kind, dtype="float64"):
