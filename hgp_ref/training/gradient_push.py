@@ -71,10 +71,10 @@ class Momentum(Number):
     refused = (*Number.refused, 1.0, -0.1)
 
     def check(self, name: str, value: Any) -> float:
-        checked = validation.number(name, value, "a number in [0, 1)")
-        if not 0 <= checked < 1:
+        momentum = validation.number(name, value, "a number in [0, 1)")
+        if not 0 <= momentum < 1:
             validation.wrong_value(name, value, "a number in [0, 1)")
-        return checked
+        return momentum
 
 
 STEP_SETTINGS: dict[str, Rule] = {"decay": Positive(), "momentum": Momentum(), "weight_decay": Nonnegative()}
