@@ -1,4 +1,4 @@
-"""Errors that users may want to catch, and where warnings belong."""
+"""Errors and warnings that users may want to catch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGE = __name__.partition(".")[0]
 
 
 def outside() -> int:
-    """The `stacklevel` at which a warning names the caller's own line, through however many functions of ours."""
+    """The `stacklevel` at which a warning names the line of the user, outside this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
         level, frame = level + 1, frame.f_back
@@ -25,8 +25,8 @@ class DivergenceError(ArithmeticError):
 
     Attributes
     ----------
-    traffic : what was sent until then, where training says so; None elsewhere.
-    steps : how many steps, or rounds, training had made; iterations of `hypergradient`, where it stopped by itself.
+    traffic : what training had sent; None for other iterations.
+    steps : the steps or rounds of training, or the iterations of `hypergradient`, that had been made.
 
     Examples
     --------
@@ -67,7 +67,7 @@ _unmet: ContextVar[list[str] | None] = ContextVar("unmet tolerances", default=No
 
 
 def warn_unmet(message: str) -> None:
-    """Warn at the caller's line that a tolerance was not met; inside `collect_unmet` the message is kept instead."""
+    """Warn at the line of the user that a tolerance was not met; inside `collect_unmet`, collect the message."""
     collected = _unmet.get()
     if collected is None:
         warnings.warn(f"not converged: {message}", ConvergenceWarning, stacklevel=outside())
@@ -77,7 +77,7 @@ def warn_unmet(message: str) -> None:
 
 @contextmanager
 def collect_unmet() -> Iterator[list[str]]:
-    """Messages of `warn_unmet` inside the block: a loop over many runs warns once, about all of them."""
+    """Collect the messages of `warn_unmet` inside the block, so that a loop over many runs warns once."""
     collected: list[str] = []
     token = _unmet.set(collected)
     try:
@@ -87,4 +87,4 @@ def collect_unmet() -> Iterator[list[str]]:
 
 
 class NonFiniteError(DivergenceError, ValueError):
-    """A result that has left the range of floating point."""
+    """A result outside the range of floating-point numbers."""

@@ -1,4 +1,4 @@
-"""A progress bar for work that takes more than a few seconds."""
+"""Progress bars for work that takes more than a few seconds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 
 class Bar(Protocol):
-    """What every bar offers: steps that are finished, the last of them called `what`, and an end."""
+    """A progress bar: `update` reports finished steps, the last of them called `what`; `close` ends the bar."""
 
     def update(self, count: int = 1, what: str = "") -> None: ...
 
     def close(self) -> None: ...
 
 
-class _Silent:
+class _NoBar:
     def update(self, count: int = 1, what: str = "") -> None:
         return None
 
@@ -23,22 +23,22 @@ class _Silent:
         return None
 
 
-class _Drawn:
+class _TqdmBar:
     """tqdm's bar."""
 
-    def __init__(self, drawn: Any) -> None:
-        self.drawn = drawn
+    def __init__(self, tqdm: Any) -> None:
+        self.tqdm = tqdm
 
     def update(self, count: int = 1, what: str = "") -> None:
         if what:
-            self.drawn.set_postfix_str(what, refresh=False)
-        self.drawn.update(count)
+            self.tqdm.set_postfix_str(what, refresh=False)
+        self.tqdm.update(count)
 
     def close(self) -> None:
-        self.drawn.close()
+        self.tqdm.close()
 
 
-class _Lines:
+class _PrintedLines:
     """A line on standard error for every update."""
 
     def __init__(self, total: int, label: str) -> None:
@@ -56,13 +56,13 @@ class _Lines:
 
 
 def bar(total: int, label: str, show: bool, *, lines: bool = False) -> Bar:
-    """tqdm's bar where `show`, nothing otherwise; without tqdm lines if `lines` (for few steps), else ImportError."""
+    """A bar of tqdm if `show`. Without tqdm: printed lines if `lines` (for few steps), otherwise ImportError."""
     if not show:
-        return _Silent()
+        return _NoBar()
     try:
         from tqdm import tqdm
     except ImportError as error:
         if lines:
-            return _Lines(total, label)
+            return _PrintedLines(total, label)
         raise ImportError("progress=True needs tqdm: pip install 'hgp_ref[progress]'") from error
-    return _Drawn(tqdm(total=total, desc=label, leave=not lines))
+    return _TqdmBar(tqdm(total=total, desc=label, leave=not lines))

@@ -124,13 +124,10 @@ def as_removals(
 def _check_arguments(problem: Problem, lam: Array, removals: Sequence[Removal | Pair]) -> tuple[Removal, ...]:
     """The removals, with single pairs as removals of one instance, after checking them and λ."""
     counts = instance_counts(problem)
-    checked_removals = tuple(
-        (_pair(f"removals[{r}]", removal, counts),) if _is_pair(removal) else _group(f"removals[{r}]", removal, counts)
-        for r, removal in enumerate(_listed("removals", removals))
-    )
+    groups = [(removal,) if _is_pair(removal) else removal for removal in _listed("removals", removals)]
     validation.same_kind(lam=lam)
     validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, N_max)", run_axes=False)
-    return checked_removals
+    return tuple(_group(f"removals[{r}]", group, counts) for r, group in enumerate(groups))
 
 
 def _listed(name: str, value: Any) -> list[Any]:

@@ -47,7 +47,7 @@ the learning rate, so that half of it costs twice the steps.)
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ from hgp_ref import rounding
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64
 from hgp_ref.bilevel.loop import Loop
 from hgp_ref.bilevel.settings import Estimator
-from hgp_ref.bilevel.trajectory import LoopState, OuterStep
+from hgp_ref.bilevel.trajectory import CertifiedState, LoopState, OuterStep
 from hgp_ref.bilevel.updates import CertifiedDescent
 from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates import certify
@@ -247,8 +247,7 @@ LOWER, NOT_LOWER, UNKNOWN = "lower", "not lower", "unknown"  # outcomes of a tri
 class CertifiedLoop(Loop):
     """The loop with certified steps.
 
-    `state.extra` holds γ, S, M, the last w, the number of refinements, the interval of F at λ_k, and the best λ before
-    it. A refinement corrects x by CORRECTIONS Newton steps, now and after every later training. Averages for sums and
+    A refinement corrects x by CORRECTIONS Newton steps, now and after every later training. Averages for sums and
     certificates take 4 S rounds, twice as many after each refinement; so do the terms M of a correction. The path holds
     x, cost and measure at λ_k after refinements. A callback is called before them.
     """
@@ -262,9 +261,8 @@ class CertifiedLoop(Loop):
 
     def begin(self, lam: Array) -> LoopState:
         state = super().begin(lam)
-        state.extra = {"gamma": self.update.lr, "S": self.estimate.averaging_steps, "M": self.estimate.iterations,
-                       "refinements": 0, "w": None, "best": 0, "best_x": None}  # fmt: skip
-        self._set_interval(state, self._interval(state, state.x, lam)[0])
+        state.certified = CertifiedState(self.update.lr, self.estimate.averaging_steps, self.estimate.iterations)
+        state.certified.interval, _ = self._interval(state, state.x, lam)
         return state
 
     def step(self, state: LoopState) -> None:
@@ -277,27 +275,27 @@ class CertifiedLoop(Loop):
         if notes:
             warnings.warn(f"outer step {k}: " + "; ".join(notes), RuntimeWarning, stacklevel=3)
         if not state.stopped:
-            S, M, interval = int(state.extra["S"]), int(state.extra["M"]), (state.extra["low"], state.extra["high"])
-            norm, note = self.norm(est.value), "; ".join(notes)
-            state.steps.append(OuterStep(training, sent, norm, M, scale, note, bound, S, interval))
+            c, norm, note = state.certified, self.norm(est.value), "; ".join(notes)
+            interval = (c.interval[0], c.interval[1])
+            state.steps.append(OuterStep(training, sent, norm, int(c.M), scale, note, bound, int(c.S), interval))
 
     # 1: a direction whose error is small enough
 
     def _direction(self, state: LoopState, notes: list[str]) -> tuple[Any, float]:
         """v with ‖v − ∇F‖ ≤ θ‖D‖, and the bound; otherwise `state.stopped` is set."""
+        c = state.certified
         last: tuple[str, float] | None = None  # what was doubled, and the bound before that
         for _ in range(MOST_ESTIMATES):
-            S, M = state.extra["S"], state.extra["M"]
-            estimator = replace(self.estimate, averaging_steps=S, iterations=M)
-            est = self.estimate_here(state, notes, estimator, w0=state.extra["w"])
+            estimator = replace(self.estimate, averaging_steps=c.S, iterations=c.M)
+            est = self.estimate_here(state, notes, estimator, w0=c.w)
             if est is None:
                 state.stopped = "divergence"
                 return None, np.inf
-            state.extra["w"] = est.w
+            c.w = est.w
             bound, inner, allowed = self._bounds(state, est)
             if state.stopped or bound <= allowed:
                 return est, bound
-            if inner > allowed / 2 and state.extra["refinements"] < MOST_REFINEMENTS:
+            if inner > allowed / 2 and c.refinements < MOST_REFINEMENTS:
                 self._refine(state)
                 last = None
                 continue
@@ -306,13 +304,14 @@ class CertifiedLoop(Loop):
             name = "M" if last is None else last[0]
             if last is not None and bound > GAIN * last[1]:
                 name = "S" if name == "M" else "M"
-            state.extra[name], last = 2 * state.extra[name], (name, bound)
-        state.stopped, state.note = "certificate", describe_bound_failure(state.extra, bound, inner, allowed)
+            setattr(c, name, 2 * getattr(c, name))
+            last = name, bound
+        state.stopped, state.note = "certificate", describe_bound_failure(c, bound, inner, allowed)
         return est, bound
 
     def _bounds(self, state: LoopState, est: Any) -> tuple[float, float, float]:
         """Upper bounds on ‖v − ∇F‖ and on the part of it that is due to x, and a lower bound on θ‖D‖."""
-        lam, gamma = state.lam[-1], state.extra["gamma"]
+        lam, gamma = state.lam[-1], state.certified.gamma
         nu, avg = self._constants(lam), self._averaging(state)
         certificate = certify(self.problem.wrapped, state.x, lam, est, avg, lipschitz=nu, first_call=0,
                               strong_convexity=nu.strong_convexity)  # fmt: skip
@@ -334,13 +333,13 @@ class CertifiedLoop(Loop):
 
     def _descend(self, state: LoopState, v: Array, notes: list[str]) -> float:
         """Accept a λ at which F is certainly lower; its γ, or 0 if there is none."""
-        lam, search = state.lam[-1], StepLength(state.extra["gamma"])
+        lam, search = state.lam[-1], StepLength(state.certified.gamma)
         outcomes, tried = list[str](), list[Array]()  # of each trial; λ⁺ at this precision
         while len(outcomes) < TRIALS and not state.stopped:
             gamma, proposed = search.gamma, self.projected(lam - search.gamma * v)
             outcomes.append(self._try(state, search, proposed))
             if outcomes[-1] == LOWER:
-                state.extra["gamma"] = 2 * gamma if len(outcomes) == 1 else gamma
+                state.certified.gamma = 2 * gamma if len(outcomes) == 1 else gamma
                 return gamma
             if outcomes[-1] not in (NOT_LOWER, UNKNOWN):
                 notes.append(f"γ = {gamma:.2g} refused: {outcomes[-1]}")
@@ -350,13 +349,13 @@ class CertifiedLoop(Loop):
             while not search.exhausted and self._among(tried, self.projected(lam - search.gamma * v)):
                 search.repeated()
             if search.exhausted:
-                if state.extra["refinements"] == MOST_REFINEMENTS:
+                if state.certified.refinements == MOST_REFINEMENTS:
                     break
                 self._refine(state)
                 search.restart()
                 tried.clear()
         state.stopped = state.stopped or "resolution"
-        state.note = describe_no_descent(state.extra, self.norm(v), outcomes)
+        state.note = describe_no_descent(state.certified, self.norm(v), outcomes)
         return 0.0
 
     def _try(self, state: LoopState, search: StepLength, proposed: Array) -> str:
@@ -371,14 +370,11 @@ class CertifiedLoop(Loop):
         except DivergenceError as error:
             search.failed()
             return str(error)
-        before, gain = (
-            Interval(state.extra["low"], state.extra["high"]),
-            (1 - self.update.theta) * square / search.gamma,
-        )
+        before, gain = Interval(*state.certified.interval), (1 - self.update.theta) * square / search.gamma
         decrease = DECREASE * gain * (1 + self._slack(lam))
         if max(after.high - (before.low - decrease), cost - state.outer_cost[-1]) <= 0:
             self.accept(state, proposed, x, cost)
-            self._set_interval(state, after)
+            state.certified.interval = after
             return LOWER
         if after.low > before.high - decrease:
             search.no_descent()
@@ -393,13 +389,13 @@ class CertifiedLoop(Loop):
     # Corrections of x, and intervals
 
     def accept(self, state: LoopState, lam: Array, x: Array, cost: float) -> None:
-        state.extra |= {"best": state.best, "best_x": state.best_x}  # before this λ, whose x may still change
+        state.certified.best, state.certified.best_x = state.best, state.best_x  # before this λ, whose x may change
         super().accept(state, lam, x, cost)
 
     def evaluate(self, state: LoopState, lam: Array) -> tuple[Array, float]:
         before = state.traffic
         x, cost = super().evaluate(state, lam)
-        if not state.extra.get("refinements", 0):
+        if not state.certified.refinements:
             return x, cost
         x, cost = self._corrected(state, x, lam)
         state.training = state.traffic - before
@@ -407,8 +403,8 @@ class CertifiedLoop(Loop):
 
     def _corrected(self, state: LoopState, x: Array, lam: Array) -> tuple[Array, float]:
         """x after Newton steps over means, and Σ f_i there."""
-        iterations = state.extra["M"] * 2 ** (state.extra["refinements"] - 1)
-        estimator = replace(self.estimate, averaging_steps=4 * state.extra["S"], iterations=iterations)
+        c = state.certified
+        estimator = replace(self.estimate, averaging_steps=4 * c.S, iterations=c.M * 2 ** (c.refinements - 1))
         gradient_problem: Any = InnerGradientProblem(self.problem)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "not converged")  # a fraction of p is enough
@@ -424,25 +420,22 @@ class CertifiedLoop(Loop):
 
     def _refine(self, state: LoopState) -> None:
         """Correct x at λ_k, and take more rounds for sums from now on. The interval of F there can only shrink."""
-        state.extra["refinements"] += 1
-        lam = state.lam[-1]
+        lam, c = state.lam[-1], state.certified
+        c.refinements += 1
         try:
             x, cost = self._corrected(state, state.x, lam)
             new, _ = self._interval(state, x, lam)
         except DivergenceError:  # x stays as it is
             return
-        old = Interval(state.extra["low"], state.extra["high"])
+        old = Interval(*c.interval)
         if new.width < old.width and (state.k == 0 or cost <= state.outer_cost[-2]):
             state.x, state.outer_cost[-1] = x, cost
             state.floats[-1], state.rounds[-1] = int(state.traffic.floats), int(state.traffic.rounds)
             if self.monitor is not None:
                 state.measure.pop()
-                state.best, state.best_x = state.extra["best"], state.extra["best_x"]
+                state.best, state.best_x = c.best, c.best_x
                 self.evaluate_metric(state)
-        self._set_interval(state, Interval(max(new.low, old.low), min(new.high, old.high)))
-
-    def _set_interval(self, state: LoopState, interval: Interval) -> None:
-        state.extra["low"], state.extra["high"] = interval
+        c.interval = Interval(max(new.low, old.low), min(new.high, old.high))
 
     def _interval(self, state: LoopState, x: Array, lam: Array, step: Array | None = None) -> tuple[Interval, float]:
         """An interval of F(λ), and an upper bound on ‖step‖²."""
@@ -457,7 +450,7 @@ class CertifiedLoop(Loop):
 
     def _averaging(self, state: LoopState) -> Averaging:
         """For sums and certificates."""
-        steps = 4 * state.extra["S"] * 2 ** state.extra["refinements"]
+        steps = 4 * state.certified.S * 2**state.certified.refinements
         return self.estimate.averaging(state.remaining(self.net), steps)
 
     @staticmethod
@@ -488,30 +481,30 @@ class CertifiedLoop(Loop):
 # ---- Explanations in `path.note`
 
 
-def describe_bound_failure(extra: Mapping[str, Any], bound: float, inner: float, allowed: float) -> str:
+def describe_bound_failure(c: CertifiedState, bound: float, inner: float, allowed: float) -> str:
     """Why the error bound of the hyper-gradient stayed above θ‖D‖; `inner` is the part that is due to x."""
     text = f"the bound on the error of the hyper-gradient is {bound:.2g}, but a step needs {allowed:.2g} = θ‖D‖"
     if not np.isfinite(bound):
         return f"{text}: x is too far from x(λ) for a bound; train longer, or with a smaller rate"
     if inner > allowed / 2:
         return (
-            f"{text}; {inner:.2g} of it is due to x, which was corrected {extra['refinements']} times: train longer or "
+            f"{text}; {inner:.2g} of it is due to x, which was corrected {c.refinements} times: train longer or "
             "with a smaller rate, take a larger θ, or keep λ (project=) from where the inner cost is hardly convex"
         )
     return (
-        f"{text}; {inner:.2g} of it is due to x, the rest to the series with S = {extra['S']} and M = {extra['M']}: "
+        f"{text}; {inner:.2g} of it is due to x, the rest to the series with S = {c.S} and M = {c.M}: "
         "start from larger ones, or take a faster method"
     )
 
 
-def describe_no_descent(extra: Mapping[str, Any], norm: float, outcomes: Sequence[str]) -> str:
+def describe_no_descent(c: CertifiedState, norm: float, outcomes: Sequence[str]) -> str:
     """Why no trial was certified to lower F; `outcomes` holds NOT_LOWER, UNKNOWN or an error message for each."""
     failures = [outcome for outcome in outcomes if outcome not in (NOT_LOWER, UNKNOWN)]
     if len(failures) == len(outcomes):
         return f"training failed at all {len(outcomes)} λ⁺ that were tried. The last time: {failures[-1]}"
     text = (
-        f"F(λ) lies between {extra['low']:.10g} and {extra['high']:.10g}, and none of {len(outcomes)} steps tried (the "
-        f"first with γ = {extra['gamma']:.2g}, ‖v‖ = {norm:.2g}) was certified to lower it: "
+        f"F(λ) lies between {c.interval[0]:.10g} and {c.interval[1]:.10g}, and none of {len(outcomes)} steps tried "
+        f"(the first with γ = {c.gamma:.2g}, ‖v‖ = {norm:.2g}) was certified to lower it: "
     )
     if failures:
         text += f"at {len(failures)} of them training failed ({failures[-1]}); "
@@ -522,6 +515,6 @@ def describe_no_descent(extra: Mapping[str, Any], norm: float, outcomes: Sequenc
             "by log=True or project="
         )
     return (
-        f"{text}the possible decrease is below the resolution with x corrected {extra['refinements']} times; train "
+        f"{text}the possible decrease is below the resolution with x corrected {c.refinements} times; train "
         "longer or with a smaller rate, or start from larger S and M"
     )

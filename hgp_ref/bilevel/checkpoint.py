@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Any
@@ -128,8 +128,7 @@ class CheckpointFile:
             )
         self._check_settings(saved)
         self._check_lam(saved.state.lam[0], lam)
-        values = {field.name: _like(getattr(saved.state, field.name), lam) for field in fields(LoopState)}
-        state = LoopState(**values)
+        state = _like(saved.state, lam)
         self._check_inputs(saved, state)
         return state
 
@@ -175,8 +174,8 @@ def _like(value: Any, lam: Array) -> Any:
         return from_host(value, like=lam)
     if isinstance(value, list | tuple):
         return type(value)(_like(item, lam) for item in value)
-    if isinstance(value, dict):
-        return {name: _like(item, lam) for name, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _like(getattr(value, field.name), lam) for field in fields(value)})
     return value
 
 

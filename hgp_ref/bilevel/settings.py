@@ -108,12 +108,12 @@ class Trainer:
     def _fit(
         self, problem: FullProblem, lam: Array, net: Network, x0: Array | None, first_batch: int, outer_step: int
     ) -> Any:
+        if not isinstance(self.method, TrainingMethod):
+            return self.method(problem.wrapped, lam, net, x0=x0, first_batch=first_batch, outer_step=outer_step)
         method: Any = self.method
-        if not isinstance(method, TrainingMethod):
-            return method(problem.wrapped, lam, net, x0=x0, first_batch=first_batch, outer_step=outer_step)
         batches = read_batches(getattr(method, "batches", None))
         if batches is not None:
-            method = replace(method, batches=replace(batches, offset=batches.offset + first_batch))  # type: ignore
+            method = replace(method, batches=replace(batches, offset=batches.offset + first_batch))
         return run_training(problem.wrapped, lam, net, method, x0=x0, tol=self.tol)
 
 

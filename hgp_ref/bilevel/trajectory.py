@@ -72,6 +72,20 @@ class Record:
 
 
 @dataclass
+class CertifiedState(Result):
+    """What a loop with certified steps carries from step to step."""
+
+    gamma: float = 0.0  # the next step length
+    S: int = 0
+    M: int = 0
+    w: Array | None = None  # of the last estimate
+    refinements: int = 0
+    interval: tuple[float, float] = (-np.inf, np.inf)  # contains F(λ_k)
+    best: int = 0  # of the measure, before λ_k
+    best_x: Array | None = None
+
+
+@dataclass
 class LoopState(Record, Result):
     """What changes while the loop of `optimise` runs: all that the next step depends on, and the entries of the path.
 
@@ -90,7 +104,7 @@ class LoopState(Record, Result):
     best_x: Array | None = None
     shrink: float = 1.0  # factor of η, after hyper-gradients that diverged
     refused: int = 0  # steps in a row
-    extra: dict[str, Any] = field(default_factory=dict)  # of loops with certified steps
+    certified: CertifiedState = field(default_factory=CertifiedState)
     stopped: str = ""  # why the loop has ended
     note: str = ""  # an explanation of `stopped`
 

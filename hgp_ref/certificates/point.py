@@ -31,6 +31,7 @@ import numpy as np
 
 from hgp_ref import rounding, validation
 from hgp_ref.backend import Array, from_host, host_dtype, host_float64, to_host
+from hgp_ref.methods.spectrum import extremes
 from hgp_ref.philox import check_seed
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.lipschitz import Lipschitz
@@ -432,33 +433,19 @@ class Lanczos:
             check_seed(self.seed)
 
 
-def ritz_values(product: Callable[[np.ndarray], np.ndarray], d: int, steps: int, seed: int) -> np.ndarray:
-    """θ_1 ≤ … ≤ θ_k of u ↦ product(u) for vectors (d,), with full reorthogonalisation; k ≤ min(steps, d)."""
-    q = np.random.default_rng(seed).standard_normal(d)
-    basis = np.empty((min(steps, d), d))
-    diagonal: list[float] = []
-    off_diagonal: list[float] = []
-    for k in range(len(basis)):
-        basis[k] = q / rounding.norm(q)
-        q = product(basis[k])
-        diagonal.append(float(basis[k] @ q))
-        for _ in range(2):  # the second pass removes what the first one left by rounding
-            q = q - basis[: k + 1].T @ (basis[: k + 1] @ q)
-        length = rounding.norm(q)
-        if length <= d * rounding.EPS * max(map(abs, diagonal)):  # an invariant subspace
-            break
-        off_diagonal.append(length)
-    k = len(diagonal)
-    T = np.diag(diagonal) + np.diag(off_diagonal[: k - 1], 1) + np.diag(off_diagonal[: k - 1], -1)
-    return np.linalg.eigvalsh(T)
+def ritz_range(product: Callable[[np.ndarray], np.ndarray], d: int, steps: int, seed: int) -> tuple[float, float]:
+    """θ_1 and θ_k of u ↦ product(u) for vectors (d,), from a random start; k ≤ min(steps, d)."""
+    start = np.random.default_rng(seed).standard_normal((1, d))
+    low, high = extremes(lambda u: product(u[0])[None], start, steps, reorthogonalise=True)
+    return float(low[0]), float(high[0])
 
 
-def lowest_with_probability(ritz: np.ndarray, d: int, steps: int) -> float:
+def lowest_with_probability(ritz: tuple[float, float], d: int, steps: int) -> float:
     """A lower bound on λ_min that holds with probability 1 − `FAILURE`; −∞ if `steps` are too few."""
     epsilon = (math.log(1.648 * math.sqrt(d) * 2 / FAILURE) / (2 * steps - 1)) ** 2
     if epsilon >= 0.5:
         return -math.inf
-    return float(ritz[0] - epsilon * (ritz[-1] - ritz[0]) / (1 - 2 * epsilon))
+    return ritz[0] - epsilon * (ritz[1] - ritz[0]) / (1 - 2 * epsilon)
 
 
 # -------------------------------------------------------------------------------------------------------- products only
@@ -528,8 +515,8 @@ class MatrixFreePoint(Point):
         seed, steps = 0, FEW_STEPS  # θ_1 ≥ λ_min for every seed
         if lanczos is not None:
             seed, steps = secrets.randbits(64) if lanczos.seed is None else lanczos.seed, STEPS
-        ritz = ritz_values(self._mean_product, self.d, steps, seed)
-        self.alpha_top = float(ritz[0]) + self.H_bar_error
+        ritz = ritz_range(self._mean_product, self.d, steps, seed)
+        self.alpha_top = ritz[0] + self.H_bar_error
         self.alpha_bar = self._known_modulus() if lanczos is None else self._probable_modulus(ritz, seed)
 
     def _known_modulus(self) -> float:
@@ -550,7 +537,7 @@ class MatrixFreePoint(Point):
             )
         return max(known)
 
-    def _probable_modulus(self, ritz: np.ndarray, seed: int) -> float:
+    def _probable_modulus(self, ritz: tuple[float, float], seed: int) -> float:
         low = lowest_with_probability(ritz, self.d, STEPS) - self.H_bar_error
         self.notes = (
             f"smallest eigenvalue of the mean Hessian at least {low:.3e}: {STEPS} steps of Lanczos from a "

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hgp_ref import validation
 from hgp_ref.exact.derivatives import require_memory
 from hgp_ref.networks import Network, Unreliable
 from hgp_ref.philox import MAX_STEP
+from hgp_ref.validation import LONGEST, Boolean, Choice, Count, Instance, Integer, checked
 
 
+@checked(net=Instance(Unreliable), s=Integer(1, MAX_STEP), robust=Boolean())
 def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray:
     """A_s, (N, N) with N = n + n(n−1)(q+1): clients first, then b_ij^0 … b_ij^q, pairs ordered by i, then j.
 
@@ -37,8 +38,6 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
     >>> hgp.exact.augmented_matrix(net, s=1).tolist()  # both keep one half and lose the other on the way
     [[0.5, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0], [0.0, 0.5, 1.0, 0.0], [0.5, 0.0, 0.0, 1.0]]
     """
-    validation.instance("net", net, Unreliable)
-    robust = validation.boolean("robust", robust)
     n, q = net.n, net.delay
     size = n + n * (n - 1) * (q + 1)
     require_memory(f"the augmented matrix (N, N) for n={n}, delay={q}", size, size)
@@ -55,6 +54,7 @@ def augmented_matrix(net: Unreliable, s: int, robust: bool = True) -> np.ndarray
     return A
 
 
+@checked(net=Instance(Unreliable), first=Integer(1, MAX_STEP), steps=Count(1), robust=Boolean())
 def augmented_product(net: Unreliable, first: int, steps: int, robust: bool = True) -> np.ndarray:
     """A_{first+S−1} … A_first for S = `steps`, (N, N).
 
@@ -64,8 +64,6 @@ def augmented_product(net: Unreliable, first: int, steps: int, robust: bool = Tr
     >>> hgp.exact.augmented_product(net, first=1, steps=3).sum(axis=0)
     array([1., 1., 1., 1.])
     """
-    first = validation.integer("first", first, 1, MAX_STEP)
-    steps = validation.integer("steps", steps, 1, validation.LONGEST)
     product = augmented_matrix(net, first, robust)
     for s in range(first + 1, first + steps):
         product = augmented_matrix(net, s, robust) @ product
@@ -114,6 +112,7 @@ def _link(A: np.ndarray, i: int, j: int, b: int, q: int, share: float, late: int
 DEBIAS = ("reset", "keep", "conserve")
 
 
+@checked(n=Integer(1), d=Integer(1))
 def theta(n: int, d: int) -> np.ndarray:
     """Θ = (11ᵀ/n) ⊗ I_d, the exact average of n stacked d-vectors, (nd, nd).
 
@@ -123,11 +122,11 @@ def theta(n: int, d: int) -> np.ndarray:
     array([[0.5, 0.5],
            [0.5, 0.5]])
     """
-    n, d = validation.integer("n", n), validation.integer("d", d)
     require_memory(f"Θ (nd, nd) for n={n}, d={d}", n * d, n * d)
     return np.kron(np.full((n, n), 1.0 / n), np.eye(d))
 
 
+@checked(steps=Count(1), call=Count(0), robust=Boolean())
 def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False) -> np.ndarray:
     """P_m = W_{(m+1)S} … W_{mS+1} for m = `call` and S = `steps`, (n, n); column-stochastic if nothing is lost.
 
@@ -137,8 +136,7 @@ def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False
     array([[0.5, 0.5],
            [0.5, 0.5]])
     """
-    _check(net, steps, call=call)
-    validation.boolean("robust", robust)
+    _check_network(net, steps, call)
     if isinstance(net, Unreliable) and not net.is_reliable:
         return augmented_product(net, call * steps + 1, steps, robust)[: net.n, : net.n]
     P = np.eye(net.n)
@@ -147,6 +145,7 @@ def mixing_product(net: Network, steps: int, call: int = 0, robust: bool = False
     return P
 
 
+@checked(steps=Count(1), call=Count(0), debias=Choice(*DEBIAS), robust=Boolean())
 def push_sum_matrix(net: Network, steps: int, call: int = 0, debias: str = "reset", robust: bool = False) -> np.ndarray:
     """K_m of call m = `call`, (n, n): Push-Sum with S = `steps` steps maps u to K_m u.
 
@@ -162,6 +161,7 @@ def push_sum_matrix(net: Network, steps: int, call: int = 0, debias: str = "rese
     return P / (P @ before)[:, None]
 
 
+@checked(steps=Count(1), call=Count(0))
 def push_sum_weights(net: Network, steps: int, call: int = 0) -> np.ndarray:
     """ω_{m+1} = P_m … P_0 1 after call m = `call` when the weights are never reset, (n,).
 
@@ -171,13 +171,14 @@ def push_sum_weights(net: Network, steps: int, call: int = 0) -> np.ndarray:
     array([1., 1.])
     """
     _check_debias("keep", net)
-    _check(net, steps, call=call)
+    _check_network(net, steps, call)
     omega = np.ones(net.n)
     for m in range(call + 1):
         omega = mixing_product(net, steps, m) @ omega
     return omega
 
 
+@checked(steps=Count(1), calls=Count(0), debias=Choice(*DEBIAS), robust=Boolean())
 def push_sum_matrices(
     net: Network, steps: int, calls: int, debias: str = "reset", robust: bool = False
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -192,7 +193,7 @@ def push_sum_matrices(
     (2, array([1., 1., 1.]))
     """
     _check_debias(debias, net)
-    _check(net, steps, calls=calls)
+    _check_network(net, steps, calls)
     require_memory(f"matrices (M, n, n) for calls={calls}", calls, net.n, net.n)
     matrices, weights, omega = [], [], np.ones(net.n)
     for m in range(calls):
@@ -205,7 +206,6 @@ def push_sum_matrices(
 
 
 def _check_debias(debias: str, net: Network) -> None:
-    validation.choice("debias", debias, DEBIAS)
     if debias != "reset" and isinstance(net, Unreliable) and not net.is_reliable:
         raise ValueError(
             f"debias must be 'reset' over {net!r}, got {debias!r}: an (n, n) matrix does not hold messages in flight "
@@ -213,14 +213,9 @@ def _check_debias(debias: str, net: Network) -> None:
         )
 
 
-def _check(net: Network, steps: int, **numbers: int) -> None:
+def _check_network(net: Network, steps: int, call: int) -> None:
     if not isinstance(getattr(net, "n", None), int) or not callable(getattr(net, "mixing_matrices", None)):
         raise TypeError(f"net must be a network with n and mixing_matrices(first, count), got {type(net).__name__}")
-    validation.integer("steps", steps, 1, validation.LONGEST)
-    for name, number in numbers.items():
-        validation.integer(name, number, 0, validation.LONGEST)
-    last = (max(numbers.values()) + 1) * steps
-    if last > validation.LONGEST:
-        raise ValueError(
-            f"steps must lead to at most graph {validation.LONGEST}, got {steps}, which needs graph {last}"
-        )
+    last = (call + 1) * steps
+    if last > LONGEST:
+        raise ValueError(f"steps must lead to at most graph {LONGEST}, got {steps}, which needs graph {last}")

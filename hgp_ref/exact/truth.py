@@ -44,6 +44,7 @@ from hgp_ref.exact.linear_systems import (
 from hgp_ref.exact.operators import mixing_product, theta
 from hgp_ref.networks import Network
 from hgp_ref.problems.base import Problem
+from hgp_ref.validation import Boolean, Choice, Count, Instance, Positive, checked
 
 
 @overload
@@ -58,6 +59,7 @@ def hypergradient(
 ) -> tuple[np.ndarray, np.ndarray]: ...
 
 
+@checked(method=Choice("reduced", "stacked"), eta=Positive(), return_error=Boolean())
 def hypergradient(
     problem: Problem,
     x: Array,
@@ -95,8 +97,6 @@ def hypergradient(
     >>> bool(abs(difference - hgp.exact.hypergradient(problem, x, lam)[1, 0]) < 1e-7)
     True
     """
-    validation.choice("method", method, ("reduced", "stacked"))
-    eta, return_error = validation.positive("eta", eta), validation.boolean("return_error", return_error)
     enter(problem, x, lam, ("outer_grad",))
     if method == "stacked":
         require_memory("the stacked system (n d_x, n d_x)", math.prod(x.shape), math.prod(x.shape))
@@ -160,6 +160,7 @@ def _stacked(system: HessianSum, b: np.ndarray, eta: float) -> Pair:
 # ("conserve" in `push_sum_matrix`) the identity in the Hessian factor m becomes diag(ω_{m+1}) ⊗ I_d.
 
 
+@checked(eta=Positive())
 def estimate(
     problem: Problem,
     x: Array,
@@ -189,7 +190,6 @@ def estimate(
     """
     f_x, f_lam = outer_gradients(problem, x, lam)  # (n, d_x), (n, d_lam)
     n, d = f_x.shape
-    eta = validation.positive("eta", eta)
     matrices = [
         validation.real_array(f"matrices[{m}]", K, (n, n), "(n, n)")
         for m, K in enumerate(_listed("matrices", matrices))
@@ -259,6 +259,7 @@ def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     return hypergradient(problem, x, lam).mean(axis=0)
 
 
+@checked(shared=Boolean())
 def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = False) -> np.ndarray:
     """d f_i / dλ_i of each client's cost f_i through the shared solution, (n, d_λ); with `shared`, along one common λ.
 
@@ -271,7 +272,6 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     >>> bool(np.allclose(hgp.exact.client_hypergradient(problem, x, lam), alone))
     True
     """
-    shared = validation.boolean("shared", shared)
     enter(problem, x, lam, ("outer_grad",))
     H, J = hessians(problem, x, lam), jacobians(problem, x, lam)  # (n, d_x, d_x), (n, d_lam, d_x)
     f_x, f_lam = outer_gradients(problem, x, lam)
@@ -330,6 +330,7 @@ UNCHANGED = 1e-13  # relative change of ω over a period
 MOST_PERIODS = 100_000
 
 
+@checked(net=Instance(Network), step=Positive(), steps=Count(1))
 def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> float:
     """The asymptotic factor on the error of `hgp.methods.Tracking(step)` per call; unstable above 1.
 
@@ -350,8 +351,6 @@ def tracking_rate(H: np.ndarray, net: Network, step: float, steps: int = 1) -> f
     H = validation.real_array("H", H, (None, None, None), "(n, d, d)")
     n, d = H.shape[:2]
     H = validation.real_array("H", H, (n, d, d), "(n, d, d)")
-    step, steps = validation.positive("step", step), validation.integer("steps", steps, 1, validation.LONGEST)
-    validation.instance("net", net, Network)
     if net.n != n:
         raise ValueError(f"net must have {n} clients like H, got {net.n}")
     if net.period is None:

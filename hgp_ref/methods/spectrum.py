@@ -90,28 +90,39 @@ def range_of_mean(channel: Channel, linearization: Curvature, like: Array) -> tu
     return float(low[0]), float(high[0])
 
 
-def extremes(product: Callable[[Array], Array], start: Array, steps: int = PRODUCTS) -> tuple[np.ndarray, np.ndarray]:
+def extremes(
+    product: Callable[[Array], Array], start: Array, steps: int = PRODUCTS, reorthogonalise: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Smallest and largest Ritz value of each of m symmetric operators by Lanczos; `product` maps rows (m, d).
 
-    The result is NaN for an operator whose products are not finite. `product` then gets rows of zeros for it.
+    Without reorthogonalisation, rounding may repeat eigenvalues, which does not matter for the extreme ones. The result
+    is NaN for an operator whose products are not finite. `product` then gets rows of zeros for it.
     """
     xp = array_namespace(start)
     previous, q = xp.zeros_like(start), start / row_norms(start)[..., None]
-    beta = xp.zeros_like(start[..., :1])
-    diagonal, off_diagonal = [], []
+    beta = largest = xp.zeros_like(start[..., :1])
+    tolerance = 100 * float(xp.finfo(start.dtype).eps)  # smaller β show an invariant subspace
+    diagonal, off_diagonal, basis = list[Array](), list[Array](), q[:, None, :]
     for _ in range(min(steps, start.shape[-1])):
         z = product(q)
         with np.errstate(over="ignore", invalid="ignore"):  # infinite products
             z = z - beta * previous
             alpha = xp.sum(q * z, axis=-1, keepdims=True)
             z = z - alpha * q
+            if reorthogonalise:
+                basis = xp.concat([basis, q[:, None, :]], axis=1) if diagonal else basis  # (m, k, d)
+                for _ in range(2):  # the second pass removes what the first one left by rounding
+                    z = z - (xp.matrix_transpose(basis) @ (basis @ z[..., None]))[..., 0]
             diagonal.append(alpha)
             beta = row_norms(z)[..., None]
             off_diagonal.append(beta)
             previous, q = q, z / xp.where(beta > 0, beta, xp.ones_like(beta))
             beta, q = (xp.where(xp.isfinite(a), a, xp.zeros_like(a)) for a in (beta, q))
+            if reorthogonalise:  # a basis with normalised rounding errors would amplify them from step to step
+                largest = xp.maximum(largest, xp.maximum(xp.abs(alpha), beta))
+                q = xp.where(beta > tolerance * largest, q, xp.zeros_like(q))
     alphas, betas = (host_float64(xp.concat(parts, axis=-1)) for parts in (diagonal, off_diagonal))
-    return extreme_ritz_values(alphas, betas, 100 * float(xp.finfo(start.dtype).eps))
+    return extreme_ritz_values(alphas, betas, tolerance)
 
 
 def row_norms(u: Array) -> Array:

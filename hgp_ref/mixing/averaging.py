@@ -20,11 +20,13 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, host_dtype
+from hgp_ref.errors import outside
 from hgp_ref.mixing.channel import AllToAll, Channel, ParameterServer, Traffic, WeightRule, connect
 from hgp_ref.mixing.simulated import MODES, Runs, check_balanced
 from hgp_ref.networks import Network
 from hgp_ref.networks.connectivity import diagnose_connectivity
 from hgp_ref.philox import MAX_STEP
+from hgp_ref.validation import Choice, Count, Integer, Nonnegative, Optional, checked
 
 CHECKED_GRAPHS = 10_000  # checked for connectivity before a run
 
@@ -275,6 +277,7 @@ def check_network(net: Network) -> Network:
 PUSH_SUM_DEBIAS = ("reset", "keep", "conserve")
 
 
+@checked(debias=Choice(*PUSH_SUM_DEBIAS), mode=Choice(*MODES))
 class PushSum(Averaging):
     """Push-Sum (Algorithm 1): Θ̂_m u = diag(P_m ω)⁻¹ P_m u with the column-stochastic P_m = W_{(m+1)S} ... W_{mS+1}.
 
@@ -306,14 +309,13 @@ class PushSum(Averaging):
     def __init__(self, net: Network, steps: int | Sequence[int], debias: str = "reset", mode: str = "auto") -> None:
         super().__init__()
         self.net: Network = check_network(net)
-        self.n, self.steps, self.mode = net.n, read_steps(steps), validation.choice("mode", mode, MODES)
-        self.debias = validation.choice("debias", debias, PUSH_SUM_DEBIAS)
+        self.n, self.steps, self.mode, self.debias = net.n, read_steps(steps), mode, debias
         if debias == "keep":
             warnings.warn(
                 "debias='keep' divides by weights of earlier calls: not an average, covered by no bound, and it can "
                 "diverge (see ERRATA, 25); use 'reset' or 'conserve'",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=outside(),
             )
         self.weight_rule = WeightRule.RESET if debias == "reset" else WeightRule.CARRY
         self.conserves = debias == "conserve"
@@ -326,6 +328,7 @@ class PushSum(Averaging):
         return f"PushSum({self.net!r}, steps={self.steps}{debias})"
 
 
+@checked(mode=Choice(*MODES))
 class Gossip(Averaging):
     """Gossip: Θ̂_m = W_{(m+1)S} ... W_{mS+1} with doubly stochastic W, without weights.
 
@@ -342,7 +345,7 @@ class Gossip(Averaging):
     def __init__(self, net: Network, steps: int | Sequence[int], mode: str = "auto") -> None:
         super().__init__()
         self.net: Network = check_network(net)
-        self.n, self.steps, self.mode = net.n, read_steps(steps), validation.choice("mode", mode, MODES)
+        self.n, self.steps, self.mode = net.n, read_steps(steps), mode
         if not net.is_reliable:
             raise ValueError(
                 f"Gossip needs reliable links, but {net!r} loses or delays messages; use RobustPushSum, whose weights "
@@ -359,6 +362,7 @@ class Gossip(Averaging):
         return f"Gossip({self.net!r}, steps={self.steps})"
 
 
+@checked(n=Integer(1))
 class ExactAverage(Averaging):
     """Θ = 11ᵀ/n ⊗ I: every client obtains the exact mean, as over a complete graph in one step.
 
@@ -373,7 +377,7 @@ class ExactAverage(Averaging):
 
     def __init__(self, n: int) -> None:
         super().__init__()
-        self.n, self.steps, self.net = validation.integer("n", n), 1, None
+        self.n, self.steps, self.net = n, 1, None
 
     def connect(self) -> AllToAll:
         return AllToAll(self.n)
@@ -404,6 +408,7 @@ class ServerAverage(ExactAverage):
 ROBUST_DEBIAS = ("reset", "conserve")
 
 
+@checked(debias=Choice(*ROBUST_DEBIAS), mode=Choice(*MODES))
 class RobustPushSum(PushSum):
     """Push-Sum with running sums, for links that lose and delay messages.
 
@@ -439,7 +444,7 @@ class RobustPushSum(PushSum):
     """
 
     def __init__(self, net: Network, steps: int | Sequence[int], debias: str = "reset", mode: str = "auto") -> None:
-        super().__init__(net, steps, validation.choice("debias", debias, ROBUST_DEBIAS), mode)
+        super().__init__(net, steps, debias, mode)
 
     def connect(self) -> Channel:
         channel = super().connect()
@@ -450,6 +455,7 @@ class RobustPushSum(PushSum):
         return "Robust" + super().__repr__()
 
 
+@checked(debias=Choice(*ROBUST_DEBIAS), mode=Choice(*MODES))
 def push_sum_for(net: Network, steps: int | Sequence[int], debias: str = "reset", mode: str = "auto") -> PushSum:
     """PushSum over reliable links, RobustPushSum over links that lose or delay messages.
 
@@ -463,13 +469,14 @@ def push_sum_for(net: Network, steps: int | Sequence[int], debias: str = "reset"
     'RobustPushSum'
     """
     kind = PushSum if check_network(net).is_reliable else RobustPushSum
-    return kind(net, steps, validation.choice("debias", debias, ROBUST_DEBIAS), mode)
+    return kind(net, steps, debias, mode)
 
 
 MAX_CALLS = 10**7  # entries of the tuple
 ROUNDING = 1e-9  # S_0 − m S_0/M is an integer up to rounding if M divides m S_0
 
 
+@checked(steps=Count(1), iterations=Integer(1, MAX_CALLS), slope=Optional(Nonnegative()))
 def falling_steps(steps: int, iterations: int, slope: float | None = None) -> tuple[int, ...]:
     """S_m = max(1, ⌈S_0 − m·slope⌉) for the calls m = 0 … M−1, for `PushSum(net, steps=falling_steps(S_0, M))`.
 
@@ -504,7 +511,5 @@ def falling_steps(steps: int, iterations: int, slope: float | None = None) -> tu
     >>> hgp.falling_steps(4, 6, slope=1.5)
     (4, 3, 1, 1, 1, 1)
     """
-    S_0 = validation.integer("steps", steps, 1, validation.LONGEST)
-    M = validation.integer("iterations", iterations, 1, MAX_CALLS)
-    fall = S_0 / M if slope is None else validation.nonnegative("slope", slope)
-    return tuple(math.ceil(max(1.0, S_0 - m * fall - ROUNDING)) for m in range(M))
+    slope = steps / iterations if slope is None else slope
+    return tuple(math.ceil(max(1.0, steps - m * slope - ROUNDING)) for m in range(iterations))

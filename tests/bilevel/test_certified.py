@@ -128,7 +128,7 @@ def test_which_of_s_and_m_is_doubled(monkeypatch):
 
     def recording(loop, at, est):
         answer = bounds(loop, at, est)
-        records.append((at.extra["S"], at.extra["M"], at.extra["refinements"], answer[0]))
+        records.append((at.certified.S, at.certified.M, at.certified.refinements, answer[0]))
         return answer
 
     monkeypatch.setattr(certified.CertifiedLoop, "_bounds", recording)
@@ -189,8 +189,8 @@ def test_bounds_of_a_direction_with_a_projection(project, gamma, monkeypatch):
         return errors[-1]
 
     def recording(loop, at, est):
-        answer, moved = bounds(loop, at, est), at.lam[-1] - at.extra["gamma"] * est.value
-        D = (at.lam[-1] - (moved if project is None else project(moved))) / at.extra["gamma"]
+        answer, moved = bounds(loop, at, est), at.lam[-1] - at.certified.gamma * est.value
+        D = (at.lam[-1] - (moved if project is None else project(moved))) / at.certified.gamma
         records.append((*answer, np.linalg.norm(D), np.linalg.norm(est.value)))
         return answer
 
@@ -219,7 +219,7 @@ def test_a_step_that_is_too_long_is_halved(tmp_path):
             problem, lam, NET, outer_steps=1, train=exact_training, estimate=estimate, update=update, file=file
         )
         assert path.steps[0].scale == update.lr / 2**halvings
-        assert hgp.load(file).state.extra["gamma"] == path.steps[0].scale * (1 if halvings else 2)  # tried next
+        assert hgp.load(file).state.certified.gamma == path.steps[0].scale * (1 if halvings else 2)  # tried next
         assert path.outer_cost[1] < path.outer_cost[0]
 
 

@@ -102,9 +102,9 @@ def test_lanczos_bounds_the_smallest_eigenvalue():
         Q = np.linalg.qr(rng.normal(size=(d, d)))[0]
         A = (Q * np.geomspace(1 / spread, 1, d)) @ Q.T
         for seed in range(30):
-            few = point.ritz_values(lambda u, A=A: A @ u, d, 5, seed)
+            few = point.ritz_range(lambda u, A=A: A @ u, d, 5, seed)
             assert few[0] >= 1 / spread * (1 - 1e-9) and few[-1] <= 1 + 1e-9
-            many = point.ritz_values(lambda u, A=A: A @ u, d, 40, seed)
+            many = point.ritz_range(lambda u, A=A: A @ u, d, 40, seed)
             assert point.lowest_with_probability(many, d, 40) <= 1 / spread
     assert point.lowest_with_probability(few, d, 5) == -np.inf
     problem, lam = logistic(3, 4, 1)

@@ -61,9 +61,6 @@ function(
     lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
 )
 function("mixing.Gossip", mixing.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
-for kind in ("ExactAverage", "ServerAverage"):
-    function(f"mixing.{kind}", getattr(mixing, kind), lambda: dict(n=3))
-function("mixing.falling_steps", mixing.falling_steps, lambda: dict(steps=5, iterations=8, slope=0.5))
 for kind, owner in {
     "PushSum": small.avg,
     "RobustPushSum": lambda: hgp.RobustPushSum(networks.Unreliable(small.net()), 2),

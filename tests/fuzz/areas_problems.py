@@ -7,7 +7,7 @@ import numpy as np
 import hgp_ref as hgp
 from fuzz import small
 from fuzz.table import function, method
-from hgp_ref import attribution, exact, networks, problems, training
+from hgp_ref import attribution, exact, problems, training
 
 g = small.rng()
 QUADRATIC = dict(
@@ -161,16 +161,10 @@ for kind, make in {"": small.quadratic, " (logistic)": small.logistic}.items():
             good() | dict(matrices=small.matrices(), eta=0.5, batches_v=None, batches_u=None, weights=None)
         ),
     )
-function("exact.theta", exact.theta, lambda: dict(n=3, d=4))
 function("exact.mixing_product", exact.mixing_product, lambda: dict(net=small.net(), steps=2, call=1, robust=False))
 PUSH_SUM = dict(steps=2, debias="reset", robust=False)
 function("exact.push_sum_matrix", exact.push_sum_matrix, lambda: dict(net=small.net(), call=1) | PUSH_SUM)
 function("exact.push_sum_matrices", exact.push_sum_matrices, lambda: dict(net=small.net(), calls=2) | PUSH_SUM)
-UNRELIABLE = networks.Unreliable(networks.FullyConnected(3), delay=1)
-function("exact.augmented_matrix", exact.augmented_matrix, lambda: dict(net=UNRELIABLE, s=1, robust=True))
-function(
-    "exact.augmented_product", exact.augmented_product, lambda: dict(net=UNRELIABLE, first=1, steps=2, robust=True)
-)
 function("exact.push_sum_weights", exact.push_sum_weights, lambda: dict(net=small.net(), steps=2, call=1))
 
 # attribution
