@@ -187,7 +187,7 @@ class Path(Result):
             rounding=NOT_INCLUDED if self.rounding_complete is False else "",
             trouble=f"in {refused} of {len(self.steps)} steps, see the notes of path.steps" if refused else "",
             stopped=validation.stop_reason(self.stopped) + (f": {validation.cut(self.note, 200)}" if self.note else ""),
-            traffic=self.traffic.in_words(),
+            traffic=self.traffic.one_line(),
         )
 
     def plot(self, over: str = "step") -> Any:
