@@ -52,8 +52,6 @@ EXEMPT: dict[str, str] = {
             "outer_grad",
             "linearize",
             "accuracy",
-            "restrict",
-            "to",
         )
     },
     **{f"{name}": ABSTRACT for name in ("mixing.Averaging", "networks.Network", "problems.NeuralCost")},
@@ -61,17 +59,13 @@ EXEMPT: dict[str, str] = {
     "bilevel.Trainer.run": DRIVEN,
     "bilevel.Estimator.run": DRIVEN,
     "bilevel.Estimator.averaging": DRIVEN,
-    **{
-        f"bilevel.{kind}.{member}": DRIVEN
-        for kind in ("Adam", "GradientDescent", "CertifiedDescent")
-        for member in ("start", "step")
-    },
+    **{f"bilevel.{kind}.{member}": DRIVEN for kind in ("Adam", "GradientDescent") for member in ("start", "step")},
     **{f"problems.{name}": PROTOCOL for name in ("Problem", "Linearization")},
     "problems.TermSizes": "a record that a problem fills in; certificates check it",
     **{
         name: RECORD
         for name in (
-            *("Traffic", "mixing.Traffic", "methods.Estimate", "methods.Start", "training.Fit"),
+            *("mixing.Traffic", "methods.Estimate", "methods.Start", "training.Fit"),
             *(
                 "certificates.Certificate",
                 "certificates.MeasuredResidual",
@@ -79,7 +73,7 @@ EXEMPT: dict[str, str] = {
                 "attribution.Retraining",
                 "attribution.Scores",
             ),
-            *("planning.Diagnostics", "planning.Outcome", "planning.Plan", "planning.Stage", "Plan"),
+            *("planning.Diagnostics", "planning.Outcome", "planning.Plan", "planning.Stage"),
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Disconnected"),
             *("results.Result", "results.Described"),
@@ -99,8 +93,6 @@ EXEMPT: dict[str, str] = {
     **{f"personalization.OuterLoop.{name}": DRIVEN for name in ("data", "estimator")},
     **{f"personalization.PersonalizationMethod{member}": PROTOCOL for member in ("", ".fit")},
     "personalization.ClusteredFL.split": DRIVEN,
-    "errors.DivergenceError": "an exception",
-    "errors.ConvergenceWarning": "a warning",
 }
 
 
