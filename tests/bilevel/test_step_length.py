@@ -95,7 +95,9 @@ def test_the_advice_mentions_small_weights():
     net = hgp.networks.Schedule(silent, n=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(hgp.DivergenceError, match=r"but steps are lr / ω, which is large for clients that receive little"):
+        with pytest.raises(
+            hgp.DivergenceError, match=r"but steps are lr / ω, which is large for clients that receive little"
+        ):
             hgp.sgp(problem, lam, net, steps=300, lr=0.3)
 
 
