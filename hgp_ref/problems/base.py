@@ -198,6 +198,10 @@ class FullProblem(ABC):
         """The function batch ↦ linearize(x, lam, batch), with what depends on the point alone computed once."""
         return getattr(self.linearize(x, lam), "on", None) or (lambda batch: self.linearize(x, lam, batch=batch))
 
+    def gradient_at(self, lam: Array) -> Callable[..., Array]:
+        """The function (x, batch=None) ↦ ∂_x g(x, λ), with what depends on λ alone computed once; x is not checked."""
+        return partial(self.inner_grad, lam=lam)
+
     def prepare_batches(self, host_batches: np.ndarray, like: Array) -> Any:
         """Mini-batches (count, streams, [runs,] n, b) on the device of `like`; entry [k, stream] is a `batch`."""
         return BatchArray(from_host(host_batches, like=like))

@@ -95,6 +95,17 @@ class LinearProblem(InstanceProblem, FullProblem):
         g_x = view.adjoint(self._weight(lam, view)[..., None] * slope, xp=xp) + self._rate(lam) * x
         return expand(g_x, lead, 2, xp=xp) if lead else g_x
 
+    def gradient_at(self, lam: Array) -> Callable[..., Array]:
+        view, xp, loss = self._train.all, self._xp, self._loss
+        weight, rate = self._weight(lam, view)[..., None], self._rate(lam)
+
+        def gradient(x: Array, batch: Batch = None) -> Array:
+            if batch is not None or x.ndim > 2 or lam.ndim > 2:
+                return self.inner_grad(x, lam, batch)
+            return view.adjoint(weight * loss.slope(view.forward(x, xp=xp), view.targets, xp=xp), xp=xp) + rate * x
+
+        return gradient
+
     def outer_cost(self, x: Array, lam: Array) -> Array:
         """The mean loss on the validation instances.  # (n,)"""
         _, lead = self._enter(x, lam, None)

@@ -71,10 +71,10 @@ class Momentum(Number):
     refused = (*Number.refused, 1.0, -0.1)
 
     def check(self, name: str, value: Any) -> float:
-        checked = validation.number(name, value, "a number in [0, 1)")
-        if not 0 <= checked < 1:
+        momentum = validation.number(name, value, "a number in [0, 1)")
+        if not 0 <= momentum < 1:
             validation.wrong_value(name, value, "a number in [0, 1)")
-        return checked
+        return momentum
 
 
 STEP_SETTINGS: dict[str, Rule] = {"decay": Positive(), "momentum": Momentum(), "weight_decay": Nonnegative()}
@@ -128,7 +128,7 @@ class Fit(Result):
             mean_gradient=validation.largest(self.grad_norm),
             consensus_gap=validation.largest(self.consensus_gap),
             stopped=validation.stop_reason(self.stopped, self.tol, True if self.stopped == "tolerance" else None),
-            traffic=self.traffic.in_words(),
+            traffic=self.traffic.one_line(),
         )
 
 
@@ -438,10 +438,14 @@ class LocalGradient:
     momentum: float = 0.0
     weight_decay: float = 0.0
     prox: float = 0.0
+    _gradient: Callable[..., Array] = field(init=False, repr=False)  # ∂_x g at lam
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_gradient", self.problem.gradient_at(self.lam))
 
     def direction(self, z: Array, batch: Array | None, b: Array | None, anchor: Array | None = None) -> Array:
         """The next b, from the last one (None before the first step).  # (..., n, d_x)"""
-        d = self.problem.inner_grad(z, self.lam, batch=batch)
+        d = self._gradient(z, batch=batch)
         if self.weight_decay:
             d = d + self.weight_decay * z
         if self.prox and anchor is not None:

@@ -26,7 +26,7 @@ def test_eta_too_large_is_reported_with_the_curvature(iterations):
     hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=0.6, iterations=iterations)
 
 
-def test_slow_divergence_is_seen_though_terms_are_still_small():
+def test_slow_divergence_is_detected_while_terms_are_small():
     problem, x, lam = stiff(curvature=2.01)
     x[:, 1] = 1e-3  # the growing direction starts a thousand times below the other
     with pytest.raises(hgp.DivergenceError, match=r"eta \* lambda_max = 2\.01"):
@@ -39,7 +39,7 @@ def test_divergence_in_one_run_of_many_is_reported():
         hgp.hypergradient(problem, x, lam, [hgp.ExactAverage(2)] * 3, eta=1.0, iterations=30)
 
 
-def test_kept_weights_that_diverge_are_reported_as_the_averagings_doing():
+def test_divergence_from_carried_weights_names_the_averaging():
     problem, x, lam = logistic()
     with pytest.warns(RuntimeWarning, match="can diverge"):
         avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 1, debias="keep")
@@ -73,7 +73,7 @@ def test_terms_that_have_underflowed_are_converged(dtype):
     assert 0 < est.residual_norms[-1] == est.residual_norms[-2] < np.finfo(dtype).tiny
 
 
-def test_terms_above_the_first_one_warn_though_they_fall():
+def test_falling_terms_above_the_first_one_warn():
     problem, x, lam = scalars(300.0, -299.0)
     with pytest.warns(RuntimeWarning, match="not converged: after 3 iterations the largest term is"):
         est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(2), eta=0.5, iterations=3)
@@ -112,7 +112,7 @@ def test_the_run_that_diverges_is_named():
         hgp.hypergradient(problem, x, lam, [hgp.PushSum(net, 100), keep], eta=0.1, iterations=2000)
 
 
-def test_every_averaging_of_a_shared_network_is_looked_at():
+def test_every_averaging_over_a_shared_network_is_checked():
     problem, x, lam = quadratic(n=3)
     ring = hgp.networks.Schedule([(np.array([i]), np.array([(i + 1) % 3])) for i in range(3)], n=3)
     with pytest.warns(RuntimeWarning, match="steps=1"):
@@ -164,7 +164,7 @@ def test_wrong_shapes_of_a_users_problem_are_named(wrong, named):
         hgp.exact.hypergradient(WrongShapes(wrong), x, lam)
 
 
-def test_a_network_that_never_connects_warns_and_names_who():
+def test_a_disconnected_network_warns_and_names_the_clients():
     problem, x, lam = quadratic(n=3)
     one_way = hgp.networks.Schedule([(np.array([0, 1]), np.array([1, 0]))], n=3)
     with pytest.warns(RuntimeWarning, match="2"):
@@ -220,7 +220,7 @@ def call(change):
         ),
     ],
 )
-def test_bad_input_is_named(change, error, message):
+def test_bad_arguments_are_named(change, error, message):
     with pytest.raises(error, match=message):
         call(change)
 
@@ -232,7 +232,7 @@ def test_mini_batches_need_instances():
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_run_that_fails_has_sent_what_it_has_sent(many):
+def test_a_failed_run_counts_its_traffic(many):
     problem, x, lam = quadratic()
     net = hgp.networks.RandomDirected(n=3, seed=1)
 
@@ -248,7 +248,7 @@ def test_a_run_that_fails_has_sent_what_it_has_sent(many):
     assert avg.traffic.rounds == 20
 
 
-def test_an_array_without_axes_is_one_number():
+def test_zero_dimensional_arrays_are_numbers():
     problem, x, lam = logistic()
     net = hgp.networks.RandomDirected(n=3, seed=1)
     avg, batches = hgp.PushSum(net, np.array(5)), hgp.MiniBatches(2, seed=np.array(7))

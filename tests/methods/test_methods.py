@@ -296,7 +296,7 @@ def test_a_later_run_goes_on_with_later_graphs_and_batches():
         ({"batches": 1.5}, TypeError, "batches must be None, a size or hgp.MiniBatches.*got 1.5"),
     ],
 )
-def test_bad_input_is_named(options, error, message):
+def test_bad_arguments_are_named(options, error, message):
     problem, x, lam = logistic()
     with pytest.raises(error, match=message):
         hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), **{"iterations": 3, **options})

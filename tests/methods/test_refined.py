@@ -26,7 +26,7 @@ def product(net, first, steps):
 
 @pytest.mark.parametrize("w0", [False, True])
 @pytest.mark.parametrize("restarts", [7, (7, 9)], ids=str)
-def test_as_written_out(restarts, w0):
+def test_refined_equals_explicit_loops(restarts, w0):
     """Three cycles of three iterations of the series: graphs, restarts and increments one by one."""
     problem, x, lam = quadratic()
     H, J = exact.hessians(problem, x, lam), exact.jacobians(problem, x, lam)
@@ -106,7 +106,7 @@ def test_every_method_gains_from_restarts(inner, debias):
         assert np.all(ends[1:4] < 0.1 * ends[:3] + 1e-12)
 
 
-def test_chebyshev_floods_for_its_interval_once():
+def test_chebyshev_finds_its_interval_once():
     problem, x, lam = quadratic()
     avg = hgp.PushSum(NET, 4)
     once = hgp.hypergradient(problem, x, lam, avg, method=Chebyshev(), iterations=12).traffic.rounds - 48

@@ -250,7 +250,7 @@ def test_other_kinds_of_floats_are_refused_by_name(dtype, mode):
         ),
     ],
 )
-def test_bad_input_is_named(call, error, message):
+def test_bad_arguments_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call(*logistic())
 

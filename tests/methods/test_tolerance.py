@@ -92,11 +92,11 @@ MET = {
 
 
 @pytest.mark.parametrize("case", MET)
-def test_no_warning_where_the_tolerance_is_met_or_the_user_ended_the_run(case):
+def test_no_warning_if_the_tolerance_is_met_or_the_user_stops_the_run(case):
     assert recorded(MET[case]) == []
 
 
-def test_a_tolerance_met_after_the_last_look_is_met():
+def test_a_tolerance_met_after_the_last_check_is_met():
     """Training looks every 32 steps; the end of a run is judged, too."""
     problem, _, lam = logistic()
     tol = 2.0 * float(train(steps=5).grad_norm)
@@ -145,7 +145,7 @@ def test_optimise_counts_the_runs_of_a_function_of_the_users_own():
     assert len(recorded(lambda: own(problem, lam, NET, None, 0, 0))) == 1  # outside the loop it warns by itself
 
 
-def test_a_plan_does_not_speak_of_its_own_tolerances():
+def test_a_plan_does_not_warn_of_its_inner_tolerances():
     problem, x, lam = quadratic()
     plan = replace(hgp.plan(problem, x, lam, NET, target=1e-6), method=hgp.methods.Tracking(), iterations=2)
     assert [w for w in recorded(plan.run) if issubclass(w.category, hgp.ConvergenceWarning)] == []

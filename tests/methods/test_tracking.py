@@ -62,7 +62,7 @@ def products_of(net, steps):
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
 @pytest.mark.parametrize("steps", [1, 3, (4, 2, 2, 1)], ids=str)
-def test_as_written_out_with_history_traffic_and_callback(steps, mode):
+def test_tracking_equals_explicit_loops(steps, mode):
     problem, x, lam = logistic()
     avg, M = hgp.PushSum(NET, steps, mode=mode), 9
     each = avg.steps_of(0, M)
@@ -90,7 +90,7 @@ def test_without_weights_and_with_exact_averages():
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
-def test_runs_go_side_by_side_whatever_they_average_with(mode):
+def test_runs_with_different_averagings_equal_single_runs(mode):
     problem, x, lam = quadratic()
     averagings = [hgp.PushSum(NET, 2, mode=mode), hgp.ExactAverage(3), hgp.PushSum(NET, 1, mode=mode)]
     many = hgp.hypergradient(problem, x, lam, averagings, method=Tracking(0.3), iterations=12)
@@ -103,7 +103,7 @@ def test_runs_go_side_by_side_whatever_they_average_with(mode):
     assert_close(safe.value, np.broadcast_to(truth, safe.value.shape), 1e-10)
 
 
-def test_a_first_guess_is_averaged_away_however_unequal_it_is():
+def test_an_unequal_first_guess_is_averaged():
     problem, x, lam = quadratic()
     w0 = np.random.default_rng(0).normal(size=(3, 4))
     avg = hgp.PushSum(NET, 2)
@@ -192,7 +192,7 @@ def test_the_rate_tends_to_one_minus_eta_alpha():
         assert abs(exact.tracking_rate(H, ring(5), step) - (1 - step * lowest)) < 20 * step**2
 
 
-def test_instability_is_said_and_a_safe_step_is_found():
+def test_instability_is_reported_and_a_safe_step_is_found():
     """On a ring of ten, 0.1/L diverges: the spectral radius says so, and so does the run."""
     problem = hgp.problems.Quadratic.random(10, 4, 2, seed=1, condition=3.0)
     x, lam, net = np.ones((10, 4)), np.zeros((10, 2)), ring(10)
@@ -247,7 +247,7 @@ def test_sparse_graphs_have_a_step_and_converged_runs_are_returned():
 
 
 @pytest.mark.filterwarnings("ignore:.*strongly connected")
-def test_two_clients_that_hear_nobody_for_six_rounds_have_a_step():
+def test_two_clients_without_messages_for_six_rounds_have_a_step():
     problem = hgp.problems.Quadratic(np.ones((2, 1, 1)), np.zeros((2, 1)), np.ones((2, 1, 1)), np.ones((2, 1)))
     x = np.zeros((2, 1))
     for seed in range(12):
@@ -258,7 +258,7 @@ def test_two_clients_that_hear_nobody_for_six_rounds_have_a_step():
 
 
 @pytest.mark.parametrize("M", [700, 701, 1000])
-def test_rounding_of_a_weak_direction_is_no_divergence(M):
+def test_rounding_in_a_weak_direction_is_no_divergence(M):
     """w* is κ times what H w* is, and so is its rounding."""
     H = np.diag([1.0, 1 / 300])
     problem = hgp.problems.Quadratic(
@@ -271,7 +271,7 @@ def test_rounding_of_a_weak_direction_is_no_divergence(M):
     assert_close(est.value, truth, 1e-10)
 
 
-def test_what_clients_find_of_their_network():
+def test_clients_measure_the_contraction_of_their_network():
     for net, tau in ((ring(3), 0.5), (ring(10), np.cos(np.pi / 10)), (hgp.networks.FullyConnected(4), 0.0)):
         avg = hgp.PushSum(net, 1)
         mean = hgp.mixing.start_averaging([avg], net.n, np.ones((net.n, 2)), 1)
@@ -289,20 +289,20 @@ def pair(*shares, then=40):
 
 
 @pytest.mark.filterwarnings("ignore:.*strongly connected")
-def test_rounds_that_leave_all_and_then_nothing_are_counted_over_the_whole_run():
+def test_a_window_without_messages_counts_over_the_whole_run():
     """Windows of the first 6 rounds that left everything say nothing of a round: 0.02 is left after all 12."""
     seen = measure_mixing(pair(*[1.0] * 6), np.ones((2, 2)))
     assert seen.rounds == 12 and seen.tau == pytest.approx(0.02 ** (1 / 12), rel=1e-12)
 
 
 @pytest.mark.parametrize("share", [0.7, 0.9, 0.999, 1 - 1e-4])
-def test_rounds_that_leave_a_share_are_counted_by_their_windows(share):
+def test_contraction_of_windows_is_measured(share):
     """Of 6 rounds with τ the long run remembers nothing once all is averaged; a window of 2 rounds leaves τ²."""
     seen = measure_mixing(pair(*[share] * 6), np.ones((2, 2)))
     assert seen.rounds == 12 and seen.tau == pytest.approx(share, rel=1e-9)
 
 
-def test_windows_are_judged_by_their_mean():
+def test_windows_count_by_their_mean():
     seen = measure_mixing(pair(0.9, 0.9, 0.6, 0.6, 0.3, 0.3), np.ones((2, 2)))
     assert seen.tau == pytest.approx(((0.9**2 + 0.6**2 + 0.3**2) / 3) ** 0.5, rel=1e-9)
 

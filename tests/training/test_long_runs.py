@@ -55,7 +55,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_memory_and_start_up_do_not_depend_on_the_maximum(name):
+def test_memory_and_startup_do_not_depend_on_the_maximum_of_steps(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         few = RUNS[name](10_000)
@@ -73,7 +73,7 @@ def test_memory_and_start_up_do_not_depend_on_the_maximum(name):
         assert many.value.tobytes() == few.value.tobytes()
 
 
-def test_rates_are_those_of_a_table():
+def test_rates_equal_a_table():
     for milestones, decay in (((0.6, 0.8), 0.1), ((3, 3, 7), 0.3), ((), 0.5), ((20, 2), 2.0), ((-1, 0), 0.5)):
         passed = np.searchsorted(
             np.sort((6, 8) if milestones == (0.6, 0.8) else milestones), np.arange(10), side="right"
@@ -84,14 +84,14 @@ def test_rates_are_those_of_a_table():
         assert rates.sample().tolist() == table[[0, 1, 2, 4, 8, 9]].tolist()
 
 
-def test_a_fit_tells_the_rates_of_the_steps_that_were_done():
+def test_a_fit_records_the_rates_of_its_steps():
     fit = hgp.sgp(PROBLEM, LAM, NET, steps=50, lr=lambda s: 0.3 / (s + 1), callback=stop_at(7))
     assert fit.steps == 7 and fit.rates.tolist() == [0.3 / (s + 1) for s in range(7)]
     fit = hgp.sgp(PROBLEM, LAM, NET, steps=10, lr=0.3, milestones=(0.6, 0.8))
     assert fit.rates.tolist() == (0.3 * 0.1 ** np.repeat([0, 1, 2], [6, 2, 2])).tolist()
 
 
-def test_a_rate_that_is_not_positive_is_refused_where_it_is_met():
+def test_a_rate_that_is_not_positive_is_refused_at_its_step():
     for lr, step, rate in (
         (lambda s: -1.0, 0, -1.0),
         (lambda s: 0.1 if s < 4 else 0.0, 4, 0.0),

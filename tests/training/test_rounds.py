@@ -67,7 +67,7 @@ def matrices_of(avg, n, rounds, weights):
 @pytest.mark.parametrize(
     ("momentum", "decay", "prox", "epochs"), [(0.0, 0.0, 0.0, 1), (0.9, 0.01, 0.0, 1), (0.5, 0.1, 0.7, 2)]
 )
-def test_is_the_loop_of_each_client(kind, weighted, momentum, decay, prox, epochs):
+def test_local_rounds_equal_a_loop_over_clients(kind, weighted, momentum, decay, prox, epochs):
     problem, lam = ragged()
     weights = problem.counts if weighted else None
     rule = dict(momentum=momentum, weight_decay=decay, prox=prox, epochs=epochs)
@@ -85,7 +85,7 @@ def test_is_the_loop_of_each_client(kind, weighted, momentum, decay, prox, epoch
     np.testing.assert_allclose(fit.rates, rates)
 
 
-def test_epochs_are_counted_from_the_first_one_on():
+def test_epochs_are_numbered_from_the_offset():
     problem, lam = ragged()
     rule = dict(batches=hgp.MiniBatches(4, seed=7, offset=5), epochs=2)
     fit = hgp.train(problem, lam, hgp.ExactAverage(3), hgp.training.LocalRounds(rounds=3, lr=0.3, **rule))
@@ -93,7 +93,7 @@ def test_epochs_are_counted_from_the_first_one_on():
     assert_close(fit.x, by_hand(problem, lam, [mean] * 3, [0.3] * 3, 4, 0.0, 0.0, 0.0, 7, epochs=2, first=5), RTOL)
 
 
-def test_fedavg_is_the_mean_by_training_size():
+def test_fedavg_weights_clients_by_training_size():
     problem, lam = ragged()
     one = local_rounds(problem, lam, hgp.ExactAverage(3), rounds=1, lr=0.3, weights=problem.counts)
     moved = -0.3 * problem.inner_grad(np.zeros((3, 3)), lam)
@@ -114,7 +114,7 @@ def where_rounds_end(avg, weights, lr=2e-3):
 
 
 @pytest.mark.parametrize("weights", [None, SIZES])
-def test_sums_that_run_on_minimise_the_cost_weighed_by_size(weights):
+def test_conserved_sums_minimise_the_cost_weighted_by_size(weights):
     right = np.average(np.arange(5.0), weights=weights)
     running = hgp.PushSum(STAR, 1, debias="conserve")
     far, near = (np.abs(where_rounds_end(running, weights, lr) - right).max() for lr in (2e-2, 2e-3))
@@ -127,7 +127,7 @@ def assert_balanced(x, pi):
     assert np.average(x, weights=pi) == pytest.approx(np.average(np.arange(5), weights=pi), abs=4 * np.exp(-8))
 
 
-def test_means_that_are_not_exact_minimise_another_weighted_cost():
+def test_inexact_means_minimise_another_weighted_cost():
     """π A = π for A_ij = Θ̂_ij N_j / Σ_k Θ̂_ik N_k, N_i [Θ̂ N]_i where Θ̂ is symmetric."""
     fixed = hgp.networks.StaticUndirected(5, 0.5, seed=1)
     theta = hgp.Gossip(fixed, 1).apply(np.eye(5))
@@ -143,7 +143,7 @@ def test_means_that_are_not_exact_minimise_another_weighted_cost():
         assert_balanced(where_rounds_end(hgp.PushSum(STAR, 1), weights), pi)
 
 
-def test_sums_are_refused_where_only_means_are_taken():
+def test_conserved_sums_are_refused_where_means_are_needed():
     with pytest.raises(ValueError, match="avg must compute means and not conserve sums if weights are given"):
         open_weighted(hgp.PushSum(STAR, 1, debias="conserve"), np.zeros((5, 2)), 1, SIZES)
 
@@ -185,14 +185,14 @@ def test_momentum_decay_and_rates_of_gradient_push(variant):
     assert fit.milestones == () and fit.rates[3] == 0.1
 
 
-def test_decay_of_the_gradient_that_is_left():
+def test_grad_norm_includes_weight_decay():
     problem, _, lam = quadratic()
     fit = hgp.train(problem, lam, hgp.networks.FullyConnected(3), hgp.training.SGP(steps=600, lr=1.0, weight_decay=0.5))
     assert fit.grad_norm < 1e-12
     assert np.linalg.norm(problem.inner_grad(fit.x, lam).mean(axis=0)) > 1e-2
 
 
-def test_what_a_client_does_is_its_own():
+def test_clients_do_not_depend_on_each_other():
     """Whoever shares the array, a client that hears nobody ends at the same bits."""
     problem, lam = ragged((12, 5, 9, 31))
     rule = dict(rounds=5, lr=0.3, momentum=0.9, prox=0.1, batches=hgp.MiniBatches(4, seed=3))
@@ -205,7 +205,7 @@ def test_what_a_client_does_is_its_own():
         np.testing.assert_array_equal(one.x[0], whole.x[i])
 
 
-def test_epochs_are_permutations_of_their_own():
+def test_epochs_are_independent_permutations():
     epochs = sample_epochs([5, 1, 8], 3, 2, 4)
     assert epochs.shape == (4, 3, 8)
     for epoch in epochs:
@@ -228,7 +228,7 @@ def test_epochs_are_permutations_of_their_own():
         ({"prox": -1.0}, "prox must be .*, got -1.0"),
     ],
 )
-def test_bad_input_is_named(change, message):
+def test_bad_arguments_are_named(change, message):
     problem, lam = ragged()
     given = {"rounds": 2, "weights": [1.0, 2, 3], **change}
     with pytest.raises(ValueError, match=message):

@@ -59,7 +59,7 @@ def diverging(**given):
 
 
 @pytest.mark.parametrize("steps", [100, 400])
-def test_the_rate_that_diverged_is_reported_and_not_the_one_after_the_milestones(steps):
+def test_divergence_reports_the_rate_before_the_milestones(steps):
     """Parameters are looked at after 1, 256, 512, ... and the last step, by which time the rate may have fallen."""
     assert "learning rate 50" in diverging(steps=steps, lr=50.0, milestones=(60, 80))
 
@@ -68,7 +68,7 @@ def test_the_largest_rate_of_a_function_is_reported():
     assert "learning rate 70" in diverging(steps=100, lr=lambda s: 70.0 if s == 40 else 50.0 if s > 30 else 0.01)
 
 
-def test_the_rate_is_reported_where_only_the_end_is_far_off():
+def test_divergence_at_the_end_reports_the_rate():
     """Growth that stays below the limit of a look is refused at the end; a rate that was not reached is not named."""
     message = diverging(
         steps=20, lr=lambda s: 40.0 if s < 4 else 0.001 if s < 10 else 41.0, callback=lambda s, z: s == 8

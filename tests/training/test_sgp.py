@@ -31,7 +31,7 @@ def recursion(problem, net, lam, rates, variant, batches=None):
 
 @pytest.mark.parametrize("variant", ["assran", "nedic"])
 @pytest.mark.parametrize("kind", NETWORK_KINDS)
-def test_is_the_recursion(kind, variant):
+def test_sgp_equals_its_recursion(kind, variant):
     problem, _, lam = logistic(n=4)
     net = NETWORK_KINDS[kind](4)
     fit = hgp.train(
@@ -74,7 +74,7 @@ def test_runs_along_lam_equal_one_by_one():
         assert together.grad_norm[r] == pytest.approx(alone.grad_norm)
 
 
-def test_starts_where_told():
+def test_sgp_starts_at_x0():
     problem, x, lam = logistic()
     net = hgp.networks.FullyConnected(3)
     start = np.tile(x[0], (3, 1))
@@ -127,7 +127,7 @@ def test_a_start_at_the_solution_is_no_divergence():
     assert fit.grad_norm > 1e-6  # the noise moves it away, and that is no error
 
 
-def test_a_tolerance_ends_training_at_the_first_look_at_which_it_is_met():
+def test_a_tolerance_ends_training_at_the_first_check_that_meets_it():
     """‖mean_i ∂g_i(x̄)‖ against that of the start, every 32 steps."""
     problem, _, lam = quadratic()
     given = dict(lr=0.1, milestones=(), x0=np.full((3, 4), 50.0))
@@ -154,7 +154,7 @@ def test_a_tolerance_ends_training_at_the_first_look_at_which_it_is_met():
         ({"milestones": 50}, "milestones must be step numbers, or fractions of the steps.*got 50"),
     ],
 )
-def test_bad_input_is_named(change, message):
+def test_bad_arguments_are_named(change, message):
     problem, _, lam = logistic()
     given = {"lam": lam, "x0": None, "steps": 5, **change}
     settings = {name: value for name, value in given.items() if name not in ("lam", "x0")}
@@ -163,7 +163,7 @@ def test_bad_input_is_named(change, message):
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e300])
-def test_what_is_left_at_the_end_of_training_is_told_at_any_scale(scale):
+def test_an_unmet_tolerance_is_reported_at_any_scale(scale):
     A, b, C, target = quadratic_data()
     net, lam = hgp.networks.RandomDirected(n=3, seed=1), np.zeros((3, 2))
     one = hgp.sgp(hgp.problems.Quadratic(A, b, C, target), lam, net, steps=65, lr=0.5, milestones=(0.6, 0.8))
