@@ -116,10 +116,7 @@ class Affine(Layer):
     def backward(self, p: Parameters, saved: Array, delta: Array, onward: bool, xp: Namespace,
                  into: list[Array] | None = None) -> Gradients:  # fmt: skip
         flat = _flat(delta, xp)
-        grads = [
-            self.unmatrix(transposed_times(flat, self.rows(saved, xp), xp), xp),
-            xp.sum(flat, axis=1),
-        ]
+        grads = [self.unmatrix(transposed_times(flat, self.rows(saved, xp), xp), xp), xp.sum(flat, axis=1)]
         return grads, self.pull(p, saved, delta, xp) if onward else None
 
     def pull(self, p: Parameters, saved: Array, delta: Array, xp: Namespace) -> Array:

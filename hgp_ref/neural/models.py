@@ -471,6 +471,6 @@ def _uniform(out, client, stream, k0, k1):
     """Independent numbers, uniform on (-1, 1)."""
     c2, c3 = step_counter(0, stream)
     for block in range(out.size // 4):
-        words = philox4x32(block, client, c2, c3, k0, k1)
+        bits = philox4x32(block, client, c2, c3, k0, k1)
         for w in range(4):
-            out[4 * block + w] = (words[w] + 0.5) / 2.0**31 - 1.0
+            out[4 * block + w] = (bits[w] + 0.5) / 2.0**31 - 1.0
