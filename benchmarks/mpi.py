@@ -28,12 +28,14 @@ from hgp_ref.results import write_whole
 
 USES = {"strong": "strong scaling", "weak": "weak scaling", "ring": "static ring"}
 ROWS = (  # measured once, with a version that had both ways
-    "Sending only the rows that cross between ranks, in every step, was compared with this exchange of columns on "
-    "sparse static graphs: a ring, and two blocks of clients with two edges between them; n = 1,000 and 20,000, d = 16 "
-    "to 1,000, two ranks. For calls of one step, rows took 0.14 to 0.77 times as long as columns, but 0.6 to 1.4 times "
-    "as long as one process. For calls of 10 steps, rows took 0.6 to 1.2 times as long as columns, in one case 0.2. On "
-    "random graphs with 4 receivers each, columns are three times as fast. Ranks therefore always exchange columns. "
-    "For calls of one step on a sparse static graph, use one process."
+    "Sending only the rows that cross between ranks, in every step, was compared with an exchange of columns on "
+    "sparse static graphs: a ring, and two blocks of clients with two edges between them; n = 1,000 and 20,000, d "
+    "= 16 to 1,000, two ranks. The fastest of 10 repetitions was taken, but other programs ran on the same two "
+    "cores (load 13), so the ratios are rough. For calls of one step, rows took 0.14 to 0.77 times as long as "
+    "columns, but 0.6 to 1.4 times as long as one process. For calls of 10 steps, rows took 0.6 to 1.2 times as "
+    "long as columns, in one case 0.2. On random graphs with 4 receivers each, rows took three times as long as "
+    "columns (measured at load 2). Ranks therefore always exchange columns. For calls of one step on a sparse "
+    "static graph, use one process."
 )
 GOALS = {"hgp": 1.7, "cnn": 1.8}  # times one process, on two ranks
 WORK = {"hgp": "HGP iteration, logistic regression", "cnn": "HGP iteration, CNN", "mixing": "step of Push-Sum"}

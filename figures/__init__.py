@@ -2,19 +2,21 @@
 
 `python -m figures --list` names all figures, tables and controls. Their numbers come from `figures.experiments`.
 
-Computing and drawing are separate steps, joined by files (see `reporting.store`). Every figure module has
+Computing and drawing are separate steps that communicate by files (`reporting.store`). Every figure module has
 
     SHOWS                          what it shows, in one line
-    BY_VARIANT                     whether it exists as `paper` and as `published`
-    BY_SIZE                        whether it exists in several sizes (default: no)
-    NUMPY                          whether it is computed with NumPy only (default: --backend decides)
-    SIZES                          these sizes, the first is the default (default: those of `options`)
-    pages(data, options, stamps)   names and texts of files for the documentation (default: its table)
-    experiments(options)           the experiments it needs, by name
-    draw(data, options)            a figure, or `table(data, options)` a table
-    compare(data, options)         rows of numbers beside those of the paper
+    experiments(options)           its experiments, by name
+    draw(data, options)            the figure, or `table(data, options)` the table
 
-A control is a function of strings that returns a table or a text, or prints and returns an exit code.
+and may have
+
+    BY_VARIANT = True              it exists as `paper` and as `published`
+    SIZES                          the sizes in which it exists, the default first
+    NUMPY = True                   it is computed with NumPy, whatever --backend says
+    compare(data, options)         rows that compare its numbers with the paper's
+    pages(data, options, stamps)   names and texts of files for the documentation (default: its table)
+
+A control is a function of strings. It returns a table or a text, or it prints and returns an exit code.
 """
 
 NAMES = (
@@ -49,7 +51,7 @@ NAMES = (
 CONTROLS = {  # name: (module in figures.experiments, function, what it shows)
     "cleaning_controls": ("cleaning.controls", "controls_table", "hyper-cleaning: the validation labels alone [SIZE]"),
     "cleaning_fewer": ("cleaning.controls", "fewer_table", "hyper-cleaning with fewer validation images"),
-    "cleaning_centre": ("cleaning.controls", "centre_table", "hyper-cleaning: HGP beside all data in one place"),
+    "cleaning_centre": ("cleaning.controls", "centre_table", "hyper-cleaning: HGP against all data in one place"),
     "cleaning_choices": ("cleaning.controls", "choices_text", "hyper-cleaning: choice of the settings [IMAGES]"),
     "cleaning_seeds": ("cleaning.controls", "seeds_table", "hyper-cleaning: gain over M = 0 on twenty draws"),
     "cnn_controls": ("influence.controls", "controls", "influence with a CNN, one setting changed at a time [NAME …]"),

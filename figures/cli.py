@@ -1,4 +1,4 @@
-"""From names to files: run the experiments of a figure, draw it, save it, compare it."""
+"""The command line: run the experiments of a figure, draw it, save it and compare it with the paper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from figures import CONTROLS, NAMES
-from figures.options import PERSONAL_SIZES, SIZES, VARIANTS, Data, Options, Product, Row
+from figures.options import INFLUENCE_SIZES, PERSONAL_SIZES, VARIANTS, Data, Options, Product, Row
 from hgp_ref.backend import get_backend
 from hgp_ref.results import write_whole
 from reporting.store import Result, obtain
@@ -36,7 +36,7 @@ def make(
     docs: Path | None = None,
     ready: dict[str, Result] | None = None,
 ) -> Product:
-    """Compute what is not on disk yet, draw `name` and save it under `out`; `ready` holds results made already."""
+    """Run the experiments that are not on disk, draw `name` and save it under `out`; `ready` holds earlier results."""
     module = _module(name)
     options = replace(options, size=_size(name, options.size))
     ready = {} if ready is None else ready
@@ -46,7 +46,8 @@ def make(
             ready[experiment.label] = obtain(experiment, out / "data", recompute=recompute)
         results[key] = ready[experiment.label]
     data = {key: result.data for key, result in results.items()}
-    stem = out / options.variant / name if module.BY_VARIANT else out / _label(name, module, options)
+    by_variant = _by_variant(module)
+    stem = out / options.variant / name if by_variant else out / _label(name, module, options)
     if hasattr(module, "table"):
         paths = _save_table(module.table(data, options), stem)
     else:
@@ -61,10 +62,10 @@ def make(
         paths += [write_whole_text(docs / file, text) for file, text in pages.items()]
     return Product(
         name=name,
-        variant=options.variant if module.BY_VARIANT else "",
+        variant=options.variant if by_variant else "",
         shows=module.SHOWS,
         paths=paths,
-        rows=module.compare(data, options),
+        rows=module.compare(data, options) if hasattr(module, "compare") else [],
         cpu_seconds=sum(result.stamp["cpu_seconds"] for result in results.values()),
         fresh=any(result.fresh for result in results.values()),
     )
@@ -80,14 +81,13 @@ def make_all(
     thumbnails: Path | None = None,
     docs: Path | None = None,
 ) -> list[Product]:
-    """Every figure of `names` in every variant it exists in; experiments that figures share run once."""
+    """All figures of `names` in all their variants; shared experiments run once."""
     ready: dict[str, Result] = {}
     products = []
     for name in names:
-        for variant in variants if _module(name).BY_VARIANT else variants[:1]:
-            chosen = replace(options, variant=variant)
-            kept = {"thumbnails": thumbnails, "docs": docs}
-            products.append(make(name, chosen, out, recompute=recompute, ready=ready, **kept))
+        for variant in variants if _by_variant(_module(name)) else variants[:1]:
+            products.append(make(name, replace(options, variant=variant), out, recompute=recompute,
+                                 thumbnails=thumbnails, docs=docs, ready=ready))  # fmt: skip
     if thumbnails is not None:
         index = thumbnails / "README.md"
         before = index.read_text(encoding="utf-8") if index.exists() else ""
@@ -96,16 +96,16 @@ def make_all(
 
 
 def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
-    """What was made and where, how it compares with the paper, and the CPU seconds of the experiments."""
-    made = Table(
+    """A table of the files, one of the comparisons with the paper, and the CPU seconds of the experiments."""
+    files = Table(
         "",
         ("figure", "variant", "CPU s", "where"),
         tuple(
-            (p.name, p.variant, f"{p.cpu_seconds:.1f}" + ("" if p.fresh else " (kept)"), _where(p)) for p in products
+            (p.name, p.variant, f"{p.cpu_seconds:.1f}" + ("" if p.fresh else " (stored)"), _where(p)) for p in products
         ),
     )
     rows = [(product, row) for product in products for row in product.rows]
-    lines = [made.text()]
+    lines = [files.text()]
     if rows:
         shown = [pair for pair in rows if every_row or pair[1].met is False or _is_headline(pair[1])]
         compared = Table(
@@ -116,14 +116,13 @@ def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
                 for p, r in shown
             ),
         )
-        asked = [row for _, row in rows if row.met is not None]
-        met = sum(row.met is True for row in asked)
-        lines += ["", compared.text(), "", f"{met} of {len(asked)} comparisons and goals hold"]
+        required = [row.met for _, row in rows if row.met is not None]
+        lines += ["", compared.text(), "", f"{sum(required)} of {len(required)} comparisons and goals hold"]
     return "\n".join(lines)
 
 
 def to_json(products: Sequence[Product], root: Path) -> str:
-    """Everything about the products for the page of results; paths relative to `root`."""
+    """The products for the page of results; paths are relative to `root`."""
     plain = [
         asdict(p) | {"paths": [Path(os.path.relpath(path, root)).as_posix() for path in p.paths]} for p in products
     ]
@@ -139,59 +138,62 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures, tables, `all`, or one control")
     parser.add_argument("--list", action="store_true", help="list the names and what they show")
     parser.add_argument("--variant", choices=[*VARIANTS, "both"], default="paper", help="default: paper")
-    sizes = list(dict.fromkeys((*PERSONAL_SIZES, *SIZES)))
+    sizes = list(dict.fromkeys((*PERSONAL_SIZES, *INFLUENCE_SIZES)))
     parser.add_argument(
-        "--size", choices=sizes, default="", help="of what exists in several; default: the smallest, without download"
+        "--size",
+        choices=sizes,
+        default="",
+        help="default: the smallest, which needs no download",
     )
-    parser.add_argument("--quick", action="store_true", help="short runs, to see that everything works")
-    parser.add_argument("--recompute", action="store_true", help="compute again what is on disk already")
-    parser.add_argument("--backend", default="numpy", metavar="NAME", help="array library that computes")
+    parser.add_argument("--quick", action="store_true", help="short runs that only test that everything works")
+    parser.add_argument("--recompute", action="store_true", help="recompute what is on disk")
+    parser.add_argument("--backend", default="numpy", metavar="NAME", help="array library")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"default: {DEFAULT_OUT}")
     parser.add_argument("--thumbnails", type=Path, metavar="DIR", help="also write small PNGs and an index there")
     parser.add_argument("--docs", type=Path, metavar="DIR", help="also write tables for the documentation there")
     parser.add_argument("--rows", action="store_true", help="print every number that is compared")
-    given = parser.parse_args(arguments)
-    if given.list:
+    args = parser.parse_args(arguments)
+    if args.list:
         print(listing())
         return 0
-    names = list(NAMES) if given.names in ([], ["all"]) else given.names
+    names = list(NAMES) if args.names in ([], ["all"]) else args.names
     for name in names:
         if name not in NAMES:
             parser.error(f"no figure is called {name!r}; there are: all, {', '.join((*NAMES, *CONTROLS))}")
     try:
         for name in names:
-            _size(name, given.size)
+            _size(name, args.size)
     except ValueError as error:
         parser.error(str(error))
-    if given.backend == "jax":
-        os.environ.setdefault("JAX_ENABLE_X64", "1")  # before the library is loaded: float64 is asked for
+    if args.backend == "jax":
+        os.environ.setdefault("JAX_ENABLE_X64", "1")  # must be set before JAX is loaded
     try:
-        get_backend(given.backend)
+        get_backend(args.backend)
     except (ImportError, RuntimeError, ValueError) as error:
         parser.error(str(error))
     for name in names:
-        if given.backend != "numpy" and getattr(_module(name), "NUMPY", False):
+        if args.backend != "numpy" and getattr(_module(name), "NUMPY", False):
             print(f"{name}: computed with NumPy, whatever --backend says", file=sys.stderr)
-    variants = VARIANTS if given.variant == "both" else (given.variant,)
+    variants = VARIANTS if args.variant == "both" else (args.variant,)
     start = time.perf_counter()
     try:
         products = make_all(
             names,
-            Options(quick=given.quick, backend=given.backend, size=given.size),
+            Options(quick=args.quick, backend=args.backend, size=args.size),
             variants,
-            given.out,
-            recompute=given.recompute,
-            thumbnails=given.thumbnails,
-            docs=given.docs,
+            args.out,
+            recompute=args.recompute,
+            thumbnails=args.thumbnails,
+            docs=args.docs,
         )
     except KeyboardInterrupt:
-        print("figures: interrupted; what is done is kept, the same command goes on from there", file=sys.stderr)
+        print("figures: interrupted; the same command continues from the finished parts", file=sys.stderr)
         return 130
     except (ImportError, FileNotFoundError) as error:  # a data set that needs an extra, or files
         print(f"figures: {error}", file=sys.stderr)
         return 2
-    write_whole(given.out / "products.json", to_json(products, given.out.parent).encode())
-    print(summary(products, every_row=given.rows))
+    write_whole(args.out / "products.json", to_json(products, args.out.parent).encode())
+    print(summary(products, every_row=args.rows))
     print(f"{time.perf_counter() - start:.1f} s")
     return int(any(row.met is False for product in products for row in product.rows))
 
@@ -226,12 +228,15 @@ def _module(name: str) -> ModuleType:
 
 
 def _size(name: str, size: str) -> str:
-    """The size of a figure, by default its first; ValueError where it has no such size."""
-    module = _module(name)
-    sizes = getattr(module, "SIZES", SIZES)
-    if getattr(module, "BY_SIZE", False) and size not in ("", *sizes):
+    """The size of a figure, by default its first; ValueError if it has no such size."""
+    sizes = getattr(_module(name), "SIZES", ())
+    if sizes and size not in ("", *sizes):
         raise ValueError(f"{name} exists in the sizes {', '.join(sizes)}, not {size!r}")
-    return size or sizes[0]
+    return size or (sizes[0] if sizes else "")
+
+
+def _by_variant(module: ModuleType) -> bool:
+    return getattr(module, "BY_VARIANT", False)
 
 
 def write_whole_text(path: Path, text: str) -> Path:
@@ -250,9 +255,9 @@ def _save_table(table: Table, stem: Path) -> list[Path]:
 
 
 def _label(name: str, module: ModuleType, options: Options) -> str:
-    if module.BY_VARIANT:
+    if _by_variant(module):
         return f"{name}-{options.variant}"
-    if getattr(module, "BY_SIZE", False) and options.size not in ("", getattr(module, "SIZES", SIZES)[0]):
+    if hasattr(module, "SIZES") and options.size not in ("", module.SIZES[0]):
         return f"{name}-{options.size}_size"
     return name
 
@@ -272,16 +277,16 @@ def _verdict(row: Row) -> str:
 
 
 def _pages(module: ModuleType, label: str, data: Data, options: Options, stamps: dict[str, Any]) -> dict[str, str]:
-    """Files for the documentation: those that a module makes, or its table."""
+    """Files for the documentation: those of the module's `pages`, or its table."""
     if hasattr(module, "pages"):
         return dict(module.pages(data, options, stamps))
     return {f"{label}.md": module.table(data, options).markdown() + "\n"} if hasattr(module, "table") else {}
 
 
 def _index(products: Sequence[Product], before: str = "") -> str:
-    """A page with the thumbnails; pictures of the page `before` that were not drawn anew keep their lines."""
-    kept = [tuple(line[2:-2].split(" | ")) for line in before.splitlines() if line.startswith("| ![")]
-    rows = {row[0].rpartition("(")[2]: row for row in kept}
+    """A page with the thumbnails. Lines of the page `before` stay if their picture was not drawn now."""
+    previous = [tuple(line[2:-2].split(" | ")) for line in before.splitlines() if line.startswith("| ![")]
+    rows = {row[0].rpartition("(")[2]: row for row in previous}
     for p in products:
         thumbnail = [path for path in p.paths if path.suffix == ".png"][-1:]
         if not thumbnail:

@@ -9,13 +9,11 @@ from matplotlib.figure import Figure
 
 from figures.experiments.comparison import runs
 from figures.experiments.comparison.runs import METHODS, NETWORKS
-from figures.options import Data, Options, Row
+from figures.options import Data, Options
 from reporting.store import Experiment
 from reporting.style import COLOURS, new_figure
 
 SHOWS = "Error against floats sent for HGP and nine other methods, static undirected and time-varying directed networks"
-BY_VARIANT = False
-BY_SIZE = True
 NUMPY = True
 SIZES = runs.SIZES
 FLOOR, CEILING = 1e-9, 3.0
@@ -44,11 +42,6 @@ def draw(data: Data, options: Options) -> Figure:
     return figure
 
 
-def compare(data: Data, options: Options) -> list[Row]:
-    """The paper prints no numbers for this."""
-    return []
-
-
 def _panel(ax: Any, arrays: Any, part: str) -> dict[str, Any]:
     """The curves of one problem and network; handles by name."""
     handles = {}
@@ -57,13 +50,13 @@ def _panel(ax: Any, arrays: Any, part: str) -> dict[str, Any]:
             continue
         ours, floats = m.name in OURS, arrays[f"{part}/floats"]
         dashes = (4, 1.3) if j < 2 * len(COLOURS) - 3 else (1.2, 1.2)
-        look = {"color": COLOURS[j % len(COLOURS)], "linewidth": 1.9 if ours else 1.1,
+        line_style = {"color": COLOURS[j % len(COLOURS)], "linewidth": 1.9 if ours else 1.1,
                 "linestyle": "-" if ours else (0, dashes)}  # fmt: skip
         if m.networks == "server":
             points = arrays[f"{part}/{m.name}/trials"]
-            (handles[m.name],) = ax.plot(points[:, 0], points[:, 2], "o", markersize=2.5, color=look["color"])
+            (handles[m.name],) = ax.plot(points[:, 0], points[:, 2], "o", markersize=2.5, color=line_style["color"])
             continue
         errors = np.median(np.nan_to_num(arrays[f"{part}/{m.name}/errors"], nan=np.inf), axis=0)
         shown = np.where(errors <= CEILING, np.maximum(errors, FLOOR), np.nan)
-        (handles[m.name],) = ax.plot(floats, shown, **look)
+        (handles[m.name],) = ax.plot(floats, shown, **line_style)
     return handles

@@ -1,10 +1,10 @@
 """Outer cost over floats sent on hyper-cleaning: HGP and the other bilevel methods, each with its best outer step.
 
-n = 6 clients with 12 training instances of a mixture of Gaussians (3 classes, 4 features: d_x = 12, d_λ = 12), three in
-ten labels wrong; f is the validation loss. λ_i belongs to client i, λ = 0 and x its inner solution at the start. Inner
-steps follow from L by rule, the outer step is one of six, chosen on seed 0 and shown on others. The cost is judged at
-the exact inner solution of each λ, not at the clients' own x. A first grid, 100 … 0.3, was moved up because eight of
-nine chose its end; of this one four still do, since σ(λ) saturates.
+n = 6 clients have 12 training instances each, of a mixture of Gaussians (3 classes, 4 features: d_x = 12, d_λ = 12).
+Three in ten labels are wrong; f is the validation loss. Every run starts at λ = 0 and the inner solution x there. Inner
+steps follow from L by rule. The outer step is one of six, chosen on seed 0 and shown on other seeds. The cost is
+evaluated at the exact inner solution of each λ, not at the clients' x. A first grid, 100 … 0.3, was moved up because
+eight of nine methods chose its end. Four still choose the end of this one, since σ(λ) saturates.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from matplotlib.figure import Figure
 
 import hgp_ref as hgp
 from figures.experiments.comparison.runs import gaussians
-from figures.options import Data, Options, Row
+from figures.options import Data, Options
 from hgp_ref import baselines, bilevel
 from reporting.store import Arrays, Experiment
 from reporting.style import COLOURS, new_figure
 
 SHOWS = "Hyper-cleaning: validation cost against floats sent, for HGP and eight other bilevel methods"
-BY_VARIANT = False
-BY_SIZE = True
 NUMPY = True
 SIZES = ("reduced", "paper")  # 200 iterations of a single loop, or 2,000
 N, SIZE, FEATURES, CLASSES, WRONG, L2 = 6, 12, 4, 3, 0.3, 0.05
 OUTER = (3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)  # the grid
-ENTRIES = 12  # of a path that are judged
-FEWEST = 10.0  # floats at which the picture begins
+ENTRIES = 12  # of a path that are evaluated
+FEWEST = 10.0  # floats at the left end of the plot
 
 
 def problem(seed: int) -> tuple[hgp.problems.HyperCleaning, np.ndarray, float]:
@@ -65,9 +63,9 @@ def _hgp(cleaning, x, L, lr, seed, K):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-def _other(name: str, net: Callable[[int], hgp.networks.Network], share: float,
+def _baseline(name: str, net: Callable[[int], hgp.networks.Network], share: float,
            settings: Callable[[float], dict[str, float]]) -> Run:  # fmt: skip
-    """A method with its inner steps by rule; share: its outer iterations, of those of a single loop."""
+    """A baseline with its inner steps by rule; `share` of the outer iterations of a single loop."""
 
     def run(cleaning, x, L, lr, seed, K):  # type: ignore[no-untyped-def]
         steps = max(ENTRIES, int(K * share))
@@ -79,21 +77,21 @@ def _other(name: str, net: Callable[[int], hgp.networks.Network], share: float,
 
 RUNS: dict[str, Run] = {
     "HGP (directed)": _hgp,
-    "FAB (directed)": _other("fab", _directed, 1.0, lambda L: {"inner_lr": 0.1 / (100 * L), "penalty": 100.0}),
-    "SPARKLE-ED": _other("sparkle", _static, 1.0, lambda L: {"inner_lr": 0.8 / L, "aux_lr": 0.8 / L}),
-    "D-SOBA": _other("dsoba", _static, 1.0, lambda L: {"inner_lr": 0.2 / L, "aux_lr": 0.2 / L}),
-    "MA-DSBO": _other("ma_dsbo", _static, 0.1, lambda L: {"inner_lr": 0.2 / L, "higp_lr": 0.2 / L}),
-    "DBO": _other("dbo", _static, 0.02, lambda L: {"inner_lr": 0.2 / L, "jhip_lr": 0.2 / L}),
-    "GBDSBO": _other("gbdsbo", _static, 0.3, lambda L: {"inner_lr": 0.2 / L, "mixing": 0.1, "ell": L, "terms": 40}),
-    "MDBO": _other("mdbo", _static, 0.5, lambda L: {"inner_lr": 0.4 / L, "ell": L, "terms": 40, "eta": 0.5}),
-    "FedNest (server)": _other(
+    "FAB (directed)": _baseline("fab", _directed, 1.0, lambda L: {"inner_lr": 0.1 / (100 * L), "penalty": 100.0}),
+    "SPARKLE-ED": _baseline("sparkle", _static, 1.0, lambda L: {"inner_lr": 0.8 / L, "aux_lr": 0.8 / L}),
+    "D-SOBA": _baseline("dsoba", _static, 1.0, lambda L: {"inner_lr": 0.2 / L, "aux_lr": 0.2 / L}),
+    "MA-DSBO": _baseline("ma_dsbo", _static, 0.1, lambda L: {"inner_lr": 0.2 / L, "higp_lr": 0.2 / L}),
+    "DBO": _baseline("dbo", _static, 0.02, lambda L: {"inner_lr": 0.2 / L, "jhip_lr": 0.2 / L}),
+    "GBDSBO": _baseline("gbdsbo", _static, 0.3, lambda L: {"inner_lr": 0.2 / L, "mixing": 0.1, "ell": L, "terms": 40}),
+    "MDBO": _baseline("mdbo", _static, 0.5, lambda L: {"inner_lr": 0.4 / L, "ell": L, "terms": 40, "eta": 0.5}),
+    "FedNest (server)": _baseline(
         "fednest", lambda seed: hgp.networks.FullyConnected(N), 0.1, lambda L: {"inner_lr": 0.5 / L, "ell": L}
     ),
 }
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
-    """A part for each method."""
+    """One part per method."""
     settings = {
         "revision": 3,
         "outer": OUTER,
@@ -107,9 +105,9 @@ def experiments(options: Options) -> dict[str, Experiment]:
 
     def compute(part: str, finished: Mapping[str, Arrays]) -> Arrays:
         run, K = RUNS[list(RUNS)[int(part)]], int(settings["iterations"])  # type: ignore[call-overload]
-        trials = [judged(run, lr, 0, K) for lr in OUTER]
+        trials = [evaluated(run, lr, 0, K) for lr in OUTER]
         best = min(range(len(OUTER)), key=lambda k: trials[k][-1, 1])
-        shown = [judged(run, OUTER[best], seed, K) for seed in settings["seeds"]]  # type: ignore[attr-defined]
+        shown = [evaluated(run, OUTER[best], seed, K) for seed in settings["seeds"]]  # type: ignore[attr-defined]
         return {"chosen": np.array(OUTER[best]), "curves": np.stack(shown)}
 
     def join(parts: Mapping[str, Arrays]) -> Arrays:
@@ -118,8 +116,8 @@ def experiments(options: Options) -> dict[str, Experiment]:
     return {"runs": Experiment("comparison_cleaning", settings, tuple(map(str, range(len(RUNS)))), compute, join)}
 
 
-def judged(run: Run, lr: float, seed: int, K: int) -> np.ndarray:
-    """(ENTRIES, 2): floats per client in units of d_x, and Σ f at the exact inner solution; inf for what diverged."""
+def evaluated(run: Run, lr: float, seed: int, K: int) -> np.ndarray:
+    """(ENTRIES, 2): floats per client in units of d_x, and Σ f at the exact inner solution; inf if diverged."""
     cleaning, x, L = problem(seed)
     try:
         with warnings.catch_warnings():
@@ -134,15 +132,15 @@ def judged(run: Run, lr: float, seed: int, K: int) -> np.ndarray:
 
 
 def draw(data: Data, options: Options) -> Figure:
-    """Medians over seeds not used for choosing."""
+    """Medians over seeds that were not used for choosing."""
     figure = new_figure(5.2, 3.0)
     ax = figure.subplots()
     for k, name in enumerate(RUNS):
         floats, cost = np.median(data["runs"][f"{k}/curves"], axis=0).T
         style = "-" if k == 0 else (0, (4, 1.3)) if k < 7 else (0, (1.2, 1.2))
-        look: dict[str, Any] = {"color": COLOURS[k % 7], "linestyle": style, "linewidth": 1.9 if k == 0 else 1.1}
+        line_style: dict[str, Any] = {"color": COLOURS[k % 7], "linestyle": style, "linewidth": 1.9 if k == 0 else 1.1}
         chosen = data["runs"][f"{k}/chosen"]
-        ax.step(np.maximum(floats, FEWEST), cost, where="post", label=f"{name}: {chosen:g}", **look)
+        ax.step(np.maximum(floats, FEWEST), cost, where="post", label=f"{name}: {chosen:g}", **line_style)
     ax.set(
         xscale="log",
         xlim=(FEWEST, None),
@@ -151,8 +149,3 @@ def draw(data: Data, options: Options) -> Figure:
     )
     figure.legend(loc="outside right center", handlelength=2.6, title="outer step, chosen on seed 0")
     return figure
-
-
-def compare(data: Data, options: Options) -> list[Row]:
-    """The paper prints no numbers for this."""
-    return []

@@ -1,4 +1,4 @@
-"""Error against the number of iterations m, a line for each S: what Fig. 1a, 1b and their appendix versions share."""
+"""Error against the number of iterations m, one line per S, shared by Fig. 1a, 1b and their appendix versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAPTIONS = {
 
 
 def scaled(errors: np.ndarray, options: Options) -> np.ndarray:
-    """Errors of the f that the variant has: Σ f_k, or that divided by n."""
+    """Errors for the f of the variant: Σ f_k, or Σ f_k / n."""
     return errors / CLIENTS if options.variant == "published" else errors
 
 
@@ -80,7 +80,7 @@ def add_curves(
 
 
 def compare_errors(data: Arrays, options: Options) -> list[Row]:
-    """Full-batch errors of the published variant beside those of the published program."""
+    """Full-batch errors of the published variant, and those of the published program."""
     if options.quick or options.variant != "published":
         return []
     means = scaled(data["errors"], options).mean(axis=1)  # (S, M)

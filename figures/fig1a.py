@@ -15,7 +15,7 @@ BY_VARIANT = True
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """Full-batch errors."""
-    return {"errors": for_variant(options.variant, quick=options.quick, backend=options.backend)}
+    return {"errors": for_variant(options.variant, **options.computation)}
 
 
 def draw(data: Data, options: Options) -> Figure:

@@ -1,8 +1,8 @@
 """Fig. 1b: error of HGP with mini-batches of 20.
 
-The published program measures it against a "true" hyper-gradient that is itself computed from one mini-batch of each
-client, so part of its plateau is noise of the reference; that is what the variant `published` shows. The variant
-`paper` has the full-batch truth. `fig1b_corrected` shows the two side by side.
+The published program measures it against a "true" hyper-gradient that is itself computed from one mini-batch per
+client. Part of its plateau is therefore noise of the reference; the variant `published` shows this. The variant `paper`
+has the full-batch truth. `fig1b_corrected` shows both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCH = 20
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """Mini-batch errors, against both kinds of reference."""
-    return {"errors": for_variant(options.variant, BATCH, quick=options.quick, backend=options.backend)}
+    return {"errors": for_variant(options.variant, BATCH, **options.computation)}
 
 
 def draw(data: Data, options: Options) -> Figure:

@@ -1,4 +1,4 @@
-"""Fig. 1b as it was printed, against a reference from one mini-batch, beside the same errors against the truth."""
+"""Fig. 1b as printed, against a reference from one mini-batch, and the same errors against the truth."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from figures.curves import CAPTIONS, CLIENTS, add_curves
 from figures.fig1b import experiments
 from figures.options import Data, Options, Row
-from figures.reference import REFERENCE_SPREAD
+from figures.reference import REFERENCE_STD
 from reporting.style import COLUMN, new_figure
 
-SHOWS = "Fig. 1b against the full-batch truth, beside the printed kind: the reference was most of the plateau"
+SHOWS = "Fig. 1b against the printed reference and against the full-batch truth: most of the plateau is the reference"
 BY_VARIANT = True
 
 __all__ = ["BY_VARIANT", "SHOWS", "compare", "draw", "experiments"]
@@ -32,9 +32,9 @@ def draw(data: Data, options: Options) -> Figure:
 
 
 def compare(data: Data, options: Options) -> list[Row]:
-    """The spread over seeds of the printed reference, a fact beside the measured one: it depends on the batches."""
+    """The standard deviation of the printed reference over seeds. It depends on the batches, so nothing is required."""
     if options.quick or options.variant != "published":
         return []
     printed = data["errors"]["printed_truth"] / CLIENTS  # (seeds, n, d_λ)
-    spread = float(np.sqrt(np.mean(printed.var(axis=0, ddof=1))))
-    return [Row("sd of the printed reference over seeds", spread, REFERENCE_SPREAD, None, "of a client's value")]
+    std = float(np.sqrt(np.mean(printed.var(axis=0, ddof=1))))
+    return [Row("sd of the printed reference over seeds", std, REFERENCE_STD, None, "of a client's value")]

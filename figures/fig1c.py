@@ -22,16 +22,16 @@ CAPTIONS = {
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """Predictions and retrainings on the synthetic data."""
-    return {"removal": experiment(options.variant, quick=options.quick, backend=options.backend)}
+    return {"removal": experiment(options.variant, **options.computation)}
 
 
 def unit(options: Options) -> tuple[str, int]:
-    """The f of the variant, and what Σ f_k is divided by for it."""
+    """The f of the variant, and the divisor of Σ f_k in it."""
     return ("$f/n$", 3) if options.variant == "published" else ("$f$", 1)
 
 
 def draw(data: Data, options: Options) -> Figure:
-    """A point for each instance."""
+    """One point per instance."""
     d, (name, divisor) = data["removal"], unit(options)
     figure = new_figure(height=0.95 * COLUMN)
     axes = figure.subplots()
@@ -42,7 +42,7 @@ def draw(data: Data, options: Options) -> Figure:
 
 
 def compare(data: Data, options: Options) -> list[Row]:
-    """R² and F1 beside the paper's table and what its program gives."""
+    """R² and F1, those of the paper's table and those of its program."""
     if options.quick or options.variant != "published":
         return []
     score = scores(data["removal"]["actual"], data["removal"]["predicted"])

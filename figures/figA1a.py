@@ -6,9 +6,9 @@ from matplotlib.figure import Figure
 
 from figures.curves import draw_curves
 from figures.fig1a import experiments
-from figures.options import Data, Options, Row
+from figures.options import Data, Options
 
-__all__ = ["BY_VARIANT", "SHOWS", "compare", "draw", "experiments"]
+__all__ = ["BY_VARIANT", "SHOWS", "draw", "experiments"]
 SHOWS = "Fig. 1a with 10–90 % bands over seeds"
 BY_VARIANT = True
 
@@ -16,8 +16,3 @@ BY_VARIANT = True
 def draw(data: Data, options: Options) -> Figure:
     """Mean error for each S and the range between its 10th and 90th percentile."""
     return draw_curves(data["errors"], options, band=True)
-
-
-def compare(data: Data, options: Options) -> list[Row]:
-    """Nothing beyond Fig. 1a, whose numbers these are."""
-    return []

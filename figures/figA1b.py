@@ -9,19 +9,14 @@ from matplotlib.figure import Figure
 
 from figures.curves import draw_curves
 from figures.fig1b import experiments, reference_of
-from figures.options import Data, Options, Row
+from figures.options import Data, Options
 
 SHOWS = "Fig. 1b with 10–90 % bands over seeds, S = 1, 2, 5"
 BY_VARIANT = True
 
-__all__ = ["BY_VARIANT", "SHOWS", "compare", "draw", "experiments"]
+__all__ = ["BY_VARIANT", "SHOWS", "draw", "experiments"]
 
 
 def draw(data: Data, options: Options) -> Figure:
     """Mean error and the range between its 10th and 90th percentile."""
     return draw_curves(data["errors"], options, kind=reference_of(options), steps=(1, 2, 5), band=True)
-
-
-def compare(data: Data, options: Options) -> list[Row]:
-    """Nothing beyond Fig. 1b, whose numbers these are."""
-    return []

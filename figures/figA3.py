@@ -1,6 +1,6 @@
-"""Appendix Fig. 3: validation accuracy after each outer step of HGP-PL and HGP-MTL, S = 10 beside S = 1 and M = 0.
+"""Appendix Fig. 3: validation accuracy after each outer step of HGP-PL and HGP-MTL, with S = 10, S = 1 and M = 0.
 
-A panel for each network; lines are means over seeds, bands go from the lowest seed to the highest.
+One panel per network. Lines are means over seeds, bands go from the lowest seed to the highest.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.experiments.personalization.page import Numbers, numbers
+from figures.experiments.personalization.page import Accuracies, read_accuracies
 from figures.experiments.personalization.settings import CONTROLS, NETWORKS, SINGLE, TABLE, merged
-from figures.options import PERSONAL_SIZES, Data, Options, Row
+from figures.options import PERSONAL_SIZES, Data, Options
 from figures.table_personalization import experiments
 from reporting.style import COLOURS, COLUMN, DASHES, new_figure
 
-__all__ = ["compare", "draw", "experiments"]
+__all__ = ["draw", "experiments"]
 
 SHOWS = "Validation accuracy after each outer step, S = 10 and S = 1, over four networks"
-BY_VARIANT = False
-BY_SIZE = True
 SIZES = PERSONAL_SIZES
 LINES = {
     "hgp_pl": "HGP-PL, $S = 10$",
@@ -32,17 +30,17 @@ LINES = {
 
 
 def draw(data: Data, options: Options) -> Figure:
-    """From what was computed."""
+    """From the arrays of the experiment."""
     seeds = experiments(options)["push"].settings["seeds"]
-    return drawn(numbers(merged(data), seeds), seeds)
+    return drawn(read_accuracies(merged(data), seeds), seeds)
 
 
-def drawn(kept: Numbers, seeds: Sequence[int]) -> Figure:
+def drawn(accuracies: Accuracies, seeds: Sequence[int]) -> Figure:
     """Four panels with a common scale, from the numbers of all parts."""
     figure = new_figure(width=2 * COLUMN, height=1.3 * COLUMN)
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     for axes, network in zip(panels.flat, NETWORKS, strict=True):
-        _add_lines(axes, kept, network, seeds)
+        _add_lines(axes, accuracies, network, seeds)
         axes.set_title(network, loc="left")
     for axes in panels[-1]:
         axes.set_xlabel("outer steps")
@@ -53,21 +51,17 @@ def drawn(kept: Numbers, seeds: Sequence[int]) -> Figure:
     return figure
 
 
-def _add_lines(axes: Axes, kept: Numbers, network: str, seeds: Sequence[int]) -> None:
+def _add_lines(axes: Axes, accuracies: Accuracies, network: str, seeds: Sequence[int]) -> None:
     rows = {**TABLE, **SINGLE, **CONTROLS}
-    for k, (method, words) in enumerate(LINES.items()):
+    for k, (method, label) in enumerate(LINES.items()):
         if network not in rows[method][1]:
             continue
-        each = np.array([kept[f"{network}.{method}.{seed}"]["validation_curve"] for seed in seeds])  # (seeds, K + 1)
-        steps = np.arange(each.shape[1])
+        runs = [accuracies[f"{network}.{method}.{seed}"] for seed in seeds]
+        curves = np.array([run["validation_curve"] for run in runs])  # (seeds, K + 1)
+        steps = np.arange(curves.shape[1])
         axes.plot(
-            steps, each.mean(axis=0), color=COLOURS[k], linestyle=DASHES[k], marker="o", markersize=2.5, label=words
+            steps, curves.mean(axis=0), color=COLOURS[k], linestyle=DASHES[k], marker="o", markersize=2.5, label=label
         )
-        axes.fill_between(steps, each.min(axis=0), each.max(axis=0), color=COLOURS[k], alpha=0.25, linewidth=0)
+        axes.fill_between(steps, curves.min(axis=0), curves.max(axis=0), color=COLOURS[k], alpha=0.25, linewidth=0)
     axes.set_xticks(steps)
     axes.minorticks_off()
-
-
-def compare(data: Data, options: Options) -> list[Row]:
-    """The paper's curves are a picture without numbers."""
-    return []

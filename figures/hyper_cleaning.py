@@ -1,4 +1,4 @@
-"""Hyper-cleaning: accuracy against the share of wrong labels, the weights that were learnt, the images thrown out."""
+"""Hyper-cleaning: accuracy against the share of wrong labels, the learnt weights, the images with the smallest ones."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from figures.options import Data, Options, Row
 from reporting.store import Arrays, Experiment
 from reporting.style import COLOURS, COLUMN, DASHES, new_figure
 
-SHOWS = "Hyper-cleaning of digits over 10 clients: accuracy with wrong labels, learnt weights, what was thrown out"
-BY_VARIANT = False
-BY_SIZE = True
+SHOWS = "Hyper-cleaning of digits over 10 clients: accuracy, learnt weights, images with the smallest ones"
 SIZES = ("reduced", "emnist")
-WORDS = {
+LABELS = {
     "hgp": "cleaned together (HGP)",
     "alone": "each client cleans alone",
     "zero": "$M = 0$: nothing to follow",
     "none": "no cleaning",
 }
-STRIP = 8  # images thrown out that are shown
+STRIP = 8  # images shown
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
-    """All ways at all shares of wrong labels."""
-    return {"cleaning": experiment(options.size, quick=options.quick, backend=options.backend)}
+    """All methods at all shares of wrong labels."""
+    return {"cleaning": experiment(options.size, **options.computation)}
 
 
 def draw(data: Data, options: Options) -> Figure:
@@ -36,35 +34,35 @@ def draw(data: Data, options: Options) -> Figure:
     panels = figure.subplot_mosaic([["accuracy", "weights"], ["strip", "strip"]], height_ratios=[3.4, 1])
     _accuracy(panels["accuracy"], d)
     _weights(panels["weights"], d)
-    _thrown_out(panels["strip"], d)
+    _smallest_weights(panels["strip"], d)
     return figure
 
 
 def compare(data: Data, options: Options) -> list[Row]:
-    """What is asked at 30 % wrong labels: the gain over the labels as given, and how well the wrong ones are found."""
+    """The goals at 30 % wrong labels: the gain over M = 0, and how well wrong labels are found."""
     if options.quick:
         return []
     d = data["cleaning"]
     gains, areas = 100 * (d["seeds_accuracy"][:, 0] - d["seeds_accuracy"][:, 1]), d["seeds_auc"][:, 0]
     gain, area = float(gains.mean()), float(areas.min())
     over = 100 * (d["seeds_accuracy"][0, 0] - d["ridge_accuracy"])
-    told = (
-        f"asked for; seeds: {', '.join(f'{one:.1f}' for one in gains)}; before: M = 0, which leaves λ where it starts; "
-        f"HGP: {', '.join(f'{one:.3f}' for one in d['seeds_accuracy'][:, 0])}"
+    note = (
+        f"goal; seeds: {', '.join(f'{points:.1f}' for points in gains)}; before: M = 0, for which λ does not move; "
+        f"HGP: {', '.join(f'{accuracy:.3f}' for accuracy in d['seeds_accuracy'][:, 0])}"
     )
     return [
-        Row("30 % wrong labels, points gained, mean of the seeds", gain, GAIN, gain >= GAIN, told),
+        Row("30 % wrong labels, points gained, mean of the seeds", gain, GAIN, gain >= GAIN, note),
         Row("30 % wrong labels, AUC of finding them, worst seed", area, AREA, area >= AREA,
-            f"asked for; seeds: {', '.join(f'{one:.3f}' for one in areas)}"),
+            f"goal; seeds: {', '.join(f'{auc:.3f}' for auc in areas)}"),
         Row("30 % wrong labels, points over the best L2 rate without cleaning", float(over), GAIN, None,
-            f"L2 rate {d['ridge']:.2g}; nothing is asked"),
+            f"L2 rate {d['ridge']:.2g}; no goal"),
     ]  # fmt: skip
 
 
 def _accuracy(axes: Axes, d: Arrays) -> None:
-    for k, (arm, words) in enumerate(WORDS.items()):
+    for k, (arm, label) in enumerate(LABELS.items()):
         line = 100 * d["accuracy"][:, ARMS.index(arm)]
-        axes.plot(100 * d["shares"], line, marker="os^D"[k], ms=3.5, color=COLOURS[k], ls=DASHES[k], label=words)
+        axes.plot(100 * d["shares"], line, marker="os^D"[k], ms=3.5, color=COLOURS[k], ls=DASHES[k], label=label)
     axes.plot(
         100 * SHOWN, 100 * d["centre_accuracy"], "*", ms=9, color="black", label="all data at one place", zorder=5
     )
@@ -76,9 +74,9 @@ def _accuracy(axes: Axes, d: Arrays) -> None:
 def _weights(axes: Axes, d: Arrays) -> None:
     weights, wrong = 1 / (1 + np.exp(-d["lam"])), d["wrong"]
     bins = np.linspace(0, 1, 21)
-    for k, (chosen, words) in enumerate(((~wrong, "right label"), (wrong, "wrong label"))):
+    for k, (chosen, label) in enumerate(((~wrong, "right label"), (wrong, "wrong label"))):
         heights, _ = np.histogram(weights[chosen], bins)
-        axes.stairs(100 * heights / chosen.sum(), bins, fill=True, alpha=0.65, color=COLOURS[k], label=words)
+        axes.stairs(100 * heights / chosen.sum(), bins, fill=True, alpha=0.65, color=COLOURS[k], label=label)
     area = d["auc"][np.flatnonzero(d["shares"] == SHOWN)[0]][ARMS.index("hgp")]
     axes.set(
         xlabel="weight learnt for a training image",
@@ -88,8 +86,8 @@ def _weights(axes: Axes, d: Arrays) -> None:
     axes.legend(loc="upper center")
 
 
-def _thrown_out(axes: Axes, d: Arrays) -> None:
-    """The images with the smallest weights, each with the label that it was given."""
+def _smallest_weights(axes: Axes, d: Arrays) -> None:
+    """The images with the smallest weights, each with its label."""
     lowest = np.argsort(d["lam"], axis=None, kind="stable")[:STRIP]
     side = d["pixels"].shape[-1]
     images = d["pixels"].reshape(-1, side, side)[lowest]
@@ -98,9 +96,9 @@ def _thrown_out(axes: Axes, d: Arrays) -> None:
     for k, image in enumerate(images):
         strip[:, 3 * k * side : (3 * k + 1) * side] = 1 - image
     axes.imshow(strip, cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
-    for k, place in enumerate(lowest):
-        wrong = d["wrong"].ravel()[place]
-        axes.text((3 * k + 1) * side + gap, side / 2, f"“{d['given'].ravel()[place]}”", va="center", fontsize=9,
+    for k, index in enumerate(lowest):
+        wrong = d["wrong"].ravel()[index]
+        axes.text((3 * k + 1) * side + gap, side / 2, f"“{d['given'].ravel()[index]}”", va="center", fontsize=9,
                   color=COLOURS[1] if wrong else COLOURS[0])  # fmt: skip
     axes.set_title("smallest weights, with the labels that these images carried (orange: wrong, blue: right)")
     axes.axis("off")

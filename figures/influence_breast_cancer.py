@@ -5,24 +5,18 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from figures.experiments.influence.real_data import experiment
-from figures.options import Data, Options, Row
+from figures.options import Data, Options
 from figures.scatter import draw_instances_and_clients
 from reporting.store import Experiment
 
 SHOWS = "Influence on breast cancer over 10 clients, directed time-varying network: 50 instances; whole clients"
-BY_VARIANT = False
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """Predictions and exact retrainings."""
-    return {"real": experiment("breast_cancer", quick=options.quick, backend=options.backend)}
+    return {"real": experiment("breast_cancer", **options.computation)}
 
 
 def draw(data: Data, options: Options) -> Figure:
     """Instances to the left, clients to the right."""
     return draw_instances_and_clients(data["real"])
-
-
-def compare(data: Data, options: Options) -> list[Row]:
-    """The paper has no such experiment."""
-    return []

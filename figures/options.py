@@ -1,36 +1,39 @@
-"""What the user asked for, and what figures hand back."""
+"""Options of the command line, and what a figure module returns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from figures.reference import FACTOR
 from reporting.store import Arrays
 
-Data = Mapping[str, Arrays]  # arrays of each experiment that a figure asked for
+Data = Mapping[str, Arrays]  # arrays of each experiment of a figure
 VARIANTS = ("paper", "published")
-SIZES = ("reduced", "emnist", "paper")  # unless a figure names its own; see `cnn_clients`
-PERSONAL_SIZES = ("small", "reduced", "paper")  # of personalization; see `personal`
+INFLUENCE_SIZES = ("reduced", "emnist", "paper")  # see `experiments.influence.cnn`
+PERSONAL_SIZES = ("small", "reduced", "paper")  # see `experiments.personalization.settings`
 
 
 @dataclass(frozen=True)
 class Options:
-    """Variant, short runs or full ones, the array library that computes, and the size of what exists in several.
-
-    A size of "" is a figure's first one.
-    """
+    """Variant, short or full runs, array library, and size; "" is a figure's first size."""
 
     variant: str = "paper"
     quick: bool = False
     backend: str = "numpy"
     size: str = ""
 
+    @property
+    def computation(self) -> dict[str, Any]:
+        """The options that most experiments take."""
+        return {"quick": self.quick, "backend": self.backend}
+
 
 @dataclass(frozen=True)
 class Row:
-    """One number beside the paper's; `met` says whether it is as near as can be asked, None where nothing is asked."""
+    """A number and the paper's. `met` says whether they agree as required; None if nothing is required."""
 
     what: str
     ours: float
@@ -41,17 +44,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Product:
-    """What was made for one figure and variant, where it is, how it compares and what it cost."""
+    """The files of one figure and variant, its comparison with the paper, and its cost."""
 
     name: str
     variant: str
     shows: str
     paths: Sequence[Path]
     rows: Sequence[Row]
-    cpu_seconds: float  # of its experiments, when they were computed
-    fresh: bool  # whether anything was computed now
+    cpu_seconds: float  # of its experiments
+    fresh: bool  # whether an experiment was run now, not read from a file
 
 
 def near(what: str, ours: float, paper: float, note: str = "") -> Row:
-    """A row that asks for agreement within the factor that other random numbers allow."""
+    """A row that requires agreement within FACTOR, which allows for other random numbers."""
     return Row(what, ours, paper, paper / FACTOR <= ours <= paper * FACTOR, note)

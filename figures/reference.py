@@ -1,8 +1,8 @@
-"""Numbers to compare with: the paper's, and those measured on the program its authors published.
+"""Numbers to compare with: the paper's, and those of the program that its authors published.
 
-`ERROR_SCALAR` and the others below are means over 10 seeds of ‖v^(m) − d_λ f‖ with f divided by n, measured by running
-that program (in float32: below about 1e-6 its numbers are rounding, `FLOAT32_FLOOR`). Its graphs and batches come from
-other random numbers than ours, so a factor 3 is what can be asked; the data are the same.
+`ERROR_SCALAR` and the other errors are means over 10 seeds of ‖v^(m) − d_λ f‖ with f divided by n, measured by running
+that program. It computes in float32: its numbers below about 1e-6 (`FLOAT32_FLOOR`) are rounding errors. The data are
+the same, but graphs and batches come from other random numbers, so agreement is required within a factor of 3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ERROR_MINI_BATCH = {1: 0.170, 2: 0.061, 5: 0.024, 10: 0.026, 100: 0.026}
 ERROR_VECTOR = {1: 0.125, 2: 0.0406, 5: 0.0032, 10: 1.6e-5, 100: 9e-9}
 
 # Standard deviation over seeds of the published mini-batch reference, whose mean is about 0.038.
-REFERENCE_SPREAD = 0.112
+REFERENCE_STD = 0.112
 
 # Influence of the 50 most influential instances, synthetic data: the paper's table, and what its program gives.
 R2_PAPER, F1_PAPER = 0.99, 1.00

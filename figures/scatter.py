@@ -1,4 +1,4 @@
-"""Predicted against actual change of the validation cost: what all influence figures share."""
+"""Scatter plots of predicted against actual changes of the validation cost, shared by all influence figures."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def add_scatter(
     unit: str,
     *,
     legend: bool = True,
-    spread: np.ndarray | None = None,
+    std: np.ndarray | None = None,
 ) -> None:
-    """A point for each removal, marked by client, over the diagonal of perfect prediction, with the three scores.
+    """One point per removal, marked by client, with the diagonal and the three scores.
 
-    spread: one standard deviation of each prediction, drawn above and below it.
+    std : one standard deviation of each prediction, drawn above and below it.
     """
     values = np.concatenate([actual, predicted])
-    if spread is not None:
-        values = np.concatenate([values, predicted - spread, predicted + spread])
-        axes.errorbar(actual, predicted, spread, linestyle="", ecolor="#BBBBBB", elinewidth=0.7, zorder=1)
+    if std is not None:
+        values = np.concatenate([values, predicted - std, predicted + std])
+        axes.errorbar(actual, predicted, std, linestyle="", ecolor="#BBBBBB", elinewidth=0.7, zorder=1)
     margin = 0.06 * (np.ptp(values) or 1.0)
     low, high = float(values.min() - margin), float(values.max() + margin)
     axes.axline((low, low), (high, high), color="#999999", linewidth=0.8, zorder=1)

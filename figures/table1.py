@@ -8,16 +8,14 @@ from figures.options import Data, Options, Row
 from reporting.store import Experiment
 from reporting.table import Table
 
-SHOWS = "Class, networks, floats and rounds to errors 1e-2, 1e-4, 1e-6, and exponents of growth, of HGP and nine others"
-BY_VARIANT = False
-BY_SIZE = True
+SHOWS = "HGP and nine other methods: class, networks, floats and rounds to errors 1e-2, 1e-4, 1e-6, exponents of growth"
 NUMPY = True
 SIZES = runs.SIZES
 PROBLEM = 1  # quadratic, κ = 10; with --quick the only one there is
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
-    """The runs of `comparison`, and the ledger over sizes."""
+    """The runs of `comparison`, and the traffic over sizes."""
     return {
         "runs": runs.experiment(options.quick, options.size),
         "growth": growth.experiment(options.quick),
@@ -25,9 +23,9 @@ def experiments(options: Options) -> dict[str, Experiment]:
 
 
 def table(data: Data, options: Options) -> Table:
-    """Floats per client in units of d_x / rounds, medians over seeds not used for choosing; — where not reached.
+    """Floats per client in units of d_x / rounds, medians over the other seeds; — if not reached.
 
-    `chosen` is the value of the method's parameter on seed 0, out of six.
+    `chosen` is the parameter of the method, one of six values, chosen on seed 0.
     """
     problem = 0 if options.quick else PROBLEM
     rows = []
@@ -35,8 +33,8 @@ def table(data: Data, options: Options) -> Table:
         for k, kind in enumerate(NETWORKS):
             if not m.works_on(kind):
                 continue
-            kept = data["runs"][f"{problem}-{k}/{m.name}/reached"]
-            cost = [runs.cell(kept[:, t]) for t in range(kept.shape[1])]
+            reached = data["runs"][f"{problem}-{k}/{m.name}/reached"]
+            cost = [runs.cell(reached[:, t]) for t in range(reached.shape[1])]
             network = "server" if m.networks == "server" else kind
             choice = m.chosen(float(data["runs"][f"{problem}-{k}/{m.name}/chosen"]))
             rows.append((m.name, m.kind, network, choice, *cost, *_exponents(data, m.name)))

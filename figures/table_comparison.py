@@ -1,16 +1,14 @@
-"""What was chosen for every curve of `comparison`, and what it took to reach errors of 1e-2, 1e-4 and 1e-6."""
+"""The chosen parameter of every curve of `comparison`, and the cost of errors 1e-2, 1e-4 and 1e-6."""
 
 from __future__ import annotations
 
 from figures.experiments.comparison import runs
 from figures.experiments.comparison.runs import METHODS, NETWORKS
-from figures.options import Data, Options, Row
+from figures.options import Data, Options
 from reporting.store import Experiment
 from reporting.table import Table
 
-SHOWS = "Of every method, problem and network: the parameter chosen on seed 0, floats and rounds on other seeds"
-BY_VARIANT = False
-BY_SIZE = True
+SHOWS = "For every method, problem and network: the parameter chosen on seed 0, floats and rounds on other seeds"
 NUMPY = True
 SIZES = runs.SIZES
 
@@ -21,7 +19,7 @@ def experiments(options: Options) -> dict[str, Experiment]:
 
 
 def table(data: Data, options: Options) -> Table:
-    """Floats per client in units of d_x / rounds, medians over seeds not used for choosing; — where not reached."""
+    """Floats per client in units of d_x / rounds, medians over the other seeds; — if not reached."""
     data_of, rows = data["runs"], []
     problems = runs.PROBLEMS[:1] if options.quick else runs.PROBLEMS
     for p, problem in enumerate(problems):
@@ -34,8 +32,3 @@ def table(data: Data, options: Options) -> Table:
                     rows.append((problem, network, m.name, m.chosen(float(data_of[f"{part}/chosen"])), *costs))
     header = ("problem", "network", "method", "chosen", *(f"floats/rounds to {t:g}" for t in runs.TARGETS))
     return Table("", header, tuple(rows))
-
-
-def compare(data: Data, options: Options) -> list[Row]:
-    """The paper prints no numbers for this."""
-    return []

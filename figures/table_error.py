@@ -1,4 +1,4 @@
-"""Every error of the published experiments beside the number that the published program gives."""
+"""All errors of the published experiments, and the numbers of the published program."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from figures.reference import (
 from reporting.store import Experiment
 from reporting.table import Table
 
-SHOWS = "Errors at m = 1 … 1000 beside the published program's: λ per client, per coordinate, mini-batches"
-BY_VARIANT = False
+SHOWS = "Errors at m = 1 … 1000 and the published program's: λ per client, per coordinate, mini-batches"
 CLIENTS = 3
 KINDS = {
     "full batch, λ per client": ("client", None),
@@ -29,15 +28,15 @@ KINDS = {
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
-    """The three experiments whose numbers are known, on the data and graphs of the published program."""
+    """The three experiments with known numbers, on the data and graphs of the published program."""
     return {
-        kind: experiment("published", regularization, batch, quick=options.quick, backend=options.backend)
+        kind: experiment("published", regularization, batch, **options.computation)
         for kind, (regularization, batch) in KINDS.items()
     }
 
 
 def table(data: Data, options: Options) -> Table:
-    """One line for each kind, S and m: the error here, the published one, their ratio."""
+    """One row per kind, S and m: the error here, the published one, their ratio."""
     rows = []
     for kind, S, m, ours, paper in _numbers(data):
         known = (f"{paper:.3g}", f"{ours / paper:.2f}") if paper is not None else ("", "")
@@ -46,16 +45,16 @@ def table(data: Data, options: Options) -> Table:
 
 
 def pages(data: Data, options: Options, stamps: Mapping[str, Any]) -> dict[str, str]:
-    """The last iteration alone, for the documentation."""
-    whole = table(data, options)
-    m = whole.header.index("m")
-    last = max((row[m] for row in whole.rows), key=int)
-    rows = [(*row[:m], *row[m + 1 :]) for row in whole.rows if row[m] == last]
-    return {"table_error.md": Table("", (*whole.header[:m], *whole.header[m + 1 :]), rows).markdown() + "\n"}
+    """Only the last iteration, for the documentation."""
+    full = table(data, options)
+    m = full.header.index("m")
+    last = max((row[m] for row in full.rows), key=int)
+    rows = [(*row[:m], *row[m + 1 :]) for row in full.rows if row[m] == last]
+    return {"table_error.md": Table("", (*full.header[:m], *full.header[m + 1 :]), rows).markdown() + "\n"}
 
 
 def compare(data: Data, options: Options) -> list[Row]:
-    """λ per coordinate, which no figure compares."""
+    """The errors with λ per coordinate, which no figure compares."""
     if options.quick:
         return []
     rows = []

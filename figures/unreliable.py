@@ -1,10 +1,10 @@
 """Averaging over links that lose and delay messages: plain Push-Sum and running sums, round by round.
 
-Every client holds a vector of standard normal numbers; the error after t rounds is max_i ‖ū_i − mean‖ over the root
-mean square of what the clients began with, its median over networks and seeds. Messages are lost with probability p and
-otherwise late by 0 .. q rounds, all equally probable. Plain Push-Sum ends on what was not lost, which is not the mean;
-running sums go on to rounding, in more rounds the more is lost and the later it comes. Where messages are late and none
-is lost, both tend to the mean.
+Every client holds a vector of standard normal numbers. The error after t rounds is max_i ‖ū_i − mean‖ divided by the
+root mean square of the initial vectors; the figure shows medians over seeds. Messages are lost with probability p and
+otherwise delayed by 0 .. q rounds, uniformly. Plain Push-Sum converges to something else than the mean, because mass is
+lost. Running sums converge to the mean up to rounding, more slowly with more loss and longer delays. If messages are
+late but none is lost, both converge to the mean.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import hgp_ref as hgp
-from figures.options import Data, Options, Row
+from figures.options import Data, Options
 from hgp_ref.backend import get_backend, to_host
 from hgp_ref.mixing import WeightRule
 from reporting.store import Arrays, Experiment
 from reporting.style import COLOURS, DASHES, HEIGHT, new_figure
 
 SHOWS = "Error of averaging against rounds at 0 to 30 % loss and delays up to 5: plain Push-Sum and running sums"
-BY_VARIANT = False
 LOSSES = (0.0, 0.05, 0.1, 0.2, 0.3)
 DELAYS = (0, 5)
 CLIENTS, DIM = 10, 5
-ROUNDING = 1e-17  # what is drawn for an error of 0
+ROUNDING = 1e-17  # drawn for an error of 0
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
-    """One part for each delay."""
+    """One part per delay."""
     settings = {
         "backend": options.backend,
         "dtype": "float64",
@@ -70,7 +69,7 @@ def round_by_round(net: Any, settings: Mapping[str, Any], robust: bool, seed: in
         channel.use_running_sums()
     averages = [host]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "PushSum over .* loses mass")  # which is what the figure shows
+        warnings.filterwarnings("ignore", "PushSum over .* loses mass")  # this is what the figure shows
         for _ in range(settings["rounds"]):
             z = channel.mix(z, 1, WeightRule.CARRY)
             averages.append(to_host(z / channel.weights))
@@ -101,8 +100,3 @@ def draw(data: Data, options: Options) -> Figure:
     axes[0].plot([], [], color="0.4", linestyle=DASHES[0], label="running sums")
     axes[0].legend(loc="center right")
     return figure
-
-
-def compare(data: Data, options: Options) -> list[Row]:
-    """The paper has nothing of this."""
-    return []

@@ -1,14 +1,14 @@
-"""njit: Numba's decorator, which keeps compiled code on disk where it can and goes on without where it cannot.
+"""Numba's compiler with a cache on disk where possible, and threads for kernels.
 
-Numba keeps the machine code of `njit(cache=True)` in the first of these directories that it can write to:
+`njit(cache=True)` stores machine code in the first of these directories that is writable:
 
-    $NUMBA_CACHE_DIR,   __pycache__ beside the source file,   the user's cache directory (~/.cache/numba),
+    $NUMBA_CACHE_DIR,   __pycache__ next to the source file,   the user's cache directory (~/.cache/numba).
 
-and refuses to compile at all if there is none, as in a container with a read-only file system and no home. Here such a
-function is compiled in memory, anew in every process, and one warning says so.
+If there is none, as in a container with a read-only file system, Numba refuses to compile. Here the function is then
+compiled in memory, in every process, and one warning says so.
 
-Without its compiler (NUMBA_DISABLE_JIT=1) Numba would run kernels as Python. Those that hold rows in vector registers
-have no such form, so that this is refused at once.
+Without its compiler (NUMBA_DISABLE_JIT=1) Numba would run kernels as Python. Those that use vector registers have no
+such form, so this raises ImportError.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Calla
         except RuntimeError as error:
             if "no locator available" not in str(error):
                 raise
-        _warn_that_nothing_is_kept()
+        _warn_no_cache()
         return numba.njit(**options)(function)
 
     return compiled
 
 
 @functools.cache
-def _warn_that_nothing_is_kept() -> None:
-    """Once in a process, whatever the number of functions."""
+def _warn_no_cache() -> None:
+    """Warn once per process."""
     try:
         warnings.warn(
-            "hgp_ref: no directory for compiled code can be written to, so every process compiles anew (some seconds); "
+            "hgp_ref: no directory for compiled code is writable, so every process compiles it again (some seconds); "
             "set NUMBA_CACHE_DIR to a writable directory to keep it",
             RuntimeWarning,
             stacklevel=4,
@@ -60,13 +60,11 @@ def _warn_that_nothing_is_kept() -> None:
         print(f"RuntimeWarning: {warning}", file=sys.stderr)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Threads for work that leaves the GIL: every thread has rows of its own, so results do not depend on how many.
-#
-# As many threads as OMP_NUM_THREADS says, which BLAS libraries obey too; as many as there are cores if it is not set.
+# Threads for work that releases the GIL. Every thread has rows of its own, so results do not depend on their number:
+# OMP_NUM_THREADS, which BLAS libraries use too, or the number of cores.
 
 
-GRAIN = 2_000_000  # multiply-adds worth a thread of their own: about a millisecond, against 0.1 for starting one
+GRAIN = 2_000_000  # multiply-adds per thread: about a millisecond, against 0.1 to start one
 
 _limit: int | None = None
 
@@ -75,9 +73,9 @@ def limit() -> int:
     """The largest number of threads a kernel may use."""
     if _limit is not None:
         return _limit
-    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    if said.isdigit() and int(said) > 0:
-        return int(said)
+    number = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if number.isdigit() and int(number) > 0:
+        return int(number)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -93,31 +91,31 @@ def limited(number: int) -> Iterator[None]:
 
 
 def each(work: Callable[[Any], object], items: Iterable[Any]) -> None:
-    """work(item) for every item, several at once, with one thread of BLAS each.
+    """work(item) for every item, in several threads with one BLAS thread each.
 
-    Threads of BLAS wait for work by spinning: between products that are small, or far from each other, they cost the
-    time of a core and save none. Without threadpoolctl, which tells BLAS so, items come one after the other.
+    BLAS threads wait for work by spinning, which between small products costs a core and saves nothing. Without
+    threadpoolctl, which limits them, items are processed one after the other.
     """
-    listed = list(items)
-    number, blas = min(limit(), len(listed)), _blas()
+    items = list(items)
+    number, blas = min(limit(), len(items)), _blas()
     if number < 2 or blas is None:
-        for item in listed:
+        for item in items:
             work(item)
         return
-    errors = np.geterr()  # of this thread: others begin with NumPy's own
+    errors = np.geterr()  # new threads start with NumPy's defaults
 
     def one(item: Any) -> None:
         with np.errstate(**errors):
             work(item)
 
     with blas.limit(limits=1, user_api="blas"), ThreadPoolExecutor(number) as pool:
-        for done in [pool.submit(one, item) for item in listed]:
+        for done in [pool.submit(one, item) for item in items]:
             done.result()
 
 
 @lru_cache(maxsize=1)
 def _blas() -> Any:
-    """What tells BLAS its number of threads, None if threadpoolctl is not installed."""
+    """The controller of BLAS threads, None if threadpoolctl is not installed."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:
@@ -126,14 +124,14 @@ def _blas() -> Any:
 
 
 def over_rows(kernel: Callable[..., Any], rows: int, work: int, *arguments: Any) -> None:
-    """kernel(begin, end, *arguments) for rows 0 .. rows-1, in parts that run at once; `work` in multiply-adds."""
+    """kernel(begin, end, *arguments) for rows 0 .. rows-1, divided between threads; `work` in multiply-adds."""
     parts = max(1, min(limit(), rows, work // GRAIN)) if work >= 2 * GRAIN else 1
     cuts = [rows * p // parts for p in range(parts + 1)]
     if parts == 1:
         kernel(0, rows, *arguments)
         return
     with ThreadPoolExecutor(parts - 1) as pool:
-        others = [pool.submit(kernel, *cut, *arguments) for cut in pairwise(cuts[1:])]
+        running = [pool.submit(kernel, *cut, *arguments) for cut in pairwise(cuts[1:])]
         kernel(cuts[0], cuts[1], *arguments)
-        for other in others:
-            other.result()
+        for part in running:
+            part.result()

@@ -1,4 +1,4 @@
-"""Experiments: what the figures and tables plot, and the controls that were run beside them.
+"""Experiments behind the figures and tables, and their controls.
 
 estimation       error of the hyper-gradient estimate (Fig. 1a, 1b)
 influence        predicted and actual change when training data are removed (Fig. 1c, A2, real data)

@@ -1,11 +1,11 @@
 """The experiment behind Fig. 1a, 1b and their appendix versions: error of HGP's estimate against m, for each S.
 
-Train by SGP, compute the true hyper-gradient d at the point x that training reached (the formula that HGP estimates
-there; the distance of x from the exact inner solution is kept beside it), run HGP for every S and seed at once and keep
-‖v^(m) − d‖ for m = 1 … M. `limit` is the error of exact averaging, ‖J (I − ηH̄)^m w*‖: what the spectrum of the mean
-Hessian H̄ allows at any S.
+Train by SGP and compute the true hyper-gradient d at the trained point x, by the formula that HGP estimates there; the
+distance of x from the exact inner solution is stored too. Run HGP for every S and seed at once and store ‖v^(m) − d‖
+for m = 1 … M. `limit` is the error with exact averaging, ‖J (I − ηH̄)^m w*‖. It depends on the spectrum of the mean
+Hessian H̄ only and bounds from below what any S can reach.
 
-What the paper says and what its program did (`variant`):
+The variants are what the paper says and what its program did:
 
     paper      data as described, one rate of L2 per coordinate, f = Σ f_k, full-batch truth; a network for each seed
     published  data with overwritten rows, one rate of L2 per client, f/n; the graphs of that program, whose rates are
@@ -32,7 +32,7 @@ from reporting.store import Arrays, Experiment
 
 MILESTONES = (3000, 4000, 4500, 4600, 4700, 4800, 4900, 4950, 4990, 4999)
 BLOCK = 5  # seeds in one part
-REFERENCE_STREAM = 7  # batches of the printed kind of truth: apart from those that HGP draws (0 and 1)
+REFERENCE_STREAM = 7  # of the batches of the printed reference; HGP uses streams 0 and 1
 
 
 def training(quick: bool) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _from(settings: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def network(settings: Mapping[str, Any], seed: int, count: int) -> Network:
-    """The network of the variant; at least `count` graphs of it can be had."""
+    """The network of the variant, with at least `count` graphs."""
     arguments = (settings["n"], settings["low"], settings["high"])
     if settings["data"] == "published":
         return PublishedGraphs(*arguments, rates_seed=settings["seed"], seed=seed, count=count)
@@ -117,7 +117,7 @@ def _batches(settings: Mapping[str, Any], seed: Any) -> Any:
 
 
 def _train(settings: Mapping[str, Any]) -> Arrays:
-    """SGP, the truth at its point, and what exact averaging could reach."""
+    """SGP, the truth at the trained point, and the error with exact averaging."""
     problem, lam = _from(settings)
     fit = hgp.sgp(
         problem,
@@ -190,7 +190,8 @@ def _join(parts: Mapping[str, Arrays]) -> Arrays:
     return {**parts["train"], **joined}
 
 
-# ----- the graphs of the published program
+# The graphs of the published program ----------------------------------------------------------------------------------
+#
 # The published program draws the rates ρ_ij ~ U[low, high] once. At each step it draws one uniform number for each
 # ordered pair i ≠ j, row by row; the edge j → i exists if the number does not exceed ρ_ij. Both come from NumPy's
 # frozen legacy generator, so the same graphs can be drawn here, but only in sequence.
@@ -224,7 +225,7 @@ class PublishedGraphs(Network):
 
     def _graphs(self, first: int, count: int) -> np.ndarray:
         if first < 1 or first + count - 1 > self.count:
-            raise ValueError(f"graphs {first} … {first + count - 1} asked for, there are graphs 1 … {self.count}")
+            raise ValueError(f"s must be 1 … {self.count}, got {first} … {first + count - 1}")
         return self._present[first - 1 : first - 1 + count]
 
     def _arguments(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Influence(Result):
             predicted=f"from {least:+.2e} to {most:+.2e}",
             residual_left=f"{residual} of the first; hgp.certify bounds the error",
             stopped=validation.stop_reason(self.estimate.stopped),
-            traffic=self.estimate.traffic.in_words(),
+            traffic=self.estimate.traffic.one_line(),
         )
 
     def most_influential(self, count: int) -> list[Pair]:

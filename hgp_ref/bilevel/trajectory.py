@@ -124,7 +124,7 @@ class LoopState(Record, Result):
 
 @dataclass(frozen=True)
 class Path(Result):
-    """λ_0, …, λ_K with F(λ) = Σ_k f_k(x_k(λ), λ_k) at each of them, and what it took to get there.
+    """λ_0, …, λ_K with F(λ) = Σ_k f_k(x_k(λ), λ_k) at each of them, and the traffic.
 
     `floats` and `rounds` are cumulative: entry k is the traffic until `outer_cost[k]` was known.
 
@@ -138,7 +138,7 @@ class Path(Result):
         "stationary".
     method : which bilevel method.
     settings : its settings, as text.
-    steps : K `OuterStep`s; empty for baselines.
+    steps : an `OuterStep` for each of the K steps; empty for baselines.
     measure : (K+1,), of the monitor.
     best, best_x : the step at which the measure was smallest, and x (n, d_x) there.
     note : an explanation of `stopped`, with certified steps.
@@ -187,7 +187,7 @@ class Path(Result):
             rounding=NOT_INCLUDED if self.rounding_complete is False else "",
             trouble=f"in {refused} of {len(self.steps)} steps, see the notes of path.steps" if refused else "",
             stopped=validation.stop_reason(self.stopped) + (f": {validation.cut(self.note, 200)}" if self.note else ""),
-            traffic=self.traffic.in_words(),
+            traffic=self.traffic.one_line(),
         )
 
     def plot(self, over: str = "step") -> Any:

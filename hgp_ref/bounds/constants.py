@@ -133,7 +133,7 @@ class Constants:
         return rounding(self)
 
 
-@checked(eta=Positive(), steps=Integer(1))
+@checked(eta=Positive(), steps=Integer())
 def realised_constants(
     H: np.ndarray,
     J: np.ndarray,
@@ -257,8 +257,9 @@ def check_iterations(c: Constants, iterations: int | None) -> int:
     if iterations is None:
         return c.iterations
     if iterations > c.iterations:
-        message = f"iterations must be at most {c.iterations}, the averaging calls in the constants, got {iterations}"
-        raise ValueError(message)
+        raise ValueError(
+            f"iterations must be at most {c.iterations}, the averaging calls in the constants, got {iterations}"
+        )
     return iterations
 
 

@@ -50,9 +50,9 @@ from hgp_ref.validation import Boolean, Choice, Instance, Integer, Number, Optio
 @checked(
     c=Instance(Constants),
     s=Instance(SampleConstants),
-    size=Integer(1),
+    size=Integer(),
     failure=Number(),
-    iterations=Optional(Integer(1)),
+    iterations=Optional(Integer()),
     form=Choice("azuma", "bernstein"),
     shared=Boolean(),
 )
@@ -199,7 +199,7 @@ class MeanSquareError:
         return float(self.per_client.sum())
 
 
-@checked(eta=Positive(), size=Integer(1), replace=Boolean(), shared=Boolean())
+@checked(eta=Positive(), size=Integer(), replace=Boolean(), shared=Boolean())
 def mean_square_error(
     H_samples: Sequence[np.ndarray],
     J_samples: Sequence[np.ndarray],

@@ -38,8 +38,10 @@ from hgp_ref.bounds.result import (
 from hgp_ref.rounding import norm
 from hgp_ref.validation import Instance, Integer, Nonnegative, Number, Optional, checked
 
+CONSTANTS = {"c": Instance(Constants), "iterations": Optional(Integer())}
 
-@checked(c=Instance(Constants), iterations=Optional(Integer(1)))
+
+@checked(**CONSTANTS)
 def contracting_clients(c: Constants, iterations: int | None = None) -> Bound:
     """Bound A after `iterations` (default: all) of the averaging calls in `c`.
 
@@ -108,7 +110,7 @@ def floor(c: Constants) -> float:
 # itself and −η Σ_{k<M−1−j} (I − ηH̄)^k Θ H e⊥: the increments of F. Only K1 = 1 is used, not K ≥ 0.
 
 
-@checked(c=Instance(Constants), iterations=Optional(Integer(1)))
+@checked(**CONSTANTS)
 def convex_mean(c: Constants, iterations: int | None = None) -> Bound:
     """Bound B after `iterations` (default: all) of the averaging calls in `c`."""
     M = check_iterations(c, iterations)
@@ -248,7 +250,7 @@ def reduction(kappa: float, iterations: int) -> float:
 # Only K_m 1 = 1 is used: Push-Sum with weights that are reset, gossip, exact averages (then F is `chebyshev`), any S_m.
 
 
-@checked(c=Instance(Constants), low=Number(), high=Number(), iterations=Optional(Integer(1)))
+@checked(**CONSTANTS, low=Number(), high=Number())
 def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | None = None) -> Bound:
     """Bound F after `iterations` (default: all) of the averaging calls in `c`, for `methods.Chebyshev(low, high)`.
 

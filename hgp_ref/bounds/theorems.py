@@ -31,16 +31,14 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.bounds.constants import Constants, SampleConstants, check_iterations
 from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable, product
-from hgp_ref.validation import Choice, Instance, Integer, Nonnegative, Number, Optional, Positive, checked
+from hgp_ref.validation import Choice, Instance, Integer, Nonnegative, Number, Optional, checked
+
+CONSTANTS = {"c": Instance(Constants), "iterations": Optional(Integer())}
+SAMPLES = {**CONSTANTS, "s": Instance(SampleConstants), "failure": Number()}
+FORM = Choice("printed", "corrected")
 
 
-@checked(
-    c=Instance(Constants),
-    s=Instance(SampleConstants),
-    failure=Number(),
-    iterations=Optional(Integer(1)),
-    text=Choice("main", "appendix"),
-)
+@checked(**SAMPLES, text=Choice("main", "appendix"))
 def theorem1(
     c: Constants,
     s: SampleConstants,
@@ -67,7 +65,7 @@ def theorem1(
     return finite(Bound(name, sum(terms.values()), terms=terms))
 
 
-@checked(c=Instance(Constants), iterations=Optional(Integer(1)))
+@checked(**CONSTANTS)
 def corollary1(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
     """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m."""
     M = check_iterations(c, iterations)
@@ -79,14 +77,7 @@ def corollary1(c: Constants, iterations: int | None = None, *, consensus: float 
     return finite(Bound("Corollary 1", sum(terms.values()), terms=terms))
 
 
-@checked(
-    c=Instance(Constants),
-    s=Instance(SampleConstants),
-    size=Integer(1),
-    failure=Number(),
-    iterations=Optional(Integer(1)),
-    C=Optional(Nonnegative()),
-)
+@checked(**SAMPLES, size=Integer(), C=Optional(Nonnegative()))
 def corollary2(
     c: Constants,
     s: SampleConstants,
@@ -110,7 +101,7 @@ def corollary2(
     return finite(Bound("Corollary 2", sum(terms.values()), terms=terms))
 
 
-@checked(c=Instance(Constants), iterations=Optional(Integer(1)))
+@checked(**CONSTANTS)
 def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
     """Corollary 1 with ρ in place of 1 − ηα; `consensus` bounds σ_max(E_m), by default the realised max ε_m.
 
@@ -189,11 +180,10 @@ def probability(failure: float) -> dict[str, bool]:
 
 
 @checked(
-    c=Instance(Constants),
+    **CONSTANTS,
     nu_f=Nonnegative(),
     nu_g=Nonnegative(),
     distance=Nonnegative(),
-    iterations=Optional(Integer(1)),
     samples=Optional(Instance(SampleConstants)),
     failure=Number(),
     alpha=Optional(Nonnegative()),
@@ -228,8 +218,7 @@ def theorem2(
             why = f"{name}: its extreme over every lambda and sample, as the paper prints it (nu_g = {nu_g:.3g} > 0)"
             return not_applicable("Theorem 2", why)
     at_point = (c.sigma_min, c.beta_max) if samples is None else (samples.alpha, samples.beta)
-    alpha = at_point[0] if alpha is None else alpha
-    beta = at_point[1] if beta is None else beta
+    alpha, beta = at_point[0] if alpha is None else alpha, at_point[1] if beta is None else beta
     failed = first_failure({**printed_conditions(c.eta, alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Theorem 2", failed)
@@ -282,25 +271,24 @@ class WorstCase:
         """τ; 1 if it rounds to 1."""
         return math.exp(self.log_tau)
 
-    @checked(steps=Integer(1))
     def entry(self, steps: int) -> float:
         """(8/δ) τ^{S−1} ≥ |E_ij|."""
+        steps = validation.integer("steps", steps)
         return _exp(math.log(8) - self.log_delta + _power(self.log_tau, steps - 1))
 
-    @checked(steps=Integer(1))
     def printed(self, steps: int) -> float:
         """(8/δ) τ^S, the same with the exponent that the paper prints."""
+        steps = validation.integer("steps", steps)
         return _exp(math.log(8) - self.log_delta + _power(self.log_tau, steps))
 
-    @checked(eta_alpha=Number(), factor=Optional(Positive()))
     def steps_needed(self, eta_alpha: float, *, factor: float | None = None) -> float:
         """Smallest S with (8 f/δ) τ^S ≤ ½ ηα/(1 − ηα): Theorem 1's condition on S, printed with f = √n.
 
         `factor` f is n by default, as in the corrected Lemma 2. The result is a float: it may be huge or infinite.
         """
-        if not 0 < eta_alpha < 1:
+        if not 0 < validation.number("eta_alpha", eta_alpha) < 1:
             raise ValueError(f"eta_alpha must be a number strictly between 0 and 1, got {eta_alpha}")
-        f = float(self.n) if factor is None else factor
+        f = float(self.n) if factor is None else validation.positive("factor", factor)
         log_needed = self.log_delta - math.log(16) - math.log(f) + math.log(eta_alpha / (1 - eta_alpha))
         if log_needed >= 0 or self.log_tau == -math.inf:
             return 1.0
@@ -309,7 +297,7 @@ class WorstCase:
         return max(1.0, math.ceil(log_needed / self.log_tau))
 
 
-@checked(n=Integer(1), window=Integer(1))
+@checked(n=Integer(), window=Integer())
 def worst_case(n: int, window: int = 1) -> WorstCase:
     """The constants for `n` clients and B = `window`.
 
@@ -345,10 +333,7 @@ def _exp(x: float) -> float:
 # close: 0.999 n c for two cliques of 64 clients joined by one edge each way (erratum 2).
 
 
-FORMS = ("printed", "corrected")
-
-
-@checked(n=Integer(1), form=Choice(*FORMS))
+@checked(n=Integer(), form=FORM)
 def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     """The right-hand side for n clients and |E_ij| ≤ `entry`: √n·entry ("printed") or n·entry ("corrected").
 
@@ -364,14 +349,14 @@ def lemma2(n: int, entry: float, form: str = "corrected") -> float:
     return n * entry
 
 
-@checked(constants=Instance(WorstCase), steps=Integer(1), form=Choice(*FORMS))
+@checked(constants=Instance(WorstCase), steps=Integer(), form=FORM)
 def lemma2_worst_case(constants: WorstCase, steps: int, form: str = "corrected") -> float:
     """(8√n/δ) τ^S as printed, or (8n/δ) τ^{S−1} as corrected, with the worst-case δ and τ."""
     entry = constants.printed(steps) if form == "printed" else constants.entry(steps)
     return lemma2(constants.n, entry, form)
 
 
-@checked(form=Choice(*FORMS))
+@checked(form=FORM)
 def lemma2_realised(K: np.ndarray, form: str = "corrected") -> float:
     """The right-hand side with c the largest entry of |K − 11ᵀ/n|, for an averaging matrix K (n, n).
 

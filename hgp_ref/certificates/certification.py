@@ -44,11 +44,18 @@ from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.results import Result
+from hgp_ref.validation import Boolean, Count, Instance, Integer, Optional, checked
 
 DISTRIBUTED = "no process sees all clients: the bound is the one that they computed themselves"
-MATRIX_FREE_ABOVE = 1000  # d_x above which H_i and J_i are not formed: 8 n d_x (d_x + d_λ) bytes, 16 MB a client here
+MATRIX_FREE_ABOVE = 1000  # d_x above which H_i and J_i are not formed; they take 8 n d_x (d_x + d_λ) bytes
 
 
+@checked(
+    lipschitz=Optional(Instance(Lipschitz)),
+    first_call=Optional(Count(0)),
+    max_rounds=Optional(Integer(0)),
+    matrix_free=Optional(Boolean()),
+)
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises a ValueError below
 def certify(
     problem: Problem,
@@ -69,29 +76,17 @@ def certify(
     ----------
     problem, x, lam
         The problem and the point of the run.
-    est : Estimate
-        The run, or anything with `value` (n, d_lam) and `w` (n, d_x); both may have a run axis.
-    avg : Averaging, or one per run, optional
-        An averaging over which clients compute C3 and C4 themselves; the traffic is added to its own. More steps give
-        a tighter bound, any number a valid one. Calls start at `first_call`, by default after the run's graphs.
-    lipschitz : Lipschitz, optional
-        Constants for the term of an inexact x; by default those of the problem's own `lipschitz(lam)`.
-    strong_convexity : float, "lanczos" or Lanczos, optional
-        A lower bound on λ_min of the mean of the clients' Hessians at x that all clients know. It is needed where the
-        mean of the clients' own λ_min is not positive, and in matrix-free form. "lanczos", in matrix-free form only,
-        computes one that is wrong with probability 1e-6 over the seed of its random start. A new seed is drawn and
-        recorded for every certificate; `certificates.Lanczos(seed=...)` sets it.
-    first_call : int, optional
-        The first call of `avg` that is used.
-    max_rounds : int, optional
-        A limit for every max-consensus.
-    matrix_free : bool, optional
-        Use products only, without C2 and C3. The default for d_x > `MATRIX_FREE_ABOVE` = 1000.
-
-    Returns
-    -------
-    Certificate
-        `bound` and `decentralised_bound`, (n,) each, their parts, and their assumptions.
+    est : the run, or anything with `value` (n, d_lam) and `w` (n, d_x); both may have a run axis.
+    avg : an averaging, or one per run, over which clients compute C3 and C4 themselves; its traffic grows by theirs.
+        The bound is valid for any number of steps, and tighter for more.
+    lipschitz : constants for the term of an inexact x; by default those of `problem.lipschitz(lam)`.
+    strong_convexity : a lower bound on λ_min of the mean Hessian at x that all clients know. It is needed if the mean
+        of the clients' λ_min is not positive, and in matrix-free form. "lanczos", in matrix-free form only, computes
+        one that is wrong with probability 1e-6 over the seed of its random start. Every certificate draws and records
+        a new seed; `certificates.Lanczos(seed=...)` sets it.
+    first_call : the first call of `avg` that is used; by default the first one after the run's graphs.
+    max_rounds : a limit for every max-consensus.
+    matrix_free : use products only, without C2 and C3. The default for d_x > `MATRIX_FREE_ABOVE` = 1000.
 
     Raises
     ------
@@ -120,15 +115,7 @@ def certify(
     """
     problem = as_problem(problem, needs=("outer_grad", "linearize", "inner_grad"))
     v, w = _check_estimate(problem, x, lam, est)
-    modulus = strong_convexity
-    if isinstance(modulus, str):
-        validation.choice("strong_convexity", modulus, ("lanczos",))
-        modulus = Lanczos()
-    elif modulus is not None and not isinstance(modulus, Lanczos):
-        modulus = validation.positive("strong_convexity", modulus)
-    max_rounds = None if max_rounds is None else validation.integer("max_rounds", max_rounds, 0)
-    if lipschitz is not None and not isinstance(lipschitz, Lipschitz):
-        raise TypeError(f"lipschitz must be a hgp_ref.problems.Lipschitz, got {lipschitz!r}")
+    modulus = _read_modulus(strong_convexity)
     averagings = _check_averagings(avg, est, problem.n_clients, len(v))
     rounds_used = _rounds_used(averagings, est, first_call)
     networks = [NetworkReductions(a, k, x, max_rounds) for a, k in zip(averagings, rounds_used, strict=True)]
@@ -142,12 +129,12 @@ def certify(
     if distributed and lipschitz is None:
         nu = common_constants(nu, networks[0].channel)
 
-    # What each client computes alone
+    # 1. What each client computes alone
     point = _point(problem, x, lam, modulus, nu, matrix_free, n_total=networks[0].n if distributed else None)
     difference, difference_rounding = consistency(point, v, w)
     complete = point.rounding_complete
 
-    # An observer of all clients: C1, C2
+    # 2. Bounds by an observer of all clients: C1, C2
     central, inner, note = None, None, DISTRIBUTED
     if distributed:
         alpha_known = _common_modulus(modulus, nu)
@@ -158,7 +145,7 @@ def certify(
         _check_moduli(point, modulus, nu, inner.gap)
         central = centralised(point, w)
 
-    # The clients over the network: C3, C4
+    # 3. Bounds by the clients, over the network: C3, C4
     by_clients = None
     if networks:
         complete = not networks[0].channel.any_rank(not complete)
@@ -168,7 +155,7 @@ def certify(
         for averaging, network in zip(averagings, networks, strict=True):
             averaging.traffic += network.traffic
 
-    # The certificate
+    # 4. The certificate
     arrays = _combine(difference, difference_rounding, central, by_clients)
     if est.value.ndim == 2:
         arrays = {name: a if a is None else a[0] for name, a in arrays.items()}
@@ -185,13 +172,7 @@ def certify(
         assumptions=_assumptions(point, nu, by_clients is not None, note, complete),
         rounding_complete=complete,
     )
-    largest = np.max(certificate.consistency if certificate.residual is None else certificate.residual)
-    for name, bound in (("bound", certificate.bound), ("decentralised_bound", certificate.decentralised_bound)):
-        if bound is not None and not np.all(np.isfinite(bound)):
-            raise ValueError(
-                f"{name} leaves the range of floating point (ᾱ ≥ {certificate.alpha_bar:.1e}, residuals up to "
-                f"{largest:.1e}); rescale the problem"
-            )
+    _check_range(certificate)
     return certificate
 
 
@@ -216,6 +197,15 @@ def _check_estimate(problem: Problem, x: Array, lam: Array, est: Any) -> tuple[n
     for name, a in {"est.value": value, "est.w": w, "x": x, "lam": lam}.items():
         validation.finite(name, a)
     return host_float64(value).reshape(-1, n, dim_lam), host_float64(w).reshape(-1, n, dim_x)
+
+
+def _read_modulus(strong_convexity: object) -> float | Lanczos | None:
+    if strong_convexity is None or isinstance(strong_convexity, Lanczos):
+        return strong_convexity
+    if isinstance(strong_convexity, str):
+        validation.choice("strong_convexity", strong_convexity, ("lanczos",))
+        return Lanczos()
+    return validation.positive("strong_convexity", strong_convexity)
 
 
 def _check_averagings(
@@ -247,7 +237,6 @@ def _check_averagings(
 def _rounds_used(averagings: list[Averaging], est: Any, first_call: int | None) -> list[int]:
     """How many graphs each averaging skips: those before `first_call`, or those that any run of `est` has used."""
     if first_call is not None:
-        first_call = validation.integer("first_call", first_call, 0, validation.LONGEST)
         return [a.graphs_before(first_call) for a in averagings]
     if not averagings:
         return []
@@ -319,9 +308,7 @@ def _point(
     matrix_free: bool | None,
     n_total: int | None,
 ) -> Point:
-    if matrix_free is None:
-        matrix_free = problem.dim_x > MATRIX_FREE_ABOVE
-    if validation.boolean("matrix_free", matrix_free):
+    if matrix_free or (matrix_free is None and problem.dim_x > MATRIX_FREE_ABOVE):
         return MatrixFreePoint(problem, x, lam, n_total, strong_convexity=strong_convexity, nu=nu)
     if isinstance(strong_convexity, Lanczos):
         raise ValueError(
@@ -359,6 +346,17 @@ def _combine(
         arrays |= {"c3": by_clients.c3, "c4": by_clients.c4, "decentralised_inexact": by_clients.inexact}
         arrays["decentralised"] = difference + difference_rounding + smaller(by_clients.c4, by_clients.c3)
     return arrays
+
+
+def _check_range(certificate: Certificate) -> None:
+    """ValueError if a bound overflows."""
+    largest = np.max(certificate.consistency if certificate.residual is None else certificate.residual)
+    for name, bound in (("bound", certificate.bound), ("decentralised_bound", certificate.decentralised_bound)):
+        if bound is not None and not np.all(np.isfinite(bound)):
+            raise ValueError(
+                f"{name} leaves the range of floating point (ᾱ ≥ {certificate.alpha_bar:.1e}, residuals up to "
+                f"{largest:.1e}); rescale the problem"
+            )
 
 
 def _assumptions(point: Point, nu: Lipschitz | None, by_clients: bool, note: str, complete: bool) -> tuple[str, ...]:

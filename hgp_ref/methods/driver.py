@@ -106,7 +106,7 @@ class Estimate(Result):
             averaging=validation.cut(repr(averagings[0]), 100) + more,
             residual_left=f"{validation.largest(self.residual_ratio)} of the first; hgp.certify bounds the error",
             stopped=validation.stop_reason(self.stopped, self.tol, met),
-            traffic=self.traffic.in_words(),
+            traffic=self.traffic.one_line(),
         )
 
     def plot(self, truth: Array | None = None, ax: Any = None) -> Any:

@@ -73,9 +73,9 @@ class Mixer:
             passed: Any = self._per_run([a.graphs_before(first) for a in averagings])
             channel.advance(passed, self._rule, like)
         conserving = np.array([a.conserves for a in averagings])
-        self._some = bool(conserving.any())
+        self._conserves = bool(conserving.any())
         self._mask: Array | None = None  # which runs conserve, where some do and some do not
-        if self._some and not conserving.all():
+        if self._conserves and not conserving.all():
             self._mask = from_host(conserving.astype(host_dtype(like))[:, None, None], like=like)
 
     def average(self, u: Array) -> Array:
@@ -121,13 +121,13 @@ class Mixer:
 
     def carry(self, ubar: Array) -> Array:
         """ū, or the sums ω ū if the averaging conserves sums: what the next iterate starts from."""
-        if not self._some:
+        if not self._conserves:
             return ubar
         return ubar * (self.channel.weights if self._mask is None else self._factor())
 
     def debias(self, u: Array) -> Array:
         """u / ω if the averaging conserves sums, else u: comparable between iterations."""
-        return u / self._factor() if self._some and self.calls else u
+        return u / self._factor() if self._conserves and self.calls else u
 
     def _factor(self) -> Array:
         omega = self.channel.weights
@@ -152,7 +152,7 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
     averagings : one for each run; without `runs`, a single one.
     rows : number of clients that the arrays hold.
     like : an array with the library, device and dtype of what is averaged.
-    calls : how many calls the run may make: their graphs are checked for connectivity.
+    calls : the largest number of calls of the run: their graphs are checked for connectivity.
 
     Examples
     --------
@@ -170,6 +170,7 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
         held = channel.clients.stop - channel.clients.start
         if held != rows:
             raise ValueError(f"avg: {averaging!r} averages {held} clients, but the problem has {rows}")
+        channel.last_step = averaging.graphs_before(calls)
     _warn_if_disconnected(averagings, calls)
     channel = Runs(channels) if runs else channels[0]
     kind = {"dtype": host_dtype(like), "run axes": like.shape[:-2], "columns": like.shape[-1]}
@@ -179,15 +180,15 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
 
 def _warn_if_disconnected(averagings: Sequence[Averaging], calls: int) -> None:
     """Warn once per averaging whose graphs, the first CHECKED_GRAPHS of the run, cannot lead to the mean."""
-    seen: set[tuple[int, int]] = set()
+    examined: set[tuple[int, int]] = set()
     for a in averagings:
         graphs = a.graphs_before(calls)
         if graphs > MAX_STEP:
             raise ValueError(f"{a!r} takes {graphs} graphs in {calls} calls, but there are only {MAX_STEP}")
         graphs = min(graphs, CHECKED_GRAPHS)
-        if a.net is None or (id(a.net), graphs) in seen:
+        if a.net is None or (id(a.net), graphs) in examined:
             continue
-        seen.add((id(a.net), graphs))
+        examined.add((id(a.net), graphs))
         problem = diagnose_connectivity(a.net, 1, graphs)
         if problem is not None:
             warnings.warn(f"{a!r}: {problem.message}", RuntimeWarning, stacklevel=4)

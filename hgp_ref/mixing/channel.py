@@ -75,7 +75,7 @@ class Traffic(Result):
         """The traffic of several runs, stacked along a run axis."""
         return Traffic(*(np.array([getattr(run, f) for run in runs]) for f in FIELDS))
 
-    def in_words(self) -> str:
+    def one_line(self) -> str:
         """One line for a summary; of several runs, the largest of each number."""
         messages, floats, size, rounds = (int(np.max(getattr(self, f))) for f in FIELDS)
         most = " (at most, a run)" if np.ndim(self.messages) else ""
@@ -125,6 +125,7 @@ class Channel(ABC):
         self._sent = Traffic()
 
     step: int = 0
+    last_step: int | None = None  # graphs after this one are not expected to be used; a channel need not prepare them
     weights: Array = None
     conserves_mass = True  # Σ_i (P z)_i = Σ_i z_i: everything that is sent in a call arrives in it
     drops_mass = False  # some of it never arrives

@@ -6,8 +6,8 @@ A call multiplies z by P = W_{t+S} ... W_{t+1} in one of two ways, whichever is 
     stepping    z ← W_s z for s = t + 1, …, t + S along sparse graphs; nothing larger than z is stored
 
 An iterative method makes the same call again and again. So a channel prepares the graphs of several calls at once:
-1, 4, 16, … of them, as long as calls stay alike, and drops what is not used. How many are prepared never changes a
-result.
+1, 4, 16, … of them, as long as calls stay alike, and drops what is not used. If it knows how many graphs a run may use
+(`last_step`), it prepares no more, and starts with 16 calls. How many are prepared never changes a result.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ Rules = WeightRule | tuple[WeightRule, ...]
 
 MODES = ("auto", "composed", "stepping")
 GROWTH = 4  # each block of prepared calls has so many times the calls of the block before
-MOST_CALLS = 256  # of a block
+FIRST_CALLS = 16  # of the first block, if `last_step` is known
+MOST_CALLS = 1024  # of a block
 BLOCK_BYTES = 16 * 2**20  # of the matrices of a block (one call is always prepared)
-BLOCK_WORK = 2**22  # multiply-adds to compose the matrices of a block: about a millisecond, which may be wasted
+BLOCK_WORK = 2**20  # multiply-adds to compose the matrices of a block: a millisecond or two, which may be wasted
 CHUNK_BYTES = 2**20  # of the matrices drawn before they are multiplied; they should fit in the cache
 
 
@@ -87,8 +88,8 @@ class PreparedCalls(ABC):
 class PreparedChannel(Channel):
     """A channel that makes calls from blocks of prepared ones; a subclass implements `_prepare` and `_traffic_of`.
 
-    `step`, `traffic` and `omega` are those at the start of the block, moved on by the calls made since; `flush` closes
-    the block.
+    `step`, `traffic` and `omega` are stored as of the start of the block; the calls made since are added when they are
+    read. `flush` closes the block.
     """
 
     _calls: PreparedCalls | None = None
@@ -118,7 +119,10 @@ class PreparedChannel(Channel):
     def _next_block(self, z: Array, steps: Any, weight_rule: Any, divide: bool) -> PreparedCalls:
         last = self._calls
         alike = last is not None and last.key == (steps, weight_rule, divide, z.shape, z.dtype)
-        count = int(GROWTH * last.count) if last is not None and alike and last.used == last.count else 1
+        if last is not None:
+            count = int(GROWTH * last.count) if alike and last.used == last.count else 1
+        else:
+            count = FIRST_CALLS if self._like is None and self.last_step is not None else 1
         self.flush()
         self._like = z
         try:
@@ -418,6 +422,8 @@ class Simulated(PreparedChannel):
         return self._step if self._calls is None else self._step + self._calls.used * self._calls.steps  # type: ignore[operator]
 
     def _prepare(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
+        if self.last_step is not None and self.last_step - self._step >= steps:
+            count = min(count, (self.last_step - self._step) // steps)
         if self.composes(z, steps, weight_rule):
             count = min(count, calls_at_once(self.n, 1 if self.net.period == 1 else steps))
             P, messages = self.matrices(steps, count)
@@ -499,6 +505,7 @@ class Runs(PreparedChannel):
             raise ValueError(f"avg: all averagings must have the same number of clients, got {sorted(clients)}")
         super().__init__(clients.pop(), channels[0].clients)
         self.channels = list(channels)
+        self.last_step = max((c.last_step for c in channels if c.last_step is not None), default=None)
         self._stacked: bool | None = None  # decided by the first call
         self._omega = np.ones((len(self.channels), self.n))
         self._sent = Traffic.side_by_side([Traffic()] * len(self.channels))
@@ -515,6 +522,9 @@ class Runs(PreparedChannel):
         if not self._stacked:
             return CallsOneByOne(self.channels, z, steps, weight_rule, divide)
         count = min(count, calls_at_once(self.n, max(S), len(S)))
+        for channel, s in zip(self.channels, S, strict=True):
+            if channel.last_step is not None and channel.last_step - channel.step >= s:
+                count = min(count, (channel.last_step - channel.step) // s)
         every = [channel.matrices(s, count) for channel, s in zip(self.channels, S, strict=True)]
         P, messages = (np.stack(parts, axis=1) for parts in zip(*every, strict=True))
         calls = ComposedCalls(P, messages, self._omega, z, S, rules, divide, "one of the networks", run_axis=True)

@@ -76,13 +76,13 @@ def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: In
     senders, receivers, shares = [before.senders], [before.receivers], [np.ones(waiting)]
     arrival, sent_at, source = [np.maximum(before.arrival, first)], [before.sent_at], [np.arange(waiting)]
     for k in range(steps):
-        indptr, froms, weights, late = net.links(first + k)
-        senders.append(froms)
+        indptr, from_clients, weights, delays = net.links(first + k)
+        senders.append(from_clients)
         receivers.append(np.repeat(np.arange(n), np.diff(indptr)))
         shares.append(weights)
-        arrival.append(np.where(late == LOST, NEVER, first + k + late))
-        sent_at.append(np.full(late.size, first + k))
-        source.append(waiting + k * n + froms.astype(np.int64))
+        arrival.append(np.where(delays == LOST, NEVER, first + k + delays))
+        sent_at.append(np.full(delays.size, first + k))
+        source.append(waiting + k * n + from_clients.astype(np.int64))
     j, i, share, at, sent, row = (
         np.concatenate(parts) for parts in (senders, receivers, shares, arrival, sent_at, source)
     )
@@ -98,8 +98,8 @@ def deliveries(net: Unreliable, first: int, steps: int, robust: bool, before: In
         part = slice(begin[0], begin[-1])
         rows.append((begin - begin[0], columns[part], weights[part]))
     waits = ~received if robust else ~received & (at < NEVER)
-    left, left_rows = _merged(*(part[waits] for part in (j, i, at, sent, row, share)))
-    return Deliveries(rows, left, left_rows, int(np.count_nonzero(j[waiting:] != i[waiting:])))
+    remaining, remaining_rows = _merged(*(part[waits] for part in (j, i, at, sent, row, share)))
+    return Deliveries(rows, remaining, remaining_rows, int(np.count_nonzero(j[waiting:] != i[waiting:])))
 
 
 def _arrive_with_running_sums(pair: np.ndarray, arrival: np.ndarray, n: int) -> None:
@@ -124,8 +124,8 @@ def _merged(
     starts = np.flatnonzero(new)
     indptr = np.append(starts, order.size).astype(np.int64)
     earliest = np.minimum.reduceat(sent_at[order], starts)
-    left = InFlight(j[starts].astype(np.int64), i[starts].astype(np.int64), arrival[starts], earliest)
-    return left, (indptr, row[order].astype(np.int32), share[order])
+    remaining = InFlight(j[starts].astype(np.int64), i[starts].astype(np.int64), arrival[starts], earliest)
+    return remaining, (indptr, row[order].astype(np.int32), share[order])
 
 
 PAST_BYTES = 16 * 2**20  # of past rows that are stored; shares still in flight are then added up by edge
@@ -171,7 +171,7 @@ def check_shape(shape: Sequence[int], before: Sequence[int]) -> None:
 
 
 class LossyCall(PreparedCalls):
-    """One call of S steps after step `step`; omega (n,) and `state` are as the previous call left them."""
+    """One call of S steps after step `step`; omega (n,) and `state` are as left by the previous call."""
 
     weight_rule: WeightRule
     steps: int
@@ -201,20 +201,16 @@ class LossyCall(PreparedCalls):
         while self._step < end:
             steps = min(most, end - self._step)
             plan = deliveries(self.net, self._step + 1, steps, self.robust, self.remaining.entries)
-            weights = _weights(
-                plan.rows, plan.remaining_rows, np.concatenate([self.remaining.omega, self._omega]), self.net.n
-            )
-            mixed = _host_rows if is_numpy(z) else _device_rows
-            z, rows = mixed(plan.rows, plan.remaining_rows, self.remaining.rows_like(z), z)
-            self._omega, self.remaining = weights[0], InFlightState(plan.remaining, weights[1], rows)
+            before = np.concatenate([self.remaining.omega, self._omega])
+            self._omega, omega = _mix_weights(plan.rows, plan.remaining_rows, before, self.net.n)
+            mix_rows = _mix_on_host if is_numpy(z) else _mix_on_device
+            z, rows = mix_rows(plan.rows, plan.remaining_rows, self.remaining.rows_like(z), z)
+            self.remaining = InFlightState(plan.remaining, omega, rows)
             self._step += steps
             sent += plan.messages
-        self.lost = (
-            1.0
-            - float(self._omega.sum() + (self.weight_rule == WeightRule.CARRY) * self.remaining.omega.sum()) / self.mass
-        )
-        if self.weight_rule != WeightRule.CARRY:
+        if self.weight_rule is not WeightRule.CARRY:
             self.remaining = InFlightState.empty()
+        self.lost = 1.0 - float(self._omega.sum() + self.remaining.omega.sum()) / self.mass
         self.messages += sent
         self.used += 1
         if not self.divide:
@@ -231,14 +227,14 @@ class LossyCall(PreparedCalls):
         return self._omega
 
 
-def _weights(rows: list[Csr], left: Csr, omega: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+def _mix_weights(rows: list[Csr], remaining: Csr, omega: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """ω after the steps, and the weights in flight; omega holds those in flight before, then the clients'."""
     for graph in rows:
         omega = np.concatenate([omega, pull_vector_step(*graph, omega)])
-    return omega[-n:], pull_vector_step(*left, omega)
+    return omega[-n:], pull_vector_step(*remaining, omega)
 
 
-def _host_rows(rows: list[Csr], left: Csr, waiting: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _mix_on_host(rows: list[Csr], remaining: Csr, waiting: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same for rows of NumPy arrays (..., k, d); leading axes join the columns."""
     n, k = z.shape[-2], waiting.shape[-2]
     shape = (*z.shape[:-2], -1, z.shape[-1])
@@ -248,27 +244,27 @@ def _host_rows(rows: list[Csr], left: Csr, waiting: np.ndarray, z: np.ndarray) -
     for t, graph in enumerate(rows):
         end = k + (t + 1) * n
         pull_step(*graph, past[:end], past[end : end + n])
-    kept = np.empty((left[0].size - 1, columns), dtype=z.dtype)
-    pull_step(*left, past, kept)
+    in_flight = np.empty((remaining[0].size - 1, columns), dtype=z.dtype)
+    pull_step(*remaining, past, in_flight)
     last = past[-n:].copy()
 
     def unfold(a: np.ndarray) -> np.ndarray:
         return np.moveaxis(a.reshape(len(a), *shape[:-2], shape[-1]), 0, -2)
 
-    return unfold(last), unfold(kept)
+    return unfold(last), unfold(in_flight)
 
 
-def _device_rows(rows: list[Csr], left: Csr, waiting: Array, z: Array) -> tuple[Array, Array]:
+def _mix_on_device(rows: list[Csr], remaining: Csr, waiting: Array, z: Array) -> tuple[Array, Array]:
     """The same on any library: take and add."""
     xp = array_namespace(z)
     past = xp.concat([waiting, z], axis=-2) if waiting.shape[-2] else z
     for graph in rows:
-        z = _pulled(graph, past)
+        z = _pull(graph, past)
         past = xp.concat([past, z], axis=-2)
-    return z, _pulled(left, past)
+    return z, _pull(remaining, past)
 
 
-def _pulled(graph: Csr, past: Array) -> Array:
+def _pull(graph: Csr, past: Array) -> Array:
     xp, widths = array_namespace(past), np.diff(graph[0])
     width = int(widths.max(initial=0))
     if not width:
@@ -460,9 +456,10 @@ def stamps(messages: int, z: Array) -> Traffic:
 
 def box(past: dict[int, Array], oldest: float) -> tuple[Array, Array]:
     """(low, high) of the averages y(t), t ≥ oldest."""
-    kept = [y for t, y in past.items() if t >= oldest]
-    xp = array_namespace(kept[0])
-    return xp.min(xp.stack(kept), axis=0), xp.max(xp.stack(kept), axis=0)
+    recent = [y for t, y in past.items() if t >= oldest]
+    xp = array_namespace(recent[0])
+    stacked = xp.stack(recent)
+    return xp.min(stacked, axis=0), xp.max(stacked, axis=0)
 
 
 @connect.register

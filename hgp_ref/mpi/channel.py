@@ -9,8 +9,9 @@ A call takes two exchanges, however many steps it has, and all arithmetic is tha
 "stepping" results are therefore those of one process, bit for bit. Graphs, weights and the fate of messages are
 functions of (seed, step), which every rank computes for itself.
 
-Each rank sends 2 m C (R − 1)/R numbers per call. Sending only the rows that cross between ranks, step by step, would be
-less on a sparse graph with few edges between ranks. It was faster only for calls of a few steps there (measured/mpi).
+Each rank sends 2 m C (R − 1)/R numbers per call. On a sparse static graph with few edges between ranks, sending only
+the rows that cross, step by step, would be faster for calls of few steps, but hardly faster than one process
+(docs/measured/mpi.md).
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ class Transpose:
         ends = [*(columns * q // ranks.size // line * line for q in range(1, ranks.size)), columns]
         self.rows_of = [slice(int(a), int(b)) for a, b in pairwise(starts)]
         self.columns_of = [slice(a, b) for a, b in pairwise([0, *ends])]
-        self.others = [q for q in range(ranks.size) if q != ranks.rank]
+        self.other_ranks = [q for q in range(ranks.size) if q != ranks.rank]
 
     def to_columns(self, z: Array, step: int) -> Array:
         """From the rows of this rank (m, C) to its columns (n, c)."""
         rows, columns = self.rows_of[self.ranks.rank], self.columns_of[self.ranks.rank]
         out = _empty(self.rows_of[-1].stop, columns.stop - columns.start, z)
-        leaving = {q: _contiguous(z[:, self.columns_of[q]]) for q in self.others}
-        requests = self._start({q: out[self.rows_of[q], :] for q in self.others}, leaving)
+        leaving = {q: _contiguous(z[:, self.columns_of[q]]) for q in self.other_ranks}
+        requests = self._start({q: out[self.rows_of[q], :] for q in self.other_ranks}, leaving)
         out[rows, :] = z[:, columns]
         self._finish(requests, step)
         return out
@@ -75,9 +76,9 @@ class Transpose:
         """From the columns of this rank (n, c) to its rows (m, C)."""
         rows, columns = self.rows_of[self.ranks.rank], self.columns_of[self.ranks.rank]
         m = rows.stop - rows.start
-        widths = {q: self.columns_of[q].stop - self.columns_of[q].start for q in self.others}
+        widths = {q: self.columns_of[q].stop - self.columns_of[q].start for q in self.other_ranks}
         arriving = {q: _empty(m, width, strip) for q, width in widths.items()}
-        requests = self._start(arriving, {q: _contiguous(strip[self.rows_of[q], :]) for q in self.others})
+        requests = self._start(arriving, {q: _contiguous(strip[self.rows_of[q], :]) for q in self.other_ranks})
         out = _empty(m, self.columns, strip)
         out[:, columns] = strip[rows, :]
         self._finish(requests, step)

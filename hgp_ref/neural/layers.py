@@ -160,6 +160,7 @@ def _flat(delta: Array, xp: Namespace) -> Array:
     return delta if delta.ndim == 3 else xp.reshape(delta, (delta.shape[0], -1, delta.shape[-1]))
 
 
+@validation.checked(inputs=validation.Integer(1), outputs=validation.Integer(1))
 class Linear(Affine):
     """Each of `outputs` numbers is a weighted sum of all `inputs` plus a bias.
 
@@ -170,7 +171,7 @@ class Linear(Affine):
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        self.inputs, self.outputs = validation.integer("inputs", inputs), validation.integer("outputs", outputs)
+        self.inputs, self.outputs = inputs, outputs
         self.shapes = ((self.outputs, self.inputs), (self.outputs,))
         self.fan_in = self.inputs
 
@@ -200,6 +201,7 @@ class Linear(Affine):
         return z
 
 
+@validation.checked(inputs=validation.Integer(1), outputs=validation.Integer(1))
 class Conv2d(Affine):
     """Convolution: z[h, w, o] = b_o + Σ_{i, j, c} W[o, c, i, j] a[h stride + i, w stride + j, c].
 
@@ -219,7 +221,7 @@ class Conv2d(Affine):
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: Any, stride: Any = 1, padding: Any = "valid") -> None:
-        self.inputs, self.outputs = validation.integer("inputs", inputs), validation.integer("outputs", outputs)
+        self.inputs, self.outputs = inputs, outputs
         self.kernel, self.stride = _pair("kernel", kernel), _pair("stride", stride)
         none = isinstance(padding, int) and not isinstance(padding, bool) and padding == 0
         self.padding = validation.choice("padding", "valid" if none else padding, ("valid", "same"))

@@ -140,10 +140,7 @@ class _HyperGradientMethod(PersonalizationMethod):
         return evaluator.result(self.name, path.x, path.lam[-1, ...], path.traffic, settings, tuple(notes))
 
 
-@checked(
-    outer=Instance(OuterLoop),
-    as_printed=Boolean(),
-)
+@checked(outer=Instance(OuterLoop), as_printed=Boolean())
 @dataclass(frozen=True)
 class HGPPersonalLayer(_HyperGradientMethod):
     """HGP-PL: one common network, whose logits each client multiplies by a personal mask.
@@ -174,10 +171,7 @@ class HGPPersonalLayer(_HyperGradientMethod):
         return PersonalMask(task.model, *data, l2=task.l2, outer_l2=self.outer.outer_l2, scale=scale)
 
 
-@checked(
-    outer=Instance(OuterLoop),
-    components=Count(1),
-)
+@checked(outer=Instance(OuterLoop), components=Count(1))
 @dataclass(frozen=True)
 class HGPMultiTask(_HyperGradientMethod):
     """HGP-MTL: K common networks, whose probabilities each client mixes with personal weights.

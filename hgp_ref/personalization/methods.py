@@ -92,6 +92,7 @@ class FedAvg(PersonalizationMethod):
 
     [1] A. Nedić, A. Olshevsky. Stochastic gradient-push for strongly convex functions on time-varying directed graphs.
         IEEE TAC 2016.
+
     [2] B. McMahan et al. Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
 
     Examples
@@ -111,9 +112,7 @@ class FedAvg(PersonalizationMethod):
         return self._common_model(task, net, trainer, Evaluator(task, task.problem, trainer.n_rounds))
 
 
-@checked(
-    mu=Nonnegative(),
-)
+@checked(mu=Nonnegative())
 @dataclass(frozen=True)
 class FedProx(FedAvg):
     """FedAvg whose local epochs stay near the common model [1]:  w_i ≈ argmin_w g_i(w) + (μ/2) ‖w − z‖².
@@ -152,11 +151,7 @@ class Local(FedAvg):
 # One common model, adapted by each client -----------------------------------------------------------------------------
 
 
-@checked(
-    tuning_epochs=Count(1),
-    tuning_lr=Optional(Positive()),
-    as_published=Boolean(),
-)
+@checked(tuning_epochs=Count(1), tuning_lr=Optional(Positive()), as_published=Boolean())
 @dataclass(frozen=True)
 class FedAvgPlus(PersonalizationMethod):
     """One common model, which each client fine-tunes on its own data before use [1].
@@ -229,13 +224,7 @@ def class_frequencies(labels: Iterable[np.ndarray], classes: int) -> np.ndarray:
 # Moreau envelopes -----------------------------------------------------------------------------------------------------
 
 
-@checked(
-    mu=Positive(),
-    inner_steps=Count(1),
-    local_lr=Optional(Positive()),
-    beta=Positive(),
-    as_published=Boolean(),
-)
+@checked(mu=Positive(), inner_steps=Count(1), local_lr=Optional(Positive()), beta=Positive(), as_published=Boolean())
 @dataclass(frozen=True)
 class PFedMe(PersonalizationMethod):
     """pFedMe [1]: personal models θ_i are proximal points of a common w.
@@ -273,10 +262,8 @@ class PFedMe(PersonalizationMethod):
     def _fit(self, task: Task, net: Network, trainer: LocalSGD) -> Personalized:
         problem, lam = as_problem(task.problem), task.zeros()
         evaluator = Evaluator(task, task.problem, trainer.n_rounds)
-        descent, batches = (
-            LocalGradient(problem, lam, prox=self.mu),
-            Epochs(problem, trainer.batch_size, task.seed, lam),
-        )
+        descent = LocalGradient(problem, lam, prox=self.mu)
+        batches = Epochs(problem, trainer.batch_size, task.seed, lam)
         theta = w = task.start()
         mixer = open_weighted(trainer.average(net), w, trainer.n_rounds, trainer.weights(problem))
         with np.errstate(over="ignore", invalid="ignore"):  # the evaluator reports divergence
@@ -297,25 +284,23 @@ class PFedMe(PersonalizationMethod):
     def _step(self, descent: LocalGradient, batch: Array | None, active: Array | None, lr: float, theta: Array, w: Array
               ) -> tuple[Array, Array]:  # fmt: skip
         """θ and w after one mini-batch of the clients that are still `active` in this epoch."""
-        moved = theta
+        theta_new = theta
         for _ in range(1 if self.as_published else self.inner_steps):
-            moved = moved - lr * descent.direction(moved, batch, None, w)
-        theta = _where(active, moved, theta)
+            theta_new = theta_new - lr * descent.direction(theta_new, batch, None, w)
+        theta = _where(active, theta_new, theta)
         if self.as_published:
             return theta, w
         return theta, _where(active, w - self.local_lr * self.mu * (w - theta), w)  # type: ignore[operator]
 
 
-def _where(active: Array | None, moved: Array, stayed: Array) -> Array:
-    return moved if active is None else array_namespace(moved).where(active, moved, stayed)
+def _where(active: Array | None, new: Array, old: Array) -> Array:
+    return new if active is None else array_namespace(new).where(active, new, old)
 
 
 # Mixtures -------------------------------------------------------------------------------------------------------------
 
 
-@checked(
-    components=Count(1),
-)
+@checked(components=Count(1))
 @dataclass(frozen=True)
 class FedEM(PersonalizationMethod):
     """FedEM [1]: each client's data come from a mixture of K common distributions, p_i = Σ_m π_im p_m.
@@ -389,12 +374,7 @@ def _local_epochs(task: Task, trainer: LocalSGD, problem: Any, lam: Array) -> Lo
 Clusters = list[np.ndarray]  # of client indices
 
 
-@checked(
-    tol_mean=Nonnegative(),
-    tol_client=Nonnegative(),
-    first_split=Count(1),
-    as_published=Boolean(),
-)
+@checked(tol_mean=Nonnegative(), tol_client=Nonnegative(), first_split=Count(1), as_published=Boolean())
 @dataclass(frozen=True)
 class ClusteredFL(PersonalizationMethod):
     """Clustered federated learning [1]: FedAvg inside clusters, which split if their clients' updates disagree.

@@ -161,7 +161,7 @@ class Personalized(Result):
             f"at round {int(rounds[self.best])}, which has the best validation accuracy",
             bottom=f"test {self.bottom():.3f}, the 10 % quantile over clients",
             notes=f"{len(self.notes)}, the last one: {cut(self.notes[-1])}" if self.notes else "",
-            traffic=self.traffic.in_words(),
+            traffic=self.traffic.one_line(),
         )
 
     @property

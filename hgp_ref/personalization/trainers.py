@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -52,10 +52,23 @@ class _Trainer:
     decay: float
     momentum: float
     batch_size: int | None
+    epochs: int
+    averaging: str
 
     def __post_init__(self) -> None:
         self.method()
         self._schedule()
+
+    def fit(self, problem: Any, lam: Array, net: Network, *, x0: Array | None = None, seed: int = 0,
+            first_batch: int = 0, callback: Callback | None = None) -> Fit:  # fmt: skip
+        """Train on `problem` at `lam`.
+
+        Mini-batches are those of the sequence `seed`, from number `first_batch` on. LocalSGD counts rounds instead.
+        """
+        offset = first_batch * self.epochs
+        batches = None if self.batch_size is None else MiniBatches(self.batch_size, seed, offset=offset)
+        method = self.method(batches, self.weights(problem))
+        return train(problem, lam, self.average(net), method, x0=x0, callback=callback)
 
     @property
     def n_rounds(self) -> int:
@@ -66,15 +79,20 @@ class _Trainer:
         """The method with these settings that `hgp.train` runs."""
         raise NotImplementedError
 
+    def average(self, net: Network) -> Any:
+        """What `hgp.train` mixes with: the network, or an averaging over it."""
+        return net
+
+    def weights(self, problem: Any) -> np.ndarray | None:
+        """Weights of clients in averages, (n,); None for equal ones."""
+        return None
+
     def rates(self) -> np.ndarray:
         """The learning rate of each step or round, (n_rounds,)."""
         return self._schedule().until(self.n_rounds)
 
     def _schedule(self) -> Rates:
         return Rates(self.n_rounds, self.lr, self.milestones, self.decay)
-
-    def _batches(self, seed: int, offset: int) -> MiniBatches | None:
-        return None if self.batch_size is None else MiniBatches(self.batch_size, seed, offset=offset)
 
 
 @checked(batch_size=BATCH_SIZE)
@@ -100,23 +118,16 @@ class GradientPush(_Trainer):
     momentum: float = 0.0
     batch_size: int | None = 128
     variant: str = "nedic"
-    averaging: ClassVar[str] = "push_sum"
+    averaging = "push_sum"
+    epochs = 1
 
     @property
     def n_rounds(self) -> int:
         return self.steps
 
-    def weights(self, problem: Any) -> None:
-        """Clients have equal weights."""
-
     def method(self, batches: MiniBatches | None = None, weights: np.ndarray | None = None) -> SGP:
         return SGP(self.steps, self.lr, self.milestones, variant=self.variant, decay=self.decay,
                    momentum=self.momentum, batches=batches)  # fmt: skip
-
-    def fit(self, problem: Any, lam: Array, net: Network, *, x0: Array | None = None, seed: int = 0,
-            first_batch: int = 0, callback: Callback | None = None) -> Fit:  # fmt: skip
-        """Train on `problem` at `lam`; mini-batches start at number `first_batch` of the sequence `seed`."""
-        return train(problem, lam, net, self.method(self._batches(seed, first_batch)), x0=x0, callback=callback)
 
 
 @checked(batch_size=BATCH_SIZE, averaging=Choice(*AVERAGINGS), averaging_steps=Count(1), by_size=Boolean())
@@ -159,7 +170,6 @@ class LocalSGD(_Trainer):
         return self.rounds
 
     def weights(self, problem: Any) -> np.ndarray | None:
-        """Weights of clients in averages, (n,); None for equal ones."""
         return problem.counts if self.by_size else None
 
     def average(self, net: Network) -> Averaging:
@@ -169,12 +179,6 @@ class LocalSGD(_Trainer):
     def method(self, batches: MiniBatches | None = None, weights: np.ndarray | None = None) -> LocalRounds:
         return LocalRounds(self.rounds, self.lr, self.milestones, epochs=self.epochs, decay=self.decay,
                            momentum=self.momentum, prox=self.prox, weights=weights, batches=batches)  # fmt: skip
-
-    def fit(self, problem: Any, lam: Array, net: Network, *, x0: Array | None = None, seed: int = 0,
-            first_batch: int = 0, callback: Callback | None = None) -> Fit:  # fmt: skip
-        """Train on `problem` at `lam`, from epoch number `first_batch * epochs` of the sequence `seed` on."""
-        method = self.method(self._batches(seed, first_batch * self.epochs), self.weights(problem))
-        return train(problem, lam, self.average(net), method, x0=x0, callback=callback)
 
 
 Trainer = GradientPush | LocalSGD

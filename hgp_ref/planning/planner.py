@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64
 from hgp_ref.certificates import Certificate, certify
 from hgp_ref.certificates.point import NOT_INCLUDED
@@ -49,6 +48,7 @@ from hgp_ref.planning.probe import (
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.results import Result
 from hgp_ref.rounding import norms
+from hgp_ref.validation import Boolean, Choice, Optional, Positive, checked
 
 AIM, FLOOR, CORRECTED, UNEVEN = 0.25, 5.0, 1.0, 1.3  # see above
 MOST_CYCLES = 8
@@ -130,7 +130,6 @@ def refinement_cycle(
 
 # --------------------------------------------------------------------------------------------------- plans and outcomes
 
-AGAINST = ("solution", "x")
 SHOWN = 4  # stages in print
 NOT_RELATIVE = 1e-30  # smaller bounds are absolute, because the hyper-gradient is 0; see `_in_units`
 NOTHING = Traffic()
@@ -257,6 +256,7 @@ class Plan(Result):
         """The averaging of the run, over the graphs after those of the probe."""
         return push_sum_for(self.net.after(self.diagnostics.graphs), self.steps)
 
+    @checked(certify=Boolean(), by_clients=Boolean(), against=Choice("solution", "x"))
     def run(
         self, *, certify: bool = True, by_clients: bool = False, against: str = "solution", **certificate: Any
     ) -> Outcome:
@@ -290,14 +290,12 @@ class Plan(Result):
         >>> out.met, bool(np.linalg.norm(out.value - truth) <= 1e-4 * np.linalg.norm(truth))
         (True, True)
         """
-        certify, by_clients = validation.boolean("certify", certify), validation.boolean("by_clients", by_clients)
         if not isinstance(self.net, Network):
             raise ValueError(
                 "plan was read from a file, which does not hold the problem and the network; call hgp.plan again"
             )
-        at_solution = validation.choice("against", against, AGAINST) == "solution"
         by_clients = by_clients or self.net.clients != slice(0, self.net.n)
-        execution = Execution(self, by_clients, at_solution, certificate)
+        execution = Execution(self, by_clients, against == "solution", certificate)
         return execution.certified() if certify else execution.outcome(execution.first_run()[0])
 
     def __str__(self) -> str:
@@ -337,6 +335,7 @@ WORTH = 5.0  # refine the spectrum if the plan without it needs this many times 
 NARROW = 4.0  # do not refine an interval with high/low below this
 
 
+@checked(target=Optional(Positive()), budget=Optional(Positive()), relative=Boolean(), refine=Optional(Boolean()))
 def plan(
     problem: Problem,
     x: Array,
@@ -380,12 +379,9 @@ def plan(
     check_network(net)
     if len(range(net.n)[net.clients]) != normal.n_clients:
         raise ValueError(f"net must have {normal.n_clients} clients like the problem, got {net.n}")
-    relative = validation.boolean("relative", relative)
     if target is not None and budget is not None:
         raise ValueError(f"give either budget or target, got budget={budget!r} and target={target!r}")
-    target = None if budget is not None else validation.positive("target", 1e-4 if target is None else target)
-    budget = None if budget is None else validation.positive("budget", budget)
-    refine = None if refine is None else validation.boolean("refine", refine)
+    target = 1e-4 if target is None and budget is None else target
     xp = array_namespace(x)
     x, lam = xp.asarray(x, copy=True), xp.asarray(lam, copy=True)  # copies, because the plan may run later
     known, mixer = probe(normal, x, lam, net, with_size=not relative)
@@ -632,7 +628,7 @@ class Execution:
             bound_at_x=assessment.at_x,
         )
         if not out.met:
-            warnings.warn(self._shortfall(out), RuntimeWarning, stacklevel=3)
+            warnings.warn(self._shortfall(out), RuntimeWarning, stacklevel=4)  # of the caller of Plan.run
         return out
 
     def outcome(self, est: Estimate, **certificate: Any) -> Outcome:

@@ -1,29 +1,28 @@
-"""What clients measure before a plan: the spectra of their Hessians, and how fast their network averages.
+"""Measurements before a plan: the spectra of the clients' Hessians, and how fast their network averages.
 
-1. Every client computes the extreme eigenvalues of its own H_i by Lanczos, without messages.
+1. Every client computes the extreme eigenvalues of its H_i by Lanczos, without messages.
 2. Rounds of scalars (`methods.spectrum`) give τ, the contraction of a round of Push-Sum, and bounds on
    mean_i λ_min(H_i) ≤ ᾱ and mean_i λ_max(H_i) ≥ L̄. Max-consensus gives max_i ‖H_i‖, max_i ‖∂_x f_i‖ and max_i ‖J_i‖.
-3. `refine_spectrum`: a few steps of Lanczos on H̄ itself, from a vector that all clients know. Each step averages H_i q
-   over so many rounds that about ACCURATE of the disagreement is left. With Ritz values θ_1 … θ_k and their residuals
-   e_1, e_k (|β_k| times the last entry of their vectors), k as large as that disagreement allows (`_ritz`), the
-   interval becomes
+3. `refine_spectrum`: a few steps of Lanczos on H̄, from a vector that all clients know. Each step averages H_i q over
+   enough rounds to leave about ACCURATE of the disagreement. With Ritz values θ_1 … θ_k and their residuals e_1, e_k
+   (|β_k| times the last entry of their vectors), k as large as that disagreement allows (`_ritz`), the interval is
 
        [CAREFUL · √(θ_1 · max(θ_1 − e_1, low of step 2, θ_1/100)),  min(θ_k + max(e_k, m), high of step 2)],
 
-   between what is certain and what was measured. m = θ_k (log d / (k − 1))² / 10 is about what Lanczos misses in one of
-   twenty random matrices; ζ is the largest ‖H_i q − H̄q‖.
+   a compromise between certain and measured values. m = θ_k (log d / (k − 1))² / 10 is about what Lanczos misses in one
+   of twenty random matrices. ζ is the largest ‖H_i q − H̄q‖.
 
-   If step 2 gives no positive lower bound, clients first average qᵀH_i q for one common vector q, over more and more
-   rounds, until the interval that contains qᵀH̄q excludes 0. If it is negative, or contains 0 after MOST_ROUNDS rounds
-   or at the level of rounding, there is no plan, and the error says so. Otherwise averaged products would show the
-   clients' disagreement instead of a spectrum.
+   If step 2 gives no positive lower bound, averaged products might show the clients' disagreement instead of a
+   spectrum. Clients therefore first average qᵀH_i q for one common vector q, over more and more rounds, until the
+   interval that contains qᵀH̄q excludes 0. If it is negative, or still contains 0 after MOST_ROUNDS rounds or at the
+   level of rounding, ValueError says that there is no plan.
 
 A few graphs of a few clients say little about τ: 12/n rounds with τ = PRIOR are added to the measured ones.
 
-What is certain: step 2 encloses the means of the Lanczos values, rounding included, over unreliable links as well.
-Lanczos finds eigenvalues from inside the spectrum: the extreme ones up to rounding if d_x is at most its 30 products
-and its start is not orthogonal to their eigenvectors, estimates otherwise. Everything else is an estimate, good enough
-to choose by; the run is certified afterwards.
+What is certain: step 2 encloses the means of the Lanczos values, rounding included, also over unreliable links. Lanczos
+values lie inside the spectrum. They are the extreme eigenvalues up to rounding if d_x is at most the 30 products and
+the start is not orthogonal to their eigenvectors; otherwise they are estimates. Everything else is an estimate, good
+enough to choose a plan, whose run is certified afterwards.
 """
 
 from __future__ import annotations
@@ -102,15 +101,15 @@ class Diagnostics(Result):
 def probe(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Diagnostics, Mixer]:
     """Steps 1 and 2, and the averaging they used; `with_size` for absolute targets."""
     linearization = problem.linearize(x, lam)
-    gradient = problem.outer_grad(x, lam)[0]
     mixer = start_averaging([push_sum_for(net, 1)], problem.n_clients, x, CHECKED_GRAPHS)
     mixer.channel.check_client_ids(problem.clients)
     low, high = client_extremes(linearization, x)
-    sizes = host_float64(row_norms(gradient))
-    extreme = np.maximum(np.abs(low), np.abs(high))
-    scales = [sizes, _cross_norms(linearization.cross, x)] if with_size else []
+    sizes = [SAFETY * np.maximum(np.abs(low), np.abs(high))]
+    if with_size:
+        f_x = problem.outer_grad(x, lam)[0]
+        sizes += [host_float64(row_norms(f_x)), _cross_norms(linearization.cross, x)]
     above = np.where(high > 0, SAFETY * high, high / SAFETY)
-    mixing = measure_mixing(mixer, x, np.stack([-low, above], axis=1), np.stack([SAFETY * extreme, *scales], axis=1))
+    mixing = measure_mixing(mixer, x, np.stack([-low, above], axis=1), np.stack(sizes, axis=1))
     top = mixing.maxima
     rounded = mixing.rounding * float(top[0])
     least = -float(mixing.upper_means[0]) - rounded
@@ -218,7 +217,7 @@ def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     """Extreme Ritz values of each client's T (k, k) and their residuals, (n, 2) each, and the size of the part used.
 
     T is symmetric but for the disagreement of averages. We use its largest leading part in which the asymmetry is
-    small beside the smallest Ritz value.
+    small compared with the smallest Ritz value.
     """
     n, k, _ = T.shape
     values, left, used = np.empty((n, 2)), np.empty((n, 2)), np.empty(n)

@@ -422,7 +422,9 @@ class LinearLinearization:
     def _strategies(self) -> list[Strategy]:
         """Groups of clients with the function u ↦ H_i u_i for each."""
         view = self.view
-        dense, large = (np.atleast_1d(suits) for suits in self._suits)
+        dense, large = self._suits
+        if view.rows is None:
+            return [(None, self._by_hessian(None) if dense else self._through(view, one_pass=large))]
         strategies: list[Strategy] = []
         for k, group in enumerate((dense, large, ~dense & ~large)):
             clients = None if group.all() else np.flatnonzero(group)
@@ -435,9 +437,9 @@ class LinearLinearization:
 
     @cached_property
     def _suits(self) -> tuple[Any, Any]:
-        """Whether a client uses its Hessian, and whether it uses one pass; scalars if all have equally many rows."""
+        """Whether a client uses its Hessian, and whether it uses one pass; booleans if all have equally many rows."""
         view = self.view
-        rows = np.int64(view.features.shape[-2]) if view.rows is None else view.rows
+        rows: Any = view.features.shape[-2] if view.rows is None else view.rows
         dense = (rows >= self._problem.dim_x) & (view.index is None)
         item = view.features.itemsize if is_numpy(self.x) else 0
         return dense, (rows * view.features.shape[-1] * item >= SMALLEST) > dense
@@ -445,7 +447,8 @@ class LinearLinearization:
     @cached_property
     def _hessian_of_all(self) -> Array | None:
         """The Hessians if all clients use them, else None.  # (..., n, d_x, d_x)"""
-        return self._hessian() if np.all(self._suits[0]) else None
+        dense = self._suits[0]
+        return self._hessian() if (dense if self.view.rows is None else dense.all()) else None
 
     @cached_property
     def _shared_logits(self) -> bool:

@@ -22,14 +22,23 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import rounding, validation
+from hgp_ref import rounding
 from hgp_ref.backend import to_host
+from hgp_ref.validation import Boolean, Nonnegative, Optional, Positive, checked
 
 SKEW = 1 / (6 * math.sqrt(3))  # largest third central moment of a variable with range 1
 LARGEST_MATRIX = 2048  # rows of a moment matrix whose eigenvalues are computed
 CHUNK_NUMBERS = 2**22  # numbers of the clients taken to the host at a time
 
 
+@checked(
+    nu_flam=Nonnegative(),
+    nu_fx=Nonnegative(),
+    nu_J=Nonnegative(),
+    nu_H=Nonnegative(),
+    strong_convexity=Optional(Positive()),
+    holds_apart=Boolean(),
+)
 @dataclass(frozen=True)
 class Lipschitz:
     """Lipschitz constants along x, largest over clients, of ∂_λ f_i, ∂_x f_i, J_i and H_i (spectral norm).
@@ -52,13 +61,6 @@ class Lipschitz:
     nu_H: float
     strong_convexity: float | None = None
     holds_apart: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("nu_flam", "nu_fx", "nu_J", "nu_H"):
-            validation.nonnegative(name, getattr(self, name))
-        if self.strong_convexity is not None:
-            validation.positive("strong_convexity", self.strong_convexity)
-        validation.boolean("holds_apart", self.holds_apart)
 
 
 def representable(**constants: Any) -> Lipschitz | None:

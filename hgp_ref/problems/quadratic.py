@@ -84,6 +84,14 @@ class Quadratic(Portable, FullProblem):
         self._mu = validation.number("outer_reg", outer_reg)
 
     @classmethod
+    @validation.checked(
+        n=validation.Integer(1),
+        dim_x=validation.Integer(1),
+        dim_lam=validation.Integer(1),
+        seed=validation.Integer(0),
+        condition=validation.Positive(),
+        heterogeneity=validation.Probability(),
+    )
     def random(cls, n: int, dim_x: int, dim_lam: int, seed: int = 0, *, condition: float = 10.0,
                heterogeneity: float = 0.5) -> Quadratic:  # fmt: skip
         """A random problem on NumPy in float64: eigenvalues of every A_i in [1/condition, 1].
@@ -91,13 +99,10 @@ class Quadratic(Portable, FullProblem):
         `heterogeneity` in [0, 1] interpolates between equal A_i, b_i and independent ones. C_i and t_i are standard
         normal.
         """
-        n, dim_x = validation.integer("n", n), validation.integer("dim_x", dim_x)
-        dim_lam = validation.integer("dim_lam", dim_lam)
         check_memory(f"n={n}, dim_x={dim_x}, dim_lam={dim_lam}", (n + 1) * dim_x * (4 * dim_x + dim_lam))
-        heterogeneity = validation.between("heterogeneity", heterogeneity, 0, 1)
-        if validation.positive("condition", condition) < 1:
+        if condition < 1:
             raise ValueError(f"condition must be a number >= 1, got {condition}")
-        rng = np.random.default_rng(validation.integer("seed", seed, 0))
+        rng = np.random.default_rng(seed)
         spectrum = np.geomspace(1 / condition, 1, dim_x)
         bases = np.linalg.qr(rng.standard_normal((n + 1, dim_x, dim_x)))[0]
         matrices = (bases * spectrum) @ bases.swapaxes(1, 2)  # (n + 1, d_x, d_x)

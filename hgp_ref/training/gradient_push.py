@@ -128,7 +128,7 @@ class Fit(Result):
             mean_gradient=validation.largest(self.grad_norm),
             consensus_gap=validation.largest(self.consensus_gap),
             stopped=validation.stop_reason(self.stopped, self.tol, True if self.stopped == "tolerance" else None),
-            traffic=self.traffic.in_words(),
+            traffic=self.traffic.one_line(),
         )
 
 

@@ -35,7 +35,7 @@ def test_parts_and_counts():
         data.part("valid")
 
 
-def test_parts_are_handed_to_problems():
+def test_problems_take_parts():
     data = make()
     problem = hgp.problems.InstanceWeights(*data.train, *data.validation, loss="binary")
     assert problem.counts.tolist() == data.counts.tolist()
@@ -59,17 +59,17 @@ def test_restricted_data_are_those_of_the_clients(which):
 @pytest.mark.parametrize("seed", [None, 4])
 def test_every_cluster_has_its_own_normalisation(seed):
     data = make()
-    seen = data.clustered([0.1, 0.5], [0.25, 2.0], seed=seed)
-    assert sorted(np.bincount(seen.clusters).tolist()) == [1, 2]
-    for i, c in enumerate(seen.clusters):
+    clustered = data.clustered([0.1, 0.5], [0.25, 2.0], seed=seed)
+    assert sorted(np.bincount(clustered.clusters).tolist()) == [1, 2]
+    for i, c in enumerate(clustered.clusters):
         for name in ("X", "X_val", "X_test"):
-            here, before = getattr(seen, name)[i], getattr(data, name)[i]
+            here, before = getattr(clustered, name)[i], getattr(data, name)[i]
             assert here.dtype == np.float32
-            expected = (before.astype(float) - seen.means[c]) / seen.stds[c]
+            expected = (before.astype(float) - clustered.means[c]) / clustered.stds[c]
             np.testing.assert_allclose(here, expected, rtol=1e-6, atol=1e-6)
-    assert all(np.array_equal(a, b) for a, b in zip(seen.y, data.y, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(clustered.y, data.y, strict=True))
     with pytest.raises(ValueError, match="three clients already has clusters"):
-        seen.clustered([0.0], [1.0])
+        clustered.clustered([0.0], [1.0])
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_bad_clusters(means, stds, message):
         make().clustered(means, stds)
 
 
-def test_clusters_are_drawn_as_the_text_or_the_program_says():
+def test_distributions_of_drawn_clusters():
     """Means and the text's variances are U(0, 1), as are the program's standard deviations: mean 1/2, variance 1/12."""
     (means, stds), (same, published) = (draw_clusters(20_000, 3, variant) for variant in ("paper", "published"))
     assert np.array_equal(means, same) and np.allclose(stds**2, published)

@@ -46,9 +46,9 @@ def test_bad_sample(size):
 def test_only_some_labels():
     whole = make()
     some = whole.only([3, 0])
-    kept = np.isin(whole.labels, [3, 0])
-    assert np.array_equal(some.images, whole.images[kept]) and some.n_classes == 2
-    assert np.array_equal(some.labels == 0, whole.labels[kept] == 3)
+    selected = np.isin(whole.labels, [3, 0])
+    assert np.array_equal(some.images, whole.images[selected]) and some.n_classes == 2
+    assert np.array_equal(some.labels == 0, whole.labels[selected] == 3)
     assert whole.only(range(5)) == whole
     for wrong in ([], [1, 1], [5]):
         with pytest.raises(ValueError, match="labels"):

@@ -19,15 +19,15 @@ ROOT = Path(__file__).parents[2]
 HGP, ZERO, ALONE, NONE = (cleaning.ARMS.index(arm) for arm in ("hgp", "zero", "alone", "none"))
 
 
-def test_wrong_labels_are_as_many_as_asked_and_never_the_right_one():
+def test_number_of_wrong_labels():
     settings = cleaning.experiment().settings
     few, many = (noisy_clients(settings, share) for share in (0.1, 0.6))
     assert abs(few.wrong.mean() - 0.1) < 0.03 and abs(many.wrong.mean() - 0.6) < 0.05
     assert (few.X == many.X).all() and (few.truth == many.truth).all()
     assert (few.wrong <= many.wrong).all()  # more wrong labels are those and others
     assert few.y.min() >= 0 and few.y.max() <= 9
-    seen = np.concatenate([few.X.reshape(-1, 65), few.X_val.reshape(-1, 65), few.X_test])
-    assert len(seen) == 10 * 140 + 397
+    everything = np.concatenate([few.X.reshape(-1, 65), few.X_val.reshape(-1, 65), few.X_test])
+    assert len(everything) == 10 * 140 + 397
 
 
 def test_the_area_under_the_curve_counts_pairs():
@@ -93,7 +93,7 @@ def test_right_labels_without_hyper_gradients():
 
 
 def test_the_rule_chooses_what_the_figure_shows():
-    """Who reaches what is asked comes first, then accuracy; the settings are one of the choices."""
+    """Choices that reach the goals come first, then accuracy; the settings are one of the choices."""
     high, reached, low = (np.array([[zero, hgp, 99.0, area]] * 2) for zero, hgp, area in
                           ((90.0, 95.0, 0.94), (88.0, 94.0, 0.96), (88.0, 93.0, 0.97)))  # fmt: skip
     assert controls.chosen([low, high, reached]) == 2
@@ -112,16 +112,18 @@ def test_the_rule_chooses_what_the_figure_shows():
     )
 
 
-def test_choices_are_judged_on_other_images(monkeypatch):
-    asked = []
+def test_choices_are_evaluated_on_other_images(monkeypatch):
+    requested = []
 
     def clients(settings, share):
-        asked.append(settings["data"])
+        requested.append(settings["data"])
         return noisy_clients({**settings, "data": "digits", "test": 397}, share)
 
     monkeypatch.setattr(cleaning, "noisy_clients", clients)
-    zero, cleaned, perfect, area = controls.judged("mnist", 100, 1e-3, 20, 10, 2, hgp.bilevel.Adam(1.0))
-    assert asked == ["mnist"] and 50 < zero <= 100 and 50 < cleaned <= 100 and 50 < perfect <= 100 and 0.5 < area <= 1
+    zero, cleaned, perfect, area = controls.evaluate_choice("mnist", 100, 1e-3, 20, 10, 2, hgp.bilevel.Adam(1.0))
+    assert (
+        requested == ["mnist"] and 50 < zero <= 100 and 50 < cleaned <= 100 and 50 < perfect <= 100 and 0.5 < area <= 1
+    )
 
 
 def test_fewer_validation_images(monkeypatch):
@@ -138,11 +140,11 @@ def test_fewer_validation_images(monkeypatch):
 
 
 def test_the_centre_that_stops_early_and_cuts_the_series_is_hgp_with_exact_averages():
-    """The same path as that of clients who all hear one another, up to rounding."""
+    """The same path as over a fully connected network, up to rounding."""
     settings = cleaning.experiment(quick=True).settings
-    data, _, problem, start = cleaning.given(settings, 0.3)
+    data, _, problem, start = cleaning.make_problem(settings, 0.3)
     path = cleaning.centre(settings, data, stopped=True, cut=True)
-    full = cleaning.found(settings, problem, hgp.networks.FullyConnected(settings["n"]), start)
+    full = cleaning.learn_weights(settings, problem, hgp.networks.FullyConnected(settings["n"]), start)
     np.testing.assert_allclose(path.lam[-1].reshape(start.shape), full.lam[-1], rtol=0, atol=1e-6)
     np.testing.assert_allclose(path.x[0], full.x[0], rtol=0, atol=1e-6)
 

@@ -31,7 +31,7 @@ def tiny(tmp_path_factory):
 
 
 @pytest.mark.parametrize("stop", ["predict", "scratch-2"])
-def test_an_interrupted_run_goes_on_to_the_same_bytes(stop, tiny, tmp_path):
+def test_an_interrupted_run_resumes_with_the_same_bytes(stop, tiny, tmp_path):
     one = cnn.experiment("reduced", mini_batch=True, quick=True)
 
     def interrupted(part, finished):
@@ -46,7 +46,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(stop, tiny, tmp_path):
     assert again.fresh and again.path.read_bytes() == tiny.path.read_bytes()
 
 
-def test_what_is_removed_and_how(tiny):
+def test_removals(tiny):
     d = tiny.data
     assert d["removed"].shape == (6, 2, 2) and np.all(d["removed"][:4, 1] == -1) and np.all(d["removed"][4:] >= 0)
     alone = d["removed"][:4, 0]
@@ -59,21 +59,21 @@ def test_steps_on_the_batches_of_hgp_are_what_it_predicts(tiny):
     """A little of each weight, held to x: the prediction of one sequence for J and H̄ is the slope."""
     d, settings = tiny.data, cnn.experiment("reduced", mini_batch=True, quick=True).settings
     problem, lam, *_ = cnn.from_settings(settings)
-    given = {"eta": settings["eta"], "steps": settings["iterations"]}
+    options = {"eta": settings["eta"], "steps": settings["iterations"]}
     batches = lambda seed: hgp.MiniBatches(settings["batch"], seed)  # noqa: E731
     some = cnn.removals_of(d["removed"])[:2]
     little = retrain_from(problem, d["x"], lam, some, batches=batches(settings["seed"]),
-                          subtract_gradient_at_x=True, fraction=1e-4, **given)  # fmt: skip
+                          subtract_gradient_at_x=True, fraction=1e-4, **options)  # fmt: skip
     assert np.allclose(little.actual / 1e-4, d["shared"][:2], rtol=0.02)
-    for way, of in cnn.STEPS.items():
+    for retraining, of in cnn.STEPS.items():
         seed = settings["seed"] + settings["repeats"] * of["other"]
         whole = retrain_from(
-            problem, d["x"], lam, some, batches=batches(seed), subtract_gradient_at_x=of["held"], **given
+            problem, d["x"], lam, some, batches=batches(seed), subtract_gradient_at_x=of["held"], **options
         )
-        assert np.array_equal(whole.actual, d[way][:2]), way
+        assert np.array_equal(whole.actual, d[retraining][:2]), retraining
 
 
-def test_predictions_are_made_again_on_other_batches(tiny):
+def test_repeated_predictions(tiny):
     d, single = tiny.data, tiny.data["removed"][:, 1, 0] < 0
     assert d["repeated"].shape == d["whole"].shape == (3, 6) and np.array_equal(d["repeated"][0], d["predicted"][0])
     first = d["removed"][single, 0]
@@ -85,7 +85,7 @@ def test_predictions_are_made_again_on_other_batches(tiny):
 
 
 @pytest.mark.parametrize("removal", [((1, 2),), ((1, 0), (1, 3))], ids=["one", "group"])
-def test_the_noise_of_sampling_is_that_of_all_batches_there_are(removal):
+def test_sampling_noise_against_all_batches(removal):
     """Every choice of 2 of 5 instances in each of two iterations: 100 sums, and their standard deviation exactly."""
     terms, N, b = np.random.default_rng(0).standard_normal((2, 2, 5)), 5, 2
     members = [k for _, k in removal]
@@ -103,13 +103,13 @@ def test_the_table_of_mini_batches_tells_its_rows_apart(tiny):
     assert len({row[:2] for row in rows}) == len(rows) == 15
     d, chosen = tiny.data, tiny.data["removed"][:, 1, 0] < 0
     by_name = {row[:2]: row for row in rows}
-    own = by_name["mini-batches, one sequence for J and H̄", "M steps on the same batches, held to x"]
-    assert own[2] == f"{scores(d['held'][chosen], d['shared'][chosen]).r2:.3f}"
+    hgp_batches = by_name["mini-batches, one sequence for J and H̄", "M steps on the same batches, held to x"]
+    assert hgp_batches[2] == f"{scores(d['held'][chosen], d['shared'][chosen]).r2:.3f}"
     noise = np.sqrt(np.mean(d["noise"][chosen] ** 2)) / np.std(d["continued"][chosen])
     assert rows[0][5] == f"{noise:.2f}"
 
 
-def test_settling_takes_the_gradient_away(tiny):
+def test_settling_reduces_the_gradient(tiny):
     settings = {**cnn.experiment("reduced", mini_batch=True, quick=True).settings, "settle_steps": 400}
     settled = cnn.train(settings)
     assert settled["gradient"] < 0.2 * tiny.data["gradient"] < 0.2 * tiny.data["gradient_sgp"]
@@ -129,12 +129,12 @@ def test_a_control_changes_what_it_names(capsys):
     assert controls.controls("nothing") == 2 and "there are: as it is, not settled" in capsys.readouterr().err
 
 
-def test_the_cost_is_said_before_it_begins_and_counts_what_is_left(tmp_path, capsys):
+def test_the_cost_is_printed_first_and_counts_missing_parts(tmp_path, capsys):
     one = cnn.experiment("reduced", mini_batch=False, quick=True)
-    told = []
+    requested = []
 
     def cost(parts):
-        told.append(list(parts))
+        requested.append(list(parts))
         return "so long"
 
     def stops(part, finished):
@@ -145,9 +145,9 @@ def test_the_cost_is_said_before_it_begins_and_counts_what_is_left(tmp_path, cap
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             obtain(replace(one, cost=cost, compute=stops), tmp_path)
-    assert told == [list(one.parts), list(one.parts[1:])] and "cnn: so long" in capsys.readouterr().err
-    words = cnn.cost_in_words(one.settings, one.parts, one.parts)
-    assert "a gradient takes" in words and f"{len(one.parts)} parts to compute" in words
+    assert requested == [list(one.parts), list(one.parts[1:])] and "cnn: so long" in capsys.readouterr().err
+    text = cnn.cost_text(one.settings, one.parts, one.parts)
+    assert "a gradient takes" in text and f"{len(one.parts)} parts to compute" in text
 
 
 def test_paper_size_without_emnist_says_what_is_missing(monkeypatch, tmp_path, capsys):
@@ -156,7 +156,7 @@ def test_paper_size_without_emnist_says_what_is_missing(monkeypatch, tmp_path, c
     assert "HGP_REF_EMNIST" in capsys.readouterr().err
 
 
-def test_sizes_have_files_of_their_own():
+def test_sizes_have_separate_files():
     module = cli._module("figA2b")
     assert cli._label("figA2b", module, Options()) == "figA2b"
     assert cli._label("figA2b", module, Options(size="paper")) == "figA2b-paper_size"
@@ -184,7 +184,7 @@ def _run(folder):
 
 
 @pytest.mark.slow
-def test_a_run_of_the_papers_kind_that_is_killed_goes_on_to_the_same_bytes(tmp_path):
+def test_a_killed_run_with_the_papers_network_resumes_with_the_same_bytes(tmp_path):
     """kill -9 three times, where it hurts: while training, while predicting again, while training from scratch."""
     whole, errors = _run(tmp_path / "whole").communicate(timeout=300)
     assert "parts to compute, about" in errors

@@ -25,7 +25,7 @@ def test_targets_count_from_where_the_error_stays_below():
     assert ranks == sorted(ranks) and ranks[0] < ranks[1] < ranks[3]
 
 
-def test_mean_hessian_has_the_condition_number_that_is_said():
+def test_mean_hessian_has_the_stated_condition_number():
     problem = runs.quadratic(10, 20, 2, 100.0, seed=3)
     H = hgp.exact.hessians(problem, np.zeros((10, 20)), np.zeros((10, 2)))
     eigenvalues = np.linalg.eigvalsh(H.mean(axis=0))
@@ -49,7 +49,7 @@ def test_curves_count_floats_and_fall(name):
     assert curve[-1, 2] < 0.02 * curve[0, 2]
 
 
-def test_exponents_of_the_ledger():
+def test_exponents_of_the_traffic():
     """Chen's floats grow as d_x d_λ, Yang's as d_x², HGP's as d_x."""
     sizes = np.array([10, 40, 160])
     for name, along_x, along_lam in (("HGP", 1, 0), ("DBO", 1, 1), ("GBDSBO", 2, 0), ("MA-DSBO", 1, 0)):
@@ -61,11 +61,11 @@ def test_exponents_of_the_ledger():
 
 
 def test_cleaning_falls_for_a_method_and_divergence_is_infinite():
-    curve = comparison_cleaning.judged(comparison_cleaning.RUNS["SPARKLE-ED"], 10.0, 0, 60)
+    curve = comparison_cleaning.evaluated(comparison_cleaning.RUNS["SPARKLE-ED"], 10.0, 0, 60)
     assert curve.shape == (comparison_cleaning.ENTRIES, 2) and curve[-1, 1] < 0.8 * curve[0, 1]
-    wild = comparison_cleaning._other("sparkle", comparison_cleaning._static, 1.0,
+    wild = comparison_cleaning._baseline("sparkle", comparison_cleaning._static, 1.0,
                                       lambda L: {"inner_lr": 100 / L, "aux_lr": 0.8 / L})  # fmt: skip
-    assert np.isinf(comparison_cleaning.judged(wild, 1.0, 0, 60)).all()
-    wrong = comparison_cleaning._other("sparkle", comparison_cleaning._static, 1.0, lambda L: {"inner_lr": -1.0})
+    assert np.isinf(comparison_cleaning.evaluated(wild, 1.0, 0, 60)).all()
+    wrong = comparison_cleaning._baseline("sparkle", comparison_cleaning._static, 1.0, lambda L: {"inner_lr": -1.0})
     with pytest.raises((TypeError, ValueError)):
-        comparison_cleaning.judged(wrong, 1.0, 0, 60)
+        comparison_cleaning.evaluated(wrong, 1.0, 0, 60)

@@ -179,7 +179,6 @@ method(
 )
 
 # neural: what builds and evaluates a model
-function("neural.Linear", neural.Linear, lambda: dict(inputs=4, outputs=3))
 function("neural.Conv2d", neural.Conv2d, lambda: dict(inputs=1, outputs=2, kernel=2, stride=1, padding="valid"))
 for name in ("AvgPool2d", "MaxPool2d"):
     function(f"neural.{name}", getattr(neural, name), lambda: dict(kernel=2, stride=2))

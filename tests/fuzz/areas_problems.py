@@ -119,8 +119,6 @@ for name in ("from_torch", "from_jax"):
         getattr(problems, name),
         lambda: dict(inner_cost=_cost, outer_cost=_cost, n_clients=3, dim_x=4, dim_lam=2, counts=None),
     )
-function("problems.Lipschitz", problems.Lipschitz, lambda: dict(nu_flam=1.0, nu_fx=1.0, nu_J=1.0, nu_H=1.0)
-         | dict(strong_convexity=None, holds_apart=False))  # fmt: skip
 
 
 # the exact reference

@@ -12,16 +12,8 @@ from hgp_ref import bounds
 NU = bounds.Lipschitz(1.0, 1.0, 1.0, 1.0)
 C = lambda: dict(c=small.constants(), iterations=4)  # noqa: E731
 S = lambda: C() | dict(s=small.sample_constants())  # noqa: E731
-for name in ("contracting_clients", "convex_mean"):
-    function(f"bounds.{name}", getattr(bounds, name), C)
-function("bounds.chebyshev_push_sum", bounds.chebyshev_push_sum, lambda: C() | dict(low=0.01, high=5.0))
 for name in ("corollary1", "corollary1_repaired"):
     function(f"bounds.{name}", getattr(bounds, name), lambda: C() | dict(consensus=0.1))
-function(
-    "bounds.minibatch_tail",
-    bounds.minibatch_tail,
-    lambda: S() | dict(size=2, failure=0.1, form="azuma", shared=False),
-)
 function("bounds.corollary2", bounds.corollary2, lambda: S() | dict(size=2, failure=0.1, consensus=0.1, C=1.0))
 function("bounds.theorem1", bounds.theorem1, lambda: S() | dict(failure=0.1, consensus=0.1, text="main"))
 function(
@@ -44,19 +36,9 @@ function(
     lambda: dict(beta=np.ones(3), w_norm=1.0, low=0.1, high=1.0, iterations=5, spectrum=(0.2, 0.9)),
 )
 function(
-    "bounds.distance_to_solution",
-    bounds.distance_to_solution,
-    lambda: dict(nu=NU, gradient=0.01, alpha_bar_here=1.0),
-)
-function(
     "bounds.inexact",
     bounds.inexact,
     lambda: dict(nu=NU, apart=np.full(3, 0.1), w_norm=1.0, beta=np.ones(3), alpha_bar=1.0, mean_apart=0.1),
-)
-function(
-    "bounds.inexact_total",
-    bounds.inexact_total,
-    lambda: dict(nu=NU, distance=0.1, w_norm=1.0, beta=1.0, alpha_bar=1.0),
 )
 function(
     "bounds.known_lipschitz",
@@ -69,11 +51,6 @@ function(
     bounds.lemma2_realised,
     lambda: dict(K=np.full((3, 3), 1 / 3), form="corrected"),
     passes_nan=True,
-)
-function(
-    "bounds.lemma2_worst_case",
-    bounds.lemma2_worst_case,
-    lambda: dict(constants=bounds.worst_case(3), steps=5, form="corrected"),
 )
 function(
     "bounds.realised_constants",
@@ -91,7 +68,6 @@ function(
     bounds.sample_derivatives,
     lambda: dict(problem=small.logistic(), **small.point(small.logistic())),
 )
-function("bounds.worst_case", bounds.worst_case, lambda: dict(n=3, window=1), passes_nan=True)  # log τ = −∞ for n = 1
 method("bounds.WorstCase.entry", lambda: bounds.worst_case(3), lambda: dict(steps=5))
 method("bounds.WorstCase.printed", lambda: bounds.worst_case(3), lambda: dict(steps=5))
 method("bounds.WorstCase.steps_needed", lambda: bounds.worst_case(3), lambda: dict(eta_alpha=0.1, factor=1.0))

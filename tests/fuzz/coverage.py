@@ -94,8 +94,8 @@ EXEMPT: dict[str, str] = {
     **{
         f"personalization.Task.{name}": DRIVEN for name in ("as_array", "check_network", "start", "to_backend", "zeros")
     },
-    **{f"personalization.GradientPush.{name}": DRIVEN for name in ("fit", "method", "weights")},
-    **{f"personalization.LocalSGD.{name}": DRIVEN for name in ("average", "fit", "method", "weights")},
+    "personalization.GradientPush.method": DRIVEN,
+    **{f"personalization.LocalSGD.{name}": DRIVEN for name in ("average", "method", "weights")},
     **{f"personalization.OuterLoop.{name}": DRIVEN for name in ("data", "estimator")},
     **{f"personalization.PersonalizationMethod{member}": PROTOCOL for member in ("", ".fit")},
     "personalization.ClusteredFL.split": DRIVEN,

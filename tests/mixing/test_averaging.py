@@ -143,7 +143,7 @@ def test_dtype_is_kept(mode):
             "call must be an integer >= 0, got 1.5",
         ),
         (lambda net: net.mixing_matrix(0), ValueError, "s must be an integer from 1 to .*, got 0"),
-        (lambda net: exact.theta(0, 2), ValueError, "n=0, d=2 given"),
+        (lambda net: exact.theta(0, 2), ValueError, "n must be an integer >= 1, got 0"),
         (lambda net: hgp.PushSum(net, 2, debias="never"), ValueError, "debias must be .*, got 'never'"),
         (lambda net: hgp.PushSum(net, 2, mode="fast"), ValueError, "mode must be .*, got 'fast'"),
         (lambda net: hgp.PushSum(np.eye(3), 2), TypeError, "net must be a network"),

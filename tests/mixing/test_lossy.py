@@ -272,7 +272,7 @@ def test_what_makes_no_sense_over_such_links_is_refused():
         hgp.RobustPushSum(net, 2, debias="conserve", mode="composed").apply(z)
     with pytest.raises(ValueError, match="debias must be one of 'reset', 'conserve', got 'keep'"):
         hgp.RobustPushSum(net, 2, debias="keep")
-    with pytest.raises(ValueError, match="debias='conserve' given for .*, needed 'reset'"):
+    with pytest.raises(ValueError, match="debias must be 'reset' over .*, got 'conserve'"):
         exact.push_sum_matrices(net, 2, 3, debias="conserve")
     channel = open_channel(net, True)
     channel.mix(z, 1, WeightRule.CARRY)

@@ -51,7 +51,7 @@ def test_two_obvious_clusters_are_split_and_gain():
 
 
 @pytest.mark.parametrize(("tol_mean", "tol_client", "first"), [(0.2, 0.35, 12), (0.5, 0.01, 3)])
-def test_clusters_are_found_and_train_apart_as_by_hand(tol_mean, tol_client, first):
+def test_clusters_against_a_loop_by_hand(tol_mean, tol_client, first):
     """Client by client, with every bipartition tried; momentum is a client's own and goes on, means are by size."""
     counts, E, lr, m = np.array([12, 30, 9, 20, 15, 7]), 2, 0.3, 0.3
     task, n = Task(MODEL, two_kinds(counts), l2=L2, eval_every=5, seed=3), len(counts)
@@ -95,7 +95,7 @@ def test_one_kind_of_clients_is_not_split():
 
 
 @pytest.mark.parametrize("n", range(2, 9))
-def test_no_bipartition_has_groups_less_alike(n):
+def test_bipartition_is_optimal(n):
     """The largest cosine across, against that of all 2^(n−1) − 1 bipartitions."""
     for seed in range(10):
         rows = np.random.default_rng([n, seed]).normal(size=(n, 3))
@@ -196,7 +196,7 @@ def test_a_bad_task_is_named(change, error, message):
         Task(**{"model": MODEL, "data": clients(), **change})
 
 
-def test_results_are_kept_in_files(tmp_path):
+def test_results_are_saved_and_loaded(tmp_path):
     result = personal.FedAvg().fit(Task(MODEL, clients(), eval_every=4), hgp.networks.FullyConnected(3), ROUNDS)
     again = hgp.load(result.save(tmp_path / "fedavg.npz"))
     np.testing.assert_array_equal(again.test, result.test)
@@ -261,7 +261,7 @@ def test_an_exact_mean_needs_a_fully_connected_network():
         personal.ClusteredFL().fit(task, hgp.networks.FullyConnected(3), LocalSGD(rounds=3, averaging="gossip"))
 
 
-def test_rounds_of_several_epochs_go_on_with_new_orders():
+def test_rounds_of_several_epochs_continue_with_new_orders():
     """After three rounds of two epochs the seventh epoch comes next."""
     task, net, offsets = Task(MODEL, clients(), eval_every=4), hgp.networks.FullyConnected(3), []
     for start in (0, 3):

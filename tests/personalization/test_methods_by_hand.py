@@ -165,7 +165,7 @@ def test_pfedme(task, as_published, local_rate, epochs):
     theta = np.array(task.start())
     w = theta[0].copy()
     for r, rate in enumerate(RATES):
-        own = np.tile(w, (3, 1))
+        w_local = np.tile(w, (3, 1))
         for i, e in np.ndindex(3, epochs):
             X, y = task.data.X[i], task.data.y[i]
             if as_published:
@@ -173,9 +173,9 @@ def test_pfedme(task, as_published, local_rate, epochs):
                 continue
             for k in batches(i, r * epochs + e):
                 for _ in range(inner):
-                    theta[i] = theta[i] - rate * (gradient(X[k], y[k], theta[i]) + mu * (theta[i] - own[i]))
-                own[i] = own[i] - nu * mu * (own[i] - theta[i])
-        w = by_size(theta) if as_published else (1 - beta) * w + beta * by_size(own)
+                    theta[i] = theta[i] - rate * (gradient(X[k], y[k], theta[i]) + mu * (theta[i] - w_local[i]))
+                w_local[i] = w_local[i] - nu * mu * (w_local[i] - theta[i])
+        w = by_size(theta) if as_published else (1 - beta) * w + beta * by_size(w_local)
     method = personal.PFedMe(mu, inner, local_rate, beta, as_published)
     result = method.fit(task, NET, replace(ROUNDS, epochs=epochs))
     close(result.x, theta)

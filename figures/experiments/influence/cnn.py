@@ -1,29 +1,30 @@
 """The experiment behind appendix Fig. 2b, 2c and the CNN rows of the R²/F1 table: influence where g is not convex.
 
-Train a CNN by SGP with all weights λ = 1, go on by full-batch steps until ∂g is small (`settle_steps`), predict the
-change of f = Σ f_k by HGP for every training instance, take the instances with the largest prediction and groups of
-instances, and find the actual change in two ways:
+Train a CNN by SGP with all weights λ = 1 and continue with full-batch steps until ∂g is small (`settle_steps`).
+Predict the change of f = Σ f_k by HGP for every training instance. Take the instances with the largest predictions, and
+groups of instances of one client and one label, and compute the actual change in two ways:
 
-    scratch    train again without them: the same SGP, initial x, graphs and batches, as the paper does
-    continued  M full-batch gradient steps of size η from the trained x, once with and once without them: what v^(M)
-               is the derivative of where ∂g(x) = 0, convex or not (`hgp_ref.attribution.retraining`)
+    scratch    train again without them: the same SGP, initial x, graphs and batches, as in the paper
+    continued  M full-batch gradient steps of size η from the trained x, with and without them. Where ∂g(x) = 0, v^(M)
+               is the derivative of this change, convex or not (`hgp_ref.attribution.retraining`)
 
-Where training ends in another valley after a small change, `scratch` sees it and no derivative at x can; what is lost
-there but not in `continued` is no fault of the estimate. `scratch` compares SGP with SGP, unsettled. With mini-batches,
-training and HGP draw batches; settling and `continued` stay full-batch, which is what they estimate. What the noise of
-batches does is derived below, where steps from x are taken on mini-batches too.
+If training without an instance ends near another minimiser, `scratch` shows it and no derivative at x can. A difference
+between the two columns is therefore not an error of the estimate. `scratch` compares SGP with SGP, without the
+full-batch steps. With mini-batches, training and HGP draw batches; the full-batch steps and `continued` do not, since
+they are what mini-batches estimate. The noise of batches is derived below; there steps from x use mini-batches too.
 
-Groups are of one client and one label. Beside the predictions: extreme eigenvalues of H̄ at x, the gradient that is left
-there, and predictions with damping, that is with H̄ + δI in place of H̄.
+Also computed: the extreme eigenvalues of H̄ at x, the remaining gradient there, and predictions with damping, that is
+with H̄ + δI in place of H̄.
 
-How the sizes `reduced` and `emnist` were chosen: learning rate and weight decay are larger than the paper's, which
-would need more steps than a minute has. A first choice, 300 images and no settling, had R² 0.64 from x where 0.8 was
-aimed at. One thing varied at a time, at seed 0 and η = 0.1, showed two causes: the gradient left at x (1797 images:
-R² −0.18 with a gradient of 0.24 left, 0.92 with 0.006) and the size of the change (settled, 300 and 600 images: 0.70
-and 0.73; a tenth of each weight removed from 300: 0.96, kinks and all). Hence all 1797 digits and settling, and the
-paper's η = 0.05, for η λ_max had come to 1.9. That was chosen at seed 0, with M = 200 and 12 removals; the experiment
-runs at seed 1 (0.95 then; seed 2: 0.99). M = 150 and 10 removals came later, unseen, for a minute and a half in all.
-`python -m figures cnn_controls` repeats the controls with the settings as they are now, and more seeds.
+How the sizes `reduced` and `emnist` were chosen. Learning rate and weight decay are larger than the paper's, which
+would need more steps than a minute allows. A first choice, 300 images without settling, had R² 0.64 from x; the goal
+was 0.8. Changing one setting at a time, at seed 0 and η = 0.1, showed two causes. One is the gradient at x (1797
+images: R² −0.18 with a gradient of 0.24, 0.92 with 0.006). The other is the size of the change (settled, 300 and 600
+images: 0.70 and 0.73; a tenth of each weight removed from 300: 0.96, despite kinks). Hence all 1797 digits and
+settling, and the paper's η = 0.05, because η λ_max had been 1.9. This was chosen at seed 0, with M = 200 and 12
+removals. The experiment runs at seed 1 (0.95 at that time; seed 2: 0.99). M = 150 and 10 removals were set later,
+without looking at results, for a run of a minute and a half. `python -m figures cnn_controls` repeats the controls with
+the current settings and more seeds.
 """
 
 from __future__ import annotations
@@ -64,14 +65,14 @@ QUICK = {"share": 150, "train_steps": 60, "settle_steps": 10, "milestones": [36,
 EMNIST = {**REDUCED, "data": "emnist", "side": 14, "iterations": 200, "removals": 30, "groups": 8}
 SIZES = {"reduced": REDUCED, "emnist": EMNIST, "paper": PAPER}
 DAMPING = (0.0, 0.01, 0.1, 1.0)  # δ
-# M mini-batch steps from x: which batches (the own of HGP or others), and whether they are held to x.
+# M mini-batch steps from x: on the batches of HGP or on others, and held to x or not.
 STEPS: dict[str, Mapping[str, Any]] = {
     "held": {"other": False, "held": True},
     "same": {"other": False, "held": False},
     "other": {"other": True, "held": False},
 }
 BLOCKS = {"continued": "more_block", **dict.fromkeys(STEPS, "more_block"), "scratch": "block"}  # removals in a part
-WAYS, MINI_WAYS = ("continued", "scratch"), tuple(BLOCKS)
+RETRAININGS, MINI_RETRAININGS = ("continued", "scratch"), tuple(BLOCKS)
 
 
 def experiment(
@@ -81,7 +82,8 @@ def experiment(
     settings = {
         "revision": 3,
         "n": 3, "alpha": 0.4, "low": 0.4, "high": 0.8, "steps": 100, "seed": seed, "backend": backend,
-        "damping": list(DAMPING), "smooth": False, "decay": 0.1, "ways": list(MINI_WAYS if mini_batch else WAYS),
+        "damping": list(DAMPING), "smooth": False, "decay": 0.1,
+        "ways": list(MINI_RETRAININGS if mini_batch else RETRAININGS),
         "repeats": 8,  # sequences of batches that predictions are made with
         **SIZES[size or "reduced"], **(QUICK if quick else {}), **changes,
     }  # fmt: skip
@@ -89,9 +91,9 @@ def experiment(
         settings |= {"batch": None, "repeats": 0}
     removals = settings["removals"] + settings["groups"]
     blocks = {
-        f"{way}-{first}": slice(first, first + settings[BLOCKS[way]])
-        for way in settings["ways"]
-        for first in range(0, removals, settings[BLOCKS[way]])
+        f"{retraining}-{first}": slice(first, first + settings[BLOCKS[retraining]])
+        for retraining in settings["ways"]
+        for first in range(0, removals, settings[BLOCKS[retraining]])
     }
 
     def compute(part: str, finished: Mapping[str, Arrays]) -> Arrays:
@@ -102,31 +104,32 @@ def experiment(
             return predict(settings, x)
         if part == "repeat":
             return repeat(settings, x, finished["predict"]["removed"])
-        way, removed = kind_of(part), finished["predict"]["removed"][blocks[part]]
-        if way == "continued":
+        retraining, removed = kind_of(part), finished["predict"]["removed"][blocks[part]]
+        if retraining == "continued":
             return {"actual": continued(settings, x, removed)}
-        if way == "scratch":
+        if retraining == "scratch":
             return {"actual": retrain_from_scratch(settings, removed) - finished["train"]["cost_sgp"]}
-        return {"actual": mini_batch_steps(settings, x, removed, way)}
+        return {"actual": mini_batch_steps(settings, x, removed, retraining)}
 
     all_parts = ("train", "predict", *(["repeat"] if settings["repeats"] else []), *blocks)
 
     def cost(parts: Sequence[str]) -> str:
-        return cost_in_words(settings, parts, all_parts)
+        return cost_text(settings, parts, all_parts)
 
     return Experiment("cnn", settings, all_parts, compute, _join, cost if size in ("emnist", "paper") else None)
 
 
 def _join(parts: Mapping[str, Arrays]) -> Arrays:
     actual = {
-        way: np.concatenate([arrays["actual"] for part, arrays in parts.items() if kind_of(part) == way])
-        for way in BLOCKS
-        if way in map(kind_of, parts)
+        retraining: np.concatenate([arrays["actual"] for part, arrays in parts.items() if kind_of(part) == retraining])
+        for retraining in BLOCKS
+        if retraining in map(kind_of, parts)
     }
     return {**parts["train"], **parts["predict"], **parts.get("repeat", {}), **actual}
 
 
-# ----- clients with images of digits
+# Clients with images of digits ----------------------------------------------------------------------------------------
+#
 #     reduced  scikit-learn's 1797 digits (8 × 8 pixels) and a small CNN; a minute and a half in all
 #     emnist   as many EMNIST digits, averaged to 14 × 14, the same kind of CNN, more removals; ten minutes
 #     paper    EMNIST digits at 28 × 28 and the paper's CNN: 1 % of byclass drawn first, then labels 0 – 9 kept
@@ -192,7 +195,7 @@ def make_model(side: int, smooth: bool = False) -> neural.Sequential:
         return neural.Sequential(*begin, neural.Conv2d(6, 6, 3), pool(2), *end)
     if side == 8:  # 6 × 6, 3 × 3, 2 × 2: no room for another pooling
         return neural.Sequential(*begin, neural.Conv2d(6, 6, 2), *end)
-    raise ValueError(f"side={side} given, needed 8, 14 or 28")
+    raise ValueError(f"side must be 8, 14 or 28, got {side}")
 
 
 def _digits(count: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -215,14 +218,14 @@ def _emnist(share: float, side: int, seed: int) -> tuple[np.ndarray, np.ndarray]
     return images.images[:, None] / images.white, images.labels.astype(np.int64)
 
 
-# ----- training, prediction, retraining
+# Training, prediction, retraining -------------------------------------------------------------------------------------
 
 LANCZOS = 60  # products with H̄ for its extreme eigenvalues
 MOMENTUM = 0.9  # μ
 
 
 def train(settings: Settings) -> Arrays:
-    """The trained x, and what tells how well it is trained."""
+    """The trained x, its accuracy, and its remaining gradients."""
     problem, lam, _, test, _ = from_settings(settings)
     fit = _sgp(settings, lam)
     x, xp = _settle(settings, problem, fit.x, lam), array_namespace(lam)
@@ -255,7 +258,9 @@ def predict(settings: Settings, x_host: np.ndarray) -> Arrays:
     low, high = _spectrum(problem, from_host(x_host, like=x0), lam)
     return {
         "removed": _padded(removals),  # (R, longest, 2)
-        "predicted": np.array([[sum(one.per_instance[pair] for pair in r) for r in removals] for one in influences]),
+        "predicted": np.array(
+            [[sum(estimate.per_instance[pair] for pair in r) for r in removals] for estimate in influences]
+        ),
         "per_instance": influences[0].per_instance,
         "low": np.array(low),
         "high": np.array(high),
@@ -265,8 +270,8 @@ def predict(settings: Settings, x_host: np.ndarray) -> Arrays:
 def continued(settings: Settings, x: np.ndarray, removed: np.ndarray, fraction: float = 1.0) -> np.ndarray:
     """Actual changes after M more steps of size η from x."""
     problem, lam, x0, _, _ = from_settings(settings)
-    given = {"eta": settings["eta"], "steps": settings["iterations"], "fraction": fraction}
-    return retrain_from(problem, from_host(x, like=x0), lam, removals_of(removed), **given).actual
+    options = {"eta": settings["eta"], "steps": settings["iterations"], "fraction": fraction}
+    return retrain_from(problem, from_host(x, like=x0), lam, removals_of(removed), **options).actual
 
 
 def retrain_from_scratch(settings: Settings, removed: np.ndarray) -> np.ndarray:
@@ -293,14 +298,14 @@ def predict_with(settings: Settings, x_host: np.ndarray, damping: float = 0.0, *
     problem, lam, x0, _, _ = from_settings(settings)
     damped = copy.copy(problem)
     damped.l2 = problem.l2 + damping
-    given: dict[str, Any] = {"method": hgp.methods.Neumann(settings["eta"]), "iterations": settings["iterations"]}
+    options: dict[str, Any] = {"method": hgp.methods.Neumann(settings["eta"]), "iterations": settings["iterations"]}
     chosen = {"size": settings["batch"], "seed": settings["seed"], **choices}
-    given["batches"] = None if chosen["size"] is None else hgp.MiniBatches(**chosen)
-    return influence(damped, from_host(x_host, like=x0), lam, averaging(settings), **given)
+    options["batches"] = None if chosen["size"] is None else hgp.MiniBatches(**chosen)
+    return influence(damped, from_host(x_host, like=x0), lam, averaging(settings), **options)
 
 
 def averaging(settings: Settings) -> Any:
-    """Push-Sum over graphs of HGP's own."""
+    """Push-Sum over other graphs than those of training."""
     return hgp.PushSum(_network(settings, settings["seed"] + 1), settings["steps"])
 
 
@@ -311,7 +316,9 @@ def _groups(settings: Settings) -> list[Removal]:
     cells = [(i, np.flatnonzero(y == c)) for i, y in enumerate(labels) for c in range(10)]
     large = [(i, members) for i, members in cells if members.size >= settings["group_size"]]
     if len(large) < settings["groups"]:
-        raise ValueError(f"groups={settings['groups']} given, there are {len(large)} with enough instances of a label")
+        raise ValueError(
+            f"groups must be at most {len(large)}, those with enough instances of a label, got {settings['groups']}"
+        )
     drawn = [large[j] for j in rng.permutation(len(large))[: settings["groups"]]]
     return [
         tuple((i, int(k)) for k in np.sort(rng.permutation(members)[: settings["group_size"]])) for i, members in drawn
@@ -338,7 +345,7 @@ def _total(problem: Any, x: Array, lam: Array) -> np.ndarray:
 
 
 def _padded(removals: Sequence[Removal]) -> np.ndarray:
-    """Removals of different lengths as one array; −1 behind the shorter ones."""
+    """Removals of different lengths as one array, padded with −1."""
     array = np.full((len(removals), max(map(len, removals)), 2), -1)
     for row, removal in zip(array, removals, strict=True):
         row[: len(removal)] = removal
@@ -350,7 +357,8 @@ def removals_of(removed: np.ndarray) -> list[Removal]:
     return [tuple((int(i), int(k)) for i, k in row if i >= 0) for row in removed]
 
 
-# ----- the noise of mini-batches
+# The noise of mini-batches --------------------------------------------------------------------------------------------
+#
 # With batches ξ̂_m for J, ξ̂̂_m for H̄, of b of a client's N_i instances, exact averaging and ḡ = mean_j ∂_x f_j,
 #
 #     v^(M) = −Σ_{m<M} η J(ξ̂_m) u_m,    u_m = (I − ηH̄(ξ̂̂_{m−1})) … (I − ηH̄(ξ̂̂_0)) ḡ.
@@ -374,7 +382,7 @@ def removals_of(removed: np.ndarray) -> list[Removal]:
 
 
 def repeat(settings: Settings, x_host: np.ndarray, removed: np.ndarray) -> Arrays:
-    """Predictions of the removals again: on other batches, on one sequence for J and H̄, with less noise, with none."""
+    """More predictions of the removals: other batches, one sequence for J and H̄, J on full batches, full batches."""
     removals, seeds = removals_of(removed), [settings["seed"] + k for k in range(settings["repeats"])]
 
     def predicted(seed: int, **choices: Any) -> np.ndarray:
@@ -391,17 +399,17 @@ def repeat(settings: Settings, x_host: np.ndarray, removed: np.ndarray) -> Array
     }
 
 
-def mini_batch_steps(settings: Settings, x: np.ndarray, removed: np.ndarray, way: str) -> np.ndarray:
+def mini_batch_steps(settings: Settings, x: np.ndarray, removed: np.ndarray, retraining: str) -> np.ndarray:
     """Actual changes after M mini-batch steps of size η from x, with and without on the same batches."""
     problem, lam, x0, _, _ = from_settings(settings)
-    seed = settings["seed"] + settings["repeats"] * STEPS[way]["other"]
-    given = {
+    seed = settings["seed"] + settings["repeats"] * STEPS[retraining]["other"]
+    options = {
         "eta": settings["eta"],
         "steps": settings["iterations"],
         "batches": hgp.MiniBatches(settings["batch"], seed),
+        "subtract_gradient_at_x": STEPS[retraining]["held"],
     }
-    given["subtract_gradient_at_x"] = STEPS[way]["held"]
-    return retrain_from(problem, from_host(x, like=x0), lam, removals_of(removed), **given).actual
+    return retrain_from(problem, from_host(x, like=x0), lam, removals_of(removed), **options).actual
 
 
 def _full_batch(settings: Settings, x_host: np.ndarray, removals: list[Removal]) -> tuple[np.ndarray, np.ndarray]:
@@ -419,8 +427,8 @@ def sampling_noise(terms: np.ndarray, counts: np.ndarray, removal: Removal, batc
     if batch >= N:
         return 0.0
     a = terms[:, client, [k for _, k in removal]]  # (M, size)
-    each = np.sum(a**2, axis=1) - np.sum(a, axis=1) ** 2 / N
-    return float(np.sqrt((N / batch - 1) * N / (N - 1) * np.sum(each)))
+    variance = np.sum(a**2, axis=1) - np.sum(a, axis=1) ** 2 / N
+    return float(np.sqrt((N / batch - 1) * N / (N - 1) * np.sum(variance)))
 
 
 def sums(per_instance: np.ndarray, removals: list[Removal]) -> np.ndarray:
@@ -428,16 +436,16 @@ def sums(per_instance: np.ndarray, removals: list[Removal]) -> np.ndarray:
     return np.array([sum(per_instance[pair] for pair in removal) for removal in removals])
 
 
-# ----- the cost, from a few timed steps before the run
+# The cost, from a few timed steps -------------------------------------------------------------------------------------
 
 
-def cost_in_words(settings: Settings, parts: Sequence[str], all_parts: Sequence[str]) -> str:
+def cost_text(settings: Settings, parts: Sequence[str], all_parts: Sequence[str]) -> str:
     """CPU seconds that `parts`, some of `all_parts`, will take; a busy machine takes longer."""
     problem = from_settings(settings)[0]
     full, full_products, step, products = _timed(settings)
     M, T, removals = settings["iterations"], settings["train_steps"], settings["removals"] + settings["groups"]
     of_all = {kind: number(parts, kind) / number(all_parts, kind) for kind in map(kind_of, all_parts)}
-    # Each part of steps from x has a run with all data beside its removals, and one more gradient where it is held.
+    # Each part of steps from x also has a run with all data, and `held` needs one more gradient per step.
     runs = {kind: removals + (1 + (kind == "held")) * number(all_parts, kind) for kind in of_all}
     seconds = {kind: runs[kind] * M * (full if kind == "continued" else step) for kind in of_all} | {
         "train": T * step + settings["settle_steps"] * full,
@@ -449,7 +457,7 @@ def cost_in_words(settings: Settings, parts: Sequence[str], all_parts: Sequence[
     return (
         f"{settings['data']} {settings['side']} × {settings['side']}, {problem.counts.sum()} training images, "
         f"{problem.dim_x} parameters: a gradient takes {step:.2g} CPU s, a Hessian-vector product {products:.2g}; "
-        f"{len(parts)} parts to compute, about {total:.0f} CPU s = {total / 3600:.1f} h; each part is kept when done"
+        f"{len(parts)} parts to compute, about {total:.0f} CPU s = {total / 3600:.1f} h; each part is stored when done"
     )
 
 
@@ -466,13 +474,13 @@ def number(parts: Sequence[str], kind: str) -> int:
 def _timed(settings: Settings) -> tuple[float, float, float, float]:
     """CPU seconds of a gradient and of both products at a point that stays, on full batches and on mini-batches."""
     problem, lam, x0, _, _ = from_settings(settings)
-    kept = problem.linearize(x0, lam)
-    full = _seconds(lambda: problem.inner_grad(x0, lam)), _seconds(lambda: kept.products(x0))
+    linearization = problem.linearize(x0, lam)
+    full = _seconds(lambda: problem.inner_grad(x0, lam)), _seconds(lambda: linearization.products(x0))
     if settings["batch"] is None:
         return (*full, *full)
     batch = from_host(_some_batch(problem, settings["batch"]), like=lam)
 
-    def products() -> object:  # of batches of their own, with activations made anew
+    def products() -> object:  # each with its own batch and activations
         return problem.linearize(x0, lam, batch).hvp(x0), problem.linearize(x0, lam, batch).cross(x0)
 
     return (*full, _seconds(lambda: problem.inner_grad(x0, lam, batch)), _seconds(products))

@@ -1,9 +1,9 @@
-"""Why predictions with a CNN differ from M more steps: the reduced size with one thing changed at a time.
+"""Why predictions with a CNN differ from M more steps: the reduced size with one setting changed at a time.
 
-`python -m figures cnn_controls [NAME …]`: full batch, 12 instances removed one by one. v^(M) is the slope of M more
-steps along the removed weight where ∂g(x) = 0. What can make R² small is then a gradient that is left at x, a change
-that is not small (R² of a tenth of the weight removed shows how much of it that is), kinks, or an η λ_max beyond 2.
-Controls are at seed 0, where settings were chosen; seeds 1 to 5 took no part in that.
+`python -m figures cnn_controls [NAME …]`: full batch, 12 instances removed one by one. Where ∂g(x) = 0, v^(M) is the
+derivative of M more steps along the removed weight. R² can then be small for four reasons: a remaining gradient at x, a
+change that is not small (removing a tenth of the weight shows how much of it this is), kinks, or η λ_max > 2. Controls
+run at seed 0, at which settings were chosen; seeds 1 to 5 had no part in that.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ HEADER = ("changed", "images", "gradient", "η λ_max", "λ_min", "R²", "R² of
 
 
 def row(name: str, changes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Train, predict, take M more steps without all and without a tenth of each instance."""
-    given = {"groups": 0, "damping": [0.0], "ways": ["continued"], **changes}
-    settings = experiment("reduced", mini_batch=False, **{"seed": 0, **given}).settings
+    """Train, predict, and take M more steps without each instance and without a tenth of it."""
+    changes = {"seed": 0, "groups": 0, "damping": [0.0], "ways": ["continued"], **changes}
+    settings = experiment("reduced", mini_batch=False, **changes).settings
     problem = from_settings(settings)[0]
     trained = train(settings)
     arrays = predict(settings, trained["x"])
-    whole, tenth = (
+    full, tenth = (
         scores(continued(settings, trained["x"], arrays["removed"], part) / part, arrays["predicted"][0])
         for part in (1.0, 0.1)
     )
     spectrum = (f"{settings['eta'] * float(arrays['high']):.2f}", f"{float(arrays['low']):.4f}")
-    numbers = (f"{value:.3f}" for value in (whole.r2, tenth.r2, whole.spearman, whole.f1))
+    numbers = (f"{value:.3f}" for value in (full.r2, tenth.r2, full.spearman, full.f1))
     return (name, str(problem.counts.sum()), f"{float(trained['gradient']):.4f}", *spectrum, *numbers)
 
 
 def controls(*names: str) -> int:
-    """Print the rows called `names`, all by default, as they are ready; then all of them as a table."""
+    """Print the rows called `names`, by default all, one by one and then as a table."""
     every = {**CONTROLS, **SEEDS}
     for name in names:
         if name not in every:

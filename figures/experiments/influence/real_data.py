@@ -1,15 +1,16 @@
 """Influence on real data: breast cancer and digits over 10 clients on a time-varying directed network.
 
-Clients of very unequal size and mixture of labels (Dirichlet(1) for each label), an L2 rate of 0.01 as in the published
-influence experiment, trained by SGP. HGP predicts the change of f = Σ f_k for every training instance, and for all
-training data of each client; the 50 instances with the largest prediction, and every client, are then retrained
-exactly. `predicted_true` is the exact first-order change −d_λ f at the exact inner solution: what lies between it and
-the actual change is the fault of the first order, what lies between it and `predicted` that of HGP and SGP.
+Clients have very unequal sizes and labels (Dirichlet(1) for each label). The L2 rate is 0.01 as in the published
+influence experiment, and training is by SGP. HGP predicts the change of f = Σ f_k for every training instance, and for
+all training data of each client. The model is then retrained exactly without each of the 50 instances with the largest
+predictions, and without each client. `predicted_true` is the exact first-order change −d_λ f at the exact inner
+solution. Its difference from the actual change is due to the first order; its difference from `predicted` is due to
+HGP and SGP.
 
-R² is well below that of the synthetic data, and it is the first order: the most influential instances are those that
-the others cannot stand in for, and a prediction that keeps their own curvature in the Hessian falls short, the more so
-in clients of few instances and with many parameters (digits: 650 for 1078 instances). `newton_step` takes it out and
-meets retraining. Signs and ranks are right; whole clients are a far larger step still.
+R² is well below that of the synthetic data because of the first order. The most influential instances have high
+leverage. A prediction that keeps their curvature in the Hessian is too small, especially in clients with few instances
+and with many parameters (digits: 650 for 1078 instances). `newton_step` removes it and agrees with retraining. Signs
+and ranks are right. Removing whole clients is a far larger step still.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The experiment behind Fig. 1c and the R²/F1 table: predicted against actual change when an instance is removed.
 
-Train by SGP with all weights λ = 1, predict the change of f for every training instance by HGP, take the 50 instances
-with the largest prediction, and retrain without each of them: by the same SGP on the same graphs, as the paper does,
-and exactly by Newton's method.
+Train by SGP with all weights λ = 1 and predict the change of f for every training instance by HGP. Retrain without each
+of the 50 instances with the largest predictions: by the same SGP on the same graphs, as in the paper, and exactly by
+Newton's method.
 
     paper      data as described, no regulariser (the text names none)
     published  data with overwritten rows, L2 of 0.01 on all of x, the bias included
 
-`predicted_true` is the exact first-order change at the exact inner solution, `newton_step` what one Newton step says.
-The changes kept are those of f = Σ f_k; the published program divides by n, which changes neither R² nor F1.
+`predicted_true` is the exact first-order change at the exact inner solution, `newton_step` the change by one Newton
+step. Changes are of f = Σ f_k; the published program divides by n, which changes neither R² nor F1.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ def _sgp(settings: Mapping[str, Any]) -> hgp.training.SGP:
 def _predict(settings: Mapping[str, Any]) -> Arrays:
     problem, lam, net = _from(settings)
     fit = hgp.train(problem, lam, net, _sgp(settings))
-    other = network(settings, settings["seed"] + 1, settings["iterations"] * settings["steps"])
+    other_graphs = network(settings, settings["seed"] + 1, settings["iterations"] * settings["steps"])
     predictions = influence(
         problem,
         fit.x,
         lam,
-        hgp.PushSum(other, settings["steps"]),
+        hgp.PushSum(other_graphs, settings["steps"]),
         method=Neumann(settings["eta"]),
         iterations=settings["iterations"],
     )
@@ -122,7 +122,8 @@ def _join(parts: Mapping[str, Arrays]) -> Arrays:
     return {**parts["predict"], **parts["exact"], "actual": np.concatenate(blocks)}
 
 
-# ----- one Newton step after a removal
+# One Newton step after a removal --------------------------------------------------------------------------------------
+#
 # First order uses the Hessian H̄ of the training cost with all instances, and a linear validation cost. The Newton step
 # drops the curvature of the removed instance from H̄ and evaluates the validation cost at the new point,
 #
@@ -144,6 +145,6 @@ def newton_step_changes(problem: Any, lam: Any, x: Any, chosen: np.ndarray) -> n
         batch[i, 0] = k
         alone = hgp.exact.hessians(problem, x, lam, batch)[i] - problem.l2 * np.eye(problem.dim_x)
         step = np.linalg.solve(H - alone / (n * counts[i]), J[i, k] / n)
-        moved = (to_host(x) + step).astype(host_dtype(x))
-        changes.append(float(np.sum(to_host(problem.outer_cost(from_host(moved, like=x), lam)))) - before)
+        x_new = (to_host(x) + step).astype(host_dtype(x))
+        changes.append(float(np.sum(to_host(problem.outer_cost(from_host(x_new, like=x), lam)))) - before)
     return np.array(changes)

@@ -14,25 +14,26 @@ import hgp_ref as hgp
 from figures.experiments.personalization.runs import make_network, make_task, make_trainer, run
 from figures.experiments.personalization.settings import COMMON, SIZES
 
-# ----- personal_correction: how large HGP's correction of ∂_λ f is
+# personal_correction: the size of HGP's correction of ∂_λ f ----------------------------------------------------------
+#
 # ‖v^(M) − ∂_λ f‖ / ‖∂_λ f‖ of all clients together after SGP, with f on training and on validation data, M = 10 as in
 # the experiment (mini-batches, its η) and M = 100 (full batches).
 
 
-def ways(settings: dict[str, Any], seed: int) -> tuple[dict[str, Any], ...]:
-    """As in the experiment, and with ten times the terms on full batches."""
+def hypergradient_options(settings: dict[str, Any], seed: int) -> tuple[dict[str, Any], ...]:
+    """As in the experiment, and with ten times as many terms on full batches."""
     terms = settings["iterations"]
     batches = hgp.MiniBatches(settings["batch"], seed=seed, share=True)
     return dict(iterations=terms, batches=batches), dict(iterations=10 * terms)
 
 
 def corrections(settings: dict[str, Any], seed: int) -> dict[str, list[float]]:
-    """Of f on "train" and on "validation": the share for each of `ways`."""
+    """The relative size of the correction for f on "train" and on "validation" data, with both options."""
     task, net = make_task(settings, seed), make_network(settings, "RandD", seed)
     trainer, lam = make_trainer(settings, "RandD", "hgp_pl"), task.zeros(task.classes)
     shares = {}
-    for on in ("train", "validation"):
-        data = task.data.train if on == "train" else (*task.data.train, *task.data.validation)
+    for part in ("train", "validation"):
+        data = task.data.train if part == "train" else (*task.data.train, *task.data.validation)
         problem = task.to_backend(
             hgp.problems.PersonalMask(task.model, *data, l2=task.l2, outer_l2=settings["outer_l2"]["push"]["hgp_pl"])
         )
@@ -40,21 +41,25 @@ def corrections(settings: dict[str, Any], seed: int) -> dict[str, list[float]]:
         direct = problem.outer_grad(x, lam)[1]
         avg = hgp.PushSum(net.after(settings["steps"]), settings["consensus_steps"])
         eta = settings["eta"]["push"]
-        estimates = [hgp.hypergradient(problem, x, lam, avg, eta=eta, **way).value for way in ways(settings, seed)]
-        shares[on] = [float(np.linalg.norm(v - direct) / np.linalg.norm(direct)) for v in estimates]
+        estimates = [
+            hgp.hypergradient(problem, x, lam, avg, eta=eta, **options).value
+            for options in hypergradient_options(settings, seed)
+        ]
+        shares[part] = [float(np.linalg.norm(v - direct) / np.linalg.norm(direct)) for v in estimates]
     return shares
 
 
 def correction(size: str = "reduced") -> int:
-    """A line for each seed."""
+    """Print one line per seed."""
     settings = {**COMMON, **SIZES[size], "backend": "numpy"}
     for seed in settings["seeds"]:
-        for on, (ten, hundred) in corrections(settings, seed).items():
-            print(f"seed {seed}, f on {on:10s} data: {ten:.2f} with M = 10, {hundred:.2f} with M = 100", flush=True)
+        for part, (ten, hundred) in corrections(settings, seed).items():
+            print(f"seed {seed}, f on {part:10s} data: {ten:.2f} with M = 10, {hundred:.2f} with M = 100", flush=True)
     return 0
 
 
-# ----- personal_rates: validation accuracy on a grid of rates
+# personal_rates: validation accuracy on a grid of rates ---------------------------------------------------------------
+#
 # Seed 100, which is not in the table; only validation data are used. The rule by which the rates of `reduced` are
 # chosen: the largest validation accuracy, and of rates within CLOSE points of it the smallest one (made after a rate of
 # FedEM that was better by 0.3 points here had been seen to be unstable on other seeds). HGP-MTL trains at λ = 0 only
@@ -78,22 +83,22 @@ GRID: dict[tuple[str, str], tuple[float, ...]] = {
 
 
 def rates_on_grid(*methods: str) -> int:
-    """A line for each method."""
+    """Print one line per method."""
     for (network, method), rates in GRID.items():
         if not methods or method in methods:
-            seen = {rate: validation(network, method, rate) for rate in rates}
-            each = ", ".join(f"{rate:g}: {accuracy:.1f}" for rate, accuracy in seen.items())
-            print(f"{network:6s} {method:18s} {each}; chosen {chosen(seen):g}", flush=True)
+            accuracies = {rate: validation(network, method, rate) for rate in rates}
+            texts = ", ".join(f"{rate:g}: {accuracy:.1f}" for rate, accuracy in accuracies.items())
+            print(f"{network:6s} {method:18s} {texts}; chosen {chosen(accuracies):g}", flush=True)
     return 0
 
 
-def chosen(seen: dict[float, float]) -> float:
-    """The rate that the rule takes; one that diverged has accuracy 0."""
-    return min(rate for rate, accuracy in seen.items() if accuracy >= max(seen.values()) - CLOSE)
+def chosen(accuracies: dict[float, float]) -> float:
+    """The rate that the rule chooses."""
+    return min(rate for rate, accuracy in accuracies.items() if accuracy >= max(accuracies.values()) - CLOSE)
 
 
 def validation(network: str, method: str, rate: float) -> float:
-    """Validation accuracy in per cent at the best look, 0 where training diverges."""
+    """Validation accuracy in per cent at the best evaluation, 0 if training diverges."""
     settings: dict[str, Any] = {**COMMON, **SIZES["reduced"], "backend": "numpy", "outer_steps": 0}
     base = method.removesuffix("_published")
     settings["rates"] = {group: {**rates, base: rate, method: rate} for group, rates in settings["rates"].items()}

@@ -226,7 +226,7 @@ def make_model(side: int, classes: int) -> Sequential:
     return Sequential((1, 8, 8), Conv2d(1, 8, 3), ReLU(), MaxPool2d(2), Flatten(), Linear(72, classes))
 
 
-def cost_in_words(settings: Settings, parts: Sequence[str], whole: Whole | None = None) -> str:
+def cost_text(settings: Settings, parts: Sequence[str], whole: Whole | None = None) -> str:
     """The CPU seconds that `parts` will take, as a text. A step of SGP and an iteration of HGP are timed for it."""
     seed = int(parts[0].split(".")[2])
     task, net = make_task(settings, seed), make_network(settings, "RandD", seed)
@@ -237,7 +237,7 @@ def cost_in_words(settings: Settings, parts: Sequence[str], whole: Whole | None 
     return (
         f"{task.data.counts.sum()} training images, {task.model.dim} parameters: a step of all clients takes "
         f"{price.step:.2g} CPU seconds, an iteration of HGP {price.iteration:.2g}; {len(parts)} parts to compute, "
-        f"about {total:.0f} CPU seconds = {total / 3600:.1f} h{all_groups}; each part is stored when it is done"
+        f"about {total:.0f} CPU seconds = {total / 3600:.1f} h{all_groups}; each part is stored when done"
     )
 
 

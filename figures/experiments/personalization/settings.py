@@ -1,28 +1,28 @@
-"""The experiment behind the paper's table of personalization: who trains what over which network, in three sizes.
+"""The experiment behind the paper's table of personalization: methods, networks and settings, in three sizes.
 
     small     scikit-learn's digits, 10 clients, 20 % of the images for training and 60 % for tests, a small network;
-              no download; FixU has Metropolis weights. Digits are easy: it shows that clients alone do far worse and
-              that weights by hyper-gradients help against wrong labels; it does not show the gain of HGP-PL over SGP,
-              nor does it tell the other methods apart. Rates by validation accuracy at seed 100, one or two tried
+              no download; FixU has Metropolis weights. Digits are easy. This size shows that clients alone do far worse
+              and that weights by hyper-gradients help against wrong labels. It does not show the gain of HGP-PL over
+              SGP, nor differences between the other methods. Rates by validation accuracy at seed 100, of one or two
     reduced   8,140 EMNIST images (14 × 14) at 10 clients, a network of 17,566 parameters, 3 seeds; needs EMNIST
     paper     81,425 EMNIST images (28 × 28) at 100 clients, the paper's network; needs EMNIST and days
 
-EMNIST is a sample from the byclass test split, of the size that the paper's 10 % of byclass have at the size `paper`.
-Every part is one (network, method, seed). `reduced` keeps the proportions of the paper's schedule (rates ×0.1 at 5/6
-and 11/12 of the steps, at 1/2 and 3/4 of the rounds) with fewer steps; clusters have fixed means and deviations.
+EMNIST is a sample of the byclass test split; at the size `paper` it is as large as the paper's 10 % of byclass. Every
+part is one (network, method, seed). `reduced` has fewer steps with the proportions of the paper's schedule (rates ×0.1
+at 5/6 and 11/12 of the steps, at 1/2 and 3/4 of the rounds). Its clusters have fixed means and deviations.
 
-Rates of `reduced` were chosen by validation accuracy at seed 100, which is none of the table's, three for every method
-(`python -m figures personal_rates` has grid and rule), but for SGP over RandU and RandD, which has the 0.3 of the
-protocol with whose numbers it is compared, and HGP-PL with it: the grid would take 1 (validation accuracy 76.4 against
-72.6), and controls have both at 1. HGP-MTL has 3 over RandU and RandD (0.3: 62.7, 1: 72.9, 3: 76.7) and 0.316 over FC
-and FixU (0.0316: 55.3, 0.1: 68.2, 0.316: 73.8), at the upper end of its grids, so that larger ones may be better still.
-μ of FedProx and pFedMe is the paper's; what is left of HGP (η, S, M, outer rates) was not tuned, nor were the epochs
-and the rate of fine-tuning compared on a grid. Rows whose names end with `paper` or `chosen` have the rate of that name
-and not their method's, where a size has one.
+Rates of `reduced` were chosen for every method out of three, by validation accuracy at seed 100, which is not in the
+table (`python -m figures personal_rates` has grid and rule). There are exceptions. SGP over RandU and RandD has the 0.3
+of the protocol that it is compared with, and HGP-PL has the same. The grid would choose 1 (validation accuracy 76.4
+against 72.6); controls have both at 1. HGP-MTL has 3 over RandU and RandD (0.3: 62.7, 1: 72.9, 3: 76.7) and 0.316 over
+FC and FixU (0.0316: 55.3, 0.1: 68.2, 0.316: 73.8). These are the upper ends of its grids, so larger ones may be better
+still. μ of FedProx and pFedMe is the paper's. The other settings of HGP (η, S, M, outer rates) and the epochs and rate
+of fine-tuning were not tuned. Rows whose names end with `paper` or `chosen` have the rate of that name instead of their
+method's, if the size has one.
 
-A last group has wrong labels: of all training labels a share `wrong` is another class. There λ are weights of training
-instances, f is on validation data, and ∂_λ f = 0: a variant in which M = 0 moves nothing. Share and outer rate
-were chosen at seed 100 (of the shares 0.3 and 0.6, of one rate).
+The last group has wrong labels: a share `wrong` of the training labels is replaced by another class. There λ are
+weights of training instances and f is on validation data, so that ∂_λ f = 0 and M = 0 changes nothing. Share and outer
+rate were chosen at seed 100 (of the shares 0.3 and 0.6, of one rate).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from figures.experiments.personalization.runs import Rates, Whole, cost_in_words, group_of, has_rate, run_part
+from figures.experiments.personalization.runs import Rates, Whole, cost_text, group_of, has_rate, run_part
 from reporting.store import Arrays, Experiment
 
 NETWORKS = ("FC", "FixU", "RandU", "RandD")
@@ -81,7 +81,7 @@ UNUSED = {
     "wrong": (*OF_METHODS, "rounds", "milestones", "p", "weights", "components", "outer_l2", "of_what_is_trained"),
 }
 ROWS = {**TABLE, **CONTROLS, **SINGLE, **PUBLISHED, **WRONG}
-SAME = {"local": {"FixU": "FC", "RandU": "RandD"}}  # nothing of a network is in it: computed once
+SAME = {"local": {"FixU": "FC", "RandU": "RandD"}}  # does not depend on the network: computed once
 
 COMMON: dict[str, Any] = {
     "revision": 1, "seed": 0, "dtype": "float32", "alpha": 0.4, "l2": 1e-3, "batch": 128, "low": 0.4, "high": 0.8,
@@ -90,7 +90,7 @@ COMMON: dict[str, Any] = {
                                                        "rounds": {"hgp_pl": 1e-2, "hgp_mtl": 1e-2}},
     "outer_rate": {"push": {"hgp_pl": 0.1, "hgp_mtl": 0.1}, "rounds": {"hgp_pl": 0.1, "hgp_mtl": 1.0}},
     "fedprox": {"mu": 0.01}, "pfedme": {"mu": 1.0}, "pfedme_published": {"mu": 1.0}, "clustered_fl": {},
-    "of_what_is_trained": True,  # over FC models are weighed by size, and so are the costs of hyper-gradients
+    "of_what_is_trained": True,  # over FC, models and the costs of hyper-gradients are weighted by size
     "fine_tuned": {"epochs": 5, "tuning_rate": 0.03}, "wrong": {"share": 0.6, "rate": 0.3},
 }  # fmt: skip
 PAPER_RATES = {
@@ -130,7 +130,7 @@ QUICK = {"seeds": [0], "steps": 12, "push_milestones": [9, 11], "rounds": 2, "mi
 
 
 def experiments_of(size: str, *, quick: bool = False, backend: str = "numpy") -> dict[str, Experiment]:
-    """All methods over all networks with all seeds, in experiments that share nothing: their data go together.
+    """All methods over all networks with all seeds, in one experiment per group:
 
     push      gradient push over RandU and RandD
     rounds    rounds over FC and FixU
@@ -146,14 +146,14 @@ def experiments_of(size: str, *, quick: bool = False, backend: str = "numpy") ->
 
 def _needed(settings: Mapping[str, Any], group: str) -> dict[str, Any]:
     """The settings that the numbers of a group depend on."""
-    kept = {name: value for name, value in settings.items() if name not in UNUSED[group]}
+    needed = {name: value for name, value in settings.items() if name not in UNUSED[group]}
     if group == "mixtures":
         rates = {kind: {"hgp_mtl": of["hgp_mtl"]} for kind, of in settings["rates"].items()}
     elif group == "wrong":
         rates = {"push": {"fedavg": settings["rates"]["push"]["fedavg"]}}
     else:
         rates = {group: {method: rate for method, rate in settings["rates"][group].items() if method != "hgp_mtl"}}
-    return {**kept, "rates": rates, "group": group}
+    return {**needed, "rates": rates, "group": group}
 
 
 def _experiment(settings: dict[str, Any], workers: int, whole: Whole | None = None) -> Experiment:
@@ -163,13 +163,13 @@ def _experiment(settings: dict[str, Any], workers: int, whole: Whole | None = No
         parts(settings["seeds"], settings["group"], settings["rates"]),
         partial(run_part, settings),
         join,
-        None if settings["size"] == "small" else partial(cost_in_words, settings, whole=whole),
+        None if settings["size"] == "small" else partial(cost_text, settings, whole=whole),
         workers=workers,
     )
 
 
 def parts(seeds: Sequence[int], group: str, rates: Rates | None = None) -> tuple[str, ...]:
-    """network.method.seed of everything in one of GROUPS, of what has one of `rates`; the directed network first."""
+    """network.method.seed of all rows of a group that have a rate; the directed network first."""
     cells = [(net, method) for method, (_, nets) in ROWS.items() for net in nets if net not in SAME.get(method, {})]
     mine = [(net, method) for net, method in cells if group == _group(net, method) and has_rate(net, method, rates)]
     order = sorted(mine, key=lambda cell: (cell[0] != "RandD", NETWORKS.index(cell[0])))
@@ -188,11 +188,11 @@ def merged(data: Mapping[str, Arrays]) -> Arrays:
 
 
 def join(finished: Mapping[str, Arrays]) -> Arrays:
-    """Arrays of all parts side by side, under network.method.seed.name."""
+    """The arrays of all parts, as network.method.seed.name."""
     return {f"{part}.{name}": array for part, arrays in finished.items() for name, array in arrays.items()}
 
 
-def looks(data: Arrays, network: str, method: str, seed: int) -> Arrays:
+def arrays_of(data: Arrays, network: str, method: str, seed: int) -> Arrays:
     """The arrays of one part."""
     stem = f"{SAME.get(method, {}).get(network, network)}.{method}.{seed}."
     return {name.removeprefix(stem): array for name, array in data.items() if name.startswith(stem)}

@@ -1,4 +1,4 @@
-"""The personalization experiment: parts and sizes, values read off, the page, and parts in several processes."""
+"""The personalization experiment: parts and sizes, the chosen evaluations, the page, and parallel parts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 
 from figures import cli
 from figures.experiments.personalization import settings as personal
-from figures.experiments.personalization.page import best, entry, findings, scores
+from figures.experiments.personalization.page import entry, findings, scores
 from figures.experiments.personalization.refresh import stale
 from figures.experiments.personalization.runs import (
     _cost,
     base_of,
-    cost_in_words,
+    cost_text,
     make_network,
     make_task,
     rate_of,
@@ -34,6 +34,7 @@ from figures.experiments.personalization.settings import COMMON, GROUPS, SIZES, 
 from figures.options import Options
 from figures.reference import PERSONAL_PAPER
 from figures.table_personalization import comparisons
+from hgp_ref.personalization.task import best_evaluation
 from reporting.store import obtain
 
 
@@ -77,20 +78,20 @@ def test_a_row_with_another_rate_is_the_same_method_at_that_rate():
         assert not np.array_equal(made["validation"], run_part(one, f"RandD.{method}.0", {})["validation"])
 
 
-def test_rows_whose_rate_a_size_has_not_are_left_out():
-    for size, there in (("small", False), ("reduced", True), ("paper", False)):
+def test_rows_without_a_rate_are_left_out():
+    for size, included in (("small", False), ("reduced", True), ("paper", False)):
         made = experiments_of(size)["push"].parts
-        assert ("RandD.hgp_pl_chosen.0" in made) is there and "RandD.local_paper.0" in made
+        assert ("RandD.hgp_pl_chosen.0" in made) is included and "RandD.local_paper.0" in made
 
 
-def kept_at(**accuracies):
-    """Numbers of `reduced` over three seeds: 70 everywhere but over RandD where said otherwise."""
+def accuracies_at(**accuracies):
+    """Accuracies of `reduced` over three seeds: 70, or over RandD the given ones."""
     entries = {}
     for method, (_, networks) in personal.ROWS.items():
         for network in networks:
             for seed in range(3):
-                given = accuracies.get(method, 70.0) if network == "RandD" else 70.0
-                value = given[seed] if isinstance(given, list) else given
+                accuracy = accuracies.get(method, 70.0) if network == "RandD" else 70.0
+                value = accuracy[seed] if isinstance(accuracy, list) else accuracy
                 entries[f"{network}.{method}.{seed}"] = dict.fromkeys(("test_plain", "test_by_size"), value)
                 entries[f"{network}.{method}.{seed}"]["test_bottom_10"] = value
     return entries
@@ -114,11 +115,11 @@ GOOD = {"hgp_pl": [77.0, 77.1, 77.2], "fedavg": [71.5, 72.0, 70.5], "local": [68
         ({"hgp_pl": [77.0, 72.0, 78.0]}, ["HGP-PL over SGP/FedAvg"]),
     ],
 )
-def test_what_is_asked_of_the_reduced_size(changed, missed):
-    """Each average and each part of the order can be missed; a Local that is tuned better is told, not counted."""
-    rows = comparisons(kept_at(**{**GOOD, **changed}), [0, 1, 2], "reduced")
+def test_goals_of_the_reduced_size(changed, missed):
+    """Each average and each part of the order can be missed; a better tuned Local is reported but does not count."""
+    rows = comparisons(accuracies_at(**{**GOOD, **changed}), [0, 1, 2], "reduced")
     found = [row.what for row in rows if row.met is False]
-    assert len(found) == len(missed) and all(what.startswith(words) for what, words in zip(found, missed, strict=True))
+    assert len(found) == len(missed) and all(what.startswith(text) for what, text in zip(found, missed, strict=True))
     tuned = next(row for row in rows if row.what == "Local, rate chosen on validation data, RandD, this protocol")
     if tuned.ours > 68:
         assert tuned.met is None and f"above by {tuned.ours - 65:.1f}" in tuned.note and "after looking" in tuned.note
@@ -138,29 +139,29 @@ def test_tables_figure_and_page(quick):
     out, made = quick
     assert [product.fresh for product in made] == [True, True, True]
     table = (out / "table_personalization.txt").read_text(encoding="utf-8")
-    assert all(words in table for words, _ in TABLE.values()) and "[88.1 / 82.6]" in table
+    assert all(text in table for text, _ in TABLE.values()) and "[88.1 / 82.6]" in table
     assert (out / "figA3.png").stat().st_size > 10_000
-    kept = json.loads((out / "docs" / "personalization-small.json").read_text(encoding="utf-8"))
-    assert kept["accuracies"]["RandD.hgp_pl.0"]["turns"] == [0, 1] and set(kept["stamps"]) == set(GROUPS)
+    stored = json.loads((out / "docs" / "personalization-small.json").read_text(encoding="utf-8"))
+    assert stored["accuracies"]["RandD.hgp_pl.0"]["turns"] == [0, 1] and set(stored["stamps"]) == set(GROUPS)
     page = (out / "docs" / "personalization-small.md").read_text(encoding="utf-8")
     assert "**Controls" in page and "M = 10 adds" in page and "outer steps with HGP" in page
 
 
-def test_the_best_look_is_chosen_by_validation_data_alone():
+def test_the_best_evaluation_is_chosen_by_validation_data_alone():
     one = {
         "validation": np.array([[0.5, 0.5], [0.9, 0.2], [0.6, 0.6]]),
         "validation_sizes": np.array([1, 9]),
         "test": np.array([[1.0, 1.0], [1.0, 1.0], [0.2, 0.4]]),
         "test_sizes": np.array([3, 1]),
     }
-    assert best(one) == 2
+    assert best_evaluation(one["validation"], one["validation_sizes"]) == 2
     one |= {"turns": np.arange(3), "traffic": np.zeros(3), "refused": 0, "growing": 0, "splits": 0}
     for network, mean in (("FC", 25.0), ("RandD", 30.0)):  # by size, and plain
         means, bottoms = scores({f"{network}.hgp_pl.0": entry(one)}, network, "hgp_pl", [0])
         assert means[0] == pytest.approx(mean) and bottoms[0] == pytest.approx(22.0)
 
 
-def test_parts_side_by_side_are_the_same_bytes(tmp_path):
+def test_parallel_parts_give_the_same_bytes(tmp_path):
     one = experiments_of("small", quick=True)["push"]
     few = replace(one, parts=one.parts[:3])
     alone = obtain(few, tmp_path / "alone")
@@ -169,7 +170,7 @@ def test_parts_side_by_side_are_the_same_bytes(tmp_path):
     assert not obtain(replace(few, workers=2), tmp_path / "together").fresh
 
 
-def test_an_error_in_a_worker_is_told(tmp_path):
+def test_an_error_in_a_worker_is_raised(tmp_path):
     one = experiments_of("small", quick=True)["push"]
     with pytest.raises(KeyError):
         obtain(replace(one, parts=("RandD.unknown.0", "RandD.fedavg.0"), workers=2), tmp_path)
@@ -198,7 +199,7 @@ if __name__ == "__main__":
 """
 
 
-def test_an_interrupt_ends_parts_side_by_side_at_once(tmp_path):
+def test_an_interrupt_ends_parallel_parts_at_once(tmp_path):
     """Sent to all processes, as a terminal does: no worker goes on, or takes up another part."""
     (tmp_path / "program.py").write_text(INTERRUPTED, encoding="utf-8")
     command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
@@ -232,8 +233,8 @@ def test_wrong_labels_are_another_class():
     assert all((a == b).all() for a, b in zip(data.y_val, changed.y_val, strict=True))
 
 
-def test_only_what_has_changed_is_made_anew():
-    """Of kept numbers: a part that is missing, one whose rate was another, and all of a group that was not there."""
+def test_only_changed_parts_are_recomputed():
+    """A part that is missing, parts with another rate, and all parts of a missing group."""
     groups = experiments_of("reduced")
     whole = {"stamps": {name: {"settings": dict(one.settings)} for name, one in groups.items()}}
     whole["accuracies"] = {part: {} for one in groups.values() for part in one.parts}
@@ -247,7 +248,7 @@ def test_only_what_has_changed_is_made_anew():
     assert {part for part, _ in stale(whole)} - found == set(groups["wrong"].parts)
 
 
-def test_the_cost_of_a_run_is_what_it_takes(tmp_path):
+def test_the_estimated_cost_of_a_run(tmp_path):
     """Within a factor of three, at a size where a step takes milliseconds; exact at the larger ones it is for."""
     settings = {**COMMON, **SIZES["small"], "backend": "numpy", "steps": 60, "push_milestones": [50], "outer_steps": 1}
     settings |= {"size": "small", "group": "push"}
@@ -259,10 +260,10 @@ def test_the_cost_of_a_run_is_what_it_takes(tmp_path):
     assert estimated / 3 < measured < 3 * estimated + 1.0, (measured, estimated, price)
 
 
-def test_timing_looks_at_no_spectrum(monkeypatch):
+def test_timing_computes_no_spectrum(monkeypatch):
     """An estimate whose terms do not shrink ends with products on all data: minutes at the paper's size."""
 
-    def never(*given):
+    def never(*arguments):
         raise AssertionError("products on all data are no part of an iteration")
 
     monkeypatch.setattr("hgp_ref.methods.divergence.extremes", never)
@@ -275,20 +276,20 @@ def test_timing_looks_at_no_spectrum(monkeypatch):
         assert min(price.step, price.epoch, price.iteration) > 0 and price.setup >= 0
 
 
-def test_the_cost_in_words_has_all_groups():
+def test_the_cost_text_has_all_groups():
     one = experiments_of("small")["push"]
     whole = {**COMMON, **SIZES["small"], "backend": "numpy"}, ("RandD.fedavg.0", "FC.fedem.0", "FixU.hgp_mtl.0")
-    words = cost_in_words(one.settings, ("RandD.fedavg.0",), whole)
-    assert "1 parts to compute" in words and "(3 parts, " in words
+    text = cost_text(one.settings, ("RandD.fedavg.0",), whole)
+    assert "1 parts to compute" in text and "(3 parts, " in text
 
 
 def test_the_page_says_whether_the_order_holds_at_the_chosen_rate():
     at = {"fedavg_chosen": 72.0, "hgp_pl_chosen": [73.0, 75.0, 74.0], "fedavg": 71.0}
-    (line,) = [line for line in findings(kept_at(**at), [0, 1, 2]) if "chooses for SGP" in line]
+    (line,) = [line for line in findings(accuracies_at(**at), [0, 1, 2]) if "chooses for SGP" in line]
     assert "HGP-PL +2.0 (+1.0, +3.0, +2.0)" in line and "HGP-PL is above SGP on each seed" in line
     assert "moves SGP by +1.0 (+1.0, +1.0, +1.0)" in line
     at["hgp_pl_chosen"] = [73.0, 71.9, 75.0]
-    assert any("HGP-PL is not above SGP on each seed" in line for line in findings(kept_at(**at), [0, 1, 2]))
+    assert any("HGP-PL is not above SGP on each seed" in line for line in findings(accuracies_at(**at), [0, 1, 2]))
 
 
 PROGRAM = """
@@ -306,7 +307,7 @@ print(obtain(replace(one, parts=one.parts[:3]), Path(FOLDER)).stamp["sha256"])
 
 @pytest.mark.slow
 @pytest.mark.skipif("HGP_REF_EMNIST" not in os.environ, reason="needs EMNIST")
-def test_the_papers_size_killed_and_taken_up_again(tmp_path):
+def test_a_killed_run_of_the_papers_size_resumes(tmp_path):
     """Its network and its data with few clients, images and steps: SIGKILL after a part, then the same bytes."""
 
     def start(folder):
@@ -314,16 +315,16 @@ def test_the_papers_size_killed_and_taken_up_again(tmp_path):
         root = Path(__file__).parents[2]
         return subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    whole, words = start(tmp_path / "whole").communicate()
-    assert b"a step of all clients takes" in words and b"parts to compute" in words
+    whole, text = start(tmp_path / "whole").communicate()
+    assert b"a step of all clients takes" in text and b"parts to compute" in text
     killed = start(tmp_path / "pieces")
     while len(list((tmp_path / "pieces").glob("*.parts/*.npz"))) < 1 and killed.poll() is None:
         time.sleep(0.01)
     os.kill(killed.pid, signal.SIGKILL)
     killed.communicate()
-    kept = {path.name for path in (tmp_path / "pieces").glob("*.parts/*.npz")}
-    assert 1 <= len(kept) < 3
-    again, words = start(tmp_path / "pieces").communicate()
-    assert again == whole != b"" and f"{3 - len(kept)} parts to compute".encode() in words
+    stored = {path.name for path in (tmp_path / "pieces").glob("*.parts/*.npz")}
+    assert 1 <= len(stored) < 3
+    again, text = start(tmp_path / "pieces").communicate()
+    assert again == whole != b"" and f"{3 - len(stored)} parts to compute".encode() in text
     files = [next(folder.glob("*.npz")).read_bytes() for folder in (tmp_path / "whole", tmp_path / "pieces")]
     assert files[0] == files[1]
