@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cli.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     for option in ("rounds", "pairs"):
         if getattr(options, option) < 1:
-            cli.error(f"--{option}={getattr(options, option)} given, needed an integer >= 1")
+            cli.error(f"--{option} must be an integer >= 1, got {getattr(options, option)}")
     try:
         commit = _git("rev-parse", "--verify", "--quiet", f"{options.ref}^{{commit}}").decode().strip()
     except subprocess.CalledProcessError:

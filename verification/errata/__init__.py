@@ -35,7 +35,7 @@ def verify(run: Run, numbers: Sequence[int] = ()) -> Result:
     """Show the errata of the given numbers, all by default."""
     unknown = sorted(set(numbers) - set(ERRATA))
     if unknown:
-        raise ValueError(f"erratum {unknown[0]} given, needed numbers from 1 to {max(ERRATA)}")
+        raise ValueError(f"errata must be numbers from 1 to {max(ERRATA)}, got {unknown[0]}")
     chosen = sorted(set(numbers)) or list(ERRATA)
     rows = [ERRATA[k].row(run) for k in chosen]
     return Result(rows, [draw_weights(stability.all_debiased_errors(run))] if 25 in chosen else [])
