@@ -35,7 +35,7 @@ from hgp_ref.baselines.rules import CORRECTED, Consensus, Diffusion, Svrg, Track
 from hgp_ref.bilevel.trajectory import Path
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem
-from hgp_ref.validation import Between, Boolean, Choice, Positive, Probability, checked
+from hgp_ref.validation import Between, Boolean, Choice, Positive, Probability, boolean, checked
 
 
 @checked(lr=Positive(), inner_lr=Positive(), aux_lr=Positive(), momentum=Probability())
@@ -302,7 +302,8 @@ def gbdsbo(
     >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
     True
     """
-    estimator = HessianGossip(mixing, ell, terms, options.get("shared", False))
+    shared = boolean("shared", options.get("shared", False))
+    estimator = HessianGossip(mixing, ell, terms, shared)
     method = SingleLoop("GBDSBO", Consensus(inner_lr), estimator, Consensus(lr))
     return run(method, problem, lam, net, outer_steps, **options)
 
@@ -349,7 +350,7 @@ def dbo(
     >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
     True
     """
-    shared = options.get("shared", False)
+    shared = boolean("shared", options.get("shared", False))
     estimator = JacobianTracking(jhip_lr, shared=shared, tracked=not shared)
     lam_rule = Tracking(lr) if tracking else Consensus(lr)
     method = Nested("DBOGT" if tracking else "DBO", Consensus(inner_lr), estimator, lam_rule,

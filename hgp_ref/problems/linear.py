@@ -97,10 +97,11 @@ class LinearProblem(InstanceProblem, FullProblem):
 
     def gradient_at(self, lam: Array) -> Callable[..., Array]:
         view, xp, loss = self._train.all, self._xp, self._loss
+        runs = check_argument("lam", lam, view.features, (self.n_clients, self.dim_lam), "n_clients, dim_lam")
         weight, rate = self._weight(lam, view)[..., None], self._rate(lam)
 
         def gradient(x: Array, batch: Batch = None) -> Array:
-            if batch is not None or x.ndim > 2 or lam.ndim > 2:
+            if batch is not None or x.ndim > 2 or runs:
                 return self.inner_grad(x, lam, batch)
             return view.adjoint(weight * loss.slope(view.forward(x, xp=xp), view.targets, xp=xp), xp=xp) + rate * x
 

@@ -162,6 +162,12 @@ def test_bad_arguments_are_named(change, message):
         hgp.train(problem, given["lam"], hgp.networks.FullyConnected(3), hgp.training.SGP(**settings), x0=given["x0"])
 
 
+def test_lam_of_another_dtype_is_refused():
+    problem, _, lam = logistic()
+    with pytest.raises(TypeError, match="lam must have the problem's dtype float64, got float32"):
+        hgp.sgp(problem, lam.astype(np.float32), hgp.networks.FullyConnected(3), steps=5, lr=0.1)
+
+
 @pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e300])
 def test_an_unmet_tolerance_is_reported_at_any_scale(scale):
     A, b, C, target = quadratic_data()
