@@ -271,9 +271,10 @@ def test_fields_of_the_wrong_type_are_refused(name, tmp_path):
     assert hgp.load(path) == result
 
 
-def test_counts_of_a_ledger_are_numbers(tmp_path):
-    path = tampered(Traffic(1, 2, 3, 4).save(tmp_path / "t.npz"), lambda r: r["fields"].update(messages=None))
-    with pytest.raises(ValueError, match=r"Traffic\.messages must be of type Numbers, got None"):
+@pytest.mark.parametrize("wrong", [None, True, "3"], ids=repr)
+def test_counts_of_a_ledger_are_numbers(wrong, tmp_path):
+    path = tampered(Traffic(1, 2, 3, 4).save(tmp_path / "t.npz"), lambda r: r["fields"].update(messages=wrong))
+    with pytest.raises(ValueError, match=rf"Traffic\.messages must be of type Numbers, got {wrong!r}"):
         hgp.load(path)
 
 

@@ -234,6 +234,19 @@ def test_a_certified_run_is_resumed(tmp_path):
     assert path == optimise(problem, lam, net, outer_steps=3, **settings)
 
 
+@pytest.mark.parametrize(
+    ("new", "kept"), [((0.0, 3.0), (1.0, 2.0)), ((1.5, 3.0), (1.5, 2.0)), ((0.0, 1.5), (1.0, 1.5))]
+)
+def test_a_refinement_never_widens_the_interval(new, kept, monkeypatch):
+    loop = object.__new__(certified.CertifiedLoop)
+    monkeypatch.setattr(certified.CertifiedLoop, "_corrected", lambda self, state, x, lam: (x, 1.2))
+    monkeypatch.setattr(certified.CertifiedLoop, "_interval", lambda self, *point: (certified.Interval(*new), 0.0))
+    state = SimpleNamespace(lam=[0.0], x=0.0, k=1, outer_cost=[1.0, 1.1])  # the corrected x is not used: 1.2 > 1.0
+    state.certified = SimpleNamespace(refinements=0, interval=(1.0, 2.0))
+    loop._refine(state)
+    assert tuple(state.certified.interval) == kept and state.certified.refinements == 1
+
+
 # The intervals themselves
 
 

@@ -169,6 +169,15 @@ def test_another_schedule_with_the_same_repr_is_refused(tmp_path):
         optimise(problem, lam, nets[1], file=file, **SETTINGS)
 
 
+def test_a_schedule_that_differs_in_its_last_graph_only_is_refused(tmp_path):
+    problem, _, lam = logistic()
+    graphs, file = [m / m.sum(axis=0) for m in np.random.default_rng(0).random((59, 3, 3))], tmp_path / "loop.npz"
+    nets = [hgp.networks.Schedule(graphs), hgp.networks.Schedule([*graphs[:-1], graphs[0]])]
+    optimise(problem, lam, nets[0], file=file, **SETTINGS | {"outer_steps": 1})
+    with pytest.raises(ValueError, match="belongs to a run with another graphs"):
+        optimise(problem, lam, nets[1], file=file, **SETTINGS)
+
+
 PROGRAM = """
 import sys
 sys.path.insert(0, {tests!r})

@@ -250,3 +250,17 @@ def test_a_spectrum_outside_by_rounding_counts():
         - bounds.chebyshev_push_sum(twice, 0.99, 1.01).terms["rounding"]
     )
     assert more >= 1.5 * outside, "once in w*, once injected"
+
+
+@pytest.mark.parametrize("M", [2, 3, 4])
+def test_disagreement_that_grows_by_the_curvature_of_single_clients_is_bounded(M):
+    """Two of 20 clients have H_i = 10 and opposite gradients, and nothing is averaged. H̄ = 1, but their terms grow."""
+    H, f_x = np.zeros((20, 1, 1)), np.zeros((20, 1))
+    H[:2], f_x[:2, 0] = 10.0, (1.0, -1.0)
+    c = bounds.realised_constants(H, np.ones((20, 1, 1)), f_x, 1.0, [np.eye(20)] * M)
+    w, r = np.zeros_like(f_x), f_x
+    for _ in range(M):  # p = r, since low = high = 1
+        w, r = w + r, r - H[:, 0] * r
+    bound = bounds.chebyshev_push_sum(c, 1.0, 1.0)
+    assert bound.applicable and np.linalg.norm(w) <= bound.total  # w* = 0
+    assert np.all(np.linalg.norm(w, axis=1) <= bound.per_client)

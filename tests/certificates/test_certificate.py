@@ -42,6 +42,15 @@ def test_runs_are_covered(seed, n, steps, M, batch):
     assert np.all(errors <= found.bound) and np.all(errors <= found.decentralised_bound)
 
 
+def test_clients_average_over_graphs_that_the_run_has_not_used():
+    problem, lam = logistic(3, 3, 0)
+    x, avg = exact.inner_solution(problem, lam), hgp.PushSum(hgp.networks.RandomDirected(3, seed=1), 2)
+    est = hgp.hypergradient(problem, x, lam, avg, eta=0.3, iterations=7)
+    found, after, from_start = (hgp.certify(problem, x, lam, est, avg, first_call=call) for call in (None, 7, 0))
+    np.testing.assert_array_equal(found.decentralised, after.decentralised)
+    assert not np.array_equal(found.decentralised, from_start.decentralised)
+
+
 def test_tight_where_it_should_be():
     problem, lam = logistic(3, 5, 1, N=60)
     x = exact.inner_solution(problem, lam)

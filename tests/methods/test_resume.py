@@ -100,6 +100,16 @@ def test_other_methods_continue_to_converge(method):
         assert_close(halves(method, 300, 500, case=case).value, truth, 1e-12)
 
 
+def test_tracking_continues_with_the_gradients_that_it_has_tracked():
+    """Without them the first steps would follow each client's own gradient again, which does not vanish at w*."""
+    problem, x, lam = quadratic()
+    first = run(problem, x, lam, hgp.PushSum(NET, 3), method=Tracking(0.3), iterations=600)
+    later = hgp.PushSum(NET.after(int(first.traffic.rounds)), 3)
+    resumed = quiet(problem, x, lam, later, method=Tracking(0.3), iterations=1, resume=first)
+    assert_close(resumed.residual_norms[0], np.linalg.norm(first.state.y, axis=1).max(), 1e-12)
+    assert_close(resumed.value, exact.hypergradient(problem, x, lam), 1e-10)
+
+
 def test_bad_arguments_are_named():
     problem, x, lam = quadratic()
     est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), method=Tracking(0.3), iterations=5)

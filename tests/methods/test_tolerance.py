@@ -96,8 +96,18 @@ def test_no_warning_if_the_tolerance_is_met_or_the_user_stops_the_run(case):
     assert recorded(MET[case]) == []
 
 
+def test_sums_are_divided_by_their_weights_before_they_are_compared_with_a_tolerance():
+    problem, x, lam = quadratic()
+    avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 2, debias="conserve")
+    est = hgp.hypergradient(problem, x, lam, avg, eta=0.5, iterations=4)
+    omega = hgp.exact.push_sum_weights(avg.net, 2, 3)
+    assert np.ptp(omega) > 0.1
+    norms = np.linalg.norm(est.state.residual / omega[:, None], axis=1)
+    assert est.residual_norms[-1] == pytest.approx(norms.max(), rel=1e-12)
+
+
 def test_a_tolerance_met_after_the_last_check_is_met():
-    """Training looks every 32 steps; the end of a run is judged, too."""
+    """Training checks every 32 steps, and at the end of a run."""
     problem, _, lam = logistic()
     tol = 2.0 * float(train(steps=5).grad_norm)
     tol /= float(np.linalg.norm(problem.inner_grad(np.zeros((3, 4)), lam).mean(axis=0)))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.libraries import assert_close, identity_rtol
 
-from .cases import KINDS, make, settings
+from .cases import KINDS, MAPPED, make, settings
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -35,6 +35,22 @@ def test_norms_of_jacobians_lie_between_the_largest_singular_value_and_all_of_th
     jacobian, told = c.problem.jacobian(c.x, c.lam), c.problem.jacobian_norms(c.x, c.lam)
     assert np.all(np.linalg.norm(jacobian, 2, axis=(1, 2)) <= told * (1 + 1e-14))
     assert np.all(told <= np.linalg.norm(jacobian, axis=(1, 2)) * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("kind", MAPPED)
+def test_lipschitz_constants_of_mapped_rates_hold_along_segments(kind):
+    c, rng = make(kind), np.random.default_rng(1)
+    theta = c.lam + 1.0  # rates λ = exp(θ) above 1, so that constants along θ are larger than those along λ
+    nu = c.problem.lipschitz(theta)
+    for _ in range(50):
+        x, step = rng.standard_normal((2, *c.x.shape))
+        ends = [(c.problem.outer_grad(p, theta)[0], c.problem.jacobian(p, theta), c.problem.hessian(p, theta))
+                for p in (x, x + step)]  # fmt: skip
+        f_x, J, H = (after - before for before, after in zip(*ends, strict=True))
+        length = np.linalg.norm(step, axis=1) * (1 + 1e-12)
+        assert np.all(np.linalg.norm(f_x, axis=1) <= nu.nu_fx * length)
+        assert np.all(np.linalg.norm(J, 2, axis=(1, 2)) <= nu.nu_J * length)
+        assert np.all(np.linalg.norm(H, 2, axis=(1, 2)) <= nu.nu_H * length)
 
 
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=4)

@@ -129,6 +129,7 @@ def test_quadratic_costs_stay_within_their_allowance_where_everything_cancels(dt
             rhs = (problem._b - np.einsum("nkd,nk->nd", problem._C, lam)).astype(np.float64)
             x = np.linalg.solve(problem._A.astype(np.float64), rhs[..., None])[..., 0].astype(dtype)  # ∂g = 0
             shares(problem, 1e-9 / dtype_of(offset, dtype) * x, 0 * lam, x)  # b alone, beside which A x is nothing
+            shares(problem, x, dtype_of(1e6 * offset, dtype) * lam, x)  # terms with λ, beside which others are nothing
             for name, share in shares(problem, x, lam, rng.normal(size=x.shape).astype(dtype)).items():
                 most[name] = max(most.get(name, 0.0), share)
     assert all(share > 0.05 for share in most.values()), most  # no allowance is loose
