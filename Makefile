@@ -30,9 +30,13 @@ help:
 	@echo "make docs-test  check its pages in a browser (Chromium)"
 	@echo "make lint       ruff, mypy and codespell"
 
+# The figures are drawn beside the verification; their output follows at the end.
 reproduce: $(VENV)/.ready-test
-	$(BIN)/python -m verification
-	$(BIN)/python -m figures all --variant both
+	@mkdir -p results
+	@echo "python -m verification, and beside it python -m figures all --variant both > results/figures.log"
+	@$(BIN)/python -m figures all --variant both > results/figures.log 2>&1 & figures=$$!; \
+	$(BIN)/python -m verification; verified=$$?; echo "waiting for the figures: results/figures.log"; \
+	wait $$figures; drawn=$$?; cat results/figures.log; test $$verified = 0 -a $$drawn = 0
 	$(BIN)/python -m reporting
 
 test: $(VENV)/.ready-test
