@@ -21,6 +21,7 @@ from reporting.store import obtain
 from reporting.table import Table
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.xdist_group("figures")  # one quick run, on one worker
 ROOT = Path(__file__).parents[2]
 
 

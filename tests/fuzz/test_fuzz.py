@@ -14,6 +14,8 @@ from fuzz import coverage
 from fuzz.pool import Worker
 from fuzz.values import BAD
 
+pytestmark = pytest.mark.xdist_group("fuzz")  # one worker process with its table
+
 EXAMPLES = 1500
 LENGTHS = {  # 10**9 is long, not absurd
     *("steps", "iterations", "calls", "call", "count", "max_iterations", "max_rounds", "outer_steps", "terms"),

@@ -384,7 +384,7 @@ def test_sizes_of_products_are_linear_in_absolute_values(kind, smooth):
         np.testing.assert_allclose(columns, parts, rtol=1e-9)
 
 
-@pytest.mark.parametrize("library", ["torch", "array_api_strict", "jax.numpy"])
+@pytest.mark.parametrize("library", ["torch", "array_api_strict", pytest.param("jax.numpy", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["weights", "mixture"])
 def test_other_libraries(kind, library):
     pytest.importorskip(library.partition(".")[0])
