@@ -61,7 +61,7 @@ def _stepping(dtype: str, quick: bool) -> Report:
         "hgp_ref, pulled (CSR)": lambda: kernels.pull_step(graph[0], graph[1], graph[2], z, out),
         "hgp_ref, pushed (lists)": lambda: kernels.push_step(lists[0], lists[1], z, out),
         "row loop, pulled": lambda: kernels.pull_rows(0, n, *graph, z, out),
-        "row loop, pushed": lambda: kernels.push_rows(0, n, *lists, z, out, 0),
+        "row loop, pushed": lambda: kernels.push_rows(0, n, *lists, z, out),
         "scipy.sparse": sparse.scipy_product(graph, z),
         "torch CSR": sparse.torch_product(graph, z),
         "one read of z": lambda: limits.read(z),
