@@ -23,7 +23,7 @@ def declared() -> dict[str, str]:
     names = {"test", *(n.id for n in ast.walk(lists["test"]) if isinstance(n, ast.Name))}
     texts = [core, *(lists[name] for name in names if name in lists)]
     strings = [n.value for text in texts for n in ast.walk(text) if isinstance(n, ast.Constant)]
-    return dict(re.fullmatch(r"([\w-]+)>=([\d.]+)", string).groups() for string in strings)
+    return dict(re.fullmatch(r"([\w-]+)>=([\d.]+)(?:,<[\d.]+)?", string).groups() for string in strings)
 
 
 def test_every_lower_end_is_installed_by_test_oldest():

@@ -108,8 +108,8 @@ def test_a_process_with_another_package_is_refused(tmp_path):
     [
         (["HEAD", "no-such"], "no-such"),
         (["no-such-ref"], "REF must be a commit of the repository at"),
-        (["HEAD", "--pairs", "0"], "--pairs=0"),
-        (["HEAD", "--rounds", "-1"], "--rounds=-1"),
+        (["HEAD", "--pairs", "0"], "--pairs must be an integer >= 1, got 0"),
+        (["HEAD", "--rounds", "-1"], "--rounds must be an integer >= 1, got -1"),
     ],
 )
 def test_wrong_words_are_refused(words, said, capsys):

@@ -109,5 +109,5 @@ def test_a_wrong_number_is_seen():
 
 
 def test_unknown_numbers_are_refused():
-    with pytest.raises(ValueError, match="erratum 31 given"):
+    with pytest.raises(ValueError, match="errata must be numbers from 1 to 30, got 31"):
         errata.verify(Run(quick=True), [31])
