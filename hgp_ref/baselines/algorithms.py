@@ -302,8 +302,7 @@ def gbdsbo(
     >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
     True
     """
-    shared = boolean("shared", options.get("shared", False))
-    estimator = HessianGossip(mixing, ell, terms, shared)
+    estimator = HessianGossip(mixing, ell, terms, options.get("shared", False))
     method = SingleLoop("GBDSBO", Consensus(inner_lr), estimator, Consensus(lr))
     return run(method, problem, lam, net, outer_steps, **options)
 
