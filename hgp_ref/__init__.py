@@ -62,7 +62,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"hgp_ref.{_NAMES[name]}"), name)
         globals()[name] = value
         return value
-    if name == "__version__":  # of the installed package; setup.py is the only place that states it
+    if name == "__version__":  # of the installed package; pyproject.toml states it
         from importlib.metadata import version
 
         return version("hgp_ref")

@@ -7,9 +7,12 @@ user through `Backend.asarray`, nowhere else: tests count the transfers here. No
 
 from __future__ import annotations
 
+import functools
 import importlib
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import array_api_compat as compat
 import numpy as np
@@ -18,8 +21,15 @@ __all__ = ["Backend", "array_namespace", "device", "from_host", "get_backend", "
 
 Array = Annotated[Any, "an array of any library that follows the array API standard"]
 Namespace = Any  # the module with its functions
+T = TypeVar("T")
 
-EXTRAS = {"cupy": "gpu", "torch": "torch", "jax": "jax", "array_api_strict": "test"}
+# How products of float32 matrices keep all digits on a GPU.
+TF32_OFF = {
+    "cupy": "unset CUPY_TF32",
+    "torch": 'torch.set_float32_matmul_precision("highest")',
+    "jax": 'jax.config.update("jax_default_matmul_precision", "float32")',
+}
+EXTRAS = {"cupy": "cuda13", "torch": "torch", "jax": "jax", "array_api_strict": "test"}
 
 
 # Libraries by name ----------------------------------------------------------------------------------------------------
@@ -55,17 +65,23 @@ class Backend:
             ) from error
         if self.name == "numpy":
             return host
-        placed = self.xp.asarray(host, device=self.device)
+        placed = _place(self.xp, host, self.device)
         if str(host.dtype) not in str(placed.dtype):
             raise TypeError(
-                f"{self.name} made {placed.dtype} of {host.dtype}; for 64 bits JAX needs "
+                f"{self.name} converted {host.dtype} to {placed.dtype}; for 64-bit numbers JAX needs "
                 "jax.config.update('jax_enable_x64', True)"
             )
         return placed
 
 
-def get_backend(name: str) -> Backend:
+def get_backend(name: str, device: Any = None) -> Backend:
     """The array library called `name`: "numpy", "cupy", "torch", "jax" or "array_api_strict".
+
+    Parameters
+    ----------
+    device : where arrays are made. By default the library's current device. A number k is the k-th accelerator:
+        cupy.cuda.Device(k), torch.device("cuda:k") or jax.devices()[k]. Text is what the library calls the device, such
+        as "cuda:1" or "cpu". A device of the library is taken as it is.
 
     Raises
     ------
@@ -73,6 +89,8 @@ def get_backend(name: str) -> Backend:
         The library is not installed; the message names the extra that installs it.
     RuntimeError
         CuPy finds no usable GPU.
+    ValueError
+        There is no such device.
 
     Examples
     --------
@@ -82,31 +100,90 @@ def get_backend(name: str) -> Backend:
     if not isinstance(name, str):
         raise TypeError(f"name must be the name of an array library, got {name!r} ({type(name).__name__})")
     if name == "numpy":
+        if device not in (None, "cpu"):
+            raise ValueError(f"device must be 'cpu' for NumPy, got {device!r}")
         return Backend(name, compat.array_namespace(np.empty(0)), "cpu")
     if name not in EXTRAS:
         raise ValueError(f"backend name must be one of {', '.join(map(repr, ['numpy', *EXTRAS]))}, got {name!r}")
     try:
         library = importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"backend {name!r} is not installed: pip install 'hgp_ref[{EXTRAS[name]}]'") from error
-    if name == "cupy":
-        _require_gpu(library)
-    if name == "array_api_strict":  # its second device refuses every implicit transfer, as a GPU would
-        empty = library.empty(0, device=library.Device("device1"))
-    elif name == "jax":
-        empty = importlib.import_module("jax.numpy").empty(0)
-    else:
-        empty = library.empty(0)
-    return Backend(name, compat.array_namespace(empty), device(empty))
+        other = " (cuda12 with a driver for CUDA 12)" if name == "cupy" else ""
+        raise ImportError(f"backend {name!r} is not installed: pip install 'hgp_ref[{EXTRAS[name]}]'{other}") from error
+    gpus = _gpus(library) if name == "cupy" else 0
+    if name == "array_api_strict" and device is None:
+        device = "device1"  # it refuses every implicit transfer, as a GPU would
+    try:
+        chosen = None if device is None else _read_device(name, library, device, gpus)
+        if name == "cupy":
+            with chosen or NO_CHANGE:
+                empty = library.empty(0)
+        else:
+            empty = (importlib.import_module("jax.numpy") if name == "jax" else library).empty(0, device=chosen)
+    except (TypeError, ValueError, RuntimeError, AssertionError, IndexError) as error:  # as the libraries please
+        raise ValueError(f"device must be a device of {name}, got {device!r}: {error}") from error
+    return Backend(name, compat.array_namespace(empty), compat.device(empty))
 
 
-def _require_gpu(cupy: Any) -> None:
+def _gpus(cupy: Any) -> int:
+    """The number of GPUs that CuPy finds; RuntimeError if there is none."""
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # CuPy raises its own CUDARuntimeError, which cannot be named without importing it
         raise RuntimeError(f"CuPy is installed but finds no usable GPU: {error}") from error
     if count < 1:
         raise RuntimeError("CuPy is installed but finds no usable GPU: 0 CUDA devices")
+    return count
+
+
+def _read_device(name: str, library: Any, device: Any, gpus: int) -> Any:
+    """The device of the library that `device`, a number, text or a device, stands for."""
+    number = None
+    if isinstance(device, int) and not isinstance(device, bool):
+        number = device
+    elif isinstance(device, str) and device.rpartition(":")[2].isdigit():
+        number = int(device.rpartition(":")[2])
+    if name == "cupy":
+        if number is None and not isinstance(device, library.cuda.Device):
+            raise TypeError("it must be a number, 'cuda:k' or a cupy.cuda.Device")
+        chosen = device if number is None else library.cuda.Device(number)
+        if not 0 <= chosen.id < gpus:
+            raise ValueError(f"there are {gpus} GPUs")
+        return chosen
+    if name == "torch":
+        return library.device(f"cuda:{device}" if device == number else device)
+    if name == "jax":
+        if not isinstance(device, str) and number is None:
+            return device
+        platform = device.rpartition(":")[0] or device if isinstance(device, str) and device != str(number) else None
+        return library.devices(platform)[number or 0]
+    return library.Device(device) if isinstance(device, str) else device
+
+
+TF32_OFF = {  # what turns it off, by library
+    "cupy": "unset CUPY_TF32",
+    "torch": 'torch.set_float32_matmul_precision("highest")',
+    "jax": 'jax.config.update("jax_default_matmul_precision", "float32")',
+}
+
+
+def hardware(backend: Backend) -> list[str]:
+    """Lines about the device of CuPy and PyTorch on a GPU: name, memory, CUDA; empty for others."""
+    library = sys.modules.get(backend.name)
+    if backend.name == "cupy" and library is not None:
+        runtime = library.cuda.runtime
+        properties = runtime.getDeviceProperties(backend.device.id)
+        versions = [divmod(v // 10, 100) for v in (runtime.runtimeGetVersion(), runtime.driverGetVersion())]
+        free, total = runtime.memGetInfo()
+        return [
+            f"{properties['name'].decode()}, compute capability {properties['major']}.{properties['minor']}, "
+            f"{total / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB free, {properties['multiProcessorCount']} "
+            f"multiprocessors; CUDA runtime {versions[0][0]}.{versions[0][1]}, driver {versions[1][0]}.{versions[1][1]}"
+        ]
+    if backend.name == "torch" and library is not None and backend.device.type == "cuda":
+        properties = library.cuda.get_device_properties(backend.device)
+        return [f"{properties.name}, {properties.total_memory / 2**30:.1f} GiB of memory; CUDA {library.version.cuda}"]
+    return []
 
 
 # Library, device and dtype of an array --------------------------------------------------------------------------------
@@ -122,13 +199,13 @@ def array_namespace(*arrays: Array) -> Namespace:
     """
     present = [a for a in arrays if a is not None]
     for a in present:
-        if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
+        if not is_array(a):
             raise TypeError(f"arrays must be arrays of a library (NumPy, CuPy, PyTorch, JAX, ...), got {_type(a)}")
     try:
         return compat.array_namespace(*present)
     except TypeError as error:
         names = ", ".join(sorted(set(map(_type, present))))
-        raise TypeError(f"arrays of several libraries together: {names}; move them to one") from error
+        raise TypeError(f"arrays must come from one library, got {names}") from error
 
 
 def device(x: Array) -> Any:
@@ -147,6 +224,48 @@ def device(x: Array) -> Any:
         raise _no_array("x", x) from error
 
 
+def on_device_of(*values: Any) -> AbstractContextManager[Any]:
+    """A context in which the device of the first CuPy array among `values` is CuPy's current device.
+
+    Of a list or tuple the first entry counts.
+
+    CuPy makes new arrays on the current device, whatever the device of the operands. Other libraries compute where
+    their arrays are; for them the context does nothing.
+    """
+    if "cupy" in sys.modules:
+        for value in values:
+            first = value[0] if isinstance(value, list | tuple) and value else value
+            if compat.is_cupy_array(first):
+                return first.device
+    return NO_CHANGE
+
+
+NO_CHANGE = nullcontext()
+
+
+def elsewhere(*values: Any) -> Array | None:
+    """The first CuPy array among `values`, if it is on another device than CuPy's current one; otherwise None."""
+    if "cupy" in sys.modules:
+        for value in values:
+            if compat.is_cupy_array(value):
+                return value if value.device.id != type(value.device)().id else None
+    return None
+
+
+def computes_on_device(function: T) -> T:
+    """A decorator: the device of the first CuPy array among the arguments is CuPy's current device during a call."""
+    call: Any = function
+
+    @functools.wraps(call)
+    def on_device(*args: Any, **options: Any) -> Any:
+        if "cupy" not in sys.modules:
+            return call(*args, **options)
+        with on_device_of(*args, *options.values()):
+            return call(*args, **options)
+
+    return on_device  # type: ignore[return-value]
+
+
 def host_dtype(x: Array) -> np.dtype:
     """The NumPy dtype with the same name as the dtype of `x`."""
     try:
@@ -160,9 +279,14 @@ def is_numpy(x: Array) -> bool:
     return isinstance(x, np.ndarray)
 
 
+def is_array(x: Any) -> bool:
+    """Whether `x` is an array of some library; NumPy scalars are not."""
+    return bool(compat.is_array_api_obj(x)) and not isinstance(x, np.generic)
+
+
 def addressable(x: Array) -> bool:
     """Whether other libraries, such as MPI, may read and write the memory of `x`: NumPy, CuPy, PyTorch."""
-    if isinstance(x, np.generic) or not compat.is_array_api_obj(x):
+    if not is_array(x):
         raise _no_array("x", x)
     return isinstance(x, np.ndarray) or compat.is_torch_array(x) or compat.is_cupy_array(x)
 
@@ -187,6 +311,24 @@ def _no_array(name: str, x: Any) -> TypeError:
 
 def _type(x: Any) -> str:
     return f"{type(x).__module__}.{type(x).__name__}"
+
+
+def add_at(out: Array, index: Array, values: Array) -> Array:
+    """`out` (k, …) with values[j] added to row index[j] for every j; NumPy, CuPy, PyTorch and JAX.
+
+    The order of additions on a GPU is not determined, so neither is the rounding of the result.
+    """
+    if isinstance(out, np.ndarray):
+        np.add.at(out, index, values)
+        return out
+    if compat.is_torch_array(out):
+        return out.index_add_(0, index, values)
+    if compat.is_jax_array(out):
+        return out.at[index].add(values)
+    if compat.is_cupy_array(out):
+        array_namespace(out).add.at(out, index, values)
+        return out
+    raise TypeError(f"sparse features need arrays of NumPy, CuPy, PyTorch or JAX, got {_type(out)}")
 
 
 # Between host and device ----------------------------------------------------------------------------------------------
@@ -231,12 +373,27 @@ def from_host(a: np.ndarray, *, like: Array) -> Array:
         raise TypeError(f"a must be an array on the host, got {type(a).__name__}: {error}") from error
     if isinstance(like, np.ndarray):
         return a
-    if not compat.is_array_api_obj(like) or isinstance(like, np.generic):
+    if not is_array(like):
         raise _no_array("like", like)
-    xp = compat.array_namespace(like)
     if compat.is_torch_array(like):  # torch would share memory with the host array, and warns of read-only ones
-        return xp.asarray(a.copy(), device=device(like))
-    return xp.asarray(a, device=device(like))
+        a = a.copy()
+    return _place(compat.array_namespace(like), a, device(like))
+
+
+def _place(xp: Namespace, a: np.ndarray, where: Any) -> Array:
+    """The host array `a` on the device `where`; TypeError if the library has no such dtype."""
+    try:
+        return xp.asarray(a, device=where)
+    except (TypeError, ValueError) as error:  # CuPy raises ValueError
+        library = xp.__name__.removeprefix("array_api_compat.").partition(".")[0]
+        raise TypeError(f"a must have a dtype that {library} supports, got {a.dtype}") from error
+
+
+def unit_vectors(k: int, like: Array) -> Array:
+    """The k-th unit vector in every row of an array like `like` (n, d), made on its device."""
+    xp = compat.array_namespace(like)
+    row = xp.astype(xp.arange(like.shape[-1], device=device(like)) == k, like.dtype)
+    return xp.zeros_like(like) + row
 
 
 def host_float64(x: Array) -> np.ndarray:
@@ -257,7 +414,7 @@ def scalar(x: Array) -> float:
 
 def all_finite(x: Array) -> bool:
     """Whether no entry of `x` is NaN or infinite; one scalar moves to the host."""
-    if not compat.is_array_api_obj(x) or isinstance(x, np.generic):
+    if not is_array(x):
         raise _no_array("x", x)
     xp = compat.array_namespace(x)
     try:

@@ -1,13 +1,18 @@
 """`python -m hgp_ref check`: is this installation correct, and how fast is it?
 
-    python -m hgp_ref check --backend cupy --dtype float32
+    python -m hgp_ref check --backend cupy --dtype float32 --device 1
+    python -m hgp_ref check --backend cupy --report
     mpiexec -n 4 python -m hgp_ref check --mpi
 
 The first command compares the core on an array library with the explicit reference in float64 on NumPy. The error of a
 case is max |core − reference| / max |reference|. Two ways of computing the same numbers may differ by 1000 eps of the
-dtype, and iterations that converge to the truth by 4 √eps. The times of the core operations follow.
+dtype, and iterations that converge to the truth by 4 √eps. The times of the core operations follow. In float32 the
+output says whether the library computes products in TF32, which keeps 11 bits of each factor.
 
-The second command compares MPI with the simulation. Every rank computes the simulation of all clients and compares the
+The second command checks both dtypes, measures the core against the memory bandwidth of the device and prints a block
+that can be sent to the authors.
+
+The third command compares MPI with the simulation. Every rank computes the simulation of all clients and compares the
 rows of its own clients, bit for bit. Latency and bandwidth between the first and the last rank follow, then the time of
 a step and of an HGP iteration against one process that holds all clients. Rank 0 prints.
 """
@@ -17,17 +22,31 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import exact
-from hgp_ref.backend import EXTRAS, Array, Backend, array_namespace, get_backend, host_float64, scalar, to_host
+from hgp_ref.backend import (
+    EXTRAS,
+    TF32_OFF,
+    Array,
+    Backend,
+    array_namespace,
+    get_backend,
+    hardware,
+    host_float64,
+    on_device_of,
+    scalar,
+    to_host,
+)
 from hgp_ref.methods.driver import hypergradient
 from hgp_ref.methods.series import Chebyshev, Neumann
 from hgp_ref.methods.tracking import Tracking
@@ -55,14 +74,22 @@ def main(arguments: Sequence[str] | None = None, *, scale: int = 1) -> int:
     )
     parser.add_argument("--backend", default="numpy", choices=["numpy", *EXTRAS])
     parser.add_argument("--dtype", default="float64", choices=["float32", "float64"])
+    parser.add_argument("--device", help="a number, such as 1 for the second GPU, or the library's name of the device")
+    parser.add_argument("--report", action="store_true", help="both dtypes, bandwidth, and a block to send in")
     parser.add_argument("--mpi", action="store_true", help="under mpiexec: clients distributed over ranks, NumPy")
     options = parser.parse_args(arguments)
+    device = int(options.device) if options.device and options.device.isdigit() else options.device
     try:
-        library = communicator.load() if options.mpi else get_backend(options.backend)
-    except (ImportError, RuntimeError) as error:
+        library = communicator.load() if options.mpi else get_backend(options.backend, device)
+    except (ImportError, RuntimeError, ValueError) as error:
         print(f"hgp_ref check: {error}", file=sys.stderr)
         return 2
-    return (check_mpi if options.mpi else check_backend)(library, options.dtype, scale)
+    if options.mpi:
+        return check_mpi(library, options.dtype, scale)
+    if library.name == "jax":  # 32 bits by default
+        importlib.import_module("jax").config.update("jax_enable_x64", True)
+    with on_device_of(library.asarray([0.0])):
+        return report(library, scale) if options.report else check_backend(library, options.dtype, scale)
 
 
 def labelled_data(
@@ -82,11 +109,12 @@ Case = tuple[str, float, Callable[[], tuple[Array, np.ndarray]]]  # name, tolera
 
 def check_backend(backend: Backend, dtype: str, scale: int) -> int:
     """Print the comparison and the times; 0 if every case agrees, otherwise 1."""
-    if backend.name == "jax":  # 32 bits by default
-        importlib.import_module("jax").config.update("jax_enable_x64", True)
     print(f"backend {backend.name}, device {backend.device}, {dtype}")
     outcomes = Comparison(backend, dtype)()
-    print(table(outcomes), end="\n\n", flush=True)
+    print(table(outcomes))
+    if dtype == "float32":
+        print(products_of_float32(backend))
+    print(flush=True)
     print(f"{'operation':34}{'size':24}{'milliseconds':>12}")
     for name, size, seconds in speeds(backend, dtype, scale):
         print(f"{name:34}{size:24}{1e3 * seconds:12.3f}")
@@ -133,7 +161,7 @@ class Comparison:
             "softmax": SoftmaxRegression(*three_classes, 3),
             "instance weights": InstanceWeights(*two_classes, l2=0.3),
         }
-        self.problems = {name: (host, host.to(backend.name, dtype=dtype)) for name, host in hosts.items()}
+        self.problems = {name: (host, on_backend(host, backend, dtype)) for name, host in hosts.items()}
 
     def __call__(self) -> list[Outcome]:
         """The outcomes of all cases; one that raises fails."""
@@ -235,6 +263,29 @@ def point(problem: Any) -> tuple[np.ndarray, np.ndarray]:
     return 0.5 * rng.standard_normal(shape), rng.uniform(0.2, 0.6, (problem.n_clients, problem.dim_lam))
 
 
+def on_backend(problem: Any, backend: Backend, dtype: str) -> Any:
+    return problem.to(backend.name, dtype=dtype, device=backend.device)
+
+
+def products_of_float32(backend: Backend) -> str:
+    """One line: do products of float32 matrices keep all digits, or are factors rounded to TF32?
+
+    TF32 keeps 10 bits after the leading one, so that 1 + 2⁻¹² becomes 1.
+    """
+    rounded = []
+    for kind, shape in (("matrices", (64, 64)), ("stacks of matrices", (4, 64, 64))):
+        a = backend.asarray(np.full(shape, 1 + 2.0**-12), dtype="float32")
+        identity = backend.asarray(np.broadcast_to(np.eye(64), shape), dtype="float32")
+        if np.any(host_float64(a @ identity) != 1 + 2.0**-12):
+            rounded.append(kind)
+    if not rounded:
+        return "float32 products: full precision, TF32 is off"
+    return (
+        f"float32 products: TF32 or less for {' and '.join(rounded)}; errors of about 1e-3 follow. "
+        f"To turn it off: {TF32_OFF.get(backend.name, 'see the library')}"
+    )
+
+
 def speeds(backend: Backend, dtype: str, scale: int = 1) -> list[tuple[str, str, float]]:
     """(operation, size, seconds) of the core operations, including the wait for their results."""
     n, instances, d, iterations = 16, 200 // scale, 1000 // scale, 20
@@ -242,7 +293,7 @@ def speeds(backend: Backend, dtype: str, scale: int = 1) -> list[tuple[str, str,
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (n, instances, d)) / d**0.5
     y = rng.integers(0, 2, (n, instances)).astype(float)
-    problem = LogisticRegression(X, y, X, y).to(backend.name, dtype=dtype)
+    problem = on_backend(LogisticRegression(X, y, X, y), backend, dtype)
     x, u, large = (backend.asarray(rng.standard_normal(s), dtype=dtype) for s in ((n, d), (n, d), (many, few)))
     lam = backend.asarray(np.full((n, d), 0.1), dtype=dtype)
     linearization = problem.linearize(x, lam)
@@ -267,6 +318,71 @@ def _fastest(operation: Callable[[], Array]) -> float:
         scalar(array_namespace(result).sum(result))
         seconds.append(time.perf_counter() - start)
     return min(seconds[1:])
+
+
+# A report to send in --------------------------------------------------------------------------------------------------
+
+
+def report(backend: Backend, scale: int) -> int:
+    """Print a block with versions, device, comparisons in both dtypes, and times against a model of the bandwidth."""
+    lines = [f"hgp_ref {version('hgp_ref')}, Python {platform.python_version()}, {platform.platform()}"]
+    lines += [f"backend {backend.name} {_version(backend)}, device {backend.device}", *hardware(backend)]
+    all_ok = True
+    for dtype in ("float64", "float32"):
+        outcomes = Comparison(backend, dtype)()
+        failed = [outcome.case for outcome in outcomes if not outcome.ok]
+        all_ok = all_ok and not failed
+        worst = max(outcome.error / outcome.tolerance for outcome in outcomes)
+        lines.append(
+            f"{dtype}: {len(outcomes) - len(failed)} of {len(outcomes)} cases agree, largest error {worst:.1e} of what "
+            f"is allowed{'; FAILED: ' + '; '.join(failed) if failed else ''}"
+        )
+    lines.append(products_of_float32(backend))
+    for dtype in ("float64", "float32"):
+        bandwidth = measured_bandwidth(backend, dtype, scale)
+        lines.append(f"{dtype}: memory bandwidth {bandwidth / 1e9:.1f} GB/s, measured by the sum of a large array")
+        lines.append(f"  {'operation':22}{'size':26}{'ms':>10}{'model ms':>10}{'of model':>9}")
+        for name, size, seconds, nbytes in traffic_of_the_core(backend, dtype, scale):
+            model = nbytes / bandwidth
+            lines.append(f"  {name:22}{size:26}{1e3 * seconds:10.3f}{1e3 * model:10.3f}{model / seconds:9.0%}")
+    print("----- report of python -m hgp_ref check -----", *lines, "----- end of report -----", sep="\n")
+    return 0 if all_ok else 1
+
+
+def _version(backend: Backend) -> str:
+    return str(getattr(importlib.import_module(backend.name), "__version__", "?"))
+
+
+def measured_bandwidth(backend: Backend, dtype: str, scale: int) -> float:
+    """Bytes per second of reading one large array."""
+    x = backend.asarray(np.ones(32 * 2**20 // scale), dtype=dtype)
+    return x.shape[0] * np.dtype(dtype).itemsize / _fastest(lambda: x)  # which adds up the entries of x
+
+
+def traffic_of_the_core(backend: Backend, dtype: str, scale: int) -> Iterator[tuple[str, str, float, float]]:
+    """(operation, size, seconds, bytes): the bytes are what the operation must at least read and write.
+
+    hvp reads the features twice, H u = Xᵀ(s ⊙ (X u)) + λ ⊙ u. A step of Push-Sum reads and writes every vector once. An
+    HGP iteration is both and reads and writes u and w twice more. Where arrays fit into a cache, more than 100 % of the
+    model can be reached; where they are small, launches take longer than memory.
+    """
+    n, instances, d, S, peers = 16, 100, 20_000 // scale, 10, 4
+    many, few, iterations, item = 20_000 // scale, 256 // min(scale, 8), 20, np.dtype(dtype).itemsize
+    rng = np.random.default_rng(0)
+    X = (rng.uniform(-1, 1, (n, instances, d)) / d**0.5).astype(dtype)
+    y = rng.integers(0, 2, (n, instances)).astype(dtype)
+    problem = on_backend(LogisticRegression(X, y, X[:, :1], y[:, :1]), backend, dtype)
+    x, u, z = (backend.asarray(rng.standard_normal(shape), dtype=dtype) for shape in ((n, d), (n, d), (many, few)))
+    lam = backend.asarray(np.full((n, d), 0.1), dtype=dtype)
+    linearization = problem.linearize(x, lam)
+    composed, stepping = PushSum(RandomDirected(n, seed=0), S, mode="composed"), PushSum(RandomOut(many, peers), S)
+    features, vectors = item * n * instances * d, item * n * d
+    size = f"n={n}, N={instances}, d={d}"
+    yield "hvp", size, _fastest(lambda: linearization.hvp(u)), 2 * features + 3 * vectors
+    yield "Push-Sum, composed", f"n={n}, d={d}", _fastest(lambda: composed.apply(u)), 2 * vectors + item * n * n
+    yield f"Push-Sum, {S} steps", f"n={many}, d={few}", _fastest(lambda: stepping.apply(z)), 2 * S * item * many * few
+    run = _fastest(lambda: hypergradient(problem, x, lam, composed, eta=0.5, iterations=iterations).value)
+    yield "HGP iteration", size, run / iterations, 2 * features + 9 * vectors
 
 
 # MPI against the simulation -------------------------------------------------------------------------------------------
@@ -408,6 +524,6 @@ def _timed(
             start = time.perf_counter()
             call()
             seconds[kind, repeat] = time.perf_counter() - start
-    single, own = seconds[:, 1:].min(axis=1) / 10
+    single_seconds, distributed_seconds = seconds[:, 1:].min(axis=1) / 10
     clients = f"n={networks[0].n}" if networks[0].n == networks[1].n else f"n={networks[0].n}, {networks[1].n}"
-    return name, f"{clients}, {size}", float(single), max(comm.allgather(float(own)))
+    return name, f"{clients}, {size}", float(single_seconds), max(comm.allgather(float(distributed_seconds)))

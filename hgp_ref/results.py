@@ -239,7 +239,7 @@ def _record(archive: Archive) -> dict[str, Any]:
     except (KeyError, json.JSONDecodeError) as error:
         raise ValueError(f"not a result saved by hgp_ref: no {ENTRY} of that format inside ({error})") from error
     if not isinstance(record, dict):
-        raise ValueError(f"not a result saved by hgp_ref: {ENTRY} is no JSON object")
+        raise ValueError(f"not a result saved by hgp_ref: {ENTRY} is not a JSON object")
     return record
 
 
@@ -273,7 +273,7 @@ def _unpack(packed: Any, archive: Archive) -> Any:
     if kind == "scalar":
         return archive.array(content)[()]
     if kind != "float" or content not in ("nan", "inf", "-inf"):
-        raise ValueError(f"{ENTRY} is damaged: {packed} is no value")
+        raise ValueError(f"{ENTRY} is damaged: {packed} is not a value")
     return float(content)
 
 
@@ -421,7 +421,7 @@ class Archive:
     def __init__(self, file: BinaryIO, size: int) -> None:
         available = memory()
         if available is not None and size > available:  # a sparse file may claim more than any disk has
-            raise ValueError(f"it has {size / GIB:.1f} GiB, this process may have {available / GIB:.1f} GiB")
+            raise ValueError(f"it has {size / GIB:.1f} GiB, but this process may use only {available / GIB:.1f} GiB")
         self._zip, self._unread = zipfile.ZipFile(file), size
         self._arrays: dict[str, np.ndarray] = {}
 
@@ -464,7 +464,7 @@ class Archive:
         """
         entry = self._zip.getinfo(name)
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
-            raise ValueError(f"{name} is compressed or encrypted, which `save` never does")
+            raise ValueError(f"{name} is compressed or encrypted, but `save` writes neither")
         self._unread -= entry.file_size
         if entry.file_size != entry.compress_size or self._unread < 0:
             raise ValueError(f"{name} is said to have {entry.file_size} bytes, more than the file can hold")

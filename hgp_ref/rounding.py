@@ -19,6 +19,7 @@ sums).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -90,11 +91,24 @@ def spectral_norms(A: np.ndarray) -> np.ndarray:
     """Upper bounds on ‖A‖ for matrices A (..., p, q), through the smaller of AAᵀ and AᵀA."""
     B = A if A.shape[-2] <= A.shape[-1] else np.swapaxes(A, -1, -2)
     shrunk, exponent = _shrunk(B, axes=(-2, -1))
-    square = shrunk @ np.swapaxes(shrunk, -1, -2)
-    trace = np.trace(square, axis1=-2, axis2=-1)  # ‖B‖_F²
-    highest = highest_eigenvalues(square) + (B.shape[-1] + 2) * EPS * trace
-    above = np.nextafter(np.ldexp(np.sqrt(highest) * (1 + EPS), exponent), np.inf)
+    above = _norms_from_squares(shrunk @ np.swapaxes(shrunk, -1, -2), B.shape[-1], exponent)
     return np.where(np.any(A, axis=(-2, -1)), above, 0.0)
+
+
+def sparse_spectral_norm(A: Any) -> float:
+    """An upper bound on ‖A‖ of a sparse matrix of SciPy, through the smaller of AAᵀ and AᵀA, which is dense."""
+    if not A.nnz or not np.any(A.data):
+        return 0.0
+    B = (A if A.shape[0] <= A.shape[1] else A.T).tocsr().astype(np.float64)
+    B.data, exponent = _shrunk(B.data, axes=(0,))
+    return float(_norms_from_squares((B @ B.T).toarray(), B.shape[1], exponent))
+
+
+def _norms_from_squares(square: np.ndarray, terms: int, exponent: np.ndarray) -> np.ndarray:
+    """Upper bounds on 2^exponent ‖B‖ from computed BBᵀ, whose entries are sums of at most `terms` products."""
+    trace = np.trace(square, axis1=-2, axis2=-1)  # ‖B‖_F²
+    highest = highest_eigenvalues(square) + (terms + 2) * EPS * trace
+    return np.nextafter(np.ldexp(np.sqrt(highest) * (1 + EPS), exponent), np.inf)
 
 
 def _shrunk(a: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

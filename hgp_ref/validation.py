@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 import array_api_compat as compat
 import numpy as np
 
-from hgp_ref.backend import Array, Namespace, all_finite, device
+from hgp_ref.backend import Array, Namespace, all_finite, computes_on_device, device, is_array
 
 T = TypeVar("T")
 
@@ -117,10 +117,11 @@ def boolean(name: str, value: object) -> bool:
     return bool(value)
 
 
-def function(name: str, value: Any) -> None:
-    """TypeError unless `value` can be called."""
+def function(name: str, value: Any) -> Any:
+    """Anything that can be called."""
     if not callable(value):
         wrong_type(name, value, "a function")
+    return value
 
 
 def instance(name: str, value: object, cls: type) -> None:
@@ -171,7 +172,8 @@ def host_array(name: str, value: Any) -> np.ndarray:
     except ValueError as error:
         raise ValueError(f"{name} must be an array, got {type(value).__name__} with rows of unequal lengths") from error
     except (TypeError, RuntimeError, OverflowError) as error:  # arrays on a device raise errors of their own
-        raise TypeError(f"{name} must be an array on the host, got {type(value).__name__}: {error}") from error
+        why = "; move it with hgp.backend.to_host" if is_array(value) else f": {error}"
+        raise TypeError(f"{name} must be an array on the host, got {_type(value)}{why}") from error
 
 
 def real_floating(name: str, dtype: Any) -> np.dtype:
@@ -187,7 +189,7 @@ def real_floating(name: str, dtype: Any) -> np.dtype:
 
 def array(name: str, a: Any) -> None:
     """TypeError unless `a` is an array of some library, plain and no scalar."""
-    if not compat.is_array_api_obj(a) or isinstance(a, np.generic):
+    if not is_array(a):
         raise TypeError(f"{name} must be an array, got {'None' if a is None else _type(a)}")
     if isinstance(a, np.ma.MaskedArray | np.matrix):  # their products and sums are not those of arrays
         raise TypeError(f"{name} must be a plain array, got {_type(a)}")
@@ -210,7 +212,10 @@ def same_kind(**arrays: Array) -> Namespace:
         array(name, a)
     libraries = {name: compat.array_namespace(a) for name, a in arrays.items()}
     if len({id(xp) for xp in libraries.values()}) > 1:
-        raise TypeError("mixed array libraries: " + _listing({k: v.__name__ for k, v in libraries.items()}))
+        listing = _listing({name: library.__name__ for name, library in libraries.items()})
+        raise TypeError(
+            f"mixed array libraries: {listing}; move one with hgp.backend.from_host(a, like=other) or to_host"
+        )
     xp = next(iter(libraries.values()))
     dtypes = {name: a.dtype for name, a in arrays.items()}
     for name, dtype in dtypes.items():
@@ -267,7 +272,7 @@ def returned_array(
 
 
 def _library(a: Array) -> Namespace | None:
-    return compat.array_namespace(a) if compat.is_array_api_obj(a) and not isinstance(a, np.generic) else None
+    return compat.array_namespace(a) if is_array(a) else None
 
 
 def _type(value: object) -> str:
@@ -355,8 +360,7 @@ class Positive(Number):
 
     refused = (*Number.refused, 0, 0.0, -1.0)
 
-    def check(self, name: str, value: Any) -> float:
-        return positive(name, value)
+    check = staticmethod(positive)
 
 
 class Nonnegative(Number):
@@ -365,8 +369,7 @@ class Nonnegative(Number):
     accepted = (*Number.accepted, 0)
     refused = (*Number.refused, -1e-300, -1)
 
-    def check(self, name: str, value: Any) -> float:
-        return nonnegative(name, value)
+    check = staticmethod(nonnegative)
 
 
 class Between(Number):
@@ -408,8 +411,7 @@ class Boolean(Rule):
     accepted = (True, False, np.True_)
     refused = (0, 1, None, "x", 1.0, [])
 
-    def check(self, name: str, value: Any) -> bool:
-        return boolean(name, value)
+    check = staticmethod(boolean)
 
 
 class Function(Rule):
@@ -418,9 +420,7 @@ class Function(Rule):
     accepted = (math.sqrt,)
     refused = (None, 1, "x", [], np.ones(2))
 
-    def check(self, name: str, value: Any) -> Any:
-        function(name, value)
-        return value
+    check = staticmethod(function)
 
 
 class FilePath(Rule):
@@ -429,8 +429,7 @@ class FilePath(Rule):
     accepted = (Path("x"),)
     refused = ("", None, 1, b"x", ["x"], True)
 
-    def check(self, name: str, value: Any) -> Path:
-        return path(name, value)
+    check = staticmethod(path)
 
 
 class Instance(Rule):
@@ -459,7 +458,10 @@ class Optional(Rule):
 
 
 def checked(**rules: Rule) -> Callable[[T], T]:
-    """Check and convert the named arguments at every call, in the order in which they are declared."""
+    """Check and convert the named arguments at every call, in the order in which they are declared.
+
+    If an argument is a CuPy array, the call runs with the device of the first one as CuPy's current device.
+    """
 
     def decorate(target: Any) -> Any:
         if isinstance(target, type):
@@ -467,6 +469,7 @@ def checked(**rules: Rule) -> Callable[[T], T]:
             return target
         names = list(inspect.signature(target).parameters)
         places = [(name, names.index(name), rule) for name, rule in rules.items()]
+        compute = computes_on_device(target)
 
         @functools.wraps(target)
         def call(*args: Any, **options: Any) -> Any:
@@ -476,7 +479,7 @@ def checked(**rules: Rule) -> Callable[[T], T]:
                     options[name] = rule.check(name, options[name])
                 elif place < len(values):
                     values[place] = rule.check(name, values[place])
-            return target(*values, **options)
+            return compute(*values, **options)
 
         call.rules = rules  # type: ignore[attr-defined]
         return call
@@ -539,7 +542,7 @@ def cut(text: str, width: int = 60) -> str:
 
 def short(value: Any) -> str:
     """A short text for `value`: dtype and shape of an array, length of a long sequence, repr of anything else."""
-    if compat.is_array_api_obj(value) and not isinstance(value, np.generic):
+    if is_array(value):
         dtype = str(value.dtype).rpartition(".")[2]  # torch.float64
         return f"<{dtype} {tuple(value.shape)}>"
     if isinstance(value, np.generic):

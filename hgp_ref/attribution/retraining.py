@@ -37,17 +37,17 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, to_host
+from hgp_ref.backend import Array, array_namespace, computes_on_device, from_host, host_dtype, to_host
 from hgp_ref.errors import DivergenceError
 from hgp_ref.exact import inner_solution
 from hgp_ref.networks import Network
 from hgp_ref.philox import MAX_STEP
 from hgp_ref.problems import MiniBatches
 from hgp_ref.problems.base import FullProblem, Problem, as_problem, optional
-from hgp_ref.problems.batches import read_batches, sample_batches
+from hgp_ref.problems.batches import read_batches, sample_batches, sample_epochs
 from hgp_ref.results import Result
 from hgp_ref.training import TrainingMethod, train
-from hgp_ref.validation import Boolean, Integer, Positive, Probability, check_memory, checked
+from hgp_ref.validation import Boolean, Integer, Positive, Probability, checked
 
 Pair = tuple[int, int]
 Removal = tuple[Pair, ...]
@@ -77,57 +77,55 @@ def instance_counts(problem: Problem) -> np.ndarray:
     return full.counts
 
 
-def as_removals(
-    counts: np.ndarray,
-    instances: Iterable[Pair] | None = None,
-    groups: Iterable[Iterable[Pair]] | None = None,
-    clients: Iterable[int] | None = None,
-) -> tuple[Removal, ...]:
-    """The removals that at most one of `instances`, `groups` and `clients` describes; by default every single instance.
-
-    Parameters
-    ----------
-    counts : (n,), training instances of each client.
-    instances : (client, index) pairs, each a removal.
-    groups : iterables of pairs, each a removal.
-    clients : clients, each removed with all its instances.
+def client_removals(problem: Problem) -> tuple[Removal, ...]:
+    """One removal for each client, with all its training instances.
 
     Examples
     --------
-    >>> hgp.attribution.as_removals(np.array([2, 1]), groups=[[(0, 1), (1, 0)]])
-    (((0, 1), (1, 0)),)
-    >>> hgp.attribution.as_removals(np.array([2, 1]), clients=[0])
-    (((0, 0), (0, 1)),)
+    >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=3, seed=0)
+    >>> problem = hgp.problems.InstanceWeights(data.X, data.y, data.X_val, data.y_val, l2=0.1)
+    >>> hgp.attribution.client_removals(problem)
+    (((0, 0), (0, 1), (0, 2)), ((1, 0), (1, 1), (1, 2)))
     """
-    counts = validation.host_array("counts", counts)
-    if counts.ndim != 1 or counts.dtype.kind not in "iu" or counts.size == 0 or np.any(counts < 0):
-        raise ValueError(f"counts must be (n,) integers >= 0, got shape {counts.shape} of {counts.dtype}")
-    arguments = {"instances": instances, "groups": groups, "clients": clients}
-    present = [name for name, value in arguments.items() if value is not None]
-    if len(present) > 1:
-        raise ValueError(f"at most one of instances, groups and clients may be given, got {' and '.join(present)}")
-    if groups is not None:
-        return tuple(_group(f"groups[{r}]", group, counts) for r, group in enumerate(_listed("groups", groups)))
-    if instances is not None:
-        pairs = enumerate(_listed("instances", instances))
-        return tuple((_pair(f"instances[{r}]", pair, counts),) for r, pair in pairs)
-    if clients is not None:
-        numbers = [
-            validation.integer(f"clients[{r}]: client", i, 0, len(counts) - 1)
-            for r, i in enumerate(_listed("clients", clients))
-        ]
-        return tuple(tuple((i, k) for k in range(int(counts[i]))) for i in numbers)
-    check_memory("counts", int(counts.sum()))
-    return tuple(((i, k),) for i, count in enumerate(counts) for k in range(int(count)))
+    return tuple(tuple((i, k) for k in range(count)) for i, count in enumerate(instance_counts(problem).tolist()))
 
 
-def _check_arguments(problem: Problem, lam: Array, removals: Sequence[Removal | Pair]) -> tuple[Removal, ...]:
-    """The removals, with single pairs as removals of one instance, after checking them and λ."""
+@checked(number=Integer(1, validation.LONGEST), fraction=Probability(), seed=Integer(0))
+def random_removals(problem: Problem, number: int, fraction: float = 0.5, seed: int = 0) -> tuple[Removal, ...]:
+    """Removals of random subsets, for the linear datamodeling score: `fraction` of every client's training instances.
+
+    Client i removes round(fraction N_i) of its instances. All such subsets are equally likely, and the draw of a client
+    does not depend on the other clients.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=4, seed=0)
+    >>> problem = hgp.problems.InstanceWeights(data.X, data.y, data.X_val, data.y_val, l2=0.1)
+    >>> [len(removal) for removal in hgp.attribution.random_removals(problem, 3, seed=1)]
+    [4, 4, 4]
+    """
     counts = instance_counts(problem)
-    groups = [(removal,) if _is_pair(removal) else removal for removal in _listed("removals", removals)]
+    removed = np.round(fraction * counts).astype(int)
+    orders = sample_epochs(counts, seed, 0, number, clients=as_problem(problem).clients)  # (number, n, N_max)
+    return tuple(
+        tuple((i, int(k)) for i, row in enumerate(order) for k in np.sort(row[: removed[i]])) for order in orders
+    )
+
+
+def read_removals(
+    removals: Iterable[Removal | Pair], counts: np.ndarray, name: str = "removals"
+) -> tuple[Removal, ...]:
+    """The removals, with single pairs as removals of one instance, after checking them; `counts` are N_i."""
+    listed = _listed(name, removals)
+    return tuple(_group(f"{name}[{r}]", (one,) if _is_pair(one) else one, counts) for r, one in enumerate(listed))
+
+
+def _check_arguments(problem: Problem, lam: Array, removals: Iterable[Removal | Pair]) -> tuple[Removal, ...]:
+    """The removals, after checking them and λ."""
+    counts = instance_counts(problem)
     validation.same_kind(lam=lam)
     validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, N_max)", run_axes=False)
-    return tuple(_group(f"removals[{r}]", group, counts) for r, group in enumerate(groups))
+    return read_removals(removals, counts)
 
 
 def _listed(name: str, value: Any) -> list[Any]:
@@ -141,17 +139,15 @@ def _is_pair(value: Any) -> bool:
 
 
 def _group(name: str, group: Any, counts: np.ndarray) -> Removal:
-    removal = tuple(_pair(name, pair, counts) for pair in _listed(name, group))
+    removal = []
+    for pair in _listed(name, group):
+        if not _is_pair(pair):
+            raise ValueError(f"{name} must consist of pairs (client, index), got {pair!r}")
+        i = validation.integer(f"{name}: client", pair[0], 0, len(counts) - 1)
+        removal.append((i, validation.integer(f"{name}: instance of client {i}", pair[1], 0, int(counts[i]) - 1)))
     if len(set(removal)) != len(removal):
-        raise ValueError(f"{name} must not contain an instance twice, got {removal}")
-    return removal
-
-
-def _pair(name: str, pair: Any, counts: np.ndarray) -> Pair:
-    if not _is_pair(pair):
-        raise ValueError(f"{name} must consist of pairs (client, index), got {pair!r}")
-    i = validation.integer(f"{name}: client", pair[0], 0, len(counts) - 1)
-    return i, validation.integer(f"{name}: instance of client {i}", pair[1], 0, int(counts[i]) - 1)
+        raise ValueError(f"{name} must not contain an instance twice, got {tuple(removal)}")
+    return tuple(removal)
 
 
 def reduced_weights(lam: Array, removals: Sequence[Removal], fraction: float = 1.0) -> Array:
@@ -193,7 +189,8 @@ class Retraining(Result):
         )
 
 
-def retrain(problem: Problem, lam: Array, removals: Sequence[Removal | Pair], *, x0: Array | None = None) -> Retraining:
+@computes_on_device
+def retrain(problem: Problem, lam: Array, removals: Iterable[Removal | Pair], *, x0: Array | None = None) -> Retraining:
     """Actual changes with exact inner solutions.
 
     Parameters
@@ -215,15 +212,16 @@ def retrain(problem: Problem, lam: Array, removals: Sequence[Removal | Pair], *,
     weights = reduced_weights(lam, removals)
     base = to_host(inner_solution(problem, lam, x0=x0))  # (n, d_x)
     rows = inner_solutions(problem, weights, lam, base[0])  # (R, d_x)
-    return _compared(problem, lam, weights, base, np.repeat(rows[:, None, :], problem.n_clients, axis=1))
+    return _retraining(problem, lam, weights, base, np.repeat(rows[:, None, :], problem.n_clients, axis=1))
 
 
+@computes_on_device
 def retrain_over_network(
     problem: Problem,
     lam: Array,
     net: Network,
     method: TrainingMethod,
-    removals: Sequence[Removal | Pair],
+    removals: Iterable[Removal | Pair],
     *,
     x0: Array | None = None,
     tol: float | None = None,
@@ -241,9 +239,9 @@ def retrain_over_network(
     (1,)
     """
     removals = _check_arguments(problem, lam, removals)
-    weights = _with_all(lam, reduced_weights(lam, removals))
+    weights = _full_and_reduced(lam, reduced_weights(lam, removals))
     x = to_host(train(problem, weights, net, method, x0=x0, tol=tol).x)
-    return _compared(problem, lam, weights[1:, ...], x[0], x[1:])
+    return _retraining(problem, lam, weights[1:, ...], x[0], x[1:])
 
 
 @checked(
@@ -256,7 +254,7 @@ def retrain_from(
     problem: Problem,
     x: Array,
     lam: Array,
-    removals: Sequence[Removal | Pair],
+    removals: Iterable[Removal | Pair],
     *,
     eta: float,
     steps: int,
@@ -295,7 +293,7 @@ def retrain_from(
     validation.same_kind(x=x, lam=lam)
     validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
     xp, full = array_namespace(lam), as_problem(problem)
-    weights = _with_all(lam, reduced_weights(lam, removals, fraction))  # (1 + R, n, N_max)
+    weights = _full_and_reduced(lam, reduced_weights(lam, removals, fraction))  # (1 + R, n, N_max)
     start = xp.zeros_like(x) + xp.mean(x, axis=0)  # (n, d_x)
     drawn = _reversed_batches(full, read_batches(batches), steps, lam)
 
@@ -311,7 +309,7 @@ def retrain_from(
     if not bool(xp.all(xp.isfinite(z))):
         raise DivergenceError(f"diverged: {steps} steps of size eta={eta:g} from x overflow; take a smaller eta")
     rows = to_host(z)
-    return _compared(problem, lam, weights[1:, ...], rows[0], rows[1:])
+    return _retraining(problem, lam, weights[1:, ...], rows[0], rows[1:])
 
 
 def _reversed_batches(problem: FullProblem, batches: MiniBatches | None, steps: int, like: Array) -> Any:
@@ -326,12 +324,12 @@ def _reversed_batches(problem: FullProblem, batches: MiniBatches | None, steps: 
     return problem.prepare_batches(drawn[::-1, None], like=like)
 
 
-def _with_all(lam: Array, weights: Array) -> Array:
-    """λ with nothing removed, followed by the others.  # (1 + R, n, N_max)"""
+def _full_and_reduced(lam: Array, weights: Array) -> Array:
+    """The weights with nothing removed, followed by those of the removals.  # (1 + R, n, N_max)"""
     return array_namespace(lam).concat([lam[None, ...], weights], axis=0)
 
 
-def _compared(problem: Problem, lam: Array, weights: Array, base: np.ndarray, x: np.ndarray) -> Retraining:
+def _retraining(problem: Problem, lam: Array, weights: Array, base: np.ndarray, x: np.ndarray) -> Retraining:
     """f at `base` (n, d) with weights lam (n, N), and at each of x (R, n, d) with `weights` (R, n, N)."""
     outer_cost = as_problem(problem).outer_cost
 

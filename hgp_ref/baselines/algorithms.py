@@ -16,10 +16,7 @@ direction v_i, and is not sent. Step sizes are positive and constant. The class 
 
 from __future__ import annotations
 
-from typing import Unpack
-
-from hgp_ref.backend import Array
-from hgp_ref.baselines.driver import MovingAverage, Nested, RunOptions, SingleLoop, Storm, run
+from hgp_ref.baselines.driver import BilevelMethod, Filter, MovingAverage, Nested, SingleLoop, Storm, baseline
 from hgp_ref.baselines.estimators import (
     COUNT,
     DIRECTED,
@@ -32,25 +29,14 @@ from hgp_ref.baselines.estimators import (
     RandomTerm,
 )
 from hgp_ref.baselines.rules import CORRECTED, Consensus, Diffusion, Svrg, Tracking
-from hgp_ref.bilevel.trajectory import Path
-from hgp_ref.networks import Network
-from hgp_ref.problems import Problem
-from hgp_ref.validation import Between, Boolean, Choice, Positive, Probability, boolean, checked
+from hgp_ref.validation import Between, Boolean, Choice, Positive, Probability
+
+FRACTION = Between(0, 1, exclude_low=True)
+RULE = Choice(*CORRECTED)
 
 
-@checked(lr=Positive(), inner_lr=Positive(), aux_lr=Positive(), momentum=Probability())
-def dsoba(
-    problem: Problem,
-    lam: Array,
-    net: Network,
-    outer_steps: int = 100,
-    *,
-    lr: float,
-    inner_lr: float,
-    aux_lr: float,
-    momentum: float = 1.0,
-    **options: Unpack[RunOptions],
-) -> Path:
+@baseline(aux_lr=Positive(), momentum=Probability())
+def dsoba(*, lr: float, inner_lr: float, aux_lr: float, momentum: float = 1.0) -> BilevelMethod:
     """D-SOBA (arXiv 2402.03167), class Global. Each iteration is one round of
 
         x ← W (x − β ∂_x g_i),               z ← W (z − γ (H_i z_i − ∂_x f_i)),
@@ -62,7 +48,6 @@ def dsoba(
     Parameters
     ----------
     lr, inner_lr, aux_lr, momentum : α, β, γ and θ in [0, 1].
-    options : see `RunOptions`.
 
     Examples
     --------
@@ -74,29 +59,12 @@ def dsoba(
     True
     """
     estimator = Auxiliary(Diffusion(aux_lr))
-    method = SingleLoop("D-SOBA", Diffusion(inner_lr), estimator, Diffusion(lr), MovingAverage(momentum))
-    return run(method, problem, lam, net, outer_steps, **options)
+    return SingleLoop("D-SOBA", Diffusion(inner_lr), estimator, Diffusion(lr), MovingAverage(momentum))
 
 
-@checked(
-    lr=Positive(), inner_lr=Positive(), aux_lr=Positive(), momentum=Probability(),
-    inner_rule=Choice(*CORRECTED), aux_rule=Choice(*CORRECTED), outer_rule=Choice(*CORRECTED),
-)  # fmt: skip
-def sparkle(
-    problem: Problem,
-    lam: Array,
-    net: Network,
-    outer_steps: int = 100,
-    *,
-    lr: float,
-    inner_lr: float,
-    aux_lr: float,
-    inner_rule: str = "ED",
-    aux_rule: str = "ED",
-    outer_rule: str = "ED",
-    momentum: float = 1.0,
-    **options: Unpack[RunOptions],
-) -> Path:
+@baseline(aux_lr=Positive(), momentum=Probability(), inner_rule=RULE, aux_rule=RULE, outer_rule=RULE)
+def sparkle(*, lr: float, inner_lr: float, aux_lr: float, inner_rule: str = "ED", aux_rule: str = "ED",
+            outer_rule: str = "ED", momentum: float = 1.0) -> BilevelMethod:  # fmt: skip
     """SPARKLE (arXiv 2411.14166), class Global: the directions of `dsoba`, and for each variable a correction for
     clients that differ: "ED", "EXTRA" or "GT" (see `hgp_ref.baselines.rules`), here with d eliminated.
 
@@ -111,40 +79,14 @@ def sparkle(
     lr, inner_lr, aux_lr : steps of λ, x and z.
     inner_rule, aux_rule, outer_rule : the corrections of x, of z and, if it is shared, of λ.
     momentum : θ in [0, 1].
-    options : see `RunOptions`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
-    >>> net = hgp.networks.StaticUndirected(n=4, seed=1)
-    >>> path = hgp.baselines.sparkle(problem, np.zeros((4, 2)), net, 600, lr=0.002, inner_lr=0.4, aux_lr=0.4,
-    ...                              aux_rule="GT")
-    >>> cost = lambda lam: problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum()
-    >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
-    True
     """
     x_rule, aux, lam_rule = CORRECTED[inner_rule](inner_lr), CORRECTED[aux_rule](aux_lr), CORRECTED[outer_rule](lr)
-    method = SingleLoop("SPARKLE", x_rule, Auxiliary(aux), lam_rule, MovingAverage(momentum))
-    return run(method, problem, lam, net, outer_steps, **options)
+    return SingleLoop("SPARKLE", x_rule, Auxiliary(aux), lam_rule, MovingAverage(momentum))
 
 
-@checked(
-    lr=Positive(), inner_lr=Positive(), higp_lr=Positive(), inner_steps=COUNT, higp_steps=COUNT, momentum=Probability()
-)
-def ma_dsbo(
-    problem: Problem,
-    lam: Array,
-    net: Network,
-    outer_steps: int = 100,
-    *,
-    lr: float,
-    inner_lr: float,
-    higp_lr: float,
-    inner_steps: int = 10,
-    higp_steps: int = 10,
-    momentum: float = 1.0,
-    **options: Unpack[RunOptions],
-) -> Path:
+@baseline(higp_lr=Positive(), inner_steps=COUNT, higp_steps=COUNT, momentum=Probability())
+def ma_dsbo(*, lr: float, inner_lr: float, higp_lr: float, inner_steps: int = 10, higp_steps: int = 10,
+            momentum: float = 1.0) -> BilevelMethod:  # fmt: skip
     """MA-DSBO (arXiv 2210.12839), class Global. In each outer iteration
 
         T times    x ← W x − β ∂_x g_i(x_i, λ_i),    from the last x,
@@ -157,35 +99,13 @@ def ma_dsbo(
     ----------
     lr, inner_lr, higp_lr, momentum : α, β, γ and θ in [0, 1].
     inner_steps, higp_steps : T and N.
-    options : see `RunOptions`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
-    >>> net = hgp.networks.StaticUndirected(n=4, seed=1)
-    >>> path = hgp.baselines.ma_dsbo(problem, np.zeros((4, 2)), net, 100, lr=0.02, inner_lr=0.2, higp_lr=0.2)
-    >>> cost = lambda lam: problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum()
-    >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
-    True
     """
-    method = Nested("MA-DSBO", Consensus(inner_lr), Auxiliary(Tracking(higp_lr)), Consensus(lr),
-                    MovingAverage(momentum), inner_steps=inner_steps, estimator_steps=higp_steps)  # fmt: skip
-    return run(method, problem, lam, net, outer_steps, **options)
+    return Nested("MA-DSBO", Consensus(inner_lr), Auxiliary(Tracking(higp_lr)), Consensus(lr), MovingAverage(momentum),
+                  inner_steps=inner_steps, estimator_steps=higp_steps)  # fmt: skip
 
 
-@checked(lr=Positive(), inner_lr=Positive())
-def fab(
-    problem: Problem,
-    lam: Array,
-    net: Network,
-    outer_steps: int = 100,
-    *,
-    lr: float,
-    inner_lr: float,
-    penalty: float,
-    nodes: int = 2,
-    **options: Unpack[RunOptions],
-) -> Path:
+@baseline()
+def fab(*, lr: float, inner_lr: float, penalty: float, nodes: int = 2) -> BilevelMethod:
     """FAB (arXiv 2605.06328), a first-order method: with L_i = f_i(λ, y) + c (g_i(λ, y) − g_i(λ, x)), each round
 
         pull with A:   λ ← A λ − α t_λ,    y ← A y − η t_y,    x ← A x − η t_x,
@@ -202,38 +122,14 @@ def fab(
     lr, inner_lr, penalty : α, η and c. The step of x is η c, so that η c λ_max(H̄) < 2 is necessary, and less on sparse
         graphs.
     nodes : of the quadrature for ∂_λ g(y) − ∂_λ g(x), which is exact for polynomials in x of degree 2 · nodes.
-    options : see `RunOptions`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
-    >>> net = hgp.networks.RandomDirected(n=4, seed=1)
-    >>> path = hgp.baselines.fab(problem, np.zeros((4, 2)), net, 600, lr=0.002, inner_lr=0.02, penalty=20.0)
-    >>> cost = lambda lam: problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum()
-    >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
-    True
     """
     estimator = Penalty(inner_lr, penalty, nodes)
-    method = SingleLoop("FAB", Tracking(inner_lr * estimator.penalty), estimator, Tracking(lr), network=DIRECTED)
-    return run(method, problem, lam, net, outer_steps, **options)
+    return SingleLoop("FAB", Tracking(inner_lr * estimator.penalty), estimator, Tracking(lr), network=DIRECTED)
 
 
-@checked(lr=Positive(), inner_lr=Positive(), inner_steps=COUNT, local_steps=COUNT)
-def fednest(
-    problem: Problem,
-    lam: Array,
-    net: Network,
-    outer_steps: int = 100,
-    *,
-    lr: float,
-    inner_lr: float,
-    ell: float,
-    terms: int = 20,
-    inner_steps: int = 5,
-    local_steps: int = 1,
-    seed: int = 0,
-    **options: Unpack[RunOptions],
-) -> Path:
+@baseline(inner_steps=COUNT, local_steps=COUNT)
+def fednest(*, lr: float, inner_lr: float, ell: float, terms: int = 20, inner_steps: int = 5, local_steps: int = 1,
+            seed: int = 0) -> BilevelMethod:  # fmt: skip
     """FedNest as its paper describes it (the published program differs). In each outer iteration
 
         T times    FedInn   d̄ = mean ∂_x g_i(x), τ times y_i ← y_i − β (∂_x g_i(y_i) − ∂_x g_i(x) + d̄), x = mean y_i,
@@ -249,37 +145,15 @@ def fednest(
     ell, terms : ℓ and N.
     inner_steps, local_steps : T and τ.
     seed : of N'.
-    options : see `RunOptions`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
-    >>> net = hgp.networks.FullyConnected(4)
-    >>> path = hgp.baselines.fednest(problem, np.zeros((4, 2)), net, 100, lr=0.02, inner_lr=0.5, ell=1.0)
-    >>> cost = lambda lam: problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum()
-    >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
-    True
     """
     estimator = RandomTerm(terms, ell, seed)
-    method = Nested("FedNest", Svrg(inner_lr, local_steps), estimator, Svrg(lr, local_steps), network=SERVER,
-                    inner_steps=inner_steps, estimator_steps=estimator.terms)  # fmt: skip
-    return run(method, problem, lam, net, outer_steps, **options)
+    return Nested("FedNest", Svrg(inner_lr, local_steps), estimator, Svrg(lr, local_steps), network=SERVER,
+                  inner_steps=inner_steps, estimator_steps=estimator.terms)  # fmt: skip
 
 
-@checked(lr=Positive(), inner_lr=Positive(), mixing=Between(0, 1, exclude_low=True))
-def gbdsbo(
-    problem: Problem,
-    lam: Array,
-    net: Network,
-    outer_steps: int = 100,
-    *,
-    lr: float,
-    inner_lr: float,
-    mixing: float,
-    ell: float,
-    terms: int = 20,
-    **options: Unpack[RunOptions],
-) -> Path:
+@baseline(mixing=FRACTION)
+def gbdsbo(*, lr: float, inner_lr: float, mixing: float, ell: float, terms: int = 20, shared: bool = False
+           ) -> BilevelMethod:  # fmt: skip
     """GBDSBO (arXiv 2206.10870), class Global with a bias. Each iteration is one round of
 
         λ ← W λ − α (s − U Q h),    x ← W x − β' ∂_x g_i,    and s, h, U, V as in `HessianGossip`.
@@ -290,40 +164,13 @@ def gbdsbo(
     ----------
     lr, inner_lr, mixing : α, β' and the β of the means, in (0, 1].
     ell, terms : ℓ and the degree b of the polynomial.
-    options : see `RunOptions`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
-    >>> net = hgp.networks.StaticUndirected(n=4, seed=1)
-    >>> path = hgp.baselines.gbdsbo(
-    ...     problem, np.zeros((4, 2)), net, 900, lr=0.003, inner_lr=0.1, mixing=0.05, ell=1.0, shared=True)
-    >>> cost = lambda lam: problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum()
-    >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
-    True
     """
-    estimator = HessianGossip(mixing, ell, terms, options.get("shared", False))
-    method = SingleLoop("GBDSBO", Consensus(inner_lr), estimator, Consensus(lr))
-    return run(method, problem, lam, net, outer_steps, **options)
+    return SingleLoop("GBDSBO", Consensus(inner_lr), HessianGossip(mixing, ell, terms, shared), Consensus(lr))
 
 
-@checked(
-    lr=Positive(), inner_lr=Positive(), jhip_lr=Positive(), inner_steps=COUNT, jhip_steps=COUNT, tracking=Boolean()
-)
-def dbo(
-    problem: Problem,
-    lam: Array,
-    net: Network,
-    outer_steps: int = 100,
-    *,
-    lr: float,
-    inner_lr: float,
-    jhip_lr: float,
-    inner_steps: int = 10,
-    jhip_steps: int = 10,
-    tracking: bool = False,
-    **options: Unpack[RunOptions],
-) -> Path:
+@baseline(jhip_lr=Positive(), inner_steps=COUNT, jhip_steps=COUNT, tracking=Boolean())
+def dbo(*, lr: float, inner_lr: float, jhip_lr: float, inner_steps: int = 10, jhip_steps: int = 10,
+        tracking: bool = False, shared: bool = False) -> BilevelMethod:  # fmt: skip
     """DBO (arXiv 2206.05670), with `tracking` DBOGT. In each outer iteration
 
         T times    x_i ← Σ_j W_ij x_j − β ∂_x g_i(x_i, λ_i),
@@ -338,40 +185,15 @@ def dbo(
     lr, inner_lr, jhip_lr : α, β and γ.
     inner_steps, jhip_steps : T and N.
     tracking : DBOGT. It differs from DBO only if λ is shared.
-    options : see `RunOptions`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1)
-    >>> net = hgp.networks.StaticUndirected(n=4, seed=1)
-    >>> path = hgp.baselines.dbo(problem, np.zeros((4, 2)), net, 100, lr=0.02, inner_lr=0.2, jhip_lr=0.2)
-    >>> cost = lambda lam: problem.outer_cost(hgp.exact.inner_solution(problem, lam), lam).sum()
-    >>> bool(cost(path.lam[-1]) < 0.6 * cost(path.lam[0]))
-    True
     """
-    shared = boolean("shared", options.get("shared", False))
-    estimator = JacobianTracking(jhip_lr, shared=shared, tracked=not shared)
-    lam_rule = Tracking(lr) if tracking else Consensus(lr)
-    method = Nested("DBOGT" if tracking else "DBO", Consensus(inner_lr), estimator, lam_rule,
-                    inner_steps=inner_steps, estimator_steps=jhip_steps)  # fmt: skip
-    return run(method, problem, lam, net, outer_steps, **options)
+    name, lam_rule = ("DBOGT", Tracking(lr)) if tracking else ("DBO", Consensus(lr))
+    return Nested(name, Consensus(inner_lr), JacobianTracking(jhip_lr, shared), lam_rule,
+                  inner_steps=inner_steps, estimator_steps=jhip_steps)  # fmt: skip
 
 
-@checked(lr=Positive(), inner_lr=Positive(), eta=Between(0, 1, exclude_low=True), momentum=Probability())
-def mdbo(
-    problem: Problem,
-    lam: Array,
-    net: Network,
-    outer_steps: int = 100,
-    *,
-    lr: float,
-    inner_lr: float,
-    ell: float,
-    terms: int = 20,
-    eta: float = 0.5,
-    momentum: float = 1.0,
-    **options: Unpack[RunOptions],
-) -> Path:
+@baseline(eta=FRACTION, momentum=Probability())
+def mdbo(*, lr: float, inner_lr: float, ell: float, terms: int = 20, eta: float = 0.5,
+         momentum: float = 1.0) -> BilevelMethod:  # fmt: skip
     """MDBO (Gao, Gu, Thai 2022, on the convergence of distributed stochastic bilevel optimization over a network):
 
         u ← (1 − θ) u + θ d,    t ← W t + u⁺ − u,    s ← s + η (W s − α t − s),    θ = α₁ η,
@@ -386,54 +208,24 @@ def mdbo(
     lr, inner_lr : α of λ and of x.
     ell, terms : ℓ and J.
     eta, momentum : η in (0, 1] and θ in [0, 1].
-    options : see `RunOptions`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1, heterogeneity=0.0)
-    >>> net = hgp.networks.StaticUndirected(n=4, seed=1)
-    >>> path = hgp.baselines.mdbo(problem, np.zeros((4, 2)), net, 200, lr=0.02, inner_lr=0.3, ell=1.0)
-    >>> path.method, path.traffic.rounds
-    ('MDBO', 200)
     """
-    average = MovingAverage(momentum)
-    method = SingleLoop("MDBO", Tracking(inner_lr, eta), LocalSeries(terms, ell), Tracking(lr, eta), average,
-                        x_filter=average)  # fmt: skip
-    return run(method, problem, lam, net, outer_steps, **options)
+    return _tracked_local("MDBO", MovingAverage(momentum), lr, inner_lr, ell, terms, eta)
 
 
-@checked(lr=Positive(), inner_lr=Positive(), eta=Between(0, 1, exclude_low=True), momentum=Probability())
-def vrdbo(
-    problem: Problem,
-    lam: Array,
-    net: Network,
-    outer_steps: int = 100,
-    *,
-    lr: float,
-    inner_lr: float,
-    ell: float,
-    terms: int = 20,
-    eta: float = 0.5,
-    momentum: float = 0.1,
-    **options: Unpack[RunOptions],
-) -> Path:
+@baseline(eta=FRACTION, momentum=Probability())
+def vrdbo(*, lr: float, inner_lr: float, ell: float, terms: int = 20, eta: float = 0.5,
+          momentum: float = 0.1) -> BilevelMethod:  # fmt: skip
     """VRDBO (Gao, Gu, Thai 2022): `mdbo` with STORM in place of momentum, θ = α₁ η²,
 
         u ← (1 − θ) (u − d₋) + d,    d₋ the direction one iteration ago, on this iteration's mini-batch.
 
     On full batches u = d for every θ. Parameters and class are those of `mdbo`.
-
-    Examples
-    --------
-    >>> problem = hgp.problems.Quadratic.random(n=4, dim_x=3, dim_lam=2, seed=1, heterogeneity=0.0)
-    >>> net = hgp.networks.StaticUndirected(n=4, seed=1)
-    >>> settings = dict(lr=0.02, inner_lr=0.3, ell=1.0, shared=True)
-    >>> one = hgp.baselines.vrdbo(problem, np.zeros((4, 2)), net, 50, **settings)
-    >>> other = hgp.baselines.mdbo(problem, np.zeros((4, 2)), net, 50, **settings)  # θ = 1, so that u = d
-    >>> bool(np.allclose(one.lam, other.lam, atol=1e-12))
-    True
     """
-    storm = Storm(momentum)
-    method = SingleLoop("VRDBO", Tracking(inner_lr, eta), LocalSeries(terms, ell), Tracking(lr, eta), storm,
-                        x_filter=storm)  # fmt: skip
-    return run(method, problem, lam, net, outer_steps, **options)
+    return _tracked_local("VRDBO", Storm(momentum), lr, inner_lr, ell, terms, eta)
+
+
+def _tracked_local(
+    name: str, rule: Filter, lr: float, inner_lr: float, ell: float, terms: int, eta: float
+) -> BilevelMethod:
+    series, x_rule, lam_rule = LocalSeries(terms, ell), Tracking(inner_lr, eta), Tracking(lr, eta)
+    return SingleLoop(name, x_rule, series, lam_rule, lam_filter=rule, x_filter=rule)

@@ -14,7 +14,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypedDict
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,6 +35,7 @@ from hgp_ref.networks import Network
 from hgp_ref.problems import MiniBatches, Problem, as_problem
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.batches import BatchSampler, read_batches
+from hgp_ref.validation import Boolean, Integer, Positive, checked
 
 
 class Points:
@@ -50,10 +53,10 @@ class Points:
 
 
 class Filter:
-    """The direction u in which a variable moves when d is computed: u = d."""
+    """Turns a computed direction d into the direction u of a variable's step. This one changes nothing: u = d."""
 
     def apply(self, u: Array | None, d: Array, previous: Callable[[], Array] | None) -> Array:
-        """The next u. `u` is None at first; previous() is d at the last point, on this mini-batch."""
+        """The next u, from the last one (None at first); previous() is d at the last point, on this mini-batch."""
         return d
 
 
@@ -168,7 +171,9 @@ class Nested(BilevelMethod):
         return State(x, lam_next, estimate, lam_direction=u)
 
 
-class RunOptions(TypedDict, total=False):
+@checked(shared=Boolean(), every=Integer(1, validation.LONGEST))
+@dataclass(frozen=True)
+class RunOptions:
     """Keywords that all baselines take.
 
     Attributes
@@ -181,44 +186,69 @@ class RunOptions(TypedDict, total=False):
     callback : called as callback(k, lam, x, outer_cost) at each entry; a true result stops the run.
     """
 
-    shared: bool
-    x0: Array | None
-    project: Callable[[Array], Array] | None
-    batches: MiniBatches | int | None
-    every: int
-    callback: Callable[[int, Array, Array, float], object] | None
+    shared: bool = False
+    x0: Array | None = None
+    project: Callable[[Array], Array] | None = None
+    batches: MiniBatches | int | None = None
+    every: int = 1
+    callback: Callable[[int, Array, Array, float], object] | None = None
+
+    def __post_init__(self) -> None:
+        check_functions(self.project, self.callback)
+        batches = read_batches(self.batches)
+        if batches is not None and len(batches.seeds) > 1:
+            raise ValueError(f"batches must have one seed, got {batches!r}")
+        object.__setattr__(self, "batches", batches)
 
 
-def run(
-    method: BilevelMethod,
-    problem: Problem,
-    lam: Array,
-    net: Network,
-    outer_steps: int,
-    *,
-    shared: bool = False,
-    x0: Array | None = None,
-    project: Callable[[Array], Array] | None = None,
-    batches: MiniBatches | int | None = None,
-    every: int = 1,
-    callback: Callable[[int, Array, Array, float], object] | None = None,
-    **unknown: object,
-) -> Path:
-    """K outer iterations of `method` from λ and x0, with `RunOptions`."""
-    if unknown:
-        known = ", ".join(RunOptions.__annotations__)
-        raise TypeError(f"{method.name} has no option {', '.join(unknown)}; options of all baselines are {known}")
+class Baseline(Protocol):
+    """A public function of `hgp_ref.baselines`. `settings` are those of the method and `RunOptions`."""
+
+    def __call__(self, problem: Problem, lam: Array, net: Network, outer_steps: int = 100, **settings: Any) -> Path: ...
+
+
+def baseline(**rules: validation.Rule) -> Callable[[Callable[..., BilevelMethod]], Baseline]:
+    """Make a baseline of a function that builds the method from its settings.
+
+        dsoba(*, lr, …)    becomes    dsoba(problem, lam, net, outer_steps=100, *, lr, …, **options)
+
+    All settings are keywords. `rules` check them, as in `hgp_ref.validation.checked`. A method whose estimator depends
+    on whether λ is shared has `shared` among its settings.
+    """
+    known = [field.name for field in fields(RunOptions)]
+
+    def decorate(build: Callable[..., BilevelMethod]) -> Any:
+        accepted = signature(build).parameters
+
+        @wraps(build)
+        def solve(problem: Problem, lam: Array, net: Network, outer_steps: int = 100, **settings: Any) -> Path:
+            method = build(**{name: value for name, value in settings.items() if name in accepted})
+            unknown = [name for name in settings if name not in (*accepted, *known)]
+            if unknown:
+                raise TypeError(
+                    f"{method.name} has no option {', '.join(unknown)}; options of all baselines are {', '.join(known)}"
+                )
+            options = RunOptions(**{name: value for name, value in settings.items() if name in known})
+            return run(method, problem, lam, net, outer_steps, options)
+
+        common = list(signature(solve, follow_wrapped=False).parameters.values())[:4]
+        options = Parameter("options", Parameter.VAR_KEYWORD, annotation="RunOptions")
+        public: Any = solve
+        public.__signature__ = Signature([*common, *accepted.values(), options], return_annotation="Path")
+        return checked(outer_steps=Integer(0, validation.LONGEST), lr=Positive(), inner_lr=Positive(), **rules)(public)
+
+    return decorate
+
+
+def run(method: BilevelMethod, problem: Problem, lam: Array, net: Network, K: int, options: RunOptions) -> Path:
+    """K outer iterations of `method` from λ and x0."""
     problem = as_problem(problem)
-    lam = check_start(problem, lam, x0)
-    xp, shape = array_namespace(lam), (problem.n_clients, problem.dim_x)
-    x = xp.zeros(shape, dtype=lam.dtype, device=device(lam)) if x0 is None else xp.asarray(detached(x0), copy=True)
-    K = validation.integer("outer_steps", outer_steps, 0, validation.LONGEST)
-    every = validation.integer("every", every, 1, validation.LONGEST)
-    batches = read_batches(batches)
-    if batches is not None and len(batches.seeds) > 1:
-        raise ValueError(f"batches must have one seed, got {batches!r}")
-    check_functions(project, callback)
-    if not validation.boolean("shared", shared):
+    lam, project = check_start(problem, lam, options.x0), options.project
+    batches: Any = options.batches
+    x = array_namespace(lam).zeros((problem.n_clients, problem.dim_x), dtype=lam.dtype, device=device(lam))
+    if options.x0 is not None:
+        x = copied(detached(options.x0))
+    if not options.shared:
         method = replace(method, lam_rule=method.lam_rule.without_communication())
 
     mixer = start_averaging([one_round(method.name, method.network, net)], problem.n_clients, x, max(K, 1))
@@ -239,19 +269,20 @@ def run(
             if project is not None:
                 projected = apply_projection(project, state.lam.s)
                 state = replace(state, lam=method.lam_rule.projected(state.lam, projected))
-            if k % every and k != K:
+            if k % options.every and k != K:
                 continue
             add_entry(k)
-            if callback is not None:
-                answer = callback(k, copied(state.lam.s), copied(state.x.s), record.outer_cost[-1])
+            if options.callback is not None:
+                answer = options.callback(k, copied(state.lam.s), copied(state.x.s), record.outer_cost[-1])
                 if validation.returned_bool("callback", answer):
                     stopped = "callback"
                     break
-    settings = dict(net=net, outer_steps=K, shared=shared, project=project, batches=batches, every=every)
-    parts = {field.name: getattr(method, field.name) for field in fields(method) if field.name != "name"}
-    return record.path(
-        state.x.s, mixer.record_traffic(), stopped=stopped, method=method.name, settings=describe(settings | parts)
-    )
+
+    settings = dict(net=net, outer_steps=K, shared=options.shared, project=project, batches=batches,
+                    every=options.every)  # fmt: skip
+    settings |= {field.name: getattr(method, field.name) for field in fields(method) if field.name != "name"}
+    traffic = mixer.record_traffic()
+    return record.path(state.x.s, traffic, stopped=stopped, method=method.name, settings=describe(settings))
 
 
 class GrowthLimits:

@@ -297,25 +297,24 @@ class _JacobianTrackingState(NamedTuple):
     memory: Any = None  # of the tracked products
 
 
-@checked(step=Positive(), shared=Boolean(), tracked=Boolean())
+@checked(step=Positive(), shared=Boolean())
 @dataclass(frozen=True)
 class JacobianTracking(HypergradientEstimator):
     """Z → H̄⁻¹ mean_i B_i by gradient tracking on matrices, B_i = J_iᵀ (JHIP), and v from Zᵀ ∂_x f:
 
         Z_i ← Σ_j W_ij Z_j − γ R_i,    R_i ← Σ_j W_ij R_j + (H_i Z_i⁺ − B_i) − (H_i Z_i − B_i),    R⁰ = −B at Z⁰ = 0.
 
-    With a shared λ there are k = d_λ columns. u_i = ∂_λ f_i − Z_iᵀ ∂_x f_i is of class Client, its mean over clients
-    Global; `tracked` finds it by y ← W y + u⁺ − u, as DBOGT does. If λ_i belongs to client i, the shared variable is
-    (λ_1, …, λ_n) with n d_λ columns. J_i fills the i-th block, and
+    With a shared λ there are k = d_λ columns. v_i = ∂_λ f_i − Z_iᵀ ∂_x f_i is of class Client, its mean over clients
+    Global. If λ_i belongs to client i, the shared variable is (λ_1, …, λ_n) with k = n d_λ columns, J_i fills the i-th
+    block, and v_i is of class Global with the tracked products y:
 
-        Client  v_i = ∂_λ f_i − (Z_iᵀ ∂_x f_i)_i,    Global  v_i = ∂_λ f_i − n (y_i)_i,  y → mean_k Z_kᵀ ∂_x f_k.
+        v_i = ∂_λ f_i + n (y_i)_i,    y ← W y + u⁺ − u → mean_k u_k,    u_i = −Z_iᵀ ∂_x f_i.
 
     A message carries two matrices, 2 d_x k numbers, and the k tracked products. The limit is exact.
     """
 
     step: float  # γ
     shared: bool = False
-    tracked: bool = True
 
     def init(self, point: Point) -> _JacobianTrackingState:
         B = self._right_hand_side(point)
@@ -328,26 +327,24 @@ class JacobianTracking(HypergradientEstimator):
         B = state.B if state.point is point else self._right_hand_side(point)
         gradient = lambda Z: _flat(point.lin.hvp(_columns(Z, B)) - B)  # noqa: E731
         routines = [Tracking(self.step).move(state.Z, gradient)]
-        if self.tracked:
+        if not self.shared:
             routines.append(track(state.memory, self._products(state, point)))
         Z, *memory = yield from concurrently(*routines)
         return _JacobianTrackingState(Z, point, B, memory[0] if memory else None)
 
     def value(self, state: _JacobianTrackingState, point: Point) -> Array:
         u = self._products(state, point)
-        if self.tracked:
-            u = tracker(state.memory, u)
         if self.shared:
-            return u
-        xp, (n, p) = array_namespace(u), point.outer[1].shape
-        block = xp.sum(_identity(u) * xp.reshape(u, (n, n, p)), axis=1)  # (n, d_lam), the i-th block of u_i
-        return point.outer[1] + (n if self.tracked else 1) * block
+            return point.outer[1] + u
+        y = tracker(state.memory, u)
+        xp, (n, p) = array_namespace(y), point.outer[1].shape
+        block = xp.sum(_identity(y) * xp.reshape(y, (n, n, p)), axis=1)  # (n, d_lam), the i-th block of y_i
+        return point.outer[1] + n * block
 
     def _products(self, state: _JacobianTrackingState, point: Point) -> Array:
-        """∂_λ f_i − Z_iᵀ ∂_x f_i, or −Z_iᵀ ∂_x f_i if λ is not shared.  # (n, k)"""
+        """−Z_iᵀ ∂_x f_i.  # (n, k)"""
         xp, Z = array_namespace(point.x), _columns(state.Z.s, state.B)
-        u = -xp.matrix_transpose(xp.sum(Z * point.outer[0], axis=-1))
-        return point.outer[1] + u if self.shared else u
+        return -xp.matrix_transpose(xp.sum(Z * point.outer[0], axis=-1))
 
     def _right_hand_side(self, point: Point) -> Array:
         """J_iᵀ by columns, in the block of client i unless λ is shared.  # (k, n, d_x)"""
@@ -503,7 +500,7 @@ def at_point(
     ----------
     x : "fab" needs the inner solution.
     method : the name of a baseline. Each has its own `settings`:
-        "fednest" (terms, ell, seed, draw), "dbo" (step, shared, tracked), "gbdsbo" (step, ell, terms, shared),
+        "fednest" (terms, ell, seed, draw), "dbo" (step, shared), "gbdsbo" (step, ell, terms, shared),
         "mdbo" and "vrdbo" (terms, ell), "ma_dsbo" (step), "dsoba" (step), "sparkle" (rule, step),
         "fab" (step, penalty, nodes).
     every : how often v is recorded.

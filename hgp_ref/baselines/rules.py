@@ -13,8 +13,9 @@ one round and α the step. Gradients are taken at the current point:
 
 An exact rule stops only where all clients agree and Σ_i d_i = 0: tracking conserves Σ_i (t_i − d_i) = 0, and ED and
 EXTRA conserve the sum of s^{k+1} − s^k + α d^k from the first step on. In ED and EXTRA, W stands for the lazy matrix
-(I + W)/2, which a client applies by itself; without it W must have no eigenvalue near −1. Tracking pushes t and pulls
-s, so it also works over directed graphs (see `hgp_ref.mixing.consensus`). All other rules need a doubly stochastic W.
+(I + W)/2, which a client applies by itself; without it W must have no eigenvalue near −1. From a common start EXTRA is
+that of its paper, whose first step is not lazy. Tracking pushes t and pulls s, so it also works over directed graphs
+(see `hgp_ref.mixing.consensus`). All other rules need a doubly stochastic W.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ The loop ends with "certificate" if 1 fails, "resolution" if 2 fails, "divergenc
 failed, and "stationary" if D = 0. `path.note` explains what prevented a step and what would help.
 
 Sums. Push-Sum's outputs y_i of any numbers q_i have the mean of the q_i in their convex hull (over links that delay, a
-box takes the place of y_i). Maxima by flooding are exact. So after any number of rounds
+box takes the place of y_i). Max-consensus is exact. So after any number of rounds
 
     n min_i y_i ≤ Σ_i q_i ≤ n max_i y_i.
 
-Distance. Flooding gives a box of the x_i with centre c, and Push-Sum of ∂g_i(c) a bound G ≥ ‖mean_i ∂g_i(c)‖. If the
-mean inner cost is ᾱ-strongly convex, ‖c − x(λ)‖ ≤ G/ᾱ, hence ‖x_i − x(λ)‖ ≤ e_i = ‖x_i − c‖ + G/ᾱ.
+Distance. Max-consensus gives a box of the x_i with centre c, and Push-Sum of ∂g_i(c) a bound G ≥ ‖mean_i ∂g_i(c)‖. If
+the mean inner cost is ᾱ-strongly convex, ‖c − x(λ)‖ ≤ G/ᾱ, hence ‖x_i − x(λ)‖ ≤ e_i = ‖x_i − c‖ + G/ᾱ.
 
 Outer cost. ∂_x f_i is ν_fx-Lipschitz, so |f_i(x(λ), λ_i) − f_i(x_i, λ_i)| ≤ t_i and
 

@@ -165,7 +165,9 @@ class CheckpointFile:
         if not owner and DATA in names:
             owner = "problem with other data"
         if owner:
-            raise ValueError(f"file: {self.path} belongs to a {owner}; use the same or another file")
+            raise ValueError(
+                f"file: {self.path} belongs to a {owner}; use the same problem and arguments, or another file"
+            )
 
 
 def _like(value: Any, lam: Array) -> Any:

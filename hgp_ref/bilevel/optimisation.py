@@ -102,7 +102,7 @@ def optimise(
         variable = log_of("lam must be positive with log=True", variable)
     check_functions(project, callback)
     channel = connect(check_network(net))
-    check_clients(net, channel, problem.n_clients)
+    check_clients(net, problem.n_clients)
     kind: Any = CertifiedLoop if certified else Loop
     loop = kind(
         problem=as_problem(LogRates(problem.wrapped)) if log else problem,

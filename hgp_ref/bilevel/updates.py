@@ -216,7 +216,7 @@ class Simplex:
     def __call__(self, lam: Array) -> Array:
         _check_shape(lam)
         if not all_finite(lam):
-            raise ValueError("lam must be finite")
+            raise ValueError("lam must not contain NaN or infinite values")
         info = np.finfo(host_dtype(lam))
         if not lam.shape[-1] * float(info.tiny) <= self.total <= float(info.max):
             raise ValueError(f"total must be a sum that entries of lam ({info.dtype}) can have, got {self.total:g}")

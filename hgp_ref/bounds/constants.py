@@ -23,14 +23,15 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from hgp_ref import validation
-from hgp_ref.backend import Array
+from hgp_ref.backend import Array, computes_on_device
 from hgp_ref.bounds.result import UNIT, power_of_two, rounding
 from hgp_ref.exact import hessians, jacobians, theta
 from hgp_ref.problems.base import Problem, closed_form
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.rounding import norm, norms
-from hgp_ref.validation import Integer, Positive, checked
+from hgp_ref.validation import Integer, Optional, Positive, checked
 
+ITERATIONS = Optional(Integer())
 SIGNED = ("alpha", "L", "alpha_bar", "L_bar", "smallest_entry")  # all other constants are not negative
 
 
@@ -299,8 +300,18 @@ class SampleConstants:
             validation.nonnegative(field.name, getattr(self, field.name))
 
 
+@computes_on_device
 def sample_derivatives(problem: Problem, x: Array, lam: Array) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance."""
+    """H_i^(s) as n arrays (N_i, d_x, d_x) and J_i^(s) as n arrays (N_i, d_lam, d_x), from batches of one instance.
+
+    Examples
+    --------
+    >>> data = hgp.data.synthetic_mixture(n_clients=2, n_train=5, seed=0)
+    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    >>> H, J = hgp.bounds.sample_derivatives(problem, np.zeros((2, problem.dim_x)), np.ones((2, problem.dim_lam)))
+    >>> len(H), H[0].shape == (5, problem.dim_x, problem.dim_x), J[0].shape == (5, problem.dim_lam, problem.dim_x)
+    (2, True, True)
+    """
     counts = validation.host_array("problem.counts", getattr(problem, "counts", None))
     if counts.ndim != 1 or counts.dtype.kind not in "iu":
         raise TypeError(f"problem must have instances (`counts`) and mini-batches, got {problem!r}")
@@ -349,14 +360,10 @@ def sample_constants(H: Sequence[np.ndarray], J: Sequence[np.ndarray], eta: floa
 
     Examples
     --------
-    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
-    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
-    >>> lam = np.full((3, 6), 0.1)
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
-    >>> s = hgp.bounds.sample_constants(Hs, Js, 1.0)
-    >>> bool(s.sigma_x <= s.kappa_x)
-    True
+    >>> instances = [np.array([[[0.4]], [[0.6]]])] * 2
+    >>> s = hgp.bounds.sample_constants(instances, instances, 1.0)
+    >>> round(s.kappa_x, 3), round(s.rho, 3), s.alpha, s.beta
+    (0.1, 0.6, 0.4, 0.6)
     """
     H, J = check_samples(H, J, names=("H", "J"))
     unit = max(power_of_two(a) for a in J)

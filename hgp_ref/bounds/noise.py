@@ -41,10 +41,10 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from hgp_ref import validation
-from hgp_ref.bounds.constants import Constants, SampleConstants, check_iterations, check_samples, geometric
+from hgp_ref.bounds.constants import ITERATIONS, Constants, SampleConstants, check_iterations, check_samples, geometric
 from hgp_ref.bounds.result import Bound, conditions, finite, first_failure, not_applicable, power_of_two, product
 from hgp_ref.bounds.series import consensus_part, contracting_truncation
-from hgp_ref.validation import Boolean, Choice, Instance, Integer, Number, Optional, Positive, checked
+from hgp_ref.validation import Boolean, Choice, Instance, Integer, Number, Positive, checked
 
 
 @checked(
@@ -52,7 +52,7 @@ from hgp_ref.validation import Boolean, Choice, Instance, Integer, Number, Optio
     s=Instance(SampleConstants),
     size=Integer(),
     failure=Number(),
-    iterations=Optional(Integer()),
+    iterations=ITERATIONS,
     form=Choice("azuma", "bernstein"),
     shared=Boolean(),
 )
@@ -73,19 +73,12 @@ def minibatch_tail(
 
     Examples
     --------
-    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
-    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
-    >>> lam = np.full((3, 6), 0.1)
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
-    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
-    >>> s = hgp.bounds.sample_constants(Hs, Js, 1.0)
-    >>> bound = hgp.bounds.minibatch_tail(c, s, size=10, failure=0.1)
-    >>> bound.applicable, sorted(bound.terms)
-    (True, ['bias', 'noise'])
+    >>> half = np.full((2, 1, 1), 0.5)
+    >>> c = hgp.bounds.realised_constants(half, half, np.ones((2, 1)), 1.0, [np.full((2, 2), 0.5)] * 20)
+    >>> instances = [np.array([[[0.4]], [[0.6]]])] * 2
+    >>> s = hgp.bounds.sample_constants(instances, instances, 1.0)
+    >>> [round(hgp.bounds.minibatch_tail(c, s, size, failure=0.1).total, 3) for size in (1, 4)]
+    [0.53, 0.265]
     """
     M = check_iterations(c, iterations)
     name = f"D ({form})"
@@ -134,7 +127,7 @@ def _noise(
 
 
 def combine(for_v: float, for_u: np.ndarray, shared: bool) -> np.ndarray:
-    """The largest increment of one sample in units of `scale`: either deviation alone, or both aligned."""
+    """The largest increment of one sample from its deviations for v and u: the larger one, or both if aligned."""
     return for_v + for_u if shared else np.maximum(for_v, for_u)
 
 
@@ -217,16 +210,11 @@ def mean_square_error(
 
     Examples
     --------
-    >>> data = hgp.data.synthetic_mixture(n_clients=3, n_train=20, seed=0)
-    >>> problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
-    >>> lam = np.full((3, 6), 0.1)
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> Hs, Js = hgp.bounds.sample_derivatives(problem, x, lam)
-    >>> error = hgp.bounds.mean_square_error(Hs, Js, f_x, 1.0, K[:20], size=10)
-    >>> error.variance.shape, bool(np.all(error.variance > 0))
-    ((3,), True)
+    >>> instances = [np.array([[[0.4]], [[0.6]]])] * 2
+    >>> K = [np.full((2, 2), 0.5)] * 20
+    >>> error = hgp.bounds.mean_square_error(instances, instances, np.ones((2, 1)), 1.0, K, size=1)
+    >>> error.bias.round(6), error.variance.round(4)
+    (array([1.e-06, 1.e-06]), array([0.0201, 0.0201]))
     """
     f_x = validation.real_array("f_x", f_x, (None, None), "(n, d_x)")
     H_samples, J_samples = check_samples(H_samples, J_samples, *f_x.shape)

@@ -170,7 +170,14 @@ def inexact_terms(
 
 @checked(nu=Instance(Lipschitz), distance=Nonnegative(), w_norm=Nonnegative(), beta=Nonnegative(), alpha_bar=Positive())
 def inexact_total(nu: Lipschitz, distance: float, w_norm: float, beta: float, alpha_bar: float) -> float:
-    """A bound on ‖d̂ − d‖ from ‖x̂ − x‖ ≤ `distance`, ‖ŵ‖ ≤ `w_norm`, and max β_i, ᾱ at the exact solution."""
+    """A bound on ‖d̂ − d‖ from ‖x̂ − x‖ ≤ `distance`, ‖ŵ‖ ≤ `w_norm`, and max β_i, ᾱ at the exact solution.
+
+    Examples
+    --------
+    >>> nu = hgp.bounds.Lipschitz(nu_flam=0.0, nu_fx=1.0, nu_J=0.0, nu_H=0.5, strong_convexity=0.1)
+    >>> round(hgp.bounds.inexact_total(nu, distance=0.01, w_norm=1.0, beta=1.0, alpha_bar=0.5), 6)
+    0.03
+    """
     direct = product(nu.nu_flam + nu.nu_J * w_norm, distance)
     return float(_in_range(direct + product(beta, shift(nu, distance, w_norm, alpha_bar))))
 

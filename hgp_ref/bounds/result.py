@@ -81,9 +81,18 @@ def finite(bound: Bound) -> Bound:
 
 
 def best(*bounds: Bound) -> Bound:
-    """The smallest of several bounds on the same error, client by client; not applicable if none of them is."""
+    """The smallest of several bounds on the same error, client by client; not applicable if none of them is.
+
+    Examples
+    --------
+    >>> half = np.full((2, 1, 1), 0.5)
+    >>> c = hgp.bounds.realised_constants(half, half, np.ones((2, 1)), 1.0, [np.full((2, 2), 0.5)] * 20)
+    >>> A, B = hgp.bounds.contracting_clients(c), hgp.bounds.convex_mean(c)
+    >>> bool(hgp.bounds.best(A, B).total == min(A.total, B.total))
+    True
+    """
     if not bounds:
-        raise TypeError("bounds must be at least one Bound, got none")
+        raise TypeError("bounds must contain at least one Bound, got none")
     for bound in bounds:
         validation.instance("bounds", bound, Bound)
     usable = [b for b in bounds if b.total is not None]

@@ -29,11 +29,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.bounds.constants import Constants, SampleConstants, check_iterations
+from hgp_ref.bounds.constants import ITERATIONS, Constants, SampleConstants, check_iterations
 from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable, product
 from hgp_ref.validation import Choice, Instance, Integer, Nonnegative, Number, Optional, checked
 
-CONSTANTS = {"c": Instance(Constants), "iterations": Optional(Integer())}
+CONSTANTS = {"c": Instance(Constants), "iterations": ITERATIONS}
 SAMPLES = {**CONSTANTS, "s": Instance(SampleConstants), "failure": Number()}
 FORM = Choice("printed", "corrected")
 
@@ -50,7 +50,15 @@ def theorem1(
 ) -> Bound:
     """Theorem 1 as printed in the "main" text or in the "appendix", which differ in the logarithm.
 
-    `consensus` is ε̂, by default the realised max ε_m.
+    Examples
+    --------
+    >>> half = np.full((2, 1, 1), 0.5)
+    >>> c = hgp.bounds.realised_constants(half, half, np.ones((2, 1)), 1.0, [np.full((2, 2), 0.5)] * 20)
+    >>> instances = [np.array([[[0.4]], [[0.6]]])] * 2
+    >>> s = hgp.bounds.sample_constants(instances, instances, 1.0)
+    >>> bound = hgp.bounds.theorem1(c, s, failure=0.1)
+    >>> {name: f"{value:.1e}" for name, value in bound.terms.items()}
+    {'noise': '7.5e+00', 'consensus': '0.0e+00', 'truncation': '7.8e-05'}
     """
     M, name = check_iterations(c, iterations), f"Theorem 1 ({text})"
     eps = realised_consensus(c, M, consensus)
@@ -67,7 +75,15 @@ def theorem1(
 
 @checked(**CONSTANTS)
 def corollary1(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
-    """Corollary 1 as printed; `consensus` is ε̂, by default the realised max ε_m."""
+    """Corollary 1 as printed.
+
+    Examples
+    --------
+    >>> half = np.full((2, 1, 1), 0.5)
+    >>> c = hgp.bounds.realised_constants(half, half, np.ones((2, 1)), 1.0, [np.full((2, 2), 0.5)] * 20)
+    >>> f"{hgp.bounds.corollary1(c).total:.2e}", hgp.bounds.corollary1(c, consensus=2.0).why
+    ('1.35e-06', 'S large enough: eps = 2 <= eta alpha/(2(1 - eta alpha)) = 0.5')
+    """
     M = check_iterations(c, iterations)
     eps = realised_consensus(c, M, consensus)
     failed = first_failure(printed_conditions(c.eta, c.sigma_min, eps))
@@ -88,7 +104,17 @@ def corollary2(
     consensus: float | None = None,
     C: float | None = None,
 ) -> Bound:
-    """Corollary 2 as printed for batches of `size`; the constant C is max(κ_x, κ_λ) of single instances by default."""
+    """Corollary 2 as printed for batches of `size`; the constant C is max(κ_x, κ_λ) of single instances by default.
+
+    Examples
+    --------
+    >>> half = np.full((2, 1, 1), 0.5)
+    >>> c = hgp.bounds.realised_constants(half, half, np.ones((2, 1)), 1.0, [np.full((2, 2), 0.5)] * 20)
+    >>> instances = [np.array([[[0.4]], [[0.6]]])] * 2
+    >>> s = hgp.bounds.sample_constants(instances, instances, 1.0)
+    >>> [round(hgp.bounds.corollary2(c, s, size, failure=0.1).total, 3) for size in (1, 4)]
+    [6.925, 3.463]
+    """
     M = check_iterations(c, iterations)
     eps = realised_consensus(c, M, consensus)
     C = max(s.kappa_x, s.kappa_lam) if C is None else C
@@ -103,19 +129,14 @@ def corollary2(
 
 @checked(**CONSTANTS)
 def corollary1_repaired(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
-    """Corollary 1 with ρ in place of 1 − ηα; `consensus` bounds σ_max(E_m), by default the realised max ε_m.
+    """Corollary 1 with ρ in place of 1 − ηα; `consensus` bounds σ_max(E_m).
 
     Examples
     --------
-    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
-    >>> lam = np.zeros((3, 2))
-    >>> x = hgp.exact.inner_solution(problem, lam)
-    >>> H, J = hgp.exact.hessians(problem, x, lam), hgp.exact.jacobians(problem, x, lam)
-    >>> f_x, _ = hgp.exact.outer_gradients(problem, x, lam)
-    >>> K, _ = hgp.exact.push_sum_matrices(hgp.networks.RandomDirected(n=3, seed=0), 10, calls=50)
-    >>> c = hgp.bounds.realised_constants(H, J, f_x, 1.0, K)
-    >>> hgp.bounds.corollary1_repaired(c).applicable
-    True
+    >>> half = np.full((2, 1, 1), 0.5)
+    >>> c = hgp.bounds.realised_constants(half, half, np.ones((2, 1)), 1.0, [np.full((2, 2), 0.5)] * 20)
+    >>> f"{hgp.bounds.corollary1_repaired(c).total:.2e}"
+    '1.35e-06'
     """
     M = check_iterations(c, iterations)
     eps = realised_consensus(c, M, consensus)
@@ -211,6 +232,14 @@ def theorem2(
     samples, failure : for mini-batches, with probability ϵ.
     alpha, beta : the printed α and β, over every λ and ξ; needed if ν_g > 0. With ν_g = 0 those of `c` or `samples` are
         the same at every x.
+
+    Examples
+    --------
+    >>> half = np.full((2, 1, 1), 0.5)
+    >>> c = hgp.bounds.realised_constants(half, half, np.ones((2, 1)), 1.0, [np.full((2, 2), 0.5)] * 20)
+    >>> exact, inexact = (hgp.bounds.theorem2(c, nu_f=1.0, nu_g=0.0, distance=e).total for e in (0.0, 0.01))
+    >>> round(inexact - exact, 6)
+    0.01
     """
     M, eps = check_iterations(c, iterations), realised_consensus(c, iterations or c.iterations, consensus)
     for name, value in (("alpha", alpha), ("beta", beta)):
@@ -351,7 +380,14 @@ def lemma2(n: int, entry: float, form: str = "corrected") -> float:
 
 @checked(constants=Instance(WorstCase), steps=Integer(), form=FORM)
 def lemma2_worst_case(constants: WorstCase, steps: int, form: str = "corrected") -> float:
-    """(8√n/δ) τ^S as printed, or (8n/δ) τ^{S−1} as corrected, with the worst-case δ and τ."""
+    """(8√n/δ) τ^S as printed, or (8n/δ) τ^{S−1} as corrected, with the worst-case δ and τ.
+
+    Examples
+    --------
+    >>> constants = hgp.bounds.worst_case(2)
+    >>> [f"{hgp.bounds.lemma2_worst_case(constants, steps=100, form=form):.1e}" for form in ("printed", "corrected")]
+    ['1.5e-11', '2.7e-11']
+    """
     entry = constants.printed(steps) if form == "printed" else constants.entry(steps)
     return lemma2(constants.n, entry, form)
 

@@ -1,4 +1,4 @@
-"""Rigorous bounds on the error of finished runs, seen from the centre and computed by the clients themselves."""
+"""Rigorous bounds on the error of finished runs, by an observer of all clients and by the clients themselves."""
 
 from hgp_ref.certificates.certification import MATRIX_FREE_ABOVE, MeasuredResidual, certify, measured_residual
 from hgp_ref.certificates.point import Lanczos

@@ -25,13 +25,12 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import rounding, validation
-from hgp_ref.backend import Array, host_float64
+from hgp_ref.backend import Array, computes_on_device, host_float64
 from hgp_ref.bounds.constants import known_lipschitz
 from hgp_ref.certificates.point import INCLUDED, NOT_INCLUDED, DensePoint, Lanczos, MatrixFreePoint, Point
 from hgp_ref.certificates.residuals import (
     CentralTerms,
     DecentralisedTerms,
-    InnerError,
     NetworkReductions,
     centralised,
     consistency,
@@ -43,6 +42,7 @@ from hgp_ref.mixing import Averaging, Channel, Traffic
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.lipschitz import Lipschitz
+from hgp_ref.problems.transforms import modified_curvature
 from hgp_ref.results import Result
 from hgp_ref.validation import Boolean, Count, Instance, Integer, Optional, checked
 
@@ -50,12 +50,14 @@ DISTRIBUTED = "no process sees all clients: the bound is the one that they compu
 MATRIX_FREE_ABOVE = 1000  # d_x above which H_i and J_i are not formed; they take 8 n d_x (d_x + d_λ) bytes
 
 
-@checked(
-    lipschitz=Optional(Instance(Lipschitz)),
-    first_call=Optional(Count(0)),
-    max_rounds=Optional(Integer(0)),
-    matrix_free=Optional(Boolean()),
-)
+OPTIONS = {  # arguments that `Plan.run` has, too
+    "lipschitz": Optional(Instance(Lipschitz)),
+    "max_rounds": Optional(Integer(0)),
+    "matrix_free": Optional(Boolean()),
+}
+
+
+@checked(**OPTIONS, first_call=Optional(Count(0)))
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises a ValueError below
 def certify(
     problem: Problem,
@@ -116,6 +118,10 @@ def certify(
     problem = as_problem(problem, needs=("outer_grad", "linearize", "inner_grad"))
     v, w = _check_estimate(problem, x, lam, est)
     modulus = _read_modulus(strong_convexity)
+    mu, curvature = modified_curvature(problem.wrapped)
+    in_place = _in_place(mu, curvature)
+    if in_place and lipschitz is not None:
+        raise ValueError(f"lipschitz must be None: the bound is against the formula at x{in_place}, got {lipschitz!r}")
     averagings = _check_averagings(avg, est, problem.n_clients, len(v))
     rounds_used = _rounds_used(averagings, est, first_call)
     networks = [NetworkReductions(a, k, x, max_rounds) for a, k in zip(averagings, rounds_used, strict=True)]
@@ -141,7 +147,8 @@ def certify(
     else:
         point.compute_means()
         alpha_known = point.alpha_bar
-        inner, nu, note = _inner_error(point, nu, w[0], strict=lipschitz is not None)
+        inner = inner_error(point, nu, w[0], strict=lipschitz is not None)
+        note, nu = inner.note, None if inner.note else nu
         _check_moduli(point, modulus, nu, inner.gap)
         central = centralised(point, w)
 
@@ -168,9 +175,12 @@ def certify(
         consensus_gap=None if inner is None else inner.gap,
         traffic=sum((network.traffic for network in networks), Traffic()) if networks else None,
         matrix_free=point.matrix_free,
-        against=AT_POINT if term is None else AT_SOLUTION,
-        assumptions=_assumptions(point, nu, by_clients is not None, note, complete),
+        against=AT_SOLUTION if term is not None else AT_POINT + in_place,
+        assumptions=_assumptions(point, nu, by_clients is not None, note, complete, in_place),
         rounding_complete=complete,
+        damping=mu,
+        curvature=curvature,
+        smallest_eigenvalue=None if central is None else float(point.alpha_top - mu),
     )
     _check_range(certificate)
     return certificate
@@ -245,7 +255,10 @@ def _rounds_used(averagings: list[Averaging], est: Any, first_call: int | None) 
     if traffic is not None:
         return [int(np.max(traffic.rounds))] * len(averagings)
     if used is None or iterations is None:
-        raise ValueError("first_call must be given for an estimate with neither traffic nor averaging and iterations")
+        raise ValueError(
+            "first_call must be given: est has no traffic and lacks averaging or iterations, so its number of calls is "
+            "unknown"
+        )
     most = max(a.graphs_before(iterations) for a in (used if isinstance(used, list) else [used]))
     return [most] * len(averagings)
 
@@ -318,18 +331,6 @@ def _point(
     return DensePoint(problem, x, lam, n_total)
 
 
-def _inner_error(
-    point: Point, nu: Lipschitz | None, w: np.ndarray, strict: bool
-) -> tuple[InnerError, Lipschitz | None, str]:
-    """The inner error with the constants if they apply; unless `strict`, those that do not are dropped with a note."""
-    try:
-        return inner_error(point, nu, w), nu, ""
-    except ValueError as error:
-        if strict:
-            raise
-        return inner_error(point, None, w), None, f"no term for an inexact x: {error}"
-
-
 def _combine(
     difference: np.ndarray,
     difference_rounding: np.ndarray,
@@ -359,9 +360,19 @@ def _check_range(certificate: Certificate) -> None:
             )
 
 
-def _assumptions(point: Point, nu: Lipschitz | None, by_clients: bool, note: str, complete: bool) -> tuple[str, ...]:
+def _in_place(mu: float, curvature: str) -> str:
+    """What the formula has in place of the mean Hessian, in words; empty if nothing."""
+    if curvature == "hessian" and not mu:
+        return ""
+    matrix = "the Gauss-Newton matrix" if curvature == "gauss-newton" else "the mean Hessian"
+    return f", with {matrix}{f' + μI, μ = {mu:g},' if mu else ''} in place of the mean Hessian"
+
+
+def _assumptions(
+    point: Point, nu: Lipschitz | None, by_clients: bool, note: str, complete: bool, in_place: str
+) -> tuple[str, ...]:
     lines = [
-        "the problem's hvp, cross and gradients are the derivatives of its costs",
+        "the problem's hvp, cross and gradients are the derivatives of its costs" + in_place,
         INCLUDED if complete else NOT_INCLUDED,
         *point.notes,
     ]
@@ -423,11 +434,10 @@ class _ProductsOnly(MatrixFreePoint):
 
     def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
         Point.__init__(self, problem, x, lam)
-        self.H.estimate_sizes()
-        self.J.estimate_sizes()
         Point.compute_means(self)
 
 
+@computes_on_device
 def measured_residual(problem: Problem, x: Array, lam: Array, est: Any) -> MeasuredResidual:
     """Measure how well `est` (value (n, d_lam), w (n, d_x)) solves its equation at x; needs no convexity.
 

@@ -23,14 +23,14 @@ from __future__ import annotations
 import math
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import rounding, validation
-from hgp_ref.backend import Array, from_host, host_dtype, host_float64, to_host
+from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64, to_host, unit_vectors
 from hgp_ref.methods.spectrum import extremes
 from hgp_ref.philox import check_seed
 from hgp_ref.problems.base import FullProblem
@@ -45,6 +45,15 @@ INCLUDED = (
     "the rounding of the problem's own sums is included: sums in any order, products rounded in the dtype of x, exp "
     "and log accurate to 4 units in the last place, gradual underflow"
 )
+
+
+COLUMNS = 64  # that are moved to the host together
+
+
+def host_copies(name: str, outputs: Iterable[Array], shape: tuple[int, ...]) -> np.ndarray:
+    """`host_copy` of each of the outputs, (outputs, *shape), in one transfer."""
+    copies = [array_namespace(a).asarray(validation.returned_array(name, a, shape), copy=True) for a in outputs]
+    return host_copy(name, array_namespace(copies[0]).stack(copies), (len(copies), *shape))
 
 
 def host_copy(name: str, output: Array, shape: tuple[int, ...]) -> np.ndarray:
@@ -123,13 +132,6 @@ def to_backend(u: np.ndarray, like: Array) -> Array:
     return from_host(u.astype(host_dtype(like)), like=like)
 
 
-def unit_vectors(k: int, x: Array) -> Array:
-    """The k-th unit vector for every client, in the library and dtype of `x` (n, d)."""
-    unit = np.zeros(x.shape)
-    unit[:, k] = 1.0
-    return to_backend(unit, x)
-
-
 class ClientOperators:
     """Linear maps A_i of all clients, their H_i or J_i, by products with vectors.
 
@@ -139,9 +141,6 @@ class ClientOperators:
     `errors_of` bounds the rounding errors of a product; without it, the relative error of A_i is assumed to be at most
     `accuracy`. Arrays u may have leading run axes.
     """
-
-    sizes: np.ndarray
-    errors: np.ndarray
 
     def __init__(
         self,
@@ -154,6 +153,7 @@ class ClientOperators:
     ) -> None:
         self.name, self.product, self.errors_of, self.accuracy = name, product, errors_of, accuracy
         self.x, self.shape = x, (x.shape[0], rows)
+        self.sizes, self.errors = self._measure()
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
         """A_i u_i for a host array u (..., n, d)."""
@@ -171,8 +171,8 @@ class ClientOperators:
             errors[run] = self.errors_of(to_backend(u[run], self.x))
         return errors
 
-    def estimate_sizes(self) -> None:
-        """Set `sizes` by ‖A‖_F² = E‖Az‖² over random signs z, doubled, and `errors`.
+    def _measure(self) -> tuple[np.ndarray, np.ndarray]:
+        """`sizes`, estimated by ‖A‖_F² = E‖Az‖² over random signs z and doubled, and `errors`.
 
         Term sizes are linear in |u|, so S1, the sizes for a vector of ones, holds the row sums of S ≥ |error of A_i|,
         and ‖S‖_F ≤ ‖S1‖.
@@ -180,29 +180,31 @@ class ClientOperators:
         n, d = self.x.shape
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(PROBES, d))
         lengths = np.stack([rounding.norms(self(np.tile(z, (n, 1)))) for z in signs], axis=1)
-        self.sizes = 2 * rounding.norms(lengths) / np.sqrt(PROBES)
-        self.errors = self.accuracy * self.sizes if self.errors_of is None else self.error(np.ones((n, d)))
+        sizes = 2 * rounding.norms(lengths) / np.sqrt(PROBES)
+        return sizes, self.accuracy * sizes if self.errors_of is None else self.error(np.ones((n, d)))
 
 
 class ClientMatrices(ClientOperators):
     """Linear maps A_i with their matrices, as columns (d, n, rows) from d products with unit vectors."""
 
-    def form(self) -> None:
-        """Compute `columns`, `sizes` and `errors`."""
+    def _measure(self) -> tuple[np.ndarray, np.ndarray]:
+        """Form `columns`; `sizes` and `errors` from them."""
         n, d = self.x.shape
         self.columns = np.empty((d, *self.shape), dtype=host_dtype(self.x))
         lengths, errors = np.empty((n, d)), np.empty((n, d))
-        for k in range(d):
-            unit = unit_vectors(k, self.x)
-            self.columns[k] = column = host_copy(self.name, self.product(unit), self.shape)
-            lengths[:, k] = rounding.norms(column)
-            if self.errors_of is not None:
-                errors[:, k] = self.errors_of(unit)
-        self.sizes = rounding.norms(lengths)
+        for first in range(0, d, COLUMNS):
+            some = range(first, min(d, first + COLUMNS))
+            products = (self.product(unit_vectors(k, self.x)) for k in some)
+            columns = host_copies(self.name, products, self.shape)
+            self.columns[some.start : some.stop] = columns
+            for k, column in zip(some, columns, strict=True):
+                lengths[:, k] = rounding.norms(column)
+                if self.errors_of is not None:
+                    errors[:, k] = self.errors_of(unit_vectors(k, self.x))
+        sizes = rounding.norms(lengths)
         if self.errors_of is None:
-            self.errors = self.accuracy * self.sizes
-        else:
-            self.errors = rounding.norms(errors) * (1 + rounding.norm_accuracy(d))
+            return sizes, self.accuracy * sizes
+        return sizes, rounding.norms(errors) * (1 + rounding.norm_accuracy(d))
 
     def mean(self) -> np.ndarray:
         """mean_i A_i, (rows, d)."""
@@ -324,8 +326,6 @@ class DensePoint(Point):
 
     def __init__(self, problem: FullProblem, x: Array, lam: Array, n_total: int | None = None) -> None:
         super().__init__(problem, x, lam, n_total)
-        self.H.form()
-        self.J.form()
         self.beta = self.J.map(rounding.spectral_norms) + self.J.errors
 
     def compute_means(self) -> None:
@@ -343,7 +343,8 @@ class DensePoint(Point):
             raise ValueError(
                 f"the mean Hessian at x must be positive definite, got a smallest eigenvalue of {computed:.3e} (known "
                 f"to {self.alpha_top - self.alpha_bar:.1e}): without a unique inner minimiser there is no "
-                "hyper-gradient to certify; certificates.measured_residual measures how well w solves its equation"
+                "hyper-gradient to certify; certificates.measured_residual measures how well w solves its equation; "
+                "problems.Damped(problem, mu) has a unique solution for large mu"
             )
         self.beta_inverse = self._beta_inverse()
         del self.J.columns
@@ -479,8 +480,6 @@ class MatrixFreePoint(Point):
     ) -> None:
         super().__init__(problem, x, lam, n_total)
         self.strong_convexity, self.nu = strong_convexity, nu
-        self.H.estimate_sizes()
-        self.J.estimate_sizes()
         self.beta = self._jacobian_norms() * (1 + self.accuracy)
         if self.rounding_complete:
             self.beta += self.J.errors
@@ -529,11 +528,11 @@ class MatrixFreePoint(Point):
         if not known or not max(known) > 0:
             raise ValueError(
                 f"strong_convexity must be known for d_x={self.d}, where the mean Hessian is not formed, got None: "
-                "pass a lower bound on its smallest eigenvalue (the L2 rates of a convex cost, say; the L2 rate of a "
-                "network is none), or strong_convexity='lanczos' for a bound that "
+                "pass a lower bound on its smallest eigenvalue (such as the L2 rate of a convex cost, but not that of "
+                "a neural network), or strong_convexity='lanczos' for a bound that "
                 f"holds with probability {1 - FAILURE:.6f}, or matrix_free=False, which takes "
                 f"{8 * self.n * self.d * (self.d + self.f_lam.shape[1]) / 2**30:.1f} GiB; "
-                "certificates.measured_residual needs none of them, and bounds no error"
+                "certificates.measured_residual needs no such bound, but does not bound the error"
             )
         return max(known)
 

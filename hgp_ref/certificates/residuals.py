@@ -92,10 +92,14 @@ class InnerError:
     gradient: float  # ‖mean ∂g(x̄)‖ at the mean x̄ of the rows of x, rounding included
     gap: float  # max_i ‖x_i − x̄‖
     term: np.ndarray | None = None  # bounds on ‖d̂_i − d_i‖, (n,), where constants are known
+    note: str = ""  # why the constants give no term
 
 
-def inner_error(point: Point, nu: Lipschitz | None, w: np.ndarray) -> InnerError:
-    """The gradient at the mean of x and, with Lipschitz constants, the term of 2*; w (n, d) is that of a run."""
+def inner_error(point: Point, nu: Lipschitz | None, w: np.ndarray, strict: bool) -> InnerError:
+    """The gradient at the mean of x and, with Lipschitz constants, the term of 2*; w (n, d) is that of a run.
+
+    If x is too far from the inner solution for the constants, raise ValueError if `strict`, else leave the term out.
+    """
     x = host_float64(point.x)
     centre = point.rounded(x.mean(axis=0))  # any common point will do
     distances = norms(x - centre) * point.slack
@@ -103,17 +107,23 @@ def inner_error(point: Point, nu: Lipschitz | None, w: np.ndarray) -> InnerError
     hidden = float(errors.mean())
     hidden += point.arithmetic * float(norms(gradients).mean()) + point.tiny
     gradient = rounding.norm(rounding.mean(gradients)) * point.slack + hidden
+    gap = float(distances.max())
     if nu is None:
-        return InnerError(gradient, float(distances.max()))
+        return InnerError(gradient, gap)
     z = point.solution(w)[None]  # ‖ŵ‖ ≤ ‖z‖ + ‖ḡ − H̄z‖/ᾱ for any z
     r, error = point.residuals(z)
     w_norm = rounding.norm(z) + (rounding.norm(r) + float(error[0])) / point.alpha_bar
     alpha_centre = point.alpha_bar - nu.nu_H * float(distances.mean())  # ≤ λ_min(H̄(x̄))
-    distance, alpha_bar = distance_to_solution(nu, gradient, alpha_centre)
-    apart = distances + distance
-    beta = point.beta + nu.nu_J * apart
-    term = inexact_terms(nu, apart, float(apart.mean()), w_norm, beta, alpha_bar) * point.slack
-    return InnerError(gradient, float(distances.max()), term)
+    try:
+        distance, alpha_bar = distance_to_solution(nu, gradient, alpha_centre)
+        apart = distances + distance
+        beta = point.beta + nu.nu_J * apart
+        term = inexact_terms(nu, apart, float(apart.mean()), w_norm, beta, alpha_bar) * point.slack
+    except ValueError as reason:
+        if strict:
+            raise
+        return InnerError(gradient, gap, note=f"no term for an inexact x: {reason}")
+    return InnerError(gradient, gap, term)
 
 
 # ------------------------------------------------------------------------------------ means and maxima over the network

@@ -29,7 +29,7 @@ class Certificate(Result):
     against : which hyper-gradient the bounds refer to.
     assumptions : the assumptions of the bounds, in words.
     centralised : consistency + min(C1, C2) + rounding.
-    c1, c2 : C1 and C2.
+    c1, c2 : β_i ‖ḡ − H̄ w_i‖ / ᾱ and ‖J_i H̄⁻¹‖ ‖ḡ − H̄ w_i‖.
     identity : ‖J_i (w* − w_i)‖, the error of ∂_λ f_i − J_i w_i up to rounding.
     rounding : an allowance for arithmetic on gradients and products, and inside them if `rounding_complete`.
     residual : ‖ḡ − H̄ w_i‖.
@@ -37,11 +37,15 @@ class Certificate(Result):
     inner_gradient : ‖mean ∂_x g‖ at the mean of x: 0 at the inner solution.
     consensus_gap : max_i ‖x_i − mean of x‖.
     decentralised : consistency + min(C3, C4) + the rounding of the consistency.
-    c3, c4 : C3 and C4.
+    c3, c4 : bounds on the same error that the clients compute, see `hgp_ref.certificates.residuals`.
     decentralised_inexact : like `inexact`, computed by the clients.
     traffic : of the decentralised computation.
     matrix_free : whether only products were used.
     rounding_complete : whether the rounding of the problem's own sums is included; needs `term_sizes`.
+    damping : μ of a problem that is `Damped`, for which ᾱ and all bounds refer to H̄ + μI; 0 without.
+    curvature : "hessian", or "gauss-newton" if the problem's H_i are Gauss–Newton matrices.
+    smallest_eigenvalue : an upper bound on the smallest eigenvalue of H̄ without damping, equal to it up to rounding
+        unless `matrix_free`. None if no process sees all clients.
     """
 
     consistency: np.ndarray
@@ -64,6 +68,9 @@ class Certificate(Result):
     traffic: Traffic | None = None
     matrix_free: bool = False
     rounding_complete: bool = False
+    damping: float = 0.0
+    curvature: str = "hessian"
+    smallest_eigenvalue: float | None = None
 
     @property
     def bound(self) -> np.ndarray:
@@ -76,7 +83,7 @@ class Certificate(Result):
     @property
     def decentralised_bound(self) -> np.ndarray | None:
         """The same from the decentralised computation; None without it, or if x is too far from the inner solution."""
-        if self.decentralised is None or self.against == AT_POINT:
+        if self.decentralised is None or self.against != AT_SOLUTION:
             return self.decentralised
         return None if self.decentralised_inexact is None else self.decentralised + self.decentralised_inexact
 
@@ -92,6 +99,8 @@ class Certificate(Result):
         lines.append(f"  largest bound over clients   {np.max(self.bound):.3e}")
         if self.decentralised_bound is not None:
             lines.append(f"  the same, decentralised      {np.max(self.decentralised_bound):.3e}")
+        if self.damping and self.smallest_eigenvalue is not None:
+            lines.append(f"  smallest eigenvalue of H̄     {self.smallest_eigenvalue:.3e}, damped by {self.damping:.3e}")
         if self.inner_gradient is not None:
             lines.append(f"  inner gradient, gap of x     {self.inner_gradient:.3e}, {self.consensus_gap:.3e}")
         return "\n".join([*lines, *(f"  assumes: {a}" for a in self.assumptions)])
@@ -111,7 +120,7 @@ def smaller(a: np.ndarray, b: np.ndarray | None) -> np.ndarray:
 
 SHOWN = 30
 DECADES = 6  # parts further below the largest bound are not drawn
-CENTRE, CLIENTS = "seen from the centre (C1, C2)", "computed by the clients (C3, C4)"
+OBSERVER, CLIENTS = "by an observer of all clients (C1, C2)", "computed by the clients (C3, C4)"
 MARKS = {
     "residual": ("o", "#0072b2"),
     "consistency": ("s", "#e69f00"),
@@ -127,7 +136,7 @@ def panels(certificate: Certificate) -> dict[str, Panel]:
     c = certificate
     shown: dict[str, dict[str, np.ndarray | None]] = {}
     if c.c1 is not None:
-        shown[CENTRE] = {
+        shown[OBSERVER] = {
             "residual": smaller(c.c1, c.c2),
             "consistency": c.consistency,
             "inexact x": c.inexact,

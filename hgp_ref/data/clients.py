@@ -17,27 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import validation
 from hgp_ref.problems.base import client_indices
 from hgp_ref.results import Result
-from hgp_ref.validation import (
-    LONGEST,
-    Choice,
-    Integer,
-    Positive,
-    check_memory,
-    checked,
-    finite,
-    function,
-    host_array,
-    instance,
-    integer,
-    nonnegative,
-    plain_numbers,
-    real_array,
-    shape,
-    wrong_type,
-    wrong_value,
-)
+from hgp_ref.validation import Choice, Integer, Positive, check_memory, checked, nonnegative
 
 Arrays = Any  # n arrays (N_i, ...), or one array (n, N, ...)
 Part = tuple[Arrays, Arrays]
@@ -81,35 +64,35 @@ class Clients(Result):
     components: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        integer("n_classes", self.n_classes)
-        instance("name", self.name, str)
+        validation.integer("n_classes", self.n_classes)
+        validation.instance("name", self.name, str)
         for inputs, labels in PARTS.values():
             for name in (inputs, labels):
                 self._check_entries(name)
             self._check_part(inputs, labels)
         for name, low in (("means", None), ("stds", 0.0)):
             if getattr(self, name) is not None:
-                real_array(name, getattr(self, name), (None,), "(number of clusters,)", low)
+                validation.real_array(name, getattr(self, name), (None,), "(number of clusters,)", low)
         if self.clusters is not None:
-            plain_numbers("clusters", self.clusters, "iu")
-            shape("clusters", self.clusters, (self.n_clients,), "(n,)", run_axes=False)
+            validation.plain_numbers("clusters", self.clusters, "iu")
+            validation.shape("clusters", self.clusters, (self.n_clients,), "(n,)", run_axes=False)
             last = self.clusters.max() if self.means is None else len(self.means) - 1
             if not 0 <= self.clusters.min() <= self.clusters.max() <= last:
                 raise ValueError(f"clusters must contain integers from 0 to {last}, got {self.clusters}")
         if self.mixture is not None:
-            real_array("mixture", self.mixture, (self.n_clients, None), "(n, n_components)", 0.0)
+            validation.real_array("mixture", self.mixture, (self.n_clients, None), "(n, n_components)", 0.0)
         if self.components is not None:
-            real_array("components", self.components, (None, None), "(n_components, d)")
+            validation.real_array("components", self.components, (None, None), "(n_components, d)")
 
     def _check_entries(self, name: str) -> None:
         """An array of numbers for each client."""
         part = getattr(self, name)
         if not isinstance(part, list | tuple | np.ndarray) or getattr(part, "ndim", 1) == 0:
-            wrong_type(name, part, "a list with one array per client")
+            validation.wrong_type(name, part, "a list with one array per client")
         if name in PARTS["train"] and len(part) == 0:
             raise ValueError(f"{name} must have at least one client, got none")
         for i, entry in enumerate(part):
-            plain_numbers(f"{name}[{i}]", entry)
+            validation.plain_numbers(f"{name}[{i}]", entry)
 
     def _check_part(self, inputs: str, labels: str) -> None:
         """Inputs of one shape, and a label that is a class for each of them."""
@@ -122,7 +105,7 @@ class Clients(Result):
                 expected = ", ".join(map(str, ("N_i", *axes)))
                 raise ValueError(f"{inputs}[{i}] must have shape ({expected}) like X[0], got {a.shape}")
             if a.dtype.kind == "f":
-                finite(f"{inputs}[{i}]", a)
+                validation.finite(f"{inputs}[{i}]", a)
             if b.ndim != 1:
                 raise ValueError(f"{labels}[{i}] must have shape (N_i,), got {b.shape}")
             if len(a) != len(b):
@@ -152,7 +135,7 @@ class Clients(Result):
         """Inputs and labels of "train", "validation" or "test"; ValueError if the data have no such part."""
         inputs, labels = (getattr(self, name) for name in PARTS[part])
         if len(inputs) == 0:
-            raise ValueError(f"part must be one that {self.name} has, got {part!r}")
+            raise ValueError(f"part must be a part of {self.name} with data, got {part!r}")
         return inputs, labels
 
     @property
@@ -184,11 +167,11 @@ class Clients(Result):
 
     def map_inputs(self, change: Callable[[int, np.ndarray], np.ndarray]) -> Clients:
         """The data with change(i, X_i) as the inputs of client i, in every part."""
-        function("change", change)
+        validation.function("change", change)
 
         def changed(i: int, X: np.ndarray) -> np.ndarray:
             inputs = change(i, X.copy())  # which it may overwrite
-            plain_numbers(f"change: what it returned for client {i}", inputs)
+            validation.plain_numbers(f"change: what it returned for client {i}", inputs)
             return inputs
 
         parts: dict[str, Any] = {
@@ -205,14 +188,14 @@ class Clients(Result):
         `draw_clusters` draws means and stds as the paper does.
         """
         if self.clusters is not None:
-            raise ValueError(f"{self.name} already has clusters")
-        mean = real_array("means", means, (None,), "(number of clusters,)")
-        std = real_array("stds", stds, (len(mean),), f"({len(mean)},), one for each of means", 0.0)
+            raise ValueError(f"data must have no clusters yet, got {self.name}, which has some")
+        mean = validation.real_array("means", means, (None,), "(number of clusters,)")
+        std = validation.real_array("stds", stds, (len(mean),), f"({len(mean)},), one for each of means", 0.0)
         if not std.all():
-            wrong_value("stds", stds, "numbers > 0")
+            validation.wrong_value("stds", stds, "numbers > 0")
         clusters = np.arange(self.n_clients) % len(mean)
         if seed is not None:
-            clusters = np.random.default_rng([integer("seed", seed, 0), 3]).permutation(clusters)
+            clusters = np.random.default_rng([validation.integer("seed", seed, 0), 3]).permutation(clusters)
 
         def normalise(i: int, X: np.ndarray) -> np.ndarray:
             return ((X - mean[clusters[i]]) / std[clusters[i]]).astype(X.dtype)
@@ -220,7 +203,10 @@ class Clients(Result):
         return replace(self.map_inputs(normalise), clusters=clusters, means=mean, stds=std)
 
 
-# Partitions of labelled data ------------------------------------------------------------------------------------------
+# Partitions -----------------------------------------------------------------------------------------------------------
+#
+# A partition is a list of n index arrays. X[part] are a client's rows of an array, and
+# torch.utils.data.Subset(dataset, part) its part of a PyTorch Dataset.
 
 
 @checked(n_clients=Integer(1), alpha=Positive(), seed=Integer(0), min_per_client=Integer(0))
@@ -234,7 +220,7 @@ def dirichlet_partition(
 
     Parameters
     ----------
-    labels : (N,), of any type that can be sorted.
+    labels : (N,), of any type that can be sorted; or a Dataset with `targets`, or a TensorDataset.
     min_per_client : raise ValueError if a client gets fewer instances; nothing is drawn again. By default clients may
         get none.
 
@@ -247,27 +233,112 @@ def dirichlet_partition(
     >>> [part.tolist() for part in hgp.data.dirichlet_partition([0, 0, 1, 1, 1, 0], n_clients=2, alpha=1.0, seed=3)]
     [[5], [0, 1, 2, 3, 4]]
     """
-    labels = host_array("labels", labels)
+    classes = _classes(labels)
+    check_partition("min_per_client", min_per_client, n_clients, classes.size)
+    rng = np.random.default_rng(seed)
+    owner = np.empty(classes.size, dtype=np.int64)
+    for c in range(classes.max() + 1):
+        members = rng.permutation(np.flatnonzero(classes == c))
+        counts = rng.multinomial(members.size, dirichlet(rng, alpha, n_clients))
+        owner[members] = np.repeat(np.arange(n_clients), counts)
+    return _parts(owner, n_clients, alpha, seed, min_per_client)
+
+
+@checked(n_clients=Integer(1), shards=Integer(1), seed=Integer(0))
+def shard_partition(
+    labels: np.ndarray | Sequence[int], n_clients: int, shards: int = 2, seed: int = 0
+) -> list[np.ndarray]:
+    """Sort instances by label, cut them into n · shards pieces, and give each client `shards` of them at random.
+
+    Pieces differ in size by at most one instance, so clients have (nearly) equally many. A client sees few labels: at
+    most 2 · shards if every label fills a piece [1]. Instances of one label are sorted at random.
+
+    [1] B. McMahan et al. Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
+
+    Parameters
+    ----------
+    labels : (N,), of any type that can be sorted; or a Dataset with `targets`, or a TensorDataset.
+
+    Returns
+    -------
+    The sorted indices of each client's instances, n disjoint arrays that together are 0 … N−1.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in hgp.data.shard_partition([0, 1, 0, 1, 2, 2], n_clients=3, shards=1, seed=0)]
+    [[0, 2], [1, 3], [4, 5]]
+    """
+    classes = _classes(labels)
+    check_partition("shards", shards, n_clients, classes.size)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(classes.size)
+    order = order[np.argsort(classes[order], kind="stable")]
+    pieces = np.array_split(order, n_clients * shards)
+    dealt = rng.permutation(len(pieces)).reshape(n_clients, shards)
+    return [np.sort(np.concatenate([pieces[k] for k in client_pieces])) for client_pieces in dealt]
+
+
+@checked(n_clients=Integer(1), alpha=Positive(), seed=Integer(0), min_per_client=Integer(0))
+def quantity_partition(
+    data: Any, n_clients: int, alpha: float = 1.0, seed: int = 0, min_per_client: int = 1
+) -> list[np.ndarray]:
+    """Split instances over clients of unequal size but equal distribution.
+
+    Shares q ~ Dirichlet(α 1_n) are drawn, and the N instances go to the n clients at random, in numbers
+    ~ Multinomial(N, q). With small α few clients have most instances.
+
+    Parameters
+    ----------
+    data : N, or anything of length N: labels, an array, a Dataset.
+    min_per_client : raise ValueError if a client gets fewer instances; nothing is drawn again.
+
+    Returns
+    -------
+    The sorted indices of each client's instances, n disjoint arrays that together are 0 … N−1.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in hgp.data.quantity_partition(8, n_clients=2, seed=3)]
+    [[6, 7], [0, 1, 2, 3, 4, 5]]
+    """
+    N = validation.integer("data", len(data) if hasattr(data, "__len__") else data, 1, validation.LONGEST)
+    check_partition("min_per_client", min_per_client, n_clients, N)
+    check_memory(f"data={N}", 3 * N)
+    rng = np.random.default_rng(seed)
+    owner = np.empty(N, dtype=np.int64)
+    members = rng.permutation(N)
+    owner[members] = np.repeat(np.arange(n_clients), rng.multinomial(N, dirichlet(rng, alpha, n_clients)))
+    return _parts(owner, n_clients, alpha, seed, min_per_client)
+
+
+def _classes(labels: Any) -> np.ndarray:
+    """Labels as numbers 0, 1, … in their order, (N,)."""
+    if hasattr(labels, "targets"):
+        labels = labels.targets
+    elif hasattr(labels, "tensors"):  # a TensorDataset of inputs and labels
+        labels = labels.tensors[-1]
+    labels = validation.host_array("labels", labels)
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError(f"labels must have shape (N,) with N >= 1, got {labels.shape}")
     for k in np.flatnonzero(labels != labels)[:1]:  # NaN and NaT
-        raise ValueError(f"labels must equal themselves, got {labels[k]} at index {k}")
-    if min_per_client * n_clients > labels.size:
-        raise ValueError(
-            f"min_per_client * n_clients must be at most the number of labels, {labels.size}, "
-            f"got {min_per_client} * {n_clients}"
-        )
-    check_memory(f"n_clients={n_clients}", 4 * n_clients)
-    rng = np.random.default_rng(seed)
-    owner = np.empty(labels.size, dtype=np.int64)
+        raise ValueError(f"labels must not contain NaN or NaT, got {labels[k]} at index {k}")
     try:
-        classes, inverse = np.unique(labels, return_inverse=True)
+        return np.unique(labels, return_inverse=True)[1]
     except TypeError as error:
         raise TypeError(f"labels must be of a type that can be sorted: {error}") from error
-    for c in range(len(classes)):
-        members = rng.permutation(np.flatnonzero(inverse == c))
-        counts = rng.multinomial(members.size, dirichlet(rng, alpha, n_clients))
-        owner[members] = np.repeat(np.arange(n_clients), counts)
+
+
+def check_partition(name: str, each: int, n_clients: int, size: int) -> None:
+    """ValueError unless there are `each` instances for every client."""
+    if each * n_clients > size:
+        raise ValueError(
+            f"{name} * n_clients must be at most the number of instances, {size}, got {each} * {n_clients}"
+        )
+    check_memory(f"n_clients={n_clients}", 4 * n_clients)
+
+
+def _parts(owner: np.ndarray, n_clients: int, alpha: float, seed: int, min_per_client: int) -> list[np.ndarray]:
+    """The instances of each client, which must be enough."""
     parts = [np.flatnonzero(owner == i) for i in range(n_clients)]
     smallest = min(range(n_clients), key=lambda i: parts[i].size)
     if parts[smallest].size < min_per_client:
@@ -319,7 +390,7 @@ def check_shares(validation: float, test: float) -> tuple[float, float]:
     return shares
 
 
-@checked(n_clusters=Integer(1, LONGEST), seed=Integer(0), variant=Choice(*VARIANTS))
+@checked(n_clusters=Integer(1, validation.LONGEST), seed=Integer(0), variant=Choice(*VARIANTS))
 def draw_clusters(n_clusters: int = 3, seed: int = 0, variant: str = "paper") -> tuple[np.ndarray, np.ndarray]:
     """Means m and standard deviations s for `Clients.clustered`, (n_clusters,) each, as the paper draws them.
 

@@ -25,25 +25,10 @@ from urllib.request import urlopen
 
 import numpy as np
 
+from hgp_ref import validation
 from hgp_ref.data.clients import Clients, check_shares, split_over_clients
 from hgp_ref.results import Result
-from hgp_ref.validation import (
-    LONGEST,
-    Boolean,
-    Choice,
-    Integer,
-    Positive,
-    checked,
-    finite,
-    host_array,
-    instance,
-    integer,
-    path,
-    plain_numbers,
-    probability,
-    wrong_type,
-    wrong_value,
-)
+from hgp_ref.validation import Boolean, Choice, Integer, Positive, checked
 
 
 @dataclass(frozen=True)
@@ -73,19 +58,19 @@ class Images(Result):
     white: int = 255
 
     def __post_init__(self) -> None:
-        plain_numbers("images", self.images, "uif")
-        plain_numbers("labels", self.labels, "iu")
-        instance("split", self.split, str)
-        instance("name", self.name, str)
-        integer("n_classes", self.n_classes, 0, LONGEST)
-        integer("white", self.white)
+        validation.plain_numbers("images", self.images, "uif")
+        validation.plain_numbers("labels", self.labels, "iu")
+        validation.instance("split", self.split, str)
+        validation.instance("name", self.name, str)
+        validation.integer("n_classes", self.n_classes, 0, validation.LONGEST)
+        validation.integer("white", self.white)
         if self.images.ndim != 3 or self.labels.shape != self.images.shape[:1] or self.labels.size == 0:
             raise ValueError(
                 "images and labels must have shapes (N, H, W) and (N,) with N >= 1, "
                 f"got {self.images.shape} and {self.labels.shape}"
             )
         if self.images.dtype.kind == "f":
-            finite("images", self.images)
+            validation.finite("images", self.images)
         largest = int(self.labels.max())
         if self.n_classes == 0:
             object.__setattr__(self, "n_classes", largest + 1)
@@ -97,10 +82,10 @@ class Images(Result):
 
     def take(self, which: np.ndarray) -> Images:
         """The images with the indices `which`, or those where a mask `which` (N,) is True."""
-        indices, N = host_array("which", which), len(self)
+        indices, N = validation.host_array("which", which), len(self)
         if indices.dtype.kind == "b" and indices.shape == (N,):
             indices = np.flatnonzero(indices)
-        plain_numbers("which", indices, "iu")
+        validation.plain_numbers("which", indices, "iu")
         if indices.ndim != 1 or indices.size == 0:
             raise ValueError(f"which must have shape (k,) with k >= 1, got {indices.shape}")
         if indices.min() < -N or indices.max() >= N:
@@ -115,25 +100,25 @@ class Images(Result):
         """
         N = len(self)
         if isinstance(size, float | np.floating):
-            share = probability("size", size)
+            share = validation.probability("size", size)
             count = math.floor(Fraction(repr(share)) * N)  # of the decimal as it is written: 0.29 of 100 are 29
         else:
-            count = integer("size", size, 1, N)
+            count = validation.integer("size", size, 1, N)
         if count < 1:
             raise ValueError(f"size must be at least one of {N} images, got {size}")
-        rng = np.random.default_rng([integer("seed", seed, 0), 4])
+        rng = np.random.default_rng([validation.integer("seed", seed, 0), 4])
         return self.take(np.sort(rng.permutation(N)[:count]))
 
     def only(self, labels: Iterable[int]) -> Images:
         """The images with one of `labels`, which become 0, 1, 2 … in this order."""
         if not isinstance(labels, Iterable) or getattr(labels, "ndim", 1) == 0:
-            wrong_type("labels", labels, "a list of labels")
-        chosen = [integer(f"labels[{k}]", c, 0, self.n_classes - 1) for k, c in enumerate(labels)]
+            validation.wrong_type("labels", labels, "a list of labels")
+        chosen = [validation.integer(f"labels[{k}]", c, 0, self.n_classes - 1) for k, c in enumerate(labels)]
         if not chosen or len(set(chosen)) != len(chosen):
-            wrong_value("labels", chosen, "different labels, at least one")
+            validation.wrong_value("labels", chosen, "different labels, at least one")
         which = np.flatnonzero(np.isin(self.labels, chosen))
         if which.size == 0:
-            wrong_value("labels", chosen, f"labels of the {len(self)} images")
+            validation.wrong_value("labels", chosen, f"labels of the {len(self)} images")
         new_label = np.zeros(self.n_classes, dtype=self.labels.dtype)
         new_label[chosen] = np.arange(len(chosen))
         return replace(self, images=self.images[which], labels=new_label[self.labels[which]], n_classes=len(chosen))
@@ -147,7 +132,7 @@ class Images(Result):
         """Images of size × size pixels in float64, each pixel the mean of a block (28 to 14: blocks of 2 × 2)."""
         N, H, W = self.images.shape
         if H % size or W % size:
-            wrong_value("size", size, f"a divisor of {H} and {W}")
+            validation.wrong_value("size", size, f"a divisor of {H} and {W}")
         blocks = self.images.reshape(N, size, H // size, size, W // size)
         return replace(self, images=blocks.mean(axis=(2, 4), dtype=np.float64))
 
@@ -214,10 +199,10 @@ def download_emnist(folder: str | Path, *, url: str = URL, sums: Mapping[str, st
     >>> hgp.data.download_emnist(tempfile.mkdtemp(), url=source.as_uri(), sums=sums).name
     'gzip.zip'
     """
-    target = path("folder", folder) / ARCHIVE
-    instance("url", url, str)
+    target = validation.path("folder", folder) / ARCHIVE
+    validation.instance("url", url, str)
     if "://" not in url:
-        wrong_value("url", url, f"an address such as {URL}")
+        validation.wrong_value("url", url, f"an address such as {URL}")
     _check_sums(sums)
     if ARCHIVE not in sums:
         raise ValueError(f"sums must contain the SHA-256 sum of {ARCHIVE}, got {sorted(sums)}")
@@ -275,7 +260,7 @@ def emnist_byclass(
             raise ValueError(f"{name} in {location} is not a gzipped file: {error}") from error
     images, labels = arrays
     if images.ndim != 3 or labels.shape != images.shape[:1]:
-        raise ValueError(f"images {images.shape} and labels {labels.shape} in {location} do not fit together")
+        raise ValueError(f"{location} must hold as many labels as images, got {labels.shape} and {images.shape}")
     data = Images(images, labels, split, "EMNIST byclass", 62)
     return data.upright() if upright else data
 
@@ -291,18 +276,18 @@ def read_idx(data: bytes, name: str = "data") -> np.ndarray:
     shape = tuple(int(length) for length in np.frombuffer(data, dtype=">u4", count=axes, offset=4))
     size = int(np.prod(shape, dtype=object))
     if len(data) - start != size:
-        raise ValueError(f"{name} announces {shape} = {size} values and holds {len(data) - start}")
+        raise ValueError(f"{name} declares {shape} = {size} values and holds {len(data) - start}")
     try:
         return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
     except ValueError as error:  # more axes or longer ones than arrays can have
-        raise ValueError(f"{name} announces {shape}, which no array has: {error}") from error
+        raise ValueError(f"{name} declares {shape}, which no array has: {error}") from error
 
 
 def _check_sums(sums: Mapping[str, str]) -> None:
     if not isinstance(sums, Mapping):
-        wrong_type("sums", sums, "a mapping of file names to SHA-256 sums")
+        validation.wrong_type("sums", sums, "a mapping of file names to SHA-256 sums")
     for name, value in sums.items():
-        instance(f"sums[{name!r}]", value, str)
+        validation.instance(f"sums[{name!r}]", value, str)
 
 
 def _location(folder: str | Path | None) -> Path:
@@ -311,7 +296,7 @@ def _location(folder: str | Path | None) -> Path:
         folder = os.environ.get(FOLDER_VARIABLE)
     if folder is None or (isinstance(folder, str) and not folder):
         raise FileNotFoundError(f"folder must name the files of EMNIST, got {folder!r}: {WHERE}")
-    location = path("folder", folder)
+    location = validation.path("folder", folder)
     if not location.is_dir() and not (location.is_file() and location.suffix == ".zip"):
         raise FileNotFoundError(f"folder must be a folder or an archive, got {location}: {WHERE}")
     return location
@@ -368,9 +353,9 @@ def check_sum(file: Path, sums: Mapping[str, str]) -> None:
     """ValueError unless the file has the SHA-256 sum that `sums` holds for its name."""
     if file.name not in sums:
         raise ValueError(f"sums must contain the SHA-256 sum of {file.name}, got {sorted(sums)}")
-    found = _sha256(file)
-    if found != sums[file.name].lower():
-        raise ValueError(f"{file} must have SHA-256 {sums[file.name]}, got {found}: damaged or another file")
+    checksum = _sha256(file)
+    if checksum != sums[file.name].lower():
+        raise ValueError(f"{file} must have SHA-256 {sums[file.name]}, got {checksum}: damaged or another file")
 
 
 def zip_entry(archive: Path, name: str) -> bytes | None:

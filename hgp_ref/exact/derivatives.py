@@ -15,12 +15,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, from_host, host_dtype, host_float64, to_host
+from hgp_ref.backend import (
+    Array,
+    computes_on_device,
+    from_host,
+    host_dtype,
+    host_float64,
+    to_host,
+    unit_vectors,
+)
 from hgp_ref.problems.base import FullProblem, Problem, as_problem, optional
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array; a few of its size exist at once
 
 
+@computes_on_device
 def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """H_i = ∂²_x g_i(x_i, λ_i), (n, d_x, d_x); with `batch`, over the instances batch[i] of each client.
 
@@ -39,6 +48,7 @@ def hessians(problem: Problem, x: Array, lam: Array, batch: Array | None = None)
     return H
 
 
+@computes_on_device
 def jacobians(problem: Problem, x: Array, lam: Array, batch: Array | None = None) -> np.ndarray:
     """J_i = ∂²_{xλ} g_i(x_i, λ_i), (n, d_λ, d_x): J_i u_i is what `cross` computes.
 
@@ -69,6 +79,7 @@ def _blocks(
     return unit_columns(f"{product}(u)", getattr(normal.linearize(x, lam, *batches), product), x, rows)
 
 
+@computes_on_device
 def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray, np.ndarray]:
     """∂_x f_i (n, d_x) and ∂_λ f_i (n, d_λ).
 
@@ -125,12 +136,9 @@ def require_symmetric(H: np.ndarray, eps: float) -> None:
 def unit_columns(name: str, product: Callable[[Array], Array], x: Array, rows: int) -> np.ndarray:
     """(n, rows, d_x) from u ↦ A_i u_i: column k is the product with the k-th unit vector at every client."""
     n, d = x.shape
-    dtype = host_dtype(x)
     columns = np.empty((d, n, rows))
     for k in range(d):
-        unit = np.zeros((n, d), dtype=dtype)
-        unit[:, k] = 1.0
-        columns[k] = host_float64(validation.returned_array(name, product(from_host(unit, like=x)), (n, rows)))
+        columns[k] = host_float64(validation.returned_array(name, product(unit_vectors(k, x)), (n, rows)))
     return np.moveaxis(columns, 0, -1)
 
 
@@ -139,7 +147,11 @@ def _optional(batch: Array | None, x: Array) -> tuple[Array, ...]:
     if batch is None:
         return ()
     validation.array("batch", batch)
-    return (from_host(batch, like=x) if isinstance(batch, np.ndarray) else batch,)
+    if not isinstance(batch, np.ndarray):
+        return (batch,)
+    if batch.dtype.kind not in "iu":
+        raise TypeError(f"batch must hold integers (instance numbers, -1 for padding), got {batch.dtype}")
+    return (from_host(batch, like=x),)
 
 
 # --------------------------------------------------------------------------------------------------- the inner solution
@@ -162,6 +174,7 @@ FEW = 3  # steps before a step as long as x suggests that x diverges; from x = 0
 SHORTEST = 2.0**-40  # smallest t: without progress at this t, the gradient is dominated by rounding
 
 
+@computes_on_device
 def inner_solution(
     problem: Problem, lam: Array, *, x0: Array | Sequence[float] | None = None, max_iterations: int = 100
 ) -> Array:

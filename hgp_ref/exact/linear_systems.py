@@ -103,13 +103,13 @@ def refine(solve: Callable[[np.ndarray], np.ndarray], residual: Callable[[Pair],
     x: Pair = (solve(b), np.zeros_like(b))
     r = residual(x)
     for _ in range(MOST_STEPS):
-        tried = two_sum(x[0], x[1] + solve(r))
-        left = residual(tried)
-        before, after = np.max(np.abs(r)), np.max(np.abs(left))
-        if not after < before:
+        x_next = two_sum(x[0], x[1] + solve(r))
+        r_next = residual(x_next)
+        size, next_size = np.max(np.abs(r)), np.max(np.abs(r_next))
+        if not next_size < size:
             break
-        x, r = tried, left
-        if after > before / 2:
+        x, r = x_next, r_next
+        if next_size > size / 2:
             break
     return x
 
@@ -138,13 +138,10 @@ class HessianSum:
 
     def residual(self, w: Pair, b: np.ndarray) -> np.ndarray:
         """Σ_j b_j − Σ_k H_k w, (d,)."""
-        everywhere = (np.tile(-w[0], self.n), np.tile(-w[1], self.n))
+        minus_w = (np.tile(-w[0], self.n), np.tile(-w[1], self.n))  # one copy for each H_k
         count = max(1, CHUNK // (self.n * self.d))
-        parts = [
-            dot(self._rows[at : at + count], everywhere, [row[at : at + count] for row in b])[0]
-            for at in range(0, self.d, count)
-        ]
-        return np.concatenate(parts)
+        blocks = [slice(first, first + count) for first in range(0, self.d, count)]
+        return np.concatenate([dot(self._rows[rows], minus_w, [terms[rows] for terms in b])[0] for rows in blocks])
 
 
 def less_products(f_lam: np.ndarray, J: np.ndarray, w: Pair, w_exponent: int) -> np.ndarray:
@@ -229,12 +226,12 @@ def error_estimate(
         q = _spectral_radius(lambda v: inverse @ changes.hvp(v), d)
         if not q < 1:
             return np.full_like(value, np.inf)
-        left = np.abs(residual) + residual_error(n * (d + 1)) * (
+        unsolved = np.abs(residual) + residual_error(n * (d + 1)) * (
             sum(np.abs(H) @ size for H in at.H) + np.abs(at.f_x).sum(axis=0)
         )
-        through = changes.f_x.sum(axis=0) + changes.hvp(size) + left
-        direct = changes.f_lam + changes.cross(size)
-        return (direct + Z @ through) / (1 - q) + ROUNDOFF * np.abs(value)
+        of_equation = changes.f_x.sum(axis=0) + changes.hvp(size) + unsolved
+        of_result = changes.f_lam + changes.cross(size)
+        return (of_result + Z @ of_equation) / (1 - q) + ROUNDOFF * np.abs(value)
 
 
 def _spectral_radius(product: Callable[[np.ndarray], np.ndarray], d: int) -> float:

@@ -218,4 +218,4 @@ def _check_network(net: Network, steps: int, call: int) -> None:
         raise TypeError(f"net must be a network with n and mixing_matrices(first, count), got {type(net).__name__}")
     last = (call + 1) * steps
     if last > LONGEST:
-        raise ValueError(f"steps must lead to at most graph {LONGEST}, got {steps}, which needs graph {last}")
+        raise ValueError(f"steps must not need a graph beyond number {LONGEST}, got {steps}, which needs graph {last}")

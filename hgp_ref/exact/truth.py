@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import LinAlgWarning, block_diag, lu_factor, lu_solve, null_space
 
 from hgp_ref import validation
-from hgp_ref.backend import Array
+from hgp_ref.backend import Array, computes_on_device
 from hgp_ref.exact import linear_systems as twofold
 from hgp_ref.exact.derivatives import (
     enter,
@@ -244,6 +244,7 @@ def _blocks(
 # If λ is shared, a method with one λ for all follows the mean over clients; the means of Client and of Global agree.
 
 
+@computes_on_device
 def shared_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     """d mean_k f_k / dλ for one λ that all clients share, (d_λ,): the mean over clients of `exact.hypergradient`.
 
@@ -284,6 +285,7 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     return less_products(f_lam, J, w, exponent - system.exponent)
 
 
+@computes_on_device
 def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     """∂_λ f_i − J_i H_i⁻¹ ∂_x f_i, (n, d_λ): the hyper-gradient of each client alone.
 

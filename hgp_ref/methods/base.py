@@ -34,6 +34,15 @@ class Derivatives(Curvature, Protocol):
         """The linearization on full batches."""
         ...
 
+    @property
+    def cache(self) -> dict[Any, Any]:
+        """What a method computes once from the linearization on full batches; released with the run."""
+        ...
+
+    def hessians(self) -> Array:
+        """The explicit H_i on full batches, (n, d, d)."""
+        ...
+
 
 class Start(NamedTuple):
     """What a method knows before its first step. Arrays may have a leading run axis."""
@@ -65,6 +74,10 @@ class Method(ABC):
     >>> isinstance(hgp.methods.Neumann(1.0), hgp.methods.Method)
     True
     """
+
+    steady = False  # whether a residual that grows on full batches shows divergence: there are no transients
+    progress = 1.0  # a residual that falls by less than this factor in the second half of a run gives a warning
+    remedy = ""  # what to do if a run diverges
 
     @abstractmethod
     def init(self, start: Start) -> Any:

@@ -10,13 +10,14 @@ from hgp_ref.backend import Array, host_dtype, host_float64
 from hgp_ref.errors import ConvergenceWarning, DivergenceError, NonFiniteError, outside
 from hgp_ref.methods.base import Method
 from hgp_ref.methods.spectrum import NOT_FINITE, extremes, range_of_mean, row_norms, start_rows
-from hgp_ref.methods.tracking import Tracking, innermost
+from hgp_ref.methods.tracking import innermost
 from hgp_ref.mixing import Mixer
 from hgp_ref.problems.base import FullProblem
 
 GROWTH_LIMIT = 1e8  # growth from which no run, training or baseline recovers with any correct digit
 CLEAR_GROWTH = 1e3  # growth at the end of a run that no transient of a convergent series reaches
 SUDDEN = 1e3  # terms that overflow faster than this times the fastest growth so far are NaN for another reason
+LONG = 32  # iterations of a run from which its progress is judged
 ROUNDINGS = 64  # rounding errors of products in the residual at the end
 
 
@@ -47,7 +48,7 @@ class DivergenceMonitor:
         self.tiny = float(limits.tiny)  # below it rounded terms no longer shrink
 
     @property
-    def left(self) -> np.ndarray:
+    def residual_ratio(self) -> np.ndarray:
         """The last norm relative to the first, for each run."""
         return self.norms[-1] / np.where(self.norms[0] > 0, self.norms[0], 1.0)
 
@@ -88,7 +89,9 @@ class DivergenceMonitor:
         """Decide whether the run of m iterations that ended at w has converged."""
         end, half = self.norms[-1], self.norms[len(self.norms) // 2 if len(self.norms) > 2 else 0]
         end = np.where(end < self.tiny, 0.0, end)
-        if not np.any((end > 0) & (end * self.slack > np.minimum(half, self._first))):
+        progress = innermost(self.method).progress if m >= LONG and not self.mini_batches else 1.0
+        expected = np.where(end > np.sqrt(self.eps) * self._first, half / progress, half)
+        if not np.any((end > 0) & (end * self.slack > np.minimum(expected, self._first))):
             return
         end = np.where(end <= self._rounding(w), 0.0, end)  # methods that store w itself stop there
         growing = end > half * self.slack
@@ -96,12 +99,19 @@ class DivergenceMonitor:
         if np.any(doubtful):
             spectrum = self._mean_range()
             eta = getattr(self.method, "eta", 0.0)
-            steady = isinstance(innermost(self.method), Tracking) and not self.mini_batches
+            steady = innermost(self.method).steady and not self.mini_batches
             unstable = steady & (end > np.sqrt(self.eps) * self._first)  # smaller residuals may waver by rounding
             lost = growing & (unstable | (eta * spectrum[1] >= 2.0) | (end > CLEAR_GROWTH * self._first))
             if np.any(lost):
                 raise self._diverged(m, lost, spectrum)
             self._warn(self._message(m, doubtful, spectrum))
+        elif progress > 1 and np.any((end > 0) & (end * self.slack > expected)):
+            low, high = self._mean_range()
+            self._warn(
+                f"the residual falls by less than {progress:g} times over the last half of {m} iterations of "
+                f"{self.method!r}; the mean Hessian, with spectrum [{low:.4g}, {high:.4g}], may be singular, or "
+                f"clients may differ much: {innermost(self.method).remedy}"
+            )
         elif np.any((end > 0) & (end * self.slack > half)) and m > 1:
             self._warn(
                 f"the terms of the series do not shrink over the last half of {m} iterations; the mean Hessian may be "
@@ -137,14 +147,17 @@ class DivergenceMonitor:
         with np.errstate(over="ignore", invalid="ignore"):
             ratios = np.atleast_1d(self.norms[-1] / self._first)
         run = int(np.flatnonzero(np.atleast_1d(which))[0])
-        named = f" in run {run}, {self.mixer.averagings[run]!r}," if np.ndim(which) else ""
+        named = ""
+        if np.ndim(which):
+            one = len(self.mixer.averagings) == 1
+            named = f" for outer cost {run}" if one else f" in run {run}, {self.mixer.averagings[run]!r},"
         grown = f"after {m} iterations{named} the largest term is {ratios[run]:.2g} times the first; "
         low, high = spectrum
         eta = getattr(self.method, "eta", None)
         if eta is None:
             where = f"{self.method!r}, where the spectrum of the mean Hessian is [{low:.4g}, {high:.4g}]"
-            remedy = ": take a smaller step, or more steps of the averaging a call"
-            return grown + where + (remedy if isinstance(innermost(self.method), Tracking) else "")
+            remedy = innermost(self.method).remedy
+            return grown + where + (f": {remedy}" if remedy else "")
         strongest = high if abs(high) >= abs(low) else low
         product = f"eta={eta:g} gives eta * lambda_max = {eta * strongest:.4g} (of the mean Hessian), "
         return grown + product + self._cause(eta, low, high, run)
@@ -154,7 +167,8 @@ class DivergenceMonitor:
             return "which must be < 2: take a smaller eta"
         if low < 0:
             return f"and its smallest eigenvalue is {low:.3g}: the mean inner cost is not convex here"
-        debias = getattr(self.mixer.averagings[run], "debias", "reset")
+        averagings = self.mixer.averagings
+        debias = getattr(averagings[run if len(averagings) > 1 else 0], "debias", "reset")
         if debias != "reset":
             return f"which is < 2: debias={debias!r} of the averaging makes them grow"
         if self.mini_batches:

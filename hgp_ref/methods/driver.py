@@ -18,17 +18,29 @@ import array_api_compat as compat
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, all_finite, array_namespace, detached, from_host, host_dtype, is_numpy, to_host
+from hgp_ref._kernels import cuda
+from hgp_ref.backend import (
+    Array,
+    all_finite,
+    array_namespace,
+    detached,
+    device,
+    from_host,
+    host_dtype,
+    is_numpy,
+    to_host,
+)
 from hgp_ref.errors import NonFiniteError, warn_unmet
 from hgp_ref.methods.base import Method, Start, entry
+from hgp_ref.methods.curvature import explicit_hessians
 from hgp_ref.methods.divergence import DivergenceMonitor
 from hgp_ref.methods.fingerprint import Fingerprint, fingerprint
 from hgp_ref.methods.series import Neumann
 from hgp_ref.methods.spectrum import safe_step_size
-from hgp_ref.methods.tracking import Refined
+from hgp_ref.methods.tracking import innermost
 from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullLinearization, FullProblem
+from hgp_ref.problems.base import FullLinearization, FullProblem, separately
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Described, Result
@@ -36,6 +48,7 @@ from hgp_ref.validation import Boolean, Count, Function, Optional, Positive, che
 
 CHECKS = 4  # checks for divergence per run, at least, besides the first iteration
 STRIDE = 256  # iterations between two checks, at most
+TOL_STRIDE = 8  # iterations between two tests of `tol` on CuPy, where each test waits for the device
 SAMPLE = 8  # iterations between two tests for finite numbers, where they are on the host
 
 
@@ -44,7 +57,8 @@ class Estimate(Result):
     """The estimated hyper-gradient, how well the run converged, and its settings.
 
     With several averagings or seeds, `value`, `w`, `history`, `residual_ratio` and the fields of `traffic` have a
-    leading run axis.
+    leading run axis. With several outer costs (`hgp.influence` on validation instances) they have an axis for these,
+    except for `traffic`: one message carries all of them.
 
     Attributes
     ----------
@@ -95,7 +109,8 @@ class Estimate(Result):
 
     def _summary(self) -> list[str]:
         n, d = self.value.shape[-2:]
-        runs = f", {self.value.shape[0]} runs" if self.value.ndim > 2 else ""
+        kind = "runs" if isinstance(self.averaging, list) else "outer costs"
+        runs = f", {self.value.shape[0]} {kind}" if self.value.ndim > 2 else ""
         averagings = self.averaging if isinstance(self.averaging, list) else [self.averaging]
         more = f" and {len(averagings) - 1} more" if len(averagings) > 1 else ""
         batches = "" if self.batches is None else f", mini-batches of {self.batches.size}"
@@ -166,9 +181,11 @@ def hypergradient(
         L over clients (which counts as traffic), and η = 1 / (1.05 L).
     iterations : at most so many increments.
     tol : stop once max_i ‖r_i‖ has fallen to this fraction, where r_i is the method's residual ∂_x f_i − H_i w_i at
-        client i. This measures the series, not the averaging; `hgp.certify` bounds the error of both.
+        client i. This measures the series, not the averaging; `hgp.certify` bounds the error of both. On CuPy arrays
+        it is tested in every eighth iteration.
     batches : None for full batches, a size, or `hgp.MiniBatches(size, seed=0, ...)`. Several seeds give one run each.
-    w0 : (n, d_x), a first guess of w*, such as `est.w` at an earlier point. Clients average it once.
+    w0 : (n, d_x), a first guess of w*, such as `est.w` at an earlier point. Clients average it once. It is moved to the
+        device of x, as is `resume`.
     resume : an earlier estimate by the same kind of method at the same problem, x and lam, to continue it. Pass the
         graphs and batches that follow: `net.after(t)`, `MiniBatches(offset=...)`.
     history : keep v after every iteration.
@@ -188,18 +205,22 @@ def hypergradient(
     x, lam = check_point(problem, x, lam)
     M, method, batches = iterations, _read_method(method, eta, resume), read_batches(batches)
     if w0 is not None and resume is not None:
-        raise ValueError("w0 and resume exclude each other")
+        raise ValueError("w0 and resume cannot both be given: pass one of them")
     averagings, seeds, several = _read_runs(avg, batches)
 
     f_x, f_lam = outer = problem.outer_grad(x, lam)
     for k, gradient in enumerate(outer):
         if not all_finite(gradient):
             raise NonFiniteError(f"problem.outer_grad(x, lam)[{k}] must be finite, got NaN or infinite values")
+    together = f_x.ndim > 2  # several outer costs
+    if several and together:
+        raise ValueError("avg must be one averaging, and batches must have one seed, for several outer costs")
     if several:
         xp = array_namespace(x)
         f_x, f_lam = (xp.broadcast_to(a, (len(averagings), *a.shape)) + xp.zeros_like(a) for a in outer)
     mixer = start_averaging(averagings, problem.n_clients, f_x, M + (w0 is not None), several)
     channel = mixer.channel
+    channel.together = together
     channel.check_client_ids(problem.clients)
     channel.check_same_on_all_ranks(
         "hgp.hypergradient", method=method, tol=tol, batches=batches, w0=w0 is not None, resume=resume is not None,
@@ -208,7 +229,7 @@ def hypergradient(
     if batches is not None:
         full_jacobian, streams = batches.full_jacobian, 1 if batches.share else 2
         sampler = BatchSampler(problem, batches, M, x, seeds=seeds, runs=several, streams=streams)
-    derivatives = PointDerivatives(problem, x, lam, sampler)
+    derivatives = PointDerivatives(problem, x, lam, sampler, together)
     if method is None:
         method = Neumann(safe_step_size("eta", channel, derivatives.full(), f_x))
     point = fingerprint(problem, x, lam, outer, derivatives)
@@ -242,13 +263,7 @@ def hypergradient(
     if channel.any_rank(not all_finite(value)):
         raise NonFiniteError("diverged: the estimate holds NaN or infinite values")
     if tol is not None and run.stopped == "iterations" and not monitor.warned:
-        left = f"{np.max(monitor.left):.2g} of the first residual is left"
-        if np.all(monitor.left <= tol):  # of the equation that a cycle solves
-            left = "the run ended before the last cycle of the method"
-        warn_unmet(
-            f"tol={tol:g} was not met in {run.m} iterations: {left}; use more iterations or a faster method (hgp.plan "
-            "chooses one)"
-        )
+        _warn_of_tolerance(tol, run.m, monitor.residual_ratio)
     return Estimate(
         value=value,
         w=run.w,
@@ -258,7 +273,7 @@ def hypergradient(
         iterations=run.m,
         averaging=averagings if several else averagings[0],
         stopped=run.stopped,
-        residual_ratio=monitor.left if several else float(monitor.left),
+        residual_ratio=monitor.residual_ratio if several or together else float(monitor.residual_ratio),
         method=method,
         batches=batches,
         tol=tol,
@@ -269,6 +284,16 @@ def hypergradient(
     )
 
 
+def _warn_of_tolerance(tol: float, iterations: int, residual_ratio: np.ndarray) -> None:
+    what = f"the residual is still {np.max(residual_ratio):.2g} times the first"
+    if np.all(residual_ratio <= tol):  # of the equation that a cycle solves
+        what = "the run ended before the last cycle of the method"
+    warn_unmet(
+        f"tol={tol:g} was not met in {iterations} iterations: {what}; use more iterations or a faster method (hgp.plan "
+        "chooses one)"
+    )
+
+
 # The loop -------------------------------------------------------------------------------------------------------------
 
 
@@ -276,25 +301,39 @@ class PointDerivatives:
     """Products with H_i and J_i at (x, λ), on full batches or on the mini-batches of one iteration after another.
 
     The point is fixed, so on full batches it is linearized once. With mini-batches `hvp` and `cross` use independent
-    samples, or a common one (`MiniBatches.share`).
+    samples, or a common one (`MiniBatches.share`). With `together`, vectors have an axis of outer costs, and each
+    product is that with one vector alone.
     """
 
-    def __init__(self, problem: FullProblem, x: Array, lam: Array, sampler: BatchSampler | None) -> None:
+    def __init__(
+        self, problem: FullProblem, x: Array, lam: Array, sampler: BatchSampler | None, together: bool = False
+    ) -> None:
         self.sampled, self._sampler = sampler is not None, sampler
+        self._adapt: Callable[[FullLinearization], FullLinearization]
+        self._adapt = separately if together else lambda linearization: linearization
+        self.cache: dict[Any, Any] = {}  # of the method
+        self._problem, self._point = problem, (x, lam)
         self._common: FullLinearization | None = None  # of hvp and cross
         self.full: Callable[[], FullLinearization]
         if sampler is None:
-            self._common = linearization = problem.linearize(x, lam)
+            self._common = linearization = self._adapt(problem.linearize(x, lam))
             self.full = lambda: linearization
             self.hvp, self.cross = linearization.hvp, linearization.cross
         else:
-            self.full = lambda: problem.linearize(x, lam)
+            self.full = lambda: self._adapt(problem.linearize(x, lam))
             self._linearize = problem.sampled(x, lam)
+
+    def hessians(self) -> Array:
+        """The explicit H_i on full batches, in closed form or by d products.  # (n, d, d)"""
+        if self._problem.hessian is not None:
+            return self._problem.hessian(*self._point)
+        return explicit_hessians(self._problem.linearize(*self._point).hvp, self._point[0])
 
     def draw(self, m: int) -> None:
         """Take the mini-batches of iteration m = 0, 1, ..."""
+        assert self._sampler is not None
         self.hvp = self.cross = self._common = None  # type: ignore[assignment]  # frees the last ones first
-        drawn = [self._linearize(batch) for batch in self._sampler.at(m)]  # type: ignore[union-attr]
+        drawn = [self._adapt(self._linearize(batch)) for batch in self._sampler.at(m)]
         self.hvp, self.cross = drawn[-1].hvp, drawn[0].cross
         self._common = drawn[0] if len(drawn) == 1 else None
 
@@ -346,12 +385,9 @@ class Run:
     def iterate(self, M: int, shown: Bar | None) -> None:
         """Make iterations 1 .. M, or fewer."""
         method, derivatives = self.method, self.derivatives
-        innermost = method
-        while isinstance(innermost, Refined):
-            innermost = innermost.method
-        built_in = type(innermost).__module__.startswith("hgp_ref.")
+        built_in = type(innermost(method)).__module__.startswith("hgp_ref.")
         every = max(1, min(STRIDE, -(-M // CHECKS)))
-        on_host = is_numpy(self.w)
+        on_host, stride = is_numpy(self.w), TOL_STRIDE if cuda.applies(self.w) else 1
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported as divergence
             while self.m < M and self.stopped == "iterations":
                 if derivatives.sampled:
@@ -370,7 +406,7 @@ class Run:
                 if self.callback is not None and self._callback_stops():
                     self.stopped = "callback"
                 last = self.m in (1, M) or self.stopped != "iterations"
-                if last or self.tol is not None or self.m % every == 0:
+                if last or self.m % every == 0 or (self.tol is not None and self.m % stride == 0):
                     self._check(p)
                 elif on_host and not self.m % SAMPLE:
                     self.monitor.record_size(abs(float(np.add.reduce(p, axis=None))), self.m)
@@ -405,7 +441,7 @@ class Run:
         self.monitor.check(p if residual is None else self.mixer.debias(residual), self.m)
         if self.tol is None or self.stopped != "iterations" or not entry(self.state, "may_stop", True):
             return
-        if np.all(self.monitor.left <= self.tol):
+        if np.all(self.monitor.residual_ratio <= self.tol):
             self.stopped = "tolerance"
 
     def value(self, w: Array) -> Array:
@@ -467,7 +503,9 @@ def _read_method(method: Method | None, eta: float | None, resume: Any) -> Metho
             f"method must be a method of hgp_ref.methods, got {type(method).__module__}.{type(method).__name__}"
         )
     if eta is not None:
-        raise ValueError(f"eta={eta!r} and method={method!r} exclude each other: eta= is short for method=Neumann(eta)")
+        raise ValueError(
+            f"eta={eta!r} and method={method!r} cannot both be given: eta= is short for method=Neumann(eta)"
+        )
     return method
 
 
@@ -494,12 +532,11 @@ def _read_w0(w0: Array, f_x: Array) -> Array:
 
     Clients average w0 first because w* solves mean_i H_i w = mean_i ∂_x f_i for one w that all share.
     """
-    validation.same_kind(x=f_x, w0=w0)
-    validation.finite("w0", w0)
+    w0 = _earlier("w0", w0, f_x)
     if tuple(w0.shape) not in (tuple(f_x.shape), tuple(f_x.shape[-2:])):
         raise ValueError(f"w0 must have shape {tuple(f_x.shape)} = (..., n, d_x), got {tuple(w0.shape)}")
     xp = array_namespace(f_x)
-    return xp.broadcast_to(detached(w0), f_x.shape) + xp.zeros_like(f_x)
+    return xp.broadcast_to(w0, f_x.shape) + xp.zeros_like(f_x)
 
 
 def _read_resume(
@@ -510,8 +547,8 @@ def _read_resume(
     any_rank = mixer.channel.any_rank  # all ranks raise, or some would wait for the others
     if any_rank(resume.fingerprint is None):
         raise ValueError(
-            "resume must be an estimate with a fingerprint of its problem, x and lam, got one without (saved by an "
-            "earlier version?); to start from its w, pass w0=est.w"
+            "resume must be an estimate with a fingerprint of its problem, x and lam, got one that has none (saved by "
+            "an earlier version?); to start from its w, pass w0=est.w"
         )
     kind = f"{type(method).__module__}.{type(method).__qualname__}"
     made_by = resume.method.kind if isinstance(resume.method, Described) else (
@@ -520,8 +557,8 @@ def _read_resume(
         raise ValueError(f"resume must be an estimate by {type(method).__name__}, got one by {resume.method!r}")
     if any_rank(resume.state is None):
         raise ValueError(
-            f"resume must be an estimate that holds the state of {resume.method!r}, got one without (messages may have "
-            "been in flight at the end of the run); to start from its w, pass w0=est.w"
+            f"resume must be an estimate that holds the state of {resume.method!r}, got one that has none (messages "
+            "may have been in flight at the end of the run); to start from its w, pass w0=est.w"
         )
     parts = {"w": f_x.shape, "value": f_lam.shape}
     w, v = (_earlier(f"resume.{name}", getattr(resume, name), f_x) for name in parts)
@@ -537,9 +574,10 @@ def _read_resume(
 
 
 def _earlier(name: str, a: Array, like: Array) -> Array:
-    """An array of an earlier run; arrays that `load` has read go to the library and device of this run."""
-    if isinstance(a, np.ndarray) and not is_numpy(like) and a.dtype == host_dtype(like):
-        a = from_host(a, like=like)
+    """An array of an earlier run, in the library and on the device of this run."""
+    validation.array(name, a)
+    if (array_namespace(a), device(a)) != (array_namespace(like), device(like)) and host_dtype(a) == host_dtype(like):
+        a = from_host(to_host(a), like=like)
     validation.same_kind(**{"x": like, name: a})
     validation.finite(name, a)
     return detached(a)
@@ -582,7 +620,7 @@ def _distances(est: Estimate, truth: Array | None) -> np.ndarray:
         validation.same_kind(truth=truth)
     if est.history is None:
         if truth is not None:
-            raise ValueError("truth needs a run with history=True, got one without")
+            raise ValueError("truth needs a run with history=True, got one that has none")
         return np.zeros((0, 0))
     history, end = to_host(est.history), to_host(est.value if truth is None else truth)
     if end.shape[-2:] != history.shape[-2:]:

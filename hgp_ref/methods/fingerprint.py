@@ -76,8 +76,11 @@ class Fingerprint(Result):
 def fingerprint(
     problem: FullProblem, x: Array, lam: Array, outer: tuple[Array, Array], derivatives: Derivatives
 ) -> Fingerprint:
-    """The fingerprint of this point; `outer` are ∂_x f and ∂_λ f."""
+    """The fingerprint of this point; `outer` are ∂_x f and ∂_λ f, of several outer costs a weighted sum of all."""
     xp = array_namespace(x)
+    if outer[0].ndim > 2:
+        r = _weights(outer[0].shape[0], x)[:, None, None]
+        outer = (xp.sum(r * outer[0], axis=0), xp.sum(r * outer[1], axis=0))
     weights = {x.shape[-1]: _weights(x.shape[-1], x), lam.shape[-1]: _weights(lam.shape[-1], x)}
     u = xp.broadcast_to(weights[x.shape[-1]], x.shape) + xp.zeros_like(x)
     arrays = dict(zip(ALWAYS, (x, lam, *outer), strict=True))

@@ -5,23 +5,25 @@ extreme ones close to its ends. They are estimates from inside, so SAFETY widens
 not exceed it. Max-consensus makes the extremes over clients known to all of them.
 
 **Contraction of the network.** Client i holds cos(1 + i²), which no network has as an eigenvector. After t rounds of
-Push-Sum the range of the clients' averages, max_i z_i/ω_i − min_i z_i/ω_i, is about C τ^t; max-consensus makes it
-known. It is measured after t = 6, 12, 24, ... rounds, until it is SETTLED of the first one, which every client can
-compute. If this takes at most EARLY rounds, τ = (range(t)/range(0))^(1/t). Otherwise
+Push-Sum the range of the clients' averages, range(t) = max_i z_i/ω_i − min_i z_i/ω_i, is about C τ^t. All clients
+learn it by max-consensus; range(0) they compute without messages. The range is measured after t = 6, 12, 24, ...
+rounds, until it is below SETTLED · range(0). If this takes at most EARLY rounds, τ = (range(t)/range(0))^(1/t).
+Otherwise
 
-    τ = (range(t)/range(t/2))^(2/t),
+    τ = (range(t)/range(t/2))^(2/t).
 
-which leaves out the first rounds, in which local differences vanish fast while those across a large network do not.
+This leaves out the first rounds, in which differences between neighbours vanish fast, while those across a large
+network do not.
 
 *Windows.* On a time-varying network one lucky graph can average exactly, which says nothing about later rounds. So the
-first six rounds also measure short windows: every WINDOW rounds a different client sets an indicator column to 1 (all
+first six rounds also measure short windows. Every WINDOW rounds a different client sets an indicator column to 1 (all
 others to 0), and every client sets a counter column to 1. Their ratio tends to 1/n, so each client can compute its own
-error, and max-consensus the largest of the clients' mean errors over the windows. τ is at least this error to the power
-1/WINDOW. If a window reduced nothing, because a client received no message, τ is at least SETTLED^(1/t) with the t
-rounds of the long run.
+error. Each client takes the mean of its errors over the windows, and max-consensus the largest of these means; τ is at
+least this error to the power 1/WINDOW. If a window reduced no error, because a client received no message, τ is at
+least SETTLED^(1/t), where t counts the rounds of the long measurement.
 
 *Weights.* A client that receives little has a small ω, and divides by it. Max-consensus gives the smallest ω at the end
-of a window or of a measurement of the long run.
+of a window, and whenever the range is measured.
 
 *Other columns* may travel in the messages of the windows. Columns of P sum to 1, so the mean of a column is at most the
 largest of its averages, however few the rounds. Over unreliable links part of the sums is in flight, and columns of P
@@ -178,6 +180,7 @@ def measure_mixing(
     mixer: Mixer, like: Array, averaged: np.ndarray | None = None, maximised: np.ndarray | None = None
 ) -> Mixing:
     """Measure τ and ω of each run; columns `averaged` (n, k) and `maximised` (n, l) travel in the same messages."""
+    like = mixer.for_each_run(like)
     channel, lead = mixer.channel, like.shape[:-2]
     averaged = np.zeros((like.shape[-2], 0)) if averaged is None else averaged
     maximised = np.zeros((like.shape[-2], 0)) if maximised is None else maximised

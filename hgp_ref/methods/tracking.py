@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref._kernels import cuda
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
 from hgp_ref.methods.base import Curvature, Derivatives, Method, Start, entry
 from hgp_ref.methods.spectrum import measure_mixing, range_over_clients
@@ -81,6 +82,9 @@ class Tracking(Method):
     True
     """
 
+    steady = True
+    remedy = "take a smaller step, or more averaging steps per call"
+
     @checked(step=Optional(Positive()))
     def __init__(self, step: float | None = None) -> None:
         self.step_size = step
@@ -102,7 +106,11 @@ class Tracking(Method):
         if state.u is None:
             mixer.drop_in_flight()
             state = replace(state, u=mixer.weights * state.w0, w=state.w0, Hw=xp.zeros_like(state.w0))
-        mixed = mixer.push(xp.concat([state.u - state.step * state.y, state.y], axis=-1))
+        if cuda.applies(state.y) and isinstance(state.step, float):
+            message = cuda.tracking_message(state.u, state.step, state.y)
+        else:
+            message = xp.concat([state.u - state.step * state.y, state.y], axis=-1)
+        mixed = mixer.push(message)
         u, omega = mixed[..., :d], mixer.weights
         w = u / omega
         Hw = derivatives.hvp(w - state.w0)
@@ -121,7 +129,7 @@ def safe_step(mixer: Mixer, curvature: Curvature, like: Array) -> float | Array:
         raise ValueError(f"step must be given: the clients' Hessians have no eigenvalue above {L:g}")
     steps = np.array([np.min(a.steps) for a in mixer.averagings], dtype=np.float64)
     mixing = measure_mixing(mixer, like)
-    gap = 1.0 - np.asarray(mixing.tau) ** (steps if like.ndim > 2 else steps[0])
+    gap = 1.0 - np.asarray(mixing.tau) ** (steps if np.ndim(mixing.tau) else steps[0])
     eta = gap * np.minimum(gap, mixing.smallest_weight) / L
     if not np.all(eta > 0):
         raise ValueError("step must be given: averages over this network do not converge to the mean")

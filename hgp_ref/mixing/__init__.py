@@ -5,6 +5,7 @@ simulated    all clients in one process
 unreliable   links that lose and delay messages
 averaging    Push-Sum and other estimates of a mean
 consensus    several averages in one message
+trees        exact means along a spanning tree
 """
 
 from hgp_ref.mixing.averaging import (
@@ -22,6 +23,7 @@ from hgp_ref.mixing.averaging import (
 from hgp_ref.mixing.channel import AllToAll, Channel, ParameterServer, Traffic, WeightRule, connect
 from hgp_ref.mixing.consensus import SumPreserving, run_round
 from hgp_ref.mixing.simulated import Runs, Simulated
+from hgp_ref.mixing.trees import SpanningTree, TreeAverage, TreeChannel, find_tree
 from hgp_ref.mixing.unreliable import Lossy
 
 __all__ = [
@@ -38,11 +40,15 @@ __all__ = [
     "Runs",
     "ServerAverage",
     "Simulated",
+    "SpanningTree",
     "SumPreserving",
     "Traffic",
+    "TreeAverage",
+    "TreeChannel",
     "WeightRule",
     "connect",
     "falling_steps",
+    "find_tree",
     "push_sum_for",
     "run_round",
     "start_averaging",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, from_host, host_dtype
+from hgp_ref.backend import Array, computes_on_device, from_host, host_dtype
 from hgp_ref.errors import outside
 from hgp_ref.mixing.channel import AllToAll, Channel, ParameterServer, Traffic, WeightRule, connect
 from hgp_ref.mixing.simulated import MODES, Runs, check_balanced
@@ -40,6 +40,7 @@ class Mixer:
         mixer.push(z)            P z for the next call, without the division; weights carry over from call to call
         mixer.with_steps(S)      a mixer over the same channel whose calls take S steps
         mixer.drop_in_flight()   discard delayed messages before other vectors are mixed
+        mixer.continue_weights(omega)   start with the weights of an earlier run instead of 1
 
     With `runs`, arrays have a leading run axis, and run r uses averaging r and a channel of its own.
 
@@ -63,20 +64,20 @@ class Mixer:
     ) -> None:
         self.averagings, self.channel, self.calls = averagings, channel, 0
         self._first, self._runs, self._counts = first, runs, True
-        constant = all(isinstance(a.steps, int) for a in averagings)
-        self._steps: Any = self._per_run([a.steps for a in averagings]) if constant else None  # of every call
-        rules = [a.weight_rule for a in averagings]
-        self._weighted = any(rule is not WeightRule.NONE for rule in rules)
-        self._rule = self._per_run(rules)
-        self._carry_rule = self._per_run([rule if rule is WeightRule.NONE else WeightRule.CARRY for rule in rules])
-        if first:
-            passed: Any = self._per_run([a.graphs_before(first) for a in averagings])
-            channel.advance(passed, self._rule, like)
-        conserving = np.array([a.conserves for a in averagings])
-        self._conserves = bool(conserving.any())
+        steps, rules, carried, conserving = [], [], [], []
+        for a in averagings:
+            steps.append(a.steps if isinstance(a.steps, int) else None)
+            rules.append(a.weight_rule)
+            carried.append(WeightRule.NONE if a.weight_rule is WeightRule.NONE else WeightRule.CARRY)
+            conserving.append(a.conserves)
+        self._steps: Any = None if None in steps else self._per_run(steps)  # of every call
+        self._rule, self._carry_rule = self._per_run(rules), self._per_run(carried)
+        self._weighted, self._conserves = WeightRule.CARRY in carried, any(conserving)
         self._mask: Array | None = None  # which runs conserve, where some do and some do not
-        if self._conserves and not conserving.all():
-            self._mask = from_host(conserving.astype(host_dtype(like))[:, None, None], like=like)
+        if self._conserves and not all(conserving):
+            self._mask = from_host(np.array(conserving, dtype=host_dtype(like))[:, None, None], like=like)
+        if first:
+            channel.advance(self._per_run([a.graphs_before(first) for a in averagings]), self._rule, like)
 
     def average(self, u: Array) -> Array:
         """Each client's estimate of the mean of the rows of u."""
@@ -99,6 +100,11 @@ class Mixer:
         """Discard delayed messages, because other vectors are mixed next."""
         self.channel.drop_in_flight()
 
+    def continue_weights(self, omega: Array | float) -> None:
+        """Continue with the weights ω (..., n, 1) of an earlier run, if weights travel; a number stands for 1."""
+        if self._weighted and not isinstance(omega, float):
+            self.channel.continue_weights(omega)
+
     @property
     def weights(self) -> Array | float:
         """The mixing weights ω after the last call, (..., n, 1); 1 before the first call and for rule NONE."""
@@ -114,6 +120,10 @@ class Mixer:
     def _steps_now(self) -> Any:
         """The steps of the next call, where they differ from call to call."""
         return self._per_run([a.steps_of(self._first + self.calls, 1)[0] for a in self.averagings])
+
+    def for_each_run(self, z: Array) -> Array:
+        """An entry of z (..., n, d) for each run: z with a run axis, else z without leading axes."""
+        return z if self._runs else z[(*(0,) * (z.ndim - 2), ...)]
 
     def _per_run(self, each: list[Any]) -> Any:
         """A tuple with one entry per run, or the entry itself without a run axis."""
@@ -162,36 +172,32 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
     array([[2.],
            [2.]])
     """
-    channels = [a.connect() for a in averagings]
-    for averaging, channel in zip(averagings, channels, strict=True):
+    channels, examined = list[Channel](), set[tuple[int, int]]()
+    for averaging in averagings:
+        channel = averaging.connect()
         if not isinstance(channel, Channel):
             name = type(averaging).__name__
             raise TypeError(f"avg: {name}.connect() must return a Channel, got {type(channel).__name__}")
-        held = channel.clients.stop - channel.clients.start
-        if held != rows:
-            raise ValueError(f"avg: {averaging!r} averages {held} clients, but the problem has {rows}")
+        local = channel.clients.stop - channel.clients.start
+        if local != rows:
+            raise ValueError(f"avg must average the problem's {rows} clients, got {averaging!r} for {local}")
         channel.last_step = averaging.graphs_before(calls)
-    _warn_if_disconnected(averagings, calls)
+        channels.append(channel)
+        if channel.last_step > MAX_STEP:
+            raise ValueError(
+                f"avg must need at most {MAX_STEP} graphs, got {averaging!r}, which needs {channel.last_step} for "
+                f"{calls} calls"
+            )
+        net, graphs = averaging.net, min(channel.last_step, CHECKED_GRAPHS)
+        if net is not None and (id(net), graphs) not in examined:
+            examined.add((id(net), graphs))
+            problem = diagnose_connectivity(net, 1, graphs)
+            if problem is not None:
+                warnings.warn(f"{averaging!r}: {problem.message}", RuntimeWarning, stacklevel=outside())
     channel = Runs(channels) if runs else channels[0]
     kind = {"dtype": host_dtype(like), "run axes": like.shape[:-2], "columns": like.shape[-1]}
     channel.check_same_on_all_ranks("averages", averagings=averagings, calls=calls, runs=runs, **kind)
     return Mixer(averagings, channel, like, runs=runs)
-
-
-def _warn_if_disconnected(averagings: Sequence[Averaging], calls: int) -> None:
-    """Warn once per averaging whose graphs, the first CHECKED_GRAPHS of the run, cannot lead to the mean."""
-    examined: set[tuple[int, int]] = set()
-    for a in averagings:
-        graphs = a.graphs_before(calls)
-        if graphs > MAX_STEP:
-            raise ValueError(f"{a!r} takes {graphs} graphs in {calls} calls, but there are only {MAX_STEP}")
-        graphs = min(graphs, CHECKED_GRAPHS)
-        if a.net is None or (id(a.net), graphs) in examined:
-            continue
-        examined.add((id(a.net), graphs))
-        problem = diagnose_connectivity(a.net, 1, graphs)
-        if problem is not None:
-            warnings.warn(f"{a!r}: {problem.message}", RuntimeWarning, stacklevel=4)
 
 
 class Averaging(ABC):
@@ -213,6 +219,7 @@ class Averaging(ABC):
     net: Network | None = None  # checked for connectivity before a run
     traffic = Traffic()  # also for subclasses whose __init__ does not call ours
     weight_rule: WeightRule = WeightRule.NONE
+    exact = False  # whether every call gives the mean itself, the same bits at every client
     conserves = False  # whether an iteration continues with the sums ω ū instead of the means ū
 
     def __init__(self) -> None:
@@ -239,6 +246,7 @@ class Averaging(ABC):
         listed = self.steps[:call]
         return sum(listed) + (call - len(listed)) * self.steps[-1]
 
+    @computes_on_device
     def apply(self, u: Array, call: int = 0) -> Array:
         """ū = Θ̂_call u: each client's estimate of the mean of the rows of u.
 
@@ -262,7 +270,7 @@ def read_steps(steps: object) -> int | tuple[int, ...]:
         return validation.integer("steps", steps, 1, validation.LONGEST)
     sequence = tuple(validation.integer(f"steps[{m}]", S, 1, validation.LONGEST) for m, S in enumerate(steps))
     if not sequence:
-        raise ValueError("steps must not be empty")
+        raise ValueError("steps must be an integer >= 1 or a sequence of them, got an empty one")
     return sequence
 
 
@@ -375,6 +383,8 @@ class ExactAverage(Averaging):
     array([[2.],
            [2.]])
     """
+
+    exact = True
 
     def __init__(self, n: int) -> None:
         super().__init__()

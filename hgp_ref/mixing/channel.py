@@ -30,6 +30,7 @@ from hgp_ref._numba import njit
 from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64, is_numpy
 from hgp_ref.networks import Network, Unreliable
 from hgp_ref.results import Numbers, Result
+from hgp_ref.validation import Integer, Nonnegative, Positive, checked
 
 FIELDS = ("messages", "floats", "bytes", "rounds")
 
@@ -51,6 +52,8 @@ class Traffic(Result):
     ...     hgp.PushSum(net, steps=1), eta=1.0, iterations=10)
     >>> est.traffic.rounds, est.traffic.messages, est.traffic.floats
     (10, 60, 300)
+    >>> est.traffic.seconds(latency=0.02, bandwidth=1e6, uplinks=3)
+    0.2008
     """
 
     messages: Numbers = 0
@@ -59,10 +62,34 @@ class Traffic(Result):
     rounds: Numbers = 0
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(*(getattr(self, f) + getattr(other, f) for f in FIELDS))
+        messages, floats = self.messages + other.messages, self.floats + other.floats
+        return Traffic(messages, floats, self.bytes + other.bytes, self.rounds + other.rounds)
 
     def __sub__(self, other: Traffic) -> Traffic:
-        return Traffic(*(getattr(self, f) - getattr(other, f) for f in FIELDS))
+        messages, floats = self.messages - other.messages, self.floats - other.floats
+        return Traffic(messages, floats, self.bytes - other.bytes, self.rounds - other.rounds)
+
+    @checked(latency=Nonnegative(), bandwidth=Positive(), uplinks=Integer(1))
+    def seconds(self, latency: float, bandwidth: float, uplinks: int = 1) -> Numbers:
+        """The time that the messages take, in seconds, for given properties of the links:
+
+            rounds · latency + bytes / (uplinks · bandwidth).
+
+        Rounds are synchronous: one begins when all messages of the one before have arrived. An uplink sends its
+        messages one after the other, and each arrives `latency` seconds after it was sent. Computation, receiving, and
+        messages that are sent again are not included.
+
+        - uplinks=1: all clients share one medium. This is exact for that medium.
+        - uplinks=n: each client has its own uplink. This is exact if all clients send equally many bytes in each round,
+          as in regular graphs. Otherwise it is a lower bound, because a round lasts as long as its busiest client;
+          uplinks=1 is then an upper bound.
+
+        Parameters
+        ----------
+        latency : seconds.
+        bandwidth : bytes per second of one uplink.
+        """
+        return self.rounds * latency + self.bytes / (uplinks * bandwidth)
 
     @staticmethod
     def of(messages: int, floats_per_message: int, itemsize: int, rounds: int) -> Traffic:
@@ -130,6 +157,7 @@ class Channel(ABC):
     conserves_mass = True  # Σ_i (P z)_i = Σ_i z_i: everything that is sent in a call arrives in it
     drops_mass = False  # some of it never arrives
     in_flight = False  # something that was sent may still arrive in the next call
+    together = False  # one message carries all leading axes of z; otherwise they are separate runs
 
     @property
     def traffic(self) -> Traffic:
@@ -178,6 +206,10 @@ class Channel(ABC):
         """Drop messages that have not arrived yet, because other vectors follow. Weights stay."""
         return None
 
+    def continue_weights(self, weights: Array) -> None:
+        """Take the weights ω of an earlier run, (..., n, 1), as those before the next call."""
+        self.weights = weights
+
     def use_running_sums(self) -> None:
         """Send running sums instead of single messages from now on; no effect on reliable links."""
         return None
@@ -192,9 +224,12 @@ class Channel(ABC):
             self._sent = before
 
     def count(self, messages: int, z: Array, weight_rule: WeightRule, rounds: int = 1) -> None:
-        """Add `messages` messages, each a row of z, to the traffic; once for each entry of the run axes."""
-        runs = math.prod(z.shape[:-2])
-        floats = z.shape[-1] + (weight_rule is not WeightRule.NONE)
+        """Add `messages` messages, each a row of z, to the traffic; once for each entry of the run axes.
+
+        If leading axes travel `together`, a message carries the rows of all of them and one weight.
+        """
+        runs, columns = message_size(z, self.together)
+        floats = columns + (weight_rule is not WeightRule.NONE)
         self._sent += Traffic.of(messages * runs, floats, host_dtype(z).itemsize, rounds)
 
     def check_client_ids(self, client_ids: np.ndarray) -> None:
@@ -222,6 +257,12 @@ class Channel(ABC):
         """
         a = np.ascontiguousarray(a) if is_numpy(a) else a
         return array_namespace(a).mean(a, axis=-2, keepdims=True)
+
+
+def message_size(z: Array, together: bool) -> tuple[int, int]:
+    """Messages that one row of z (..., n, d) takes, and the numbers in each, without a weight."""
+    leading = math.prod(z.shape[:-2])
+    return (1, leading * z.shape[-1]) if together else (leading, z.shape[-1])
 
 
 @singledispatch
@@ -281,8 +322,9 @@ def max_consensus(
         messages += sent
         rounds_without_progress = rounds_without_progress + 1 if np.array_equal(before, held) else 0
     missing = np.flatnonzero(behind)
+    first = missing[:5].tolist() if net.nodes is None else [net.nodes[i] for i in missing[:5]]
     raise ValueError(
-        f"max-consensus does not reach {len(missing)} of {n} clients (the first: {missing[:5].tolist()}) within "
+        f"max-consensus does not reach {len(missing)} of {n} clients (the first: {first}) within "
         f"{rounds} rounds from step {first_step}: the graphs are not jointly strongly connected there, or max_rounds "
         "is too small"
     )

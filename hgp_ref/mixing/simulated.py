@@ -8,6 +8,9 @@ A call multiplies z by P = W_{t+S} ... W_{t+1} in one of two ways, whichever is 
 An iterative method makes the same call again and again. So a channel prepares the graphs of several calls at once:
 1, 4, 16, … of them, as long as calls stay alike, and drops what is not used. If it knows how many graphs a run may use
 (`last_step`), it prepares no more, and starts with 16 calls. How many are prepared never changes a result.
+
+On CuPy arrays, a step is one kernel launch, and the device draws the graphs of built-in random networks itself
+(`_kernels.cuda`). Then the weights ω and the number of messages are on the device, and the host reads them on request.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hgp_ref import validation
+from hgp_ref._kernels import cuda
 from hgp_ref._kernels.graphs import Csr
 from hgp_ref._kernels.mixing import (
     DENSE_SPEEDUP,
@@ -32,8 +36,8 @@ from hgp_ref._kernels.mixing import (
     push_step,
     push_vector_step,
 )
-from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, is_numpy
-from hgp_ref.mixing.channel import Channel, Traffic, WeightRule, connect, max_consensus, messages_of
+from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, host_float64, is_numpy, to_host
+from hgp_ref.mixing.channel import Channel, Traffic, WeightRule, connect, max_consensus, message_size, messages_of
 from hgp_ref.networks import Network
 
 T = TypeVar("T")
@@ -45,7 +49,8 @@ GROWTH = 4  # each block of prepared calls has so many times the calls of the bl
 FIRST_CALLS = 16  # of the first block, if `last_step` is known
 MOST_CALLS = 1024  # of a block
 BLOCK_BYTES = 16 * 2**20  # of the matrices of a block (one call is always prepared)
-BLOCK_WORK = 2**20  # multiply-adds to compose the matrices of a block: a millisecond or two, which may be wasted
+BLOCK_WORK = 2**20  # multiply-adds per run to compose the matrices of a block: a millisecond or two, maybe wasted
+DEVICE_ENTRIES = 2**23  # of the matrices that a GPU draws and multiplies at once
 CHUNK_BYTES = 2**20  # of the matrices drawn before they are multiplied; they should fit in the cache
 
 
@@ -59,8 +64,9 @@ class PreparedCalls(ABC):
     """
 
     count: float = 1  # math.inf if calls need no preparation
-    messages: Any  # of the calls made so far, as a number or (runs,)
-    after: np.ndarray  # ω after each call, (calls, ..., n), in float64 on the host
+    together = False  # as in `Channel`
+    messages: Any  # of the calls made so far, as a number or (runs,); leading axes of z count as one
+    after: Any = None  # ω after each call, (calls, ..., n), in float64 on the host; None if only the device knows it
 
     def __init__(self, like: Array, steps: Steps, weight_rule: Rules, divide: bool) -> None:
         self.key = (steps, weight_rule, divide, like.shape, like.dtype)
@@ -84,9 +90,29 @@ class PreparedCalls(ABC):
         """ω after the last call, (..., n), as float64 on the host."""
         return self.after[self.used - 1]
 
+    @property
+    def final_omega(self) -> Array:
+        """ω after the last call, on the host or on the device, wherever it is."""
+        return self.omega
+
+    @property
+    def traffic(self) -> Traffic:
+        """What the calls made so far have sent."""
+
+        copies, columns = message_size(self.like, self.together)
+
+        def of_run(messages: Any, steps: int, rule: WeightRule) -> Traffic:
+            floats = columns + (rule is not WeightRule.NONE)
+            return Traffic.of(messages, floats, host_dtype(self.like).itemsize, self.used * steps)
+
+        if isinstance(self.steps, tuple):
+            runs = zip(self.messages, self.steps, self.weight_rule, strict=True)  # type: ignore[arg-type]
+            return Traffic.side_by_side([of_run(*run) for run in runs])
+        return of_run(self.messages * copies, self.steps, self.weight_rule)  # type: ignore[arg-type]
+
 
 class PreparedChannel(Channel):
-    """A channel that makes calls from blocks of prepared ones; a subclass implements `_prepare` and `_traffic_of`.
+    """A channel that makes calls from blocks of prepared ones; a subclass implements `_prepare`.
 
     `step`, `traffic` and `omega` are stored as of the start of the block; the calls made since are added when they are
     read. `flush` closes the block.
@@ -94,15 +120,11 @@ class PreparedChannel(Channel):
 
     _calls: PreparedCalls | None = None
     _like: Array = None  # what was mixed last
-    _omega: np.ndarray  # ω before the block
+    _omega: Array  # ω before the block, on the host or on the device
 
     @abstractmethod
     def _prepare(self, z: Array, steps: Any, weight_rule: Any, divide: bool, count: int) -> PreparedCalls:
         """A block of at most `count` calls, and at least one."""
-
-    @abstractmethod
-    def _traffic_of(self, calls: PreparedCalls) -> Traffic:
-        """What the calls made so far have sent."""
 
     def mix(self, z: Array, steps: Steps, weight_rule: Rules = WeightRule.RESET) -> Array:
         calls = self._calls
@@ -117,10 +139,11 @@ class PreparedChannel(Channel):
         return calls(z)
 
     def _next_block(self, z: Array, steps: Any, weight_rule: Any, divide: bool) -> PreparedCalls:
+        """Prepare GROWTH times as many calls as last time, if all were made and this one is like them; else one."""
         last = self._calls
-        alike = last is not None and last.key == (steps, weight_rule, divide, z.shape, z.dtype)
         if last is not None:
-            count = int(GROWTH * last.count) if alike and last.used == last.count else 1
+            same = last.key == (steps, weight_rule, divide, z.shape, z.dtype)
+            count = int(GROWTH * last.count) if same and last.used == last.count else 1
         else:
             count = FIRST_CALLS if self._like is None and self.last_step is not None else 1
         self.flush()
@@ -131,13 +154,30 @@ class PreparedChannel(Channel):
             if count == 1:
                 raise
             self._calls = self._prepare(z, steps, weight_rule, divide, 1)  # a later call raises when it is made
+        self._calls.together = self.together
         return self._calls
 
     def flush(self) -> None:
         """Close the block: add its traffic, keep the weights that it left."""
         if self._calls is not None:
-            self._sent, self._omega = self.traffic, self.omega
-            self._calls = None
+            calls, self._calls = self._calls, None
+            if calls.used:
+                self._add_traffic(calls)
+                self._omega = calls.final_omega
+
+    def _add_traffic(self, calls: PreparedCalls) -> None:
+        self._sent += calls.traffic
+
+    def _columns(self, z: Array) -> int:
+        """The columns by which a call is composed or not: of one leading entry if they travel together.
+
+        Each entry is then rounded as if it travelled alone.
+        """
+        return z.shape[-1] if self.together else math.prod(z.shape[:-2]) * z.shape[-1]
+
+    def continue_weights(self, weights: Array) -> None:
+        self.flush()
+        self._like, self._omega = weights, host_float64(weights)[..., 0]
 
     @property
     def weights(self) -> Array:
@@ -145,21 +185,23 @@ class PreparedChannel(Channel):
             return self._calls.weights
         if self._like is None:
             return None
+        if not isinstance(self._omega, np.ndarray):
+            return array_namespace(self._omega).astype(self._omega, self._like.dtype)[..., None]
         return from_host(self._omega.astype(host_dtype(self._like))[..., None], like=self._like)
 
     @property
     def omega(self) -> np.ndarray:
-        return self._omega if self._calls is None or not self._calls.used else self._calls.omega
+        return to_host(self._omega) if self._calls is None or not self._calls.used else self._calls.omega
 
     @property
     def traffic(self) -> Traffic:
-        return self._sent if self._calls is None else self._sent + self._traffic_of(self._calls)
+        return self._sent if self._calls is None else self._sent + self._calls.traffic
 
 
 def calls_at_once(n: int, steps: int, runs: int = 1) -> int:
     """How many composed calls of n clients may be prepared together, in each of so many runs."""
     work = steps * n * n + (steps - 1) * n * n * n // DENSE_SPEEDUP
-    return max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * runs * n * n), BLOCK_WORK // (runs * work)))
+    return max(1, min(MOST_CALLS, BLOCK_BYTES // (8 * runs * n * n), BLOCK_WORK // work))
 
 
 def weights_before(weight_rule: WeightRule, omega: np.ndarray) -> np.ndarray:
@@ -167,13 +209,13 @@ def weights_before(weight_rule: WeightRule, omega: np.ndarray) -> np.ndarray:
     return omega if weight_rule is WeightRule.CARRY else np.ones_like(omega)
 
 
-def check_balanced(omega: np.ndarray, steps: int, name: str) -> None:
-    """Raise ValueError unless ω = P 1 is 1 up to rounding, as for doubly stochastic matrices."""
+def check_balanced(omega: np.ndarray, steps: int, net: Network | str) -> None:
+    """Raise ValueError unless ω = P 1 is 1 up to rounding, as for doubly stochastic matrices; `net` is named in it."""
     off = float(np.abs(omega - 1.0).max(initial=0.0))
     if off > balance_tolerance(omega.shape[-1], steps):
         raise ValueError(
-            f"net: Gossip needs doubly-stochastic matrices, but a row of a product of {steps} matrices of {name} "
-            f"misses 1 by {off:.2g}; use PushSum"
+            f"net: Gossip needs doubly-stochastic matrices, but the sum of a row of a product of {steps} matrices "
+            f"of {net} differs from 1 by {off:.2g}; use PushSum"
         )
 
 
@@ -182,12 +224,12 @@ def balance_tolerance(n: int, steps: int) -> float:
     return 4 * (n + 2) * steps * float(np.finfo(np.float64).eps)
 
 
-def check_received(omega: np.ndarray, name: str) -> None:
+def check_received(omega: np.ndarray, net: Network | str) -> None:
     """Raise ValueError if a client's weight is 0: it received nothing, not even from itself."""
     if not omega.all():
         client = int(np.argwhere(omega == 0)[0][-1])
         raise ValueError(
-            f"net: client {client} receives no message in a call over {name} and has no self-loop, so its Push-Sum "
+            f"net: client {client} receives no message in a call over {net} and has no self-loop, so its Push-Sum "
             "weight is zero; use more steps per call or add self-loops"
         )
 
@@ -210,13 +252,13 @@ class ComposedCalls(PreparedCalls):
         steps: Steps,
         weight_rule: Rules,
         divide: bool,
-        name: str,
+        net: Network | str,
         run_axis: bool,
     ) -> None:
         super().__init__(like, steps, weight_rule, divide)
         self.count, self._messages = len(P), messages
         rules, S = (weight_rule, steps) if run_axis else ((weight_rule,), (steps,))
-        after = _weights_after(P, omega, rules, S, name)  # type: ignore[arg-type]
+        after = _weights_after(P, omega, rules, S, net)  # type: ignore[arg-type]
         K = P / after[..., None] if divide else P
         self.after, K = (after, K) if run_axis else (after[:, 0], K[:, 0])
         self._K = from_host(np.ascontiguousarray(K, dtype=host_dtype(like)), like=like)
@@ -232,19 +274,19 @@ class ComposedCalls(PreparedCalls):
 
 
 def _weights_after(
-    P: np.ndarray, omega: np.ndarray, rules: Sequence[WeightRule], steps: Sequence[int], name: str
+    P: np.ndarray, omega: np.ndarray, rules: Sequence[WeightRule], steps: Sequence[int], net: Network | str
 ) -> np.ndarray:
     """ω after each call, (calls, runs, n): P 1, P times ω of the call before, or 1 where no weights travel."""
     after = P.sum(axis=-1)
     for r, rule in enumerate(rules):
         if rule is WeightRule.NONE:
-            check_balanced(after[:, r], steps[r], name)
+            check_balanced(after[:, r], steps[r], net)
             after[:, r] = 1.0
         elif rule is WeightRule.CARRY:
             weights = omega[r]
             for c in range(len(P)):
                 weights = after[c, r] = P[c, r] @ weights
-    check_received(after, name)
+    check_received(after, net)
     return after
 
 
@@ -308,9 +350,9 @@ class HostCalls(PreparedCalls):
             held, free = out, None if np.may_share_memory(held, z) else held
             sent += messages
         if self.weight_rule is WeightRule.NONE:
-            check_balanced(omega, self.steps, repr(self.net))
+            check_balanced(omega, self.steps, self.net)
         elif self.divide:
-            check_received(omega, repr(self.net))
+            check_received(omega, self.net)
             held /= omega.astype(held.dtype)[:, None]
         self._omega = omega
         self._step += self.steps
@@ -325,6 +367,26 @@ class HostCalls(PreparedCalls):
     @property
     def omega(self) -> np.ndarray:
         return self._omega
+
+
+def graphs_of_calls(net: Network, step: int, steps: int, count: int) -> tuple[list[list[Csr]], list[int]]:
+    """The graphs after graph `step` of each of `count` calls, and how many messages each call sends."""
+    graphs = [[net.csr(step + c * steps + s + 1) for s in range(steps)] for c in range(count)]
+    return graphs, [sum(messages_of(net, *graph[:2]) for graph in call) for call in graphs]
+
+
+def weights_along(graphs: list[list[Csr]], omega: np.ndarray, weight_rule: WeightRule, net: Network) -> np.ndarray:
+    """ω after each call, (calls, n), on the host."""
+    after = []
+    for call in graphs:
+        omega = weights_before(weight_rule, omega)
+        for graph in call:
+            omega = pull_vector_step(*graph, omega)
+        if weight_rule is WeightRule.NONE:
+            check_balanced(omega, len(call), net)
+        check_received(omega, net)
+        after.append(omega)
+    return np.stack(after)
 
 
 class DeviceCalls(PreparedCalls):
@@ -346,26 +408,13 @@ class DeviceCalls(PreparedCalls):
     ) -> None:
         super().__init__(like, steps, weight_rule, divide)
         self.count = count
-        graphs = [[net.csr(step + c * steps + s + 1) for s in range(steps)] for c in range(count)]
-        self._messages = [sum(messages_of(net, *graph[:2]) for graph in call) for call in graphs]
+        graphs, self._messages = graphs_of_calls(net, step, steps, count)
         self.width = max(int(np.diff(graph[0]).max()) for call in graphs for graph in call)
         rows = [[padded_rows(*graph, self.width) for graph in call] for call in graphs]
         self._senders = from_host(np.stack([[r[0] for r in call] for call in rows]), like=like)  # (calls, S, n, width)
         shares = np.stack([[r[1] for r in call] for call in rows]).astype(host_dtype(like))
         self._shares = from_host(shares, like=like)
-        self.after = self._weights_after(graphs, omega, repr(net))
-
-    def _weights_after(self, graphs: list[list[Csr]], omega: np.ndarray, name: str) -> np.ndarray:
-        after = []
-        for call in graphs:
-            omega = weights_before(self.weight_rule, omega)
-            for graph in call:
-                omega = pull_vector_step(*graph, omega)
-            if self.weight_rule is WeightRule.NONE:
-                check_balanced(omega, self.steps, name)
-            check_received(omega, name)
-            after.append(omega)
-        return np.stack(after)
+        self.after = weights_along(graphs, omega, weight_rule, net)
 
     def __call__(self, z: Array) -> Array:
         xp = array_namespace(z)
@@ -381,6 +430,117 @@ class DeviceCalls(PreparedCalls):
     @property
     def messages(self) -> int:
         return sum(self._messages[: self.used])
+
+
+class CudaCalls(PreparedCalls):
+    """Calls on CuPy arrays over `graphs` of the device; `messages` of each call, or None to count the edges there.
+
+    `omega` (n,) are the weights before the first call, on the host or on the device.
+    """
+
+    steps: int
+    weight_rule: WeightRule
+
+    def __init__(
+        self,
+        graphs: cuda.Rows,
+        omega: Array,
+        like: Array,
+        steps: int,
+        weight_rule: WeightRule,
+        divide: bool,
+        count: int,
+        messages: list[int] | None,
+    ) -> None:
+        super().__init__(like, steps, weight_rule, divide)
+        self.count, self._messages, self._ends = count, messages, graphs.indptr[:, -1]
+        self.n = int(graphs.indptr.shape[1]) - 1
+        if weight_rule is WeightRule.CARRY and isinstance(omega, np.ndarray):
+            omega = from_host(omega, like=like)
+        self._prepare(graphs, omega)
+
+    @abstractmethod
+    def _prepare(self, graphs: cuda.Rows, omega: Array) -> None: ...
+
+    @property
+    def omega(self) -> np.ndarray:
+        return to_host(self.final_omega)
+
+    @property
+    def uncounted(self) -> Array | None:
+        """The messages of the calls made so far as a number on the device; None if the host knows it."""
+        if self._messages is not None:
+            return None
+        rounds = self.used * self.steps
+        return array_namespace(self.like).sum(self._ends[:rounds]) - rounds * self.n  # without self-loops
+
+    @property
+    def messages(self) -> int:
+        return int(to_host(self.uncounted)) if self._messages is None else sum(self._messages[: self.used])
+
+
+class CudaSteps(CudaCalls):
+    """Stepping, one kernel launch per step."""
+
+    first = 0  # the graph of the first step; graphs repeat
+
+    def _prepare(self, graphs: cuda.Rows, omega: Array) -> None:
+        xp = array_namespace(self.like)
+        self._graphs = graphs
+        self._ones = xp.ones(self.n, dtype=xp.float64, device=device(self.like))
+        self._omega = omega
+
+    def __call__(self, z: Array) -> Array:
+        z = array_namespace(z).asarray(z, order="C")
+        omega = self._omega if self.weight_rule is WeightRule.CARRY else self._ones
+        divide = self.divide and self.weight_rule is not WeightRule.NONE
+        period = int(self._graphs.indptr.shape[0])
+        for s in range(self.steps):
+            graph = self._graphs.at((self.first + self.used * self.steps + s) % period)
+            z, omega = cuda.pull(graph, z, omega, divide and s == self.steps - 1)
+        self._omega = omega
+        self.used += 1
+        return z
+
+    @property
+    def weights(self) -> Array:
+        return array_namespace(self._omega).astype(self._omega, self.like.dtype, copy=False)[:, None]
+
+    @property
+    def final_omega(self) -> Array:
+        return self._omega if self.after is None else self.after[self.used - 1]
+
+
+class CudaProducts(CudaCalls):
+    """Composed: the device multiplies the graphs that it has drawn. Products are in float64, as on the host."""
+
+    def _prepare(self, graphs: cuda.Rows, omega: Array) -> None:
+        xp, P = array_namespace(self.like), self._products(graphs)
+        carry = self.weight_rule is WeightRule.CARRY
+        self._after = cuda.carry_weights(P, omega) if carry else xp.sum(P, axis=-1)
+        self._K = xp.astype(P / self._after[..., None] if self.divide else P, self.like.dtype, copy=False)
+
+    def _products(self, graphs: cuda.Rows) -> Array:
+        W = cuda.dense_matrices(graphs, int(self.count), self.steps, self.like)
+        P = W[0, ...]
+        for s in range(1, self.steps):
+            P = W[s, ...] @ P
+        return P
+
+    def __call__(self, z: Array) -> Array:
+        K = self._K[self.used, ...]
+        self.used += 1
+        return K @ z
+
+    @property
+    def weights(self) -> Array:
+        if self._weights is None:
+            self._weights = array_namespace(self.like).astype(self._after, self.like.dtype, copy=False)[..., None]
+        return self._weights[self.used - 1, ...]
+
+    @property
+    def final_omega(self) -> Array:
+        return self._after[self.used - 1, ...]
 
 
 def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
@@ -416,6 +576,10 @@ class Simulated(PreparedChannel):
         self._step = 0  # before the block
         self._omega = np.ones(net.n)
         self._static: tuple[int, np.ndarray, np.ndarray] | None = None  # steps, P and messages of a static graph
+        self._sampler: cuda.Sampler | None = None
+        self._sampler_of: Any = None  # the device for which it was made
+        self._periodic: cuda.Rows | None = None  # the graphs of a period, on the device
+        self._uncounted: dict[tuple[int, int, int], Array] = {}  # messages on the device, by runs and size of messages
 
     @property
     def step(self) -> int:  # type: ignore[override]
@@ -426,22 +590,81 @@ class Simulated(PreparedChannel):
             count = min(count, (self.last_step - self._step) // steps)
         if self.composes(z, steps, weight_rule):
             count = min(count, calls_at_once(self.n, 1 if self.net.period == 1 else steps))
+            sampler = self._device_sampler(z, weight_rule)
+            if sampler is not None and count * steps * self.n**2 <= DEVICE_ENTRIES:
+                return self._cuda_calls(True, sampler, z, steps, weight_rule, divide, count)
             P, messages = self.matrices(steps, count)
-            omega, name = self._omega[None], repr(self.net)
-            return ComposedCalls(P[:, None], messages, omega, z, steps, weight_rule, divide, name, run_axis=False)
+            omega = to_host(self._omega)[None]
+            return ComposedCalls(P[:, None], messages, omega, z, steps, weight_rule, divide, self.net, run_axis=False)
         return self._stepping(z, steps, weight_rule, divide, count)
 
     def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
         """The next calls, stepping."""
         if is_numpy(z):
             return HostCalls(self.net, self._step, self._omega, z, steps, weight_rule, divide)
+        if cuda.applies(z):
+            return self._stepping_on_cuda(z, steps, weight_rule, divide, count)
         most = max(1, min(64, 2 * BLOCK_BYTES // (32 * steps * int(self.net.expected_edges))))
         return DeviceCalls(self.net, self._step, self._omega, z, steps, weight_rule, divide, min(count, most))
 
-    def _traffic_of(self, calls: PreparedCalls) -> Traffic:
-        sent = int(calls.messages) * math.prod(calls.like.shape[:-2])
-        floats = calls.like.shape[-1] + (calls.weight_rule is not WeightRule.NONE)
-        return Traffic.of(sent, floats, host_dtype(calls.like).itemsize, calls.used * calls.steps)  # type: ignore[arg-type]
+    def _stepping_on_cuda(
+        self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int
+    ) -> PreparedCalls:
+        sampler, net = self._device_sampler(z, weight_rule), self.net
+        edges = int(net.expected_edges) if sampler is None else sampler.room
+        count = min(count, max(1, min(64, 2 * BLOCK_BYTES // (cuda.EDGE_BYTES * steps * edges))))
+        if sampler is not None:
+            return self._cuda_calls(False, sampler, z, steps, weight_rule, divide, count)
+        graphs, messages = graphs_of_calls(net, self._step, steps, count)
+        before = self.omega if weight_rule is WeightRule.CARRY else np.ones(self.n)
+        after = weights_along(graphs, before, weight_rule, net)
+        if net.period is None or net.period * edges * cuda.EDGE_BYTES > 2 * BLOCK_BYTES:
+            rows = cuda.send_rows([graph for call in graphs for graph in call], z)
+        else:
+            if self._periodic is None or device(self._periodic.indptr) != device(z):
+                self._periodic = cuda.send_rows([net.csr(s) for s in range(1, net.period + 1)], z)
+            rows = self._periodic
+        calls = CudaSteps(rows, self._omega, z, steps, weight_rule, divide, count, messages)
+        calls.first, calls.after = self._step if rows is self._periodic else 0, after
+        return calls
+
+    def _device_sampler(self, z: Array, weight_rule: WeightRule) -> cuda.Sampler | None:
+        """Draws the graphs on the device of z; None if the host must draw them, or check the weights (NONE)."""
+        if is_numpy(z) or weight_rule is WeightRule.NONE or not cuda.applies(z):
+            return None
+        if self._sampler_of != device(z):
+            rule = self.net.device_sampler()
+            self._sampler, self._sampler_of = None if rule is None else rule.on(z), device(z)
+        return self._sampler
+
+    def _cuda_calls(self, composed: bool, *drawn: Any) -> CudaCalls:
+        """Calls over graphs drawn on the device; `drawn` are the arguments of `_drawn`."""
+        return (CudaProducts if composed else CudaSteps)(*self._drawn(*drawn))
+
+    def _drawn(
+        self, sampler: cuda.Sampler, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int
+    ) -> tuple[Any, ...]:
+        """The arguments of `CudaCalls`, with graphs drawn on the device."""
+        first, graphs = self.net._steps(self._step + 1, count * steps)
+        each = sampler.messages
+        messages = None if each is None else [steps * each] * count
+        return sampler.rows(first, graphs), self._omega, z, steps, weight_rule, divide, count, messages
+
+    def _add_traffic(self, calls: PreparedCalls) -> None:
+        if not isinstance(calls, CudaCalls) or calls.uncounted is None:
+            return super()._add_traffic(calls)
+        copies, columns = message_size(calls.like, calls.together)
+        kind = copies, columns + 1, host_dtype(calls.like).itemsize
+        before = self._uncounted.get(kind)
+        self._uncounted[kind] = calls.uncounted if before is None else before + calls.uncounted
+        self._sent += Traffic.of(0, 0, 0, calls.used * calls.steps)
+
+    @property
+    def traffic(self) -> Traffic:
+        for (runs, floats, itemsize), messages in self._uncounted.items():
+            self._sent += Traffic.of(runs * int(to_host(messages)), floats, itemsize, 0)
+        self._uncounted = {}
+        return super().traffic
 
     def flush(self) -> None:
         step = self.step
@@ -459,7 +682,7 @@ class Simulated(PreparedChannel):
     def composes(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> bool:
         if self.mode != "auto":
             return self.mode == "composed"
-        return composing_pays(self.net, steps, math.prod(z.shape[:-2]) * z.shape[-1])
+        return composing_pays(self.net, steps, self._columns(z))
 
     def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
         self.flush()
@@ -472,6 +695,7 @@ class Simulated(PreparedChannel):
         self.flush()
         if weight_rule is WeightRule.CARRY and graphs:
             self._like = like
+            self._omega = to_host(self._omega)
             for s in range(self._step + 1, self._step + graphs + 1):
                 if self.net.equal_shares:
                     self._omega = push_vector_step(*self.net.out_adjacency(s), self._omega)
@@ -490,6 +714,9 @@ class Runs(PreparedChannel):
 
     `steps` and `weight_rule` of a call have one entry per run, or are shared by all. If all channels compose, their
     matrices are stacked and one batched product serves all runs; otherwise channels are called one by one.
+
+    This is not `Simulated` with a run axis, because channels of different kinds (exact averages, unreliable links,
+    ranks) may run side by side, and stacking them needs only their matrices.
 
     Examples
     --------
@@ -531,19 +758,9 @@ class Runs(PreparedChannel):
         calls.key = (steps, weight_rule, divide, z.shape, z.dtype)
         return calls
 
-    def _traffic_of(self, calls: PreparedCalls) -> Traffic:
-        if isinstance(calls, CallsOneByOne):
-            return Traffic()  # in that of the channels
-        runs = []
-        for r, (steps, rule) in enumerate(zip(self._each(calls.steps), self._each(calls.weight_rule), strict=True)):
-            floats = calls.like.shape[-1] + (rule is not WeightRule.NONE)
-            runs.append(Traffic.of(calls.messages[r], floats, host_dtype(calls.like).itemsize, calls.used * steps))
-        return Traffic.side_by_side(runs)
-
     @property
     def traffic(self) -> Traffic:
-        stacked = self._sent if self._calls is None else self._sent + self._traffic_of(self._calls)
-        return stacked + Traffic.side_by_side([c.traffic for c in self.channels])
+        return super().traffic + Traffic.side_by_side([c.traffic for c in self.channels])
 
     @property
     def step(self) -> Any:  # type: ignore[override]
@@ -557,8 +774,8 @@ class Runs(PreparedChannel):
         if calls is None:
             return
         self._omega, self._calls = self.omega, None
+        self._sent += calls.traffic
         if isinstance(calls, ComposedCalls):
-            self._sent += self._traffic_of(calls)
             for channel, S in zip(self.channels, self._each(calls.steps), strict=True):
                 channel.advance(calls.used * S, WeightRule.RESET, calls.like)
 
@@ -568,6 +785,11 @@ class Runs(PreparedChannel):
         for r, (channel, passed, rule) in enumerate(pairs):
             channel.advance(passed, rule, like[r, ...])
         self._omega = np.stack([channel.omega for channel in self.channels])
+
+    def continue_weights(self, weights: Array) -> None:
+        super().continue_weights(weights)
+        for r, channel in enumerate(self.channels):
+            channel.continue_weights(weights[r, ...])
 
     @property
     def conserves_mass(self) -> bool:  # type: ignore[override]
@@ -635,3 +857,7 @@ class CallsOneByOne(PreparedCalls):
     @property
     def omega(self) -> np.ndarray:
         return np.stack([channel.omega for channel in self.channels])
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic()  # the channels count

@@ -19,25 +19,39 @@ flight are missing. K = diag(P 1)⁻¹ P is non-negative with rows that sum to 1
 need. Sums over clients are not conserved within a call, so `interval_mean` bounds the mean by the averages of the last
 few steps. Plain messages lose mass for good, and K tends to a matrix whose rows agree on something that is not the
 mean. With running sums, or with delays but no losses, K tends to 11ᵀ/n.
+
+On CuPy, the device draws losses, delays and sleep and finds the shares that arrive, if calls start with nothing in
+flight (RESET) and the device draws the graphs. Else the host prepares every call: if weights carry over, if stepping
+calls have more than PAST_STEPS steps or past rows of more than DEVICE_PAST_BYTES, or over graphs of the host.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from hgp_ref._kernels import links
+from hgp_ref._kernels import cuda, links
 from hgp_ref._kernels.graphs import Csr
 from hgp_ref._kernels.links import LOST, NEVER, earliest_arrivals, group
 from hgp_ref._kernels.mixing import padded_rows, pull_step, pull_vector_step
 from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, is_numpy
 from hgp_ref.errors import outside
 from hgp_ref.mixing.channel import Channel, Traffic, WeightRule, connect
-from hgp_ref.mixing.simulated import PreparedCalls, Simulated, check_received, chunks, weights_before
+from hgp_ref.mixing.simulated import (
+    CudaCalls,
+    CudaProducts,
+    CudaSteps,
+    PreparedCalls,
+    Simulated,
+    check_received,
+    chunks,
+    weights_before,
+)
 from hgp_ref.networks import Unreliable
 
 TABLE = 2**22  # pairs of clients up to which a table with one entry per pair is used
@@ -130,6 +144,7 @@ def _merged(
 
 PAST_BYTES = 16 * 2**20  # of past rows that are stored; shares still in flight are then added up by edge
 PAST_STEPS = 32
+DEVICE_PAST_BYTES = 16 * PAST_BYTES  # on CuPy, where calls of more steps are prepared by the host
 
 
 class InFlightState:
@@ -203,7 +218,7 @@ class LossyCall(PreparedCalls):
             plan = deliveries(self.net, self._step + 1, steps, self.robust, self.remaining.entries)
             before = np.concatenate([self.remaining.omega, self._omega])
             self._omega, omega = _mix_weights(plan.rows, plan.remaining_rows, before, self.net.n)
-            mix_rows = _mix_on_host if is_numpy(z) else _mix_on_device
+            mix_rows = _mix_on_host if is_numpy(z) else _mix_on_cuda if cuda.applies(z) else _mix_on_device
             z, rows = mix_rows(plan.rows, plan.remaining_rows, self.remaining.rows_like(z), z)
             self.remaining = InFlightState(plan.remaining, omega, rows)
             self._step += steps
@@ -215,7 +230,7 @@ class LossyCall(PreparedCalls):
         self.used += 1
         if not self.divide:
             return z
-        check_received(self._omega, repr(self.net))
+        check_received(self._omega, self.net)
         return z / self.weights
 
     @property
@@ -262,6 +277,59 @@ def _mix_on_device(rows: list[Csr], remaining: Csr, waiting: Array, z: Array) ->
         z = _pull(graph, past)
         past = xp.concat([past, z], axis=-2)
     return z, _pull(remaining, past)
+
+
+def _mix_on_cuda(rows: list[Csr], remaining: Csr, waiting: Array, z: Array) -> tuple[Array, Array]:
+    """The same on CuPy, one kernel launch per step."""
+    xp, n, k = array_namespace(z), z.shape[-2], waiting.shape[-2]
+    lead, d = z.shape[:-2], z.shape[-1]
+    past = xp.empty((*lead, k + (len(rows) + 1) * n, d), dtype=z.dtype, device=device(z))
+    past[..., :k, :], past[..., k : k + n, :] = waiting, z
+    omega = xp.zeros(past.shape[-2], dtype=xp.float64, device=device(z))  # weights are mixed on the host
+    steps = cuda.send_rows(rows, z)
+    for t in range(len(rows)):
+        cuda.pull(steps.at(t), past, omega, out=past, row=k + (t + 1) * n)
+    in_flight = past[..., :0, :]
+    if remaining[0].size > 1:
+        in_flight, _ = cuda.pull(cuda.send_rows([remaining], z).at(0), past, omega)
+    return xp.asarray(past[..., -n:, :], copy=True), in_flight
+
+
+class LateSteps(CudaSteps):
+    """Calls on CuPy with nothing in flight before them, one kernel launch per step; `late` finds what arrives when."""
+
+    def __init__(self, late: Callable[[cuda.Rows], cuda.Rows], *arguments: Any) -> None:
+        self._late = late
+        super().__init__(*arguments)
+
+    def _prepare(self, graphs: cuda.Rows, omega: Array) -> None:
+        self._deliveries, self._omega = self._late(graphs), omega
+
+    def __call__(self, z: Array) -> Array:
+        xp, n, S = array_namespace(z), self.n, self.steps
+        columns = z if z.size else xp.zeros((n, 1), dtype=z.dtype, device=device(z))  # ω changes all the same
+        past = xp.empty((*columns.shape[:-2], (S + 1) * n, columns.shape[-1]), dtype=z.dtype, device=device(z))
+        omega = xp.ones((S + 1) * n, dtype=xp.float64, device=device(z))
+        past[..., :n, :] = columns
+        indptr, *entries = self._deliveries.at(self.used)
+        for t in range(1, S + 1):
+            graph = (indptr[(t - 1) * n : t * n + 1], *entries)
+            end = slice(t * n, (t + 1) * n)
+            cuda.pull(graph, past, omega, self.divide and t == S, past, t * n, omega[end])
+        self._omega = omega[-n:]
+        self.used += 1
+        return xp.asarray(past[..., -n:, :], copy=True) if z.size else xp.zeros_like(z)
+
+
+class LateProducts(CudaProducts):
+    """The same, composed."""
+
+    def __init__(self, late: Callable[[cuda.Rows], cuda.Rows], *arguments: Any) -> None:
+        self._late = late
+        super().__init__(*arguments)
+
+    def _products(self, graphs: cuda.Rows) -> Array:
+        return cuda.compose_deliveries(self._late(graphs), self.steps, self.n, self.like)
 
 
 def _pull(graph: Csr, past: Array) -> Array:
@@ -328,7 +396,7 @@ class Lossy(Simulated):
     def matrices(self, steps: int, calls: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """P of the next calls with weight rule RESET, and their messages."""
         P, messages = np.empty((calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
-        first = self.net.t + self.step + 1
+        first = self.net._offset + self.step + 1
         for part, W in chunks(self.net, self.step, steps, calls):
             links.products(W, steps, first, *self.net.rule, self.robust, P[part], messages[part])
             first += len(W)
@@ -345,8 +413,7 @@ class Lossy(Simulated):
             return False
         if self.mode != "auto":
             return self.mode == "composed"
-        columns = int(np.prod(z.shape[:-2], dtype=np.int64)) * z.shape[-1]
-        sent = steps * self.net.expected_edges
+        columns, sent = self._columns(z), steps * self.net.expected_edges
         return self.n <= SMALL or sent * self.n + self.n**2 * columns / 8 <= sent * columns
 
     def mix(self, z: Array, steps: int, weight_rule: WeightRule = WeightRule.RESET) -> Array:  # type: ignore[override]
@@ -413,8 +480,24 @@ class Lossy(Simulated):
         return oldest
 
     def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
-        before = (self._step, self._omega, self._in_flight)
+        if weight_rule is WeightRule.RESET and cuda.applies(z) and steps <= PAST_STEPS:
+            sampler = self._device_sampler(z, weight_rule)
+            if sampler is not None and steps * z.size * host_dtype(z).itemsize <= DEVICE_PAST_BYTES:
+                most = 2 * PAST_BYTES // (3 * cuda.EDGE_BYTES * steps * sampler.room)
+                return self._cuda_calls(
+                    False, sampler, z, steps, weight_rule, divide, min(count, max(1, min(64, most)))
+                )
+        before = (self._step, self.omega, self._in_flight)
         return LossyCall(self.net, *before, z, steps, weight_rule, divide, self.robust)
+
+    def _cuda_calls(self, composed: bool, *drawn: Any) -> CudaCalls:
+        _, like, steps, *_ = drawn
+        first = self.net._offset + self._step + 1
+
+        def late(sent: cuda.Rows) -> cuda.Rows:
+            return cuda.deliveries(sent, steps, first, self.net.rule, self.robust, like)
+
+        return (LateProducts if composed else LateSteps)(late, *self._drawn(*drawn))
 
     def flush(self) -> None:
         if self._calls is not None:

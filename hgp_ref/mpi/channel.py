@@ -11,7 +11,7 @@ functions of (seed, step), which every rank computes for itself.
 
 Each rank sends 2 m C (R − 1)/R numbers per call. On a sparse static graph with few edges between ranks, sending only
 the rows that cross, step by step, would be faster for calls of few steps, but hardly faster than one process
-(docs/measured/mpi.md).
+(docs/notes/mpi.md).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from hgp_ref.backend import (
     to_host,
 )
 from hgp_ref.errors import outside
-from hgp_ref.mixing.channel import Channel, WeightRule, connect
+from hgp_ref.mixing.channel import Channel, WeightRule, connect, message_size
 from hgp_ref.mixing.simulated import MODES, Simulated
 from hgp_ref.mixing.unreliable import Lossy, box, check_shape, stamps
 from hgp_ref.mpi.communicator import Ranks
@@ -145,7 +145,7 @@ class RankChannel(Channel):
         super().__init__(net.n, net.clients)
         validation.choice("mode", mode, MODES)
         self.net = net
-        self.simulation = connect(net.net.after(net.t), "composed" if mode == "composed" else "stepping")  # type: ignore[assignment]
+        self.simulation = connect(net.net.after(net._offset), "composed" if mode == "composed" else "stepping")  # type: ignore[assignment]
         self._transpose: Transpose | None = None  # that of the last call
         self._shape: tuple[int, ...] = ()  # of what was mixed last
         self._compared: set[tuple[object, ...]] = set()  # kinds of calls that are the same on all ranks
@@ -181,6 +181,11 @@ class RankChannel(Channel):
     def drop_in_flight(self) -> None:
         self.simulation.drop_in_flight()
 
+    def continue_weights(self, weights: Array) -> None:
+        rows = np.ascontiguousarray(to_host(weights))
+        every = self.net.ranks.collect(rows, np.diff(self.net.starts), "mixing weights")
+        self.simulation.continue_weights(from_host(every, like=weights))
+
     def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
         no_columns = from_host(np.empty((self.n, 0), host_dtype(like)), like=like)
         self.simulation.advance(graphs, weight_rule, no_columns)
@@ -206,7 +211,7 @@ class RankChannel(Channel):
         strip = self._to_columns(z, steps, weight_rule)
         past, missing, sent = self.simulation.averages_since_missing(strip, steps, weight_rule)
         self.count(sent, z, WeightRule.CARRY, steps)
-        self._sent += stamps(sent * math.prod(z.shape[:-2]), z)
+        self._sent += stamps(sent * message_size(z, self.together)[0], z)
         low, high = box(past, -self.max_consensus(-missing[self.clients, None], z, max_rounds)[0])
         return self._to_rows(low, z), self._to_rows(high, z)
 

@@ -21,6 +21,7 @@ from hgp_ref.mpi import communicator
 from hgp_ref.mpi.communicator import MPITraffic, Ranks, ranks_of
 from hgp_ref.networks import Network, Unreliable
 from hgp_ref.networks.base import ShiftedNetwork
+from hgp_ref.philox import MAX_STEP
 
 
 class DistributedNetwork(ShiftedNetwork):
@@ -41,8 +42,8 @@ class DistributedNetwork(ShiftedNetwork):
         self.ranks, self.starts, self.direct = ranks, starts, direct
 
     def after(self, t: int) -> Network:
-        t = validation.integer("t", t, 0, self._last_step - 1)
-        return DistributedNetwork(self.net, self.t + t, self.ranks, self.starts, self.direct) if t else self
+        t = validation.integer("t", t, 0, MAX_STEP - 1 - self._offset)
+        return DistributedNetwork(self.net, self._offset + t, self.ranks, self.starts, self.direct) if t else self
 
     @property
     def clients(self) -> slice:
@@ -63,7 +64,7 @@ class DistributedNetwork(ShiftedNetwork):
         )
 
     def __repr__(self) -> str:
-        later = "" if self.t == 0 else f".after({self.t})"
+        later = "" if self._offset == 0 else f".after({self._offset})"
         return f"{self.net!r}{later} over {self.ranks.size} ranks"
 
 

@@ -10,12 +10,15 @@ unless a class defines other weights. Columns sum to 1, so a step conserves sums
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hgp_ref import validation
+from hgp_ref._kernels.cuda import DeviceRule
 from hgp_ref._kernels.graphs import Csr, pairs_from_lists, rows_from_lists, scatter
+from hgp_ref.networks import drawing
 from hgp_ref.networks.validation import allocate, check_methods
 from hgp_ref.philox import MAX_CLIENTS, MAX_STEP, check_seed
 from hgp_ref.validation import Integer
@@ -35,15 +38,16 @@ class Network(ABC):
     expected_edges  edges per step, self-loops included
     equal_shares    True promises W_s[i, j] = 1 / |N_j(s)|; mixing then uses `out_adjacency` directly
     self_loops      True promises that every client receives from itself at every step, as Assumption 1 requires
-    is_reliable     whether every message arrives in the step in which it is sent
+    is_reliable     whether every message arrives in the step in which it is sent, so that mixing conserves sums
+    nodes           the names of the clients in messages and plots, a tuple; None if they have numbers only
     clients         the clients whose rows this process holds: all, unless the network is distributed over ranks
 
     A subclass calls `super().__init__(n, seed, period)` and provides two members: `expected_edges` (property or
     attribute) and the method `out_adjacency(s)`. Weights other than 1 / |N_j(s)| are defined by `csr(s)`. A faster
-    `mixing_matrices` may be added. All other methods follow from these: `mixing_matrix`, `products`, `edges`,
-    `out_neighbours`, `union`, `delivered_edges`. What classes outside this package return is validated
-    (`networks.validation`). A class without self-loops sets `self_loops = False`; `diagnose_connectivity` then also
-    looks for periodic graphs.
+    `mixing_matrices`, or a `device_sampler` for graphs that a GPU draws itself, may be added. All other methods follow
+    from these: `mixing_matrix`, `products`, `edges`, `out_neighbours`, `union`, `delivered_edges`, `plot`. What classes
+    outside this package return is validated (`networks.validation`). A class without self-loops sets
+    `self_loops = False`; `diagnose_connectivity` then also looks for periodic graphs.
 
     Example:
 
@@ -72,6 +76,9 @@ class Network(ABC):
     period: int | None = None
     equal_shares: bool = False
     self_loops: bool = True
+    is_reliable: bool = True
+    nodes: tuple[Any, ...] | None = None
+    _offset: int = 0  # t of a view `net.after(t)`
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -87,11 +94,6 @@ class Network(ABC):
     def clients(self) -> slice:
         """The clients whose rows this process holds: all, unless `hgp.mpi.spread` has distributed them."""
         return slice(0, self.n)
-
-    @property
-    def is_reliable(self) -> bool:
-        """Whether every message arrives in the step in which it is sent, so that mixing conserves sums over clients."""
-        return True
 
     @property
     @abstractmethod
@@ -119,11 +121,11 @@ class Network(ABC):
 
     def mixing_matrix(self, s: int) -> np.ndarray:
         """W_s, (n, n) float64: entry [i, j] is the weight of j → i. Columns sum to 1."""
-        return self.mixing_matrices(self._step(s), 1)[0]
+        return self.mixing_matrices(validation.integer("s", s, 1, MAX_STEP - self._offset), 1)[0]
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
         """W of the steps first, …, first + count − 1, (count, n, n) float64."""
-        first, count = self._stretch(first, count)
+        count = self._steps(first, count)[1]
         if self.period is not None and count > self.period:
             out = allocate(self, (count, self.n, self.n))
             return np.take(self.mixing_matrices(first, self.period), np.arange(count) % self.period, axis=0, out=out)
@@ -141,7 +143,7 @@ class Network(ABC):
 
     def union(self, first: int, count: int) -> Edges:
         """(senders, receivers) of the edges of steps first, …, first + count − 1, in any order, perhaps repeated."""
-        first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
+        self._steps(first, validation.integer("count", count, 0, validation.LONGEST))
         lists = [self.edges(first + t) for t in range(count)]
         empty = (np.empty(0, np.int64), np.empty(0, np.int64))
         senders, receivers = (np.concatenate(part) for part in zip(empty, *lists, strict=True))
@@ -151,25 +153,48 @@ class Network(ABC):
         """As `union`, without the edges whose messages are lost."""
         return self.union(first, count)
 
+    def device_sampler(self) -> DeviceRule | None:
+        """How a GPU draws these graphs itself, by the steps of the original network; None if the host draws them."""
+        return None
+
     def after(self, t: int) -> Network:
         """A view of this network whose step s is step t + s of this one; for t = 0 the network itself.
 
         For repeated runs: `net.after(t)`, with t the steps used so far, continues where the last run ended.
         """
-        view = ShiftedNetwork(self, t)
-        return self if view.t == 0 else view
+        t = validation.integer("t", t, 0, MAX_STEP - 1)
+        return ShiftedNetwork(self, t) if t else self
 
-    @property
-    def _last_step(self) -> int:
-        """The largest step."""
-        return MAX_STEP
+    def plot(self, step: int | Sequence[int] = 1, ax: Any = None, layout: Any = None) -> Any:
+        """Draw the graph of a step, or a strip of several steps; needs `pip install 'hgp_ref[figures]'`.
+
+        Arrows point from sender to receiver. Lines without arrows are messages in both directions. Lost messages are
+        dashed, self-loops omitted.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, for several steps one for each; new ones by default, in pyplot's current figure.
+        layout : positions (n, 2), or a dictionary of positions by node as networkx returns; by default a circle, or
+            the grid of a `Torus`.
+
+        Returns
+        -------
+        The axes, for several steps a list of them.
+        """
+        return drawing.plot(self, step, ax, layout)
+
+    def _layout(self) -> tuple[np.ndarray, tuple[float, float] | None]:
+        """Positions for `plot`, (n, 2), and the size of the box if edges wrap around one."""
+        return drawing.circle(self.n), None
 
     def _step(self, s: int) -> int:
-        return validation.integer("s", s, 1, self._last_step)
+        """The step of the original network that is step s of this one."""
+        return self._offset + validation.integer("s", s, 1, MAX_STEP - self._offset)
 
-    def _stretch(self, first: int, count: int) -> tuple[int, int]:
-        first = validation.integer("first", first, 1, self._last_step)
-        return first, validation.integer("count", count, 0, self._last_step - first + 1)
+    def _steps(self, first: int, count: int) -> tuple[int, int]:
+        """The same for the steps first, …, first + count − 1: where they begin, and their number."""
+        first = self._offset + validation.integer("first", first, 1, MAX_STEP - self._offset)
+        return first, validation.integer("count", count, 0, MAX_STEP - first + 1)
 
     def _client(self, name: str, j: int) -> int:
         return validation.integer(name, j, 0, self.n - 1)
@@ -183,53 +208,50 @@ class Network(ABC):
 
 
 class ShiftedNetwork(Network):
-    """A view of `net`, made by `net.after(t)`: its step s is step t + s of `net`."""
+    """A view of `net`, made by `net.after(t)`: its step s is step t + s of `net`.
+
+    It passes on every method that a network may define in a faster way than its base class.
+    """
 
     def __init__(self, net: Network, t: int) -> None:
-        self.net, self.t = net, validation.integer("t", t, 0, MAX_STEP - 1)
         super().__init__(net.n, net.seed, net.period)
-        self.equal_shares, self.self_loops = net.equal_shares, net.self_loops
-
-    @property
-    def is_reliable(self) -> bool:
-        return self.net.is_reliable
+        self.net, self._offset = net, t
+        self.equal_shares, self.self_loops, self.is_reliable = net.equal_shares, net.self_loops, net.is_reliable
+        self.nodes = net.nodes
 
     @property
     def expected_edges(self) -> float:
         return self.net.expected_edges
 
     def after(self, t: int) -> Network:
-        t = validation.integer("t", t, 0, MAX_STEP - 1 - self.t)
-        return self.net.after(self.t + t)
+        return self.net.after(self._offset + validation.integer("t", t, 0, MAX_STEP - 1 - self._offset))
 
     def out_adjacency(self, s: int) -> Edges:
-        return self.net.out_adjacency(self.t + self._step(s))
+        return self.net.out_adjacency(self._step(s))
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
-        return self.net.out_neighbours(self.t + self._step(s), sender)
+        return self.net.out_neighbours(self._step(s), sender)
 
     def csr(self, s: int) -> Csr:
-        return self.net.csr(self.t + self._step(s))
+        return self.net.csr(self._step(s))
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        first, count = self._stretch(first, count)
-        return self.net.mixing_matrices(self.t + first, count)
+        return self.net.mixing_matrices(*self._steps(first, count))
 
     def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
-        first, _ = self._stretch(first, calls * steps)
-        return self.net.products(self.t + first, calls, steps)
+        return self.net.products(self._steps(first, calls * steps)[0], calls, steps)
+
+    def device_sampler(self) -> DeviceRule | None:
+        return self.net.device_sampler()
 
     def union(self, first: int, count: int) -> Edges:
-        first, count = self._stretch(first, count)
-        return self.net.union(self.t + first, count)
+        return self.net.union(*self._steps(first, count))
 
     def delivered_edges(self, first: int, count: int) -> Edges:
-        first, count = self._stretch(first, count)
-        return self.net.delivered_edges(self.t + first, count)
+        return self.net.delivered_edges(*self._steps(first, count))
 
-    @property
-    def _last_step(self) -> int:
-        return MAX_STEP - self.t
+    def _layout(self) -> tuple[np.ndarray, tuple[float, float] | None]:
+        return self.net._layout()
 
     def __repr__(self) -> str:
-        return f"{self.net!r}.after({self.t})"
+        return f"{self.net!r}.after({self._offset})"

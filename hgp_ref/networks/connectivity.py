@@ -11,8 +11,8 @@ network of period T has positive products if and only if the unrolled graph on n
     (t, j) → (t + 1 mod T, i)   where j → i at step first + t,
 
 is strongly connected and the lengths of its cycles, all multiples of T, have no common divisor beyond T [1]. For a
-network that never repeats, the union over the steps is examined as if every step were it: a common divisor d > 1 means
-d groups of clients that never meet; otherwise nothing is concluded.
+network that never repeats, the union over the steps is examined as if it were the graph of every step. A common divisor
+d > 1 then means d groups of clients that never meet; otherwise nothing is concluded.
 
 [1] E. Seneta. Non-negative matrices and Markov chains. Springer, 1981, chapter 1.
 """
@@ -20,6 +20,7 @@ d groups of clients that never meet; otherwise nothing is concluded.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -133,6 +134,7 @@ class Disconnected:
     member : one of these clients.
     unheard : clients whose messages never reach the largest component.
     unreached : clients that messages of the largest component never reach.
+    nodes : names of all clients, or None.
 
     Examples
     --------
@@ -148,20 +150,26 @@ class Disconnected:
     member: int
     unheard: tuple[int, ...]
     unreached: tuple[int, ...]
+    nodes: tuple[Any, ...] | None = None
 
     @property
     def message(self) -> str:
         """One line for a warning."""
         parts = [
-            f"clients {_names(who)} {what}"
+            f"clients {self._names(who)} {what}"
             for who, what in ((self.unreached, "cannot be reached by"), (self.unheard, "cannot reach"))
             if who
         ]
-        group = f"client {self.member}" + (f" and {self.largest - 1} more" if self.largest > 1 else " alone")
+        rest = f"and {self.largest - 1} more" if self.largest > 1 else "alone"
         return (
             f"the graphs of steps {self.first} .. {self.first + self.count - 1} are not jointly strongly connected: "
-            f"{' and '.join(parts)} the largest strongly connected group ({group})"
+            f"{' and '.join(parts)} the largest strongly connected group (client "
+            f"{self._names((self.member,))} {rest})"
         )
+
+    def _names(self, clients: tuple[int, ...]) -> str:
+        listed = ", ".join(str(i) if self.nodes is None else repr(self.nodes[i]) for i in clients[:NAMED])
+        return listed if len(clients) <= NAMED else f"{listed} and {len(clients) - NAMED} more"
 
 
 @checked(**WINDOW)
@@ -174,8 +182,7 @@ def strongly_connected(net: Network, first: int, count: int) -> bool:
     >>> hgp.networks.strongly_connected(relay, 1, 1), hgp.networks.strongly_connected(relay, 1, 2)
     (False, True)
     """
-    useful = _useful(net, first, count)
-    return _Condensation(net).extend(first, useful).size == 1
+    return _Condensation(net).extend(first, count).size == 1
 
 
 @checked(**WINDOW)
@@ -187,8 +194,7 @@ def unreachable(net: Network, first: int, count: int) -> Disconnected | None:
     >>> hgp.networks.unreachable(hgp.networks.Schedule([([0], [1])], n=2), 1, 10).unreached
     (0,)
     """
-    useful = _useful(net, first, count)
-    union = _Condensation(net).extend(first, useful)
+    union = _Condensation(net).extend(first, count)
     if union.size == 1:
         return None
     sizes = np.bincount(union.labels, minlength=union.size)
@@ -197,7 +203,7 @@ def unreachable(net: Network, first: int, count: int) -> Disconnected | None:
         tuple(np.flatnonzero(~union.reached(core, backwards)[union.labels]).tolist()) for backwards in (False, True)
     )
     member = int(np.argmax(union.labels == core))
-    return Disconnected(first, count, union.size, int(sizes[core]), member, unheard, unreached)
+    return Disconnected(first, count, union.size, int(sizes[core]), member, unheard, unreached, net.nodes)
 
 
 @checked(**WINDOW)
@@ -226,13 +232,12 @@ def smallest_window(net: Network, first: int, count: int) -> int | None:
     >>> hgp.networks.smallest_window(relay, 1, 20)
     2
     """
-    useful = _useful(net, first, count)
     needed: dict[int, int] = {}  # start -> steps until the union is strongly connected; count + 1 if never
 
     def need(start: int) -> int:
         place = start if net.period is None else (start - 1) % net.period
         if place not in needed:
-            longest = useful if net.period is not None else first + count - start
+            longest = first + count - start if net.period is None else count
             union = _Condensation(net).extend(start, longest, growth=1)
             needed[place] = union.steps if union.size == 1 else count + 1
         return needed[place]
@@ -252,12 +257,12 @@ class _Condensation:
         self.between = np.empty((2, 0), np.int64)  # edges between components: sender, receiver
 
     def extend(self, first: int, count: int, growth: int = 2) -> _Condensation:
-        """Add steps first, first + 1, … until one component is left or `count` steps were added.
+        """Add steps first, first + 1, … until one component is left or `count` steps, at most a period, were added.
 
         Each round adds `growth` times as many steps as the one before. With growth 1, `steps` is the smallest number.
         """
         limit = max(1, int(CHUNK_EDGES / max(1.0, self.net.expected_edges)))
-        chunk = 1
+        chunk, count = 1, count if self.net.period is None else min(count, self.net.period)
         while self.steps < count and self.size > 1:
             chunk = min(chunk, count - self.steps, limit)
             self._add(*self.net.delivered_edges(first + self.steps, chunk))
@@ -284,13 +289,3 @@ class _Condensation:
         mask = np.zeros(self.size, dtype=bool)
         mask[order] = True
         return mask
-
-
-def _useful(net: Network, first: int, count: int) -> int:
-    """The number of steps to examine: one period at most."""
-    return count if net.period is None else min(count, net.period)
-
-
-def _names(clients: tuple[int, ...]) -> str:
-    listed = ", ".join(map(str, clients[:NAMED]))
-    return listed if len(clients) <= NAMED else f"{listed} and {len(clients) - NAMED} more"

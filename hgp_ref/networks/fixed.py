@@ -57,7 +57,7 @@ class FullyConnected(Network):
         return np.arange(self.n, dtype=np.int64)
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        _, count = self._stretch(first, count)
+        _, count = self._steps(first, count)
         matrices = allocate(self, (count, self.n, self.n))
         matrices[:] = 1.0 / self.n
         return matrices
@@ -142,7 +142,7 @@ Item = EdgeList | np.ndarray  # or a csr_array, a type that type checkers do not
 
 def listed(graphs: Any) -> list[Any]:
     """The items of `graphs`, which may be one networkx graph or scipy.sparse matrix."""
-    if issparse(graphs) or _is_networkx(graphs):
+    if issparse(graphs) or is_networkx(graphs):
         return [graphs]
     if not isinstance(graphs, Iterable) or isinstance(graphs, str) or getattr(graphs, "ndim", 3) != 3:
         raise TypeError(
@@ -161,11 +161,11 @@ def numbered(items: list[Any], n: int | None, weight: str | None) -> tuple[list[
     Clients are counted by `n`, else by the first matrix, else by the nodes of networkx graphs and the largest client
     named in an edge list.
     """
-    graphs = [item for item in items if _is_networkx(item)]
+    graphs = [item for item in items if is_networkx(item)]
     if n is not None:
         n = CLIENTS.check("n", n)
     else:
-        n = next((_order(item) for item in items if not isinstance(item, tuple) and not _is_networkx(item)), None)
+        n = next((_order(item) for item in items if not isinstance(item, tuple) and not is_networkx(item)), None)
     if weight is not None and not (graphs and isinstance(weight, str)):
         raise ValueError(f"weight must be None or the name of an edge attribute of networkx graphs, got {weight!r}")
     numbers, nodes = _numbers(graphs, n)
@@ -192,7 +192,8 @@ def rows(name: str, n: int, item: Item) -> Csr:
     return column_stochastic(name, indptr, senders, item[entries])
 
 
-def _is_networkx(item: Any) -> bool:
+def is_networkx(item: Any) -> bool:
+    """Whether `item` is a graph of networkx."""
     networkx = sys.modules.get("networkx")  # imported, if there is such a graph
     return networkx is not None and isinstance(item, networkx.Graph)
 
@@ -216,7 +217,7 @@ def _numbers(graphs: list[Any], n: int | None) -> tuple[dict[Any, int], tuple[An
 def _read(name: str, item: Any, numbers: dict[Any, int], n: int | None, weight: str | None) -> Item:
     if isinstance(item, tuple):
         return _edge_list(name, item)
-    if _is_networkx(item):
+    if is_networkx(item):
         return _from_networkx(name, item, numbers, n, weight)
     return csr_array(item) if issparse(item) and item.ndim == 2 else np.asarray(item)
 
@@ -281,7 +282,8 @@ class Schedule(Network):
       self-loops are added;
     - a networkx DiGraph, u sends to v, or a Graph, whose edges go both ways: an edge list, or, if `weight` names an
       edge attribute, a matrix of these weights. If the nodes are 0 .. n-1, they are the clients of that number. Other
-      nodes are numbered in their order, and `nodes` is the node of each client (None otherwise).
+      nodes are numbered in their order, and `nodes` is the node of each client (None otherwise). `from_networkx` also
+      has Metropolis weights.
 
     A single networkx graph or scipy.sparse matrix is a schedule of one. `n` is needed only if no item is a matrix and
     the last clients neither send nor receive.
@@ -429,7 +431,7 @@ class StaticUndirected(Network):
         return (self._matrix > 0) | np.eye(self.n, dtype=bool)
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        _, count = self._stretch(first, count)
+        _, count = self._steps(first, count)
         matrices = allocate(self, (count, self.n, self.n))
         matrices[:] = self._matrix
         return matrices

@@ -20,6 +20,7 @@ import numpy as np
 from hgp_ref import philox, validation
 from hgp_ref._kernels import graphs
 from hgp_ref._kernels import mixing as kernels
+from hgp_ref._kernels.cuda import BernoulliEdges, OutNeighbours
 from hgp_ref._kernels.graphs import Csr, rows_from_adjacency, rows_from_lists, rows_of_equal_shares
 from hgp_ref.networks.base import CLIENTS, Edges, Network
 from hgp_ref.networks.validation import allocate
@@ -46,24 +47,31 @@ class BernoulliNetwork(Network):
     @cached_property
     def _last(self) -> np.ndarray:
         """(n, n) uint32, rate · 2³² − 1 (`_kernels.graphs`); rate 1 on the diagonal."""
-        low, high = (round(p * SCALE) for p in (self.low, self.high))
-        low = max(low, 1)  # a rate of 0 among positive ones becomes 2^-32
-        span = max(high, 1) - low
+        low, span = self._low_and_span
         rule = (self._symmetric, self._rate_stream, *self._key)
         last = allocate(self, (1, self.n, self.n), np.uint32)[0]
         graphs.rates(*(np.uint64(low), np.uint64(span), *rule, last))
         return last
 
+    @property
+    def _low_and_span(self) -> tuple[int, int]:
+        """Rates are t / 2³² with t uniform on low .. low + span."""
+        low, high = (max(round(p * SCALE), 1) for p in (self.low, self.high))  # 0 among positive rates becomes 2⁻³²
+        return low, high - low
+
+    @property
+    def _floor(self) -> int:
+        return int(round(self.high * SCALE) == 0)  # every rate is 0
+
     @cached_property
     def _rule(self) -> tuple[Any, ...]:
         """Leading arguments of the kernels."""
-        floor = np.uint32(round(self.high * SCALE) == 0)  # every rate is 0
-        return self._last, floor, self._symmetric, self._edge_stream, *self._key
+        return self._last, np.uint32(self._floor), self._symmetric, self._edge_stream, *self._key
 
     @property
     def rates(self) -> np.ndarray:
         """(n, n) float64: probability of the edge j -> i at [i, j]; 1 on the diagonal."""
-        if round(self.high * SCALE) == 0:
+        if self._floor:
             return np.eye(self.n)
         return (self._last.astype(np.float64) + 1.0) / SCALE
 
@@ -77,17 +85,17 @@ class BernoulliNetwork(Network):
 
     def adjacency(self, s: int) -> np.ndarray:
         """(n, n) booleans, [i, j] = is there an edge j -> i at step s."""
-        return self.adjacencies(self._step(s), 1)[0]
+        return self.adjacencies(validation.integer("s", s, 1, philox.MAX_STEP), 1)[0]
 
     def adjacencies(self, first: int, count: int) -> np.ndarray:
         """(count, n, n) booleans of steps first .. first + count - 1."""
-        first, count = self._stretch(first, count)
+        first, count = self._steps(first, count)
         out = allocate(self, (count, self.n, self.n), np.bool_)
         graphs.adjacencies(*(*self._rule, first, out.view(np.uint8)))
         return out
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        first, count = self._stretch(first, count)
+        first, count = self._steps(first, count)
         out = allocate(self, (count, self.n, self.n))
         many = self.n <= graphs.CLIENTS and count >= graphs.STEPS
         (graphs.mixing_of_small_graphs if many else graphs.mixing)(*self._rule, first, out)
@@ -96,12 +104,18 @@ class BernoulliNetwork(Network):
     def products(self, first: int, calls: int, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
         calls = validation.integer("calls", calls, 0, validation.LONGEST)
         steps = validation.integer("steps", steps, 1, validation.LONGEST // max(calls, 1))
-        first, _ = self._stretch(first, calls * steps)
+        first, _ = self._steps(first, calls * steps)
         if self.n > kernels.CLIENTS:
             return None
         out, messages = allocate(self, (calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
         kernels.products(*(*self._rule, first, steps, out, messages))
         return out, messages
+
+    def device_sampler(self) -> BernoulliEdges | None:
+        if type(self).__module__ != __name__:  # a subclass may define other graphs
+            return None
+        streams = (self._rate_stream, self._edge_stream)
+        return BernoulliEdges(self.n, self._symmetric, *self._low_and_span, self._floor, *streams, self._key)
 
     def out_adjacency(self, s: int) -> Edges:
         indptr, receivers, _ = rows_from_adjacency(np.ascontiguousarray(self.adjacency(s).T), np.ones(self.n))
@@ -115,7 +129,7 @@ class BernoulliNetwork(Network):
         return np.flatnonzero(graphs.neighbours(*(*self._rule, s, j)))
 
     def union(self, first: int, count: int) -> Edges:
-        first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
+        first, count = self._steps(first, validation.integer("count", count, 0, validation.LONGEST))
         present = allocate(self, (1, self.n, self.n), np.bool_, zero=True)[0]
         many = self.n <= graphs.CLIENTS and count >= graphs.STEPS
         (graphs.union_of_small_graphs if many else graphs.union)(*self._rule, first, count, present.view(np.uint8))
@@ -205,10 +219,15 @@ class RandomOut(Network):
         return receivers[0].astype(np.int64)
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        first, count = self._stretch(first, count)
+        first, count = self._steps(first, count)
         out = allocate(self, (count, self.n, self.n), zero=True)
         graphs.constant_matrices(self.n, self.k, philox.OUT_NEIGHBOURS, *self._key, first, out)
         return out
+
+    def device_sampler(self) -> OutNeighbours | None:
+        if type(self).__module__ != __name__:
+            return None
+        return OutNeighbours(self.n, self.k, np.empty(0, np.uint64), 0, philox.OUT_NEIGHBOURS, self._key)
 
     def _sample(self, s: int, sender: int, out: np.ndarray) -> None:
         counter = (self._step(s), philox.OUT_NEIGHBOURS, *self._key)
@@ -260,11 +279,18 @@ class SparseErdosRenyi(Network):
         return self._sample(self._step(s), self._client("sender", sender), 1)[1].astype(np.int64)
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        first, count = self._stretch(first, count)
+        first, count = self._steps(first, count)
         out = allocate(self, (count, self.n, self.n), zero=True)
         streams = (philox.SPARSE_DEGREES, philox.SPARSE_NEIGHBOURS)
         graphs.varied_matrices(self.n, *self._degrees, *streams, *self._key, first, out)
         return out
+
+    def device_sampler(self) -> OutNeighbours | None:
+        if type(self).__module__ != __name__:
+            return None
+        smallest, table, _ = self._degrees
+        streams = (philox.SPARSE_DEGREES, philox.SPARSE_NEIGHBOURS)
+        return OutNeighbours(self.n, smallest, table, *streams, self._key)
 
     def _sample(self, s: int, sender: int, senders: int) -> Edges:
         indptr = np.empty(senders + 1, dtype=np.int64)

@@ -20,6 +20,7 @@ import numpy as np
 
 from hgp_ref import philox, validation
 from hgp_ref._kernels import links
+from hgp_ref._kernels.cuda import DeviceRule, Sleepers
 from hgp_ref._kernels.graphs import Csr, rows_from_lists
 from hgp_ref.networks.base import Edges, Network, ShiftedNetwork
 from hgp_ref.philox import MAX_STEP
@@ -65,17 +66,15 @@ class Unreliable(Network):
         seed: int = 0,
         stretch: int = 1,
     ) -> None:
-        self.net, self.t = _without_view(net)
+        self.net, self._offset = _without_view(net)
         super().__init__(self.net.n, seed)
         self.loss, self.delay, self.stretch = loss, delay, stretch
         self.sleep = _sleep_intervals(sleep, self.n) if _listed(sleep) else validation.probability("sleep", sleep)
         self.equal_shares, self.self_loops = self.net.equal_shares and not self.sleep, self.net.self_loops
+        self.nodes = self.net.nodes
+        self.is_reliable = self.loss == 0 and self.delay == 0
         self.period = self.net.period if self.is_reliable and not self.sleep else None
         self._key = philox.key(seed)
-
-    @property
-    def is_reliable(self) -> bool:
-        return self.loss == 0 and self.delay == 0
 
     @property
     def rule(self) -> tuple[Any, ...]:
@@ -88,14 +87,14 @@ class Unreliable(Network):
         return self.n + (self.net.expected_edges - self.n) * awake**2
 
     def after(self, t: int) -> Unreliable:
-        t = validation.integer("t", t, 0, self._last_step - 1)
+        t = validation.integer("t", t, 0, MAX_STEP - 1 - self._offset)
         view = copy.copy(self)
-        view.t = self.t + t
+        view._offset = self._offset + t
         return view if t else self
 
     def asleep(self, s: int) -> np.ndarray:
         """Which clients sleep at step s, (n,) booleans."""
-        step, out = self._at(s), np.zeros(self.n, dtype=np.bool_)
+        step, out = self._step(s), np.zeros(self.n, dtype=np.bool_)
         if not isinstance(self.sleep, float):
             out[[client for client, first, last in self.sleep if first <= step <= last]] = True
         elif self.sleep > 0:
@@ -115,30 +114,37 @@ class Unreliable(Network):
 
     def _delays(self, s: int, indptr: np.ndarray, senders: np.ndarray) -> np.ndarray:
         delays = np.empty(senders.size, dtype=np.int64)
-        links.message_delays(indptr, senders, self._at(s), *self.rule, delays)
+        links.message_delays(indptr, senders, self._step(s), *self.rule, delays)
         return delays
 
     def csr(self, s: int) -> Csr:
-        graph, asleep = self.net.csr(self._at(s)), self.asleep(s)
+        graph, asleep = self.net.csr(self._step(s)), self.asleep(s)
         return links.keep_from_sleepers(*graph, asleep) if asleep.any() else graph
 
     def out_adjacency(self, s: int) -> Edges:
         if not self.asleep(s).any():
-            return self.net.out_adjacency(self._at(s))
+            return self.net.out_adjacency(self._step(s))
         indptr, receivers, _ = rows_from_lists(*self.csr(s)[:2], 1.0)
         return indptr, receivers
 
+    def device_sampler(self) -> DeviceRule | None:
+        graphs = self.net.device_sampler() if type(self) is Unreliable else None
+        if graphs is None or isinstance(graphs, Sleepers) or not self.sleep:
+            return graphs
+        threshold, intervals = (_threshold(self.sleep), ()) if isinstance(self.sleep, float) else (0, self.sleep)
+        listed = np.array(intervals, dtype=np.int64).reshape(-1, 3)
+        return Sleepers(graphs, listed, int(threshold), self.stretch, philox.SLEEP, self._key)
+
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
-        first, count = self._stretch(first, count)
-        W = self.net.mixing_matrices(self.t + first, count)
+        W = self.net.mixing_matrices(*self._steps(first, count))
         if self.sleep:
             W = W.copy()
-            for k in range(count):
+            for k in range(len(W)):
                 links.keep_from_sleepers_dense(W[k], self.asleep(first + k))
         return W
 
     def delivered_edges(self, first: int, count: int) -> Edges:
-        first, count = self._stretch(first, validation.integer("count", count, 0, validation.LONGEST))
+        self._steps(first, validation.integer("count", count, 0, validation.LONGEST))
         pairs = [np.empty((2, 0), dtype=np.int64)]
         for s in range(first, first + count):
             indptr, senders, _, delays = self.links(s)
@@ -148,12 +154,8 @@ class Unreliable(Network):
         both = np.concatenate(pairs, axis=1)
         return both[0], both[1]
 
-    @property
-    def _last_step(self) -> int:
-        return MAX_STEP - self.t
-
-    def _at(self, s: int) -> int:
-        return self.t + self._step(s)
+    def _layout(self) -> tuple[np.ndarray, tuple[float, float] | None]:
+        return self.net._layout()
 
     def _arguments(self) -> dict[str, Any]:
         sleep = self.sleep if isinstance(self.sleep, float) else list(self.sleep)
@@ -161,7 +163,7 @@ class Unreliable(Network):
         return arguments if self.stretch == 1 else arguments | {"stretch": self.stretch}
 
     def __repr__(self) -> str:
-        return super().__repr__() + (f".after({self.t})" if self.t else "")
+        return super().__repr__() + (f".after({self._offset})" if self._offset else "")
 
 
 def _without_view(net: Network) -> tuple[Network, int]:
@@ -170,11 +172,11 @@ def _without_view(net: Network) -> tuple[Network, int]:
         raise ValueError(
             f"net must be a network that is not distributed, got {net!r}; make it Unreliable first, then spread that"
         )
-    inner, t = (net.net, net.t) if isinstance(net, ShiftedNetwork) else (net, 0)
+    inner, t = (net.net, net._offset) if isinstance(net, ShiftedNetwork) else (net, 0)
     if isinstance(inner, Unreliable):
         raise ValueError(
-            f"net must not be Unreliable itself, got {net!r}; specify loss, delay and sleep once (two losses p and q "
-            "are one of p + q − pq)"
+            f"net must not be Unreliable itself, got {net!r}; specify loss, delay and sleep once (losses p and q "
+            "combine to p + q − pq)"
         )
     return inner, t
 

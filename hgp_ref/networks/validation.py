@@ -18,6 +18,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref._kernels.graphs import Csr, rows_from_lists, scatter
+from hgp_ref.philox import MAX_STEP
 from hgp_ref.validation import GIB, memory
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def lists(name: str, n: int, value: object, self_loops: bool, senders: bool = Tr
         j = int(np.argmax(lengths < 0))
         raise ValueError(f"{name}: indptr must not decrease, got {indptr[j]}, {indptr[j + 1]} at {j}")
     if indptr[-1] != clients.size:
-        raise ValueError(f"{name}: indptr must end with the number of clients, {clients.size}, got {indptr[-1]}")
+        raise ValueError(f"{name}: indptr must end with the length of clients, {clients.size}, got {indptr[-1]}")
     outside = (clients < 0) | (clients >= n)
     if outside.any():
         e = int(np.argmax(outside))
@@ -116,12 +117,14 @@ def matrices(name: str, shape: tuple[int, int, int], value: object, self_loops: 
     if W.shape != shape:
         raise ValueError(f"{name} must have shape {shape} = (count, n, n), got {W.shape}")
     unit, W = _rounding(W.dtype), np.ascontiguousarray(W, dtype=np.float64)
-    for t, matrix in enumerate(W):
-        wrong = ~((matrix >= 0) & (matrix < np.inf))
-        if wrong.any():
-            raise ValueError(f"{name}: matrix {t} must be finite and non-negative, got {matrix[wrong][0]}")
-        entries = np.count_nonzero(matrix, axis=0)
-        _check_columns(f"{name}: matrix {t} ", matrix.sum(axis=0), entries, matrix.diagonal(), unit, self_loops)
+    wrong = ~((W >= 0) & (W < np.inf))
+    if wrong.any():
+        first = int(np.argmax(wrong.any(axis=(1, 2))))
+        raise ValueError(f"{name}: matrix {first} must be finite and non-negative, got {W[wrong][0]}")
+    sums, entries, diagonals = W.sum(axis=1), np.count_nonzero(W, axis=1), np.diagonal(W, axis1=1, axis2=2)
+    suspect = (np.abs(sums - 1.0) > (entries + 1) * unit) | (diagonals == 0)
+    for t in np.flatnonzero(suspect.any(axis=1)):
+        _check_columns(f"{name}: matrix {t} ", sums[t], entries[t], diagonals[t], unit, self_loops)
     return W if unit == EPS else W / W.sum(axis=1, keepdims=True)
 
 
@@ -253,7 +256,7 @@ def _compare_periods(net: Network, period: int) -> None:
     """Averaging composes the graphs of one period and uses them again."""
     for s in range(1, min(period, COMPARED_STEPS) + 1):
         for later in (s + period, s + 2 * period):
-            if later > net._last_step:
+            if later > MAX_STEP - net._offset:
                 continue
             a, b = net.csr(s), net.csr(later)
             if not all(map(np.array_equal, a[:2], b[:2])) or (np.abs(a[2] / b[2] - 1.0) > 4 * EPS).any():

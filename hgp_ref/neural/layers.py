@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hgp_ref import validation
+from hgp_ref._kernels import cuda
 from hgp_ref.backend import Array, Namespace, device
 
 Shape = tuple[int, ...]
@@ -120,12 +121,12 @@ class Affine(Layer):
         return grads, self.pull(p, saved, delta, xp) if onward else None
 
     def pull(self, p: Parameters, saved: Array, delta: Array, xp: Namespace) -> Array:
-        return self.rows_adjoint(xp.matmul(_flat(delta, xp), self.matrix(p[0], xp)), saved, xp)
+        return self.rows_adjoint(product(_flat(delta, xp), self.matrix(p[0], xp), xp), saved, xp)
 
     def tangent(self, p: Parameters, saved: Array, p_dot: Parameters, a_dot: Array | None, xp: Namespace) -> Array:
         z_dot = times_transposed(self.rows(saved, xp), self.matrix(p_dot[0], xp), xp) + p_dot[1][:, None, :]
         if a_dot is not None:
-            z_dot = z_dot + times_transposed(self.rows(a_dot, xp), self.matrix(p[0], xp), xp)
+            z_dot = times_transposed(self.rows(a_dot, xp), self.matrix(p[0], xp), xp, z_dot)
         return self.image(z_dot, saved, xp)
 
     def backward_tangent(self, p: Parameters, saved: Array, p_dot: Parameters, a_dot: Array | None, delta: Array,
@@ -134,22 +135,30 @@ class Affine(Layer):
         flat, flat_dot = _flat(delta, xp), _flat(delta_dot, xp)
         weight = transposed_times(flat_dot, self.rows(saved, xp), xp)
         if a_dot is not None:
-            weight = weight + transposed_times(flat, self.rows(a_dot, xp), xp)
+            weight = transposed_times(flat, self.rows(a_dot, xp), xp, weight)
         grads = [self.unmatrix(weight, xp), xp.sum(flat_dot, axis=1)]
         if not onward:
             return grads, None
-        rows = xp.matmul(flat_dot, self.matrix(p[0], xp)) + xp.matmul(flat, self.matrix(p_dot[0], xp))
+        rows = product(flat_dot, self.matrix(p[0], xp), xp)
+        rows = product(flat, self.matrix(p_dot[0], xp), xp, rows)
         return grads, self.rows_adjoint(rows, saved, xp)
 
 
-def times_transposed(a: Array, weight: Array, xp: Namespace) -> Array:
-    """a_i W_iᵀ for every client.  # (n, rows, out)"""
-    return xp.matmul(a, xp.matrix_transpose(weight))
+def product(a: Array, b: Array, xp: Namespace, onto: Array | None = None) -> Array:
+    """a_i b_i for every client, or onto_i + a_i b_i, where `onto` may be overwritten.  # (n, p, r)"""
+    if cuda.applies(a):
+        return cuda.matmul(a, b, onto)
+    return xp.matmul(a, b) if onto is None else onto + xp.matmul(a, b)
 
 
-def transposed_times(delta: Array, a: Array, xp: Namespace) -> Array:
-    """δ_iᵀ a_i for every client.  # (n, out, in)"""
-    return xp.matmul(xp.matrix_transpose(delta), a)
+def times_transposed(a: Array, weight: Array, xp: Namespace, onto: Array | None = None) -> Array:
+    """a_i W_iᵀ for every client, plus `onto`.  # (n, rows, out)"""
+    return product(a, xp.matrix_transpose(weight), xp, onto)
+
+
+def transposed_times(delta: Array, a: Array, xp: Namespace, onto: Array | None = None) -> Array:
+    """δ_iᵀ a_i for every client, plus `onto`.  # (n, out, in)"""
+    return product(xp.matrix_transpose(delta), a, xp, onto)
 
 
 def _flat(delta: Array, xp: Namespace) -> Array:
@@ -246,7 +255,8 @@ class Conv2d(Affine):
 
     def rows(self, a: Array, xp: Namespace) -> Array:
         """Every window of every instance.  # (n, N Ho Wo, kh kw C)"""
-        stacked = xp.concat(self.windows(*a.shape[2:4]).gather(a, xp), axis=-1)
+        windows = self.windows(*a.shape[2:4])
+        stacked = cuda.gather_windows(a, windows) if cuda.applies(a) else xp.concat(windows.gather(a, xp), axis=-1)
         return xp.reshape(stacked, (a.shape[0], -1, self.fan_in))
 
     def rows_adjoint(self, rows: Array, a: Array, xp: Namespace) -> Array:

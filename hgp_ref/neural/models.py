@@ -26,7 +26,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref._numba import njit
-from hgp_ref.backend import Array, Namespace, array_namespace, from_host, host_dtype, is_numpy
+from hgp_ref.backend import Array, Namespace, array_namespace, computes_on_device, from_host, host_dtype, is_numpy
 from hgp_ref.neural.kernels import fuse
 from hgp_ref.neural.layers import (
     Conv2d,
@@ -64,7 +64,7 @@ class Sequential:
     def __init__(self, input_shape: Any, *layers: Layer, fused: bool = True) -> None:
         self.input_shape = _check_shape(input_shape)
         if not layers:
-            raise ValueError("layers must be at least one, got none")
+            raise ValueError("layers must contain at least one layer, got none")
         self.layers, self.shapes = layers, [self.input_shape]
         for k, layer in enumerate(layers):
             if not isinstance(layer, Layer):
@@ -73,21 +73,24 @@ class Sequential:
         self.output_shape = self.shapes[-1]
         self.dim = sum(math.prod(shape) for layer in layers for shape in layer.shapes)
         if self.dim == 0:
-            raise ValueError("layers must have parameters, got none with parameters")
+            raise ValueError("layers must contain at least one layer with parameters, got none")
         self._fused = fuse(layers) if validation.boolean("fused", fused) else list(layers)
 
     def __repr__(self) -> str:
         return f"Sequential({self.input_shape}, {', '.join(map(repr, self.layers))})"
 
+    @computes_on_device
     def forward(self, x: Array, X: Array) -> Tape:
         """The outputs of every instance as a `Tape`; x (n, d), X (n, N, *input_shape)."""
         xp = self._check(x, X)
         return Tape(self._fused if is_numpy(x) else self.layers, x, X, xp)
 
+    @computes_on_device
     def logits(self, x: Array, X: Array) -> Array:
         """Outputs of every instance; x (n, d), X (n, N, *input_shape).  # (n, N, *output_shape)"""
         return self.forward(x, X).output
 
+    @computes_on_device
     def init(self, n: int, seed: int = 0, *, like: Array | None = None, dtype: Any = None,
              same_for_all: bool = True) -> Array:  # fmt: skip
         """Initial parameters of n clients, U(−1/√fan_in, 1/√fan_in) for weights and biases (PyTorch's default).
@@ -148,6 +151,7 @@ class Ensemble:
     def __repr__(self) -> str:
         return f"Ensemble({self.model!r}, {self.components})"
 
+    @computes_on_device
     def forward(self, x: Array, X: Array) -> EnsembleTape:
         """As `Sequential.forward`; outputs are (n, N, K, *model.output_shape)."""
         validation.same_kind(x=x, X=X)
@@ -155,10 +159,12 @@ class Ensemble:
             raise ValueError(f"x must have shape (n, {self.dim}) = (n, components * model.dim), got {tuple(x.shape)}")
         return EnsembleTape([self.model.forward(part, X) for part in self.split(x)], self, array_namespace(x))
 
+    @computes_on_device
     def logits(self, x: Array, X: Array) -> Array:
         """Outputs of every instance.  # (n, N, K, *model.output_shape)"""
         return self.forward(x, X).output
 
+    @computes_on_device
     def init(self, n: int, seed: int = 0, *, like: Array | None = None, dtype: Any = None,
              same_for_all: bool = True) -> Array:  # fmt: skip
         """As `Sequential.init`, component k with seed + k.  # (n, d)"""
@@ -402,9 +408,9 @@ def check(a: Array, shape: tuple[int, ...], x: Array, where: str | Layer, method
     """ValueError unless `a` has this shape and the dtype of x. Compiled loops do not check what they read."""
     if tuple(getattr(a, "shape", (-1,))) == shape and a.dtype == x.dtype:
         return
-    found = f"shape {tuple(a.shape)} of {a.dtype}" if hasattr(a, "shape") else type(a).__name__
+    received = f"shape {tuple(a.shape)} of {a.dtype}" if hasattr(a, "shape") else type(a).__name__
     subject = f"{where} must have" if isinstance(where, str) else f"layers: {where!r}.{method} must return"
-    raise ValueError(f"{subject} shape {shape} of {x.dtype}, got {found}")
+    raise ValueError(f"{subject} shape {shape} of {x.dtype}, got {received}")
 
 
 @dataclass(frozen=True)

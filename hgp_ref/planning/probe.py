@@ -17,6 +17,9 @@
    interval that contains qᵀH̄q excludes 0. If it is negative, or still contains 0 after MOST_ROUNDS rounds or at the
    level of rounding, ValueError says that there is no plan.
 
+Over reliable links clients look for a spanning tree first (`probe_tree`). Along it, means are exact, and the scalars of
+step 2 take 2(n − 1) messages each for means and maxima.
+
 A few graphs of a few clients say little about τ: 12/n rounds with τ = PRIOR are added to the measured ones.
 
 What is certain: step 2 encloses the means of the Lanczos values, rounding included, also over unreliable links. Lanczos
@@ -28,7 +31,7 @@ enough to choose a plan, whose run is certified afterwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,19 +47,22 @@ from hgp_ref.methods.spectrum import (
     row_norms,
     start_rows,
 )
-from hgp_ref.mixing import Mixer, Traffic, push_sum_for, start_averaging
+from hgp_ref.mixing import Mixer, SpanningTree, Traffic, TreeAverage, TreeChannel, push_sum_for, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.problems.base import FullProblem
 from hgp_ref.results import Result
 
 ACCURATE = 0.05  # share of the disagreement left in an averaged product with H̄
-NOISE = 5.0  # largest asymmetry of T, in multiples of its smallest Ritz value
+NOISE = 5.0  # largest asymmetry of T, in multiples of its smallest Ritz value; if that is negative, its inverse
+ROUNDED = 16 * float(np.finfo(np.float64).eps)  # asymmetry of T per product, relative to its size, from rounding alone
 CAREFUL = 0.9  # factor on the lower end, because overestimating it costs more than underestimating
 MOST_PRODUCTS = 8  # with H̄
 CHECKED_GRAPHS = 100  # in which every client must be reached
 PROBES = 4  # products behind the estimate of ‖J_i‖
 PRIOR = 0.5  # guess of τ before any measurement
-NOT_CONVEX = "problem: the mean inner cost must be strongly convex at x, which its Hessian does not show"
+NOT_CONVEX = (
+    "problem: the mean inner cost must be strongly convex at x, but its Hessian was not found to be positive definite"
+)
 FAST, SLOWEST = 1e-6, 1 - 1e-9  # τ is clipped to this range
 
 
@@ -70,7 +76,7 @@ class Diagnostics(Result):
     high : upper end of the spectrum of H̄.
     largest : max_i ‖H_i‖.
     zeta : how far clients' Hessians are apart, ‖(I − Θ)HΘ‖.
-    tau : contraction of a round of Push-Sum.
+    tau : contraction of a round of Push-Sum; 0 for exact means along a spanning tree.
     size : max_i ‖J_i‖ max_i ‖∂_x f_i‖; size/low bounds v − ∂_λ f. None for relative targets.
     products : with H̄ in `refine_spectrum`; 0 without it.
     traffic : of the measurements.
@@ -100,31 +106,56 @@ class Diagnostics(Result):
 
 def probe(problem: FullProblem, x: Array, lam: Array, net: Network, with_size: bool) -> tuple[Diagnostics, Mixer]:
     """Steps 1 and 2, and the averaging they used; `with_size` for absolute targets."""
-    linearization = problem.linearize(x, lam)
     mixer = start_averaging([push_sum_for(net, 1)], problem.n_clients, x, CHECKED_GRAPHS)
+    averaged, sizes = _client_columns(problem, x, lam, mixer, with_size)
+    mixing = measure_mixing(mixer, x, averaged, sizes)
+    tau = _with_prior(float(mixing.tau), mixing.rounds, net.n)
+    return _diagnostics(mixing.upper_means, mixing.maxima, mixing.rounding, tau, mixer), mixer
+
+
+def probe_tree(
+    problem: FullProblem, x: Array, lam: Array, net: Network, with_size: bool
+) -> tuple[Diagnostics, Mixer, SpanningTree]:
+    """The same over a spanning tree: its means are exact, so that τ need not be measured. Finds the tree first."""
+    mixer = start_averaging([TreeAverage(net)], problem.n_clients, x, 1)
+    averaged, sizes = _client_columns(problem, x, lam, mixer, with_size)
+    means = host_float64(mixer.average(from_host(averaged.astype(host_dtype(x)), like=x)))[0]
+    top = mixer.channel.max_consensus(sizes, x)
+    rounding = averaging_rounding(mixer.channel, 1, float(np.finfo(host_dtype(x)).eps))
+    assert isinstance(mixer.channel, TreeChannel)
+    return _diagnostics(means, top, rounding, 0.0, mixer), mixer, mixer.channel.tree(x)
+
+
+def _client_columns(
+    problem: FullProblem, x: Array, lam: Array, mixer: Mixer, with_size: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """What clients find out alone: −λ_min and λ_max of H_i, to be averaged, and sizes of which the maxima are taken."""
     mixer.channel.check_client_ids(problem.clients)
+    linearization = problem.linearize(x, lam)
     low, high = client_extremes(linearization, x)
     sizes = [SAFETY * np.maximum(np.abs(low), np.abs(high))]
     if with_size:
         f_x = problem.outer_grad(x, lam)[0]
         sizes += [host_float64(row_norms(f_x)), _cross_norms(linearization.cross, x)]
     above = np.where(high > 0, SAFETY * high, high / SAFETY)
-    mixing = measure_mixing(mixer, x, np.stack([-low, above], axis=1), np.stack(sizes, axis=1))
-    top = mixing.maxima
-    rounded = mixing.rounding * float(top[0])
-    least = -float(mixing.upper_means[0]) - rounded
-    known = Diagnostics(
+    return np.stack([-low, above], axis=1), np.stack(sizes, axis=1)
+
+
+def _diagnostics(means: np.ndarray, top: np.ndarray, rounding: float, tau: float, mixer: Mixer) -> Diagnostics:
+    """Diagnostics from bounds on the means of −λ_min and λ_max, and the maxima `top` over clients."""
+    rounded = rounding * float(top[0])
+    least = -float(means[0]) - rounded
+    return Diagnostics(
         low=least,
-        high=float(mixing.upper_means[1]) + rounded,
+        high=float(means[1]) + rounded,
         largest=float(top[0]),
         zeta=float(top[0]) / 2 - min(least, float(top[0])) / 2,
-        tau=_with_prior(float(mixing.tau), mixing.rounds, net.n),
-        size=float(top[1]) * float(top[2]) if with_size else None,
+        tau=tau,
+        size=float(top[1]) * float(top[2]) if len(top) > 1 else None,
         products=0,
         traffic=mixer.channel.traffic,
         client_low=least,
     )
-    return known, mixer
 
 
 def _with_prior(tau: float, rounds: int, n: int) -> float:
@@ -150,7 +181,11 @@ def products_worth(known: Diagnostics, d: int) -> int:
 
 
 def refine_spectrum(known: Diagnostics, mixer: Mixer, problem: FullProblem, x: Array, lam: Array) -> Diagnostics:
-    """Step 3: Lanczos on the mean Hessian."""
+    """Step 3: Lanczos on the mean Hessian.
+
+    `methods.spectrum.extremes` takes products with one symmetric matrix. Averaged products are not: clients disagree,
+    so we form all of T = (q_jᵀ y_k) for every client, and its asymmetry tells `_ritz` how many products to trust.
+    """
     k, steps = products_worth(known, x.shape[-1]), known.rounds_to(ACCURATE)
     xp, hvp = array_namespace(x), problem.linearize(x, lam).hvp
     rows = start_rows(x)
@@ -171,10 +206,10 @@ def refine_spectrum(known: Diagnostics, mixer: Mixer, problem: FullProblem, x: A
         beta = row_norms(z)[..., None]
         Q.append(z / xp.where(beta > 0, beta, xp.ones_like(beta)))
     T = np.stack([[host_float64(xp.sum(q * y, axis=-1)) for q in Q[:k]] for y in Y])  # (k, k, n)
-    theta, left, used = _ritz(np.moveaxis(T, -1, 0), host_float64(beta)[:, 0])
+    theta, residuals, used = _ritz(np.moveaxis(T, -1, 0), host_float64(beta)[:, 0])
     missed = 0.1 * (math.log(x.shape[-1]) / np.maximum(used - 1, 0.1)) ** 2 * theta[:, 1]
-    top = theta[:, 1] + np.maximum(left[:, 1], missed)
-    columns = np.stack([theta[:, 0], theta[:, 0] - left[:, 0], top, np.max(apart, axis=0)], axis=1)
+    top = theta[:, 1] + np.maximum(residuals[:, 1], missed)
+    columns = np.stack([theta[:, 0], theta[:, 0] - residuals[:, 0], top, np.max(apart, axis=0)], axis=1)
     first, first_certain, high, zeta = mixer.channel.max_consensus(columns, x).tolist()
     first = min(first, known.high)  # known.high is certain; averaged products are not, least of all over lossy links
     certain = max(known.low, first_certain, 0.0)
@@ -217,78 +252,20 @@ def _ritz(T: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     """Extreme Ritz values of each client's T (k, k) and their residuals, (n, 2) each, and the size of the part used.
 
     T is symmetric but for the disagreement of averages. We use its largest leading part in which the asymmetry is
-    small compared with the smallest Ritz value.
+    small compared with the smallest Ritz value, or in which that is negative beyond doubt.
     """
     n, k, _ = T.shape
-    values, left, used = np.empty((n, 2)), np.empty((n, 2)), np.empty(n)
+    values, residuals, used = np.empty((n, 2)), np.empty((n, 2)), np.empty(n)
     for i in range(n):
         for j in range(k, 0, -1):
             part = T[i, :j, :j]
             theta, vectors = np.linalg.eigh((part + part.T) / 2)
-            if NOISE * theta[0] >= np.linalg.norm(part - part.T, 2) / 2:
+            asymmetry = np.linalg.norm(part - part.T, 2) / 2
+            if asymmetry <= ROUNDED * k * np.abs(theta).max():  # of exact means: only rounding
+                theta = np.where(np.abs(theta) <= ROUNDED * k * np.abs(theta).max(), 0.0, theta)
                 break
-        after = beta[i] if j == k else T[i, j - 1, j]
-        values[i], left[i], used[i] = theta[[0, -1]], np.abs(after * vectors[-1, [0, -1]]), j
-    return values, left, used
-
-
-# --------------------------------------------------------------------------------- how fast gradient tracking converges
-#
-# A model with two groups of clients. A call shrinks disagreement by τ^S with a phase e^{iφ} (directed graphs rotate
-# it), and the groups' Hessians are λ ± ζ. The mean a of w, half the difference Δ of w between the groups and half the
-# difference δ of y then follow
-#
-#     a⁺ = a − η(λa + ζΔ),     Δ⁺ = τ^S e^{iφ} (Δ − ηδ),     δ⁺ = τ^S e^{iφ} δ + λ(Δ⁺ − Δ) + ζ(a⁺ − a),
-#
-# because the mean of y is always λa + ζΔ. The largest |eigenvalue| over λ in [low, high], ζ and φ is the rate. For
-# graphs that repeat, `exact.tracking_rate` is exact, and the model agrees with it where they mix evenly
-# (`python -m verification tracking`).
-
-PHASES = (0.0, 0.5)
-STEPS = (1, 2, 3, 4)  # S that are compared
-SAFE = 2.5  # the model must be stable at this multiple of a step, because real graphs differ from it
-INITIAL = 2.0  # factor for the initial error over ‖w*‖ and for unequal graphs
-
-
-@dataclass(frozen=True)
-class Pace:
-    """A step size, its S, and the model's factor per call."""
-
-    step: float
-    S: int
-    rate: float
-
-    def iterations(self, target: float) -> int:
-        """Calls to a relative error of `target`."""
-        return max(1, math.ceil(math.log(INITIAL / target) / -math.log(max(self.rate, 1e-6))))
-
-
-def rates(
-    steps: np.ndarray, low: float, high: float, zeta: float, tau: float, phases: Sequence[float] = PHASES
-) -> np.ndarray:
-    """The model's rate for each step size, (len(steps),)."""
-    lam = np.geomspace(low, high, 5) if high > low else np.array([high])
-    rotated = tau * np.exp(1j * np.array(phases))
-    e, L, z, t = (a.ravel() for a in np.meshgrid(steps, lam, np.array([0.0, zeta]), rotated, indexing="ij"))
-    zero, one = np.zeros_like(t), np.ones_like(t)
-    a = np.stack([one - e * L, -e * z, zero], axis=-1)
-    apart = np.stack([zero, t, -t * e], axis=-1)
-    tracked = np.stack([zero, zero, t], axis=-1) + L[:, None] * (apart - np.array([0, 1, 0]))
-    tracked = tracked + z[:, None] * (a - np.array([1, 0, 0]))
-    radius = np.abs(np.linalg.eigvals(np.stack([a, apart, tracked], axis=1))).max(axis=1)
-    return radius.reshape(len(steps), -1).max(axis=1)
-
-
-def best_pace(known: Diagnostics, target: float) -> Pace | None:
-    """The step size and S with the fewest rounds; None if the model is stable for none."""
-    grid = np.geomspace(1e-3, 2.0, 40) / known.high
-    paces = []
-    for S in STEPS:
-        rate = rates(grid, known.low, known.high, known.zeta, known.tau**S)
-        safe = rates(SAFE * grid, known.low, known.high, known.zeta, known.tau**S) < 1
-        if not safe.any():
-            continue
-        k = int(np.argmin(np.where(safe, rate, np.inf)))
-        if rate[k] < 1:
-            paces.append(Pace(float(grid[k]), S, float(rate[k])))
-    return min(paces, key=lambda pace: pace.S * pace.iterations(target), default=None)
+            if NOISE * theta[0] >= asymmetry or -theta[0] >= NOISE * asymmetry:
+                break
+        next_beta = beta[i] if j == k else T[i, j - 1, j]
+        values[i], residuals[i], used[i] = theta[[0, -1]], np.abs(next_beta * vectors[-1, [0, -1]]), j
+    return values, residuals, used

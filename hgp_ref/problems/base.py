@@ -12,6 +12,7 @@ supplies missing members, loops over runs and validates results.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -26,11 +27,14 @@ from hgp_ref.backend import (
     Array,
     Namespace,
     array_namespace,
+    computes_on_device,
     detached,
     device,
+    elsewhere,
     from_host,
     get_backend,
     is_numpy,
+    on_device_of,
     to_host,
 )
 
@@ -38,6 +42,7 @@ Shape = tuple[int, ...]
 Clients = slice | Sequence[int] | np.ndarray
 
 SIZES = ("n_clients", "dim_x", "dim_lam")
+CURVATURES = ("hessian", "gauss-newton")  # of problems that have a choice
 METHODS = ("inner_cost", "inner_grad", "outer_cost", "outer_grad", "linearize")
 
 
@@ -73,12 +78,48 @@ class FullLinearization(Linearization, Protocol):
         ...
 
 
+class OneByOne:
+    """A linearization that is applied to one vector (n, d_x) of u (..., n, d_x) at a time."""
+
+    def __init__(self, linearization: FullLinearization) -> None:
+        self._linearization = linearization
+
+    def hvp(self, u: Array) -> Array:
+        """H_i u_i.  # (..., n, d_x)"""
+        return self._each(self._linearization.hvp, u)
+
+    def cross(self, u: Array) -> Array:
+        """J_i u_i.  # (..., n, d_λ)"""
+        return self._each(self._linearization.cross, u)
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u)."""
+        return self.hvp(u), self.cross(u)
+
+    @staticmethod
+    def _each(product: Callable[[Array], Array], u: Array) -> Array:
+        lead, xp = tuple(u.shape[:-2]), array_namespace(u)
+        if not lead:
+            return product(u)
+        rows = [product(u[(*run, ...)]) for run in np.ndindex(*lead)]
+        return xp.reshape(xp.stack(rows), (*lead, *rows[0].shape))
+
+
+def separately(linearization: FullLinearization) -> FullLinearization:
+    """A linearization whose products with u (..., n, d_x) are those with each vector alone, on NumPy bit for bit.
+
+    A linearization may have a faster way, its own method `separately()`.
+    """
+    separately = optional(linearization, "separately")
+    return OneByOne(linearization) if separately is None else separately()
+
+
 @runtime_checkable
 class Problem(Protocol):
     """Client costs g_i (inner) and f_i (outer) with the derivatives that hyper-gradients need.
 
     Any object with these members is a problem; it need not inherit from anything. `isinstance(p, Problem)` tells
-    whether a member is missing.
+    whether a member is missing, and `check_derivatives` whether derivatives and the other rules hold.
 
     *Shapes.* The client axis comes first: x and u are (n, dim_x), lam is (n, dim_lam). Row i of every argument and of
     every result belongs to client i alone. Results have the array library, device and dtype of x.
@@ -95,12 +136,16 @@ class Problem(Protocol):
     *Optional members*, used where present:
 
     - `counts` (n,): integers, the instances of each client. Required for mini-batches.
+    - `clients` (n,): the numbers of the clients of a restricted problem, which draw the mini-batches of the whole one.
+    - `to(target, dtype=None)`: the same problem on another array library.
     - `broadcasts = True`: every method also takes leading run axes, x (..., n, dim_x), lam (..., n, dim_lam),
       u (..., n, dim_x), batch (..., n, b), which broadcast against each other. Otherwise there is one call per run.
     - `hessian(x, lam, batch=None)` (n, dim_x, dim_x), `jacobian(x, lam, batch=None)` (n, dim_lam, dim_x): H_i and J_i
       in closed form. The explicit reference otherwise applies hvp and cross to unit vectors.
     - `weighs_instances`: True if lam_ik is the weight of training instance k of client i, so that 0 removes it
       (needed for influence). By default true if dim_lam is the largest of `counts`.
+    - `validation_counts` (n,), `validation_grad(x, lam, batch)` (n, dim_x): the validation instances of each client,
+      and the gradient of each client's mean loss on a mini-batch (n, b) of them. Needed for influence on single losses.
     - `restrict(clients)`: the same problem for some of its clients (a slice or indices). Required by MPI.
     - `lipschitz(lam)`: a `Lipschitz`, a mapping with its fields, or None. Certificates need it for statements about the
       exact inner solution.
@@ -146,7 +191,60 @@ class Problem(Protocol):
 # ---------------------------------------------------------------------------------------- problems with all members
 
 
-class FullProblem(ABC):
+# Members beside METHODS that compute with arrays.
+MEMBERS_WITH_ARRAYS = (
+    *("hessian", "jacobian", "jacobian_norms", "term_sizes", "lipschitz", "validation_grad", "accuracy", "weights"),
+    *("responsibilities", "_term_sizes", "_with_mu", "_lipschitz"),
+)
+
+
+class OnDevice(ABC):  # noqa: B024 - its subclasses are abstract
+    """The constructor and the methods of a subclass run on the device of the CuPy arrays that they are called with."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("__init__", *METHODS, *MEMBERS_WITH_ARRAYS):
+            if callable(member := vars(cls).get(name)):
+                setattr(cls, name, _linearizes_on_device(member) if name == "linearize" else computes_on_device(member))
+
+
+def _linearizes_on_device(linearize: Any) -> Any:
+    """`linearize` on the device of x. Its result computes there too, if that is not CuPy's current device."""
+
+    @functools.wraps(linearize)
+    def on_device(*args: Any, **options: Any) -> Any:
+        x = elsewhere(*args, *options.values())
+        if x is None:
+            return linearize(*args, **options)
+        with on_device_of(x):
+            return LinearizationElsewhere(linearize(*args, **options), x)
+
+    return on_device
+
+
+class LinearizationElsewhere:
+    """A linearization whose products run on the device of x."""
+
+    def __init__(self, inner: Any, x: Array) -> None:
+        self._inner, self._x = inner, x
+
+    def hvp(self, u: Array) -> Array:
+        """H_i u_i.  # (n, d_x)"""
+        with on_device_of(self._x):
+            return self._inner.hvp(u)
+
+    def cross(self, u: Array) -> Array:
+        """J_i u_i.  # (n, d_λ)"""
+        with on_device_of(self._x):
+            return self._inner.cross(u)
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u).  # (n, d_x), (n, d_λ)"""
+        with on_device_of(self._x):
+            return self._inner.products(u)
+
+
+class FullProblem(OnDevice):
     """A problem with all members, as `as_problem` returns it.
 
     Methods take leading run axes. Results share no memory with later ones and carry no graph of automatic
@@ -205,6 +303,10 @@ class FullProblem(ABC):
     def prepare_batches(self, host_batches: np.ndarray, like: Array) -> Any:
         """Mini-batches (count, streams, [runs,] n, b) on the device of `like`; entry [k, stream] is a `batch`."""
         return BatchArray(from_host(host_batches, like=like))
+
+    def device_batches(self, size: int, replace: bool, like: Array) -> Any | None:
+        """Draws mini-batches on the device of `like` (`instances.DeviceBatches`); None if the host draws them."""
+        return None
 
 
 class BatchArray:
@@ -307,7 +409,7 @@ class ProblemAdapter(FullProblem):
         self._loops = not validation.boolean("problem.broadcasts", optional(wrapped, "broadcasts") or False)
         self._trusted = _trusted(wrapped)
         built_in = type(wrapped).__module__.partition(".")[0] == __name__.partition(".")[0]
-        self._guard = None if built_in else ArgumentGuard()
+        self._checker = None if built_in else ArgumentChecker()
         for name in ("lipschitz", "jacobian_norms", "term_sizes"):
             setattr(self, name, closed_form(wrapped, name))
         for name, shape in (("hessian", (self.dim_x, self.dim_x)), ("jacobian", (self.dim_lam, self.dim_x))):
@@ -347,7 +449,7 @@ class ProblemAdapter(FullProblem):
                 for run in np.ndindex(*lead)
             }
 
-        at = linearize(x, lam) if self._guard is None else self._guard("linearize(x, lam)", linearize, x, lam)
+        at = linearize(x, lam) if self._checker is None else self._checker("linearize(x, lam)", linearize, x, lam)
         return AdaptedLinearization(self, at, lead, x)
 
     def sampled(self, x: Array, lam: Array) -> Callable[[Any], FullLinearization]:
@@ -358,10 +460,16 @@ class ProblemAdapter(FullProblem):
         prepare = optional(self._wrapped, "prepare_batches") or super().prepare_batches
         return prepare(host_batches, like)
 
+    def device_batches(self, size: int, replace: bool, like: Array) -> Any | None:
+        drawer = optional(self._wrapped, "device_batches")
+        return None if drawer is None else drawer(size, replace, like)
+
     def restrict(self, clients: Clients) -> FullProblem:
         restrict = optional(self._wrapped, "restrict")
         if not callable(restrict):
-            raise TypeError(f"problem must have a method restrict(clients), got {type(self._wrapped).__name__} without")
+            raise TypeError(
+                f"problem must have a method restrict(clients), got {type(self._wrapped).__name__}, which has none"
+            )
         return as_problem(restrict(clients))
 
     def _call(self, name: str, shape: Shape | list[Shape], x: Array, lam: Array, batch: Any = None) -> Any:
@@ -399,7 +507,7 @@ class ProblemAdapter(FullProblem):
                 return xp.reshape(xp.stack(runs), (*lead, *runs[0].shape))
             return tuple(xp.reshape(xp.stack(parts), (*lead, *parts[0].shape)) for parts in zip(*runs, strict=True))
 
-        return call(*arguments) if self._guard is None else self._guard(name, call, *arguments)
+        return call(*arguments) if self._checker is None else self._checker(name, call, *arguments)
 
     def _validate(self, name: str, shape: Shape | list[Shape], returned: Any, lead: Shape, like: Array) -> Any:
         """Copies of the returned arrays, without graphs; an error if shape, library, device or dtype are wrong."""
@@ -444,7 +552,7 @@ class AdaptedLinearization:
         return self._adapter.evaluate(f"{name}(u)", shape, product, (u,), lead, like=self._x)
 
 
-class ArgumentGuard:
+class ArgumentChecker:
     """Calls methods of a user's problem and raises ValueError if one of them modifies its arguments.
 
     `u *= h; return u` in an hvp modifies a vector that the caller continues to use, and results would be silently
@@ -527,7 +635,7 @@ def _read_counts(counts: Any, n: int) -> np.ndarray | None:
 # ------------------------------------------------------------------------------ what the built-in problems share
 
 
-class Portable(ABC):
+class Portable(OnDevice):
     """A problem that holds arrays of one library; `_xp` is its namespace, which pickling leaves out."""
 
     _xp: Namespace
@@ -629,9 +737,9 @@ def matmul_runs(
     return xp.reshape(narrow, (*lead, n, p, c))
 
 
-def matvec(matrix: Array, u: Array, *, xp: Namespace) -> Array:
-    """matrix_i u_i for every client and run.  # (..., n, p)"""
-    if u.ndim == 2 or matrix.ndim > 3:
+def matvec(matrix: Array, u: Array, *, xp: Namespace, joined: bool = True) -> Array:
+    """matrix_i u_i for every client and run; without `joined` one product for each run.  # (..., n, p)"""
+    if u.ndim == 2 or matrix.ndim > 3 or not joined:
         return xp.matmul(matrix, u[..., None])[..., 0]
     return matmul_runs(matrix, u[..., None], xp=xp)[..., 0]
 
@@ -657,21 +765,31 @@ def take_rows(clients: slice | np.ndarray) -> Callable[[Array], Array]:
     """The function a ↦ a[clients]: a view for a slice, a copy for indices."""
     if isinstance(clients, slice):
         return lambda a: a[clients, ...]
-    return lambda a: array_namespace(a).take(a, from_host(clients, like=a), axis=0)
+
+    def take(a: Array) -> Array:
+        with on_device_of(a):
+            return array_namespace(a).take(a, from_host(clients, like=a), axis=0)
+
+    return take
 
 
-def array_mover(target: Any, dtype: Any = None) -> Any:
-    """A function that moves an array to `target`, the name of a library or an array, and floats to `dtype`."""
+def array_mover(target: Any, dtype: Any = None, device: Any = None) -> Any:
+    """A function that moves an array to `target`, the name of a library or an array, and floats to `dtype`.
+
+    `device` belongs to a library given by its name.
+    """
     if dtype is not None:
         dtype = validation.real_floating("dtype", dtype)
     if target is None:
         raise TypeError("target must be the name of a library or an array, got None")
     try:
-        backend = get_backend(target) if isinstance(target, str) else None
+        backend = get_backend(target, device) if isinstance(target, str) else None
         if backend is None:
             array_namespace(target)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"target: {error}") from error
+        raise type(error)(str(error) if str(error).startswith("device") else f"target: {error}") from error
+    if backend is None and device is not None:
+        raise ValueError("device is for a library given by its name; an array as target has a device already")
 
     def move(a: Array) -> Array:
         host = to_host(a)

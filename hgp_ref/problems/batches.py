@@ -207,7 +207,7 @@ MOST = 256  # batches drawn at once, at most
 )
 @dataclass(frozen=True)
 class MiniBatches(Result):
-    """Mini-batches of `size` instances of every client, drawn anew in each iteration by a counter-based generator.
+    """Mini-batches of `size` instances of every client, drawn in each iteration by a counter-based generator.
 
     Parameters
     ----------
@@ -278,6 +278,7 @@ class BatchSampler:
         check_memory(f"size={self.size}", drawn * (self.size if self.replace else 1))
         numbers = drawn * min(self.size, int(problem.counts.max()))
         self._most = max(1, min(MOST, CHUNK_BYTES // (8 * numbers)))
+        self._on_device = problem.device_batches(self.size, self.replace, like)
         self._begin, self._end = 0, 0  # the batches that are prepared
         self._prepared: Any = None
 
@@ -285,8 +286,13 @@ class BatchSampler:
         """Batch m of each stream, in the form that the problem takes as `batch`."""
         if not self._begin <= m < self._end:
             self._begin, self._end = m, min(self.total, m + self._most)
-            self._prepared = self.problem.prepare_batches(self._draw(m, self._end - m), like=self.like)
+            self._prepared = self._prepare(m, self._end - m)
         return tuple(self._prepared[m - self._begin, stream] for stream in range(self.streams))
+
+    def _prepare(self, m: int, count: int) -> Any:
+        if self._on_device is not None:
+            return self._on_device.draw(self.seeds, self.streams, self.first + m, count, self.runs)
+        return self.problem.prepare_batches(self._draw(m, count), like=self.like)
 
     def _draw(self, m: int, count: int) -> np.ndarray:
         """(count, streams, [runs,] n, b)."""

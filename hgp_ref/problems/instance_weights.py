@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import rounding, validation
+from hgp_ref._kernels import cuda
 from hgp_ref.backend import Array, array_namespace, device
 from hgp_ref.problems import lipschitz as constants
 from hgp_ref.problems.base import check_argument, expand, run_axes
@@ -18,7 +19,7 @@ from hgp_ref.problems.instances import Data, View
 from hgp_ref.problems.linear import Batch, LinearLinearization, LinearProblem, softmax_loss
 from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.lipschitz import Lipschitz
-from hgp_ref.problems.losses import BinaryLoss, Loss, sigmoid
+from hgp_ref.problems.losses import BinaryLoss, Loss, SquaredLoss, sigmoid
 from hgp_ref.problems.transforms import Reparametrised
 
 
@@ -30,7 +31,8 @@ class InstanceWeights(LinearProblem):
 
     Parameters
     ----------
-    X, y, X_val, y_val, n_classes : as in `LogisticRegression` (loss="binary") or `SoftmaxRegression` (loss="softmax").
+    X, y, X_val, y_val, n_classes : as in `LogisticRegression` (loss="binary"), `SoftmaxRegression` (loss="softmax") or
+        `LeastSquares` (loss="squared").
     l2 : rate of the L2 term.
 
     Examples
@@ -49,11 +51,14 @@ class InstanceWeights(LinearProblem):
 
     def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, loss: str = "binary",
                  n_classes: int | None = None, l2: float = 0.0) -> None:  # fmt: skip
-        validation.choice("loss", loss, ("binary", "softmax"))
+        validation.choice("loss", loss, ("binary", "softmax", "squared"))
         if loss == "binary" and n_classes is not None and validation.integer("n_classes", n_classes) != 2:
             raise ValueError(f'n_classes must be 2 or None with loss="binary", got {n_classes}')
+        if loss == "squared" and n_classes is not None:
+            raise ValueError(f'n_classes must be None with loss="squared", got {validation.short(n_classes)}')
         rate = validation.nonnegative("l2", l2)
-        chosen: Loss = BinaryLoss() if loss == "binary" else softmax_loss(X, y, y_val, n_classes)
+        one_logit: dict[str, type[BinaryLoss | SquaredLoss]] = {"binary": BinaryLoss, "squared": SquaredLoss}
+        chosen: Loss = one_logit[loss]() if loss in one_logit else softmax_loss(X, y, y_val, n_classes)
         super().__init__(X, y, X_val, y_val, chosen)
         self.l2 = rate
         self.dim_lam = int(self._train.all.features.shape[1])
@@ -73,7 +78,11 @@ class InstanceWeights(LinearProblem):
 
     def _cross(self, at: LinearLinearization, u: Array, Xu: Array | None = None) -> Array:
         xp, view = self._xp, at.view
-        product = at.slope * (view.forward(u, xp=xp) if Xu is None else Xu)  # (..., n, N, C)
+        if view.on_cuda and Xu is None and at.slope_of_all is not None:
+            Ju = cuda.cross_product(view.data, view.index, at.slope_of_all, view.mean, u, self.dim_lam)
+            if Ju is not None:
+                return Ju
+        product = at.slope * (view.forward(u, xp=xp, joined=at.joined) if Xu is None else Xu)  # (..., n, N, C)
         value_dot = view.mean * (product[..., 0] if view.logits == 1 else xp.sum(product, axis=-1))  # (..., n, N)
         if view.index is None:
             return value_dot
@@ -81,7 +90,7 @@ class InstanceWeights(LinearProblem):
 
     def _cross_errors(self, sizes: LinearSizes, x: Array, u: Array) -> Array:
         errors, Xu, mean = sizes.errors, sizes.logits(u), self._train.all.mean
-        slope_error = errors.slope_error + (sizes.features + self._loss.logits + 4) * errors.slope
+        slope_error = errors.slope_error + (sizes.terms + self._loss.logits + 4) * errors.slope
         return mean * self._xp.sum(slope_error * Xu + sizes.tiny, axis=-1) + sizes.tiny
 
     def _one_hot(self, index: Array, like: Array) -> Array:
@@ -95,8 +104,7 @@ class InstanceWeights(LinearProblem):
         view, lead = self._enter(x, lam, batch)
         xp = self._xp
         slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
-        grads = view.features[..., :, None] * (view.mean[..., None] * slope)[..., None, :]  # (..., n, N, d, C)
-        rows = xp.reshape(grads, (*grads.shape[:-2], self.dim_x))
+        rows = view.outer(view.mean[..., None] * slope, xp=xp)
         if view.index is not None:
             rows = view.contract(self._one_hot(view.index, rows), rows, xp=xp)
         return expand(rows, lead, 3, xp=xp)
@@ -109,7 +117,7 @@ class InstanceWeights(LinearProblem):
         """Norms of the rows of J_i, which are (1/N_i) slope_k X_kᵀ.  # (n, N_max) on the host"""
         view, _ = self._enter(x, lam, None)
         slope = self._loss.slope(view.forward(x, xp=self._xp), view.targets, xp=self._xp)
-        lengths = rounding.norms(constants.host(view.features)) * rounding.norms(constants.host(slope))
+        lengths = view.row_norms() * rounding.norms(constants.host(slope))
         return constants.host(view.mean) * lengths
 
     def lipschitz(self, lam: Array) -> Lipschitz | None:
@@ -117,8 +125,7 @@ class InstanceWeights(LinearProblem):
         self._check_lam(lam)
         mean, features = constants.host(self._train.all.mean), self._train.all.features
         weight = mean * constants.host(lam)
-        c2 = constants.loss_constants(self._loss.logits)[0]
-        nu_J = np.sqrt(constants.largest_moment(c2**2, features, mean**2, power=2))
+        nu_J = np.sqrt(constants.largest_moment(self._loss.c2**2, features, mean**2, power=2))
         return self._lipschitz(weight, float(nu_J), self.l2 if np.all(weight >= 0) else 0.0)
 
 
@@ -164,7 +171,7 @@ class HyperCleaning(Reparametrised):
     def jacobian_norms(self, x: Array, lam: Array) -> np.ndarray:
         """‖diag(σ') J_i‖_F from the norms of its rows.  # (n,) on the host"""
         weighted: Any = self._inner.wrapped
-        row_norms = weighted._jacobian_row_norms(x, self._at(x, lam))
+        row_norms = weighted._jacobian_row_norms(x, self._phi(x, lam))
         return rounding.norms(constants.host(self._slope(lam)) * row_norms)
 
     def _value(self, theta: Array) -> Array:

@@ -1,9 +1,9 @@
 """Labelled instances of n clients, the linear maps that they define, and their mini-batches.
 
 Client i holds N_i instances, the rows of its feature matrix. They are stored as one array (n, N_max, d) whose padding
-rows have weight zero. A `View` is what the costs use: all instances, or those of a mini-batch, with the weight of each
-in the mean of its client. On NumPy the sums of a client run over its own rows alone (`RaggedRows`), so that they are
-the same bit for bit whichever clients share the array; elsewhere all clients are one batched product.
+rows have weight zero, or as `SparseRows`. A `View` is what the costs use: all instances, or those of a mini-batch, with
+the weight of each in the mean of its client. On NumPy the sums of a client run over its own rows alone (`RaggedRows`),
+so that they are the same bit for bit whichever clients share the array; elsewhere all clients are one batched product.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from hgp_ref import validation
+from hgp_ref import rounding, validation
+from hgp_ref._kernels import cuda
 from hgp_ref.backend import (
     Array,
     Namespace,
@@ -29,6 +30,7 @@ from hgp_ref.backend import (
     is_numpy,
     to_host,
 )
+from hgp_ref.philox import BATCHES, key
 from hgp_ref.problems.base import (
     Clients,
     FullProblem,
@@ -41,6 +43,7 @@ from hgp_ref.problems.base import (
     take_rows,
 )
 from hgp_ref.problems.losses import Loss
+from hgp_ref.problems.sparse import SparseRows, is_sparse, read_sparse
 
 
 class RaggedRows:
@@ -85,8 +88,12 @@ class View:
 
     index: Array | None = None  # (..., n, N) instance numbers, 0 for padding; None for all instances
 
-    def __init__(self, features: Array, targets: Array, mean: Array, rows: np.ndarray | None) -> None:
-        self.features = features  # (..., n, N, d)
+    features: Any  # (..., n, N, d), an array or `SparseRows`
+
+    def __init__(self, features: Any, targets: Array, mean: Array, rows: np.ndarray | None) -> None:
+        self.features = features
+        self.like = array_of(features)
+        self.on_cuda = cuda.applies(self.like)
         self.targets = targets  # (..., n, N, C), encoded by the loss
         self.mean = mean  # (..., n, N), 1 / (number of valid instances), 0 for padding
         self.rows = rows  # (n,) instances of each client, on NumPy if they differ; else None
@@ -96,27 +103,84 @@ class View:
     def _ragged(self) -> RaggedRows | None:
         return None if self.rows is None else RaggedRows(self.rows)
 
-    def forward(self, u: Array, *, xp: Namespace) -> Array:
-        """The logits X_i U_i of every instance, with U_i the (d, C) matrix of u_i.  # (..., n, N, C)"""
+    @property
+    def data(self) -> cuda.Data | None:
+        """The features without gathering those of a mini-batch; None if they are sparse."""
+        return None if isinstance(self.features, SparseRows) else cuda.Data(self.features, None)
+
+    def forward(self, u: Array, *, xp: Namespace, joined: bool = True) -> Array:
+        """The logits X_i U_i of every instance, with U_i the (d, C) matrix of u_i.  # (..., n, N, C)
+
+        Without `joined`, each entry of the run axes is a product of its own, rounded as if it were alone.
+        """
         U = xp.reshape(u, (*u.shape[:-1], self.features.shape[-1], self.logits))
+        if isinstance(self.features, SparseRows):
+            return self.features.times(U, xp=xp)
         if self._ragged is None and (U.ndim == 3 or self.features.ndim > 3):
             return self.features @ U
-        return matmul_runs(self.features, U, xp.matmul if self._ragged is None else self._ragged.times, xp=xp)
+        multiply = xp.matmul if self._ragged is None else self._ragged.times
+        return matmul_runs(self.features, U, multiply, xp=xp) if joined else multiply(self.features, U)
 
-    def adjoint(self, r: Array, *, xp: Namespace) -> Array:
+    def adjoint(self, r: Array, *, xp: Namespace, joined: bool = True) -> Array:
         """X_iᵀ R_i, flattened as u is.  # (..., n, d C)"""
-        transposed = xp.matrix_transpose(self.features)
-        if self._ragged is None and (r.ndim == 3 or transposed.ndim > 3):
-            product = transposed @ r
+        if isinstance(self.features, SparseRows):
+            product = self.features.transposed_times(r, xp=xp)
+        elif self.on_cuda and (joined or r.ndim == 3 or self.features.ndim > 3):
+            product = self._adjoint_by_rows(r, xp=xp)
+        elif self._ragged is None and (r.ndim == 3 or self.features.ndim > 3):
+            product = xp.matrix_transpose(self.features) @ r
         else:
             multiply = xp.matmul if self._ragged is None else self._ragged.transposed_times
-            product = matmul_runs(transposed, r, multiply, xp=xp)
+            transposed = xp.matrix_transpose(self.features)
+            product = matmul_runs(transposed, r, multiply, xp=xp) if joined else multiply(transposed, r)
         return xp.reshape(product, (*product.shape[:-2], product.shape[-2] * product.shape[-1]))
+
+    def _adjoint_by_rows(self, r: Array, *, xp: Namespace) -> Array:
+        """X_iᵀ R_i as (R_iᵀ X_i)ᵀ: CuPy copies a transposed operand of a product, and R is smaller than X.
+
+        # (..., n, d, C)
+        """
+        lead, (n, N, C) = tuple(r.shape[:-3]), tuple(r.shape[-3:])
+        if self.features.ndim > 3 or not lead:
+            rows = xp.matrix_transpose(r) @ self.features  # (..., n, C, d)
+        else:  # runs are further rows of one product
+            wide = xp.permute_dims(xp.reshape(r, (-1, n, N, C)), (1, 0, 3, 2))  # (n, R, C, N)
+            together = xp.reshape(wide, (n, -1, N)) @ self.features  # (n, R C, d)
+            rows = xp.permute_dims(xp.reshape(together, (n, -1, C, together.shape[-1])), (1, 0, 2, 3))
+            rows = xp.reshape(rows, (*lead, n, C, together.shape[-1]))
+        return xp.matrix_transpose(rows)
 
     def contract(self, left: Array, right: Array, *, xp: Namespace) -> Array:
         """The sum over instances of left_ik right_ikᵀ.  # (..., n, p, q)"""
         transposed = xp.matrix_transpose(left)
         return transposed @ right if self._ragged is None else self._ragged.transposed_times(transposed, right)
+
+    def gram(self, blocks: Array, *, xp: Namespace) -> Array:
+        """Σ_k X_ikᵀ X_ik ⊗ blocks_ik for blocks (..., n, N, C, C).  # (..., n, d C, d C)"""
+        X, C = self.features, self.logits
+        if isinstance(X, SparseRows):
+            if is_numpy(blocks):
+                return X.gram(blocks)
+            X = X.outer(xp.ones_like(blocks[..., 0, :1]))  # the result is larger than this
+        d_x, rows = int(X.shape[-1]) * C, []
+        for c in range(C):
+            right = X[..., :, None] * blocks[..., c, :][..., None, :]  # (..., n, N, d, C)
+            right = xp.reshape(right, (*right.shape[:-2], d_x))
+            rows.append(self.contract(X, right, xp=xp))  # (..., n, d, d_x)
+        total = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
+        return xp.reshape(total, (*total.shape[:-3], d_x, d_x))
+
+    def outer(self, r: Array, *, xp: Namespace) -> Array:
+        """X_ikᵀ r_ik of every instance, flattened as u is, for r (..., n, N, C).  # (..., n, N, d C)"""
+        if isinstance(self.features, SparseRows):
+            return self.features.outer(r)
+        products = self.features[..., :, None] * r[..., None, :]  # (..., n, N, d, C)
+        return xp.reshape(products, (*products.shape[:-2], products.shape[-2] * self.logits))
+
+    def row_norms(self) -> np.ndarray:
+        """‖X_ik‖ on the host.  # (..., n, N)"""
+        X = self.features
+        return X.norms() if isinstance(X, SparseRows) else rounding.norms(to_host(X).astype(np.float64, copy=False))
 
     def total(self, values: Array, *, xp: Namespace) -> Array:
         """The sum over the instances of each client.  # (..., n)"""
@@ -147,11 +211,18 @@ class BatchView(View):
     def __init__(self, whole: View, batch: PreparedBatch, xp: Namespace) -> None:
         self.mean, self.index, self.rows, self.logits = batch.mean, batch.index, batch.rows, whole.logits
         self._whole, self._batch, self._xp = whole, batch, xp
+        self.like, self.on_cuda = whole.like, whole.on_cuda
+
+    @property
+    def data(self) -> cuda.Data | None:
+        whole = self._whole.features
+        return None if isinstance(whole, SparseRows) else cuda.Data(whole, self._batch.flat)
 
     @cached_property
-    def features(self) -> Array:
+    def features(self) -> Any:
         """Features of the batch.  # (..., n, b, d)"""
-        return self.pick(self._whole.features)
+        whole = self._whole.features
+        return whole.select(self.index, ~(self.mean == 0)) if isinstance(whole, SparseRows) else self.pick(whole)
 
     @cached_property
     def targets(self) -> Array:
@@ -168,15 +239,15 @@ class BatchView(View):
 class Instances:
     """The instances of every client with encoded labels; `counts` (n,) are their numbers."""
 
-    def __init__(self, features: Array, targets: Array, counts: np.ndarray) -> None:
-        n, longest = features.shape[:2]
+    def __init__(self, features: Any, targets: Array, counts: np.ndarray) -> None:
+        (n, longest), like = features.shape[:2], array_of(features)
         self.counts = np.asarray(counts, dtype=np.int64)
         mask = np.arange(longest) < self.counts[:, None]
-        mean = from_host((mask / self.counts[:, None]).astype(host_dtype(features)), like=features)
-        ragged = is_numpy(features) and bool(np.any(self.counts < longest))
+        mean = from_host((mask / self.counts[:, None]).astype(host_dtype(like)), like=like)
+        ragged = is_numpy(like) and bool(np.any(self.counts < longest))
         self.all = View(features, targets, mean, self.counts if ragged else None)
         self._offset = longest * np.arange(n, dtype=np.int64)[:, None]  # (n, 1), first row in the flat features
-        self._on_device = tuple(from_host(a, like=features) for a in (self.counts[:, None], self._offset))
+        self._on_device = tuple(from_host(a, like=like) for a in (self.counts[:, None], self._offset))
 
     def select(self, batch: Array | PreparedBatch | None, *, xp: Namespace) -> View:
         """The instances of a mini-batch (..., n, b), or all of them.
@@ -195,7 +266,7 @@ class Instances:
 
     def _prepare_one(self, batch: Array, xp: Namespace) -> PreparedBatch:
         if is_numpy(batch):
-            return self.prepare(batch[None, None], self.all.features)[0, 0]
+            return self.prepare(batch[None, None], self.all.like)[0, 0]
         counts, offset = self._on_device
         wrong = (batch < -1) | (batch >= counts)
         valid = batch >= 0
@@ -207,11 +278,15 @@ class Instances:
 
     def restrict(self, clients: np.ndarray | slice, take: Callable[[Array], Array]) -> Instances:
         """The instances of some clients; `take` selects their rows of an array."""
-        return Instances(take(self.all.features), take(self.all.targets), self.counts[clients])
+        X = self.all.features
+        features = X.restrict(clients) if isinstance(X, SparseRows) else take(X)
+        return Instances(features, take(self.all.targets), self.counts[clients])
 
     def to(self, move: Callable[[Array], Array]) -> Instances:
         """The same instances with `move` applied to every array."""
-        return Instances(move(self.all.features), move(self.all.targets), self.counts)
+        X = self.all.features
+        features = X.to(move) if isinstance(X, SparseRows) else move(X)
+        return Instances(features, move(self.all.targets), self.counts)
 
 
 class InstanceProblem(Portable):
@@ -219,19 +294,38 @@ class InstanceProblem(Portable):
 
     def __init__(self, train: Instances, val: Instances) -> None:
         self._train, self._val = train, val
-        self._xp = validation.same_kind(X=train.all.features, X_val=val.all.features)
+        self._xp = validation.same_kind(X=train.all.like, X_val=val.all.like)
         if len(train.counts) != len(val.counts):
-            raise ValueError(f"X_val must have {len(train.counts)} clients as X, got {len(val.counts)}")
+            raise ValueError(f"X_val must have {len(train.counts)} clients like X, got {len(val.counts)}")
         self.n_clients = len(train.counts)
         self.clients = np.arange(self.n_clients)  # their numbers in the problem that this one is a restriction of
 
     def _like(self) -> Array:
-        return self._train.all.features
+        return self._train.all.like
 
     @property
     def counts(self) -> np.ndarray:
         """Training instances of each client, on the host.  # (n,)"""
         return self._train.counts.copy()
+
+    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> PreparedBatches:
+        """Mini-batches (count, streams, ..., n, b), checked on the host and moved to the device of `like` at once.
+
+        Entry [k, stream] is a `batch` of this problem; using it is no more than a gather on the device.
+        """
+        return self._train.prepare(host_batches, like)
+
+    def device_batches(self, size: int, replace: bool, like: Array) -> DeviceBatches | None:
+        """Draws mini-batches on the device of `like`; None if the host draws them."""
+        width = size if replace else min(size, int(self._train.counts.max()))
+        if not cuda.applies(like) or (width > cuda.LARGEST_BATCH and not replace):
+            return None
+        return DeviceBatches(self._train, self.clients, width, replace, like)
+
+    @property
+    def validation_counts(self) -> np.ndarray:
+        """Validation instances of each client, on the host.  # (n,)"""
+        return self._val.counts.copy()
 
     def restrict(self, clients: Clients) -> Any:
         """The same problem for some of its clients, a slice or indices; d_λ does not change."""
@@ -241,9 +335,12 @@ class InstanceProblem(Portable):
         part.n_clients = len(part.clients)
         return part
 
-    def to(self, target: Any, dtype: Any = None) -> Any:
-        """The same problem in another library (its name, or one of its arrays) and, optionally, another dtype."""
-        move = array_mover(target, dtype)
+    def to(self, target: Any, dtype: Any = None, device: Any = None) -> Any:
+        """The same problem in another library (its name, or one of its arrays), and optionally another dtype.
+
+        `device` chooses the device of a library given by its name, as in `hgp.backend.get_backend`.
+        """
+        move = array_mover(target, dtype, device)
         return self._with(lambda instances: instances.to(move))
 
     def _with(self, change: Callable[[Instances], Instances]) -> Any:
@@ -270,9 +367,12 @@ class PreparedBatch:
     flat: Array  # (..., n, b) rows in the stacked features of all clients
     index: Array  # (..., n, b) instance numbers, 0 for padding
     mean: Array  # (..., n, b) 1 / (number of valid entries), 0 for padding
-    rows: (
-        np.ndarray | None
-    )  # (n,) leading entries that include all valid ones, on NumPy if they differ from b; else None
+    rows: np.ndarray | None  # (n,) leading entries that include all valid ones, on NumPy if they differ from b
+
+    def __getitem__(self, run: Any) -> PreparedBatch:
+        """The mini-batch of one run."""
+        parts = (self.flat[run], self.index[run], self.mean[run])
+        return PreparedBatch(tuple(parts[0].shape), *parts, self.rows)
 
 
 class PreparedBatches:
@@ -292,12 +392,42 @@ class PreparedBatches:
             self._rows = np.max(np.where(used, np.arange(1, valid.shape[-1] + 1), 0), axis=-1)
         self._flat, self._index, self._mean = (from_host(a, like=like) for a in (index + offset, index, mean))
 
+    @staticmethod
+    def drawn(flat: Array, index: Array, mean: Array) -> PreparedBatches:
+        """Mini-batches that the device has drawn."""
+        batches = object.__new__(PreparedBatches)
+        batches._shape, batches._rows = tuple(flat.shape[2:]), None
+        batches._flat, batches._index, batches._mean = flat, index, mean
+        return batches
+
     def __getitem__(self, key: tuple[int, int]) -> PreparedBatch:
         at = (*key, ...)
         rows = None if self._rows is None else self._rows[key]
         if rows is not None and np.all(rows == self._shape[-1]):
             rows = None
         return PreparedBatch(self._shape, self._flat[at], self._index[at], self._mean[at], rows)
+
+
+class DeviceBatches:
+    """Draws on the device the mini-batches of `width` entries that `batches.sample_batches` draws on the host."""
+
+    def __init__(self, instances: Instances, clients: np.ndarray, width: int, replace: bool, like: Array) -> None:
+        self._counts, self._clients = instances._on_device[0], from_host(np.asarray(clients, np.int64), like=like)
+        self._longest = int(instances.all.features.shape[1])
+        self._width, self._replace, self._like = width, replace, like
+
+    def draw(self, seeds: Sequence[int], streams: int, first: int, count: int, run_axis: bool) -> PreparedBatches:
+        """Batches first .. first + count − 1 of each stream and seed, (count, streams, [runs,] n, b)."""
+        xp = array_namespace(self._like)
+        shape = (count, streams, len(seeds), len(self._clients), self._width)
+        dtypes = (xp.int64, xp.int64, self._like.dtype)
+        parts = [xp.empty(shape, dtype=dtype, device=device(self._like)) for dtype in dtypes]
+        for stream in range(streams):
+            for run, seed in enumerate(seeds):
+                rule = (self._longest, self._replace, first, BATCHES + stream, key(seed))
+                out = (part[:, stream, run, ...] for part in parts)
+                cuda.draw_batches(self._counts, self._clients, *rule, *out)
+        return PreparedBatches.drawn(*(part if run_axis else part[:, :, 0, ...] for part in parts))
 
 
 def require_existing(batches: np.ndarray, counts: np.ndarray) -> None:
@@ -314,21 +444,32 @@ def require_existing(batches: np.ndarray, counts: np.ndarray) -> None:
 # -------------------------------------------------------------------------------------------------------- reading data
 
 
-Data = Array | Sequence[Array]  # (n, N, ...), or n arrays (N_i, ...)
+Data = Array | Sequence[Array]  # (n, N, ...), or n arrays (N_i, ...); features may be n sparse matrices of SciPy
+
+
+def array_of(features: Any) -> Array:
+    """The features, or the stored values of sparse ones: an array of their library, device and dtype."""
+    return features.values if isinstance(features, SparseRows) else features
 
 
 def read_instances(X: Data, y: Data, loss: Loss, names: tuple[str, str]) -> Instances:
     """Copies of features and labels after a check, padded to equal length, with encoded labels."""
-    features, counts = pad(names[0], X, 2)
+    features, counts = read_features(names[0], X)
     if hasattr(X, "shape"):
         features = array_namespace(features).asarray(features, copy=True)
-    labels, label_counts = read_labels(names[1], y, features)
+    labels, label_counts = read_labels(names[1], y, array_of(features))
     if counts.shape != label_counts.shape:
-        raise ValueError(f"{names[1]} must have {len(counts)} clients as {names[0]}, got {len(label_counts)}")
+        raise ValueError(f"{names[1]} must have {len(counts)} clients like {names[0]}, got {len(label_counts)}")
     for i in np.flatnonzero(counts != label_counts)[:1]:
         raise ValueError(f"{names[1]} must have {counts[i]} labels of client {i} as {names[0]}, got {label_counts[i]}")
-    check_labels(names[1], labels, 2 if loss.logits == 1 else loss.logits)
+    if loss.n_classes is not None:
+        check_labels(names[1], labels, loss.n_classes)
     return Instances(features, loss.encode(labels, xp=array_namespace(labels)), counts)
+
+
+def read_features(name: str, X: Data) -> tuple[Any, np.ndarray]:
+    """Features (n, N, d), padded, or sparse; and the number of instances of each client."""
+    return read_sparse(name, X) if is_sparse(X) else pad(name, X, 2)
 
 
 def read_labels(name: str, y: Data, features: Array) -> tuple[Array, np.ndarray]:
@@ -423,7 +564,9 @@ def digest_of(problem: FullProblem) -> str | None:
 
 def _add(total: Any, part: Any) -> None:
     if isinstance(part, Instances):
-        for array in (part.counts, part.all.features, part.all.targets):
+        X = part.all.features
+        features = (X.d, X.values, X.columns, X.starts) if isinstance(X, SparseRows) else (X,)
+        for array in (part.counts, *features, part.all.targets):
             _add(total, array)
     elif hasattr(part, "shape"):
         host = np.ascontiguousarray(to_host(part))

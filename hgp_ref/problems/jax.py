@@ -14,11 +14,12 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array, get_backend
 from hgp_ref.problems.base import Clients
-from hgp_ref.problems.torch import ClientCosts, Cost, scalar_cost
+from hgp_ref.problems.torch import ClientCosts, Cost, require_composite, scalar_cost
 
 
 def from_jax(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
-             counts: Sequence[int] | np.ndarray | None = None, vmap: bool = False) -> JaxProblem:  # fmt: skip
+             counts: Sequence[int] | np.ndarray | None = None, vmap: bool = False,
+             curvature: str = "hessian") -> JaxProblem:  # fmt: skip
     """A problem from costs on JAX arrays, which jax.jit must be able to trace; counts as in `from_torch`.
 
     Parameters
@@ -27,6 +28,9 @@ def from_jax(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim
     counts : instances of each client (n,), needed for mini-batches.
     vmap : compute all clients by one call. i is then a traced integer: costs can use it to index arrays (n, ...), but
         not Python lists. Mini-batches with padding have no common shape and are computed client by client.
+
+    curvature : "hessian", or "gauss-newton" for products Jᵀ (∂²loss/∂z²) J u with J = ∂outputs/∂x; `inner_cost` must
+        then be a `Composite`.
 
     The derivative of what jax.lax.stop_gradient cuts off is zero; unlike in PyTorch this cannot be detected.
 
@@ -39,25 +43,49 @@ def from_jax(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim
     (2, 3)
     """
     get_backend("jax")
-    return JaxProblem(inner_cost, outer_cost, n_clients, dim_x, dim_lam, counts, vmap=vmap)
+    return JaxProblem(inner_cost, outer_cost, n_clients, dim_x, dim_lam, counts, curvature, vmap=vmap)
 
 
 class JaxProblem(ClientCosts):
     """Costs on JAX arrays; see `from_jax`. Compiled at the first use, and again for new batch lengths."""
 
-    def __init__(self, *args: Any, vmap: bool = False) -> None:
-        super().__init__(*args)
+    def __init__(self, inner_cost: Cost, *args: Any, vmap: bool = False) -> None:
+        super().__init__(inner_cost, *args)
+        require_composite(inner_cost, self.curvature)
         self._vmap = validation.boolean("vmap", vmap)
         self._compile()
 
     def _compile(self) -> None:
         import jax
+        import jax.numpy as jnp
 
         def gradients(x: Array, lam: Array, batch: Any) -> tuple[Array, Array]:
             return jax.grad(lambda x, lam: self._costs("inner_cost", x, lam, batch).sum(), argnums=(0, 1))(x, lam)
 
         def products(x: Array, lam: Array, batch: Any, u: Array) -> tuple[Array, Array]:
             return jax.jvp(lambda x: gradients(x, lam, batch), (x,), (u,))[1]
+
+        def gauss_newton(i: Any, x: Array, lam: Array, batch: Any, u: Array) -> Array:
+            """Jᵀ (∂²loss/∂z²) J u + ∂²penalty u of one client."""
+            cost: Any = self._inner
+
+            def outputs(x: Array) -> Array:
+                return cost.outputs(i, x, batch)
+
+            z, z_dot = jax.jvp(outputs, (x,), (u,))
+            c_dot = jax.jvp(jax.grad(lambda z: cost.loss(i, z, lam, batch)), (z,), (z_dot,))[1]
+            (product,) = jax.vjp(outputs, x)[1](c_dot)
+            if cost.penalty is None:
+                return product
+            return product + jax.jvp(jax.grad(lambda x: cost.penalty(i, x, lam)), (x,), (u,))[1]
+
+        def gauss_newton_products(x: Array, lam: Array, rows: Any, u: Array) -> Array:
+            if self._vmap and not isinstance(rows, list):
+                axes = (0, 0, 0, None if rows is None else 0, 0)
+                return jax.vmap(gauss_newton, in_axes=axes)(jnp.asarray(self.clients), x, lam, rows, u)
+            batches = [None] * self.n_clients if rows is None else rows
+            clients = enumerate(zip(self.clients.tolist(), batches, strict=True))
+            return jnp.stack([gauss_newton(number, x[i], lam[i], batch, u[i]) for i, (number, batch) in clients])
 
         def outer(x: Array, lam: Array) -> Array:
             return self._costs("outer_cost", x, lam, None)
@@ -69,6 +97,9 @@ class JaxProblem(ClientCosts):
         self._hvp = jax.jit(lambda *point: products(*point)[0])
         self._cross = jax.jit(lambda *point: products(*point)[1])
         self._products = jax.jit(products)
+        if self.curvature == "gauss-newton":
+            self._hvp = jax.jit(gauss_newton_products)
+            self._products = jax.jit(lambda *point: (gauss_newton_products(*point), products(*point)[1]))
 
     def restrict(self, clients: Clients) -> JaxProblem:
         """The same problem for some of its clients, compiled for these."""

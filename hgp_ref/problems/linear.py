@@ -3,8 +3,9 @@
     g_i(x, λ_i) = Σ_k weight_ik(λ_i) l(a_ik, y_ik) + ½ Σ_j rate_ij(λ_i) x_j²,     a_ik = X_ik U
     f_i(x)      = (1/N_i') Σ_k l(a'_ik, y'_ik)        over validation instances
 
-where U is x as a (d, C) matrix, row-major, and C = 1 for the binary loss. Logistic regression, softmax regression and
-instance weights differ in how weight and rate depend on λ, and hence in ∂²_{xλ} g. The rest is the same:
+where U is x as a (d, C) matrix, row-major, and C = 1 for the binary and the squared loss. Least squares, logistic
+regression, softmax regression and instance weights differ in the loss and in how weight and rate depend on λ, and
+hence in ∂²_{xλ} g. The rest is the same:
 
     ∂_x g_i    = X_iᵀ (weight l') + rate x
     ∂²_x g_i u = X_iᵀ (weight l'' (X_i u)) + rate u
@@ -12,6 +13,7 @@ instance weights differ in how weight and rate depend on λ, and hence in ∂²_
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
+from hgp_ref._kernels import cuda
 from hgp_ref._numba import njit, over_rows
 from hgp_ref.backend import Array, array_namespace, device, is_numpy, to_host
 from hgp_ref.problems import lipschitz
@@ -28,16 +31,17 @@ from hgp_ref.problems.instances import (
     Data,
     InstanceProblem,
     PreparedBatch,
-    PreparedBatches,
     View,
+    array_of,
     digest,
-    pad,
+    read_features,
     read_instances,
     read_labels,
 )
 from hgp_ref.problems.linear_sizes import LinearSizes
 from hgp_ref.problems.lipschitz import Lipschitz
-from hgp_ref.problems.losses import BinaryLoss, Loss, SoftmaxLoss
+from hgp_ref.problems.losses import BinaryLoss, Loss, SoftmaxLoss, SquaredLoss
+from hgp_ref.problems.sparse import SparseRows
 from hgp_ref.problems.term_sizes import TermSizes
 from hgp_ref.validation import check_memory
 
@@ -90,20 +94,27 @@ class LinearProblem(InstanceProblem, FullProblem):
     def inner_grad(self, x: Array, lam: Array, batch: Batch = None) -> Array:
         """X_iᵀ (weight l') + rate x.  # (n, d_x)"""
         view, lead = self._enter(x, lam, batch)
-        xp = self._xp
-        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
-        g_x = view.adjoint(self._weight(lam, view)[..., None] * slope, xp=xp) + self._rate(lam) * x
-        return expand(g_x, lead, 2, xp=xp) if lead else g_x
+        g_x = self._gradient(x, view, self._weight(lam, view), self._rate(lam))
+        return expand(g_x, lead, 2, xp=self._xp) if lead else g_x
+
+    def _gradient(self, x: Array, view: View, weight: Array, rate: Any) -> Array:
+        xp, loss = self._xp, self._loss
+        if view.on_cuda:
+            g_x = cuda.linear_product(loss, "slope", view.data, self._train.all.targets, weight, rate, x)
+            if g_x is not None:
+                return g_x
+        slope = loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
+        return view.adjoint(weight[..., None] * slope, xp=xp) + rate * x
 
     def gradient_at(self, lam: Array) -> Callable[..., Array]:
-        view, xp, loss = self._train.all, self._xp, self._loss
-        runs = check_argument("lam", lam, view.features, (self.n_clients, self.dim_lam), "n_clients, dim_lam")
-        weight, rate = self._weight(lam, view)[..., None], self._rate(lam)
+        view = self._train.all
+        runs = check_argument("lam", lam, view.like, (self.n_clients, self.dim_lam), "n_clients, dim_lam")
+        weight, rate = self._weight(lam, view), self._rate(lam)
 
         def gradient(x: Array, batch: Batch = None) -> Array:
             if batch is not None or x.ndim > 2 or runs:
                 return self.inner_grad(x, lam, batch)
-            return view.adjoint(weight * loss.slope(view.forward(x, xp=xp), view.targets, xp=xp), xp=xp) + rate * x
+            return self._gradient(x, view, weight, rate)
 
         return gradient
 
@@ -125,6 +136,14 @@ class LinearProblem(InstanceProblem, FullProblem):
             xp.zeros((*lead, self.n_clients, self.dim_lam), dtype=lam.dtype, device=device(lam)),
         )
 
+    def validation_grad(self, x: Array, lam: Array, batch: Array) -> Array:
+        """The gradient of the mean loss on a mini-batch (n, b) of validation instances.  # (n, d_x)"""
+        self._enter(x, lam, None)
+        check_batch(batch, x, self.n_clients)
+        xp, view = self._xp, self._val.select(batch, xp=self._xp)
+        slope = self._loss.slope(view.forward(x, xp=xp), view.targets, xp=xp)
+        return view.adjoint(view.mean[..., None] * slope, xp=xp)
+
     def linearize(self, x: Array, lam: Array, batch: Batch = None) -> LinearLinearization:
         """Second derivatives at (x, λ)."""
         view, lead = self._enter(x, lam, batch)
@@ -133,16 +152,9 @@ class LinearProblem(InstanceProblem, FullProblem):
     def hessian(self, x: Array, lam: Array, batch: Batch = None) -> Array:
         """Σ_k weight_ik l''_ik ⊗ X_ik X_ikᵀ + diag(rate), in closed form.  # (n, d_x, d_x)"""
         view, lead = self._enter(x, lam, batch)
-        xp, X = self._xp, view.features
+        xp = self._xp
         blocks = self._loss.blocks(view.forward(x, xp=xp), xp=xp)  # (..., n, N, C, C)
-        blocks = self._weight(lam, view)[..., None, None] * blocks
-        rows = []
-        for c in range(self._loss.logits):
-            right = X[..., :, None] * blocks[..., c, :][..., None, :]  # (..., n, N, d, C)
-            right = xp.reshape(right, (*right.shape[:-2], self.dim_x))
-            rows.append(view.contract(X, right, xp=xp))  # (..., n, d, d_x)
-        data = xp.stack(rows, axis=-2)  # (..., n, d, C, d_x)
-        data = xp.reshape(data, (*data.shape[:-3], self.dim_x, self.dim_x))
+        data = view.gram(self._weight(lam, view)[..., None, None] * blocks, xp=xp)
         return expand(data + self._diagonal(self._rate(lam), x), lead, 3, xp=xp)
 
     def _diagonal(self, rate: Any, x: Array) -> Array:
@@ -160,7 +172,7 @@ class LinearProblem(InstanceProblem, FullProblem):
     def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
         """The instances of `batch`, and the run axes of results, after a check of the arguments."""
         whole, n = self._train.all, self.n_clients
-        like = whole.features
+        like = whole.like
         if (
             type(x) is type(lam) is type(like) is np.ndarray
             and x.dtype == lam.dtype == like.dtype
@@ -177,13 +189,6 @@ class LinearProblem(InstanceProblem, FullProblem):
         leads["batch"] = batch.shape[:-2] if isinstance(batch, PreparedBatch) else check_batch(batch, like, n)
         return self._train.select(batch, xp=self._xp), run_axes(**leads)
 
-    def prepare_batches(self, host_batches: np.ndarray, like: Array) -> PreparedBatches:
-        """Mini-batches (count, streams, ..., n, b), checked on the host and moved to the device of `like` at once.
-
-        Entry [k, stream] is a `batch` for the methods above; using it is no more than a gather on the device.
-        """
-        return self._train.prepare(host_batches, like)
-
     def data_digest(self) -> str:
         """SHA-256 of data and settings, which checkpoints compare."""
         return digest(self, self._train, self._val)
@@ -195,8 +200,7 @@ class LinearProblem(InstanceProblem, FullProblem):
 
     def _lipschitz(self, weight: np.ndarray, nu_J: float, modulus: float) -> Lipschitz | None:
         """Constants along x of losses with weights (n, N) on the host and an L2 modulus."""
-        c2, c3 = lipschitz.loss_constants(self._loss.logits)
-        val = self._val.all
+        c2, c3, val = self._loss.c2, self._loss.c3, self._val.all
         return lipschitz.representable(
             nu_flam=0.0,
             nu_fx=lipschitz.largest_moment(c2, val.features, lipschitz.host(val.mean), power=0),
@@ -262,6 +266,31 @@ class RegularizedLinear(LinearProblem):
         return self._lipschitz(mean, 1.0, lipschitz.mean_rate(lipschitz.host(lam)))
 
 
+class LeastSquares(RegularizedLinear):
+    """Ridge regression: half the mean squared residual; the outer cost is the same mean on validation instances,
+
+        g_i = (1/N_i) Σ_k ½ (X_ik x − y_ik)² + ½ xᵀ diag(λ_i) x,    f_i = (1/N_i') Σ_k ½ (X'_ik x − y'_ik)².
+
+    Parameters
+    ----------
+    X, X_val, regularization : as in `LogisticRegression`.
+    y, y_val : targets (n, N) or lists of n arrays (N_i,), any finite numbers. They take the dtype of X.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, X_val = rng.normal(size=(2, 3, 20, 4))  # 3 clients, 20 training and 20 validation instances each
+    >>> problem = hgp.problems.LeastSquares(X, X.sum(axis=2), X_val, X_val.sum(axis=2))
+    >>> hgp.exact.inner_solution(problem, np.full((3, 4), 1e-9))[0].round(6)
+    array([1., 1., 1., 1.])
+    """
+
+    trusted = True
+
+    def __init__(self, X: Data, y: Data, X_val: Data, y_val: Data, *, regularization: str = "coordinate") -> None:
+        super().__init__(X, y, X_val, y_val, SquaredLoss(), regularization)
+
+
 class LogisticRegression(RegularizedLinear):
     """Binary cross-entropy of a linear model; the outer cost is the mean loss on validation instances.
 
@@ -269,7 +298,8 @@ class LogisticRegression(RegularizedLinear):
 
     Parameters
     ----------
-    X, y : training data, (n, N, d) and labels 0 or 1 (n, N), or lists of n arrays (N_i, d) and (N_i,).
+    X, y : training data, (n, N, d) and labels 0 or 1 (n, N), or lists of n arrays (N_i, d) and (N_i,). X may be a list
+        of sparse matrices of SciPy, which are converted to CSR once and never made dense.
     X_val, y_val : validation data, likewise.
     regularization : "coordinate" for ½ xᵀ diag(λ_i) x, λ (n, d), or "client" for ½ λ_i |x|², λ (n, 1).
 
@@ -314,8 +344,8 @@ class SoftmaxRegression(RegularizedLinear):
 def softmax_loss(X: Data, y: Data, y_val: Data, n_classes: int | None) -> SoftmaxLoss:
     """The loss for `n_classes` classes; if None, the largest label plus one."""
     if n_classes is None:
-        features, _ = pad("X", X, 2)
-        labels = [read_labels(name, part, features)[0] for name, part in (("y", y), ("y_val", y_val))]
+        features, _ = read_features("X", X)
+        labels = [read_labels(name, part, array_of(features))[0] for name, part in (("y", y), ("y_val", y_val))]
         n_classes = 1 + max(int(to_host(array_namespace(part).max(part))) for part in labels)
         if n_classes < 2:
             raise ValueError("y, y_val must have labels of at least two classes, got only 0; or pass n_classes")
@@ -335,12 +365,14 @@ class LinearLinearization:
     - by the Hessian: on full batches with d_x ≤ N_i the (d_x, d_x) matrix is formed once. It is at most C times as
       large as the data, and a product costs d_x² instead of 2 N_i d_x;
     - in one pass: otherwise on NumPy, if the data of the client are large, both products with X_i in one sweep;
-    - matrix-free: otherwise, two products with X_i.
+    - matrix-free: otherwise, and always if features are sparse, two products with X_i.
 
     The choice depends on the data of a client alone, so that its numbers are the same bit for bit whichever clients
     share the arrays. On libraries other than NumPy all clients are padded to one length and use the same way. What
     depends on the point and the batch alone is computed at its first use.
     """
+
+    joined = True  # run axes of u are further columns of one product
 
     def __init__(self, problem: LinearProblem, x: Array, lam: Array, view: View, lead: Shape) -> None:
         xp = problem._xp
@@ -373,10 +405,17 @@ class LinearLinearization:
         if not self._shared_logits:
             return self.hvp(u), self.cross(u)
         lead, xp = self._check(u), self._problem._xp
-        Xu = self.view.forward(u, xp=xp)
-        Hu = self._matrix_free(u, self.view, Xu) + self._rate * u
+        Xu = self.view.forward(u, xp=xp, joined=self.joined)
+        Hu = self._matrix_free(u, self.view, Xu, self.joined) + self._rate * u
         Ju = self._problem._cross(self, u, Xu)
         return expand(Hu, lead, 2, xp=xp), expand(Ju, lead, 2, xp=xp)
+
+    def separately(self) -> LinearLinearization:
+        """The same point, with one product for each entry of the run axes of u."""
+        other = copy.copy(self)
+        other.__dict__.pop("_strategies", None)
+        other.joined = False
+        return other
 
     def on(self, batch: Any) -> LinearLinearization:
         """The same point on a mini-batch: l' and l'' of its instances are taken from those of all."""
@@ -406,6 +445,11 @@ class LinearLinearization:
         """l' of every instance.  # (..., n, N, C)"""
         p = self._problem
         return p._loss.slope(self._logits, self.view.targets, xp=p._xp)
+
+    @property
+    def slope_of_all(self) -> Array | None:
+        """l' of all instances if these are a mini-batch whose slopes are picked from them.  # (n, N, C)"""
+        return None
 
     @cached_property
     def _curvature(self) -> Any:
@@ -440,10 +484,12 @@ class LinearLinearization:
     def _suits(self) -> tuple[Any, Any]:
         """Whether a client uses its Hessian, and whether it uses one pass; booleans if all have equally many rows."""
         view = self.view
-        rows: Any = view.features.shape[-2] if view.rows is None else view.rows
-        dense = (rows >= self._problem.dim_x) & (view.index is None)
-        item = view.features.itemsize if is_numpy(self.x) else 0
-        return dense, (rows * view.features.shape[-1] * item >= SMALLEST) > dense
+        rows: Any = view.mean.shape[-1] if view.rows is None else view.rows
+        features = self._problem._train.all.features
+        sparse = isinstance(features, SparseRows)
+        dense = (rows >= self._problem.dim_x) & (view.index is None) & (not sparse)
+        item = self.x.itemsize if is_numpy(self.x) and not sparse else 0
+        return dense, (rows * features.shape[-1] * item >= SMALLEST) > dense
 
     @cached_property
     def _hessian_of_all(self) -> Array | None:
@@ -460,26 +506,44 @@ class LinearLinearization:
         """Products with the Hessians of all or of some clients."""
         xp = self._problem._xp
         if clients is None:
-            return lambda u: matvec(self._hessian_of_all, u, xp=xp)
+            return lambda u: matvec(self._hessian_of_all, u, xp=xp, joined=self.joined)
         x, lam = self.x[..., clients, :], self.lam[..., clients, :]
         hessian = LinearLinearization(self._problem, x, lam, self.view.of(clients), self._lead)._hessian()
-        return lambda u: matvec(hessian, u[..., clients, :], xp=xp)
+        return lambda u: matvec(hessian, u[..., clients, :], xp=xp, joined=self.joined)
 
     def _through(self, view: View, one_pass: bool) -> Callable[[Array], Array]:
         """Products with the features of the clients in `view`."""
 
         def apply(u: Array) -> Array:
-            if one_pass and applies(view.features, self._curvature, u):
+            if view.on_cuda and (product := self._by_kernels(u)) is not None:
+                return product
+            if one_pass and not self.joined and u.ndim > 2:
+                return np.stack([apply(part) for part in u.reshape(-1, *u.shape[-2:])]).reshape(u.shape)
+            if one_pass and fused_hvp_applies(view.features, self._curvature, u):
                 return fused_hvp(view.features, self._curvature, self._rate, u, view.rows)
-            return self._matrix_free(u, view) + self._rate * u
+            return self._matrix_free(u, view, joined=self.joined) + self._rate * u
 
         return apply
 
-    def _matrix_free(self, u: Array, view: View, Xu: Array | None = None) -> Array:
+    def _by_kernels(self, u: Array) -> Array | None:
+        """X_iᵀ (weight l'' (X_i u_i)) + rate u on CuPy; None if run axes differ or X is sparse."""
+        if self._lead or self.view.index is not None:  # l'' is not that of all instances
+            return None
+        return self._product(u, self._unweighted_curvature)
+
+    def _product(self, u: Array, curvature: Any) -> Array | None:
+        loss, at = self._problem._loss, curvature if self.view.logits == 1 else curvature[0]
+        return cuda.linear_product(loss, "curvature", self.view.data, at, self._instance_weight, self._rate, u)
+
+    @cached_property
+    def _instance_weight(self) -> Array:
+        return self._problem._weight(self.lam, self.view)
+
+    def _matrix_free(self, u: Array, view: View, Xu: Array | None = None, joined: bool = True) -> Array:
         """X_iᵀ (weight l'' (X_i u_i)), without the rate; Xu is X_i u_i if known.  # (..., n, d_x)"""
         xp = self._problem._xp
-        Xu = view.forward(u, xp=xp) if Xu is None else Xu
-        return view.adjoint(self._problem._loss.curvature_product(self._curvature, Xu, xp=xp), xp=xp)
+        Xu = view.forward(u, xp=xp, joined=joined) if Xu is None else Xu
+        return view.adjoint(self._problem._loss.curvature_product(self._curvature, Xu, xp=xp), xp=xp, joined=joined)
 
     def _hessian(self) -> Array:
         """The Hessians, by `_matrix_free` of all unit vectors of one class at a time (d of them as a run axis)."""
@@ -499,15 +563,22 @@ class LinearLinearization:
 
 
 class BatchLinearization(LinearLinearization):
-    """The point of `whole` on a mini-batch."""
+    """The linearization `whole` on a mini-batch: the same point, and slopes picked from its own."""
 
     def __init__(self, whole: LinearLinearization, view: View, lead: Shape) -> None:
         self._problem, self.view, self._lead = whole._problem, view, lead
         self.x, self.lam, self._whole = whole.x, whole.lam, whole
 
+    @property
+    def slope_of_all(self) -> Array:
+        return self._whole.slope
+
     @cached_property
     def slope(self) -> Array:
         return self.view.pick(self._whole.slope)
+
+    def _by_kernels(self, u: Array) -> Array | None:
+        return self._product(u, self._whole._unweighted_curvature)
 
     @cached_property
     def _curvature(self) -> Any:
@@ -523,7 +594,7 @@ class BatchLinearization(LinearLinearization):
 # sweep over X_i multiplies four rows by u_i and adds the four rows before, still in the cache, to the result.
 
 
-def applies(X: Array, s: Array, u: Array) -> bool:
+def fused_hvp_applies(X: Array, s: Array, u: Array) -> bool:
     """Whether `fused_hvp` takes these arrays: NumPy, float32 or float64, contiguous data, one u per X, one logit.
 
     X (..., n, N, d), s (..., n, N, 1) and u (..., n, d) must share their leading axes. If one X is multiplied by many u

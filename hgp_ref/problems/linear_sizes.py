@@ -1,6 +1,7 @@
 """Term sizes of linear models: a running error analysis with |X| in place of X.
 
-With u = eps/2, N_i instances and d features of client i, the following bounds hold in units of u for sums in any order:
+With u = eps/2, N_i instances and d features of client i, the following bounds hold in units of u for sums in any order.
+If features are sparse, d is the largest number of stored entries of a row.
 
     logits      a = X x, a sum of d products:                  |â − a| ≤ u L,    L = d |X||x|
     slopes      l'(a) from logits known to u L:                an error of u E', see below
@@ -17,6 +18,7 @@ logits: since |d log σ'/da| ≤ 1 and d log p_c/da = e_c − p,
     binary     |σ(â) − σ(a)|, |σ'(â) − σ'(a)| ≤ σ'(â) e^{uL} uL, and never more than uL/4
     softmax    |p_c(â) − p_c(a)| ≤ p_c(â) e^{4uL} u (L_c + Σ_k p_k(â) L_k), and never more than u max_c L_c / 2
     softplus   |s(ẑ) − s(z)| ≤ σ(ẑ) e^{uZ} uZ, and never more than uZ
+    squared    |(â − y) − (a − y)| ≤ uL
 
 so that a slope that is nearly zero has an error that is nearly zero too.
 
@@ -36,7 +38,8 @@ import numpy as np
 from hgp_ref.backend import Array, Namespace, device, from_host, host_dtype
 from hgp_ref.problems.base import matvec
 from hgp_ref.problems.instances import View
-from hgp_ref.problems.losses import BinaryLoss, Loss, sigmoid, softmax, softplus
+from hgp_ref.problems.losses import BinaryLoss, Loss, SquaredLoss, sigmoid, softmax, softplus
+from hgp_ref.problems.sparse import SparseRows
 from hgp_ref.problems.term_sizes import TermSizes, allowance
 
 if TYPE_CHECKING:
@@ -63,8 +66,23 @@ def loss_errors(loss: Loss, a: Array, L: Array, targets: Array, unit: float, *, 
     """The errors at logits a (..., N, C) known to u L, with `unit` ≥ u."""
     kind = np.finfo(host_dtype(a))
     floor = 2 * float(kind.smallest_normal) / float(kind.eps)  # in units of u: what exp may flush to zero
-    errors = _binary_errors if isinstance(loss, BinaryLoss) else _softmax_errors
-    return errors(loss, a, L, targets, unit, floor, xp)
+    kinds = {BinaryLoss: _binary_errors, SquaredLoss: _squared_errors}
+    return kinds.get(type(loss), _softmax_errors)(loss, a, L, targets, unit, floor, xp)
+
+
+def _squared_errors(
+    loss: Loss, a: Array, L: Array, targets: Array, unit: float, floor: float, xp: Namespace
+) -> LossErrors:
+    slope, value = xp.abs(loss.slope(a, targets, xp=xp)), loss.value(a, targets, xp=xp)
+    slope_error = L + slope  # of the logit, and of the difference
+    largest = slope + unit * slope_error
+    # |ŝ² − s²|/2 ≤ max(|ŝ|, |s|) |ŝ − s|, and the square rounds once
+    value_error = (largest * slope_error)[..., 0] + 2 * value + floor
+
+    def curvature_error(b: Array, c: Any) -> Array:
+        return (c + 1) * b
+
+    return LossErrors(value + unit * value_error, value_error, largest, slope_error, curvature_error)
 
 
 def _binary_errors(
@@ -98,12 +116,9 @@ def _softmax_errors(
     by_logits = xp.where(near, p * growth * (L + xp.sum(p * L, axis=-1, keepdims=True)), 0.5 * most + zero)
     p_error = (2 * ELEMENTARY + C) * p + by_logits + floor
     largest = p + unit * p_error
-    wrong, wrong_error = (
-        xp.where(targets, zero, largest),
-        xp.where(targets, zero, p_error + C * largest),
-    )  # other classes
-    slope = xp.where(targets, xp.sum(wrong, axis=-1, keepdims=True), wrong)
-    slope_error = xp.where(targets, xp.sum(wrong_error, axis=-1, keepdims=True), wrong_error)
+    other, other_error = (xp.where(targets, zero, a) for a in (largest, p_error + C * largest))  # of wrong classes
+    slope = xp.where(targets, xp.sum(other, axis=-1, keepdims=True), other)
+    slope_error = xp.where(targets, xp.sum(other_error, axis=-1, keepdims=True), other_error)
     dominant = p > 0.5  # the class whose b `SoftmaxLoss.curvature_product` subtracts, if there is one
 
     def curvature_error(b: Array, c: Any) -> Array:
@@ -144,13 +159,19 @@ def _largest_slope(slope: Array, L: Array, unit: float, most: float, xp: Namespa
     return xp.where(near, grown, xp.full_like(grown, most))
 
 
+def _longest_sum(features: Any) -> int:
+    """The largest number of terms of a logit: d, or the entries of a sparse row."""
+    return features.longest if isinstance(features, SparseRows) else int(features.shape[-1])
+
+
 class LinearSizes:
     """The sizes of one linear model at (x, lam), full batches."""
 
     def __init__(self, problem: LinearProblem, x: Array, lam: Array) -> None:
         self._problem, self._xp = problem, problem._xp
         self._x, self._lam = self._xp.asarray(x, copy=True), self._xp.asarray(lam, copy=True)
-        self.features = int(problem._train.all.features.shape[-1])  # d
+        self._sparse = isinstance(problem._train.all.features, SparseRows)
+        self.terms = max(_longest_sum(data.all.features) for data in (problem._train, problem._val))
         kind = np.finfo(host_dtype(x))
         self.tiny = float(kind.smallest_normal)
         most = max(int(data.counts.max()) for data in (problem._train, problem._val))
@@ -183,9 +204,9 @@ class LinearSizes:
     def hvp(self, u: Array) -> Array:
         """For X_iᵀ (weight l'' (X_i u)) + rate u.  # (n, d_x)"""
         u, p = self._xp.abs(u), self._problem
-        through_data = self._train.features.shape[-2] < p.dim_x
+        through_data = self._sparse or self._train.features.shape[-2] < p.dim_x
         Hu = self._hvp_data(u) if through_data else matvec(self._hvp_matrix, u, xp=self._xp)
-        return (Hu + (p.dim_x + 3) * self._rate() * u + self.tiny) / self.roundings
+        return (Hu + (self._row + 3) * self._rate() * u + self.tiny) / self.roundings
 
     def cross(self, u: Array) -> Array:
         """For J_i u_i.  # (n, d_λ)"""
@@ -193,15 +214,22 @@ class LinearSizes:
 
     def logits(self, u: Array) -> Array:
         """|X_i| u_i of u ≥ 0, with a bound on underflow.  # (..., n, N, C)"""
-        return self._train.forward(u, xp=self._xp) + self.features * self.tiny
+        return self._train.forward(u, xp=self._xp) + self.terms * self.tiny
 
     def _losses(self, instances: Any) -> tuple[View, LossErrors]:
         """The instances with |X| in place of X, and the errors of their losses."""
         xp, p, whole = self._xp, self._problem, instances.all
-        absolute = View(xp.abs(whole.features), whole.targets, whole.mean, whole.rows)
+        X = whole.features
+        absolute = X.absolute() if isinstance(X, SparseRows) else xp.abs(X)
+        absolute = View(absolute, whole.targets, whole.mean, whole.rows)
         a = whole.forward(self._x, xp=xp)
-        L = self.features * (absolute.forward(xp.abs(self._x), xp=xp) + self.features * self.tiny)
+        L = self.terms * (absolute.forward(xp.abs(self._x), xp=xp) + self.terms * self.tiny)
         return absolute, loss_errors(p._loss, a, L, whole.targets, self.unit, xp=xp)
+
+    @property
+    def _row(self) -> int:
+        """The longest sum of a product H_i u_i along a row: of the Hessian, or of X_i if that is sparse."""
+        return self.terms if self._sparse else self._problem.dim_x
 
     def _counts_of(self, instances: Any) -> Array:
         return from_host(instances.counts[:, None].astype(host_dtype(self._x)), like=self._x)
@@ -220,7 +248,7 @@ class LinearSizes:
 
     def _hvp_data(self, u: Array) -> Array:
         """The size of X_iᵀ (weight l'' (X_i u)) for u ≥ 0.  # (..., n, d_x)"""
-        roundings = (self._counts + WEIGHT + self._problem.dim_x + 2)[..., None]
+        roundings = (self._counts + WEIGHT + self._row + 2)[..., None]
         terms = self._weight[..., None] * self.errors.curvature_error(self.logits(u), roundings)
         return self._train.adjoint(terms, xp=self._xp) + self._counts * self.tiny
 

@@ -2,22 +2,33 @@
 
     binary:   l(a) = log(1 + exp(−s a)), s = 2y − 1         one logit
     softmax:  l(a) = log Σ_c exp(a_c) − a_y                 C logits
+    squared:  l(a) = ½ (a − y)²                             one logit
+
+c₂ and c₃ bound the second and third derivatives along directions of length one. |l'''| is the third central moment of
+a variable whose range is at most 1 (binary) or √2 (softmax), and such a moment over range R is at most R³/(6√3).
 
 Only exponentials of non-positive numbers are taken, so nothing overflows. 1 − p is never formed, so a slope keeps its
-relative accuracy if p is close to 1. Logits are (..., N, C), with C = 1 for the binary loss.
+relative accuracy if p is close to 1. Logits are (..., N, C), with C = 1 for the binary and the squared loss.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from hgp_ref._kernels import cuda
 from hgp_ref.backend import Array, Namespace, device
+
+SKEW = 1 / (6 * math.sqrt(3))  # largest third central moment of a variable with range 1
 
 
 class BinaryLoss:
     """Binary cross-entropy of one logit; targets are the signs s = 2y − 1."""
 
     logits = 1
+    n_classes: int | None = 2
+    c2, c3 = 0.25, SKEW
+    cuda_curvature, cuda_slope = 0, 1  # kinds of the kernel `weigh_logits`
 
     def encode(self, y: Array, *, xp: Namespace) -> Array:
         """Labels (n, N), as floats, to targets (n, N, C)."""
@@ -52,8 +63,11 @@ class BinaryLoss:
 class SoftmaxLoss:
     """Cross-entropy of C >= 2 logits, with the methods of `BinaryLoss`; targets are one-hot booleans."""
 
+    c2, c3 = 0.5, 2 * math.sqrt(2) * SKEW
+    cuda_curvature, cuda_slope = 3, 4
+
     def __init__(self, n_classes: int) -> None:
-        self.logits = n_classes
+        self.logits = self.n_classes = n_classes
 
     def encode(self, y: Array, *, xp: Namespace) -> Array:
         classes = xp.arange(self.logits, dtype=y.dtype, device=device(y))
@@ -68,6 +82,8 @@ class SoftmaxLoss:
         return softplus(rest - label, xp=xp)
 
     def slope(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
+        if cuda.applies(a):
+            return cuda.softmax_slope(a, targets)
         p = xp.where(targets, xp.zeros_like(a), softmax(a, xp=xp))  # of the wrong classes
         return xp.where(targets, -xp.sum(p, axis=-1, keepdims=True), p)
 
@@ -95,7 +111,38 @@ class SoftmaxLoss:
         return identity * xp.sum(products, axis=-1, keepdims=True) - products
 
 
-Loss = BinaryLoss | SoftmaxLoss
+class SquaredLoss:
+    """Half the squared residual of one prediction, with the methods of `BinaryLoss`; targets are any numbers."""
+
+    logits = 1
+    n_classes: int | None = None
+    c2, c3 = 1.0, 0.0
+    cuda_curvature, cuda_slope = 0, 2
+
+    def encode(self, y: Array, *, xp: Namespace) -> Array:
+        return xp.asarray(y, copy=True)[..., None]
+
+    def value(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
+        residual = (a - targets)[..., 0]
+        return 0.5 * (residual * residual)
+
+    def slope(self, a: Array, targets: Array, *, xp: Namespace) -> Array:
+        return a - targets
+
+    def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> Array:
+        return weights[..., None] * xp.ones_like(a)
+
+    def select_curvature(self, unweighted: Array, pick: Callable[[Array], Array], weights: Array) -> Array:
+        return weights[..., None] * pick(unweighted)
+
+    def curvature_product(self, curvature: Array, b: Array, *, xp: Namespace) -> Array:
+        return curvature * b
+
+    def blocks(self, a: Array, *, xp: Namespace) -> Array:
+        return xp.ones_like(a)[..., None]
+
+
+Loss = BinaryLoss | SoftmaxLoss | SquaredLoss
 
 
 def sigmoid(a: Array, *, xp: Namespace) -> Array:

@@ -10,6 +10,10 @@ c = mean ∂l/∂z, ż = J u and ċ = mean (∂²l/∂z²) ż:
 
 The last two share ż. `hvp` costs a tangent pass and a backward tangent pass, `cross` the tangent pass alone, and
 `products` no more than `hvp`.
+
+With curvature="gauss-newton", J is treated as constant: Jᵀ ċ + l2 u in place of ∂²_x g u. The Gauss–Newton matrix
+Jᵀ mean (∂²l/∂z²) J + l2 I is positive semi-definite if l is convex in z, as cross-entropy is for weights λ ≥ 0, and it
+is the Hessian where all slopes ∂l/∂z vanish. The mixture of `PersonalMixture` is not convex in z.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ import numpy as np
 from hgp_ref import _numba, validation
 from hgp_ref.backend import Array, array_namespace, device, host_dtype, is_numpy
 from hgp_ref.neural import Ensemble, Sequential
-from hgp_ref.problems.base import check_argument, check_batch
-from hgp_ref.problems.instances import InstanceProblem, Instances, View, digest, read_instances
+from hgp_ref.problems.base import CURVATURES, check_argument, check_batch
+from hgp_ref.problems.instances import InstanceProblem, Instances, PreparedBatch, View, digest, read_instances
 from hgp_ref.problems.losses import SoftmaxLoss
 from hgp_ref.problems.neural_costs import (
     CrossEntropy,
@@ -57,6 +61,7 @@ class NeuralProblem(InstanceProblem):
     X_val, y_val : the data of f; by default the training data.
     outer : l'; by default `cost`.
     l2, outer_l2 : rates of the L2 terms on x and on λ.
+    curvature : "hessian", or "gauss-newton" for products with the Gauss–Newton matrix in place of ∂²_x g_i.
 
     Examples
     --------
@@ -70,7 +75,9 @@ class NeuralProblem(InstanceProblem):
     broadcasts = False
 
     def __init__(self, model: Model, cost: NeuralCost, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *,
-                 outer: NeuralCost | None = None, l2: float = 0.0, outer_l2: float = 0.0) -> None:  # fmt: skip
+                 outer: NeuralCost | None = None, l2: float = 0.0, outer_l2: float = 0.0,
+                 curvature: str = "hessian") -> None:  # fmt: skip
+        self.curvature = validation.choice("curvature", curvature, CURVATURES)
         if (X_val is None) != (y_val is None):
             raise ValueError(
                 f"X_val and y_val must be passed together, got {'X_val' if X_val is None else 'y_val'}=None"
@@ -134,14 +141,30 @@ class NeuralProblem(InstanceProblem):
         f_x, f_lam = self._parts_of(self._val).map(work, x, x.shape, lam.shape)
         return f_x, f_lam
 
+    def validation_grad(self, x: Array, lam: Array, batch: Array) -> Array:
+        """The gradient of the mean of l' on a mini-batch (n, b) of validation instances.  # (n, d_x)"""
+        self._enter(x, lam)
+        check_batch(batch, x, self.n_clients)
+
+        def work(part: Part, out: Array | None) -> tuple[Array]:
+            tape = self.model.forward(x[part.clients, :], part.images)
+            c = self.weighted_slope(self.outer, tape.output, lam[part.clients, :], part.view)
+            return (tape.backward(c, out),)
+
+        return Parts(self.model, self._val, self._val.select(batch, xp=self._xp)).map(work, x, x.shape)[0]
+
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
         """Second derivatives at (x, λ)."""
         return NeuralLinearization(self, x, lam, self._enter(x, lam, batch))
 
     @property
     def term_sizes(self) -> Callable[[Array, Array], TermSizes] | None:
-        """The function (x, lam) ↦ `TermSizes`; None with a cost or a layer that is not from this package."""
-        return self._term_sizes if sizes_known(self.model, self.cost, self.outer) else None
+        """The function (x, lam) ↦ `TermSizes`; None with a cost or a layer that is not from this package.
+
+        None with Gauss–Newton products, too, whose rounding errors are not analysed.
+        """
+        known = self.curvature == "hessian" and sizes_known(self.model, self.cost, self.outer)
+        return self._term_sizes if known else None
 
     def _term_sizes(self, x: Array, lam: Array, lam_roundings: int = 0) -> TermSizes:
         """`lam_roundings`: how many roundings λ itself has gone through, 0 if it is exact."""
@@ -155,7 +178,7 @@ class NeuralProblem(InstanceProblem):
             raise ValueError("X and y must be passed together, got X=None")
         data = self._val if X is None else read_images(self.model, X, y, self.cost.loss, ("X", "y"))
         if len(data.counts) != self.n_clients:
-            raise ValueError(f"X must have {self.n_clients} clients as the problem, got {len(data.counts)}")
+            raise ValueError(f"X must have {self.n_clients} clients like the problem, got {len(data.counts)}")
         xp = self._xp
 
         def work(part: Part, out: Array | None) -> tuple[Array]:
@@ -188,7 +211,7 @@ class NeuralProblem(InstanceProblem):
             "lam": check_argument("lam", lam, like, (n, self.dim_lam), "n_clients, dim_lam"),
         }
         if batch is not None:
-            leads["batch"] = check_batch(batch, like, n)
+            leads["batch"] = batch.shape[:-2] if isinstance(batch, PreparedBatch) else check_batch(batch, like, n)
         for name, lead in leads.items():
             if lead:
                 raise ValueError(f"{name} must have no leading run axes, got {lead}; call once for each run")
@@ -251,12 +274,15 @@ class PartAtPoint:
         self._adjoint: Any = None
 
     def hvp(self, u: Array, tangent: Any, out: Array | None) -> Array:
-        """(Jᵀ c)˙ + l2 u.  # (n, d_x)"""
+        """(Jᵀ c)˙ + l2 u, or Jᵀ ċ + l2 u.  # (n, d_x)"""
         problem, z, view = self._problem, self.tape.output, self._view
+        c_dot = evaluate(problem.cost, "curvature", z, self._lam, view, tangent.output, xp=problem._xp)
+        c_dot = weighted(view.mean, c_dot)
+        if problem.curvature == "gauss-newton":
+            return _add_scaled(self.tape.backward(c_dot, out), problem.l2, u)
         if self._adjoint is None:
             self._adjoint = self.tape.adjoint(problem.weighted_slope(problem.cost, z, self._lam, view))
-        curvature = evaluate(problem.cost, "curvature", z, self._lam, view, tangent.output, xp=problem._xp)
-        return _add_scaled(self._adjoint.tangent(tangent, weighted(view.mean, curvature), out), problem.l2, u)
+        return _add_scaled(self._adjoint.tangent(tangent, c_dot, out), problem.l2, u)
 
     def cross(self, tangent: Any) -> Array:
         """Σ_k mean_k (∂²l_k/∂λ∂z) ż_k.  # (n, d_λ)"""
@@ -280,8 +306,8 @@ def _add_scaled(total: Array, factor: float, x: Array) -> Array:
 class PersonalProblem(NeuralProblem):
     """Clients train one network together, and each has a personal λ_i of its outputs.
 
-    Parameters as of `NeuralProblem`: f_i is the mean loss on training instances (or on X_val, y_val), plus the L2 term
-    (outer_l2/2)|λ_i|².
+    Parameters are those of `NeuralProblem`. f_i is the mean loss on training instances (or on X_val, y_val), plus the
+    L2 term (outer_l2/2)|λ_i|².
     """
 
     weighs_instances = False
@@ -291,7 +317,7 @@ class PersonalBias(PersonalProblem):
     """Each client adds λ_i to the logits of the common network.
 
     With the class frequencies p_i at the client and p̄ at all, λ_i = log p_i − log p̄ is Bayes' rule for changed class
-    frequencies. Parameters as of `NeuralProblem`.
+    frequencies. Parameters are those of `NeuralProblem`.
 
     Examples
     --------
@@ -303,9 +329,10 @@ class PersonalBias(PersonalProblem):
     """
 
     def __init__(self, model: Sequential, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *, l2: float = 1e-3,
-                 outer_l2: float = 1e-3) -> None:  # fmt: skip
+                 outer_l2: float = 1e-3, curvature: str = "hessian") -> None:  # fmt: skip
         classes = classes_of(model)
-        super().__init__(model, ShiftedCrossEntropy(classes, classes), X, y, X_val, y_val, l2=l2, outer_l2=outer_l2)
+        options: dict[str, Any] = {"l2": l2, "outer_l2": outer_l2, "curvature": curvature}
+        super().__init__(model, ShiftedCrossEntropy(classes, classes), X, y, X_val, y_val, **options)
 
 
 class PersonalMask(PersonalProblem):
@@ -325,11 +352,12 @@ class PersonalMask(PersonalProblem):
     """
 
     def __init__(self, model: Sequential, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *, l2: float = 1e-3,
-                 outer_l2: float = 1e-3, scale: float | None = None) -> None:  # fmt: skip
+                 outer_l2: float = 1e-3, scale: float | None = None,
+                 curvature: str = "hessian") -> None:  # fmt: skip
         classes = classes_of(model)
         self.scale = float(classes) if scale is None else validation.positive("scale", scale)
         cost = MaskedCrossEntropy(classes, self.scale)
-        super().__init__(model, cost, X, y, X_val, y_val, l2=l2, outer_l2=outer_l2)
+        super().__init__(model, cost, X, y, X_val, y_val, l2=l2, outer_l2=outer_l2, curvature=curvature)
 
 
 class PersonalMixture(PersonalProblem):
@@ -371,7 +399,7 @@ class NeuralInstanceWeights(NeuralProblem):
     """Influence of training instances on a network: g_i = (1/N_i) Σ_k λ_ik CE_ik + (l2/2)|x|², f_i the validation loss.
 
     λ is (n, N_max); at λ = 1 the inner cost is the usual mean. Columns beyond N_i are padding with zero derivative. A
-    mini-batch cost is the mean over the batch of λ_ik CE_ik, plus the L2 term. Parameters as of `NeuralProblem`.
+    mini-batch cost is the mean over the batch of λ_ik CE_ik, plus the L2 term. Parameters are those of `NeuralProblem`.
 
     Examples
     --------
@@ -383,10 +411,11 @@ class NeuralInstanceWeights(NeuralProblem):
 
     weighs_instances = True
 
-    def __init__(self, model: Sequential, X: Any, y: Any, X_val: Any, y_val: Any, l2: float = 1e-3) -> None:
+    def __init__(self, model: Sequential, X: Any, y: Any, X_val: Any, y_val: Any, l2: float = 1e-3, *,
+                 curvature: str = "hessian") -> None:  # fmt: skip
         classes, longest = classes_of(model), _longest_of("X", X)
         cost, outer = WeightedCrossEntropy(classes, longest), CrossEntropy(classes, longest)
-        super().__init__(model, cost, X, y, X_val, y_val, outer=outer, l2=l2)
+        super().__init__(model, cost, X, y, X_val, y_val, outer=outer, l2=l2, curvature=curvature)
 
 
 # ---------------------------------------------------------------------------------- clients in parts that fit in memory
@@ -503,9 +532,9 @@ def _is_array(X: Any) -> bool:
 
 def _flat(name: str, a: Array, shape: tuple[int, ...], leading: int) -> Array:
     if not _is_array(a) or tuple(a.shape[leading:]) != shape or a.ndim != leading + len(shape):
-        found = f"shape {tuple(a.shape)}" if _is_array(a) else type(a).__name__
+        received = f"shape {tuple(a.shape)}" if _is_array(a) else type(a).__name__
         letters = ("n, N" if leading == 2 else "N_i") + ", " + ", ".join(map(str, shape))
-        raise ValueError(f"{name} must have shape ({letters}) as the model's input, got {found}")
+        raise ValueError(f"{name} must have shape ({letters}) as the model's input, got {received}")
     return array_namespace(a).reshape(a, (*a.shape[:leading], math.prod(shape)))
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from hgp_ref import validation
+from hgp_ref._kernels import cuda
 from hgp_ref.backend import Array, Namespace, device
 from hgp_ref.problems.base import read_only
 from hgp_ref.problems.instances import View
@@ -97,6 +98,8 @@ class NeuralCost(ABC):
 
     def softmax_curvature(self, a: Array, a_dot: Array, xp: Namespace) -> Array:
         """(∂²CE/∂a²) ȧ = (diag(p) − p pᵀ) ȧ at logits a.  # like a"""
+        if cuda.applies(a):
+            return cuda.softmax_curvature(a, a_dot)
         return self.loss.curvature_product(self.loss.curvature(a, xp.ones_like(a[..., 0]), xp=xp), a_dot, xp=xp)
 
 
@@ -312,6 +315,8 @@ class WeightedCrossEntropy(NeuralCost):
         """λ of the instances of `view`.  # (n, N)"""
         if view.index is None:
             return lam[:, : view.mean.shape[1]]
+        if cuda.applies(lam):
+            return cuda.gather_columns(lam, view.index)
         return xp.take_along_axis(lam, view.index, axis=-1)
 
     def _weights_adjoint(self, values: Array, view: View, xp: Namespace) -> Array:
@@ -320,6 +325,8 @@ class WeightedCrossEntropy(NeuralCost):
         if view.index is None:
             padding = xp.zeros((n, self.dim_lam - N), dtype=values.dtype, device=device(values))
             return xp.concat([values, padding], axis=1)
+        if cuda.applies(values):
+            return cuda.add_columns(values, view.index, self.dim_lam)
         numbers = xp.arange(self.dim_lam, dtype=xp.int64, device=device(values))
         one_hot = xp.astype(view.index[..., None] == numbers, values.dtype)  # (n, b, d_λ)
         return xp.matmul(values[:, None, :], one_hot)[:, 0, :]

@@ -116,7 +116,7 @@ class Quadratic(Portable, FullProblem):
 
     def _check(self, x: Array, lam: Array, batch: Array | None = None) -> tuple[int, ...]:
         if batch is not None:
-            raise ValueError("batch must be None, a Quadratic has no instances")
+            raise ValueError("batch must be None for a Quadratic, which has no instances, got an array")
         return run_axes(
             x=check_argument("x", x, self._A, (self.n_clients, self.dim_x), "n_clients, dim_x"),
             lam=check_argument("lam", lam, self._A, (self.n_clients, self.dim_lam), "n_clients, dim_lam"),
@@ -186,9 +186,12 @@ class Quadratic(Portable, FullProblem):
         part.n_clients = len(part.clients)
         return part
 
-    def to(self, target: Any, dtype: Any = None) -> Quadratic:
-        """The same problem in another library (its name, or one of its arrays) and, optionally, another dtype."""
-        other = self._with(array_mover(target, dtype))
+    def to(self, target: Any, dtype: Any = None, device: Any = None) -> Quadratic:
+        """The same problem in another library (its name, or one of its arrays), and optionally another dtype.
+
+        `device` chooses the device of a library given by its name, as in `hgp.backend.get_backend`.
+        """
+        other = self._with(array_mover(target, dtype, device))
         other._xp = validation.same_kind(A=other._A)
         return other
 
@@ -234,7 +237,10 @@ class QuadraticLinearization:
 
     def hvp(self, u: Array) -> Array:
         """A_i u_i.  # (n, d_x)"""
-        return self._apply(self._problem._A, u)
+        A, b = self._problem._A, self._problem._b
+        if type(u) is np.ndarray and (u.shape, u.dtype, self._lead) == (b.shape, b.dtype, ()):
+            return (A @ u[..., None])[..., 0]  # the common case
+        return self._apply(A, u)
 
     def cross(self, u: Array) -> Array:
         """C_i u_i.  # (n, d_λ)"""
@@ -246,8 +252,6 @@ class QuadraticLinearization:
 
     def _apply(self, matrix: Array, u: Array) -> Array:
         p = self._problem
-        if type(u) is np.ndarray and u.shape == p._b.shape and u.dtype == p._b.dtype and not self._lead:
-            return (matrix @ u[..., None])[..., 0]  # the common case
         lead = check_argument("u", u, p._A, (p.n_clients, p.dim_x), "n_clients, dim_x")
         return expand(matvec(matrix, u, xp=p._xp), run_axes(point=self._lead, u=lead), 2, xp=p._xp)
 

@@ -17,54 +17,70 @@ Two mistakes would give derivatives that are wrong without an error, so they are
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, get_backend, to_host
-from hgp_ref.problems.base import Clients, check_batch, client_indices
+from hgp_ref.problems.base import CURVATURES, Clients, array_mover, check_batch, client_indices
 from hgp_ref.problems.instances import digest, require_existing
-from hgp_ref.validation import check_memory, returned_array
+from hgp_ref.problems.torch_data import Data, TorchInstances, of_datasets, read_instances
+from hgp_ref.validation import Function, Optional, check_memory, checked, returned_array
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
 Cost = Callable[..., Array]
-Loss = Callable[[Array, Array, Array], Array]
-Penalty = Callable[[Array, Array], Array]
+Loss = Callable[..., Array]  # (outputs, y) or (outputs, y, lam) ↦ (N,)
+Penalty = Callable[..., Array]  # (x) or (x, lam) ↦ ()
 ClientsAndCosts = tuple[slice, str, Cost]  # clients, whose they are ("client 3's"), and (x, lam) ↦ their costs (k,)
 
 
 @overload
 def from_torch(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
-               counts: Sequence[int] | np.ndarray | None = None) -> TorchProblem: ...  # fmt: skip
+               counts: Sequence[int] | np.ndarray | None = None,
+               curvature: str = "hessian") -> TorchProblem: ...  # fmt: skip
 
 
 @overload
-def from_torch(module: Module, loss: Loss, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *, dim_lam: int,
-               outer_loss: Loss | None = None, penalty: Penalty | None = None, outer_penalty: Penalty | None = None,
-               chunk: int | None = None) -> TorchModuleProblem: ...  # fmt: skip
+def from_torch(module: Module, loss: Loss, X: Any, y: Any = None, X_val: Any = None, y_val: Any = None, *,
+               dim_lam: int | None = None, outer_loss: Loss | None = None, penalty: Penalty | None = None,
+               outer_penalty: Penalty | None = None, chunk: int | None = None,
+               curvature: str = "hessian") -> TorchModuleProblem: ...  # fmt: skip
 
 
 def from_torch(*args: Any, **options: Any) -> Any:
     """A problem from costs on torch tensors, or from a torch.nn.Module and the data of the clients that train it.
 
-    from_torch(inner_cost, outer_cost, n_clients, dim_x, dim_lam, *, counts=None): costs as above. counts (n,) are the
-    instances of each client, needed for mini-batches.
+    from_torch(inner_cost, outer_cost, n_clients, dim_x, dim_lam, *, counts=None, curvature="hessian"): costs as above.
+    counts (n,) are the instances of each client, needed for mini-batches.
 
-    from_torch(module, loss, X, y, X_val=None, y_val=None, *, dim_lam, outer_loss=None, penalty=None,
-    outer_penalty=None, chunk=None): one call of torch.func's vmap computes all clients. λ enters as you write it:
+    from_torch(module, loss, X, y=None, X_val=None, y_val=None, *, dim_lam=None, outer_loss=None, penalty=None,
+    outer_penalty=None, chunk=None, curvature="hessian"): one call of torch.func's vmap computes all clients. Without
+    dim_lam, λ weighs the training instances, as `influence` needs it:
 
-        loss(outputs, y, lam) -> (N,)    one number per instance; g_i is their mean. outputs (N, ...) of the module on
-                                         N instances of one client, their y (N, ...), lam (dim_lam,)
-        penalty(x, lam) -> scalar        added to g_i; x (dim_x,) are the module's parameters in PyTorch's order
+        loss(outputs, y) -> (N,)    one number per instance; g_i is the mean of λ_ik loss_k. outputs (N, ...) of the
+                                    module on N instances of one client, their y (N, ...)
+        penalty(x) -> scalar        added to g_i; x (dim_x,) are the module's parameters in PyTorch's order
 
-    f_i is the mean of outer_loss (default: `loss`) over X_val, y_val (default: X, y), plus outer_penalty. X and y are
-    arrays (n, N, ...) or lists of n arrays (N_i, ...) of PyTorch or NumPy. An instance that needs a λ of its own can
-    carry its number in y. At most `chunk` clients share a call (default: all); memory for gradients grows with it.
+    With dim_lam, λ enters as you write it: loss(outputs, y, lam) and penalty(x, lam) with lam (dim_lam,), and g_i is
+    the mean loss plus the penalty. In both cases f_i is the mean of outer_loss (default: `loss`) over X_val, y_val
+    (default: X, y), plus outer_penalty.
+
+    X and y are arrays (n, N, ...) or lists of n arrays (N_i, ...) of PyTorch or NumPy. Or X is a list of n Datasets or
+    DataLoaders of pairs (input, label), and y is None. Such data are not copied: clients that are Subsets of one
+    Dataset share it, and instances are read when they are needed, those of a mini-batch alone with `batches=`. They
+    have fixed numbers, so a DataLoader must not shuffle. At most `chunk` clients share a call (default: all); memory
+    for gradients grows with it. `to("torch", dtype, device)` moves data and module.
+
+    With curvature="gauss-newton" the derivatives of the module count as constant in second derivatives along x. With
+    J = ∂outputs/∂x the products are Jᵀ (∂²loss/∂outputs²) J u plus those with the Hessian of the penalty, positive
+    semi-definite if loss and penalty are convex. Costs that are functions of one client must then be a `Composite`.
 
     Parameters with requires_grad=False are not part of x. The module runs in the mode it is in (train or eval). Modules
     that draw random numbers are refused. So are modules whose output for an instance depends on other instances, such
@@ -80,6 +96,13 @@ def from_torch(*args: Any, **options: Any) -> Any:
     >>> problem = hgp.problems.from_torch(inner, lambda i, x, lam: x.sum(), n_clients=2, dim_x=3, dim_lam=1)
     >>> tuple(problem.inner_grad(torch.ones(2, 3), torch.zeros(2, 1)).shape)
     (2, 3)
+
+    A module, with a weight on each of the five training instances of two clients:
+
+    >>> X, y = torch.randn(2, 5, 4), torch.randint(3, (2, 5))
+    >>> cross_entropy = lambda outputs, y: torch.nn.functional.cross_entropy(outputs, y, reduction="none")
+    >>> hgp.problems.from_torch(torch.nn.Linear(4, 3), cross_entropy, X, y, penalty=lambda x: 0.1 * (x @ x))
+    <TorchModuleProblem of a Linear: n_clients=2, dim_x=15, dim_lam=5>
     """
     get_backend("torch")  # an ImportError that names the extra
     import torch
@@ -87,18 +110,56 @@ def from_torch(*args: Any, **options: Any) -> Any:
     first = args[0] if args else options.get("module")
     third = args[2] if len(args) > 2 else None
     sized = "n_clients" in options or (hasattr(third, "__index__") and not hasattr(third, "shape"))
-    if isinstance(first, torch.nn.Module) and not sized:  # a module may also be a cost
-        return TorchModuleProblem(*args, **options)
-    if "X" in options or hasattr(third, "shape") or isinstance(third, list | tuple):
+    of_module = isinstance(first, torch.nn.Module) and not sized  # a module may also be a cost
+    if not of_module and ("X" in options or hasattr(third, "shape") or isinstance(third, list | tuple)):
         raise TypeError(f"module must be a torch.nn.Module with data X, got {type(first).__name__}")
-    return TorchProblem(*args, **options)
+    kind: Any = TorchModuleProblem if of_module else TorchProblem
+    try:
+        inspect.signature(kind).bind(*args, **options)
+    except TypeError as error:
+        form = "module, loss, X, y, ..." if of_module else "inner_cost, outer_cost, n_clients, dim_x, dim_lam, ..."
+        raise TypeError(f"from_torch({form}): {error}") from None
+    return kind(*args, **options)
+
+
+@checked(outputs=Function(), loss=Function(), penalty=Optional(Function()))
+@dataclass(frozen=True)
+class Composite:
+    """An inner cost whose model and loss are separate functions, as the Gauss–Newton matrix needs them,
+
+        g_i(x, λ_i) = loss(i, outputs(i, x, batch), lam, batch) + penalty(i, x, lam).
+
+    With J = ∂outputs/∂x, curvature="gauss-newton" of `from_torch` and `from_jax` multiplies by Jᵀ (∂²loss/∂z²) J plus
+    the Hessian of the penalty. This is positive semi-definite if the loss is convex in z and the penalty in x.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> cost = hgp.problems.Composite(
+    ...     outputs=lambda i, x, batch=None: jnp.tanh(x) * jnp.arange(1.0, 4.0),
+    ...     loss=lambda i, z, lam, batch=None: jnp.sum((z - lam) ** 2) / 2,
+    ... )
+    >>> problem = hgp.problems.from_jax(cost, lambda i, x, lam: jnp.sum(x), 2, 3, 3, curvature="gauss-newton")
+    >>> bool((problem.linearize(jnp.ones((2, 3)), jnp.zeros((2, 3))).hvp(jnp.ones((2, 3))) > 0).all())
+    True
+    """
+
+    outputs: Callable[..., Any]
+    loss: Callable[..., Any]
+    penalty: Callable[..., Any] | None = None
+
+    def __call__(self, i: int, x: Array, lam: Array, batch: Any = None) -> Array:
+        """g_i."""
+        data = self.loss(i, self.outputs(i, x, batch), lam, batch)
+        return data if self.penalty is None else data + self.penalty(i, x, lam)
 
 
 class ClientCosts:
     """Costs of single clients as a problem, for PyTorch and JAX: sizes, validation and restriction."""
 
     def __init__(self, inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int,
-                 counts: Sequence[int] | np.ndarray | None = None) -> None:  # fmt: skip
+                 counts: Sequence[int] | np.ndarray | None = None, curvature: str = "hessian") -> None:  # fmt: skip
+        self.curvature = validation.choice("curvature", curvature, CURVATURES)
         for name, cost in (("inner_cost", inner_cost), ("outer_cost", outer_cost)):
             if not callable(cost):
                 raise TypeError(f"{name} must be a function, got {type(cost).__name__}")
@@ -126,7 +187,7 @@ class ClientCosts:
         if batch is None:
             return
         if self.counts is None:
-            raise ValueError("batch must be None, the problem was made without counts; pass counts=...")
+            raise ValueError("batch must be None for a problem without counts, got an array; pass counts=...")
         if check_batch(batch, x, self.n_clients):
             raise ValueError(f"batch must have shape ({self.n_clients}, b), b >= 1, got {tuple(batch.shape)}")
         require_existing(to_host(batch), self.counts)  # JAX would use the last instance in place of a missing one
@@ -141,6 +202,15 @@ class ClientCosts:
         if name == "outer_cost":
             return scalar_cost(name, number, self._outer(number, x, lam))
         return scalar_cost(name, number, self._inner(number, x, lam, None if batch is None else batch[i]))
+
+
+def require_composite(inner_cost: Cost, curvature: str) -> None:
+    """TypeError if Gauss–Newton products are asked for, but the cost is one function."""
+    if curvature == "gauss-newton" and not isinstance(inner_cost, Composite):
+        raise TypeError(
+            "inner_cost must be a hgp.problems.Composite(outputs, loss) for curvature='gauss-newton', got "
+            f"{type(inner_cost).__name__}"
+        )
 
 
 def scalar_cost(name: str, client: int | str, cost: Array) -> Array:
@@ -301,7 +371,14 @@ class TorchCosts(ClientCosts):
 
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> TorchLinearization:
         """The gradient with its graph, which is differentiated once more for each vector."""
-        return TorchLinearization(self, list(self._points("inner_cost", x, lam, batch)))
+        groups = list(self._points("inner_cost", x, lam, batch))
+        if self.curvature == "hessian":
+            return TorchLinearization(self, groups)
+        return GaussNewtonLinearization(self, groups, list(self._composites(x.detach(), lam.detach(), batch)))
+
+    def _composites(self, x: Array, lam: Array, batch: Array | None) -> Iterator[Factors]:
+        """All clients in order, with their outputs, losses and penalties as functions."""
+        raise NotImplementedError
 
     def _costs(self, name: str, x: Array, lam: Array, batch: Array | None = None) -> Array:
         import torch
@@ -378,15 +455,80 @@ class TorchLinearization:
         size = Hu.norm(dim=1) * v.norm(dim=1) + u.norm(dim=1) * Hv.norm(dim=1)
         if bool((difference > torch.finfo(u.dtype).eps ** 0.5 * size).any()):
             raise RuntimeError(
-                "inner_cost: its second derivative by PyTorch is not symmetric, so an operation in it has a wrong one "
-                "(weight_norm has in PyTorch 2.13); use operations that can be differentiated twice"
+                "inner_cost: the Hessian from PyTorch is not symmetric, so some operation has a wrong second "
+                "derivative (weight_norm does in PyTorch 2.13); use operations that can be differentiated twice"
             )
         self._problem._symmetric = True
         return Hu
 
 
+@dataclass(frozen=True)
+class Factors:
+    """Neighbouring clients whose rows x have outputs z(x), a total loss of z, and a total penalty on x."""
+
+    x: Array
+    outputs: Callable[[Array], Array]
+    loss: Callable[[Array], Array]
+    penalty: Callable[[Array], Array] | None
+
+    def product(self, u: Array) -> Array:
+        """Jᵀ (∂²loss/∂z²) J u + ∂²penalty u, by derivatives in reverse mode alone, which every module has."""
+        from torch.func import grad, vjp
+
+        pulled: Any = vjp(self.outputs, self.x)
+        z, pull = pulled
+        (Ju,) = vjp(lambda c: pull(c)[0], z.detach())[1](u)  # c ↦ Jᵀ c is linear, and its transpose is J
+        (c_dot,) = vjp(grad(self.loss), z.detach())[1](Ju)
+        (product,) = pull(c_dot)
+        if self.penalty is None:
+            return product.detach()
+        return (product + vjp(grad(self.penalty), self.x)[1](u)[0]).detach()
+
+
+class GaussNewtonLinearization(TorchLinearization):
+    """Products with the Gauss–Newton matrix, and J_i u_i as before."""
+
+    def __init__(self, problem: TorchCosts, groups: list[Group], factors: list[Factors]) -> None:
+        super().__init__(problem, groups)
+        self._factors = factors
+
+    def hvp(self, u: Array) -> Array:
+        """The Gauss–Newton matrix of each client times u_i.  # (n, d_x)"""
+        import torch
+
+        validation.same_kind(x=self._factors[0].x, u=u)
+        self._problem._check_shape("u", u, self._problem.dim_x)
+        parts = u.detach().split([len(part.x) for part in self._factors])
+        return torch.cat([factors.product(part) for factors, part in zip(self._factors, parts, strict=True)])
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u)."""
+        return self.hvp(u), self.cross(u)
+
+
 class TorchProblem(TorchCosts):
     """Costs as functions of one client; see `from_torch`. Each client has leaves of its own."""
+
+    def __init__(self, inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
+                 counts: Sequence[int] | np.ndarray | None = None, curvature: str = "hessian") -> None:  # fmt: skip
+        require_composite(inner_cost, curvature)
+        super().__init__(inner_cost, outer_cost, n_clients, dim_x, dim_lam, counts, curvature)
+
+    def _composites(self, x: Array, lam: Array, batch: Array | None) -> Iterator[Factors]:
+        cost: Any = self._inner
+        for i in range(self.n_clients):
+            number, chosen = int(self.clients[i]), None if batch is None else batch[i][batch[i] >= 0]
+
+            def outputs(x: Array, number: int = number, chosen: Any = chosen) -> Array:
+                return cost.outputs(number, x[0], chosen)
+
+            def loss(z: Array, i: int = i, number: int = number, chosen: Any = chosen) -> Array:
+                return cost.loss(number, z, lam[i], chosen)
+
+            def penalty(x: Array, i: int = i, number: int = number) -> Array:
+                return cost.penalty(number, x[0], lam[i])
+
+            yield Factors(x[i : i + 1], outputs, loss, None if cost.penalty is None else penalty)
 
     def _groups(self, name: str, x: Array, batch: Array | None) -> Iterator[list[ClientsAndCosts]]:
         indices = None if batch is None else [row[row >= 0] for row in batch]
@@ -406,34 +548,44 @@ class TorchModuleProblem(TorchCosts):
         g_i(x_i, λ_i) = Σ_k mean_ik loss(net(X_i; x_i), y_i, λ_i)_k + penalty(x_i, λ_i)
         f_i(x_i, λ_i) = Σ_k mean'_ik outer_loss(net(X'_i; x_i), y'_i, λ_i)_k + outer_penalty(x_i, λ_i)
 
-    x_i holds the trained parameters in the order of `torch.nn.utils.parameters_to_vector`.
+    Without dim_lam, λ_ik weighs instance k and is not an argument of the functions. x_i holds the trained parameters in
+    the order of `torch.nn.utils.parameters_to_vector`.
     """
 
-    def __init__(self, module: Module, loss: Loss, X: Any, y: Any, X_val: Any = None, y_val: Any = None, *,
-                 dim_lam: int, outer_loss: Loss | None = None, penalty: Penalty | None = None,
-                 outer_penalty: Penalty | None = None, chunk: int | None = None) -> None:  # fmt: skip
+    def __init__(self, module: Module, loss: Loss, X: Any, y: Any = None, X_val: Any = None, y_val: Any = None, *,
+                 dim_lam: int | None = None, outer_loss: Loss | None = None, penalty: Penalty | None = None,
+                 outer_penalty: Penalty | None = None, chunk: int | None = None,
+                 curvature: str = "hessian") -> None:  # fmt: skip
         functions = {"loss": loss, "outer_loss": outer_loss, "penalty": penalty, "outer_penalty": outer_penalty}
+        self.weighs_instances: bool | None = True if dim_lam is None else None  # None: see `Problem`
         for name, function in functions.items():
             if not callable(function) and (function is not None or name == "loss"):
                 raise TypeError(f"{name} must be a function, got {type(function).__name__}")
-        if (X_val is None) != (y_val is None):
+            if self.weighs_instances and function is not None:
+                _require_arguments(name, function, ("x",) if "penalty" in name else ("outputs", "y"))
+        if (X_val is None) != (y_val is None) and not of_datasets(X_val):
             missing = "X_val" if X_val is None else "y_val"
             raise ValueError(f"X_val and y_val must be passed together, got {missing}=None")
-        self.module, self._trained = module, _trained(module)
-        self._slots = _slots(module, self._trained)
         self.chunk = None if chunk is None else validation.integer("chunk", chunk)
-        train = read_tensors(("X", "y"), X, y)
-        val = train if X_val is None else read_tensors(("X_val", "y_val"), X_val, y_val)
-        if len(val.X) != len(train.X):
-            raise ValueError(f"X_val must have {len(train.X)} clients as X, got {len(val.X)}")
+        self._set_module(module)
+        train = read_instances(("X", "y"), X, y)
+        val = train if X_val is None else read_instances(("X_val", "y_val"), X_val, y_val)
+        if len(val.counts) != len(train.counts):
+            raise ValueError(f"X_val must have {len(train.counts)} clients like X, got {len(val.counts)}")
         dim_x = sum(p.numel() for p in self._trained)
         if dim_x == 0:
-            raise ValueError(f"module must have parameters to train, got {type(module).__name__} without")
-        self._data = {"inner_cost": train, "outer_cost": val}
+            raise ValueError(f"module must have parameters to train, got {type(module).__name__}, which has none")
+        self._data: dict[str, Data] = {"inner_cost": train, "outer_cost": val}
         self._losses = {"inner_cost": loss, "outer_cost": outer_loss or loss}
         self._penalties = {"inner_cost": penalty, "outer_cost": outer_penalty}
         self._separable: set[str] = set()  # costs whose instances were found not to depend on each other
-        super().__init__(loss, outer_loss or loss, len(train.X), dim_x, dim_lam, to_host(train.counts))
+        if dim_lam is None:
+            dim_lam = int(train.counts.max())
+        super().__init__(loss, outer_loss or loss, len(train.counts), dim_x, dim_lam, train.counts, curvature)
+
+    def _set_module(self, module: Module) -> None:
+        self.module, self._trained = module, _trained(module)
+        self._slots = _slots(module, self._trained)
 
     def __repr__(self) -> str:
         sizes = f"n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}"
@@ -448,7 +600,24 @@ class TorchModuleProblem(TorchCosts):
 
     def data_digest(self) -> str:
         """SHA-256 of the clients' data. The module and the losses are functions and do not enter."""
-        return digest(self, *(part for data in self._data.values() for part in (data.X, data.y, to_host(data.counts))))
+        clients = ([data[i : i + 1] for i in range(self.n_clients)] for data in self._data.values())
+        return digest(self, *(digest(self, *client.clients()[0]) for part in clients for client in part))
+
+    def to(self, target: Any, dtype: Any = None, device: Any = None) -> TorchModuleProblem:
+        """The same problem with its data and a copy of its module on another device, or of another dtype.
+
+        `target` is "torch" or a tensor; `device` belongs to "torch", as in `hgp.backend.get_backend`.
+        """
+        import torch
+
+        move = array_mover(target, dtype, device)
+        parameters = move(self._trained[0])
+        if not isinstance(parameters, torch.Tensor):
+            raise TypeError(f"target must be 'torch' or a tensor, since the module runs in PyTorch, got {target!r}")
+        other = copy.copy(self)
+        other._set_module(copy.deepcopy(self.module).to(device=parameters.device, dtype=parameters.dtype))
+        other._data = {name: data.to(move) for name, data in self._data.items()}
+        return other
 
     def restrict(self, clients: Clients) -> TorchModuleProblem:
         """The same problem for some of its clients, a slice or indices."""
@@ -456,6 +625,17 @@ class TorchModuleProblem(TorchCosts):
         which = client_indices(clients, self.n_clients)
         part._data = {name: data[which] for name, data in self._data.items()}
         return part
+
+    @property
+    def validation_counts(self) -> np.ndarray:
+        """Validation instances of each client, on the host.  # (n,)"""
+        return self._data["outer_cost"].counts
+
+    def validation_grad(self, x: Array, lam: Array, batch: Array) -> Array:
+        """The gradient of the mean of outer_loss on a mini-batch (n, b) of validation instances.  # (n, d_x)"""
+        alone = copy.copy(self)
+        alone.counts, alone._penalties = self.validation_counts, {**self._penalties, "outer_cost": None}
+        return alone._gradients("outer_cost", ("x",), x, lam, batch)[0]
 
     def _groups(self, name: str, x: Array, batch: Array | None) -> Iterator[list[ClientsAndCosts]]:
         whole = self._data[name]
@@ -471,20 +651,46 @@ class TorchModuleProblem(TorchCosts):
             data = whole[clients].select(None if batch is None else batch[clients])
             yield [(clients, "the", costs_of(data))]
 
+    def _composites(self, x: Array, lam: Array, batch: Array | None) -> Iterator[Factors]:
+        from torch.func import vmap
+
+        whole, penalty = self._data["inner_cost"], self._penalties["inner_cost"]
+        size = self.chunk or self.n_clients
+        for start in range(0, self.n_clients, size):
+            rows = slice(start, start + size)
+            data = whole[rows].select(None if batch is None else batch[rows])
+
+            def outputs(x: Array, data: TorchInstances = data) -> Array:
+                return vmap(self._outputs)(x, data.X)
+
+            def loss(z: Array, data: TorchInstances = data, rows: slice = rows) -> Array:
+                losses = vmap(partial(self._of_outputs, "inner_cost"))(z, data.y, lam[rows])
+                return (self._weight("inner_cost", lam[rows], data, losses) * losses).sum()
+
+            def penalties(x: Array, rows: slice = rows) -> Array:
+                return vmap(partial(self._penalty, "inner_cost"))(x, lam[rows]).sum()
+
+            yield Factors(x[rows], outputs, loss, None if penalty is None else penalties)
+
     def _mapped_costs(self, name: str, x: Array, lam: Array, data: TorchInstances) -> Array:
         """The cost `name` of the clients of `data`, by one call of vmap.  # (n,)"""
         from torch.func import vmap
 
-        penalty = self._penalties[name]
-
-        def cost(x: Array, lam: Array, X: Array, y: Array, mean: Array) -> Array:
+        def cost(x: Array, lam: Array, X: Array, y: Array, weight: Array) -> Array:
             losses = self._instance_losses(name, x, lam, X, y)
-            returned_array("loss", losses, tuple(mean.shape), like=mean, owner=name)
-            total = (mean * losses).sum()
-            return total if penalty is None else total + returned_array("penalty", penalty(x, lam), (), owner=name)
+            if getattr(losses, "shape", None) == () != weight.shape:
+                raise ValueError(
+                    f"{name}.loss must return shape {tuple(weight.shape)}, got (): one number per instance, as losses "
+                    "of PyTorch return with reduction='none'"
+                )
+            returned_array("loss", losses, tuple(weight.shape), like=weight, owner=name)
+            total = (weight * losses).sum()
+            if self._penalties[name] is None:
+                return total
+            return total + returned_array("penalty", self._penalty(name, x, lam), (), owner=name)
 
         try:
-            costs = vmap(cost)(x, lam, data.X, data.y, data.mean(x))
+            costs = vmap(cost)(x, lam, data.X, data.y, self._weight(name, lam, data, x))
         except RuntimeError as error:
             if self.module.training and any(reason in str(error) for reason in ("random", "in-place", "in place")):
                 raise RuntimeError(
@@ -498,6 +704,22 @@ class TorchModuleProblem(TorchCosts):
 
     def _instance_losses(self, name: str, x: Array, lam: Array, X: Array, y: Array) -> Array:
         """The loss of every instance of one client.  # (N,)"""
+        return self._of_outputs(name, self._outputs(x, X), y, lam)
+
+    def _of_outputs(self, name: str, outputs: Array, y: Array, lam: Array) -> Array:
+        return self._losses[name](outputs, y) if self.weighs_instances else self._losses[name](outputs, y, lam)
+
+    def _penalty(self, name: str, x: Array, lam: Array) -> Array:
+        penalty: Any = self._penalties[name]
+        return penalty(x) if self.weighs_instances else penalty(x, lam)
+
+    def _weight(self, name: str, lam: Array, data: TorchInstances, like: Array) -> Array:
+        """The weight of each instance in the sum of losses, 0 for padding.  # (n, N)"""
+        mean = data.mean(like)
+        return mean * data.pick(lam) if self.weighs_instances and name == "inner_cost" else mean
+
+    def _outputs(self, x: Array, X: Array) -> Array:
+        """The outputs of the module on the instances X of one client.  # (N, ...)"""
         from torch.func import functional_call
 
         parts = x.split([p.numel() for p in self._trained])
@@ -505,7 +727,7 @@ class TorchModuleProblem(TorchCosts):
         values = {slot: parameters[k] for slot, k in self._slots.items()}
         for slot, buffer in self.module.named_buffers():
             values[slot] = buffer.detach().clone()  # a call may change it
-        return self._losses[name](functional_call(self.module, values, (X,), tie_weights=False), y, lam)
+        return functional_call(self.module, values, (X,), tie_weights=False)
 
     def _check_separable(self, name: str, x: Array, lam: Array, data: TorchInstances) -> None:
         """ValueError if padding changes the losses of a client's instances; tested once, for one padded client."""
@@ -527,6 +749,19 @@ class TorchModuleProblem(TorchCosts):
                 "module.eval(), clients of equal size, or costs that are functions of one client"
             )
         self._separable.add(name)
+
+
+def _require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    """TypeError if a function cannot be called with `arguments`."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} must be a function of ({', '.join(arguments)}) where lam weighs instances, or dim_lam be given, "
+            f"got {getattr(function, '__name__', type(function).__name__)}{inspect.signature(function)}"
+        ) from error
+    except ValueError:
+        return  # a function without a signature
 
 
 def _trained(module: Module) -> list[Any]:
@@ -551,76 +786,3 @@ def _slots(module: Module, trained: list[Any]) -> dict[str, int]:
         for name, p in layer.named_parameters(recurse=False, remove_duplicate=False)
         if id(p) in number
     }
-
-
-@dataclass(frozen=True)
-class TorchInstances:
-    """Instances of n clients, padded to one length.
-
-    Padding repeats an instance of the same client: if the loss of that one is finite, so is the loss of the padding,
-    and its weight zero removes it.
-    """
-
-    X: Array  # (n, N, ...)
-    y: Array  # (n, N, ...)
-    counts: Array  # (n,) instances of each client
-    valid: Array  # (n, N) False for padding
-
-    def mean(self, like: Array) -> Array:
-        """The weight of each instance in the mean of its client, 0 for padding.  # (n, N)"""
-        return self.valid.to(like.dtype) / self.valid.sum(1, keepdim=True).clamp(min=1)
-
-    def padded_client(self) -> int | None:
-        """Of the clients with padding, one with most instances; None if there is none."""
-        number = self.valid.sum(1)
-        number = number * (number < self.valid.shape[1])
-        return int(number.argmax()) if bool(number.any()) else None
-
-    def __getitem__(self, clients: slice | Array) -> TorchInstances:
-        return TorchInstances(self.X[clients], self.y[clients], self.counts[clients], self.valid[clients])
-
-    def select(self, batch: Array | None) -> TorchInstances:
-        """The instances of a mini-batch (n, b), -1 for padding."""
-        import torch
-
-        if batch is None:
-            return self
-        batch = batch.long()  # PyTorch does not index with short integers
-        valid = batch >= 0
-        first = batch.gather(1, valid.to(torch.int8).argmax(1, keepdim=True))  # an instance of the batch
-        index = torch.where(valid, batch, first).clamp(min=0)
-        rows = torch.arange(len(batch), device=batch.device)[:, None]
-        return TorchInstances(self.X[rows, index], self.y[rows, index], self.counts, valid)
-
-
-def read_tensors(names: tuple[str, str], X: Any, y: Any) -> TorchInstances:
-    """Instances from arrays (n, N, ...) or lists of n arrays (N_i, ...), of PyTorch or NumPy."""
-    import torch
-
-    parts = []
-    for name, a in zip(names, (X, y), strict=True):
-        if not isinstance(a, torch.Tensor | np.ndarray | Sequence) or isinstance(a, str) or len(a) < 1:
-            raise TypeError(f"{name} must be an array (n, N, ...) or a list of n arrays, got {type(a).__name__}")
-        parts.append([torch.as_tensor(part) for part in a])
-    if len(parts[0]) != len(parts[1]):
-        raise ValueError(f"{names[1]} must have {len(parts[0])} clients as {names[0]}, got {len(parts[1])}")
-    for i, (a, b) in enumerate(zip(*parts, strict=True)):
-        if a.ndim < 1 or b.ndim < 1 or len(a) < 1 or len(b) != len(a):
-            raise ValueError(
-                f"{names[0]}[{i}] and {names[1]}[{i}] must have shapes (N_i, ...) with the same N_i >= 1, "
-                f"got {tuple(a.shape)} and {tuple(b.shape)}"
-            )
-    longest = max(len(part) for part in parts[0])
-    inputs, labels = (_pad(name, part, longest) for name, part in zip(names, parts, strict=True))
-    counts = torch.tensor([len(part) for part in parts[0]], device=inputs.device)
-    return TorchInstances(inputs, labels, counts, torch.arange(longest, device=inputs.device) < counts[:, None])
-
-
-def _pad(name: str, parts: list[Array], longest: int) -> Array:
-    import torch
-
-    kinds = {(tuple(part.shape[1:]), part.dtype, part.device) for part in parts}
-    if len(kinds) > 1:
-        listing = "; ".join(f"{shape}, {dtype}, {device}" for shape, dtype, device in sorted(kinds, key=str))
-        raise ValueError(f"{name} must have the same shape, dtype and device for all clients, got {listing}")
-    return torch.stack([torch.cat([part, part[:1].expand(longest - len(part), *part.shape[1:])]) for part in parts])

@@ -1,4 +1,4 @@
-"""Problems made from another one by a change of variables λ = φ(θ), by weights of clients, or by f = g.
+"""Problems made from another one by a change of variables λ = φ(θ), weights of clients, damping, or f = g.
 
 Reparametrised, entry by entry:
 
@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, array_namespace, from_host, host_dtype
+from hgp_ref.backend import Array, array_namespace, computes_on_device, device, from_host, host_dtype
 from hgp_ref.problems import lipschitz as constants
 from hgp_ref.problems.base import (
+    CURVATURES,
     Clients,
     FullLinearization,
     FullProblem,
@@ -35,6 +36,7 @@ from hgp_ref.problems.base import (
     check_argument,
     client_indices,
     optional,
+    separately,
 )
 from hgp_ref.problems.instances import digest, digest_of
 from hgp_ref.problems.linear import LinearProblem
@@ -103,6 +105,10 @@ class Transformed(FullProblem):
         """Mini-batches (count, streams, [runs,] n, b) on the device of `like`; entry [k, stream] is a `batch`."""
         return self._inner.prepare_batches(host_batches, like)
 
+    def device_batches(self, size: int, replace: bool, like: Array) -> Any | None:
+        """Draws mini-batches on the device of `like`; None if the host draws them."""
+        return self._inner.device_batches(size, replace, like)
+
     def data_digest(self) -> str | None:
         """SHA-256 of the data of the inner problem and of this transform; None if the inner problem has no digest."""
         inner = digest_of(self._inner)
@@ -115,13 +121,16 @@ class Transformed(FullProblem):
         """The same problem for some of its clients, a slice or indices."""
         return self._with_inner(self._inner.restrict(clients).wrapped)
 
-    def to(self, target: Any, dtype: Any = None) -> Any:
-        """The same problem in another library (its name, or one of its arrays) and, optionally, another dtype."""
+    def to(self, target: Any, dtype: Any = None, device: Any = None) -> Any:
+        """The same problem in another library (its name, or one of its arrays), and optionally another dtype.
+
+        `device` chooses the device of a library given by its name, as in `hgp.backend.get_backend`.
+        """
         move = optional(self._inner.wrapped, "to")
         if not callable(move):
             name = type(self._inner.wrapped).__name__
-            raise TypeError(f"problem must have a method to(target, dtype), got {name} without")
-        return self._with_inner(move(target, dtype))
+            raise TypeError(f"problem must have a method to(target, dtype), got {name}, which has none")
+        return self._with_inner(move(target, dtype) if device is None else move(target, dtype, device))
 
 
 class ScaledLinearization:
@@ -142,6 +151,10 @@ class ScaledLinearization:
         """hvp(u) and cross(u)."""
         Hu, Ju = self._inner.products(u)
         return Hu if self._a is None else self._a * Hu, self._b * Ju
+
+    def separately(self) -> ScaledLinearization:
+        """The same point, with one product for each entry of the run axes of u."""
+        return ScaledLinearization(separately(self._inner), self._a, self._b)
 
     @property
     def on(self) -> Any:
@@ -169,30 +182,32 @@ class Reparametrised(Transformed):
 
     def inner_cost(self, x: Array, lam: Array, batch: Any = None) -> Array:
         """g_i(x, φ(θ_i)).  # (n,)"""
-        return self._inner.inner_cost(x, self._at(x, lam), batch)
+        return self._inner.inner_cost(x, self._phi(x, lam), batch)
 
     def inner_grad(self, x: Array, lam: Array, batch: Any = None) -> Array:
         """∂_x g_i.  # (n, d_x)"""
-        return self._inner.inner_grad(x, self._at(x, lam), batch)
+        return self._inner.inner_grad(x, self._phi(x, lam), batch)
 
     def outer_cost(self, x: Array, lam: Array) -> Array:
         """f_i(x, φ(θ_i)).  # (n,)"""
-        return self._inner.outer_cost(x, self._at(x, lam))
+        return self._inner.outer_cost(x, self._phi(x, lam))
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
         """∂_x f_i and φ'(θ_i) ⊙ ∂_λ f_i.  # (n, d_x), (n, d_λ)"""
-        f_x, f_lam = self._inner.outer_grad(x, self._at(x, lam))
+        f_x, f_lam = self._inner.outer_grad(x, self._phi(x, lam))
         return f_x, self._slope(lam) * f_lam
 
     def linearize(self, x: Array, lam: Array, batch: Any = None) -> ScaledLinearization:
         """∂²_x g_i and diag(φ'(θ_i)) ∂²_{xλ} g_i."""
-        return ScaledLinearization(self._inner.linearize(x, self._at(x, lam), batch), None, self._slope(lam))
+        return ScaledLinearization(self._inner.linearize(x, self._phi(x, lam), batch), None, self._slope(lam))
 
     @property
     def hessian(self) -> Any:
         """The function (x, lam, batch=None) ↦ ∂²_x g_i in closed form, or None.  # (n, d_x, d_x)"""
         closed = self._inner.hessian
-        return None if closed is None else lambda x, lam, batch=None: closed(x, self._at(x, lam), batch)
+        if closed is None:
+            return None
+        return computes_on_device(lambda x, lam, batch=None: closed(x, self._phi(x, lam), batch))
 
     @property
     def jacobian(self) -> Any:
@@ -200,14 +215,16 @@ class Reparametrised(Transformed):
         closed = self._inner.jacobian
         if closed is None:
             return None
-        return lambda x, lam, batch=None: closed(x, self._at(x, lam), batch) * self._slope(lam)[..., None]
+        return computes_on_device(
+            lambda x, lam, batch=None: closed(x, self._phi(x, lam), batch) * self._slope(lam)[..., None]
+        )
 
     @property
     def lipschitz(self) -> Any:
         """The function lam ↦ constants along x: those of ∂_λ f and J times max |φ'|."""
         return None if self._inner.lipschitz is None else self._lipschitz
 
-    def _at(self, x: Array, theta: Array) -> Array:
+    def _phi(self, x: Array, theta: Array) -> Array:
         """λ = φ(θ); validates θ, and x unless the inner problem does."""
         like = x
         if hasattr(self, "_like"):
@@ -224,7 +241,7 @@ class Reparametrised(Transformed):
         as an argument. In other problems λ is a factor of terms, at most twice. For linear models and quadratic costs
         the terms without λ are known: they are the size at λ = 0.
         """
-        value, slope, inner, k = self._at(x, lam), self._slope(lam), self._inner.wrapped, self._roundings
+        value, slope, inner, k = self._phi(x, lam), self._slope(lam), self._inner.wrapped, self._roundings
         f_lam, kind = self._inner.outer_grad(x, value)[1], np.finfo(host_dtype(x))
         floor = 2 * float(kind.smallest_normal) / float(kind.eps)
         value, slope = value + floor, array_namespace(slope).abs(slope) + floor
@@ -353,6 +370,134 @@ class WeightedClients(Transformed):
 
     def _weights(self, like: Array) -> Array:
         return from_host(self._c.astype(host_dtype(like))[:, None], like=like)  # (n, 1)
+
+
+# ------------------------------------------------------------------------------------------------ damping
+
+
+class Damped(Transformed):
+    """The problem `inner` with damped curvature: H_i + μI in place of H_i, everything else unchanged.
+
+    Where the inner cost is not convex, as for neural networks, H̄ = mean_i H_i may have eigenvalues near or below 0. The
+    series for w* = H̄⁻¹ mean_i ∂_x f_i then diverges or amplifies directions without information. With damping
+
+        (H̄ + μI) w = mean_i ∂_x f_i,    d_i = ∂_λ f_i − J_i w.
+
+    At the point x₀ where the problem is linearized these are the derivatives of the inner cost g_i(x) + (μ/2)|x − x₀|²:
+    the predicted change is that of training which must stay near x₀. Costs and gradients are those of `inner`, so
+    training and retraining do not change. Certificates refer to the damped system and say so (`cert.damping`), and
+    report the smallest eigenvalue of H̄ itself (`cert.smallest_eigenvalue`).
+
+    Parameters
+    ----------
+    mu : μ >= 0. It must exceed −λ_min(H̄) for the series to converge.
+
+    Examples
+    --------
+    >>> problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0)
+    >>> x, lam = np.ones((3, 4)), np.zeros((3, 2))
+    >>> damped = hgp.problems.Damped(problem, mu=0.5)
+    >>> bool(np.allclose(damped.linearize(x, lam).hvp(x), problem.linearize(x, lam).hvp(x) + 0.5 * x))
+    True
+    """
+
+    trusted = True
+
+    def __init__(self, inner: Problem, mu: float) -> None:
+        super().__init__(inner)
+        self.mu = validation.nonnegative("mu", mu)
+
+    @property
+    def undamped(self) -> Problem:
+        """The problem without damping."""
+        return self._inner.wrapped
+
+    @property
+    def weighs_instances(self) -> bool | None:
+        """Whether λ weighs training instances; None if the inner problem does not say so."""
+        return optional(self.undamped, "weighs_instances")
+
+    @property
+    def validation_counts(self) -> np.ndarray | None:
+        """Validation instances of each client, or None.  # (n,)"""
+        return optional(self.undamped, "validation_counts")
+
+    @property
+    def validation_grad(self) -> Any:
+        """The function (x, lam, batch) ↦ gradient on validation instances, or None."""
+        return optional(self.undamped, "validation_grad")
+
+    @property
+    def jacobian(self) -> Any:
+        """The function (x, lam, batch=None) ↦ J_i in closed form, or None."""
+        return self._inner.jacobian
+
+    @property
+    def jacobian_norms(self) -> Any:
+        """The function (x, lam) ↦ upper bounds on the norms of J_i, or None."""
+        return self._inner.jacobian_norms
+
+    def linearize(self, x: Array, lam: Array, batch: Any = None) -> DampedLinearization:
+        """H_i + μI and J_i."""
+        return DampedLinearization(self._inner.linearize(x, lam, batch), self.mu)
+
+    @property
+    def hessian(self) -> Any:
+        """The function (x, lam, batch=None) ↦ H_i + μI in closed form, or None.  # (n, d_x, d_x)"""
+        closed = self._inner.hessian
+        return None if closed is None else lambda x, lam, batch=None: self._with_mu(closed(x, lam, batch))
+
+    def _with_mu(self, H: Array) -> Array:
+        return H + self.mu * array_namespace(H).eye(self.dim_x, dtype=H.dtype, device=device(H))
+
+    def _term_sizes(self, x: Array, lam: Array) -> TermSizes:
+        """One more term μ u of a product, with the roundings of μ, of the product and of the sum."""
+        sizes, xp = self._inner.term_sizes(x, lam), array_namespace(x)
+        tiny = float(np.finfo(host_dtype(x)).smallest_normal)
+        return replace(
+            sizes,
+            roundings=max(sizes.roundings + 1, 3),
+            hvp=lambda u: sizes.hvp(u) + (self.mu * xp.abs(u) + tiny),
+        )
+
+
+def modified_curvature(problem: object) -> tuple[float, str]:
+    """How products differ from those with the Hessian: the sum of μ of `Damped` problems, and the kind of curvature."""
+    mu = 0.0
+    while isinstance(problem, Transformed):
+        mu += problem.mu if isinstance(problem, Damped) else 0.0
+        problem = problem._inner.wrapped
+    return mu, optional(problem, "curvature") if optional(problem, "curvature") in CURVATURES else "hessian"
+
+
+class DampedLinearization:
+    """The second derivatives H_i + μI and J_i of a linearization."""
+
+    def __init__(self, inner: FullLinearization, mu: float) -> None:
+        self._inner, self._mu = inner, mu
+
+    def hvp(self, u: Array) -> Array:
+        """H_i u_i + μ u_i.  # (n, d_x)"""
+        return self._inner.hvp(u) + self._mu * u
+
+    def cross(self, u: Array) -> Array:
+        """J_i u_i.  # (n, d_λ)"""
+        return self._inner.cross(u)
+
+    def products(self, u: Array) -> tuple[Array, Array]:
+        """hvp(u) and cross(u)."""
+        Hu, Ju = self._inner.products(u)
+        return Hu + self._mu * u, Ju
+
+    def separately(self) -> DampedLinearization:
+        """The same point, with one product for each entry of the run axes of u."""
+        return DampedLinearization(separately(self._inner), self._mu)
+
+    @property
+    def on(self) -> Any:
+        """The function batch ↦ the same point on a mini-batch, or None if the inner linearization has none."""
+        on = optional(self._inner, "on")
+        return None if on is None else lambda batch: DampedLinearization(on(batch), self._mu)
 
 
 # ------------------------------------------------------------------------------------------------ Newton's step

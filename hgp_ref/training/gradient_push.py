@@ -118,6 +118,10 @@ class Fit(Result):
     rates: np.ndarray
     milestones: tuple[int, ...] = ()
 
+    @property
+    def _estimated_rate(self) -> bool:
+        return getattr(self.method, "lr", 0) is None and self.rates.size > 0
+
     def _summary(self) -> list[str]:
         n, d = self.x.shape[-2:]
         lead = self.x.shape[:-2]
@@ -125,6 +129,7 @@ class Fit(Result):
         return validation.table(
             f"parameters of {n} clients, {d} numbers each{runs}: {self.steps} steps of "
             f"{validation.cut(repr(self.method), 120)}",
+            learning_rate=f"{self.rates[0]:.3g}, found by the clients" if self._estimated_rate else "",
             mean_gradient=validation.largest(self.grad_norm),
             consensus_gap=validation.largest(self.consensus_gap),
             stopped=validation.stop_reason(self.stopped, self.tol, True if self.stopped == "tolerance" else None),
@@ -214,7 +219,8 @@ class SGP(TrainingMethod):
     steps : number of steps, one round of communication each.
     lr : a, a number or a function of the step (from 0). If None the clients find it: each takes the largest
         |eigenvalue| of its Hessian at the start by Lanczos, the network computes the maximum L over clients (which
-        counts as traffic), and a = 1 / (1.05 L + c).
+        counts as traffic), and a = 1 / (1.05 L + c). Steps of z are a / ω_i, so that networks with small weights ω_i
+        (sparse directed graphs) may need a smaller one; training that diverges raises an error.
     milestones : steps at which a is multiplied by `decay`: step numbers from 0, or fractions of the steps, such as
         (0.6, 0.8).
     batches : None for full batches, a size, or `hgp.MiniBatches`. Several seeds train one run each.
@@ -244,7 +250,7 @@ class SGP(TrainingMethod):
 
     def run(self, problem: FullProblem, lam: Array, net: Network, x0: Array | None, tol: float | None,
             callback: Callback | None, progress: bool) -> Fit:  # fmt: skip
-        batches = read_batches(self.batches)
+        batches: MiniBatches | None = self.batches  # type: ignore[assignment]  # read by __post_init__
         several = batches is not None and isinstance(batches.seed, tuple)
         lam = one_per_seed(lam, batches.seeds) if several else lam  # type: ignore[union-attr]
         z = read_start(problem, lam, x0)
@@ -295,18 +301,21 @@ def sgp(
     return train(problem, lam, net, method, x0=x0, tol=tol, callback=callback, progress=progress)
 
 
-def find_rate(problem: FullProblem, lam: Array, x: Array, channel: Channel, weight_decay: float) -> float:
-    """1 / (L + weight_decay), with L the largest |eigenvalue| of a client's Hessian at x, in any run."""
+def find_rate(problem: FullProblem, lam: Array, x: Array, channel: Channel, added: float) -> float:
+    """1 / (L + added), with L the largest |eigenvalue| of a client's Hessian at x, in any run; sent over the channel.
+
+    `added` is what weight decay and a proximal term add to the eigenvalues.
+    """
     if not callable(optional(problem.wrapped, "linearize")):
         raise ValueError("lr must be given for a problem without `linearize`: it follows from products with Hessians")
     points = zip(x.reshape(-1, *x.shape[-2:]), lam.reshape(-1, *lam.shape[-2:]), strict=True)
-    return min(safe_step_size("lr", channel, problem.linearize(*point), point[0], weight_decay) for point in points)
+    return min(safe_step_size("lr", channel, problem.linearize(*point), point[0], added) for point in points)
 
 
 def _averaging(net: Network, mode: str, problem: FullProblem) -> PushSum:
     """Push-Sum that conserves sums; with running sums if links lose or delay messages."""
     averaging = push_sum_for(net, 1, debias="conserve", mode=mode)
-    check_clients(net, averaging.connect(), problem.n_clients)
+    check_clients(net, problem.n_clients)
     if isinstance(averaging, RobustPushSum):
         warnings.warn(
             "sgp: the links of net lose or delay messages, so training uses RobustPushSum(debias='conserve'); PushSum "
@@ -519,10 +528,10 @@ class TrainingMonitor:
         """Warn unless the norm of the mean gradient at the end is at most tol times that of the start."""
         first = self._first_mean_gradient()
         if not np.all(norm <= tol * first):
-            left = np.max(norm / np.where(first > 0, first, np.finfo(np.float64).tiny))
+            ratio = np.max(norm / np.where(first > 0, first, np.finfo(np.float64).tiny))
             warn_unmet(
-                f"tol={tol:g} was not met in {steps} steps: {left:.2g} of the first mean gradient is left; use more "
-                "steps or another learning rate"
+                f"tol={tol:g} was not met in {steps} steps: the mean gradient is still {ratio:.2g} times the first; "
+                "use more steps or another learning rate"
             )
 
     def _first_mean_gradient(self) -> np.ndarray:
@@ -580,7 +589,7 @@ def read_settings(method: Any, steps: int) -> None:
     milestones = validation.host_array("milestones", method.milestones)
     converted = {"milestones": tuple(milestones.tolist()) if milestones.ndim == 1 else method.milestones}
     if read_milestones(steps, converted["milestones"]) and callable(method.lr):
-        raise ValueError(f"milestones={method.milestones!r} and a function lr exclude each other")
+        raise ValueError(f"milestones={method.milestones!r} and a function lr cannot both be given")
     if method.lr is not None and not callable(method.lr):
         converted["lr"] = validation.positive("lr", method.lr)
     converted["batches"] = read_batches(method.batches)
@@ -604,7 +613,7 @@ class Rates:
         self.milestones = read_milestones(steps, milestones)
         if self._function is not None:
             if self.milestones:
-                raise ValueError(f"milestones={milestones!r} and a function lr exclude each other")
+                raise ValueError(f"milestones={milestones!r} and a function lr cannot both be given")
             return
         self._sorted = sorted(self.milestones)
         decays = validation.positive("decay", decay) ** np.arange(len(self._sorted) + 1)
@@ -650,11 +659,11 @@ def check_lam(problem: FullProblem, lam: Array, x0: Array | None, run_axes: bool
     validation.finite("lam", lam)
 
 
-def check_clients(net: Network, channel: Channel, clients: int) -> None:
-    """ValueError unless the channel over `net` serves as many clients here as the problem has."""
-    held = channel.clients.stop - channel.clients.start
-    if held != clients:
-        raise ValueError(f"net: {net!r} has {held} clients, but the problem has {clients}")
+def check_clients(net: Network, clients: int) -> None:
+    """ValueError unless `net` has as many clients in this process as the problem."""
+    local = net.clients.stop - net.clients.start
+    if local != clients:
+        raise ValueError(f"net must have {clients} clients like the problem, got {local} in {net!r}")
 
 
 def one_per_seed(lam: Array, seeds: list[int]) -> Array:

@@ -41,6 +41,7 @@ from hgp_ref.training.gradient_push import (
     TrainingLoop,
     TrainingMethod,
     TrainingMonitor,
+    find_rate,
     read_settings,
     read_start,
     train,
@@ -62,7 +63,8 @@ class LocalRounds(TrainingMethod):
     Parameters
     ----------
     rounds : number of rounds.
-    lr : the rate a, a number or a function of the round (from 0).
+    lr : the rate a, a number or a function of the round (from 0). If None the clients find it as in `SGP`, with traffic
+        counted: a = 1 / (1.05 L + c + μ).
     milestones : rounds at which a is multiplied by `decay`: numbers from 0, or fractions of the rounds.
     epochs : local epochs per round. On full batches an epoch is one step.
     momentum, weight_decay, prox : m, c and μ of the module's equation. Clients keep their momentum between rounds.
@@ -81,7 +83,7 @@ class LocalRounds(TrainingMethod):
     """
 
     rounds: int = 100
-    lr: Rate = 0.1
+    lr: Rate | None = 0.1
     milestones: Sequence[float] = ()
     _: KW_ONLY
     epochs: int = 1
@@ -101,7 +103,10 @@ class LocalRounds(TrainingMethod):
         if isinstance(batches, MiniBatches) and (
             batches.share or batches.full_jacobian or batches.replace or isinstance(batches.seed, tuple)
         ):
-            raise ValueError(f"batches of local rounds have a size, one seed and an offset only, got {batches!r}")
+            raise ValueError(
+                "batches must have one seed and not set share, full_jacobian or replace in local rounds, got "
+                f"{batches!r}"
+            )
 
     def run(self, problem: FullProblem, lam: Array, net: Averaging, x0: Array | None, tol: float | None,
             callback: Callback | None, progress: bool) -> Fit:  # fmt: skip
@@ -109,13 +114,16 @@ class LocalRounds(TrainingMethod):
             raise ValueError(f"lam must have shape (n, d_lam) in local rounds, got {tuple(lam.shape)}")
         validation.instance("avg", net, Averaging)
         z = read_start(problem, lam, x0)
-        rates = Rates(self.rounds, self.lr, self.milestones, self.decay)
         gradient = LocalGradient(problem, lam, self.momentum, self.weight_decay, self.prox)
         mixer = open_weighted(net, z, self.rounds, self.weights, running=True)
+        channel = mixer.mixer.channel
         settings = replace(without_function(self), weights=None)  # each rank has those of its own clients
-        mixer.mixer.channel.check_same_on_all_ranks(
-            "hgp.train", method=settings, rates=rates.sample(), tol=tol, callback=callback is not None
-        )
+        channel.check_same_on_all_ranks("hgp.train", method=settings, tol=tol, callback=callback is not None)
+        added = self.weight_decay + self.prox
+        lr = find_rate(problem, lam, z, channel, added) if self.lr is None else self.lr
+        rates = Rates(self.rounds, lr, self.milestones, self.decay)
+        if callable(lr):
+            channel.check_same_on_all_ranks("hgp.train", rates=rates.sample())
         batches = read_batches(self.batches)
         steps = Epochs(problem, None, 0, lam)
         if batches is not None:
@@ -131,7 +139,7 @@ def local_rounds(
     lam: Array,
     avg: Averaging,
     rounds: int = 100,
-    lr: Rate = 0.1,
+    lr: Rate | None = 0.1,
     milestones: Sequence[float] = (),
     batches: MiniBatches | int | None = None,
     *,
@@ -174,34 +182,34 @@ class LocalEpochs:
     def _step(self, w: Array, batch: Array | None, active: Array | None, anchor: Array) -> Array:
         """One step of the `active` clients, (n, 1) booleans or None for all; the others keep w and their momentum."""
         b = self.gradient.direction(w, batch, self.last, anchor)
-        moved = w - self.rate * b
+        w_next = w - self.rate * b
         if active is not None:
             xp = array_namespace(w)
             b = xp.where(active, b, xp.zeros_like(b) if self.last is None else self.last)
-            moved = xp.where(active, moved, w)
+            w_next = xp.where(active, w_next, w)
         self.last = b
-        return moved
+        return w_next
 
 
 class WeightedMean:
-    """z_i = [Θ̂ (N u)]_i / [Θ̂ N]_i for weights N; without weights, the mean.
+    """z_i = [Θ̂ (N u)]_i / [Θ̂ c]_i with c = N, the clients' weights; without weights, the mean.
 
-    If the averaging conserves sums, N u and c carry over from call to call, and `carry` returns that u.
+    If the averaging conserves sums, the sums of N u and c carry over to the next call, and `carry` returns that u.
     """
 
     def __init__(self, mixer: Mixer, weights: Array | None) -> None:
         self.mixer, self._weights = mixer, weights
-        self._u: Array = None  # if sums carry over
-        self._c = weights
+        self._u: Array = None  # the u that carries over, if sums do
+        self._c = weights  # (n, 1)
 
     def average(self, u: Array) -> Array:
         if self._weights is None:
             return self.mixer.average(u)
-        both = self.mixer.average(array_namespace(u).concat([self._weights * u, self._c], axis=-1))  # (n, d + 1)
+        means = self.mixer.average(array_namespace(u).concat([self._weights * u, self._c], axis=-1))  # (n, d + 1)
         if self.mixer.averagings[0].conserves:
-            sums = self.mixer.carry(both)
+            sums = self.mixer.carry(means)
             self._u, self._c = sums[:, :-1] / self._weights, sums[:, -1:]
-        return both[:, :-1] / both[:, -1:]
+        return means[:, :-1] / means[:, -1:]
 
     def carry(self, ubar: Array) -> Array:
         return self.mixer.carry(ubar) if self._u is None else self._u
