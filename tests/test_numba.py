@@ -54,7 +54,7 @@ def test_where_warnings_are_errors_the_package_is_imported_and_the_warning_is_pr
 
 
 @pytest.mark.parametrize("program", [PROGRAM, "import hgp_ref.check", "import hgp_ref; hgp_ref.hypergradient"])
-def test_without_the_compiler_one_line_says_so(program, tmp_path):
+def test_without_the_compiler_import_raises_one_line(program, tmp_path):
     """Kernels that hold vectors in registers have no form in Python: better none than the first of them."""
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "NUMBA_DISABLE_JIT": "1"}
     result = subprocess.run(

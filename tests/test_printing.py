@@ -62,6 +62,10 @@ def path(**given):
     return hgp.bilevel.optimise(problem, lam, NET, **(settings | given))
 
 
+def derivatives():
+    return hgp.problems.check_derivatives(*quadratic())
+
+
 def weights():
     rng = np.random.default_rng(0)
     X, X_val = rng.normal(size=(3, 6, 2)), rng.normal(size=(3, 4, 2))
@@ -115,10 +119,13 @@ MADE = {
     "MeasuredResidual": measured,
     "Influence": lambda: hgp.influence(*weights(), hgp.ExactAverage(3), iterations=50),
     "Retraining": lambda: hgp.attribution.retrain(weights()[0], weights()[2], [(0, 1), (2, 3)]),
+    "DerivativeCheck": derivatives,
+    "Comparison": lambda: derivatives().rows[0],
     "Scores": lambda: hgp.attribution.scores(np.array([1.0, -2.0]), np.array([1.0, -2.5])),
     "Plan": plan,
     "Diagnostics": lambda: plan().diagnostics,
     "Outcome": lambda: plan().run(against="x"),
+    "SpanningTree": lambda: hgp.mixing.find_tree(NET),
     "Stage": lambda: plan().run(against="x").stages[0],
     "FixedPointEstimate": frozen,
     "Personalized": personalized,
@@ -129,7 +136,7 @@ MADE = {
 
 
 def test_every_kind_of_result_is_here():
-    inside = {"Checkpoint", "Fingerprint"}  # parts of files, which users do not see
+    inside = {"Adaptation", "Checkpoint", "Fingerprint"}  # parts of states and files, which users do not see
     inside |= {name for name in results._CLASSES if name.endswith("State")}  # states of methods
     shown = {name for name, kind in results._CLASSES.items() if kind.__module__ != "hgp_ref.results"}
     assert shown - inside <= set(MADE)
@@ -141,7 +148,8 @@ def test_results_are_printed_in_a_few_lines_without_arrays(kind, tmp_path):
     loaded = hgp.load(result.save(tmp_path / "result.npz"))
     for one in (result, loaded):
         printed = str(one).splitlines()
-        assert 1 <= len(printed) <= MOST_LINES and max(map(len, printed)) <= WIDEST
+        most = 1 + len(one.rows) if kind == "DerivativeCheck" else MOST_LINES  # a table
+        assert 1 <= len(printed) <= most and max(map(len, printed)) <= WIDEST
         assert len(repr(one).splitlines()) == 1 and len(repr(one)) <= WIDEST and type(one).__name__ in repr(one)
         for text in (str(one), repr(one)):
             assert "array(" not in text and "tensor(" not in text and " at 0x" not in text
@@ -156,7 +164,7 @@ def test_arrays_of_every_library_are_named_by_dtype_and_shape(name):
     assert repr(listed) == str(listed) == "Listed(value=<float64 (3, 200)>, more=<list of 1>)"
 
 
-def test_a_result_lists_its_fields_or_says_what_it_is():
+def test_a_result_prints_its_fields_or_a_description():
     assert repr(Listed(1.5, {"a": 1})) == "Listed(value=1.5, more={'a': 1})"
     assert repr(Listed(np.float64(0.25))) == "Listed(value=0.25, more=None)"
     assert repr(Listed((1, 2, 3, 4), (1, 2, 3, 4, 5))) == "Listed(value=(1, 2, 3, 4), more=<tuple of 5>)"
@@ -167,7 +175,7 @@ def test_a_result_lists_its_fields_or_says_what_it_is():
     assert str(Spoken(0)) == "spoken\nand more" and repr(Spoken(0)) == "<Spoken: spoken>"
 
 
-def test_an_estimate_says_what_it_is_how_accurate_why_it_stopped_and_what_it_sent():
+def test_an_estimate_prints_accuracy_stop_reason_and_traffic():
     est = estimate(iterations=300, tol=1e-4)
     lines = str(est).splitlines()
     assert lines[0] == f"hyper-gradient of 3 clients, 2 numbers each: {est.iterations} iterations of Neumann(eta=1)"
@@ -193,7 +201,7 @@ def test_several_runs_are_summed_up_by_the_largest():
     assert many.traffic.floats[0] < many.traffic.floats[1]
 
 
-def test_a_fit_says_what_it_is_how_accurate_why_it_stopped_and_what_it_sent():
+def test_a_fit_prints_accuracy_stop_reason_and_traffic():
     made = fit()
     assert (
         str(made).splitlines()[0]
@@ -219,7 +227,7 @@ def test_a_fit_says_what_it_is_how_accurate_why_it_stopped_and_what_it_sent():
     assert "stopped        tolerance (tol=0.001 was met)" in str(met)
 
 
-def test_a_path_says_what_it_is_how_accurate_why_it_stopped_and_what_it_sent():
+def test_a_path_prints_accuracy_stop_reason_and_traffic():
     made = path(monitor=hgp.bilevel.Monitor(lambda x, lam: float(np.sum(x**2))))
     text = str(made)
     assert text.startswith("hyper-parameters of 3 clients, 2 numbers each: 3 outer steps of hgp\n")
@@ -233,7 +241,7 @@ def test_fields_that_are_added_later_are_listed():
     assert [f.name for f in fields(hgp.Traffic)] == re.findall(r"(\w+)=", repr(hgp.Traffic(1, 2, 3, 4)))
 
 
-def test_of_several_runs_the_largest_number_is_told():
+def test_of_several_runs_the_largest_number_is_printed():
     assert (
         validation.largest(np.array([2e-5, 1e-3, 5e-4])) == "1.0e-03 (largest of 3 runs)"
         and validation.largest(0.5) == "5.0e-01"

@@ -150,7 +150,7 @@ def test_dense_and_sparse_matrices_take_different_ways(monkeypatch):
     assert taken == ["edges"]
 
 
-def test_messages_are_counted_where_a_client_keeps_nothing():
+def test_messages_of_clients_without_self_loop_are_counted():
     net = networks.RandomDirected(6, seed=3)
     W = net.mixing_matrices(1, 4)
     W[1, 2, 2] = 0.0  # no self-loop: that entry was none to count
@@ -187,7 +187,7 @@ def test_pushing_does_not_depend_on_the_number_of_threads(d, number, monkeypatch
 
 
 @pytest.mark.parametrize("kind", NETWORK_KINDS)
-def test_who_promises_equal_shares_keeps_it(kind):
+def test_equal_shares_is_declared_by_networks_with_equal_weights(kind):
     net = NETWORK_KINDS[kind](12)
     for s in (1, 2, 5):
         _, indices, weights = net.csr(s)

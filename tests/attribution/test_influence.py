@@ -12,7 +12,7 @@ import hgp_ref as hgp
 import hgp_ref.attribution.prediction
 import hgp_ref.attribution.retraining
 from hgp_ref import attribution
-from hgp_ref.attribution import as_removals, influence, retrain, retrain_over_network, scores
+from hgp_ref.attribution import client_removals, influence, retrain, retrain_over_network, scores
 from hgp_ref.problems import InstanceWeights, LogisticRegression
 
 SIZES = (5, 9, 7)  # training instances of the clients
@@ -35,9 +35,9 @@ def weighted(loss: str = "binary", l2: float = 0.3, seed: int = 0):
     return problem, lam, hgp.exact.inner_solution(problem, lam)
 
 
-def predict(problem, x, lam, **removed):
+def predict(problem, x, lam, **options):
     """To rounding: exact averaging, and enough terms for a smallest eigenvalue of 0.3 and η = 1/2."""
-    return influence(problem, x, lam, hgp.ExactAverage(problem.n_clients), eta=0.5, iterations=300, **removed)
+    return influence(problem, x, lam, hgp.ExactAverage(problem.n_clients), eta=0.5, iterations=300, **options)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -85,13 +85,15 @@ def test_the_convention_of_koh_and_liang():
 
 def test_a_group_and_a_client_are_sums():
     problem, lam, x = weighted()
-    each = predict(problem, x, lam).per_instance
-    groups = [[(0, 1), (2, 3)], [(1, 8)]]
-    found = predict(problem, x, lam, groups=groups)
-    assert np.allclose(found.predicted, [each[0, 1] + each[2, 3], each[1, 8]], rtol=1e-14, atol=0)
-    found = predict(problem, x, lam, clients=[2, 0])
-    assert np.allclose(found.predicted, [each[2].sum(), each[0].sum()], rtol=1e-12, atol=1e-16)
-    assert [len(removal) for removal in found.removals] == [7, 5]
+    found = predict(problem, x, lam)
+    each = found.per_instance
+    expected = [each[0, 1] + each[2, 3], each[1, 8], each[1, 0]]
+    assert np.allclose(found.predict([[(0, 1), (2, 3)], [(1, 8)], (1, 0)]), expected, rtol=1e-14, atol=0)
+    clients = client_removals(problem)
+    assert [len(removal) for removal in clients] == list(SIZES)
+    for predicted in (found.predict(clients), found.per_client):
+        assert np.allclose(predicted, [each[i, :size].sum() for i, size in enumerate(SIZES)], rtol=1e-12, atol=1e-16)
+    assert found.predict([]).shape == (0,)
 
 
 def test_most_influential_over_all_clients():
@@ -104,6 +106,23 @@ def test_most_influential_over_all_clients():
     assert np.max(np.abs(rest)) <= sizes[-1]
     with pytest.raises(ValueError, match="^count must be an integer from 0 to 21, got 22"):
         found.most_influential(22)
+
+
+def test_most_harmful_and_most_helpful_are_the_two_ends():
+    problem, lam, x = weighted()
+    found = predict(problem, x, lam)
+    order = [pair for _, pair in sorted((found.per_instance[pair], pair) for (pair,) in found.removals)]
+    assert found.most_harmful(21) == order and found.most_helpful(21) == order[::-1]
+    assert found.most_harmful(2) == order[:2] and found.per_instance[order[0]] < 0 < found.per_instance[order[-1]]
+
+
+def test_a_resumed_run_is_an_uninterrupted_one():
+    problem, lam, x = weighted()
+    avg = hgp.ExactAverage(problem.n_clients)
+    half = influence(problem, x, lam, avg, eta=0.5, iterations=10)
+    whole = influence(problem, x, lam, avg, eta=0.5, iterations=20)
+    resumed = influence(problem, x, lam, avg, eta=0.5, iterations=10, resume=half.estimate)
+    assert np.array_equal(resumed.per_instance, whole.per_instance)
 
 
 def test_prediction_over_a_network_is_the_exact_derivative():
@@ -120,22 +139,23 @@ def test_prediction_over_a_network_is_the_exact_derivative():
 def test_on_every_library(name):
     lib = open_library(name)
     problem, lam, x = weighted()
-    expected = predict(problem, x, lam, clients=[1])
+    expected = predict(problem, x, lam)
     X, y, X_val, y_val = ([lib.asarray(a, "float64") for a in part] for part in labelled(2))
     there = InstanceWeights(X, y, X_val, y_val, l2=0.3)
-    found = predict(there, lib.asarray(x), lib.asarray(lam), clients=[1])
+    found = predict(there, lib.asarray(x), lib.asarray(lam))
+    removals = client_removals(there)[1:2]
     assert isinstance(found.predicted, np.ndarray)
     assert np.allclose(found.per_instance, expected.per_instance, rtol=0, atol=1e-12)
     assert np.allclose(
-        retrain(there, lib.asarray(lam), found.removals).actual,
-        retrain(problem, lam, found.removals).actual,
+        retrain(there, lib.asarray(lam), removals).actual,
+        retrain(problem, lam, removals).actual,
         rtol=0,
         atol=1e-12,
     )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_retraining_is_what_deleting_the_instance_gives(loss):
+def test_retraining_equals_deleting_the_instance(loss):
     """Without instance k a client divides by N_i − 1, so the same problem has weights (N_i − 1)/N_i there."""
     problem, lam, _ = weighted(loss)
     X, y, X_val, y_val = labelled(3 if loss == "softmax" else 2)
@@ -219,10 +239,9 @@ def test_predictions_agree_with_retraining_on_mild_data(monkeypatch):
     x = hgp.exact.inner_solution(problem, lam)
     avg = hgp.PushSum(hgp.networks.RandomDirected(3, 0.4, 0.8, seed=0), steps=100)
     found = hgp.influence(problem, x, lam, avg, method=hgp.methods.Neumann(1.0), iterations=500)
-    top = as_removals(found.counts, instances=found.most_influential(50))
-    predicted = np.array([found.per_instance[removal[0]] for removal in top])
+    top = found.most_influential(50)
     monkeypatch.setattr(attribution.retraining, "inner_solution", lambda problem, lam, x0: x)  # for λ only
-    result = scores(retrain(problem, lam, top).actual, predicted)
+    result = scores(retrain(problem, lam, top).actual, found.predict(top))
     assert result.r2 >= 0.99 and result.f1 == 1.0 and result.spearman >= 0.99
 
 
@@ -247,24 +266,20 @@ def test_scores_that_are_undefined_are_nan():
 
 
 @pytest.mark.parametrize(
-    ("removed", "message"),
+    ("removal", "message"),
     [
-        (
-            {"instances": [(0, 0)], "clients": [0]},
-            "^at most one of instances, groups and clients may be given, got instances and clients",
-        ),
-        ({"instances": [(3, 0)]}, "client must be an integer from 0 to 2, got 3"),
-        ({"instances": [(0, 5)]}, "instance of client 0 must be an integer from 0 to 4, got 5"),
-        ({"instances": [(0, -1)]}, "instance of client 0 must be .*, got -1"),
-        ({"instances": [(0, 1, 2)]}, r"^instances\[0\] must consist of pairs \(client, index\), got \(0, 1, 2\)"),
-        ({"groups": [[(0, 1), (0, 1)]]}, r"^groups\[0\] must not contain an instance twice, got"),
-        ({"clients": [-1]}, "client must be .*, got -1"),
+        ((3, 0), "client must be an integer from 0 to 2, got 3"),
+        ((-1, 0), "client must be .*, got -1"),
+        ((0, 5), "instance of client 0 must be an integer from 0 to 4, got 5"),
+        ((0, -1), "instance of client 0 must be .*, got -1"),
+        ([(0, 1, 2)], r"^removals\[0\] must consist of pairs \(client, index\), got \(0, 1, 2\)"),
+        ([(0, 1), (0, 1)], r"^removals\[0\] must not contain an instance twice, got"),
     ],
 )
-def test_bad_removals(removed, message):
+def test_bad_removals(removal, message):
     problem, lam, x = weighted()
     with pytest.raises(ValueError, match=message):
-        predict(problem, x, lam, **removed)
+        predict(problem, x, lam).predict([removal])
 
 
 def test_problems_whose_lam_weighs_no_instances_are_refused():
@@ -342,9 +357,9 @@ def test_retraining_refuses_what_cannot_be_removed(name):
 def test_instances_are_not_rounded():
     problem, lam, x = weighted()
     with pytest.raises(TypeError, match="client must be .*, got 0.9"):
-        predict(problem, x, lam, instances=[(0.9, 0)])
-    with pytest.raises(TypeError, match="client must be .*, got 1.5"):
-        predict(problem, x, lam, clients=[1.5])
+        predict(problem, x, lam).predict([(0.9, 0)])
+    with pytest.raises(TypeError, match="instance of client 1 must be .*, got 1.5"):
+        predict(problem, x, lam).predict([(1, 1.5)])
     with pytest.raises(TypeError, match="^count must be an integer from 0 to 21, got 2.5"):
         predict(problem, x, lam).most_influential(2.5)
 
@@ -377,6 +392,6 @@ def test_scores_do_not_broadcast(score):
         score(np.ones(2), np.array([1.0, np.nan]))
 
 
-def test_an_undefined_score_says_why():
+def test_an_undefined_score_gives_the_reason():
     found = scores(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
     assert str(found) == "R² -1, F1 undefined (no change is negative, actual or predicted), Spearman 1"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.libraries import LIBRARIES, assert_same, open_library
+from support.libraries import JAX_SLOW, assert_same, open_library
 
 from baselines.test_bilevel import CALLS, net_of, setting
 from hgp_ref import baselines
 
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name == "jax" else name for name in LIBRARIES]
+NAMES = JAX_SLOW
 ESTIMATORS = [
     ("dsoba", dict(step=0.2)),
     ("ma_dsbo", dict(step=0.2)),

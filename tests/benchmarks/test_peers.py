@@ -26,6 +26,7 @@ def test_torch_loop_is_algorithm_2():
     np.testing.assert_allclose(v, expected, rtol=0, atol=1e-13 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_jax_program_tends_to_exact_averaging():
     jax = pytest.importorskip("jax")
     jax.config.update("jax_enable_x64", True)

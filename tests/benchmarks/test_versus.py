@@ -137,3 +137,10 @@ def test_the_command_compares_this_version_with_the_last_commit(tmp_path):
 @pytest.mark.parametrize("name", workloads.TIMED)
 def test_every_workload_runs(name):
     workloads.TIMED[name](True)()
+
+
+def test_outside_a_clone_one_line_names_what_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr(versus, "running", lambda: None)
+    with pytest.raises(SystemExit):
+        main(["versus", "HEAD"])
+    assert "versus needs git and a clone of the repository" in capsys.readouterr().err.splitlines()[-1]

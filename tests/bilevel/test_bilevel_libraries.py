@@ -33,7 +33,7 @@ def test_the_loop(pair, name, tmp_path):
     host = PROBLEMS[kind]()
     _, lam = point(host)
     expected = optimise(host, lam, NET, outer_steps=3, **settings)
-    problem, lam = host.to(lib.backend, dtype=dtype), lib.asarray(lam, dtype=dtype)
+    problem, lam = host.to(lib.backend, dtype=dtype, device=lib.device), lib.asarray(lam, dtype=dtype)
     path = optimise(problem, lam, NET, outer_steps=3, **settings)
     rtol = 1e-11 if dtype == "float64" else 3e-4
     assert_same(path.lam, expected.lam.astype(dtype), lib, rtol)
@@ -53,7 +53,11 @@ def test_certified_steps(pair):
     settings = dict(train=SGP(60, 1.0, (0.6, 0.8)), estimate=Estimator(3, 10, eta=1.0))
     settings |= dict(update=CertifiedDescent(5.0, log=True))
     path = optimise(
-        host.to(lib.backend, dtype=dtype), lib.asarray(lam, dtype=dtype), FullyConnected(4), outer_steps=2, **settings
+        host.to(lib.backend, dtype=dtype, device=lib.device),
+        lib.asarray(lam, dtype=dtype),
+        FullyConnected(4),
+        outer_steps=2,
+        **settings,
     )
     assert len(path.outer_cost) == 3 and np.all(np.diff(path.outer_cost) < 0)
     assert all(step.interval[0] <= cost <= step.interval[1]

@@ -372,7 +372,7 @@ def test_training_that_fails_at_once_is_an_error():
             TypeError,
             r"^callback must return True or False, got ndarray of shape \(3,\)",
         ),
-        (dict(net=hgp.networks.FullyConnected(4)), ValueError, "net: .* has 4 clients, but the problem has 3"),
+        (dict(net=hgp.networks.FullyConnected(4)), ValueError, "net must have 3 clients like the problem, got 4 in"),
         (dict(train=3), TypeError, "^train must be a function, got 3"),
         (dict(estimate=3), TypeError, "^estimate must be a function, got 3"),
         (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.libraries import LIBRARIES, assert_close, assert_same, open_library
+from support.libraries import assert_close, assert_same, open_library
 
 from hgp_ref.bilevel import Adam, Box, GradientDescent, NonNegative, Simplex
 
@@ -34,15 +34,13 @@ def simplex(row, total):
     return [max(a - best, 0.0) for a in row]
 
 
-PAIRS = [("numpy", "float64"), ("array_api_strict", "float32"), ("cupy-double", "float64"), ("torch", "float32")]
+PAIRS = [("numpy", "float64"), ("array_api_strict", "float32"), ("cupy", "float64"), ("torch", "float32")]
 PAIRS += [pytest.param(("jax", "float64"), marks=pytest.mark.slow)]
 
 
 @pytest.fixture(params=PAIRS, ids=str)
 def library(request):
     name, dtype = request.param
-    if name == "cupy-double" and name not in LIBRARIES:
-        pytest.skip("the real CuPy is used")
     return open_library(name), dtype
 
 
@@ -116,7 +114,7 @@ def test_the_simplex_projection_is_the_nearest_point(row, other):
         (lambda: Box(1, 0), "^low must be <= high, got low=1, high=0"),
         (lambda: Box(0, math.inf), "^high must be a finite number, got inf"),
         (lambda: Simplex(0), "^total must be a finite number > 0, got 0"),
-        (lambda: Simplex()(np.full((2, 2), np.nan)), "lam must be finite"),
+        (lambda: Simplex()(np.full((2, 2), np.nan)), "lam must not contain NaN or infinite values"),
         (
             lambda: Simplex(5e-324)(np.zeros((1, 2))),
             "total must be a sum that entries of lam .* can have, got 4.94066e-324",

@@ -26,7 +26,7 @@ def coefficients(low, high, M):
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.1, 1.0), (1.0, 1.5), (1e-3, 1.0), (0.5, 0.5), (2.0, 2.0001), (1e-6, 1.0)])
-def test_suprema_are_what_the_derivation_says(low, high):
+def test_suprema_are_those_of_the_derivation(low, high):
     """One unit injected at every step j, its increments and their sums on a grid of λ."""
     M, lam, poly = 22, np.linspace(low, high, 1501), Responses(low, high)
     a, b = coefficients(low, high, M)

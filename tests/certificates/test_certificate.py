@@ -108,7 +108,7 @@ def test_the_same_on_every_library(xp):
     net = hgp.networks.RandomDirected(4, 0.4, 0.8, seed=3)
     here = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 4), eta=0.3, iterations=12)
     wanted = hgp.certify(problem, x, lam, here, hgp.PushSum(net, 6))
-    there = problem.to(xp.backend)
+    there = problem.to(xp.backend, device=xp.device)
     x_there, lam_there = xp.asarray(x), xp.asarray(lam)
     est = hgp.hypergradient(there, x_there, lam_there, hgp.PushSum(net, 4), eta=0.3, iterations=12)
     found = hgp.certify(there, x_there, lam_there, est, hgp.PushSum(net, 6))

@@ -129,7 +129,7 @@ def against(start, d=30, weak=0.01):
     return Reuses(problem), at, estimate_of(np.zeros((1, 1)), np.zeros((1, d))), float(np.abs(value).max())
 
 
-def test_a_hessian_that_knows_the_start_of_lanczos():
+def test_a_hessian_that_depends_on_the_seed_of_lanczos():
     problem, at, est, error = against(np.random.default_rng(0).standard_normal(30))
     found = [hgp.certify(problem, *at, est, strong_convexity="lanczos", matrix_free=True) for _ in range(5)]
     assert all(error <= one.bound[0] and one.alpha_bar <= 0.01 for one in found)

@@ -50,11 +50,11 @@ MUTATIONS = [
     ("certificates/point.py", "JX / (1 - epsilon)", "JX"),
     ("certificates/residuals.py", "rounding=gain * error", "rounding=0 * error"),
     ("certificates/point.py",
-     "self.columns[k] = column = host_copy(self.name, self.product(unit), self.shape)",
-     "self.columns[k] = column = to_host(self.product(unit)) * 0.5"),
-    ("problems/lipschitz.py", "SKEW = 1 / (6 * math.sqrt(3))", "SKEW = 1 / 24"),
-    ("problems/lipschitz.py", "(0.5, 2 * math.sqrt(2) * SKEW)", "(0.25, SKEW)"),
-    ("problems/lipschitz.py", "rounding.norms(X) ** (power / 2)", "rounding.norms(X) ** (power / 4)"),
+     "columns = host_copies(self.name, products, self.shape)",
+     "columns = host_copies(self.name, products, self.shape) * 0.5"),
+    ("problems/losses.py", "SKEW = 1 / (6 * math.sqrt(3))", "SKEW = 1 / 24"),
+    ("problems/losses.py", "0.5, 2 * math.sqrt(2) * SKEW", "0.25, SKEW"),
+    ("problems/lipschitz.py", "rounding.norms(X) ** power", "rounding.norms(X) ** (power / 2)"),
 ]  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def test_negative_curvature_is_refused_and_the_residual_is_measured():
 def test_an_l2_rate_is_no_modulus_of_a_network():
     problem, x, lam, est, _ = clients(l2=0.05, hidden=140)
     assert problem.dim_x > MATRIX_FREE_ABOVE
-    with pytest.raises(ValueError, match=r"must be known.*the L2 rate of a network is none.*measured_residual"):
+    with pytest.raises(ValueError, match=r"must be known.*not that of a neural network.*measured_residual"):
         hgp.certify(problem, x, lam, est)
 
 

@@ -27,7 +27,7 @@ def test_parts_add_up_and_are_drawn(options):
     plt = pytest.importorskip("matplotlib.pyplot")
     found = certificate(**options)
     shown = result.panels(found)
-    assert list(shown) == [result.CENTRE, result.CLIENTS][: len(shown)] and len(shown) == 1 + options.get("avg", True)
+    assert list(shown) == [result.OBSERVER, result.CLIENTS][: len(shown)] and len(shown) == 1 + options.get("avg", True)
     for named in shown.values():
         total = sum(a for name, a in named.items() if name != "bound")
         assert np.allclose(total, named["bound"], rtol=1e-9)

@@ -29,7 +29,7 @@ def test_parts_and_counts():
     assert data.n_clients == 3 and data.counts.tolist() == [3, 5, 4]
     assert data.counts_of("validation").tolist() == [4, 6, 5] and data.counts_of("test").tolist() == [5, 7, 6]
     assert data.train == (data.X, data.y) and data.test == (data.X_test, data.y_test)
-    with pytest.raises(ValueError, match="part must be one that three clients has, got 'test'"):
+    with pytest.raises(ValueError, match="part must be a part of three clients with data, got 'test'"):
         make(test=False).test  # noqa: B018
     with pytest.raises(ValueError, match="part must be one of 'train', 'validation', 'test', got 'valid'"):
         data.part("valid")
@@ -68,7 +68,7 @@ def test_every_cluster_has_its_own_normalisation(seed):
             expected = (before.astype(float) - clustered.means[c]) / clustered.stds[c]
             np.testing.assert_allclose(here, expected, rtol=1e-6, atol=1e-6)
     assert all(np.array_equal(a, b) for a, b in zip(clustered.y, data.y, strict=True))
-    with pytest.raises(ValueError, match="three clients already has clusters"):
+    with pytest.raises(ValueError, match="data must have no clusters yet, got three clients, which has some"):
         clustered.clustered([0.0], [1.0])
 
 

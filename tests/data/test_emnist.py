@@ -59,7 +59,7 @@ def test_a_file_without_a_known_sum_is_refused(small):
         emnist_byclass(small[0], "train")
 
 
-def test_missing_folder_and_file_say_where_to_get_it(small, tmp_path, monkeypatch):
+def test_errors_of_missing_folder_and_file_name_the_source(small, tmp_path, monkeypatch):
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     with pytest.raises(FileNotFoundError, match="nist.gov"):
         emnist_byclass()
@@ -81,7 +81,7 @@ def test_labels_that_do_not_fit_are_refused(small):
     folder, sums, _, _ = small
     packed = gzip.compress(idx(np.zeros(4, dtype=np.uint8)))
     (folder / LABELS).write_bytes(packed)
-    with pytest.raises(ValueError, match="do not fit together"):
+    with pytest.raises(ValueError, match="must hold as many labels as images, got"):
         emnist_byclass(folder, "train", sums={**sums, LABELS: hashlib.sha256(packed).hexdigest()})
 
 
@@ -140,7 +140,7 @@ def test_an_archive_that_cannot_be_unpacked_is_named(local, central, value, arch
         emnist_byclass(path, "train", sums={ARCHIVE: hashlib.sha256(raw).hexdigest()})
 
 
-def test_a_download_is_whole_and_checked(archive, tmp_path, monkeypatch):
+def test_a_download_is_complete_and_checked(archive, tmp_path, monkeypatch):
     path, sums, images, _ = archive
     target = tmp_path / "new" / "folder"
     downloaded = download_emnist(target, url=path.as_uri(), sums=sums)
@@ -179,11 +179,11 @@ def test_steps_keep_name_and_classes(small):
         (b"\x80\x04\x95\x00", "not an IDX file"),
         (b"\0\0\x0d\x01" + bytes(4), "not an IDX file"),
         (b"\0\0\x08\x03" + bytes(4), "ends inside its header"),
-        (b"\0\0\x08\x01" + b"\0\0\0\x05" + bytes(4), "announces"),
-        (b"\0\0\x08\x01" + b"\0\0\0\x03" + bytes(4), "announces"),
-        (b"\0\0\x08\x03" + b"\xff\xff\xff\xff" * 3, "announces"),
-        (b"\0\0\x08\x04" + bytes(4) + b"\xff" * 12, "data announces .* which no array has"),
-        (b"\0\0\x08\xff" + b"\0\0\0\x01" * 255 + b"x", "data announces .* which no array has"),
+        (b"\0\0\x08\x01" + b"\0\0\0\x05" + bytes(4), "declares"),
+        (b"\0\0\x08\x01" + b"\0\0\0\x03" + bytes(4), "declares"),
+        (b"\0\0\x08\x03" + b"\xff\xff\xff\xff" * 3, "declares"),
+        (b"\0\0\x08\x04" + bytes(4) + b"\xff" * 12, "data declares .* which no array has"),
+        (b"\0\0\x08\xff" + b"\0\0\0\x01" * 255 + b"x", "data declares .* which no array has"),
     ],
 )
 def test_bad_idx(data, message):

@@ -157,7 +157,7 @@ def test_errors_of_rounded_derivatives_stay_below_the_estimate(condition, dtype)
     assert np.median(shares) >= 0.02, "an estimate, not only a bound"
 
 
-def test_the_estimate_says_when_float64_derivatives_are_not_enough():
+def test_the_error_estimate_is_large_if_float64_derivatives_are_not_enough():
     for condition, lowest, highest in ((1e2, 1e-17, 1e-12), (1e12, 1e-6, 1e-2)):
         problem = ill_conditioned(condition, 2)
         value, error = exact.hypergradient(problem, *problem.at(), return_error=True)

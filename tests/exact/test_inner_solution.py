@@ -69,7 +69,7 @@ def test_a_cost_whose_offset_hides_every_decrease(r):
     assert np.max(np.abs(x / r - TARGET)) <= 1e-14
 
 
-def test_a_minimum_at_zero_is_found_from_anywhere_and_kept():
+def test_a_minimum_at_zero_is_found_from_any_start():
     zero = np.zeros(3)
     for start in (None, np.full(3, 5.0), np.full(3, 1e-17)):
         assert np.max(np.abs(exact.inner_solution(Scaled(zero), LAM, x0=start))) <= 1e-15

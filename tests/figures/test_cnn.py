@@ -98,7 +98,7 @@ def test_sampling_noise_against_all_batches(removal):
     assert cnn.sampling_noise(terms, np.array([4, 5]), removal, 5) == 0
 
 
-def test_the_table_of_mini_batches_tells_its_rows_apart(tiny):
+def test_rows_of_the_table_of_mini_batches_have_different_labels(tiny):
     rows = table_minibatch.table({"mini": tiny.data}, Options(quick=True)).rows
     assert len({row[:2] for row in rows}) == len(rows) == 15
     d, chosen = tiny.data, tiny.data["removed"][:, 1, 0] < 0
@@ -150,7 +150,7 @@ def test_the_cost_is_printed_first_and_counts_missing_parts(tmp_path, capsys):
     assert "a gradient takes" in text and f"{len(one.parts)} parts to compute" in text
 
 
-def test_paper_size_without_emnist_says_what_is_missing(monkeypatch, tmp_path, capsys):
+def test_paper_size_without_emnist_names_the_missing_files(monkeypatch, tmp_path, capsys):
     monkeypatch.delenv("HGP_REF_EMNIST", raising=False)
     assert cli.main(["figA2b", "--size", "paper", "--out", str(tmp_path)]) == 2
     assert "HGP_REF_EMNIST" in capsys.readouterr().err

@@ -283,7 +283,7 @@ def test_the_cost_text_has_all_groups():
     assert "1 parts to compute" in text and "(3 parts, " in text
 
 
-def test_the_page_says_whether_the_order_holds_at_the_chosen_rate():
+def test_the_page_states_whether_the_order_holds_at_the_chosen_rate():
     at = {"fedavg_chosen": 72.0, "hgp_pl_chosen": [73.0, 75.0, 74.0], "fedavg": 71.0}
     (line,) = [line for line in findings(accuracies_at(**at), [0, 1, 2]) if "chooses for SGP" in line]
     assert "HGP-PL +2.0 (+1.0, +3.0, +2.0)" in line and "HGP-PL is above SGP on each seed" in line

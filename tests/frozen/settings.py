@@ -377,7 +377,7 @@ def certificate_matrix_free() -> dict[str, Any]:
 def plan() -> dict[str, Any]:
     problem = logistic()
     x, lam = solved(problem)
-    outcome = hgp.plan(problem, x, lam, network(3), target=1e-4).run()
+    outcome = hgp.plan(problem, x, lam, network(3), target=1e-4, methods=["Neumann", "Chebyshev", "Tracking"]).run()
     return {"value": outcome.value, "bound": outcome.bound, **of_traffic(outcome.traffic)}
 
 

@@ -66,6 +66,6 @@ function(
     baselines.at_point,
     lambda: (
         dict(method="dbo", problem=small.quadratic(), **small.point(small.quadratic()), net=networks.FullyConnected(3))
-        | dict(iterations=3, every=1, callback=lambda m, v: False, step=0.1, shared=False, tracked=True)
+        | dict(iterations=3, every=1, callback=lambda m, v: False, step=0.1, shared=False)
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import hgp_ref as hgp
 from fuzz import coverage, small
@@ -11,17 +12,28 @@ from hgp_ref import methods, mixing, networks, neural
 
 EDGES = [(np.array([0, 1, 2]), np.array([1, 2, 0])), (np.array([1, 0]), np.array([2, 2]))]
 
+
+def _path():
+    return pytest.importorskip("networkx", reason="networkx is optional").path_graph(3)
+
+
 # networks
 KINDS = {
     "FullyConnected": dict(n=3),
     "OnePeerExponential": dict(n=3),
     "SelfLoops": dict(n=3),
+    "Ring": dict(n=3, directed=True),
+    "Star": dict(n=3),
+    "Torus": dict(rows=2, columns=3),
+    "Hypercube": dict(dimension=2),
+    "Exponential": dict(n=3),
     "RandomDirected": dict(n=3, low=0.4, high=0.8, seed=0),
     "RandomUndirected": dict(n=3, low=0.4, high=0.8, seed=0),
     "RandomOut": dict(n=3, k=1, seed=0),
     "Schedule": dict(graphs=EDGES, n=3, weight=None),
     "SparseErdosRenyi": dict(n=3, mean_degree=1.0, seed=0),
     "StaticUndirected": dict(n=3, p=0.5, seed=0, weights="metropolis"),
+    "Thinned": dict(net=networks.FullyConnected(3), k=1),
     "Unreliable": dict(net=networks.FullyConnected(3), loss=0.2, delay=2, sleep=0.1, seed=0, stretch=2),
 }
 MEMBERS = {
@@ -35,6 +47,7 @@ MEMBERS = {
     "union": dict(first=1, count=2),
     "delivered_edges": dict(first=1, count=2),
     "after": dict(t=2),
+    "plot": dict(step=(1, 2), ax=None, layout=None),
 }
 for kind, settings in KINDS.items():
     make = getattr(networks, kind)
@@ -48,6 +61,8 @@ for member in ("asleep", "delays", "links"):
     method(f"networks.Unreliable.{member}", owner, lambda: dict(s=1))
 method("networks.OnePeerExponential.hop", lambda: networks.OnePeerExponential(3), lambda: dict(s=1))
 
+function("networks.from_networkx", networks.from_networkx, lambda: dict(graphs=_path(), weights="metropolis"))
+
 # averaging and channels
 function("mixing.PushSum", mixing.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))
 function(
@@ -60,6 +75,7 @@ function(
     mixing.push_sum_for,
     lambda: dict(net=networks.Unreliable(small.net()), steps=2, debias="reset", mode="auto"),
 )
+function("mixing.TreeAverage", mixing.TreeAverage, lambda: dict(net=small.net(), tree=None))
 function("mixing.Gossip", mixing.Gossip, lambda: dict(net=networks.FullyConnected(3), steps=2, mode="auto"))
 for kind, owner in {
     "PushSum": small.avg,
@@ -67,6 +83,7 @@ for kind, owner in {
     "Gossip": lambda: hgp.Gossip(networks.FullyConnected(3), 2),
     "ExactAverage": lambda: hgp.ExactAverage(3),
     "ServerAverage": lambda: mixing.ServerAverage(3),
+    "TreeAverage": lambda: mixing.TreeAverage(small.net()),
 }.items():
     method(f"mixing.{kind}.apply", owner, lambda: dict(u=small.rng().normal(size=(3, 4)), call=1), passes_nan=True)
     method(f"mixing.{kind}.steps_of", owner, lambda: dict(first=0, calls=2))

@@ -15,6 +15,10 @@ from fuzz.table import function, method
 
 PARTITION = dict(labels=np.arange(40) % 4, n_clients=3, alpha=0.4, seed=0, min_per_client=1)
 function("data.dirichlet_partition", hgp.data.dirichlet_partition, lambda: dict(PARTITION))
+SHARDS = dict(labels=np.arange(40) % 4, n_clients=3, shards=2, seed=0)
+function("data.shard_partition", hgp.data.shard_partition, lambda: dict(SHARDS))
+QUANTITY = dict(data=np.zeros((40, 2)), n_clients=3, alpha=1.0, seed=0, min_per_client=1)
+function("data.quantity_partition", hgp.data.quantity_partition, lambda: dict(QUANTITY))
 MIXTURE = dict(n_clients=3, n_train=4, n_val=4, n_test=4, dim=3, n_components=3, alpha=0.4, seed=0)
 for name in ("breast_cancer", "digits"):
     function(

@@ -26,6 +26,11 @@ function(
     lambda: small.data() | dict(loss="binary", n_classes=None, l2=0.1),
 )
 function(
+    "problems.LeastSquares",
+    problems.LeastSquares,
+    lambda: small.data() | dict(regularization="coordinate"),
+)
+function(
     "problems.LogisticRegression",
     problems.LogisticRegression,
     lambda: small.data() | dict(regularization="coordinate"),
@@ -65,11 +70,13 @@ function(
 BATCH = np.zeros((3, 2), dtype=np.int64)
 PROBLEMS = {
     "Quadratic": small.quadratic,
+    "LeastSquares": small.squares,
     "LogisticRegression": small.logistic,
     "SoftmaxRegression": small.softmax,
     "InstanceWeights": small.weights,
     "HyperCleaning": small.cleaning,
     "LogRates": lambda: problems.LogRates(small.logistic()),
+    "Damped": lambda: problems.Damped(small.weights(), 0.3),
     "NeuralInstanceWeights": small.neural_weights,
     "PersonalMask": small.mask,
     "PersonalBias": lambda: problems.PersonalBias(small.model(), **small.data()),
@@ -87,7 +94,7 @@ for kind, make in PROBLEMS.items():
             method(f"problems.{kind}.{member}", make, at, passes_nan=True)
     method(f"problems.{kind}.restrict", make, lambda: dict(clients=[0, 2]))
     method(f"problems.{kind}.to", make, lambda: dict(target="numpy", dtype="float32"))
-    if hasattr(getattr(problems, kind), "lipschitz"):
+    if getattr(make(), "lipschitz", None) is not None:
         method(f"problems.{kind}.lipschitz", make, lambda at=at: dict(lam=at()["lam"]), passes_nan=True)
     for member in ("hvp", "cross"):
         method(
@@ -96,8 +103,19 @@ for kind, make in PROBLEMS.items():
             lambda at=at: dict(u=at()["x"]),
             passes_nan=True,
         )
+for kind in ("InstanceWeights", "NeuralProblem", "Damped"):
+    make = small.neural_weights if kind == "NeuralProblem" else PROBLEMS[kind]
+    good = lambda make=make: small.point(make()) | dict(batch=BATCH)  # noqa: E731
+    method(f"problems.{kind}.validation_grad", make, good, passes_nan=True)
+function("problems.Damped", problems.Damped, lambda: dict(inner=small.quadratic(), mu=0.3))
 method(
     "problems.PersonalMixture.responsibilities", small.mixture, lambda: small.point(small.mixture()), passes_nan=True
+)
+function(
+    "problems.check_derivatives",
+    problems.check_derivatives,
+    lambda: dict(problem=small.quadratic(), **small.point(small.quadratic()), directions=1, seed=0),
+    passes_nan=True,  # it reports costs that overflow
 )
 function("problems.as_problem", problems.as_problem, lambda: dict(problem=small.quadratic(), needs=("inner_grad",)))
 SAMPLE = dict(counts=[6, 6, 6], size=2, seed=0, first=0, count=3, stream=0, replace=False)
@@ -113,6 +131,7 @@ def _cost(x, lam, *rest):
     return (x**2).sum(-1) * (lam**2).sum(-1)
 
 
+function("problems.Composite", problems.Composite, lambda: dict(outputs=_cost, loss=_cost, penalty=None))
 for name in ("from_torch", "from_jax"):
     function(
         f"problems.{name}",
@@ -166,13 +185,12 @@ function("exact.push_sum_matrices", exact.push_sum_matrices, lambda: dict(net=sm
 function("exact.push_sum_weights", exact.push_sum_weights, lambda: dict(net=small.net(), steps=2, call=1))
 
 # attribution
-COUNTS = np.array([6, 6, 6])
 function(
     "attribution.influence",
     hgp.influence,
     lambda: (
         dict(problem=small.weights(), **small.point(small.weights()), avg=small.avg(), iterations=8)
-        | dict(instances=None, groups=None, clients=None, batches=None, tol=1e-9, method=None, progress=False)
+        | dict(batches=None, tol=1e-9, method=None, eta=None, resume=None, callback=None, on=[(0, 1), ((1, 2), (2, 0))])
     ),
 )
 LAM = lambda: small.point(small.weights())["lam"]  # noqa: E731
@@ -199,12 +217,17 @@ function(
         | dict(fraction=0.5, batches=3, subtract_gradient_at_x=True)
     ),
 )
+function("attribution.client_removals", attribution.client_removals, lambda: dict(problem=small.weights()))
 function(
-    "attribution.as_removals",
-    attribution.as_removals,
-    lambda: dict(counts=COUNTS, instances=[(0, 1)], groups=None, clients=None),
+    "attribution.random_removals",
+    attribution.random_removals,
+    lambda: dict(problem=small.weights(), number=2, fraction=0.5, seed=1),
 )
-for name in ("f1_negative", "r2_score", "scores", "spearman"):  # a score that the data leave undefined is NaN
+for name in ("f1_negative", "lds", "r2_score", "scores", "spearman"):  # a score that the data leave undefined is NaN
     scored = lambda: dict(actual=np.array([1.0, -2.0, 3.0]), predicted=np.array([1.0, -1.0, 2.0]))  # noqa: E731
     function(f"attribution.{name}", getattr(attribution, name), scored, passes_nan=True)
-method("attribution.Influence.most_influential", small.influence, lambda: dict(count=2))
+for name in ("most_influential", "most_harmful", "most_helpful"):
+    method(f"attribution.Influence.{name}", small.influence, lambda: dict(count=2))
+method("attribution.Influence.plot", small.influence, lambda: dict(count=2, ax=None))
+method("attribution.Influence.of", small.group_influence, lambda: dict(group=0))
+method("attribution.Influence.predict", small.influence, lambda: dict(removals=[(0, 1), ((1, 2), (2, 3))]))

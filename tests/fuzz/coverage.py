@@ -21,15 +21,30 @@ ABSTRACT = "abstract: what a subclass defines"
 PROTOCOL = "a protocol: what a problem has"
 
 EXEMPT: dict[str, str] = {
-    **{f"mixing.{kind}": DRIVEN for kind in ("Channel", "AllToAll", "Lossy", "ParameterServer", "Simulated", "Runs")},
+    **{
+        f"mixing.{kind}": DRIVEN
+        for kind in ("Channel", "AllToAll", "Lossy", "ParameterServer", "Simulated", "Runs", "TreeChannel")
+    },
     **{f"mpi.{kind}": DRIVEN for kind in ("RankChannel", "DistributedNetwork")},
     "mixing.WeightRule": "an enumeration",
     "training.TrainingMethod": ABSTRACT,
-    **{f"training.{kind}.run": DRIVEN for kind in ("LocalRounds", "SGP")},  # by training.train
-    "baselines.RunOptions": "a TypedDict: keywords of all baselines, which are in the table",
+    **{f"training.{kind}.run": DRIVEN for kind in ("LocalRounds", "NewtonTracking", "SGP")},  # by training.train
+    "baselines.RunOptions": "the keywords of all baselines, which are in the table",
     "mpi.spread": "starts MPI: bad values are in tests/mpi/refusals.py, on two ranks",
     **{f"mixing.{name}": DRIVEN for name in ("Mixer", "start_averaging", "SumPreserving", "run_round")},
-    **{f"methods.{kind}": DRIVEN for kind in (*("Chebyshev", "Neumann", "Method", "Refined", "Tracking"),)},
+    **{
+        f"methods.{kind}": DRIVEN
+        for kind in (
+            "Chebyshev",
+            "ConjugateGradient",
+            "DirectSolve",
+            "Neumann",
+            "Method",
+            "PreconditionedTracking",
+            "Refined",
+            "Tracking",
+        )
+    },
     **{
         f"neural.{kind}": DRIVEN
         for kind in ("AvgPool2d", "Conv2d", "Flatten", "Linear", "MaxPool2d", "ReLU", "Softplus", "Tanh", "Layer")
@@ -65,7 +80,7 @@ EXEMPT: dict[str, str] = {
     **{
         name: RECORD
         for name in (
-            *("mixing.Traffic", "methods.Estimate", "methods.Start", "training.Fit"),
+            *("mixing.SpanningTree", "mixing.Traffic", "methods.Estimate", "methods.Start", "training.Fit"),
             *(
                 "certificates.Certificate",
                 "certificates.MeasuredResidual",
@@ -73,6 +88,7 @@ EXEMPT: dict[str, str] = {
                 "attribution.Retraining",
                 "attribution.Scores",
             ),
+            *("problems.Comparison", "problems.DerivativeCheck"),
             *("planning.Diagnostics", "planning.Outcome", "planning.Plan", "planning.Stage"),
             *("bounds.Bound", "bounds.Constants", "bounds.MeanSquareError", "bounds.ResidualBounds"),
             *("bounds.SampleConstants", "bounds.WorstCase", "networks.Periodic", "networks.Disconnected"),

@@ -14,9 +14,10 @@ LIMIT = 20.0  # seconds of the wall clock after which a call counts as hanging; 
 
 
 class Worker:
-    """Calls by name in a process of its own."""
+    """Calls by name in a process of its own, with arguments in an array library."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: str = "numpy") -> None:
+        self.library = library
         self._process: subprocess.Popen[str] | None = None
         self.arguments = self._start()
 
@@ -28,7 +29,13 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"},
+            env={
+                **os.environ,
+                "PYTHONPATH": path,
+                "OMP_NUM_THREADS": "1",
+                "MPLBACKEND": "Agg",
+                "HGP_REF_FUZZ_LIBRARY": self.library,
+            },
         )
         line = self._process.stdout.readline()
         assert line, "the worker does not start: python -m fuzz.worker"
@@ -41,13 +48,14 @@ class Worker:
         process = self._process
         process.stdin.write(json.dumps([name, bad]) + "\n")
         process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], LIMIT)
+        limit = LIMIT if self.library == "numpy" else 10 * LIMIT  # kernels are compiled when they are first used
+        ready, _, _ = select.select([process.stdout], [], [], limit)
         line = process.stdout.readline() if ready else ""
         if line:
             kind, seen = json.loads(line)
             return kind, seen
         self.close()
-        return ("crash", f"the process ended with {process.returncode}") if ready else ("hang", f"over {LIMIT:.0f} s")
+        return ("crash", f"the process ended with {process.returncode}") if ready else ("hang", f"over {limit:.0f} s")
 
     def close(self) -> None:
         """Ends the process."""

@@ -38,6 +38,11 @@ def logistic() -> problems.LogisticRegression:
 
 
 @functools.cache
+def squares() -> problems.LeastSquares:
+    return problems.LeastSquares(**data())
+
+
+@functools.cache
 def weights() -> problems.InstanceWeights:
     return problems.InstanceWeights(**data(), l2=0.3)
 
@@ -97,6 +102,10 @@ def path() -> Any:
 
 
 @functools.cache
+def group_influence() -> Any:
+    return hgp.influence(weights(), avg=avg(), iterations=5, on=[(0, 1), (2, 0)], **point(weights()))
+
+
 def influence() -> Any:
     return hgp.influence(weights(), avg=avg(), iterations=20, **point(weights()))
 

@@ -19,6 +19,14 @@ class Target:
     passes_nan: bool = False  # a formula at a point: NaN, infinity or overflow in its numbers comes out again
     speaks_of: tuple[str, ...] = ()  # names beside the arguments' that a message may use
     raises: type[Exception] | None = None  # a documented error beside TypeError and ValueError
+    owner: Callable[[], Any] | None = None  # of a method
+
+    def in_library(self, move: Callable[[Any], Any], given: Arguments) -> Any:
+        """A call in which `move` was applied to the arguments and to the owner of a method."""
+        given = {name: move(value) for name, value in given.items()}
+        if self.owner is None:
+            return self.function(given)
+        return getattr(move(self.owner()), self.name.rsplit(".", 1)[1])(**given)
 
 
 TARGETS: dict[str, Target] = {}
@@ -34,7 +42,7 @@ def method(name: str, owner: Callable[[], Any], good: Callable[[], Arguments] = 
     """Adds a method (the last part of `name`) of what `owner()` makes."""
     member = name.rsplit(".", 1)[1]
     assert name not in TARGETS, name
-    TARGETS[name] = Target(name, lambda given: getattr(owner(), member)(**given), good, **special)
+    TARGETS[name] = Target(name, lambda given: getattr(owner(), member)(**given), good, owner=owner, **special)
 
 
 def full() -> dict[str, Target]:

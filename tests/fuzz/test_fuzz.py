@@ -9,12 +9,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.functions import HOST_ONLY, ON_HOST
 
 from fuzz import coverage
 from fuzz.pool import Worker
 from fuzz.values import BAD
-
-pytestmark = pytest.mark.xdist_group("fuzz")  # one worker process with its table
 
 EXAMPLES = 1500
 LENGTHS = {  # 10**9 is long, not absurd
@@ -58,8 +57,9 @@ def test_every_public_function_is_in_the_table(worker):
     assert coverage.missing(worker.arguments) == set()
 
 
-def test_one_or_two_bad_arguments(worker):
-    places = sorted((name, argument) for name, found in worker.arguments.items() for argument in found)
+def try_bad_arguments(worker, names):
+    """Calls of these functions with one or two bad arguments."""
+    places = sorted((name, argument) for name in names for argument in worker.arguments[name])
 
     @settings(max_examples=EXAMPLES, deadline=None, database=None)
     @given(st.sampled_from(places), st.sampled_from(sorted(BAD)), st.data())
@@ -73,6 +73,22 @@ def test_one_or_two_bad_arguments(worker):
             assert not fault, f"{name} with {chosen}: {fault}: {seen}"
 
     bad()
+
+
+def test_one_or_two_bad_arguments(worker):
+    try_bad_arguments(worker, worker.arguments)
+
+
+@pytest.mark.cupy
+def test_one_or_two_bad_arguments_on_a_device():
+    """Arguments of CuPy, where they can be moved; the others stay on the host."""
+    device = Worker("cupy")
+    try:
+        names = sorted(set(device.arguments) - HOST_ONLY - ON_HOST.keys())
+        assert {name: fault for name in names if (fault := device.attempt(name, {})) != ("", "")} == {}
+        try_bad_arguments(device, names)
+    finally:
+        device.close()
 
 
 @pytest.mark.slow

@@ -15,9 +15,15 @@ from typing import Any
 
 import numpy as np
 
-LIMIT = 12 * 2**30  # bytes of address space, before the package looks how much there is
+LIBRARY = os.environ.get("HGP_REF_FUZZ_LIBRARY", "numpy")  # to which arguments are moved
+LIMIT = (
+    12 if LIBRARY == "numpy" else 200
+) * 2**30  # bytes of address space, before the package looks how much there is
 if sys.platform == "linux":
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, resource.RLIM_INFINITY))
+
+from support.functions import functions, mover  # noqa: E402
+from support.libraries import open_library  # noqa: E402
 
 import hgp_ref as hgp  # noqa: E402
 from fuzz import coverage  # noqa: E402
@@ -63,13 +69,21 @@ def names_argument(message: str, arguments: list[str]) -> bool:
     return False
 
 
+def call(target: Target, given: dict[str, Any]) -> Any:
+    """The call, with what can be moved in the library under test."""
+    return target.function(given) if LIBRARY == "numpy" else target.in_library(MOVE, given)
+
+
+MOVE = mover(open_library(LIBRARY))
+
+
 def judge(target: Target, given: dict[str, Any]) -> tuple[str, str]:
     """("", "") if the call behaves; otherwise the kind of fault and what was seen."""
     start = time.process_time()
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            result = target.function(given)
+            result = call(target, given)
     except OWN as error:
         if not names_argument(str(error), [*given, *target.speaks_of]):
             return "unnamed", f"{type(error).__name__}: {error} @ {_where(error)}"
@@ -100,7 +114,7 @@ def refusal(target: Target) -> str:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            target.function(target.good())
+            call(target, target.good())
     except Exception as error:
         return f"{type(error).__name__}: {error} @ {_where(error)}"
     return ""
@@ -131,7 +145,7 @@ def attempt(target: Target, bad: dict[str, str]) -> tuple[str, str]:
 
 
 def main() -> None:
-    table = full()
+    table = full() if LIBRARY == "numpy" else functions()
     os.chdir(FOLDER)  # where a path such as "x" leads
     answers = sys.stdout
     sys.stdout = sys.stderr

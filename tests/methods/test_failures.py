@@ -205,7 +205,7 @@ def call(change):
         (lambda x, lam: {"iterations": 0}, ValueError, "iterations must be an integer >= 1, got 0"),
         (lambda x, lam: {"iterations": 2.5}, TypeError, "iterations must be an integer >= 1, got 2.5"),
         (lambda x, lam: {"batches": 0}, ValueError, "batches must be an integer from 1 to 2147483647, got 0"),
-        (lambda x, lam: {"avg": hgp.ExactAverage(4)}, ValueError, "averages 4 clients, but the problem has 3"),
+        (lambda x, lam: {"avg": hgp.ExactAverage(4)}, ValueError, "avg must average the problem's 3 clients, .* for 4"),
         (lambda x, lam: {"avg": []}, TypeError, "avg must be an averaging"),
         (lambda x, lam: {"avg": "push-sum"}, TypeError, "avg must be an averaging"),
         (

@@ -86,7 +86,7 @@ def test_renaming_clients_renames_the_estimate(n, seed):
     assert_close(two.value, one.value[order], RTOL)
 
 
-def test_exact_averaging_tends_to_the_truth_as_the_spectrum_says():
+def test_exact_averaging_converges_at_the_rate_of_the_spectrum():
     problem, x, lam = quadratic()
     truth = exact.hypergradient(problem, x, lam)
     H_bar = exact.hessians(problem, x, lam).mean(axis=0)
@@ -101,7 +101,7 @@ def test_exact_averaging_tends_to_the_truth_as_the_spectrum_says():
     assert_close(est.value, truth, RTOL)
 
 
-def test_history_w_and_callback_tell_the_same_story():
+def test_history_w_and_callback_agree():
     problem, x, lam = logistic()
     avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 2)
     seen = []

@@ -157,7 +157,7 @@ def test_a_full_batch_jacobian_removes_the_noise_of_the_mixed_derivatives():
         (("Neumann",), "method must be a Method, got 'Neumann'"),
         ((Neumann(1.0), 0), "cycles must be an integer >= 1, got 0"),
         ((Neumann(1.0), 2, 0), "steps must be an integer >= 1, got 0"),
-        ((Neumann(1.0), 2, []), "steps must not be empty"),
+        ((Neumann(1.0), 2, []), "steps must be an integer >= 1 or a sequence of them, got an empty one"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

@@ -115,7 +115,7 @@ def test_bad_arguments_are_named():
     est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 3), method=Tracking(0.3), iterations=5)
     for options, message in (
         ({"resume": est, "method": Neumann(0.5)}, "resume must be an estimate by Neumann, got one by Tracking"),
-        ({"resume": est, "method": Tracking(0.1), "w0": x}, "w0 and resume exclude each other"),
+        ({"resume": est, "method": Tracking(0.1), "w0": x}, "w0 and resume cannot both be given"),
         ({"resume": x, "method": Tracking(0.1)}, "(?s)resume must be an Estimate, got"),
         (
             {"resume": est, "method": Tracking(0.1), "runs": 2},
@@ -255,7 +255,7 @@ def test_a_loaded_estimate_continues_in_every_library(name, tmp_path):
     lib = open_library(name)
     host = hgp.problems.LogisticRegression(*data(dtype="float32"))
     x, lam = (lib.asarray(np.full((3, 4), value, "float32")) for value in (0.1, 0.2))
-    problem, avg = host.to(lib.backend), hgp.PushSum(NET, 3)
+    problem, avg = host.to(lib.backend, device=lib.device), hgp.PushSum(NET, 3)
     est = quiet(problem, x, lam, avg, eta=0.5, iterations=6)
     loaded = hgp.load(est.save(tmp_path / "e.npz"))
     ends = [quiet(problem, x, lam, avg, eta=0.5, iterations=4, resume=one) for one in (est, loaded)]

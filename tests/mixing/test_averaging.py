@@ -46,7 +46,7 @@ def test_gossip_is_the_product_of_its_matrices(kind, mode):
 
 
 @given(n=st.integers(1, 9), d=st.integers(1, 4), seed=st.integers(0, 2**32), steps=st.integers(1, 6))
-def test_what_every_averaging_keeps(n, d, seed, steps):
+def test_invariants_of_every_averaging(n, d, seed, steps):
     """Constants are fixed points; scaling passes through; client-wise extremes bound the result (row-stochastic)."""
     u = np.random.default_rng(seed).normal(size=(n, d))
     for avg in (hgp.PushSum(hgp.networks.RandomDirected(n=n, seed=seed), steps), hgp.ExactAverage(n)):
@@ -124,7 +124,7 @@ def test_ledger_counts_edges_that_are_not_self_loops(mode):
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
-def test_dtype_is_kept(mode):
+def test_dtype_is_preserved(mode):
     u = np.ones((5, 4), dtype=np.float32)
     for debias in ("reset", "conserve"):
         avg = hgp.PushSum(hgp.networks.RandomDirected(n=5, seed=3), 3, debias=debias, mode=mode)
@@ -179,7 +179,7 @@ def test_bad_input_is_named(make, error, message):
         make(net)
 
 
-def test_a_network_of_ones_own_gives_its_weights_by_csr():
+def test_a_user_network_defines_its_weights_by_csr():
     class Lazy(hgp.networks.Network):
         """Half of everything stays, the rest goes to the next client."""
 
@@ -210,7 +210,7 @@ def test_a_network_of_ones_own_gives_its_weights_by_csr():
                 return W
 
 
-def test_an_averaging_of_ones_own_needs_steps_and_a_channel_alone():
+def test_a_user_averaging_needs_only_steps_and_a_channel():
     class Everybody(hgp.mixing.Averaging):
         def __init__(self, n):
             self.n, self.steps = n, 1

@@ -66,7 +66,7 @@ def test_graphs_that_are_not_balanced_are_refused_when_they_come(mode):
     channel = Simulated(hgp.networks.Schedule([even, odd]), mode)
     z = np.ones((3, 2))
     channel.average(z, 1, WeightRule.NONE)
-    with pytest.raises(ValueError, match="doubly-stochastic.*misses 1 by 0.5; use PushSum"):
+    with pytest.raises(ValueError, match="doubly-stochastic.*differs from 1 by 0.5; use PushSum"):
         channel.average(z, 1, WeightRule.NONE)
 
 
@@ -77,7 +77,7 @@ def test_errors_of_prepared_calls_are_raised_when_these_are_made(mode):
     channel, z = Simulated(hgp.networks.Schedule([np.full((3, 3), 1 / 3)] * 9 + [odd]), mode), np.ones((3, 2))
     for _ in range(9):
         assert_close(channel.average(z, 1, WeightRule.NONE), z, RTOL)
-    with pytest.raises(ValueError, match="doubly-stochastic.*misses 1 by 0.5; use PushSum"):
+    with pytest.raises(ValueError, match="doubly-stochastic.*differs from 1 by 0.5; use PushSum"):
         channel.average(z, 1, WeightRule.NONE)
     assert channel.step == 9 and channel.traffic.rounds == 9
 
@@ -87,7 +87,7 @@ def test_gossip_allows_rounding_and_nothing_more():
     off = np.full((3, 3), 1 / 3)
     off[0] += [1e-9, 0.0, 0.0]
     off[1] -= [1e-9, 0.0, 0.0]
-    with pytest.raises(ValueError, match="misses 1 by 1e-09"):
+    with pytest.raises(ValueError, match="differs from 1 by 1e-09"):
         hgp.Gossip(hgp.networks.Schedule([off]), 1)
     for n in (3, 7, 10, 49):
         hgp.Gossip(hgp.networks.Schedule([np.full((n, n), 1 / n)]), 2).apply(np.ones((n, 1)), call=30)
@@ -224,7 +224,7 @@ def test_messages_of_graphs_without_self_loops_are_all_their_edges(mode):
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
-def test_a_client_that_hears_nobody_is_named(mode):
+def test_a_client_that_receives_no_message_is_named(mode):
     channel = connect(Half(), mode)
     with pytest.raises(ValueError, match="net: client 0 receives no message"):
         channel.average(np.ones((3, 1)), 1)

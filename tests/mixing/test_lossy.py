@@ -173,7 +173,7 @@ def test_links_in_time_are_the_simulation_itself():
         )
 
 
-def test_plain_push_sum_says_how_much_it_loses():
+def test_plain_push_sum_reports_the_lost_mass():
     net = Unreliable(RandomDirected(5, seed=1), loss=0.3, delay=2, seed=1)
     z = np.random.default_rng(0).normal(size=(5, 2))
     lost = 1 - exact.mixing_product(net, 8).sum() / 5
@@ -282,7 +282,7 @@ def test_what_makes_no_sense_over_such_links_is_refused():
         channel.mix(np.ones((3, 5)), 1, WeightRule.CARRY)
 
 
-def test_a_skip_drops_the_vectors_under_way_and_keeps_their_weights():
+def test_a_skip_drops_vectors_in_transit_but_not_their_weights():
     net, z = Unreliable(FullyConnected(4), loss=0.3, delay=2, seed=1), np.arange(12.0).reshape(4, 3)
     skipped, mixed = (open_channel(net, True, "stepping") for _ in range(2))
     for channel in (skipped, mixed):

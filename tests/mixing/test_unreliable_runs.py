@@ -318,7 +318,7 @@ def test_training_converges_over_links_that_lose(problem, variant):
     assert fit.traffic.rounds == 2500 and fit.traffic.floats == fit.traffic.messages * (problem.dim_x + 1)
 
 
-def test_training_that_steps_too_far_says_so():
+def test_training_with_too_large_steps_raises():
     problem, _, lam = quadratic(n=5)
     net = Unreliable(OnePeerExponential(5), loss=0.5, delay=5, seed=1)
     with pytest.warns(RuntimeWarning, match="sgp:"), pytest.raises(hgp.DivergenceError, match="take a smaller lr"):

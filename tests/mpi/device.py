@@ -1,18 +1,21 @@
 """On several ranks: arrays of every library against the simulation on the same library, bit for bit where both step.
 
-The device double stands for CuPy: its arrays go to MPI through the host, counted, or directly, without a transfer.
+Arrays of CuPy go to MPI through the host, counted, or directly, without a transfer. On the rig of tests/cupy_on_cpu the
+direct way needs RIG_STRICT=0, since MPI reads device memory from the host.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 
 import numpy as np
 import pytest
 from mpi4py import MPI
+from support.device_counters import DeviceCounters
 from support.examples import NETWORK_KINDS, logistic
-from support.libraries import CUPY, open_library
+from support.libraries import USES_CUPY, open_library
 
 import hgp_ref as hgp
 from hgp_ref.backend import addressable
@@ -60,8 +63,8 @@ def runs(lib, direct):
     problem, x, lam = logistic(n=N, d=3)
     base = NETWORK_KINDS["RandomOut"](N)
     net = hgp.mpi.spread(base, COMM, direct=direct)
-    k, there = net.clients, problem.to(lib.backend)
-    own = problem.restrict(k).to(lib.backend)
+    k, there = net.clients, problem.to(lib.backend, device=lib.device)
+    own = problem.restrict(k).to(lib.backend, device=lib.device)
     fit = hgp.sgp(own, lib.asarray(lam[k]), net, steps=6, lr=0.2, milestones=(0.6, 0.8), batches=3)
     whole = hgp.sgp(there, lib.asarray(lam), base, steps=6, lr=0.2, milestones=(0.6, 0.8), batches=3)
     np.testing.assert_allclose(lib.to_numpy(hgp.mpi.gather(fit.x, net)), lib.to_numpy(whole.x), rtol=1e-12)
@@ -105,22 +108,19 @@ def transfers(lib, counted):
 
 
 def main():
-    names = [CUPY, "array_api_strict", *(name for name in ("torch", "jax") if importlib.util.find_spec(name))]
-    if CUPY != "cupy":
-        from support import device_double
-
-        device_double.install()
+    others = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
+    names = [*(["cupy"] if USES_CUPY else []), "array_api_strict", *others]
     for name in names if "all" in sys.argv else names[:1]:
         lib = open_library(name)
-        for direct in (False, True) if name in (CUPY, "torch") else (False,):
+        for direct in (False, True) if name in ("cupy", "torch") else (False,):
             mixing(lib, direct)
             runs(lib, direct)
         unreliable(lib)
         if not addressable(lib.asarray(np.ones(2))):
             with pytest.raises(TypeError, match="direct=True needs arrays that MPI can write into"):
                 mixing(lib, True)
-    if CUPY != "cupy":
-        transfers(open_library(CUPY), device_double.transfers)
+    if USES_CUPY and importlib.util.find_spec("cupy_on_cpu"):
+        transfers(open_library("cupy"), DeviceCounters(importlib.import_module("cupy_on_cpu")))
     if COMM.rank == 0:
         print(f"{compared} comparisons of {', '.join(names)} agree on {COMM.size} ranks")
 

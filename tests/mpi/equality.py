@@ -203,6 +203,44 @@ def training(kinds, dtypes=DTYPES):
                     equal(name, whole.traffic, own.traffic)
 
 
+def newton(kinds, dtypes=DTYPES):
+    """Local solves; the run axis of lam."""
+    for kind in kinds:
+        base = NETWORK_KINDS[kind](N)
+        net = hgp.mpi.spread(base, COMM)
+        k = net.clients
+        for dtype in dtypes:
+            for name, problem, _, lam in list(problems(dtype))[:2]:
+                for options in ({}, {"averaging_steps": 2, "degree": 4}):
+                    several = np.stack([lam, lam / 2])
+                    whole = hgp.train(
+                        problem, several, base, hgp.training.NewtonTracking(6, mode="stepping", **options)
+                    )
+                    own = hgp.train(
+                        problem.restrict(k),
+                        several[:, k],
+                        net,
+                        hgp.training.NewtonTracking(6, mode="stepping", **options),
+                    )
+                    same(f"newton, {kind}, {name}, {dtype}, {options}", whole.x, own.x, k)
+                    for field in ("consensus_gap", "grad_norm", "traffic"):
+                        equal(f"newton, {field}", getattr(whole, field), getattr(own, field))
+
+
+def resumed():
+    """A run that continues another one has its weights."""
+    _, problem, x, lam = next(problems("float64"))
+    base = NETWORK_KINDS["RandomDirected"](N)
+    net = hgp.mpi.spread(base, COMM)
+    k, method = net.clients, hgp.methods.PreconditionedTracking()
+    whole = hgp.hypergradient(problem, x, lam, hgp.PushSum(base, 2, mode="stepping"), method, iterations=9)
+    first = hgp.hypergradient(problem.restrict(k), x[k], lam[k], hgp.PushSum(net, 2), method, iterations=4)
+    own = hgp.hypergradient(
+        problem.restrict(k), x[k], lam[k], hgp.PushSum(net.after(8), 2), method, iterations=5, resume=first
+    )
+    same("resumed", whole.value, own.value, k)
+
+
 def estimates(kinds, dtypes=DTYPES):
     method = hgp.methods
     for kind in kinds:
@@ -218,6 +256,8 @@ def estimates(kinds, dtypes=DTYPES):
                     {"method": method.Chebyshev(*spectrum), "w0": True, "history": True},
                     {"method": method.Chebyshev(*spectrum), "batches": hgp.MiniBatches(3, seed=[3, 5]), "tol": 1e-3},
                     {"method": method.Tracking(), "w0": True},
+                    {"method": method.PreconditionedTracking(), "w0": True},
+                    {"method": method.PreconditionedTracking(degree=4), "batches": hgp.MiniBatches(3, seed=[3, 5])},
                     {"method": method.Tracking(eta / 4), "batches": hgp.MiniBatches(3, seed=[3, 5])},
                     {"method": method.Refined(method.Neumann(eta), cycles=2, steps=(5, 7)), "batches": 4},
                 ):
@@ -345,11 +385,12 @@ def plans():
     base = NETWORK_KINDS["RandomDirected"](N)
     net = hgp.mpi.spread(base, COMM)
     k = net.clients
+    PUSH_SUM = ("Neumann", "Chebyshev", "Tracking")  # over ranks there are no trees
     for relative, target in ((True, 1e-4), (False, 5e-3)):
-        whole = hgp.plan(problem, x, lam, Stepping(base), target=target, relative=relative).run(
+        whole = hgp.plan(problem, x, lam, Stepping(base), target=target, relative=relative, methods=PUSH_SUM).run(
             by_clients=True, against="x"
         )
-        own = hgp.plan(problem.restrict(k), x[k], lam[k], net, target=target, relative=relative).run(
+        own = hgp.plan(problem.restrict(k), x[k], lam[k], net, target=target, relative=relative, methods=PUSH_SUM).run(
             by_clients=COMM.size < 2, against="x"
         )
         same(f"plan, relative={relative}", whole.value, own.value, k)
@@ -371,7 +412,7 @@ class Stepping(ShiftedNetwork):
         super().__init__(net, t)
 
     def after(self, t):
-        return Stepping(self.net, self.t + t)
+        return Stepping(self.net, self._offset + t)
 
 
 @connect.register
@@ -476,14 +517,16 @@ def main(parts):
         channels(NETWORK_KINDS, (5,))
         training(("RandomOut",), DTYPES[:1])
         estimates(("RandomDirected",), DTYPES[1:])
+        newton(("RandomOut",), DTYPES[1:])
         outer_loop(("RandomOut",), DTYPES[:1])
     else:
         global stride
         stride = 1 if "all" in parts else 5
         channels(NETWORK_KINDS, (4, 7, 12) if "all" in parts else (7,))
-        training(some), estimates(NETWORK_KINDS), outer_loop(some)
+        training(some), newton(some), estimates(NETWORK_KINDS), outer_loop(some)
     (
         exchanges(),
+        resumed(),
         certified_loop(),
         plans(),
         certificates(),

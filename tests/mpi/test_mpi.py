@@ -82,7 +82,7 @@ TOLD = {  # what goes wrong on the last rank, and what is said of it
 
 @pytest.mark.parametrize("ranks", [2, *(pytest.param(r, marks=pytest.mark.slow) for r in (3, 4))])
 @pytest.mark.parametrize("what", ["seed", *(pytest.param(w, marks=pytest.mark.slow) for w in list(TOLD)[1:])])
-def test_ranks_that_were_told_different_things_end_with_the_difference(what, ranks):
+def test_ranks_with_different_arguments_end_with_the_difference(what, ranks):
     done = run(ranks, "failures", what, seconds=60)
     others = "".join(f", {q}" for q in range(1, ranks - 1))
     message = TOLD[what].format("s" if ranks > 2 else "", others, ranks - 1)
@@ -104,7 +104,7 @@ def test_ranks_that_wait_in_vain_say_so(what, message):
 
 
 @pytest.mark.parametrize("last", [10**9, 20])
-def test_nan_from_the_products_of_one_rank_is_told_on_every_rank(last):
+def test_nan_from_the_products_of_one_rank_raises_on_every_rank(last):
     done = run(2, "not_finite", str(last), seconds=120)
     assert done.status == 0, done.err
 

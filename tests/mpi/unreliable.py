@@ -106,7 +106,8 @@ def programs(name, base, net, problem, x, lam):
         equal(f"sgp, traffic, {name}", whole.traffic, own.traffic)
         equal(f"sgp, gradient left, {name}", whole.grad_norm, own.grad_norm)
     for method, debias in ((methods.Neumann(0.3), "reset"), (methods.Chebyshev(), "reset"),
-                           (methods.Neumann(0.3), "conserve"), (methods.Tracking(0.1), "reset")):  # fmt: skip
+                           (methods.Neumann(0.3), "conserve"), (methods.Tracking(0.1), "reset"),
+                           (methods.PreconditionedTracking(), "reset")):  # fmt: skip
         averagings = [hgp.RobustPushSum(one, (5, 3), debias=debias, mode="stepping") for one in (base, net)]
         given = {"method": method, "iterations": 6}
         pair = [equality.outcome(problem, x, lam, averagings[0], **given),

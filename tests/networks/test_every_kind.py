@@ -11,7 +11,7 @@ from hgp_ref import networks
 from hgp_ref._kernels import graphs
 from hgp_ref.philox import MAX_STEP
 
-from .user_networks import Ring
+from .user_networks import OwnRing
 
 EPS = np.finfo(np.float64).eps
 
@@ -32,12 +32,19 @@ KINDS = {
     "Schedule": _random_schedule,
     "Schedule of edges": lambda n: networks.Schedule([([0] * (n > 1), [n - 1] * (n > 1)), ([], [])], n=n),
     "OnePeerExponential": networks.OnePeerExponential,
+    "Ring": networks.Ring,
+    "Ring, directed": lambda n: networks.Ring(n, directed=True),
+    "Star": networks.Star,
+    "Torus of two rows": lambda n: networks.Torus(1 + (n % 2 == 0), n // 2 if n % 2 == 0 else n),
+    "Exponential": networks.Exponential,
     "RandomOut": lambda n: networks.RandomOut(n, min(3, n - 1), seed=1),
     "RandomOut to all": lambda n: networks.RandomOut(n, n - 1, seed=1),
     "SparseErdosRenyi": lambda n: networks.SparseErdosRenyi(n, (n - 1) / 3, seed=1),
+    "Thinned": lambda n: networks.Thinned(networks.RandomDirected(n, seed=1), k=2),
     "Unreliable": lambda n: networks.Unreliable(networks.RandomDirected(n, seed=1), 0.2, 2, sleep=0.3, seed=1),
 }
-ALL = {**KINDS, "of one's own": Ring}
+ALL = {**KINDS, "of one's own": OwnRing}
+UNEQUAL = ("StaticUndirected", "Star", "Schedule", "Unreliable")
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -82,13 +89,13 @@ def test_stretches_equal_single_steps(kind, n, first, count):
 
 @kinds
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 33])
-def test_columns_sum_to_one_and_everyone_hears_itself(kind, n):
+def test_columns_sum_to_one_and_every_client_has_a_self_loop(kind, n):
     for W in KINDS[kind](n).mixing_matrices(1, 20):
         assert np.all(W >= 0) and np.all(np.diag(W) > 0)
         assert np.abs(W.sum(axis=0) - 1).max() <= n * EPS  # n roundings of at most eps/2 in the sum, n in the entries
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("StaticUndirected", "Schedule", "Unreliable")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in UNEQUAL])
 @pytest.mark.parametrize("n", [1, 2, 9, 33])
 def test_senders_share_equally(kind, n):
     """P[i, j] is exactly the float 1 / outdegree of j on the edges, so that lists by sender alone give the matrix."""
@@ -103,7 +110,7 @@ def test_senders_share_equally(kind, n):
 
 
 @kinds
-def test_one_client_hears_itself_alone(kind):
+def test_a_single_client_receives_from_itself_only(kind):
     np.testing.assert_array_equal(KINDS[kind](1).mixing_matrices(1, 3), np.ones((3, 1, 1)))
 
 

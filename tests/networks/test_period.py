@@ -63,7 +63,7 @@ def test_a_period_that_is_no_number_is_refused(period):
         net.csr(1)
 
 
-def test_a_period_beyond_all_steps_is_not_asked_for():
+def test_a_period_longer_than_the_run_is_not_computed():
     averaged = hgp.PushSum(Turning(2**60, 3), steps=3, mode="stepping").apply(np.arange(4.0)[:, None])
     expected = hgp.PushSum(Turning(None, 3), steps=3, mode="stepping").apply(np.arange(4.0)[:, None])
     np.testing.assert_array_equal(averaged, expected)

@@ -91,6 +91,6 @@ def test_without_a_period_the_union_is_judged():
     assert periodic(Given([ring] * 3 + [chord], repeats=False), 1, 4) is None
 
 
-def test_unconnected_graphs_are_told_first():
+def test_unconnected_graphs_are_reported_before_periodicity():
     assert isinstance(diagnose_connectivity(Given([[[0], [1]]]), 1, 3), Disconnected)
     assert diagnose_connectivity(hgp.networks.RandomDirected(4), 1, 20) is None

@@ -13,9 +13,9 @@ import hgp_ref as hgp
 from hgp_ref import networks, philox
 
 from .test_every_kind import KINDS
-from .user_networks import Bare, Drifting, Ring
+from .user_networks import Bare, Drifting, OwnRing
 
-ALL = {**KINDS, "Ring of one's own": Ring, "Drifting of one's own": Drifting, "Bare of one's own": Bare}
+ALL = {**KINDS, "OwnRing of one's own": OwnRing, "Drifting of one's own": Drifting, "Bare of one's own": Bare}
 kinds = pytest.mark.parametrize("kind", ALL)
 
 
@@ -51,14 +51,14 @@ def test_attributes_and_views_of_views(kind):
     view = net.after(7)
     for name in ("n", "seed", "period", "equal_shares", "self_loops", "expected_edges"):
         assert getattr(view, name) == getattr(net, name), name
-    assert net.after(0) is net and view.after(0).t == 7
+    assert net.after(0) is net and view.after(0)._offset == 7
     nested = view.after(5).after(np.int64(3))
-    assert nested.t == 15
+    assert nested._offset == 15
     assert nested.net == (net.net if isinstance(net, networks.Unreliable) else net)  # which is its own view
     assert isinstance(view, networks.Network)
     copy = pickle.loads(pickle.dumps(view))
     same(copy.mixing_matrices(2, 3), view.mixing_matrices(2, 3))
-    scope = {**vars(networks), "Ring": Ring, "Drifting": Drifting, "Bare": Bare}
+    scope = {**vars(networks), "OwnRing": OwnRing, "Drifting": Drifting, "Bare": Bare}
     pasted = eval(repr(view), scope)
     assert repr(pasted) == repr(view) == f"{net!r}.after(7)"
     same(pasted.mixing_matrices(2, 3), net.mixing_matrices(9, 3))

@@ -11,7 +11,7 @@ from hgp_ref import networks
 from hgp_ref.networks import FullyConnected, RandomDirected, RandomOut, Schedule, Unreliable
 from hgp_ref.philox import MAX_STEP, SLEEP, below, key, philox4x32, step_counter
 
-from .user_networks import Ring
+from .user_networks import OwnRing
 
 
 def test_the_fate_of_a_message_is_one_counter():
@@ -27,7 +27,7 @@ def test_the_fate_of_a_message_is_one_counter():
         np.testing.assert_array_equal(net.delays(s), expected)
 
 
-def test_rates_are_those_asked_for():
+def test_measured_rates_are_the_requested_ones():
     """Five standard deviations."""
     net = Unreliable(FullyConnected(60), loss=0.2, delay=3, seed=1)
     late = np.concatenate([net.delays(s) for s in range(1, 11)])
@@ -53,7 +53,7 @@ def test_sleep_comes_in_stretches():
     assert net.asleep(100)[7] == (word < round(0.3 * 2**32))
 
 
-def test_who_sleeps_keeps_what_it_has_and_comes_back():
+def test_a_sleeping_client_retains_its_values_and_wakes_up():
     net = Unreliable(RandomDirected(4, seed=1), loss=0.0, delay=0, sleep=[(2, 3, 5), (0, 5, 5), (2, 9, 9)])
     assert [net.asleep(s).nonzero()[0].tolist() for s in (2, 3, 5, 6, 9)] == [[], [2], [0, 2], [], [2]]
     W, inner = net.mixing_matrix(3), RandomDirected(4, seed=1).mixing_matrix(3)
@@ -66,8 +66,8 @@ def test_who_sleeps_keeps_what_it_has_and_comes_back():
     np.testing.assert_array_equal(net.mixing_matrix(6), RandomDirected(4, seed=1).mixing_matrix(6))
 
 
-def test_who_sleeps_without_a_self_loop_keeps_what_it_has():
-    class Onwards(Ring):
+def test_a_sleeping_client_without_a_self_loop_retains_its_values():
+    class Onwards(OwnRing):
         self_loops = False
 
         def out_adjacency(self, s):

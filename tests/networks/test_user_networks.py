@@ -12,7 +12,7 @@ import pytest
 import hgp_ref as hgp
 from hgp_ref.networks import FullyConnected, Network, RandomOut
 
-from .user_networks import Bare, Drifting, Ring
+from .user_networks import Bare, Drifting, OwnRing
 
 INDPTR, RECEIVERS = [0, 2, 4, 6], [0, 1, 1, 2, 0, 2]
 ROWS = ([0, 2, 4, 6], [0, 2, 0, 1, 1, 2], [0.5] * 6)
@@ -31,12 +31,12 @@ def ints(*values):
 
 
 BAD_LISTS = [
-    (([0, 2, 4, 60], RECEIVERS), ValueError, "indptr must end with the number of clients, 6, got 60"),
+    (([0, 2, 4, 60], RECEIVERS), ValueError, "indptr must end with the length of clients, 6, got 60"),
     (([0, 200, 4, 6], RECEIVERS), ValueError, "indptr must not decrease, got 200, 4 at 1"),
     (([0, -2, 4, 6], RECEIVERS), ValueError, "indptr must not decrease, got 0, -2 at 0"),
     (([1, 2, 4, 6], RECEIVERS), ValueError, r"indptr\[0\] must be 0, got 1"),
     (([0, 2, 4], RECEIVERS), ValueError, r"indptr must have length n \+ 1 = 4, got 3"),
-    (([0, 2, 4, 5], RECEIVERS), ValueError, "indptr must end with the number of clients, 6, got 5"),
+    (([0, 2, 4, 5], RECEIVERS), ValueError, "indptr must end with the length of clients, 6, got 5"),
     (([0, 2, 4, 6], [0, 1, 1, 3, 0, 2]), ValueError, "clients must be integers from 0 to 2, got 3 at 3"),
     (([0, 2, 4, 6], [-1, 0, 1, 2, 0, 2]), ValueError, "clients must be integers from 0 to 2, got -1 at 0"),
     (
@@ -72,7 +72,7 @@ def test_bad_lists(answer, error, message, ask):
 
 
 BAD_ROWS = [
-    (([0, 2, 4, 600], *ROWS[1:]), ValueError, "indptr must end with the number of clients, 6, got 600"),
+    (([0, 2, 4, 600], *ROWS[1:]), ValueError, "indptr must end with the length of clients, 6, got 600"),
     ((ROWS[0], [0, 2, 0, 1, 1, 20], ROWS[2]), ValueError, "clients must be integers from 0 to 2, got 20 at 5"),
     ((*ROWS[:2], [0.5] * 5), ValueError, "weights must have one entry for each of the 6 senders, got 5"),
     ((*ROWS[:2], [-0.5, 0.5, 1.5, 0.5, 0.5, 0.5]), ValueError, "must be finite and non-negative, got -0.5"),
@@ -135,7 +135,7 @@ def test_weights_of_low_precision_keep_the_mean(dtype):
     share = np.array([1 / 3, 2 / 3, 2 / 3, 1 / 3, 2 / 3, 1 / 3]).astype(dtype)
     assert share[0].astype(float) + share[1].astype(float) != 1
     u = np.arange(3.0)[:, None]
-    for net in (own(csr=(*ROWS[:2], share))(3), own(csr=(*ROWS[:2], share), base=Ring)(3)):
+    for net in (own(csr=(*ROWS[:2], share))(3), own(csr=(*ROWS[:2], share), base=OwnRing)(3)):
         for mode in ("composed", "stepping"):
             mean = hgp.PushSum(net, 2000, mode=mode).apply(u)
             np.testing.assert_allclose(mean, 1.0, rtol=2000 * 3 * np.finfo(float).eps)
@@ -182,7 +182,7 @@ def test_keywords_in_any_order():
 
 
 def test_n_must_be_set():
-    class Headless(Ring):
+    class Headless(OwnRing):
         def __init__(self):
             pass
 
@@ -202,19 +202,19 @@ def test_built_in_networks_are_not_checked():
         """Overrides nothing that is asked."""
 
     assert Named.mixing_matrices is FullyConnected.mixing_matrices
-    assert hasattr(Ring.out_adjacency, "checks_result")
-    assert own(base=Ring).csr is Ring.csr is Network.csr
+    assert hasattr(OwnRing.out_adjacency, "checks_result")
+    assert own(base=OwnRing).csr is OwnRing.csr is Network.csr
 
-    class Weighted(Ring):
+    class Weighted(OwnRing):
         def csr(self, s):
             return super().csr(s)
 
     assert (
-        hasattr(Weighted.csr, "checks_result") and Weighted.out_adjacency is Ring.out_adjacency
+        hasattr(Weighted.csr, "checks_result") and Weighted.out_adjacency is OwnRing.out_adjacency
     )  # checked once, not twice
 
 
-@pytest.mark.parametrize("net", [Ring(5), Drifting(5), Ring(1), Drifting(1)], ids=repr)
+@pytest.mark.parametrize("net", [OwnRing(5), Drifting(5), OwnRing(1), Drifting(1)], ids=repr)
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
 def test_right_ones_average(net, mode):
     u = np.random.default_rng(0).normal(size=(net.n, 3))
@@ -296,7 +296,7 @@ def test_methods_that_come_from_a_mixin_class_are_checked_too():
 
 
 def test_a_network_that_was_never_set_up_is_named():
-    class Hasty(Ring):
+    class Hasty(OwnRing):
         def __init__(self):
             pass
 

@@ -7,7 +7,7 @@ import numpy as np
 from hgp_ref.networks import Network
 
 
-class Ring(Network):
+class OwnRing(Network):
     """j sends to itself and the next."""
 
     period = 1

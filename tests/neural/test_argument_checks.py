@@ -100,7 +100,7 @@ def test_a_problem_does_not_follow_the_arrays_that_it_was_made_of(kind):
     assert np.array_equal(problem.outer_cost(x, lam), before[1])
 
 
-def test_what_they_are_is_said():
+def test_repr_of_neural_problems():
     X, y = np.ones((2, 5, 4)), np.array([[0, 1, 2, 0, 1]] * 2)
     mixture = PersonalMixture(MODEL, X, y, components=2)
     assert repr(mixture.model) == "Ensemble(Sequential((4,), Linear(4, 3)), 2)"

@@ -83,7 +83,7 @@ class Least(neural.MaxPool2d):
     ],
     ids=["activation", "pooling", "linear"],
 )
-def test_compiled_steps_leave_layers_of_ones_own_alone(layers):
+def test_compiled_steps_do_not_replace_user_layers(layers):
     """A subclass of a layer is another layer: on NumPy, too, its own text says what it computes."""
     model, text = neural.Sequential((1, 5, 5), *layers), neural.Sequential((1, 5, 5), *layers, fused=False)
     x, X = 3 * model.init(1), np.random.default_rng(0).standard_normal((1, 4, 1, 5, 5))

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from support.libraries import CUPY, assert_close, assert_same, identity_rtol, open_library
+from support.libraries import assert_close, assert_same, identity_rtol, open_library
 
 import hgp_ref as hgp
 from hgp_ref import neural
@@ -70,15 +70,15 @@ def test_every_library_gives_the_same_numbers(xp, kind):
             assert_same(actual, value, xp, 1e-12)
 
 
-def test_no_method_transfers_anything(transfers):
-    lib = open_library(CUPY)
+def test_no_method_transfers_anything(counted):
+    lib = open_library("cupy")
     for kind in KINDS:
         c = make(kind)
         moved, batch = c.problem.to(lib.asarray(c.x)), lib.asarray(c.batch)
         point = [lib.asarray(a) for a in (c.x, c.lam, c.u)]
-        transfers.reset()
+        counted.reset()
         methods(moved, *point, batch)
-        assert transfers.to_device == transfers.to_host == 0, kind
+        assert counted.to_device == counted.to_host == 0, kind
 
 
 @pytest.mark.parametrize("clients", [slice(1, 3), [2, 0], [1]], ids=str)
@@ -197,9 +197,9 @@ def test_accuracy_of_other_clients_is_refused(kind):
     c = make(kind)
     X, y = (list(part) for part in instances(np.random.default_rng(0), VAL_COUNTS))
     for few in (1, 2):
-        with pytest.raises(ValueError, match=f"X must have 3 clients as the problem, got {few}"):
+        with pytest.raises(ValueError, match=f"X must have 3 clients like the problem, got {few}"):
             c.problem.accuracy(c.x, c.lam, X[:few], y[:few])
-    with pytest.raises(ValueError, match="X must have 1 clients as the problem, got 3"):
+    with pytest.raises(ValueError, match="X must have 1 clients like the problem, got 3"):
         c.problem.restrict([1]).accuracy(c.x[1:2], c.lam[1:2], X, y)
     with pytest.raises(ValueError, match="X and y must be passed together, got X=None"):
         c.problem.accuracy(c.x, c.lam, None, y)
@@ -275,9 +275,9 @@ X, Y = np.ones((2, 3, 1, 6, 5)), np.zeros((2, 3), dtype=int)
             "X[0] must have shape (N_i, 1, 6, 5) as the model's input, got shape (3, 6, 5)",
         ),
         (lambda: PersonalMask(MODEL, X, Y + 3), ValueError, "from 0 to 2, got 3.0"),
-        (lambda: PersonalMask(MODEL, X, Y[:1]), ValueError, "y must have 2 clients as X, got 1"),
+        (lambda: PersonalMask(MODEL, X, Y[:1]), ValueError, "y must have 2 clients like X, got 1"),
         (lambda: PersonalMask(MODEL, X, Y, X), ValueError, "got y_val=None"),
-        (lambda: PersonalMask(MODEL, X, Y, X[:1], Y[:1]), ValueError, "X_val must have 2 clients as X, got 1"),
+        (lambda: PersonalMask(MODEL, X, Y, X[:1], Y[:1]), ValueError, "X_val must have 2 clients like X, got 1"),
         (lambda: PersonalMask(MODEL, X, Y, l2=-1.0), ValueError, "l2 must be a finite number >= 0, got -1.0"),
         (lambda: PersonalMask(MODEL, X, Y, scale=0.0), ValueError, "scale must be a finite number > 0, got 0.0"),
         (lambda: PersonalMask("cnn", X, Y), TypeError, "model must be a hgp_ref.neural.Sequential, got str"),

@@ -254,13 +254,13 @@ def test_bad_input():
         from_torch(net, 3, X, X, dim_lam=1)
     with pytest.raises(ValueError, match="X_val and y_val must be passed together, got y_val=None"):
         from_torch(net, len, X, X, X, dim_lam=1)
-    with pytest.raises(ValueError, match="X_val must have 2 clients as X, got 1"):
+    with pytest.raises(ValueError, match="X_val must have 2 clients like X, got 1"):
         from_torch(net, len, X, X, X[:1], X[:1], dim_lam=1)
     with pytest.raises(ValueError, match=r"X\[1\] and y\[1\] must have shapes .* got \(3, 2\) and \(2, 2\)"):
         from_torch(net, len, X, [X[0], X[1][:2]], dim_lam=1)
     with pytest.raises(ValueError, match="X must have the same shape, dtype and device for all clients"):
         from_torch(net, len, [X[0], X[1].float()], X, dim_lam=1)
-    with pytest.raises(ValueError, match="module must have parameters to train, got ReLU without"):
+    with pytest.raises(ValueError, match="module must have parameters to train, got ReLU, which has none"):
         from_torch(torch.nn.ReLU(), len, X, X, dim_lam=1)
     with pytest.raises(ValueError, match="chunk must be .*, got 0"):
         simple(chunk=0)

@@ -108,7 +108,7 @@ def test_parameters_that_are_not_trained_stay_as_they_are():
     assert problem.dim_x == 5 * 3 + 3 and problem.parameters().dtype == torch.float64
     assert torch.equal(problem.parameters()[0], nn.utils.parameters_to_vector(net[2].parameters()).detach())
     assert_close(problem.inner_cost(problem.parameters(), LAM).numpy(), one_by_one(net, X, y).numpy(), 1e-12)
-    with pytest.raises(ValueError, match="module must have parameters to train, got Sequential without"):
+    with pytest.raises(ValueError, match="module must have parameters to train, got Sequential, which has none"):
         from_torch(net.requires_grad_(False), loss, X, y, dim_lam=1)
     with pytest.raises(
         TypeError, match="module must have real floating-point parameters, got weight of torch.complex128"
@@ -191,7 +191,7 @@ def test_a_second_derivative_that_is_not_symmetric_is_refused(form):
     x, lam = torch.tensor([[0.3, -0.7, 1.1]]).double(), torch.zeros(1, 1).double()
     if form == "costs":
         problem = from_torch(cost, cost, 1, 3, 1)
-        with pytest.raises(RuntimeError, match="second derivative by PyTorch is not symmetric"):
+        with pytest.raises(RuntimeError, match="the Hessian from PyTorch is not symmetric"):
             problem.linearize(x, lam).hvp(x)
         good = from_torch(lambda i, x, lam, batch=None: (x**3).sum(), cost, 1, 3, 1)
         assert torch.allclose(good.linearize(x, lam).hvp(x), 6 * x * x)

@@ -11,7 +11,8 @@ import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.methods import Chebyshev, Neumann, Refined, Tracking
 from hgp_ref.mixing import Traffic
-from hgp_ref.planning.planner import candidates, refinement_cycle
+from hgp_ref.planning.execution import refinement_cycle
+from hgp_ref.planning.planner import candidates
 from hgp_ref.planning.probe import Diagnostics
 
 

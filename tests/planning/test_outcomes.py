@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -15,8 +16,10 @@ import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.certificates.result import AT_POINT, AT_SOLUTION
 from hgp_ref.methods import Chebyshev, Refined, Tracking
-from hgp_ref.planning import planner
-from hgp_ref.planning.planner import Assessment
+from hgp_ref.planning import execution as running
+from hgp_ref.planning.execution import Assessment
+
+push_sum_plan = functools.partial(hgp.plan, methods=("Neumann", "Chebyshev", "Tracking"))  # without trees
 
 NET = hgp.networks.RandomDirected(6, seed=2)
 
@@ -36,7 +39,7 @@ def planned(condition=1000.0, target=1e-6, seed=0):
     problem = hgp.problems.Quadratic.random(6, 12, 3, seed=seed, condition=condition, heterogeneity=0.4)
     lam = np.zeros((6, 3))
     x = exact.inner_solution(problem, lam)
-    return problem, x, lam, hgp.plan(problem, x, lam, NET, target=target)
+    return problem, x, lam, push_sum_plan(problem, x, lam, NET, target=target)
 
 
 @pytest.mark.parametrize("by_clients", [False, True])
@@ -45,7 +48,7 @@ def test_a_target_is_not_met_where_x_is_too_far_from_the_solution(by_clients):
     truth = exact.hypergradient(problem, exact.inner_solution(problem, lam), lam)
     plan = hgp.plan(problem, x, lam, NET, target=1e-4)
     with pytest.warns(
-        RuntimeWarning, match=r"certified error is .* against .* formula at the given x, the rest is what x"
+        RuntimeWarning, match=r"certified error .* exceeds .* against .* formula at the given x, the rest is what x"
     ):
         out = plan.run(by_clients=by_clients)
     error = relative(out.value, truth)
@@ -62,7 +65,7 @@ def test_a_target_that_leaves_room_for_x_is_met_with_x_included():
     solution = exact.inner_solution(problem, lam)
     truth, shares = exact.hypergradient(problem, solution, lam), []
     for off in (0.0, 1e-8, 1e-7, 3e-7):
-        out = hgp.plan(problem, solution + off, lam, NET, target=1e-4).run()
+        out = push_sum_plan(problem, solution + off, lam, NET, target=1e-4).run()
         shares.append(1 - out.bound_at_x / out.bound)
         assert out.met and out.against == AT_SOLUTION and relative(out.value, truth) <= out.bound <= 1e-4
         assert out.bound_at_x <= out.bound
@@ -77,7 +80,7 @@ def test_clients_average_longer_where_that_shows_x_to_be_good_enough(lossy):
     out = hgp.plan(problem, x, lam, net, target=1e-3).run(by_clients=True)
     assert out.met and out.against == AT_SOLUTION and relative(out.value, exact.hypergradient(problem, x, lam)) <= 1e-3
     assert out.bound == pytest.approx(
-        planner._in_units(hgp.plan(problem, x, lam, net, target=1e-3), out.certificate.decentralised_bound, out)
+        running._in_units(hgp.plan(problem, x, lam, net, target=1e-3), out.certificate.decentralised_bound, out)
     )
 
 
@@ -101,10 +104,10 @@ def test_clients_that_cannot_bound_what_x_adds_do_not_claim_it():
     plan = hgp.plan(problem, x, lam, NET, target=1e-3)
     out = plan.run(by_clients=True)
     blind = replace(out.certificate, decentralised_inexact=None)
-    assessment = planner.assess(plan, blind, out, by_clients=True, at_solution=True)
+    assessment = running.assess(plan, blind, out, by_clients=True, at_solution=True)
     assert assessment.bound == math.inf and assessment.at_x <= 1e-3 and not assessment.bound <= plan.target
-    assert planner.assess(plan, blind, out, by_clients=True, at_solution=False).bound == assessment.at_x
-    assert planner.assess(plan, blind, out, by_clients=False, at_solution=True).bound < 1e-3
+    assert running.assess(plan, blind, out, by_clients=True, at_solution=False).bound == assessment.at_x
+    assert running.assess(plan, blind, out, by_clients=False, at_solution=True).bound < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_an_outcome_counts_all_its_stages():
 def test_stages_that_diverge_are_reported():
     problem, x, lam = quadratic(n=6, d=5)
     x = exact.inner_solution(problem, lam)
-    plan = hgp.plan(problem, x, lam, NET, target=1e-5)
+    plan = push_sum_plan(problem, x, lam, NET, target=1e-5)
     out = replace(plan, method=Tracking(6.0), steps=1, iterations=60).run()
     assert out.met and out.stages[0].diverged and 0 < out.stages[0].iterations <= 120
     assert out.stages[0].traffic.floats > 0 and not out.stages[-1].diverged
@@ -240,7 +243,7 @@ def test_relative_targets_among_subnormal_numbers(scale, by_clients):
         est = plan.run(certify=False)
         out = plan.run(by_clients=by_clients, against="x") if scale == 1e-306 else None
         certificate = hgp.certify(problem, x, lam, est, hgp.PushSum(net, 1))
-        assessment = planner.assess(plan, certificate, est, by_clients, at_solution=False)
+        assessment = running.assess(plan, certificate, est, by_clients, at_solution=False)
         error = sum((Fraction(float(est.value[i, 0])) - truth[i]) ** 2 for i in range(3))
         assert error <= Fraction(min(assessment.bound, 1e300)) ** 2 * norm
         met += assessment.bound <= target
@@ -255,13 +258,13 @@ def test_a_zero_hyper_gradient_has_no_relative_error():
     out = plan.run(against="x")  # rounding of A x − b leaves x, and so the hyper-gradient at the solution, in doubt
     assert out.met and not out.value.any()
     assert "0 to working precision" in str(out) and "  relative error" not in str(out)
-    assert planner._in_units(replace(plan, relative=False), np.array([3.0, 4.0, 0.0]), out) > 5 * (1 + 5e-14)
+    assert running._in_units(replace(plan, relative=False), np.array([3.0, 4.0, 0.0]), out) > 5 * (1 + 5e-14)
     tiny = np.finfo(np.float64).smallest_normal
     for bound, expected in ((4.0 * tiny / 2, True), (40 * tiny, False)):
-        assert math.isfinite(planner._in_units(plan, np.full(3, bound), out)) is expected
+        assert math.isfinite(running._in_units(plan, np.full(3, bound), out)) is expected
     almost = replace(out, value=np.full((3, 1), 1e-310))
-    assert planner._in_units(plan, np.full(3, 1e-314), almost) == pytest.approx(1e-4, rel=1e-2)
-    assert planner._in_units(plan, np.full(3, 2e-310), almost) == math.inf
+    assert running._in_units(plan, np.full(3, 1e-314), almost) == pytest.approx(1e-4, rel=1e-2)
+    assert running._in_units(plan, np.full(3, 2e-310), almost) == math.inf
 
 
 def test_runs_that_do_not_gain_end(monkeypatch):
@@ -275,15 +278,26 @@ def test_runs_that_do_not_gain_end(monkeypatch):
         seen.append(1e-2 if ratio is None else ratio * seen[-1])
         return Assessment(seen[-1], seen[-1], 0.0, AT_POINT)
 
-    monkeypatch.setattr(planner, "assess", scripted)
+    monkeypatch.setattr(running, "assess", scripted)
     plan = replace(plan, method=Chebyshev(plan.diagnostics.low, plan.diagnostics.high), steps=3, iterations=5)
-    with pytest.warns(RuntimeWarning, match=r"continued 7 times$"):
+    with pytest.warns(RuntimeWarning, match=r"after 7 continuations$"):
         out = plan.run(against="x")
     assert out.continued == 7 and len(seen) == 8 and out.bound == seen[-1]
     widths = [eval(s.method, {"Chebyshev": Chebyshev}) for s in out.stages]
     wider = [m.high / plan.diagnostics.high for m in widths]
     # 0: the plan; 1 and 2 follow a gain, 3 and 4 a stall each, 5 a gain, 6 and 7 a stall each
     assert wider == pytest.approx([1, 1, 1, 1.5, 1.5**2, 1.5**2, 1.5**3, 1.5**4])
+
+
+def test_another_method_continues_from_w(monkeypatch):
+    """Preconditioned tracking gives way to tracking, which cannot continue from its state."""
+    plan = planned(condition=20.0, target=1e-9)[-1]
+    ratios = iter([1.0, 0.9, 0.9, 0.9])
+    monkeypatch.setattr(running, "assess", lambda *args: Assessment(next(ratios), 1.0, 0.0, AT_POINT))
+    plan = replace(plan, method=hgp.methods.PreconditionedTracking(), steps=2, iterations=5)
+    with pytest.warns(RuntimeWarning, match=r"after 3 continuations$"):
+        out = plan.run(against="x")
+    assert [s.method.split("(")[0] for s in out.stages] == [*2 * ["PreconditionedTracking"], *2 * ["Tracking"]]
 
 
 def test_the_best_of_all_that_was_certified_is_returned(monkeypatch):
@@ -295,8 +309,8 @@ def test_the_best_of_all_that_was_certified_is_returned(monkeypatch):
         seen.append((next(bounds), est))
         return Assessment(seen[-1][0], seen[-1][0], 0.0, AT_POINT)
 
-    monkeypatch.setattr(planner, "assess", scripted)
-    with pytest.warns(RuntimeWarning, match="certified error is 1.00e-04"):
+    monkeypatch.setattr(running, "assess", scripted)
+    with pytest.warns(RuntimeWarning, match="certified error 1.00e-04 exceeds"):
         out = plan.run(against="x")
     assert out.bound == 1e-4 and out.continued == 4 == len(seen) - 1
     assert_close(out.value, seen[1][1].value, 0.0)
@@ -312,7 +326,7 @@ def test_clients_certify_the_smallest_targets_without_internal_errors():
     problem, x, lam = quadratic()
     net = hgp.networks.RandomDirected(3, seed=1)
     for kind in ({"target": 5e-324}, {"target": 1e-300, "relative": False}):
-        with pytest.warns(RuntimeWarning, match="was asked for"):
+        with pytest.warns(RuntimeWarning, match="that was requested"):
             assert hgp.plan(problem, x, lam, net, **kind).run(by_clients=True, against="x").met is False
 
 
@@ -320,14 +334,14 @@ def test_floats_of_a_segment_are_predicted():
     """Over a complete network every kind of continuation sends what was reckoned with."""
     problem = hgp.problems.Quadratic.random(4, 5, 2, seed=1, condition=50.0, heterogeneity=0.4)
     x, lam, net = np.ones((4, 5)), np.zeros((4, 2)), hgp.networks.FullyConnected(4)
-    plan = hgp.plan(problem, x, lam, net, target=1e-6, refine=False)
+    plan = push_sum_plan(problem, x, lam, net, target=1e-6, refine=False)
     refined = Refined(Chebyshev(plan.diagnostics.low, plan.diagnostics.high), cycles=3, steps=(7, 9))
     plan = replace(plan, method=refined, steps=(5, 4, 3), iterations=12)
-    est, _ = planner.Execution(plan, False, False, {}).first_run()
+    est, _ = running.Execution(plan, False, False, {}).first_run()
     missed = Assessment(1e-3, 1e-3, 0.0, AT_POINT)
     tracking = Tracking(0.3)
     tracked = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), method=tracking, iterations=5)
-    execution, one_step = (planner.Execution(p, False, False, {}) for p in (plan, replace(plan, steps=1)))
+    execution, one_step = (running.Execution(p, False, False, {}) for p in (plan, replace(plan, steps=1)))
     ways = {
         "again": (execution.longer_calls(), 2 * (5 + 4 + 3 * 8) + 2 * 2 * (7 + 9), 1),
         "cycle": (execution.continuation(est, plan.method, missed), None, 1),
@@ -335,7 +349,7 @@ def test_floats_of_a_segment_are_predicted():
     }
     for name, (further, rounds, vectors) in ways.items():
         further = replace(further, tol=None)
-        execution = planner.Execution(plan, False, False, {})
+        execution = running.Execution(plan, False, False, {})
         _, method = execution.continue_run(est, further)
         more = execution.traffic - plan.diagnostics.traffic
         assert more.floats == further.floats(plan) == more.rounds * 12 * (vectors * 5 + 1), name
@@ -346,10 +360,10 @@ def test_floats_of_a_segment_are_predicted():
 
 def test_a_continuation_that_diverges_leaves_what_was_there():
     plan = planned(condition=20.0, target=1e-6)[-1]
-    execution = planner.Execution(plan, False, False, {})
+    execution = running.Execution(plan, False, False, {})
     est, _ = execution.first_run()
     before = execution.traffic
-    same, method = execution.continue_run(est, planner.Segment(Tracking(60.0), 1, 400, None, {}))
+    same, method = execution.continue_run(est, running.Segment(Tracking(60.0), 1, 400, None, {}))
     more, stage = execution.traffic - before, execution.stages[1]
     assert same is est and method.step_size == 30.0 and more.floats > 0
     assert stage.diverged and 0 < stage.iterations < 400 and stage.traffic == more
@@ -359,11 +373,11 @@ def test_sizes_among_the_smallest_numbers_are_on_the_safe_side():
     plan = hgp.plan(*quadratic(), hgp.networks.RandomDirected(3, seed=1), target=1e-3)
     est, least = plan.run(certify=False), Fraction(5e-324)
     for each in ((2, 1, 0), (1, 1, 1), (7, 3, 5), (1000, 1, 1)):
-        bound = planner._in_units(replace(plan, relative=False), np.array(each) * 5e-324, est)
+        bound = running._in_units(replace(plan, relative=False), np.array(each) * 5e-324, est)
         assert Fraction(bound) ** 2 >= sum(a * a for a in each) * least**2
         for size in (50, 3000):
             value = np.array([[size, 0.0], [0.0, -size], [0.0, 1.0]]) * 5e-324
-            share = planner._in_units(plan, np.array(each) * 5e-324, replace(est, value=value))
+            share = running._in_units(plan, np.array(each) * 5e-324, replace(est, value=value))
             e2, v2 = sum(a * a for a in each), 2 * size * size + 1
             if math.isfinite(share):  # e ≤ share (v − e), squared where both sides are positive
                 assert v2 > e2 and e2 * (1 + Fraction(share)) ** 2 <= Fraction(share) ** 2 * v2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import numpy as np
@@ -13,6 +14,8 @@ from hgp_ref.methods.spectrum import averaging_rounding, extremes, measure_mixin
 from hgp_ref.mixing import push_sum_for, start_averaging
 from hgp_ref.networks import FullyConnected, RandomDirected, Schedule, SelfLoops, Unreliable
 from hgp_ref.planning import probe
+
+push_sum_plan = functools.partial(hgp.plan, methods=("Neumann", "Chebyshev", "Tracking"))  # without trees
 
 
 def unlike(k):
@@ -102,6 +105,20 @@ def test_mean_hessians_that_are_not_positive_are_named(net, mean):
         hgp.plan(same, **point)
 
 
+@pytest.mark.parametrize("smallest", [0.0, -0.5])
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("methods", [None, ["Chebyshev", "Tracking"]], ids=["tree", "Push-Sum"])
+def test_means_with_one_eigenvalue_that_is_not_positive_are_named(methods, alike, smallest):
+    """Averaged products show it among positive ones, also where they end in less than d steps."""
+    mean = np.diag([1.0, 0.6, 0.6, 0.3, smallest])
+    problem = apart(mean)
+    if alike:
+        problem = hgp.problems.Quadratic(np.stack([mean] * 4), *(np.ones(s) for s in ((4, 5), (4, 2, 5), (4, 5))))
+    point = {"x": np.zeros((4, 5)), "lam": np.zeros((4, 2)), "net": FullyConnected(4), "target": 1e-4}
+    with pytest.raises(ValueError, match="^problem: the mean inner cost must be strongly convex at x, "):
+        hgp.plan(problem, methods=methods, **point)
+
+
 @pytest.mark.parametrize("net", NETS)
 def test_small_positive_means_are_distinguished_from_zero(net):
     """H̄ = I/20 among Hessians of norm 7: averages take longer until it is seen, and the plan is met."""
@@ -156,13 +173,15 @@ def test_spectra_that_allow_no_run_are_named(smallest, scale):
         with pytest.raises(
             ValueError, match=r"problem: the spectrum of the mean Hessian must allow a run of at most 1000000"
         ):
-            hgp.plan(problem, np.zeros((3, 3)), np.zeros((3, 2)), RandomDirected(3, seed=1), **options)
+            push_sum_plan(problem, np.zeros((3, 3)), np.zeros((3, 2)), RandomDirected(3, seed=1), **options)
 
 
 def test_ill_conditioned_problems_have_plans():
     A = np.stack([np.diag([1e-7, 0.5, 1.0])] * 3)
     problem = hgp.problems.Quadratic(A, np.ones((3, 3)), np.ones((3, 2, 3)), np.ones((3, 3)))
-    plan = hgp.plan(problem, np.zeros((3, 3)), np.zeros((3, 2)), RandomDirected(3, seed=1), target=1e-2, refine=False)
+    plan = push_sum_plan(
+        problem, np.zeros((3, 3)), np.zeros((3, 2)), RandomDirected(3, seed=1), target=1e-2, refine=False
+    )
     assert 1e3 < plan.iterations < 1e5 and plan.diagnostics.low == pytest.approx(1e-7, rel=1e-3)
 
 

@@ -76,7 +76,7 @@ def test_bad_input(adapted):
     inner, outer, n, d_x, d_lam = arguments
     x, lam = lib.asarray(c.x), lib.asarray(c.lam)
     problem = make_problem(*arguments)
-    with pytest.raises(ValueError, match="batch must be None, the problem was made without counts"):
+    with pytest.raises(ValueError, match="batch must be None for a problem without counts, got an array"):
         problem.inner_grad(x, lam, lib.asarray(c.batch))
     with pytest.raises(ValueError, match=r"x must have shape \(3, 2\), got \(3, 1\)"):
         problem.inner_grad(x[:, :1], lam)
@@ -206,7 +206,7 @@ def test_runs_under_inference_mode_are_refused():
             hgp.sgp(problem, lam, net, steps=3, lr=0.01, milestones=(0.6, 0.8))
 
 
-def test_what_depends_on_nothing_is_asked_once():
+def test_constant_derivatives_are_evaluated_once():
     torch = pytest.importorskip("torch")
     calls = []
     inner = lambda i, x, lam, batch: calls.append(i) or x.square().sum()  # noqa: E731

@@ -97,7 +97,7 @@ def test_a_problem_that_leaves_arguments_alone_is_not_disturbed(name, broadcasts
     assert to_host(x).tolist() == np.full((3, 2), 0.7, to_host(x).dtype).tolist()
 
 
-def test_an_error_of_ones_own_is_left_as_it_is():
+def test_an_error_raised_by_the_user_is_not_wrapped():
     x, lam, h = (np.full((3, 2), v) for v in (0.7, 0.2, 0.5))
 
     class Raises(Diagonal):
@@ -140,7 +140,7 @@ def test_verification_is_done_once_per_method():
     linearization = problem.linearize(x, lam)
     u = torch.ones(3, 2, dtype=torch.float64)
     linearization.hvp(u)
-    assert problem._guard._compared == {"linearize(x, lam)", "hvp(u)"}
+    assert problem._checker._compared == {"linearize(x, lam)", "hvp(u)"}
     assert problem.linearize(x, lam)._adapter is problem
 
 

@@ -213,7 +213,7 @@ def test_batches_go_over_at_once_and_come_out_one_by_one(library):
     np.testing.assert_array_equal(lib.to_numpy(prepared[1, 0]), host[1, 0])
 
 
-def test_no_graph_is_kept_over_a_run():
+def test_no_autograd_graph_is_retained_during_a_run():
     torch = pytest.importorskip("torch", reason="torch not exercised: it is not installed")
     problem = from_torch(
         lambda i, x, lam, batch: (lam * x * x).sum(), lambda i, x, lam: (x - 1).square().sum(), 2, 3, 3
@@ -246,7 +246,7 @@ class Doubled(LogisticRegression):
         return At()
 
 
-def test_closed_forms_of_a_parent_do_not_speak_for_a_subclass():
+def test_closed_forms_of_a_parent_are_not_used_for_a_subclass():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(3, 6, 4)), rng.integers(0, 2, (3, 6))
     whole, doubled = LogisticRegression(X, y, X, y), Doubled(X, y, X, y)

@@ -32,7 +32,7 @@ def test_shape_range_and_padding(counts, size, seed, first, replace):
 
 
 @given(counts_lists, st.integers(1, 15), st.integers(0, 2**64 - 1), st.integers(0, 2**40), st.booleans())
-def test_a_step_does_not_depend_on_what_else_is_asked(counts, size, seed, first, replace):
+def test_a_step_does_not_depend_on_the_other_steps_requested(counts, size, seed, first, replace):
     together = sample_batches(counts, size, seed, first, 5, stream=1, replace=replace)
     for m in range(5):
         alone = sample_batches(counts, size, seed, first + m, 1, stream=1, replace=replace)
@@ -112,5 +112,5 @@ def test_a_client_draws_the_same_whoever_else_is_there(chosen, replace):
     assert np.all(whole[:, chosen, part.shape[-1] :] == -1)  # padding to the longest client's batch only
 
 
-def test_no_batch_asked_for_is_no_batch():
+def test_zero_batches_are_an_empty_array():
     assert sample_batches([3, 4], 2, 0, 5, 0).shape == (0, 2, 2)

@@ -10,7 +10,7 @@ from hgp_ref.problems import linear as fused
 from hgp_ref.problems.instances import View
 from hgp_ref.problems.linear import LinearProblem
 
-from .cases import KINDS, LINEAR, data, linear, make
+from .cases import KINDS, LINEAR, data, labels, linear, make
 
 ROOM = 40  # bytes of one client's data from which on products go in one pass: small, so that small problems have both
 EQUAL, UNEQUAL = "equal sizes", "unequal sizes"
@@ -101,7 +101,7 @@ def test_sizes_that_real_data_have(kind):
 def test_padding_does_not_reach_a_client(kind, dtype):
     """A problem made of some clients' data alone, with less padding, gives the bits of the whole."""
     rng = np.random.default_rng(4)
-    classes = 3 if "softmax" in kind else 2
+    classes = labels(kind, 3)
     for d, counts in ((3, (5, 130, 66, 7, 21)), (11, (20, 9, 3, 35, 64)), (40, (31, 90, 17, 2, 50))):
         X, y = data(rng, counts, d, classes, dtype)
         X_val, y_val = data(rng, counts[::-1], d, classes, dtype)
@@ -136,7 +136,7 @@ def test_every_way_of_a_product_is_met(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restricted_problem_remembers_who_its_clients_are(kind):
+def test_a_restricted_problem_stores_the_numbers_of_its_clients(kind):
     c = make(kind, counts=(5, 8, 6, 2), val_counts=(4, 1, 3, 3))
     part = c.problem.restrict([3, 1, 0]).restrict(slice(1, None))
     assert part.n_clients == 2 and part.clients.tolist() == [1, 0]
@@ -196,6 +196,6 @@ def test_both_products_share_the_product_with_the_data(kind, monkeypatch):
     lin = c.problem.linearize(c.x, c.lam)
     lin.products(c.u)
     calls, right = [], View.forward
-    monkeypatch.setattr(View, "forward", lambda self, u, *, xp: calls.append(1) or right(self, u, xp=xp))
+    monkeypatch.setattr(View, "forward", lambda self, u, **options: calls.append(1) or right(self, u, **options))
     lin.products(c.u)
     assert calls == [1]

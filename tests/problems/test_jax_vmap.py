@@ -78,7 +78,7 @@ def test_bad_input(setting):
     with pytest.raises(TypeError, match="vmap must be .*, got 1"):
         from_jax(inner, outer, N, D, D, vmap=1)
     problem = from_jax(inner, outer, N, D, D, vmap=True)
-    with pytest.raises(ValueError, match="batch must be None, the problem was made without counts"):
+    with pytest.raises(ValueError, match="batch must be None for a problem without counts, got an array"):
         problem.inner_grad(x, lam, lib.asarray(np.zeros((N, 1), dtype=np.int64)))
     wrong = from_jax(lambda i, x, lam, batch: x, outer, N, D, D, vmap=True)
     with pytest.raises(

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from hgp_ref.problems import InstanceWeights, LogisticRegression, Quadratic, SoftmaxRegression
+from hgp_ref.problems import InstanceWeights, LeastSquares, LogisticRegression, Quadratic, SoftmaxRegression
 
 from .cases import KINDS, LINEAR, make
 
@@ -29,7 +29,7 @@ DATA = {
         r"X must have shape .*, got \(4, 2\) in X\[1\]",
     ),
     "X_val of other width": ((X, Y, X[..., :2], Y), ValueError, "X_val must have 3 features as X, got 2"),
-    "X_val of fewer clients": ((X, Y, X[:1], Y[:1]), ValueError, "X_val must have 2 clients as X, got 1"),
+    "X_val of fewer clients": ((X, Y, X[:1], Y[:1]), ValueError, "X_val must have 2 clients like X, got 1"),
     "X_val of another dtype": (
         (X, Y, X.astype("float32"), Y),
         TypeError,
@@ -46,7 +46,7 @@ DATA = {
         ValueError,
         "X_val must have at least one instance .*, got none for client 0",
     ),
-    "labels of fewer clients": ((X, Y[:1], X, Y), ValueError, "y must have 2 clients as X, got 1"),
+    "labels of fewer clients": ((X, Y[:1], X, Y), ValueError, "y must have 2 clients like X, got 1"),
     "too few labels": ((X, [Y[0], Y[1][:3]], X, Y), ValueError, "y must have 4 labels of client 1 as X, got 3"),
     "labels of three axes": ((X, X, X, Y), ValueError, r"y must have shape \(n, N\) or a list .*, got \(2, 4, 3\)"),
     "label 2": ((X, Y + 1, X, Y), ValueError, r"y must hold labels that are 0 or 1, got 2\.0"),
@@ -68,12 +68,16 @@ def test_bad_data(kind, name):
 def test_bad_options():
     with pytest.raises(ValueError, match="regularization must be one of 'coordinate', 'client', got 'both'"):
         LogisticRegression(X, Y, X, Y, regularization="both")
-    with pytest.raises(ValueError, match="loss must be one of 'binary', 'softmax', got 'hinge'"):
+    with pytest.raises(ValueError, match="loss must be one of 'binary', 'softmax', 'squared', got 'hinge'"):
         InstanceWeights(X, Y, X, Y, loss="hinge")
     with pytest.raises(ValueError, match=r"l2 must be a finite number >= 0, got -1"):
         InstanceWeights(X, Y, X, Y, l2=-1)
     with pytest.raises(ValueError, match=r'n_classes must be 2 or None with loss="binary", got 3'):
         InstanceWeights(X, Y, X, Y, n_classes=3)
+    with pytest.raises(ValueError, match=r'n_classes must be None with loss="squared", got 2'):
+        InstanceWeights(X, Y, X, Y, loss="squared", n_classes=2)
+    with pytest.raises(ValueError, match="y must not contain NaN or infinite values"):
+        LeastSquares(X, np.where(Y == 1, np.inf, 0.5), X, Y)
     with pytest.raises(ValueError, match="n_classes must be an integer >= 2, got 1"):
         SoftmaxRegression(X, Y, X, Y, n_classes=1)
     with pytest.raises(
@@ -194,5 +198,5 @@ def test_a_quadratic_has_no_batches():
     c = make("quadratic")
     assert c.problem.counts is None
     for method in (c.problem.inner_cost, c.problem.inner_grad, c.problem.linearize, c.problem.hessian):
-        with pytest.raises(ValueError, match="batch must be None, a Quadratic has no instances"):
+        with pytest.raises(ValueError, match="batch must be None for a Quadratic, which has no instances, got"):
             method(c.x, c.lam, np.zeros((3, 1), dtype=int))

@@ -57,7 +57,7 @@ def product(A, b):
         return A @ b, bool(flags)
 
 
-def test_products_do_not_depend_on_what_lies_on_the_stack(fill, record_property):
+def test_products_do_not_depend_on_stack_contents(fill, record_property):
     rng, flagged = np.random.default_rng(0), []
     for dtype in (np.float32, np.float64):
         for rows in range(1, 34):

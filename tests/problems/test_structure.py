@@ -13,7 +13,7 @@ from support.libraries import assert_close, identity_rtol
 from hgp_ref.problems import InstanceWeights, Linearization, LogisticRegression, Problem, Quadratic, SoftmaxRegression
 from hgp_ref.problems.linear import LinearLinearization
 
-from .cases import KINDS, LINEAR, data, full_quadratic, linear, make, settings
+from .cases import DENSE, KINDS, LINEAR, data, full_quadratic, labels, linear, make, settings
 
 TOL = identity_rtol("float64")
 
@@ -65,7 +65,7 @@ def test_protocol_notices_a_missing_member():
 def test_each_client_is_its_own_problem_whatever_the_padding(kind, d):
     rng = np.random.default_rng(3)
     counts, val_counts, order = (4, 1, 7), (2, 5, 1), [2, 0, 1]
-    classes = 3 if "softmax" in kind else 2
+    classes = labels(kind, 3)
     X, y = data(rng, counts, d, classes, "float64")
     X_val, y_val = data(rng, val_counts, d, classes, "float64")
     whole = linear(kind, (X, y, X_val, y_val), classes)
@@ -180,7 +180,7 @@ def test_quadratic_defaults_are_the_identity_and_nothing():
     assert along_x.tolist() == [[2, 3]] and along_lam.tolist() == [[0, 0, 0]]
 
 
-def test_random_quadratic_has_the_spectrum_it_promises():
+def test_random_quadratic_has_the_requested_spectrum():
     equal = Quadratic.random(4, 5, 2, seed=1, condition=50, heterogeneity=0)
     mixed = Quadratic.random(4, 5, 2, seed=1, condition=50, heterogeneity=0.7)
     x, lam = np.zeros((4, 5)), np.zeros((4, 2))
@@ -197,7 +197,7 @@ def test_a_client_of_a_quadratic_may_be_non_convex():
     assert np.linalg.eigvalsh(problem.hessian(np.zeros((4, 3)), np.zeros((4, 2)))).min() < 0
 
 
-@pytest.mark.parametrize("kind", LINEAR)
+@pytest.mark.parametrize("kind", DENSE)
 def test_hessians_are_formed_only_where_the_rule_says(kind, monkeypatch):
     """Full batch and d_x <= N_i, client by client; no d_x x d_x array exists for any other client."""
     formed = []

@@ -11,7 +11,7 @@ from hgp_ref.problems.term_sizes import allowance
 from verification.exact_numbers import DIGITS, decimals, exact
 
 DTYPES = ("float64", "float32")
-LINEAR = ("logistic", "client rate", "softmax", "weights", "softmax weights")
+LINEAR = ("logistic", "client rate", "softmax", "weights", "softmax weights", "squares", "squares weights")
 
 
 def linear(kind, X, y, X_val, y_val):
@@ -21,7 +21,10 @@ def linear(kind, X, y, X_val, y_val):
         return hgp.problems.LogisticRegression(X, y, X_val, y_val, regularization="client")
     if kind == "softmax":
         return hgp.problems.SoftmaxRegression(X, y, X_val, y_val, n_classes=3)
-    options = {"loss": "softmax", "n_classes": 3} if kind == "softmax weights" else {}
+    if kind == "squares":
+        return hgp.problems.LeastSquares(X, y, X_val, y_val)
+    losses = {"softmax weights": {"loss": "softmax", "n_classes": 3}, "squares weights": {"loss": "squared"}}
+    options = losses.get(kind, {})
     return hgp.problems.InstanceWeights(X, y, X_val, y_val, l2=0.1, **options)
 
 
@@ -37,9 +40,9 @@ def quadratic(rng, dtype, *, offset=1.0, n=2, d=3, k=2):
     return hgp.problems.Quadratic(A, b, C, t, outer_hessian=Q, coupling=D, outer_reg=0.3)
 
 
-def shares(problem, x, lam, u):
-    """Largest |computed − exact|/allowance of each quantity."""
-    sizes, truth = problem.term_sizes(x, lam), exact(problem, x, lam)
+def shares(problem, x, lam, u, same=None):
+    """Largest |computed − exact|/allowance of each quantity; `same` is an equal problem with dense features."""
+    sizes, truth = problem.term_sizes(x, lam), exact(same or problem, x, lam)
     factor = allowance(sizes.roundings, float(np.finfo(x.dtype).eps))
     linear, (f_x, f_lam) = problem.linearize(x, lam), problem.outer_grad(x, lam)
     with localcontext(prec=DIGITS):
@@ -158,7 +161,7 @@ def test_logits_known_to_nothing_keep_finite_sizes(kind):
     assert np.all(np.isfinite(problem.term_sizes(x, np.full((2, problem.dim_lam), 1e-3)).outer_grad[0]))
 
 
-@pytest.mark.parametrize("library", ["torch", "jax", "array_api_strict"])
+@pytest.mark.parametrize("library", ["torch", "array_api_strict", pytest.param("jax", marks=pytest.mark.slow)])
 def test_sizes_are_the_same_on_other_libraries(library):
     pytest.importorskip(library)
     rng = np.random.default_rng(6)

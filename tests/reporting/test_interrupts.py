@@ -108,7 +108,7 @@ def hears_interrupts() -> bool:
     return signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
 
 
-def test_workers_do_not_hear_interrupts_themselves():
+def test_workers_ignore_interrupts():
     """The process that started them ends them; one that heard Ctrl-C would print a traceback and go on."""
     assert hears_interrupts() and [heard for _, heard in as_finished(hears_interrupts, [(), ()], 2)] == [False, False]
 
@@ -124,7 +124,7 @@ def _either(seconds: float | None) -> None:
     failing() if seconds is None else time.sleep(seconds)
 
 
-def test_workers_end_when_nobody_asks_any_more():
+def test_workers_end_when_the_results_are_closed():
     start = time.monotonic()
     results = as_finished(slow, [(0.0, 1), (60.0, 2), (60.0, 3)], 2)
     assert next(results) == ((0.0, 1), 1)

@@ -18,7 +18,7 @@ def test_versions_of_what_is_installed():
 
 
 @pytest.mark.parametrize(("changes", "expected"), [("", "abc"), (" M setup.py\n", "abc+changes")])
-def test_the_commit_says_whether_files_were_changed(monkeypatch, changes, expected):
+def test_the_commit_is_marked_if_files_were_changed(monkeypatch, changes, expected):
     answers = {"rev-parse": "abc\n", "status": changes}
     monkeypatch.setattr(
         subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0, answers[command[1]])

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hgp_ref import results
+from hgp_ref import progress, results
 from hgp_ref.results import npz_bytes, write_whole
 from reporting.store import Experiment, obtain, read_stored
 
@@ -106,7 +106,7 @@ def test_a_killed_process_leaves_nothing_wrong(tmp_path):
     assert the_file(killed).read_bytes() == the_file(whole).read_bytes()
 
 
-def test_the_stamp_says_how_it_was_made(tmp_path):
+def test_the_stamp_records_how_the_result_was_made(tmp_path):
     result = obtain(make(), tmp_path)
     stamp = json.loads(result.path.with_suffix(".json").read_text(encoding="utf-8"))
     assert stamp == result.stamp
@@ -142,7 +142,7 @@ def test_a_damaged_file_is_named(tmp_path):
         obtain(make(), tmp_path)
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_a_file_is_written_completely_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "a"
     write_whole(path, b"old")
 
@@ -156,8 +156,31 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_progress_without_tqdm_prints_lines(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(sys.modules, "tqdm", None)
+@pytest.mark.parametrize("installed", [True, False])
+def test_progress_without_a_terminal_or_tqdm_prints_lines(installed, monkeypatch, capsys, tmp_path):
+    if not installed:
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     obtain(make(), tmp_path)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3 and lines[1].startswith("trial: second, 2 of 3")
+    printed = capsys.readouterr().err
+    assert len(printed.splitlines()) == 3 and printed.splitlines()[1].startswith("trial: second, 2 of 3")
+    assert "\r" not in printed
+
+
+def test_a_terminal_and_a_notebook_have_a_bar(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    progress.bar(2, "run", True).close()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    progress.bar(2, "cell", True).close()
+    printed = capsys.readouterr().err
+    assert "run:   0%" in printed and "cell:   0%" in printed
+
+
+def test_many_short_steps_are_a_few_lines_in_a_file(monkeypatch, capsys):
+    shown = progress.bar(100, "run", True)
+    for _ in range(99):
+        shown.update()
+    assert capsys.readouterr().err == ""
+    shown.update()
+    assert capsys.readouterr().err.startswith("run: 100 of 100, ")

@@ -15,8 +15,8 @@ def test_tables_in_three_forms():
 def test_a_page_gets_escaped_cells_and_numbers_to_the_right():
     page = Table("a < b", ("what", "n"), [["x & y", "1"]]).html()
     assert page == (
-        "<h3>a &lt; b</h3><table class='small'><thead><tr><th>what</th><th class='number'>n</th></tr></thead>"
-        "<tbody><tr><td>x &amp; y</td><td class='number'>1</td></tr></tbody></table>"
+        "<h3>a &lt; b</h3><table><thead><tr><th>what</th><th class='number'>n</th></tr></thead>"
+        "<tbody><tr><td class='first'>x &amp; y</td><td class='number' data-label='n'>1</td></tr></tbody></table>"
     )
 
 

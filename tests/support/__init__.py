@@ -1,1 +1,1 @@
-"""What several tests use: array libraries, small problems, slow versions of the algorithms, a double of CuPy."""
+"""What several tests use: array libraries, small problems, slow versions of the algorithms, counters of the device."""

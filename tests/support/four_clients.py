@@ -57,4 +57,5 @@ AVERAGINGS = {
     "robust composed": lambda: hgp.RobustPushSum(UNRELIABLE, 5, mode="composed"),
     "robust stepping": lambda: hgp.RobustPushSum(UNRELIABLE, 5, mode="stepping"),
     "robust conserve": lambda: hgp.RobustPushSum(UNRELIABLE, 5, debias="conserve"),
+    "tree": lambda: hgp.mixing.TreeAverage(NET),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,11 @@ import array_api_compat as compat
 import numpy as np
 import pytest
 
-CUPY = "cupy" if os.environ.get("HGP_REF_TEST_CUPY") == "1" else "cupy-double"
-LIBRARIES = ["numpy", "array_api_strict", CUPY, "torch", "jax"]
+USES_CUPY = os.environ.get("HGP_REF_TEST_CUPY") == "1"  # on a GPU, or on the CPU with the rig of tests/cupy_on_cpu
+DEVICE = os.environ.get("HGP_REF_TEST_DEVICE")  # as in hgp.backend.get_backend, for libraries that have accelerators
+LIBRARIES = ["numpy", "array_api_strict", *(["cupy"] if USES_CUPY else []), "torch", "jax"]
+# JAX compiles every operation for every shape. On JAX, tests of code that all libraries share are slow tests.
+JAX_SLOW = [pytest.param(name, marks=pytest.mark.slow) if name == "jax" else name for name in LIBRARIES]
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Library:
     @property
     def backend(self) -> str:
         """The name by which the package knows it."""
-        return self.name.removesuffix("-double")
+        return self.name
 
     def asarray(self, host: Any, dtype: str | None = None) -> Any:
         host = np.array(host, dtype=dtype)
@@ -35,7 +39,9 @@ class Library:
     def to_numpy(self, x: Any) -> np.ndarray:
         if self.name == "array_api_strict":
             return np.asarray(x.to_device(self.xp.Device("CPU_DEVICE")))
-        return x.get() if self.name.startswith("cupy") else np.asarray(x)
+        if self.name == "torch":
+            return np.asarray(x.detach().cpu())
+        return x.get() if self.name == "cupy" else np.asarray(x)
 
     def __repr__(self) -> str:
         return self.name
@@ -45,16 +51,27 @@ def open_library(name: str) -> Library:
     """The library called `name`, on a device where implicit transfers are refused if it has one; or a visible skip."""
     if name == "numpy":
         return Library(name, compat.array_namespace(np.empty(0)), "cpu")
-    if name.startswith("cupy"):
-        device = importlib.import_module("cupy").cuda.Device(0)
+    if name == "cupy":
+        if not USES_CUPY:
+            pytest.skip("CuPy not exercised: make test-cupy runs it on the CPU")
+        device = importlib.import_module("cupy").cuda.Device(int(DEVICE or 0))
         return Library(name, importlib.import_module("array_api_compat.cupy"), device)
     module = pytest.importorskip(name, reason=f"{name} not exercised: it is not installed (extra of the same name)")
     if name == "array_api_strict":
         return Library(name, module, module.Device("device1"))
     if name == "torch":
-        return Library(name, importlib.import_module("array_api_compat.torch"), module.device("cpu"))
+        device = f"cuda:{DEVICE}" if DEVICE and module.cuda.is_available() else "cpu"
+        return Library(name, importlib.import_module("array_api_compat.torch"), module.device(device))
     module.config.update("jax_enable_x64", True)
-    return Library(name, importlib.import_module("jax.numpy"), module.devices("cpu")[0])
+    accelerated = DEVICE and module.default_backend() != "cpu"
+    device = module.devices()[int(DEVICE or 0)] if accelerated else module.devices("cpu")[0]
+    return Library(name, importlib.import_module("jax.numpy"), device)
+
+
+def need_factorisations(lib: Library) -> None:
+    """Skip on the rig, which has no cuSOLVER: `solve` and `eigh` of CuPy need a GPU."""
+    if lib.name == "cupy" and importlib.util.find_spec("cupy_on_cpu") and os.environ.get("RIG_OFF") != "1":
+        pytest.skip("solve and eigh of CuPy not exercised: the rig has no cuSOLVER")
 
 
 def eps(dtype: Any) -> float:

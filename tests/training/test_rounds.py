@@ -224,7 +224,7 @@ def test_epochs_are_independent_permutations():
         ({"momentum": 1.0}, r"momentum must be a number in \[0, 1\), got 1.0"),
         ({"weights": np.array([1.0, 0.0, 2.0])}, "weights must be numbers > 0, got"),
         ({"lr": lambda r: 0.0}, r"lr\(0\) must be .*, got 0.0"),
-        ({"lr": lambda r: 0.1, "milestones": (1,)}, "milestones=.* and a function lr exclude each other"),
+        ({"lr": lambda r: 0.1, "milestones": (1,)}, "milestones=.* and a function lr cannot both be given"),
         ({"prox": -1.0}, "prox must be .*, got -1.0"),
     ],
 )

@@ -18,7 +18,7 @@ PROBLEMS = three_problems(PROBLEM_SEED)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_kept_choices_are_those_of_the_grid(name):
+def test_stored_choices_are_those_of_the_grid(name):
     """A grid that has changed since would show other settings than were chosen."""
     written = stored()["problems"][name]
     trials = chosen(name, PROBLEMS[name])

@@ -18,8 +18,6 @@ from verification import NAMES
 from verification.__main__ import main
 from verification.errata import ERRATA
 
-pytestmark = pytest.mark.xdist_group("verification")  # one quick run, on one worker
-
 ROOT = Path(__file__).parents[2]
 VERDICTS = {"holds", "violated as printed", "erratum shown"}  # a missed goal is a failure of this test
 ROW = {"statement", "setting", "measured", "bound", "ratio", "rounding", "verdict", "form", "note"}
@@ -133,15 +131,20 @@ def halved(function, names=("total", "per_client")):
     [
         ("lemma2", "verification.lemma2.lemma2_realised", ()),
         ("corollary1", "verification.corollary1.corollary1_repaired", None),
-        ("contracting_clients", "verification.curves.contracting_clients", ("total", "per_client")),
         ("convex_mean", "verification.curves.convex_mean", ("total", "per_client")),
         ("certificate", "verification.certificate.residual_bounds", ("c1", "c2", "c3", "c4")),
         ("minibatch_tail", "verification.minibatch_tail.minibatch_tail", ("total", "per_client")),
         ("mean_square", "verification.mean_square.mean_square_error", ("variance",)),
         ("inexact", "verification.errata.inexact.inexact_total", ()),
-        ("chebyshev", "verification.chebyshev.chebyshev", ("total", "per_client")),
-        ("optimiser", "verification.optimiser.residual_bounds", ("c1", "c2", "c3", "c4")),
-        ("search", "verification.search.convex_mean", ("total", "per_client")),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("contracting_clients", "verification.curves.contracting_clients", ("total", "per_client")),
+                ("chebyshev", "verification.chebyshev.chebyshev", ("total", "per_client")),
+                ("optimiser", "verification.optimiser.residual_bounds", ("c1", "c2", "c3", "c4")),
+                ("search", "verification.search.convex_mean", ("total", "per_client")),
+            )
+        ),
     ],
 )
 def test_a_planted_violation_fails(statement, target, names, monkeypatch, tmp_path, capsys):

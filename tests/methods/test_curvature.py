@@ -1,0 +1,329 @@
+"""Preconditioned tracking: exact limits, local solves, the rule for shifts and steps."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.examples import logistic, quadratic
+from support.libraries import JAX_SLOW, assert_close, identity_rtol, open_library
+
+import hgp_ref as hgp
+from hgp_ref import exact
+from hgp_ref.methods import PreconditionedTracking, Refined, curvature
+from hgp_ref.methods.curvature import Factorised, Polynomial
+
+NET = hgp.networks.RandomDirected(n=3, seed=1)
+EPS = float(np.finfo(np.float64).eps)
+
+
+def written_out(problem, x, lam, matrices, shift, step):
+    """w after each call, by explicit matrices."""
+    H, f_x = exact.hessians(problem, x, lam), exact.outer_gradients(problem, x, lam)[0]
+    u, y, omega, history = np.zeros_like(f_x), -f_x, np.ones(len(f_x)), []
+    w = u
+    for P in matrices:
+        p = np.stack([np.linalg.solve(H[i] + shift * np.eye(H.shape[1]), y[i] / omega[i]) for i in range(len(H))])
+        u, omega = P @ (u - step * omega[:, None] * p), P @ omega
+        after = u / omega[:, None]
+        y = P @ y + np.einsum("nij,nj->ni", H, after - w)
+        w = after
+        history.append(w)
+    return np.stack(history)
+
+
+def of_w(problem, x, lam, w):
+    return exact.outer_gradients(problem, x, lam)[1] - np.einsum(
+        "nij,...nj->...ni", exact.jacobians(problem, x, lam), w
+    )
+
+
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_recurrence_equals_explicit_matrices(steps, mode):
+    problem, x, lam = quadratic()
+    est = hgp.hypergradient(
+        problem,
+        x,
+        lam,
+        hgp.PushSum(NET, steps, mode=mode),
+        PreconditionedTracking(0.3, 0.5),
+        iterations=8,
+        history=True,
+    )
+    W = [NET.mixing_matrix(s) for s in range(1, 8 * steps + 1)]
+    matrices = [np.linalg.multi_dot(W[k : k + steps][::-1]) if steps > 1 else W[k] for k in range(0, 8 * steps, steps)]
+    assert_close(est.history, of_w(problem, x, lam, written_out(problem, x, lam, matrices, 0.3, 0.5)), 1e-12)
+    messages = sum(np.count_nonzero(w) - 3 for w in W)
+    assert (est.traffic.messages, est.traffic.floats) == (messages, messages * (2 * problem.dim_x + 1))
+
+
+def indefinite(n=6, d=4, seed=3):
+    """Clients with negative curvature whose mean is positive definite."""
+    rng = np.random.default_rng(seed)
+    E = rng.normal(size=(n, d, d))
+    E = E + np.swapaxes(E, 1, 2)
+    A = np.diag(np.geomspace(0.1, 1, d)) + 0.2 * (E - E.mean(axis=0))
+    assert np.linalg.eigvalsh(A)[:, 0].min() < 0 < np.linalg.eigvalsh(A.mean(axis=0))[0]
+    problem = hgp.problems.Quadratic(A, rng.normal(size=(n, d)), rng.normal(size=(n, 2, d)), rng.normal(size=(n, d)))
+    return problem, np.zeros((n, d)), np.zeros((n, 2))
+
+
+@pytest.mark.parametrize("degree", [None, 16])
+@pytest.mark.parametrize("case", ["quadratic", "logistic", "indefinite", "unit vectors"])
+def test_the_limit_is_exact_with_one_step_per_call(case, degree):
+    problem, x, lam = {"quadratic": quadratic, "indefinite": indefinite}.get(case, logistic)()
+    truth = exact.hypergradient(problem, x, lam)
+    if case == "unit vectors":
+        problem = SimpleNamespace(**{name: getattr(problem, name) for name in
+                                     ("n_clients", "dim_x", "dim_lam", "outer_grad", "linearize")})  # fmt: skip
+    net = hgp.networks.RandomDirected(n=x.shape[0], seed=1)
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), PreconditionedTracking(degree=degree), iterations=700)
+    assert_close(est.value, truth, 1e-11)
+    assert est.state.degree == (degree or 0)
+
+
+@pytest.mark.parametrize("avg", [hgp.PushSum(NET, 1), hgp.PushSum(NET, 2, debias="conserve"), hgp.ExactAverage(3)])
+def test_sums_are_tracked_whatever_the_preconditioners_are(avg):
+    problem, x, lam = logistic()
+    H, f_x = exact.hessians(problem, x, lam), exact.outer_gradients(problem, x, lam)[0]
+    for M in (1, 2, 7, 30):
+        est = hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(), iterations=M)
+        expected = (np.einsum("nij,nj->ni", H, est.w) - f_x).sum(axis=0)
+        np.testing.assert_allclose(est.state.y.sum(axis=0), expected, rtol=0, atol=100 * EPS * np.abs(f_x).max())
+    assert np.ptp(est.state.adaptation.shift) > 0  # every client has its own
+
+
+def test_runs_and_first_guesses():
+    problem, x, lam = logistic()
+    truth = exact.hypergradient(problem, x, lam)
+    averagings = [hgp.PushSum(NET, 1), hgp.PushSum(NET.after(9), 2), hgp.ExactAverage(3)]
+    options = {"method": PreconditionedTracking(), "iterations": 25, "w0": np.cos(x)}
+    many = hgp.hypergradient(problem, x, lam, averagings, **options)
+    assert many.state.adaptation.shift.shape == (3, 3, 1)
+    for avg, value in zip(averagings, many.value, strict=True):
+        assert_close(hgp.hypergradient(problem, x, lam, avg, **options).value, value, 1e-11)
+    end = hgp.hypergradient(problem, x, lam, averagings, **{**options, "iterations": 400})
+    assert_close(end.value, np.broadcast_to(truth, end.value.shape), 1e-11)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("mode", ["composed", "stepping"])
+def test_two_runs_equal_one_bit_for_bit(mode, runs, tmp_path):
+    problem, x, lam = logistic()
+
+    def averaging(t):
+        several = [hgp.PushSum(NET.after(t), 2, mode=mode), hgp.PushSum(NET.after(5 + t), 2, mode=mode)]
+        return several if runs else several[0]
+
+    method = PreconditionedTracking()
+    whole = hgp.hypergradient(problem, x, lam, averaging(0), method, iterations=30)
+    first = hgp.hypergradient(problem, x, lam, averaging(0), method, iterations=13)
+    first = hgp.load(first.save(tmp_path / "first.npz"))
+    second = hgp.hypergradient(problem, x, lam, averaging(26), method, iterations=17, resume=first)
+    for name in ("value", "w", "state"):
+        a, b = getattr(second, name), getattr(whole, name)
+        assert (a == b) if name == "state" else np.array_equal(a, b), name
+
+
+def test_a_client_depends_on_its_own_data_and_messages_only():
+    """Clients 0 and 1 send to each other and to nobody else; what the others hold does not reach them."""
+    problem, x, lam = logistic(n=5)
+    W = np.eye(5)
+    W[:2, :2] = [[0.5, 0.3], [0.5, 0.7]]
+    W[2:, 2:] = 1 / 3
+    net = hgp.networks.Schedule([W])
+    data = [
+        np.concatenate([np.asarray(a)[:2], np.asarray(b)[2:]]) for a, b in zip(parts(5, 0), parts(5, 9), strict=True)
+    ]
+    changed = hgp.problems.LogisticRegression(*data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the graphs do not connect all clients
+        ests = [hgp.hypergradient(p, x, lam, hgp.PushSum(net, 1, mode="stepping"), PreconditionedTracking(degree=K),
+                                  iterations=12) for p in (problem, changed) for K in (None, 9)]  # fmt: skip
+    for one, another in ((ests[0], ests[2]), (ests[1], ests[3])):
+        assert np.array_equal(one.w[:2], another.w[:2]) and not np.array_equal(one.w[2:], another.w[2:])
+        assert np.array_equal(one.state.adaptation.shift[:2], another.state.adaptation.shift[:2])
+
+
+def parts(n, seed, N=12, d=4):
+    """The data of `logistic`."""
+    rng = np.random.default_rng(seed)
+    X, X_val = rng.uniform(-1, 1, (2, n, N, d))
+    y, y_val = rng.integers(0, 2, (2, n, N))
+    return X, y, X_val, y_val
+
+
+@pytest.mark.parametrize("degree", [None, 8])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", JAX_SLOW)
+def test_libraries_agree(name, dtype, degree):
+    lib = open_library(name)
+    problem, x, lam = logistic()
+    expected = hgp.hypergradient(
+        problem, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(degree=degree), iterations=10
+    )
+    there = problem.to(lib.backend, dtype=dtype)
+    est = hgp.hypergradient(there, lib.asarray(x, dtype), lib.asarray(lam, dtype), hgp.PushSum(NET, 1),
+                            PreconditionedTracking(degree=degree), iterations=10)  # fmt: skip
+    assert_close(lib.to_numpy(est.value), expected.value, 10 * identity_rtol(dtype))
+    for array in (est.state.y, est.state.adaptation.shift):
+        assert str(array.dtype).endswith(dtype)
+    long = hgp.hypergradient(there, lib.asarray(x, dtype), lib.asarray(lam, dtype), hgp.PushSum(NET, 2),
+                             PreconditionedTracking(degree=degree), iterations=150)  # fmt: skip
+    assert_close(lib.to_numpy(long.value), exact.hypergradient(problem, x, lam), identity_rtol(dtype))
+
+
+def test_iterations_transfer_nothing_that_grows_with_d(counted):
+    lib = open_library("cupy")
+    counts = {}
+    for d in (3, 40):
+        for M in (20, 60):
+            host = hgp.problems.Quadratic.random(3, d, 2, seed=1)
+            there = host.to(lib.backend)
+            x, lam = lib.asarray(np.ones((3, d))), lib.asarray(np.zeros((3, 2)))
+            for K in (None, 8):
+                counted.reset()
+                hgp.hypergradient(there, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(degree=K), iterations=M)
+                counts[d, M, K] = counted.nbytes
+    for K in (None, 8):
+        assert counts[3, 60, K] - counts[3, 20, K] == counts[40, 60, K] - counts[40, 20, K]
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_lost_messages_do_not_change_the_limit(delay):
+    problem, x, lam = logistic(n=4)
+    net = hgp.networks.Unreliable(hgp.networks.RandomDirected(n=4, seed=1), loss=0.1, delay=delay, seed=2)
+    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 4), PreconditionedTracking(), iterations=250)
+    assert_close(est.value, exact.hypergradient(problem, x, lam), 1e-12)
+    with pytest.raises(ValueError, match="use RobustPushSum"):
+        hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 4), PreconditionedTracking(), iterations=9)
+
+
+def test_tolerance_refinement_mini_batches_and_certificates():
+    problem, _, lam = logistic()
+    x = exact.inner_solution(problem, lam)
+    truth = exact.hypergradient(problem, x, lam)
+    avg = hgp.PushSum(NET, 2)
+    est = hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(), iterations=400, tol=1e-9)
+    assert est.stopped == "tolerance" and est.iterations < 100
+    certificate = hgp.certify(problem, x, lam, est, hgp.PushSum(NET, 30))
+    error = np.linalg.norm(est.value - truth, axis=1)
+    assert (error <= certificate.bound).all() and certificate.bound.max() < 1e-6
+    refined = Refined(PreconditionedTracking(), cycles=3, steps=20)
+    noisy = hgp.hypergradient(problem, x, lam, avg, refined, iterations=240, batches=hgp.MiniBatches(8, seed=1))
+    assert_close(noisy.value, truth, 0.05)
+    assert_close(hgp.hypergradient(problem, x, lam, avg, refined, iterations=240).value, truth, 1e-9)
+
+
+# Local solves and their errors
+
+
+def test_local_solves_equal_explicit_inverses():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(2, 3, 7, 7))
+    H = A @ np.swapaxes(A, -1, -2) - 0.3 * np.eye(7)
+    z, shift = rng.normal(size=(2, 3, 7)), rng.uniform(1, 2, (2, 3, 1))
+    expected = np.linalg.solve(H + shift[..., None] * np.eye(7), z[..., None])[..., 0]
+    assert_close(Factorised(H, z).solve(z, shift), expected, 1e-12)
+    values = np.linalg.eigvalsh(H)
+    low, high = values[..., :1], values[..., -1:]
+
+    def polynomial(K):
+        return Polynomial(lambda u: np.einsum("...ij,...j->...i", H, u), low, high, K)
+
+    assert_close(polynomial(200).solve(z, shift), expected, 1e-10)
+    for K in (3, 8, 20):  # the error in the norm of P_i, and definiteness
+        kappa = ((high + shift) / (low + shift)).max()
+        unit = np.broadcast_to(np.eye(7)[:, None, None, :], (7, 2, 3, 7))
+        Q = np.moveaxis(polynomial(K).solve(unit, shift), 0, -1)
+        product = np.linalg.eigvals(Q @ (H + shift[..., None] * np.eye(7))).real
+        assert np.abs(1 - product).max() <= 2 * np.exp(-2 * K / np.sqrt(kappa)) + 1e-12
+        assert np.linalg.eigvalsh((Q + np.swapaxes(Q, -1, -2)) / 2).min() > 0
+
+
+def test_a_large_dimension_falls_back_to_the_polynomial(monkeypatch):
+    problem, x, lam = logistic()
+    monkeypatch.setattr(curvature, "FACTORISED", 3)
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(), iterations=300)
+    assert est.state.degree == curvature.DEGREE
+    assert_close(est.value, exact.hypergradient(problem, x, lam), 1e-11)
+
+
+def own_problem(H):
+    n, d = H.shape[:2]
+    rng = np.random.default_rng(1)
+    f_x, C = rng.normal(size=(n, d)), rng.normal(size=(n, 2, d))
+    products = SimpleNamespace(
+        hvp=lambda u: np.einsum("nij,nj->ni", H, u), cross=lambda u: np.einsum("nij,nj->ni", C, u)
+    )
+    return SimpleNamespace(n_clients=n, dim_x=d, dim_lam=2, outer_grad=lambda x, lam: (f_x + 0 * x, lam + 0.0),
+                           linearize=lambda x, lam, batch=None: products)  # fmt: skip
+
+
+@pytest.mark.parametrize("degree", [None, 8])
+def test_refused_hessians_and_shifts_are_named(degree):
+    H = np.stack([np.eye(4)] * 3)
+    x, lam, avg = np.zeros((3, 4)), np.zeros((3, 2)), hgp.PushSum(NET, 1)
+
+    def run(H, shift=None):
+        return hgp.hypergradient(
+            own_problem(H), x, lam, avg, PreconditionedTracking(shift, degree=degree), iterations=9
+        )
+
+    run(H)
+    skew = H.copy()
+    skew[1, 0, 3] += 1e-3
+    with pytest.raises(ValueError, match="the Hessian of client 1 must be symmetric"):
+        run(skew)
+    negative = H.copy()
+    negative[2] = np.diag([-0.5, 1, 1, 1])
+    match = "for client 2, whose Hessian has the eigenvalue -0.5" if degree is None else "for client 2"
+    for shift in (0.0, 0.3, 0.5):
+        with pytest.raises(ValueError, match=match):
+            run(negative, shift)
+    run(negative, 0.8)
+    nan = H.copy()
+    nan[0, 0, 0] = np.nan
+    with pytest.raises(ArithmeticError, match="finite"):
+        run(nan)
+
+
+def test_a_singular_mean_is_diagnosed():
+    H = np.stack([np.diag([1.0, 0.5, 0.2]), np.diag([1.0, 0.5, -0.1]), np.diag([1.0, 0.5, -0.1])])
+    x, lam = np.zeros((3, 3)), np.zeros((3, 2))
+    for M in (50, 400):
+        with pytest.raises((hgp.DivergenceError, hgp.ConvergenceWarning), match="mean Hessian"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", hgp.ConvergenceWarning)
+                hgp.hypergradient(own_problem(H), x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(), iterations=M)
+
+
+def test_a_run_that_is_resumed_takes_the_given_shift_and_step():
+    problem, x, lam = quadratic()
+    first = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(), iterations=4)
+    options = {"iterations": 2, "resume": first}
+    rest = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(0.7, 0.2), **options)
+    assert np.all(rest.state.adaptation.shift == 0.7) and np.all(rest.state.adaptation.step == 0.2)
+    assert not np.any(first.state.adaptation.shift == 0.7)
+
+
+def test_a_given_step_that_is_too_large_is_reported():
+    problem, x, lam = quadratic()
+    with pytest.raises(hgp.DivergenceError, match=r"PreconditionedTracking\(.*: take a larger shift, a smaller step"):
+        hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(0.0, 3.0), iterations=60)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shift": -1.0}, "shift must be"),
+        ({"step": 0.0}, "step must be"),
+        ({"degree": 1}, "degree must be an integer >= 2"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        PreconditionedTracking(**settings)

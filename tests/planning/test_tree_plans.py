@@ -1,0 +1,126 @@
+"""Plans along a spanning tree, and the choice of methods."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.examples import logistic, quadratic
+
+import hgp_ref as hgp
+from hgp_ref import exact
+from hgp_ref.methods import ConjugateGradient, DirectSolve, PreconditionedTracking
+from hgp_ref.networks import FullyConnected, RandomDirected, Schedule, StaticUndirected, Thinned, Unreliable
+
+PUSH_SUM = ("Neumann", "Chebyshev", "Tracking")
+METHODS = ("DirectSolve", "ConjugateGradient", *PUSH_SUM)
+NETS = {
+    "directed": lambda n: RandomDirected(n, 0.2, 0.5, seed=2),
+    "undirected": lambda n: StaticUndirected(n, 0.5, seed=1),
+    "ring": lambda n: Schedule([(np.arange(n), (np.arange(n) + 1) % n)], n=n),
+}
+
+
+def conditioned(n, d, condition, seed=0):
+    problem = hgp.problems.Quadratic.random(n=n, dim_x=d, dim_lam=2, seed=seed, condition=condition)
+    return problem, np.ones((n, d)), np.zeros((n, 2))
+
+
+@pytest.mark.parametrize("by_clients", [False, True])
+@pytest.mark.parametrize("methods", [METHODS, None], ids=["all", "default"])
+@pytest.mark.parametrize("kind", NETS)
+def test_targets_are_met_with_far_fewer_floats(kind, methods, by_clients):
+    problem, x, lam = conditioned(6, 8, 100.0)
+    net = NETS[kind](6)
+    truth = exact.hypergradient(problem, x, lam)
+    plan = hgp.plan(problem, x, lam, net, target=1e-6, methods=methods)
+    out = plan.run(against="x", by_clients=by_clients)
+    assert out.met and np.linalg.norm(out.value - truth) <= out.bound * np.linalg.norm(truth)
+    assert isinstance(plan.method, ConjugateGradient if methods is None else DirectSolve)
+    assert plan.diagnostics.tau == 0 and plan.tree is not None and plan.averaging.tree is plan.tree
+    today = hgp.plan(problem, x, lam, net, target=1e-6, methods=PUSH_SUM).run(against="x")
+    assert 10 * out.traffic.floats < today.traffic.floats
+
+
+def test_expected_floats_of_a_direct_solve_are_those_sent():
+    for n, d in ((3, 5), (6, 20)):
+        problem, x, lam = conditioned(n, d, 30.0)
+        plan = hgp.plan(problem, x, lam, NETS["directed"](n), target=1e-6, methods=METHODS)
+        out = plan.run(against="x")
+        assert out.traffic.floats == plan.traffic.floats == plan.first.floats and out.continued == 0
+        scalars = 2 * (n - 1) * (2 + 1)  # two means and a maximum
+        assert plan.diagnostics.traffic.floats == plan.tree.traffic.floats + scalars
+        assert out.traffic.messages == plan.traffic.messages
+
+
+def test_expected_floats_of_conjugate_gradients_are_close_to_those_sent():
+    """In the median within a factor of 1.5, also of runs that continue."""
+    ratios = []
+    for seed in range(5):
+        for condition, target in ((10.0, 1e-4), (100.0, 1e-6), (1000.0, 1e-3)):
+            problem, x, lam = conditioned(6, 20, condition, seed)
+            plan = hgp.plan(problem, x, lam, NETS["directed"](6), target=target, methods=["ConjugateGradient"])
+            out = plan.run(against="x")
+            assert out.met
+            ratios.append(out.traffic.floats / plan.traffic.floats)
+    assert 1 / 1.5 < np.median(ratios) < 1.5
+
+
+def test_few_iterations_are_cheaper_than_matrices():
+    """Alike clients and a loose target: conjugate gradients send less than d(d + 1)/2 numbers per link."""
+    problem, x, lam = conditioned(4, 60, 3.0)
+    plan = hgp.plan(problem, x, lam, FullyConnected(4), target=1e-2, methods=METHODS)
+    assert isinstance(plan.method, ConjugateGradient) and [name for name, _ in plan.compared] == [
+        "ConjugateGradient", "DirectSolve"]  # fmt: skip
+    assert hgp.plan(problem, x, lam, FullyConnected(4), target=1e-2, methods=["DirectSolve"]).iterations == 1
+    assert plan.run(against="x").met
+
+
+def test_budgets_along_a_tree():
+    problem, x, lam = conditioned(4, 100, 100.0)
+    net = NETS["directed"](4)
+    whole = hgp.plan(problem, x, lam, net, target=1e-6, methods=METHODS)
+    small = hgp.plan(problem, x, lam, net, budget=whole.traffic.floats / 2, methods=METHODS)
+    assert isinstance(small.method, ConjugateGradient) and small.error > 1e-6
+    out = small.run(against="x", certify=False)
+    assert out.traffic.floats <= whole.traffic.floats / 2
+    assert isinstance(
+        hgp.plan(problem, x, lam, net, budget=2 * whole.traffic.floats, methods=METHODS).method, DirectSolve
+    )
+
+
+def test_preconditioned_tracking_where_there_is_no_tree():
+    problem, x, lam = conditioned(6, 10, 1000.0)
+    truth = exact.hypergradient(problem, x, lam)
+    choice = (*PUSH_SUM, "PreconditionedTracking")
+    net = NETS["directed"](6)
+    plan = hgp.plan(problem, x, lam, net, target=1e-5, methods=choice)
+    assert isinstance(plan.method, PreconditionedTracking) and plan.receivers == 1 and plan.tree is None
+    assert isinstance(plan.averaging.net.net, Thinned)
+    out = plan.run(against="x")
+    assert out.met and np.linalg.norm(out.value - truth) <= 1e-5 * np.linalg.norm(truth)
+    today = hgp.plan(problem, x, lam, net, target=1e-5, methods=PUSH_SUM).run(against="x")
+    assert 2 * out.traffic.floats < today.traffic.floats
+    lossy = hgp.plan(problem, x, lam, Unreliable(net, 0.1, 1, seed=1), target=1e-5)
+    assert lossy.tree is None and lossy.receivers is None and lossy.run(against="x").met
+
+
+def test_the_choice_of_methods():
+    problem, x, lam = logistic(n=6)
+    net = NETS["directed"](6)
+    with pytest.raises(ValueError, match=r"methods must be some of DirectSolve, .*, got \['Newton'\]"):
+        hgp.plan(problem, x, lam, net, methods=["Newton"])
+    with pytest.raises(TypeError, match="methods must be a sequence of names, got 'Tracking'"):
+        hgp.plan(problem, x, lam, net, methods="Tracking")
+    with pytest.raises(ValueError, match="methods must include others than DirectSolve, which need reliable links"):
+        hgp.plan(problem, x, lam, Unreliable(net), methods=["DirectSolve"])
+    for name in PUSH_SUM:
+        plan = hgp.plan(problem, x, lam, net, methods=[name])
+        assert {label.split(" ")[0] for label, _ in plan.compared} == {name}
+
+
+def test_a_plan_along_a_tree_is_printed_and_saved(tmp_path):
+    problem, x, lam = quadratic(n=6)
+    plan = hgp.plan(problem, x, lam, NETS["directed"](6), target=1e-5)
+    assert "ConjugateGradient()" in str(plan) and "means along a spanning tree of 6 clients are exact" in str(plan)
+    plan.save(tmp_path / "plan.npz")
+    assert str(hgp.load(tmp_path / "plan.npz")) == str(plan)

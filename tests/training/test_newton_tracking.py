@@ -1,0 +1,186 @@
+"""Newton tracking: exact solutions of the inner problem, from near and far."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.examples import logistic, quadratic
+from support.libraries import JAX_SLOW, assert_close, identity_rtol, open_library
+
+import hgp_ref as hgp
+from hgp_ref import exact
+from hgp_ref.training import NewtonTracking
+from hgp_ref.training.newton_tracking import NewtonStep
+
+NET = hgp.networks.RandomDirected(n=3, seed=1)
+
+
+def softmax(n=3, d=3, classes=3, N=15, seed=0):
+    rng = np.random.default_rng(seed)
+    X, X_val = rng.normal(size=(2, n, N, d))
+    y, y_val = rng.integers(0, classes, (2, n, N))
+    problem = hgp.problems.SoftmaxRegression(X, y, X_val, y_val, n_classes=classes)
+    return problem, None, np.full((n, problem.dim_lam), 0.05)
+
+
+CASES = {"quadratic": quadratic, "logistic": logistic, "softmax": softmax}
+
+
+@pytest.mark.parametrize("scale", [0, 1, 10])
+@pytest.mark.parametrize("case", CASES)
+def test_the_inner_solution_is_reached_from_near_and_far(case, scale):
+    problem, _, lam = CASES[case]()
+    x0 = scale * np.random.default_rng(4).normal(size=(3, problem.dim_x))
+    fit = hgp.train(problem, lam, NET, NewtonTracking(iterations=250), x0=x0)
+    assert_close(fit.x, exact.inner_solution(problem, lam), 1e-10)
+    assert fit.consensus_gap < 1e-10 and fit.grad_norm < 1e-11 and fit.steps == 250
+
+
+def test_one_iteration_equals_explicit_matrices():
+    """From two starts of every client: the step, the damping and what is tracked."""
+    problem, x, lam = logistic()
+    shift, step = 0.3, 0.8
+    g, H = (getattr(problem, name)(x, lam) for name in ("inner_grad", "hessian"))
+    P = H + shift * np.eye(4)
+    p = step * np.linalg.solve(P, g[..., None])[..., 0]
+    t = np.ones(3)
+    for i in range(3):
+
+        def deviation(t, i=i):
+            change = problem.inner_grad(x - t * p, lam) - g
+            return np.linalg.norm(change[i] + t * H[i] @ p[i]) - 0.5 * t * np.linalg.norm(P[i] @ p[i])
+
+        while deviation(t[i]) > 0:
+            t[i] /= 2
+    W = NET.mixing_matrix(1)
+    expected = (W @ (x - t[:, None] * p)) / W.sum(axis=1)[:, None]
+    fit = hgp.train(problem, lam, NET, NewtonTracking(1, shift, step), x0=x)
+    assert_close(fit.x, expected, 1e-12)
+    messages = np.count_nonzero(W) - 3
+    assert (fit.traffic.messages, fit.traffic.floats) == (messages, messages * (2 * 4 + 1))
+
+
+def test_steps_are_damped_where_gradients_are_not_linear(monkeypatch):
+    seen = []
+    original = NewtonStep._damping
+
+    def recorded(self, *arguments):
+        seen.append(original(self, *arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(NewtonStep, "_damping", recorded)
+    problem, _, lam = logistic()
+    x0 = np.broadcast_to(10 * np.random.default_rng(4).normal(size=4), (3, 4))
+    hgp.train(problem, 0.01 * lam, NET, NewtonTracking(iterations=80), x0=x0)
+    assert min(t.min() for t in seen[:10]) < 1
+    assert all((t == 1).all() for t in seen[-20:])
+
+
+@pytest.mark.parametrize("avg_steps", [1, 3])
+def test_sums_of_gradients_are_tracked(avg_steps, monkeypatch):
+    problem, x, lam = logistic()
+    steps = []
+    original = NewtonStep.average
+
+    def recorded(self, u):
+        after = original(self, u)
+        steps.append((self.y.sum(axis=0), problem.inner_grad(after, lam).sum(axis=0)))
+        return after
+
+    monkeypatch.setattr(NewtonStep, "average", recorded)
+    hgp.train(problem, lam, NET, NewtonTracking(20, averaging_steps=avg_steps), x0=x)
+    for tracked, sums in steps:
+        np.testing.assert_allclose(tracked, sums, rtol=0, atol=1e-14)
+
+
+def test_runs_warm_starts_tolerance_and_callback():
+    problem, _, lam = logistic()
+    several = np.stack([lam, 2 * lam])
+    many = hgp.train(problem, several, NET, NewtonTracking(60))
+    for k in range(2):
+        assert_close(hgp.train(problem, several[k], NET, NewtonTracking(60)).x, many.x[k], 1e-11)
+    assert many.grad_norm.shape == (2,) and many.traffic.floats.shape == (2,)
+    fit = hgp.train(problem, lam, NET, NewtonTracking(200), tol=1e-8)
+    assert fit.stopped == "tolerance" and fit.steps < 60
+    again = hgp.train(problem, 1.01 * lam, NET, NewtonTracking(200), x0=fit.x, tol=1e-3)
+    assert again.stopped == "tolerance" and again.steps < fit.steps
+    assert hgp.train(problem, lam, NET, NewtonTracking(50), callback=lambda s, x: s == 4).steps == 4
+    with pytest.warns(hgp.ConvergenceWarning, match=r"tol=1e-12 was not met in 3 steps"):
+        hgp.train(problem, lam, NET, NewtonTracking(3), tol=1e-12)
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_lost_messages_do_not_change_the_limit(delay):
+    problem, _, lam = logistic(n=4)
+    net = hgp.networks.Unreliable(hgp.networks.RandomDirected(n=4, seed=1), loss=0.1, delay=delay, seed=2)
+    fit = hgp.train(problem, lam, net, NewtonTracking(250, averaging_steps=4))
+    assert_close(fit.x, exact.inner_solution(problem, lam), 1e-12)
+
+
+def test_polynomials_and_products_with_unit_vectors():
+    problem, _, lam = logistic()
+    x = exact.inner_solution(problem, lam)
+    assert_close(hgp.train(problem, lam, NET, NewtonTracking(250, degree=12)).x, x, 1e-11)
+    names = ("n_clients", "dim_x", "dim_lam", "inner_grad", "linearize")
+    own = SimpleNamespace(**{name: getattr(problem, name) for name in names})
+    assert_close(hgp.train(own, lam, NET, NewtonTracking(150)).x, x, 1e-11)
+    del own.linearize
+    with pytest.raises(TypeError, match="NewtonTracking needs a problem with linearize"):
+        hgp.train(own, lam, NET, NewtonTracking(5))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", JAX_SLOW)
+def test_libraries_agree(name, dtype):
+    lib = open_library(name)
+    problem, _, lam = logistic()
+    fit = hgp.train(problem.to(lib.backend, dtype=dtype), lib.asarray(lam, dtype), NET, NewtonTracking(80))
+    assert_close(lib.to_numpy(fit.x), exact.inner_solution(problem, lam), identity_rtol(dtype))
+    assert str(fit.x.dtype).endswith(dtype)
+
+
+def test_indefinite_clients():
+    rng = np.random.default_rng(3)
+    E = rng.normal(size=(6, 4, 4))
+    A = np.diag(np.geomspace(0.1, 1, 4)) + 0.2 * (E + np.swapaxes(E, 1, 2))
+    A = A - A.mean(axis=0) + np.diag(np.geomspace(0.1, 1, 4))
+    assert np.linalg.eigvalsh(A)[:, 0].min() < 0
+    problem = hgp.problems.Quadratic(A, rng.normal(size=(6, 4)), rng.normal(size=(6, 2, 4)), rng.normal(size=(6, 4)))
+    lam, net = np.zeros((6, 2)), hgp.networks.RandomDirected(n=6, seed=1)
+    fit = hgp.train(problem, lam, net, NewtonTracking(600))
+    assert_close(fit.x, exact.inner_solution(problem, lam), 1e-11)
+    worst = int(np.argmin(np.linalg.eigvalsh(A)[:, 0]))
+    with pytest.raises(ValueError, match=f"shift must be above .* for client {worst}"):
+        hgp.train(problem, lam, net, NewtonTracking(9, shift=0.01))
+    A = A - 0.3 * np.eye(4)  # the mean has no minimum
+    concave = hgp.problems.Quadratic(A, rng.normal(size=(6, 4)), rng.normal(size=(6, 2, 4)), rng.normal(size=(6, 4)))
+    with pytest.raises(hgp.DivergenceError, match="the mean Hessian at the start has the eigenvalue"):
+        hgp.train(concave, lam, net, NewtonTracking(3000))
+
+
+def test_certificates_become_small_and_the_outer_loop_uses_both_methods():
+    data = hgp.data.synthetic_mixture(3, seed=3)
+    problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)
+    lam = np.full((3, problem.dim_lam), 0.03)
+    net = hgp.networks.RandomDirected(n=3, low=0.4, high=0.8, seed=1)
+    method, later = hgp.methods.PreconditionedTracking(), net.after(110)
+    fit = hgp.train(problem, lam, net, NewtonTracking(110))
+    est = hgp.hypergradient(problem, fit.x, lam, hgp.PushSum(later, 1), method, iterations=110)
+    certificate = hgp.certify(problem, fit.x, lam, est, hgp.PushSum(later, 200))
+    assert certificate.bound.max() < 1e-10 and fit.traffic.floats + est.traffic.floats < 12_000
+    path = hgp.bilevel.optimise(problem, lam, net, outer_steps=3, train=NewtonTracking(25),
+                                estimate=hgp.bilevel.Estimator(1, 40, method=method),
+                                update=hgp.bilevel.Adam(0.1, log=True))  # fmt: skip
+    assert (np.diff(path.outer_cost) < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"iterations": 0}, "iterations must be"), ({"shift": -1}, "shift must be"), ({"step": 0}, "step must be"),
+     ({"averaging_steps": 0}, "averaging_steps must be"), ({"degree": 1}, "degree must be"), ({"mode": "x"}, "mode")],
+)  # fmt: skip
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        NewtonTracking(**settings)
