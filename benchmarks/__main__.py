@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from benchmarks.results import Report
 from benchmarks.show import plot, summary, table
 from hgp_ref.progress import bar
 from hgp_ref.results import write_whole
+from reporting.durations import first_sentence, listing
 from reporting.extras import require
 
 RESULTS = Path("results/benchmarks")
@@ -31,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks", description="Compare the speed of hgp_ref with other implementations."
     )
     cli.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(NAMES)}")
+    cli.add_argument("--list", action="store_true", help="list the names, what is measured, and how long it takes")
     cli.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
     cli.add_argument("--json", type=Path, help=f"where to write the numbers (default: {RESULTS}/benchmarks.json)")
     return cli
@@ -43,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return versus.main(command[1:])
     cli = parser()
     options = cli.parse_args(command)
+    if options.list:
+        print(listing("benchmarks", {name: _sentence(name) for name in NAMES}))
+        return 0
     unknown = [name for name in options.names if name not in NAMES]
     if unknown:
         cli.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
@@ -51,19 +58,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:  # before anything is measured
         require(f"python -m benchmarks {name}", matplotlib="figures", **PEERS.get(name, {}))
     reports: list[Report] = []
+    seconds: dict[str, float] = {}
     shown = bar(len(names), "benchmarks", True, lines=True)
     for name in names:
+        start = time.perf_counter()
         measured = measure(name, options.quick)
+        seconds[name] = round(time.perf_counter() - start, 1)
         print(table(measured, judge=not options.quick), flush=True)
         reports += measured
         shown.update(1, name)
     shown.close()
     print("\nsmall sizes: goals are not evaluated" if options.quick else "\n" + summary(reports))
-    document = {"environment": describe(), "quick": options.quick, "reports": [r.document() for r in reports]}
+    document = {
+        "environment": describe(),
+        "quick": options.quick,
+        "seconds": seconds,
+        "reports": [r.document() for r in reports],
+    }
     write_whole(path, json.dumps(document, indent=1, ensure_ascii=False).encode())
     plot(reports, path.with_suffix(".png"))
     print(f"{path}\n{path.with_suffix('.png')}")
     return 0
+
+
+def _sentence(name: str) -> str:
+    """The first line of a benchmark's file, which may need libraries that are not installed."""
+    source = (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
+    return first_sentence(ast.get_docstring(ast.parse(source)))
 
 
 def measure(name: str, quick: bool) -> list[Report]:

@@ -1,4 +1,4 @@
-"""Scaling over ranks: `python -m benchmarks.mpi [--quick] [--ranks 2] [--docs FILE]`, or `python -m benchmarks mpi`.
+"""Scaling over MPI ranks: `python -m benchmarks.mpi [--quick] [--ranks 2] [--docs FILE]`.
 
 Strong and weak scaling against one process in the same run, a static ring, and what a model fitted to the measurements
 (`mpi_model`) predicts for 100 and 10,000 ranks. Tables as Markdown, on the screen and in FILE.

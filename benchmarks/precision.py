@@ -3,7 +3,7 @@
 A step of Algorithm 2 rounds its sums of N, d and n terms: relative error γ = eps (N + d + n). Later steps do not
 enlarge what earlier ones left (averaging is row-stochastic, I − ηH contracts), they add it up like the series itself:
 the relative error of w, and of v through J, is at most about γ / (1 − ρ), where ρ is the factor by which the terms
-shrink per iteration, or γ M if they hardly do. Push-Sum alone: eps (S (clients heard a step) + 1).
+shrink per iteration, or γ M if they hardly do. Push-Sum alone: eps (S (messages received per step) + 1).
 """
 
 from __future__ import annotations

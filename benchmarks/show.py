@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -56,37 +56,41 @@ def _plain(value: object) -> str:
 
 def plot(reports: list[Report], path: Path) -> None:
     """A panel for each report: median CPU seconds as points on a logarithmic axis, quartiles as whiskers."""
-    import matplotlib.pyplot as plt
+    from reporting.style import COLUMN, new_figure, style
 
     shown = [report for report in reports if report.timings]
     columns = 2 if len(shown) > 1 else 1
-    rows = math.ceil(len(shown) / columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(7 * columns, 2.1 * rows), squeeze=False, layout="constrained")
-    for axis in axes.flat[len(shown) :]:
-        axis.set_axis_off()
-    for axis, report in zip(axes.flat, shown, strict=False):
-        _panel(axis, report)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    rows = [shown[k : k + columns] for k in range(0, len(shown), columns)]
+    heights = [0.9 + 0.3 * max(len(report.timings) for report in row) for row in rows]
+    with style():
+        figure = new_figure(columns * COLUMN, sum(heights))
+        axes = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
+        for axis in axes.flat[len(shown) :]:
+            axis.set_axis_off()
+        for axis, report in zip(axes.flat, shown, strict=False):
+            _panel(axis, report)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=200)
 
 
 def _panel(axis: Any, report: Report) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    from reporting.style import METHODS
 
     for y, (label, timing) in enumerate(report.timings.items()):
-        colour = "tab:blue" if label.startswith("hgp_ref") else "tab:gray"
+        ours = label.startswith("hgp_ref")
+        look = {"fmt": "o" if ours else "s", "color": METHODS["HGP"].colour if ours else "#777777", "capsize": 3}
         (low, high), median = timing.spread, max(timing.median, 1e-9)
-        whiskers = [[max(0.0, median - low)], [max(0.0, high - median)]]
-        axis.errorbar([median], [y], xerr=whiskers, fmt="o", color=colour, capsize=3)
-        axis.annotate(seconds(median), (median, y), xytext=(0, 5), textcoords="offset points", fontsize=7, ha="center")
-    axis.set_yticks(range(len(report.timings)), list(report.timings), fontsize=7)
+        axis.errorbar([median], [y], xerr=[[max(0.0, median - low)], [max(0.0, high - median)]], markersize=4, **look)
+        text = f"{label}: {seconds(median)}"
+        axis.annotate(text, (0.01, y - 0.42), xycoords=("axes fraction", "data"), fontsize=7, va="center")
+    axis.set_yticks([])
     axis.set_ylim(len(report.timings) - 0.5, -0.8)
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 3), numticks=6))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
-    axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.tick_params(axis="x", labelsize=7)
-    axis.grid(axis="x", alpha=0.3)
+    axis.xaxis.set_minor_locator(NullLocator())
     axis.margins(x=0.15)
-    axis.set_title(f"{report.title} (CPU time, one thread)", fontsize=8)
+    axis.set_xlabel("CPU time, one thread")
+    axis.set_title(textwrap.fill(report.title, 50), loc="left")

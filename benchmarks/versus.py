@@ -1,9 +1,9 @@
 """`python -m benchmarks versus REF [WORKLOAD ...]`: this version of the package against that of a commit, in turns.
 
-Both versions run the same workloads (`benchmarks.workloads`), each in a process of its own. Their calls alternate, old
-new new old, so that whatever else the machine does falls on both alike. Where the memory of a process happens to lie
-makes several per cent and stays with it: after some pairs both start anew. What is judged is the median over pairs of
-neighbours of
+Each version runs its own definition of a workload (`benchmarks/workloads.py`) in its own process, so that versions with
+different signatures can be compared. Calls alternate, old new new old, so that other load on the machine affects both
+alike. The memory layout of a process changes its speed by several per cent, so both processes restart after some pairs.
+The result is the median over neighbouring pairs of
 
     ratio = CPU seconds (or peak bytes) of the new version / those of the old one.
 """
@@ -31,6 +31,7 @@ from benchmarks.results import Report, Timing
 from benchmarks.show import summary, table
 from benchmarks.workloads import MEASURED, NAMES
 from hgp_ref.progress import bar
+from reporting.provenance import commit as running
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 1.05
@@ -60,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for option in ("rounds", "pairs"):
         if getattr(options, option) < 1:
             cli.error(f"--{option} must be an integer >= 1, got {getattr(options, option)}")
+    if running() is None:
+        cli.error(f"versus needs git and a clone of the repository; {ROOT} is none")
     try:
         commit = _git("rev-parse", "--verify", "--quiet", f"{options.ref}^{{commit}}").decode().strip()
     except subprocess.CalledProcessError:
@@ -80,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def compare(commit: str, names: Sequence[str], quick: bool, times: tuple[int, int], limit: float) -> list[Report]:
     """A report for each workload, shown as soon as it is finished."""
     reports = []
-    shown = bar(len(names), "versus", True)
+    shown = bar(len(names), "versus", True, lines=True)
     with versions(commit) as folders:
         contenders = {version: Contender(folder) for version, folder in folders.items()}
         for name in names:
@@ -97,18 +100,11 @@ def compare(commit: str, names: Sequence[str], quick: bool, times: tuple[int, in
 
 @contextmanager
 def versions(commit: str) -> Iterator[dict[str, Path]]:
-    """Folders with the package of the commit ("old") or of this tree ("new"), with the benchmarks of this tree."""
+    """The folders of the commit ("old") and of this tree ("new")."""
     with tempfile.TemporaryDirectory() as temporary:
-        checkout = Path(temporary) / "checkout"
-        with tarfile.open(fileobj=io.BytesIO(_git("archive", commit, "hgp_ref"))) as archive:
-            archive.extractall(checkout, filter="data")
-        folders = {}
-        for version, package in (("old", checkout / "hgp_ref"), ("new", ROOT / "hgp_ref")):
-            folder = folders[version] = Path(temporary) / version
-            folder.mkdir()
-            (folder / "hgp_ref").symlink_to(package)
-            (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
-        yield folders
+        with tarfile.open(fileobj=io.BytesIO(_git("archive", commit))) as archive:
+            archive.extractall(temporary, filter="data")
+        yield {"old": Path(temporary), "new": ROOT}
 
 
 class Contender:

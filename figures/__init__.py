@@ -14,12 +14,15 @@ and may have
     SIZES                          the sizes in which it exists, the default first
     NUMPY = True                   it is computed with NumPy, whatever --backend says
     compare(data, options)         rows that compare its numbers with the paper's
+    ADDS_METHODS = True            it takes methods from the files of --with
+    exports(data, options)         texts of further files, by suffix
     pages(data, options, stamps)   names and texts of files for the documentation (default: its table)
 
 A control is a function of strings. It returns a table or a text, or it prints and returns an exit code.
 """
 
 NAMES = (
+    "readme",
     "fig1a",
     "fig1b",
     "fig1b_corrected",
@@ -43,9 +46,12 @@ NAMES = (
     "figA3",
     "table_hyper_cleaning",
     "comparison",
+    "comparison_package",
+    "comparison_others",
     "comparison_cleaning",
     "table1",
     "table_comparison",
+    "table_planner",
 )
 
 CONTROLS = {  # name: (module in figures.experiments, function, what it shows)
@@ -55,6 +61,7 @@ CONTROLS = {  # name: (module in figures.experiments, function, what it shows)
     "cleaning_choices": ("cleaning.controls", "choices_text", "hyper-cleaning: choice of the settings [IMAGES]"),
     "cleaning_seeds": ("cleaning.controls", "seeds_table", "hyper-cleaning: gain over M = 0 on twenty draws"),
     "cnn_controls": ("influence.controls", "controls", "influence with a CNN, one setting changed at a time [NAME …]"),
+    "cnn_damping": ("influence.controls", "damping", "influence with a CNN: damping and Gauss–Newton [IMAGES [SEED]]"),
     "personal_correction": ("personalization.controls", "correction", "size of HGP's correction of ∂_λ f [SIZE]"),
     "personal_rates": (
         "personalization.controls",

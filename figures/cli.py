@@ -10,20 +10,25 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from figures import CONTROLS, NAMES
+from figures.experiments.comparison.runs import added_methods
 from figures.options import INFLUENCE_SIZES, PERSONAL_SIZES, VARIANTS, Data, Options, Product, Row
 from hgp_ref.backend import get_backend
 from hgp_ref.results import write_whole
-from reporting.store import Result, obtain
+from reporting import durations
+from reporting.store import Experiment, Result, is_finished, obtain
 from reporting.style import save, save_thumbnail, style
 from reporting.table import Table
+from reporting.workers import JOBS, as_finished
 
 DEFAULT_OUT = Path("results/figures")
+LONG = ("cnn", "cleaning", "comparison_cleaning", "comparison", "personalization", "real_data")  # by length
 
 
 def make(
@@ -56,6 +61,9 @@ def make(
         paths = save(figure, stem)
         if thumbnails is not None:
             paths.append(save_thumbnail(figure, thumbnails / f"{_label(name, module, options)}.png"))
+    if hasattr(module, "exports"):
+        texts = module.exports(data, options)
+        paths += [write_whole_text(stem.with_name(stem.name + suffix), text) for suffix, text in texts.items()]
     if docs is not None:
         stamps = {key: result.stamp for key, result in results.items()}
         pages = _pages(module, _label(name, module, options), data, options, stamps)
@@ -80,19 +88,70 @@ def make_all(
     recompute: bool = False,
     thumbnails: Path | None = None,
     docs: Path | None = None,
+    jobs: int = 1,
 ) -> list[Product]:
-    """All figures of `names` in all their variants; shared experiments run once."""
+    """All figures of `names` in all their variants; shared experiments run once, in `jobs` processes.
+
+    With several processes a figure is drawn when the last of its experiments ends, and a line states where it is.
+    """
+    chosen = [
+        (name, replace(options, variant=variant))
+        for name in names
+        for variant in (variants if _by_variant(_module(name)) else variants[:1])
+    ]
     ready: dict[str, Result] = {}
-    products = []
-    for name in names:
-        for variant in variants if _by_variant(_module(name)) else variants[:1]:
-            products.append(make(name, replace(options, variant=variant), out, recompute=recompute,
-                                 thumbnails=thumbnails, docs=docs, ready=ready))  # fmt: skip
+    drawn: dict[int, Product] = {}
+
+    def draw_complete(start: float | None = None) -> None:
+        for k, (name, own) in enumerate(chosen):
+            if k not in drawn and (start is None or _labels(name, own) <= set(ready)):
+                drawn[k] = make(name, own, out, recompute=recompute, thumbnails=thumbnails, docs=docs, ready=ready)
+                if start is not None:
+                    print(f"{time.perf_counter() - start:6.1f} s  {_where(drawn[k])}", file=sys.stderr, flush=True)
+
+    start, tasks = time.perf_counter(), _tasks(chosen, out / "data", recompute)
+    if min(jobs, len(tasks)) > 1:
+        with closing(as_finished(_obtain, tasks, jobs)) as results:
+            for task, result in results:
+                ready[task[-1]] = result
+                draw_complete(start)
+    draw_complete()
+    products = [drawn[k] for k in range(len(chosen))]
     if thumbnails is not None:
         index = thumbnails / "README.md"
         before = index.read_text(encoding="utf-8") if index.exists() else ""
         write_whole(index, _index(products, before).encode())
     return products
+
+
+def _labels(name: str, options: Options) -> set[str]:
+    """Labels of the experiments of a figure."""
+    return {experiment.label for experiment in _experiments(name, options).values()}
+
+
+def _experiments(name: str, options: Options) -> dict[str, Experiment]:
+    return _module(name).experiments(replace(options, size=_size(name, options.size)))
+
+
+def _tasks(chosen: Sequence[tuple[str, Options]], folder: Path, recompute: bool) -> list[tuple[Any, ...]]:
+    """Arguments of `_obtain` for every experiment to compute, each once. Those of the first figure come first, then the
+    long ones. What uses several processes itself is left out.
+    """
+    tasks: dict[str, tuple[Any, ...]] = {}
+    weights: dict[str, float] = {}
+    for position, (name, options) in enumerate(chosen):
+        for key, experiment in _experiments(name, options).items():
+            missing = recompute or not is_finished(experiment, folder)
+            if missing and experiment.workers == 1 and experiment.label not in tasks:
+                tasks[experiment.label] = (name, options, key, folder, recompute, experiment.label)
+                place = LONG.index(experiment.name) if experiment.name in LONG else len(LONG)
+                weights[experiment.label] = -1 if position == 0 else place
+    return sorted(tasks.values(), key=lambda task: weights[task[-1]])
+
+
+def _obtain(name: str, options: Options, key: str, folder: Path, recompute: bool, label: str) -> Result:
+    """An experiment, in a process of its own."""
+    return obtain(_experiments(name, options)[key], folder, recompute=recompute, progress=False)
 
 
 def summary(products: Sequence[Product], *, every_row: bool = False) -> str:
@@ -136,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _control(*arguments)
     parser = argparse.ArgumentParser(prog="python -m figures", description="Regenerate figures and tables.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures, tables, `all`, or one control")
-    parser.add_argument("--list", action="store_true", help="list the names and what they show")
+    parser.add_argument("--list", action="store_true", help="list the names, what they show, and how long they take")
     parser.add_argument("--variant", choices=[*VARIANTS, "both"], default="paper", help="default: paper")
     sizes = list(dict.fromkeys((*PERSONAL_SIZES, *INFLUENCE_SIZES)))
     parser.add_argument(
@@ -148,11 +207,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="short runs that only test that everything works")
     parser.add_argument("--recompute", action="store_true", help="recompute what is on disk")
     parser.add_argument("--backend", default="numpy", metavar="NAME", help="array library")
+    parser.add_argument(
+        "--jobs", type=int, default=JOBS, metavar="N", help="processes (default: one per core, at most 4)"
+    )
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"default: {DEFAULT_OUT}")
     parser.add_argument("--thumbnails", type=Path, metavar="DIR", help="also write small PNGs and an index there")
     parser.add_argument("--docs", type=Path, metavar="DIR", help="also write tables for the documentation there")
+    parser.add_argument(
+        "--with",
+        dest="added",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="also run the METHODS of this file, in comparison and table_comparison",
+    )
     parser.add_argument("--rows", action="store_true", help="print every number that is compared")
     args = parser.parse_args(arguments)
+    if args.jobs < 1:
+        parser.error(f"--jobs must be an integer >= 1, got {args.jobs}")
     if args.list:
         print(listing())
         return 0
@@ -163,6 +236,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for name in names:
             _size(name, args.size)
+            if args.added and not getattr(_module(name), "ADDS_METHODS", False):
+                raise ValueError(f"--with is for figures that compare methods, not for {name}")
+        if args.added:
+            added_methods(tuple(args.added))
     except ValueError as error:
         parser.error(str(error))
     if args.backend == "jax":
@@ -179,12 +256,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         products = make_all(
             names,
-            Options(quick=args.quick, backend=args.backend, size=args.size),
+            Options(quick=args.quick, backend=args.backend, size=args.size, added=tuple(args.added)),
             variants,
             args.out,
             recompute=args.recompute,
             thumbnails=args.thumbnails,
             docs=args.docs,
+            jobs=args.jobs,
         )
     except KeyboardInterrupt:
         print("figures: interrupted; the same command continues from the finished parts", file=sys.stderr)
@@ -199,10 +277,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def listing() -> str:
-    """Names of figures, tables and controls, and what they show."""
-    rows = [(name, _module(name).SHOWS) for name in NAMES]
-    rows += [(name, shows) for name, (_, _, shows) in CONTROLS.items()]
-    return Table("", ("name", "shows"), tuple(rows)).text()
+    """Names of figures, tables and controls, their CPU time where it was measured, and what they show."""
+    controls = [(name, shows) for name, (_, _, shows) in CONTROLS.items()]
+    return durations.listing("figures", {name: _module(name).SHOWS for name in NAMES}, controls)
 
 
 def _control(name: str, *arguments: str) -> int:
@@ -255,6 +332,9 @@ def _save_table(table: Table, stem: Path) -> list[Path]:
 
 
 def _label(name: str, module: ModuleType, options: Options) -> str:
+    if options.added:
+        plain = _label(name, module, replace(options, added=()))
+        return "-".join([plain, "with", *(path.stem for path in options.added)])
     if _by_variant(module):
         return f"{name}-{options.variant}"
     if hasattr(module, "SIZES") and options.size not in ("", module.SIZES[0]):

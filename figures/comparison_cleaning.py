@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -21,7 +20,7 @@ from figures.experiments.comparison.runs import gaussians
 from figures.options import Data, Options
 from hgp_ref import baselines, bilevel
 from reporting.store import Arrays, Experiment
-from reporting.style import COLOURS, new_figure
+from reporting.style import method_line, new_figure
 
 SHOWS = "Hyper-cleaning: validation cost against floats sent, for HGP and eight other bilevel methods"
 NUMPY = True
@@ -132,20 +131,19 @@ def evaluated(run: Run, lr: float, seed: int, K: int) -> np.ndarray:
 
 
 def draw(data: Data, options: Options) -> Figure:
-    """Medians over seeds that were not used for choosing."""
-    figure = new_figure(5.2, 3.0)
-    ax = figure.subplots()
-    for k, name in enumerate(RUNS):
-        floats, cost = np.median(data["runs"][f"{k}/curves"], axis=0).T
-        style = "-" if k == 0 else (0, (4, 1.3)) if k < 7 else (0, (1.2, 1.2))
-        line_style: dict[str, Any] = {"color": COLOURS[k % 7], "linestyle": style, "linewidth": 1.9 if k == 0 else 1.1}
-        chosen = data["runs"][f"{k}/chosen"]
-        ax.step(np.maximum(floats, FEWEST), cost, where="post", label=f"{name}: {chosen:g}", **line_style)
-    ax.set(
-        xscale="log",
-        xlim=(FEWEST, None),
-        xlabel="floats sent per client, in units of $d_x$",
-        ylabel="Σ f at the exact inner solution",
-    )
-    figure.legend(loc="outside right center", handlelength=2.6, title="outer step, chosen on seed 0")
+    """Medians over seeds that were not used for choosing; HGP in both panels, with four other methods in each."""
+    figure = new_figure(height=5.0)
+    panels = figure.subplots(2, 1, sharex=True, sharey=True)
+    ours, *others = RUNS
+    for ax, names in zip(panels, (others[::2], others[1::2]), strict=True):
+        for name in (ours, *names):
+            k = list(RUNS).index(name)
+            floats, cost = np.median(data["runs"][f"{k}/curves"], axis=0).T
+            label = f"{name}: {data['runs'][f'{k}/chosen']:g}"
+            x = np.maximum(floats, FEWEST)
+            ax.step(x, cost, where="post", label=label, markevery=2, **method_line(name))
+        ax.set(xscale="log", xlim=(FEWEST, None), ylabel="validation cost")
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.1, 1), ncols=2)
+    figure.suptitle("number behind a name: outer step, chosen on seed 0", fontsize=7)
+    panels[1].set_xlabel("floats sent per client, in units of $d_x$")
     return figure

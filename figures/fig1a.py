@@ -9,7 +9,7 @@ from figures.experiments.estimation import for_variant
 from figures.options import Data, Options, Row
 from reporting.store import Experiment
 
-SHOWS = "Error of the hyper-gradient against m for each S, full batch (mean of 10 seeds)"
+SHOWS = "More steps S lower the floor: error of the hyper-gradient against m, full batch (mean of 10 seeds)"
 BY_VARIANT = True
 
 
@@ -19,7 +19,7 @@ def experiments(options: Options) -> dict[str, Experiment]:
 
 
 def draw(data: Data, options: Options) -> Figure:
-    """Mean error for each S, over what exact averaging reaches."""
+    """Mean error for each S, and what exact averaging reaches."""
     return draw_curves(data["errors"], options, limit=True)
 
 

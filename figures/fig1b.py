@@ -15,7 +15,7 @@ from figures.options import Data, Options, Row, near
 from figures.reference import ERROR_MINI_BATCH, STEPS
 from reporting.store import Experiment
 
-SHOWS = "The same with mini-batches of 20; `published`: against a reference from one mini-batch, as printed"
+SHOWS = "Errors with mini-batches of 20 level off; `published`: at the noise of a reference from one mini-batch"
 BY_VARIANT = True
 BATCH = 20
 

@@ -9,14 +9,14 @@ from figures.options import Data, Options, Row
 from figures.reference import F1_PAPER, F1_PUBLISHED, R2_PAPER, R2_PUBLISHED
 from figures.scatter import add_scatter
 from hgp_ref.attribution import scores
-from reporting.store import Experiment
+from reporting.store import Arrays, Experiment
 from reporting.style import COLUMN, new_figure
 
-SHOWS = "Influence of the 50 most influential instances: predicted against actual change after retraining by SGP"
+SHOWS = "Predictions agree with retraining by SGP: the 50 most influential instances, predicted and actual change"
 BY_VARIANT = True
 CAPTIONS = {
-    "paper": "as the text has it: no regulariser",
-    "published": "as published: weight decay 0.01, rows overwritten",
+    "paper": "the paper's text: no regulariser",
+    "published": "the published program: weight decay 0.01",
 }
 
 
@@ -25,18 +25,25 @@ def experiments(options: Options) -> dict[str, Experiment]:
     return {"removal": experiment(options.variant, **options.computation)}
 
 
-def unit(options: Options) -> tuple[str, int]:
-    """The f of the variant, and the divisor of Σ f_k in it."""
-    return ("$f/n$", 3) if options.variant == "published" else ("$f$", 1)
-
-
 def draw(data: Data, options: Options) -> Figure:
     """One point per instance."""
-    d, (name, divisor) = data["removal"], unit(options)
+    return drawn(data["removal"], options)
+
+
+def drawn(d: Arrays, options: Options, *, exact: bool = False) -> Figure:
+    """The scatter plot, with changes of the f of the variant."""
+    f, divisor = ("$f / n$", 3) if options.variant == "published" else ("$f$", 1)
     figure = new_figure(height=0.95 * COLUMN)
     axes = figure.subplots()
-    add_scatter(axes, d["actual"] / divisor, d["predicted"] / divisor, d["chosen"][:, 0], name)
-    axes.set_title(CAPTIONS[options.variant], fontsize=6.5, color="#555555", loc="right", pad=3)
+    add_scatter(
+        axes,
+        d["actual"] / divisor,
+        d["predicted"] / divisor,
+        d["chosen"][:, 0],
+        change=f"change of {f}",
+        exact=d["actual_exact"] / divisor if exact else None,
+    )
+    axes.set_title(CAPTIONS[options.variant], fontsize=7, color="#555555", loc="right", pad=3)
     axes.legend(loc="upper left", borderaxespad=0.2)
     return figure
 

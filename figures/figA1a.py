@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from figures.curves import draw_curves
+from figures.curves import draw_bands
 from figures.fig1a import experiments
 from figures.options import Data, Options
+from figures.reference import STEPS
 
 __all__ = ["BY_VARIANT", "SHOWS", "draw", "experiments"]
-SHOWS = "Fig. 1a with 10–90 % bands over seeds"
+SHOWS = "Fig. 1a with 10–90 % bands over seeds, a panel for each S"
 BY_VARIANT = True
 
 
 def draw(data: Data, options: Options) -> Figure:
-    """Mean error for each S and the range between its 10th and 90th percentile."""
-    return draw_curves(data["errors"], options, band=True)
+    """A panel for each S, and all means in the last."""
+    return draw_bands(data["errors"], options, kind="errors", steps=STEPS, columns=3)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from figures.curves import draw_curves
+from figures.curves import draw_bands
 from figures.fig1b import experiments, reference_of
 from figures.options import Data, Options
 
@@ -18,5 +18,5 @@ __all__ = ["BY_VARIANT", "SHOWS", "draw", "experiments"]
 
 
 def draw(data: Data, options: Options) -> Figure:
-    """Mean error and the range between its 10th and 90th percentile."""
-    return draw_curves(data["errors"], options, kind=reference_of(options), steps=(1, 2, 5), band=True)
+    """A panel for each S."""
+    return draw_bands(data["errors"], options, kind=reference_of(options), steps=(1, 2, 5), columns=3)

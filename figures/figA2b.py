@@ -18,9 +18,9 @@ from figures.reference import CNN_PAPER
 from figures.scatter import add_scatter
 from hgp_ref.attribution import scores
 from reporting.store import Arrays, Experiment
-from reporting.style import COLUMN, new_figure
+from reporting.style import new_figure
 
-SHOWS = "Influence with a CNN, full batch: instances and groups removed, M more steps from x and from scratch"
+SHOWS = "A CNN is predicted well for M more steps from x, less well for training from scratch; full batch"
 SIZES = INFLUENCE_SIZES
 RETRAININGS = {"continued": "more steps from $x$", "scratch": "from scratch"}
 KINDS = ("one instance", "a group")
@@ -62,16 +62,15 @@ class Panels:
 
 def draw_panels(d: Arrays, rows: Sequence[Panels], title: str) -> Figure:
     """Retrainings by kinds of removal."""
-    figure = new_figure(width=2 * COLUMN, height=len(rows) * COLUMN)
+    figure = new_figure(height=2.25 * len(rows) + 0.4)
     panels = figure.subplots(len(rows), 2)
     for across, row in zip(panels, rows, strict=True):
         for axes, kind in zip(across, KINDS, strict=True):
             chosen = of_kind(d, kind)
             std = None if row.std is None else row.std[chosen]
             client = d["removed"][chosen, 0, 0]
-            add_scatter(axes, row.actual[chosen], row.predicted[chosen], client, "$f$", std=std)
-            axes.texts[-1].set(x=0.03, y=0.98, ha="left", va="top")  # predictions fall short: points lie to the right
-            axes.set_title(f"{kind}, {row.label}", loc="left")
+            add_scatter(axes, row.actual[chosen], row.predicted[chosen], client, std=std,
+                        title=f"{kind},\n{row.label}")  # fmt: skip
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, title=title, handlelength=1.0)
     return figure

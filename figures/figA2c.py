@@ -16,7 +16,7 @@ from figures.figA2b import RETRAININGS, Panels, compare_with_paper, draw_panels
 from figures.options import INFLUENCE_SIZES, Data, Options, Row
 from reporting.store import Experiment
 
-SHOWS = "The same with mini-batches in training and in HGP: steps on the batches of HGP, full-batch steps, from scratch"
+SHOWS = "With mini-batches a CNN is predicted well for the same batches, less well for others and from scratch"
 SIZES = INFLUENCE_SIZES
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,7 +11,7 @@ from matplotlib.figure import Figure
 from figures.experiments.cleaning.runs import AREA, ARMS, GAIN, SHOWN, experiment
 from figures.options import Data, Options, Row
 from reporting.store import Arrays, Experiment
-from reporting.style import COLOURS, COLUMN, DASHES, new_figure
+from reporting.style import METHODS, Line, new_figure
 
 SHOWS = "Hyper-cleaning of digits over 10 clients: accuracy, learnt weights, images with the smallest ones"
 SIZES = ("reduced", "emnist")
@@ -19,7 +21,15 @@ LABELS = {
     "zero": "$M = 0$: nothing to follow",
     "none": "no cleaning",
 }
-STRIP = 8  # images shown
+LINES = {
+    "hgp": METHODS["HGP"],
+    "alone": Line("#009E73", (0, (5, 1.2)), "s"),
+    "zero": Line("#000000", (0, (1.2, 1.2)), "^"),
+    "none": Line("#999999", "-", "D", 2.2),
+}
+RIGHT: dict[str, Any] = {"color": "#9CC7E8"}
+WRONG: dict[str, Any] = {"facecolor": "none", "edgecolor": "#A33B00", "hatch": "//////", "linewidth": 1.0}
+STRIP, COLUMNS = 8, 4  # images shown, in two rows
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
@@ -28,10 +38,10 @@ def experiments(options: Options) -> dict[str, Experiment]:
 
 
 def draw(data: Data, options: Options) -> Figure:
-    """Accuracy on the left, weights on the right, below them the images with the smallest weights."""
+    """Accuracy, below it the weights, then the images with the smallest weights."""
     d = data["cleaning"]
-    figure = new_figure(width=2 * COLUMN, height=1.25 * COLUMN)
-    panels = figure.subplot_mosaic([["accuracy", "weights"], ["strip", "strip"]], height_ratios=[3.4, 1])
+    figure = new_figure(height=5.4)
+    panels = figure.subplot_mosaic([["accuracy"], ["weights"], ["strip"]], height_ratios=[5, 3, 1.5])
     _accuracy(panels["accuracy"], d)
     _weights(panels["weights"], d)
     _smallest_weights(panels["strip"], d)
@@ -60,13 +70,18 @@ def compare(data: Data, options: Options) -> list[Row]:
 
 
 def _accuracy(axes: Axes, d: Arrays) -> None:
-    for k, (arm, label) in enumerate(LABELS.items()):
+    for arm, label in LABELS.items():
         line = 100 * d["accuracy"][:, ARMS.index(arm)]
-        axes.plot(100 * d["shares"], line, marker="os^D"[k], ms=3.5, color=COLOURS[k], ls=DASHES[k], label=label)
-    axes.plot(
-        100 * SHOWN, 100 * d["centre_accuracy"], "*", ms=9, color="black", label="all data at one place", zorder=5
-    )
-    axes.plot(100 * SHOWN, 100 * d["ridge_accuracy"], "+", ms=8, color="black", label="no cleaning, best L2 rate")
+        axes.plot(100 * d["shares"], line, label=label, **LINES[arm].options())
+    points: dict[str, Any] = {
+        "markersize": 7,
+        "markerfacecolor": "white",
+        "markeredgecolor": "black",
+        "linestyle": "",
+        "zorder": 5,
+    }
+    axes.plot(100 * SHOWN, 100 * d["centre_accuracy"], "*", label="all data in one place", **points)
+    axes.plot(100 * SHOWN, 100 * d["ridge_accuracy"], "P", label="no cleaning, best L2 rate", **points)
     axes.set(xlabel="wrong training labels (%)", ylabel="test accuracy (%)")
     axes.legend(loc="lower left")
 
@@ -74,9 +89,9 @@ def _accuracy(axes: Axes, d: Arrays) -> None:
 def _weights(axes: Axes, d: Arrays) -> None:
     weights, wrong = 1 / (1 + np.exp(-d["lam"])), d["wrong"]
     bins = np.linspace(0, 1, 21)
-    for k, (chosen, label) in enumerate(((~wrong, "right label"), (wrong, "wrong label"))):
+    for chosen, label, look in ((~wrong, "right label", RIGHT), (wrong, "wrong label", WRONG)):
         heights, _ = np.histogram(weights[chosen], bins)
-        axes.stairs(100 * heights / chosen.sum(), bins, fill=True, alpha=0.65, color=COLOURS[k], label=label)
+        axes.stairs(100 * heights / chosen.sum(), bins, fill=True, label=label, **look)
     area = d["auc"][np.flatnonzero(d["shares"] == SHOWN)[0]][ARMS.index("hgp")]
     axes.set(
         xlabel="weight learnt for a training image",
@@ -92,13 +107,13 @@ def _smallest_weights(axes: Axes, d: Arrays) -> None:
     side = d["pixels"].shape[-1]
     images = d["pixels"].reshape(-1, side, side)[lowest]
     gap = side // 4
-    strip = np.ones((side, STRIP * (side + 2 * side)))
-    for k, image in enumerate(images):
-        strip[:, 3 * k * side : (3 * k + 1) * side] = 1 - image
+    strip = np.ones((2 * side + gap, COLUMNS * 3 * side))
+    places = [(k // COLUMNS * (side + gap), k % COLUMNS * 3 * side) for k in range(STRIP)]  # upper left corners
+    for image, (y, x) in zip(images, places, strict=False):
+        strip[y : y + side, x : x + side] = 1 - image
     axes.imshow(strip, cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
-    for k, index in enumerate(lowest):
-        wrong = d["wrong"].ravel()[index]
-        axes.text((3 * k + 1) * side + gap, side / 2, f"“{d['given'].ravel()[index]}”", va="center", fontsize=9,
-                  color=COLOURS[1] if wrong else COLOURS[0])  # fmt: skip
-    axes.set_title("smallest weights, with the labels that these images carried (orange: wrong, blue: right)")
+    for index, (y, x) in zip(lowest, places, strict=False):
+        mark = "✗" if d["wrong"].ravel()[index] else "✓"
+        axes.text(x + side + gap, y + side / 2, f"“{d['given'].ravel()[index]}” {mark}", va="center", fontsize=8)
+    axes.set_title("smallest weights and given labels (✗ wrong, ✓ right)")
     axes.axis("off")

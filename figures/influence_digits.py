@@ -8,7 +8,7 @@ from figures.options import Options
 from reporting.store import Experiment
 
 __all__ = ["SHOWS", "draw", "experiments"]
-SHOWS = "Influence on digits over 10 clients, directed time-varying network: 50 instances; whole clients"
+SHOWS = "Digits, 10 clients: the order of influence is predicted well, its size less so; 50 instances, clients"
 
 
 def experiments(options: Options) -> dict[str, Experiment]:

@@ -18,12 +18,13 @@ PERSONAL_SIZES = ("small", "reduced", "paper")  # see `experiments.personalizati
 
 @dataclass(frozen=True)
 class Options:
-    """Variant, short or full runs, array library, and size; "" is a figure's first size."""
+    """Variant, short or full runs, array library, and size; "" is a figure's first size. Files of other methods."""
 
     variant: str = "paper"
     quick: bool = False
     backend: str = "numpy"
     size: str = ""
+    added: tuple[Path, ...] = ()  # files whose methods `comparison` adds
 
     @property
     def computation(self) -> dict[str, Any]:

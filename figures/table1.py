@@ -62,6 +62,6 @@ def _fitted(data: Data, name: str) -> tuple[float, float]:
 
 def _exponents(data: Data, name: str) -> tuple[str, str]:
     if name not in growth.RUNS:
-        return "nothing sent", "nothing sent"
+        return ("—", "—") if name.startswith("planner") else ("nothing sent", "nothing sent")
     x, lam = _fitted(data, name)
     return f"{x:.2f}", f"{abs(lam):.2f}"

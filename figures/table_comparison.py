@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from figures.experiments.comparison import runs
-from figures.experiments.comparison.runs import METHODS, NETWORKS
+from figures.experiments.comparison.runs import NETWORKS
 from figures.options import Data, Options
 from reporting.store import Experiment
 from reporting.table import Table
@@ -11,20 +11,21 @@ from reporting.table import Table
 SHOWS = "For every method, problem and network: the parameter chosen on seed 0, floats and rounds on other seeds"
 NUMPY = True
 SIZES = runs.SIZES
+ADDS_METHODS = True
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
     """The runs of `comparison`."""
-    return {"runs": runs.experiment(options.quick, options.size)}
+    return runs.experiments(options)
 
 
 def table(data: Data, options: Options) -> Table:
     """Floats per client in units of d_x / rounds, medians over the other seeds; — if not reached."""
-    data_of, rows = data["runs"], []
+    data_of, rows = runs.results_of(data), []
     problems = runs.PROBLEMS[:1] if options.quick else runs.PROBLEMS
     for p, problem in enumerate(problems):
         for k, kind in enumerate(NETWORKS):
-            for m in METHODS:
+            for m in runs.methods_of(options):
                 if m.works_on(kind):
                     part = f"{p}-{k}/{m.name}"
                     costs = [runs.cell(data_of[f"{part}/reached"][:, t]) for t in range(3)]

@@ -18,17 +18,19 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import hgp_ref as hgp
+from figures.curves import hidden_lines
 from figures.options import Data, Options
 from hgp_ref.backend import get_backend, to_host
 from hgp_ref.mixing import WeightRule
 from reporting.store import Arrays, Experiment
-from reporting.style import COLOURS, DASHES, HEIGHT, new_figure
+from reporting.style import RAMP, new_figure, plot_cut
 
-SHOWS = "Error of averaging against rounds at 0 to 30 % loss and delays up to 5: plain Push-Sum and running sums"
+SHOWS = "Lost messages stop plain Push-Sum at a wrong mean, not running sums: 0 to 30 % loss, delays up to 5 rounds"
 LOSSES = (0.0, 0.05, 0.1, 0.2, 0.3)
 DELAYS = (0, 5)
 CLIENTS, DIM = 10, 5
-ROUNDING = 1e-17  # drawn for an error of 0
+SMALLEST = 1e-17  # at the lower end of the axes
+KINDS = ("plain Push-Sum", "running sums")
 
 
 def experiments(options: Options) -> dict[str, Experiment]:
@@ -83,20 +85,23 @@ def _join(parts: Mapping[str, Arrays]) -> Arrays:
 
 
 def draw(data: Data, options: Options) -> Figure:
-    """A panel for each delay: colours are losses, dashes plain messages."""
-    figure = new_figure(6.6, HEIGHT)
-    axes = figure.subplots(1, len(DELAYS), sharey=True)
-    for ax, delay in zip(axes, DELAYS, strict=True):
-        errors = np.median(data["errors"][f"delay-{delay}"], axis=2)  # (2, losses, rounds + 1)
-        for k, dashes in ((0, DASHES[1]), (1, DASHES[0])):
-            for p, loss in enumerate(LOSSES):
-                label = f"{100 * loss:.0f} % lost" if k else None
-                ax.semilogy(np.maximum(errors[k, p], ROUNDING), color=COLOURS[p], linestyle=dashes, label=label)
-        late = "in time" if delay == 0 else f"late by 0 … {delay} rounds"
-        ax.set_title(f"messages {late}")
-        ax.set_xlabel("rounds")
-    axes[0].set_ylabel("relative error of the average")
-    axes[0].plot([], [], color="0.4", linestyle=DASHES[1], label="plain Push-Sum")
-    axes[0].plot([], [], color="0.4", linestyle=DASHES[0], label="running sums")
-    axes[0].legend(loc="center right")
+    """A row for each kind of message, a column for each delay, and a line for each share of lost messages."""
+    figure = new_figure(height=3.9)
+    panels = figure.subplots(len(KINDS), len(DELAYS), sharex=True, sharey=True)
+    for axes, (k, delay) in zip(panels.flat, np.ndindex(len(KINDS), len(DELAYS)), strict=True):
+        errors = np.median(data["errors"][f"delay-{DELAYS[delay]}"][k], axis=1)  # (losses, rounds + 1)
+        rounds = np.arange(errors.shape[1])
+        axes.set(xlim=(0, rounds[-1]), ylim=(SMALLEST, 10), yscale="log")
+        for loss, error, line in zip(LOSSES, errors, RAMP[::-1], strict=True):
+            label = f"{100 * loss:.0f} %"
+            zorder = 3 - loss  # the wide lines of many losses below
+            plot_cut(axes, rounds, error, SMALLEST, 10, label=label, zorder=zorder, **line.options())
+        late = "all in time" if DELAYS[delay] == 0 else f"late by 0 … {DELAYS[delay]} rounds"
+        axes.set_title(f"{KINDS[k]},\n{late}", fontsize=7)
+        axes.minorticks_off()
+    figure.supxlabel("rounds", fontsize=8)
+    figure.supylabel("relative error of the average", fontsize=8)
+    lines = [line for line in panels.flat[0].lines if line.get_marker() == "None"]
+    title = "\n".join(["messages lost", *(f"{KINDS[0]}: {hidden}" for hidden in hidden_lines(panels[0, 0], lines))])
+    figure.legend(handles=lines, loc="outside upper center", ncols=5, title=title, handlelength=1.6)
     return figure

@@ -7,19 +7,19 @@ no scripts and refers to the pictures in its folder.
 from __future__ import annotations
 
 import csv
-import json
+import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from reporting.table import numeric
+from reporting.reproduce import FIGURES, VERIFICATION, read, title
+from reporting.table import html_table
 
 STYLE = Path(__file__).with_name("page.css")
-VERIFICATION = Path("verification") / "verification.json"
-FIGURES = Path("figures") / "products.json"
+COLUMNS = 5  # tables with more columns take the whole width of the page
 LONG, FEW = 30, 12  # tables with more lines are folded; comparisons with at most so many numbers are not
 
 
@@ -37,7 +37,7 @@ def page(results: Path) -> str:
 
 def _verdicts(results: Path) -> Iterator[str]:
     yield "<section><h2>The theorems</h2>"
-    document = _read(results / VERIFICATION)
+    document = read(results / VERIFICATION)
     if document is None:
         yield "<p class='bad'>Not run here: <code>python -m verification</code>.</p></section>"
         return
@@ -50,33 +50,39 @@ def _verdicts(results: Path) -> Iterator[str]:
     for one in document["statements"]:
         counted = Counter(str(row["verdict"]).partition(":")[0] for row in one["rows"])
         rows.append((one["title"], *(str(counted[kind] or "") for kind in kinds)))
-    yield _table(("statement", *kinds), rows, numbers=range(1, len(kinds) + 1)) + "</section>"
+    yield html_table(("statement", *kinds), rows, numbers=range(1, len(kinds) + 1)) + "</section>"
 
 
 def _figures(results: Path) -> Iterator[str]:
-    yield "<section><h2>Figures and tables</h2>"
-    products = _read(results / FIGURES)
+    yield "<section class='products'><h2>Figures and tables</h2>"
+    products = read(results / FIGURES)
     if products is None:
         yield "<p class='bad'>Not run here: <code>python -m figures all --variant both</code>.</p></section>"
         return
     seconds = sum(product["cpu_seconds"] for product in products)
     yield f"<p>{len(products)} of them; the experiments took {seconds:.0f} CPU seconds when they were computed.</p>"
     yield "<nav aria-label='figures and tables'><ul>"
-    yield from (f"<li><a href='#{_anchor(product)}'>{_title(product)}</a></li>" for product in products)
+    yield from (
+        f"<li><a href='#{_anchor(product)}'>{escape(title(product), quote=True)}</a></li>" for product in products
+    )
     yield "</ul></nav>"
+    yield "<div class='columns'>"
     for product in products:
         yield from _product(product, results)
-    yield "</section>"
+    yield "</div></section>"
 
 
 def _product(product: dict[str, Any], results: Path) -> Iterator[str]:
-    yield f"<section id='{_anchor(product)}'><h3>{_title(product)}</h3>"
-    yield f"<p>{escape(product['shows'])}. <span class='soft'>{product['cpu_seconds']:.1f} CPU seconds.</span></p>"
+    wide = " class='wide'" if _needs_width(product, results) else ""
+    yield f"<section id='{_anchor(product)}'{wide}><h3>{escape(title(product), quote=True)}</h3>"
+    variant = f" --variant {product['variant']}" if product["variant"] else ""
+    command = f"<code>python -m figures {escape(product['name'] + variant)}</code>"
+    shows = re.sub("`([^`]+)`", r"<code>\1</code>", escape(product["shows"]))
+    yield f"<p>{shows}. <span class='soft'>{command}, {product['cpu_seconds']:.1f} CPU s.</span></p>"
     for path in (Path(p) for p in product["paths"]):
         if path.suffix == ".png":
-            shown = f"{_title(product)}: {escape(product['shows'], quote=True)}"
-            kind = "class='wide-figure' tabindex='0'" if _is_wide(results / path) else "class='small'"
-            yield f"<figure {kind}><img alt='{shown}' src='{path.as_posix()}'></figure>"
+            shown = f"{escape(title(product), quote=True)}: {escape(product['shows'], quote=True)}"
+            yield f"<figure><a href='{path.as_posix()}'><img alt='{shown}' src='{path.as_posix()}'></a></figure>"
         elif path.suffix == ".csv" and (results / path).exists():
             yield _folded(_of_csv(results / path))
     if product["rows"]:
@@ -91,7 +97,7 @@ def _comparison(rows: list[dict[str, Any]]) -> str:
     cells: list[tuple[str, ...]] = [
         (r["what"], f"{r['ours']:.4g}", f"{r['paper']:.4g}", marks[r["met"]], r["note"]) for r in rows
     ]
-    table = _table(("quantity", "here", "paper or its program", "", "note"), cells, numbers=(1, 2))
+    table = html_table(("quantity", "here", "paper or its program", "", "note"), cells, numbers=(1, 2))
     verdict = f", {sum(verdicts)} of {len(verdicts)} within tolerance" if verdicts else ""
     opened = " open" if len(rows) <= FEW else ""
     return f"<details{opened}><summary>{len(rows)} numbers compared{verdict}</summary>{table}</details>"
@@ -100,22 +106,8 @@ def _comparison(rows: list[dict[str, Any]]) -> str:
 def _folded(rows: list[tuple[str, ...]]) -> str:
     """A table; a long one is folded."""
     head, *body = rows
-    table = _table(head, body, numbers=[k for k in range(1, len(head)) if all(_is_number(row[k]) for row in body)])
+    table = html_table(head, body, numbers=[k for k in range(1, len(head)) if all(_is_number(row[k]) for row in body)])
     return table if len(body) <= LONG else f"<details><summary>{len(body)} lines</summary>{table}</details>"
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]], numbers: Sequence[int]) -> str:
-    titles = "".join(f"<th{numeric(k in numbers)}>{escape(title)}</th>" for k, title in enumerate(head))
-    body = "".join(
-        f"<tr>{''.join(f'<td{numeric(k in numbers)}>{escape(cell)}</td>' for k, cell in enumerate(row))}</tr>"
-        for row in rows
-    )
-    table = f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<div class='scroll' tabindex='0' role='group' aria-label='table'>{table}</div>"
-
-
-def _title(product: dict[str, Any]) -> str:
-    return escape(product["name"] + (f", {product['variant']}" if product["variant"] else ""), quote=True)
 
 
 def _anchor(product: dict[str, Any]) -> str:
@@ -131,11 +123,13 @@ def _is_number(cell: str) -> bool:
     return not cell.strip(" —") or cell.lstrip("-").replace(".", "").replace("e-", "").isdigit()
 
 
-def _is_wide(path: Path) -> bool:
-    """Whether a PNG is more than twice as wide as high, by its header."""
-    width, height = struct.unpack(">II", path.read_bytes()[16:24]) if path.exists() else (1, 1)
-    return width > 2 * height
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+def _needs_width(product: dict[str, Any], results: Path) -> bool:
+    """Whether a PNG is more than twice as wide as high, by its header, or a table has more than COLUMNS columns."""
+    for path in (results / name for name in product["paths"]):
+        if path.suffix == ".png" and path.exists():
+            width, height = struct.unpack(">II", path.read_bytes()[16:24])
+            if width > 2 * height:
+                return True
+        if path.suffix == ".csv" and path.exists() and len(_of_csv(path)[0]) > COLUMNS:
+            return True
+    return False

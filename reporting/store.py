@@ -65,18 +65,17 @@ class Result:
     fresh: bool
 
 
-def obtain(experiment: Experiment, folder: Path, *, recompute: bool = False) -> Result:
+def obtain(experiment: Experiment, folder: Path, *, recompute: bool = False, progress: bool = True) -> Result:
     """The result of `experiment`: read from `folder` if it exists there, otherwise computed part by part and stored."""
-    target = folder / f"{experiment.label}.npz"
-    stamp_path = target.with_suffix(".json")
+    target, stamp_path = _files(experiment, folder)
     parts_folder = folder / f"{experiment.label}.parts"
     if recompute:
         target.unlink(missing_ok=True)
         shutil.rmtree(parts_folder, ignore_errors=True)
-    if target.exists() and stamp_path.exists():
+    if is_finished(experiment, folder):
         shutil.rmtree(parts_folder, ignore_errors=True)  # left over if the last run ended right after writing
         return Result(read_stored(target), json.loads(stamp_path.read_text(encoding="utf-8")), target, False)
-    finished, seconds = _compute_parts(experiment, parts_folder)
+    finished, seconds = _compute_parts(experiment, parts_folder, progress)
     data = experiment.join(finished)
     packed = npz_bytes(data)
     stamp = _stamp(experiment, seconds, hashlib.sha256(packed).hexdigest())
@@ -86,14 +85,24 @@ def obtain(experiment: Experiment, folder: Path, *, recompute: bool = False) -> 
     return Result(data, stamp, target, True)
 
 
-def _compute_parts(experiment: Experiment, folder: Path) -> tuple[dict[str, Arrays], dict[str, float]]:
+def is_finished(experiment: Experiment, folder: Path) -> bool:
+    """Whether the result is in `folder`."""
+    return all(path.exists() for path in _files(experiment, folder))
+
+
+def _files(experiment: Experiment, folder: Path) -> tuple[Path, Path]:
+    """The arrays and their stamp."""
+    return folder / f"{experiment.label}.npz", folder / f"{experiment.label}.json"
+
+
+def _compute_parts(experiment: Experiment, folder: Path, show: bool) -> tuple[dict[str, Arrays], dict[str, float]]:
     """Arrays and CPU seconds of every part; stored parts are read, not computed."""
     finished: dict[str, Arrays] = {}
     seconds: dict[str, float] = {}
     missing = [part for part in experiment.parts if not _is_stored(folder, part)]
     if experiment.cost is not None and missing:
         print(f"{experiment.name}: {experiment.cost(missing)}", file=sys.stderr, flush=True)
-    progress = bar(len(experiment.parts), experiment.name, True, lines=True)
+    progress = bar(len(experiment.parts), experiment.name, show, lines=True)
     try:
         if experiment.workers > 1 and missing:
             progress.update(len(experiment.parts) - len(missing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,13 +38,25 @@ class Table:
 
     def html(self) -> str:
         """A heading and a table; every column but the first holds numbers."""
-        head = "".join(f"<th{numeric(k > 0)}>{escape(cell)}</th>" for k, cell in enumerate(self.header))
-        body = "".join(
-            "<tr>" + "".join(f"<td{numeric(k > 0)}>{escape(cell)}</td>" for k, cell in enumerate(row)) + "</tr>"
-            for row in self.rows
-        )
-        head = f"<thead><tr>{head}</tr></thead>"
-        return f"<h3>{escape(self.title)}</h3><table class='small'>{head}<tbody>{body}</tbody></table>"
+        numbers = range(1, len(self.header))
+        return f"<h3>{escape(self.title)}</h3>{html_table(self.header, self.rows, numbers)}"
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:
+    """A table whose columns `numbers` hold numbers. One with many columns is a card per row on a narrow screen."""
+    breaks = [re.sub(r"(?<=[a-z])(?=[A-Z(])", "<wbr>", escape(name)) for name in header]  # within names of classes
+    heads = "".join(f"<th{numeric(k in numbers)}>{name}</th>" for k, name in enumerate(breaks))
+    body = "".join(
+        f"<tr>{''.join(_cell(k, header[k], cell, numbers) for k, cell in enumerate(row))}</tr>" for row in rows
+    )
+    kind = " class='cards'" if len(header) > 3 else ""
+    return f"<table{kind}><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(k: int, name: str, content: str, numbers: Sequence[int]) -> str:
+    if k == 0:
+        return f"<td class='first'>{escape(content)}</td>"
+    return f"<td{numeric(k in numbers)} data-label='{escape(name, quote=True)}'>{escape(content)}</td>"
 
 
 def width(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -9,6 +10,7 @@ from multiprocessing import active_children, get_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+JOBS = min(4, os.cpu_count() or 1)  # processes by default
 
 
 def as_finished(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import time
@@ -19,7 +20,9 @@ require("python -m verification", matplotlib="figures", latex2mathml="figures") 
 from hgp_ref.backend import get_backend  # noqa: E402
 from hgp_ref.progress import bar  # noqa: E402
 from hgp_ref.results import write_whole  # noqa: E402
+from reporting.durations import listing  # noqa: E402
 from reporting.provenance import commit  # noqa: E402
+from reporting.workers import JOBS  # noqa: E402
 from verification import NAMES, report, table  # noqa: E402
 from verification.errata import ERRATA  # noqa: E402
 from verification.errata.document import write_errata  # noqa: E402
@@ -37,12 +40,13 @@ def parser() -> argparse.ArgumentParser:
         "settings"
     )
     cli.add_argument("names", nargs="*", metavar="NAME", help=names)
+    cli.add_argument("--list", action="store_true", help="list the names, their statements, and how long they take")
     cli.add_argument("--quick", action="store_true", help="fewer and smaller settings, under 20 seconds")
     cli.add_argument("--backend", default="numpy", help="array library of the runs that are judged (default: numpy)")
     cli.add_argument("--seed", type=int, default=0, help="another sample of problems and networks (default: 0)")
     cli.add_argument("--out", type=Path, default=DEFAULT_OUT, help=f"folder of the reports (default: {DEFAULT_OUT})")
     cli.add_argument("--docs", type=Path, metavar="FOLDER", help="also write every table there, as NAME.md")
-    cli.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)")
+    cli.add_argument("--jobs", type=int, default=JOBS, help="processes (default: one per core, at most 4)")
     cli.add_argument("--write", type=Path, metavar="FILE", help="also write ERRATA.md with the numbers of this run")
     return cli
 
@@ -51,6 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, write; 0 if every corrected statement held and every erratum showed."""
     cli = parser()
     options = cli.parse_args(arguments)
+    if options.jobs < 1:
+        cli.error(f"--jobs must be an integer >= 1, got {options.jobs}")
+    if options.list:
+        titles = {name: importlib.import_module(f"verification.{name}").TITLE for name in NAMES}
+        print(listing("verification", titles))
+        return 0
     names, numbers = select(options.names, cli)
     if options.write and "errata" not in names:
         cli.error("--write needs the errata among the names")

@@ -3,27 +3,42 @@
 Settings are those that `python -m verification.choices` has chosen on networks of its own; here they are shown on ten
 others, as is the plan of `hgp.plan`, whose own messages for finding constants are added (floats per edge, divided by
 d). A message of two vectors counts double. The error is looked at by somebody who knows the truth; what `plan.run()`
-sends until its certificate says 1e-6 stands beside it.
+sends until its certificate says 1e-6 stands beside it. These plans choose among Neumann, Chebyshev and Tracking.
+
+A second table lets the planner choose among more methods, and counts what clients compute: products with Hessians and
+solves per client, and seconds of the simulation.
 """
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 import hgp_ref as hgp
+from reporting.counting import Counting
 from verification.choices import PROBLEM_SEED, chosen, stored
 from verification.price import TARGET, Trial, prices, vectors
 from verification.rows import GOAL, Row, verdict_row
 from verification.run import Result, Run, Table
-from verification.three_problems import Priced, three_problems
+from verification.three_problems import Priced, ill_conditioned, three_problems
 
 TITLE = "Messages to an error of 1e-6"
 FEWER = {"P1": 1.8, "P2": 2.5, "P3": 6.0}  # times, against the best constant S of HGP
 PLANNED = 1.3  # times the best of the grid, at most
 CONSTANT = "HGP, constant S"
 STREAM = 72  # of networks on which nothing was chosen
+PUSH_SUM = ("Neumann", "Chebyshev", "Tracking")
+CHOICES: dict[str, Sequence[str] | None] = {
+    "all methods": ("DirectSolve", "ConjugateGradient"),
+    "vectors along a tree": None,  # the default
+    "no tree": (*PUSH_SUM, "PreconditionedTracking"),
+    "no tree, no local solves": PUSH_SUM,
+}
+FEWER_FLOATS = {"P1": 1.3, "P2": 2.0, "P3": 5.0, "P3, κ = 1000": 5.0}  # times, against the last choice
 
 
 def verify(run: Run) -> Result:
@@ -39,6 +54,15 @@ def verify(run: Run) -> Result:
         rows += more
         lines += table_rows
         facts |= numbers
+    chosen_lines: list[list[str]] = []
+    problems = {**three_problems(PROBLEM_SEED), "P3, κ = 1000": ill_conditioned(PROBLEM_SEED)}
+    for name, priced in problems.items():
+        if run.quick and name != "P1":
+            continue
+        more, table_rows, numbers = compare_choices(name, priced, seeds)
+        rows += more
+        chosen_lines += table_rows
+        facts |= numbers
     by = stored()["chosen by"]
     chosen_on, shown_on = by["network seeds"], seeds
     title = (
@@ -46,7 +70,56 @@ def verify(run: Run) -> Result:
         f"{shown_on[-1]}, settings chosen on those with seeds {chosen_on[0]} to {chosen_on[-1]}"
     )
     head = ("problem", "method", "settings", "chosen among", "rounds of d-vectors, median", "largest", "HGP's over it")
-    return Result(rows, facts=facts, tables=[Table(title, head, lines)])
+    choices_title = (
+        f"What the planner sends and computes until it has certified {TARGET:g}: medians over these networks"
+    )
+    choices_head = ("problem", "may choose", "chosen", "vectors per link", "fewer", "expected over actual", "rounds",
+                    "products", "solves", "seconds")  # fmt: skip
+    tables = [Table(title, head, lines), Table(choices_title, choices_head, chosen_lines)]
+    return Result(rows, facts=facts, tables=tables)
+
+
+def planned(
+    problem: Any, x: np.ndarray, lam: np.ndarray, net: hgp.networks.Network, methods: Sequence[str] | None
+) -> tuple[hgp.planning.Plan, hgp.planning.Outcome]:
+    """A plan for TARGET with these methods, and its outcome."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        plan = hgp.plan(problem, x, lam, net, target=TARGET, methods=methods)
+        return plan, plan.run(against="x")
+
+
+def compare_choices(name: str, priced: Priced, seeds: list[int]) -> tuple[list[Row], list[list[str]], dict[str, float]]:
+    """What plans need with each of CHOICES."""
+    case, d = priced.case, priced.case.x.shape[1]
+    medians: dict[str, np.ndarray] = {}
+    kinds: dict[str, str] = {}
+    for choice, methods in CHOICES.items():
+        found, chosen_methods = [], []
+        for seed in seeds:
+            net, counting = priced.network(seed), Counting(case.problem)
+            plan = hgp.plan(counting, case.x, case.lam, net, target=TARGET, methods=methods)
+            first = plan.run(against="x", certify=False)  # its products, without those of certificates
+            products, began = counting.products, time.perf_counter()
+            _, out = planned(case.problem, case.x, case.lam, net, methods)
+            seconds = time.perf_counter() - began
+            solves = 2 * first.iterations if "Preconditioned" in repr(plan.method) else int(plan.tree is not None)
+            met = out.met and float(case.error(out)) <= TARGET * np.linalg.norm(case.truth)
+            sent = out.traffic.floats / (net.expected_edges - net.n) / d
+            found.append((sent if met else np.inf, plan.traffic.floats / out.traffic.floats, out.traffic.rounds,
+                          products, solves, seconds))  # fmt: skip
+            chosen_methods.append(type(plan.method).__name__)
+        medians[choice] = np.median(found, axis=0)
+        kinds[choice] = ", ".join(f"{chosen_methods.count(k)} × {k}" for k in sorted(set(chosen_methods)))
+    least = medians["no tree, no local solves"][0]
+    lines = [
+        [name, choice, kinds[choice], f"{m[0]:.1f}", f"{least / m[0]:.1f}", f"{m[1]:.2f}",
+         *(f"{value:.0f}" for value in m[2:5]), f"{m[5]:.2f}"]
+        for choice, m in medians.items()
+    ]  # fmt: skip
+    rows = [verdict_row("planner", f"{name}: {FEWER_FLOATS[name]:g} × the floats of the default against no tree",
+                        FEWER_FLOATS[name] * medians["vectors along a tree"][0], least, form=GOAL)]  # fmt: skip
+    return rows, lines, {f"{name}: vectors per link, {choice}": float(m[0]) for choice, m in medians.items()}
 
 
 def compare(name: str, priced: Priced, seeds: list[int]) -> tuple[list[Row], list[list[str]], dict[str, float]]:
@@ -92,7 +165,7 @@ def plans(priced: Priced, networks: list[hgp.networks.Network]) -> tuple[np.ndar
     case, d = priced.case, priced.case.x.shape[1]
     planned, certified, kinds = [], [], []
     for net in networks:
-        plan = hgp.plan(case.problem, case.x, case.lam, net, target=TARGET)
+        plan = hgp.plan(case.problem, case.x, case.lam, net, target=TARGET, methods=PUSH_SUM)
         sent = plan.diagnostics.traffic
         constants = sent.floats / (sent.messages / sent.rounds) / d
         out = plan.run(against="x")

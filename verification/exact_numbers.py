@@ -14,6 +14,7 @@ import numpy as np
 
 import hgp_ref as hgp
 from hgp_ref.backend import to_host
+from hgp_ref.problems.losses import SquaredLoss
 
 DIGITS = 80
 NEWTON = 40  # steps to the inner solution, at most
@@ -128,21 +129,24 @@ def _client(p: Any, i: int, x: np.ndarray, lam: np.ndarray) -> tuple[Any, ...]:
     N = int(p._train.counts[i])
     for k in range(N):
         weight = (lam[k] if weighs else one) / N
-        value, gradient, hessian = _instance(p._train.all, i, k, x, C)
+        value, gradient, hessian = _instance(p._loss, p._train.all, i, k, x, C)
         inner_cost, inner_grad, H = inner_cost + weight * value, inner_grad + weight * gradient, H + weight * hessian
         if weighs:
             J[k] = gradient / N
     outer_cost, f_x, N = zero, np.full(d_x, zero), int(p._val.counts[i])
     for k in range(N):
-        value, gradient, _ = _instance(p._val.all, i, k, x, C)
+        value, gradient, _ = _instance(p._loss, p._val.all, i, k, x, C)
         outer_cost, f_x = outer_cost + value / N, f_x + gradient / N
     return inner_cost, inner_grad, outer_cost, f_x, np.full(len(lam), zero), H, J
 
 
-def _instance(view: Any, i: int, k: int, x: np.ndarray, C: int) -> tuple[Any, np.ndarray, np.ndarray]:
+def _instance(loss: Any, view: Any, i: int, k: int, x: np.ndarray, C: int) -> tuple[Any, np.ndarray, np.ndarray]:
     """Loss, gradient and Hessian of one instance: binary as softmax of the logits 0 and a."""
     features, targets = decimals(view.features[i, k]), to_host(view.targets[i, k])
     logits = features @ x.reshape(-1, C)
+    if isinstance(loss, SquaredLoss):
+        residual = logits[0] - decimals(targets)[0]
+        return residual**2 / 2, residual * features, np.outer(features, features)
     if C == 1:
         logits, label = np.array([Decimal(0), logits[0]]), int(targets[0] > 0)
     else:

@@ -19,7 +19,7 @@ from verification.errata.inexact import inexact_errors
 from verification.rows import Row, verdict_row
 from verification.run import Result, Run
 
-TITLE = "2*: inexact inner solution, corrected"
+TITLE = "Theorem 2 corrected (2*): inexact inner solution"
 NAME = "2*"
 
 

@@ -12,7 +12,7 @@ from verification.pictures import draw_cliques
 from verification.rows import CORRECTED, PRINTED, Row, verdict_row
 from verification.run import Result, Run
 
-TITLE = "Lemma 2: σ_max(Θ − Θ̂)"
+TITLE = "Lemma 2: the largest singular value of Θ − Θ̂"
 FORMS = {PRINTED: "√n c", CORRECTED: "n c"}
 
 

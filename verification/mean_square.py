@@ -14,7 +14,7 @@ from verification.minibatch import batches
 from verification.rows import Row, verdict_row
 from verification.run import Result, Run
 
-TITLE = "E: exact mean-square error"
+TITLE = "Exact mean-square error (E)"
 
 
 def verify(run: Run) -> Result:

@@ -12,7 +12,7 @@ from verification.cases import Case, host64, logistic
 from verification.rows import CORRECTED, PRINTED, Row, verdict_row
 from verification.run import Result, Run
 
-TITLE = "Remark: v^(M) as a product of operators"
+TITLE = "Remark: the estimate as a product of operators"
 TOLERANCE = 1e-12
 M, ETA, BATCH = 30, 0.5, 5
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import reporting
 from reporting.table import numeric
-from verification.equations import mathml
+from verification.equations import inline, mathml
 from verification.errata import ERRATA
 from verification.jobs import Done
 from verification.rows import (
@@ -26,14 +26,14 @@ from verification.rows import (
     Row,
 )
 from verification.run import Picture
-from verification.statements import GLOSSARY
+from verification.statements import GLOSSARY, title
 from verification.table import HEAD, cells, ratio, short
 
 STYLE = Path(reporting.__file__).with_name("page.css")
-WIDE = 5.0  # inches; wider figures scroll on a phone
 CORRECTED_STATEMENTS = ("Lemma 1", "Lemma 2, n c", "Remark", "Corollary 1, repaired", "Corollary 2, repaired", "A", "B",
                         "C1", "C2", "C3", "C4", "certify", "certify, decentralised", "D (azuma)", "D (bernstein)", "E",
                         "2*", "Chebyshev", "F")  # fmt: skip
+COUNTED = ("hold", "violated", "not applicable", "smallest ratio")
 IDENTITIES = ("Remark as printed", "κ before Corollary 2")  # pieces of statements, shown in their sections
 
 
@@ -46,9 +46,11 @@ def page(done: Sequence[Done], document: dict[str, Any]) -> str:
         f"Push</title><style>{STYLE.read_text(encoding='utf-8')}</style></head><body>",
         *_head(done, document),
         *_glossary(),
+        "<div class='columns'>",
     ]
     for one in done:
         parts += _errata(one) if one.name == "errata" else _section(one)
+    parts.append("</div>")
     return "\n".join([*parts, "</body></html>\n"])
 
 
@@ -74,14 +76,15 @@ def _head(done: Sequence[Done], document: dict[str, Any]) -> Iterator[str]:
     yield from (f"<li><a href='#{one.name}'>{escape(_short(one.title))}</a></li>" for one in done)
     yield "</ul></nav>"
     rows = [row for one in done for row in one.result.rows]
-    yield "<h2>The corrected statements</h2>"
+    yield "<div class='columns'><section><h2>The corrected statements</h2>"
     yield f"<p>{_searched(done)} A ratio of 1.000 is attained where a bound is sharp; less would be a violation.</p>"
-    yield _grouped(row for row in rows if row.statement in CORRECTED_STATEMENTS)
+    yield _grouped(row for row in rows if row.statement in CORRECTED_STATEMENTS) + "</section>"
     printed = [row for row in rows if row.form == PRINTED and row.statement not in IDENTITIES]
     if printed:
-        yield "<h2>The paper's statements as printed</h2>"
+        yield "<section><h2>The paper's statements as printed</h2>"
         yield "<p>With the constants of the actual graphs and problems; each violation is explained in the errata.</p>"
-        yield _grouped(iter(printed))
+        yield _grouped(iter(printed)) + "</section>"
+    yield "</div>"
 
 
 def _searched(done: Sequence[Done]) -> str:
@@ -101,9 +104,10 @@ def _short(title: str) -> str:
 
 
 def _glossary() -> Iterator[str]:
-    yield "<h2>The statements</h2><dl class='statements'>"
+    yield "<h2>The statements</h2><dl class='statements columns'>"
     yield from (
-        f"<dt>{escape(name)}</dt><dd>{mathml(name)}{escape(explanation)}</dd>" for name, explanation in GLOSSARY.items()
+        f"<div><dt>{escape(title(name))}</dt><dd>{mathml(name)}{inline(explanation)}</dd></div>"
+        for name, explanation in GLOSSARY.items()
     )
     yield "</dl>"
 
@@ -119,9 +123,10 @@ def _section(one: Done) -> Iterator[str]:
 
 
 def _errata(one: Done) -> Iterator[str]:
-    yield f"<section id='errata'><h2>{escape(one.title)}</h2>"
+    yield f"<section id='errata' class='wide'><h2>{escape(one.title)}</h2>"
     yield "<p><code>python -m verification errata N</code> recomputes entry N alone.</p>"
     yield from (_figure(picture) for picture in one.result.pictures)
+    yield "<div class='columns'>"
     for row in one.result.rows:
         entry = ERRATA[int(row.statement.split()[1])]
         yield (
@@ -131,7 +136,7 @@ def _errata(one: Done) -> Iterator[str]:
             f"<p><span class='label'>correct</span> {escape(entry.right)}</p>"
             f"<p><span class='label'>measured</span> {escape(row.note)}.</p></article>"
         )
-    yield "</section>"
+    yield "</div></section>"
 
 
 def _grouped(rows: Iterator[Row]) -> str:
@@ -139,10 +144,10 @@ def _grouped(rows: Iterator[Row]) -> str:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.statement, row.form), []).append(row)
-    titles = ("statement", "hold", "violated", "not applicable", "smallest ratio", "where")
-    head = "".join(f"<th{numeric(k in (1, 2, 3, 4))}>{title}</th>" for k, title in enumerate(titles))
+    heads = ("statement", *COUNTED, "where")
+    head = "".join(f"<th{numeric(0 < k < len(heads) - 1)}>{name}</th>" for k, name in enumerate(heads))
     body = "".join(_group(statement, form, members) for (statement, form), members in groups.items())
-    return f"<table class='grouped'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<table class='cards'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _group(statement: str, form: str, rows: Sequence[Row]) -> str:
@@ -151,9 +156,9 @@ def _group(statement: str, form: str, rows: Sequence[Row]) -> str:
     smallest, where = min(((r.ratio, r.setting) for r in rows if r.ratio is not None), default=(None, "–"))
     tone = "" if not broken else f" class='{'warn' if form in (PRINTED, GOAL) else 'bad'}'"
     numbers = (str(tally[0]), str(broken), str(tally[1]), ratio(smallest))
-    cells = "".join(f"<td class='number'>{escape(content)}</td>" for content in numbers)
-    name = statement + (" (printed)" if form == PRINTED and "printed" not in statement else "")
-    return f"<tr{tone}><td>{escape(name)}</td>{cells}<td class='where'>{escape(where)}</td></tr>"
+    cells = "".join(_cell(label, content) for label, content in zip(COUNTED, numbers, strict=True))
+    name = title(statement) + (" (printed)" if form == PRINTED and "printed" not in statement else "")
+    return f"<tr{tone}><td class='first'>{escape(name)}</td>{cells}<td data-label='where'>{escape(where)}</td></tr>"
 
 
 def _rows_table(rows: Sequence[Row]) -> str:
@@ -162,7 +167,7 @@ def _rows_table(rows: Sequence[Row]) -> str:
     for row in rows:
         name, setting, measured, bound, quotient, verdict = cells(row)
         body.append(
-            f"<tr><td class='wide'>{escape(name)}</td><td data-label='setting'>{escape(setting)}</td>"
+            f"<tr><td class='first'>{escape(title(name))}</td><td data-label='setting'>{escape(setting)}</td>"
             f"{_cell('measured', measured)}{_cell('bound', bound)}{_cell('ratio', quotient)}"
             f"<td data-label='verdict' class='{_tone(verdict)}'>{escape(verdict)}</td></tr>"
         )
@@ -183,11 +188,8 @@ def _tone(verdict: str) -> str:
 
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.svg.encode()).decode()
-    kind = (
-        "class='wide-figure' tabindex='0'" if picture.width > WIDE else "class='small'"
-    )  # what scrolls takes the focus
     return (
-        f"<figure {kind} id='figure-{picture.name}'><img "
+        f"<figure id='figure-{picture.name}'><img "
         f"alt='{escape(picture.caption, quote=True)}' "
         f"src='data:image/svg+xml;base64,{data}'><figcaption><b>{escape(picture.title)}.</b> {escape(picture.caption)}"
         "</figcaption></figure>"

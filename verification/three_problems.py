@@ -39,6 +39,12 @@ def three_problems(seed: int) -> dict[str, Priced]:
     }
 
 
+def ill_conditioned(seed: int) -> Priced:
+    """P3 with a condition of 1000."""
+    case = _conditioned_mean(seed, condition=1000.0)
+    return Priced(case, lambda s: hgp.networks.RandomDirected(10, low=0.3, high=0.6, seed=s))
+
+
 def _logistic(seed: int) -> Case:
     data = synthetic_mixture(3, 100, 100, 1, dim=5, seed=seed, bias=False)
     problem = hgp.problems.LogisticRegression(data.X, data.y, data.X_val, data.y_val)

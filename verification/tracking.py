@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.planning.probe import rates
+from hgp_ref.planning.planner import rates
 from verification.cases import Case, logistic, quadratic
 from verification.random_settings import random_quadratic
 from verification.rows import Row, verdict_row

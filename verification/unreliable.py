@@ -89,7 +89,7 @@ class Links:
     M: int
     eta: float
     description: str
-    reachable: bool  # whether maxima reach everybody within the limit of flooding
+    reachable: bool  # whether maxima reach all clients within the largest number of rounds
 
 
 def random_links(run: Run, count: int) -> Iterator[Links]:

@@ -36,11 +36,18 @@ def _pushed(method: methods.Method) -> Callable[..., Traffic]:
     return run
 
 
+def _along_tree(problem: object, x: np.ndarray, lam: np.ndarray) -> Traffic:
+    avg, method = hgp.mixing.TreeAverage(GRAPH), methods.ConjugateGradient()
+    return hgp.hypergradient(problem, x, lam, avg, method=method, iterations=ITERATIONS).traffic
+
+
 RUNS: dict[str, Callable[..., Traffic]] = {
     "HGP": _pushed(methods.Neumann(0.1)),
     "Chebyshev": _pushed(methods.Chebyshev(0.1, 2.0)),
     "Refined": _pushed(methods.Refined(methods.Chebyshev(0.1, 2.0), cycles=1, steps=1)),
     "Tracking": _pushed(methods.Tracking(0.01)),
+    "Preconditioned tracking": _pushed(methods.PreconditionedTracking()),
+    "Conjugate gradients": _along_tree,
     "FAB": _frozen("fab", step=1e-3, penalty=2.0),
     "SPARKLE-ED": _frozen("sparkle", rule="ED", step=0.1),
     "SPARKLE-EXTRA": _frozen("sparkle", rule="EXTRA", step=0.1),

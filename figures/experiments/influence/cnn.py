@@ -29,7 +29,6 @@ the current settings and more seeds.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -255,12 +254,10 @@ def predict(settings: Settings, x_host: np.ndarray) -> Arrays:
     problem, lam, x0, _, _ = from_settings(settings)
     influences = [predict_with(settings, x_host, damping) for damping in settings["damping"]]
     removals = [((i, k),) for i, k in influences[0].most_influential(settings["removals"])] + _groups(settings)
-    low, high = _spectrum(problem, from_host(x_host, like=x0), lam)
+    low, high = spectrum(problem, from_host(x_host, like=x0), lam)
     return {
         "removed": _padded(removals),  # (R, longest, 2)
-        "predicted": np.array(
-            [[sum(estimate.per_instance[pair] for pair in r) for r in removals] for estimate in influences]
-        ),
+        "predicted": np.array([found.predict(removals) for found in influences]),
         "per_instance": influences[0].per_instance,
         "low": np.array(low),
         "high": np.array(high),
@@ -291,13 +288,12 @@ def _sgp(settings: Settings, lam: Array) -> Any:
 
 
 def predict_with(settings: Settings, x_host: np.ndarray, damping: float = 0.0, **choices: Any) -> Any:
-    """HGP with H̄ + δI: an L2 rate that is larger by δ changes the Hessian so, and nothing else that HGP uses.
+    """HGP with H̄ + δI in place of H̄.
 
     choices: of `MiniBatches`, in place of what the settings say.
     """
     problem, lam, x0, _, _ = from_settings(settings)
-    damped = copy.copy(problem)
-    damped.l2 = problem.l2 + damping
+    damped = hgp.problems.Damped(problem, damping) if damping else problem
     options: dict[str, Any] = {"method": hgp.methods.Neumann(settings["eta"]), "iterations": settings["iterations"]}
     chosen = {"size": settings["batch"], "seed": settings["seed"], **choices}
     options["batches"] = None if chosen["size"] is None else hgp.MiniBatches(**chosen)
@@ -325,7 +321,7 @@ def _groups(settings: Settings) -> list[Removal]:
     ]
 
 
-def _spectrum(problem: Any, x: Array, lam: Array) -> tuple[float, float]:
+def spectrum(problem: Any, x: Array, lam: Array) -> tuple[float, float]:
     """Extreme eigenvalues of the mean Hessian, full batch, by Lanczos: from inside."""
     xp, linearization = array_namespace(x), problem.linearize(x, lam)
 
@@ -386,7 +382,7 @@ def repeat(settings: Settings, x_host: np.ndarray, removed: np.ndarray) -> Array
     removals, seeds = removals_of(removed), [settings["seed"] + k for k in range(settings["repeats"])]
 
     def predicted(seed: int, **choices: Any) -> np.ndarray:
-        return sums(predict_with(settings, x_host, seed=seed, **choices).per_instance, removals)
+        return predict_with(settings, x_host, seed=seed, **choices).predict(removals)
 
     full, noise = _full_batch(settings, x_host, removals)
     return {

@@ -89,8 +89,7 @@ def _network(settings: Mapping[str, Any], seed: int) -> Any:
 
 
 def _clients(settings: Mapping[str, Any]) -> tuple[attribution.retraining.Removal, ...]:
-    counts = np.asarray(_from(settings)[0].counts)
-    return attribution.as_removals(counts, clients=range(settings["clients"]))
+    return attribution.client_removals(_from(settings)[0])[: settings["clients"]]
 
 
 def _predict(settings: Mapping[str, Any]) -> Arrays:
@@ -121,10 +120,10 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
         "x_exact": to_host(exact)[0],
         "chosen": chosen,
         "counts": predictions.counts,
-        "predicted": predictions.per_instance[chosen[:, 0], chosen[:, 1]],
+        "predicted": predictions.predict(chosen),
         "predicted_true": truth[chosen[:, 0], chosen[:, 1]],
         "newton_step": newton_step_changes(problem, lam, exact, chosen),
-        "predicted_clients": predictions.per_instance.sum(axis=1)[clients],
+        "predicted_clients": predictions.per_client[clients],
         "predicted_clients_true": truth.sum(axis=1)[clients],
         "spectrum": np.linalg.eigvalsh(H.mean(axis=0)),
         "largest": np.array(largest),

@@ -96,7 +96,7 @@ def _predict(settings: Mapping[str, Any]) -> Arrays:
         "per_instance": predictions.per_instance,
         "per_instance_true": truth,
         "chosen": chosen,
-        "predicted": predictions.per_instance[chosen[:, 0], chosen[:, 1]],
+        "predicted": predictions.predict(chosen),
         "predicted_true": truth[chosen[:, 0], chosen[:, 1]],
         "newton_step": newton_step_changes(problem, lam, exact, chosen),
     }

@@ -10,6 +10,7 @@ the parts whose names start with it, such as FC.fedem. --folder DIR uses another
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -95,4 +96,10 @@ def refresh(*arguments: str) -> int:
         k = arguments.index("--folder")
         folder = Path(arguments[k + 1])
         return main(folder, folder, *arguments[:k], *arguments[k + 2 :])
-    return main(Path("docs/measured"), Path("docs/figures"), *arguments)
+    stored = Path("docs/measured")
+    if not stored.is_dir():
+        print(
+            "figures: personal_refresh needs docs/measured: run it in the top folder of the repository", file=sys.stderr
+        )
+        return 2
+    return main(stored, Path("docs/figures"), *arguments)
