@@ -29,6 +29,7 @@ exclude_patterns = [
     "_build",
     "figures/README.md",
     "measured",
+    "notes",
     "gallery",
     "browser",
     "generated/gallery/**/*.ipynb",
@@ -41,6 +42,7 @@ nitpick_ignore_regex = [("py:obj", ".*"), ("py:class", ".*"), ("py:data", ".*")]
 
 # The API: docs/_ext/reference.py writes a page for every public name.
 autosummary_generate = False
+autodoc_docstring_signature = False  # a first line such as "f(x) = |x|" is a sentence, not a signature
 autodoc_typehints = "none"  # numpydoc's Parameters say it in words
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
@@ -64,6 +66,7 @@ sphinx_gallery_conf = {
     "copyfile_regex": "",
     "min_reported_time": 5,
     "show_memory": False,
+    "thumbnail_size": (560, 392),
     "capture_repr": (),  # what is printed is shown, not the value of a last line
     "write_computation_times": False,  # its page would ask three hosts for scripts
     "remove_config_comments": True,
@@ -82,12 +85,12 @@ html_static_path = ["_static", "generated/static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
-WITHOUT_SIDEBAR = ("start", "faq", "methods", "explorer", "machines", "benchmarks", "architecture")
-WITHOUT_SIDEBAR += ("experiments/*", "generated/*")
-html_sidebars = {page: [] for page in WITHOUT_SIDEBAR}
+# Theory, tutorials and the API have a sidebar with their pages; others use the width.
+html_sidebars = {page: [] for page in ("[!t]*", "experiments/*", "generated/*")}
 html_theme_options = {
     "logo": {"text": "hgp_ref"},
     "header_links_before_dropdown": 7,
+    "navbar_persistent": ["search-button"],
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "footer_start": ["copyright"],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import html
 import io
 import json
 import re
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
 import hgp_ref as hgp
-from reporting.style import COLOURS, RC, new_figure, style
+from reporting.style import COLOURS, DASHES, RC, new_figure, style
 
 # Equations as MathML --------------------------------------------------------------------------------------------------
 #
@@ -31,10 +32,15 @@ from reporting.style import COLOURS, RC, new_figure, style
 logger = logging.getLogger(__name__)
 
 
+LEFT_OVER = re.compile(r"\\|<m[a-z]+>&(amp;)?</")  # a command or a mark of alignment that the converter does not know
+BARS = re.compile(r"<mo>(&#x02016;|&#x0007C;|\|)</mo>")  # of norms and moduli, as high as a letter
+
+
 def to_mathml(node: nodes.math | nodes.math_block, display: str) -> str:
-    """The equation of `node` as a <math> element; what the converter does not know it leaves as a backslash."""
-    markup = convert(node.astext().strip(), display=display)
-    if "\\" in markup:
+    """The equation of `node` as a <math> element; a warning if some of its LaTeX is left."""
+    latex = node.astext().strip().replace("{aligned}", "{align*}")  # of the two the converter knows the second only
+    markup = BARS.sub(r'<mo stretchy="false">\1</mo>', convert(latex, display=display))
+    if LEFT_OVER.search(markup):
         logger.warning("no MathML for %r", node.astext(), location=node)
     return markup
 
@@ -78,6 +84,20 @@ class FigureRow(SphinxDirective):
         return [row]
 
 
+class Folded(SphinxDirective):
+    """Details that a click on the title opens."""
+
+    has_content = True
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        title = f"<details><summary>{html.escape(self.arguments[0])}</summary>\n"
+        content = nodes.container(classes=["folded"])
+        self.state.nested_parse(self.content, self.content_offset, content)
+        return [nodes.raw("", title, format="html"), content, nodes.raw("", "</details>\n", format="html")]
+
+
 # Data and figures that are computed while the site is built -----------------------------------------------------------
 
 STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30)
@@ -113,16 +133,14 @@ def bars(table: str) -> str:
             workload = line.split("|")[1].strip().split(",")[0].split(" (")[0]
             found += [(f"{workload}: {peer.strip()}", float(n.replace(",", ""))) for n, peer in SPEEDUP.findall(line)]
     with style():
-        figure = new_figure(7.2, 0.42 * len(found) + 0.8)
+        figure = new_figure(height=0.36 * len(found) + 0.6)
         axes = figure.subplots()
         labels, values = zip(*found[::-1], strict=True)
-        axes.barh(range(len(values)), values, color=COLOURS[0], height=0.6)
-        axes.set_yticks(
-            range(len(values)), [textwrap.fill(label, 44, break_on_hyphens=False) for label in labels], fontsize=7
-        )
-        axes.set(xscale="log", xlim=(1, 6 * max(values)), xlabel="times faster (CPU time)")
+        axes.barh(range(len(values)), values, color=COLOURS[0], height=0.4)
+        axes.set(xscale="log", xlim=(1, 6 * max(values)), xlabel="times faster (CPU time)", yticks=[])
         axes.minorticks_off()
-        for k, value in enumerate(values):
+        for k, (label, value) in enumerate(zip(labels, values, strict=True)):
+            axes.text(1.1, k + 0.38, label, va="center", fontsize=7)
             axes.text(value * 1.1, k, f"{value:,g} ×", va="center", fontsize=7)
         svg = io.StringIO()
         figure.savefig(svg, format="svg", metadata={"Date": None})
@@ -143,8 +161,58 @@ def gallery_style(gallery_conf: dict[str, object], fname: str) -> None:
     mpl.rcParams.update(mpl.rcParamsDefault)
     mpl.use("Agg")
     mpl.rcParams.update(RC)
-    mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=COLOURS)
-    mpl.rcParams.update({"figure.figsize": (6.0, 3.4), "font.size": 9, "savefig.dpi": 130, "figure.dpi": 130})
+    mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=COLOURS[: len(DASHES)]) + mpl.cycler(linestyle=DASHES)
+    mpl.rcParams.update({"figure.figsize": (5.0, 3.0), "font.size": 9, "savefig.dpi": 150, "figure.dpi": 150})
+
+
+# The page of tutorials: groups, and for each tutorial its picture and its first sentence ------------------------------
+
+GALLERY = {
+    "First steps": ("05_influence", "07_outer_loop", "04_certificate", "13_plan"),
+    "Training data": ("15_mislabelled", "09_hyper_cleaning", "08_cnn"),
+    "Your own costs and arrays": ("01_own_costs", "17_torch", "18_jax", "02_own_arrays"),
+    "Networks": ("03_own_network", "16_networks", "10_lossy_links", "11_machines"),
+    "Methods and messages": ("06_methods", "14_resume", "12_new_method"),
+}
+CARD = """   .. container:: tutorial
+
+      .. image:: images/thumb/sphx_glr_{stem}_thumb.png
+         :alt:
+
+      :doc:`{stem}`
+
+      {sentence}
+"""
+
+
+def first_sentence(script: Path) -> str:
+    """The first sentence below the title of a tutorial, and the second if that is short."""
+    text = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+    sentences = re.split(r"(?<=[.?])\s", text.split("\n\n")[1].replace("\n", " "))
+    return " ".join(sentences[: 1 if len(sentences[0]) > 60 else 2])
+
+
+def group_gallery(app: Sphinx) -> None:
+    """Replace the index that sphinx-gallery writes. Tutorials that no group names come last."""
+    source, target = Path(app.srcdir) / "gallery", Path(app.srcdir) / "generated" / "gallery"
+    stems = sorted(path.stem for path in source.glob("plot_*.py"))
+    groups = {title: [stem for name in names if (stem := f"plot_{name}") in stems] for title, names in GALLERY.items()}
+    grouped = {stem for names in groups.values() for stem in names}
+    groups["More"] = [stem for stem in stems if stem not in grouped]
+    head = (source / "GALLERY_HEADER.rst").read_text(encoding="utf-8")
+    lines = [
+        head,
+        ".. toctree::",
+        "   :hidden:",
+        "",
+        *(f"   {stem}" for names in groups.values() for stem in names),
+        "",
+    ]
+    for title, names in groups.items():
+        if names:
+            cards = [CARD.format(stem=n, sentence=first_sentence(source / f"{n}.py")) for n in names]
+            lines += [title, "-" * len(title), "", ".. container:: tutorials", "", *cards]
+    write_if_new(target / "index.rst", "\n".join(lines))
 
 
 # Pages made of other files of the repository --------------------------------------------------------------------------
@@ -168,6 +236,7 @@ def glossary(text: str) -> str:
 
 def contributing(text: str) -> str:
     """CONTRIBUTING.md with links to pages of the site."""
+    text = text.replace("[How we treat each other](CODE_OF_CONDUCT.md) · ", "")  # no page of the site
     return text.replace("(docs/", "(../")
 
 
@@ -195,20 +264,26 @@ def write_pages(app: Sphinx) -> None:
 
 # Accessibility --------------------------------------------------------------------------------------------------------
 
+PATH = re.compile(r'<span class="pre">[^<]*/[^<]*</span>')
 BARE = "<summary><span"
 NAMED = '<summary aria-label="Show or hide the pages of this part"><span'
 
 
 def name_arrows(app: Sphinx, error: Exception | None) -> None:
-    """Name the arrows of the theme's sidebar for screen readers, and remove the maps of its sources."""
+    """Name the arrows of the theme's sidebar for screen readers, and remove the maps of its sources.
+
+    Paths in code may break behind a slash, so that no name in them breaks on a phone.
+    """
     if error or app.builder.format != "html":
         return
     for path in (Path(app.outdir) / "_static").rglob("*.map"):  # 3 MB that no reader needs
         path.unlink()
     for path in Path(app.outdir).rglob("*.html"):
         text = path.read_text(encoding="utf-8")
-        if BARE in text:
-            path.write_text(text.replace(BARE, NAMED), encoding="utf-8")
+        changed = PATH.sub(lambda found: found[0].replace("/", "/<wbr>").replace("</<wbr>", "</"), text)
+        changed = changed.replace(BARE, NAMED)
+        if changed != text:
+            path.write_text(changed, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -216,7 +291,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     (Path(app.srcdir) / "generated" / "static").mkdir(parents=True, exist_ok=True)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))  # type: ignore[arg-type]
     app.add_directive("figure-row", FigureRow)
+    app.add_directive("folded", Folded)
     app.connect("builder-inited", write_computed, priority=150)
     app.connect("builder-inited", write_pages, priority=200)
+    app.connect("builder-inited", group_gallery, priority=600)  # sphinx-gallery, with 500, has written its own
     app.connect("build-finished", name_arrows)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -115,11 +115,32 @@ def module_page(module: str, names: list[Name]) -> str:
     return "\n".join(lines)
 
 
+def index_page(places: list[str], names: list[Name]) -> str:
+    """Every public name with its first line, module by module; the names at the top of the package come first."""
+    lines = ["API reference", "=============", "", INTRODUCTION, ".. toctree::", "   :hidden:", ""]
+    lines += [*(f"   {place}" for place in places), ""]
+    top = [f"~{n.path}" for n in names if n.module == "hgp_ref" or f"hgp_ref.{n.name}" in n.aliases]
+    lines += ["hgp_ref", "-------", "", "What most programs need; ``hgp.name`` reaches it.", "", *_table(top)]
+    for place in places[1:]:
+        title = place.removeprefix("hgp_ref.")
+        summary = (importlib.import_module(place).__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+        lines += [title, "-" * len(title), "", f":doc:`{title} <{place}>`: {_outside_code(summary)}", ""]
+        lines += _table([f"~{n.path}" for n in names if n.module == place])
+    return "\n".join(lines)
+
+
 def _table(paths: list[str], title: str = "") -> list[str]:
     if not paths:
         return []
     head = [f".. rubric:: {title}", ""] if title else []
-    return [*head, ".. autosummary::", "   :nosignatures:", "", *(f"   {path}" for path in sorted(paths)), ""]
+    return [
+        *head,
+        ".. autosummary::",
+        "   :nosignatures:",
+        "",
+        *(f"   {path}" for path in sorted(paths, key=lambda p: p.rpartition(".")[2].lower())),
+        "",
+    ]
 
 
 def write_if_new(path: Path, text: str) -> None:
@@ -136,8 +157,7 @@ def write(app: Sphinx) -> None:
     pages = {name.path: page(name) for name in names}
     places = ["hgp_ref", *modules()]
     pages |= {place: module_page(place, names) for place in places}
-    index = ["API reference", "=============", "", INTRODUCTION, ".. toctree::", "   :maxdepth: 1", ""]
-    pages["index"] = "\n".join([*index, *(f"   {place}" for place in places), ""])
+    pages["index"] = index_page(places, names)
     for stem, text in pages.items():
         write_if_new(folder / f"{stem}.rst", text)
     for path in folder.glob("*.rst"):
@@ -169,7 +189,21 @@ that the tests run. The examples assume ``import hgp_ref as hgp`` and ``import n
 
 FIELD = re.compile(r"^(Parameters|Returns|Yields|Raises|Attributes|Other Parameters|Warns|See Also|Methods|Receives)$")
 RULE = re.compile(r"^-{3,}$")
+CALL = re.compile(r"[\w., =]*\w\(.*\)$")
+ENTRY = re.compile(r"([*\w][\w*, .]*?) : (.+)$")
 LISTED = re.compile(r"^\s*([-*•]|\d+\.)\s")
+
+
+def descriptions_below(lines: list[str]) -> list[str]:
+    """Parameters and attributes with their descriptions on the lines below, where numpydoc expects them."""
+    out: list[str] = []
+    named = False
+    for k, line in enumerate(lines):
+        if k + 1 < len(lines) and RULE.match(lines[k + 1]):
+            named = line in ("Parameters", "Other Parameters", "Attributes")
+        entry = ENTRY.match(line) if named else None
+        out += [entry[1], "    " + entry[2]] if entry else [line]
+    return out
 
 
 def literal_equations(lines: list[str]) -> list[str]:
@@ -219,7 +253,7 @@ def escape_mathematics(lines: list[str]) -> list[str]:
 
 def _outside_code(line: str) -> str:
     pieces = re.split(r"(`[^`]*`)", line)
-    return "".join(p if p.startswith("`") else _escape(p) for p in pieces)
+    return "".join(p if p.startswith("`") else _escape(p.replace(" ... ", " … ")) for p in pieces)
 
 
 def _escape(prose: str) -> str:
@@ -228,8 +262,25 @@ def _escape(prose: str) -> str:
 
 
 def process(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Rewrite the lines of a docstring before numpydoc reads them."""
-    lines[:] = escape_mathematics(literal_equations(lines))
+    """Rewrite the lines of a docstring before numpydoc reads them.
+
+    numpydoc takes a first paragraph that looks like a call, such as "g_i(x_i, λ_i).  # (n,)", for a signature.
+    """
+    lines[:] = escape_mathematics(literal_equations(descriptions_below(lines)))
+    if CALL.match(_summary(lines)):
+        lines[0] = "\\ " + lines[0]
+
+
+def keep_signature(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str, returns: str
+) -> tuple[str, str] | None:
+    """The signature of the function where numpydoc would take it from such a first line."""
+    return (signature, returns) if CALL.match(_summary((inspect.getdoc(obj) or "").split("\n"))) else None
+
+
+def _summary(lines: list[str]) -> str:
+    """The first paragraph in one line."""
+    return " ".join(line.strip() for line in "\n".join(lines).strip().split("\n\n")[0].splitlines())
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -237,4 +288,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", write, priority=200)
     app.connect("missing-reference", by_other_name)
     app.connect("autodoc-process-docstring", process, priority=100)
+    app.connect("autodoc-process-signature", keep_signature, priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

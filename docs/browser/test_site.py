@@ -15,11 +15,15 @@ from axe_playwright_python.base import AXE_FILE_PATH
 from conftest import PATIENCE, PICTURES, SITE, Watched, watch, window
 from playwright.sync_api import Browser, Page
 
-MAIN = """index start methods theory/index theory/error experiments/index experiments/personalization benchmarks
-          explorer faq generated/errata generated/glossary generated/gallery/index generated/gallery/plot_06_methods
-          generated/api/index generated/api/hgp_ref.methods.hypergradient search""".split()
-WITH_EQUATIONS = ["index.html", "start.html", "methods.html", "theory/index.html", "theory/error.html"]
-PHONE, LAPTOP = 380, 1280
+MAIN = """index start methods problems coming_from theory/index theory/error theory/chebyshev experiments/index
+          experiments/personalization benchmarks architecture explorer faq generated/errata generated/glossary
+          generated/gallery/index generated/gallery/plot_06_methods generated/api/index
+          generated/api/hgp_ref.methods.hypergradient generated/api/hgp_ref.problems.Problem search""".split()
+WITH_EQUATIONS = ["index", "start", "methods", "problems", "theory/index", "theory/error", "theory/chebyshev",
+                  "theory/curvature", "theory/messages"]  # fmt: skip
+PHONE, LAPTOP, DESKTOP = 380, 1300, 1920
+WIDTHS = (PHONE, LAPTOP, DESKTOP)
+COLUMN = 900  # pixels: the least width of the text beside sidebars
 MEGABYTES = 30
 
 
@@ -44,15 +48,14 @@ def overflow(watched: Watched) -> str:
     )
 
 
-def test_every_page_loads_whole_from_here_and_fits_both_widths(watched: Watched) -> None:
+def test_every_page_loads_whole_from_here_and_fits_every_width(watched: Watched) -> None:
     pages = html_files()
     assert len(pages) > 100, "is the site built?"
     wide = []
     for path in pages:
-        for width in (LAPTOP, PHONE):
+        watched.open(path)
+        for width in WIDTHS:
             watched.page.set_viewport_size({"width": width, "height": 900})
-            if width == LAPTOP:
-                watched.open(path)
             found = overflow(watched)
             if found:
                 wide.append(f"{path} at {width}: {found}")
@@ -61,11 +64,83 @@ def test_every_page_loads_whole_from_here_and_fits_both_widths(watched: Watched)
 
 
 @pytest.mark.parametrize("path", WITH_EQUATIONS)
-def test_equations_are_drawn(watched: Watched, path: str) -> None:
-    page = watched.open(path)
+def test_equations_are_drawn_and_fit(watched: Watched, path: str) -> None:
+    page = watched.open(f"{path}.html")
+    page.set_viewport_size({"width": LAPTOP, "height": 900})
     boxes = page.evaluate("() => [...document.querySelectorAll('math')].map(m => m.getBoundingClientRect().height)")
     assert boxes and min(boxes) > 5
-    assert page.locator("main").inner_text().count("\\") == 0, "LaTeX was left over"
+    equations = page.evaluate("() => [...document.querySelectorAll('math')].map(m => m.textContent)")
+    assert [e for e in equations if "&" in e or "\\" in e] == [], "LaTeX was left over"
+    prose = "() => [...document.querySelectorAll('main p, main li, main td, main h2')].map(e => e.innerText).join(' ')"
+    assert "\\" not in page.evaluate(prose), "LaTeX was left over"
+    cut = page.evaluate(
+        "() => [...document.querySelectorAll('.math-block')].filter(b => b.scrollWidth > b.clientWidth + 1)"
+        ".map(b => `${b.scrollWidth} > ${b.clientWidth}: ${b.textContent.slice(0, 60)}`)"
+    )
+    assert cut == []
+
+
+BROKEN_NAMES = """() => {
+    const broken = [];
+    for (const code of document.querySelectorAll("main article code, .bd-sidebar-primary nav a")) {
+        if (code.closest("pre, dt.sig")) continue;
+        const walk = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+        for (let node = walk.nextNode(); node; node = walk.nextNode())
+            for (const word of node.data.matchAll(/[\\w.]+/g)) {
+                const range = document.createRange();
+                range.setStart(node, word.index);
+                range.setEnd(node, word.index + word[0].length);
+                const tops = [...range.getClientRects()].map(r => Math.round(r.top));
+                if (Math.max(...tops) - Math.min(...tops) > 4) broken.push(word[0]);
+            }
+    }
+    return broken;
+}"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_names_are_not_broken_inside_words(browser: Browser, address: str, width: int) -> None:
+    context = window(browser, width)
+    page, broken = context.new_page(), {}
+    for path in MAIN[:-1]:
+        page.goto(f"{address}/{path}.html")
+        found = page.evaluate(BROKEN_NAMES)
+        if width == PHONE:  # a name that is longer than a line of a phone must break
+            found = [name for name in found if len(name) < 30]
+        if found:
+            broken[path] = found
+    context.close()
+    assert broken == {}
+
+
+@pytest.mark.parametrize("screen", [LAPTOP, DESKTOP])
+def test_the_text_is_wide_enough(browser: Browser, address: str, screen: int) -> None:
+    context = window(browser, screen)
+    page, narrow = context.new_page(), {}
+    for path in MAIN[:-1]:
+        page.goto(f"{address}/{path}.html")
+        width = page.locator("article.bd-article").first.evaluate("e => e.clientWidth")
+        if width < COLUMN:
+            narrow[path] = width
+    context.close()
+    assert narrow == {}
+
+
+def test_signatures_are_those_of_the_functions(watched: Watched) -> None:
+    page = watched.open("generated/api/hgp_ref.problems.Problem.html")
+    signature = page.locator("dt[id='hgp_ref.problems.Problem.inner_cost']").inner_text()
+    assert "inner_cost(" in signature and "lam" in signature and "batch" in signature, signature
+
+
+def test_tutorials_have_a_picture_and_a_sentence(watched: Watched, site: Path) -> None:
+    page = watched.open("generated/gallery/index.html")
+    cards = page.locator(".tutorial")
+    scripts = list((SITE.parents[1] / "gallery").glob("plot_*.py"))
+    assert cards.count() == len(scripts) and page.locator("main h2").count() >= 4
+    for k in range(cards.count()):
+        card = cards.nth(k)
+        assert card.locator("img").evaluate("i => i.naturalWidth") >= 400, card.inner_text()
+        assert len(card.locator("p").last.inner_text()) > 30, card.inner_text()
 
 
 @pytest.mark.parametrize(("words", "title"), [("PushSum", "PushSum"), ("ridge", "Your own client costs")])
@@ -125,9 +200,10 @@ def serious(page: Page) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_accessibility_of_the_main_pages(browser: Browser, address: str, scheme: str) -> None:
-    context = window(browser, LAPTOP, scheme)
+def test_accessibility_of_the_main_pages(browser: Browser, address: str, scheme: str, width: int) -> None:
+    context = window(browser, width, scheme)
     page, findings = context.new_page(), []
     for path in MAIN:
         page.goto(f"{address}/{path}.html")
@@ -176,7 +252,7 @@ def test_reports_load_fit_and_can_be_read(browser: Browser, reports: Path, file:
     watched = watch(context.new_page(), "file://")
     watched.page.goto((reports / file).as_uri())
     wide = []
-    for width in (LAPTOP, PHONE):
+    for width in WIDTHS:
         watched.page.set_viewport_size({"width": width, "height": 900})
         wide += [overflow(watched)] if overflow(watched) else []
     assert watched.faults == [] and wide == [] and serious(watched.page) == []
@@ -187,7 +263,7 @@ def test_reports_load_fit_and_can_be_read(browser: Browser, reports: Path, file:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, LAPTOP])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_pictures_are_taken(browser: Browser, address: str, scheme: str, width: int) -> None:
     """For people to look at: docs/_build/screenshots."""
     context = window(browser, width, scheme)
@@ -214,15 +290,15 @@ INTERFACES = {
     *_names("bounds", "Bound Constants MeanSquareError ResidualBounds SampleConstants WorstCase"),
     *_names("certificates", "Certificate"),
     *_names("methods", "Start"),
-    *_names("mixing", "WeightRule"),
+    *_names("mixing", "SpanningTree WeightRule"),
     *_names("personalization", "PersonalizationMethod"),
     *_names("planning", "Diagnostics Outcome Stage"),
+    *_names("problems", "Comparison DerivativeCheck"),
     *_names("training", "TrainingMethod"),
 }
-# Called like a neighbour that has an example: `bounds.contracting_clients`, `personalization.FedAvg`.
+# Called like a neighbour that has an example: `baselines.dsoba`, `personalization.FedAvg`.
 ALIKE = {
-    *_names("bounds", "best chebyshev convex_mean corollary1 corollary2 inexact_total lemma2_worst_case"),
-    *_names("bounds", "sample_derivatives theorem1 theorem2"),
+    *_names("baselines", "dbo fab fednest gbdsbo ma_dsbo mdbo sparkle vrdbo"),
     *_names("personalization", "ClassPrior ClusteredFL FedAvgPlus FedEM FedProx HGPInstanceWeights HGPMultiTask Local"),
     *_names("personalization", "PFedMe"),
 }

@@ -77,8 +77,14 @@ print("estimate", est.value[:, 0])
 print("truth   ", truth[:, 0])
 
 # %%
-# Are the derivatives right? Compare with differences of the *re-solved* inner problem: change each λ_i a little, solve
-# again, and evaluate the total outer cost. This does not use ``hvp`` and ``cross``.
+# Are the derivatives right? ``check_derivatives`` compares them with differences of costs and gradients, and checks the
+# other rules of the interface. :doc:`/problems` lists all members that a problem may have.
+
+print(hgp.problems.check_derivatives(problem, x, lam))
+
+# %%
+# A check of the whole: change each λ_i a little, solve the inner problem again, and evaluate the total outer cost. This
+# does not use ``hvp`` and ``cross``.
 
 
 def total(at):

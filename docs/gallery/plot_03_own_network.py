@@ -60,8 +60,9 @@ steps = np.arange(1, 25)
 for name, net in networks.items():
     K = [hgp.exact.push_sum_matrix(net, int(S)) for S in steps]
     error = [np.linalg.norm(k - 1 / 8, 2) for k in K]
-    axes.semilogy(steps, np.maximum(error, 1e-17), label=name)
-axes.set(xlabel="steps S of a call", ylabel="‖K − 11ᵀ/n‖", ylim=(1e-17, 3))
+    wide = 3 if net is skipping else 1.2  # two networks average exactly after three steps: one line shows on the other
+    axes.semilogy(steps, np.maximum(error, 1e-17), label=name, linewidth=wide)
+axes.set(xlabel="steps S of a call", ylabel="distance from the exact mean", ylim=(1e-17, 3))
 axes.legend()
 
 # %%

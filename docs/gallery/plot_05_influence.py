@@ -28,8 +28,10 @@ print("most influential (client, index):", top[:5])
 # Are the predictions right? Remove each of these instances and solve the inner problem again.
 
 actual = hgp.attribution.retrain(problem, ones, top).actual
-predicted = np.array([predictions.per_instance[pair] for pair in top])
+predicted = predictions.predict(top)
 print(hgp.attribution.scores(actual, predicted))
+
+predictions.plot()
 
 figure, axes = plt.subplots(figsize=(4.2, 4))
 axes.axline((0, 0), slope=1, color="#999999", linewidth=0.8)
@@ -44,11 +46,18 @@ exact = hgp.exact.hypergradient(problem, x, ones)
 print("HGP against exact first order:", np.abs(predicted + np.array([exact[pair] for pair in top])).max())
 
 # %%
+# How well do predictions order *random subsets*, each of half of the data? Their rank correlation with retraining is
+# the linear datamodeling score (LDS).
+
+subsets = hgp.attribution.random_removals(problem, 50, fraction=0.5, seed=0)
+retrained = hgp.attribution.retrain(problem, ones, subsets).actual
+print(f"LDS {hgp.attribution.lds(retrained, predictions.predict(subsets)):.3f}")
+
+# %%
 # Groups of instances and whole clients can be removed, too.
 
-clients = [tuple((i, k) for k in range(100)) for i in range(3)]
-predicted = [sum(predictions.per_instance[pair] for pair in removal) for removal in clients]
-actual = hgp.attribution.retrain(problem, ones, clients).actual
+predicted = predictions.per_client
+actual = hgp.attribution.retrain(problem, ones, hgp.attribution.client_removals(problem)).actual
 for i in range(3):
     print(f"without client {i}: predicted {predicted[i]:+.3f}, actual {actual[i]:+.3f}")
 

@@ -35,7 +35,7 @@ print(f"cost {path.outer_cost[0]:.3f} → {path.outer_cost[-1]:.3f}; {path.traff
 # %%
 # The cost after each outer step, and the final rates: one row per client, one column per coordinate.
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3))
+figure, (left, right) = plt.subplots(1, 2, figsize=(6, 2.8))
 left.plot(path.outer_cost)
 left.set(xlabel="outer step", ylabel="total validation cost")
 image = right.imshow(np.asarray(path.lam[-1]), aspect="auto", cmap="cividis")

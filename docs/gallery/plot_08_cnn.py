@@ -42,7 +42,7 @@ predictions = hgp.influence(
 
 top = predictions.most_influential(12)
 actual = hgp.attribution.retrain_from(problem, fit.x, ones, top, eta=0.1, steps=100).actual
-predicted = np.array([predictions.per_instance[pair] for pair in top])
+predicted = predictions.predict(top)
 print(hgp.attribution.scores(actual, predicted))
 
 figure, axes = plt.subplots(1, 6, figsize=(7.2, 1.6))
