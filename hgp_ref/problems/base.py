@@ -660,6 +660,8 @@ def check_argument(name: str, a: Array, like: Array, shape: Shape, meaning: str)
     if type(a) is not type(like):
         if isinstance(a, np.ma.MaskedArray | np.matrix):  # their products and sums are not those of arrays
             raise TypeError(f"{name} must be a plain array, got {_class_of(a)}")
+        if a is None:
+            raise TypeError(f"{name} must be an array of shape (..., {', '.join(map(str, shape))}), got None")
         try:
             same = array_namespace(a) is array_namespace(like)
         except TypeError as error:
@@ -684,6 +686,8 @@ def _class_of(a: object) -> str:
 
 def check_batch(batch: Array, like: Array, n: int) -> Shape:
     """The leading run axes of `batch`, an integer array (..., n, b) on the device of `like`."""
+    if batch is None:
+        raise TypeError("batch must be an integer array of instance numbers, got None")
     try:
         xp = array_namespace(batch, like)
     except TypeError as error:
