@@ -17,8 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "hgp_ref"
 PROGRAM = """
 import hgp_ref as hgp
 print(hgp.__file__)
-W = hgp.networks.RandomDirected(3, seed=1).mixing_matrix(1)
-print(W.sum(axis=0).tolist(), hgp.networks.SparseErdosRenyi(4, 1.5).csr(2)[0].tolist())
+print(hgp.networks.RandomDirected(3, seed=1).mixing_matrix(1).sum(axis=0).tolist())
 """
 
 
@@ -48,7 +47,7 @@ def test_without_a_place_for_a_cache_one_warning_names_the_variable(sealed):
 def test_where_warnings_are_errors_the_package_is_imported_and_the_warning_is_printed(sealed):
     result = run(sealed, PYTHONWARNINGS="error")
     assert result.returncode == 0, result.stderr
-    assert result.stdout == run(sealed).stdout
+    assert result.stdout.splitlines() == [str(sealed / "hgp_ref" / "__init__.py"), "[1.0, 1.0, 1.0]"]
     assert result.stderr.splitlines() == [line for line in result.stderr.splitlines() if "NUMBA_CACHE_DIR" in line]
     assert result.stderr.startswith("RuntimeWarning: hgp_ref: no directory") and result.stderr.count("\n") == 1
 
