@@ -150,6 +150,7 @@ def test_positions_and_names_of_a_networkx_graph():
     ("given", "error", "message"),
     [
         (dict(step=0), ValueError, "step must be an integer >= 1, got 0"),
+        (dict(step=2**56), ValueError, f"step must be an integer from 1 to {2**56 - 1}, got {2**56}"),
         (dict(step=()), ValueError, "step must be an integer >= 1 or several of them, got none"),
         (dict(step="1"), TypeError, "step must be an integer >= 1, got '1'"),
         (dict(ax=3), TypeError, "ax must be axes of matplotlib or None, got int"),

@@ -251,7 +251,8 @@ def run(method: BilevelMethod, problem: Problem, lam: Array, net: Network, K: in
     if not options.shared:
         method = replace(method, lam_rule=method.lam_rule.without_communication())
 
-    mixer = start_averaging([one_round(method.name, method.network, net)], problem.n_clients, x, max(K, 1))
+    averaging = one_round(method.name, method.network, net, problem.n_clients)
+    mixer = start_averaging([averaging], problem.n_clients, x, max(K, 1))
     points = Points(problem, batches, K * method.batches_per_step + 1, x)
     state = State(Variable(x), Variable(lam), method.estimator.init(points.next(x, lam)))
     points.used, stopped = 0, "steps"  # the first iteration uses the first mini-batch again

@@ -39,6 +39,7 @@ from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullLinearization, FullProblem
 from hgp_ref.results import Result
+from hgp_ref.training.gradient_push import check_clients
 from hgp_ref.validation import Between, Boolean, Integer, Positive, checked
 
 COUNT = Integer(1, validation.LONGEST)
@@ -408,9 +409,10 @@ class Penalty(HypergradientEstimator):
 STATIC, DIRECTED, SERVER = "static undirected", "directed", "server"
 
 
-def one_round(name: str, kind: str, net: Network) -> Averaging:
-    """The averaging whose calls are one round of the method `name` over `net`."""
+def one_round(name: str, kind: str, net: Network, n: int) -> Averaging:
+    """The averaging of n clients whose calls are one round of the method `name` over `net`."""
     check_network(net)
+    check_clients(net, n)
     if kind == DIRECTED:
         return PushSum(net, 1)
     if kind == SERVER:
@@ -523,7 +525,7 @@ def at_point(
     x, lam = check_point(problem, x, lam)
     if callback is not None:
         validation.function("callback", callback)
-    mixer = start_averaging([one_round(method, network, net)], problem.n_clients, x, iterations)
+    mixer = start_averaging([one_round(method, network, net, x.shape[0])], x.shape[0], x, iterations)
     point = Point(problem, x, lam)
     state, values, counters = estimator.init(point), [], []
     with np.errstate(over="ignore", invalid="ignore"):

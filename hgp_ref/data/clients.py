@@ -301,7 +301,8 @@ def quantity_partition(
     >>> [part.tolist() for part in hgp.data.quantity_partition(8, n_clients=2, seed=3)]
     [[6, 7], [0, 1, 2, 3, 4, 5]]
     """
-    N = validation.integer("data", len(data) if hasattr(data, "__len__") else data, 1, validation.LONGEST)
+    sized = hasattr(data, "__len__") and getattr(data, "ndim", 1) > 0
+    N = validation.integer("data", len(data) if sized else data, 1, validation.LONGEST)
     check_partition("min_per_client", min_per_client, n_clients, N)
     check_memory(f"data={N}", 3 * N)
     rng = np.random.default_rng(seed)

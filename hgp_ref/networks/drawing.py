@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hgp_ref import validation
+from hgp_ref.philox import MAX_STEP
 
 if TYPE_CHECKING:
     from hgp_ref.networks.base import Network
@@ -34,6 +35,8 @@ def plot(net: Network, step: Any, ax: Any, layout: Any) -> Any:
         raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
     several = isinstance(step, Sequence | np.ndarray) and not isinstance(step, str) and getattr(step, "ndim", 1) > 0
     steps = [validation.integer("step", s) for s in (step if several else [step])]
+    for s in steps:
+        validation.integer("step", s, 1, MAX_STEP - net._offset)
     if not steps:
         raise ValueError("step must be an integer >= 1 or several of them, got none")
     positions, box = _layout(net, layout)

@@ -143,15 +143,16 @@ class NeuralProblem(InstanceProblem):
 
     def validation_grad(self, x: Array, lam: Array, batch: Array) -> Array:
         """The gradient of the mean of l' on a mini-batch (n, b) of validation instances.  # (n, d_x)"""
-        self._enter(x, lam)
-        check_batch(batch, x, self.n_clients)
+        if batch is None:
+            check_batch(batch, x, self.n_clients)
+        parts = self._enter(x, lam, batch, self._val)
 
         def work(part: Part, out: Array | None) -> tuple[Array]:
             tape = self.model.forward(x[part.clients, :], part.images)
             c = self.weighted_slope(self.outer, tape.output, lam[part.clients, :], part.view)
             return (tape.backward(c, out),)
 
-        return Parts(self.model, self._val, self._val.select(batch, xp=self._xp)).map(work, x, x.shape)[0]
+        return parts.map(work, x, x.shape)[0]
 
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
         """Second derivatives at (x, λ)."""
@@ -203,8 +204,9 @@ class NeuralProblem(InstanceProblem):
         """All clients with all their `instances`, part by part."""
         return Parts(self.model, instances, instances.all)
 
-    def _enter(self, x: Array, lam: Array, batch: Array | None = None) -> Parts:
-        """The clients on `batch`, after a check of the arguments."""
+    def _enter(self, x: Array, lam: Array, batch: Array | None = None, instances: Instances | None = None) -> Parts:
+        """The clients on `batch` of `instances`, training ones by default, after a check of the arguments."""
+        instances = self._train if instances is None else instances
         like, n = self._like(), self.n_clients
         leads = {
             "x": check_argument("x", x, like, (n, self.dim_x), "n_clients, dim_x"),
@@ -215,7 +217,7 @@ class NeuralProblem(InstanceProblem):
         for name, lead in leads.items():
             if lead:
                 raise ValueError(f"{name} must have no leading run axes, got {lead}; call once for each run")
-        return Parts(self.model, self._train, self._train.select(batch, xp=self._xp))
+        return Parts(self.model, instances, instances.select(batch, xp=self._xp))
 
 
 class NeuralLinearization:

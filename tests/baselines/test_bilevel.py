@@ -391,7 +391,7 @@ def test_other_refusals():
         baselines.sparkle(problem, lam, NET, 2, inner_rule="MAGIC", **CALLS["sparkle"])
     with pytest.raises(ValueError, match="batches must have one seed, got MiniBatches"):
         baselines.dsoba(problem, lam, NET, 2, batches=hgp.MiniBatches(5, seed=[1, 2]), **CALLS["dsoba"])
-    with pytest.raises(ValueError, match="avg must average the problem's 3 clients, got .* for 4"):
+    with pytest.raises(ValueError, match="net must have 3 clients like the problem, got 4"):
         baselines.dsoba(problem, lam, hgp.networks.StaticUndirected(4, seed=1), 2, **CALLS["dsoba"])
 
 
@@ -418,3 +418,11 @@ def test_errors_name_the_argument_of_the_public_function():
             getattr(baselines, name)(problem, lam, net_of(name), 2, **(CALLS[name] | {wrong: -1.0}))
     with pytest.raises(TypeError, match="'dbo' takes the settings step and optionally shared, got jhip_lr"):
         baselines.at_point(problem, x, lam, NET, "dbo", jhip_lr=0.1)
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_a_network_of_other_clients_is_refused(name):
+    problem, _, lam = setting()
+    net = hgp.networks.FullyConnected(N + 1)
+    with pytest.raises(ValueError, match=f"net must have {N} clients like the problem, got {N + 1}"):
+        getattr(baselines, name)(problem, lam, net, 2, **CALLS[name])

@@ -234,3 +234,8 @@ def test_parts_of_a_torch_dataset():
 def test_other_partitions_refuse(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_an_array_without_axes_is_refused_by_name():
+    with pytest.raises(TypeError, match="data must be an integer"):
+        quantity_partition(np.array(5.0), 2)

@@ -17,6 +17,7 @@ from fuzz.values import BAD
 
 EXAMPLES = 1500
 LENGTHS = {  # 10**9 is long, not absurd
+    "data",  # of a partition: a number of instances
     *("steps", "iterations", "calls", "call", "count", "max_iterations", "max_rounds", "outer_steps", "terms"),
     *(
         "inner_steps",

@@ -305,6 +305,13 @@ X, Y = np.ones((2, 3, 1, 6, 5)), np.zeros((2, 3), dtype=int)
             "x must have no leading run axes, got (4,)",
         ),
         (
+            lambda: NeuralInstanceWeights(MODEL, X, Y, X, Y).validation_grad(
+                np.ones((2, MODEL.dim)), np.ones((2, 3)), np.zeros((4, 2, 1), dtype=int)
+            ),
+            ValueError,
+            "batch must have no leading run axes, got (4,)",
+        ),
+        (
             lambda: PersonalMask(MODEL, X, Y).inner_grad(np.ones((2, 5)), np.ones((2, 3))),
             ValueError,
             "dim_x), got (2, 5)",
