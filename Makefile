@@ -113,7 +113,7 @@ lint: $(VENV)/.ready-all
 	$(BIN)/codespell
 
 # PyTorch, JAX, MPI and the tools, beside what `make test` needs. Where they are installed, tests use them.
-libraries: $(VENV)/.ready-all
+libraries: $(VENV)/.ready-all $(VENV)/.ready-docs
 
 clean:
 	rm -rf $(VENV) $(OLDEST) $(DIST) $(RIG) build dist docs/_build docs/generated results htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
