@@ -128,7 +128,7 @@ def test_influence_is_that_of_the_linear_model():
     as_module = x.reshape(3, 4, 2).swapaxes(1, 2).reshape(3, 8)  # rows are the logits in PyTorch
     for on in ("total", "instances", "self"):
         found = [
-            hgp.influence(problem, z, weights, avg, eta=0.5, iterations=40, on=on).per_instance
+            hgp.influence(problem, z, weights, avg, eta=0.5, iterations=10, on=on).per_instance
             for problem, z, weights in ((ours, x, lam), (theirs, torch.tensor(as_module), torch.tensor(lam)))
         ]
         np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)

@@ -292,7 +292,7 @@ def test_a_module_of_torch_multiplies_by_the_gauss_newton_matrix():
             both = linearization.products(u)
             assert torch.equal(both[0], linearization.hvp(u)) and torch.equal(both[1], linearization.cross(u))
             assert not both[0].requires_grad
-    est = hgp.hypergradient(Damped(problem, 0.1), x, lam, hgp.ExactAverage(3), eta=0.2, iterations=400)
+    est = hgp.hypergradient(Damped(problem, 0.1), x, lam, hgp.ExactAverage(3), eta=0.2, iterations=80)
     assert np.allclose(est.value, hgp.exact.hypergradient(Damped(problem, 0.1), x, lam), atol=1e-6)
 
 
