@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import validation
 from hgp_ref.mixing import Traffic
 from hgp_ref.results import Result
 
@@ -158,10 +159,7 @@ def panels(certificate: Certificate) -> dict[str, Panel]:
 
 def draw(certificate: Certificate) -> Any:
     """The figure of a certificate; ImportError with the name of the extra if matplotlib is missing."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
+    plt = validation.pyplot()
     shown = panels(certificate)
     bound = next(iter(shown.values()))["bound"]
     clients = np.sort(np.argsort(-bound, kind="stable")[:SHOWN])

@@ -588,16 +588,9 @@ def _earlier(name: str, a: Array, like: Array) -> Array:
 
 def plot_estimate(est: Estimate, truth: Array | None = None, ax: Any = None) -> Any:
     """`Estimate.plot`."""
-    try:
-        import matplotlib.pyplot as plt
-        from matplotlib.axes import Axes
-    except ImportError as error:
-        raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
+    plt = validation.pyplot()
     distances = _distances(est, truth)  # before a figure is created, in case of an error
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
-    elif not isinstance(ax, Axes):
-        raise TypeError(f"ax must be axes of matplotlib or None, got {type(ax).__name__}")
+    ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")[1] if ax is None else validation.axes(ax)
     share = est.residual_norms / np.where(est.residual_norms[0] > 0, est.residual_norms[0], 1.0)
     for r, line in enumerate(_lines(share)):
         ax.plot(est.checkpoints, line, "o--", ms=3, lw=0.8, color=f"C{r}", alpha=0.6,
