@@ -157,13 +157,13 @@ class Clients(Result):
         """The data of some of the clients, given by a slice or by indices."""
         which = client_indices(clients, self.n_clients)
         indices = np.arange(self.n_clients)[which]
-        taken: dict[str, Any] = {}
+        selected: dict[str, Any] = {}
         for name in (name for names in PARTS.values() for name in names):
             entries = getattr(self, name)
-            taken[name] = [entries[i] for i in indices] if len(entries) else []
+            selected[name] = [entries[i] for i in indices] if len(entries) else []
         for name in ("clusters", "mixture"):
-            taken[name] = None if getattr(self, name) is None else getattr(self, name)[which]
-        return replace(self, **taken)
+            selected[name] = None if getattr(self, name) is None else getattr(self, name)[which]
+        return replace(self, **selected)
 
     def map_inputs(self, change: Callable[[int, np.ndarray], np.ndarray]) -> Clients:
         """The data with change(i, X_i) as the inputs of client i, in every part."""

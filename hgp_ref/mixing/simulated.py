@@ -302,7 +302,7 @@ def products(net: Network, step: int, steps: int, calls: int) -> tuple[np.ndarra
 
 
 def chunks(net: Network, step: int, steps: int, calls: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """(which calls, W of all their graphs): at most CHUNK_BYTES of W at a time, but at least one call."""
+    """Pairs of a slice of calls and W of all their graphs: at most CHUNK_BYTES of W, but at least one call."""
     most = max(1, CHUNK_BYTES // (8 * steps * net.n**2))
     for begin in range(0, calls, most):
         end = min(calls, begin + most)
@@ -390,7 +390,7 @@ def weights_along(graphs: list[list[Csr]], omega: np.ndarray, weight_rule: Weigh
 
 
 class DeviceCalls(PreparedCalls):
-    """The same on any library, for `count` calls."""
+    """`count` stepping calls on any array library; what `HostCalls` does as it goes is prepared at the start."""
 
     steps: int
     weight_rule: WeightRule
@@ -480,7 +480,7 @@ class CudaCalls(PreparedCalls):
 
 
 class CudaSteps(CudaCalls):
-    """Stepping, one kernel launch per step."""
+    """Stepping calls on CuPy arrays, one kernel launch per step."""
 
     first = 0  # the graph of the first step; graphs repeat
 
@@ -512,7 +512,7 @@ class CudaSteps(CudaCalls):
 
 
 class CudaProducts(CudaCalls):
-    """Composed: the device multiplies the graphs that it has drawn. Products are in float64, as on the host."""
+    """Composed calls on CuPy arrays. The device multiplies the graphs that it has drawn, in float64 as on the host."""
 
     def _prepare(self, graphs: cuda.Rows, omega: Array) -> None:
         xp, P = array_namespace(self.like), self._products(graphs)
@@ -629,7 +629,7 @@ class Simulated(PreparedChannel):
         return calls
 
     def _device_sampler(self, z: Array, weight_rule: WeightRule) -> cuda.Sampler | None:
-        """Draws the graphs on the device of z; None if the host must draw them, or check the weights (NONE)."""
+        """What draws graphs on the device of z; None if the host must draw them, or check the weights (NONE)."""
         if is_numpy(z) or weight_rule is WeightRule.NONE or not cuda.applies(z):
             return None
         if self._sampler_of != device(z):
@@ -646,8 +646,8 @@ class Simulated(PreparedChannel):
     ) -> tuple[Any, ...]:
         """The arguments of `CudaCalls`, with graphs drawn on the device."""
         first, graphs = self.net._steps(self._step + 1, count * steps)
-        each = sampler.messages
-        messages = None if each is None else [steps * each] * count
+        per_step = sampler.messages
+        messages = None if per_step is None else [steps * per_step] * count
         return sampler.rows(first, graphs), self._omega, z, steps, weight_rule, divide, count, messages
 
     def _add_traffic(self, calls: PreparedCalls) -> None:

@@ -127,8 +127,9 @@ class RankChannel(Channel):
 
     Parameters
     ----------
-    mode : "composed" composes the graphs of a call: faster for few clients, and equal to one process up to rounding,
-        since BLAS rounds differently for other numbers of columns. Otherwise channels step, bit for bit.
+    mode : "composed" multiplies the graphs of a call first. This is faster for few clients, and results equal those of
+        one process up to rounding, because BLAS rounds differently for other numbers of columns. In any other mode
+        ranks step through the graphs, and results are those of one process bit for bit.
 
     Examples
     --------
