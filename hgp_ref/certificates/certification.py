@@ -76,8 +76,7 @@ def certify(
 
     Parameters
     ----------
-    problem, x, lam
-        The problem and the point of the run.
+    problem, x, lam : the problem and the point of the run.
     est : the run, or anything with `value` (n, d_lam) and `w` (n, d_x); both may have a run axis.
     avg : an averaging, or one per run, over which clients compute C3 and C4 themselves; its traffic grows by theirs.
         The bound is valid for any number of steps, and tighter for more.

@@ -83,7 +83,7 @@ class Certificate(Result):
 
     @property
     def decentralised_bound(self) -> np.ndarray | None:
-        """The same from the decentralised computation; None without it, or if x is too far from the inner solution."""
+        """`bound` as the clients compute it; None without `avg`, or if x is too far from the inner solution."""
         if self.decentralised is None or self.against != AT_SOLUTION:
             return self.decentralised
         return None if self.decentralised_inexact is None else self.decentralised + self.decentralised_inexact
