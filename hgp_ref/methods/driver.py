@@ -234,23 +234,16 @@ def hypergradient(
         method = Neumann(safe_step_size("eta", channel, derivatives.full(), f_x))
     point = fingerprint(problem, x, lam, outer, derivatives)
 
-    if resume is not None:
-        w, v, state = _read_resume(resume, method, mixer, point, f_x, f_lam)
-        r = f_x - derivatives.full().hvp(w)
-    elif w0 is not None:
-        w = mixer.average(_read_w0(w0, f_x))
-        Hw, Jw = derivatives.full().products(w)
-        r, v = f_x - Hw, f_lam - Jw
-    else:
-        w, r, v = array_namespace(f_x).zeros_like(f_x), f_x, f_lam
-    start = Start(r, w, mixer, derivatives, M)
-    state = method.init(start) if resume is None else method.resume(state, start)
+    earlier = None if resume is None else _read_resume(resume, method, mixer, point, f_x, f_lam)
+    start, v, state = _begin(method, mixer, derivatives, M, f_x, f_lam, w0, earlier)
     first = entry(state, "residual")
-    first = r if first is None else first
+    first = start.residual if first is None else first
     monitor = DivergenceMonitor(problem, x, lam, method, first, mixer, mini_batches=sampler is not None)
     deferred = full_jacobian and callback is None
-    run = Run(method, mixer, derivatives, monitor, state, w, v, f_lam, full_jacobian, deferred, tol, history, callback)
-    del f_x, outer, r, first, w, v, start, state  # the run releases what it no longer needs
+    run = Run(
+        method, mixer, derivatives, monitor, state, start.w, v, f_lam, full_jacobian, deferred, tol, history, callback
+    )
+    del f_x, outer, first, v, start, state, earlier  # the run releases what it no longer needs
 
     shown = bar(M, "hypergradient", True) if progress and channel.clients.start == 0 else None
     try:
@@ -282,6 +275,30 @@ def hypergradient(
         state=None if channel.in_flight or not is_data(run.state) else run.state,
         fingerprint=point,
     )
+
+
+def _begin(
+    method: Method,
+    mixer: Mixer,
+    derivatives: PointDerivatives,
+    iterations: int,
+    f_x: Array,
+    f_lam: Array,
+    w0: Array | None,
+    earlier: tuple[Array, Array, Any] | None,
+) -> tuple[Start, Array, Any]:
+    """What the method knows before its first step, v^(0), and the state: from 0, w0, or (w, v, state) of a run."""
+    if earlier is not None:
+        w, v, state = earlier
+        start = Start(f_x - derivatives.full().hvp(w), w, mixer, derivatives, iterations)
+        return start, v, method.resume(state, start)
+    w, r, v = array_namespace(f_x).zeros_like(f_x), f_x, f_lam
+    if w0 is not None:
+        w = mixer.average(_read_w0(w0, f_x))
+        Hw, Jw = derivatives.full().products(w)
+        r, v = f_x - Hw, f_lam - Jw
+    start = Start(r, w, mixer, derivatives, iterations)
+    return start, v, method.init(start)
 
 
 def _warn_of_tolerance(tol: float, iterations: int, residual_ratio: np.ndarray) -> None:
