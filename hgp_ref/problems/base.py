@@ -639,10 +639,33 @@ class Portable(OnDevice):
     """A problem that holds arrays of one library; `_xp` is its namespace, which pickling leaves out."""
 
     _xp: Namespace
+    n_clients: int
+    clients: np.ndarray
 
     @abstractmethod
     def _like(self) -> Array:
         """An array of the problem's library, device and dtype."""
+
+    @abstractmethod
+    def _with(self, change: Callable[[Array], Array], clients: slice | np.ndarray | None = None) -> Any:
+        """A copy with `change` applied to every array; if there are `clients`, it selects their rows."""
+
+    def restrict(self, clients: Clients) -> Any:
+        """The same problem for some of its clients, a slice or indices; d_λ does not change."""
+        which = client_indices(clients, self.n_clients)
+        part = self._with(take_rows(which), which)
+        part.clients = self.clients[which]
+        part.n_clients = len(part.clients)
+        return part
+
+    def to(self, target: Any, dtype: Any = None, device: Any = None) -> Any:
+        """The same problem in another library (its name, or one of its arrays), and optionally another dtype.
+
+        `device` chooses the device of a library given by its name, as in `hgp.backend.get_backend`.
+        """
+        other = self._with(array_mover(target, dtype, device))
+        other._xp = array_namespace(other._like())
+        return other
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_xp"}
