@@ -110,7 +110,7 @@ Case = tuple[str, float, Callable[[], tuple[Array, np.ndarray]]]  # name, tolera
 def check_backend(backend: Backend, dtype: str, scale: int) -> int:
     """Print the comparison and the times; 0 if every case agrees, otherwise 1."""
     print(f"backend {backend.name}, device {backend.device}, {dtype}")
-    outcomes = Comparison(backend, dtype)()
+    outcomes = BackendCases(backend, dtype)()
     print(table(outcomes))
     if dtype == "float32":
         print(products_of_float32(backend))
@@ -122,7 +122,7 @@ def check_backend(backend: Backend, dtype: str, scale: int) -> int:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """One comparison; `note` is the error that was raised instead of a result."""
 
     case: str
@@ -135,7 +135,7 @@ class Outcome:
         return self.error <= self.tolerance  # false for NaN
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[CaseOutcome]) -> str:
     """One line for every case, and the number that agree."""
     width = max(len(outcome.case) for outcome in outcomes)
     lines = [f"{'case':{width}}     error  tolerance"]
@@ -146,7 +146,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join([*lines, f"{agreeing} of {len(outcomes)} cases agree with the explicit reference"])
 
 
-class Comparison:
+class BackendCases:
     """The cases for one array library and dtype."""
 
     def __init__(self, backend: Backend, dtype: str) -> None:
@@ -163,18 +163,18 @@ class Comparison:
         }
         self.problems = {name: (host, on_backend(host, backend, dtype)) for name, host in hosts.items()}
 
-    def __call__(self) -> list[Outcome]:
+    def __call__(self) -> list[CaseOutcome]:
         """The outcomes of all cases; one that raises fails."""
         parts = (self.derivatives, self.averages, self.estimates, self.limits)
         return [self._run(*case) for part in parts for case in part()]
 
-    def _run(self, name: str, tolerance: float, compute: Callable[[], tuple[Array, np.ndarray]]) -> Outcome:
+    def _run(self, name: str, tolerance: float, compute: Callable[[], tuple[Array, np.ndarray]]) -> CaseOutcome:
         try:
             core, reference = compute()
         except Exception as error:  # whatever a library raises is the result of this case; the others still run
-            return Outcome(name, float("inf"), tolerance, f"{type(error).__name__}: {error}".splitlines()[0])
+            return CaseOutcome(name, float("inf"), tolerance, f"{type(error).__name__}: {error}".splitlines()[0])
         gap = np.max(np.abs(host_float64(core) - reference))
-        return Outcome(name, float(gap / np.max(np.abs(reference))), tolerance)
+        return CaseOutcome(name, float(gap / np.max(np.abs(reference))), tolerance)
 
     def array(self, a: np.ndarray) -> Array:
         return self.backend.asarray(a, dtype=self.dtype)
@@ -329,7 +329,7 @@ def report(backend: Backend, scale: int) -> int:
     lines += [f"backend {backend.name} {_version(backend)}, device {backend.device}", *hardware(backend)]
     all_ok = True
     for dtype in ("float64", "float32"):
-        outcomes = Comparison(backend, dtype)()
+        outcomes = BackendCases(backend, dtype)()
         failed = [outcome.case for outcome in outcomes if not outcome.ok]
         all_ok = all_ok and not failed
         worst = max(outcome.error / outcome.tolerance for outcome in outcomes)
