@@ -235,8 +235,8 @@ def decentralised(
     """
     curvature = point.curvature()
     runs = [
-        _of_run(point, one, network, curvature, nu, alpha_known, strict)
-        for one, network in zip(w, networks, strict=True)
+        _of_run(point, w_of_run, network, curvature, nu, alpha_known, strict)
+        for w_of_run, network in zip(w, networks, strict=True)
     ]
     stacked: Any = {}
     for name in ("c3", "c4", "inexact"):

@@ -180,5 +180,5 @@ def gather(a: Array, net: Network, axis: int | None = None) -> Array:
     if not isinstance(net, DistributedNetwork):
         return a
     held = np.moveaxis(to_host(a), axis, 0)
-    every = net.ranks.collect(np.ascontiguousarray(held), np.diff(net.starts), "hgp.mpi.gather")
-    return from_host(np.ascontiguousarray(np.moveaxis(every, 0, axis)), like=a)
+    all_rows = net.ranks.collect(np.ascontiguousarray(held), np.diff(net.starts), "hgp.mpi.gather")
+    return from_host(np.ascontiguousarray(np.moveaxis(all_rows, 0, axis)), like=a)

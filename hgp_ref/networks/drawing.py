@@ -50,9 +50,9 @@ def plot(net: Network, step: Any, ax: Any, layout: Any) -> Any:
         axes = [validation.axes(one) for one in np.ravel(np.array(ax, dtype=object))]
         if len(axes) != len(steps):
             raise ValueError(f"ax must be {len(steps)} axes, one for each step, got {len(axes)}")
-    for one, s, graph in zip(axes, steps, graphs, strict=True):
-        _panel(one, net, positions, box, *graph)
-        one.set_title(f"step {s}", fontsize=11, color=LINE)
+    for panel, s, graph in zip(axes, steps, graphs, strict=True):
+        _panel(panel, net, positions, box, *graph)
+        panel.set_title(f"step {s}", fontsize=11, color=LINE)
     return axes if several else axes[0]
 
 

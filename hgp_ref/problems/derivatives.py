@@ -334,9 +334,9 @@ class _Checks(_Calls):
             batched_results = self._inner(x, self.lam, u, batch) | ({} if batched else self._outer(x, self.lam))
             loop = []
             for r in range(2):
-                one = self._inner(x[r], self.lam, u[r], None if batch is None else batch[r])
-                loop.append(one | ({} if batched else self._outer(x[r], self.lam)))
-            expected = {name: np.stack([one[name] for one in loop]) for name in batched_results}
+                of_run = self._inner(x[r], self.lam, u[r], None if batch is None else batch[r])
+                loop.append(of_run | ({} if batched else self._outer(x[r], self.lam)))
+            expected = {name: np.stack([of_run[name] for of_run in loop]) for name in batched_results}
             both = (np.concatenate(list(part.values()), axis=-1) for part in (batched_results, expected))
             left, right = (np.moveaxis(part, 1, 0).reshape(part.shape[1], -1) for part in both)
             return left, right, 0.0, 0.0
