@@ -30,14 +30,13 @@ from hgp_ref import philox, validation
 from hgp_ref.backend import Array, all_finite, array_namespace, device
 from hgp_ref.baselines.rules import CORRECTED, DescentRule, Diffusion, Tracking, Variable, track, tracker
 from hgp_ref.errors import DivergenceError
-from hgp_ref.methods.driver import check_point
 from hgp_ref.mixing import Averaging, Gossip, PushSum, ServerAverage, Traffic, run_round, start_averaging
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.mixing.consensus import MixingRoutine, concurrently, no_communication
 from hgp_ref.mixing.simulated import balance_tolerance
 from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullLinearization, FullProblem
+from hgp_ref.problems.base import FullLinearization, FullProblem, check_point
 from hgp_ref.results import Result
 from hgp_ref.training.gradient_push import check_clients
 from hgp_ref.validation import Between, Boolean, Integer, Positive, checked

@@ -41,6 +41,7 @@ from hgp_ref.methods.tracking import innermost
 from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullLinearization, FullProblem, separately
+from hgp_ref.problems.base import check_point as check_point  # also for `hgp_ref.planning`
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Described, Result
@@ -498,16 +499,6 @@ def map_arrays(function: Callable[[Array], Array], value: Any) -> Any:
 
 
 # Arguments ------------------------------------------------------------------------------------------------------------
-
-
-def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
-    """x (n, d_x) and lam (n, d_λ), checked, without graphs of automatic differentiation."""
-    validation.same_kind(x=x, lam=lam)
-    validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
-    validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
-    validation.finite("x", x)
-    validation.finite("lam", lam)
-    return detached(x), detached(lam)
 
 
 def _read_method(method: Method | None, eta: float | None, resume: Any) -> Method | None:

@@ -707,6 +707,16 @@ def _class_of(a: object) -> str:
     return f"{type(a).__module__}.{type(a).__name__}"
 
 
+def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
+    """x (n, d_x) and lam (n, d_λ), checked, without graphs of automatic differentiation."""
+    validation.same_kind(x=x, lam=lam)
+    validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+    validation.finite("x", x)
+    validation.finite("lam", lam)
+    return detached(x), detached(lam)
+
+
 def check_batch(batch: Array, like: Array, n: int) -> Shape:
     """The leading run axes of `batch`, an integer array (..., n, b) on the device of `like`."""
     if batch is None:
