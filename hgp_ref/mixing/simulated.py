@@ -346,7 +346,7 @@ class HostCalls(PreparedCalls):
         sent = 0
         for s in range(self._step + 1, self._step + self.steps + 1):
             out = empty_like(held) if free is None else free
-            messages, omega = mix(self.net, s, held, out, omega)
+            messages, omega = mix_step(self.net, s, held, out, omega)
             held, free = out, None if np.may_share_memory(held, z) else held
             sent += messages
         if self.weight_rule is WeightRule.NONE:
@@ -543,7 +543,7 @@ class CudaProducts(CudaCalls):
         return self._after[self.used - 1, ...]
 
 
-def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
+def mix_step(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
     """out = W_s z; returns the number of messages and W_s ω.
 
     If all senders split equally, their lists of receivers are used as they are drawn, else rows with weights.
