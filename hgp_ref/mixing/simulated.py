@@ -214,8 +214,8 @@ def check_balanced(omega: np.ndarray, steps: int, net: Network | str) -> None:
     off = float(np.abs(omega - 1.0).max(initial=0.0))
     if off > balance_tolerance(omega.shape[-1], steps):
         raise ValueError(
-            f"net: Gossip needs doubly-stochastic matrices, but the sum of a row of a product of {steps} matrices "
-            f"of {net} differs from 1 by {off:.2g}; use PushSum"
+            "net must have doubly stochastic matrices for Gossip, but the sum of a row of a product of "
+            f"{steps} matrices of {net} differs from 1 by {off:.2g}; use PushSum"
         )
 
 
