@@ -308,7 +308,7 @@ def core_operations(
     linearization = problem.linearize(x, lam)
     composed = PushSum(RandomDirected(n, seed=0), S, mode="composed")
     stepping = PushSum(RandomOut(many, peers), S, mode="stepping")
-    features, vectors, moved = item * n * instances * d, item * n * d, item * many * few
+    features, vectors, sparse_vectors = item * n * instances * d, item * n * d, item * many * few
     size = f"n={n}, N={instances}, d={d}"
     yield "hvp", size, _fastest(lambda: linearization.hvp(u)), 2 * features + 3 * vectors
     yield (
@@ -316,7 +316,7 @@ def core_operations(
     )  # fmt: skip
     yield (
         f"Push-Sum stepping, S={S}, {peers} peers", f"n={many}, d={few}", _fastest(lambda: stepping.apply(z)),
-        2 * S * moved
+        2 * S * sparse_vectors
     )  # fmt: skip
     run = _fastest(lambda: hypergradient(problem, x, lam, composed, eta=0.5, iterations=iterations).value)
     yield f"one HGP iteration, S={S}", size, run / iterations, 2 * features + 9 * vectors
