@@ -64,8 +64,8 @@ def info() -> Iterator[str]:
     missing = [f"{name} (hgp_ref[{extra}])" for name, extra in OPTIONAL.items() if not _version(name)]
     if missing:
         yield f"not installed: {', '.join(missing)}"
-    said = os.environ.get("OMP_NUM_THREADS")
-    reason = f"OMP_NUM_THREADS={said}" if said else "OMP_NUM_THREADS is not set"
+    setting = os.environ.get("OMP_NUM_THREADS")
+    reason = f"OMP_NUM_THREADS={setting}" if setting else "OMP_NUM_THREADS is not set"
     yield f"threads of compiled loops: at most {limit()} ({reason}); cores: {os.cpu_count()}"
 
 

@@ -23,7 +23,7 @@ Array = Annotated[Any, "an array of any library that follows the array API stand
 Namespace = Any  # the module with its functions
 T = TypeVar("T")
 
-# How products of float32 matrices keep all digits on a GPU.
+# How to turn off TF32, which rounds the factors of products of float32 matrices on a GPU.
 TF32_OFF = {
     "cupy": "unset CUPY_TF32",
     "torch": 'torch.set_float32_matmul_precision("highest")',
@@ -158,13 +158,6 @@ def _read_device(name: str, library: Any, device: Any, gpus: int) -> Any:
         platform = device.rpartition(":")[0] or device if isinstance(device, str) and device != str(number) else None
         return library.devices(platform)[number or 0]
     return library.Device(device) if isinstance(device, str) else device
-
-
-TF32_OFF = {  # what turns it off, by library
-    "cupy": "unset CUPY_TF32",
-    "torch": 'torch.set_float32_matmul_precision("highest")',
-    "jax": 'jax.config.update("jax_default_matmul_precision", "float32")',
-}
 
 
 def hardware(backend: Backend) -> list[str]:

@@ -110,19 +110,21 @@ Case = tuple[str, float, Callable[[], tuple[Array, np.ndarray]]]  # name, tolera
 def check_backend(backend: Backend, dtype: str, scale: int) -> int:
     """Print the comparison and the times; 0 if every case agrees, otherwise 1."""
     print(f"backend {backend.name}, device {backend.device}, {dtype}")
-    outcomes = Comparison(backend, dtype)()
+    outcomes = BackendCases(backend, dtype)()
     print(table(outcomes))
     if dtype == "float32":
         print(products_of_float32(backend))
     print(flush=True)
     print(f"{'operation':34}{'size':24}{'milliseconds':>12}")
-    for name, size, seconds in speeds(backend, dtype, scale):
+    for name, size, seconds, _ in core_operations(
+        backend, dtype, 200 // scale, 1000 // scale, 2000 // scale, 64 // min(scale, 8)
+    ):
         print(f"{name:34}{size:24}{1e3 * seconds:12.3f}")
     return 0 if all(outcome.ok for outcome in outcomes) else 1
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """One comparison; `note` is the error that was raised instead of a result."""
 
     case: str
@@ -135,7 +137,7 @@ class Outcome:
         return self.error <= self.tolerance  # false for NaN
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[CaseOutcome]) -> str:
     """One line for every case, and the number that agree."""
     width = max(len(outcome.case) for outcome in outcomes)
     lines = [f"{'case':{width}}     error  tolerance"]
@@ -146,7 +148,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join([*lines, f"{agreeing} of {len(outcomes)} cases agree with the explicit reference"])
 
 
-class Comparison:
+class BackendCases:
     """The cases for one array library and dtype."""
 
     def __init__(self, backend: Backend, dtype: str) -> None:
@@ -163,18 +165,18 @@ class Comparison:
         }
         self.problems = {name: (host, on_backend(host, backend, dtype)) for name, host in hosts.items()}
 
-    def __call__(self) -> list[Outcome]:
+    def __call__(self) -> list[CaseOutcome]:
         """The outcomes of all cases; one that raises fails."""
         parts = (self.derivatives, self.averages, self.estimates, self.limits)
         return [self._run(*case) for part in parts for case in part()]
 
-    def _run(self, name: str, tolerance: float, compute: Callable[[], tuple[Array, np.ndarray]]) -> Outcome:
+    def _run(self, name: str, tolerance: float, compute: Callable[[], tuple[Array, np.ndarray]]) -> CaseOutcome:
         try:
             core, reference = compute()
         except Exception as error:  # whatever a library raises is the result of this case; the others still run
-            return Outcome(name, float("inf"), tolerance, f"{type(error).__name__}: {error}".splitlines()[0])
+            return CaseOutcome(name, float("inf"), tolerance, f"{type(error).__name__}: {error}".splitlines()[0])
         gap = np.max(np.abs(host_float64(core) - reference))
-        return Outcome(name, float(gap / np.max(np.abs(reference))), tolerance)
+        return CaseOutcome(name, float(gap / np.max(np.abs(reference))), tolerance)
 
     def array(self, a: np.ndarray) -> Array:
         return self.backend.asarray(a, dtype=self.dtype)
@@ -286,27 +288,38 @@ def products_of_float32(backend: Backend) -> str:
     )
 
 
-def speeds(backend: Backend, dtype: str, scale: int = 1) -> list[tuple[str, str, float]]:
-    """(operation, size, seconds) of the core operations, including the wait for their results."""
-    n, instances, d, iterations = 16, 200 // scale, 1000 // scale, 20
-    many, few = 2000 // scale, 64 // min(scale, 8)
+def core_operations(
+    backend: Backend, dtype: str, instances: int, d: int, many: int, few: int
+) -> Iterator[tuple[str, str, float, float]]:
+    """(operation, size, seconds, bytes): the bytes are what the operation must at least read and write.
+
+    The sizes are N and d of 16 clients, and `many` clients with `few` columns for Push-Sum along a sparse graph. hvp
+    reads the features twice, H u = Xᵀ(s ⊙ (X u)) + λ ⊙ u. A step of Push-Sum reads and writes every vector once. An HGP
+    iteration is both and reads and writes u and w twice more. Where arrays fit into a cache, more than 100 % of the
+    model can be reached; where they are small, launches take longer than memory.
+    """
+    n, S, peers, iterations, item = 16, 10, 4, 20, np.dtype(dtype).itemsize
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (n, instances, d)) / d**0.5
-    y = rng.integers(0, 2, (n, instances)).astype(float)
-    problem = on_backend(LogisticRegression(X, y, X, y), backend, dtype)
-    x, u, large = (backend.asarray(rng.standard_normal(s), dtype=dtype) for s in ((n, d), (n, d), (many, few)))
+    X = (rng.uniform(-1, 1, (n, instances, d)) / d**0.5).astype(dtype)
+    y = rng.integers(0, 2, (n, instances)).astype(dtype)
+    problem = on_backend(LogisticRegression(X, y, X[:, :1], y[:, :1]), backend, dtype)
+    x, u, z = (backend.asarray(rng.standard_normal(shape), dtype=dtype) for shape in ((n, d), (n, d), (many, few)))
     lam = backend.asarray(np.full((n, d), 0.1), dtype=dtype)
     linearization = problem.linearize(x, lam)
-    composed = PushSum(RandomDirected(n, seed=0), 10, mode="composed")
-    stepping = PushSum(RandomOut(many, 4), 10, mode="stepping")
+    composed = PushSum(RandomDirected(n, seed=0), S, mode="composed")
+    stepping = PushSum(RandomOut(many, peers), S, mode="stepping")
+    features, vectors, sparse_vectors = item * n * instances * d, item * n * d, item * many * few
     size = f"n={n}, N={instances}, d={d}"
+    yield "hvp", size, _fastest(lambda: linearization.hvp(u)), 2 * features + 3 * vectors
+    yield (
+        f"Push-Sum composed, S={S}", f"n={n}, d={d}", _fastest(lambda: composed.apply(u)), 2 * vectors + item * n * n
+    )  # fmt: skip
+    yield (
+        f"Push-Sum stepping, S={S}, {peers} peers", f"n={many}, d={few}", _fastest(lambda: stepping.apply(z)),
+        2 * S * sparse_vectors
+    )  # fmt: skip
     run = _fastest(lambda: hypergradient(problem, x, lam, composed, eta=0.5, iterations=iterations).value)
-    return [
-        ("hvp", size, _fastest(lambda: linearization.hvp(u))),
-        ("Push-Sum composed, S=10", f"n={n}, d={d}", _fastest(lambda: composed.apply(u))),
-        ("Push-Sum stepping, S=10, 4 peers", f"n={many}, d={few}", _fastest(lambda: stepping.apply(large))),
-        ("one HGP iteration, S=10", size, run / iterations),
-    ]
+    yield f"one HGP iteration, S={S}", size, run / iterations, 2 * features + 9 * vectors
 
 
 def _fastest(operation: Callable[[], Array]) -> float:
@@ -329,7 +342,7 @@ def report(backend: Backend, scale: int) -> int:
     lines += [f"backend {backend.name} {_version(backend)}, device {backend.device}", *hardware(backend)]
     all_ok = True
     for dtype in ("float64", "float32"):
-        outcomes = Comparison(backend, dtype)()
+        outcomes = BackendCases(backend, dtype)()
         failed = [outcome.case for outcome in outcomes if not outcome.ok]
         all_ok = all_ok and not failed
         worst = max(outcome.error / outcome.tolerance for outcome in outcomes)
@@ -341,10 +354,11 @@ def report(backend: Backend, scale: int) -> int:
     for dtype in ("float64", "float32"):
         bandwidth = measured_bandwidth(backend, dtype, scale)
         lines.append(f"{dtype}: memory bandwidth {bandwidth / 1e9:.1f} GB/s, measured by the sum of a large array")
-        lines.append(f"  {'operation':22}{'size':26}{'ms':>10}{'model ms':>10}{'of model':>9}")
-        for name, size, seconds, nbytes in traffic_of_the_core(backend, dtype, scale):
+        lines.append(f"  {'operation':34}{'size':26}{'ms':>10}{'model ms':>10}{'of model':>9}")
+        sizes = (100, 20_000 // scale, 20_000 // scale, 256 // min(scale, 8))
+        for name, size, seconds, nbytes in core_operations(backend, dtype, *sizes):
             model = nbytes / bandwidth
-            lines.append(f"  {name:22}{size:26}{1e3 * seconds:10.3f}{1e3 * model:10.3f}{model / seconds:9.0%}")
+            lines.append(f"  {name:34}{size:26}{1e3 * seconds:10.3f}{1e3 * model:10.3f}{model / seconds:9.0%}")
     print("----- report of python -m hgp_ref check -----", *lines, "----- end of report -----", sep="\n")
     return 0 if all_ok else 1
 
@@ -357,32 +371,6 @@ def measured_bandwidth(backend: Backend, dtype: str, scale: int) -> float:
     """Bytes per second of reading one large array."""
     x = backend.asarray(np.ones(32 * 2**20 // scale), dtype=dtype)
     return x.shape[0] * np.dtype(dtype).itemsize / _fastest(lambda: x)  # which adds up the entries of x
-
-
-def traffic_of_the_core(backend: Backend, dtype: str, scale: int) -> Iterator[tuple[str, str, float, float]]:
-    """(operation, size, seconds, bytes): the bytes are what the operation must at least read and write.
-
-    hvp reads the features twice, H u = Xᵀ(s ⊙ (X u)) + λ ⊙ u. A step of Push-Sum reads and writes every vector once. An
-    HGP iteration is both and reads and writes u and w twice more. Where arrays fit into a cache, more than 100 % of the
-    model can be reached; where they are small, launches take longer than memory.
-    """
-    n, instances, d, S, peers = 16, 100, 20_000 // scale, 10, 4
-    many, few, iterations, item = 20_000 // scale, 256 // min(scale, 8), 20, np.dtype(dtype).itemsize
-    rng = np.random.default_rng(0)
-    X = (rng.uniform(-1, 1, (n, instances, d)) / d**0.5).astype(dtype)
-    y = rng.integers(0, 2, (n, instances)).astype(dtype)
-    problem = on_backend(LogisticRegression(X, y, X[:, :1], y[:, :1]), backend, dtype)
-    x, u, z = (backend.asarray(rng.standard_normal(shape), dtype=dtype) for shape in ((n, d), (n, d), (many, few)))
-    lam = backend.asarray(np.full((n, d), 0.1), dtype=dtype)
-    linearization = problem.linearize(x, lam)
-    composed, stepping = PushSum(RandomDirected(n, seed=0), S, mode="composed"), PushSum(RandomOut(many, peers), S)
-    features, vectors = item * n * instances * d, item * n * d
-    size = f"n={n}, N={instances}, d={d}"
-    yield "hvp", size, _fastest(lambda: linearization.hvp(u)), 2 * features + 3 * vectors
-    yield "Push-Sum, composed", f"n={n}, d={d}", _fastest(lambda: composed.apply(u)), 2 * vectors + item * n * n
-    yield f"Push-Sum, {S} steps", f"n={many}, d={few}", _fastest(lambda: stepping.apply(z)), 2 * S * item * many * few
-    run = _fastest(lambda: hypergradient(problem, x, lam, composed, eta=0.5, iterations=iterations).value)
-    yield "HGP iteration", size, run / iterations, 2 * features + 9 * vectors
 
 
 # MPI against the simulation -------------------------------------------------------------------------------------------

@@ -467,7 +467,7 @@ class Archive:
             raise ValueError(f"{name} is compressed or encrypted, but `save` writes neither")
         self._unread -= entry.file_size
         if entry.file_size != entry.compress_size or self._unread < 0:
-            raise ValueError(f"{name} is said to have {entry.file_size} bytes, more than the file can hold")
+            raise ValueError(f"{name} declares {entry.file_size} bytes, more than the file can hold")
         return entry
 
 

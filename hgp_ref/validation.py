@@ -75,11 +75,6 @@ def positive(name: str, value: object) -> float:
     return real
 
 
-def positives(**values: Any) -> tuple[float, ...]:
-    """All values as positive finite floats; the error names the first that is not."""
-    return tuple(positive(name, value) for name, value in values.items())
-
-
 def nonnegative(name: str, value: object) -> float:
     """A finite number >= 0 as a float."""
     real = number(name, value, "a finite number >= 0")
@@ -524,6 +519,25 @@ def check_memory(arguments: str, numbers: int) -> None:
             f"{arguments} would need {8 * numbers / GIB:,.1f} GiB for {numbers:,} numbers, "
             f"but this process may use {available / GIB:.1f} GiB"
         )
+
+
+# Plots ----------------------------------------------------------------------------------------------------------------
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot; ImportError with the extra that installs it."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
+    return plt
+
+
+def axes(ax: Any) -> Any:
+    """Axes of matplotlib."""
+    if not isinstance(ax, pyplot().Axes):
+        raise TypeError(f"ax must be axes of matplotlib or None, got {type(ax).__name__}")
+    return ax
 
 
 # Text -----------------------------------------------------------------------------------------------------------------

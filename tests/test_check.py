@@ -51,7 +51,7 @@ def test_a_case_that_raises_fails_and_the_others_still_run(monkeypatch, capsys):
         raise NotImplementedError("no such kernel\nand more")
 
     monkeypatch.setattr(simulated.DeviceCalls, "__call__", broken)
-    outcomes = check.Comparison(get_backend("array_api_strict"), "float64")()
+    outcomes = check.BackendCases(get_backend("array_api_strict"), "float64")()
     failed = [o for o in outcomes if not o.ok]
     assert [o.case for o in failed] == ["Push-Sum stepping, RandomDirected", "Push-Sum stepping, RandomOut"]
     assert failed[0].note == "NotImplementedError: no such kernel"
@@ -100,13 +100,13 @@ def test_the_last_gpu_is_chosen(capsys):
 
 
 def test_nan_is_no_agreement():
-    assert not check.Outcome("case", float("nan"), 1.0).ok
-    assert check.Outcome("case", 1e-13, 1e-12).ok
+    assert not check.CaseOutcome("case", float("nan"), 1.0).ok
+    assert check.CaseOutcome("case", 1e-13, 1e-12).ok
 
 
 def test_tolerances_come_from_the_dtype():
     for dtype in ("float64", "float32"):
-        comparison = check.Comparison(get_backend("numpy"), dtype)
+        comparison = check.BackendCases(get_backend("numpy"), dtype)
         eps = float(np.finfo(dtype).eps)
         assert (comparison.identity, comparison.limit) == (1000 * eps, 4 * np.sqrt(eps))
 

@@ -156,13 +156,13 @@ def rates(low, span, symmetric, stream, k0, k1, last):
                 last[j, i] = last[i, j]
 
 
-# Small graphs: the same graphs and matrices. A tile holds TILE steps that are `stride` apart, of which `lanes` are in
-# use; the numbers of one pair (j, i) at these steps are contiguous.
+# Small graphs: the graphs and matrices of the kernels above, vectorised over steps. A tile holds TILE steps that are
+# `stride` apart, of which `lanes` are in use; the numbers of one pair (j, i) at these steps are contiguous.
 
 
 TILE = 64
 CLIENTS = 12  # with at most so many clients and
-STEPS = 16  # at least so many steps this is faster than `mixing` and `union`
+STEPS = 16  # at least so many steps these kernels are faster than `mixing` and `union`
 
 
 @njit(cache=True, nogil=True)
@@ -275,7 +275,7 @@ def rows_from_adjacency(adjacency: np.ndarray, share: np.ndarray) -> Csr:
 
 
 def rows_of_equal_shares(adjacency: np.ndarray) -> Csr:
-    """The same with 1 / (number of edges of column j) in column j, where each has one: every sender splits equally."""
+    """CSR of an (n, n) boolean adjacency matrix with equal shares: 1 / (number of edges of column j) in column j."""
     share = np.empty(adjacency.shape[1])
     _equal_shares(adjacency.view(np.uint8), share)
     return rows_from_adjacency(adjacency, share)

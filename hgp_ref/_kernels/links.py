@@ -89,7 +89,7 @@ def keep_from_sleepers(indptr, senders, weights, asleep):
 
 @njit(cache=True, nogil=True)
 def keep_from_sleepers_dense(W, asleep):
-    """The same for a matrix (n, n), in place, bit for bit."""
+    """`keep_from_sleepers` for a dense matrix W (n, n), in place, bit for bit."""
     for j in range(W.shape[0]):
         retained = 0.0
         for i in range(W.shape[0]):

@@ -387,7 +387,7 @@ def compose(W: np.ndarray, steps: int, edges: float) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def compose_edges(W: np.ndarray) -> np.ndarray:
-    """The same products for W of shape (calls, S, n, n), P[i, :] += W[i, k] P[k, :] on edges: n nnz(W) per step."""
+    """The products of `compose` along edges, P[i, :] += W[i, k] P[k, :]: n nnz(W) per step; W is (calls, S, n, n)."""
     calls, steps, n, _ = W.shape
     P = W[:, 0].copy()
     old = np.empty((n, n))

@@ -253,13 +253,9 @@ COLOURS = {"harmful": "#c44e52", "helpful": "#4c72b0", "rest": "#b0b0b0"}
 
 def plot_influence(influence: Influence, count: int, ax: Any) -> Any:
     """`Influence.plot`."""
-    try:
-        import matplotlib.pyplot as plt
-        from matplotlib.axes import Axes
-    except ImportError as error:
-        raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
-    if ax is not None and not isinstance(ax, Axes):
-        raise TypeError(f"ax must be axes of matplotlib or None, got {type(ax).__name__}")
+    plt = validation.pyplot()
+    if ax is not None:
+        validation.axes(ax)
     count = validation.integer("count", count, 0, influence.predicted.shape[-1] // 2)
     ends = {"harmful": influence.most_harmful(count), "helpful": influence.most_helpful(count)}
     if ax is None:

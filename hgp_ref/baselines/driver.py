@@ -22,8 +22,8 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached, device
-from hgp_ref.baselines.estimators import STATIC, HypergradientEstimator, Point, one_round
-from hgp_ref.baselines.rules import Rule, Variable
+from hgp_ref.baselines.estimators import STATIC, BilevelPoint, HypergradientEstimator, one_round
+from hgp_ref.baselines.rules import DescentRule, Variable
 from hgp_ref.bilevel.checkpoint import describe
 from hgp_ref.bilevel.loop import apply_projection, check_functions, check_start, sum_over_clients
 from hgp_ref.bilevel.settings import copied
@@ -45,11 +45,11 @@ class Points:
         self.problem, self.used = problem, 0
         self.sampler = None if batches is None else BatchSampler(problem, batches, total, like)
 
-    def next(self, x: Array, lam: Array) -> Point:
+    def next(self, x: Array, lam: Array) -> BilevelPoint:
         """The point (x, λ), on a new mini-batch."""
         batch = None if self.sampler is None else self.sampler.at(self.used)[0]
         self.used += 1
-        return Point(self.problem, x, lam, batch)
+        return BilevelPoint(self.problem, x, lam, batch)
 
 
 class Filter:
@@ -100,9 +100,9 @@ class BilevelMethod(ABC):
     """A bilevel method: its rules, its estimator, the networks it supports, and one outer iteration."""
 
     name: str
-    x_rule: Rule
+    x_rule: DescentRule
     estimator: HypergradientEstimator
-    lam_rule: Rule
+    lam_rule: DescentRule
     lam_filter: Filter = NO_FILTER
     network: str = STATIC
 
@@ -126,7 +126,7 @@ class SingleLoop(BilevelMethod):
         point = points.next(state.x.s, state.lam.s)
         previous = None if state.previous is None else point.at(*state.previous)
 
-        def direction(rule: Filter, u: Array | None, d: Callable[[Point], Array]) -> Array:
+        def direction(rule: Filter, u: Array | None, d: Callable[[BilevelPoint], Array]) -> Array:
             return rule.apply(u, d(point), None if previous is None else lambda: d(previous))
 
         x_direction = direction(self.x_filter, state.x_direction, lambda p: p.inner_grad(p.x))

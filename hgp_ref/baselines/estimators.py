@@ -28,16 +28,15 @@ from scipy.sparse import csr_array
 
 from hgp_ref import philox, validation
 from hgp_ref.backend import Array, all_finite, array_namespace, device
-from hgp_ref.baselines.rules import CORRECTED, Diffusion, Rule, Tracking, Variable, track, tracker
+from hgp_ref.baselines.rules import CORRECTED, DescentRule, Diffusion, Tracking, Variable, track, tracker
 from hgp_ref.errors import DivergenceError
-from hgp_ref.methods.driver import check_point
 from hgp_ref.mixing import Averaging, Gossip, PushSum, ServerAverage, Traffic, run_round, start_averaging
 from hgp_ref.mixing.averaging import check_network
 from hgp_ref.mixing.consensus import MixingRoutine, concurrently, no_communication
 from hgp_ref.mixing.simulated import balance_tolerance
 from hgp_ref.networks import FullyConnected, Network
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullLinearization, FullProblem
+from hgp_ref.problems.base import FullLinearization, FullProblem, check_point
 from hgp_ref.results import Result
 from hgp_ref.training.gradient_push import check_clients
 from hgp_ref.validation import Between, Boolean, Integer, Positive, checked
@@ -47,7 +46,7 @@ COUNT = Integer(1, validation.LONGEST)
 # ---- Derivatives
 
 
-class Point:
+class BilevelPoint:
     """Derivatives at (x, λ), on full batches or on one mini-batch, each computed at its first use."""
 
     def __init__(self, problem: FullProblem, x: Array, lam: Array, batch: Array | None = None) -> None:
@@ -77,9 +76,9 @@ class Point:
             return self.problem.jacobian(self.x, self.lam, **self._batch)
         return unit_products(self.lin.cross, self.x)
 
-    def at(self, x: Array, lam: Array) -> Point:
+    def at(self, x: Array, lam: Array) -> BilevelPoint:
         """Another point, on the same mini-batch."""
-        return Point(self.problem, x, lam, self.batch)
+        return BilevelPoint(self.problem, x, lam, self.batch)
 
     def lam_gap(self, x: Array, z: Array, nodes: int) -> Array:
         """∂_λ g(x) − ∂_λ g(z) = ∫₀¹ J(z + t (x − z)) (x − z) dt, by Gauss–Legendre quadrature.  # (n, d_lam)
@@ -122,18 +121,18 @@ class HypergradientEstimator(ABC):
     """
 
     @abstractmethod
-    def init(self, point: Point) -> Any:
+    def init(self, point: BilevelPoint) -> Any:
         """The state before the first iteration."""
 
     @abstractmethod
-    def iterate(self, state: Any, point: Point) -> MixingRoutine:
+    def iterate(self, state: Any, point: BilevelPoint) -> MixingRoutine:
         """One iteration at `point`: the next state."""
 
     @abstractmethod
-    def value(self, state: Any, point: Point) -> Array:
+    def value(self, state: Any, point: BilevelPoint) -> Array:
         """v of every client.  # (n, d_lam)"""
 
-    def restart(self, state: Any, point: Point) -> Any:
+    def restart(self, state: Any, point: BilevelPoint) -> Any:
         """The state from which a nested method starts its next N iterations."""
         return state
 
@@ -142,18 +141,18 @@ class HypergradientEstimator(ABC):
 class Auxiliary(HypergradientEstimator):
     """z → w* by a rule with the gradient H_i z_i − ∂_x f_i;  v_i = ∂_λ f_i − J_i z_i.  Class Global."""
 
-    rule: Rule
+    rule: DescentRule
 
-    def init(self, point: Point) -> Variable:
+    def init(self, point: BilevelPoint) -> Variable:
         return Variable(array_namespace(point.x).zeros_like(point.x))
 
-    def iterate(self, state: Variable, point: Point) -> MixingRoutine:
+    def iterate(self, state: Variable, point: BilevelPoint) -> MixingRoutine:
         return self.rule.move(state, lambda z: point.lin.hvp(z) - point.outer[0])
 
-    def value(self, state: Variable, point: Point) -> Array:
+    def value(self, state: Variable, point: BilevelPoint) -> Array:
         return point.outer[1] - point.lin.cross(state.s)
 
-    def restart(self, state: Variable, point: Point) -> Variable:
+    def restart(self, state: Variable, point: BilevelPoint) -> Variable:
         return Variable(state.s)  # gradient tracking restarts from z
 
 
@@ -165,13 +164,13 @@ class LocalSeries(HypergradientEstimator):
     terms: int  # J
     ell: float  # ℓ
 
-    def init(self, point: Point) -> None:
+    def init(self, point: BilevelPoint) -> None:
         return None
 
-    def iterate(self, state: None, point: Point) -> MixingRoutine:
+    def iterate(self, state: None, point: BilevelPoint) -> MixingRoutine:
         return no_communication(None)
 
-    def value(self, state: None, point: Point) -> Array:
+    def value(self, state: None, point: BilevelPoint) -> Array:
         u = point.outer[0]
         w = u / self.ell
         for _ in range(self.terms - 1):
@@ -210,13 +209,13 @@ class RandomTerm(HypergradientEstimator):
         high, low, *_ = philox.philox4x32(0, 0, *philox.step_counter(draw, philox.TERMS), *philox.key(self.seed))
         return int(philox.below(high, low, self.terms))
 
-    def init(self, point: Point) -> _RandomTermState:
+    def init(self, point: BilevelPoint) -> _RandomTermState:
         return _RandomTermState(array_namespace(point.x).zeros_like(point.x), 0, self.draw)
 
-    def restart(self, state: _RandomTermState, point: Point) -> _RandomTermState:
+    def restart(self, state: _RandomTermState, point: BilevelPoint) -> _RandomTermState:
         return self.init(point)._replace(draw=state.draw + (state.iterations > 0))
 
-    def iterate(self, state: _RandomTermState, point: Point) -> MixingRoutine:
+    def iterate(self, state: _RandomTermState, point: BilevelPoint) -> MixingRoutine:
         if state.iterations > self.length(state.draw):
             return (yield from no_communication(state))
         if state.iterations == 0:
@@ -226,13 +225,13 @@ class RandomTerm(HypergradientEstimator):
             (w,) = yield (state.w - point.lin.hvp(state.w) / self.ell,)
         return _RandomTermState(w, state.iterations + 1, state.draw)
 
-    def value(self, state: _RandomTermState, point: Point) -> Array:
+    def value(self, state: _RandomTermState, point: BilevelPoint) -> Array:
         return point.outer[1] - point.lin.cross(state.w)
 
 
 class _HessianGossipState(NamedTuple):
     means: tuple[Array, ...]  # h, V and, if λ is shared, s and U
-    point: Point
+    point: BilevelPoint
     local: tuple[Array, ...]  # the client's own derivatives at `point`
 
 
@@ -254,17 +253,17 @@ class HessianGossip(HypergradientEstimator):
     terms: int  # b
     shared: bool = False
 
-    def init(self, point: Point) -> _HessianGossipState:
+    def init(self, point: BilevelPoint) -> _HessianGossipState:
         local = self._local(point)
         return _HessianGossipState(local, point, local)
 
-    def iterate(self, state: _HessianGossipState, point: Point) -> MixingRoutine:
+    def iterate(self, state: _HessianGossipState, point: BilevelPoint) -> MixingRoutine:
         local = state.local if state.point is point else self._local(point)
         mixed = yield state.means
         means = tuple((1 - self.step) * s + self.step * d for s, d in zip(mixed, local, strict=True))
         return _HessianGossipState(means, point, local)
 
-    def value(self, state: _HessianGossipState, point: Point) -> Array:
+    def value(self, state: _HessianGossipState, point: BilevelPoint) -> Array:
         h, V, *rest = state.means
         w = self._inverse_times(V, h)
         if not self.shared:
@@ -281,7 +280,7 @@ class HessianGossip(HypergradientEstimator):
             q = h + q - xp.matmul(matrices, q[..., None])[..., 0] / self.ell
         return q / self.ell
 
-    def _local(self, point: Point) -> tuple[Array, ...]:
+    def _local(self, point: BilevelPoint) -> tuple[Array, ...]:
         local = (point.outer[0], _rows(point.hessians()))
         return (*local, point.outer[1], _rows(point.jacobians())) if self.shared else local
 
@@ -293,7 +292,7 @@ def _rows(A: Array) -> Array:
 
 class _JacobianTrackingState(NamedTuple):
     Z: Variable  # (n, d_x k)
-    point: Point  # where B was computed
+    point: BilevelPoint  # where B was computed
     B: Array  # J_iᵀ by columns, (k, n, d_x)
     memory: Any = None  # of the tracked products
 
@@ -317,14 +316,14 @@ class JacobianTracking(HypergradientEstimator):
     step: float  # γ
     shared: bool = False
 
-    def init(self, point: Point) -> _JacobianTrackingState:
+    def init(self, point: BilevelPoint) -> _JacobianTrackingState:
         B = self._right_hand_side(point)
         return _JacobianTrackingState(Variable(array_namespace(B).zeros_like(_flat(B))), point, B)
 
-    def restart(self, state: _JacobianTrackingState, point: Point) -> _JacobianTrackingState:
+    def restart(self, state: _JacobianTrackingState, point: BilevelPoint) -> _JacobianTrackingState:
         return _JacobianTrackingState(Variable(state.Z.s), point, self._right_hand_side(point))
 
-    def iterate(self, state: _JacobianTrackingState, point: Point) -> MixingRoutine:
+    def iterate(self, state: _JacobianTrackingState, point: BilevelPoint) -> MixingRoutine:
         B = state.B if state.point is point else self._right_hand_side(point)
         gradient = lambda Z: _flat(point.lin.hvp(_columns(Z, B)) - B)  # noqa: E731
         routines = [Tracking(self.step).move(state.Z, gradient)]
@@ -333,7 +332,7 @@ class JacobianTracking(HypergradientEstimator):
         Z, *memory = yield from concurrently(*routines)
         return _JacobianTrackingState(Z, point, B, memory[0] if memory else None)
 
-    def value(self, state: _JacobianTrackingState, point: Point) -> Array:
+    def value(self, state: _JacobianTrackingState, point: BilevelPoint) -> Array:
         u = self._products(state, point)
         if self.shared:
             return point.outer[1] + u
@@ -342,12 +341,12 @@ class JacobianTracking(HypergradientEstimator):
         block = xp.sum(_identity(y) * xp.reshape(y, (n, n, p)), axis=1)  # (n, d_lam), the i-th block of y_i
         return point.outer[1] + n * block
 
-    def _products(self, state: _JacobianTrackingState, point: Point) -> Array:
+    def _products(self, state: _JacobianTrackingState, point: BilevelPoint) -> Array:
         """−Z_iᵀ ∂_x f_i.  # (n, k)"""
         xp, Z = array_namespace(point.x), _columns(state.Z.s, state.B)
         return -xp.matrix_transpose(xp.sum(Z * point.outer[0], axis=-1))
 
-    def _right_hand_side(self, point: Point) -> Array:
+    def _right_hand_side(self, point: BilevelPoint) -> Array:
         """J_iᵀ by columns, in the block of client i unless λ is shared.  # (k, n, d_x)"""
         xp = array_namespace(point.x)
         J = xp.moveaxis(point.jacobians(), 0, 1)  # (d_lam, n, d_x)
@@ -384,21 +383,21 @@ class Penalty(HypergradientEstimator):
 
     B is the column-stochastic matrix of the round's graph, A = diag(B1)⁻¹ B the row-stochastic one with the same edges.
     The class is Global with a bias of order 1/c: if x is the inner solution, H̄ (y − x) = −ḡ/c + O(1/c²), so that
-    v_i → ∂_λ f_i − J_i w*. The difference of ∂_λ g between y and x is an integral of J (`Point.lam_gap`).
+    v_i → ∂_λ f_i − J_i w*. The difference of ∂_λ g between y and x is an integral of J (`BilevelPoint.lam_gap`).
     """
 
     step: float  # η
     penalty: float  # c
     nodes: int = 2  # of the quadrature
 
-    def init(self, point: Point) -> Variable:
+    def init(self, point: BilevelPoint) -> Variable:
         return Variable(point.x)
 
-    def iterate(self, state: Variable, point: Point) -> MixingRoutine:
+    def iterate(self, state: Variable, point: BilevelPoint) -> MixingRoutine:
         gradient = lambda y: point.at(y, point.lam).outer[0] + self.penalty * point.inner_grad(y)  # noqa: E731
         return Tracking(self.step).move(state, gradient)
 
-    def value(self, state: Variable, point: Point) -> Array:
+    def value(self, state: Variable, point: BilevelPoint) -> Array:
         gap = point.lam_gap(state.s, point.x, self.nodes)
         return point.at(state.s, point.lam).outer[1] + self.penalty * gap
 
@@ -526,7 +525,7 @@ def at_point(
     if callback is not None:
         validation.function("callback", callback)
     mixer = start_averaging([one_round(method, network, net, x.shape[0])], x.shape[0], x, iterations)
-    point = Point(problem, x, lam)
+    point = BilevelPoint(problem, x, lam)
     state, values, counters = estimator.init(point), [], []
     with np.errstate(over="ignore", invalid="ignore"):
         for m in range(1, iterations + 1):

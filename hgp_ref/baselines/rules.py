@@ -42,7 +42,7 @@ class Variable:
 
 @checked(step=Positive())
 @dataclass(frozen=True)
-class Rule(ABC):
+class DescentRule(ABC):
     """One iteration of a variable, as a mixing routine (see `hgp_ref.mixing.consensus`)."""
 
     step: float  # α
@@ -55,19 +55,19 @@ class Rule(ABC):
         """The variable after its s was projected to another one."""
         return Variable(s, variable.memory)
 
-    def without_communication(self) -> Rule:
+    def without_communication(self) -> DescentRule:
         """The rule of a variable that each client has for itself."""
         return LocalStep(self.step)
 
 
-class LocalStep(Rule):
+class LocalStep(DescentRule):
     """s ← s − α d, by each client alone."""
 
     def move(self, variable: Variable, gradient: Gradient) -> MixingRoutine:
         return no_communication(Variable(variable.s - self.step * gradient(variable.s)))
 
 
-class Consensus(Rule):
+class Consensus(DescentRule):
     """s ← W s − α d."""
 
     def move(self, variable: Variable, gradient: Gradient) -> MixingRoutine:
@@ -76,7 +76,7 @@ class Consensus(Rule):
         return Variable(mixed - self.step * d)
 
 
-class Diffusion(Rule):
+class Diffusion(DescentRule):
     """s ← W (s − α d)."""
 
     def move(self, variable: Variable, gradient: Gradient) -> MixingRoutine:
@@ -86,7 +86,7 @@ class Diffusion(Rule):
 
 @checked(step=Positive())
 @dataclass(frozen=True)
-class Tracking(Rule):
+class Tracking(DescentRule):
     """s ← (1 − η) s + η (W s − α t),  t ← W t + d⁺ − d.  The damping η is 1 by default."""
 
     damping: float = 1.0
@@ -98,7 +98,7 @@ class Tracking(Rule):
         s = mixed - self.step * t
         return Variable(s if self.damping == 1 else variable.s + self.damping * (s - variable.s), (mixed_t, d))
 
-    def without_communication(self) -> Rule:
+    def without_communication(self) -> DescentRule:
         return LocalStep(self.damping * self.step)
 
 
@@ -118,7 +118,7 @@ def _lazy(rows: Array) -> MixingRoutine:
     return 0.5 * (rows + mixed)
 
 
-class ExactDiffusion(Rule):
+class ExactDiffusion(DescentRule):
     """ψ⁺ = s − α d,  s ← W (ψ⁺ + s − ψ),  ψ⁰ = s⁰.
 
     With a projection, s = Π y and y ← W (ψ⁺ + y − ψ): the part that Π removes remains in y − ψ.
@@ -133,7 +133,7 @@ class ExactDiffusion(Rule):
         return Variable(s, None if variable.memory is None else variable.memory + (s - variable.s))
 
 
-class Extra(Rule):
+class Extra(DescentRule):
     """With m = W s and e = α d:  s ← 2m − m₋ − (e − e₋), where m₋ and e₋ are those of the last step.
 
     With a projection, s = Π y and y ← 2m − s + y − m₋ − (e − e₋).
@@ -152,7 +152,7 @@ class Extra(Rule):
         return Variable(s, (m + (s - variable.s), e))
 
 
-class AdaptThenTrack(Rule):
+class AdaptThenTrack(DescentRule):
     """y ← W (y + d⁺ − d), then s ← W (s − α y): two rounds."""
 
     def move(self, variable: Variable, gradient: Gradient) -> MixingRoutine:
@@ -164,7 +164,7 @@ class AdaptThenTrack(Rule):
 
 @checked(step=Positive())
 @dataclass(frozen=True)
-class Svrg(Rule):
+class Svrg(DescentRule):
     """τ local steps that are corrected to the mean gradient, then a mean (FedInn and FedOut of FedNest):
 
         d̄ = W d(s),    τ times y ← y − α (d(y) − d(s) + d̄) from y = s,    s ← W y.
@@ -184,4 +184,4 @@ class Svrg(Rule):
         return Variable(s)
 
 
-CORRECTED: dict[str, type[Rule]] = {"ED": ExactDiffusion, "EXTRA": Extra, "GT": AdaptThenTrack}
+CORRECTED: dict[str, type[DescentRule]] = {"ED": ExactDiffusion, "EXTRA": Extra, "GT": AdaptThenTrack}

@@ -87,29 +87,20 @@ def optimise(
     if not isinstance(train, Trainer):
         check_training("train", train)
         train = Trainer(train)
-    estimator = estimate if isinstance(estimate, Estimator) else FunctionEstimator(estimate)
-    certified = isinstance(update, CertifiedDescent)
-    if certified and not (isinstance(estimate, Estimator) and estimate.batches is None and estimate.iterations > 0):
-        raise ValueError(
-            "estimate must be an Estimator with full batches and iterations >= 1 for CertifiedDescent, "
-            f"got {estimate!r}"
-        )
-    if isinstance(update, type) or not all(callable(getattr(update, name, None)) for name in ("start", "step")):
-        raise TypeError(f"update must be Adam(...), GradientDescent(...) or an object like them, got {update!r}")
-    log = validation.boolean("update.log", getattr(update, "log", False))
+    log = _read_update(update, estimate)
     variable = check_start(problem, lam, train.x0)  # λ, or with log=True its logarithm
     if log:
         variable = log_of("lam must be positive with log=True", variable)
     check_functions(project, callback)
     channel = connect(check_network(net))
     check_clients(net, problem.n_clients)
-    kind: Any = CertifiedLoop if certified else Loop
+    kind: Any = CertifiedLoop if isinstance(update, CertifiedDescent) else Loop
     loop = kind(
         problem=as_problem(LogRates(problem.wrapped)) if log else problem,
         net=net,
         channel=channel,
         train=train,
-        estimate=estimator,
+        estimate=estimate if isinstance(estimate, Estimator) else FunctionEstimator(estimate),
         update=update,
         project=project,
         monitor=monitor,
@@ -152,6 +143,20 @@ def optimise(
         rounding_complete=loop.rounding_complete,
     )
     return replace(path, lam=loop.as_lam(path.lam))
+
+
+def _read_update(update: Update, estimate: Estimator | Callable[..., Any]) -> bool:
+    """Whether the update applies to log λ, after checking it together with `estimate`."""
+    if isinstance(update, CertifiedDescent) and not (
+        isinstance(estimate, Estimator) and estimate.batches is None and estimate.iterations > 0
+    ):
+        raise ValueError(
+            "estimate must be an Estimator with full batches and iterations >= 1 for CertifiedDescent, "
+            f"got {estimate!r}"
+        )
+    if isinstance(update, type) or not all(callable(getattr(update, name, None)) for name in ("start", "step")):
+        raise TypeError(f"update must be Adam(...), GradientDescent(...) or an object like them, got {update!r}")
+    return validation.boolean("update.log", getattr(update, "log", False))
 
 
 def _checkpoint_path(file: str | os.PathLike[str] | None, channel: Channel) -> FilePath | None:

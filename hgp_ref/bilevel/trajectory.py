@@ -203,10 +203,7 @@ MOST_LINES = 40  # entries of λ that are drawn one by one
 
 def plot_path(path: Path, over: str) -> Any:
     """A figure with two panels: the outer cost, and the entries of λ."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
+    plt = validation.pyplot()
     axes = {
         "step": ("outer step", np.arange(len(path.outer_cost))),
         "floats": ("numbers sent", path.floats),

@@ -76,8 +76,7 @@ def certify(
 
     Parameters
     ----------
-    problem, x, lam
-        The problem and the point of the run.
+    problem, x, lam : the problem and the point of the run.
     est : the run, or anything with `value` (n, d_lam) and `w` (n, d_x); both may have a run axis.
     avg : an averaging, or one per run, over which clients compute C3 and C4 themselves; its traffic grows by theirs.
         The bound is valid for any number of steps, and tighter for more.
@@ -224,8 +223,8 @@ def _check_averagings(
     """One averaging per run; none without `avg`, for which all clients must be in this process."""
     if avg is None:
         averaging = getattr(est, "averaging", None)
-        for one in averaging if isinstance(averaging, list | tuple) else [averaging]:
-            net = getattr(one, "net", None)
+        for used in averaging if isinstance(averaging, list | tuple) else [averaging]:
+            net = getattr(used, "net", None)
             if net is not None and net.clients != slice(0, net.n):
                 raise ValueError(
                     f"avg must be an averaging over {net!r}, got None: no process sees all clients, so only they can "
@@ -235,12 +234,12 @@ def _check_averagings(
     averagings: list[Any] = list(avg) if isinstance(avg, list | tuple) else [avg] * runs
     if len(averagings) != runs:
         raise ValueError(f"avg must be one averaging or {runs}, one for each run, got {len(averagings)}")
-    for one in averagings:
-        if not isinstance(one, Averaging):
-            raise TypeError(f"avg must be an averaging (PushSum, ExactAverage, Gossip) or one per run, got {one!r}")
-        local = one.n if one.net is None else one.net.clients.stop - one.net.clients.start
+    for a in averagings:
+        if not isinstance(a, Averaging):
+            raise TypeError(f"avg must be an averaging (PushSum, ExactAverage, Gossip) or one per run, got {a!r}")
+        local = a.n if a.net is None else a.net.clients.stop - a.net.clients.start
         if local != clients:
-            raise ValueError(f"avg must average the problem's {clients} clients, got {one!r} for {local}")
+            raise ValueError(f"avg must average the problem's {clients} clients, got {a!r} for {local}")
     return averagings
 
 

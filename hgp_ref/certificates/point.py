@@ -80,7 +80,7 @@ class RoundingErrors:
             )
         self.sizes: TermSizes = sizes
         roundings = validation.integer("problem: term_sizes(x, lam).roundings", sizes.roundings, 1, validation.LONGEST)
-        self.factor = allowance(roundings, float(np.finfo(host_dtype(x)).eps))
+        self.factor = allowance(roundings, float(np.finfo(host_dtype(x)).eps))  # γ
         if not np.isfinite(self.factor):
             raise ValueError(
                 f"problem: sums of {roundings} roundings have no correct digit in {host_dtype(x)}; use a dtype with "
@@ -417,9 +417,8 @@ class Lanczos:
 
     Parameters
     ----------
-    seed : int, optional
-        Of the start. By default every certificate draws one from the operating system and records it. Pass a recorded
-        seed to repeat a certificate. A seed chosen after looking at the Hessian voids the probability.
+    seed : of the start. By default every certificate draws one from the operating system and records it. Pass a
+        recorded seed to repeat a certificate. A seed chosen after looking at the Hessian voids the probability.
 
     Examples
     --------

@@ -113,17 +113,34 @@ def inner_error(point: Point, nu: Lipschitz | None, w: np.ndarray, strict: bool)
     z = point.solution(w)[None]  # ‖ŵ‖ ≤ ‖z‖ + ‖ḡ − H̄z‖/ᾱ for any z
     r, error = point.residuals(z)
     w_norm = rounding.norm(z) + (rounding.norm(r) + float(error[0])) / point.alpha_bar
-    alpha_centre = point.alpha_bar - nu.nu_H * float(distances.mean())  # ≤ λ_min(H̄(x̄))
     try:
-        distance, alpha_bar = distance_to_solution(nu, gradient, alpha_centre)
-        apart = distances + distance
-        beta = point.beta + nu.nu_J * apart
-        term = inexact_terms(nu, apart, float(apart.mean()), w_norm, beta, alpha_bar) * point.slack
+        term = _inexact_term(point, nu, distances, None, gradient, w_norm, point.alpha_bar)
     except ValueError as reason:
         if strict:
             raise
         return InnerError(gradient, gap, note=f"no term for an inexact x: {reason}")
     return InnerError(gradient, gap, term)
+
+
+def _inexact_term(
+    point: Point,
+    nu: Lipschitz,
+    distances: np.ndarray,
+    largest: float | None,
+    gradient: float,
+    w_norm: float,
+    alpha_bar: float,
+) -> np.ndarray:
+    """The term of 2* for rows of x at `distances` (n,) from a common centre, where the mean gradient is `gradient`.
+
+    `largest` bounds the distances of all clients; None if all are in `distances`, whose mean then takes its place.
+    ValueError if x is too far from the inner solution for the constants.
+    """
+    mean = float(distances.mean()) if largest is None else largest
+    distance, alpha = distance_to_solution(nu, gradient, alpha_bar - nu.nu_H * mean)  # ≤ λ_min(H̄) at the centre
+    apart = distances + distance
+    mean_apart = float(apart.mean()) if largest is None else largest + distance
+    return inexact_terms(nu, apart, mean_apart, w_norm, point.beta + nu.nu_J * apart, alpha) * point.slack
 
 
 # ------------------------------------------------------------------------------------ means and maxima over the network
@@ -218,8 +235,8 @@ def decentralised(
     """
     curvature = point.curvature()
     runs = [
-        _of_run(point, one, network, curvature, nu, alpha_known, strict)
-        for one, network in zip(w, networks, strict=True)
+        _of_run(point, w_of_run, network, curvature, nu, alpha_known, strict)
+        for w_of_run, network in zip(w, networks, strict=True)
     ]
     stacked: Any = {}
     for name in ("c3", "c4", "inexact"):
@@ -304,10 +321,7 @@ def _of_run(
         gradient = known["gradient"] + known["gradient_error"] + point.tiny
         w_norm = rounding.norm(centre) + r_at_centre / alpha_bar
         try:
-            distance, alpha = distance_to_solution(nu, gradient, alpha_bar - nu.nu_H * known["x_distance"])
-            apart = x_distances + distance
-            beta = point.beta + nu.nu_J * apart
-            term = inexact_terms(nu, apart, known["x_distance"] + distance, w_norm, beta, alpha) * point.slack
+            term = _inexact_term(point, nu, x_distances, known["x_distance"], gradient, w_norm, alpha_bar)
         except ValueError:
             if strict:
                 raise

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hgp_ref import validation
 from hgp_ref.mixing import Traffic
 from hgp_ref.results import Result
 
@@ -82,7 +83,7 @@ class Certificate(Result):
 
     @property
     def decentralised_bound(self) -> np.ndarray | None:
-        """The same from the decentralised computation; None without it, or if x is too far from the inner solution."""
+        """`bound` as the clients compute it; None without `avg`, or if x is too far from the inner solution."""
         if self.decentralised is None or self.against != AT_SOLUTION:
             return self.decentralised
         return None if self.decentralised_inexact is None else self.decentralised + self.decentralised_inexact
@@ -158,10 +159,7 @@ def panels(certificate: Certificate) -> dict[str, Panel]:
 
 def draw(certificate: Certificate) -> Any:
     """The figure of a certificate; ImportError with the name of the extra if matplotlib is missing."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
+    plt = validation.pyplot()
     shown = panels(certificate)
     bound = next(iter(shown.values()))["bound"]
     clients = np.sort(np.argsort(-bound, kind="stable")[:SHOWN])

@@ -157,13 +157,13 @@ class Clients(Result):
         """The data of some of the clients, given by a slice or by indices."""
         which = client_indices(clients, self.n_clients)
         indices = np.arange(self.n_clients)[which]
-        taken: dict[str, Any] = {}
+        selected: dict[str, Any] = {}
         for name in (name for names in PARTS.values() for name in names):
             entries = getattr(self, name)
-            taken[name] = [entries[i] for i in indices] if len(entries) else []
+            selected[name] = [entries[i] for i in indices] if len(entries) else []
         for name in ("clusters", "mixture"):
-            taken[name] = None if getattr(self, name) is None else getattr(self, name)[which]
-        return replace(self, **taken)
+            selected[name] = None if getattr(self, name) is None else getattr(self, name)[which]
+        return replace(self, **selected)
 
     def map_inputs(self, change: Callable[[int, np.ndarray], np.ndarray]) -> Clients:
         """The data with change(i, X_i) as the inputs of client i, in every part."""
@@ -217,16 +217,13 @@ def dirichlet_partition(
 
     For every label c, shares q_c ~ Dirichlet(α 1_n) are drawn. The N_c instances of that label go to the n clients at
     random, in numbers ~ Multinomial(N_c, q_c). With small α clients see few labels, with large α they are alike.
+    Returns the sorted indices of each client's instances.
 
     Parameters
     ----------
     labels : (N,), of any type that can be sorted; or a Dataset with `targets`, or a TensorDataset.
     min_per_client : raise ValueError if a client gets fewer instances; nothing is drawn again. By default clients may
         get none.
-
-    Returns
-    -------
-    The sorted indices of each client's instances, n disjoint arrays that together are 0 … N−1.
 
     Examples
     --------
@@ -251,17 +248,14 @@ def shard_partition(
     """Sort instances by label, cut them into n · shards pieces, and give each client `shards` of them at random.
 
     Pieces differ in size by at most one instance, so clients have (nearly) equally many. A client sees few labels: at
-    most 2 · shards if every label fills a piece [1]. Instances of one label are sorted at random.
+    most 2 · shards if every label fills a piece [1]. Instances of one label are sorted at random. Returns the sorted
+    indices of each client's instances.
 
     [1] B. McMahan et al. Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
 
     Parameters
     ----------
     labels : (N,), of any type that can be sorted; or a Dataset with `targets`, or a TensorDataset.
-
-    Returns
-    -------
-    The sorted indices of each client's instances, n disjoint arrays that together are 0 … N−1.
 
     Examples
     --------
@@ -285,16 +279,13 @@ def quantity_partition(
     """Split instances over clients of unequal size but equal distribution.
 
     Shares q ~ Dirichlet(α 1_n) are drawn, and the N instances go to the n clients at random, in numbers
-    ~ Multinomial(N, q). With small α few clients have most instances.
+    ~ Multinomial(N, q). With small α few clients have most instances. Returns the sorted indices of each client's
+    instances.
 
     Parameters
     ----------
     data : N, or anything of length N: labels, an array, a Dataset.
     min_per_client : raise ValueError if a client gets fewer instances; nothing is drawn again.
-
-    Returns
-    -------
-    The sorted indices of each client's instances, n disjoint arrays that together are 0 … N−1.
 
     Examples
     --------

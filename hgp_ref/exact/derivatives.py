@@ -24,7 +24,7 @@ from hgp_ref.backend import (
     to_host,
     unit_vectors,
 )
-from hgp_ref.problems.base import FullProblem, Problem, as_problem, optional
+from hgp_ref.problems.base import FullProblem, Problem, as_problem, check_point, optional
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array; a few of its size exist at once
 
@@ -98,10 +98,7 @@ def outer_gradients(problem: Problem, x: Array, lam: Array) -> tuple[np.ndarray,
 def enter(problem: Problem, x: Array, lam: Array, needs: Sequence[str]) -> FullProblem:
     """The problem with all members, after checks of its methods `needs`, x (n, d_x) and lam (n, d_λ)."""
     normal = as_problem(problem, needs)
-    validation.same_kind(x=x, lam=lam)
-    for name, a, d in (("x", x, normal.dim_x), ("lam", lam, normal.dim_lam)):
-        validation.shape(name, a, (normal.n_clients, d), f"(n, d_{name})", run_axes=False)
-        validation.finite(name, a)
+    check_point(normal, x, lam)
     return normal
 
 

@@ -178,7 +178,7 @@ POWER_STEPS = 10
 
 
 @dataclass(frozen=True)
-class Derivatives:
+class DenseDerivatives:
     """The derivatives of a problem at one point, in float64."""
 
     H: np.ndarray  # (n, d_x, d_x)
@@ -190,7 +190,7 @@ class Derivatives:
 class Changes:
     """Bounds on the rounding errors of the derivatives, from their values or from the problem's term sizes."""
 
-    def __init__(self, problem: Problem, x: Array, lam: Array, at: Derivatives) -> None:
+    def __init__(self, problem: Problem, x: Array, lam: Array, at: DenseDerivatives) -> None:
         eps = float(np.finfo(host_dtype(x)).eps)
         term_sizes = closed_form(problem, "term_sizes")
         self._skew = np.sum([np.abs(H - H.T) for H in at.H], axis=0)
@@ -214,7 +214,7 @@ class Changes:
 
 
 def error_estimate(
-    changes: Changes, at: Derivatives, system: HessianSum, w: Pair, w_exponent: int, residual: np.ndarray,
+    changes: Changes, at: DenseDerivatives, system: HessianSum, w: Pair, w_exponent: int, residual: np.ndarray,
     value: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
     """|value − d| as estimated above, (n, d_λ); w and the residual in units, `residual` in those of ∂_x f."""

@@ -33,7 +33,7 @@ from hgp_ref.exact.derivatives import (
 )
 from hgp_ref.exact.linear_systems import (
     Changes,
-    Derivatives,
+    DenseDerivatives,
     HessianSum,
     Pair,
     error_estimate,
@@ -100,7 +100,7 @@ def hypergradient(
     enter(problem, x, lam, ("outer_grad",))
     if method == "stacked":
         require_memory("the stacked system (n d_x, n d_x)", math.prod(x.shape), math.prod(x.shape))
-    at = Derivatives(hessians(problem, x, lam), jacobians(problem, x, lam), *outer_gradients(problem, x, lam))
+    at = DenseDerivatives(hessians(problem, x, lam), jacobians(problem, x, lam), *outer_gradients(problem, x, lam))
     require_positive_definite(at.H.mean(axis=0))
     system = HessianSum(at.H)
     b, b_exponent = scaled(at.f_x)

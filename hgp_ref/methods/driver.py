@@ -41,6 +41,7 @@ from hgp_ref.methods.tracking import innermost
 from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
 from hgp_ref.problems import Problem, as_problem
 from hgp_ref.problems.base import FullLinearization, FullProblem, separately
+from hgp_ref.problems.base import check_point as check_point  # also for `hgp_ref.planning`
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Described, Result
@@ -234,23 +235,16 @@ def hypergradient(
         method = Neumann(safe_step_size("eta", channel, derivatives.full(), f_x))
     point = fingerprint(problem, x, lam, outer, derivatives)
 
-    if resume is not None:
-        w, v, state = _read_resume(resume, method, mixer, point, f_x, f_lam)
-        r = f_x - derivatives.full().hvp(w)
-    elif w0 is not None:
-        w = mixer.average(_read_w0(w0, f_x))
-        Hw, Jw = derivatives.full().products(w)
-        r, v = f_x - Hw, f_lam - Jw
-    else:
-        w, r, v = array_namespace(f_x).zeros_like(f_x), f_x, f_lam
-    start = Start(r, w, mixer, derivatives, M)
-    state = method.init(start) if resume is None else method.resume(state, start)
+    earlier = None if resume is None else _read_resume(resume, method, mixer, point, f_x, f_lam)
+    start, v, state = _begin(method, mixer, derivatives, M, f_x, f_lam, w0, earlier)
     first = entry(state, "residual")
-    first = r if first is None else first
+    first = start.residual if first is None else first
     monitor = DivergenceMonitor(problem, x, lam, method, first, mixer, mini_batches=sampler is not None)
     deferred = full_jacobian and callback is None
-    run = Run(method, mixer, derivatives, monitor, state, w, v, f_lam, full_jacobian, deferred, tol, history, callback)
-    del f_x, outer, r, first, w, v, start, state  # the run releases what it no longer needs
+    run = Run(
+        method, mixer, derivatives, monitor, state, start.w, v, f_lam, full_jacobian, deferred, tol, history, callback
+    )
+    del f_x, outer, first, v, start, state, earlier  # the run releases what it no longer needs
 
     shown = bar(M, "hypergradient", True) if progress and channel.clients.start == 0 else None
     try:
@@ -282,6 +276,30 @@ def hypergradient(
         state=None if channel.in_flight or not is_data(run.state) else run.state,
         fingerprint=point,
     )
+
+
+def _begin(
+    method: Method,
+    mixer: Mixer,
+    derivatives: PointDerivatives,
+    iterations: int,
+    f_x: Array,
+    f_lam: Array,
+    w0: Array | None,
+    earlier: tuple[Array, Array, Any] | None,
+) -> tuple[Start, Array, Any]:
+    """What the method knows before its first step, v^(0), and the state: from 0, w0, or (w, v, state) of a run."""
+    if earlier is not None:
+        w, v, state = earlier
+        start = Start(f_x - derivatives.full().hvp(w), w, mixer, derivatives, iterations)
+        return start, v, method.resume(state, start)
+    w, r, v = array_namespace(f_x).zeros_like(f_x), f_x, f_lam
+    if w0 is not None:
+        w = mixer.average(_read_w0(w0, f_x))
+        Hw, Jw = derivatives.full().products(w)
+        r, v = f_x - Hw, f_lam - Jw
+    start = Start(r, w, mixer, derivatives, iterations)
+    return start, v, method.init(start)
 
 
 def _warn_of_tolerance(tol: float, iterations: int, residual_ratio: np.ndarray) -> None:
@@ -483,16 +501,6 @@ def map_arrays(function: Callable[[Array], Array], value: Any) -> Any:
 # Arguments ------------------------------------------------------------------------------------------------------------
 
 
-def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
-    """x (n, d_x) and lam (n, d_λ), checked, without graphs of automatic differentiation."""
-    validation.same_kind(x=x, lam=lam)
-    validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
-    validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
-    validation.finite("x", x)
-    validation.finite("lam", lam)
-    return detached(x), detached(lam)
-
-
 def _read_method(method: Method | None, eta: float | None, resume: Any) -> Method | None:
     """The requested method; None if the clients are to find η."""
     if method is None:
@@ -588,16 +596,9 @@ def _earlier(name: str, a: Array, like: Array) -> Array:
 
 def plot_estimate(est: Estimate, truth: Array | None = None, ax: Any = None) -> Any:
     """`Estimate.plot`."""
-    try:
-        import matplotlib.pyplot as plt
-        from matplotlib.axes import Axes
-    except ImportError as error:
-        raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
+    plt = validation.pyplot()
     distances = _distances(est, truth)  # before a figure is created, in case of an error
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
-    elif not isinstance(ax, Axes):
-        raise TypeError(f"ax must be axes of matplotlib or None, got {type(ax).__name__}")
+    ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")[1] if ax is None else validation.axes(ax)
     share = est.residual_norms / np.where(est.residual_norms[0] > 0, est.residual_norms[0], 1.0)
     for r, line in enumerate(_lines(share)):
         ax.plot(est.checkpoints, line, "o--", ms=3, lw=0.8, color=f"C{r}", alpha=0.6,

@@ -89,12 +89,10 @@ def fingerprint(
             with suppress(NotImplementedError):
                 arrays["inner gradient"] = problem.inner_grad(x, lam)
         if derivatives.sampled:
-            suffix, linearization = (
-                f" on {FEW} instances",
-                problem.linearize(x, lam, batch=_first_instances(problem, x)),
-            )
+            linearization = problem.linearize(x, lam, batch=_first_instances(problem, x))
+            suffix = f" on {FEW} instances"
         else:
-            suffix, linearization = "", derivatives.full()
+            linearization, suffix = derivatives.full(), ""
         arrays[f"hvp(u){suffix}"], arrays[f"cross(u){suffix}"] = linearization.products(u)
         rows = []
         for a in arrays.values():

@@ -125,9 +125,9 @@ class Mixer:
         """An entry of z (..., n, d) for each run: z with a run axis, else z without leading axes."""
         return z if self._runs else z[(*(0,) * (z.ndim - 2), ...)]
 
-    def _per_run(self, each: list[Any]) -> Any:
+    def _per_run(self, entries: list[Any]) -> Any:
         """A tuple with one entry per run, or the entry itself without a run axis."""
-        return tuple(each) if self._runs else each[0]
+        return tuple(entries) if self._runs else entries[0]
 
     def carry(self, ubar: Array) -> Array:
         """ū, or the sums ω ū if the averaging conserves sums: what the next iterate starts from."""

@@ -214,8 +214,8 @@ def check_balanced(omega: np.ndarray, steps: int, net: Network | str) -> None:
     off = float(np.abs(omega - 1.0).max(initial=0.0))
     if off > balance_tolerance(omega.shape[-1], steps):
         raise ValueError(
-            f"net: Gossip needs doubly-stochastic matrices, but the sum of a row of a product of {steps} matrices "
-            f"of {net} differs from 1 by {off:.2g}; use PushSum"
+            "net must have doubly stochastic matrices for Gossip, but the sum of a row of a product of "
+            f"{steps} matrices of {net} differs from 1 by {off:.2g}; use PushSum"
         )
 
 
@@ -302,7 +302,7 @@ def products(net: Network, step: int, steps: int, calls: int) -> tuple[np.ndarra
 
 
 def chunks(net: Network, step: int, steps: int, calls: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """(which calls, W of all their graphs): at most CHUNK_BYTES of W at a time, but at least one call."""
+    """Pairs of a slice of calls and W of all their graphs: at most CHUNK_BYTES of W, but at least one call."""
     most = max(1, CHUNK_BYTES // (8 * steps * net.n**2))
     for begin in range(0, calls, most):
         end = min(calls, begin + most)
@@ -346,7 +346,7 @@ class HostCalls(PreparedCalls):
         sent = 0
         for s in range(self._step + 1, self._step + self.steps + 1):
             out = empty_like(held) if free is None else free
-            messages, omega = mix(self.net, s, held, out, omega)
+            messages, omega = mix_step(self.net, s, held, out, omega)
             held, free = out, None if np.may_share_memory(held, z) else held
             sent += messages
         if self.weight_rule is WeightRule.NONE:
@@ -390,7 +390,7 @@ def weights_along(graphs: list[list[Csr]], omega: np.ndarray, weight_rule: Weigh
 
 
 class DeviceCalls(PreparedCalls):
-    """The same on any library, for `count` calls."""
+    """`count` stepping calls on any array library; what `HostCalls` does as it goes is prepared at the start."""
 
     steps: int
     weight_rule: WeightRule
@@ -480,7 +480,7 @@ class CudaCalls(PreparedCalls):
 
 
 class CudaSteps(CudaCalls):
-    """Stepping, one kernel launch per step."""
+    """Stepping calls on CuPy arrays, one kernel launch per step."""
 
     first = 0  # the graph of the first step; graphs repeat
 
@@ -512,7 +512,7 @@ class CudaSteps(CudaCalls):
 
 
 class CudaProducts(CudaCalls):
-    """Composed: the device multiplies the graphs that it has drawn. Products are in float64, as on the host."""
+    """Composed calls on CuPy arrays. The device multiplies the graphs that it has drawn, in float64 as on the host."""
 
     def _prepare(self, graphs: cuda.Rows, omega: Array) -> None:
         xp, P = array_namespace(self.like), self._products(graphs)
@@ -543,7 +543,7 @@ class CudaProducts(CudaCalls):
         return self._after[self.used - 1, ...]
 
 
-def mix(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
+def mix_step(net: Network, s: int, z: np.ndarray, out: np.ndarray, omega: np.ndarray) -> tuple[int, np.ndarray]:
     """out = W_s z; returns the number of messages and W_s ω.
 
     If all senders split equally, their lists of receivers are used as they are drawn, else rows with weights.
@@ -629,7 +629,7 @@ class Simulated(PreparedChannel):
         return calls
 
     def _device_sampler(self, z: Array, weight_rule: WeightRule) -> cuda.Sampler | None:
-        """Draws the graphs on the device of z; None if the host must draw them, or check the weights (NONE)."""
+        """What draws graphs on the device of z; None if the host must draw them, or check the weights (NONE)."""
         if is_numpy(z) or weight_rule is WeightRule.NONE or not cuda.applies(z):
             return None
         if self._sampler_of != device(z):
@@ -646,8 +646,8 @@ class Simulated(PreparedChannel):
     ) -> tuple[Any, ...]:
         """The arguments of `CudaCalls`, with graphs drawn on the device."""
         first, graphs = self.net._steps(self._step + 1, count * steps)
-        each = sampler.messages
-        messages = None if each is None else [steps * each] * count
+        per_step = sampler.messages
+        messages = None if per_step is None else [steps * per_step] * count
         return sampler.rows(first, graphs), self._omega, z, steps, weight_rule, divide, count, messages
 
     def _add_traffic(self, calls: PreparedCalls) -> None:

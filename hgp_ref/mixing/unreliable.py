@@ -161,6 +161,7 @@ class InFlightState:
         return InFlightState(InFlight.empty(), np.empty(0))
 
     def weights_alone(self) -> InFlightState:
+        """The same without the vectors."""
         return InFlightState(self.entries, self.omega)
 
     @property
@@ -169,6 +170,7 @@ class InFlightState:
         return self.rows is not None and self.omega.size > 0
 
     def rows_like(self, z: Array) -> Array:
+        """The vectors in flight, zeros if there are none; ValueError unless they have the run axes and columns of z."""
         if self.rows is None or not self.holds_rows:
             xp = array_namespace(z)
             return xp.zeros((*z.shape[:-2], self.omega.size, z.shape[-1]), dtype=z.dtype, device=device(z))
@@ -250,7 +252,7 @@ def _mix_weights(rows: list[Csr], remaining: Csr, omega: np.ndarray, n: int) -> 
 
 
 def _mix_on_host(rows: list[Csr], remaining: Csr, waiting: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same for rows of NumPy arrays (..., k, d); leading axes join the columns."""
+    """z after the steps, and the rows in flight, for NumPy arrays (..., k, d); leading axes join the columns."""
     n, k = z.shape[-2], waiting.shape[-2]
     shape = (*z.shape[:-2], -1, z.shape[-1])
     columns = int(np.prod(z.shape[:-2], dtype=np.int64)) * z.shape[-1]
@@ -270,7 +272,7 @@ def _mix_on_host(rows: list[Csr], remaining: Csr, waiting: np.ndarray, z: np.nda
 
 
 def _mix_on_device(rows: list[Csr], remaining: Csr, waiting: Array, z: Array) -> tuple[Array, Array]:
-    """The same on any library: take and add."""
+    """As `_mix_on_host`, on any array library: take and add."""
     xp = array_namespace(z)
     past = xp.concat([waiting, z], axis=-2) if waiting.shape[-2] else z
     for graph in rows:
@@ -280,7 +282,7 @@ def _mix_on_device(rows: list[Csr], remaining: Csr, waiting: Array, z: Array) ->
 
 
 def _mix_on_cuda(rows: list[Csr], remaining: Csr, waiting: Array, z: Array) -> tuple[Array, Array]:
-    """The same on CuPy, one kernel launch per step."""
+    """As `_mix_on_host`, on CuPy arrays: one kernel launch per step."""
     xp, n, k = array_namespace(z), z.shape[-2], waiting.shape[-2]
     lead, d = z.shape[:-2], z.shape[-1]
     past = xp.empty((*lead, k + (len(rows) + 1) * n, d), dtype=z.dtype, device=device(z))
@@ -322,7 +324,7 @@ class LateSteps(CudaSteps):
 
 
 class LateProducts(CudaProducts):
-    """The same, composed."""
+    """Composed calls on CuPy with nothing in flight before them; `late` finds what arrives when."""
 
     def __init__(self, late: Callable[[cuda.Rows], cuda.Rows], *arguments: Any) -> None:
         self._late = late
@@ -333,6 +335,7 @@ class LateProducts(CudaProducts):
 
 
 def _pull(graph: Csr, past: Array) -> Array:
+    """The product of a CSR matrix and past rows, on any array library."""
     xp, widths = array_namespace(past), np.diff(graph[0])
     width = int(widths.max(initial=0))
     if not width:

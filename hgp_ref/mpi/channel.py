@@ -127,8 +127,9 @@ class RankChannel(Channel):
 
     Parameters
     ----------
-    mode : "composed" composes the graphs of a call: faster for few clients, and equal to one process up to rounding,
-        since BLAS rounds differently for other numbers of columns. Otherwise channels step, bit for bit.
+    mode : "composed" multiplies the graphs of a call first. This is faster for few clients, and results equal those of
+        one process up to rounding, because BLAS rounds differently for other numbers of columns. In any other mode
+        ranks step through the graphs, and results are those of one process bit for bit.
 
     Examples
     --------
@@ -183,8 +184,8 @@ class RankChannel(Channel):
 
     def continue_weights(self, weights: Array) -> None:
         rows = np.ascontiguousarray(to_host(weights))
-        every = self.net.ranks.collect(rows, np.diff(self.net.starts), "mixing weights")
-        self.simulation.continue_weights(from_host(every, like=weights))
+        all_rows = self.net.ranks.collect(rows, np.diff(self.net.starts), "mixing weights")
+        self.simulation.continue_weights(from_host(all_rows, like=weights))
 
     def advance(self, graphs: int, weight_rule: WeightRule, like: Array) -> None:
         no_columns = from_host(np.empty((self.n, 0), host_dtype(like)), like=like)
@@ -218,9 +219,9 @@ class RankChannel(Channel):
     def max_consensus(self, values: np.ndarray, like: Array, max_rounds: int | None = None) -> np.ndarray:
         settings = {"columns": values.shape[1], "dtype": host_dtype(like), "max_rounds": max_rounds}
         self.check_same_on_all_ranks("maxima over clients", **settings)
-        every = self.net.ranks.collect(np.ascontiguousarray(values), np.diff(self.net.starts), "maxima over clients")
+        all_rows = self.net.ranks.collect(np.ascontiguousarray(values), np.diff(self.net.starts), "maxima over clients")
         before = self.simulation.traffic
-        top = self.simulation.max_consensus(every, like, max_rounds)
+        top = self.simulation.max_consensus(all_rows, like, max_rounds)
         self._sent += self.simulation.traffic - before
         return top
 
@@ -307,8 +308,8 @@ class RankChannel(Channel):
         parts = []
         for columns in column_blocks(rows.shape[-1], widest):
             block = np.ascontiguousarray(rows[..., columns])
-            every = self.net.ranks.collect(block, np.diff(self.net.starts), "a mean over clients")
-            parts.append(super().mean_over_clients(np.moveaxis(every, 0, -2)))
+            all_rows = self.net.ranks.collect(block, np.diff(self.net.starts), "a mean over clients")
+            parts.append(super().mean_over_clients(np.moveaxis(all_rows, 0, -2)))
         return from_host(np.concatenate(parts, axis=-1), like=a)
 
 

@@ -221,12 +221,12 @@ class Ranks:
         text = json.dumps({"call": what, **{name: _text(value) for name, value in settings.items()}}).encode()
         digest = np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), dtype=np.uint8)
         row = np.concatenate([digest, np.array([len(text)], dtype=np.int64).view(np.uint8)])
-        every = np.empty((self.size, row.size), dtype=np.uint8)
-        self.wait([self.comm.Iallgather(row, every)], what)
+        gathered = np.empty((self.size, row.size), dtype=np.uint8)
+        self.wait([self.comm.Iallgather(row, gathered)], what)
         self.count(collected=row.nbytes)
-        if (every[:, : digest.size] == digest).all():
+        if (gathered[:, : digest.size] == digest).all():
             return
-        counts = every[:, digest.size :].copy().view(np.int64)[:, 0]
+        counts = gathered[:, digest.size :].copy().view(np.int64)[:, 0]
         texts = self._concatenated(np.frombuffer(text, dtype=np.uint8), counts, what)
         ends = np.cumsum(counts)
         each = [json.loads(bytes(texts[end - count : end]).decode()) for end, count in zip(ends, counts, strict=True)]
@@ -247,22 +247,22 @@ class Ranks:
     def _concatenated(self, data: np.ndarray, counts: np.ndarray, what: str) -> np.ndarray:
         """The bytes of all ranks in order; rank q has counts[q] of them."""
         begins = np.cumsum(counts) - counts
-        every = np.empty(int(counts.sum()), dtype=np.uint8)
-        request = self.comm.Iallgatherv([data, self.MPI.BYTE], [every, (counts, begins), self.MPI.BYTE])
+        gathered = np.empty(int(counts.sum()), dtype=np.uint8)
+        request = self.comm.Iallgatherv([data, self.MPI.BYTE], [gathered, (counts, begins), self.MPI.BYTE])
         self.wait([request], what)
         self.count(collected=data.nbytes)
-        return every
+        return gathered
 
 
 def differences(settings: Sequence[Mapping[str, str]]) -> str:
     """Which settings differ between ranks, as text; settings[q] are those of rank q."""
     parts = []
-    if len({one["call"] for one in settings}) > 1:
-        settings = [{"call": one["call"]} for one in settings]  # the settings of different calls do not compare
-    for name in dict.fromkeys(name for one in settings for name in one):
+    if len({of_rank["call"] for of_rank in settings}) > 1:
+        settings = [{"call": of_rank["call"]} for of_rank in settings]  # settings of different calls do not compare
+    for name in dict.fromkeys(name for of_rank in settings for name in of_rank):
         values: dict[str, list[int]] = {}
-        for rank, one in enumerate(settings):
-            values.setdefault(one.get(name, "nothing"), []).append(rank)
+        for rank, of_rank in enumerate(settings):
+            values.setdefault(of_rank.get(name, "nothing"), []).append(rank)
         if len(values) > 1:
             parts.append(
                 f"{name}: " + ", ".join(f"{_cut(value)} on {_ranks(which)}" for value, which in values.items())
@@ -283,8 +283,8 @@ def _cut(value: str) -> str:
 
 
 def _ranks(which: Sequence[int]) -> str:
-    few = ", ".join(map(str, which[:5])) + (f" and {len(which) - 5} more" if len(which) > 5 else "")
-    return f"rank{'s' if len(which) > 1 else ''} {few}"
+    listed = ", ".join(map(str, which[:5])) + (f" and {len(which) - 5} more" if len(which) > 5 else "")
+    return f"rank{'s' if len(which) > 1 else ''} {listed}"
 
 
 # Ranks end together. An uncaught exception prints its traceback with the number of the rank and calls MPI_Abort, upon

@@ -16,6 +16,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, to_host
+from hgp_ref.mixing.averaging import check_network
 from hgp_ref.mixing.channel import connect
 from hgp_ref.mpi import communicator
 from hgp_ref.mpi.communicator import MPITraffic, Ranks, ranks_of
@@ -107,8 +108,7 @@ def spread(
     >>> hgp.mpi.gather(fit.x, net).shape
     (6, 4)
     """
-    if not isinstance(net, Network):
-        raise TypeError(f"net must be a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
+    check_network(net)
     if isinstance(net, DistributedNetwork):
         raise TypeError(f"net must be a network that is not distributed yet, got {net!r}")
     if connect.dispatch(type(net)) not in (connect.dispatch(Network), connect.dispatch(Unreliable)):
@@ -180,5 +180,5 @@ def gather(a: Array, net: Network, axis: int | None = None) -> Array:
     if not isinstance(net, DistributedNetwork):
         return a
     held = np.moveaxis(to_host(a), axis, 0)
-    every = net.ranks.collect(np.ascontiguousarray(held), np.diff(net.starts), "hgp.mpi.gather")
-    return from_host(np.ascontiguousarray(np.moveaxis(every, 0, axis)), like=a)
+    all_rows = net.ranks.collect(np.ascontiguousarray(held), np.diff(net.starts), "hgp.mpi.gather")
+    return from_host(np.ascontiguousarray(np.moveaxis(all_rows, 0, axis)), like=a)

@@ -192,7 +192,7 @@ class Network(ABC):
         return self._offset + validation.integer("s", s, 1, MAX_STEP - self._offset)
 
     def _steps(self, first: int, count: int) -> tuple[int, int]:
-        """The same for the steps first, …, first + count − 1: where they begin, and their number."""
+        """Where the steps first, …, first + count − 1 begin in the original network, and their number."""
         first = self._offset + validation.integer("first", first, 1, MAX_STEP - self._offset)
         return first, validation.integer("count", count, 0, MAX_STEP - first + 1)
 

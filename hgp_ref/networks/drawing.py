@@ -28,11 +28,7 @@ CURVE = 0.16  # of the two directions of a pair
 
 def plot(net: Network, step: Any, ax: Any, layout: Any) -> Any:
     """`Network.plot`."""
-    try:
-        import matplotlib.pyplot as plt
-        from matplotlib.axes import Axes
-    except ImportError as error:
-        raise ImportError("plot needs matplotlib: pip install 'hgp_ref[figures]'") from error
+    plt = validation.pyplot()
     several = isinstance(step, Sequence | np.ndarray) and not isinstance(step, str) and getattr(step, "ndim", 1) > 0
     steps = [validation.integer("step", s) for s in (step if several else [step])]
     for s in steps:
@@ -51,15 +47,12 @@ def plot(net: Network, step: Any, ax: Any, layout: Any) -> Any:
             unused.set_axis_off()
         axes = list(panels[: len(steps)])
     else:
-        axes = list(np.ravel(np.array(ax, dtype=object)))
-        for one in axes:
-            if not isinstance(one, Axes):
-                raise TypeError(f"ax must be axes of matplotlib or None, got {type(one).__name__}")
+        axes = [validation.axes(one) for one in np.ravel(np.array(ax, dtype=object))]
         if len(axes) != len(steps):
             raise ValueError(f"ax must be {len(steps)} axes, one for each step, got {len(axes)}")
-    for one, s, graph in zip(axes, steps, graphs, strict=True):
-        _panel(one, net, positions, box, *graph)
-        one.set_title(f"step {s}", fontsize=11, color=LINE)
+    for panel, s, graph in zip(axes, steps, graphs, strict=True):
+        _panel(panel, net, positions, box, *graph)
+        panel.set_title(f"step {s}", fontsize=11, color=LINE)
     return axes if several else axes[0]
 
 

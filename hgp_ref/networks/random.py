@@ -50,7 +50,7 @@ class BernoulliNetwork(Network):
         low, span = self._low_and_span
         rule = (self._symmetric, self._rate_stream, *self._key)
         last = allocate(self, (1, self.n, self.n), np.uint32)[0]
-        graphs.rates(*(np.uint64(low), np.uint64(span), *rule, last))
+        graphs.rates(np.uint64(low), np.uint64(span), *rule, last)
         return last
 
     @property
@@ -91,7 +91,7 @@ class BernoulliNetwork(Network):
         """(count, n, n) booleans of steps first .. first + count - 1."""
         first, count = self._steps(first, count)
         out = allocate(self, (count, self.n, self.n), np.bool_)
-        graphs.adjacencies(*(*self._rule, first, out.view(np.uint8)))
+        graphs.adjacencies(*self._rule, first, out.view(np.uint8))
         return out
 
     def mixing_matrices(self, first: int, count: int) -> np.ndarray:
@@ -108,7 +108,7 @@ class BernoulliNetwork(Network):
         if self.n > kernels.CLIENTS:
             return None
         out, messages = allocate(self, (calls, self.n, self.n)), np.empty(calls, dtype=np.int64)
-        kernels.products(*(*self._rule, first, steps, out, messages))
+        kernels.products(*self._rule, first, steps, out, messages)
         return out, messages
 
     def device_sampler(self) -> BernoulliEdges | None:
@@ -126,7 +126,7 @@ class BernoulliNetwork(Network):
 
     def out_neighbours(self, s: int, sender: int) -> np.ndarray:
         s, j = self._step(s), self._client("sender", sender)
-        return np.flatnonzero(graphs.neighbours(*(*self._rule, s, j)))
+        return np.flatnonzero(graphs.neighbours(*self._rule, s, j))
 
     def union(self, first: int, count: int) -> Edges:
         first, count = self._steps(first, validation.integer("count", count, 0, validation.LONGEST))

@@ -24,7 +24,7 @@ Gradients = tuple[list[np.ndarray], np.ndarray | None]  # d_p and δ'
 
 
 def fuse(layers: Sequence[Layer]) -> list[Layer]:
-    """The same map with Linear [ReLU] and Conv2d [ReLU] [MaxPool2d] as one layer each; other layers unchanged.
+    """Combine Linear [ReLU] and Conv2d [ReLU] [MaxPool2d] into one layer each; other layers are unchanged.
 
     A subclass of these is not fused, since it may compute something else.
     """

@@ -639,10 +639,33 @@ class Portable(OnDevice):
     """A problem that holds arrays of one library; `_xp` is its namespace, which pickling leaves out."""
 
     _xp: Namespace
+    n_clients: int
+    clients: np.ndarray
 
     @abstractmethod
     def _like(self) -> Array:
         """An array of the problem's library, device and dtype."""
+
+    @abstractmethod
+    def _with(self, change: Callable[[Array], Array], clients: slice | np.ndarray | None = None) -> Any:
+        """A copy with `change` applied to every array; if there are `clients`, it selects their rows."""
+
+    def restrict(self, clients: Clients) -> Any:
+        """The same problem for some of its clients, a slice or indices; d_λ does not change."""
+        which = client_indices(clients, self.n_clients)
+        part = self._with(take_rows(which), which)
+        part.clients = self.clients[which]
+        part.n_clients = len(part.clients)
+        return part
+
+    def to(self, target: Any, dtype: Any = None, device: Any = None) -> Any:
+        """The same problem in another library (its name, or one of its arrays), and optionally another dtype.
+
+        `device` chooses the device of a library given by its name, as in `hgp.backend.get_backend`.
+        """
+        other = self._with(array_mover(target, dtype, device))
+        other._xp = array_namespace(other._like())
+        return other
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_xp"}
@@ -682,6 +705,16 @@ def check_argument(name: str, a: Array, like: Array, shape: Shape, meaning: str)
 
 def _class_of(a: object) -> str:
     return f"{type(a).__module__}.{type(a).__name__}"
+
+
+def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
+    """x (n, d_x) and lam (n, d_λ), checked, without graphs of automatic differentiation."""
+    validation.same_kind(x=x, lam=lam)
+    validation.shape("x", x, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
+    validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
+    validation.finite("x", x)
+    validation.finite("lam", lam)
+    return detached(x), detached(lam)
 
 
 def check_batch(batch: Array, like: Array, n: int) -> Shape:

@@ -295,22 +295,12 @@ class BatchSampler:
         return self.problem.prepare_batches(self._draw(m, count), like=self.like)
 
     def _draw(self, m: int, count: int) -> np.ndarray:
-        """(count, streams, [runs,] n, b)."""
-        drawn = [
-            [
-                sample_batches(
-                    self.counts,
-                    self.size,
-                    seed,
-                    self.first + m,
-                    count,
-                    stream,
-                    self.replace,
-                    clients=self.problem.clients,
-                )
-                for seed in self.seeds
-            ]
-            for stream in range(self.streams)
-        ]
+        """Batches m .. m + count − 1 of each stream, drawn on the host.  # (count, streams, [runs,] n, b)"""
+        clients, first = self.problem.clients, self.first + m
+
+        def draw(seed: int, stream: int) -> np.ndarray:
+            return sample_batches(self.counts, self.size, seed, first, count, stream, self.replace, clients=clients)
+
+        drawn = [[draw(seed, stream) for seed in self.seeds] for stream in range(self.streams)]
         batches = np.moveaxis(np.asarray(drawn), 2, 0)  # (count, streams, runs, n, b)
         return batches if self.runs else batches[:, :, 0]

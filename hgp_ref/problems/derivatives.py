@@ -20,7 +20,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, host_dtype, to_host
-from hgp_ref.problems.base import FullProblem, Problem, as_problem, optional
+from hgp_ref.problems.base import FullProblem, Problem, as_problem, check_point, optional
 from hgp_ref.results import Result
 from hgp_ref.validation import Integer, Seed, checked
 
@@ -119,10 +119,7 @@ def check_derivatives(problem: Problem, x: Array, lam: Array, *, directions: int
     (True, 'inner_grad', 'differences of inner_cost along x')
     """
     full = as_problem(problem)
-    validation.same_kind(x=x, lam=lam)
-    for name, a, shape in (("x", x, (full.n_clients, full.dim_x)), ("lam", lam, (full.n_clients, full.dim_lam))):
-        validation.shape(name, a, shape, f"(n_clients, dim_{name})", run_axes=False)
-        validation.finite(name, a)
+    check_point(full, x, lam)
     return _Checks(full, x, lam, directions, seed).run()
 
 
@@ -334,9 +331,9 @@ class _Checks(_Calls):
             batched_results = self._inner(x, self.lam, u, batch) | ({} if batched else self._outer(x, self.lam))
             loop = []
             for r in range(2):
-                one = self._inner(x[r], self.lam, u[r], None if batch is None else batch[r])
-                loop.append(one | ({} if batched else self._outer(x[r], self.lam)))
-            expected = {name: np.stack([one[name] for one in loop]) for name in batched_results}
+                of_run = self._inner(x[r], self.lam, u[r], None if batch is None else batch[r])
+                loop.append(of_run | ({} if batched else self._outer(x[r], self.lam)))
+            expected = {name: np.stack([of_run[name] for of_run in loop]) for name in batched_results}
             both = (np.concatenate(list(part.values()), axis=-1) for part in (batched_results, expected))
             left, right = (np.moveaxis(part, 1, 0).reshape(part.shape[1], -1) for part in both)
             return left, right, 0.0, 0.0

@@ -32,15 +32,11 @@ from hgp_ref.backend import (
 )
 from hgp_ref.philox import BATCHES, key
 from hgp_ref.problems.base import (
-    Clients,
     FullProblem,
     Portable,
     Shape,
-    array_mover,
-    client_indices,
     matmul_runs,
     optional,
-    take_rows,
 )
 from hgp_ref.problems.losses import Loss
 from hgp_ref.problems.sparse import SparseRows, is_sparse, read_sparse
@@ -327,28 +323,13 @@ class InstanceProblem(Portable):
         """Validation instances of each client, on the host.  # (n,)"""
         return self._val.counts.copy()
 
-    def restrict(self, clients: Clients) -> Any:
-        """The same problem for some of its clients, a slice or indices; d_λ does not change."""
-        which = client_indices(clients, self.n_clients)
-        part = self._with(lambda instances: instances.restrict(which, take_rows(which)))
-        part.clients = self.clients[which]
-        part.n_clients = len(part.clients)
-        return part
+    def _with(self, change: Callable[[Array], Array], clients: slice | np.ndarray | None = None) -> Any:
+        def changed(instances: Instances) -> Instances:
+            return instances.to(change) if clients is None else instances.restrict(clients, change)
 
-    def to(self, target: Any, dtype: Any = None, device: Any = None) -> Any:
-        """The same problem in another library (its name, or one of its arrays), and optionally another dtype.
-
-        `device` chooses the device of a library given by its name, as in `hgp.backend.get_backend`.
-        """
-        move = array_mover(target, dtype, device)
-        return self._with(lambda instances: instances.to(move))
-
-    def _with(self, change: Callable[[Instances], Instances]) -> Any:
-        """A copy with other data."""
         other = copy.copy(self)
-        other._train = change(self._train)
-        other._val = other._train if self._val is self._train else change(self._val)
-        other._xp = array_namespace(other._like())
+        other._train = changed(self._train)
+        other._val = other._train if self._val is self._train else changed(self._val)
         return other
 
 

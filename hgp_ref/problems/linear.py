@@ -467,7 +467,7 @@ class LinearLinearization:
     def _strategies(self) -> list[Strategy]:
         """Groups of clients with the function u ↦ H_i u_i for each."""
         view = self.view
-        dense, large = self._suits
+        dense, large = self._applicable
         if view.rows is None:
             return [(None, self._by_hessian(None) if dense else self._through(view, one_pass=large))]
         strategies: list[Strategy] = []
@@ -481,8 +481,11 @@ class LinearLinearization:
         return strategies
 
     @cached_property
-    def _suits(self) -> tuple[Any, Any]:
-        """Whether a client uses its Hessian, and whether it uses one pass; booleans if all have equally many rows."""
+    def _applicable(self) -> tuple[Any, Any]:
+        """Whether products go through a client's Hessian, and whether they take one pass over its data.
+
+        (n,) booleans each, or one boolean if all clients have equally many rows.
+        """
         view = self.view
         rows: Any = view.mean.shape[-1] if view.rows is None else view.rows
         features = self._problem._train.all.features
@@ -493,14 +496,14 @@ class LinearLinearization:
 
     @cached_property
     def _hessian_of_all(self) -> Array | None:
-        """The Hessians if all clients use them, else None.  # (..., n, d_x, d_x)"""
-        dense = self._suits[0]
+        """The Hessians if the products of all clients go through them, else None.  # (..., n, d_x, d_x)"""
+        dense = self._applicable[0]
         return self._hessian() if (dense if self.view.rows is None else dense.all()) else None
 
     @cached_property
     def _shared_logits(self) -> bool:
         """Whether hvp and cross both need X_i u_i, for all clients."""
-        return self._problem._cross_needs_logits and not any(np.any(suits) for suits in self._suits)
+        return self._problem._cross_needs_logits and not any(np.any(clients) for clients in self._applicable)
 
     def _by_hessian(self, clients: np.ndarray | None) -> Callable[[Array], Array]:
         """Products with the Hessians of all or of some clients."""

@@ -66,7 +66,7 @@ def loss_errors(loss: Loss, a: Array, L: Array, targets: Array, unit: float, *, 
     """The errors at logits a (..., N, C) known to u L, with `unit` ≥ u."""
     kind = np.finfo(host_dtype(a))
     floor = 2 * float(kind.smallest_normal) / float(kind.eps)  # in units of u: what exp may flush to zero
-    kinds = {BinaryLoss: _binary_errors, SquaredLoss: _squared_errors}
+    kinds: dict[type, Callable[..., LossErrors]] = {BinaryLoss: _binary_errors, SquaredLoss: _squared_errors}
     return kinds.get(type(loss), _softmax_errors)(loss, a, L, targets, unit, floor, xp)
 
 

@@ -111,7 +111,7 @@ def _dense_norms(features: Any, root: np.ndarray, power: float) -> Iterator[floa
 
 
 def _sparse_norms(features: SparseRows, root: np.ndarray, power: float) -> Iterator[float]:
-    """The same for sparse features, client by client."""
+    """As `_dense_norms` for sparse features, client by client."""
     features, lengths = features.on_host(), features.norms()
     for i in range(len(root)):
         X = features.of_client(i)

@@ -22,10 +22,23 @@ from hgp_ref.backend import Array, Namespace, device
 SKEW = 1 / (6 * math.sqrt(3))  # largest third central moment of a variable with range 1
 
 
-class BinaryLoss:
-    """Binary cross-entropy of one logit; targets are the signs s = 2y − 1."""
+class OneLogit:
+    """What losses of one logit share. `curvature` is l'' of every instance times its weight."""
 
     logits = 1
+
+    def select_curvature(self, unweighted: Array, pick: Callable[[Array], Array], weights: Array) -> Array:
+        """The curvature of some instances from that of all with weights 1; `pick` selects their entries."""
+        return weights[..., None] * pick(unweighted)
+
+    def curvature_product(self, curvature: Array, b: Array, *, xp: Namespace) -> Array:
+        """weights_k (∂²l_k/∂a²) b_k.  # (..., N, C)"""
+        return curvature * b
+
+
+class BinaryLoss(OneLogit):
+    """Binary cross-entropy of one logit; targets are the signs s = 2y − 1."""
+
     n_classes: int | None = 2
     c2, c3 = 0.25, SKEW
     cuda_curvature, cuda_slope = 0, 1  # kinds of the kernel `weigh_logits`
@@ -46,14 +59,6 @@ class BinaryLoss:
         """What `curvature_product` needs of the point; weights (..., N) multiply each instance."""
         e = xp.exp(-xp.abs(a))
         return weights[..., None] * (e / ((1 + e) * (1 + e)))
-
-    def select_curvature(self, unweighted: Array, pick: Callable[[Array], Array], weights: Array) -> Array:
-        """The curvature of some instances from that of all with weights 1; `pick` selects their entries."""
-        return weights[..., None] * pick(unweighted)
-
-    def curvature_product(self, curvature: Array, b: Array, *, xp: Namespace) -> Array:
-        """weights_k (∂²l_k/∂a²) b_k.  # (..., N, C)"""
-        return curvature * b
 
     def blocks(self, a: Array, *, xp: Namespace) -> Array:
         """∂²l/∂a² as matrices.  # (..., N, C, C)"""
@@ -111,10 +116,9 @@ class SoftmaxLoss:
         return identity * xp.sum(products, axis=-1, keepdims=True) - products
 
 
-class SquaredLoss:
+class SquaredLoss(OneLogit):
     """Half the squared residual of one prediction, with the methods of `BinaryLoss`; targets are any numbers."""
 
-    logits = 1
     n_classes: int | None = None
     c2, c3 = 1.0, 0.0
     cuda_curvature, cuda_slope = 0, 2
@@ -131,12 +135,6 @@ class SquaredLoss:
 
     def curvature(self, a: Array, weights: Array, *, xp: Namespace) -> Array:
         return weights[..., None] * xp.ones_like(a)
-
-    def select_curvature(self, unweighted: Array, pick: Callable[[Array], Array], weights: Array) -> Array:
-        return weights[..., None] * pick(unweighted)
-
-    def curvature_product(self, curvature: Array, b: Array, *, xp: Namespace) -> Array:
-        return curvature * b
 
     def blocks(self, a: Array, *, xp: Namespace) -> Array:
         return xp.ones_like(a)[..., None]

@@ -50,8 +50,8 @@ def neural_sizes(problem: NeuralProblem, x: Array, lam: Array, lam_roundings: in
     inner = SizedCost(problem, problem.cost, problem._train, unit, x, lam, lam_roundings)
     outer = SizedCost(problem, problem.outer, problem._val, unit, x, lam, lam_roundings)
     xp, x_sized, lam_sized = inner.xp, inner.xp.exact(x), inner.xp.rounded(lam, lam_roundings)
-    g, g_x = inner.total(Block.cost), inner.total(Block.gradient)
-    f, f_x, f_lam = outer.total(Block.cost), outer.total(Block.gradient), outer.total(Block.along_lam)
+    g, g_x = inner.total(SizedBlock.cost), inner.total(SizedBlock.gradient)
+    f, f_x, f_lam = outer.total(SizedBlock.cost), outer.total(SizedBlock.gradient), outer.total(SizedBlock.along_lam)
 
     def hvp(u: Array) -> Array:
         check_argument("u", u, x, tuple(x.shape), "n_clients, dim_x")
@@ -95,9 +95,9 @@ class SizedCost:
         instance = problem.model.floats_per_instance(temporary=True) * host_dtype(x).itemsize * COPIES
         self._block_size = max(1, BLOCK_BYTES // instance)
         self._store = instance * int(instances.counts.sum()) <= STORED_BYTES
-        self._stored: list[Block] = []
+        self._stored: list[SizedBlock] = []
 
-    def total(self, quantity: Callable[[Block], Sized]) -> Sized:
+    def total(self, quantity: Callable[[SizedBlock], Sized]) -> Sized:
         """The sum over blocks of `quantity`, for all clients."""
         rows: list[Sized] = []
         last: slice | None = None
@@ -111,7 +111,7 @@ class SizedCost:
         self.unit.blocks, self.unit.rounded = 1, 0.0
         return self.xp.concat(rows, axis=0)
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[SizedBlock]:
         if self._stored:
             yield from self._stored
             return
@@ -120,7 +120,7 @@ class SizedCost:
             n, N = part.images.shape[:2]
             width = max(1, self._block_size // n)
             for start in range(0, N, width):
-                block = Block(self, part, slice(start, min(start + width, N)), math.ceil(N / width))
+                block = SizedBlock(self, part, slice(start, min(start + width, N)), math.ceil(N / width))
                 if self._store:
                     blocks.append(block)
                 yield block
@@ -136,7 +136,7 @@ class SizedView:
     index: Array
 
 
-class Block:
+class SizedBlock:
     """A block of instances of some clients with their tape; one of `count` blocks of these clients."""
 
     def __init__(self, owner: SizedCost, part: Part, instances: slice, count: int) -> None:
@@ -168,7 +168,7 @@ class Block:
         unit = self._owner.unit
         unit.blocks, unit.lengths, unit.rounded = self._count, self._lengths, self._rounded
 
-    def evaluate(self, quantity: Callable[[Block], Sized]) -> Sized:
+    def evaluate(self, quantity: Callable[[SizedBlock], Sized]) -> Sized:
         """`quantity` of this block."""
         self._set_unit()
         return self._owner.unit.safe(quantity(self))

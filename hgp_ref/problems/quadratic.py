@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -19,16 +18,12 @@ from hgp_ref import rounding, validation
 from hgp_ref.backend import Array, Namespace, detached, host_dtype, to_host
 from hgp_ref.problems import lipschitz as constants
 from hgp_ref.problems.base import (
-    Clients,
     FullProblem,
     Portable,
-    array_mover,
     check_argument,
-    client_indices,
     expand,
     matvec,
     run_axes,
-    take_rows,
 )
 from hgp_ref.problems.instances import digest
 from hgp_ref.problems.lipschitz import Lipschitz
@@ -178,25 +173,7 @@ class Quadratic(Portable, FullProblem):
         """SHA-256 of all arrays and settings, which checkpoints compare."""
         return digest(self, self._A, self._b, self._C, self._t, self._Q, self._D, self._mu)
 
-    def restrict(self, clients: Clients) -> Quadratic:
-        """The same problem for some of its clients, a slice or indices."""
-        which = client_indices(clients, self.n_clients)
-        part = self._with(take_rows(which))
-        part.clients = self.clients[which]
-        part.n_clients = len(part.clients)
-        return part
-
-    def to(self, target: Any, dtype: Any = None, device: Any = None) -> Quadratic:
-        """The same problem in another library (its name, or one of its arrays), and optionally another dtype.
-
-        `device` chooses the device of a library given by its name, as in `hgp.backend.get_backend`.
-        """
-        other = self._with(array_mover(target, dtype, device))
-        other._xp = validation.same_kind(A=other._A)
-        return other
-
-    def _with(self, change: Callable[[Array], Array]) -> Quadratic:
-        """A copy with `change` applied to every array."""
+    def _with(self, change: Callable[[Array], Array], clients: slice | np.ndarray | None = None) -> Quadratic:
         changed = copy.copy(self)
         for name in ("_A", "_b", "_C", "_t", "_Q", "_D"):
             if getattr(self, name) is not None:

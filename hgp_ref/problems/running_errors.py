@@ -182,19 +182,19 @@ class Sized:
     def __rtruediv__(self, other: Any) -> Sized:
         return self.convert(other) / self
 
-    def __gt__(self, other: Any) -> Choice:
+    def __gt__(self, other: Any) -> SizedBooleans:
         return self._compare(other, operator.gt)
 
-    def __ge__(self, other: Any) -> Choice:
+    def __ge__(self, other: Any) -> SizedBooleans:
         return self._compare(other, operator.ge)
 
-    def __le__(self, other: Any) -> Choice:
+    def __le__(self, other: Any) -> SizedBooleans:
         return self._compare(other, operator.le)
 
-    def _compare(self, other: Any, holds: Callable[[Array, Array], Array]) -> Choice:
+    def _compare(self, other: Any, holds: Callable[[Array, Array], Array]) -> SizedBooleans:
         b = self.convert(other)
         margin = 2 * self.unit.gamma * (self.error + b.error)
-        return Choice(holds(self.v, b.v), (self.xp.abs(self.v - b.v) <= margin) & (margin > 0))
+        return SizedBooleans(holds(self.v, b.v), (self.xp.abs(self.v - b.v) <= margin) & (margin > 0))
 
 
 class Magnitude(Sized):
@@ -208,24 +208,24 @@ class Magnitude(Sized):
         return self
 
 
-class Choice:
+class SizedBooleans:
     """Booleans v, and where rounding may have decided them."""
 
     def __init__(self, v: Array, unsure: Array) -> None:
         self.v, self.unsure = v, unsure
 
-    def __or__(self, other: Array) -> Choice:
-        return Choice(self.v | other, self.unsure)
+    def __or__(self, other: Array) -> SizedBooleans:
+        return SizedBooleans(self.v | other, self.unsure)
 
 
-class Number:
-    """Integers v that were selected by a Choice, and where it was unsure."""
+class SizedIntegers:
+    """Integers v that were selected by `SizedBooleans`, and where these were unsure."""
 
     def __init__(self, v: Array, unsure: Array) -> None:
         self.v, self.unsure = v, unsure
 
-    def __eq__(self, k: object) -> Choice:  # type: ignore[override]
-        return Choice(self.v == k, self.unsure)
+    def __eq__(self, k: object) -> SizedBooleans:  # type: ignore[override]
+        return SizedBooleans(self.v == k, self.unsure)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -300,14 +300,16 @@ class SizedNamespace:
 
     def zeros_like(self, a: Any, *, dtype: Any = None) -> Any:
         zeros = self._xp.zeros_like(a.v, dtype=dtype)
-        return self.exact(zeros) if dtype is None else Number(zeros, self._xp.zeros_like(a.v, dtype=self._xp.bool))
+        return (
+            self.exact(zeros) if dtype is None else SizedIntegers(zeros, self._xp.zeros_like(a.v, dtype=self._xp.bool))
+        )
 
     def ones_like(self, a: Sized) -> Sized:
         return self.exact(self._xp.ones_like(a.v))
 
     def full_like(self, a: Any, value: float) -> Any:
         full = self._xp.full_like(a.v, value)
-        return Number(full, self._xp.zeros_like(a.unsure)) if isinstance(a, Number) else self.exact(full)
+        return SizedIntegers(full, self._xp.zeros_like(a.unsure)) if isinstance(a, SizedIntegers) else self.exact(full)
 
     def arange(self, stop: int, *, dtype: Any, device: Any) -> Array:
         return self._xp.arange(stop, device=device)  # default integers: 64 bits may be disabled
@@ -322,11 +324,11 @@ class SizedNamespace:
 
     def where(self, chosen: Any, a: Any, b: Any) -> Any:
         xp = self._xp
-        sure = not isinstance(chosen, Choice)
+        sure = not isinstance(chosen, SizedBooleans)
         v = chosen if sure else chosen.v
-        if isinstance(a, Number):
+        if isinstance(a, SizedIntegers):
             unsure = xp.where(v, a.unsure, b.unsure)
-            return Number(xp.where(v, a.v, b.v), unsure if sure else unsure | chosen.unsure)
+            return SizedIntegers(xp.where(v, a.v, b.v), unsure if sure else unsure | chosen.unsure)
         e = None if a.e is None and b.e is None else xp.where(v, a.error, b.error)
         if not sure:
             if isinstance(a, Magnitude) or isinstance(b, Magnitude):  # the same bound, linear in both

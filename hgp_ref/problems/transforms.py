@@ -133,34 +133,43 @@ class Transformed(FullProblem):
         return self._with_inner(move(target, dtype) if device is None else move(target, dtype, device))
 
 
-class ScaledLinearization:
-    """The second derivatives a H_i and b J_i of a linearization; None stands for 1."""
+class TransformedLinearization:
+    """The second derivatives a H_i + μI and b J_i, from H_i and J_i of a linearization; None leaves a part out."""
 
-    def __init__(self, inner: FullLinearization, a: Array | None, b: Array) -> None:
-        self._inner, self._a, self._b = inner, a, b
+    def __init__(
+        self, inner: FullLinearization, a: Array | None = None, b: Array | None = None, mu: float | None = None
+    ) -> None:
+        self._inner, self._a, self._b, self._mu = inner, a, b, mu
 
     def hvp(self, u: Array) -> Array:
-        """a H_i u_i.  # (n, d_x)"""
-        return self._inner.hvp(u) if self._a is None else self._a * self._inner.hvp(u)
+        """a H_i u_i + μ u_i.  # (n, d_x)"""
+        return self._hvp(self._inner.hvp(u), u)
 
     def cross(self, u: Array) -> Array:
         """b ⊙ J_i u_i.  # (n, d_λ)"""
-        return self._b * self._inner.cross(u)
+        return self._cross(self._inner.cross(u))
 
     def products(self, u: Array) -> tuple[Array, Array]:
         """hvp(u) and cross(u)."""
         Hu, Ju = self._inner.products(u)
-        return Hu if self._a is None else self._a * Hu, self._b * Ju
+        return self._hvp(Hu, u), self._cross(Ju)
 
-    def separately(self) -> ScaledLinearization:
+    def _hvp(self, Hu: Array, u: Array) -> Array:
+        Hu = Hu if self._a is None else self._a * Hu
+        return Hu if self._mu is None else Hu + self._mu * u
+
+    def _cross(self, Ju: Array) -> Array:
+        return Ju if self._b is None else self._b * Ju
+
+    def separately(self) -> TransformedLinearization:
         """The same point, with one product for each entry of the run axes of u."""
-        return ScaledLinearization(separately(self._inner), self._a, self._b)
+        return TransformedLinearization(separately(self._inner), self._a, self._b, self._mu)
 
     @property
     def on(self) -> Any:
         """The function batch ↦ the same point on a mini-batch, or None if the inner linearization has none."""
         on = optional(self._inner, "on")
-        return None if on is None else lambda batch: ScaledLinearization(on(batch), self._a, self._b)
+        return None if on is None else lambda batch: TransformedLinearization(on(batch), self._a, self._b, self._mu)
 
 
 # ------------------------------------------------------------------------------------------ change of variables
@@ -197,9 +206,9 @@ class Reparametrised(Transformed):
         f_x, f_lam = self._inner.outer_grad(x, self._phi(x, lam))
         return f_x, self._slope(lam) * f_lam
 
-    def linearize(self, x: Array, lam: Array, batch: Any = None) -> ScaledLinearization:
+    def linearize(self, x: Array, lam: Array, batch: Any = None) -> TransformedLinearization:
         """∂²_x g_i and diag(φ'(θ_i)) ∂²_{xλ} g_i."""
-        return ScaledLinearization(self._inner.linearize(x, self._phi(x, lam), batch), None, self._slope(lam))
+        return TransformedLinearization(self._inner.linearize(x, self._phi(x, lam), batch), b=self._slope(lam))
 
     @property
     def hessian(self) -> Any:
@@ -342,10 +351,10 @@ class WeightedClients(Transformed):
         """c_i ∂_x g_i.  # (n, d_x)"""
         return self._weights(x) * self._inner.inner_grad(x, lam, batch)
 
-    def linearize(self, x: Array, lam: Array, batch: Any = None) -> ScaledLinearization:
+    def linearize(self, x: Array, lam: Array, batch: Any = None) -> TransformedLinearization:
         """c_i ∂²_x g_i and c_i ∂²_{xλ} g_i."""
         c = self._weights(x)
-        return ScaledLinearization(self._inner.linearize(x, lam, batch), c, c)
+        return TransformedLinearization(self._inner.linearize(x, lam, batch), c, c)
 
     def restrict(self, clients: Clients) -> WeightedClients:
         """The same problem for some of its clients, a slice or indices."""
@@ -437,9 +446,9 @@ class Damped(Transformed):
         """The function (x, lam) ↦ upper bounds on the norms of J_i, or None."""
         return self._inner.jacobian_norms
 
-    def linearize(self, x: Array, lam: Array, batch: Any = None) -> DampedLinearization:
+    def linearize(self, x: Array, lam: Array, batch: Any = None) -> TransformedLinearization:
         """H_i + μI and J_i."""
-        return DampedLinearization(self._inner.linearize(x, lam, batch), self.mu)
+        return TransformedLinearization(self._inner.linearize(x, lam, batch), mu=self.mu)
 
     @property
     def hessian(self) -> Any:
@@ -468,36 +477,6 @@ def modified_curvature(problem: object) -> tuple[float, str]:
         mu += problem.mu if isinstance(problem, Damped) else 0.0
         problem = problem._inner.wrapped
     return mu, optional(problem, "curvature") if optional(problem, "curvature") in CURVATURES else "hessian"
-
-
-class DampedLinearization:
-    """The second derivatives H_i + μI and J_i of a linearization."""
-
-    def __init__(self, inner: FullLinearization, mu: float) -> None:
-        self._inner, self._mu = inner, mu
-
-    def hvp(self, u: Array) -> Array:
-        """H_i u_i + μ u_i.  # (n, d_x)"""
-        return self._inner.hvp(u) + self._mu * u
-
-    def cross(self, u: Array) -> Array:
-        """J_i u_i.  # (n, d_λ)"""
-        return self._inner.cross(u)
-
-    def products(self, u: Array) -> tuple[Array, Array]:
-        """hvp(u) and cross(u)."""
-        Hu, Ju = self._inner.products(u)
-        return Hu + self._mu * u, Ju
-
-    def separately(self) -> DampedLinearization:
-        """The same point, with one product for each entry of the run axes of u."""
-        return DampedLinearization(separately(self._inner), self._mu)
-
-    @property
-    def on(self) -> Any:
-        """The function batch ↦ the same point on a mini-batch, or None if the inner linearization has none."""
-        on = optional(self._inner, "on")
-        return None if on is None else lambda batch: DampedLinearization(on(batch), self._mu)
 
 
 # ------------------------------------------------------------------------------------------------ Newton's step

@@ -1,4 +1,4 @@
-"""`train`, and stochastic gradient push, which solves the inner problem over directed networks.
+"""`train`, and stochastic gradient push (SGP), which solves the inner problem over directed networks.
 
 A client's own step with weight decay c, momentum m and proximal weight μ towards an anchor a is
 
@@ -177,10 +177,10 @@ def train(
     problem : client costs; see `hgp_ref.problems.Problem`.
     lam : (n, d_λ), or (runs, n, d_λ) to train for several λ at once.
     net : the network; for `LocalRounds`, an averaging.
-    method : `hgp.training.SGP(...)` or `hgp.training.LocalRounds(...)`.
+    method : `hgp.training.NewtonTracking(...)`, `SGP(...)` or `LocalRounds(...)`.
     x0 : (n, d_x), zeros by default.
-    tol : stop once ‖mean_i ∂g_i(x̄)‖ on full batches has fallen to this fraction of its value at the start. It is
-        measured every 32 steps, by an observer of all clients.
+    tol : stop once ‖mean_i ∂g_i(x̄)‖ on full batches has fallen to this fraction of its value at the start. An observer
+        of all clients measures it, for `SGP` every 32 steps.
     callback : called as callback(step, z) after each step; a true result stops the training.
 
     Examples
@@ -259,15 +259,14 @@ class SGP(TrainingMethod):
         channel.check_client_ids(problem.clients)
         settings = {"method": without_function(self), "tol": tol, "callback": callback is not None}
         channel.check_same_on_all_ranks("hgp.train", **settings, dim_lam=problem.dim_lam)
-        lr = find_rate(problem, lam, z, channel, self.weight_decay) if self.lr is None else self.lr
-        rates = Rates(self.steps, lr, self.milestones, self.decay)
-        if callable(lr):
-            channel.check_same_on_all_ranks("hgp.train", rates=rates.sample())
+        rates = read_rates(self, self.steps, problem, lam, z, channel, self.weight_decay)
         gradient = LocalGradient(problem, lam, self.momentum, self.weight_decay)
         sampler = None if batches is None else BatchSampler(problem, batches, self.steps, lam, runs=several)
-        loop = TrainingLoop(mixer, GradientStep(gradient, rates, sampler), TrainingMonitor(gradient, z, mixer),
-        self.steps,
-                            self.variant == "nedic", CHECK_EVERY, tol, TOLERANCE_EVERY, callback)  # fmt: skip
+        update, monitor = GradientStep(gradient, rates, sampler), TrainingMonitor(gradient, z, mixer)
+        average_first = self.variant == "nedic"
+        loop = TrainingLoop(
+            mixer, update, monitor, self.steps, average_first, CHECK_EVERY, tol, TOLERANCE_EVERY, callback
+        )
         return loop.fit(z, "sgp" if progress else None, self)
 
 
@@ -301,11 +300,22 @@ def sgp(
     return train(problem, lam, net, method, x0=x0, tol=tol, callback=callback, progress=progress)
 
 
-def find_rate(problem: FullProblem, lam: Array, x: Array, channel: Channel, added: float) -> float:
-    """1 / (L + added), with L the largest |eigenvalue| of a client's Hessian at x, in any run; sent over the channel.
+def read_rates(
+    method: Any, steps: int, problem: FullProblem, lam: Array, x: Array, channel: Channel, added: float
+) -> Rates:
+    """The learning rates of `steps` steps of a method, found by the clients if its `lr` is None.
 
-    `added` is what weight decay and a proximal term add to the eigenvalues.
+    `added` is what weight decay and a proximal term add to the eigenvalues of Hessians.
     """
+    lr = find_rate(problem, lam, x, channel, added) if method.lr is None else method.lr
+    rates = Rates(steps, lr, method.milestones, method.decay)
+    if callable(lr):
+        channel.check_same_on_all_ranks("hgp.train", rates=rates.sample())
+    return rates
+
+
+def find_rate(problem: FullProblem, lam: Array, x: Array, channel: Channel, added: float) -> float:
+    """1 / (L + added), with L the largest |eigenvalue| of a client's Hessian at x, in any run; it counts as traffic."""
     if not callable(optional(problem.wrapped, "linearize")):
         raise ValueError("lr must be given for a problem without `linearize`: it follows from products with Hessians")
     points = zip(x.reshape(-1, *x.shape[-2:]), lam.reshape(-1, *lam.shape[-2:]), strict=True)

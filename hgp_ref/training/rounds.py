@@ -41,7 +41,7 @@ from hgp_ref.training.gradient_push import (
     TrainingLoop,
     TrainingMethod,
     TrainingMonitor,
-    find_rate,
+    read_rates,
     read_settings,
     read_start,
     train,
@@ -117,13 +117,10 @@ class LocalRounds(TrainingMethod):
         gradient = LocalGradient(problem, lam, self.momentum, self.weight_decay, self.prox)
         mixer = open_weighted(net, z, self.rounds, self.weights, running=True)
         channel = mixer.mixer.channel
+        channel.check_client_ids(problem.clients)
         settings = replace(without_function(self), weights=None)  # each rank has those of its own clients
         channel.check_same_on_all_ranks("hgp.train", method=settings, tol=tol, callback=callback is not None)
-        added = self.weight_decay + self.prox
-        lr = find_rate(problem, lam, z, channel, added) if self.lr is None else self.lr
-        rates = Rates(self.rounds, lr, self.milestones, self.decay)
-        if callable(lr):
-            channel.check_same_on_all_ranks("hgp.train", rates=rates.sample())
+        rates = read_rates(self, self.rounds, problem, lam, z, channel, self.weight_decay + self.prox)
         batches = read_batches(self.batches)
         steps = Epochs(problem, None, 0, lam)
         if batches is not None:

@@ -244,7 +244,7 @@ def test_gossip_still_checks_its_matrices(lib):
     z = lib.asarray(np.ones((40, 2)))
     assert_same(hgp.Gossip(NETWORKS["static"], 3).apply(z[:6, :]), np.ones((6, 2)), lib)
     for mode in ("stepping", "composed"):
-        with pytest.raises(ValueError, match="doubly-stochastic"):
+        with pytest.raises(ValueError, match="doubly stochastic"):
             connect(NETWORKS["directed"], mode).mix(z, 2, WeightRule.NONE)
 
 

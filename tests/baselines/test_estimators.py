@@ -11,7 +11,7 @@ from baselines import loops
 from baselines.loops import lazy_ring
 from hgp_ref import exact
 from hgp_ref.baselines import at_point
-from hgp_ref.baselines.estimators import Auxiliary, HessianGossip, LocalSeries, Point, RandomTerm
+from hgp_ref.baselines.estimators import Auxiliary, BilevelPoint, HessianGossip, LocalSeries, RandomTerm
 from hgp_ref.baselines.rules import CORRECTED, Consensus, Diffusion, Tracking
 from hgp_ref.mixing import ServerAverage, run_round, start_averaging
 from hgp_ref.problems import as_problem
@@ -36,7 +36,7 @@ def history(problem, x, lam, estimator, M, avg=None):
     """v after each of M iterations, the last state, and the traffic."""
     avg = hgp.Gossip(RING, 1) if avg is None else avg
     mixer = start_averaging([avg], problem.n_clients, x, M)
-    point = Point(as_problem(problem), x, lam)
+    point = BilevelPoint(as_problem(problem), x, lam)
     state, values = estimator.init(point), []
     for _ in range(M):
         (state,) = run_round(mixer, estimator.iterate(state, point))

@@ -25,7 +25,8 @@ MUTATIONS = [
      "return self.centralised"),
     ("certificates/point.py", "self.g_bar - products", "self.g_bar - 0.9 * products"),
     ("certificates/residuals.py", "else point.beta_inverse * size", "else point.beta * size"),
-    ("certificates/residuals.py", "apart = distances + distance", "apart = 0 * distances + distance"),
+    ("certificates/residuals.py", "apart = distances + distance",  # by an observer of all clients
+     "apart = distance + (0 if largest is None else 1) * distances"),
     ("certificates/residuals.py", "gradient = rounding.norm(rounding.mean(gradients)) * point.slack + hidden",
      "gradient = 0.0"),
     ("certificates/residuals.py", "np.abs(w - centre) + half_width", "np.abs(w - centre)"),
@@ -33,7 +34,8 @@ MUTATIONS = [
     ("certificates/residuals.py", "norms(y_r.max_abs)", "0 * norms(y_r.max_abs)"),
     ("certificates/residuals.py", "np.maximum(np.abs(high - middle)", "np.minimum(np.abs(high - middle)"),
     ("certificates/residuals.py", "c4(point.beta, r_at_centre, from_centre", "c4(point.beta, 0.0, from_centre"),
-    ("certificates/residuals.py", "apart = x_distances + distance", "apart = x_distances"),
+    ("certificates/residuals.py", "apart = distances + distance",  # by the clients
+     "apart = distances + (distance if largest is None else 0)"),
     # over links that lose and delay: the ends of boxes swapped, or only one of them looked at
     ("certificates/residuals.py", "y_w.high, -y_w.low, norms(y_r.max_abs)",
      "y_w.low, -y_w.high, norms(y_r.max_abs)"),

@@ -147,7 +147,7 @@ def test_dtype_is_preserved(mode):
         (lambda net: hgp.PushSum(net, 2, debias="never"), ValueError, "debias must be .*, got 'never'"),
         (lambda net: hgp.PushSum(net, 2, mode="fast"), ValueError, "mode must be .*, got 'fast'"),
         (lambda net: hgp.PushSum(np.eye(3), 2), TypeError, "net must be a network"),
-        (lambda net: hgp.Gossip(net, 2), ValueError, "doubly-stochastic.*use PushSum"),
+        (lambda net: hgp.Gossip(net, 2), ValueError, "doubly stochastic.*use PushSum"),
         (lambda net: hgp.ExactAverage(0), ValueError, "n must be an integer >= 1, got 0"),
         (
             lambda net: hgp.PushSum(net, 2).apply(np.ones((4, 2))),

@@ -66,7 +66,7 @@ def test_graphs_that_are_not_balanced_are_refused_when_they_come(mode):
     channel = Simulated(hgp.networks.Schedule([even, odd]), mode)
     z = np.ones((3, 2))
     channel.average(z, 1, WeightRule.NONE)
-    with pytest.raises(ValueError, match="doubly-stochastic.*differs from 1 by 0.5; use PushSum"):
+    with pytest.raises(ValueError, match="doubly stochastic.*differs from 1 by 0.5; use PushSum"):
         channel.average(z, 1, WeightRule.NONE)
 
 
@@ -77,13 +77,13 @@ def test_errors_of_prepared_calls_are_raised_when_these_are_made(mode):
     channel, z = Simulated(hgp.networks.Schedule([np.full((3, 3), 1 / 3)] * 9 + [odd]), mode), np.ones((3, 2))
     for _ in range(9):
         assert_close(channel.average(z, 1, WeightRule.NONE), z, RTOL)
-    with pytest.raises(ValueError, match="doubly-stochastic.*differs from 1 by 0.5; use PushSum"):
+    with pytest.raises(ValueError, match="doubly stochastic.*differs from 1 by 0.5; use PushSum"):
         channel.average(z, 1, WeightRule.NONE)
     assert channel.step == 9 and channel.traffic.rounds == 9
 
 
 def test_gossip_allows_rounding_and_nothing_more():
-    """Rows that miss 1 by 1e-9 are no rounding of a doubly-stochastic matrix of three clients."""
+    """Rows that miss 1 by 1e-9 are no rounding of a doubly stochastic matrix of three clients."""
     off = np.full((3, 3), 1 / 3)
     off[0] += [1e-9, 0.0, 0.0]
     off[1] -= [1e-9, 0.0, 0.0]

@@ -129,6 +129,10 @@ def settings():
         "problem must hold the clients of its rank",
         lambda: average_of(problem.restrict(differ(k, others)), x, lam, net),
     )
+    refuses(
+        "problem must hold the clients of its rank",
+        lambda: hgp.training.local_rounds(problem.restrict(differ(k, others)), lam[k], hgp.PushSum(net, 2), rounds=2),
+    )
     first = slice(0, rows)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

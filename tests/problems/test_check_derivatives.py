@@ -281,7 +281,7 @@ def test_points_of_other_libraries(library):
 
 def test_bad_arguments():
     problem, x, lam = ridge()
-    with pytest.raises(ValueError, match=r"x must have shape \(5, 4\) = \(n_clients, dim_x\), got \(2, 5, 4\)"):
+    with pytest.raises(ValueError, match=r"x must have shape \(5, 4\) = \(n, d_x\), got \(2, 5, 4\)"):
         check_derivatives(problem, np.stack([x, x]), lam)
     with pytest.raises(ValueError, match="lam must not contain NaN"):
         check_derivatives(problem, x, lam * np.nan)

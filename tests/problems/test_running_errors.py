@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hgp_ref.backend import array_namespace
-from hgp_ref.problems.running_errors import Choice, Magnitude, Number, Sized, SizedNamespace, Unit
+from hgp_ref.problems.running_errors import Magnitude, Sized, SizedBooleans, SizedIntegers, SizedNamespace, Unit
 
 DTYPES = [np.float32, np.float64]
 
@@ -131,8 +131,12 @@ def test_a_choice_that_rounding_may_have_made_allows_for_both():
     which = sized.where(
         dead, sized.full_like(sized.zeros_like(a, dtype=xp.int32), 2), sized.zeros_like(a, dtype=xp.int32)
     )
-    assert isinstance(which, Number) and which.v.tolist() == [0, 0, 2] and which.unsure.tolist() == [True, False, False]
-    sure = Choice(np.ones(3, bool), np.zeros(3, bool)) | np.zeros(3, bool)
+    assert (
+        isinstance(which, SizedIntegers)
+        and which.v.tolist() == [0, 0, 2]
+        and which.unsure.tolist() == [True, False, False]
+    )
+    sure = SizedBooleans(np.ones(3, bool), np.zeros(3, bool)) | np.zeros(3, bool)
     again = sized.where(sure, sized.full_like(which, 1), which)
     assert not np.any(again.unsure), "a later winner that is certain"
     assert np.all((which == 2).v == [False, False, True]) and np.all((which == 2).unsure == which.unsure)
