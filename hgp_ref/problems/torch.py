@@ -674,6 +674,7 @@ class TorchModuleProblem(TorchCosts):
 
     def _mapped_costs(self, name: str, x: Array, lam: Array, data: TorchInstances) -> Array:
         """The cost `name` of the clients of `data`, by one call of vmap.  # (n,)"""
+        import torch
         from torch.func import vmap
 
         def cost(x: Array, lam: Array, X: Array, y: Array, weight: Array) -> Array:
@@ -691,14 +692,20 @@ class TorchModuleProblem(TorchCosts):
 
         try:
             costs = vmap(cost)(x, lam, data.X, data.y, self._weight(name, lam, data, x))
-        except RuntimeError as error:
+        except (RuntimeError, IndexError) as error:
             if self.module.training and any(reason in str(error) for reason in ("random", "in-place", "in place")):
                 raise RuntimeError(
                     f"module must be in evaluation mode, {type(self.module).__name__} draws random numbers or changes "
                     "its buffers in training mode (dropout, running statistics), which one call for all clients "
                     f"cannot do; use module.eval() ({error})"
                 ) from error
-            raise
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            (X, y) = (f"{tuple(a.shape[1:])} {a.dtype}" for a in (data.X, data.y))
+            raise RuntimeError(
+                f"{name}: module and loss must take the inputs and labels of a client, got inputs {X}, labels {y} and "
+                f"this error: {error}"
+            ) from error
         self._check_separable(name, x, lam, data)
         return costs
 
