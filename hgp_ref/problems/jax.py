@@ -129,6 +129,13 @@ class JaxProblem(ClientCosts):
         """The point; all linearizations share the compiled products."""
         return JaxLinearization(self, x, lam, self._rows(x, lam, batch))
 
+    def _check(self, x: Array, lam: Array, batch: Array | None = None) -> None:
+        import jax
+
+        super()._check(x, lam, batch)
+        if not isinstance(x, jax.Array):
+            validation.wrong_type("x", x, "an array of JAX like the costs")
+
     def _rows(self, x: Array, lam: Array, batch: Array | None) -> Any:
         """The batch as an array (n, b) for vmap, or as a list of each client's indices without padding."""
         self._check(x, lam, batch)

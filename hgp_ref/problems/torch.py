@@ -160,9 +160,8 @@ class ClientCosts:
     def __init__(self, inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int,
                  counts: Sequence[int] | np.ndarray | None = None, curvature: str = "hessian") -> None:  # fmt: skip
         self.curvature = validation.choice("curvature", curvature, CURVATURES)
-        for name, cost in (("inner_cost", inner_cost), ("outer_cost", outer_cost)):
-            if not callable(cost):
-                raise TypeError(f"{name} must be a function, got {type(cost).__name__}")
+        validation.check_signature("inner_cost", inner_cost, "i", "x", "lam", "batch")
+        validation.check_signature("outer_cost", outer_cost, "i", "x", "lam")
         self.n_clients = validation.integer("n_clients", n_clients)
         self.dim_x, self.dim_lam = validation.integer("dim_x", dim_x), validation.integer("dim_lam", dim_lam)
         check_memory(
@@ -379,6 +378,13 @@ class TorchCosts(ClientCosts):
     def _composites(self, x: Array, lam: Array, batch: Array | None) -> Iterator[Factors]:
         """All clients in order, with their outputs, losses and penalties as functions."""
         raise NotImplementedError
+
+    def _check(self, x: Array, lam: Array, batch: Array | None = None) -> None:
+        import torch
+
+        super()._check(x, lam, batch)
+        if not isinstance(x, torch.Tensor):
+            validation.wrong_type("x", x, "a tensor of PyTorch like the costs")
 
     def _costs(self, name: str, x: Array, lam: Array, batch: Array | None = None) -> Array:
         import torch
