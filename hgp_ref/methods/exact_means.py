@@ -6,6 +6,7 @@ Push-Sum's averages differ between clients, which conjugate gradients do not tol
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -104,7 +105,7 @@ class ConjugateGradient(Method):
         r = state.r - alpha * s
         first = state.m == 0 and self.precondition and p.shape[-1] <= DENSE
         if first:
-            check_memory("preconditioners of all outer costs", r.size * r.shape[-1])
+            check_memory("preconditioners of all outer costs", math.prod(r.shape) * r.shape[-1])
             delta = SHIFT * ratio(dot(s - Hp0, s - Hp0), dot(p0, p0)) ** 0.5
             inverse = shifted_inverse(derivatives.hessians()[root, ...], delta)
         z = r if inverse is None else xp.matmul(r, inverse)
