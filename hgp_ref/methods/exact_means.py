@@ -171,7 +171,7 @@ class DirectSolve(Method):
             check_symmetric_matrices(hessians, state.local, channel)
             H = xp.reshape(hessians, (-1, d * d))
             triangle = xp.take(H, from_host(rows * d + columns, like=H), axis=-1)
-            vectors = xp.reshape(xp.moveaxis(state.local, -2, 0), (len(H), -1))  # of all outer costs
+            vectors = xp.reshape(xp.moveaxis(state.local, -2, 0), (H.shape[0], -1))  # of all outer costs
             sums = channel.to_root(xp.concat([triangle, vectors], axis=-1))[0, :]
             entries = triangle.shape[-1]
             mean = xp.reshape(xp.take(sums[:entries], from_host(place.ravel(), like=H), axis=-1), (d, d))

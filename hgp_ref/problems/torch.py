@@ -160,8 +160,8 @@ class ClientCosts:
     def __init__(self, inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int,
                  counts: Sequence[int] | np.ndarray | None = None, curvature: str = "hessian") -> None:  # fmt: skip
         self.curvature = validation.choice("curvature", curvature, CURVATURES)
-        validation.check_signature("inner_cost", inner_cost, "i", "x", "lam", "batch")
-        validation.check_signature("outer_cost", outer_cost, "i", "x", "lam")
+        validation.function("inner_cost", inner_cost)
+        validation.function("outer_cost", outer_cost)
         self.n_clients = validation.integer("n_clients", n_clients)
         self.dim_x, self.dim_lam = validation.integer("dim_x", dim_x), validation.integer("dim_lam", dim_lam)
         check_memory(
@@ -203,8 +203,10 @@ class ClientCosts:
         return scalar_cost(name, number, self._inner(number, x, lam, None if batch is None else batch[i]))
 
 
-def require_composite(inner_cost: Cost, curvature: str) -> None:
-    """TypeError if Gauss–Newton products are asked for, but the cost is one function."""
+def check_costs(inner_cost: Cost, outer_cost: Cost, curvature: str) -> None:
+    """TypeError unless both can be called as costs of one client, and have the parts that the curvature needs."""
+    validation.check_signature("inner_cost", inner_cost, "i", "x", "lam", "batch")
+    validation.check_signature("outer_cost", outer_cost, "i", "x", "lam")
     if curvature == "gauss-newton" and not isinstance(inner_cost, Composite):
         raise TypeError(
             "inner_cost must be a hgp.problems.Composite(outputs, loss) for curvature='gauss-newton', got "
@@ -517,7 +519,7 @@ class TorchProblem(TorchCosts):
 
     def __init__(self, inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
                  counts: Sequence[int] | np.ndarray | None = None, curvature: str = "hessian") -> None:  # fmt: skip
-        require_composite(inner_cost, curvature)
+        check_costs(inner_cost, outer_cost, curvature)
         super().__init__(inner_cost, outer_cost, n_clients, dim_x, dim_lam, counts, curvature)
 
     def _composites(self, x: Array, lam: Array, batch: Array | None) -> Iterator[Factors]:
