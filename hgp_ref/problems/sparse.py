@@ -137,12 +137,12 @@ def is_sparse(X: Any) -> bool:
 
 
 def sparse_of_a_device(part: Any) -> str:
-    """What `part` is if it is a sparse matrix of PyTorch or CuPy, else ""."""
+    """What `part` is if it is a sparse matrix of another library than SciPy, else ""."""
     layout = str(getattr(part, "layout", ""))
     if layout.startswith("torch.sparse"):
         return f"a tensor of layout {layout}"
     kind = type(part)
-    return f"{kind.__module__}.{kind.__name__}" if kind.__module__.startswith("cupyx.scipy.sparse") else ""
+    return f"{kind.__module__}.{kind.__name__}" if ".sparse" in kind.__module__ else ""
 
 
 def read_sparse(name: str, X: Any) -> tuple[SparseRows, np.ndarray]:
