@@ -119,6 +119,16 @@ def function(name: str, value: Any) -> Any:
     return value
 
 
+def check_signature(name: str, value: Any, *arguments: str, **keywords: str) -> None:
+    """TypeError unless the function `value` can be called with these arguments and keywords."""
+    function(name, value)
+    call = f"{name}({', '.join([*arguments, *(f'{key}=' for key in keywords)])})"
+    try:
+        inspect.signature(value).bind(*arguments, **keywords)
+    except (TypeError, ValueError) as error:  # ValueError: a built-in function without a signature
+        raise TypeError(f"{name} must be a function that can be called as {call}, got {value!r}: {error}") from error
+
+
 def instance(name: str, value: object, cls: type) -> None:
     """TypeError unless `value` is an instance of `cls`."""
     if not isinstance(value, cls):
@@ -410,12 +420,18 @@ class Boolean(Rule):
 
 
 class Function(Rule):
-    """Anything that can be called."""
+    """A function that can be called with these arguments; without any, anything that can be called."""
 
-    accepted = (math.sqrt,)
+    accepted = (lambda *arguments: None,)
     refused = (None, 1, "x", [], np.ones(2))
 
-    check = staticmethod(function)
+    def __init__(self, *arguments: str) -> None:
+        self.arguments = arguments
+
+    def check(self, name: str, value: Any) -> Any:
+        if self.arguments:
+            check_signature(name, value, *self.arguments)
+        return function(name, value)
 
 
 class FilePath(Rule):

@@ -33,7 +33,8 @@ path = hgp.bilevel.optimise(
 print(f"cost {path.outer_cost[0]:.3f} → {path.outer_cost[-1]:.3f}; {path.traffic.rounds} rounds; {path.stopped}")
 
 # %%
-# The cost after each outer step, and the final rates: one row per client, one column per coordinate.
+# The cost after each outer step, and the final rates: one row per client, one column per coordinate. ``path.plot()``
+# draws the costs and the entries of λ without further code.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(6, 2.8))
 left.plot(path.outer_cost)

@@ -2,8 +2,8 @@
 Standard networks
 =================
 
-Rings, stars, tori, hypercubes and exponential graphs, and graphs of networkx. What they look like, how fast they
-average, and how long that takes over real links.
+Rings, stars, tori, hypercubes, exponential and complete graphs, and graphs of networkx. What they look like, how fast
+they average, and how long that takes over real links.
 """
 
 import matplotlib.pyplot as plt

@@ -187,5 +187,5 @@ def _difference(saved: np.ndarray, now: np.ndarray) -> str:
         size = max(np.abs(before).max(), np.abs(after).max())
         if not np.abs(before - after).max() <= SAME * size:
             k = int(np.abs(before - after).argmax())
-            return f"{name} at its x and λ is {before[k]!r} for client {k}, but that of this problem is {after[k]!r}"
+            return f"{name} at its x and λ is {before[k]} for client {k}, but that of this problem is {after[k]}"
     return ""

@@ -23,7 +23,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.backend import Array, all_finite, array_namespace, detached, host_float64, to_host
-from hgp_ref.bilevel.settings import Estimator, FunctionEstimator, Monitor, Trainer, check_signature, copied
+from hgp_ref.bilevel.settings import Estimator, FunctionEstimator, Monitor, Trainer, copied
 from hgp_ref.bilevel.trajectory import LoopState, OuterStep
 from hgp_ref.bilevel.updates import Update
 from hgp_ref.errors import DivergenceError
@@ -210,9 +210,9 @@ def check_start(problem: FullProblem, lam: Array, x0: Array | None) -> Array:
 
 def check_functions(project: object, callback: object) -> None:
     if project is not None:
-        check_signature("project", project, "lam")
+        validation.check_signature("project", project, "lam")
     if callback is not None:
-        check_signature("callback", callback, "k", "lam", "x", "outer_cost")
+        validation.check_signature("callback", callback, "k", "lam", "x", "outer_cost")
 
 
 def apply_projection(project: Callable[[Array], Array], lam: Array) -> Array:

@@ -6,7 +6,6 @@ are checked.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,17 +23,7 @@ from hgp_ref.problems.base import FullProblem
 from hgp_ref.problems.batches import read_batches
 from hgp_ref.training import TrainingMethod
 from hgp_ref.training import train as run_training
-from hgp_ref.validation import Boolean, Function, Integer, Optional, Positive, checked
-
-
-def check_signature(name: str, function: object, *arguments: str, **keywords: str) -> None:
-    """TypeError unless `function` can be called with these arguments and keywords."""
-    validation.function(name, function)
-    call = f"{name}({', '.join([*arguments, *(f'{key}=' for key in keywords)])})"
-    try:
-        inspect.signature(function).bind(*arguments, **keywords)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:  # ValueError: a built-in function without a signature
-        raise TypeError(f"{name} must be a function that can be called as {call}, got {function!r}: {error}") from error
+from hgp_ref.validation import Boolean, Function, Integer, Optional, Positive, check_signature, checked
 
 
 def check_training(name: str, method: object) -> None:

@@ -141,7 +141,11 @@ class Estimate(Result):
 
 
 @checked(
-    iterations=Count(), tol=Optional(Positive()), history=Boolean(), callback=Optional(Function()), progress=Boolean()
+    iterations=Count(),
+    tol=Optional(Positive()),
+    history=Boolean(),
+    callback=Optional(Function("m", "v")),
+    progress=Boolean(),
 )
 def hypergradient(
     problem: Problem,

@@ -6,6 +6,7 @@ Push-Sum's averages differ between clients, which conjugate gradients do not tol
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from hgp_ref.methods.base import Derivatives, Method, Start
 from hgp_ref.methods.curvature import check_symmetric_matrices, check_symmetric_products, first_run
 from hgp_ref.mixing import Mixer, TreeChannel
 from hgp_ref.results import Result
-from hgp_ref.validation import Boolean, checked
+from hgp_ref.validation import Boolean, check_memory, checked
 
 DENSE = 1000  # largest d_x for which a client forms its Hessian
 SHIFT = 0.3  # δ of the root's preconditioner, in multiples of ‖(H̄ − H_0)p‖/‖p‖
@@ -99,19 +100,20 @@ class ConjugateGradient(Method):
             p_next = r + ratio(rho_next, rho) * p
             return state.scale * (alpha * p), replace(state, r=r, p=p_next, rho=rho_next, m=state.m + 1)
         root = channel.tree(p).root
-        s, Hp0, p0 = channel.to_root(Hp), Hp[root : root + 1, :], p[root : root + 1, :]
+        s, Hp0, p0 = channel.to_root(Hp), Hp[..., root : root + 1, :], p[..., root : root + 1, :]
         alpha = ratio(rho, positive(dot(p0, s), rho, p0, s, Hp0))
         r = state.r - alpha * s
         first = state.m == 0 and self.precondition and p.shape[-1] <= DENSE
         if first:
+            check_memory("preconditioners of all outer costs", math.prod(r.shape) * r.shape[-1])
             delta = SHIFT * ratio(dot(s - Hp0, s - Hp0), dot(p0, p0)) ** 0.5
             inverse = shifted_inverse(derivatives.hessians()[root, ...], delta)
         z = r if inverse is None else xp.matmul(r, inverse)
         rho_next = dot(r, z)
         p_next = z if first else z + ratio(rho_next, rho) * p0
         sent = channel.from_root(xp.concat([p_next, state.scale * alpha], axis=-1))
-        state = ConjugateGradientState(r, sent[:, :-1], rho_next, state.scale, inverse, state.m + 1)
-        return sent[:, -1:] * p, state
+        state = ConjugateGradientState(r, sent[..., :-1], rho_next, state.scale, inverse, state.m + 1)
+        return sent[..., -1:] * p, state
 
     def __repr__(self) -> str:
         return f"ConjugateGradient({'' if self.precondition else 'precondition=False'})"
@@ -169,14 +171,16 @@ class DirectSolve(Method):
             check_symmetric_matrices(hessians, state.local, channel)
             H = xp.reshape(hessians, (-1, d * d))
             triangle = xp.take(H, from_host(rows * d + columns, like=H), axis=-1)
-            sums = channel.to_root(xp.concat([triangle, state.local], axis=-1))
-            mean = xp.reshape(xp.take(sums[0, :-d], from_host(place.ravel(), like=H), axis=-1), (d, d))
-            r = sums[:, -d:]
+            vectors = xp.reshape(xp.moveaxis(state.local, -2, 0), (H.shape[0], -1))  # of all outer costs
+            sums = channel.to_root(xp.concat([triangle, vectors], axis=-1))[0, :]
+            entries = triangle.shape[-1]
+            mean = xp.reshape(xp.take(sums[:entries], from_host(place.ravel(), like=H), axis=-1), (d, d))
+            r = xp.reshape(sums[entries:], (*state.local.shape[:-2], 1, d))
             check_definite(mean)
         else:
             r = channel.to_root(state.local)
         p = channel.from_root(xp.matrix_transpose(xp.linalg.solve(mean, xp.matrix_transpose(r))))
-        r_next = r - xp.matmul(p[:1, :], mean) + xp.zeros_like(p)
+        r_next = r - xp.matmul(p[..., :1, :], mean) + xp.zeros_like(p)
         return p, DirectSolveState(state.local - derivatives.hvp(p), r_next, mean)
 
     def __repr__(self) -> str:
@@ -191,11 +195,6 @@ def check_exact(method: Method, mixer: Mixer, derivatives: Derivatives) -> None:
                 f"{type(method).__name__} needs exact means (TreeAverage, ExactAverage, ServerAverage), got "
                 f"{averaging!r}; use Tracking or Chebyshev there"
             )
-    if mixer.channel.together and isinstance(mixer.channel, TreeChannel):
-        raise ValueError(
-            f"{type(method).__name__} over a TreeAverage takes one outer cost, got several; use Chebyshev, or "
-            "hgp.influence with on='total'"
-        )
     if derivatives.sampled:
         raise ValueError(f"batches must be None for {type(method).__name__}, which needs the same H̄ at every iteration")
 

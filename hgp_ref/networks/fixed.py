@@ -30,7 +30,7 @@ from hgp_ref.validation import Choice, Probability, Seed, check_memory, checked
 
 @checked(n=CLIENTS)
 class FullyConnected(Network):
-    """Every client sends to every client: W_s = 11ᵀ/n, and one step is the exact mean.
+    """The complete graph: every client sends to every client, W_s = 11ᵀ/n, and one step is the exact mean.
 
     Examples
     --------

@@ -21,6 +21,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array, from_host, host_dtype, to_host
 from hgp_ref.problems.base import FullProblem, Problem, as_problem, check_point, optional
+from hgp_ref.problems.transforms import modified_curvature
 from hgp_ref.results import Result
 from hgp_ref.validation import Integer, Seed, checked
 
@@ -98,8 +99,9 @@ def check_derivatives(problem: Problem, x: Array, lam: Array, *, directions: int
     - a run axis with a loop, `restrict` with the rows of the whole, float32 at a float32 point;
     - bounds: `jacobian_norms`, and `lipschitz` constants along segments.
 
-    Comparisons of optional members that the problem lacks are skipped. The point of comparison is a random one within
-    10 % of every entry of x and lam, since gradients vanish at a solution.
+    Comparisons of costs and optional members that the problem lacks are skipped, and those of Gauss–Newton products
+    with differences. The point of comparison is a random one within 10 % of every entry of x and lam, since gradients
+    vanish at a solution.
 
     Parameters
     ----------
@@ -118,7 +120,7 @@ def check_derivatives(problem: Problem, x: Array, lam: Array, *, directions: int
     >>> result.ok, result.rows[0].quantity, result.rows[0].reference
     (True, 'inner_grad', 'differences of inner_cost along x')
     """
-    full = as_problem(problem)
+    full = as_problem(problem, needs=("inner_grad", "outer_grad", "linearize"))
     check_point(full, x, lam)
     return _Checks(full, x, lam, directions, seed).run()
 
@@ -151,8 +153,7 @@ class _Calls:
     def _inner(self, x: np.ndarray, lam: np.ndarray, u: np.ndarray, batch: Any = None) -> dict[str, np.ndarray]:
         """The inner cost and its derivatives, (..., n, k) each."""
         lin = self._linearize(x, lam, batch)
-        return {
-            "inner_cost": self._call("inner_cost", x, lam, batch)[..., None],
+        return self._cost("inner_cost", x, lam, batch) | {
             "inner_grad": self._call("inner_grad", x, lam, batch),
             "hvp": _host(lin.hvp(self._place(u))),
             "cross": _host(lin.cross(self._place(u))),
@@ -160,7 +161,14 @@ class _Calls:
 
     def _outer(self, x: np.ndarray, lam: np.ndarray) -> dict[str, np.ndarray]:
         f_x, f_lam = self._call("outer_grad", x, lam)
-        return {"outer_cost": self._call("outer_cost", x, lam)[..., None], "f_x": f_x, "f_lam": f_lam}
+        return self._cost("outer_cost", x, lam) | {"f_x": f_x, "f_lam": f_lam}
+
+    def _cost(self, name: str, x: np.ndarray, lam: np.ndarray, batch: Any = None) -> dict[str, np.ndarray]:
+        """A cost (..., n, 1) by its name; nothing if the problem lacks it."""
+        return {name: self._call(name, x, lam, batch)[..., None]} if self._has(name) else {}
+
+    def _has(self, name: str) -> bool:
+        return callable(optional(self.problem.wrapped, name))
 
     def _everything(self, x: np.ndarray, lam: np.ndarray, u: np.ndarray) -> np.ndarray:
         """All numbers of every client at a point, (n, k)."""
@@ -207,8 +215,12 @@ class _Checks(_Calls):
         def outer(x: np.ndarray, lam: np.ndarray) -> np.ndarray:
             return self._call("outer_cost", x, lam)[:, None]
 
-        def first(values: Values, at: Any, point: np.ndarray, gradient: Callable[[], np.ndarray]) -> Any:
+        def first(
+            cost: str, values: Values, at: Any, point: np.ndarray, gradient: Callable[[], np.ndarray]
+        ) -> Callable[[], Any]:
             def compare() -> Any:
+                if not self._has(cost):
+                    raise _Skipped(f"the problem has no {cost}")
                 p, g = self._direction(point), gradient()
                 slope, accuracy = self._difference(lambda z: values(*at(z)), point, p)
                 size = _norms(g) * _norms(p) / np.sqrt(p.shape[1])
@@ -216,10 +228,14 @@ class _Checks(_Calls):
 
             return compare
 
+        mu, curvature = modified_curvature(self.problem.wrapped)
+
         def hvp() -> Any:
+            if curvature != "hessian":
+                raise _Skipped(f"curvature={curvature!r}: H is not the derivative of inner_grad")
             p = self._direction(self.x)
             slope, accuracy = self._difference(lambda z: grads(z, self.lam), self.x, p)
-            return self._product("hvp", p, batch), slope, accuracy, 0.0
+            return self._product("hvp", p, batch), slope + mu * p, accuracy, 0.0
 
         def cross() -> Any:
             u, p = self._direction(self.x), self._direction(self.lam)
@@ -233,14 +249,15 @@ class _Checks(_Calls):
             return np.sum(Ju * p, axis=1)[:, None], slope, accuracy, _norms(Ju) * _norms(p) / np.sqrt(p.shape[1])
 
         along = "differences of {} along {}".format
-        inner_grad = first(costs, at_x, self.x, lambda: grads(self.x, self.lam))
+        inner_grad = first("inner_cost", costs, at_x, self.x, lambda: grads(self.x, self.lam))
         self._compare(f"inner_grad{where}", along("inner_cost", "x"), inner_grad)
-        self._compare(f"hvp{where}", along("inner_grad", "x"), hvp)
+        self._compare(f"hvp{where}", along("inner_grad", "x") + (f", + {mu:g} u" if mu else ""), hvp)
         self._compare(f"cross{where}", along("inner_grad", "lam"), cross)
         if batch is None:
             for k, (at, point, name) in enumerate(((at_x, self.x, "x"), (at_lam, self.lam, "lam"))):
                 grad = lambda k=k: self._call("outer_grad", self.x, self.lam)[k]  # noqa: E731
-                self._compare(f"outer_grad[{k}]", along("outer_cost", name), first(outer, at, point, grad))
+                compare = first("outer_cost", outer, at, point, grad)
+                self._compare(f"outer_grad[{k}]", along("outer_cost", name), compare)
 
     def _closed_forms(self) -> None:
         """`hessian`, `jacobian` and `products` against hvp and cross."""
@@ -374,14 +391,15 @@ class _Checks(_Calls):
                                                 for a in (self.x, self.lam, self._direction(self.x)))  # fmt: skip
         try:
             lin, f = p.linearize(x, lam), p.outer_grad(x, lam)
-            results = {"inner_cost": p.inner_cost(x, lam), "inner_grad": p.inner_grad(x, lam), "hvp": lin.hvp(u),
-                     "outer_cost": p.outer_cost(x, lam), "outer_grad[0]": f[0], "outer_grad[1]": f[1],
-                     "cross": lin.cross(u)}  # fmt: skip
+            results = {"inner_grad": p.inner_grad(x, lam), "hvp": lin.hvp(u), "outer_grad[0]": f[0],
+                     "outer_grad[1]": f[1], "cross": lin.cross(u)}  # fmt: skip
+            results |= {name: getattr(p, name)(x, lam) for name in ("inner_cost", "outer_cost") if self._has(name)}
         except Exception as error:  # a problem may refuse float32 in any way
             self._skip("float32", "dtype of x", f"refused: {validation.cut(str(error), 80)}")
             return
         wrong = [name for name, a in results.items() if a.dtype != x.dtype]
-        if {"inner_cost", "inner_grad"} <= set(wrong):
+        inner = results.keys() & {"inner_cost", "inner_grad"}
+        if inner <= set(wrong) or {"inner_cost", "outer_cost"} <= set(wrong):
             self._skip("float32", "dtype of x", "results are float64: the problem takes float64 points only")
             return
         verdict, note = ("wrong", f"{', '.join(wrong)} must have the dtype of x") if wrong else ("ok", "")

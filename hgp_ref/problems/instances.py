@@ -39,7 +39,7 @@ from hgp_ref.problems.base import (
     optional,
 )
 from hgp_ref.problems.losses import Loss
-from hgp_ref.problems.sparse import SparseRows, is_sparse, read_sparse
+from hgp_ref.problems.sparse import SparseRows, is_sparse, read_sparse, sparse_of_a_device
 
 
 class RaggedRows:
@@ -450,7 +450,15 @@ def read_instances(X: Data, y: Data, loss: Loss, names: tuple[str, str]) -> Inst
 
 def read_features(name: str, X: Data) -> tuple[Any, np.ndarray]:
     """Features (n, N, d), padded, or sparse; and the number of instances of each client."""
-    return read_sparse(name, X) if is_sparse(X) else pad(name, X, 2)
+    if is_sparse(X):
+        return read_sparse(name, X)
+    for part in X if isinstance(X, list | tuple) else (X,):
+        if elsewhere := sparse_of_a_device(part):
+            raise TypeError(
+                f"{name} must be an array, or a list of arrays or of sparse matrices of SciPy, got {elsewhere}; "
+                "problem.to(...) moves sparse features to a device"
+            )
+    return pad(name, X, 2)
 
 
 def read_labels(name: str, y: Data, features: Array) -> tuple[Array, np.ndarray]:

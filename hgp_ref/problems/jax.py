@@ -14,7 +14,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array, get_backend
 from hgp_ref.problems.base import Clients
-from hgp_ref.problems.torch import ClientCosts, Cost, require_composite, scalar_cost
+from hgp_ref.problems.torch import ClientCosts, Cost, check_costs, scalar_cost
 
 
 def from_jax(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
@@ -49,9 +49,9 @@ def from_jax(inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim
 class JaxProblem(ClientCosts):
     """Costs on JAX arrays; see `from_jax`. Compiled at the first use, and again for new batch lengths."""
 
-    def __init__(self, inner_cost: Cost, *args: Any, vmap: bool = False) -> None:
-        super().__init__(inner_cost, *args)
-        require_composite(inner_cost, self.curvature)
+    def __init__(self, *args: Any, vmap: bool = False) -> None:
+        super().__init__(*args)
+        check_costs(self._inner, self._outer, self.curvature)
         self._vmap = validation.boolean("vmap", vmap)
         self._compile()
 
@@ -128,6 +128,13 @@ class JaxProblem(ClientCosts):
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> JaxLinearization:
         """The point; all linearizations share the compiled products."""
         return JaxLinearization(self, x, lam, self._rows(x, lam, batch))
+
+    def _check(self, x: Array, lam: Array, batch: Array | None = None) -> None:
+        import jax
+
+        super()._check(x, lam, batch)
+        if not isinstance(x, jax.Array):
+            validation.wrong_type("x", x, "an array of JAX like the costs")
 
     def _rows(self, x: Array, lam: Array, batch: Array | None) -> Any:
         """The batch as an array (n, b) for vmap, or as a list of each client's indices without padding."""

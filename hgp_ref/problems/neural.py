@@ -533,6 +533,8 @@ def _is_array(X: Any) -> bool:
 
 
 def _flat(name: str, a: Array, shape: tuple[int, ...], leading: int) -> Array:
+    if hasattr(a, "shape"):
+        validation.array(name, a)
     if not _is_array(a) or tuple(a.shape[leading:]) != shape or a.ndim != leading + len(shape):
         received = f"shape {tuple(a.shape)}" if _is_array(a) else type(a).__name__
         letters = ("n, N" if leading == 2 else "N_i") + ", " + ", ".join(map(str, shape))

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import coo_array, csr_array, issparse
 
 from hgp_ref import validation
 from hgp_ref._numba import njit, over_rows
@@ -136,6 +136,15 @@ def is_sparse(X: Any) -> bool:
     return issparse(X) or (isinstance(X, list | tuple) and any(map(issparse, X)))
 
 
+def sparse_of_a_device(part: Any) -> str:
+    """What `part` is if it is a sparse matrix of another library than SciPy, else ""."""
+    layout = str(getattr(part, "layout", ""))
+    if layout.startswith("torch.sparse"):
+        return f"a tensor of layout {layout}"
+    kind = type(part)
+    return f"{kind.__module__}.{kind.__name__}" if ".sparse" in kind.__module__ else ""
+
+
 def read_sparse(name: str, X: Any) -> tuple[SparseRows, np.ndarray]:
     """The stacked rows of sparse matrices, one per client, and their numbers N_i.
 
@@ -150,7 +159,7 @@ def read_sparse(name: str, X: Any) -> tuple[SparseRows, np.ndarray]:
             raise ValueError(f"{name} must be {FORM}, got shape {tuple(part.shape)} in {name}[{i}]")
         if part.shape[0] < 1:
             raise ValueError(f"{name} must have at least one instance for every client, got none for client {i}")
-    matrices = [csr_array(part, copy=True) for part in X]
+    matrices = [_to_csr(f"{name}[{i}]", part) for i, part in enumerate(X)]
     validation.same_kind(**{f"{name}[{i}]": matrix.data for i, matrix in enumerate(matrices)})
     for matrix in matrices:
         matrix.sum_duplicates()
@@ -167,6 +176,18 @@ def read_sparse(name: str, X: Any) -> tuple[SparseRows, np.ndarray]:
     rows = np.where(k < counts[:, None], first[:, None] + k, -1)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     return SparseRows(values, columns, starts, rows, d, max(1, int(lengths.max()))), counts
+
+
+def _to_csr(name: str, part: Any) -> csr_array:
+    """A copy in CSR. SciPy and the kernels read out of bounds if indices are wrong, so that they are checked first."""
+    try:
+        if hasattr(part, "check_format"):  # CSR, CSC, BSR
+            part.check_format(full_check=True)
+            return csr_array(part, copy=True)
+        return csr_array(coo_array(part), copy=True)  # COO checks its indices itself
+    except (ValueError, IndexError, TypeError) as error:
+        got = f"a {type(part).__name__} with this error: {error}"
+        raise ValueError(f"{name} must have valid indices, got {got}") from None
 
 
 def _pairs(rows: np.ndarray, a: np.ndarray, trailing: int) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:

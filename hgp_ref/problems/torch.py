@@ -160,9 +160,8 @@ class ClientCosts:
     def __init__(self, inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int,
                  counts: Sequence[int] | np.ndarray | None = None, curvature: str = "hessian") -> None:  # fmt: skip
         self.curvature = validation.choice("curvature", curvature, CURVATURES)
-        for name, cost in (("inner_cost", inner_cost), ("outer_cost", outer_cost)):
-            if not callable(cost):
-                raise TypeError(f"{name} must be a function, got {type(cost).__name__}")
+        validation.function("inner_cost", inner_cost)
+        validation.function("outer_cost", outer_cost)
         self.n_clients = validation.integer("n_clients", n_clients)
         self.dim_x, self.dim_lam = validation.integer("dim_x", dim_x), validation.integer("dim_lam", dim_lam)
         check_memory(
@@ -204,8 +203,10 @@ class ClientCosts:
         return scalar_cost(name, number, self._inner(number, x, lam, None if batch is None else batch[i]))
 
 
-def require_composite(inner_cost: Cost, curvature: str) -> None:
-    """TypeError if Gauss–Newton products are asked for, but the cost is one function."""
+def check_costs(inner_cost: Cost, outer_cost: Cost, curvature: str) -> None:
+    """TypeError unless both can be called as costs of one client, and have the parts that the curvature needs."""
+    validation.check_signature("inner_cost", inner_cost, "i", "x", "lam", "batch")
+    validation.check_signature("outer_cost", outer_cost, "i", "x", "lam")
     if curvature == "gauss-newton" and not isinstance(inner_cost, Composite):
         raise TypeError(
             "inner_cost must be a hgp.problems.Composite(outputs, loss) for curvature='gauss-newton', got "
@@ -380,6 +381,13 @@ class TorchCosts(ClientCosts):
         """All clients in order, with their outputs, losses and penalties as functions."""
         raise NotImplementedError
 
+    def _check(self, x: Array, lam: Array, batch: Array | None = None) -> None:
+        import torch
+
+        super()._check(x, lam, batch)
+        if not isinstance(x, torch.Tensor):
+            validation.wrong_type("x", x, "a tensor of PyTorch like the costs")
+
     def _costs(self, name: str, x: Array, lam: Array, batch: Array | None = None) -> Array:
         import torch
 
@@ -511,7 +519,7 @@ class TorchProblem(TorchCosts):
 
     def __init__(self, inner_cost: Cost, outer_cost: Cost, n_clients: int, dim_x: int, dim_lam: int, *,
                  counts: Sequence[int] | np.ndarray | None = None, curvature: str = "hessian") -> None:  # fmt: skip
-        require_composite(inner_cost, curvature)
+        check_costs(inner_cost, outer_cost, curvature)
         super().__init__(inner_cost, outer_cost, n_clients, dim_x, dim_lam, counts, curvature)
 
     def _composites(self, x: Array, lam: Array, batch: Array | None) -> Iterator[Factors]:
@@ -674,6 +682,7 @@ class TorchModuleProblem(TorchCosts):
 
     def _mapped_costs(self, name: str, x: Array, lam: Array, data: TorchInstances) -> Array:
         """The cost `name` of the clients of `data`, by one call of vmap.  # (n,)"""
+        import torch
         from torch.func import vmap
 
         def cost(x: Array, lam: Array, X: Array, y: Array, weight: Array) -> Array:
@@ -691,14 +700,20 @@ class TorchModuleProblem(TorchCosts):
 
         try:
             costs = vmap(cost)(x, lam, data.X, data.y, self._weight(name, lam, data, x))
-        except RuntimeError as error:
+        except (RuntimeError, IndexError) as error:
             if self.module.training and any(reason in str(error) for reason in ("random", "in-place", "in place")):
                 raise RuntimeError(
                     f"module must be in evaluation mode, {type(self.module).__name__} draws random numbers or changes "
                     "its buffers in training mode (dropout, running statistics), which one call for all clients "
                     f"cannot do; use module.eval() ({error})"
                 ) from error
-            raise
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            (X, y) = (f"{tuple(a.shape[1:])} {a.dtype}" for a in (data.X, data.y))
+            raise RuntimeError(
+                f"{name}: module and loss must take the inputs and labels of a client, got inputs {X}, labels {y} and "
+                f"this error: {error}"
+            ) from error
         self._check_separable(name, x, lam, data)
         return costs
 

@@ -74,6 +74,7 @@ class Source:
 
     dataset: Any
     numbers: np.ndarray  # (N,) of the client's instances in the Dataset
+    length: int | None  # of the Dataset, which must not change; None if it has no length
     collate: Callable[[list[Any]], Any] | None  # None for a TensorDataset
     name: str
 
@@ -82,10 +83,18 @@ class Source:
         import torch
 
         numbers = self.numbers[which]
+        if (length := _length(self.dataset)) != self.length:
+            raise ValueError(f"{self.name} must keep the {self.length} instances of its Dataset, got {length} later")
         if self.collate is None:
             X, y = (tensor[torch.as_tensor(numbers, device=tensor.device)] for tensor in self.dataset.tensors)
             return X, y
-        pair = self.collate([self.dataset[k] for k in numbers.tolist()])
+        instances = [self.dataset[k] for k in numbers.tolist()]
+        try:
+            pair = self.collate(instances)
+        except (RuntimeError, TypeError) as error:  # of PyTorch, where instances differ in shape or kind
+            raise ValueError(
+                f"{self.name} must have instances that can be collated, got this error: {error}"
+            ) from error
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
             raise TypeError(f"{self.name} must have instances (input, label), got {type(pair).__name__} from collation")
         for part in pair:
@@ -235,8 +244,15 @@ def _source(name: str, data: Any) -> Source:
         raise ValueError(f"{name} must have at least one instance, got none")
     while type(dataset) is Subset:
         numbers, dataset = np.asarray(dataset.indices)[numbers], dataset.dataset
+    length = _length(dataset)
+    if length is not None and (numbers.min() < -length or numbers.max() >= length):
+        raise ValueError(f"{name} must have indices from 0 to {length - 1} of its Dataset, got {numbers.max()}")
     plain = type(dataset) is TensorDataset and len(dataset.tensors) == 2 and collate is default_collate
-    return Source(dataset, numbers, None if plain else collate, name)
+    return Source(dataset, numbers, length, None if plain else collate, name)
+
+
+def _length(dataset: Any) -> int | None:
+    return len(dataset) if hasattr(dataset, "__len__") else None
 
 
 def _behind(name: str, loader: Any) -> tuple[Any, Any]:
@@ -250,6 +266,11 @@ def _behind(name: str, loader: Any) -> tuple[Any, Any]:
         raise ValueError(
             f"{name} must be a DataLoader with shuffle=False, got one with a {_kind(sampler)}: instances have fixed "
             "numbers, and batches= draws the mini-batches"
+        )
+    if type(sampler) is SequentialSampler and len(sampler) != len(loader.dataset):
+        raise ValueError(
+            f"{name} must be a DataLoader of all {len(loader.dataset)} instances of its Dataset, got a sampler of "
+            f"{len(sampler)}; take a Subset"
         )
     if getattr(batches, "drop_last", False) and len(loader.dataset) % batches.batch_size:
         raise ValueError(f"{name} must be a DataLoader with drop_last=False, got True: all instances count")

@@ -156,7 +156,12 @@ class TrainingMethod(ABC):
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
-@checked(method=Instance(TrainingMethod), tol=Optional(Positive()), callback=Optional(Function()), progress=Boolean())
+@checked(
+    method=Instance(TrainingMethod),
+    tol=Optional(Positive()),
+    callback=Optional(Function("step", "z")),
+    progress=Boolean(),
+)
 def train(
     problem: Problem,
     lam: Array,

@@ -112,7 +112,8 @@ class LocalRounds(TrainingMethod):
             callback: Callback | None, progress: bool) -> Fit:  # fmt: skip
         if lam.ndim > 2:
             raise ValueError(f"lam must have shape (n, d_lam) in local rounds, got {tuple(lam.shape)}")
-        validation.instance("avg", net, Averaging)
+        if not isinstance(net, Averaging):
+            raise TypeError(f"net must be an averaging for LocalRounds, such as hgp.PushSum(net, steps), got {net!r}")
         z = read_start(problem, lam, x0)
         gradient = LocalGradient(problem, lam, self.momentum, self.weight_decay, self.prox)
         mixer = open_weighted(net, z, self.rounds, self.weights, running=True)
@@ -157,6 +158,7 @@ def local_rounds(
     >>> fit.consensus_gap < 1e-12
     True
     """
+    validation.instance("avg", avg, Averaging)
     method = LocalRounds(rounds, lr, milestones, weights=weights, batches=batches)
     return train(problem, lam, avg, method, x0=x0, tol=tol, callback=callback, progress=progress)
 

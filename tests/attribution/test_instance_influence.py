@@ -204,9 +204,24 @@ def test_exact_means_and_trees():
     together, alone, R, d = assert_as_one_by_one(problem, lam, x, tree, PAIRS[:4], eta=0.3, iterations=3)
     sent = 3 * 2 * (problem.n_clients - 1)  # in each iteration one vector up and one down each edge of the tree
     assert together.estimate.traffic.floats - alone.traffic.floats == sent * (R - 1) * d
-    for method in (hgp.methods.ConjugateGradient(), hgp.methods.DirectSolve()):
-        with pytest.raises(ValueError, match="over a TreeAverage takes one outer cost, got several"):
-            influence(problem, x, lam, tree(), method, on=PAIRS[:2], iterations=3)
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+@pytest.mark.parametrize("method", [hgp.methods.ConjugateGradient(), hgp.methods.DirectSolve()], ids=repr)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_methods_for_trees_send_the_vectors_of_all_losses_in_one_message(loss, method, iterations):
+    """The Hessians of a direct solve travel once, with the vectors of all losses."""
+    problem, lam, x, _ = weighted(loss)
+    tree = lambda: hgp.mixing.TreeAverage(NET)  # noqa: E731
+    options = {"method": method, "iterations": iterations}
+    together, alone, R, d = assert_as_one_by_one(problem, lam, x, tree, PAIRS[:4], **options)
+    numbers = 2 * d + 1 if isinstance(method, hgp.methods.ConjugateGradient) else 2 * d  # up and down, in an iteration
+    start = 2 * d if isinstance(method, hgp.methods.ConjugateGradient) else 0
+    more = together.estimate.traffic.floats - alone.traffic.floats
+    assert more == (problem.n_clients - 1) * (R - 1) * (start + iterations * numbers)
+    own = influence(problem, x, lam, tree(), method, on="self", iterations=problem.dim_x + 2)
+    dense = converged(problem, x, lam, on="self")
+    assert np.allclose(own.per_instance, dense.per_instance, rtol=1e-6, atol=1e-12)
 
 
 def test_preconditioned_tracking_agrees_up_to_rounding():

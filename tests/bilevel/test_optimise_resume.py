@@ -126,7 +126,10 @@ def test_other_runs_are_refused(tmp_path):
         (dict(update=Adam(0.02, log=True)), "with update=.*log=False"),
         (dict(lam=lam + 0.1), "another lam"),
         (dict(lam=lam.astype("float32"), problem=problem.to("numpy", "float32")), "belongs to λ of shape"),
-        (dict(problem=logistic(seed=5)[0]), "belongs to a problem whose inner cost"),
+        (
+            dict(problem=logistic(seed=5)[0]),
+            r"belongs to a problem whose inner cost at its x and λ is [\d.]+ for client",
+        ),
         (dict(train=Trainer(METHOD, x0=np.ones((3, 4)))), "belongs to a run with another x0"),
         (dict(monitor=Monitor(lambda x, lam: 0.0)), "belongs to a run with another measure"),
     ):

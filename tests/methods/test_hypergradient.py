@@ -131,6 +131,18 @@ def test_callback_stops_the_run():
     assert est.traffic.rounds == 14
 
 
+def test_a_callback_with_other_arguments_is_refused_before_the_run():
+    problem, x, lam = logistic()
+    net = hgp.networks.RandomDirected(n=3, seed=1)
+    for run, call in (
+        (lambda wrong: hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 2), callback=wrong), r"callback\(m, v\)"),
+        (lambda wrong: hgp.sgp(problem, lam, net, steps=5, callback=wrong), r"callback\(step, z\)"),
+    ):
+        for wrong in (lambda: None, lambda k, lam, x, cost: None):
+            with pytest.raises(TypeError, match=f"^callback must be a function that can be called as {call}, got"):
+                run(wrong)
+
+
 @pytest.mark.parametrize("batch_size", [None, 5])
 def test_many_runs_at_once_equal_one_by_one(batch_size):
     problem, x, lam = logistic()

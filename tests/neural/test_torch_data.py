@@ -269,6 +269,9 @@ SHUFFLED = r"^X\[1\] must be a DataLoader with shuffle=False, got one with a Ran
         (DataLoader(DATA), None, TypeError, "^X must be .*, got one DataLoader; give each client a Subset"),
         ([Noisy(*TRAIN)], None, ValueError, r"^X\[0\] must have the same instance 0 at each access, got two different"),
         ([Subset(DATA, [])], None, ValueError, r"^X\[0\] must have at least one instance, got none"),
+        ([Subset(DATA, [0, 50])], None, ValueError, r"^X\[0\] must have indices from 0 to \d+ of its Dataset, got 50"),
+        ([DataLoader(DATA, sampler=torch.utils.data.SequentialSampler(range(2)))], None, ValueError,
+         r"^X\[0\] must be a DataLoader of all \d+ instances of its Dataset, got a sampler of 2; take a Subset"),
         ([TensorDataset(TRAIN[0])], None, TypeError, r"^X\[0\] must have instances \(input, label\), got list"),
         ([DATA, TensorDataset(TRAIN[0][:, :3], TRAIN[1])], None, ValueError, "^X must have the same shape, dtype"),
         ([DataLoader(DATA, collate_fn=lambda pairs: (pairs, 3))], None, TypeError, r"^X\[0\] must collate 1 inst"),
@@ -278,6 +281,47 @@ SHUFFLED = r"^X\[1\] must be a DataLoader with shuffle=False, got one with a Ran
 def test_data_without_fixed_instances_are_refused(X, y, error, message):
     with pytest.raises(error, match=message):
         from_torch(network(), cross_entropy, X, y)
+
+
+class Growing(Dataset):
+    """Instances whose number and shapes may change."""
+
+    def __init__(self):
+        self.items = list(zip(*TRAIN, strict=True))
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, k):
+        return self.items[k]
+
+
+@pytest.mark.parametrize("wrap", [lambda a: a, DataLoader, lambda a: Subset(a, range(len(a)))])
+def test_a_dataset_that_changes_later_is_refused(wrap):
+    data = Growing()
+    problem = from_torch(network(), cross_entropy, [wrap(data)])
+    x, lam, size = problem.parameters(), torch.ones(1, problem.dim_lam, dtype=torch.float64), len(data)
+    problem.inner_grad(x, lam)
+    data.items.pop()
+    with pytest.raises(
+        ValueError, match=rf"^X\[0\] must keep the {size} instances of its Dataset, got {size - 1} later"
+    ):
+        problem.inner_grad(x, lam)
+    data.items.append((TRAIN[0][0][:2], TRAIN[1][0]))
+    with pytest.raises(
+        ValueError, match=r"^X\[0\] must have instances that can be collated, got this error: stack exp"
+    ):
+        problem.inner_grad(x, lam)
+
+
+@pytest.mark.parametrize(("X", "y"), [(TRAIN[0][None, :, :3], TRAIN[1]), (TRAIN[0][None], TRAIN[1] + 9)])
+def test_an_error_of_the_module_or_loss_names_what_they_were_given(X, y):
+    problem = from_torch(network(), cross_entropy, X, y[None])
+    message = (
+        rf"^inner_cost: module and loss must take .*, got inputs \({X.shape[1]}, {X.shape[2]}\) torch.float64, labels"
+    )
+    with pytest.raises(RuntimeError, match=message):
+        problem.inner_cost(problem.parameters(), torch.ones(1, problem.dim_lam, dtype=torch.float64))
 
 
 def test_a_loader_collates_as_its_user_says():

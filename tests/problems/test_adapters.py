@@ -88,8 +88,19 @@ def test_bad_input(adapted):
         ValueError, match=r"inner_cost must return a scalar array of shape \(\), got shape \(2,\) for client 0"
     ):
         make_problem(lambda i, x, lam, batch: x, outer, n, d_x, d_lam).inner_cost(x, lam)
-    with pytest.raises(TypeError, match="outer_cost must be a function, got int"):
+    for call in (lambda: problem.inner_grad(c.x, c.lam), lambda: problem.linearize(c.x, c.lam),
+                 lambda: hgp.hypergradient(problem, c.x, c.lam, hgp.ExactAverage(3), iterations=2)):  # fmt: skip
+        with pytest.raises(
+            TypeError, match=r"^x must be an? (array of JAX|tensor of PyTorch) like the costs, got <float"
+        ):
+            call()
+    with pytest.raises(TypeError, match="outer_cost must be a function, got 3"):
         make_problem(inner, 3, n, d_x, d_lam)
+    for wrong in (lambda i, x, lam: x, lambda x, lam, batch: x):
+        with pytest.raises(
+            TypeError, match=r"^inner_cost must be .* be called as inner_cost\(i, x, lam, batch\), got <f"
+        ):
+            make_problem(wrong, outer, n, d_x, d_lam)
     with pytest.raises(ValueError, match="dim_lam must be an integer >= 1, got 0"):
         make_problem(inner, outer, n, d_x, 0)
     with pytest.raises(ValueError, match=r"counts must have shape \(3,\) = \(n_clients,\), got \(2,\)"):

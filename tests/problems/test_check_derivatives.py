@@ -289,3 +289,65 @@ def test_bad_arguments():
         check_derivatives(problem, x, lam, directions=0)
     with pytest.raises(TypeError, match="problem must have the members of hgp_ref.problems.Problem, got int"):
         check_derivatives(3, x, lam)
+
+
+def test_a_problem_without_costs_is_compared_without_them():
+    """Functions that need no costs take such a problem, so that its products can be checked as well."""
+
+    class Costless(Ridge):
+        inner_cost = outer_cost = restrict = None
+
+        def inner_grad(self, x, lam, batch=None):
+            return super().inner_grad(x, lam, batch).astype(np.float64)
+
+    for kind in (Costless, wrong_cross(Costless)):
+        result = check_derivatives(*ridge(kind))
+        found = verdicts(result)
+        assert found["inner_grad"] == found["outer_grad[0]"] == found["outer_grad[1]"] == "skipped"
+        assert found["hvp"] == found["every client"] == "ok" and found["float32"] == "skipped"
+        assert result.ok == (kind is Costless) == (found["cross"] == "ok")
+    assert "the problem has no inner_cost" in str(result)
+
+
+def wrong_cross(kind):
+    class Wrong(kind):
+        def linearize(self, x, lam, batch=None):
+            at = super().linearize(x, lam, batch)
+            return SimpleNamespace(hvp=at.hvp, cross=lambda u: 2 * at.cross(u))
+
+    return Wrong
+
+
+def test_damped_curvature_is_compared_with_its_damping():
+    problem, x, lam = ridge()
+    twice = hgp.problems.Damped(hgp.problems.Damped(problem, 0.2), 0.3)
+    result = check_derivatives(twice, x, lam)
+    assert result.ok, str(result)
+    assert "differences of inner_grad along x, + 0.5 u" in str(result)
+    twice.mu = 0.4  # the inner problem's products are then those of another μ
+    twice.linearize = lambda x, lam, batch=None: hgp.problems.Damped(problem, 0.5).linearize(x, lam, batch)
+    assert verdicts(check_derivatives(twice, x, lam))["hvp"] == "wrong"
+
+
+def test_gauss_newton_products_are_not_compared_with_differences():
+    rng = np.random.default_rng(0)
+    model = hgp.neural.Sequential((2,), hgp.neural.Linear(2, 3), hgp.neural.Tanh(), hgp.neural.Linear(3, 2))
+    X, y = rng.normal(size=(2, 4, 2)), rng.integers(0, 2, (2, 4))
+    problem = hgp.problems.NeuralInstanceWeights(model, X, y, X, y, curvature="gauss-newton")
+    result = check_derivatives(problem, model.init(2, seed=0), np.ones((2, 4)))
+    assert result.ok and verdicts(result)["hvp"] == verdicts(result)["hvp on a batch"] == "skipped", str(result)
+    assert "curvature='gauss-newton'" in str(result)
+
+
+def test_costs_of_float64_data_with_derivatives_of_the_dtype_of_x_are_noted():
+    """As JAX gives them."""
+    problem, x, lam = ridge()
+    grad, outer = problem.inner_grad, problem.outer_grad
+    problem.inner_grad = lambda x, lam, batch=None: grad(x, lam, batch).astype(x.dtype)
+    problem.outer_grad = lambda x, lam: tuple(a.astype(x.dtype) for a in outer(x, lam))
+    problem.restrict = None  # it would be a problem without these changes
+    for name in ("inner_cost", "outer_cost"):
+        cost = getattr(problem, name)
+        setattr(problem, name, lambda *a, cost=cost, **o: cost(*a, **o).astype(np.float64))
+    result = check_derivatives(problem, x, lam)
+    assert result.ok and verdicts(result)["float32"] == "skipped", str(result)

@@ -200,6 +200,40 @@ def test_wrong_matrices_are_refused(kind, name):
         kind([CSR, CSR], Y, X, Y)
 
 
+def with_wrong(member, position, value, kind="csr"):
+    """A matrix of this format whose indices SciPy did not check, because they were changed afterwards."""
+    part = sp.csr_array(np.eye(4, 3)).asformat(kind)
+    getattr(part, member)[position] = value
+    return part
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize(("member", "value"), [("indices", 99), ("indices", -1), ("indptr", 10**6), ("indptr", -3)])
+def test_indices_out_of_bounds_are_refused_before_compiled_code_reads_them(kind, member, value):
+    part = with_wrong(member, 1, value, kind)
+    with pytest.raises(ValueError, match=rf"^X\[1\] must have valid indices, got a {kind}_array with this error: "):
+        LogisticRegression([CSR, part], Y, [CSR, CSR], Y)
+
+
+def test_coordinates_out_of_bounds_are_refused():
+    part = sp.coo_array(CSR)
+    part.coords[0][0] = 50
+    with pytest.raises(ValueError, match=r"^X_val\[0\] must have valid indices, got a coo_array with this error: "):
+        LogisticRegression([CSR, CSR], Y, [part, CSR], Y)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_sparse_arrays_where_they_do_not_belong_are_named():
+    torch = pytest.importorskip("torch")
+    tensor = torch.eye(4, 3, dtype=torch.float64)
+    for X in ([tensor.to_sparse_csr()] * 2, [CSR.toarray(), tensor.to_sparse()], tensor.to_sparse_csr()):
+        with pytest.raises(TypeError, match=r"^X must be .* matrices of SciPy, got a tensor of layout torch.s"):
+            LogisticRegression(X, Y, [CSR, CSR], Y)
+    model = hgp.neural.Sequential((3,), hgp.neural.Linear(3, 2))
+    with pytest.raises(TypeError, match=r"^X_val\[1\] must be an array, got scipy.sparse"):
+        hgp.problems.NeuralInstanceWeights(model, [CSR.toarray()] * 2, Y, [CSR.toarray(), CSR], Y)
+
+
 def test_dense_validation_instances_go_with_sparse_training_instances():
     x, lam = np.ones((2, 3)), np.ones((2, 3))
     mixed = LogisticRegression([CSR, CSR], Y, np.stack([CSR.toarray()] * 2), Y)

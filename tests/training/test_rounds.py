@@ -239,3 +239,14 @@ def test_divergence_is_reported():
     problem, _, lam = quadratic()
     with pytest.raises(hgp.DivergenceError, match="take a smaller lr"):
         local_rounds(problem, lam, hgp.ExactAverage(3), rounds=200, lr=5.0)
+
+
+def test_a_network_in_place_of_an_averaging_is_refused():
+    problem, lam = hgp.problems.Quadratic.random(3, 4, 2, seed=0), np.zeros((3, 2))
+    net = hgp.networks.Ring(3)
+    with pytest.raises(
+        TypeError, match="^net must be an averaging for LocalRounds, such as hgp.PushSum.net, steps., got R"
+    ):
+        hgp.train(problem, lam, net, hgp.training.LocalRounds(2))
+    with pytest.raises(TypeError, match="^avg must be an Averaging, got Ring"):
+        hgp.training.local_rounds(problem, lam, net, 2)
