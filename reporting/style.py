@@ -188,10 +188,10 @@ def save_thumbnail(figure: Figure, path: Path) -> Path:
 
 
 def _few_colours(png: bytes) -> bytes:
-    """The same picture with a palette of 64 colours that are far apart: a curve has only few dots of its colour."""
+    """The same picture with a palette of 256 colours, among them the colours of all curves."""
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
-        few = image.convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few = image.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         few.save(buffer, "png", optimize=True)
     return buffer.getvalue()
 
