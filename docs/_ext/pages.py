@@ -157,12 +157,14 @@ def write_computed(app: Sphinx) -> None:
 
 
 def gallery_style(gallery_conf: dict[str, object], fname: str) -> None:
-    """The style of the figures of the gallery, which calls this before each example."""
+    """The style of the figures of the gallery, which calls this before each example: legible as thumbnails, too."""
     mpl.rcParams.update(mpl.rcParamsDefault)
     mpl.use("Agg")
     mpl.rcParams.update(RC)
     mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=COLOURS[: len(DASHES)]) + mpl.cycler(linestyle=DASHES)
-    mpl.rcParams.update({"figure.figsize": (5.0, 3.0), "font.size": 9, "savefig.dpi": 150, "figure.dpi": 150})
+    sizes = {"font.size": 10, "axes.labelsize": 10, "legend.fontsize": 9, "xtick.labelsize": 9, "ytick.labelsize": 9}
+    mpl.rcParams.update(sizes | {"figure.figsize": (4.4, 2.9), "lines.linewidth": 1.8, "lines.markersize": 5})
+    mpl.rcParams.update({"savefig.dpi": 170, "figure.dpi": 170})
 
 
 # The page of tutorials: groups, and for each tutorial its picture and its first sentence ------------------------------
