@@ -188,11 +188,18 @@ def save_thumbnail(figure: Figure, path: Path) -> Path:
 
 
 def _few_colours(png: bytes) -> bytes:
-    """The same picture with a palette of 256 colours, among them the colours of all curves."""
+    """The same picture with a palette of 256 colours: those of curves, and others that are far apart.
+
+    A curve may have only few dots of its colour.
+    """
+    own = sorted({*COLOURS, *(line.colour for line in (*METHODS.values(), *RAMP))})
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
-        few = image.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        few.save(buffer, "png", optimize=True)
+        plain = image.convert("RGB")
+        spread = plain.quantize(256 - len(own), Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        palette = Image.new("P", (1, 1))
+        palette.putpalette([*bytes.fromhex("".join(own).replace("#", "")), *(spread.getpalette() or ())])
+        plain.quantize(palette=palette, dither=Image.Dither.NONE).save(buffer, "png", optimize=True)
     return buffer.getvalue()
 
 

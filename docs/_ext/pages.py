@@ -169,12 +169,13 @@ def gallery_style(gallery_conf: dict[str, object], fname: str) -> None:
 
 # The page of tutorials: groups, and for each tutorial its picture and its first sentence ------------------------------
 
-GALLERY = {
-    "First steps": ("05_influence", "07_outer_loop", "04_certificate", "13_plan"),
+GALLERY = {  # three to a row
+    "First steps": ("05_influence", "07_outer_loop", "04_certificate"),
     "Training data": ("15_mislabelled", "09_hyper_cleaning", "08_cnn"),
-    "Your own costs and arrays": ("01_own_costs", "17_torch", "18_jax", "02_own_arrays"),
-    "Networks": ("03_own_network", "16_networks", "10_lossy_links", "11_machines"),
-    "Methods and messages": ("06_methods", "14_resume", "12_new_method"),
+    "Your own costs": ("01_own_costs", "17_torch", "18_jax"),
+    "Networks": ("03_own_network", "16_networks", "10_lossy_links"),
+    "Methods and messages": ("06_methods", "13_plan", "12_new_method"),
+    "Arrays, machines, long runs": ("02_own_arrays", "11_machines", "14_resume"),
 }
 CARD = """   .. container:: tutorial
 
