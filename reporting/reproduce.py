@@ -88,7 +88,7 @@ def _figures(products: Any) -> Iterator[str]:
         held = f"{sum(met)} of {len(met)}" if met else "none required"
         far = (f"{median(ratios):.2f}", f"{ratios[-1]:.2f}") if ratios else ("", "")
         rows.append((title(product), str(len(product["rows"])), held, *far))
-    yield f"  {len(products)} drawn, {len(compared)} of them compare numbers with the paper, its published program or a goal"
+    yield f"  {len(products)} drawn, {len(compared)} of them compared with the paper, its published program or a goal"
     heads = ("", "numbers", "agree as required", "median factor", "largest factor")
     yield from (f"  {line}" for line in Table("", heads, rows).text().splitlines())
 

@@ -284,7 +284,9 @@ def _comment(name: str) -> str:
 def keep_signature(
     app: Sphinx, what: str, name: str, obj: object, options: object, signature: str, returns: str
 ) -> tuple[str, str] | None:
-    """The signature of the function where numpydoc would take it from such a first line."""
+    """The signature of the function where numpydoc would take it from such a first line; none of a protocol."""
+    if what == "class" and getattr(obj, "_is_protocol", False):
+        return "", ""
     return (signature, returns) if CALL.match(_summary((inspect.getdoc(obj) or "").split("\n"))) else None
 
 

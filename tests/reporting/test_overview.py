@@ -131,7 +131,7 @@ def test_the_summary_states_what_was_verified_refuted_and_compared(tmp_path, cap
     assert lines[lines.index("refuted as printed:") + 1] == "Theorem 1: 1 of 2 comparisons violated"
     assert "not refuted as printed: Corollary 2" in lines
     assert "errata shown: 1 of 1; python -m verification took 3 s" in lines
-    assert "2 drawn, 1 of them compare numbers with the paper, its published program or a goal" in lines
+    assert "2 drawn, 1 of them compared with the paper, its published program or a goal" in lines
     (figure,) = (line.split() for line in lines if line.startswith("Figure 1a, setting of the paper"))
     assert figure[6:] == ["5", "3", "of", "4", "2.75", "4.00"]  # factors 4 and 1.5
     assert lines[-3] == f"{tmp_path}/index.html: everything on one page"
