@@ -188,18 +188,24 @@ def save_thumbnail(figure: Figure, path: Path) -> Path:
 
 
 def _few_colours(png: bytes) -> bytes:
-    """The same picture with a palette of 256 colours: those of curves, and others that are far apart.
+    """The same picture with a palette of 256 colours: white, those of curves, and others that are far apart.
 
     A curve may have only few dots of its colour.
     """
-    own = sorted({*COLOURS, *(line.colour for line in (*METHODS.values(), *RAMP))})
+    own = sorted({"#FFFFFF", *COLOURS, *(line.colour for line in (*METHODS.values(), *RAMP))})
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
         plain = image.convert("RGB")
-        spread = plain.quantize(256 - len(own), Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        palette = Image.new("P", (1, 1))
-        palette.putpalette([*bytes.fromhex("".join(own).replace("#", "")), *(spread.getpalette() or ())])
-        plain.quantize(palette=palette, dither=Image.Dither.NONE).save(buffer, "png", optimize=True)
+    spread = plain.quantize(256 - len(own), Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    entries = [*bytes.fromhex("".join(own).replace("#", "")), *(spread.getpalette() or ())]
+    palette = np.array(entries).reshape(-1, 3)
+    dots = np.asarray(plain, dtype=np.int64)
+    codes, where = np.unique(dots @ [1 << 16, 1 << 8, 1], return_inverse=True)
+    colours = np.stack([codes >> 16, (codes >> 8) & 255, codes & 255], axis=1)
+    nearest = ((palette**2).sum(axis=1) - 2 * colours @ palette.T).argmin(axis=1).astype(np.uint8)
+    few = Image.fromarray(nearest[where].reshape(dots.shape[:2]))
+    few.putpalette(entries)
+    few.save(buffer, "png", optimize=True)
     return buffer.getvalue()
 
 
