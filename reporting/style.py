@@ -200,7 +200,7 @@ def _few_colours(png: bytes) -> bytes:
     entries = [*bytes.fromhex("".join(own).replace("#", "")), *(spread.getpalette() or ())]
     palette = np.array(entries).reshape(-1, 3)
     dots = np.asarray(plain, dtype=np.int64)
-    codes, where = np.unique(dots @ [1 << 16, 1 << 8, 1], return_inverse=True)
+    codes, where = np.unique(dots[..., 0] << 16 | dots[..., 1] << 8 | dots[..., 2], return_inverse=True)
     colours = np.stack([codes >> 16, (codes >> 8) & 255, codes & 255], axis=1)
     nearest = ((palette**2).sum(axis=1) - 2 * colours @ palette.T).argmin(axis=1).astype(np.uint8)
     few = Image.fromarray(nearest[where].reshape(dots.shape[:2]))
