@@ -36,14 +36,14 @@ class Line:
 
     colour: str
     dashes: Any = "-"
-    marker: str = ""
+    marker: Any = ""
     width: float = 1.2
 
     def options(self, **others: Any) -> dict[str, Any]:
         """The keywords for `Axes.plot`; `others` override them."""
         line = {"color": self.colour, "linestyle": self.dashes, "linewidth": self.width}
         if self.marker:
-            size = 6.0 if self.marker == "*" else 4.2
+            size = 6.0 if self.marker in ("*", (4, 1, 0)) else 4.2  # stars have small areas
             line |= {"marker": self.marker, "markersize": size, "markeredgewidth": 0.4, "markeredgecolor": "white"}
         return line | others
 
@@ -56,7 +56,7 @@ METHODS = {
     "Refined": Line("#E69F00", marker="D", width=_OURS),
     "Tracking": Line("#009E73", marker="^", width=_OURS),
     "Preconditioned tracking": Line("#D55E00", marker="v", width=_OURS),
-    "Conjugate gradients": Line("#7A3E9D", marker="h", width=_OURS),
+    "Conjugate gradients": Line("#7A3E9D", marker=(4, 1, 0), width=_OURS),
     "planner": Line("#C00000", marker="*", width=_OURS),
     "planner, no tree": Line("#555555", marker="d", width=_OURS),
     "planner, Hessians": Line("#8C2D04", (0, (1.2, 1.0)), "*", _OURS),
