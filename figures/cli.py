@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments and arguments[0] in CONTROLS:
         return _control(*arguments)
     parser = argparse.ArgumentParser(prog="python -m figures", description="Regenerate figures and tables.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="figures, tables, `all`, or one control")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="figures and tables (default: all), or one control")
     parser.add_argument("--list", action="store_true", help="list the names, what they show, and how long they take")
     parser.add_argument("--variant", choices=[*VARIANTS, "both"], default="paper", help="default: paper")
     sizes = list(dict.fromkeys((*PERSONAL_SIZES, *INFLUENCE_SIZES)))

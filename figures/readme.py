@@ -22,7 +22,7 @@ from hgp_ref.mixing import Averaging, TreeAverage
 from hgp_ref.networks import Network
 from hgp_ref.networks.drawing import circle
 from reporting.store import Arrays, Experiment
-from reporting.style import COLOURS, DASHES, new_figure
+from reporting.style import COLOURS, DASHES, METHODS, new_figure
 from reporting.table import Table
 
 SHOWS = "A network at three steps; error against vectors sent, five runs; certified influence finds wrong labels"
@@ -40,7 +40,7 @@ class Run:
     method: methods.Method | None
     averaging: Callable[[Network], Averaging]
     iterations: int
-    colour: str
+    name: str  # in reporting.style.METHODS
     at: tuple[float, float]
 
 
@@ -49,12 +49,13 @@ def push_sum(steps: int) -> Callable[[Network], Averaging]:
     return partial(hgp.PushSum, steps=steps)
 
 
+SOLVES, CONJUGATE = "Preconditioned tracking", "Conjugate gradients"
 RUNS = (
-    Run("HGP,\nS = 30", None, push_sum(30), 3000, COLOURS[0], (9e3, 3e-7)),
-    Run("HGP (paper),\nS = 60", None, push_sum(60), 3000, COLOURS[0], (1.4e4, 0.6)),
-    Run("Chebyshev,\nS = 60", methods.Chebyshev(), push_sum(60), 200, COLOURS[4], (8e3, 1e-9)),
-    Run("tracking,\nlocal\nsolves", methods.PreconditionedTracking(), push_sum(1), 240, COLOURS[1], (330, 1e-8)),
-    Run("conjugate\ngradients\nalong\na tree", methods.ConjugateGradient(), TreeAverage, 32, COLOURS[3], (0.6, 1e-7)),
+    Run("HGP,\nS = 30", None, push_sum(30), 3000, "HGP", (9e3, 3e-7)),
+    Run("HGP (paper),\nS = 60", None, push_sum(60), 3000, "HGP", (1.4e4, 0.6)),
+    Run("Chebyshev,\nS = 60", methods.Chebyshev(), push_sum(60), 200, "Chebyshev", (8e3, 1e-9)),
+    Run("tracking,\nlocal\nsolves", methods.PreconditionedTracking(), push_sum(1), 240, SOLVES, (330, 1e-8)),
+    Run("conjugate\ngradients\nalong\na tree", methods.ConjugateGradient(), TreeAverage, 32, CONJUGATE, (0.6, 1e-7)),
 )
 
 
@@ -159,8 +160,8 @@ def _graph(axes: Any, net: Network, step: int) -> None:
 def _errors(axes: Any, d: Arrays) -> None:
     for k, run in enumerate(RUNS):
         line = DASHES[2] if k == 0 else DASHES[0]
-        axes.loglog(d[f"{k}/sent"], d[f"{k}/errors"], color=run.colour, linestyle=line)
-        axes.text(*run.at, run.label, color=run.colour, fontsize=7, va="top", linespacing=1.1)
+        axes.loglog(d[f"{k}/sent"], d[f"{k}/errors"], color=METHODS[run.name].colour, linestyle=line)
+        axes.text(*run.at, run.label, color=METHODS[run.name].colour, fontsize=7, va="top", linespacing=1.1)
     axes.set_title("error of the hyper-gradient", loc="left")
     axes.set(xlabel="vectors sent per link", ylabel="relative error", xlim=(0.4, 8e5), ylim=(1e-14, 5))
     axes.minorticks_off()

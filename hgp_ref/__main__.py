@@ -35,12 +35,16 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m hgp_ref",
         description="Hyper-Gradient Push: what is installed, and whether it is correct.",
-        epilog="In the repository: " + "; ".join(f"python -m {name}: {what}" for name, what in REPOSITORY.items()),
+        epilog="In the top folder of the repository: "
+        + "; ".join(f"python -m {name}: {what}" for name, what in REPOSITORY.items()),
     )
     parser.add_argument("--version", action="version", version=f"hgp_ref {metadata.version('hgp_ref')}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("check", help=CHECK)
     commands.add_parser("info", help=INFO, description=INFO)
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return 2
     try:
         parser.parse_args(arguments)
     except SystemExit as end:  # help, the version, or a wrong argument

@@ -20,6 +20,7 @@ from reporting.table import html_table
 
 STYLE = Path(__file__).with_name("page.css")
 COLUMNS = 5  # tables with more columns take the whole width of the page
+DOTS = 1500  # pictures of more dots have panels for the whole width; one column of the paper has 1020
 LONG, FEW = 30, 12  # tables with more lines are folded; comparisons with at most so many numbers are not
 
 
@@ -79,8 +80,9 @@ def _product(product: dict[str, Any], results: Path) -> Iterator[str]:
     command = f"<code>python -m figures {escape(product['name'] + variant)}</code>"
     shows = re.sub("`([^`]+)`", r"<code>\1</code>", escape(product["shows"]))
     yield f"<p>{shows}. <span class='soft'>{command}, {product['cpu_seconds']:.1f} CPU s.</span></p>"
+    pictures = [path for path in product["paths"] if path.endswith(".png")]
     for path in (Path(p) for p in product["paths"]):
-        if path.suffix == ".png":
+        if path.suffix == ".png" and path.as_posix() == pictures[0]:  # others are its thumbnails
             shown = f"{escape(title(product), quote=True)}: {escape(product['shows'], quote=True)}"
             yield f"<figure><a href='{path.as_posix()}'><img alt='{shown}' src='{path.as_posix()}'></a></figure>"
         elif path.suffix == ".csv" and (results / path).exists():
@@ -97,7 +99,7 @@ def _comparison(rows: list[dict[str, Any]]) -> str:
     cells: list[tuple[str, ...]] = [
         (r["what"], f"{r['ours']:.4g}", f"{r['paper']:.4g}", marks[r["met"]], r["note"]) for r in rows
     ]
-    table = html_table(("quantity", "here", "paper or its program", "", "note"), cells, numbers=(1, 2))
+    table = html_table(("quantity", "here", "paper, its program or goal", "", "note"), cells, numbers=(1, 2))
     verdict = f", {sum(verdicts)} of {len(verdicts)} within tolerance" if verdicts else ""
     opened = " open" if len(rows) <= FEW else ""
     return f"<details{opened}><summary>{len(rows)} numbers compared{verdict}</summary>{table}</details>"
@@ -124,11 +126,11 @@ def _is_number(cell: str) -> bool:
 
 
 def _needs_width(product: dict[str, Any], results: Path) -> bool:
-    """Whether a PNG is more than twice as wide as high, by its header, or a table has more than COLUMNS columns."""
+    """Whether a PNG is wider than DOTS, by its header, or a table has more than COLUMNS columns."""
     for path in (results / name for name in product["paths"]):
         if path.suffix == ".png" and path.exists():
-            width, height = struct.unpack(">II", path.read_bytes()[16:24])
-            if width > 2 * height:
+            (width,) = struct.unpack(">I", path.read_bytes()[16:20])
+            if width > DOTS:
                 return True
         if path.suffix == ".csv" and path.exists() and len(_of_csv(path)[0]) > COLUMNS:
             return True

@@ -21,6 +21,7 @@ from reporting.table import Table
 VERIFICATION = Path("verification") / "verification.json"
 FIGURES = Path("figures") / "products.json"
 FLOOR = "float32 floor"  # in the note of a number whose counterpart is a rounding error
+GOAL = "goal"  # begins the note of a number that is compared with a goal
 
 
 def run(results: Path, options: Sequence[str] = ()) -> int:
@@ -87,7 +88,7 @@ def _figures(products: Any) -> Iterator[str]:
         held = f"{sum(met)} of {len(met)}" if met else "none required"
         far = (f"{median(ratios):.2f}", f"{ratios[-1]:.2f}") if ratios else ("", "")
         rows.append((title(product), str(len(product["rows"])), held, *far))
-    yield f"  {len(products)} drawn, {len(compared)} of them have numbers in the paper or its published program"
+    yield f"  {len(products)} drawn, {len(compared)} of them compared with the paper, its published program or a goal"
     heads = ("", "numbers", "agree as required", "median factor", "largest factor")
     yield from (f"  {line}" for line in Table("", heads, rows).text().splitlines())
 
@@ -95,7 +96,8 @@ def _figures(products: Any) -> Iterator[str]:
 def distances(rows: Sequence[dict[str, Any]]) -> Iterator[float]:
     """The factor between a number and the paper's, at least 1, where both are positive and neither is rounding."""
     for row in rows:
-        if row["met"] is not None and FLOOR not in row["note"] and row["ours"] > 0 and row["paper"] > 0:
+        of_paper = FLOOR not in row["note"] and not row["note"].startswith(GOAL)
+        if row["met"] is not None and of_paper and row["ours"] > 0 and row["paper"] > 0:
             yield max(row["ours"] / row["paper"], row["paper"] / row["ours"])
 
 
@@ -117,7 +119,7 @@ def words(name: str) -> str:
     elif kind.startswith("table"):
         head = f"Table {kind[5:]}".rstrip()
     else:
-        return f"{kind} {rest}".strip().capitalize()
+        return f"{kind}: {rest}".removesuffix(": ").capitalize()
     separator = ", " if kind not in ("fig", "table") else ": "
     return head + (f"{separator}{rest}" if rest else "")
 

@@ -36,14 +36,14 @@ class Line:
 
     colour: str
     dashes: Any = "-"
-    marker: str = ""
+    marker: Any = ""
     width: float = 1.2
 
     def options(self, **others: Any) -> dict[str, Any]:
         """The keywords for `Axes.plot`; `others` override them."""
         line = {"color": self.colour, "linestyle": self.dashes, "linewidth": self.width}
         if self.marker:
-            size = 6.0 if self.marker == "*" else 4.2
+            size = 6.0 if self.marker in ("*", (4, 1, 0)) else 4.2  # stars have small areas
             line |= {"marker": self.marker, "markersize": size, "markeredgewidth": 0.4, "markeredgecolor": "white"}
         return line | others
 
@@ -56,7 +56,7 @@ METHODS = {
     "Refined": Line("#E69F00", marker="D", width=_OURS),
     "Tracking": Line("#009E73", marker="^", width=_OURS),
     "Preconditioned tracking": Line("#D55E00", marker="v", width=_OURS),
-    "Conjugate gradients": Line("#7A3E9D", marker="h", width=_OURS),
+    "Conjugate gradients": Line("#7A3E9D", marker=(4, 1, 0), width=_OURS),
     "planner": Line("#C00000", marker="*", width=_OURS),
     "planner, no tree": Line("#555555", marker="d", width=_OURS),
     "planner, Hessians": Line("#8C2D04", (0, (1.2, 1.0)), "*", _OURS),
@@ -188,11 +188,24 @@ def save_thumbnail(figure: Figure, path: Path) -> Path:
 
 
 def _few_colours(png: bytes) -> bytes:
-    """The same picture with a palette of 64 colours that are far apart: a curve has only few dots of its colour."""
+    """The same picture with a palette of 256 colours: white, those of curves, and others that are far apart.
+
+    A curve may have only few dots of its colour.
+    """
+    own = sorted({"#FFFFFF", *COLOURS, *(line.colour for line in (*METHODS.values(), *RAMP))})
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
-        few = image.convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        few.save(buffer, "png", optimize=True)
+        plain = image.convert("RGB")
+    spread = plain.quantize(256 - len(own), Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    entries = [*bytes.fromhex("".join(own).replace("#", "")), *(spread.getpalette() or ())]
+    palette = np.array(entries).reshape(-1, 3)
+    dots = np.asarray(plain, dtype=np.int64)
+    codes, where = np.unique(dots[..., 0] << 16 | dots[..., 1] << 8 | dots[..., 2], return_inverse=True)
+    colours = np.stack([codes >> 16, (codes >> 8) & 255, codes & 255], axis=1)
+    nearest = ((palette**2).sum(axis=1) - 2 * colours @ palette.T).argmin(axis=1).astype(np.uint8)
+    few = Image.fromarray(nearest[where].reshape(dots.shape[:2]))
+    few.putpalette(entries)
+    few.save(buffer, "png", optimize=True)
     return buffer.getvalue()
 
 

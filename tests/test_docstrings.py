@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,13 @@ sys.exit(runner.failures > 0)
 
 def test_every_public_name_has_a_docstring():
     assert [path for path, name in NAMES.items() if not inspect.getdoc(name.value)] == []
+
+
+def test_first_paragraphs_are_sentences_for_the_index():
+    """The index of the API shows one line for each name: words, and not the beginning of an equation."""
+    first = {path: (inspect.getdoc(name.value) or "").split("\n\n")[0] for path, name in NAMES.items()}
+    assert {path: line for path, line in first.items() if not line.endswith((".", "…"))} == {}
+    assert {path: line for path, line in first.items() if not re.search("[a-z]{3}", line)} == {}
 
 
 def test_names_are_found_once_with_their_aliases():

@@ -78,7 +78,7 @@ def test_numbers_are_those_of_the_tables():
     assert list(sends.groups()) == [last[1], last[3], last[4]]
 
     statements = importlib.import_module("verification").NAMES
-    assert f"{len(statements)} searches for counterexamples" in TEXT
+    assert f"a verification in {len(statements)} parts" in TEXT
 
 
 def test_every_link_leads_to_a_file():

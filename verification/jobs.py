@@ -33,16 +33,16 @@ class Done:
     name: str
     title: str
     result: Result
-    seconds: float
+    seconds: float  # CPU time
 
 
 def work(name: str, run: Run, numbers: Sequence[int] = ()) -> Done:
     """Verify one statement; `numbers` choose among the errata."""
     run.prepare()
     module = importlib.import_module(f"verification.{name}")
-    start = time.perf_counter()
+    start = time.process_time()
     result = module.verify(run, numbers) if name == "errata" else module.verify(run)
-    return Done(name, module.TITLE, result, time.perf_counter() - start)
+    return Done(name, module.TITLE, result, time.process_time() - start)
 
 
 def finished(names: Sequence[str], run: Run, numbers: Sequence[int], jobs: int) -> Generator[Done, None, None]:

@@ -115,7 +115,7 @@ def _glossary() -> Iterator[str]:
 def _section(one: Done) -> Iterator[str]:
     rows = list(one.result.rows)
     yield f"<section id='{one.name}'><h2>{escape(one.title)}</h2>"
-    yield f"<p class='soft'><code>python -m verification {one.name}</code>, {one.seconds:.1f} s</p>"
+    yield f"<p class='soft'><code>python -m verification {one.name}</code>, {one.seconds:.1f} CPU s</p>"
     yield _grouped(iter(rows))
     yield from (_figure(picture) for picture in one.result.pictures)
     yield from (table.html() for table in one.result.tables)

@@ -38,7 +38,7 @@ def text(done: Sequence[Done]) -> str:
     """All rows, grouped by statement, and what an erratum says under its row."""
     lines = [_line(HEAD), _line(tuple("─" * w for w in (*WIDTHS, 20)))]
     for one in done:
-        lines.append(f"\n{one.title}  ({one.seconds:.1f} s)")
+        lines.append(f"\n{one.title}  ({one.seconds:.1f} CPU s)")
         for row in one.result.rows:
             lines.append(_line(cells(row)))
             if row.note:

@@ -157,22 +157,25 @@ def write_computed(app: Sphinx) -> None:
 
 
 def gallery_style(gallery_conf: dict[str, object], fname: str) -> None:
-    """The style of the figures of the gallery, which calls this before each example."""
+    """The style of the figures of the gallery, which calls this before each example: legible as thumbnails, too."""
     mpl.rcParams.update(mpl.rcParamsDefault)
     mpl.use("Agg")
     mpl.rcParams.update(RC)
     mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=COLOURS[: len(DASHES)]) + mpl.cycler(linestyle=DASHES)
-    mpl.rcParams.update({"figure.figsize": (5.0, 3.0), "font.size": 9, "savefig.dpi": 150, "figure.dpi": 150})
+    sizes = {"font.size": 10, "axes.labelsize": 10, "legend.fontsize": 9, "xtick.labelsize": 9, "ytick.labelsize": 9}
+    mpl.rcParams.update(sizes | {"figure.figsize": (4.4, 2.9), "lines.linewidth": 1.8, "lines.markersize": 5})
+    mpl.rcParams.update({"savefig.dpi": 170, "figure.dpi": 170})
 
 
 # The page of tutorials: groups, and for each tutorial its picture and its first sentence ------------------------------
 
-GALLERY = {
-    "First steps": ("05_influence", "07_outer_loop", "04_certificate", "13_plan"),
+GALLERY = {  # three to a row
+    "First steps": ("05_influence", "07_outer_loop", "04_certificate"),
     "Training data": ("15_mislabelled", "09_hyper_cleaning", "08_cnn"),
-    "Your own costs and arrays": ("01_own_costs", "17_torch", "18_jax", "02_own_arrays"),
-    "Networks": ("03_own_network", "16_networks", "10_lossy_links", "11_machines"),
-    "Methods and messages": ("06_methods", "14_resume", "12_new_method"),
+    "Your own costs": ("01_own_costs", "17_torch", "18_jax"),
+    "Networks": ("03_own_network", "16_networks", "10_lossy_links"),
+    "Methods and messages": ("06_methods", "13_plan", "12_new_method"),
+    "Arrays, machines, long runs": ("02_own_arrays", "11_machines", "14_resume"),
 }
 CARD = """   .. container:: tutorial
 

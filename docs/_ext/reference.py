@@ -266,15 +266,27 @@ def process(app: Sphinx, what: str, name: str, obj: object, options: object, lin
 
     numpydoc takes a first paragraph that looks like a call, such as "g_i(x_i, λ_i).  # (n,)", for a signature.
     """
+    if what == "data":
+        lines[:] = [_comment(name)]
     lines[:] = escape_mathematics(literal_equations(descriptions_below(lines)))
     if CALL.match(_summary(lines)):
         lines[0] = "\\ " + lines[0]
 
 
+def _comment(name: str) -> str:
+    """The comment behind the definition of a constant, which has no docstring of its own."""
+    module, _, constant = name.rpartition(".")
+    files = sorted(Path(str(importlib.import_module(module).__file__)).parent.glob("*.py"))
+    found = re.search(rf"^{constant} = .*# (.+)$", "\n".join(f.read_text("utf-8") for f in files), re.MULTILINE)
+    return found[1] + "." if found else ""
+
+
 def keep_signature(
     app: Sphinx, what: str, name: str, obj: object, options: object, signature: str, returns: str
 ) -> tuple[str, str] | None:
-    """The signature of the function where numpydoc would take it from such a first line."""
+    """The signature of the function where numpydoc would take it from such a first line; none of a protocol."""
+    if what == "class" and getattr(obj, "_is_protocol", False):
+        return "", ""
     return (signature, returns) if CALL.match(_summary((inspect.getdoc(obj) or "").split("\n"))) else None
 
 

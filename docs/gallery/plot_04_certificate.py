@@ -45,7 +45,7 @@ series = {
 }
 for k, (name, values) in enumerate(series.items()):
     axes.bar(np.arange(5) + 0.27 * (k - 1), values, width=0.25, label=name)
-axes.set(yscale="log", xlabel="client", ylabel="error of the hyper-gradient, bounds", xticks=range(5))
+axes.set(yscale="log", xlabel="client", ylabel="error and bounds", xticks=range(5))
 figure.legend(loc="outside upper center", ncols=3)
 
 # %%

@@ -31,9 +31,10 @@ actual = hgp.attribution.retrain(problem, ones, top).actual
 predicted = predictions.predict(top)
 print(hgp.attribution.scores(actual, predicted))
 
+# sphinx_gallery_thumbnail_number = 2
 predictions.plot()
 
-figure, axes = plt.subplots(figsize=(4.2, 4))
+figure, axes = plt.subplots(figsize=(4.2, 3.2))
 axes.axline((0, 0), slope=1, color="#999999", linewidth=0.8)
 axes.scatter(predicted, actual, s=14)
 axes.set(xlabel="predicted change of the cost", ylabel="actual change after retraining")

@@ -45,10 +45,10 @@ actual = hgp.attribution.retrain_from(problem, fit.x, ones, top, eta=0.1, steps=
 predicted = predictions.predict(top)
 print(hgp.attribution.scores(actual, predicted))
 
-figure, axes = plt.subplots(1, 6, figsize=(7.2, 1.6))
-for axis, (i, k) in zip(axes, top[:6], strict=True):
+figure, axes = plt.subplots(2, 3, figsize=(3.6, 3.0))
+for axis, (i, k) in zip(axes.flat, top[:6], strict=True):
     axis.imshow(X[i, k, 0], cmap="gray")
-    axis.set_title(f"client {i}: {y[i, k]}\n{predictions.per_instance[i, k]:+.3f}", fontsize=7)
+    axis.set_title(f"client {i}: {y[i, k]}\n{predictions.per_instance[i, k]:+.3f}", fontsize=9)
     axis.axis("off")
 
 # %%

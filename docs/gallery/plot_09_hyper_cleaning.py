@@ -39,7 +39,7 @@ path = hgp.bilevel.optimise(
 # %%
 # The validation cost falls, and the weights separate: instances with wrong labels are on the left.
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(6, 2.8))
+figure, (left, right) = plt.subplots(1, 2, figsize=(5.4, 2.6))
 left.plot(path.outer_cost)
 left.set(xlabel="outer step", ylabel="total validation cost")
 weights = 1 / (1 + np.exp(-np.asarray(path.lam[-1])))

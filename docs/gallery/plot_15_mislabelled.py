@@ -6,6 +6,7 @@ Eight clients share a model of breast-cancer data. One training label in ten is 
 instance that raises the validation cost is suspicious: the cost is predicted to *fall* without it.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
@@ -30,6 +31,17 @@ print(f"{flipped.sum()} of {flipped.size} labels are wrong; AUC {roc_auc_score(f
 suspects = influence.most_harmful(20)
 print(f"{sum(wrong[i][k] for i, k in suspects)} of the 20 most harmful instances have a wrong label")
 influence.plot()
+
+# %%
+# The scores of wrong labels lie below those of right ones.
+
+# sphinx_gallery_thumbnail_number = 2
+figure, axes = plt.subplots()
+bins = np.linspace(-0.09, 0.04, 40)
+for kind, label in ((~flipped, "right label"), (flipped, "wrong label")):
+    axes.hist(influence.predicted[kind], bins, label=label)
+axes.set(yscale="log", xlabel="predicted change of the cost", ylabel="training instances")
+axes.legend()
 
 # %%
 # Self-influence needs no validation labels: by how much does the loss of an instance rise if it is left out of

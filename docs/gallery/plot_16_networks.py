@@ -20,7 +20,7 @@ networks = [
     hgp.networks.Exponential(16),
     hgp.networks.FullyConnected(16),
 ]
-_, axes = plt.subplots(2, 3, figsize=(10, 6.5), layout="constrained")
+_, axes = plt.subplots(2, 3, figsize=(6.6, 4.6), layout="constrained")
 for net, ax in zip(networks, axes.flat, strict=True):
     net.plot(ax=ax)
     ax.set_title(type(net).__name__)

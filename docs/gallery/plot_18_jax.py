@@ -8,6 +8,7 @@ each training instance.
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
@@ -52,6 +53,7 @@ damped = hgp.problems.Damped(problem, mu=0.1)
 influence = hgp.influence(damped, fit.x, ones, hgp.PushSum(net, steps=10), iterations=50)
 suspects = influence.most_harmful(10)
 print(f"{sum(wrong[pair] for pair in suspects)} of the 10 most harmful instances have a wrong label")
+# sphinx_gallery_thumbnail_number = 2
 influence.plot()
 
 # %%
@@ -70,3 +72,13 @@ path = hgp.bilevel.optimise(
 weights = np.asarray(path.lam[-1])
 print(f"total validation cost {path.outer_cost[0]:.3f} → {path.outer_cost[-1]:.3f}")
 print(f"mean weight {weights[wrong].mean():.2f} of wrong labels, {weights[~wrong].mean():.2f} of right ones")
+
+figure, axes = plt.subplots()
+points = np.asarray(X)
+for kind, marker, label in ((~wrong, "o", "right label"), (wrong, "X", "wrong label")):
+    shade = axes.scatter(*points[kind].T, c=weights[kind], vmin=0, vmax=1, cmap="cividis", marker=marker, label=label)
+edge = np.linspace(-2, 2)
+axes.plot(edge**2 - 0.5, edge, color="#999999", label="true boundary")
+axes.set(xlabel="feature 0", ylabel="feature 1", xlim=(-3, 3), ylim=(-3, 3))
+figure.legend(loc="outside upper center", ncols=3)
+figure.colorbar(shade, label="weight")

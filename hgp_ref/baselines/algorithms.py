@@ -37,7 +37,9 @@ RULE = Choice(*CORRECTED)
 
 @baseline(aux_lr=Positive(), momentum=Probability())
 def dsoba(*, lr: float, inner_lr: float, aux_lr: float, momentum: float = 1.0) -> BilevelMethod:
-    """D-SOBA (arXiv 2402.03167), class Global. Each iteration is one round of
+    """D-SOBA (arXiv 2402.03167): one loop of diffusion for x, z and λ; class Global.
+
+    Each iteration is one round of
 
         x ← W (x − β ∂_x g_i),               z ← W (z − γ (H_i z_i − ∂_x f_i)),
         h ← (1 − θ) h + θ (∂_λ f_i − J_i z_i),    λ ← W (λ − α h),
@@ -65,8 +67,10 @@ def dsoba(*, lr: float, inner_lr: float, aux_lr: float, momentum: float = 1.0) -
 @baseline(aux_lr=Positive(), momentum=Probability(), inner_rule=RULE, aux_rule=RULE, outer_rule=RULE)
 def sparkle(*, lr: float, inner_lr: float, aux_lr: float, inner_rule: str = "ED", aux_rule: str = "ED",
             outer_rule: str = "ED", momentum: float = 1.0) -> BilevelMethod:  # fmt: skip
-    """SPARKLE (arXiv 2411.14166), class Global: the directions of `dsoba`, and for each variable a correction for
-    clients that differ: "ED", "EXTRA" or "GT" (see `hgp_ref.baselines.rules`), here with d eliminated.
+    """SPARKLE (arXiv 2411.14166): `dsoba` with a correction for clients that differ; class Global.
+
+    Each variable has a correction of its own: "ED", "EXTRA" or "GT" (see `hgp_ref.baselines.rules`), here with d
+    eliminated.
 
         ED     s^{k+2} = W (2s^{k+1} − s^k − α Δd),            EXTRA  s^{k+2} = 2W s^{k+1} − W s^k − α Δd,
         GT     s^{k+2} = 2W s^{k+1} − W² s^k − α W² Δd,        Δd = d^{k+1} − d^k.
@@ -87,7 +91,9 @@ def sparkle(*, lr: float, inner_lr: float, aux_lr: float, inner_rule: str = "ED"
 @baseline(higp_lr=Positive(), inner_steps=COUNT, higp_steps=COUNT, momentum=Probability())
 def ma_dsbo(*, lr: float, inner_lr: float, higp_lr: float, inner_steps: int = 10, higp_steps: int = 10,
             momentum: float = 1.0) -> BilevelMethod:  # fmt: skip
-    """MA-DSBO (arXiv 2210.12839), class Global. In each outer iteration
+    """MA-DSBO (arXiv 2210.12839): inner loops of descent for x and of gradient tracking for z; class Global.
+
+    In each outer iteration
 
         T times    x ← W x − β ∂_x g_i(x_i, λ_i),    from the last x,
         N times    HIGP: z ← W z − γ d,  d ← W d + s⁺ − s,  s_i = H_i z_i − ∂_x f_i,    from the last z and d⁰ = s⁰,
@@ -106,7 +112,9 @@ def ma_dsbo(*, lr: float, inner_lr: float, higp_lr: float, inner_steps: int = 10
 
 @baseline()
 def fab(*, lr: float, inner_lr: float, penalty: float, nodes: int = 2) -> BilevelMethod:
-    """FAB (arXiv 2605.06328), a first-order method: with L_i = f_i(λ, y) + c (g_i(λ, y) − g_i(λ, x)), each round
+    """FAB (arXiv 2605.06328): a penalty and first derivatives only, over time-varying directed networks.
+
+    With L_i = f_i(λ, y) + c (g_i(λ, y) − g_i(λ, x)), each round
 
         pull with A:   λ ← A λ − α t_λ,    y ← A y − η t_y,    x ← A x − η t_x,
         push with B:   t ← B t + d⁺ − d    for each,    d_y = ∂_x f_i + c ∂_x g_i at y,    d_x = c ∂_x g_i at x,
@@ -130,7 +138,9 @@ def fab(*, lr: float, inner_lr: float, penalty: float, nodes: int = 2) -> Bileve
 @baseline(inner_steps=COUNT, local_steps=COUNT)
 def fednest(*, lr: float, inner_lr: float, ell: float, terms: int = 20, inner_steps: int = 5, local_steps: int = 1,
             seed: int = 0) -> BilevelMethod:  # fmt: skip
-    """FedNest as its paper describes it (the published program differs). In each outer iteration
+    """FedNest: federated, through a server, with variance reduction and a random term of the Neumann series.
+
+    This is the method of its paper; the published program differs. In each outer iteration
 
         T times    FedInn   d̄ = mean ∂_x g_i(x), τ times y_i ← y_i − β (∂_x g_i(y_i) − ∂_x g_i(x) + d̄), x = mean y_i,
         then       FedIHGP  p ← (N/ℓ) mean ∂_x f_i, N' times p ← mean (I − H_i/ℓ) p, N' uniform on 0 .. N−1,
@@ -154,7 +164,9 @@ def fednest(*, lr: float, inner_lr: float, ell: float, terms: int = 20, inner_st
 @baseline(mixing=FRACTION)
 def gbdsbo(*, lr: float, inner_lr: float, mixing: float, ell: float, terms: int = 20, shared: bool = False
            ) -> BilevelMethod:  # fmt: skip
-    """GBDSBO (arXiv 2206.10870), class Global with a bias. Each iteration is one round of
+    """GBDSBO (arXiv 2206.10870): gossip of Hessians; class Global with a bias.
+
+    Each iteration is one round of
 
         λ ← W λ − α (s − U Q h),    x ← W x − β' ∂_x g_i,    and s, h, U, V as in `HessianGossip`.
 
@@ -171,7 +183,9 @@ def gbdsbo(*, lr: float, inner_lr: float, mixing: float, ell: float, terms: int 
 @baseline(jhip_lr=Positive(), inner_steps=COUNT, jhip_steps=COUNT, tracking=Boolean())
 def dbo(*, lr: float, inner_lr: float, jhip_lr: float, inner_steps: int = 10, jhip_steps: int = 10,
         tracking: bool = False, shared: bool = False) -> BilevelMethod:  # fmt: skip
-    """DBO (arXiv 2206.05670), with `tracking` DBOGT. In each outer iteration
+    """DBO (arXiv 2206.05670), with `tracking` DBOGT: tracks the matrix H̄⁻¹ J̄ᵀ.
+
+    In each outer iteration
 
         T times    x_i ← Σ_j W_ij x_j − β ∂_x g_i(x_i, λ_i),
         N times    JHIP (`JacobianTracking`), from the last Z,
@@ -194,7 +208,9 @@ def dbo(*, lr: float, inner_lr: float, jhip_lr: float, inner_steps: int = 10, jh
 @baseline(eta=FRACTION, momentum=Probability())
 def mdbo(*, lr: float, inner_lr: float, ell: float, terms: int = 20, eta: float = 0.5,
          momentum: float = 1.0) -> BilevelMethod:  # fmt: skip
-    """MDBO (Gao, Gu, Thai 2022, on the convergence of distributed stochastic bilevel optimization over a network):
+    """MDBO (Gao, Gu, Thai 2022): gradient tracking with momentum of the Local hyper-gradient.
+
+    From "On the convergence of distributed stochastic bilevel optimization algorithms over a network":
 
         u ← (1 − θ) u + θ d,    t ← W t + u⁺ − u,    s ← s + η (W s − α t − s),    θ = α₁ η,
 
@@ -215,7 +231,9 @@ def mdbo(*, lr: float, inner_lr: float, ell: float, terms: int = 20, eta: float 
 @baseline(eta=FRACTION, momentum=Probability())
 def vrdbo(*, lr: float, inner_lr: float, ell: float, terms: int = 20, eta: float = 0.5,
           momentum: float = 0.1) -> BilevelMethod:  # fmt: skip
-    """VRDBO (Gao, Gu, Thai 2022): `mdbo` with STORM in place of momentum, θ = α₁ η²,
+    """VRDBO (Gao, Gu, Thai 2022): `mdbo` with STORM in place of momentum.
+
+    With θ = α₁ η²,
 
         u ← (1 − θ) (u − d₋) + d,    d₋ the direction one iteration ago, on this iteration's mini-batch.
 

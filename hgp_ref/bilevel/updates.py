@@ -41,7 +41,7 @@ class Update(ABC):
 @checked(lr=Positive(), log=Boolean())
 @dataclass(frozen=True)
 class GradientDescent(Update):
-    """λ ← λ − γ v.
+    """Gradient descent, λ ← λ − γ v.
 
     Parameters
     ----------
@@ -97,7 +97,9 @@ class CertifiedDescent(GradientDescent):
 @checked(lr=Positive(), eps=Positive(), log=Boolean())
 @dataclass(frozen=True)
 class Adam(Update):
-    """m ← β₁ m + (1 − β₁) v,   s ← β₂ s + (1 − β₂) v²,   λ ← λ − γ m̂ / (√ŝ + ε),
+    """Adam, with means of the hyper-gradient and of its squares.
+
+        m ← β₁ m + (1 − β₁) v,   s ← β₂ s + (1 − β₂) v²,   λ ← λ − γ m̂ / (√ŝ + ε),
 
     with m̂ = m / (1 − β₁ᵗ) and ŝ = s / (1 − β₂ᵗ) in step t = 1, 2, … The first step moves every entry by
     about γ, however small its hyper-gradient.
@@ -157,7 +159,7 @@ def _check_shape(lam: Array) -> None:
 @checked(low=Number(), high=Number())
 @dataclass(frozen=True)
 class Box:
-    """low ≤ λ_ij ≤ high.
+    """Projection onto low ≤ λ_ij ≤ high.
 
     Examples
     --------
@@ -181,7 +183,7 @@ class Box:
 
 @dataclass(frozen=True)
 class NonNegative:
-    """λ_ij ≥ 0.
+    """Projection onto λ_ij ≥ 0.
 
     Examples
     --------
@@ -198,10 +200,10 @@ class NonNegative:
 @checked(total=Positive())
 @dataclass(frozen=True)
 class Simplex:
-    """λ_ij ≥ 0, Σ_j λ_ij = total: Π(λ) = max(λ − τ_i, 0) with the τ_i that gives the sum.
+    """Projection onto λ_ij ≥ 0 with Σ_j λ_ij = total for each client.
 
-    τ = (Σ_{j ∈ A} λ_j − total)/|A| over the entries A that stay positive; A starts as all of them and loses those that
-    are not above τ, until it loses none (at most d_λ times) [1].
+    Π(λ) = max(λ − τ_i, 0) with the τ_i that gives the sum: τ = (Σ_{j ∈ A} λ_j − total)/|A| over the entries A that stay
+    positive. A starts as all of them and loses those that are not above τ, until it loses none (at most d_λ times) [1].
 
     Examples
     --------

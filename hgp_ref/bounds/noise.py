@@ -66,7 +66,7 @@ def minibatch_tail(
     form: str = "azuma",
     shared: bool = False,
 ) -> Bound:
-    """Bound D for batches of `size` instances, failing with probability at most `failure`.
+    """Bound D: the error with batches of `size` instances, failing with probability at most `failure`.
 
     `form` is "azuma", with suprema, or "bernstein", with variances. `shared` says whether one batch serves both v and
     u. `total` holds with probability 1 − ϵ, and so does each entry of `per_client`.

@@ -41,7 +41,7 @@ from hgp_ref.validation import Instance, Integer, Nonnegative, Number, checked
 
 @checked(c=Instance(Constants), iterations=ITERATIONS)
 def contracting_clients(c: Constants, iterations: int | None = None) -> Bound:
-    """Bound A.
+    """Bound A: the error of Algorithm 2 if every client contracts.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def floor(c: Constants) -> float:
 
 @checked(c=Instance(Constants), iterations=ITERATIONS)
 def convex_mean(c: Constants, iterations: int | None = None) -> Bound:
-    """Bound B.
+    """Bound B: the error of Algorithm 2 if only the mean Hessian is positive definite.
 
     Examples
     --------
@@ -264,7 +264,7 @@ def reduction(kappa: float, iterations: int) -> float:
 
 @checked(c=Instance(Constants), iterations=ITERATIONS, low=Number(), high=Number())
 def chebyshev_push_sum(c: Constants, low: float, high: float, iterations: int | None = None) -> Bound:
-    """Bound F, for `methods.Chebyshev(low, high)`.
+    """Bound F: the error of `methods.Chebyshev(low, high)` with inexact averages.
 
     The η of the constants does not matter.
 

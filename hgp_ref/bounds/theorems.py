@@ -75,7 +75,7 @@ def theorem1(
 
 @checked(**CONSTANTS)
 def corollary1(c: Constants, iterations: int | None = None, *, consensus: float | None = None) -> Bound:
-    """Corollary 1 as printed.
+    """Corollary 1 as printed: the error with exact Jacobians.
 
     Examples
     --------

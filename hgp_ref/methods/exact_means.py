@@ -37,7 +37,9 @@ class ConjugateGradientState(Result):
 
 
 class ConjugateGradient(Method):
-    """Conjugate gradients for H̄ w = mean_i ∂_x f_i, with exact means. From w = 0, r = mean_i ∂_x f_i, p = P⁻¹ r:
+    """Conjugate gradients for H̄ w = mean_i ∂_x f_i, with exact means.
+
+    From w = 0, r = mean_i ∂_x f_i, p = P⁻¹ r:
 
         s = mean_i H_i p,    α = rᵀP⁻¹r / pᵀs,    w ← w + αp,    r ← r − αs,    p ← P⁻¹r + β p,
 

@@ -25,7 +25,9 @@ class NeumannState(Result):
 
 
 class Neumann(Method):
-    """The Neumann series w* = η Σ_m (I − ηH̄)^m ḡ, term by term: Algorithm 2 of the paper. From r = ∂_x f,
+    """The Neumann series w* = η Σ_m (I − ηH̄)^m ḡ, term by term: Algorithm 2 of the paper.
+
+    From r = ∂_x f,
 
         r̄ = Θ̂ r,    p = η r̄,    r ← r̄ − H p.
 

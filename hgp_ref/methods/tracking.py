@@ -157,7 +157,9 @@ class RefinedState(Result):
 
 
 class Refined(Method):
-    """Iterative refinement: `method`, restarted on its residual. Each cycle but the first begins with
+    """Iterative refinement: `method`, restarted on its residual.
+
+    Each cycle but the first begins with
 
         w ← Θ̂ w,    r = ∂_x f − H w on full batches,
 

@@ -373,7 +373,7 @@ class Gossip(Averaging):
 
 @checked(n=Integer(1))
 class ExactAverage(Averaging):
-    """Θ = 11ᵀ/n ⊗ I: every client obtains the exact mean, as over a complete graph in one step.
+    """Every client obtains the exact mean, Θ = 11ᵀ/n ⊗ I, as over a complete graph in one step.
 
     A call takes one round and n(n − 1) messages of one vector each.
 
@@ -489,7 +489,9 @@ ROUNDING = 1e-9  # S_0 − m S_0/M is an integer up to rounding if M divides m S
 
 @checked(steps=Count(1), iterations=Integer(1, MAX_CALLS), slope=Optional(Nonnegative()))
 def falling_steps(steps: int, iterations: int, slope: float | None = None) -> tuple[int, ...]:
-    """S_m = max(1, ⌈S_0 − m·slope⌉) for the calls m = 0 … M−1, for `PushSum(net, steps=falling_steps(S_0, M))`.
+    """Numbers of steps that fall from call to call, S_m = max(1, ⌈S_0 − m·slope⌉) for m = 0 … M−1.
+
+    For `PushSum(net, steps=falling_steps(S_0, M))`.
 
     Why averages may get worse. In bound A (`hgp.bounds.contracting_clients`) the averaging error γ_m of call m counts
     with c_m = ρ^m (1 + ρ g_{M−1−m}): what is averaged has shrunk by then. With ρ̄ = ρ < 1 this is

@@ -547,7 +547,7 @@ class Activation(Unparametrised):
 
 
 class ReLU(Activation):
-    """max(a, 0), with σ'(0) = 0; NaN stays NaN.
+    """The activation max(a, 0), with σ'(0) = 0; NaN stays NaN.
 
     Examples
     --------
@@ -564,7 +564,7 @@ class ReLU(Activation):
 
 
 class Tanh(Activation):
-    """σ = tanh, σ' = 1 − σ², σ'' = −2 σ σ'.
+    """The activation σ = tanh, σ' = 1 − σ², σ'' = −2 σ σ'.
 
     Examples
     --------
@@ -584,7 +584,7 @@ class Tanh(Activation):
 
 
 class Softplus(Activation):
-    """σ = log(1 + exp a), σ' = 1/(1 + exp(−a)), σ'' = σ' (1 − σ').
+    """The activation σ = log(1 + exp a), σ' = 1/(1 + exp(−a)), σ'' = σ' (1 − σ').
 
     PyTorch replaces σ(a) by a for a > 20, with an error of up to 2e-9; here it is exact everywhere.
 

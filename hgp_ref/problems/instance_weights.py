@@ -24,8 +24,9 @@ from hgp_ref.problems.transforms import Reparametrised
 
 
 class InstanceWeights(LinearProblem):
-    """Weighted mean loss; λ is (n, N_max), and its columns beyond N_i are padding with zero derivative.
+    """A weight λ_ik on each training instance of a linear model: the problem for influence.
 
+    λ is (n, N_max), and its columns beyond N_i are padding with zero derivative.
     A mini-batch cost is the mean over the batch of λ_ik l_ik, plus the L2 term. The outer cost is the mean loss on
     validation instances.
 
@@ -130,7 +131,7 @@ class InstanceWeights(LinearProblem):
 
 
 class HyperCleaning(Reparametrised):
-    """Hyper-cleaning: softmax regression with a weight σ(λ_ik) on training instance k of client i,
+    """Hyper-cleaning: softmax regression with a weight σ(λ_ik) on training instance k of client i.
 
         g_i = (1/N_i) Σ_k σ(λ_ik) l_ik(x) + (l2/2) |x|²,    f_i = mean loss on validation instances.
 

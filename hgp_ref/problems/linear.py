@@ -267,7 +267,7 @@ class RegularizedLinear(LinearProblem):
 
 
 class LeastSquares(RegularizedLinear):
-    """Ridge regression: half the mean squared residual; the outer cost is the same mean on validation instances,
+    """Ridge regression: half the mean squared residual; the outer cost is the same mean on validation instances.
 
         g_i = (1/N_i) Σ_k ½ (X_ik x − y_ik)² + ½ xᵀ diag(λ_i) x,    f_i = (1/N_i') Σ_k ½ (X'_ik x − y'_ik)².
 

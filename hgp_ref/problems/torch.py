@@ -125,7 +125,7 @@ def from_torch(*args: Any, **options: Any) -> Any:
 @checked(outputs=Function(), loss=Function(), penalty=Optional(Function()))
 @dataclass(frozen=True)
 class Composite:
-    """An inner cost whose model and loss are separate functions, as the Gauss–Newton matrix needs them,
+    """An inner cost whose model and loss are separate functions, as the Gauss–Newton matrix needs them.
 
         g_i(x, λ_i) = loss(i, outputs(i, x, batch), lam, batch) + penalty(i, x, lam).
 

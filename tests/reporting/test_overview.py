@@ -88,13 +88,13 @@ def test_wide_pictures_get_room_and_long_tables_are_folded(tmp_path):
     from PIL import Image
 
     (tmp_path / "figures").mkdir()
-    Image.new("RGB", (300, 100)).save(tmp_path / "figures" / "wide.png")
+    Image.new("RGB", (2400, 1300)).save(tmp_path / "figures" / "wide.png")
     (tmp_path / "figures" / "long.csv").write_text("a,b\n" + "x,1\n" * 50)
     product = {**PRODUCT, "paths": ["figures/wide.png", "figures/long.csv"]}
     (tmp_path / "figures" / "products.json").write_text(json.dumps([product]))
     text = page(tmp_path)
     assert "<section id='fig1a-paper' class='wide'>" in text and "<summary>50 lines</summary>" in text
-    Image.new("RGB", (150, 100)).save(tmp_path / "figures" / "wide.png")
+    Image.new("RGB", (1020, 400)).save(tmp_path / "figures" / "wide.png")
     assert "<section id='fig1a-paper'>" in page(tmp_path)
 
 
@@ -119,6 +119,7 @@ def test_the_summary_states_what_was_verified_refuted_and_compared(tmp_path, cap
         {**number, "paper": 1.5},
         {**number, "ours": 1e-9, "note": "theirs is a float32 floor"},
         {**number, "ours": 9.0, "met": None},
+        {**number, "ours": 9.0, "note": "goal: less than another method"},
     ]
     products = [{**PRODUCT, "rows": compared}, {**PRODUCT, "name": "table_cnn", "variant": "", "rows": []}]
     for folder, name, content in (("verification", "verification", document), ("figures", "products", products)):
@@ -130,9 +131,9 @@ def test_the_summary_states_what_was_verified_refuted_and_compared(tmp_path, cap
     assert lines[lines.index("refuted as printed:") + 1] == "Theorem 1: 1 of 2 comparisons violated"
     assert "not refuted as printed: Corollary 2" in lines
     assert "errata shown: 1 of 1; python -m verification took 3 s" in lines
-    assert "2 drawn, 1 of them have numbers in the paper or its published program" in lines
+    assert "2 drawn, 1 of them compared with the paper, its published program or a goal" in lines
     (figure,) = (line.split() for line in lines if line.startswith("Figure 1a, setting of the paper"))
-    assert figure[6:] == ["4", "2", "of", "3", "2.75", "4.00"]  # factors 4 and 1.5
+    assert figure[6:] == ["5", "3", "of", "4", "2.75", "4.00"]  # factors 4 and 1.5
     assert lines[-3] == f"{tmp_path}/index.html: everything on one page"
 
 
@@ -143,7 +144,7 @@ def test_the_summary_states_what_was_verified_refuted_and_compared(tmp_path, cap
         ("figA2c", "Figure A2c"),
         ("table1", "Table 1"),
         ("table_cnn", "Table: CNN"),
-        ("influence_breast_cancer", "Influence breast cancer"),
+        ("influence_breast_cancer", "Influence: breast cancer"),
         ("table_hyper_cleaning", "Table: hyper-cleaning"),
     ],
 )
