@@ -40,8 +40,7 @@ from hgp_ref.methods.spectrum import safe_step_size
 from hgp_ref.methods.tracking import innermost
 from hgp_ref.mixing import Averaging, Mixer, Traffic, start_averaging
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullLinearization, FullProblem, separately
-from hgp_ref.problems.base import check_point as check_point  # also for `hgp_ref.planning`
+from hgp_ref.problems.base import FullLinearization, FullProblem, check_point, separately
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Described, Result

@@ -48,7 +48,6 @@ from hgp_ref.methods import (
     Tracking,
 )
 from hgp_ref.methods.curvature import FACTORISED
-from hgp_ref.methods.driver import check_point
 from hgp_ref.methods.exact_means import DENSE
 from hgp_ref.methods.tracking import innermost
 from hgp_ref.mixing import SpanningTree, Traffic, falling_steps
@@ -65,7 +64,7 @@ from hgp_ref.planning.probe import (
     refine_spectrum,
 )
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullProblem
+from hgp_ref.problems.base import FullProblem, check_point
 from hgp_ref.validation import Boolean, Optional, Positive, checked
 
 LOOSEST = 0.5  # largest relative error of a plan
