@@ -36,7 +36,17 @@ from hgp_ref._kernels.mixing import (
     push_step,
     push_vector_step,
 )
-from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, host_float64, is_numpy, to_host
+from hgp_ref.backend import (
+    Array,
+    array_namespace,
+    device,
+    from_host,
+    host_dtype,
+    host_float64,
+    is_numpy,
+    on_device_of,
+    to_host,
+)
 from hgp_ref.mixing.channel import Channel, Traffic, WeightRule, connect, max_consensus, message_size, messages_of
 from hgp_ref.networks import Network
 
@@ -181,10 +191,14 @@ class PreparedChannel(Channel):
 
     @property
     def weights(self) -> Array:
-        if self._calls is not None and self._calls.used:
-            return self._calls.weights
         if self._like is None:
             return None
+        with on_device_of(self._like):
+            return self._weights()
+
+    def _weights(self) -> Array:
+        if self._calls is not None and self._calls.used:
+            return self._calls.weights
         if not isinstance(self._omega, np.ndarray):
             return array_namespace(self._omega).astype(self._omega, self._like.dtype)[..., None]
         return from_host(self._omega.astype(host_dtype(self._like))[..., None], like=self._like)
@@ -455,8 +469,8 @@ class CudaCalls(PreparedCalls):
         super().__init__(like, steps, weight_rule, divide)
         self.count, self._messages, self._ends = count, messages, graphs.indptr[:, -1]
         self.n = int(graphs.indptr.shape[1]) - 1
-        if weight_rule is WeightRule.CARRY and isinstance(omega, np.ndarray):
-            omega = from_host(omega, like=like)
+        if weight_rule is WeightRule.CARRY and device(omega) != device(like):
+            omega = from_host(to_host(omega), like=like)
         self._prepare(graphs, omega)
 
     @abstractmethod
@@ -472,7 +486,8 @@ class CudaCalls(PreparedCalls):
         if self._messages is not None:
             return None
         rounds = self.used * self.steps
-        return array_namespace(self.like).sum(self._ends[:rounds]) - rounds * self.n  # without self-loops
+        with on_device_of(self.like):
+            return array_namespace(self.like).sum(self._ends[:rounds]) - rounds * self.n  # without self-loops
 
     @property
     def messages(self) -> int:
@@ -579,7 +594,8 @@ class Simulated(PreparedChannel):
         self._sampler: cuda.Sampler | None = None
         self._sampler_of: Any = None  # the device for which it was made
         self._periodic: cuda.Rows | None = None  # the graphs of a period, on the device
-        self._uncounted: dict[tuple[int, int, int], Array] = {}  # messages on the device, by runs and size of messages
+        # messages on the device, by runs, size of messages and device
+        self._uncounted: dict[tuple[int, int, int, str], Array] = {}
 
     @property
     def step(self) -> int:  # type: ignore[override]
@@ -654,14 +670,15 @@ class Simulated(PreparedChannel):
         if not isinstance(calls, CudaCalls) or calls.uncounted is None:
             return super()._add_traffic(calls)
         copies, columns = message_size(calls.like, calls.together)
-        kind = copies, columns + 1, host_dtype(calls.like).itemsize
+        kind = copies, columns + 1, host_dtype(calls.like).itemsize, str(device(calls.like))
         before = self._uncounted.get(kind)
-        self._uncounted[kind] = calls.uncounted if before is None else before + calls.uncounted
+        with on_device_of(calls.like):
+            self._uncounted[kind] = calls.uncounted if before is None else before + calls.uncounted
         self._sent += Traffic.of(0, 0, 0, calls.used * calls.steps)
 
     @property
     def traffic(self) -> Traffic:
-        for (runs, floats, itemsize), messages in self._uncounted.items():
+        for (runs, floats, itemsize, _), messages in self._uncounted.items():
             self._sent += Traffic.of(runs * int(to_host(messages)), floats, itemsize, 0)
         self._uncounted = {}
         return super().traffic
