@@ -16,6 +16,7 @@
 bool setting(const char* name, bool otherwise);
 int devices();           // RIG_DEVICES
 bool strict();           // RIG_STRICT: host code cannot access device memory
+bool guards();           // RIG_GUARD: a page without access rights after every allocation; not strict
 bool reversed();         // RIG_ORDER=reverse: blocks and threads run from the last to the first
 bool one_by_one();       // RIG_FAITHFUL or RIG_ORDER: one call per CUDA thread, also for elementwise kernels
 bool tracing();          // RIG_TRACE: print every launch
