@@ -222,10 +222,18 @@ def test_calls_over_unreliable_links_continue_each_other(lib):
 
 @needs_cupy
 def test_more_columns_than_the_grid_has_threads(lib, monkeypatch):
+    grids, function = [], cuda._function
+
+    def recorded(*what):
+        kernel = function(*what)
+        return lambda grid, *given: grids.append(grid) or kernel(grid, *given)
+
     monkeypatch.setattr(cuda, "GRID_Y", 2)
+    monkeypatch.setattr(cuda, "_function", recorded)
     net, z = RandomOut(12, 3, seed=1), np.random.default_rng(0).standard_normal((2, 12, 5 * cuda.THREADS))
     expected = connect(net, "stepping").average(z, 3)
     np.testing.assert_array_equal(lib.to_numpy(connect(net, "stepping").average(lib.asarray(z), 3)), expected)
+    assert max(grid[1] for grid in grids if len(grid) > 1) == 2
 
 
 @needs_cupy
@@ -409,6 +417,14 @@ def test_instances_of_large_sets_use_all_bits_of_a_draw(lib):
     np.testing.assert_array_equal(lib.to_numpy(parts[0]), expected + 2**31 * clients[:, None])
 
 
+@needs_cupy
+def test_large_mini_batches_without_replacement_are_drawn_on_the_host(lib):
+    X, y = np.ones((2, cuda.LARGEST_BATCH + 9, 1)), np.ones((2, cuda.LARGEST_BATCH + 9))
+    problem = hgp.problems.LogisticRegression(X, y, X, y).to(lib.backend)
+    for size, replace, drawn in ((256, False, True), (257, False, False), (257, True, True)):
+        assert (problem.device_batches(size, replace, problem._like()) is not None) == drawn
+
+
 # Linear models --------------------------------------------------------------------------------------------------------
 
 
@@ -496,7 +512,10 @@ def test_products_of_views(lib, dtype):
         whole = rng.standard_normal((2, p * q + 7)).astype(dtype)
         a = whole[:, 3 : 3 + p * q].reshape(2, p, q)
         there = xp.reshape(lib.asarray(whole)[:, 3 : 3 + p * q], (2, p, q))
-        for left, on_device in ((a, there), (a.mT, xp.matrix_transpose(there)), (a[:, ::2, ::2], there[:, ::2, ::2])):
+        views = [(a, there), (a.mT, xp.matrix_transpose(there)), (a[:, ::2, ::2], there[:, ::2, ::2])]
+        first = (q + 1) // 2  # columns of rows that are longer, and the transpose
+        views += [(a[:, :, :first], there[:, :, :first]), (a[:, :, :first].mT, there[:, :, :first].transpose(0, 2, 1))]
+        for left, on_device in views:
             right = rng.standard_normal((2, left.shape[2], r)).astype(dtype)
             for other, form in ((right, lambda m: m), (np.ascontiguousarray(right.mT), xp.matrix_transpose)):
                 assert_same(cuda.matmul(on_device, form(lib.asarray(other))), left @ right, lib)
@@ -574,6 +593,22 @@ def test_columns_by_index(lib):
     assert_same(cuda.add_columns(lib.asarray(gathered), lib.asarray(index), 8), sums, lib)
     nothing = lib.asarray(index[:, :0])  # an empty mini-batch
     assert_same(cuda.add_columns(lib.asarray(gathered[:, :0]), nothing, 8), 0 * sums, lib)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        RandomOut(20, 3),
+        RandomDirected(20),
+        RandomUndirected(20),
+        SparseErdosRenyi(20, 3.0),
+        Unreliable(RandomOut(20, 3), loss=0.0, delay=0, sleep=0.3),
+    ],
+    ids=lambda net: type(net).__name__,
+)
+def test_a_device_draws_the_graphs_of_no_subclass(net):
+    mine = type("Mine", (type(net),), {})(**net._arguments())
+    assert net.device_sampler() is not None and mine.device_sampler() is None
 
 
 # Without CuPy ---------------------------------------------------------------------------------------------------------

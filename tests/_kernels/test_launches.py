@@ -11,7 +11,7 @@ import hgp_ref as hgp
 from hgp_ref.certificates.point import ClientMatrices
 from hgp_ref.mixing import connect
 from hgp_ref.mixing.channel import WeightRule
-from hgp_ref.networks import RandomDirected, RandomOut, Star, Unreliable
+from hgp_ref.networks import RandomDirected, RandomOut, Star, Thinned, Unreliable
 
 pytestmark = pytest.mark.cupy
 
@@ -67,6 +67,19 @@ def test_a_call_over_sparse_unreliable_links_transfers_nothing(lib, rig):
     counts = count(rig, call)
     assert counts["all launches"] <= 25
     assert (counts["h2d_bytes"], counts["d2h"], counts["syncs"]) == (0, 0, 0)
+
+
+def test_graphs_of_the_host_go_over_in_three_transfers(lib, rig):
+    z = lib.asarray(np.ones((40, 8)))
+    for net in (Thinned(RandomOut(40, 4)), Unreliable(Thinned(RandomOut(40, 4)), loss=0.0, delay=0, sleep=0.2)):
+        counts = count(rig, lambda net=net: hgp.PushSum(net, 10, mode="stepping").apply(z))
+        assert (counts["h2d"], counts["d2h"], counts["syncs"]) == (3, 0, 0)
+
+
+def test_a_late_average_keeps_no_earlier_steps(lib, rig):
+    z, net = lib.asarray(np.ones((40, 8))), Unreliable(RandomOut(40, 4), loss=0.1, delay=2)
+    average = hgp.RobustPushSum(net, 10, mode="stepping").apply(z)
+    assert average.base is None and average.flags.c_contiguous
 
 
 def test_a_hub_takes_memory_and_launches_by_its_edges(lib, rig):
