@@ -390,7 +390,8 @@ def test_random_bits_that_equal_a_threshold(lib):
 @needs_cupy
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("size", "replace"), [(1, False), (5, False), (6, False), (7, False), (40, False), (6, True)])
-def test_mini_batches_of_the_device_are_those_of_the_host(lib, size, replace, dtype):
+def test_mini_batches_of_the_device_are_those_of_the_host(lib, monkeypatch, size, replace, dtype):
+    monkeypatch.setattr(hgp.problems.batches, "MOST", 3)  # two blocks
     host = linear_problem("logistic", dtype).restrict([3, 0, 2])
     like = lib.asarray(np.ones(1), dtype)
     problem = host.to(like)
@@ -467,6 +468,8 @@ def test_products_of_linear_models(lib, name, dtype, runs):
     if runs:  # rates of their own in each run
         many = np.stack([lam, 2 * lam])
         assert_same(problem.inner_grad(on_device[0], lib.asarray(many)), host.inner_grad(x, many), lib)
+        derivatives = problem.linearize(on_device[0], on_device[1])  # with curvatures of their own, too
+        assert_same(derivatives.hvp(on_device[2]), host.linearize(x, lam).hvp(u), lib)
     for batch in (None, one, np.stack([one, one[:, ::-1]])):
         there = None if batch is None else lib.asarray(batch)
         assert_same(problem.inner_grad(*on_device[:2], there), host.inner_grad(x, lam, batch), lib)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from support.device_runs import CASES, LONG, SHORT, Case, clients, count, counts_of, logistic, runs_of
+from support.device_runs import CASES, LONG, SHORT, Case, clients, count, counts_of, launches_row, logistic, runs_of
 from support.libraries import open_library
 
 import hgp_ref as hgp
@@ -115,6 +117,8 @@ def test_launches_and_transfers_of_an_iteration(lib, rig, name):
     assert (many["d2h"], many["syncs"]) == (few["d2h"], few["syncs"])
     history = 8 * (LONG - SHORT) * ("history" in CASES[name].options)
     assert (many["h2d"], many["h2d_bytes"]) == (few["h2d"], few["h2d_bytes"] + history)
+    page = Path(__file__).parents[2] / "docs" / "measured" / "launches.md"  # tests/support/device_runs.py writes it
+    assert launches_row(name, few, many) in page.read_text(encoding="utf-8").splitlines()
 
 
 def test_a_launch_more_in_every_product_is_counted(lib, rig, monkeypatch):
