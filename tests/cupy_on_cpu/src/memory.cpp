@@ -12,7 +12,7 @@ typedef std::map<uintptr_t, size_t> Ranges;  // start -> bytes
 static const uintptr_t FIRST_ARENA = 0x500000000000ull;
 const size_t ARENA_SIZE = 16ull << 30;
 static const int MOST_DEVICES = 8;
-static const size_t PAGE = 4096, HUGE = 2 << 20;  // changing the access of huge pages takes far less time
+static const size_t PAGE = 4096, HUGE_PAGE = 2 << 20;  // changing the access of huge pages takes far less time
 static const size_t GRANULE = 512;  // CUDA aligns allocations to at least 256 bytes
 
 struct Arena {
@@ -22,14 +22,13 @@ struct Arena {
 };
 static Arena arenas[MOST_DEVICES];
 static Ranges pinned;         // page-locked host memory, which kernels may access as well
+static Ranges guarded;        // with RIG_GUARD, the bytes of the pages of each allocation
 static int access_depth = 0;  // number of live DeviceAccess objects
 thread_local int current_device = 0;
 const char* running_kernel = nullptr;
 bool bad_argument = false;
 
 static size_t rounded_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
-
-static Ranges guarded;        // with RIG_GUARD, the pages of each allocation
 
 static void reserve_arena(int device) {
   Arena& arena = arenas[device];
@@ -48,7 +47,7 @@ static void reserve_arena(int device) {
 static void set_access(bool allowed) {
   for (int d = 0; d < devices(); d++)
     if (arenas[d].base && arenas[d].top)
-      mprotect(arenas[d].base, rounded_up(arenas[d].top, HUGE), allowed ? PROT_READ | PROT_WRITE : PROT_NONE);
+      mprotect(arenas[d].base, rounded_up(arenas[d].top, HUGE_PAGE), allowed ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 DeviceAccess::DeviceAccess() {
@@ -143,9 +142,9 @@ cudaError_t device_malloc(void** out, size_t bytes) {
       return cudaErrorMemoryAllocation;
     }
     start = (uintptr_t)arena.base + arena.top;
-    size_t before = rounded_up(arena.top, HUGE);
+    size_t before = rounded_up(arena.top, HUGE_PAGE);
     arena.top += size;
-    size_t after = rounded_up(arena.top, HUGE);
+    size_t after = rounded_up(arena.top, HUGE_PAGE);
     if (after > before && (!strict() || access_depth))
       mprotect(arena.base + before, after - before, PROT_READ | PROT_WRITE);
   }
