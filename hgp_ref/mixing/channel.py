@@ -156,9 +156,10 @@ class Channel(ABC):
     (True, 0)
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, enters: bool = True, **options: Any) -> None:
         super().__init_subclass__(**options)
-        _enter_devices(cls)
+        if enters:
+            _enter_devices(cls)
 
     def __init__(self, n: int, clients: slice | None = None) -> None:
         self.n = n

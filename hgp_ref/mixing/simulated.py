@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,6 +40,7 @@ from hgp_ref._kernels.mixing import (
 from hgp_ref.backend import (
     Array,
     array_namespace,
+    computes_on_device,
     device,
     from_host,
     host_dtype,
@@ -121,7 +123,13 @@ class PreparedCalls(ABC):
         return of_run(self.messages * copies, self.steps, self.weight_rule)  # type: ignore[arg-type]
 
 
-class PreparedChannel(Channel):
+@lru_cache
+def _entering(kind: type[PreparedCalls]) -> type[PreparedCalls]:
+    """The same kind of calls, made on the device of their arrays."""
+    return type(kind.__name__, (kind,), {"__call__": computes_on_device(kind.__call__)})
+
+
+class PreparedChannel(Channel, enters=False):  # `_next_block` sees to it, so that calls on NumPy cost no more
     """A channel that makes calls from blocks of prepared ones; a subclass implements `_prepare`.
 
     `step`, `traffic` and `omega` are stored as of the start of the block; the calls made since are added when they are
@@ -150,20 +158,27 @@ class PreparedChannel(Channel):
 
     def _next_block(self, z: Array, steps: Any, weight_rule: Any, divide: bool) -> PreparedCalls:
         """Prepare GROWTH times as many calls as last time, if all were made and this one is like them; else one."""
-        last = self._calls
+        last, on_cuda = self._calls, cuda.applies(z)
+        key: tuple[Any, ...] = (steps, weight_rule, divide, z.shape, z.dtype)
+        if on_cuda:
+            key = (*key, device(z))  # callers do not compare it, so that every call comes here
+            if last is not None and last.key == key and last.used < last.count:
+                return last
         if last is not None:
-            same = last.key == (steps, weight_rule, divide, z.shape, z.dtype)
-            count = int(GROWTH * last.count) if same and last.used == last.count else 1
+            count = int(GROWTH * last.count) if last.key == key and last.used == last.count else 1
         else:
             count = FIRST_CALLS if self._like is None and self.last_step is not None else 1
         self.flush()
         self._like = z
-        try:
-            self._calls = self._prepare(z, steps, weight_rule, divide, count)
-        except Exception:
-            if count == 1:
-                raise
-            self._calls = self._prepare(z, steps, weight_rule, divide, 1)  # a later call raises when it is made
+        with on_device_of(z):
+            try:
+                self._calls = self._prepare(z, steps, weight_rule, divide, count)
+            except Exception:
+                if count == 1:
+                    raise
+                self._calls = self._prepare(z, steps, weight_rule, divide, 1)  # a later call raises when it is made
+        if on_cuda:
+            self._calls.__class__, self._calls.key = _entering(type(self._calls)), key
         self._calls.together = self.together
         return self._calls
 
@@ -254,7 +269,7 @@ def check_received(omega: np.ndarray, net: Network | str) -> None:
 class ComposedCalls(PreparedCalls):
     """Calls as products with P (calls, runs, n, n); `omega` (runs, n) are the weights before the first.
 
-    Without `run_axis` there is one run, whose axis z does not have.
+    Without `run_axis` there is one run, whose axis z does not have. P repeats after `distinct` calls, if given.
     """
 
     def __init__(
@@ -268,17 +283,20 @@ class ComposedCalls(PreparedCalls):
         divide: bool,
         net: Network | str,
         run_axis: bool,
+        distinct: int | None = None,
     ) -> None:
         super().__init__(like, steps, weight_rule, divide)
         self.count, self._messages = len(P), messages
         rules, S = (weight_rule, steps) if run_axis else ((weight_rule,), (steps,))
         after = _weights_after(P, omega, rules, S, net)  # type: ignore[arg-type]
-        K = P / after[..., None] if divide else P
+        weighted = divide and WeightRule.CARRY in rules  # type: ignore[operator]
+        self._distinct = len(P) if distinct is None or weighted else min(distinct, len(P))
+        K = P[: self._distinct] / after[: self._distinct, ..., None] if divide else P[: self._distinct]
         self.after, K = (after, K) if run_axis else (after[:, 0], K[:, 0])
         self._K = from_host(np.ascontiguousarray(K, dtype=host_dtype(like)), like=like)
 
     def __call__(self, z: Array) -> Array:
-        K = self._K[self.used, ...]
+        K = self._K[self.used % self._distinct, ...]
         self.used += 1
         return K @ z
 
@@ -610,8 +628,11 @@ class Simulated(PreparedChannel):
             if sampler is not None and count * steps * self.n**2 <= DEVICE_ENTRIES:
                 return self._cuda_calls(True, sampler, z, steps, weight_rule, divide, count)
             P, messages = self.matrices(steps, count)
-            omega = to_host(self._omega)[None]
-            return ComposedCalls(P[:, None], messages, omega, z, steps, weight_rule, divide, self.net, run_axis=False)
+            omega, period = to_host(self._omega)[None], self.net.period
+            distinct = None if period is None else period // math.gcd(period, steps)
+            return ComposedCalls(
+                P[:, None], messages, omega, z, steps, weight_rule, divide, self.net, run_axis=False, distinct=distinct
+            )
         return self._stepping(z, steps, weight_rule, divide, count)
 
     def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
