@@ -45,6 +45,7 @@ struct DeviceAccess {  // device memory can be read and written while one of the
 };
 int device_of(const void* p);  // -1 for host memory
 bool is_pinned(const void* p);
+bool kernels_may_access(const void* p);  // false for memory of another device with RIG_PEER=0; copies may
 cudaError_t device_malloc(void** out, size_t bytes);
 cudaError_t device_free(void* p);
 cudaError_t pinned_malloc(void** out, size_t bytes);

@@ -77,9 +77,14 @@ static const Ranges::value_type* containing(const Ranges& ranges, const void* p)
 
 bool is_pinned(const void* p) { return containing(pinned, p); }
 
+bool kernels_may_access(const void* p) {
+  int device = device_of(p);
+  return device < 0 || device == current_device || setting("RIG_PEER", true);
+}
+
 API int __rig_is_reachable(const void* p, long below, long above) {
   int device = device_of(p);
-  if (device >= 0 && device != current_device && !setting("RIG_PEER", true)) return false;
+  if (running_kernel && !kernels_may_access(p)) return false;
   auto range = device >= 0 ? containing(arenas[device].used, p) : containing(pinned, p);
   return range && (uintptr_t)p - below >= range->first && (uintptr_t)p + above <= range->first + range->second;
 }
