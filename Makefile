@@ -60,11 +60,11 @@ test-all: $(VENV)/.ready-all
 	HGP_REF_NEEDS_MPI=1 $(BIN)/python -m pytest $(WORKERS)
 
 # All tests of CuPy once, with device memory that host code cannot read. Then some of them with other orders of threads,
-# one call per thread, fused multiply-add, and two devices without access to each other, of which either is current.
+# one call per thread and pages without access after every array, fused multiply-add, and two devices without access to each other, of which either is current.
 test-cupy: $(RIG)/.ready
 	$(RIG_TESTS) tests
 	RIG_STRICT=0 RIG_ORDER=reverse $(RIG_TESTS) $(RIG_KERNELS)
-	RIG_STRICT=0 RIG_FAITHFUL=1 $(RIG_TESTS) $(RIG_KERNELS)
+	RIG_GUARD=1 RIG_FAITHFUL=1 $(RIG_TESTS) $(RIG_KERNELS)
 	RIG_STRICT=0 RIG_FMA=1 $(RIG_TESTS) $(RIG_KERNELS)
 	RIG_STRICT=0 RIG_DEVICES=2 RIG_PEER=0 $(RIG_TESTS) $(RIG_SMALL)
 	RIG_STRICT=0 RIG_DEVICES=2 RIG_PEER=0 HGP_REF_TEST_DEVICE=1 $(RIG_TESTS) $(RIG_SMALL)

@@ -1,5 +1,6 @@
 """`python -m benchmarks [NAME ...] [--quick] [--json FILE]`: a table, a JSON file and a plot.
 
+`python -m benchmarks --backend cupy --device 1` measures the core on a device, beside NumPy.
 `python -m benchmarks versus REF` compares this version of the package with another.
 """
 
@@ -20,6 +21,7 @@ from benchmarks import NAMES, PEERS, versus
 from benchmarks.environment import ONE_THREAD, describe
 from benchmarks.results import Report
 from benchmarks.show import plot, summary, table
+from hgp_ref.backend import EXTRAS, get_backend
 from hgp_ref.progress import bar
 from hgp_ref.results import write_whole
 from reporting.durations import first_sentence, listing
@@ -36,6 +38,8 @@ def parser() -> argparse.ArgumentParser:
     cli.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(NAMES)}")
     cli.add_argument("--list", action="store_true", help="list the names, what is measured, and how long it takes")
     cli.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
+    cli.add_argument("--backend", choices=sorted(EXTRAS), help="measure the core on this array library instead")
+    cli.add_argument("--device", help="with --backend: a number, or the library's name of the device")
     cli.add_argument("--json", type=Path, help=f"where to write the numbers (default: {RESULTS}/benchmarks.json)")
     return cli
 
@@ -50,11 +54,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print(listing("benchmarks", {name: _sentence(name) for name in NAMES}))
         return 0
+    if options.backend:
+        if options.names:
+            cli.error("names cannot be chosen with --backend, which measures the core")
+        try:
+            get_backend(options.backend, options.device)
+        except (ImportError, RuntimeError, ValueError) as error:
+            cli.error(str(error))
+    elif options.device:
+        cli.error("--device needs --backend")
     unknown = [name for name in options.names if name not in NAMES]
     if unknown:
         cli.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
-    path = options.json or RESULTS / ("quick.json" if options.quick else "benchmarks.json")
-    names = options.names or list(NAMES)
+    path = options.json or RESULTS / f"{'quick' if options.quick else options.backend or 'benchmarks'}.json"
+    names = options.names or (["device"] if options.backend else list(NAMES))
+    where = [option for option in (options.backend, options.device) if option]
     for name in names:  # before anything is measured
         require(f"python -m benchmarks {name}", matplotlib="figures", **PEERS.get(name, {}))
     reports: list[Report] = []
@@ -62,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shown = bar(len(names), "benchmarks", True, lines=True)
     for name in names:
         start = time.perf_counter()
-        measured = measure(name, options.quick)
+        measured = measure(name, options.quick, where)
         seconds[name] = round(time.perf_counter() - start, 1)
         print(table(measured, judge=not options.quick), flush=True)
         reports += measured
@@ -87,12 +101,18 @@ def _sentence(name: str) -> str:
     return first_sentence(ast.get_docstring(ast.parse(source)))
 
 
-def measure(name: str, quick: bool) -> list[Report]:
-    """The reports of one benchmark, from a process whose libraries were told to use one thread before they loaded."""
+def measure(name: str, quick: bool, where: Sequence[str] = ()) -> list[Report]:
+    """The reports of one benchmark, from a process whose libraries were told to use one thread before they loaded.
+
+    `where` is the array library, and optionally the device, of the benchmark "device".
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "reports.json"
-        command = [sys.executable, "-m", "benchmarks.worker", name, str(file), *(["--quick"] if quick else [])]
-        subprocess.run(command, check=True, env=os.environ | ONE_THREAD)
+        command = [sys.executable, "-m", "benchmarks.worker", name, str(file), *(["--quick"] if quick else []), *where]
+        environment = os.environ | ONE_THREAD
+        if len(where) > 1:
+            del environment["JAX_PLATFORMS"]  # which keeps JAX on the processor
+        subprocess.run(command, check=True, env=environment)
         return [Report.of(document) for document in json.loads(file.read_text(encoding="utf-8"))]
 
 

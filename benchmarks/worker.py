@@ -1,4 +1,4 @@
-"""`python -m benchmarks.worker NAME FILE [--quick]`: one benchmark in a process of its own; its reports as JSON."""
+"""`python -m benchmarks.worker NAME FILE [--quick] [BACKEND [DEVICE]]`: one benchmark in a process; reports as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 def main(name: str, file: str, *options: str) -> None:
     """Run and write."""
-    reports = importlib.import_module(f"benchmarks.{name}").run("--quick" in options)
+    where = [option for option in options if option != "--quick"]
+    reports = importlib.import_module(f"benchmarks.{name}").run("--quick" in options, *where)
     Path(file).write_text(json.dumps([report.document() for report in reports]), encoding="utf-8")
 
 

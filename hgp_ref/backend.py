@@ -151,7 +151,7 @@ def _read_device(name: str, library: Any, device: Any, gpus: int) -> Any:
             raise ValueError(f"there are {gpus} GPUs")
         return chosen
     if name == "torch":
-        return library.device(f"cuda:{device}" if device == number else device)
+        return library.device(f"cuda:{number}" if str(device) == str(number) else device)
     if name == "jax":
         if not isinstance(device, str) and number is None:
             return device

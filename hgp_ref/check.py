@@ -78,9 +78,8 @@ def main(arguments: Sequence[str] | None = None, *, scale: int = 1) -> int:
     parser.add_argument("--report", action="store_true", help="both dtypes, bandwidth, and a block to send in")
     parser.add_argument("--mpi", action="store_true", help="under mpiexec: clients distributed over ranks, NumPy")
     options = parser.parse_args(arguments)
-    device = int(options.device) if options.device and options.device.isdigit() else options.device
     try:
-        library = communicator.load() if options.mpi else get_backend(options.backend, device)
+        library = communicator.load() if options.mpi else get_backend(options.backend, options.device)
     except (ImportError, RuntimeError, ValueError) as error:
         print(f"hgp_ref check: {error}", file=sys.stderr)
         return 2

@@ -242,6 +242,12 @@ def test_what_is_no_array_is_named(wrong):
         validation.same_kind(x=np.ones(3), lam=wrong)
 
 
+@pytest.mark.parametrize("name", [1, "1", "cuda:1"])
+def test_a_number_is_a_gpu_of_torch(name):
+    torch = pytest.importorskip("torch")
+    assert backend._read_device("torch", torch, name, 0) == torch.device("cuda:1")
+
+
 def test_mixed_devices_are_named():
     strict = pytest.importorskip("array_api_strict")
     here, there = (strict.ones(3, device=strict.Device(name)) for name in ("CPU_DEVICE", "device1"))

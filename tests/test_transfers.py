@@ -11,7 +11,7 @@ from support.four_clients import AVERAGINGS, NET, N, point
 from support.libraries import open_library
 
 import hgp_ref as hgp
-from hgp_ref.networks import FullyConnected
+from hgp_ref.networks import FullyConnected, OnePeerExponential, StaticUndirected
 from hgp_ref.problems import LogisticRegression, Quadratic
 
 
@@ -74,6 +74,15 @@ def test_graphs_of_training_go_over_in_chunks(runs):
     assert runs.sgp(2, 80)[0] == runs.sgp(2, 17)[0]  # blocks of 16 and 64 calls
     assert runs.sgp(2, 256)[0] == runs.sgp(2, 81)[0]  # and one of 256
     assert runs.sgp(2, 1024)[0] <= 1024 / 40
+
+
+@pytest.mark.parametrize(
+    "net", [OnePeerExponential(N), StaticUndirected(N, seed=1)], ids=lambda net: type(net).__name__
+)
+def test_matrices_of_a_period_go_over_once_a_block(runs, net):
+    averaging = hgp.PushSum(net, 3, mode="composed") if net.period > 1 else hgp.Gossip(net, 3, mode="composed")
+    nbytes = {M: runs.hypergradient(2, M, lambda: averaging)[1] for M in (80, 336)}  # two blocks, three blocks
+    assert nbytes[336] - nbytes[80] <= net.period * N * N * 8
 
 
 def test_graphs_that_are_drawn_on_the_device_are_not_sent(runs):

@@ -384,7 +384,6 @@ extern "C" __global__ void scan_rows(i64 n, int* in_degrees, i64* indptr) {
   i64 t = blockIdx.x;
   int lane = threadIdx.x;
   if (lane == 0) { before = 0; indptr[t * (n + 1)] = 0; }
-  __syncthreads();
   for (i64 begin = 0; begin < n; begin += 256) {
     i64 i = begin + lane;
     tile[lane] = i < n ? in_degrees[t * n + i] : 0;

@@ -68,7 +68,7 @@ class RoundingErrors:
     """Bounds on |computed − exact| of a problem's outputs at (x, λ), from its `term_sizes`.
 
     All are (n,): norms of each client's error in ∂_x f_i (`f_x`), ∂_λ f_i (`f_lam`), ∂_x g_i (`inner_grad`), f_i
-    (`outer_cost`), H_i u_i (`hvp`) and J_i u_i (`cross`).
+    (`outer_cost`); and (vectors, n) for H_i u_i (`hvp`) and J_i u_i (`cross`) of several vectors u.
     """
 
     def __init__(self, problem: FullProblem, x: Array, lam: Array) -> None:
@@ -90,31 +90,31 @@ class RoundingErrors:
 
     @property
     def f_x(self) -> np.ndarray:
-        return self._norms("outer_grad[0]", self.sizes.outer_grad[0], self.shape_x)
+        return self._norms("outer_grad[0]", [self.sizes.outer_grad[0]], self.shape_x)[0]
 
     @property
     def f_lam(self) -> np.ndarray:
-        return self._norms("outer_grad[1]", self.sizes.outer_grad[1], self.shape_lam)
+        return self._norms("outer_grad[1]", [self.sizes.outer_grad[1]], self.shape_lam)[0]
 
     @property
     def inner_grad(self) -> np.ndarray:
-        return self._norms("inner_grad", self.sizes.inner_grad, self.shape_x)
+        return self._norms("inner_grad", [self.sizes.inner_grad], self.shape_x)[0]
 
     @property
     def outer_cost(self) -> np.ndarray:
-        return self._norms("outer_cost", self.sizes.outer_cost, self.shape_x[:1])
+        return self._norms("outer_cost", [self.sizes.outer_cost], self.shape_x[:1])[0]
 
-    def hvp(self, u: Array) -> np.ndarray:
-        return self._norms("hvp(u)", self.sizes.hvp(u), self.shape_x)
+    def hvp(self, vectors: Iterable[Array]) -> np.ndarray:
+        return self._norms("hvp(u)", map(self.sizes.hvp, vectors), self.shape_x)
 
-    def cross(self, u: Array) -> np.ndarray:
-        return self._norms("cross(u)", self.sizes.cross(u), self.shape_lam)
+    def cross(self, vectors: Iterable[Array]) -> np.ndarray:
+        return self._norms("cross(u)", map(self.sizes.cross, vectors), self.shape_lam)
 
-    def _norms(self, name: str, sizes: Array, shape: tuple[int, ...]) -> np.ndarray:
-        host = host_copy(f"term_sizes(x, lam).{name}", sizes, shape)
+    def _norms(self, name: str, sizes: Iterable[Array], shape: tuple[int, ...]) -> np.ndarray:
+        host = host_copies(f"term_sizes(x, lam).{name}", sizes, shape)
         if np.any(host < 0):
             raise ValueError(f"problem: term_sizes(x, lam).{name} must be >= 0, got negative entries")
-        if host.ndim == 1:
+        if len(shape) == 1:
             return self.factor * host
         return self.factor * rounding.norms(host) * (1 + rounding.norm_accuracy(shape[1]))
 
@@ -138,7 +138,7 @@ class ClientOperators:
         sizes    ‖A_i‖_F, (n,)
         errors   bounds on the Frobenius norms of the rounding errors of A_i as it is evaluated, (n,)
 
-    `errors_of` bounds the rounding errors of a product; without it, the relative error of A_i is assumed to be at most
+    `errors_of` bounds the rounding errors of products; without it, the relative error of A_i is assumed to be at most
     `accuracy`. Arrays u may have leading run axes.
     """
 
@@ -146,7 +146,7 @@ class ClientOperators:
         self,
         name: str,
         product: Callable[[Array], Array],
-        errors_of: Callable[[Array], np.ndarray] | None,
+        errors_of: Callable[[Iterable[Array]], np.ndarray] | None,
         accuracy: float,
         x: Array,
         rows: int,
@@ -166,10 +166,11 @@ class ClientOperators:
         """Bounds on the rounding errors of A_i u_i, (..., n)."""
         if self.errors_of is None:
             return self.accuracy * self.sizes * rounding.norms(u)
-        errors = np.empty(u.shape[:-1])
-        for run in np.ndindex(u.shape[:-2]):
-            errors[run] = self.errors_of(to_backend(u[run], self.x))
-        return errors
+        runs, errors = u.reshape(-1, *u.shape[-2:]), np.empty((u[..., 0, 0].size, u.shape[-2]))
+        for first in range(0, len(runs), COLUMNS):
+            some = slice(first, first + COLUMNS)
+            errors[some] = self.errors_of(to_backend(run, self.x) for run in runs[some])
+        return errors.reshape(u.shape[:-1])
 
     def _measure(self) -> tuple[np.ndarray, np.ndarray]:
         """`sizes`, estimated by ‖A‖_F² = E‖Az‖² over random signs z and doubled, and `errors`.
@@ -199,8 +200,8 @@ class ClientMatrices(ClientOperators):
             self.columns[some.start : some.stop] = columns
             for k, column in zip(some, columns, strict=True):
                 lengths[:, k] = rounding.norms(column)
-                if self.errors_of is not None:
-                    errors[:, k] = self.errors_of(unit_vectors(k, self.x))
+            if self.errors_of is not None:
+                errors[:, some.start : some.stop] = self.errors_of(unit_vectors(k, self.x) for k in some).T
         sizes = rounding.norms(lengths)
         if self.errors_of is None:
             return sizes, self.accuracy * sizes

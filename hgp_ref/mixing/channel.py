@@ -23,11 +23,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 
 from hgp_ref._numba import njit
-from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64, is_numpy
+from hgp_ref.backend import Array, array_namespace, computes_on_device, host_dtype, host_float64, is_numpy
 from hgp_ref.networks import Network, Unreliable
 from hgp_ref.results import Numbers, Result
 from hgp_ref.validation import Integer, Nonnegative, Positive, checked
@@ -127,6 +128,15 @@ class WeightRule(Enum):
     NONE = "none"  # no weights travel: the mixing matrices must be doubly stochastic, P 1 = 1
 
 
+# Methods of channels that compute with arrays, on the device of those that they are called with.
+ON_DEVICE = {"mix", "average", "interval_mean", "continue_weights", "max_over_clients", "mean_over_clients"}
+
+
+def _enter_devices(kind: type) -> None:
+    for name in ON_DEVICE & vars(kind).keys():
+        setattr(kind, name, computes_on_device(vars(kind)[name]))
+
+
 class Channel(ABC):
     """A channel between n clients, at a position in a sequence of graphs.
 
@@ -145,6 +155,11 @@ class Channel(ABC):
     >>> isinstance(channel, hgp.mixing.Channel), channel.step
     (True, 0)
     """
+
+    def __init_subclass__(cls, enters: bool = True, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if enters:
+            _enter_devices(cls)
 
     def __init__(self, n: int, clients: slice | None = None) -> None:
         self.n = n
@@ -257,6 +272,9 @@ class Channel(ABC):
         """
         a = np.ascontiguousarray(a) if is_numpy(a) else a
         return array_namespace(a).mean(a, axis=-2, keepdims=True)
+
+
+_enter_devices(Channel)
 
 
 def message_size(z: Array, together: bool) -> tuple[int, int]:

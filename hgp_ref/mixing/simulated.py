@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,7 +37,18 @@ from hgp_ref._kernels.mixing import (
     push_step,
     push_vector_step,
 )
-from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, host_float64, is_numpy, to_host
+from hgp_ref.backend import (
+    Array,
+    array_namespace,
+    computes_on_device,
+    device,
+    from_host,
+    host_dtype,
+    host_float64,
+    is_numpy,
+    on_device_of,
+    to_host,
+)
 from hgp_ref.mixing.channel import Channel, Traffic, WeightRule, connect, max_consensus, message_size, messages_of
 from hgp_ref.networks import Network
 
@@ -111,7 +123,13 @@ class PreparedCalls(ABC):
         return of_run(self.messages * copies, self.steps, self.weight_rule)  # type: ignore[arg-type]
 
 
-class PreparedChannel(Channel):
+@lru_cache
+def _entering(kind: type[PreparedCalls]) -> type[PreparedCalls]:
+    """The same kind of calls, made on the device of their arrays."""
+    return type(kind.__name__, (kind,), {"__call__": computes_on_device(kind.__call__)})
+
+
+class PreparedChannel(Channel, enters=False):  # `_next_block` sees to it, so that calls on NumPy cost no more
     """A channel that makes calls from blocks of prepared ones; a subclass implements `_prepare`.
 
     `step`, `traffic` and `omega` are stored as of the start of the block; the calls made since are added when they are
@@ -140,20 +158,27 @@ class PreparedChannel(Channel):
 
     def _next_block(self, z: Array, steps: Any, weight_rule: Any, divide: bool) -> PreparedCalls:
         """Prepare GROWTH times as many calls as last time, if all were made and this one is like them; else one."""
-        last = self._calls
+        last, on_cuda = self._calls, cuda.applies(z)
+        key: tuple[Any, ...] = (steps, weight_rule, divide, z.shape, z.dtype)
+        if on_cuda:
+            key = (*key, device(z))  # callers do not compare it, so that every call comes here
+            if last is not None and last.key == key and last.used < last.count:
+                return last
         if last is not None:
-            same = last.key == (steps, weight_rule, divide, z.shape, z.dtype)
-            count = int(GROWTH * last.count) if same and last.used == last.count else 1
+            count = int(GROWTH * last.count) if last.key == key and last.used == last.count else 1
         else:
             count = FIRST_CALLS if self._like is None and self.last_step is not None else 1
         self.flush()
         self._like = z
-        try:
-            self._calls = self._prepare(z, steps, weight_rule, divide, count)
-        except Exception:
-            if count == 1:
-                raise
-            self._calls = self._prepare(z, steps, weight_rule, divide, 1)  # a later call raises when it is made
+        with on_device_of(z):
+            try:
+                self._calls = self._prepare(z, steps, weight_rule, divide, count)
+            except Exception:
+                if count == 1:
+                    raise
+                self._calls = self._prepare(z, steps, weight_rule, divide, 1)  # a later call raises when it is made
+        if on_cuda:
+            self._calls.__class__, self._calls.key = _entering(type(self._calls)), key
         self._calls.together = self.together
         return self._calls
 
@@ -181,10 +206,14 @@ class PreparedChannel(Channel):
 
     @property
     def weights(self) -> Array:
-        if self._calls is not None and self._calls.used:
-            return self._calls.weights
         if self._like is None:
             return None
+        with on_device_of(self._like):
+            return self._weights()
+
+    def _weights(self) -> Array:
+        if self._calls is not None and self._calls.used:
+            return self._calls.weights
         if not isinstance(self._omega, np.ndarray):
             return array_namespace(self._omega).astype(self._omega, self._like.dtype)[..., None]
         return from_host(self._omega.astype(host_dtype(self._like))[..., None], like=self._like)
@@ -240,7 +269,7 @@ def check_received(omega: np.ndarray, net: Network | str) -> None:
 class ComposedCalls(PreparedCalls):
     """Calls as products with P (calls, runs, n, n); `omega` (runs, n) are the weights before the first.
 
-    Without `run_axis` there is one run, whose axis z does not have.
+    Without `run_axis` there is one run, whose axis z does not have. P repeats after `distinct` calls, if given.
     """
 
     def __init__(
@@ -254,17 +283,20 @@ class ComposedCalls(PreparedCalls):
         divide: bool,
         net: Network | str,
         run_axis: bool,
+        distinct: int | None = None,
     ) -> None:
         super().__init__(like, steps, weight_rule, divide)
         self.count, self._messages = len(P), messages
         rules, S = (weight_rule, steps) if run_axis else ((weight_rule,), (steps,))
         after = _weights_after(P, omega, rules, S, net)  # type: ignore[arg-type]
-        K = P / after[..., None] if divide else P
+        weighted = divide and WeightRule.CARRY in rules  # type: ignore[operator]
+        self._distinct = len(P) if distinct is None or weighted else min(distinct, len(P))
+        K = P[: self._distinct] / after[: self._distinct, ..., None] if divide else P[: self._distinct]
         self.after, K = (after, K) if run_axis else (after[:, 0], K[:, 0])
         self._K = from_host(np.ascontiguousarray(K, dtype=host_dtype(like)), like=like)
 
     def __call__(self, z: Array) -> Array:
-        K = self._K[self.used, ...]
+        K = self._K[self.used % self._distinct, ...]
         self.used += 1
         return K @ z
 
@@ -455,8 +487,8 @@ class CudaCalls(PreparedCalls):
         super().__init__(like, steps, weight_rule, divide)
         self.count, self._messages, self._ends = count, messages, graphs.indptr[:, -1]
         self.n = int(graphs.indptr.shape[1]) - 1
-        if weight_rule is WeightRule.CARRY and isinstance(omega, np.ndarray):
-            omega = from_host(omega, like=like)
+        if weight_rule is WeightRule.CARRY and device(omega) != device(like):
+            omega = from_host(to_host(omega), like=like)
         self._prepare(graphs, omega)
 
     @abstractmethod
@@ -472,7 +504,8 @@ class CudaCalls(PreparedCalls):
         if self._messages is not None:
             return None
         rounds = self.used * self.steps
-        return array_namespace(self.like).sum(self._ends[:rounds]) - rounds * self.n  # without self-loops
+        with on_device_of(self.like):
+            return array_namespace(self.like).sum(self._ends[:rounds]) - rounds * self.n  # without self-loops
 
     @property
     def messages(self) -> int:
@@ -579,7 +612,8 @@ class Simulated(PreparedChannel):
         self._sampler: cuda.Sampler | None = None
         self._sampler_of: Any = None  # the device for which it was made
         self._periodic: cuda.Rows | None = None  # the graphs of a period, on the device
-        self._uncounted: dict[tuple[int, int, int], Array] = {}  # messages on the device, by runs and size of messages
+        # messages on the device, by runs, size of messages and device
+        self._uncounted: dict[tuple[int, int, int, str], Array] = {}
 
     @property
     def step(self) -> int:  # type: ignore[override]
@@ -594,8 +628,11 @@ class Simulated(PreparedChannel):
             if sampler is not None and count * steps * self.n**2 <= DEVICE_ENTRIES:
                 return self._cuda_calls(True, sampler, z, steps, weight_rule, divide, count)
             P, messages = self.matrices(steps, count)
-            omega = to_host(self._omega)[None]
-            return ComposedCalls(P[:, None], messages, omega, z, steps, weight_rule, divide, self.net, run_axis=False)
+            omega, period = to_host(self._omega)[None], self.net.period
+            distinct = None if period is None else period // math.gcd(period, steps)
+            return ComposedCalls(
+                P[:, None], messages, omega, z, steps, weight_rule, divide, self.net, run_axis=False, distinct=distinct
+            )
         return self._stepping(z, steps, weight_rule, divide, count)
 
     def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
@@ -654,14 +691,15 @@ class Simulated(PreparedChannel):
         if not isinstance(calls, CudaCalls) or calls.uncounted is None:
             return super()._add_traffic(calls)
         copies, columns = message_size(calls.like, calls.together)
-        kind = copies, columns + 1, host_dtype(calls.like).itemsize
+        kind = copies, columns + 1, host_dtype(calls.like).itemsize, str(device(calls.like))
         before = self._uncounted.get(kind)
-        self._uncounted[kind] = calls.uncounted if before is None else before + calls.uncounted
+        with on_device_of(calls.like):
+            self._uncounted[kind] = calls.uncounted if before is None else before + calls.uncounted
         self._sent += Traffic.of(0, 0, 0, calls.used * calls.steps)
 
     @property
     def traffic(self) -> Traffic:
-        for (runs, floats, itemsize), messages in self._uncounted.items():
+        for (runs, floats, itemsize, _), messages in self._uncounted.items():
             self._sent += Traffic.of(runs * int(to_host(messages)), floats, itemsize, 0)
         self._uncounted = {}
         return super().traffic

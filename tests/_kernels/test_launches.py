@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from support.device_runs import CASES, LONG, SHORT, Case, clients, count, counts_of, logistic, runs_of
+from support.device_runs import CASES, LONG, SHORT, Case, clients, count, counts_of, launches_row, logistic, runs_of
 from support.libraries import open_library
 
 import hgp_ref as hgp
 from hgp_ref.certificates.point import ClientMatrices
 from hgp_ref.mixing import connect
 from hgp_ref.mixing.channel import WeightRule
-from hgp_ref.networks import RandomDirected, RandomOut, Star, Unreliable
+from hgp_ref.networks import RandomDirected, RandomOut, Star, Thinned, Unreliable
 
 pytestmark = pytest.mark.cupy
 
@@ -69,6 +71,19 @@ def test_a_call_over_sparse_unreliable_links_transfers_nothing(lib, rig):
     assert (counts["h2d_bytes"], counts["d2h"], counts["syncs"]) == (0, 0, 0)
 
 
+def test_graphs_of_the_host_go_over_in_three_transfers(lib, rig):
+    z = lib.asarray(np.ones((40, 8)))
+    for net in (Thinned(RandomOut(40, 4)), Unreliable(Thinned(RandomOut(40, 4)), loss=0.0, delay=0, sleep=0.2)):
+        counts = count(rig, lambda net=net: hgp.PushSum(net, 10, mode="stepping").apply(z))
+        assert (counts["h2d"], counts["d2h"], counts["syncs"]) == (3, 0, 0)
+
+
+def test_a_late_average_keeps_no_earlier_steps(lib, rig):
+    z, net = lib.asarray(np.ones((40, 8))), Unreliable(RandomOut(40, 4), loss=0.1, delay=2)
+    average = hgp.RobustPushSum(net, 10, mode="stepping").apply(z)
+    assert average.base is None and average.flags.c_contiguous
+
+
 def test_a_hub_takes_memory_and_launches_by_its_edges(lib, rig):
     z = lib.asarray(np.ones((400, 4)))
 
@@ -102,6 +117,8 @@ def test_launches_and_transfers_of_an_iteration(lib, rig, name):
     assert (many["d2h"], many["syncs"]) == (few["d2h"], few["syncs"])
     history = 8 * (LONG - SHORT) * ("history" in CASES[name].options)
     assert (many["h2d"], many["h2d_bytes"]) == (few["h2d"], few["h2d_bytes"] + history)
+    page = Path(__file__).parents[2] / "docs" / "measured" / "launches.md"  # tests/support/device_runs.py writes it
+    assert launches_row(name, few, many) in page.read_text(encoding="utf-8").splitlines()
 
 
 def test_a_launch_more_in_every_product_is_counted(lib, rig, monkeypatch):

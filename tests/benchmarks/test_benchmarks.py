@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.libraries import open_library
 
 from benchmarks import NAMES, harness, show
 from benchmarks.results import Bar, Report, Timing
@@ -46,6 +47,31 @@ def test_quick_run(names, tmp_path):
 def test_unknown_name_is_refused():
     done = command("no-such", "--quick")
     assert done.returncode == 2 and "no-such" in done.stderr and "figure" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["cupy", "torch", pytest.param("jax", marks=pytest.mark.slow)])
+def test_the_core_on_a_device(name, tmp_path):
+    pytest.importorskip("matplotlib")
+    library, file = open_library(name), tmp_path / "numbers.json"
+    device = str(library.device.id) if name == "cupy" else "cpu"
+    done = command("--backend", name, "--device", device, "--quick", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    double = Report.of(json.loads(file.read_text())["reports"][1])
+    assert f"{name} on {library.device}" == double.title
+    assert {label.split(",")[0] for label in double.timings} == {"hgp_ref", "NumPy"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--device", "1"), "--device needs --backend"),
+        (("mixing", "--backend", "array_api_strict"), "names cannot be chosen"),
+        (("--backend", "array_api_strict", "--device", "no-such"), "device must be a device of array_api_strict"),
+    ],
+)
+def test_devices_that_cannot_be_measured(arguments, said):
+    done = command(*arguments)
+    assert done.returncode == 2 and said in done.stderr
 
 
 def test_every_name_is_a_module():

@@ -231,6 +231,30 @@ print(float((a @ cp.eye(2, dtype="float32"))[0, 0]) == 1.0)
     assert printed(code, CUPY_TF32="1") == "True"
 
 
+WRITE = """
+cp.cuda.set_allocator(None)
+write = cp.RawKernel('extern "C" __global__ void f(double* a, long long at) { a[at] = 1; }', "f")
+a, one = cp.zeros(5), cp.zeros(1)
+write((1,), (1,), (a, np.int64(4)))
+print(a.sum(), (2 * a)[::2].sum(), cp.asarray(np.arange(3, dtype="int8")).sum())
+"""
+
+
+def test_an_access_beyond_an_array_is_found_with_guards():
+    assert printed(WRITE, RIG_GUARD="1") == "1.0 2.0 3"
+    beyond = WRITE + "write((1,), (1,), (a, np.int64(5)))"
+    assert in_python(beyond).returncode == 0
+    guarded = in_python(beyond, RIG_GUARD="1")
+    assert guarded.returncode < 0 and "accessed in kernel f" in guarded.stderr
+
+
+def test_kernels_reach_other_devices_only_if_they_may():
+    elsewhere = WRITE + "with cp.cuda.Device(1): write((1,), (1,), (a, np.int64(0)))"
+    assert in_python(elsewhere, RIG_DEVICES="2").returncode == 0
+    apart = in_python(elsewhere, RIG_DEVICES="2", RIG_PEER="0")
+    assert apart.returncode == 1 and "on another device" in apart.stderr
+
+
 # Messages and counters ------------------------------------------------------------------------------------------------
 
 

@@ -123,10 +123,14 @@ def launches_table(rig: Any) -> Iterator[str]:
     yield "| iteration | launches | transfers and waits | a run of 128: transfers to the device | to the host |"
     yield "|---|---|---|---|---|"
     for name, case in CASES.items():
-        short, long = counts_of(rig, case)
-        launches = (long["all launches"] - short["all launches"]) / (LONG - SHORT)
-        inside = sum(long[kind] - short[kind] for kind in ("h2d", "d2h", "syncs"))
-        yield f"| {name} | {launches:.1f} | {inside} | {long['h2d']} | {long['d2h']} |"
+        yield launches_row(name, *counts_of(rig, case))
+
+
+def launches_row(name: str, short: Counter[str], long: Counter[str]) -> str:
+    """The line of a case in the table."""
+    launches = (long["all launches"] - short["all launches"]) / (LONG - SHORT)
+    inside = sum(long[kind] - short[kind] for kind in ("h2d", "d2h", "syncs"))
+    return f"| {name} | {launches:.1f} | {inside} | {long['h2d']} | {long['d2h']} |"
 
 
 def memory_table() -> Iterator[str]:

@@ -56,7 +56,7 @@ struct Call {  // counts a call, and opens device memory while it runs
 };
 
 static bool on_device(const void* p, long bytes, const char* who, int argument) {
-  if (__rig_is_reachable(p, 0, bytes)) return true;
+  if (kernels_may_access(p) && __rig_is_reachable(p, 0, bytes)) return true;
   fprintf(stderr, "rig: %s: ", who);
   __rig_bad_pointer(p, argument, bytes);
   return false;

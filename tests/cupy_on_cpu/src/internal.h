@@ -16,6 +16,7 @@
 bool setting(const char* name, bool otherwise);
 int devices();           // RIG_DEVICES
 bool strict();           // RIG_STRICT: host code cannot access device memory
+bool guards();           // RIG_GUARD: a page without access rights after every allocation; not strict
 bool reversed();         // RIG_ORDER=reverse: blocks and threads run from the last to the first
 bool one_by_one();       // RIG_FAITHFUL or RIG_ORDER: one call per CUDA thread, also for elementwise kernels
 bool tracing();          // RIG_TRACE: print every launch
@@ -44,6 +45,7 @@ struct DeviceAccess {  // device memory can be read and written while one of the
 };
 int device_of(const void* p);  // -1 for host memory
 bool is_pinned(const void* p);
+bool kernels_may_access(const void* p);  // false for memory of another device with RIG_PEER=0; copies may
 cudaError_t device_malloc(void** out, size_t bytes);
 cudaError_t device_free(void* p);
 cudaError_t pinned_malloc(void** out, size_t bytes);

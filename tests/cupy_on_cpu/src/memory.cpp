@@ -12,7 +12,8 @@ typedef std::map<uintptr_t, size_t> Ranges;  // start -> bytes
 static const uintptr_t FIRST_ARENA = 0x500000000000ull;
 const size_t ARENA_SIZE = 16ull << 30;
 static const int MOST_DEVICES = 8;
-static const size_t PAGE = 4096, GRANULE = 512;  // CUDA aligns allocations to at least 256 bytes
+static const size_t PAGE = 4096, HUGE_PAGE = 2 << 20;  // changing the access of huge pages takes far less time
+static const size_t GRANULE = 512;  // CUDA aligns allocations to at least 256 bytes
 
 struct Arena {
   char* base = nullptr;
@@ -21,6 +22,7 @@ struct Arena {
 };
 static Arena arenas[MOST_DEVICES];
 static Ranges pinned;         // page-locked host memory, which kernels may access as well
+static Ranges guarded;        // with RIG_GUARD, the bytes of the pages of each allocation
 static int access_depth = 0;  // number of live DeviceAccess objects
 thread_local int current_device = 0;
 const char* running_kernel = nullptr;
@@ -38,13 +40,14 @@ static void reserve_arena(int device) {
     perror("rig: cannot reserve address space for device memory");
     abort();
   }
+  if (!guards()) madvise(got, ARENA_SIZE, MADV_HUGEPAGE);
   arena.base = (char*)got;
 }
 
 static void set_access(bool allowed) {
   for (int d = 0; d < devices(); d++)
     if (arenas[d].base && arenas[d].top)
-      mprotect(arenas[d].base, arenas[d].top, allowed ? PROT_READ | PROT_WRITE : PROT_NONE);
+      mprotect(arenas[d].base, rounded_up(arenas[d].top, HUGE_PAGE), allowed ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 DeviceAccess::DeviceAccess() {
@@ -74,8 +77,14 @@ static const Ranges::value_type* containing(const Ranges& ranges, const void* p)
 
 bool is_pinned(const void* p) { return containing(pinned, p); }
 
+bool kernels_may_access(const void* p) {
+  int device = device_of(p);
+  return device < 0 || device == current_device || setting("RIG_PEER", true);
+}
+
 API int __rig_is_reachable(const void* p, long below, long above) {
   int device = device_of(p);
+  if (running_kernel && !kernels_may_access(p)) return false;
   auto range = device >= 0 ? containing(arenas[device].used, p) : containing(pinned, p);
   return range && (uintptr_t)p - below >= range->first && (uintptr_t)p + above <= range->first + range->second;
 }
@@ -84,13 +93,43 @@ API void __rig_bad_pointer(const void* p, int argument, long bytes) {
   bad_argument = true;
   fprintf(stderr, "rig: kernel %s: argument %d is %p (+%ld bytes), which is %s\n",
           running_kernel ? running_kernel : "?", argument, p, bytes,
-          device_of(p) >= 0 ? "outside every allocation on the device" : "no device memory (a host pointer?)");
+          device_of(p) < 0                 ? "no device memory (a host pointer?)"
+          : device_of(p) != current_device ? "on another device"
+                                           : "outside every allocation on the device");
+}
+
+// An allocation that ends where a page without access rights begins. Its addresses are not used again.
+static cudaError_t guarded_malloc(void** out, size_t bytes, Arena& arena) {
+  size_t length = rounded_up(std::max<size_t>(bytes, 1), PAGE), end = arena.top + length;
+  if (end + PAGE > ARENA_SIZE) return cudaErrorMemoryAllocation;
+  char* pages = arena.base + arena.top;
+  mprotect(pages, length, PROT_READ | PROT_WRITE);
+  memset(pages, 0xff, length);
+  uintptr_t start = (uintptr_t)(arena.base + end - bytes);
+  arena.top = end + PAGE;
+  arena.used[start] = bytes;
+  guarded[start] = length;
+  *out = (void*)start;
+  return cudaSuccess;
+}
+
+static cudaError_t guarded_free(uintptr_t start, size_t bytes) {
+  size_t length = guarded[start];
+  char* pages = (char*)(start + bytes - length);
+  guarded.erase(start);
+  madvise(pages, length, MADV_DONTNEED);
+  mprotect(pages, length, PROT_NONE);
+  return cudaSuccess;
 }
 
 cudaError_t device_malloc(void** out, size_t bytes) {
   Guard guard(state_lock);
   reserve_arena(current_device);
   Arena& arena = arenas[current_device];
+  if (guards()) {
+    counters.mallocs++;
+    return guarded_malloc(out, bytes, arena);
+  }
   size_t size = std::max(rounded_up(bytes, GRANULE), GRANULE);
   counters.mallocs++;
   uintptr_t start = 0;
@@ -108,9 +147,9 @@ cudaError_t device_malloc(void** out, size_t bytes) {
       return cudaErrorMemoryAllocation;
     }
     start = (uintptr_t)arena.base + arena.top;
-    size_t before = rounded_up(arena.top, PAGE);
+    size_t before = rounded_up(arena.top, HUGE_PAGE);
     arena.top += size;
-    size_t after = rounded_up(arena.top, PAGE);
+    size_t after = rounded_up(arena.top, HUGE_PAGE);
     if (after > before && (!strict() || access_depth))
       mprotect(arena.base + before, after - before, PROT_READ | PROT_WRITE);
   }
@@ -133,6 +172,7 @@ cudaError_t device_free(void* p) {
   size_t size = it->second;
   arena.used.erase(it);
   counters.frees++;
+  if (guards()) return guarded_free(start, size);
   auto next = arena.unused.lower_bound(start);  // merge with unused neighbours
   if (next != arena.unused.end() && next->first == start + size) {
     size += next->second;

@@ -18,7 +18,12 @@ int devices() {
 }
 
 bool strict() {
-  static bool value = setting("RIG_STRICT", true);
+  static bool value = setting("RIG_STRICT", true) && !guards();
+  return value;
+}
+
+bool guards() {
+  static bool value = setting("RIG_GUARD", false);
   return value;
 }
 
